@@ -1,0 +1,135 @@
+use std::fmt;
+use std::str::FromStr;
+
+use crate::ParseUnitError;
+use crate::decimal::{self, Notation};
+
+/// A share from 0 to 1, such as a loss rate, in parts per billion: an integer, so that a seeded
+/// run loses the same packets on every machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ratio(u32);
+
+const NOTATION: Notation = Notation {
+    quantity: "ratio",
+    example: "5%",
+    base: "parts per billion",
+    range: "at least 0 and at most 1 (100%)",
+    units: &[("%", PERCENT), ("", BILLION)],
+};
+
+const PERCENT: u64 = 10_000_000;
+const BILLION: u64 = 1_000_000_000;
+
+impl Ratio {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+
+    /// Everything.
+    pub const ONE: Self = Self(1_000_000_000);
+
+    /// A ratio in parts per billion; `None` above one billion.
+    pub const fn from_parts_per_billion(parts: u32) -> Option<Self> {
+        if parts <= Self::ONE.0 { Some(Self(parts)) } else { None }
+    }
+
+    /// `numerator / denominator`, rounded down to whole parts per billion.
+    ///
+    /// # Panics
+    ///
+    /// If `denominator` is zero or smaller than `numerator`; at compile time in a constant.
+    pub const fn of(numerator: u64, denominator: u64) -> Self {
+        assert!(denominator != 0, "a ratio to zero is not defined");
+        assert!(numerator <= denominator, "a ratio is at most 1");
+        let parts = numerator as u128 * Self::ONE.0 as u128 / denominator as u128;
+        #[expect(clippy::cast_possible_truncation, reason = "at most one billion, see the assert")]
+        let parts = parts as u32;
+        Self(parts)
+    }
+
+    /// Parts per billion, from 0 to 1 000 000 000.
+    pub const fn parts_per_billion(self) -> u32 {
+        self.0
+    }
+
+    /// The nearest floating-point number, from 0 to 1.
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / f64::from(Self::ONE.0)
+    }
+
+    /// What is left: 1 minus this.
+    #[must_use]
+    pub const fn complement(self) -> Self {
+        Self(Self::ONE.0 - self.0)
+    }
+}
+
+impl FromStr for Ratio {
+    type Err = ParseUnitError;
+
+    /// "5%" and "0.05" are the same ratio.
+    fn from_str(text: &str) -> Result<Self, ParseUnitError> {
+        let parts = NOTATION.parse(text)?;
+        u32::try_from(parts)
+            .ok()
+            .and_then(Self::from_parts_per_billion)
+            .ok_or_else(|| NOTATION.out_of_range(text))
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}%", decimal::format(self.0.into(), PERCENT)))
+    }
+}
+
+crate::serde_as_text!(Ratio);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ratios_are_read_and_printed() {
+        for (text, parts, printed) in [
+            ("0", 0, "0%"),
+            ("5%", 50_000_000, "5%"),
+            ("0.05", 50_000_000, "5%"),
+            ("0.1 %", 1_000_000, "0.1%"),
+            ("0.000000001", 1, "0.0000001%"),
+            ("1", 1_000_000_000, "100%"),
+            ("100%", 1_000_000_000, "100%"),
+        ] {
+            let ratio: Ratio = text.parse().expect(text);
+            assert_eq!(ratio.parts_per_billion(), parts, "{text}");
+            assert_eq!(ratio.to_string(), printed, "{text}");
+        }
+        for text in ["", "5 percent", "100.0000001%", "1.1", "0.0000000001", "-1%", "2000000000000"]
+        {
+            assert!(text.parse::<Ratio>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_quotient_rounds_down() {
+        assert_eq!(Ratio::of(1, 3).parts_per_billion(), 333_333_333);
+        assert_eq!(Ratio::of(u64::MAX, u64::MAX), Ratio::ONE);
+        assert_eq!(Ratio::of(1, 20).complement(), Ratio::of(19, 20));
+        assert!((Ratio::of(1, 4).as_f64() - 0.25).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn json_holds_the_text() {
+        assert_eq!(serde_json::to_string(&Ratio::of(1, 100)).unwrap(), "\"1%\"");
+        assert_eq!(serde_json::from_str::<Ratio>("\"0.01\"").unwrap(), Ratio::of(1, 100));
+    }
+
+    proptest! {
+        #[test]
+        fn printed_ratios_parse_to_themselves(parts in 0_u32..=1_000_000_000) {
+            let ratio = Ratio::from_parts_per_billion(parts).unwrap();
+            prop_assert_eq!(ratio.to_string().parse(), Ok(ratio));
+        }
+    }
+}
