@@ -1,0 +1,18 @@
+//! Proxy, client and origin as sans-IO state machines.
+//!
+//! See [`node`] for the edge; `docs/architecture.md` for the modules and the path of a packet.
+
+pub mod client;
+pub mod error;
+pub mod limits;
+pub mod node;
+pub mod origin;
+pub mod proxy;
+pub mod quic;
+pub mod stats;
+
+pub use client::{Client, ClientConfig};
+pub use node::{Event, Input, Node, Output};
+pub use origin::{Origin, OriginConfig};
+pub use proxy::{Proxy, ProxyConfig};
+pub use stats::Stats;

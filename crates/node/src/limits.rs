@@ -1,0 +1,66 @@
+//! Every bound of a node in one place, each with its reason.
+
+use std::time::Duration;
+
+/// Bounds on what a peer can make a node hold, send or wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// QUIC connections that a server holds. Each costs about 100 kB when idle.
+    pub connections: usize,
+    /// Request streams that a peer may have open at once on one connection. A proxy's flows are
+    /// request streams; browsers open one for each origin.
+    pub request_streams: u32,
+    /// Encoded header section of a request or an answer, in bytes. Announced as
+    /// `SETTINGS_MAX_FIELD_SECTION_SIZE`; 16 KiB is what common servers take.
+    pub field_section: usize,
+    /// Early datagrams kept per flow until its request is answered (RFC 9298 §5 allows to drop or
+    /// to buffer). An initial flight of a QUIC client has at most ten packets.
+    pub early_datagrams_per_flow: usize,
+    /// Early datagrams kept per connection for requests that have not been seen yet, so that a peer
+    /// cannot multiply the bound above by naming streams that never come.
+    pub early_datagrams_per_connection: usize,
+    /// Longest wait for a name server before the request is refused.
+    pub dns_timeout: Duration,
+    /// A flow without a packet in either direction for this long is closed. RFC 9298 §3.1: the
+    /// proxy SHOULD NOT close before two minutes of inactivity.
+    pub flow_idle: Duration,
+    /// Bytes of HTTP Datagrams that wait in one tunnel's queue, beyond which the newest is dropped.
+    /// 1 MB: 800 ms at 10 Mbit/s and 80 ms at 100 Mbit/s.
+    pub tunnel_queue: usize,
+    /// Value of one capsule in bytes: the largest UDP payload and its context ID.
+    pub capsule: usize,
+    /// Local peers of one listening UDP socket of a client, each of which is a flow.
+    pub local_flows: usize,
+    /// Bytes of a body read ahead from a file for one request.
+    pub read_ahead: usize,
+    /// Bytes of a fetched body given to the application before it takes them over.
+    pub body_credit: u64,
+    /// QUIC's idle timeout. Keep-alives are sent at a third of it while flows are open.
+    pub connection_idle: Duration,
+    /// A client gives up on a hop or an origin that does not answer for this long.
+    pub setup_timeout: Duration,
+    /// A server gives a connection up that has not finished its handshake by then.
+    pub handshake_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            request_streams: 1024,
+            field_section: 16 * 1024,
+            early_datagrams_per_flow: 16,
+            early_datagrams_per_connection: 64,
+            dns_timeout: Duration::from_secs(5),
+            flow_idle: Duration::from_secs(150),
+            tunnel_queue: 1_000_000,
+            capsule: 65_527 + 8,
+            local_flows: 1024,
+            read_ahead: 256 * 1024,
+            body_credit: 8 * 1024 * 1024,
+            connection_idle: Duration::from_secs(30),
+            setup_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
+        }
+    }
+}

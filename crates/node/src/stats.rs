@@ -1,0 +1,1 @@
+//! Plain counters of a node; `tandem-net` exports them.
