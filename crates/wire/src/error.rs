@@ -1,0 +1,174 @@
+use crate::h3_frame::StreamKind;
+use crate::message::MessageError;
+use crate::{Code, VarInt};
+
+/// Why a stranger's bytes are refused. [`DecodeError::code`] is what to answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// A variable-length integer is cut off.
+    #[error("the data ends inside a variable-length integer")]
+    VarIntTruncated,
+
+    /// A QUIC DATAGRAM frame is too short for an HTTP Datagram.
+    #[error("the datagram ends inside its Quarter Stream ID")]
+    NoQuarterStreamId,
+    /// No client-initiated bidirectional stream has this number.
+    #[error("Quarter Stream ID {0} is above 2^60 - 1")]
+    QuarterStreamIdTooLarge(VarInt),
+    /// An HTTP Datagram's payload is too short for CONNECT-UDP.
+    #[error("the HTTP Datagram ends inside its Context ID")]
+    NoContextId,
+
+    /// The stream ended in the middle of a capsule.
+    #[error("the stream ends inside a capsule")]
+    CapsuleTruncated,
+    /// A DATAGRAM capsule is longer than we take.
+    #[error("a DATAGRAM capsule of {len} bytes; at most {len_max} are allowed")]
+    DatagramCapsuleTooLong {
+        /// Length of its value in bytes.
+        len: u64,
+        /// The decoder's limit in bytes.
+        len_max: usize,
+    },
+
+    /// The stream ended in the middle of a frame.
+    #[error("the stream ends inside a frame")]
+    FrameTruncated,
+    /// A frame is on a stream where it must not be, or is reserved because HTTP/2 uses it.
+    #[error("frame type {frame_type:#x} is not allowed on a {stream} stream", frame_type = .frame_type.get())]
+    FrameUnexpected {
+        /// The frame's type.
+        frame_type: VarInt,
+        /// What stream it is on.
+        stream: StreamKind,
+    },
+    /// A frame's payload is shorter or longer than the fields in it.
+    #[error("frame type {frame_type:#x} has a payload of {len} bytes that its fields do not fill exactly", frame_type = .frame_type.get())]
+    FrameMalformed {
+        /// The frame's type.
+        frame_type: VarInt,
+        /// Length of its payload in bytes.
+        len: u64,
+    },
+    /// A frame that has to be kept whole is longer than we take.
+    #[error("frame type {frame_type:#x} has {len} bytes; at most {len_max} are allowed", frame_type = .frame_type.get())]
+    FrameTooLong {
+        /// The frame's type.
+        frame_type: VarInt,
+        /// Length of its payload in bytes.
+        len: u64,
+        /// The decoder's limit in bytes.
+        len_max: usize,
+    },
+    /// A server pushes, although we never send `MAX_PUSH_ID`.
+    #[error("PUSH_PROMISE, but no push ID was ever allowed")]
+    PushPromise,
+    /// The control stream does not begin with SETTINGS.
+    #[error("the control stream begins with frame type {:#x}, not with SETTINGS", .0.get())]
+    SettingsMissing(VarInt),
+    /// SETTINGS came a second time.
+    #[error("a second SETTINGS frame")]
+    SettingsRepeated,
+
+    /// A setting came twice in one frame.
+    #[error("setting {:#x} occurs twice", .0.get())]
+    SettingRepeated(VarInt),
+    /// A setting has a number that is reserved because HTTP/2 uses it.
+    #[error("setting {:#x} is reserved", .0.get())]
+    SettingReserved(VarInt),
+    /// A setting that is on or off has another value.
+    #[error("setting {setting:#x} has value {value}; allowed: 0, 1", setting = .setting.get())]
+    SettingNotBoolean {
+        /// The setting's identifier.
+        setting: VarInt,
+        /// Its value.
+        value: VarInt,
+    },
+
+    /// A field section is not well-formed QPACK.
+    #[error("the field section cannot be decoded: {0}")]
+    FieldSectionMalformed(String),
+    /// A field section refers to the dynamic table, which we do not have.
+    #[error("the field section refers to the dynamic table, whose size is 0")]
+    FieldSectionDynamic,
+    /// A field section is longer than we take.
+    #[error("the field section is larger than {size_max} bytes")]
+    FieldSectionTooLarge {
+        /// The limit in bytes, counted as in RFC 9114 §4.2.2.
+        size_max: u64,
+    },
+
+    /// A field section is no request or response.
+    #[error("malformed message: {0}")]
+    MessageMalformed(#[from] MessageError),
+}
+
+/// What has to be closed because of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorScope {
+    /// The stream only ([RFC 9114 §8], stream error).
+    ///
+    /// [RFC 9114 §8]: https://www.rfc-editor.org/rfc/rfc9114#section-8
+    Stream,
+    /// The whole connection.
+    Connection,
+}
+
+impl DecodeError {
+    /// The HTTP/3 error code for this cause.
+    pub const fn code(&self) -> Code {
+        match self {
+            // RFC 9297 §2.1: "Receipt of an HTTP/3 Datagram that includes a larger value MUST be
+            // treated as an HTTP/3 connection error of type H3_DATAGRAM_ERROR", and so for a
+            // payload "too short to allow parsing the Quarter Stream ID field".
+            Self::NoQuarterStreamId
+            | Self::QuarterStreamIdTooLarge(_)
+            | Self::NoContextId
+            | Self::DatagramCapsuleTooLong { .. } => Code::H3_DATAGRAM_ERROR,
+            // RFC 9297 §3.3: a truncated capsule "MUST be treated as if the message were malformed
+            // or incomplete".
+            Self::CapsuleTruncated | Self::MessageMalformed(_) => Code::H3_MESSAGE_ERROR,
+            Self::VarIntTruncated | Self::FrameTruncated | Self::FrameMalformed { .. } => {
+                Code::H3_FRAME_ERROR
+            }
+            Self::FrameUnexpected { .. } | Self::SettingsRepeated => Code::H3_FRAME_UNEXPECTED,
+            Self::FrameTooLong { .. } | Self::FieldSectionTooLarge { .. } => {
+                Code::H3_EXCESSIVE_LOAD
+            }
+            Self::PushPromise => Code::H3_ID_ERROR,
+            Self::SettingsMissing(_) => Code::H3_MISSING_SETTINGS,
+            Self::SettingRepeated(_)
+            | Self::SettingReserved(_)
+            | Self::SettingNotBoolean { .. } => Code::H3_SETTINGS_ERROR,
+            Self::FieldSectionMalformed(_) | Self::FieldSectionDynamic => {
+                Code::QPACK_DECOMPRESSION_FAILED
+            }
+        }
+    }
+
+    /// What has to be closed.
+    pub const fn scope(&self) -> ErrorScope {
+        match self {
+            Self::NoContextId
+            | Self::CapsuleTruncated
+            | Self::DatagramCapsuleTooLong { .. }
+            | Self::FieldSectionTooLarge { .. }
+            | Self::MessageMalformed(_) => ErrorScope::Stream,
+            Self::VarIntTruncated
+            | Self::NoQuarterStreamId
+            | Self::QuarterStreamIdTooLarge(_)
+            | Self::FrameTruncated
+            | Self::FrameUnexpected { .. }
+            | Self::FrameMalformed { .. }
+            | Self::FrameTooLong { .. }
+            | Self::PushPromise
+            | Self::SettingsMissing(_)
+            | Self::SettingsRepeated
+            | Self::SettingRepeated(_)
+            | Self::SettingReserved(_)
+            | Self::SettingNotBoolean { .. }
+            | Self::FieldSectionMalformed(_)
+            | Self::FieldSectionDynamic => ErrorScope::Connection,
+        }
+    }
+}

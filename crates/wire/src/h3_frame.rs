@@ -1,0 +1,308 @@
+//! HTTP/3 frames ([RFC 9114 §7.2]) and stream types ([RFC 9114 §6.2]).
+//!
+//! [RFC 9114 §7.2]: https://www.rfc-editor.org/rfc/rfc9114#section-7.2
+//! [RFC 9114 §6.2]: https://www.rfc-editor.org/rfc/rfc9114#section-6.2
+
+use std::fmt;
+
+use bytes::{BufMut, Bytes};
+
+use crate::chunks::{Chunks, HeaderBuffer, ValueBuffer};
+use crate::{DecodeError, Settings, VarInt};
+
+/// The unidirectional stream that begins with SETTINGS ([RFC 9114 §6.2.1]).
+///
+/// [RFC 9114 §6.2.1]: https://www.rfc-editor.org/rfc/rfc9114#section-6.2.1
+pub const STREAM_TYPE_CONTROL: VarInt = VarInt::from_u32(0x00);
+
+/// A server push; we never allow one ([RFC 9114 §6.2.2]).
+///
+/// [RFC 9114 §6.2.2]: https://www.rfc-editor.org/rfc/rfc9114#section-6.2.2
+pub const STREAM_TYPE_PUSH: VarInt = VarInt::from_u32(0x01);
+
+/// QPACK's encoder stream ([RFC 9204 §4.2]).
+///
+/// [RFC 9204 §4.2]: https://www.rfc-editor.org/rfc/rfc9204#section-4.2
+pub const STREAM_TYPE_QPACK_ENCODER: VarInt = VarInt::from_u32(0x02);
+
+/// QPACK's decoder stream ([RFC 9204 §4.2]).
+///
+/// [RFC 9204 §4.2]: https://www.rfc-editor.org/rfc/rfc9204#section-4.2
+pub const STREAM_TYPE_QPACK_DECODER: VarInt = VarInt::from_u32(0x03);
+
+const DATA: u64 = 0x00;
+const HEADERS: u64 = 0x01;
+const CANCEL_PUSH: u64 = 0x03;
+const SETTINGS: u64 = 0x04;
+const PUSH_PROMISE: u64 = 0x05;
+const GOAWAY: u64 = 0x07;
+const MAX_PUSH_ID: u64 = 0x0d;
+
+/// One frame, or a piece of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A piece of a DATA frame's payload, never empty, shared with what was pushed.
+    Data(Bytes),
+    /// A field section, still encoded.
+    Headers(Bytes),
+    /// The peer's settings.
+    Settings(Settings),
+    /// The first request or push that the peer will not process.
+    GoAway(VarInt),
+    /// The highest push ID that a client allows.
+    MaxPushId(VarInt),
+    /// A push that is no longer wanted.
+    CancelPush(VarInt),
+    /// A frame of another type. Its payload is skipped, however long.
+    Unknown {
+        /// The frame's type.
+        frame_type: VarInt,
+        /// Length of its payload in bytes.
+        len: u64,
+    },
+}
+
+/// What the frames are read from; it decides which are allowed ([RFC 9114 §7.2], Table 1).
+///
+/// [RFC 9114 §7.2]: https://www.rfc-editor.org/rfc/rfc9114#section-7.2
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamKind {
+    /// The control stream, after its type.
+    Control,
+    /// A request stream, in either direction.
+    Request,
+}
+
+impl fmt::Display for StreamKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Control => "control",
+            Self::Request => "request",
+        })
+    }
+}
+
+/// Reads frames from a stream of bytes that comes in arbitrary pieces.
+///
+/// It keeps at most `max_frame_len` bytes of an unfinished frame. After an error it returns the
+/// same error for ever.
+#[derive(Debug)]
+pub struct FrameDecoder {
+    kind: StreamKind,
+    max_frame_len: usize,
+    has_settings: bool,
+    chunks: Chunks,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Header(HeaderBuffer),
+    Data { remaining: u64 },
+    Whole { frame_type: VarInt, payload: ValueBuffer },
+    Skip { remaining: u64 },
+    Failed(DecodeError),
+}
+
+impl FrameDecoder {
+    /// A decoder at the beginning of a stream that takes HEADERS and SETTINGS with payloads of at
+    /// most `max_frame_len` bytes.
+    pub fn new(kind: StreamKind, max_frame_len: usize) -> Self {
+        Self {
+            kind,
+            max_frame_len,
+            has_settings: false,
+            chunks: Chunks::default(),
+            state: State::Header(HeaderBuffer::default()),
+        }
+    }
+
+    /// Adds bytes from the stream. Call [`next`](Self::next) until it has no more before the
+    /// following push, or they pile up.
+    pub fn push(&mut self, data: Bytes) {
+        self.chunks.push(data);
+    }
+
+    /// The next frame or piece of DATA, or `None` until more is pushed.
+    ///
+    /// An unknown frame is reported when its header is complete; its payload may still be coming.
+    /// A DATA frame without payload is not reported.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator is over after None, this is not"
+    )]
+    pub fn next(&mut self) -> Result<Option<Frame>, DecodeError> {
+        let result = self.step();
+        if let Err(error) = &result {
+            self.state = State::Failed(error.clone());
+        }
+        result
+    }
+
+    /// True if no frame is unfinished.
+    pub fn is_at_boundary(&self) -> bool {
+        let state_is = match &self.state {
+            State::Header(header) => header.is_empty(),
+            State::Data { remaining } | State::Skip { remaining } => *remaining == 0,
+            State::Whole { .. } | State::Failed(_) => false,
+        };
+        state_is && self.chunks.is_empty()
+    }
+
+    /// Checks that the stream ends between two frames. Call it when the stream has ended and
+    /// [`next`](Self::next) has no more.
+    pub fn finish(&self) -> Result<(), DecodeError> {
+        // RFC 9114 §7.1: "When a stream terminates cleanly, if the last frame on the stream was
+        // truncated, this MUST be treated as a connection error of type H3_FRAME_ERROR."
+        match &self.state {
+            State::Failed(error) => Err(error.clone()),
+            _ if self.is_at_boundary() => Ok(()),
+            _ => Err(DecodeError::FrameTruncated),
+        }
+    }
+
+    fn step(&mut self) -> Result<Option<Frame>, DecodeError> {
+        loop {
+            match &mut self.state {
+                State::Header(header) => {
+                    let Some((frame_type, len)) = header.fill(&mut self.chunks) else {
+                        return Ok(None);
+                    };
+                    self.check_allowed(frame_type)?;
+                    self.state = self.begin(frame_type, len.get())?;
+                    if matches!(self.state, State::Skip { .. }) {
+                        return Ok(Some(Frame::Unknown { frame_type, len: len.get() }));
+                    }
+                }
+                State::Data { remaining: 0 } | State::Skip { remaining: 0 } => {
+                    self.state = State::Header(HeaderBuffer::default());
+                }
+                State::Data { remaining } => {
+                    let piece = self.chunks.take_piece(*remaining);
+                    *remaining -= piece.as_ref().map_or(0, Bytes::len) as u64;
+                    return Ok(piece.map(Frame::Data));
+                }
+                State::Skip { remaining } => match self.chunks.take_piece(*remaining) {
+                    Some(piece) => *remaining -= piece.len() as u64,
+                    None => return Ok(None),
+                },
+                State::Whole { frame_type, payload } => {
+                    let Some(payload) = payload.fill(&mut self.chunks) else {
+                        return Ok(None);
+                    };
+                    let frame = decode_whole(*frame_type, payload)?;
+                    self.state = State::Header(HeaderBuffer::default());
+                    return Ok(Some(frame));
+                }
+                State::Failed(error) => return Err(error.clone()),
+            }
+        }
+    }
+
+    fn check_allowed(&mut self, frame_type: VarInt) -> Result<(), DecodeError> {
+        let unexpected = DecodeError::FrameUnexpected { frame_type, stream: self.kind };
+        match (self.kind, frame_type.get()) {
+            (StreamKind::Control, SETTINGS) => {
+                // RFC 9114 §7.2.4: "If an endpoint receives a second SETTINGS frame on the control
+                // stream, the endpoint MUST respond with a connection error of type
+                // H3_FRAME_UNEXPECTED."
+                if self.has_settings {
+                    return Err(DecodeError::SettingsRepeated);
+                }
+                self.has_settings = true;
+                Ok(())
+            }
+            // RFC 9114 §6.2.1: "If the first frame of the control stream is any other frame type,
+            // this MUST be treated as a connection error of type H3_MISSING_SETTINGS."
+            (StreamKind::Control, _) if !self.has_settings => {
+                Err(DecodeError::SettingsMissing(frame_type))
+            }
+            // RFC 9114 §7.2.8: "Frame types that were used in HTTP/2 where there is no
+            // corresponding HTTP/3 frame type [...] receipt MUST be treated as a connection error
+            // of type H3_FRAME_UNEXPECTED."
+            (_, 0x02 | 0x06 | 0x08 | 0x09)
+            | (StreamKind::Control, DATA | HEADERS | PUSH_PROMISE)
+            | (StreamKind::Request, CANCEL_PUSH | SETTINGS | GOAWAY | MAX_PUSH_ID) => {
+                Err(unexpected)
+            }
+            // RFC 9114 §7.2.5: "A client MUST treat receipt of a PUSH_PROMISE frame that contains
+            // a larger push ID than the client has advertised as a connection error of
+            // H3_ID_ERROR." We advertise none.
+            (StreamKind::Request, PUSH_PROMISE) => Err(DecodeError::PushPromise),
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&self, frame_type: VarInt, len: u64) -> Result<State, DecodeError> {
+        let len_max = match frame_type.get() {
+            DATA => return Ok(State::Data { remaining: len }),
+            HEADERS | SETTINGS => self.max_frame_len,
+            CANCEL_PUSH | GOAWAY | MAX_PUSH_ID if len > VarInt::LEN_MAX as u64 => {
+                return Err(DecodeError::FrameMalformed { frame_type, len });
+            }
+            CANCEL_PUSH | GOAWAY | MAX_PUSH_ID => VarInt::LEN_MAX,
+            // RFC 9114 §9: "Implementations MUST ignore unknown or unsupported values in all
+            // extensible protocol elements."
+            _ => return Ok(State::Skip { remaining: len }),
+        };
+        match usize::try_from(len) {
+            Ok(len) if len <= len_max => {
+                Ok(State::Whole { frame_type, payload: ValueBuffer::new(len) })
+            }
+            Ok(_) | Err(_) => Err(DecodeError::FrameTooLong { frame_type, len, len_max }),
+        }
+    }
+}
+
+fn decode_whole(frame_type: VarInt, payload: Bytes) -> Result<Frame, DecodeError> {
+    match frame_type.get() {
+        HEADERS => Ok(Frame::Headers(payload)),
+        SETTINGS => Settings::decode(payload).map(Frame::Settings),
+        CANCEL_PUSH => decode_id(frame_type, payload).map(Frame::CancelPush),
+        MAX_PUSH_ID => decode_id(frame_type, payload).map(Frame::MaxPushId),
+        _ => decode_id(frame_type, payload).map(Frame::GoAway),
+    }
+}
+
+/// The only field of a frame that holds an ID.
+fn decode_id(frame_type: VarInt, mut payload: Bytes) -> Result<VarInt, DecodeError> {
+    let malformed = DecodeError::FrameMalformed { frame_type, len: payload.len() as u64 };
+    // RFC 9114 §7.1: "A frame payload that contains additional bytes after the identified fields
+    // or a frame payload that terminates before the end of the identified fields MUST be treated
+    // as a connection error of type H3_FRAME_ERROR."
+    match VarInt::decode(&mut payload) {
+        Ok(id) if payload.is_empty() => Ok(id),
+        Ok(_) | Err(_) => Err(malformed),
+    }
+}
+
+/// Appends a HEADERS frame with an encoded field section to `out`.
+pub fn encode_headers(field_section: &[u8], out: &mut impl BufMut) {
+    encode_frame(HEADERS, field_section, out);
+}
+
+/// Appends the header of a DATA frame whose payload has `len` bytes to `out`.
+pub fn encode_data_header(len: usize, out: &mut impl BufMut) {
+    VarInt::saturating_from(DATA).encode(out);
+    VarInt::from_len(len).encode(out);
+}
+
+/// Appends a GOAWAY frame to `out`.
+pub fn encode_goaway(id: VarInt, out: &mut impl BufMut) {
+    let mut payload = Vec::with_capacity(VarInt::LEN_MAX);
+    id.encode(&mut payload);
+    encode_frame(GOAWAY, &payload, out);
+}
+
+/// Appends a SETTINGS frame to `out`.
+pub fn encode_settings(settings: &Settings, out: &mut impl BufMut) {
+    let mut payload = Vec::new();
+    settings.encode(&mut payload);
+    encode_frame(SETTINGS, &payload, out);
+}
+
+fn encode_frame(frame_type: u64, payload: &[u8], out: &mut impl BufMut) {
+    VarInt::saturating_from(frame_type).encode(out);
+    VarInt::from_len(payload.len()).encode(out);
+    out.put_slice(payload);
+}

@@ -1,0 +1,36 @@
+//! Bytes from strangers, as values: HTTP/3 frames, settings and field sections, HTTP Datagrams,
+//! capsules, the CONNECT-UDP URI template and `Proxy-Status`.
+//!
+//! Nothing here knows a connection, a stream or the time. The only state is that of the
+//! incremental decoders ([`FrameDecoder`], [`CapsuleDecoder`]), which give the same values however
+//! their input is split. No input makes a decoder panic, and none makes it keep more than the
+//! limit that it was given. `fuzz/` holds a property for each decoder.
+
+pub mod capsule;
+mod chunks;
+mod code;
+mod error;
+pub mod h3_frame;
+mod http_datagram;
+pub mod message;
+pub mod proxy_status;
+pub mod qpack;
+mod settings;
+pub mod uri_template;
+mod varint;
+
+pub use capsule::{Capsule, CapsuleDecoder, encode_capsule, encode_datagram_capsule};
+pub use code::Code;
+pub use error::{DecodeError, ErrorScope};
+pub use h3_frame::{
+    Frame, FrameDecoder, StreamKind, encode_data_header, encode_goaway, encode_headers,
+    encode_settings,
+};
+pub use http_datagram::{
+    CONTEXT_ID_UDP, HttpDatagram, MAX_UDP_PAYLOAD, QuarterStreamId, split_context_id,
+};
+pub use message::{MessageError, RequestHead, ResponseHead};
+pub use proxy_status::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, parse_boolean_item};
+pub use settings::Settings;
+pub use uri_template::{Expanded, PathMatcher, TargetError, Template, TemplateError};
+pub use varint::{VarInt, VarIntRangeError};

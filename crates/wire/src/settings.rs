@@ -1,0 +1,108 @@
+use std::collections::BTreeSet;
+
+use bytes::{Buf, BufMut, Bytes};
+
+use crate::{DecodeError, VarInt};
+
+/// An endpoint's settings, as in the payload of a SETTINGS frame. Unknown ones are not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// `SETTINGS_MAX_FIELD_SECTION_SIZE` in bytes; `None` for no limit ([RFC 9114 §7.2.4.1]).
+    ///
+    /// [RFC 9114 §7.2.4.1]: https://www.rfc-editor.org/rfc/rfc9114#section-7.2.4.1
+    pub max_field_section_size: Option<u64>,
+    /// `SETTINGS_QPACK_MAX_TABLE_CAPACITY` in bytes ([RFC 9204 §5]).
+    ///
+    /// [RFC 9204 §5]: https://www.rfc-editor.org/rfc/rfc9204#section-5
+    pub qpack_max_table_capacity: u64,
+    /// `SETTINGS_QPACK_BLOCKED_STREAMS` ([RFC 9204 §5]).
+    ///
+    /// [RFC 9204 §5]: https://www.rfc-editor.org/rfc/rfc9204#section-5
+    pub qpack_blocked_streams: u64,
+    /// `SETTINGS_ENABLE_CONNECT_PROTOCOL` ([RFC 9220 §3]).
+    ///
+    /// [RFC 9220 §3]: https://www.rfc-editor.org/rfc/rfc9220#section-3
+    pub enable_connect_protocol: bool,
+    /// `SETTINGS_H3_DATAGRAM` ([RFC 9297 §2.1.1]).
+    ///
+    /// [RFC 9297 §2.1.1]: https://www.rfc-editor.org/rfc/rfc9297#section-2.1.1
+    pub h3_datagram: bool,
+}
+
+const QPACK_MAX_TABLE_CAPACITY: u64 = 0x01;
+const MAX_FIELD_SECTION_SIZE: u64 = 0x06;
+const QPACK_BLOCKED_STREAMS: u64 = 0x07;
+const ENABLE_CONNECT_PROTOCOL: u64 = 0x08;
+const H3_DATAGRAM: u64 = 0x33;
+
+impl Settings {
+    /// Reads the payload of a SETTINGS frame ([RFC 9114 §7.2.4]).
+    ///
+    /// [RFC 9114 §7.2.4]: https://www.rfc-editor.org/rfc/rfc9114#section-7.2.4
+    pub fn decode(mut payload: Bytes) -> Result<Self, DecodeError> {
+        let mut settings = Self::default();
+        let mut seen = BTreeSet::new();
+        while payload.has_remaining() {
+            let setting = VarInt::decode(&mut payload)?;
+            let value = VarInt::decode(&mut payload)?;
+            // RFC 9114 §7.2.4: "The same setting identifier MUST NOT occur more than once in the
+            // SETTINGS frame."
+            if !seen.insert(setting) {
+                return Err(DecodeError::SettingRepeated(setting));
+            }
+            settings.set(setting, value)?;
+        }
+        Ok(settings)
+    }
+
+    /// Appends the payload of a SETTINGS frame to `out`. Settings that have their default value
+    /// are left out; values above 2^62 - 1 become 2^62 - 1.
+    pub fn encode(&self, out: &mut impl BufMut) {
+        let mut put = |setting: u64, value: u64| {
+            VarInt::saturating_from(setting).encode(out);
+            VarInt::saturating_from(value).encode(out);
+        };
+        if self.qpack_max_table_capacity != 0 {
+            put(QPACK_MAX_TABLE_CAPACITY, self.qpack_max_table_capacity);
+        }
+        if let Some(size) = self.max_field_section_size {
+            put(MAX_FIELD_SECTION_SIZE, size);
+        }
+        if self.qpack_blocked_streams != 0 {
+            put(QPACK_BLOCKED_STREAMS, self.qpack_blocked_streams);
+        }
+        if self.enable_connect_protocol {
+            put(ENABLE_CONNECT_PROTOCOL, 1);
+        }
+        if self.h3_datagram {
+            put(H3_DATAGRAM, 1);
+        }
+    }
+
+    fn set(&mut self, setting: VarInt, value: VarInt) -> Result<(), DecodeError> {
+        match setting.get() {
+            QPACK_MAX_TABLE_CAPACITY => self.qpack_max_table_capacity = value.get(),
+            MAX_FIELD_SECTION_SIZE => self.max_field_section_size = Some(value.get()),
+            QPACK_BLOCKED_STREAMS => self.qpack_blocked_streams = value.get(),
+            ENABLE_CONNECT_PROTOCOL => self.enable_connect_protocol = boolean(setting, value)?,
+            // RFC 9297 §2.1.1: a value that is neither 0 nor 1 "MUST be treated as a connection
+            // error of type H3_SETTINGS_ERROR".
+            H3_DATAGRAM => self.h3_datagram = boolean(setting, value)?,
+            // RFC 9114 §7.2.4.1: settings that HTTP/2 defined "MUST NOT be sent, and their receipt
+            // MUST be treated as a connection error of type H3_SETTINGS_ERROR."
+            0x02..=0x05 => return Err(DecodeError::SettingReserved(setting)),
+            // RFC 9114 §7.2.4: "An implementation MUST ignore any parameter with an identifier it
+            // does not understand."
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn boolean(setting: VarInt, value: VarInt) -> Result<bool, DecodeError> {
+    match value.get() {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(DecodeError::SettingNotBoolean { setting, value }),
+    }
+}

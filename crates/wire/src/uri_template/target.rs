@@ -1,0 +1,114 @@
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Why a path names no target ([RFC 9298 §3]).
+///
+/// [RFC 9298 §3]: https://www.rfc-editor.org/rfc/rfc9298#section-3
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// Percent-decoding does not give text.
+    #[error("{0:?} is not percent-encoded UTF-8")]
+    Utf8(String),
+    /// The host is empty.
+    #[error("the target host is empty")]
+    HostEmpty,
+    /// The host is longer than a DNS name can be.
+    #[error("the target host has {0} characters; at most {DNS_NAME_LEN_MAX} are allowed")]
+    HostTooLong(usize),
+    /// An IPv6 address has a zone identifier.
+    #[error("target host {0:?} has a zone identifier, which is not allowed")]
+    HostZone(String),
+    /// The host has a colon or bracket but is not an IPv6 address.
+    #[error("target host {0:?} is not an IPv6 address; write it without brackets")]
+    HostIpv6(String),
+    /// The host ends in a number but is not an IPv4 address.
+    #[error("target host {0:?} is not an IPv4 address in dotted decimal")]
+    HostIpv4(String),
+    /// A label of the name is empty or too long.
+    #[error("target host {0:?} has a label that is empty or has more than 63 characters")]
+    HostLabel(String),
+    /// The host has a character that no DNS name has.
+    #[error("target host {host:?} has the character {character:?}")]
+    HostCharacter {
+        /// The host.
+        host: String,
+        /// The character.
+        character: char,
+    },
+    /// The port is not a number from 1 to 65535.
+    #[error("target port {0:?} is not a number from 1 to 65535")]
+    Port(String),
+}
+
+/// Without the trailing dot ([RFC 1035 §2.3.4], 255 bytes in wire format).
+///
+/// [RFC 1035 §2.3.4]: https://www.rfc-editor.org/rfc/rfc1035#section-2.3.4
+const DNS_NAME_LEN_MAX: usize = 253;
+
+/// [RFC 1035 §2.3.4].
+///
+/// [RFC 1035 §2.3.4]: https://www.rfc-editor.org/rfc/rfc1035#section-2.3.4
+const DNS_LABEL_LEN_MAX: usize = 63;
+
+/// Checks a target's host ([RFC 9298 §3]): an IP address without brackets or zone identifier, or a
+/// DNS name in ASCII, where underscores and one dot at the end are fine.
+///
+/// Names that end in a number are refused, because resolvers disagree about "127.1" and
+/// "0x7f.0.0.1".
+///
+/// [RFC 9298 §3]: https://www.rfc-editor.org/rfc/rfc9298#section-3
+pub fn check_host(host: &str) -> Result<(), TargetError> {
+    if host.is_empty() {
+        return Err(TargetError::HostEmpty);
+    }
+    if host.parse::<Ipv4Addr>().is_ok() || host.parse::<Ipv6Addr>().is_ok() {
+        return Ok(());
+    }
+    // RFC 9298 §3: "Note that IPv6 scoped addressing zone identifiers are not supported."
+    match host.split_once('%') {
+        Some((address, _)) if address.parse::<Ipv6Addr>().is_ok() => {
+            return Err(TargetError::HostZone(host.to_owned()));
+        }
+        Some(_) | None => {}
+    }
+    if host.contains([':', '[', ']']) {
+        return Err(TargetError::HostIpv6(host.to_owned()));
+    }
+    check_name(host)
+}
+
+fn check_name(host: &str) -> Result<(), TargetError> {
+    let is_name_character = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if let Some(character) = host.chars().find(|&c| !is_name_character(c)) {
+        return Err(TargetError::HostCharacter { host: host.to_owned(), character });
+    }
+    let name = host.strip_suffix('.').unwrap_or(host);
+    if name.len() > DNS_NAME_LEN_MAX {
+        return Err(TargetError::HostTooLong(name.len()));
+    }
+    if name.split('.').any(|label| label.is_empty() || label.len() > DNS_LABEL_LEN_MAX) {
+        return Err(TargetError::HostLabel(host.to_owned()));
+    }
+    if name.rsplit('.').next().is_some_and(is_number) {
+        return Err(TargetError::HostIpv4(host.to_owned()));
+    }
+    Ok(())
+}
+
+/// What resolvers may take for a part of an IPv4 address: decimal, octal or hexadecimal.
+fn is_number(label: &str) -> bool {
+    let hexadecimal = label.strip_prefix("0x").or_else(|| label.strip_prefix("0X"));
+    match hexadecimal {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        None => label.bytes().all(|byte| byte.is_ascii_digit()),
+    }
+}
+
+/// RFC 9298 §3: `target_port = 1*5DIGIT`, and "MUST represent an integer between 1 and 65535
+/// inclusive".
+pub(super) fn parse_port(text: &str) -> Result<u16, TargetError> {
+    let is_well_formed = (1..=5).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    match text.parse() {
+        Ok(port @ 1..) if is_well_formed => Ok(port),
+        Ok(_) | Err(_) => Err(TargetError::Port(text.to_owned())),
+    }
+}
