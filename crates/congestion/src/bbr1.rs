@@ -1,0 +1,546 @@
+//! `BBRv1`: [draft-cardwell-iccrg-bbr-congestion-control-00], with delivery-rate samples from
+//! [`DeliveryRate`].
+//!
+//! | draft | here |
+//! | --- | --- |
+//! | `BBR.BtlBw`, `BBR.BtlBwFilter` | `bottleneck_bandwidth`, `bandwidth_filter` |
+//! | `BBR.RTprop`, `BBR.rtprop_stamp` | `round_trip_propagation`, `.._stamp` |
+//! | `BBR.state`, `BBR.pacing_gain`, `BBR.cwnd_gain` | `state`, `pacing_gain()`, `cwnd_gain()` |
+//! | `BBR.cycle_index`, `BBR.cycle_stamp` | in [`State::ProbeBw`] |
+//! | `BBR.probe_rtt_done_stamp`, `.._round_done` | in [`State::ProbeRtt`] |
+//! | `BBR.round_start`, `BBR.next_round_delivered` | in [`Round`] |
+//! | `BBR.filled_pipe`, `BBR.full_bw`, `BBR.full_bw_count` | in [`FullPipe`] |
+//! | `BBR.idle_restart`, `BBR.prior_cwnd` | `is_idle_restart`, `prior_cwnd` |
+//! | `BBR.pacing_rate`, `BBR.send_quantum`, `cwnd` | the methods of [`Algorithm`] |
+//! | `BW.delivered`, `C.app_limited` | `delivery` |
+//! | `rs.packets_lost`, `packets_delivered` | `newly_lost`, `newly_acked` |
+//!
+//! Where this differs from the draft:
+//!
+//! - Random loss does not shrink the window (§4.2.3.4 is left out): only persistent congestion
+//!   does, in the place of a retransmission timeout.
+//! - Before the first round trip is measured the nominal one is 10 ms, not 1 ms, and the first
+//!   measurement sets the pacing rate anew, as Linux does.
+//! - The bandwidth filter counts rounds with samples that are not application-limited, so an
+//!   application's pause does not make the estimate expire.
+//! - Startup also ends after eight application-limited rounds without growth. A sender that waits
+//!   for flow control is application-limited all the time and would stay in Startup for ever.
+//!
+//! [draft-cardwell-iccrg-bbr-congestion-control-00]: https://datatracker.ietf.org/doc/html/draft-cardwell-iccrg-bbr-congestion-control-00
+
+use std::cmp::Ordering;
+use std::time::{Duration, Instant};
+
+use tandem_units::{ByteCount, Rate};
+
+use crate::max_filter::MaxFilter;
+use crate::random::Random;
+use crate::{
+    Ack, AcksEnd, Algorithm, CongestionEvent, CongestionSignal, DeliveryRate, Lost, RateSample,
+    Sent,
+};
+
+/// The settings of [`Bbr1`]. The default is the draft's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bbr1Config {
+    /// The initial window in full datagrams, at least 4.
+    pub initial_window_packets: u32,
+    /// The pacing gain, in percent, of the phase of `ProbeBW` that looks for more bandwidth; more
+    /// than 100.
+    ///
+    /// 200 follows a rate that rises quickly, as cellular links do, at the cost of more queue. Above
+    /// 125 there is a second, plain 125 % phase in the middle of the cycle.
+    pub up_gain_percent: u32,
+    /// Where the randomness begins: it picks the phase in which `ProbeBW` is entered.
+    pub seed: u64,
+}
+
+impl Default for Bbr1Config {
+    fn default() -> Self {
+        Self { initial_window_packets: 10, up_gain_percent: 125, seed: 0 }
+    }
+}
+
+/// `BBRv1`; see the module's table.
+#[derive(Clone, Debug)]
+pub struct Bbr1 {
+    config: Bbr1Config,
+    random: Random,
+    max_datagram_size: ByteCount,
+    state: State,
+    delivery: DeliveryRate,
+
+    bandwidth_filter: MaxFilter,
+    bottleneck_bandwidth: Option<Rate>,
+    round_trip_propagation: Option<Duration>,
+    round_trip_propagation_stamp: Instant,
+    round: Round,
+    full_pipe: FullPipe,
+
+    is_idle_restart: bool,
+    bytes_in_flight: ByteCount,
+    newly_acked: ByteCount,
+    newly_lost: ByteCount,
+
+    pacing_rate: Rate,
+    congestion_window: ByteCount,
+    /// The window before `ProbeRTT`.
+    prior_cwnd: ByteCount,
+}
+
+/// A packet-timed round trip.
+#[derive(Clone, Debug, Default)]
+struct Round {
+    /// The current ACK frame begins a round.
+    is_start: bool,
+    /// The round gave a sample that the bandwidth filter counts.
+    is_counted: bool,
+    /// The round ends when a packet is acknowledged that left after so much was delivered.
+    next_delivered: ByteCount,
+}
+
+/// Whether Startup has found the bandwidth.
+#[derive(Clone, Debug, Default)]
+struct FullPipe {
+    is_filled: bool,
+    bandwidth: Option<Rate>,
+    /// Rounds without growth.
+    rounds: u32,
+    /// Application-limited rounds without growth.
+    app_limited_rounds: u32,
+}
+
+/// What the controller is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Look for the bandwidth by doubling the rate every round.
+    Startup,
+    /// Drain the queue that Startup left.
+    Drain,
+    /// Send at the bottleneck's rate; probe for more in one phase of eight.
+    ProbeBw { cycle_index: usize, cycle_stamp: Instant },
+    /// Send next to nothing, to see the path without a queue.
+    ProbeRtt { done: Option<ProbeRttDone> },
+}
+
+/// When [`State::ProbeRtt`] may end; known once the queue is drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ProbeRttDone {
+    stamp: Instant,
+    is_round_done: bool,
+}
+
+/// A factor in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Gain(u32);
+
+impl Gain {
+    const ONE: Self = Self(1000);
+    /// `BBRHighGain`, 2/ln 2: the smallest that doubles the rate every round.
+    const HIGH: Self = Self(2885);
+    /// Its reciprocal drains in one round what Startup queued.
+    const DRAIN: Self = Self(347);
+    /// The window of `ProbeBW`: room for a queue and for delayed and aggregated ACKs.
+    const CWND: Self = Self(2000);
+    /// What counts as growth of the bandwidth in Startup.
+    const FULL_BANDWIDTH: Self = Self(1250);
+
+    const fn from_percent(percent: u32) -> Self {
+        Self(percent.saturating_mul(10))
+    }
+
+    /// What is missing to `Gain(2000)`, at least one half.
+    fn drained_by(self) -> Self {
+        let mirrored = (2 * Self::ONE.0).saturating_sub(self.0);
+        Self(mirrored.max(Self::ONE.0 / 2))
+    }
+
+    fn of_bytes(self, bytes: ByteCount) -> ByteCount {
+        bytes.mul_div_floor(self.0.into(), Self::ONE.0.into())
+    }
+
+    fn of_rate(self, rate: Rate) -> Rate {
+        let bits_per_second =
+            u128::from(rate.bits_per_second()) * u128::from(self.0) / u128::from(Self::ONE.0);
+        let bits_per_second = u64::try_from(bits_per_second).unwrap_or(u64::MAX);
+        Rate::from_bps(bits_per_second.max(1)).expect("at least 1")
+    }
+}
+
+/// `RTpropFilterLen`: the age at which the minimum must be measured again.
+const RTT_FILTER_LENGTH: Duration = Duration::from_secs(10);
+/// `ProbeRTTDuration`.
+const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
+/// `BBRGainCycleLen`.
+const CYCLE_LENGTH: usize = 8;
+/// `BBRMinPipeCwnd` in datagrams: with ACKs of every second packet the pipe never runs dry.
+const MIN_PIPE_PACKETS: u64 = 4;
+/// Rounds without growth after which the pipe is full.
+const FULL_BANDWIDTH_ROUNDS: u32 = 3;
+/// Application-limited rounds without growth after which Startup gives up.
+const APP_LIMITED_ROUNDS: u32 = 8;
+/// Application-limited rounds count after so many initial windows, of at least 30 datagrams, were
+/// delivered: requests and handshakes do not.
+const APP_LIMITED_INITIAL_WINDOWS: u64 = 20;
+/// See [`APP_LIMITED_INITIAL_WINDOWS`].
+const APP_LIMITED_WINDOW_PACKETS: u32 = 30;
+/// The round trip that is assumed before the first is measured. With 10 datagrams this paces the
+/// first flight at 2.885 windows in 10 ms, some 33 Mbit/s: neither noticeably delayed nor a burst
+/// that no queue holds.
+const NOMINAL_RTT: Duration = Duration::from_millis(10);
+
+impl Bbr1 {
+    /// A controller for a connection that begins.
+    pub fn new(config: Bbr1Config, now: Instant, max_datagram_size: ByteCount) -> Self {
+        let mut controller = Self {
+            random: Random::new(config.seed),
+            config,
+            max_datagram_size,
+            state: State::Startup,
+            delivery: DeliveryRate::new(now),
+            bandwidth_filter: MaxFilter::default(),
+            bottleneck_bandwidth: None,
+            round_trip_propagation: None,
+            round_trip_propagation_stamp: now,
+            round: Round::default(),
+            full_pipe: FullPipe::default(),
+            is_idle_restart: false,
+            bytes_in_flight: ByteCount::ZERO,
+            newly_acked: ByteCount::ZERO,
+            newly_lost: ByteCount::ZERO,
+            pacing_rate: Rate::from_mbps(1),
+            congestion_window: ByteCount::ZERO,
+            prior_cwnd: ByteCount::ZERO,
+        };
+        controller.congestion_window = controller.initial_window();
+        controller.pacing_rate = controller.initial_pacing_rate(NOMINAL_RTT);
+        controller
+    }
+
+    /// `BBRUpdateRound`: a round ends when a packet is acknowledged that left after the last ended.
+    fn update_round(&mut self, sample: &RateSample) {
+        self.round.is_start = sample.prior_delivered >= self.round.next_delivered;
+        if self.round.is_start {
+            self.round.next_delivered = self.delivery.delivered();
+            self.round.is_counted = false;
+        }
+    }
+
+    /// `BBRUpdateBtlBw`: samples of a sender that had nothing to say only raise the estimate.
+    fn update_bottleneck_bandwidth(&mut self, sample: &RateSample) {
+        let Some(rate) = sample.delivery_rate else { return };
+        if sample.is_app_limited && self.bottleneck_bandwidth.is_some_and(|max| rate < max) {
+            return;
+        }
+        if !sample.is_app_limited && !self.round.is_counted {
+            self.round.is_counted = true;
+            self.bandwidth_filter.advance();
+        }
+        self.bandwidth_filter.insert(rate);
+        self.bottleneck_bandwidth = self.bandwidth_filter.max();
+    }
+
+    /// `BBRCheckCyclePhase`.
+    fn check_cycle_phase(&mut self, now: Instant, prior_in_flight: ByteCount) {
+        let State::ProbeBw { cycle_index, cycle_stamp } = self.state else { return };
+        let elapsed = now.saturating_duration_since(cycle_stamp);
+        let is_full_length = self.round_trip_propagation.is_some_and(|rtt| elapsed > rtt);
+        let gain = self.pacing_gain();
+        let is_over = match gain.cmp(&Gain::ONE) {
+            Ordering::Equal => is_full_length,
+            Ordering::Less => is_full_length || prior_in_flight <= self.in_flight_target(Gain::ONE),
+            // Until what is in flight shows the gain, or the path cannot hold more.
+            Ordering::Greater => {
+                let has_shown = prior_in_flight >= self.in_flight_target(gain);
+                is_full_length && (has_shown || !self.newly_lost.is_zero())
+            }
+        };
+        if is_over {
+            let cycle_index = (cycle_index + 1) % CYCLE_LENGTH;
+            self.state = State::ProbeBw { cycle_index, cycle_stamp: now };
+        }
+    }
+
+    /// `BBREnterProbeBW`: flows start in different phases, and none in the one that drains.
+    fn enter_probe_bw(&mut self, now: Instant) {
+        let skipped = match self.random.below(CYCLE_LENGTH as u64 - 1) {
+            0 => 0,
+            phase => phase + 1,
+        };
+        let cycle_index = usize::try_from(skipped).expect("below the length of the cycle");
+        self.state = State::ProbeBw { cycle_index, cycle_stamp: now };
+    }
+
+    /// `BBRCheckFullPipe`, and the end of an application-limited Startup.
+    fn check_full_pipe(&mut self, sample: &RateSample) {
+        if self.full_pipe.is_filled || !self.round.is_start {
+            return;
+        }
+        let Some(bandwidth) = self.bottleneck_bandwidth else { return };
+        let may_count_app_limited = self.delivery.delivered() > self.app_limited_startup_limit();
+        let full_pipe = &mut self.full_pipe;
+        if full_pipe.bandwidth.is_none_or(|full| bandwidth >= Gain::FULL_BANDWIDTH.of_rate(full)) {
+            *full_pipe = FullPipe { bandwidth: Some(bandwidth), ..FullPipe::default() };
+        } else if !sample.is_app_limited {
+            full_pipe.rounds += 1;
+        } else if may_count_app_limited {
+            full_pipe.app_limited_rounds += 1;
+        }
+        full_pipe.is_filled = full_pipe.rounds >= FULL_BANDWIDTH_ROUNDS
+            || full_pipe.app_limited_rounds >= APP_LIMITED_ROUNDS;
+    }
+
+    fn app_limited_startup_limit(&self) -> ByteCount {
+        let packets = self.config.initial_window_packets.max(APP_LIMITED_WINDOW_PACKETS);
+        self.max_datagram_size
+            .saturating_mul(packets.into()) // one window
+            .saturating_mul(APP_LIMITED_INITIAL_WINDOWS)
+    }
+
+    /// `BBRCheckDrain`.
+    fn check_drain(&mut self, now: Instant) {
+        if self.state == State::Startup && self.full_pipe.is_filled {
+            self.state = State::Drain;
+        }
+        if self.state == State::Drain && self.bytes_in_flight <= self.in_flight_target(Gain::ONE) {
+            self.enter_probe_bw(now);
+        }
+    }
+
+    /// `BBRUpdateRTprop`; tells whether the minimum had expired.
+    fn update_round_trip_propagation(&mut self, now: Instant, rtt: Duration) -> bool {
+        let age = now.saturating_duration_since(self.round_trip_propagation_stamp);
+        let is_expired = age > RTT_FILTER_LENGTH;
+        if self.round_trip_propagation.is_none() {
+            // The first measurement replaces the nominal round trip.
+            self.pacing_rate = self.initial_pacing_rate(rtt);
+        }
+        if is_expired || self.round_trip_propagation.is_none_or(|min| rtt <= min) {
+            self.round_trip_propagation = Some(rtt);
+            self.round_trip_propagation_stamp = now;
+        }
+        is_expired
+    }
+
+    /// `BBRCheckProbeRTT`.
+    fn check_probe_rtt(&mut self, now: Instant, has_rtt_expired: bool) {
+        let is_probing = matches!(self.state, State::ProbeRtt { .. });
+        if !is_probing && has_rtt_expired && !self.is_idle_restart {
+            self.prior_cwnd = self.congestion_window;
+            self.state = State::ProbeRtt { done: None };
+        }
+        if let State::ProbeRtt { done } = self.state {
+            self.handle_probe_rtt(now, done);
+        }
+        self.is_idle_restart = false;
+    }
+
+    /// `BBRHandleProbeRTT`: 200 ms and a round with next to nothing in flight.
+    fn handle_probe_rtt(&mut self, now: Instant, done: Option<ProbeRttDone>) {
+        // The samples are low because of this state, not because of the path.
+        self.delivery.on_app_limited(self.bytes_in_flight);
+        if let Some(mut done) = done {
+            done.is_round_done |= self.round.is_start;
+            self.state = State::ProbeRtt { done: Some(done) };
+            self.check_probe_rtt_done(now);
+        } else if self.bytes_in_flight <= self.min_pipe_cwnd() {
+            let done = ProbeRttDone { stamp: now + PROBE_RTT_DURATION, is_round_done: false };
+            self.state = State::ProbeRtt { done: Some(done) };
+            self.round.next_delivered = self.delivery.delivered();
+        }
+    }
+
+    /// The end of `ProbeRTT`: what was measured holds for the next ten seconds.
+    fn check_probe_rtt_done(&mut self, now: Instant) {
+        let State::ProbeRtt { done: Some(done) } = self.state else { return };
+        if !done.is_round_done || now <= done.stamp {
+            return;
+        }
+        self.round_trip_propagation_stamp = now;
+        self.congestion_window = self.congestion_window.max(self.prior_cwnd);
+        if self.full_pipe.is_filled {
+            self.enter_probe_bw(now);
+        } else {
+            self.state = State::Startup;
+        }
+    }
+
+    /// `BBRHandleRestartFromIdle`: a sender that comes back sends at the rate that it knew.
+    fn handle_restart_from_idle(&mut self, now: Instant) {
+        self.is_idle_restart = true;
+        if let (State::ProbeBw { .. }, Some(bandwidth)) = (self.state, self.bottleneck_bandwidth) {
+            self.pacing_rate = bandwidth;
+        }
+        // Nothing was in flight for a while; that is as good as a round.
+        if let State::ProbeRtt { done: Some(done) } = self.state {
+            self.state =
+                State::ProbeRtt { done: Some(ProbeRttDone { is_round_done: true, ..done }) };
+            self.check_probe_rtt_done(now);
+        }
+    }
+
+    /// `BBRSetPacingRate`: until the pipe is full the rate only grows.
+    fn set_pacing_rate(&mut self) {
+        let Some(bandwidth) = self.bottleneck_bandwidth else { return };
+        let rate = self.pacing_gain().of_rate(bandwidth);
+        if self.full_pipe.is_filled || rate > self.pacing_rate {
+            self.pacing_rate = rate;
+        }
+    }
+
+    /// `BBRSetCwnd`.
+    fn set_cwnd(&mut self, newly_acked: ByteCount) {
+        let target = self.in_flight_target(self.cwnd_gain());
+        let grown = self.congestion_window + newly_acked;
+        if self.full_pipe.is_filled {
+            self.congestion_window = grown.min(target);
+        } else if self.congestion_window < target
+            || self.delivery.delivered() < self.initial_window()
+        {
+            self.congestion_window = grown;
+        }
+        self.congestion_window = self.congestion_window.max(self.min_pipe_cwnd());
+        if matches!(self.state, State::ProbeRtt { .. }) {
+            self.congestion_window = self.congestion_window.min(self.min_pipe_cwnd());
+        }
+    }
+
+    /// `BBRInflight`: the bandwidth-delay product times a gain, and room for packets that end hosts
+    /// send, receive and acknowledge in batches.
+    fn in_flight_target(&self, gain: Gain) -> ByteCount {
+        let (Some(bandwidth), Some(rtt)) = (self.bottleneck_bandwidth, self.round_trip_propagation)
+        else {
+            return self.initial_window();
+        };
+        let quanta = self.quantum().saturating_mul(3);
+        gain.of_bytes(bandwidth.bytes_in(rtt)) + quanta
+    }
+
+    /// `BBRSetSendQuantum`.
+    fn quantum(&self) -> ByteCount {
+        const SLOW: Rate = Rate::from_bps(1_200_000).expect("not zero");
+        const FAST: Rate = Rate::from_mbps(24);
+        const MAX: ByteCount = ByteCount::new(65_536);
+        match self.pacing_rate {
+            rate if rate < SLOW => self.max_datagram_size,
+            rate if rate < FAST => self.max_datagram_size.saturating_mul(2),
+            rate => rate.bytes_in(Duration::from_millis(1)).min(MAX),
+        }
+    }
+
+    fn pacing_gain(&self) -> Gain {
+        match self.state {
+            State::Startup => Gain::HIGH,
+            State::Drain => Gain::DRAIN,
+            State::ProbeRtt { .. } => Gain::ONE,
+            State::ProbeBw { cycle_index, .. } => {
+                let up = Gain::from_percent(self.config.up_gain_percent);
+                match cycle_index {
+                    0 => up,
+                    1 => up.drained_by(),
+                    4 if up > Gain::FULL_BANDWIDTH => Gain::FULL_BANDWIDTH,
+                    _ => Gain::ONE,
+                }
+            }
+        }
+    }
+
+    fn cwnd_gain(&self) -> Gain {
+        match self.state {
+            State::Startup | State::Drain => Gain::HIGH,
+            State::ProbeBw { .. } => Gain::CWND,
+            State::ProbeRtt { .. } => Gain::ONE,
+        }
+    }
+
+    fn min_pipe_cwnd(&self) -> ByteCount {
+        self.max_datagram_size.saturating_mul(MIN_PIPE_PACKETS)
+    }
+
+    /// `BBRInitPacingRate`.
+    fn initial_pacing_rate(&self, rtt: Duration) -> Rate {
+        let rtt = rtt.max(Duration::from_millis(1));
+        Rate::average(self.initial_window(), rtt)
+            .map_or(Rate::from_mbps(1), |rate| Gain::HIGH.of_rate(rate))
+    }
+}
+
+impl Algorithm for Bbr1 {
+    fn on_packet_sent(&mut self, sent: Sent) {
+        if self.bytes_in_flight.is_zero() && self.delivery.is_app_limited() {
+            self.handle_restart_from_idle(sent.now);
+        }
+        self.delivery.on_packet_sent(sent, self.bytes_in_flight);
+        self.bytes_in_flight += sent.bytes;
+    }
+
+    fn on_ack(&mut self, ack: Ack) {
+        self.newly_acked += ack.bytes;
+        self.delivery.on_ack(&ack);
+    }
+
+    fn on_acks_end(&mut self, end: AcksEnd) {
+        let prior_in_flight = self.bytes_in_flight;
+        self.bytes_in_flight = end.bytes_in_flight;
+        if let Some(sample) = self.delivery.on_acks_end(end.now) {
+            self.update_round(&sample);
+            self.update_bottleneck_bandwidth(&sample);
+            self.check_cycle_phase(end.now, prior_in_flight);
+            self.check_full_pipe(&sample);
+            self.check_drain(end.now);
+            let has_rtt_expired = self.update_round_trip_propagation(end.now, sample.rtt);
+            self.check_probe_rtt(end.now, has_rtt_expired);
+            self.set_pacing_rate();
+            self.set_cwnd(self.newly_acked);
+        }
+        self.newly_acked = ByteCount::ZERO;
+        self.newly_lost = ByteCount::ZERO;
+        if end.is_app_limited {
+            self.delivery.on_app_limited(end.bytes_in_flight);
+        }
+    }
+
+    fn on_packet_lost(&mut self, lost: Lost) {
+        self.newly_lost += lost.bytes;
+        self.bytes_in_flight -= lost.bytes;
+        self.delivery.on_packet_lost(&lost);
+    }
+
+    fn on_congestion_event(&mut self, event: CongestionEvent) {
+        match event.signal {
+            CongestionSignal::Loss | CongestionSignal::Ecn => {}
+            CongestionSignal::PersistentLoss => {
+                // Begin again with the smallest window; acknowledgements bring it back to what the
+                // bandwidth says. Startup measures growth anew.
+                self.congestion_window = self.min_pipe_cwnd();
+                self.full_pipe.bandwidth = None;
+            }
+        }
+    }
+
+    fn on_mtu_update(&mut self, max_datagram_size: ByteCount) {
+        self.max_datagram_size = max_datagram_size;
+        self.congestion_window = self.congestion_window.max(self.min_pipe_cwnd());
+    }
+
+    fn congestion_window(&self) -> ByteCount {
+        self.congestion_window
+    }
+
+    fn initial_window(&self) -> ByteCount {
+        let packets = u64::from(self.config.initial_window_packets).max(MIN_PIPE_PACKETS);
+        self.max_datagram_size.saturating_mul(packets)
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        Some(self.pacing_rate)
+    }
+
+    fn send_quantum(&self) -> Option<ByteCount> {
+        Some(self.quantum())
+    }
+
+    fn bandwidth_estimate(&self) -> Option<Rate> {
+        self.bottleneck_bandwidth
+    }
+}

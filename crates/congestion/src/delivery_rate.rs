@@ -1,0 +1,164 @@
+//! Delivery-rate estimation, [draft-cheng-iccrg-delivery-rate-estimation-00].
+//!
+//! Every packet carries what had been delivered when it left. When it is acknowledged, the
+//! difference to what is delivered by then, over the longer of the time to send it and the time to
+//! get it acknowledged, is one sample of the rate that the path delivers.
+//!
+//! | draft | here |
+//! | --- | --- |
+//! | `C.delivered` | [`DeliveryRate::delivered`] |
+//! | `C.delivered_time` | `DeliveryRate::delivered_time` |
+//! | `C.first_sent_time` | `DeliveryRate::first_sent_time` |
+//! | `C.app_limited` | `DeliveryRate::app_limited_until`, `None` for 0 |
+//! | `P.*` | `Packet` |
+//! | `rs.*` | [`RateSample`] |
+//!
+//! One step of the draft is missing: it drops samples over less than `MinRTT`. QUIC never confuses
+//! a packet with its retransmission, so a sample's time is never shorter than its own round trip.
+//!
+//! [draft-cheng-iccrg-delivery-rate-estimation-00]: https://datatracker.ietf.org/doc/html/draft-cheng-iccrg-delivery-rate-estimation-00
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tandem_units::{ByteCount, Rate};
+
+use crate::{Ack, Lost, Sent};
+
+/// The state of a connection and of its packets in flight.
+#[derive(Clone, Debug)]
+pub struct DeliveryRate {
+    delivered: ByteCount,
+    delivered_time: Instant,
+    first_sent_time: Instant,
+    /// While the application, not the network, sets the pace: the delivered total at which
+    /// everything that was in flight when the application ran dry is delivered.
+    app_limited_until: Option<ByteCount>,
+    packets: BTreeMap<u64, Packet>,
+    /// The newest packet that the current ACK frame acknowledged.
+    newest_acked: Option<Packet>,
+}
+
+/// What a packet in flight remembers of the moment it left.
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    sent: Instant,
+    delivered: ByteCount,
+    delivered_time: Instant,
+    first_sent_time: Instant,
+    is_app_limited: bool,
+}
+
+/// What one ACK frame tells about the path.
+#[derive(Clone, Copy, Debug)]
+pub struct RateSample {
+    /// The rate of delivery, or `None` if no time passed.
+    pub delivery_rate: Option<Rate>,
+    /// What had been delivered when the newest acknowledged packet left.
+    pub prior_delivered: ByteCount,
+    /// The sample may be below what the path carries: the application had run dry when the packet
+    /// left, or before that while packets in flight with it did.
+    pub is_app_limited: bool,
+    /// The round trip of the newest acknowledged packet, the peer's delay included.
+    pub rtt: Duration,
+}
+
+/// Packets are forgotten when their acknowledgement or loss has not been reported for so long: QUIC
+/// drops some without a report, when it discards keys or changes the path.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+
+impl DeliveryRate {
+    /// The state of a connection that begins.
+    pub const fn new(now: Instant) -> Self {
+        Self {
+            delivered: ByteCount::ZERO,
+            delivered_time: now,
+            first_sent_time: now,
+            app_limited_until: None,
+            packets: BTreeMap::new(),
+            newest_acked: None,
+        }
+    }
+
+    /// What has been delivered so far.
+    pub const fn delivered(&self) -> ByteCount {
+        self.delivered
+    }
+
+    /// Whether the application, not the network, sets the pace.
+    pub const fn is_app_limited(&self) -> bool {
+        self.app_limited_until.is_some()
+    }
+
+    /// A packet leaves. `bytes_in_flight` does not count it: when nothing is in flight, idle time
+    /// must not be taken for slow delivery.
+    pub fn on_packet_sent(&mut self, sent: Sent, bytes_in_flight: ByteCount) {
+        if bytes_in_flight.is_zero() {
+            self.first_sent_time = sent.now;
+            self.delivered_time = sent.now;
+        }
+        let packet = Packet {
+            sent: sent.now,
+            delivered: self.delivered,
+            delivered_time: self.delivered_time,
+            first_sent_time: self.first_sent_time,
+            is_app_limited: self.is_app_limited(),
+        };
+        // A packet of another number space with the same number is overwritten. It was part of the
+        // handshake; nothing is lost with its sample.
+        self.packets.insert(sent.packet_number, packet);
+    }
+
+    /// A packet is acknowledged.
+    pub fn on_ack(&mut self, ack: &Ack) {
+        self.delivered += ack.bytes;
+        self.delivered_time = ack.now;
+        let Some(packet) = self.packets.get(&ack.packet_number).copied() else { return };
+        if packet.sent != ack.sent {
+            return; // same number, other number space
+        }
+        self.packets.remove(&ack.packet_number);
+        if self.newest_acked.is_none_or(|newest| newest.sent <= packet.sent) {
+            self.newest_acked = Some(packet);
+        }
+    }
+
+    /// The sample of one ACK frame; `None` if it acknowledged nothing that is known.
+    pub fn on_acks_end(&mut self, now: Instant) -> Option<RateSample> {
+        // Above the mark everything that was in flight when the application ran dry is delivered.
+        if self.app_limited_until.is_some_and(|mark| self.delivered > mark) {
+            self.app_limited_until = None;
+        }
+        self.forget_unreported(now);
+        let packet = self.newest_acked.take()?;
+        self.first_sent_time = packet.sent;
+        let send_elapsed = packet.sent.saturating_duration_since(packet.first_sent_time);
+        let ack_elapsed = now.saturating_duration_since(packet.delivered_time);
+        let delivered = self.delivered - packet.delivered;
+        Some(RateSample {
+            delivery_rate: Rate::average(delivered, send_elapsed.max(ack_elapsed)),
+            prior_delivered: packet.delivered,
+            is_app_limited: packet.is_app_limited,
+            rtt: now.saturating_duration_since(packet.sent),
+        })
+    }
+
+    /// A packet is lost: it will give no sample.
+    pub fn on_packet_lost(&mut self, lost: &Lost) {
+        self.packets.remove(&lost.packet_number);
+    }
+
+    /// The application has run dry while so much is in flight. Packets that leave before all of it
+    /// is delivered say nothing about the path.
+    pub fn on_app_limited(&mut self, bytes_in_flight: ByteCount) {
+        self.app_limited_until = Some(self.delivered + bytes_in_flight);
+    }
+
+    fn forget_unreported(&mut self, now: Instant) {
+        while let Some(oldest) = self.packets.first_entry()
+            && now.saturating_duration_since(oldest.get().sent) > FORGET_AFTER
+        {
+            oldest.remove();
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Congestion controllers as pure state machines, and one adapter that makes noq drive them.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `algorithm` | the trait [`Algorithm`] and its events |
+//! | `bbr1` | [`Bbr1`], the default |
+//! | `new_reno` | [`NewReno`], RFC 9002 |
+//! | `off` | [`Off`], no congestion control |
+//! | `delivery_rate` | [`DeliveryRate`], what rate-based controllers measure |
+//! | `name` | [`ControllerName`], [`ControllerConfig`]: which controller a connection gets |
+//! | `noq` | [`factory`], [`Adapter`]: the way into noq |
+//!
+//! A new controller is one file that implements [`Algorithm`], a variant of [`ControllerName`] and
+//! an arm in [`factory`].
+
+mod algorithm;
+mod bbr1;
+mod delivery_rate;
+mod max_filter;
+mod name;
+mod new_reno;
+mod noq;
+mod off;
+mod random;
+
+pub use algorithm::{Ack, AcksEnd, Algorithm, CongestionEvent, CongestionSignal, Lost, Sent};
+pub use bbr1::{Bbr1, Bbr1Config};
+pub use delivery_rate::{DeliveryRate, RateSample};
+pub use name::{ControllerConfig, ControllerName, UnknownController};
+pub use new_reno::NewReno;
+pub use noq::{Adapter, Factory, factory};
+pub use off::Off;

@@ -1,0 +1,58 @@
+use tandem_units::Rate;
+
+/// The largest delivery rate of the last ten counted rounds, exactly: one maximum is kept for each.
+///
+/// A round counts only if the caller says so with [`MaxFilter::advance`]. `BBRv1` does that for
+/// rounds in which the network, not the application, set the pace; the estimate of a sender that
+/// has little to say grows old but does not expire.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MaxFilter {
+    /// The maximum of each round, the current one first.
+    rounds: [Option<Rate>; ROUNDS],
+}
+
+/// `BtlBwFilterLen`.
+const ROUNDS: usize = 10;
+
+impl MaxFilter {
+    /// The current round is over; the oldest is forgotten.
+    pub(crate) fn advance(&mut self) {
+        self.rounds.rotate_right(1);
+        if let Some(current) = self.rounds.first_mut() {
+            *current = None;
+        }
+    }
+
+    /// Adds a sample to the current round.
+    pub(crate) fn insert(&mut self, rate: Rate) {
+        if let Some(current) = self.rounds.first_mut() {
+            *current = (*current).max(Some(rate));
+        }
+    }
+
+    /// The maximum, or `None` if there are no samples.
+    pub(crate) fn max(&self) -> Option<Rate> {
+        self.rounds.iter().copied().max().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_maximum_lives_for_ten_rounds() {
+        let (low, high) = (Rate::from_mbps(1), Rate::from_mbps(9));
+        let mut filter = MaxFilter::default();
+        assert_eq!(filter.max(), None);
+        filter.insert(high);
+        filter.insert(low);
+        for round in 1..10 {
+            filter.advance();
+            filter.insert(low);
+            assert_eq!(filter.max(), Some(high), "round {round}");
+        }
+        filter.advance();
+        assert_eq!(filter.max(), Some(low));
+    }
+}

@@ -1,0 +1,120 @@
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use tandem_units::ByteCount;
+
+/// A congestion controller that a connection can be given.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum ControllerName {
+    /// BBRv1, ours: the path's rate and delay decide, loss does not.
+    #[default]
+    Bbr1,
+    /// RFC 9002's controller, ours.
+    NewReno,
+    /// RFC 9438's controller, noq's.
+    Cubic,
+    /// `BBRv3`, noq's. Collapses above 2 % of random loss; for comparison.
+    Bbr3,
+    /// No congestion control at all; for experiments.
+    Off,
+}
+
+impl ControllerName {
+    /// Every controller, in the order of the documentation.
+    pub const ALL: [Self; 5] = [Self::Bbr1, Self::NewReno, Self::Cubic, Self::Bbr3, Self::Off];
+
+    /// The name as configuration files and command lines have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bbr1 => "bbr1",
+            Self::NewReno => "newreno",
+            Self::Cubic => "cubic",
+            Self::Bbr3 => "bbr3",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl fmt::Display for ControllerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for ControllerName {
+    type Err = UnknownController;
+
+    fn from_str(name: &str) -> Result<Self, UnknownController> {
+        Self::ALL
+            .into_iter()
+            .find(|controller| controller.as_str() == name)
+            .ok_or_else(|| UnknownController { seen: name.to_owned() })
+    }
+}
+
+/// A name that is no controller's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{seen:?} is not a congestion controller; allowed: bbr1, newreno, cubic, bbr3, off")]
+pub struct UnknownController {
+    /// The name.
+    pub seen: String,
+}
+
+/// A controller and its settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerConfig {
+    /// The controller.
+    pub name: ControllerName,
+    /// The initial window in full datagrams, at least 2. RFC 9002 §7.2 and the default have 10. No
+    /// effect on [`ControllerName::Off`].
+    pub initial_window_packets: u32,
+    /// See [`Bbr1Config::up_gain_percent`](crate::Bbr1Config::up_gain_percent); other controllers
+    /// ignore it.
+    pub bbr_up_gain_percent: u32,
+    /// Where the randomness of every controller begins.
+    pub seed: u64,
+}
+
+impl ControllerConfig {
+    /// The initial window in bytes.
+    pub(crate) fn initial_window(&self, max_datagram_size: ByteCount) -> ByteCount {
+        max_datagram_size.saturating_mul(self.initial_window_packets.max(2).into())
+    }
+}
+
+impl Default for ControllerConfig {
+    fn default() -> Self {
+        Self {
+            name: ControllerName::default(),
+            initial_window_packets: 10,
+            bbr_up_gain_percent: 125,
+            seed: 0,
+        }
+    }
+}
+
+impl From<ControllerName> for ControllerConfig {
+    fn from(name: ControllerName) -> Self {
+        Self { name, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_same_in_text_json_and_errors() {
+        for controller in ControllerName::ALL {
+            let name = controller.to_string();
+            assert_eq!(name.parse(), Ok(controller));
+            assert_eq!(serde_json::to_string(&controller).unwrap(), format!("{name:?}"));
+            let error = "BBR1".parse::<ControllerName>().expect_err("upper case");
+            assert!(error.to_string().contains(&name), "{error}");
+        }
+    }
+}
