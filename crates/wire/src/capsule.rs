@@ -153,3 +153,155 @@ pub fn encode_datagram_capsule(context_id: VarInt, payload: &[u8], out: &mut imp
     context_id.encode(out);
     out.put_slice(payload);
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
+    use super::*;
+
+    const LEN_MAX: usize = 100;
+
+    /// Everything that comes of `pieces`, and how the stream ends.
+    fn decode_all(pieces: &[Bytes]) -> (Vec<Capsule>, Result<(), DecodeError>) {
+        let mut decoder = CapsuleDecoder::new(LEN_MAX);
+        let mut capsules = Vec::new();
+        for piece in pieces {
+            decoder.push(piece.clone());
+            loop {
+                match decoder.next() {
+                    Ok(Some(capsule)) => capsules.push(capsule),
+                    Ok(None) => break,
+                    Err(error) => return (capsules, Err(error)),
+                }
+            }
+        }
+        (capsules, decoder.finish())
+    }
+
+    fn datagram(payload: &'static [u8]) -> Capsule {
+        Capsule::Datagram(Bytes::from_static(payload))
+    }
+
+    fn unknown(capsule_type: u32, len: u64) -> Capsule {
+        Capsule::Unknown { capsule_type: VarInt::from_u32(capsule_type), len }
+    }
+
+    #[test]
+    fn capsules_decode() {
+        for (data, capsules) in [
+            (&[][..], vec![]),
+            (&[0, 0], vec![datagram(&[])]),
+            (&[0, 2, 0, 9], vec![datagram(&[0, 9])]),
+            (&[0x40, 0, 0x40, 1, 7], vec![datagram(&[7])]),
+            (&[0x17, 2, 0, 2, 0, 1, 5], vec![unknown(0x17, 2), datagram(&[5])]),
+            (&[0x17, 0, 0, 1, 5], vec![unknown(0x17, 0), datagram(&[5])]),
+        ] {
+            let (decoded, end) = decode_all(&[Bytes::from_static(data)]);
+            assert_eq!(decoded, capsules, "{data:02x?}");
+            assert_eq!(end, Ok(()), "{data:02x?}");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_ends_inside_a_capsule_is_an_error() {
+        for data in [&[0][..], &[0x40], &[0, 1], &[0, 2, 1], &[0x17, 2, 1], &[0, 1, 5, 0x17]] {
+            let (_, end) = decode_all(&[Bytes::from_static(data)]);
+            assert_eq!(end, Err(DecodeError::CapsuleTruncated), "{data:02x?}");
+        }
+    }
+
+    #[test]
+    fn a_datagram_may_have_the_limit_but_not_more() {
+        for (len, is_taken) in [(LEN_MAX, true), (LEN_MAX + 1, false)] {
+            let mut data = Vec::new();
+            encode_capsule(CAPSULE_TYPE_DATAGRAM, &vec![0; len], &mut data);
+            let (_, end) = decode_all(&[data.into()]);
+            assert_eq!(end.is_ok(), is_taken, "{len}");
+        }
+    }
+
+    #[test]
+    fn an_error_stays() {
+        let mut decoder = CapsuleDecoder::new(LEN_MAX);
+        decoder.push(Bytes::from_static(&[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]));
+        let error = decoder.next().expect_err("2^62 - 1 bytes");
+        assert_eq!(
+            error,
+            DecodeError::DatagramCapsuleTooLong { len: VarInt::MAX, len_max: LEN_MAX }
+        );
+        decoder.push(Bytes::from_static(&[0, 0]));
+        assert_eq!(decoder.next(), Err(error.clone()));
+        assert_eq!(decoder.finish(), Err(error));
+    }
+
+    #[test]
+    fn an_unknown_capsule_of_any_length_is_skipped_and_not_kept() {
+        let mut decoder = CapsuleDecoder::new(LEN_MAX);
+        decoder.push(Bytes::from_static(&[0x17, 0x80, 0x0f, 0x42, 0x40])); // 1 000 000 bytes
+        assert_eq!(decoder.next(), Ok(Some(unknown(0x17, 1_000_000))));
+        for _ in 0..1000 {
+            decoder.push(Bytes::from_static(&[0; 1000]));
+            assert_eq!(decoder.next(), Ok(None));
+            assert!(decoder.chunks.is_empty());
+        }
+        assert_eq!(decoder.finish(), Ok(()));
+    }
+
+    #[test]
+    fn a_datagram_in_one_piece_is_shared_and_not_copied() {
+        let data = Bytes::from_static(&[0, 2, 0, 9]);
+        let mut decoder = CapsuleDecoder::new(LEN_MAX);
+        decoder.push(data.clone());
+        let Ok(Some(Capsule::Datagram(payload))) = decoder.next() else { panic!("no datagram") };
+        assert_eq!(payload.as_ptr(), data.slice(2..).as_ptr());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_decodes_to_itself_however_it_is_split(
+            values: Vec<(u32, Vec<u8>)>,
+            splits: Vec<Index>,
+        ) {
+            let mut data = Vec::new();
+            let mut capsules = Vec::new();
+            for (capsule_type, value) in values {
+                let capsule_type = VarInt::from_u32(capsule_type % 4);
+                let mut value = value;
+                value.truncate(LEN_MAX);
+                encode_capsule(capsule_type, &value, &mut data);
+                capsules.push(if capsule_type == CAPSULE_TYPE_DATAGRAM {
+                    Capsule::Datagram(value.into())
+                } else {
+                    Capsule::Unknown { capsule_type, len: value.len() as u64 }
+                });
+            }
+            prop_assert_eq!(decode_all(&split(&data, &splits)), (capsules, Ok(())));
+        }
+
+        #[test]
+        fn any_bytes_give_the_same_however_they_are_split(data: Vec<u8>, splits: Vec<Index>) {
+            let whole = decode_all(&[Bytes::copy_from_slice(&data)]);
+            prop_assert_eq!(decode_all(&split(&data, &splits)), whole);
+        }
+
+        #[test]
+        fn a_datagram_capsule_holds_the_context_id_and_the_payload(id: u32, payload: Vec<u8>) {
+            let mut data = Vec::new();
+            encode_datagram_capsule(VarInt::from_u32(id), &payload, &mut data);
+            let mut decoder = CapsuleDecoder::new(payload.len() + 8);
+            decoder.push(data.into());
+            let Ok(Some(Capsule::Datagram(value))) = decoder.next() else { panic!("no datagram") };
+            let expected = (VarInt::from_u32(id), Bytes::from(payload));
+            prop_assert_eq!(crate::split_context_id(value), Ok(expected));
+        }
+    }
+
+    fn split(data: &[u8], splits: &[Index]) -> Vec<Bytes> {
+        let mut cuts: Vec<usize> = splits.iter().map(|split| split.index(data.len() + 1)).collect();
+        cuts.extend([0, data.len()]);
+        cuts.sort_unstable();
+        cuts.windows(2).map(|cut| Bytes::copy_from_slice(&data[cut[0]..cut[1]])).collect()
+    }
+}

@@ -1,5 +1,6 @@
 use crate::h3_frame::StreamKind;
 use crate::message::MessageError;
+use crate::qpack::FieldSectionError;
 use crate::{Code, VarInt};
 
 /// Why a stranger's bytes are refused. [`DecodeError::code`] is what to answer.
@@ -87,10 +88,7 @@ pub enum DecodeError {
 
     /// A field section is not well-formed QPACK.
     #[error("the field section cannot be decoded: {0}")]
-    FieldSectionMalformed(String),
-    /// A field section refers to the dynamic table, which we do not have.
-    #[error("the field section refers to the dynamic table, whose size is 0")]
-    FieldSectionDynamic,
+    FieldSectionMalformed(#[from] FieldSectionError),
     /// A field section is longer than we take.
     #[error("the field section is larger than {size_max} bytes")]
     FieldSectionTooLarge {
@@ -140,9 +138,7 @@ impl DecodeError {
             Self::SettingRepeated(_)
             | Self::SettingReserved(_)
             | Self::SettingNotBoolean { .. } => Code::H3_SETTINGS_ERROR,
-            Self::FieldSectionMalformed(_) | Self::FieldSectionDynamic => {
-                Code::QPACK_DECOMPRESSION_FAILED
-            }
+            Self::FieldSectionMalformed(_) => Code::QPACK_DECOMPRESSION_FAILED,
         }
     }
 
@@ -167,8 +163,7 @@ impl DecodeError {
             | Self::SettingRepeated(_)
             | Self::SettingReserved(_)
             | Self::SettingNotBoolean { .. }
-            | Self::FieldSectionMalformed(_)
-            | Self::FieldSectionDynamic => ErrorScope::Connection,
+            | Self::FieldSectionMalformed(_) => ErrorScope::Connection,
         }
     }
 }

@@ -306,3 +306,6 @@ fn encode_frame(frame_type: u64, payload: &[u8], out: &mut impl BufMut) {
     VarInt::from_len(payload.len()).encode(out);
     out.put_slice(payload);
 }
+
+#[cfg(test)]
+mod tests;

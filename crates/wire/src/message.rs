@@ -246,34 +246,35 @@ fn split_lines<const N: usize>(
     let mut headers = HeaderMap::new();
     for FieldLine { name, value } in lines {
         if !name.starts_with(b":") {
-            let (name, value) = regular_field(&name, &value)?;
+            let (name, value) = regular_field(name, &value)?;
             headers.try_append(name, value).map_err(|_| MessageError::TooManyLines)?;
             continue;
         }
         // RFC 9114 §4.3: "All pseudo-header fields MUST appear in the header section before
         // regular header fields."
         if !headers.is_empty() {
-            return Err(MessageError::PseudoHeaderLate(Bytes::copy_from_slice(&name)));
+            return Err(MessageError::PseudoHeaderLate(name));
         }
         // RFC 9114 §4.3: "Endpoints MUST treat a request or response that contains undefined or
         // invalid pseudo-header fields as malformed."
         let slots = allowed.into_iter().zip(&mut pseudo_headers);
         let Some((known, slot)) = slots.into_iter().find(|(known, _)| known.as_bytes() == &*name)
         else {
-            return Err(MessageError::PseudoHeaderUnknown(Bytes::copy_from_slice(&name)));
+            return Err(MessageError::PseudoHeaderUnknown(name));
         };
-        if slot.replace(Bytes::from(value.into_owned())).is_some() {
+        if slot.replace(value).is_some() {
             return Err(MessageError::PseudoHeaderRepeated(known));
         }
     }
     Ok((pseudo_headers, headers))
 }
 
-fn regular_field(name: &[u8], value: &[u8]) -> Result<(HeaderName, HeaderValue), MessageError> {
+fn regular_field(name: Bytes, value: &[u8]) -> Result<(HeaderName, HeaderValue), MessageError> {
     // RFC 9114 §4.2: "A request or response containing uppercase characters in field names MUST be
     // treated as malformed."
-    let name = HeaderName::from_lowercase(name)
-        .map_err(|_| MessageError::Name(Bytes::copy_from_slice(name)))?;
+    let Ok(name) = HeaderName::from_lowercase(&name) else {
+        return Err(MessageError::Name(name));
+    };
     // RFC 9114 §4.2: "An endpoint MUST NOT generate an HTTP/3 field section containing
     // connection-specific fields; any message containing connection-specific fields MUST be
     // treated as malformed."

@@ -106,3 +106,69 @@ fn boolean(setting: VarInt, value: VarInt) -> Result<bool, DecodeError> {
         _ => Err(DecodeError::SettingNotBoolean { setting, value }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn settings_decode() {
+        let default = Settings::default();
+        for (payload, settings) in [
+            (&[][..], default),
+            (&[0x08, 1], Settings { enable_connect_protocol: true, ..default }),
+            (&[0x08, 0], default),
+            (&[0x33, 1], Settings { h3_datagram: true, ..default }),
+            (&[0x06, 0x50, 0], Settings { max_field_section_size: Some(4096), ..default }),
+            (&[0x01, 9], Settings { qpack_max_table_capacity: 9, ..default }),
+            (&[0x07, 9], Settings { qpack_blocked_streams: 9, ..default }),
+            (&[0x21, 5, 0x40, 0x33, 1], Settings { h3_datagram: true, ..default }),
+        ] {
+            assert_eq!(Settings::decode(Bytes::from_static(payload)), Ok(settings), "{payload:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_settings_are_refused() {
+        let id = VarInt::from_u32;
+        for (payload, error) in [
+            (&[0x06][..], DecodeError::VarIntTruncated),
+            (&[0x06, 0x40], DecodeError::VarIntTruncated),
+            (&[0x02, 0], DecodeError::SettingReserved(id(2))),
+            (&[0x03, 0], DecodeError::SettingReserved(id(3))),
+            (&[0x04, 0], DecodeError::SettingReserved(id(4))),
+            (&[0x05, 0], DecodeError::SettingReserved(id(5))),
+            (&[0x08, 2], DecodeError::SettingNotBoolean { setting: id(8), value: id(2) }),
+            (&[0x33, 2], DecodeError::SettingNotBoolean { setting: id(0x33), value: id(2) }),
+            (&[0x33, 1, 0x33, 1], DecodeError::SettingRepeated(id(0x33))),
+            (&[0x21, 1, 0x40, 0x21, 2], DecodeError::SettingRepeated(id(0x21))),
+        ] {
+            let decoded = Settings::decode(Bytes::from_static(payload));
+            assert_eq!(decoded, Err(error), "{payload:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_decodes_to_itself(
+            max_field_section_size in proptest::option::of(0..=VarInt::MAX),
+            qpack_max_table_capacity in 0..=VarInt::MAX,
+            qpack_blocked_streams in 0..=VarInt::MAX,
+            enable_connect_protocol: bool,
+            h3_datagram: bool,
+        ) {
+            let settings = Settings {
+                max_field_section_size,
+                qpack_max_table_capacity,
+                qpack_blocked_streams,
+                enable_connect_protocol,
+                h3_datagram,
+            };
+            let mut payload = Vec::new();
+            settings.encode(&mut payload);
+            prop_assert_eq!(Settings::decode(payload.into()), Ok(settings));
+        }
+    }
+}
