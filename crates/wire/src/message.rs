@@ -153,6 +153,10 @@ impl RequestHead {
                 (Some(_), _, _) => Err(self.not_with_method(SCHEME)),
                 (_, Some(_), _) => Err(self.not_with_method(PATH)),
                 (_, _, None) => Err(MessageError::PseudoHeaderMissing(AUTHORITY)),
+                (None, None, Some(authority)) if !has_port(authority) => {
+                    let value = Bytes::copy_from_slice(authority.as_bytes());
+                    Err(MessageError::PseudoHeaderValue { name: AUTHORITY, value })
+                }
                 (None, None, Some(_)) => self.check_host(),
             };
         }
@@ -323,6 +327,10 @@ fn is_authority(text: &str) -> bool {
     !text.contains('@') && text.parse::<Authority>().is_ok()
 }
 
+fn has_port(authority: &str) -> bool {
+    authority.parse::<Authority>().is_ok_and(|authority| authority.port_u16().is_some())
+}
+
 /// Visible ASCII without a fragment; what it means is the server's business.
 fn is_path(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
@@ -335,3 +343,6 @@ fn is_token(text: &str) -> bool {
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
+
+#[cfg(test)]
+mod tests;

@@ -113,3 +113,114 @@ fn printable(text: &str) -> String {
 fn string(printable: &str) -> &StringRef {
     StringRef::from_str(printable).expect("every printable ASCII character is allowed")
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn statuses_are_encoded() {
+        let named = |name: &str| ProxyStatus { name: name.to_owned(), ..ProxyStatus::default() };
+        for (status, value) in [
+            (named("tandem"), "tandem"),
+            (named("proxy.example.org:443"), "proxy.example.org:443"),
+            (named("192.0.2.1"), "\"192.0.2.1\""),
+            (named(""), "\"\""),
+            (
+                ProxyStatus { error: Some("dns_timeout".into()), ..named("a") },
+                "a;error=dns_timeout",
+            ),
+            (ProxyStatus { error: Some("no token".into()), ..named("a") }, "a"),
+            (
+                ProxyStatus { next_hop: Some("192.0.2.6:443".to_owned()), ..named("a") },
+                "a;next-hop=\"192.0.2.6:443\"",
+            ),
+            (
+                ProxyStatus { details: Some("say \"\u{e4}\"\n".to_owned()), ..named("a") },
+                "a;details=\"say \\\"?\\\"?\"",
+            ),
+        ] {
+            assert_eq!(status.encode(), value, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn what_others_send_is_understood() {
+        // RFC 9209 §2 and §2.1.1; the last is what masque-go sends.
+        let status =
+            |name: &str, error: Option<&'static str>, next_hop: Option<&str>| ProxyStatus {
+                name: name.to_owned(),
+                error: error.map(Cow::Borrowed),
+                next_hop: next_hop.map(str::to_owned),
+                details: None,
+            };
+        for (value, statuses) in [
+            ("", vec![]),
+            (
+                "revproxy1.example.net, ExampleCDN",
+                vec![status("revproxy1.example.net", None, None), status("ExampleCDN", None, None)],
+            ),
+            (
+                "ExampleCDN; error=http_protocol_error; next-hop=\"::1\"; x=1",
+                vec![status("ExampleCDN", Some("http_protocol_error"), Some("::1"))],
+            ),
+            ("a; error=1", vec![status("a", None, None)]),
+            (
+                "\"example.org\";next-hop=\"192.0.2.6:443\"",
+                vec![status("example.org", None, Some("192.0.2.6:443"))],
+            ),
+        ] {
+            assert_eq!(ProxyStatus::parse(value), Ok(statuses), "{value}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_of_names_is_an_error() {
+        for value in ["a,", "\"a", "a;;", "\u{e4}"] {
+            let error = ProxyStatus::parse(value);
+            assert!(matches!(error, Err(StructuredFieldError::Syntax(_))), "{value}: {error:?}");
+        }
+        for value in ["1", "?1", "(a b)", ":YQ==:"] {
+            assert_eq!(ProxyStatus::parse(value), Err(StructuredFieldError::Name), "{value}");
+        }
+    }
+
+    #[test]
+    fn only_booleans_are_booleans() {
+        for (value, boolean) in [
+            (CAPSULE_PROTOCOL_TRUE, Some(true)),
+            ("?0", Some(false)),
+            (" ?1;a=b ", Some(true)),
+            ("1", None),
+            ("true", None),
+            ("?1, ?1", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_boolean_item(value), boolean, "{value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn statuses_decode_to_themselves(
+            name in "[ -~]{0,20}",
+            error in proptest::option::of("[a-z][a-z_]{0,19}"),
+            next_hop in proptest::option::of("[ -~]{0,20}"),
+            details in proptest::option::of("[ -~]{0,20}"),
+        ) {
+            let error = error.map(Cow::Owned);
+            let status = ProxyStatus { name, error, next_hop, details };
+            let value = status.encode();
+            prop_assert_eq!(ProxyStatus::parse(value.to_str().unwrap()), Ok(vec![status]));
+        }
+
+        #[test]
+        fn no_status_panics(name: String, error: String, details: String) {
+            let error = Some(Cow::Owned(error));
+            let status = ProxyStatus { name, error, next_hop: None, details: Some(details) };
+            prop_assert!(ProxyStatus::parse(status.encode().to_str().unwrap()).is_ok());
+        }
+    }
+}

@@ -290,3 +290,6 @@ impl Context for Target<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
