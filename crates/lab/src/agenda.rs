@@ -1,0 +1,62 @@
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::BinaryHeap,
+    time::Instant,
+};
+
+/// What is to happen when: in order of time, and at the same time in the order in which it came.
+#[derive(Debug)]
+pub(crate) struct Agenda<T> {
+    entries: BinaryHeap<Reverse<Entry<T>>>,
+    sequence: u64,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    at: Instant,
+    sequence: u64,
+    what: T,
+}
+
+impl<T> Agenda<T> {
+    pub(crate) const fn new() -> Self {
+        Self { entries: BinaryHeap::new(), sequence: 0 }
+    }
+
+    pub(crate) fn push(&mut self, at: Instant, what: T) {
+        let sequence = self.sequence;
+        self.sequence += 1;
+        self.entries.push(Reverse(Entry { at, sequence, what }));
+    }
+
+    /// When the next entry is due.
+    pub(crate) fn next_at(&self) -> Option<Instant> {
+        self.entries.peek().map(|Reverse(entry)| entry.at)
+    }
+
+    /// Takes the next entry if it is due by `now`.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Instant, T)> {
+        self.next_at().filter(|at| *at <= now)?;
+        self.entries.pop().map(|Reverse(Entry { at, what, .. })| (at, what))
+    }
+}
+
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<T> Eq for Entry<T> {}

@@ -1,0 +1,222 @@
+//! Small nodes to test worlds and tunnels with.
+
+use std::{
+    collections::VecDeque,
+    io::ErrorKind,
+    net::{Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tandem_node::{
+    Input, Node, Output,
+    node::{Received, SocketId, SocketKind, Transmit},
+};
+
+/// The only socket that these nodes have.
+const SOCKET: SocketId = SocketId(0);
+
+/// One UDP payload that came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When.
+    pub at: Instant,
+    /// Where from.
+    pub remote: SocketAddr,
+    /// What.
+    pub payload: Bytes,
+}
+
+impl Arrival {
+    fn new(at: Instant, Received { remote, payload, .. }: Received) -> Self {
+        Self { at, remote, payload: payload.freeze() }
+    }
+}
+
+/// Sends every UDP payload back to where it came from.
+#[derive(Debug)]
+pub struct EchoHost {
+    to_open: Option<SocketKind>,
+    to_send: VecDeque<Received>,
+    echoed: u64,
+}
+
+impl EchoHost {
+    /// Listens at this port of all IPv4 addresses.
+    pub const fn new(port: u16) -> Self {
+        Self { to_open: Some(listen(port)), to_send: VecDeque::new(), echoed: 0 }
+    }
+
+    /// Number of datagrams that were sent back.
+    pub const fn echoed(&self) -> u64 {
+        self.echoed
+    }
+}
+
+impl Node for EchoHost {
+    fn handle(&mut self, _now: Instant, input: Input) {
+        if let Input::Datagram(received) = input {
+            self.to_send.push_back(received);
+        }
+    }
+
+    fn poll(&mut self, _now: Instant, buf: &mut Vec<u8>) -> Output {
+        if let Some(kind) = self.to_open.take() {
+            return Output::OpenSocket { socket: SOCKET, kind };
+        }
+        let Some(received) = self.to_send.pop_front() else { return Output::Wait(None) };
+        self.echoed += 1;
+        buf.extend_from_slice(&received.payload);
+        let transmit = Transmit {
+            destination: received.remote,
+            src_ip: received.local_ip,
+            ecn: received.ecn,
+            size: buf.len(),
+            segment_size: None,
+        };
+        Output::Transmit { socket: SOCKET, transmit }
+    }
+}
+
+/// Keeps every UDP payload that comes.
+#[derive(Debug)]
+pub struct SinkHost {
+    to_open: Option<SocketKind>,
+    arrivals: Vec<Arrival>,
+}
+
+impl SinkHost {
+    /// Listens at this port of all IPv4 addresses.
+    pub const fn new(port: u16) -> Self {
+        Self { to_open: Some(listen(port)), arrivals: Vec::new() }
+    }
+
+    /// What came, in order of time.
+    pub fn arrivals(&self) -> &[Arrival] {
+        &self.arrivals
+    }
+}
+
+impl Node for SinkHost {
+    fn handle(&mut self, now: Instant, input: Input) {
+        if let Input::Datagram(received) = input {
+            self.arrivals.push(Arrival::new(now, received));
+        }
+    }
+
+    fn poll(&mut self, _now: Instant, _buf: &mut Vec<u8>) -> Output {
+        let kind = self.to_open.take();
+        kind.map_or(Output::Wait(None), |kind| Output::OpenSocket { socket: SOCKET, kind })
+    }
+}
+
+/// Sends UDP payloads at given times, whatever becomes of them, and keeps the replies.
+#[derive(Debug)]
+pub struct SenderHost {
+    target: SocketAddr,
+    schedule: VecDeque<Shot>,
+    state: SenderState,
+    sent: u64,
+    replies: Vec<Arrival>,
+}
+
+#[derive(Debug)]
+enum SenderState {
+    Closed,
+    Opening,
+    Sending { since: Instant },
+    Failed(ErrorKind),
+}
+
+/// One UDP payload to send. It begins with its number, counted from 0, as 8 bytes in network
+/// order, as far as it has room; the rest is zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shot {
+    /// When, from the moment on that the socket is open.
+    pub after: Duration,
+    /// Length of the UDP payload in bytes.
+    pub payload_len: usize,
+}
+
+impl Shot {
+    /// So many payloads of one length, one at the beginning and one after each interval.
+    pub fn every(interval: Duration, count: u32, payload_len: usize) -> Vec<Self> {
+        (0..count).map(|number| Self { after: interval * number, payload_len }).collect()
+    }
+}
+
+impl SenderHost {
+    /// Sends to this address from a connected socket. The schedule is in order of time.
+    pub fn new(target: SocketAddr, schedule: Vec<Shot>) -> Self {
+        let schedule = VecDeque::from(schedule);
+        Self { target, schedule, state: SenderState::Closed, sent: 0, replies: Vec::new() }
+    }
+
+    /// Number of payloads that were sent.
+    pub const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// What came back, in order of time.
+    pub fn replies(&self) -> &[Arrival] {
+        &self.replies
+    }
+
+    /// Why nothing more is sent, if the socket could not be opened or failed.
+    pub const fn failure(&self) -> Option<ErrorKind> {
+        match self.state {
+            SenderState::Failed(error) => Some(error),
+            SenderState::Closed | SenderState::Opening | SenderState::Sending { .. } => None,
+        }
+    }
+
+    fn next_shot(&mut self, now: Instant, since: Instant, buf: &mut Vec<u8>) -> Output {
+        let Some(shot) = self.schedule.front().copied() else { return Output::Wait(None) };
+        if now < since + shot.after {
+            return Output::Wait(Some(since + shot.after));
+        }
+        self.schedule.pop_front();
+        buf.extend_from_slice(&self.sent.to_be_bytes());
+        buf.resize(shot.payload_len, 0);
+        self.sent += 1;
+        let transmit = Transmit {
+            destination: self.target,
+            src_ip: None,
+            ecn: None,
+            size: shot.payload_len,
+            segment_size: None,
+        };
+        Output::Transmit { socket: SOCKET, transmit }
+    }
+}
+
+impl Node for SenderHost {
+    fn handle(&mut self, now: Instant, input: Input) {
+        match input {
+            Input::SocketOpened { result: Ok(_), .. } => {
+                self.state = SenderState::Sending { since: now };
+            }
+            Input::SocketOpened { result: Err(error), .. } | Input::SocketFailed { error, .. } => {
+                self.state = SenderState::Failed(error);
+            }
+            Input::Datagram(received) => self.replies.push(Arrival::new(now, received)),
+            _ => {}
+        }
+    }
+
+    fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
+        match self.state {
+            SenderState::Closed => {
+                self.state = SenderState::Opening;
+                let kind = SocketKind::Connected(self.target);
+                Output::OpenSocket { socket: SOCKET, kind }
+            }
+            SenderState::Sending { since } => self.next_shot(now, since, buf),
+            SenderState::Opening | SenderState::Failed(_) => Output::Wait(None),
+        }
+    }
+}
+
+const fn listen(port: u16) -> SocketKind {
+    SocketKind::Listen(SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), port))
+}

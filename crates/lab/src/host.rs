@@ -1,0 +1,147 @@
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    fmt,
+    marker::PhantomData,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tandem_node::{
+    Event, Node,
+    node::{FileError, FileId, FileMeta},
+};
+
+use crate::{Body, Contents, FileSet, sockets::Sockets};
+
+/// Names a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub(crate) u32);
+
+impl HostId {
+    /// Hosts are numbered from 0, in the order in which they came into the world.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// Names a host and knows the type of its node.
+pub struct Handle<N> {
+    id: HostId,
+    node: PhantomData<fn() -> N>,
+}
+
+impl<N> Handle<N> {
+    pub(crate) const fn new(id: HostId) -> Self {
+        Self { id, node: PhantomData }
+    }
+
+    /// The host.
+    pub const fn id(self) -> HostId {
+        self.id
+    }
+}
+
+impl<N> Clone for Handle<N> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<N> Copy for Handle<N> {}
+
+impl<N> fmt::Debug for Handle<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.id.fmt(f)
+    }
+}
+
+impl<N> From<Handle<N>> for HostId {
+    fn from(handle: Handle<N>) -> Self {
+        handle.id
+    }
+}
+
+/// A node that a test can get back as what it was put in.
+pub(crate) trait AnyNode: Node + Any {}
+
+impl<N: Node + Any> AnyNode for N {}
+
+/// One host: a node and what an operating system keeps for it.
+pub(crate) struct Host {
+    pub(crate) name: String,
+    /// `None`: the process does not run; the machine does.
+    pub(crate) node: Option<Box<dyn AnyNode>>,
+    /// How many nodes ran here before. Answers to one of them do not reach the next.
+    pub(crate) incarnation: u64,
+    pub(crate) timer: Timer,
+    pub(crate) sockets: Sockets,
+    pub(crate) files: FileSet,
+    open_files: BTreeMap<FileId, Contents>,
+    pub(crate) body: Body,
+    /// What the node told, and when, since the start of the world.
+    pub(crate) events: Vec<(Duration, Event)>,
+}
+
+/// The deadline of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Timer {
+    /// When the node wants to be woken.
+    pub(crate) wanted: Option<Instant>,
+    /// The earliest event in the world's queue that looks after this timer.
+    pub(crate) scheduled: Option<Instant>,
+    /// How often in a row the node asked for a time that had passed.
+    pub(crate) stalls: u32,
+}
+
+impl Host {
+    pub(crate) fn new(name: String, addresses: Vec<IpAddr>) -> Self {
+        Self {
+            name,
+            node: None,
+            incarnation: 0,
+            timer: Timer::default(),
+            sockets: Sockets::new(addresses),
+            files: FileSet::new(),
+            open_files: BTreeMap::new(),
+            body: Body::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// Ends the process, if one runs: its sockets, files and timers are gone, and so is its body.
+    pub(crate) fn kill(&mut self) {
+        self.node = None;
+        self.incarnation += 1;
+        self.timer.wanted = None;
+        self.timer.stalls = 0;
+        self.sockets.close_all();
+        self.open_files.clear();
+        self.body = Body::new();
+    }
+
+    pub(crate) fn open_file(
+        &mut self,
+        file: FileId,
+        path: &[String],
+    ) -> Result<FileMeta, FileError> {
+        let (meta, contents) = self.files.open(path)?;
+        self.open_files.insert(file, contents);
+        Ok(meta)
+    }
+
+    pub(crate) fn read_file(
+        &self,
+        file: FileId,
+        offset: u64,
+        len: usize,
+    ) -> Result<Bytes, FileError> {
+        let contents = self.open_files.get(&file).ok_or(FileError::NotFound)?;
+        Ok(contents.read(offset, len))
+    }
+
+    pub(crate) fn close_file(&mut self, file: FileId) {
+        self.open_files.remove(&file);
+    }
+}

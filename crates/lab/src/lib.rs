@@ -1,0 +1,37 @@
+//! Virtual time: hosts, links, losses and queues in which every node runs as in production.
+//!
+//! Two layers. A [`Path`] is a pure state machine of links in sequence; it knows no host and no
+//! clock, so that an emulator on real sockets can drive it too. A [`World`] connects hosts, each
+//! with its [`Node`](tandem_node::Node), by paths and runs them in virtual time with nanosecond
+//! steps: the same seed gives the same packets at the same times.
+
+mod agenda;
+pub mod body;
+pub mod endpoints;
+pub mod files;
+mod host;
+mod ideal;
+mod link;
+mod loss;
+mod network;
+mod packet;
+mod path;
+mod queue;
+mod seed;
+mod sha256;
+mod sockets;
+pub mod trace;
+mod world;
+
+pub use body::Body;
+pub use files::{Contents, FileSet};
+pub use host::{Handle, HostId};
+pub use ideal::ideal_completion;
+pub use link::{LinkConfig, LinkStats, Reorder, Traffic};
+pub use network::{NetworkStats, PathId};
+pub use packet::{Packet, UDP_IP_OVERHEAD};
+pub use path::Path;
+pub use queue::QueueLimit;
+pub use seed::Seed;
+pub use trace::{Trace, TraceDigest};
+pub use world::{NameAnswer, World};

@@ -1,0 +1,185 @@
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use tandem_node::node::Ecn;
+use tandem_units::ByteCount;
+
+use crate::{HostId, LinkConfig, LinkStats, Packet, Path, Seed};
+
+/// Names a path, one direction between hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathId(usize);
+
+/// What never entered a path, in packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetworkStats {
+    /// No host has the destination address, or the sender no address of its family.
+    pub unroutable: u64,
+    /// The way was blocked by [`World::block`](crate::World::block).
+    pub blocked: u64,
+    /// Came to a port where nobody listened; an ICMP port unreachable was sent back.
+    pub refused: u64,
+}
+
+/// An ICMP destination unreachable: IP header (20), ICMP header (8), and the IP header and first
+/// 64 bits of what it is about (28). Source: RFC 792.
+const PORT_UNREACHABLE_SIZE: ByteCount = ByteCount::new(56);
+
+/// One packet between two hosts.
+#[derive(Clone, Debug)]
+pub(crate) struct Datagram {
+    pub(crate) from: HostId,
+    pub(crate) to: HostId,
+    pub(crate) source: SocketAddr,
+    pub(crate) destination: SocketAddr,
+    pub(crate) content: Content,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    Udp {
+        ecn: Option<Ecn>,
+        payload: Bytes,
+    },
+    /// ICMP: at the source of this packet nobody listens.
+    PortUnreachable,
+}
+
+impl Content {
+    fn into_packet(self, wrap: impl FnOnce(Self) -> Datagram) -> Packet<Datagram> {
+        match &self {
+            Self::Udp { payload, .. } => Packet::udp(payload.len(), wrap(self)),
+            Self::PortUnreachable => Packet { size: PORT_UNREACHABLE_SIZE, content: wrap(self) },
+        }
+    }
+}
+
+/// Who has which address, and the paths in between.
+#[derive(Debug)]
+pub(crate) struct Network {
+    seed: Seed,
+    owners: BTreeMap<IpAddr, HostId>,
+    paths: Vec<ScheduledPath>,
+    routes: BTreeMap<(HostId, HostId), Route>,
+    /// Until when nothing gets through.
+    blocked: BTreeMap<(HostId, HostId), Instant>,
+    pub(crate) stats: NetworkStats,
+}
+
+#[derive(Debug)]
+struct ScheduledPath {
+    path: Path<Datagram>,
+    /// The earliest event in the world's agenda that looks after this path.
+    scheduled: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Route {
+    path: PathId,
+    /// How many paths there were before this one: each gets its own dice.
+    replaced: u64,
+}
+
+impl Network {
+    pub(crate) fn new(seed: Seed) -> Self {
+        Self {
+            seed,
+            owners: BTreeMap::new(),
+            paths: Vec::new(),
+            routes: BTreeMap::new(),
+            blocked: BTreeMap::new(),
+            stats: NetworkStats::default(),
+        }
+    }
+
+    /// # Panics
+    ///
+    /// If another host has the address.
+    pub(crate) fn add_address(&mut self, ip: IpAddr, owner: HostId) {
+        assert!(self.owners.insert(ip, owner).is_none(), "two hosts have the address {ip}");
+    }
+
+    /// A new path. Its dice depend on the pair of hosts only, not on what else there is.
+    pub(crate) fn add_path(&mut self, between: (HostId, HostId), links: Vec<LinkConfig>) -> PathId {
+        let replaced = self.routes.get(&between).map_or(0, |route| route.replaced + 1);
+        let (from, to) = between;
+        let seed = self.seed.derive(from.number().into()).derive(to.number().into());
+        let path = PathId(self.paths.len());
+        let links = Path::new(links, seed.derive(replaced));
+        self.paths.push(ScheduledPath { path: links, scheduled: None });
+        self.routes.insert(between, Route { path, replaced });
+        path
+    }
+
+    /// Leads what goes between these hosts over a path that is there already.
+    pub(crate) fn share_path(&mut self, between: (HostId, HostId), path: PathId) {
+        let replaced = self.routes.get(&between).map_or(0, |route| route.replaced + 1);
+        self.routes.insert(between, Route { path, replaced });
+    }
+
+    pub(crate) fn path_between(&self, between: (HostId, HostId)) -> Option<PathId> {
+        self.routes.get(&between).map(|route| route.path)
+    }
+
+    pub(crate) fn link_stats(&self, PathId(number): PathId) -> Vec<LinkStats> {
+        self.paths.get(number).expect("a path is never removed").path.stats()
+    }
+
+    /// The next packet that has arrived at the end of a path.
+    pub(crate) fn pop(&mut self, id: PathId, now: Instant) -> Option<Packet<Datagram>> {
+        let ScheduledPath { path, scheduled } = self.path_mut(id);
+        scheduled.take_if(|scheduled| *scheduled <= now);
+        path.pop(now).map(|(_, packet)| packet)
+    }
+
+    /// When to look after a path, if nobody has been told so yet.
+    pub(crate) fn schedule(&mut self, id: PathId) -> Option<Instant> {
+        let ScheduledPath { path, scheduled } = self.path_mut(id);
+        let next = path.next_event()?;
+        if scheduled.is_some_and(|scheduled| scheduled <= next) {
+            return None;
+        }
+        *scheduled = Some(next);
+        *scheduled
+    }
+
+    fn path_mut(&mut self, PathId(number): PathId) -> &mut ScheduledPath {
+        self.paths.get_mut(number).expect("a path is never removed")
+    }
+
+    pub(crate) fn block(&mut self, between: (HostId, HostId), until: Instant) {
+        self.blocked.insert(between, until);
+    }
+
+    /// The packet that a host sends, if there is a host that it could go to.
+    pub(crate) fn packet(
+        &mut self,
+        from: HostId,
+        source: SocketAddr,
+        destination: SocketAddr,
+        content: Content,
+    ) -> Option<Packet<Datagram>> {
+        let Some(&to) = self.owners.get(&destination.ip()) else {
+            self.stats.unroutable += 1;
+            return None;
+        };
+        Some(content.into_packet(|content| Datagram { from, to, source, destination, content }))
+    }
+
+    /// A packet enters the path between its hosts, unless the way is blocked.
+    pub(crate) fn send(&mut self, now: Instant, packet: Packet<Datagram>) -> Option<PathId> {
+        let between = (packet.content.from, packet.content.to);
+        if self.blocked.get(&between).is_some_and(|until| now < *until) {
+            self.stats.blocked += 1;
+            return None;
+        }
+        let path = self.path_between(between);
+        let path = path.unwrap_or_else(|| self.add_path(between, Vec::new()));
+        self.path_mut(path).path.push(now, packet);
+        Some(path)
+    }
+}

@@ -1,0 +1,276 @@
+use std::{collections::VecDeque, time::Instant};
+
+use crate::{LinkConfig, LinkStats, Packet, Seed, link::Link};
+
+/// One direction between two hosts: links in sequence. A path without links delivers at once.
+///
+/// A pure state machine: packets and time in, packets and a deadline out.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use tandem_lab::{LinkConfig, Packet, Path, Seed};
+/// use tandem_units::Rate;
+///
+/// let start = Instant::now();
+/// let link = LinkConfig {
+///     rate: Some(Rate::from_mbps(10)),
+///     delay: Duration::from_millis(20),
+///     ..LinkConfig::default()
+/// };
+/// let mut path = Path::new(vec![link], Seed(1));
+/// path.push(start, Packet::udp(1222, "hello")); // 1250 bytes with headers: 1 ms at 10 Mbit/s
+/// while let Some(event) = path.next_event() {
+///     if let Some((arrival, packet)) = path.pop(event) {
+///         assert_eq!(packet.content, "hello");
+///         assert_eq!(arrival, start + Duration::from_millis(21));
+///     }
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Path<T> {
+    links: Vec<Link<T>>,
+    delivered: VecDeque<(Instant, Packet<T>)>,
+}
+
+impl<T: Clone> Path<T> {
+    /// A path through these links, the first one first. Each link has random streams of its own:
+    /// what one link does has no influence on another one's dice.
+    pub fn new(links: Vec<LinkConfig>, seed: Seed) -> Self {
+        let links = links.into_iter().zip(0..);
+        let links = links.map(|(config, number)| Link::new(config, seed.derive(number)));
+        Self { links: links.collect(), delivered: VecDeque::new() }
+    }
+
+    /// A packet enters the path. Time never runs backwards, neither here nor in [`Self::pop`].
+    pub fn push(&mut self, now: Instant, packet: Packet<T>) {
+        self.advance(now); // what leaves at this very moment makes room first
+        match self.links.first_mut() {
+            Some(link) => link.push(now, packet),
+            None => self.delivered.push_back((now, packet)),
+        }
+    }
+
+    /// When [`Self::pop`] is to be called next; `None` if the path is empty. Not every event is a
+    /// delivery.
+    pub fn next_event(&self) -> Option<Instant> {
+        let delivered = self.delivered.front().map(|(arrival, _)| *arrival);
+        delivered.or_else(|| self.links.iter().filter_map(Link::next_event).min())
+    }
+
+    /// The next packet that has arrived by now, with the time when it did; in order of time. Call
+    /// until it returns `None`.
+    pub fn pop(&mut self, now: Instant) -> Option<(Instant, Packet<T>)> {
+        self.advance(now);
+        self.delivered.pop_front()
+    }
+
+    /// What became of the packets, link by link.
+    pub fn stats(&self) -> Vec<LinkStats> {
+        self.links.iter().map(Link::stats).collect()
+    }
+
+    /// Lets happen all that is due by `now`, in order of time. Among events at the same time those
+    /// nearer to the end of the path are first, so that what leaves a queue makes room for what
+    /// arrives.
+    fn advance(&mut self, now: Instant) {
+        while let Some((at, number)) = self.due(now) {
+            let packet = self.links.get_mut(number).and_then(|link| link.step(at));
+            let Some(packet) = packet else { continue };
+            match self.links.get_mut(number + 1) {
+                Some(next) => next.push(at, packet),
+                None => self.delivered.push_back((at, packet)),
+            }
+        }
+    }
+
+    /// The earliest event that is due, and the number of its link.
+    fn due(&self, now: Instant) -> Option<(Instant, usize)> {
+        let events = self.links.iter().enumerate().rev();
+        let events = events.filter_map(|(number, link)| Some((link.next_event()?, number)));
+        // Of equal elements `min_by_key` returns the first.
+        events.min_by_key(|(at, _)| *at).filter(|(at, _)| *at <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use tandem_units::{ByteCount, Rate, Ratio};
+
+    use super::*;
+    use crate::{QueueLimit, Reorder, Traffic, world::base_instant};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn packet(size: u64, content: u64) -> Packet<u64> {
+        Packet { size: ByteCount::new(size), content }
+    }
+
+    fn link(mbps: u64, delay: Duration) -> LinkConfig {
+        LinkConfig { rate: Some(Rate::from_mbps(mbps)), delay, ..LinkConfig::default() }
+    }
+
+    fn drain(path: &mut Path<u64>) -> Vec<(Instant, u64)> {
+        let mut arrivals = Vec::new();
+        while let Some(event) = path.next_event() {
+            arrivals.extend(path.pop(event).map(|(at, packet)| (at, packet.content)));
+        }
+        arrivals
+    }
+
+    #[test]
+    fn an_empty_path_delivers_at_once() {
+        let mut path = Path::new(Vec::new(), Seed(1));
+        let now = base_instant();
+        path.push(now, packet(1, 5));
+        assert_eq!(path.next_event(), Some(now));
+        assert_eq!(path.pop(now), Some((now, packet(1, 5))));
+        assert_eq!((path.next_event(), path.pop(now)), (None, None));
+    }
+
+    #[test]
+    fn links_add_up_and_the_slowest_spaces_the_packets() {
+        // 1250 bytes: 1 ms at 10 Mbit/s, 2 ms at 5, 0.5 ms at 20.
+        let links = vec![link(10, 3 * MS), link(5, 4 * MS), link(20, 5 * MS)];
+        let mut path = Path::new(links, Seed(1));
+        let start = base_instant();
+        for number in 0..3 {
+            path.push(start, packet(1250, number));
+        }
+        let first = start + MS + 3 * MS + 2 * MS + 4 * MS + MS / 2 + 5 * MS;
+        let expected = [(first, 0), (first + 2 * MS, 1), (first + 4 * MS, 2)];
+        assert_eq!(drain(&mut path), expected);
+    }
+
+    #[test]
+    fn a_late_caller_gets_the_exact_times() {
+        let start = base_instant();
+        let run = |pop_at: &[Duration]| {
+            let mut path = Path::new(vec![link(10, 3 * MS), link(5, 4 * MS)], Seed(1));
+            for number in 0..10 {
+                path.push(start, packet(1250, number));
+            }
+            let mut arrivals = Vec::new();
+            for after in pop_at {
+                while let Some((at, packet)) = path.pop(start + *after) {
+                    arrivals.push((at, packet.content));
+                }
+            }
+            arrivals
+        };
+        let exact: Vec<_> = (0..60_u32).map(|half_ms| MS / 2 * half_ms).collect();
+        assert_eq!(run(&[100 * MS]), run(&exact));
+        assert_eq!(run(&exact).len(), 10);
+    }
+
+    #[test]
+    fn links_do_not_share_dice() {
+        let lossy = LinkConfig { loss: Ratio::of(1, 2), ..LinkConfig::default() };
+        let mut path = Path::new(vec![lossy.clone(), lossy], Seed(1));
+        let now = base_instant();
+        for number in 0..1000 {
+            path.push(now, packet(100, number));
+        }
+        // With the same dice the second link would lose all or nothing of what the first let pass.
+        let arrived = drain(&mut path).len();
+        assert!((200..300).contains(&arrived), "{arrived} of 1000 passed");
+    }
+
+    #[test]
+    fn the_same_seed_decides_the_same_and_another_one_not() {
+        let now = base_instant();
+        let run = |seed| {
+            let lossy = LinkConfig { loss: Ratio::of(1, 10), ..LinkConfig::default() };
+            let mut path = Path::new(vec![lossy], Seed(seed));
+            for number in 0..200 {
+                path.push(now, packet(100, number));
+            }
+            drain(&mut path)
+        };
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+    }
+
+    fn any_link() -> impl Strategy<Value = LinkConfig> {
+        let percent = || (0..=30_u64).prop_map(|percent| Ratio::of(percent, 100));
+        let reorder = (percent(), 0..20_u32)
+            .prop_map(|(ratio, millis)| Reorder { ratio, extra_delay: MS * millis });
+        (
+            proptest::option::of((1..2000_u64).prop_map(Rate::from_mbps)),
+            0..50_u32,
+            percent(),
+            0..20_000_u64,
+            proptest::option::of(reorder),
+            percent(),
+            proptest::option::of((500..1500_u64).prop_map(ByteCount::new)),
+        )
+            .prop_map(|(rate, delay_ms, loss, limit, reorder, duplicate, mtu)| {
+                LinkConfig {
+                    rate,
+                    delay: MS * delay_ms,
+                    loss,
+                    queue: QueueLimit(ByteCount::new(limit)),
+                    reorder,
+                    duplicate,
+                    mtu,
+                }
+            })
+    }
+
+    fn assert_conserved(path: &Path<u64>) {
+        let mut entered = None;
+        for (number, link) in path.stats().into_iter().enumerate() {
+            assert!(link.queued <= link.queued_max && link.queued <= link.held.bytes);
+            let into = [link.entered, link.duplicated];
+            let out = [
+                link.delivered,
+                link.dropped_mtu,
+                link.dropped_queue,
+                link.dropped_loss,
+                link.held,
+            ];
+            let packets = |traffic: &[Traffic]| traffic.iter().map(|t| t.packets).sum::<u64>();
+            let bytes = |traffic: &[Traffic]| traffic.iter().map(|t| t.bytes).sum::<ByteCount>();
+            assert_eq!(packets(&into), packets(&out), "packets of link {number}: {link:?}");
+            assert_eq!(bytes(&into), bytes(&out), "bytes of link {number}: {link:?}");
+            assert_eq!(*entered.get_or_insert(link.entered), link.entered, "link {number}");
+            entered = Some(link.delivered);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_packet_appears_or_vanishes_uncounted(
+            links in proptest::collection::vec(any_link(), 0..4),
+            packets in proptest::collection::vec((0..3_000_u32, 1..1600_u64), 1..200),
+            seed: u64,
+        ) {
+            let limits: Vec<_> = links.iter().map(|link| link.queue.0).collect();
+            let mut path = Path::new(links, Seed(seed));
+            let mut now = base_instant();
+            let mut last_arrival = now;
+            let mut arrivals = 0;
+            for (number, (gap_micros, size)) in packets.into_iter().enumerate() {
+                now += Duration::from_micros(gap_micros.into());
+                path.push(now, packet(size, number as u64));
+                while let Some((at, _)) = path.pop(now) {
+                    prop_assert!(last_arrival <= at && at <= now);
+                    last_arrival = at;
+                    arrivals += 1;
+                }
+                assert_conserved(&path);
+            }
+            arrivals += drain(&mut path).len() as u64;
+            assert_conserved(&path);
+            for (link, limit) in path.stats().into_iter().zip(limits) {
+                prop_assert_eq!(link.held, Traffic::default());
+                prop_assert!(link.queued_max <= limit);
+            }
+            if let Some(last) = path.stats().last() {
+                prop_assert_eq!(last.delivered.packets, arrivals);
+            }
+        }
+    }
+}

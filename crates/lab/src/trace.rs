@@ -1,0 +1,96 @@
+//! What went over the network, packet by packet.
+
+use std::{fmt, time::Duration};
+
+use tandem_units::ByteCount;
+
+use crate::{HostId, sha256::Sha256};
+
+/// Every packet that a host sent or got, as a digest and, if wanted, as a list.
+pub struct Trace {
+    digest: Sha256,
+    entries: Option<Vec<TraceEntry>>,
+}
+
+/// One packet at one end of its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceEntry {
+    /// When, since the start of the world.
+    pub at: Duration,
+    /// At which end.
+    pub end: PathEnd,
+    /// The sending host.
+    pub from: HostId,
+    /// The receiving host.
+    pub to: HostId,
+    /// Size of the IP packet.
+    pub size: ByteCount,
+}
+
+/// An end of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathEnd {
+    /// A host sent the packet.
+    Sent,
+    /// The packet came to a host.
+    Delivered,
+}
+
+/// SHA-256 over time, direction and size of every packet. Two runs with the same digest were the
+/// same run, as far as the network could see.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TraceDigest([u8; 32]);
+
+impl Trace {
+    pub(crate) fn new() -> Self {
+        Self { digest: Sha256::new(), entries: None }
+    }
+
+    pub(crate) fn keep_entries(&mut self) {
+        self.entries.get_or_insert_default();
+    }
+
+    pub(crate) fn record(&mut self, entry: TraceEntry) {
+        let end: u8 = match entry.end {
+            PathEnd::Sent => 0,
+            PathEnd::Delivered => 1,
+        };
+        self.digest.update(&entry.at.as_nanos().to_be_bytes());
+        self.digest.update(&[end]);
+        self.digest.update(&entry.from.number().to_be_bytes());
+        self.digest.update(&entry.to.number().to_be_bytes());
+        self.digest.update(&entry.size.get().to_be_bytes());
+        if let Some(entries) = &mut self.entries {
+            entries.push(entry);
+        }
+    }
+
+    /// The digest so far.
+    pub fn digest(&self) -> TraceDigest {
+        TraceDigest(self.digest.digest())
+    }
+
+    /// The packets so far, in order of time; empty unless asked for by
+    /// [`World::keep_trace`](crate::World::keep_trace).
+    pub fn entries(&self) -> &[TraceEntry] {
+        self.entries.as_deref().unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").field("digest", &self.digest()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for TraceDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for TraceDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,292 @@
+mod run;
+mod system;
+
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    fmt,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use run::Occurrence;
+use tandem_node::{Event, Input, Node, node::ResolveError};
+
+use crate::{
+    Body, FileSet, Handle, HostId, LinkConfig, LinkStats, NetworkStats, PathId, Seed, Trace,
+    agenda::Agenda, host::Host, network::Network,
+};
+
+/// Hosts, the paths between them, and virtual time.
+///
+/// Nothing happens but in [`World::run_until`] and [`World::run_for`]. Between any two hosts there
+/// is a path without delay, rate or loss, unless [`World::route`] says otherwise.
+///
+/// ```
+/// use std::time::Duration;
+/// use tandem_lab::{LinkConfig, Seed, World};
+/// use tandem_lab::endpoints::{EchoHost, SenderHost, Shot};
+///
+/// let mut world = World::new(Seed(7));
+/// let echo = world.add_host("echo", ["10.0.0.2"], EchoHost::new(7));
+/// let shots = Shot::every(Duration::from_millis(10), 3, 1200);
+/// let sender = SenderHost::new("10.0.0.2:7".parse()?, shots);
+/// let sender = world.add_host("sender", ["10.0.0.1"], sender);
+/// let delay = Duration::from_millis(20);
+/// world.connect(sender, echo, LinkConfig { delay, ..LinkConfig::default() });
+///
+/// let got_all = |world: &World| world.node(sender).replies().len() == 3;
+/// assert!(world.run_until(Duration::from_secs(1), got_all));
+/// assert_eq!(world.elapsed(), Duration::from_millis(60));
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+pub struct World {
+    base: Instant,
+    now: Instant,
+    agenda: Agenda<Occurrence>,
+    /// Number of events at the time [`Self::now`].
+    events_now: u32,
+    hosts: Vec<Host>,
+    network: Network,
+    names: BTreeMap<String, NameAnswer>,
+    trace: Trace,
+    timer_granularity: Option<Duration>,
+    /// What nodes write what they send into.
+    buf: Vec<u8>,
+}
+
+/// What the resolver says to a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameAnswer {
+    /// This, after a while.
+    After(Duration, Result<Vec<IpAddr>, ResolveError>),
+    /// Nothing, ever.
+    Never,
+}
+
+/// Building and watching.
+impl World {
+    /// An empty world.
+    pub fn new(seed: Seed) -> Self {
+        let base = base_instant();
+        Self {
+            base,
+            now: base,
+            agenda: Agenda::new(),
+            events_now: 0,
+            hosts: Vec::new(),
+            network: Network::new(seed),
+            names: BTreeMap::new(),
+            trace: Trace::new(),
+            timer_granularity: None,
+            buf: Vec::new(),
+        }
+    }
+
+    /// Adds a host with one or more IP addresses and the node that runs on it. The first address
+    /// of a family is the one that it sends from.
+    ///
+    /// # Panics
+    ///
+    /// If an address is malformed or another host has it.
+    pub fn add_host<'a, N: Node + 'static>(
+        &mut self,
+        name: &str,
+        addresses: impl IntoIterator<Item = &'a str>,
+        node: N,
+    ) -> Handle<N> {
+        let number = u32::try_from(self.hosts.len()).expect("a world has fewer hosts than 2^32");
+        let id = HostId(number);
+        let addresses = addresses.into_iter().map(|text| {
+            let ip = text.parse();
+            ip.unwrap_or_else(|error| panic!("host {name}: {text:?} is no IP address: {error}"))
+        });
+        let addresses: Vec<IpAddr> = addresses.collect();
+        for ip in &addresses {
+            self.network.add_address(*ip, id);
+        }
+        let mut host = Host::new(name.to_owned(), addresses);
+        host.node = Some(Box::new(node));
+        self.hosts.push(host);
+        self.agenda.push(self.now, Occurrence::Wake(id));
+        Handle::new(id)
+    }
+
+    /// Leads what `from` sends to `to` over new links, from now on. What is on its way stays on
+    /// the links that it was on.
+    pub fn route(
+        &mut self,
+        from: impl Into<HostId>,
+        to: impl Into<HostId>,
+        links: Vec<LinkConfig>,
+    ) -> PathId {
+        self.network.add_path((from.into(), to.into()), links)
+    }
+
+    /// Leads what `from` sends to `to` over a path that others use too, such as a shared access
+    /// link.
+    pub fn route_over(&mut self, from: impl Into<HostId>, to: impl Into<HostId>, path: PathId) {
+        self.network.share_path((from.into(), to.into()), path);
+    }
+
+    /// Puts a link of the same kind into each of the two directions between two hosts.
+    pub fn connect(&mut self, a: impl Into<HostId>, b: impl Into<HostId>, link: LinkConfig) {
+        let (a, b) = (a.into(), b.into());
+        self.route(a, b, vec![link.clone()]);
+        self.route(b, a, vec![link]);
+    }
+
+    /// What the resolver of every host says to a name, upper or lower case. Names that nothing was
+    /// said about are not found.
+    pub fn set_name(&mut self, name: &str, answer: NameAnswer) {
+        self.names.insert(name.to_ascii_lowercase(), answer);
+    }
+
+    /// The files that a host serves.
+    pub fn set_files(&mut self, host: impl Into<HostId>, files: FileSet) {
+        self.host_mut(host.into()).files = files;
+    }
+
+    /// Rounds deadlines up to multiples of this, counted from the start of the world: what a
+    /// runtime with coarse timers does. The arrival of packets stays exact.
+    ///
+    /// # Panics
+    ///
+    /// If it is zero.
+    pub fn set_timer_granularity(&mut self, granularity: Duration) {
+        assert!(!granularity.is_zero(), "a timer granularity is longer than nothing");
+        self.timer_granularity = Some(granularity);
+    }
+
+    /// Keeps every packet in [`Trace::entries`] from now on.
+    pub fn keep_trace(&mut self) {
+        self.trace.keep_entries();
+    }
+
+    /// The virtual time.
+    pub const fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// The virtual time at which the world started.
+    pub const fn start(&self) -> Instant {
+        self.base
+    }
+
+    /// The virtual time since the start of the world.
+    pub fn elapsed(&self) -> Duration {
+        self.now - self.base
+    }
+
+    /// The node of a host.
+    ///
+    /// # Panics
+    ///
+    /// If it was killed.
+    pub fn node<N: Node + 'static>(&self, handle: Handle<N>) -> &N {
+        let host = self.host(handle.id());
+        let node = host.node.as_deref().unwrap_or_else(|| panic!("{} does not run", host.name));
+        let node: &dyn Any = node;
+        node.downcast_ref().expect("a handle knows the type of the node")
+    }
+
+    /// The node of a host, to tell it something; it is asked what it wants done afterwards.
+    ///
+    /// # Panics
+    ///
+    /// If it was killed.
+    pub fn node_mut<N: Node + 'static>(&mut self, handle: Handle<N>) -> &mut N {
+        self.agenda.push(self.now, Occurrence::Wake(handle.id()));
+        let host = self.host_mut(handle.id());
+        let name = &host.name;
+        let node = host.node.as_deref_mut().unwrap_or_else(|| panic!("{name} does not run"));
+        let node: &mut dyn Any = node;
+        node.downcast_mut().expect("a handle knows the type of the node")
+    }
+
+    /// What the nodes of a host told, and when, since the start of the world.
+    pub fn events(&self, host: impl Into<HostId>) -> &[(Duration, Event)] {
+        &self.host(host.into()).events
+    }
+
+    /// The body that the node of a host fetched.
+    pub fn body(&self, host: impl Into<HostId>) -> &Body {
+        &self.host(host.into()).body
+    }
+
+    /// What became of the packets from one host to another, link by link. Empty if there is no
+    /// route between them.
+    pub fn link_stats(&self, from: impl Into<HostId>, to: impl Into<HostId>) -> Vec<LinkStats> {
+        let path = self.network.path_between((from.into(), to.into()));
+        path.map_or_else(Vec::new, |path| self.network.link_stats(path))
+    }
+
+    /// What became of the packets that entered no link.
+    pub const fn network_stats(&self) -> NetworkStats {
+        self.network.stats
+    }
+
+    /// What went over the network.
+    pub const fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    fn host(&self, HostId(number): HostId) -> &Host {
+        self.hosts.get(number as usize).expect("a host is never removed")
+    }
+
+    fn host_mut(&mut self, HostId(number): HostId) -> &mut Host {
+        self.hosts.get_mut(number as usize).expect("a host is never removed")
+    }
+}
+
+/// Making trouble.
+impl World {
+    /// Ends the process on a host without a goodbye. The machine stays up: who sends to its ports
+    /// is told that nobody listens there.
+    pub fn kill(&mut self, host: impl Into<HostId>) {
+        self.host_mut(host.into()).kill();
+    }
+
+    /// Ends the process on a host, if it still runs, and starts another.
+    pub fn replace<N: Node + 'static>(&mut self, handle: Handle<N>, node: N) {
+        let host = self.host_mut(handle.id());
+        host.kill();
+        host.node = Some(Box::new(node));
+        self.agenda.push(self.now, Occurrence::Wake(handle.id()));
+    }
+
+    /// From now on nobody listens at a port of a host. The node does not notice.
+    pub fn close_port(&mut self, host: impl Into<HostId>, port: u16) {
+        self.host_mut(host.into()).sockets.unbind_port(port);
+    }
+
+    /// For a while nothing that `from` sends reaches `to`. What is on its way arrives.
+    pub fn block(&mut self, from: impl Into<HostId>, to: impl Into<HostId>, duration: Duration) {
+        self.network.block((from.into(), to.into()), self.now + duration);
+    }
+
+    /// Tells a node something, such as [`Input::Shutdown`].
+    pub fn input(&mut self, host: impl Into<HostId>, input: Input) {
+        self.answer_after(Duration::ZERO, host.into(), input);
+    }
+}
+
+/// The time that a world starts at: only differences to it matter.
+#[expect(clippy::disallowed_methods, reason = "there is no other way to get an Instant")]
+pub(crate) fn base_instant() -> Instant {
+    Instant::now()
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts: Vec<_> = self.hosts.iter().map(|host| &host.name).collect();
+        f.debug_struct("World")
+            .field("elapsed", &self.elapsed())
+            .field("hosts", &hosts)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

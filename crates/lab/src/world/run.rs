@@ -1,0 +1,192 @@
+use std::{
+    mem,
+    time::{Duration, Instant},
+};
+
+use tandem_node::{Input, Output};
+
+use super::World;
+use crate::{
+    HostId, Packet, PathId,
+    host::Host,
+    network::Datagram,
+    trace::{PathEnd, TraceEntry},
+};
+
+/// What the world will see to.
+pub(super) enum Occurrence {
+    /// A node may have something to do.
+    Wake(HostId),
+    /// A timer may have run out.
+    Timer(HostId),
+    /// Something that a node asked for is there.
+    Answer { host: HostId, incarnation: u64, input: Input },
+    /// Something may have arrived.
+    Path(PathId),
+}
+
+/// Most outputs of one node between two inputs.
+const OUTPUTS_PER_DRAIN_MAX: u32 = 100_000;
+
+/// Most events without that time goes on.
+const EVENTS_PER_INSTANT_MAX: u32 = 1_000_000;
+
+/// How often in a row a node may ask for a time that has passed before the clock is moved on by
+/// [`STALL_STEP`]. QUIC engines do it now and then: one timer of several is due per call.
+pub(super) const STALLS_FREE: u32 = 8;
+
+/// How often in a row at most.
+const STALLS_MAX: u32 = 10_000;
+
+/// By how much the clock moves on for a node that wants to be woken in the past.
+pub(super) const STALL_STEP: Duration = Duration::from_micros(1);
+
+/// Running.
+impl World {
+    /// Runs until the condition holds, but not longer than `limit`; true if it holds. It is
+    /// looked at after every event.
+    pub fn run_until(&mut self, limit: Duration, mut condition: impl FnMut(&Self) -> bool) -> bool {
+        let deadline = self.now + limit;
+        while !condition(self) {
+            let Some((at, what)) = self.agenda.pop_due(deadline) else {
+                self.advance_to(deadline);
+                return condition(self);
+            };
+            self.advance_to(at);
+            self.meet(what);
+        }
+        true
+    }
+
+    /// Runs for so long.
+    pub fn run_for(&mut self, duration: Duration) {
+        self.run_until(duration, |_| false);
+    }
+
+    fn advance_to(&mut self, at: Instant) {
+        if at > self.now {
+            self.now = at;
+            self.events_now = 0;
+        }
+        self.events_now += 1;
+        assert!(
+            self.events_now <= EVENTS_PER_INSTANT_MAX,
+            "more than {EVENTS_PER_INSTANT_MAX} events {:?} after the start",
+            self.elapsed(),
+        );
+    }
+
+    fn meet(&mut self, what: Occurrence) {
+        match what {
+            Occurrence::Wake(host) => self.drain(host),
+            Occurrence::Timer(host) => self.check_timer(host),
+            Occurrence::Answer { host, incarnation, input } => {
+                if self.host(host).incarnation == incarnation {
+                    self.feed(host, input);
+                }
+            }
+            Occurrence::Path(path) => self.check_path(path),
+        }
+    }
+
+    fn check_timer(&mut self, id: HostId) {
+        let now = self.now;
+        let timer = &mut self.host_mut(id).timer;
+        timer.scheduled.take_if(|scheduled| *scheduled <= now);
+        match timer.wanted.take_if(|wanted| *wanted <= now) {
+            Some(_) => self.feed(id, Input::Timeout),
+            None => self.schedule_timer(id),
+        }
+    }
+
+    /// Makes sure that the world looks after a host's timer when it runs out.
+    fn schedule_timer(&mut self, id: HostId) {
+        let timer = &mut self.host_mut(id).timer;
+        let Some(wanted) = timer.wanted else { return };
+        if timer.scheduled.is_none_or(|scheduled| wanted < scheduled) {
+            timer.scheduled = Some(wanted);
+            self.agenda.push(wanted, Occurrence::Timer(id));
+        }
+    }
+
+    fn check_path(&mut self, id: PathId) {
+        while let Some(packet) = self.network.pop(id, self.now) {
+            self.record(PathEnd::Delivered, &packet);
+            self.deliver(packet.content);
+        }
+        self.schedule_path(id);
+    }
+
+    /// Makes sure that the world looks after a path when something happens there.
+    pub(super) fn schedule_path(&mut self, id: PathId) {
+        if let Some(at) = self.network.schedule(id) {
+            self.agenda.push(at, Occurrence::Path(id));
+        }
+    }
+
+    pub(super) fn feed(&mut self, id: HostId, input: Input) {
+        let now = self.now;
+        if let Some(node) = &mut self.host_mut(id).node {
+            node.handle(now, input);
+            self.drain(id);
+        }
+    }
+
+    /// Does all that a node wants done, until it waits.
+    fn drain(&mut self, id: HostId) {
+        let now = self.now;
+        let mut buf = mem::take(&mut self.buf);
+        for _ in 0..OUTPUTS_PER_DRAIN_MAX {
+            buf.clear();
+            let node = self.host_mut(id).node.as_mut();
+            let output = node.map_or(Output::Wait(None), |node| node.poll(now, &mut buf));
+            if let Output::Wait(deadline) = output {
+                self.buf = buf;
+                self.set_timer(id, deadline);
+                return;
+            }
+            self.perform(id, output, &buf);
+        }
+        panic!(
+            "{} gave {OUTPUTS_PER_DRAIN_MAX} outputs in a row {:?} after the start",
+            self.host(id).name,
+            self.elapsed(),
+        );
+    }
+
+    fn set_timer(&mut self, id: HostId, deadline: Option<Instant>) {
+        let (now, elapsed) = (self.now, self.elapsed());
+        let deadline = deadline.map(|deadline| self.round_up(deadline));
+        let Host { name, timer, .. } = self.host_mut(id);
+        timer.wanted = match deadline {
+            Some(deadline) if deadline <= now => {
+                timer.stalls += 1;
+                assert!(
+                    timer.stalls <= STALLS_MAX,
+                    "{name} asked {STALLS_MAX} times in a row for a time that had passed, \
+                     {elapsed:?} after the start",
+                );
+                Some(if timer.stalls > STALLS_FREE { now + STALL_STEP } else { now })
+            }
+            deadline => {
+                timer.stalls = 0;
+                deadline
+            }
+        };
+        self.schedule_timer(id);
+    }
+
+    fn round_up(&self, deadline: Instant) -> Instant {
+        let Some(granularity) = self.timer_granularity.filter(|_| deadline > self.now) else {
+            return deadline;
+        };
+        let nanos = deadline.saturating_duration_since(self.base).as_nanos();
+        let rounded = nanos.next_multiple_of(granularity.as_nanos());
+        self.base + Duration::from_nanos(rounded.try_into().unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn record(&mut self, end: PathEnd, packet: &Packet<Datagram>) {
+        let &Packet { size, content: Datagram { from, to, .. } } = packet;
+        self.trace.record(TraceEntry { at: self.elapsed(), end, from, to, size });
+    }
+}

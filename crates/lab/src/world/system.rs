@@ -1,0 +1,135 @@
+use std::{io::ErrorKind, net::SocketAddr, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use tandem_node::{
+    Input, Output,
+    node::{QueryId, Received, ResolveError, SocketId, Transmit},
+};
+
+use super::{NameAnswer, World, run::Occurrence};
+use crate::{
+    HostId,
+    network::{Content, Datagram},
+    trace::PathEnd,
+};
+
+/// What an operating system does.
+impl World {
+    pub(super) fn perform(&mut self, id: HostId, output: Output, buf: &[u8]) {
+        let elapsed = self.elapsed();
+        let host = self.host_mut(id);
+        let answer = match output {
+            Output::Transmit { socket, transmit } => {
+                self.transmit(id, socket, transmit, buf);
+                return;
+            }
+            Output::Resolve { query, host } => {
+                self.resolve(id, query, &host);
+                return;
+            }
+            Output::OpenSocket { socket, kind } => {
+                Input::SocketOpened { socket, result: host.sockets.open(socket, kind) }
+            }
+            Output::CloseSocket(socket) => {
+                host.sockets.close(socket);
+                return;
+            }
+            Output::OpenFile { file, path } => {
+                Input::FileOpened { file, result: host.open_file(file, &path) }
+            }
+            Output::ReadFile { file, offset, len } => {
+                Input::FileChunk { file, result: host.read_file(file, offset, len) }
+            }
+            Output::CloseFile(file) => {
+                host.close_file(file);
+                return;
+            }
+            Output::BodyChunk { offset, data } => {
+                let bytes = data.len() as u64;
+                host.body.take(offset, data);
+                Input::BodyCredit { bytes }
+            }
+            Output::Event(event) => {
+                host.events.push((elapsed, event));
+                return;
+            }
+            Output::Wait(_) => return,
+        };
+        self.answer_after(Duration::ZERO, id, answer);
+    }
+
+    pub(super) fn answer_after(&mut self, delay: Duration, host: HostId, input: Input) {
+        let incarnation = self.host(host).incarnation;
+        self.agenda.push(self.now + delay, Occurrence::Answer { host, incarnation, input });
+    }
+
+    fn resolve(&mut self, id: HostId, query: QueryId, name: &str) {
+        let (delay, result) = match self.names.get(&name.to_ascii_lowercase()) {
+            None => (Duration::ZERO, Err(ResolveError::NotFound)),
+            Some(NameAnswer::After(delay, result)) => (*delay, result.clone()),
+            Some(NameAnswer::Never) => return,
+        };
+        self.answer_after(delay, id, Input::Resolved { query, result });
+    }
+
+    fn transmit(&mut self, id: HostId, socket: SocketId, transmit: Transmit, buf: &[u8]) {
+        let host = self.host(id);
+        let Some(open) = host.sockets.get(socket) else {
+            panic!("{} sends from {socket:?}, which is not open", host.name);
+        };
+        let local = transmit.src_ip.map(|ip| SocketAddr::new(ip, open.local.port()));
+        let source = host.sockets.source(local.unwrap_or(open.local), transmit.destination);
+        let Some(source) = source.filter(|source| host.sockets.addresses().contains(&source.ip()))
+        else {
+            self.network.stats.unroutable += 1;
+            return;
+        };
+        let bytes = buf.get(..transmit.size).expect("what is sent stands in the buffer");
+        let send = |world: &mut Self, payload: &[u8]| {
+            let payload = Bytes::copy_from_slice(payload);
+            let content = Content::Udp { ecn: transmit.ecn, payload };
+            world.send(id, source, transmit.destination, content);
+        };
+        match transmit.segment_size {
+            Some(segment_size) => {
+                bytes.chunks(segment_size).for_each(|segment| send(self, segment));
+            }
+            None => send(self, bytes),
+        }
+    }
+
+    fn send(&mut self, id: HostId, source: SocketAddr, destination: SocketAddr, content: Content) {
+        let Some(packet) = self.network.packet(id, source, destination, content) else { return };
+        self.record(PathEnd::Sent, &packet);
+        if let Some(path) = self.network.send(self.now, packet) {
+            self.schedule_path(path);
+        }
+    }
+
+    pub(super) fn deliver(&mut self, datagram: Datagram) {
+        let Datagram { to, source, destination, content, .. } = datagram;
+        let bound = self.host(to).sockets.bound_to(destination);
+        match content {
+            Content::Udp { ecn, payload } => {
+                let bound = bound.filter(|(_, open)| open.peer.is_none_or(|peer| peer == source));
+                let Some((socket, _)) = bound else {
+                    self.network.stats.refused += 1;
+                    self.send(to, destination, source, Content::PortUnreachable);
+                    return;
+                };
+                let payload = payload.try_into_mut();
+                let payload = payload.unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+                let local_ip = Some(destination.ip());
+                let received = Received { socket, remote: source, local_ip, ecn, payload };
+                self.feed(to, Input::Datagram(received));
+            }
+            Content::PortUnreachable => {
+                // Only a connected socket is told of it.
+                if let Some((socket, _)) = bound.filter(|(_, open)| open.peer == Some(source)) {
+                    let error = ErrorKind::ConnectionRefused;
+                    self.feed(to, Input::SocketFailed { socket, error });
+                }
+            }
+        }
+    }
+}
