@@ -1,0 +1,117 @@
+//! What a node asks of name servers and of the disk, and the answers on their way.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_util::{
+    FutureExt, StreamExt,
+    future::{self, BoxFuture},
+    stream::FuturesUnordered,
+};
+use tandem_node::node::{FileError, FileId, FileMeta, Input, QueryId};
+use tokio::task::{JoinError, spawn_blocking};
+
+use crate::{
+    files::{Files, OpenFile},
+    resolver::Resolver,
+};
+
+/// Requests in flight. Their number is the node's to limit: one per query and one per file.
+pub(crate) struct Requests {
+    in_flight: FuturesUnordered<BoxFuture<'static, Answer>>,
+    resolver: Option<Resolver>,
+    files: Option<Files>,
+    open: BTreeMap<FileId, FileState>,
+}
+
+enum FileState {
+    Opening,
+    Open(Arc<OpenFile>),
+}
+
+enum Answer {
+    Opened(FileId, Result<(OpenFile, FileMeta), FileError>),
+    Other(Input),
+}
+
+impl Requests {
+    /// Without a resolver, the system's is read when the first name is asked for. Without files,
+    /// there are none.
+    pub(crate) fn new(resolver: Option<Resolver>, files: Option<Files>) -> Self {
+        Self { in_flight: FuturesUnordered::new(), resolver, files, open: BTreeMap::new() }
+    }
+
+    pub(crate) fn resolve(&mut self, query: QueryId, host: String) {
+        let resolver = self.resolver.get_or_insert_with(Resolver::from_system).clone();
+        let answer = async move {
+            let result = resolver.resolve(&host).await;
+            Answer::Other(Input::Resolved { query, result })
+        };
+        self.in_flight.push(answer.boxed());
+    }
+
+    pub(crate) fn open_file(&mut self, file: FileId, path: Vec<String>) {
+        self.open.insert(file, FileState::Opening);
+        let Some(files) = self.files.clone() else {
+            let nothing = Answer::Opened(file, Err(FileError::NotFound));
+            return self.in_flight.push(future::ready(nothing).boxed());
+        };
+        let answer = async move {
+            let result = spawn_blocking(move || files.open(&path)).await;
+            Answer::Opened(file, result.unwrap_or_else(|error| Err(interrupted(&error))))
+        };
+        self.in_flight.push(answer.boxed());
+    }
+
+    pub(crate) fn read_file(&mut self, id: FileId, offset: u64, len: usize) {
+        let Some(FileState::Open(file)) = self.open.get(&id) else {
+            let result = Err(FileError::NotFound);
+            let nothing = Answer::Other(Input::FileChunk { file: id, result });
+            return self.in_flight.push(future::ready(nothing).boxed());
+        };
+        let file = Arc::clone(file);
+        let answer = async move {
+            let result = spawn_blocking(move || file.read(offset, len)).await;
+            let result = result.unwrap_or_else(|error| Err(interrupted(&error)));
+            Answer::Other(Input::FileChunk { file: id, result })
+        };
+        self.in_flight.push(answer.boxed());
+    }
+
+    pub(crate) fn close_file(&mut self, file: FileId) {
+        self.open.remove(&file);
+    }
+
+    /// Appends the answers that have come to `inputs`.
+    pub(crate) fn poll_answers(&mut self, context: &mut Context<'_>, inputs: &mut Vec<Input>) {
+        while let Poll::Ready(Some(answer)) = self.in_flight.poll_next_unpin(context) {
+            inputs.extend(self.input(answer));
+        }
+    }
+
+    /// `None` for files that the node has closed in the meantime.
+    fn input(&mut self, answer: Answer) -> Option<Input> {
+        match answer {
+            Answer::Opened(file, result) => {
+                let state = self.open.get_mut(&file)?;
+                let result = result.map(|(open, meta)| {
+                    *state = FileState::Open(Arc::new(open));
+                    meta
+                });
+                Some(Input::FileOpened { file, result })
+            }
+            Answer::Other(Input::FileChunk { file, .. }) if !self.open.contains_key(&file) => None,
+            Answer::Other(input) => Some(input),
+        }
+    }
+}
+
+/// The blocking task panicked, or the runtime ends.
+fn interrupted(error: &JoinError) -> FileError {
+    tracing::error!(%error, "reading a file was interrupted");
+    FileError::Io(io::ErrorKind::Interrupted)
+}

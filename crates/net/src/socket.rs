@@ -1,0 +1,421 @@
+//! One UDP socket: opened as a node asks, read and written in batches.
+
+use std::{
+    array, io,
+    io::IoSliceMut,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::BytesMut;
+use noq_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSocketState};
+use socket2::{Domain, Protocol, Socket, Type};
+use tandem_node::node::{Ecn, Received, SocketId, SocketKind, Transmit};
+use tokio::{io::Interest, time::timeout};
+use tracing::{debug, trace};
+
+use crate::stats::DriverStats;
+
+/// Largest sum of UDP payloads that one send call may carry: what fits in one IPv4 packet. The
+/// kernel checks this before it cuts the packet up.
+pub(crate) const SEND_BYTES_MAX: usize = 65_507;
+
+/// Bytes that one received message may have: the kernel joins no more than one IP packet can say.
+const MESSAGE_BYTES_MAX: usize = 65_536;
+
+/// What a receive call may find: datagrams, or an error that an earlier datagram met.
+pub(crate) const RECEIVE_INTEREST: Interest = Interest::READABLE.add(Interest::ERROR);
+
+/// How long one send may wait for room in the operating system's send buffer. Long enough for a
+/// queueing discipline to let a burst out, short enough to stall nobody for good: after one vain
+/// wait the socket's datagrams are dropped at once until a send succeeds.
+const SEND_WAIT_MAX: Duration = Duration::from_millis(10);
+
+/// How sockets are opened.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketOptions {
+    /// Size asked for each socket's receive and send buffer, in bytes. The operating system may give
+    /// less (on Linux `net.core.rmem_max` and `wmem_max`).
+    pub buffer_bytes: usize,
+    /// Most segments that one send call may carry; 1 turns GSO off. The operating system's own limit
+    /// (64 on Linux) holds as well.
+    pub gso_segments_max: usize,
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        // 4 MiB: 27 ms at 1.25 Gbit/s, more than one scheduling delay of a busy machine.
+        Self { buffer_bytes: 4 << 20, gso_segments_max: 64 }
+    }
+}
+
+/// A UDP socket of a node.
+#[derive(Debug)]
+pub struct UdpSocket {
+    id: SocketId,
+    io: Arc<tokio::net::UdpSocket>,
+    state: UdpSocketState,
+    local: SocketAddr,
+    /// The only address that may send to us; `None`: anybody.
+    peer: Option<SocketAddr>,
+    gso_segments_max: usize,
+    /// The node was told that this socket failed.
+    is_failed: bool,
+    /// The last datagram waited in vain for room in the send buffer.
+    is_blocked: bool,
+}
+
+impl UdpSocket {
+    /// Opens a socket; needs a tokio runtime.
+    ///
+    /// A socket that listens on `[::]` takes IPv4 too; its peers' addresses are told as IPv4. Where
+    /// the platform can, packets are never fragmented, and ECN marks and local addresses are told.
+    pub fn open(id: SocketId, kind: SocketKind, options: SocketOptions) -> io::Result<Self> {
+        let (bind, peer) = match kind {
+            SocketKind::Listen(address) => (address, None),
+            SocketKind::ForPeer(peer) => (any_address(canonical(peer)), None),
+            SocketKind::Connected(peer) => (any_address(canonical(peer)), Some(canonical(peer))),
+        };
+        let socket = Socket::new(Domain::for_address(bind), Type::DGRAM, Some(Protocol::UDP))?;
+        if bind.is_ipv6() {
+            let takes_ipv4 = matches!(kind, SocketKind::Listen(_)) && bind.ip().is_unspecified();
+            socket.set_only_v6(!takes_ipv4)?;
+        }
+        socket.set_nonblocking(true)?;
+        enlarge_buffers(&socket, options.buffer_bytes);
+        socket.bind(&bind.into())?;
+        if let Some(peer) = peer {
+            socket.connect(&peer.into())?;
+        }
+        let state = UdpSocketState::new((&socket).into())?;
+        let io = Arc::new(tokio::net::UdpSocket::from_std(socket.into())?);
+        let local = io.local_addr()?;
+        let gso_segments_max = options.gso_segments_max.max(1);
+        Ok(Self {
+            id,
+            io,
+            state,
+            local,
+            peer,
+            gso_segments_max,
+            is_failed: false,
+            is_blocked: false,
+        })
+    }
+
+    /// The address that the socket is bound to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub(crate) fn id(&self) -> SocketId {
+        self.id
+    }
+
+    pub(crate) fn io(&self) -> Arc<tokio::net::UdpSocket> {
+        Arc::clone(&self.io)
+    }
+
+    /// Receives what one system call gives: at most [`BATCH_SIZE`] messages, each of which may hold
+    /// several datagrams (GRO). Every datagram is handed to `deliver`.
+    ///
+    /// The datagrams of one message share one allocation.
+    pub fn recv_batch(
+        &mut self,
+        buffers: &mut ReceiveBuffers,
+        stats: &mut DriverStats,
+        mut deliver: impl FnMut(Received),
+    ) -> Drained {
+        let messages = match self.recv_messages(buffers) {
+            Ok(messages) => messages,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Drained::Empty,
+            Err(error) => {
+                stats.receive_errors += 1;
+                trace!(%error, local = %self.local, "receiving failed");
+                return self.first_failure(&error).map_or(Drained::More, Drained::Failed);
+            }
+        };
+        stats.receive_calls += 1;
+        stats.receive_messages += messages as u64;
+        for (meta, bytes) in buffers.messages(messages) {
+            let datagrams = meta.len.div_ceil(meta.stride.max(1)).max(1) as u64;
+            let remote = canonical(meta.addr);
+            if self.peer.is_some_and(|peer| !is_same_endpoint(peer, remote)) {
+                stats.dropped_not_from_peer += datagrams;
+                continue;
+            }
+            stats.datagrams_received += datagrams;
+            stats.bytes_received += meta.len as u64;
+            stats.receive_message_datagrams_max =
+                stats.receive_message_datagrams_max.max(datagrams);
+            for payload in split(bytes, meta.stride) {
+                deliver(Received {
+                    socket: self.id,
+                    remote,
+                    local_ip: meta.dst_ip.map(|ip| ip.to_canonical()),
+                    ecn: meta.ecn.map(ecn_from_udp),
+                    payload,
+                });
+            }
+        }
+        if messages < BATCH_SIZE { Drained::Empty } else { Drained::More }
+    }
+
+    /// Fills the buffers by one system call; returns the number of messages.
+    ///
+    /// Fewer messages than buffers mean that the queue is empty. tokio is then told that the socket
+    /// would block, as it does itself after a short read, which saves the call that would say so.
+    fn recv_messages(&self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
+        let mut received = None;
+        // Not both at once: tokio's `try_io` takes a joint interest for none.
+        for interest in [Interest::READABLE, Interest::ERROR] {
+            let result = self.io.try_io(interest, || {
+                let (mut slices, meta) = buffers.slices();
+                let count = self.state.recv((&*self.io).into(), &mut slices, meta)?;
+                received = Some(count);
+                if count < BATCH_SIZE { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            });
+            match (received, result) {
+                (Some(count), _) => return Ok(count),
+                (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => {
+                    return Err(error);
+                }
+                _ => {} // nothing there
+            }
+        }
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Sends the datagrams in `contents`, cut as `transmit` says, with as few system calls as GSO
+    /// allows. Waits for room in the send buffer, but not for long.
+    ///
+    /// What cannot be sent is counted and forgotten: UDP promises nothing, and the layers above
+    /// repair. Only the first error that says that a connected socket is of no use is returned.
+    pub async fn send(
+        &mut self,
+        transmit: &Transmit,
+        contents: &[u8],
+        stats: &mut DriverStats,
+    ) -> Option<io::ErrorKind> {
+        let segment_size = transmit.segment_size.unwrap_or(contents.len()).max(1);
+        let mut rest = contents;
+        let mut failure = None;
+        loop {
+            let segments_max = self.segments_max(segment_size);
+            let (chunk, after) = rest.split_at(rest.len().min(segment_size * segments_max));
+            let datagrams = chunk.len().div_ceil(segment_size).max(1) as u64;
+            let result = self.send_chunk(transmit, chunk, segment_size).await;
+            if result.is_err() && datagrams > 1 && self.state.max_gso_segments().get() == 1 {
+                // The network device cannot segment; noq-udp has just found out. One by one, then.
+                continue;
+            }
+            match result {
+                Ok(waits) => {
+                    stats.send_waits += waits;
+                    stats.datagrams_sent += datagrams;
+                    stats.bytes_sent += chunk.len() as u64;
+                    stats.send_calls += 1;
+                    stats.send_call_datagrams_max = stats.send_call_datagrams_max.max(datagrams);
+                }
+                Err(error) => {
+                    *drop_counter(&error, stats) += datagrams;
+                    trace!(%error, remote = %transmit.destination, datagrams, "sending failed");
+                    failure = failure.or(self.first_failure(&error));
+                }
+            }
+            rest = after;
+            if rest.is_empty() {
+                return failure;
+            }
+        }
+    }
+
+    /// The most datagrams of this size that one call may carry, at least 1.
+    fn segments_max(&self, segment_size: usize) -> usize {
+        let by_kernel = self.state.max_gso_segments().get();
+        (SEND_BYTES_MAX / segment_size).min(by_kernel).min(self.gso_segments_max).max(1)
+    }
+
+    /// Sends one chunk by one call; returns how often (0 or 1) it had to wait for room.
+    async fn send_chunk(
+        &mut self,
+        transmit: &Transmit,
+        chunk: &[u8],
+        segment_size: usize,
+    ) -> io::Result<u64> {
+        let transmit = noq_udp::Transmit {
+            destination: self.reachable_form(transmit.destination),
+            ecn: transmit.ecn.map(ecn_to_udp),
+            contents: chunk,
+            segment_size: (chunk.len() > segment_size).then_some(segment_size),
+            src_ip: transmit.src_ip,
+        };
+        // Not by `try_io`: a socket just opened is writable before tokio knows it.
+        let mut result = self.state.try_send((&*self.io).into(), &transmit);
+        let mut waits = 0;
+        if is_would_block(&result) && !self.is_blocked {
+            waits = 1;
+            let has_room = self.io.async_io(Interest::WRITABLE, || {
+                self.state.try_send((&*self.io).into(), &transmit)
+            });
+            result = timeout(SEND_WAIT_MAX, has_room)
+                .await
+                .unwrap_or_else(|_elapsed| Err(io::ErrorKind::WouldBlock.into()));
+        }
+        self.is_blocked = is_would_block(&result);
+        result.map(|()| waits)
+    }
+
+    /// An IPv4 address is written as an IPv4-mapped one on an IPv6 socket.
+    fn reachable_form(&self, destination: SocketAddr) -> SocketAddr {
+        match (self.local, destination.ip()) {
+            (SocketAddr::V6(_), IpAddr::V4(ip)) => {
+                SocketAddr::new(ip.to_ipv6_mapped().into(), destination.port())
+            }
+            _ => destination,
+        }
+    }
+
+    /// Whether to tell the node of this error: on a connected socket, once, and only if the error
+    /// concerns the peer and not one datagram.
+    fn first_failure(&mut self, error: &io::Error) -> Option<io::ErrorKind> {
+        let is_fatal = matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::HostUnreachable
+                | io::ErrorKind::NetworkUnreachable
+                | io::ErrorKind::NetworkDown
+        );
+        if self.peer.is_none() || self.is_failed || !is_fatal {
+            return None;
+        }
+        self.is_failed = true;
+        debug!(%error, local = %self.local, "connected socket failed");
+        Some(error.kind())
+    }
+}
+
+/// What a receive call says about the socket's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// It is empty; readiness tells of the next datagram.
+    Empty,
+    /// There may be more.
+    More,
+    /// A connected socket is of no use any more; said once. There may be more.
+    Failed(io::ErrorKind),
+}
+
+/// Where the kernel writes received messages: used again and again, by all sockets of a driver.
+pub struct ReceiveBuffers {
+    bytes: Vec<u8>,
+    meta: [RecvMeta; BATCH_SIZE],
+}
+
+impl ReceiveBuffers {
+    /// Room for one batch.
+    pub fn new() -> Self {
+        Self {
+            bytes: vec![0; BATCH_SIZE * MESSAGE_BYTES_MAX],
+            meta: [RecvMeta::default(); BATCH_SIZE],
+        }
+    }
+
+    fn slices(&mut self) -> ([IoSliceMut<'_>; BATCH_SIZE], &mut [RecvMeta; BATCH_SIZE]) {
+        let mut chunks = self.bytes.chunks_exact_mut(MESSAGE_BYTES_MAX);
+        let slices = array::from_fn(|_| IoSliceMut::new(chunks.next().expect("one per slice")));
+        (slices, &mut self.meta)
+    }
+
+    /// The first `count` messages, each with exactly its bytes.
+    fn messages(&self, count: usize) -> impl Iterator<Item = (&RecvMeta, &[u8])> {
+        let chunks = self.bytes.chunks_exact(MESSAGE_BYTES_MAX);
+        let messages = self.meta.iter().zip(chunks).take(count);
+        messages.map(|(meta, chunk)| (meta, chunk.get(..meta.len).unwrap_or(chunk)))
+    }
+}
+
+impl Default for ReceiveBuffers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Cuts one message into its datagrams; an empty message is one empty datagram.
+///
+/// The message is copied once, into an allocation of its own size: a payload that the node keeps
+/// then holds no 64 KiB buffer, and safe Rust would have to clear a new buffer for each message,
+/// which costs more than the copy.
+fn split(message: &[u8], stride: usize) -> impl Iterator<Item = BytesMut> {
+    let mut rest = Some(BytesMut::from(message));
+    std::iter::from_fn(move || {
+        let bytes = rest.as_mut()?;
+        if stride == 0 || bytes.len() <= stride {
+            return rest.take();
+        }
+        Some(bytes.split_to(stride))
+    })
+}
+
+/// Best effort: the operating system may give less, and a smaller buffer is no reason to fail.
+fn enlarge_buffers(socket: &Socket, bytes: usize) {
+    if let Err(error) = socket.set_recv_buffer_size(bytes) {
+        debug!(%error, bytes, "receive buffer not enlarged");
+    }
+    if let Err(error) = socket.set_send_buffer_size(bytes) {
+        debug!(%error, bytes, "send buffer not enlarged");
+    }
+}
+
+fn drop_counter<'a>(error: &io::Error, stats: &'a mut DriverStats) -> &'a mut u64 {
+    if noq_udp::is_msg_size_err(error) {
+        &mut stats.dropped_too_large
+    } else if error.kind() == io::ErrorKind::WouldBlock {
+        &mut stats.dropped_send_blocked
+    } else {
+        &mut stats.dropped_send_error
+    }
+}
+
+fn is_would_block(result: &io::Result<()>) -> bool {
+    matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+/// Any address and port of the family of `peer`.
+const fn any_address(peer: SocketAddr) -> SocketAddr {
+    match peer {
+        SocketAddr::V4(_) => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        SocketAddr::V6(_) => SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0),
+    }
+}
+
+/// An IPv4-mapped address as IPv4; others as they are, with scope.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+        IpAddr::V6(_) => address,
+    }
+}
+
+/// Without scope and flow label, which the two sides of a comparison need not both have.
+fn is_same_endpoint(one: SocketAddr, other: SocketAddr) -> bool {
+    one.ip() == other.ip() && one.port() == other.port()
+}
+
+const fn ecn_from_udp(ecn: EcnCodepoint) -> Ecn {
+    match ecn {
+        EcnCodepoint::Ect0 => Ecn::Ect0,
+        EcnCodepoint::Ect1 => Ecn::Ect1,
+        EcnCodepoint::Ce => Ecn::Ce,
+    }
+}
+
+const fn ecn_to_udp(ecn: Ecn) -> EcnCodepoint {
+    match ecn {
+        Ecn::Ect0 => EcnCodepoint::Ect0,
+        Ecn::Ect1 => EcnCodepoint::Ect1,
+        Ecn::Ce => EcnCodepoint::Ce,
+    }
+}
