@@ -1,6 +1,10 @@
 //! What can go wrong, by cause, and how each cause is told to the peer.
 
-use std::{io, net::IpAddr, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use http::StatusCode;
 
@@ -9,9 +13,12 @@ use crate::node::ResolveError;
 /// Why a proxy refuses a CONNECT-UDP request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The request is no CONNECT-UDP request.
-    #[error("this is a CONNECT-UDP proxy: {0} is not served here")]
-    NotConnectUdp(String),
+    /// A request that is no extended CONNECT.
+    #[error("this is a CONNECT-UDP proxy; it serves nothing else")]
+    NotConnect,
+    /// An extended CONNECT to another protocol.
+    #[error("protocol {0:?} is not served here, only \"connect-udp\"")]
+    Protocol(String),
     /// The path does not match the proxy's URI template.
     #[error("path does not match the template {template}")]
     PathMismatch {
@@ -55,8 +62,9 @@ impl RequestError {
     /// Status code, and error type of the `Proxy-Status` field (RFC 9209 §2.3), if there is one.
     pub const fn response(&self) -> (StatusCode, Option<&'static str>) {
         match self {
-            Self::NotConnectUdp(_) => (StatusCode::NOT_IMPLEMENTED, None),
-            Self::PathMismatch { .. } => (StatusCode::NOT_FOUND, None),
+            // RFC 9220 §3: a server that does not know the protocol SHOULD answer 501.
+            Self::Protocol(_) => (StatusCode::NOT_IMPLEMENTED, None),
+            Self::NotConnect | Self::PathMismatch { .. } => (StatusCode::NOT_FOUND, None),
             Self::MalformedTarget(_) | Self::NoDatagrams => {
                 (StatusCode::BAD_REQUEST, Some("http_request_error"))
             }
@@ -83,6 +91,22 @@ pub enum ClientError {
     /// No socket could be opened.
     #[error("cannot open a UDP socket: {0}")]
     Socket(io::ErrorKind),
+    /// No listening socket could be opened.
+    #[error("cannot listen on {address}: {kind}")]
+    Listen {
+        /// Where to.
+        address: SocketAddr,
+        /// What the operating system said.
+        kind: io::ErrorKind,
+    },
+    /// The operating system says that nobody listens at the peer's address.
+    #[error("nobody listens at {peer}: {kind}")]
+    Refusing {
+        /// Authority of the proxy or the origin.
+        peer: String,
+        /// What the operating system said.
+        kind: io::ErrorKind,
+    },
     /// Nobody answered.
     #[error("{peer} does not answer within {timeout:?}")]
     NoAnswer {
@@ -116,7 +140,7 @@ pub enum ClientError {
         what: &'static str,
     },
     /// The proxy refused the tunnel.
-    #[error("{peer} refused a tunnel to {target}: status {status}{}", details(.proxy_status))]
+    #[error("{peer} refused a tunnel to {target}: status {status}{}", details(.proxy_status.as_deref()))]
     Refused {
         /// Authority of the proxy.
         peer: String,
@@ -166,6 +190,6 @@ pub enum ClientError {
     Interrupted,
 }
 
-fn details(proxy_status: &Option<String>) -> String {
-    proxy_status.as_ref().map_or_else(String::new, |value| format!(" ({value})"))
+fn details(proxy_status: Option<&str>) -> String {
+    proxy_status.map_or_else(String::new, |value| format!(" ({value})"))
 }

@@ -4,12 +4,15 @@
 
 pub mod client;
 pub mod error;
+mod h3;
 pub mod limits;
 pub mod node;
 pub mod origin;
 pub mod proxy;
 pub mod quic;
+mod server;
 pub mod stats;
+mod tunnel_queue;
 
 pub use client::{Client, ClientConfig};
 pub use node::{Event, Input, Node, Output};

@@ -39,8 +39,6 @@ pub struct Limits {
     pub connection_idle: Duration,
     /// A client gives up on a hop or an origin that does not answer for this long.
     pub setup_timeout: Duration,
-    /// A server gives a connection up that has not finished its handshake by then.
-    pub handshake_timeout: Duration,
 }
 
 impl Default for Limits {
@@ -60,7 +58,6 @@ impl Default for Limits {
             body_credit: 8 * 1024 * 1024,
             connection_idle: Duration::from_secs(30),
             setup_timeout: Duration::from_secs(10),
-            handshake_timeout: Duration::from_secs(10),
         }
     }
 }

@@ -1,1 +1,65 @@
 //! Plain counters of a node; `tandem-net` exports them.
+
+/// What a node counted since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// QUIC connections whose handshake completed.
+    pub connections: u64,
+    /// QUIC connections that are open now.
+    pub connections_open: u64,
+    /// Connections ended because the peer broke HTTP/3 or QUIC.
+    pub connections_broken: u64,
+    /// Requests, of whatever kind.
+    pub requests: u64,
+    /// Requests refused or failed.
+    pub requests_refused: u64,
+    /// Flows opened: CONNECT-UDP requests granted.
+    pub flows: u64,
+    /// Flows that are open now.
+    pub flows_open: u64,
+    /// UDP payloads sent to targets.
+    pub to_target_datagrams: u64,
+    /// The same in bytes of UDP payload.
+    pub to_target_bytes: u64,
+    /// UDP payloads from targets put into tunnels.
+    pub to_client_datagrams: u64,
+    /// The same in bytes of UDP payload.
+    pub to_client_bytes: u64,
+    /// Dropped datagrams, by cause.
+    pub dropped: Dropped,
+    /// QUIC packets sent on all connections, those that have ended included.
+    pub sent_packets: u64,
+    /// QUIC packets declared lost on all connections, those that have ended included.
+    pub lost_packets: u64,
+    /// Bytes of files given to clients.
+    pub file_bytes: u64,
+}
+
+/// Datagrams dropped by a node, by cause. Dropping is no error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// The tunnel's queue was full.
+    pub queue_full: u64,
+    /// Does not fit a packet of the tunnel.
+    pub too_large: u64,
+    /// Context ID that is not known (RFC 9298 §4).
+    pub unknown_context: u64,
+    /// Flow that is not known, or not yet and its buffer is full.
+    pub unknown_flow: u64,
+    /// Malformed: no quarter stream ID, no context ID.
+    pub malformed: u64,
+    /// No room for one more local peer of a listening socket.
+    pub too_many_flows: u64,
+}
+
+impl Dropped {
+    /// All causes together.
+    pub const fn total(&self) -> u64 {
+        self.queue_full
+            + self.too_large
+            + self.unknown_context
+            + self.unknown_flow
+            + self.malformed
+            + self.too_many_flows
+    }
+}

@@ -1,0 +1,357 @@
+//! A download: one request, or several ranges of one file at once.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use tandem_wire::{Code, RequestHead, ResponseHead};
+
+use super::{FetchConfig, peer::Peer};
+use crate::{
+    error::ClientError,
+    h3::{Body, ConnectionError, End},
+    node::Event,
+    quic::StreamId,
+};
+
+/// With several streams, the first request asks for so many bytes; its answer tells how many there
+/// are in all, and the rest is divided.
+const FIRST_RANGE: u64 = 1 << 20;
+
+/// Most bytes handed over in one piece.
+const PIECE: usize = 64 * 1024;
+
+/// One request of a download.
+#[derive(Debug)]
+struct Part {
+    /// Where its next byte belongs in the whole.
+    offset: u64,
+    /// Where it ends, exclusive; `None` until the answer tells, if it does.
+    end: Option<u64>,
+    /// Whether its answer came.
+    is_answered: bool,
+}
+
+/// What a download wants to tell.
+#[derive(Debug)]
+pub(super) enum Progress {
+    /// A piece of the body.
+    Piece { offset: u64, data: Bytes },
+    /// All is there.
+    Complete,
+}
+
+/// Why a piece could not be had.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The origin broke HTTP/3.
+    Protocol(ConnectionError),
+    /// The download cannot be completed.
+    Client(ClientError),
+}
+
+/// A download.
+pub(super) struct Fetch {
+    pub(super) peer: Peer,
+    config: FetchConfig,
+    parts: BTreeMap<StreamId, Part>,
+    /// Ranges that could not be asked for yet, because the origin allows no more streams.
+    waiting: Vec<(u64, u64)>,
+    etag: Option<HeaderValue>,
+    pub(super) status: Option<StatusCode>,
+    pub(super) bytes: u64,
+    /// Bytes that may still be handed over before the program takes some.
+    credit: u64,
+    pub(super) is_complete: bool,
+}
+
+impl Fetch {
+    pub(super) fn new(peer: Peer, config: FetchConfig, credit: u64) -> Self {
+        Self {
+            peer,
+            config,
+            parts: BTreeMap::new(),
+            waiting: Vec::new(),
+            etag: None,
+            status: None,
+            bytes: 0,
+            credit,
+            is_complete: false,
+        }
+    }
+
+    pub(super) fn add_credit(&mut self, bytes: u64) {
+        self.credit = self.credit.saturating_add(bytes);
+    }
+
+    /// Sends the first request.
+    pub(super) fn start(&mut self) {
+        if self.config.streams > 1 {
+            self.waiting.push((0, FIRST_RANGE));
+        }
+        self.ask();
+    }
+
+    /// Sends requests for the ranges that wait, or for the whole.
+    pub(super) fn ask(&mut self) {
+        if self.config.streams <= 1 {
+            if self.parts.is_empty() && self.status.is_none() {
+                self.request(0, None);
+            }
+            return;
+        }
+        while let Some((start, end)) = self.waiting.pop() {
+            if !self.request(start, Some(end)) {
+                self.waiting.push((start, end));
+                return;
+            }
+        }
+    }
+
+    fn request(&mut self, start: u64, end: Option<u64>) -> bool {
+        let mut headers = HeaderMap::new();
+        if let Some(end) = end
+            && let Ok(range) = HeaderValue::from_str(&format!("bytes={start}-{}", end - 1))
+        {
+            headers.insert(header::RANGE, range);
+        }
+        // So that all ranges are of one file, even if it is replaced meanwhile.
+        if let Some(etag) = &self.etag {
+            headers.insert(header::IF_MATCH, etag.clone());
+        }
+        let head = RequestHead {
+            method: Method::GET,
+            scheme: Some("https".to_owned()),
+            authority: Some(self.peer.settings.authority.clone()),
+            path: Some(self.config.path.clone()),
+            protocol: None,
+            headers,
+        };
+        let Some((session, connection)) = self.peer.parts() else { return false };
+        let Some(stream) = session.send_request(connection, &head, End::Last) else { return false };
+        self.parts.insert(stream, Part { offset: start, end, is_answered: false });
+        true
+    }
+
+    /// Takes an answer. The first is worth telling of.
+    pub(super) fn on_response(
+        &mut self,
+        stream: StreamId,
+        head: &ResponseHead,
+    ) -> Result<Option<Event>, ClientError> {
+        let is_first = self.status.is_none();
+        if !matches!(head.status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
+            return Err(match head.status {
+                StatusCode::PRECONDITION_FAILED => self.changed(),
+                status => ClientError::Status { url: self.url(), status: status.as_u16() },
+            });
+        }
+        let range = (head.status == StatusCode::PARTIAL_CONTENT)
+            .then(|| content_range(&head.headers))
+            .flatten();
+        let length = content_length(&head.headers);
+        let Some(part) = self.parts.get_mut(&stream) else { return Ok(None) };
+        part.is_answered = true;
+        let total = match (head.status, range) {
+            (StatusCode::PARTIAL_CONTENT, Some((start, end, total))) if start == part.offset => {
+                part.end = Some(end);
+                total
+            }
+            (StatusCode::OK, _) if is_first => {
+                part.end = length;
+                length
+            }
+            // A range that was not asked for, or the whole instead of one of several ranges.
+            _ => return Err(self.changed()),
+        };
+        if !is_first {
+            return Ok(None);
+        }
+        self.status = Some(head.status);
+        self.etag = strong_etag(&head.headers);
+        let end_of_first = part.end;
+        if let (StatusCode::PARTIAL_CONTENT, Some(total), Some(end)) =
+            (head.status, total, end_of_first)
+        {
+            self.waiting = divide(end, total, self.config.streams);
+            self.ask();
+        }
+        Ok(Some(Event::ResponseStarted { status: head.status.as_u16(), len: total }))
+    }
+
+    /// The next piece of any part; `None`: nothing at the moment.
+    pub(super) fn poll(&mut self) -> Option<Result<Progress, Failure>> {
+        if self.is_complete || self.status.is_none() {
+            return None;
+        }
+        if self.credit == 0 {
+            return None;
+        }
+        let streams: Vec<_> = self.parts.keys().copied().collect();
+        for stream in streams {
+            match self.read(stream) {
+                Ok(None) => {}
+                Ok(Some(progress)) => return Some(Ok(progress)),
+                Err(failure) => return Some(Err(failure)),
+            }
+        }
+        if self.parts.is_empty() && self.waiting.is_empty() {
+            self.is_complete = true;
+            return Some(Ok(Progress::Complete));
+        }
+        None
+    }
+
+    fn read(&mut self, stream: StreamId) -> Result<Option<Progress>, Failure> {
+        let Some(part) = self.parts.get_mut(&stream) else { return Ok(None) };
+        if !part.is_answered {
+            return Ok(None);
+        }
+        let Some((session, connection)) = self.peer.parts() else { return Ok(None) };
+        let max = PIECE.min(usize::try_from(self.credit).unwrap_or(PIECE));
+        let mut piece = BytesMut::new();
+        let mut ended = None;
+        while piece.len() < max {
+            match session.read_body(connection, stream).map_err(Failure::Protocol)? {
+                Body::Data(data) => piece.extend_from_slice(&data),
+                Body::Blocked => break,
+                Body::End => {
+                    ended = Some(Ok(()));
+                    break;
+                }
+                Body::Failed(code) => {
+                    ended = Some(Err(code));
+                    break;
+                }
+            }
+        }
+        if piece.is_empty() {
+            return match ended {
+                None => Ok(None),
+                Some(Ok(())) => self.on_end(stream).map(|()| None),
+                Some(Err(code)) => Err(Failure::Client(self.reset(code))),
+            };
+        }
+        // An end or a failure is met again at the next read.
+        let offset = part.offset;
+        part.offset += piece.len() as u64;
+        if part.end.is_some_and(|end| part.offset > end) {
+            return Err(Failure::Client(self.body_error("longer than announced".to_owned())));
+        }
+        self.bytes += piece.len() as u64;
+        self.credit = self.credit.saturating_sub(piece.len() as u64);
+        Ok(Some(Progress::Piece { offset, data: piece.freeze() }))
+    }
+
+    fn on_end(&mut self, stream: StreamId) -> Result<(), Failure> {
+        let Some(part) = self.parts.remove(&stream) else { return Ok(()) };
+        if let Some((session, _)) = self.peer.parts() {
+            session.forget(stream);
+        }
+        match part.end {
+            Some(end) if part.offset < end => Err(Failure::Client(
+                self.body_error(format!("the body ended {} bytes early", end - part.offset)),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the end of a stream before its body means.
+    pub(super) fn reset(&self, code: Code) -> ClientError {
+        self.body_error(format!("the origin gave the transfer up ({code})"))
+    }
+
+    fn changed(&self) -> ClientError {
+        self.body_error("the file changed while it was fetched".to_owned())
+    }
+
+    fn body_error(&self, reason: String) -> ClientError {
+        ClientError::Body { url: self.url(), reason }
+    }
+
+    fn url(&self) -> String {
+        format!("https://{}{}", self.peer.settings.authority, self.config.path)
+    }
+
+    /// Time from the first packet to now.
+    pub(super) fn completion(&self, now: Instant) -> std::time::Duration {
+        self.peer.started().map_or_else(Default::default, |started| now - started)
+    }
+}
+
+/// Divides `start..total` into `count` ranges of nearly one length, the first last, so that they
+/// are popped in order.
+fn divide(start: u64, total: u64, count: usize) -> Vec<(u64, u64)> {
+    let count = count as u64;
+    let mut ranges: Vec<_> = (0..count)
+        .map(|index| {
+            let at = |index: u64| {
+                let share = u128::from(total - start) * u128::from(index) / u128::from(count);
+                start + u64::try_from(share).unwrap_or(u64::MAX)
+            };
+            (at(index), at(index + 1))
+        })
+        .filter(|(start, end)| start < end)
+        .collect();
+    ranges.reverse();
+    ranges
+}
+
+/// `bytes START-END/TOTAL` (RFC 9110 §14.4) as start, exclusive end and total.
+fn content_range(headers: &HeaderMap) -> Option<(u64, u64, Option<u64>)> {
+    let value = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
+    let (range, total) = value.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    let total = if total == "*" { None } else { Some(total.parse().ok()?) };
+    let end = last.checked_add(1)?;
+    (first < end && total.is_none_or(|total| end <= total)).then_some((first, end, total))
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// RFC 9110 §13.1.1: "An origin server MUST use the strong comparison function" for If-Match, so a
+/// weak tag would never match.
+fn strong_etag(headers: &HeaderMap) -> Option<HeaderValue> {
+    headers.get(header::ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/")).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_cover_the_rest_without_overlap() {
+        for (start, total, count) in [(10, 110, 4), (0, 3, 4), (5, 5, 2), (0, u64::MAX, 7)] {
+            let mut ranges = divide(start, total, count);
+            ranges.reverse();
+            let mut next = start;
+            for (from, to) in ranges {
+                assert_eq!(from, next, "{start} {total} {count}");
+                assert!(to > from);
+                next = to;
+            }
+            assert_eq!(next, total.max(start), "{start} {total} {count}");
+        }
+    }
+
+    #[test]
+    fn a_content_range_is_parsed_or_refused() {
+        for (value, expected) in [
+            ("bytes 0-9/100", Some((0, 10, Some(100)))),
+            ("bytes 90-99/100", Some((90, 100, Some(100)))),
+            ("bytes 0-9/*", Some((0, 10, None))),
+            ("bytes 90-100/100", None),
+            ("bytes 9-8/100", None),
+            ("bytes 0-18446744073709551615/*", None),
+            ("items 0-9/100", None),
+            ("bytes */100", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_RANGE, HeaderValue::from_static(value));
+            assert_eq!(content_range(&headers), expected, "{value}");
+        }
+    }
+}

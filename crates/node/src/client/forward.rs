@@ -1,0 +1,57 @@
+//! Local UDP listeners, each of whose peers is a flow through the tunnel.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::SocketAddr,
+    time::Instant,
+};
+
+use bytes::Bytes;
+
+use super::ForwardConfig;
+use crate::{node::SocketId, quic::StreamId};
+
+/// A listening socket and the address of a local program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LocalFlowId {
+    pub(super) socket: SocketId,
+    pub(super) program: SocketAddr,
+}
+
+/// A flow of a local program.
+#[derive(Debug)]
+pub(super) struct LocalFlow {
+    /// Its request; `None` until the proxy allows one more.
+    pub(super) stream: Option<StreamId>,
+    /// Payloads that came before the request was granted.
+    pub(super) early: VecDeque<Bytes>,
+    pub(super) last_active: Instant,
+}
+
+/// Local UDP listeners.
+pub(super) struct Forward {
+    pub(super) configs: Vec<ForwardConfig>,
+    /// Which of them a socket is.
+    pub(super) sockets: BTreeMap<SocketId, usize>,
+    pub(super) flows: BTreeMap<LocalFlowId, LocalFlow>,
+    pub(super) is_listening: bool,
+    /// When to look for idle flows.
+    pub(super) next_look: Option<Instant>,
+}
+
+impl Forward {
+    pub(super) fn new(configs: Vec<ForwardConfig>) -> Self {
+        Self {
+            configs,
+            sockets: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            is_listening: false,
+            next_look: None,
+        }
+    }
+
+    /// Where the flows of a listening socket go.
+    pub(super) fn config(&self, socket: SocketId) -> Option<&ForwardConfig> {
+        self.configs.get(*self.sockets.get(&socket)?)
+    }
+}

@@ -1,0 +1,174 @@
+//! The flows of local programs.
+
+use std::{collections::VecDeque, time::Instant};
+
+use bytes::Bytes;
+
+use super::{
+    Carries, Client, TaskState,
+    forward::{LocalFlow, LocalFlowId},
+};
+use crate::{
+    node::{Output, Received, SocketId, SocketKind, Transmit},
+    quic::StreamId,
+    tunnel_queue::Push,
+};
+
+impl Client {
+    /// Opens the listeners.
+    pub(super) fn listen(&mut self) {
+        let TaskState::Forward(forward) = &mut self.task else { return };
+        if std::mem::replace(&mut forward.is_listening, true) {
+            return;
+        }
+        for (index, config) in forward.configs.iter().enumerate() {
+            let socket = SocketId(self.next_socket);
+            self.next_socket += 1;
+            forward.sockets.insert(socket, index);
+            let kind = SocketKind::Listen(config.listen);
+            self.outputs.push_back(Output::OpenSocket { socket, kind });
+        }
+    }
+
+    /// A local program sent a packet.
+    pub(super) fn from_local(&mut self, now: Instant, received: Received) {
+        let id = LocalFlowId { socket: received.socket, program: received.remote };
+        let TaskState::Forward(forward) = &mut self.task else { return };
+        let Some(config) = forward.config(id.socket) else { return };
+        let (host, port) = (config.target_host.clone(), config.target_port);
+        let Some(hop) = self.hops.last_mut() else { return };
+        if !forward.flows.contains_key(&id) {
+            if forward.flows.len() >= self.limits.local_flows {
+                self.stats.dropped.too_many_flows += 1;
+                return;
+            }
+            let stream = hop.request(&host, port, Carries::Local(id));
+            let flow = LocalFlow { stream, early: VecDeque::new(), last_active: now };
+            forward.flows.insert(id, flow);
+            self.stats.flows += 1;
+            forward.next_look.get_or_insert(now + self.limits.flow_idle);
+        }
+        let Some(flow) = forward.flows.get_mut(&id) else { return };
+        flow.last_active = now;
+        let payload = received.payload.freeze();
+        let granted =
+            flow.stream.filter(|stream| hop.flows.get(stream).is_some_and(|flow| flow.is_granted));
+        match granted {
+            Some(stream) => self.to_tunnel(stream, payload),
+            None if flow.early.len() < self.limits.early_datagrams_per_flow => {
+                flow.early.push_back(payload);
+            }
+            None => self.stats.dropped.unknown_flow += 1,
+        }
+    }
+
+    fn to_tunnel(&mut self, stream: StreamId, payload: Bytes) {
+        let Some(hop) = self.hops.last_mut() else { return };
+        let len = payload.len();
+        if len > hop.max_payload(stream) {
+            self.stats.dropped.too_large += 1;
+            return;
+        }
+        match hop.send(stream, payload) {
+            Push::Queued => {
+                self.stats.to_target_datagrams += 1;
+                self.stats.to_target_bytes += len as u64;
+            }
+            Push::Full => self.stats.dropped.queue_full += 1,
+        }
+    }
+
+    /// A flow was granted: sends what waited for it.
+    pub(super) fn on_local_granted(&mut self, id: LocalFlowId) {
+        let TaskState::Forward(forward) = &mut self.task else { return };
+        let Some(flow) = forward.flows.get_mut(&id) else { return };
+        let Some(stream) = flow.stream else { return };
+        for payload in std::mem::take(&mut flow.early) {
+            self.to_tunnel(stream, payload);
+        }
+    }
+
+    /// The proxy allows more streams than before: asks for the flows that wait.
+    pub(super) fn request_waiting_flows(&mut self) {
+        let TaskState::Forward(forward) = &mut self.task else { return };
+        let Some(hop) = self.hops.last_mut() else { return };
+        let waiting: Vec<_> = forward
+            .flows
+            .iter()
+            .filter(|(_, flow)| flow.stream.is_none())
+            .map(|(&id, _)| id)
+            .collect();
+        for id in waiting {
+            let Some(config) = forward.config(id.socket) else { continue };
+            let (host, port) = (config.target_host.clone(), config.target_port);
+            let Some(stream) = hop.request(&host, port, Carries::Local(id)) else { return };
+            if let Some(flow) = forward.flows.get_mut(&id) {
+                flow.stream = Some(stream);
+            }
+        }
+    }
+
+    /// A packet for a local program came.
+    pub(super) fn to_local(
+        &mut self,
+        now: Instant,
+        id: LocalFlowId,
+        payload: &[u8],
+        buf: &mut Vec<u8>,
+    ) -> Output {
+        if let TaskState::Forward(forward) = &mut self.task
+            && let Some(flow) = forward.flows.get_mut(&id)
+        {
+            flow.last_active = now;
+        }
+        self.stats.to_client_datagrams += 1;
+        self.stats.to_client_bytes += payload.len() as u64;
+        buf.extend_from_slice(payload);
+        let transmit = Transmit {
+            destination: id.program,
+            src_ip: None,
+            ecn: None,
+            size: payload.len(),
+            segment_size: None,
+        };
+        Output::Transmit { socket: id.socket, transmit }
+    }
+
+    /// Forgets a flow whose request has ended.
+    pub(super) fn forget_local(&mut self, index: usize, stream: StreamId, id: LocalFlowId) {
+        if let Some(hop) = self.hops.get_mut(index) {
+            hop.close_flow(stream);
+        }
+        if let TaskState::Forward(forward) = &mut self.task {
+            forward.flows.remove(&id);
+        }
+    }
+
+    /// Closes the flows that no packet has passed for long.
+    pub(super) fn close_idle_flows(&mut self, now: Instant) {
+        let limit = self.limits.flow_idle;
+        let TaskState::Forward(forward) = &mut self.task else { return };
+        if forward.next_look.is_none_or(|look| look > now) {
+            return;
+        }
+        let idle: Vec<_> = forward
+            .flows
+            .iter()
+            .filter(|(_, flow)| flow.last_active + limit <= now)
+            .map(|(&id, flow)| (id, flow.stream))
+            .collect();
+        for (id, stream) in idle {
+            let last = self.hops.len().saturating_sub(1);
+            match stream {
+                Some(stream) => self.forget_local(last, stream, id),
+                None => {
+                    if let TaskState::Forward(forward) = &mut self.task {
+                        forward.flows.remove(&id);
+                    }
+                }
+            }
+        }
+        let TaskState::Forward(forward) = &mut self.task else { return };
+        forward.next_look = forward.flows.values().map(|flow| flow.last_active + limit).min();
+    }
+}

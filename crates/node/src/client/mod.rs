@@ -1,0 +1,486 @@
+//! The client: a chain of tunnels, and in it a download or the flows of local programs.
+//!
+//! Each hop is a QUIC connection with HTTP/3 to a proxy. The first hop's packets go through a UDP
+//! socket; those of every other, and those of the end-to-end connection, are the payloads of a
+//! CONNECT-UDP flow of the hop before it.
+
+mod fetch;
+mod forward;
+mod hop;
+mod local;
+mod peer;
+mod start;
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use bytes::{Bytes, BytesMut};
+use tandem_wire::{CONTEXT_ID_UDP, Code, Template};
+use tracing::debug;
+
+use self::{
+    fetch::{Failure, Fetch, Progress},
+    forward::Forward,
+    hop::{Carries, Hop},
+    peer::{INSIDE_TUNNEL, Peer},
+    start::OUTER,
+};
+use crate::{
+    error::ClientError,
+    h3,
+    limits::Limits,
+    node::{Event, FetchReport, Input, Node, Output, Received},
+    proxy::Token,
+    quic::{self, Transport},
+    stats::Stats,
+    tunnel_queue::Push,
+};
+
+/// Settings of a client.
+pub struct ClientConfig {
+    /// Proxies, the nearest first. Empty: no tunnel.
+    pub hops: Vec<HopConfig>,
+    /// What to do.
+    pub task: Task,
+    /// Bounds.
+    pub limits: Limits,
+    /// Makes every random choice repeatable. Only for tests: connection IDs become predictable.
+    pub seed: Option<u64>,
+}
+
+/// Settings of one hop.
+pub struct HopConfig {
+    /// The proxy's URI template (RFC 9298 §2), which also names its host and port.
+    pub template: Template,
+    /// Which certificates to trust. ALPN is set by the node.
+    pub tls: rustls::ClientConfig,
+    /// QUIC towards this proxy. Its MTU holds for the first hop; the others take what fits.
+    pub transport: Transport,
+    /// Shown to this proxy and no other.
+    pub token: Option<Token>,
+}
+
+/// What to do.
+pub enum Task {
+    /// Download a file over HTTP/3.
+    Fetch(Box<FetchConfig>),
+    /// Carry the packets of local programs. Needs at least one hop.
+    Forward(Vec<ForwardConfig>),
+}
+
+/// Settings of a download.
+pub struct FetchConfig {
+    /// The origin's host name or address, the latter without brackets.
+    pub host: String,
+    /// The origin's port.
+    pub port: u16,
+    /// Path and query, beginning with a slash.
+    pub path: String,
+    /// Number of streams to divide the file over, at least 1.
+    pub streams: usize,
+    /// Which certificates to trust. ALPN is set by the node.
+    pub tls: rustls::ClientConfig,
+    /// QUIC towards the origin. Its MTU holds without hops; inside a tunnel it is what fits.
+    pub transport: Transport,
+}
+
+/// Settings of a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForwardConfig {
+    /// Where local programs send to.
+    pub listen: SocketAddr,
+    /// Where their packets go: a host name or an address, the latter without brackets.
+    pub target_host: String,
+    /// The target's port.
+    pub target_port: u16,
+}
+
+enum TaskState {
+    Fetch(Box<Fetch>),
+    Forward(Forward),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Life {
+    /// Not polled yet.
+    New,
+    Running,
+    /// Says goodbye to its peers, the innermost first; this many are left.
+    Ending {
+        left: usize,
+        result: Result<(), ClientError>,
+    },
+    Ended,
+}
+
+/// A client.
+pub struct Client {
+    hops: Vec<Hop>,
+    task: TaskState,
+    limits: Limits,
+    life: Life,
+    began: Option<Instant>,
+    /// The first peer's address, once it is known.
+    outer: Option<SocketAddr>,
+    outputs: VecDeque<Output>,
+    next_socket: u64,
+    stats: Stats,
+}
+
+impl Client {
+    /// What the client counted. `to_target` is towards the tunnel, `to_client` out of it.
+    pub fn stats(&mut self) -> Stats {
+        let mut stats = self.stats;
+        for index in 0..self.peers() {
+            if let Some(peer) = self.peer(index) {
+                let (sent, lost) = peer.packets();
+                stats.connections += u64::from(peer.is_connected());
+                stats.sent_packets += sent;
+                stats.lost_packets += lost;
+            }
+        }
+        if let TaskState::Forward(forward) = &self.task {
+            stats.flows_open = forward.flows.len() as u64;
+        }
+        stats
+    }
+
+    /// Number of connections: hops, and the end-to-end connection if it is ours.
+    fn peers(&self) -> usize {
+        self.hops.len() + usize::from(matches!(self.task, TaskState::Fetch(_)))
+    }
+
+    fn peer(&mut self, index: usize) -> Option<&mut Peer> {
+        let hops = self.hops.len();
+        match (&mut self.task, self.hops.get_mut(index)) {
+            (_, Some(hop)) => Some(&mut hop.peer),
+            (TaskState::Fetch(fetch), None) if index == hops => Some(&mut fetch.peer),
+            _ => None,
+        }
+    }
+
+    /// Begins to end, whatever the reason.
+    fn end(&mut self, now: Instant, result: Result<(), ClientError>) {
+        if matches!(self.life, Life::New | Life::Running) {
+            let left = self.peers();
+            self.life = Life::Ending { left, result };
+            self.close_next(now);
+        }
+    }
+
+    /// Closes the innermost peer that is left. Each is closed after the packets of the one inside
+    /// it are out.
+    fn close_next(&mut self, now: Instant) -> bool {
+        let Life::Ending { left, .. } = &mut self.life else { return false };
+        let Some(index) = left.checked_sub(1) else { return false };
+        *left = index;
+        if let Some(peer) = self.peer(index) {
+            peer.close(now, Code::H3_NO_ERROR, "");
+        }
+        true
+    }
+
+    fn protocol_error(&mut self, now: Instant, index: usize, error: &h3::ConnectionError) {
+        let Some(peer) = self.peer(index) else { return };
+        peer.close(now, error.code, &error.reason);
+        let peer = peer.settings.authority.clone();
+        self.end(now, Err(ClientError::Protocol { peer, reason: error.reason.clone() }));
+    }
+
+    /// Takes the events of all connections. Returns whether there was one.
+    fn take_events(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        for index in 0..self.peers() {
+            while let Some(event) = self.peer(index).and_then(|peer| peer.poll_event(now)) {
+                any = true;
+                match event {
+                    Ok(event) => self.on_quic_event(now, index, &event),
+                    Err(error) => self.protocol_error(now, index, &error),
+                }
+                while let Some(event) = self.peer(index).and_then(|peer| peer.session.poll_event())
+                {
+                    self.on_h3_event(now, index, event);
+                }
+            }
+        }
+        any
+    }
+
+    fn on_quic_event(&mut self, now: Instant, index: usize, event: &quic::Event) {
+        match event {
+            quic::Event::Lost(reason) => {
+                let limits = self.limits.clone();
+                if let Some(peer) = self.peer(index) {
+                    let error = peer.lost(reason, &limits);
+                    self.end(now, Err(error));
+                }
+            }
+            quic::Event::Connected if index == self.hops.len() => self.on_origin_connected(),
+            quic::Event::MoreStreams => self.on_more_streams(index),
+            _ => {}
+        }
+    }
+
+    fn on_more_streams(&mut self, index: usize) {
+        match &mut self.task {
+            TaskState::Fetch(fetch) if index == self.hops.len() => fetch.ask(),
+            TaskState::Forward(_) => self.request_waiting_flows(),
+            TaskState::Fetch(_) => {}
+        }
+    }
+
+    fn on_h3_event(&mut self, now: Instant, index: usize, event: h3::Event) {
+        let is_origin = index == self.hops.len();
+        match event {
+            h3::Event::Settings if !is_origin => self.on_hop_settings(now, index),
+            h3::Event::Response(stream, head) if is_origin => {
+                let TaskState::Fetch(fetch) = &mut self.task else { return };
+                match fetch.on_response(stream, &head) {
+                    Ok(None) => {}
+                    Ok(Some(started)) => self.outputs.push_back(Output::Event(started)),
+                    Err(error) => self.end(now, Err(error)),
+                }
+            }
+            h3::Event::Response(stream, head) => self.on_flow_response(now, index, stream, &head),
+            h3::Event::Body(stream) if !is_origin => self.on_flow_stream(now, index, stream),
+            h3::Event::Failed(_, code) if is_origin => {
+                if let TaskState::Fetch(fetch) = &self.task {
+                    let error = fetch.reset(code);
+                    self.end(now, Err(error));
+                }
+            }
+            h3::Event::Failed(stream, code) => {
+                self.on_flow_closed(now, index, stream, code.to_string());
+            }
+            h3::Event::GoAway => debug!(index, "the peer is going away"),
+            // The body of an answer is read by `poll_fetch`; requests have no body.
+            h3::Event::Settings
+            | h3::Event::Body(_)
+            | h3::Event::Request(..)
+            | h3::Event::Writable(_) => {}
+        }
+    }
+
+    /// Passes what came through each hop to the peer inside it, or to a local program.
+    fn receive(&mut self, now: Instant, buf: &mut Vec<u8>) -> Took {
+        let mut any = false;
+        for index in 0..self.hops.len() {
+            while let Some(received) = self.hops.get_mut(index).and_then(Hop::receive) {
+                any = true;
+                let (stream, datagram) = match received {
+                    Ok(received) => received,
+                    Err(error) => {
+                        self.stats.dropped.malformed += 1;
+                        self.protocol_error(now, index, &error);
+                        return Took::Progress;
+                    }
+                };
+                if datagram.context_id != CONTEXT_ID_UDP {
+                    self.stats.dropped.unknown_context += 1;
+                    continue;
+                }
+                let flow = self.hops.get(index).and_then(|hop| hop.flows.get(&stream));
+                match flow.map(|flow| flow.carries) {
+                    None => self.stats.dropped.unknown_flow += 1,
+                    Some(Carries::NextPeer) => {
+                        let payload = into_mut(datagram.payload);
+                        if let Some(peer) = self.peer(index + 1) {
+                            peer.handle_datagram(now, (INSIDE_TUNNEL, None), None, payload);
+                        }
+                    }
+                    Some(Carries::Local(id)) => {
+                        return Took::Output(self.to_local(now, id, &datagram.payload, buf));
+                    }
+                }
+            }
+        }
+        if any { Took::Progress } else { Took::Nothing }
+    }
+
+    fn poll_fetch(&mut self, now: Instant) -> Option<Output> {
+        let TaskState::Fetch(fetch) = &mut self.task else { return None };
+        match fetch.poll()? {
+            Ok(Progress::Piece { offset, data }) => Some(Output::BodyChunk { offset, data }),
+            Ok(Progress::Complete) => {
+                let report = self.report(now);
+                self.end(now, Ok(()));
+                report.map(|report| Output::Event(Event::Fetched(report)))
+            }
+            Err(Failure::Protocol(error)) => {
+                self.protocol_error(now, self.hops.len(), &error);
+                None
+            }
+            Err(Failure::Client(error)) => {
+                self.end(now, Err(error));
+                None
+            }
+        }
+    }
+
+    fn report(&mut self, now: Instant) -> Option<FetchReport> {
+        let hop_smoothed_rtt = self.hops.iter_mut().map(|hop| hop.peer.smoothed_rtt()).collect();
+        let began = self.began?;
+        let TaskState::Fetch(fetch) = &mut self.task else { return None };
+        Some(FetchReport {
+            status: fetch.status?.as_u16(),
+            bytes: fetch.bytes,
+            setup: fetch.peer.started()?.saturating_duration_since(began),
+            handshake: fetch.peer.handshake().unwrap_or(Duration::ZERO),
+            completion: fetch.completion(now),
+            smoothed_rtt: fetch.peer.smoothed_rtt(),
+            hop_smoothed_rtt,
+        })
+    }
+
+    /// Moves packets outwards: those of each peer into the queue of the hop around it, and those of
+    /// the outermost to its socket.
+    fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+        for index in (1..self.peers()).rev() {
+            while let Some(transmit) = self.peer(index).and_then(|peer| {
+                buf.clear();
+                peer.poll_transmit(now, buf)
+            }) {
+                let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
+                for payload in buf.chunks(segment) {
+                    self.to_hop(index - 1, Bytes::copy_from_slice(payload));
+                }
+            }
+        }
+        buf.clear();
+        if let Some(hop) = self.hops.first_mut() {
+            self.stats.dropped.too_large += hop.feed();
+        }
+        let transmit = self.peer(0)?.poll_transmit(now, buf)?;
+        Some(Output::Transmit { socket: OUTER, transmit })
+    }
+
+    /// Puts a packet of the next peer into a hop's queue.
+    fn to_hop(&mut self, index: usize, payload: Bytes) {
+        let Some(hop) = self.hops.get_mut(index) else { return };
+        let Some(stream) = hop.next else { return };
+        let len = payload.len() as u64;
+        match hop.send(stream, payload) {
+            Push::Queued => {
+                self.stats.to_target_datagrams += 1;
+                self.stats.to_target_bytes += len;
+            }
+            Push::Full => self.stats.dropped.queue_full += 1,
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        for index in 0..self.peers() {
+            let timeout = self.limits.setup_timeout;
+            let Some(peer) = self.peer(index) else { continue };
+            peer.handle_timeout(now);
+            if peer.deadline.is_some_and(|deadline| deadline <= now) {
+                peer.deadline = None;
+                let peer = peer.settings.authority.clone();
+                self.end(now, Err(ClientError::NoAnswer { peer, timeout }));
+            }
+        }
+        self.close_idle_flows(now);
+    }
+
+    fn next_timeout(&mut self) -> Option<Instant> {
+        let mut next = match &self.task {
+            TaskState::Forward(forward) => forward.next_look,
+            TaskState::Fetch(_) => None,
+        };
+        for index in 0..self.peers() {
+            next = quic::earliest(next, self.peer(index).and_then(|peer| peer.next_timeout()));
+        }
+        next
+    }
+
+    /// One round; `None`: something moved, so look again.
+    fn step(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+        let any_event = self.take_events(now);
+        if let Some(output) = self.outputs.pop_front() {
+            return Some(output);
+        }
+        match self.receive(now, buf) {
+            Took::Output(output) => return Some(output),
+            Took::Progress => return None,
+            Took::Nothing if any_event => return None,
+            Took::Nothing => {}
+        }
+        if matches!(self.life, Life::Running)
+            && let Some(output) = self.poll_fetch(now)
+        {
+            return Some(output);
+        }
+        if let Some(output) = self.transmit(now, buf) {
+            return Some(output);
+        }
+        if self.close_next(now) {
+            return None;
+        }
+        if let Life::Ending { result, .. } = &self.life {
+            let event = Event::Closed(result.clone());
+            self.life = Life::Ended;
+            return Some(Output::Event(event));
+        }
+        Some(Output::Wait(self.next_timeout()))
+    }
+}
+
+/// What a look at the hops' datagrams gave.
+enum Took {
+    Nothing,
+    Progress,
+    Output(Output),
+}
+
+impl Node for Client {
+    fn handle(&mut self, now: Instant, input: Input) {
+        match input {
+            Input::Datagram(received) if received.socket == OUTER => {
+                let Received { remote, local_ip, ecn, payload, .. } = received;
+                if let Some(peer) = self.peer(0) {
+                    peer.handle_datagram(now, (remote, local_ip), ecn, payload);
+                }
+            }
+            Input::Datagram(received) => self.from_local(now, received),
+            Input::Timeout => self.handle_timeout(now),
+            Input::SocketOpened { socket, result } => self.on_socket_opened(now, socket, result),
+            Input::SocketFailed { socket, error } => self.on_socket_failed(now, socket, error),
+            Input::Resolved { result, .. } => self.on_resolved(now, result),
+            Input::BodyCredit { bytes } => {
+                if let TaskState::Fetch(fetch) = &mut self.task {
+                    fetch.add_credit(bytes);
+                }
+            }
+            Input::Shutdown => {
+                let result = match self.task {
+                    TaskState::Fetch(_) => Err(ClientError::Interrupted),
+                    TaskState::Forward(_) => Ok(()),
+                };
+                self.end(now, result);
+            }
+            Input::FileOpened { .. } | Input::FileChunk { .. } => {}
+        }
+    }
+
+    fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
+        if self.life == Life::New {
+            self.life = Life::Running;
+            self.began = Some(now);
+            self.begin(now);
+        }
+        loop {
+            buf.clear();
+            if let Some(output) = self.step(now, buf) {
+                return output;
+            }
+        }
+    }
+}
+
+/// The engine wants packets that it can decrypt in place.
+fn into_mut(payload: Bytes) -> BytesMut {
+    payload.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared))
+}

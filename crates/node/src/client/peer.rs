@@ -1,0 +1,186 @@
+//! One QUIC connection with HTTP/3 to a proxy or to the origin.
+
+use std::{
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use tandem_wire::Code;
+
+use crate::{
+    error::ClientError,
+    h3::{self, Session, Side},
+    limits::Limits,
+    node::{Ecn, Transmit},
+    quic::{self, Closed, Connection, ConnectionId, Endpoint},
+};
+
+/// The address that the engine is told for a peer inside a tunnel, where addresses mean nothing:
+/// the discard prefix (RFC 6666), so that a packet that left by mistake would go nowhere.
+pub(super) const INSIDE_TUNNEL: SocketAddr =
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1)), 443);
+
+/// Settings of a connection's two ends that are needed to open it.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) authority: String,
+    pub(super) tls: quic::ClientTls,
+    pub(super) transport: quic::Transport,
+    pub(super) seed: Option<u64>,
+}
+
+/// One QUIC connection with HTTP/3.
+pub(super) struct Peer {
+    pub(super) settings: Settings,
+    endpoint: Option<(Endpoint, ConnectionId)>,
+    pub(super) session: Session,
+    started: Option<Instant>,
+    connected: Option<Instant>,
+    /// When to give up waiting for it, until it serves.
+    pub(super) deadline: Option<Instant>,
+}
+
+impl Peer {
+    pub(super) fn new(settings: Settings, limits: &Limits) -> Self {
+        Self {
+            settings,
+            endpoint: None,
+            session: Session::new(Side::Client, limits),
+            started: None,
+            connected: None,
+            deadline: None,
+        }
+    }
+
+    /// Opens the connection.
+    pub(super) fn connect(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        limits: &Limits,
+    ) -> Result<(), ClientError> {
+        let Settings { host, tls, transport, seed, .. } = &self.settings;
+        let mut endpoint = Endpoint::client(tls, transport, limits, *seed);
+        let id = endpoint
+            .connect(now, remote, host)
+            .map_err(|reason| ClientError::Tls { peer: self.settings.authority.clone(), reason })?;
+        self.endpoint = Some((endpoint, id));
+        self.started = Some(now);
+        self.deadline = Some(now + limits.setup_timeout);
+        Ok(())
+    }
+
+    /// When its first packet was made.
+    pub(super) fn started(&self) -> Option<Instant> {
+        self.started
+    }
+
+    /// How long the handshake took, once it is complete.
+    pub(super) fn handshake(&self) -> Option<Duration> {
+        Some(self.connected? - self.started?)
+    }
+
+    /// Whether the handshake is complete.
+    pub(super) fn is_connected(&self) -> bool {
+        self.connected.is_some()
+    }
+
+    /// The session and the connection, both at once.
+    pub(super) fn parts(&mut self) -> Option<(&mut Session, &mut Connection)> {
+        let (endpoint, id) = self.endpoint.as_mut()?;
+        Some((&mut self.session, endpoint.connection(*id)?))
+    }
+
+    pub(super) fn smoothed_rtt(&mut self) -> Duration {
+        self.endpoint
+            .as_mut()
+            .and_then(|(endpoint, id)| endpoint.peek(*id))
+            .map_or(Duration::ZERO, |connection| connection.stats().smoothed_rtt)
+    }
+
+    /// Packets sent and declared lost.
+    pub(super) fn packets(&mut self) -> (u64, u64) {
+        self.endpoint.as_mut().and_then(|(endpoint, id)| endpoint.peek(*id)).map_or(
+            (0, 0),
+            |connection| {
+                let stats = connection.stats();
+                (stats.sent_packets, stats.lost_packets)
+            },
+        )
+    }
+
+    pub(super) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        from: (SocketAddr, Option<IpAddr>),
+        ecn: Option<Ecn>,
+        payload: BytesMut,
+    ) {
+        if let Some((endpoint, _)) = &mut self.endpoint {
+            endpoint.handle_datagram(now, from, ecn, payload);
+        }
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if let Some((endpoint, _)) = &mut self.endpoint {
+            endpoint.handle_timeout(now);
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        let quic = self.endpoint.as_ref().and_then(|(endpoint, _)| endpoint.next_timeout());
+        quic::earliest(quic, self.deadline)
+    }
+
+    /// The next event of QUIC, after HTTP/3 has taken its share of it.
+    pub(super) fn poll_event(
+        &mut self,
+        now: Instant,
+    ) -> Option<Result<quic::Event, h3::ConnectionError>> {
+        let (endpoint, id) = self.endpoint.as_mut()?;
+        let (_, event) = endpoint.poll_event()?;
+        if matches!(event, quic::Event::Connected) {
+            self.connected = Some(now);
+        }
+        let connection = endpoint.connection(*id)?;
+        Some(self.session.on_quic_event(connection, &event).map(|()| event))
+    }
+
+    /// The next packets to send, at the end of `buf`.
+    pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let (endpoint, _) = self.endpoint.as_mut()?;
+        if let Some(transmit) = endpoint.poll_answer(buf) {
+            return Some(transmit);
+        }
+        while let Some(id) = endpoint.next_ready() {
+            if let Some(transmit) = endpoint.poll_transmit(now, id, buf) {
+                return Some(transmit);
+            }
+        }
+        None
+    }
+
+    pub(super) fn close(&mut self, now: Instant, code: Code, reason: &str) {
+        self.deadline = None;
+        if let Some((_, connection)) = self.parts()
+            && !connection.is_closed()
+        {
+            connection.close(now, code, reason);
+        }
+    }
+
+    /// What the end of this connection means for the client.
+    pub(super) fn lost(&self, reason: &Closed, limits: &Limits) -> ClientError {
+        let peer = self.settings.authority.clone();
+        match reason {
+            Closed::TimedOut if !self.is_connected() => {
+                ClientError::NoAnswer { peer, timeout: limits.connection_idle }
+            }
+            Closed::Tls(reason) => ClientError::Tls { peer, reason: reason.clone() },
+            other => ClientError::ConnectionLost { peer, reason: other.to_string() },
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! How a chain of tunnels comes up: hop by hop, then the task.
+
+use std::{
+    collections::VecDeque,
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Instant,
+};
+
+use tandem_wire::ResponseHead;
+
+use super::{
+    Carries, Client, ClientConfig, Fetch, Forward, Hop, INSIDE_TUNNEL, Life, Peer, Task, TaskState,
+    peer::Settings,
+};
+use crate::{
+    error::ClientError,
+    node::{Event, Output, QueryId, ResolveError, SocketId, SocketKind},
+    quic::{ClientTls, ConfigError, Mtu, StreamId},
+    stats::Stats,
+};
+
+/// Smallest UDP payload that QUIC needs (RFC 9000 §14).
+const MIN_UDP_PAYLOAD: u16 = 1200;
+
+/// The socket towards the first peer.
+pub(super) const OUTER: SocketId = SocketId(0);
+
+impl Client {
+    /// A client that will begin at the first poll.
+    pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
+        let ClientConfig { hops: hop_configs, task, limits, seed } = config;
+        if hop_configs.is_empty() && matches!(task, Task::Forward(_)) {
+            return Err(ConfigError::Task("forwarding needs at least one proxy"));
+        }
+        let peer_seed = |index: usize| seed.map(|seed| seed.wrapping_add(1000 * index as u64));
+        let mut hops = Vec::with_capacity(hop_configs.len());
+        for (index, hop) in hop_configs.into_iter().enumerate() {
+            let settings = Settings {
+                host: hop.template.host().to_owned(),
+                port: hop.template.port(),
+                authority: hop.template.authority().to_owned(),
+                tls: ClientTls::new(hop.tls)?,
+                transport: hop.transport,
+                seed: peer_seed(index),
+            };
+            let peer = Peer::new(settings, &limits);
+            hops.push(Hop::new(peer, hop.template, hop.token, limits.tunnel_queue));
+        }
+        let task = match task {
+            Task::Forward(configs) => TaskState::Forward(Forward::new(configs)),
+            Task::Fetch(mut fetch) => {
+                let settings = Settings {
+                    host: fetch.host.clone(),
+                    port: fetch.port,
+                    authority: authority(&fetch.host, fetch.port),
+                    tls: ClientTls::new(fetch.tls.clone())?,
+                    transport: fetch.transport.clone(),
+                    seed: peer_seed(hops.len()),
+                };
+                fetch.streams = fetch.streams.max(1);
+                let peer = Peer::new(settings, &limits);
+                TaskState::Fetch(Box::new(Fetch::new(peer, *fetch, limits.body_credit)))
+            }
+        };
+        Ok(Self {
+            hops,
+            task,
+            limits,
+            life: Life::New,
+            began: None,
+            outer: None,
+            outputs: VecDeque::new(),
+            next_socket: OUTER.0 + 1,
+            stats: Stats::default(),
+        })
+    }
+
+    /// Looks for the first peer.
+    pub(super) fn begin(&mut self, now: Instant) {
+        let deadline = now + self.limits.setup_timeout;
+        let Some(peer) = self.peer(0) else { return };
+        peer.deadline = Some(deadline);
+        let (host, port) = (peer.settings.host.clone(), peer.settings.port);
+        match host.parse::<IpAddr>() {
+            Ok(address) => self.open_outer(SocketAddr::new(address, port)),
+            Err(_) => self.outputs.push_back(Output::Resolve { query: QueryId(0), host }),
+        }
+    }
+
+    fn open_outer(&mut self, remote: SocketAddr) {
+        self.outer = Some(remote);
+        let kind = SocketKind::Connected(remote);
+        self.outputs.push_back(Output::OpenSocket { socket: OUTER, kind });
+    }
+
+    pub(super) fn on_resolved(&mut self, now: Instant, result: Result<Vec<IpAddr>, ResolveError>) {
+        let Some(peer) = self.peer(0) else { return };
+        let (host, port) = (peer.settings.host.clone(), peer.settings.port);
+        let first =
+            result.and_then(|addresses| addresses.first().copied().ok_or(ResolveError::NotFound));
+        match first {
+            Ok(address) => self.open_outer(SocketAddr::new(address, port)),
+            Err(error) => self.end(now, Err(ClientError::Resolve { host, error })),
+        }
+    }
+
+    pub(super) fn on_socket_opened(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        result: Result<SocketAddr, io::ErrorKind>,
+    ) {
+        if self.life != Life::Running {
+            return;
+        }
+        match (result, self.outer.filter(|_| socket == OUTER)) {
+            (Ok(_), Some(remote)) => self.connect(now, 0, remote),
+            (Err(kind), Some(_)) => self.end(now, Err(ClientError::Socket(kind))),
+            (Ok(local), None) => self.outputs.push_back(Output::Event(Event::Listening(local))),
+            (Err(kind), None) => {
+                let TaskState::Forward(forward) = &self.task else { return };
+                let Some(config) = forward.config(socket) else { return };
+                let address = config.listen;
+                self.end(now, Err(ClientError::Listen { address, kind }));
+            }
+        }
+    }
+
+    /// An ICMP error can be forged and may pass; it ends only what has not answered yet.
+    pub(super) fn on_socket_failed(&mut self, now: Instant, socket: SocketId, kind: io::ErrorKind) {
+        if socket != OUTER {
+            return;
+        }
+        if let Some(peer) = self.peer(0)
+            && !peer.is_connected()
+        {
+            let peer = peer.settings.authority.clone();
+            self.end(now, Err(ClientError::Refusing { peer, kind }));
+        }
+    }
+
+    fn connect(&mut self, now: Instant, index: usize, remote: SocketAddr) {
+        let limits = self.limits.clone();
+        let Some(peer) = self.peer(index) else { return };
+        if let Err(error) = peer.connect(now, remote, &limits) {
+            self.end(now, Err(error));
+        }
+    }
+
+    /// A hop's SETTINGS came: asks it for the next peer, or lets local programs in.
+    pub(super) fn on_hop_settings(&mut self, now: Instant, index: usize) {
+        let Some(hop) = self.hops.get_mut(index) else { return };
+        match hop.lacks() {
+            None => return,
+            Some(Err(what)) => {
+                let peer = hop.peer.settings.authority.clone();
+                return self.end(now, Err(ClientError::Unsupported { peer, what }));
+            }
+            Some(Ok(())) => {}
+        }
+        let next = self.peer(index + 1);
+        let next = next.map(|peer| (peer.settings.host.clone(), peer.settings.port));
+        let Some(hop) = self.hops.get_mut(index) else { return };
+        if let Some((host, port)) = next {
+            if hop.request(&host, port, Carries::NextPeer).is_none() {
+                let peer = hop.peer.settings.authority.clone();
+                let what = "a request stream";
+                self.end(now, Err(ClientError::Unsupported { peer, what }));
+            }
+        } else {
+            self.hop_is_up(now, index);
+            self.listen();
+        }
+    }
+
+    fn hop_is_up(&mut self, now: Instant, index: usize) {
+        let Some(hop) = self.hops.get_mut(index) else { return };
+        hop.peer.deadline = None;
+        let setup = hop.peer.started().map_or_else(Default::default, |started| now - started);
+        let authority = hop.peer.settings.authority.clone();
+        self.outputs.push_back(Output::Event(Event::HopUp { hop: index, authority, setup }));
+    }
+
+    /// The answer to a request for a flow came.
+    pub(super) fn on_flow_response(
+        &mut self,
+        now: Instant,
+        index: usize,
+        stream: StreamId,
+        head: &ResponseHead,
+    ) {
+        let Some(hop) = self.hops.get_mut(index) else { return };
+        let Some(flow) = hop.flows.get_mut(&stream) else { return };
+        // RFC 9298 §3.5: any 2xx grants; anything else refuses.
+        if !head.status.is_success() {
+            let flow = flow.clone();
+            let error = hop.refused(&flow, head.status.as_u16(), &head.headers);
+            return match flow.carries {
+                Carries::NextPeer => self.end(now, Err(error)),
+                Carries::Local(id) => {
+                    tracing::warn!(%error, "flow refused");
+                    self.forget_local(index, stream, id);
+                }
+            };
+        }
+        flow.is_granted = true;
+        match flow.carries {
+            Carries::NextPeer => {
+                self.hop_is_up(now, index);
+                self.start_inner(now, index + 1);
+            }
+            Carries::Local(id) => self.on_local_granted(id),
+        }
+    }
+
+    /// Opens the connection to a peer inside a tunnel, with packets of the size that is certain to
+    /// fit.
+    fn start_inner(&mut self, now: Instant, index: usize) {
+        let Some(hop) = index.checked_sub(1).and_then(|outer| self.hops.get_mut(outer)) else {
+            return;
+        };
+        let Some(stream) = hop.next else { return };
+        let fits = u16::try_from(hop.max_payload(stream)).unwrap_or(u16::MAX);
+        if fits < MIN_UDP_PAYLOAD {
+            let peer = hop.peer.settings.authority.clone();
+            let what = "packets of 1200 bytes inside the tunnel; use fewer hops";
+            return self.end(now, Err(ClientError::Unsupported { peer, what }));
+        }
+        if let Some(peer) = self.peer(index) {
+            peer.settings.transport.mtu = Mtu::fixed(fits);
+        }
+        self.connect(now, index, INSIDE_TUNNEL);
+    }
+
+    pub(super) fn on_origin_connected(&mut self) {
+        if let TaskState::Fetch(fetch) = &mut self.task {
+            fetch.peer.deadline = None;
+            fetch.start();
+        }
+    }
+
+    /// The proxy may have said or ended something on a flow's request stream.
+    pub(super) fn on_flow_stream(&mut self, now: Instant, index: usize, stream: StreamId) {
+        let Some(hop) = self.hops.get_mut(index) else { return };
+        match hop.read_stream(stream) {
+            Ok(None) => {}
+            Ok(Some(reason)) => self.on_flow_closed(now, index, stream, reason),
+            Err(error) => self.protocol_error(now, index, &error),
+        }
+    }
+
+    pub(super) fn on_flow_closed(
+        &mut self,
+        now: Instant,
+        index: usize,
+        stream: StreamId,
+        reason: String,
+    ) {
+        let Some(hop) = self.hops.get_mut(index) else { return };
+        let Some(flow) = hop.flows.get(&stream).cloned() else { return };
+        match flow.carries {
+            Carries::NextPeer => {
+                let peer = hop.peer.settings.authority.clone();
+                self.end(now, Err(ClientError::FlowClosed { peer, target: flow.target, reason }));
+            }
+            Carries::Local(id) => {
+                tracing::info!(target = flow.target, reason, "flow closed");
+                self.forget_local(index, stream, id);
+            }
+        }
+    }
+}
+
+/// Host and port as they stand in `:authority`; the default port is left out.
+fn authority(host: &str, port: u16) -> String {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    if port == 443 { host } else { format!("{host}:{port}") }
+}

@@ -1,0 +1,163 @@
+//! The control streams, and the other unidirectional streams (RFC 9114 §6.2).
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+use tandem_wire::{
+    Code, Frame, FrameDecoder, Settings, StreamKind, VarInt, encode_settings,
+    h3_frame::{
+        STREAM_TYPE_CONTROL, STREAM_TYPE_PUSH, STREAM_TYPE_QPACK_DECODER, STREAM_TYPE_QPACK_ENCODER,
+    },
+};
+
+use super::{ConnectionError, read};
+use crate::quic::{Connection, Direction, Read, StreamId, Write};
+
+/// Longest frame on a control stream in bytes. SETTINGS of known peers have under 100.
+const MAX_CONTROL_FRAME: usize = 4096;
+
+/// A unidirectional stream that the peer opened.
+#[derive(Debug)]
+enum Peer {
+    /// The bytes of its type that came so far, at most 8.
+    TypeUnknown(BytesMut),
+    Control(FrameDecoder),
+    /// QPACK streams: we announced no dynamic table, so nothing on them concerns us.
+    Qpack,
+}
+
+/// The control streams of a connection.
+#[derive(Debug)]
+pub(super) struct ControlStreams {
+    ours: Option<StreamId>,
+    /// Frames that had no room yet, the stream's type and SETTINGS first.
+    unsent: BytesMut,
+    peers: BTreeMap<StreamId, Peer>,
+    /// Types of critical streams seen, each allowed once.
+    seen: Vec<VarInt>,
+}
+
+impl ControlStreams {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let mut unsent = BytesMut::new();
+        STREAM_TYPE_CONTROL.encode(&mut unsent);
+        // RFC 9114 §6.2.1: "Each side MUST initiate a single control stream at the beginning of
+        // the connection and send its SETTINGS frame as the first frame on this stream."
+        encode_settings(settings, &mut unsent);
+        Self { ours: None, unsent, peers: BTreeMap::new(), seen: Vec::new() }
+    }
+
+    pub(super) fn is_ours(&self, stream: StreamId) -> bool {
+        self.ours == Some(stream)
+    }
+
+    pub(super) fn open(&mut self, connection: &mut Connection) {
+        if self.ours.is_none() {
+            self.ours = connection.open(Direction::Unidirectional);
+            self.flush(connection);
+        }
+    }
+
+    pub(super) fn on_writable(&mut self, connection: &mut Connection, stream: StreamId) -> bool {
+        let is_ours = self.is_ours(stream);
+        if is_ours {
+            self.flush(connection);
+        }
+        is_ours
+    }
+
+    fn flush(&mut self, connection: &mut Connection) {
+        let Some(stream) = self.ours else { return };
+        let mut data = self.unsent.split().freeze();
+        if let Ok(Write::Blocked) = connection.write(stream, &mut data) {
+            self.unsent.extend_from_slice(&data);
+        }
+    }
+
+    /// The next frame on a unidirectional stream of the peer.
+    pub(super) fn read(
+        &mut self,
+        connection: &mut Connection,
+        stream: StreamId,
+    ) -> Result<Option<Frame>, ConnectionError> {
+        loop {
+            let peer =
+                self.peers.entry(stream).or_insert_with(|| Peer::TypeUnknown(BytesMut::new()));
+            if let Peer::Control(decoder) = peer
+                && let Some(frame) = decoder.next()?
+            {
+                return Ok(Some(frame));
+            }
+            let data = match read(connection, stream) {
+                Read::Data(data) => data,
+                Read::Blocked => return Ok(None),
+                Read::Finished | Read::Reset(_) => return self.on_end(stream),
+            };
+            match peer {
+                Peer::Control(decoder) => decoder.push(data),
+                Peer::Qpack => {}
+                Peer::TypeUnknown(bytes) => {
+                    bytes.extend_from_slice(&data);
+                    let bytes = bytes.clone().freeze();
+                    self.on_type(connection, stream, bytes)?;
+                }
+            }
+        }
+    }
+
+    fn on_type(
+        &mut self,
+        connection: &mut Connection,
+        stream: StreamId,
+        mut bytes: Bytes,
+    ) -> Result<(), ConnectionError> {
+        let Ok(stream_type) = VarInt::decode(&mut bytes) else { return Ok(()) };
+        let peer = match stream_type {
+            STREAM_TYPE_CONTROL => {
+                let mut decoder = FrameDecoder::new(StreamKind::Control, MAX_CONTROL_FRAME);
+                decoder.push(bytes);
+                Peer::Control(decoder)
+            }
+            STREAM_TYPE_QPACK_ENCODER | STREAM_TYPE_QPACK_DECODER => Peer::Qpack,
+            STREAM_TYPE_PUSH => {
+                // RFC 9114 §4.6: "A client MUST treat receipt of a push stream as a connection
+                // error of type H3_ID_ERROR when no MAX_PUSH_ID frame has been sent"; §6.2.2 has
+                // H3_STREAM_CREATION_ERROR for a server.
+                return Err(ConnectionError {
+                    code: Code::H3_ID_ERROR,
+                    reason: "a push stream was opened though none was allowed".to_owned(),
+                });
+            }
+            _ => {
+                // RFC 9114 §6.2: "Recipients of unknown stream types MUST either abort reading of
+                // the stream or discard incoming data without further processing."
+                connection.stop(stream, Code::H3_STREAM_CREATION_ERROR);
+                self.peers.remove(&stream);
+                return Ok(());
+            }
+        };
+        if self.seen.contains(&stream_type) {
+            // RFC 9114 §6.2.1: "receipt of a second stream claiming to be a control stream MUST be
+            // treated as a connection error of type H3_STREAM_CREATION_ERROR". RFC 9204 §4.2 says
+            // the same of QPACK's streams.
+            return Err(ConnectionError {
+                code: Code::H3_STREAM_CREATION_ERROR,
+                reason: format!("a second stream of type {}", stream_type.get()),
+            });
+        }
+        self.seen.push(stream_type);
+        self.peers.insert(stream, peer);
+        Ok(())
+    }
+
+    fn on_end(&mut self, stream: StreamId) -> Result<Option<Frame>, ConnectionError> {
+        match self.peers.remove(&stream) {
+            // RFC 9114 §6.2.1 and RFC 9204 §4.2: critical streams are never closed.
+            Some(Peer::Control(_) | Peer::Qpack) => Err(ConnectionError {
+                code: Code::H3_CLOSED_CRITICAL_STREAM,
+                reason: "a control or QPACK stream was closed".to_owned(),
+            }),
+            Some(Peer::TypeUnknown(_)) | None => Ok(None),
+        }
+    }
+}

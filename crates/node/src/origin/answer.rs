@@ -1,0 +1,243 @@
+//! Heads of answers: type, length, validators, ranges and conditions (RFC 9110).
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http_range_header::{StartPosition, SyntacticallyCorrectRange, parse_range_header};
+use tandem_wire::{RequestHead, ResponseHead};
+
+use crate::node::FileMeta;
+
+/// The head of an answer, and the bytes of the file that follow it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) head: ResponseHead,
+    /// First byte.
+    pub(super) start: u64,
+    /// After the last byte; `start` if there is no body.
+    pub(super) end: u64,
+}
+
+/// An answer without a file: the status in words.
+pub(super) fn plain(status: StatusCode) -> (ResponseHead, Bytes) {
+    let text = format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or_default());
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(text.len()));
+    (ResponseHead { status, headers }, Bytes::from(text))
+}
+
+pub(super) fn method_not_allowed() -> (ResponseHead, Bytes) {
+    let (mut head, body) = plain(StatusCode::METHOD_NOT_ALLOWED);
+    // RFC 9110 §15.5.6: "The origin server MUST generate an Allow header field in a 405 response".
+    head.headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+    (head, body)
+}
+
+/// A folder was asked for without the slash at its end, with which relative links in its index
+/// would lead elsewhere.
+pub(super) fn to_folder(path: Option<&str>) -> (ResponseHead, Bytes) {
+    let path = path.unwrap_or_default();
+    let (path, query) =
+        path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+    let query = query.map_or_else(String::new, |query| format!("?{query}"));
+    // The path has no empty segment but the last, so this cannot become the name of another host.
+    let Ok(location) = HeaderValue::from_str(&format!("{path}/{query}")) else {
+        return plain(StatusCode::NOT_FOUND);
+    };
+    let (mut head, body) = plain(StatusCode::MOVED_PERMANENTLY);
+    head.headers.insert(header::LOCATION, location);
+    (head, body)
+}
+
+/// The answer to a request for a file that exists.
+pub(super) fn for_file(request: &RequestHead, name: &str, meta: &FileMeta) -> Answer {
+    let mut headers = HeaderMap::new();
+    let etag = etag(meta);
+    let modified = meta.modified.map(httpdate::fmt_http_date);
+    insert(&mut headers, header::ETAG, &etag);
+    if let Some(modified) = &modified {
+        insert(&mut headers, header::LAST_MODIFIED, modified);
+    }
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if let Some(status) = precondition(request, &etag, meta) {
+        return Answer { head: ResponseHead { status, headers }, start: 0, end: 0 };
+    }
+    insert(&mut headers, header::CONTENT_TYPE, &content_type(name));
+    // A browser must not take a text for a page because it looks like one.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let (status, start, end) = match range(request, &etag, modified.as_deref(), meta.len) {
+        Range::Whole => (StatusCode::OK, 0, meta.len),
+        Range::Part(start, end) => {
+            let value = format!("bytes {start}-{}/{}", end - 1, meta.len);
+            insert(&mut headers, header::CONTENT_RANGE, &value);
+            (StatusCode::PARTIAL_CONTENT, start, end)
+        }
+        Range::Unsatisfiable => {
+            insert(&mut headers, header::CONTENT_RANGE, &format!("bytes */{}", meta.len));
+            (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0)
+        }
+    };
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(end - start));
+    let end = if request.method == Method::HEAD { start } else { end };
+    Answer { head: ResponseHead { status, headers }, start, end }
+}
+
+enum Range {
+    Whole,
+    /// First byte, and the one after the last.
+    Part(u64, u64),
+    Unsatisfiable,
+}
+
+/// One range is served; several at once are answered with the whole, which RFC 9110 §14.2 allows.
+fn range(request: &RequestHead, etag: &str, modified: Option<&str>, len: u64) -> Range {
+    let Some(value) = text(&request.headers, header::RANGE) else { return Range::Whole };
+    if request.method != Method::GET {
+        return Range::Whole;
+    }
+    // RFC 9110 §13.1.5: with an If-Range that does not match, the Range field is ignored.
+    if let Some(condition) = text(&request.headers, header::IF_RANGE)
+        && condition != etag
+        && Some(condition) != modified
+    {
+        return Range::Whole;
+    }
+    let Ok(parsed) = parse_range_header(value) else { return Range::Whole };
+    // RFC 9110 §14.1.3: a suffix longer than the file means all of it.
+    if let [SyntacticallyCorrectRange { start: StartPosition::FromLast(suffix), .. }] =
+        parsed.ranges.as_slice()
+        && *suffix >= len
+        && len > 0
+    {
+        return Range::Part(0, len);
+    }
+    match parsed.validate(len) {
+        Ok(_) if len == 0 => Range::Unsatisfiable,
+        Ok(ranges) => match ranges.as_slice() {
+            [only] => Range::Part(*only.start(), only.end().saturating_add(1)),
+            _ => Range::Whole,
+        },
+        Err(_) => Range::Unsatisfiable,
+    }
+}
+
+/// 304 or 412 if a condition says so (RFC 9110 §13.2.2).
+fn precondition(request: &RequestHead, etag: &str, meta: &FileMeta) -> Option<StatusCode> {
+    let headers = &request.headers;
+    if let Some(tags) = text(headers, header::IF_MATCH)
+        && !lists(tags, etag)
+    {
+        return Some(StatusCode::PRECONDITION_FAILED);
+    }
+    if let Some(tags) = text(headers, header::IF_NONE_MATCH) {
+        return lists(tags, etag).then_some(StatusCode::NOT_MODIFIED);
+    }
+    let since = text(headers, header::IF_MODIFIED_SINCE)?;
+    let since = httpdate::parse_http_date(since).ok()?;
+    // The field has whole seconds.
+    let is_newer = meta.modified?.duration_since(since).is_ok_and(|later| later.as_secs() > 0);
+    (!is_newer).then_some(StatusCode::NOT_MODIFIED)
+}
+
+/// Whether a list of entity tags has this one, or is `*`. A weak mark makes no difference to us:
+/// our tags change with every change of a file.
+fn lists(tags: &str, etag: &str) -> bool {
+    tags.split(',').map(str::trim).any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag)
+}
+
+/// Changes whenever length or time of change do.
+fn etag(meta: &FileMeta) -> String {
+    let nanos = meta
+        .modified
+        .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
+        .map_or(0, |since| since.as_nanos());
+    format!("\"{:x}-{nanos:x}\"", meta.len)
+}
+
+fn content_type(name: &str) -> String {
+    let mime = mime_guess::from_path(name).first_or_octet_stream();
+    if mime.type_() == mime_guess::mime::TEXT {
+        format!("{}; charset=utf-8", mime.essence_str())
+    } else {
+        mime.essence_str().to_owned()
+    }
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    const META: FileMeta = FileMeta { len: 1000, modified: None };
+
+    fn ask(method: Method, fields: &[(HeaderName, &str)], meta: &FileMeta) -> Answer {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.insert(name, HeaderValue::from_str(value).unwrap());
+        }
+        let request = RequestHead { method, headers, ..RequestHead::default() };
+        for_file(&request, "page.html", meta)
+    }
+
+    #[test]
+    fn one_range_is_served_and_several_are_not() {
+        for (range, status, start, end) in [
+            ("bytes=0-99", 206, 0, 100),
+            ("bytes=900-", 206, 900, 1000),
+            ("bytes=-100", 206, 900, 1000),
+            ("bytes=-2000", 206, 0, 1000),
+            ("bytes=0-0", 206, 0, 1),
+            ("bytes=0-9,20-29", 200, 0, 1000),
+            ("bytes=1000-", 416, 0, 0),
+            ("lines=1-2", 200, 0, 1000),
+            ("bytes=9-1", 416, 0, 0),
+            ("nonsense", 200, 0, 1000),
+        ] {
+            let answer = ask(Method::GET, &[(header::RANGE, range)], &META);
+            let got = (answer.head.status.as_u16(), answer.start, answer.end);
+            assert_eq!(got, (status, start, end), "{range}");
+        }
+        let empty = FileMeta { len: 0, modified: None };
+        let answer = ask(Method::GET, &[(header::RANGE, "bytes=0-9")], &empty);
+        assert_eq!((answer.head.status.as_u16(), answer.end), (416, 0));
+    }
+
+    #[test]
+    fn head_has_the_length_and_no_body() {
+        let answer = ask(Method::HEAD, &[], &META);
+        assert_eq!(answer.head.headers[header::CONTENT_LENGTH], "1000");
+        assert_eq!(answer.head.headers[header::CONTENT_TYPE], "text/html; charset=utf-8");
+        assert_eq!((answer.start, answer.end), (0, 0));
+    }
+
+    #[test]
+    fn conditions_are_kept() {
+        let meta = FileMeta { len: 5, modified: Some(UNIX_EPOCH + Duration::from_millis(10_500)) };
+        let tag = etag(&meta);
+        for (name, value, status) in [
+            (header::IF_NONE_MATCH, tag.as_str(), 304),
+            (header::IF_NONE_MATCH, "\"other\", *", 304),
+            (header::IF_NONE_MATCH, "\"other\"", 200),
+            (header::IF_MATCH, tag.as_str(), 200),
+            (header::IF_MATCH, "\"other\"", 412),
+            (header::IF_MODIFIED_SINCE, "Thu, 01 Jan 1970 00:00:10 GMT", 304),
+            (header::IF_MODIFIED_SINCE, "Thu, 01 Jan 1970 00:00:09 GMT", 200),
+        ] {
+            let answer = ask(Method::GET, &[(name.clone(), value)], &meta);
+            assert_eq!(answer.head.status.as_u16(), status, "{name}: {value}");
+        }
+        let stale = [(header::RANGE, "bytes=0-1"), (header::IF_RANGE, "\"other\"")];
+        assert_eq!(ask(Method::GET, &stale, &meta).head.status, StatusCode::OK);
+    }
+}

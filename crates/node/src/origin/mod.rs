@@ -1,0 +1,345 @@
+//! The origin: GET and HEAD of the files below a folder, over HTTP/3.
+
+mod answer;
+mod path;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::SocketAddr,
+    time::Instant,
+};
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use tandem_wire::{Code, RequestHead, ResponseHead};
+use tracing::debug;
+
+use self::answer::Answer;
+use crate::{
+    error::ClientError,
+    h3::{self, Body, End},
+    limits::Limits,
+    node::{
+        Event, FileError, FileId, FileMeta, Input, Node, Output, Received, SocketId, SocketKind,
+    },
+    quic::{ConfigError, ConnectionId, ServerTls, StreamId, Transport, Write},
+    server::{self, Server},
+    stats::Stats,
+};
+
+/// Settings of an origin.
+pub struct OriginConfig {
+    /// Where to listen; port 0 lets the operating system choose.
+    pub listen: SocketAddr,
+    /// The certificate. ALPN is set by the node.
+    pub tls: rustls::ServerConfig,
+    /// QUIC towards the clients.
+    pub transport: Transport,
+    /// Bounds.
+    pub limits: Limits,
+    /// Makes every random choice repeatable. Only for tests: connection IDs become predictable.
+    pub seed: Option<u64>,
+}
+
+/// The file that stands for a folder.
+const INDEX: &str = "index.html";
+
+/// The listening socket.
+const LISTEN: SocketId = SocketId(0);
+
+/// Names a request of this origin.
+type RequestId = (ConnectionId, StreamId);
+
+/// A request whose answer is under way.
+struct Exchange {
+    head: RequestHead,
+    path: Vec<String>,
+    file: FileId,
+    state: State,
+}
+
+enum State {
+    /// The file is being opened.
+    Opening,
+    /// Its bytes are being sent: `next` is the next one to read, `end` comes after the last.
+    Sending { next: u64, end: u64, unsent: Bytes, is_reading: bool },
+}
+
+/// A file server.
+pub struct Origin {
+    server: Server,
+    listen: SocketAddr,
+    limits: Limits,
+    exchanges: BTreeMap<RequestId, Exchange>,
+    requests_by_file: BTreeMap<FileId, RequestId>,
+    outputs: VecDeque<Output>,
+    next_file: u64,
+    stats: Stats,
+    is_ending: bool,
+    has_ended: bool,
+}
+
+impl Origin {
+    /// An origin that will ask for its listening socket at the first poll.
+    pub fn new(config: OriginConfig) -> Result<Self, ConfigError> {
+        let tls = ServerTls::new(config.tls)?;
+        let server = Server::new(&tls, &config.transport, &config.limits, config.seed);
+        let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(config.listen) };
+        Ok(Self {
+            server,
+            listen: config.listen,
+            limits: config.limits,
+            exchanges: BTreeMap::new(),
+            requests_by_file: BTreeMap::new(),
+            outputs: VecDeque::from([open]),
+            next_file: 0,
+            stats: Stats::default(),
+            is_ending: false,
+            has_ended: false,
+        })
+    }
+
+    /// What the origin counted.
+    pub fn stats(&mut self) -> Stats {
+        let mut stats = self.stats;
+        self.server.add_to(&mut stats);
+        stats
+    }
+
+    fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {
+        match event {
+            server::Event::Http(h3::Event::Request(stream, head)) => {
+                self.on_request((id, stream), head);
+            }
+            server::Event::Http(h3::Event::Body(stream)) => self.skip_body(now, (id, stream)),
+            server::Event::Http(h3::Event::Writable(stream)) => self.send((id, stream)),
+            server::Event::Http(h3::Event::Failed(stream, _)) => self.close((id, stream)),
+            server::Event::Closed => {
+                let first = (id, StreamId(0));
+                let last = (id, StreamId(u64::MAX));
+                let gone: Vec<_> = self.exchanges.range(first..=last).map(|(&id, _)| id).collect();
+                for id in gone {
+                    self.close(id);
+                }
+            }
+            server::Event::Datagrams => {
+                // Nothing that we serve has datagrams; they must not pile up.
+                if let Some((_, connection)) = self.server.parts(id) {
+                    while connection.receive_datagram().is_some() {
+                        self.stats.dropped.unknown_flow += 1;
+                    }
+                }
+            }
+            server::Event::Opened
+            | server::Event::Http(
+                h3::Event::Settings | h3::Event::Response(..) | h3::Event::GoAway,
+            ) => {}
+        }
+    }
+
+    fn on_request(&mut self, id: RequestId, head: RequestHead) {
+        self.stats.requests += 1;
+        if !matches!(head.method, Method::GET | Method::HEAD) {
+            return self.refuse(id, &head.method, answer::method_not_allowed());
+        }
+        let Some(mut path) = head.path.as_deref().and_then(path::segments) else {
+            return self.refuse(id, &head.method, answer::plain(StatusCode::NOT_FOUND));
+        };
+        if path.last().is_some_and(String::is_empty) {
+            path.pop();
+            path.push(INDEX.to_owned());
+        }
+        let file = self.open_file(id, path.clone());
+        self.exchanges.insert(id, Exchange { head, path, file, state: State::Opening });
+    }
+
+    fn open_file(&mut self, id: RequestId, path: Vec<String>) -> FileId {
+        let file = FileId(self.next_file);
+        self.next_file += 1;
+        self.requests_by_file.insert(file, id);
+        self.outputs.push_back(Output::OpenFile { file, path });
+        file
+    }
+
+    fn on_file_opened(&mut self, file: FileId, result: Result<FileMeta, FileError>) {
+        let Some(&id) = self.requests_by_file.get(&file) else {
+            // The request has gone meanwhile.
+            if result.is_ok() {
+                self.outputs.push_back(Output::CloseFile(file));
+            }
+            return;
+        };
+        let Some(exchange) = self.exchanges.get(&id) else { return };
+        let name = exchange.path.last().map_or("", String::as_str);
+        match result {
+            Ok(meta) => {
+                let answer = answer::for_file(&exchange.head, name, &meta);
+                self.start(id, &answer);
+            }
+            Err(error) => {
+                let method = exchange.head.method.clone();
+                let answer = match error {
+                    FileError::NotFound => answer::plain(StatusCode::NOT_FOUND),
+                    FileError::IsFolder => answer::to_folder(exchange.head.path.as_deref()),
+                    FileError::Io(kind) => {
+                        tracing::warn!(%kind, "a file cannot be read");
+                        answer::plain(StatusCode::INTERNAL_SERVER_ERROR)
+                    }
+                };
+                self.requests_by_file.remove(&file);
+                self.exchanges.remove(&id);
+                self.refuse(id, &method, answer);
+            }
+        }
+    }
+
+    /// Sends an answer without a file.
+    fn refuse(&mut self, id: RequestId, method: &Method, (head, body): (ResponseHead, Bytes)) {
+        self.stats.requests_refused += 1;
+        let Some((session, connection)) = self.server.parts(id.0) else { return };
+        let has_body = *method != Method::HEAD && !body.is_empty();
+        let end = if has_body { End::More } else { End::Last };
+        session.send_response(connection, id.1, &head, end);
+        if has_body {
+            session.begin_body(id.1, body.len());
+            session.finish_with(connection, id.1, body);
+        }
+    }
+
+    /// Sends the head of an answer, and begins to send the file if it has a body.
+    fn start(&mut self, id: RequestId, answer: &Answer) {
+        let Some((session, connection)) = self.server.parts(id.0) else { return };
+        let len = answer.end - answer.start;
+        let end = if len == 0 { End::Last } else { End::More };
+        session.send_response(connection, id.1, &answer.head, end);
+        if len == 0 {
+            return self.close(id);
+        }
+        session.begin_body(id.1, usize::try_from(len).unwrap_or(usize::MAX));
+        if let Some(exchange) = self.exchanges.get_mut(&id) {
+            exchange.state = State::Sending {
+                next: answer.start,
+                end: answer.end,
+                unsent: Bytes::new(),
+                is_reading: false,
+            };
+        }
+        self.send(id);
+    }
+
+    /// Sends what was read, and reads what comes next when that is out.
+    fn send(&mut self, id: RequestId) {
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
+        let State::Sending { next, end, unsent, is_reading } = &mut exchange.state else { return };
+        let Some((session, connection)) = self.server.parts(id.0) else { return };
+        let before = unsent.len();
+        let result = session.write_body(connection, id.1, unsent);
+        self.stats.file_bytes += (before - unsent.len()) as u64;
+        match result {
+            Ok(Write::Blocked) => {}
+            Err(_) => self.close(id),
+            Ok(Write::Done) if *is_reading => {}
+            Ok(Write::Done) if *next == *end => {
+                session.finish(connection, id.1);
+                self.close(id);
+            }
+            Ok(Write::Done) => {
+                let len = usize::try_from(*end - *next).unwrap_or(usize::MAX);
+                let len = len.min(self.limits.read_ahead);
+                *is_reading = true;
+                let (file, offset) = (exchange.file, *next);
+                self.outputs.push_back(Output::ReadFile { file, offset, len });
+            }
+        }
+    }
+
+    fn on_file_chunk(&mut self, file: FileId, result: Result<Bytes, FileError>) {
+        let Some(&id) = self.requests_by_file.get(&file) else { return };
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
+        let State::Sending { next, unsent, is_reading, .. } = &mut exchange.state else { return };
+        *is_reading = false;
+        match result {
+            Ok(chunk) if !chunk.is_empty() => {
+                *next += chunk.len() as u64;
+                *unsent = chunk;
+                self.send(id);
+            }
+            // The file was cut or failed: what was promised cannot be kept.
+            Ok(_) | Err(_) => {
+                debug!("a file ended early");
+                if let Some((session, connection)) = self.server.parts(id.0) {
+                    session.reset(connection, id.1, Code::H3_INTERNAL_ERROR);
+                }
+                self.close(id);
+            }
+        }
+    }
+
+    /// Requests have no body that we want; what comes is read and forgotten.
+    fn skip_body(&mut self, now: Instant, id: RequestId) {
+        loop {
+            let Some((session, connection)) = self.server.parts(id.0) else { return };
+            match session.read_body(connection, id.1) {
+                Ok(Body::Data(_)) => {}
+                Ok(Body::Blocked | Body::End) => return,
+                Ok(Body::Failed(_)) => return self.close(id),
+                Err(error) => return self.server.break_connection(now, id.0, &error),
+            }
+        }
+    }
+
+    /// Forgets a request and its file.
+    fn close(&mut self, id: RequestId) {
+        let Some(exchange) = self.exchanges.remove(&id) else { return };
+        self.requests_by_file.remove(&exchange.file);
+        if !matches!(exchange.state, State::Opening) {
+            self.outputs.push_back(Output::CloseFile(exchange.file));
+        }
+    }
+
+    fn on_listen(&mut self, result: Result<SocketAddr, std::io::ErrorKind>) {
+        match result {
+            Ok(local) => self.outputs.push_back(Output::Event(Event::Listening(local))),
+            Err(kind) => {
+                let error = ClientError::Listen { address: self.listen, kind };
+                self.outputs.push_back(Output::Event(Event::Closed(Err(error))));
+            }
+        }
+    }
+}
+
+impl Node for Origin {
+    fn handle(&mut self, now: Instant, input: Input) {
+        match input {
+            Input::Datagram(Received { remote, local_ip, ecn, payload, .. }) => {
+                self.server.handle_datagram(now, (remote, local_ip), ecn, payload);
+            }
+            Input::Timeout => self.server.handle_timeout(now),
+            Input::SocketOpened { result, .. } => self.on_listen(result),
+            Input::FileOpened { file, result } => self.on_file_opened(file, result),
+            Input::FileChunk { file, result } => self.on_file_chunk(file, result),
+            Input::Shutdown => {
+                self.is_ending = true;
+                self.server.end_all(now, "the origin is shutting down");
+            }
+            Input::SocketFailed { .. } | Input::Resolved { .. } | Input::BodyCredit { .. } => {}
+        }
+    }
+
+    fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
+        buf.clear();
+        while let Some((id, event)) = self.server.poll_event(now) {
+            self.on_event(now, id, event);
+        }
+        if let Some(output) = self.outputs.pop_front() {
+            return output;
+        }
+        if let Some(transmit) = self.server.poll_transmit(now, buf, |_, _| {}) {
+            return Output::Transmit { socket: LISTEN, transmit };
+        }
+        if self.is_ending && !std::mem::replace(&mut self.has_ended, true) {
+            return Output::Event(Event::Closed(Ok(())));
+        }
+        Output::Wait(self.server.next_timeout())
+    }
+}

@@ -1,0 +1,118 @@
+//! One flow: a CONNECT-UDP request (RFC 9298) and the socket towards its target.
+
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, SocketAddr},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use tandem_wire::{CONTEXT_ID_UDP, CapsuleDecoder, HttpDatagram, QuarterStreamId};
+
+use crate::{
+    limits::Limits,
+    node::{QueryId, SocketId},
+    quic::StreamId,
+};
+
+/// How far a flow has come.
+#[derive(Debug)]
+pub(super) enum State {
+    /// Its target's name is being resolved.
+    Resolving { query: QueryId, host: String, port: u16, deadline: Instant },
+    /// Its socket is being opened.
+    Opening { socket: SocketId, target: SocketAddr },
+    /// The request is granted.
+    Open { socket: SocketId, target: SocketAddr },
+}
+
+/// One flow.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) state: State,
+    quarter_stream_id: QuarterStreamId,
+    /// Payloads that came before the request was granted.
+    early: VecDeque<Bytes>,
+    early_max: usize,
+    /// The capsules on the request stream.
+    pub(super) capsules: CapsuleDecoder,
+    /// When a packet last passed, either way.
+    pub(super) last_active: Instant,
+    pub(super) to_target_datagrams: u64,
+    pub(super) to_client_datagrams: u64,
+}
+
+impl Flow {
+    /// `None` if this is no client's request stream.
+    pub(super) fn new(
+        stream: StreamId,
+        state: State,
+        limits: &Limits,
+        now: Instant,
+    ) -> Option<Self> {
+        Some(Self {
+            state,
+            quarter_stream_id: QuarterStreamId::from_stream_id(stream.0)?,
+            early: VecDeque::new(),
+            early_max: limits.early_datagrams_per_flow,
+            capsules: CapsuleDecoder::new(limits.capsule),
+            last_active: now,
+            to_target_datagrams: 0,
+            to_client_datagrams: 0,
+        })
+    }
+
+    /// Keeps a payload until the request is granted. `false`: there is no room for it.
+    pub(super) fn keep_early(&mut self, payload: Bytes) -> bool {
+        let has_room = self.early.len() < self.early_max;
+        if has_room {
+            self.early.push_back(payload);
+        }
+        has_room
+    }
+
+    /// The next of the payloads that were kept.
+    pub(super) fn take_early(&mut self) -> Option<Bytes> {
+        self.early.pop_front()
+    }
+
+    /// The socket and the target, once the request is granted.
+    pub(super) fn open(&self) -> Option<(SocketId, SocketAddr)> {
+        match self.state {
+            State::Open { socket, target } => Some((socket, target)),
+            State::Resolving { .. } | State::Opening { .. } => None,
+        }
+    }
+
+    /// The socket, if one was asked for.
+    pub(super) fn socket(&self) -> Option<SocketId> {
+        match self.state {
+            State::Open { socket, .. } | State::Opening { socket, .. } => Some(socket),
+            State::Resolving { .. } => None,
+        }
+    }
+
+    /// Encodes a payload from the target; `None` if it does not fit a datagram of this size.
+    pub(super) fn to_client(&mut self, payload: Bytes, max_size: usize) -> Option<Bytes> {
+        let overhead = HttpDatagram::overhead(self.quarter_stream_id, CONTEXT_ID_UDP);
+        if payload.len() + overhead > max_size {
+            return None;
+        }
+        self.to_client_datagrams += 1;
+        let datagram = HttpDatagram {
+            quarter_stream_id: self.quarter_stream_id,
+            context_id: CONTEXT_ID_UDP,
+            payload,
+        };
+        Some(datagram.encode_to_bytes())
+    }
+}
+
+/// The first address that may be reached; otherwise the first that may not.
+pub(super) fn choose(
+    addresses: &[IpAddr],
+    permits: impl Fn(IpAddr) -> bool,
+) -> Result<IpAddr, Option<IpAddr>> {
+    let permitted = addresses.iter().copied().find(|&address| permits(address));
+    permitted.ok_or_else(|| addresses.first().copied())
+}

@@ -1,0 +1,355 @@
+//! The proxy: CONNECT-UDP over HTTP/3 (RFC 9298).
+
+mod access;
+mod flow;
+mod policy;
+mod relay;
+mod request;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    net::SocketAddr,
+    time::Instant,
+};
+
+use bytes::Bytes;
+use tandem_wire::{Code, HttpDatagram, PathMatcher, Template, TemplateError};
+use tracing::{debug, info};
+
+use self::flow::Flow;
+pub use self::{
+    access::{Access, Token, TokenError},
+    policy::TargetPolicy,
+};
+use crate::{
+    h3,
+    limits::Limits,
+    node::{Event, Input, Node, Output, QueryId, Received, SocketId, SocketKind},
+    quic::{self, ConfigError, ConnectionId, ServerTls, StreamId, Transport},
+    server::{self, Server},
+    stats::Stats,
+    tunnel_queue::TunnelQueue,
+};
+
+/// Settings of a proxy.
+pub struct ProxyConfig {
+    /// Where to listen; port 0 lets the operating system choose.
+    pub listen: SocketAddr,
+    /// Certificate and, if wanted, client authentication. ALPN is set by the node.
+    pub tls: rustls::ServerConfig,
+    /// QUIC towards the clients.
+    pub transport: Transport,
+    /// Who may use the proxy.
+    pub access: Access,
+    /// Which targets they may reach.
+    pub policy: TargetPolicy,
+    /// URI template that requests must match by their path (RFC 9298 §2).
+    pub template: Template,
+    /// Bounds.
+    pub limits: Limits,
+    /// Makes every random choice repeatable. Only for tests: connection IDs become predictable.
+    pub seed: Option<u64>,
+}
+
+impl ProxyConfig {
+    /// The default template; its authority does not matter to a proxy.
+    pub fn default_template() -> Result<Template, TemplateError> {
+        Template::default_for("proxy.invalid")
+    }
+}
+
+/// What the proxy keeps for one connection.
+struct Peer {
+    flows: BTreeMap<StreamId, Flow>,
+    queue: TunnelQueue,
+    /// Datagrams of requests that have not been seen yet.
+    early: VecDeque<HttpDatagram>,
+    /// Whether datagrams of it may wait in the engine.
+    has_datagrams: bool,
+}
+
+impl Peer {
+    fn new(limits: &Limits) -> Self {
+        Self {
+            flows: BTreeMap::new(),
+            queue: TunnelQueue::new(limits.tunnel_queue),
+            early: VecDeque::new(),
+            has_datagrams: false,
+        }
+    }
+}
+
+/// Names a flow of this proxy.
+type FlowId = (ConnectionId, StreamId);
+
+/// A CONNECT-UDP proxy.
+pub struct Proxy {
+    server: Server,
+    listen: SocketAddr,
+    access: Access,
+    policy: TargetPolicy,
+    matcher: PathMatcher,
+    template: Template,
+    limits: Limits,
+    peers: BTreeMap<ConnectionId, Peer>,
+    flows_by_socket: BTreeMap<SocketId, FlowId>,
+    flows_by_query: BTreeMap<QueryId, FlowId>,
+    /// When to look whether a flow is idle, or its name is still not resolved.
+    timers: BTreeSet<(Instant, FlowId)>,
+    outputs: VecDeque<Output>,
+    /// Connections with datagrams to relay to targets.
+    relaying: VecDeque<ConnectionId>,
+    /// Payloads for targets that did not come as QUIC datagrams, or came before their request was
+    /// granted.
+    early: VecDeque<(SocketId, SocketAddr, Bytes)>,
+    /// A datagram that was read ahead but did not fit its predecessors' batch.
+    read_ahead: Option<(ConnectionId, HttpDatagram)>,
+    next_socket: u64,
+    next_query: u64,
+    stats: Stats,
+    life: Life,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Running,
+    /// Says goodbye.
+    Ending,
+    /// Has said so.
+    Ended,
+}
+
+/// The listening socket.
+const LISTEN: SocketId = SocketId(0);
+
+impl Proxy {
+    /// A proxy that will ask for its listening socket at the first poll.
+    pub fn new(config: ProxyConfig) -> Result<Self, ConfigError> {
+        let tls = ServerTls::new(config.tls)?;
+        let matcher = PathMatcher::new(&config.template)
+            .map_err(|_| ConfigError::Task("the template's variables cannot be told apart"))?;
+        let server = Server::new(&tls, &config.transport, &config.limits, config.seed);
+        let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(config.listen) };
+        Ok(Self {
+            server,
+            listen: config.listen,
+            access: config.access,
+            policy: config.policy,
+            matcher,
+            template: config.template,
+            limits: config.limits,
+            peers: BTreeMap::new(),
+            flows_by_socket: BTreeMap::new(),
+            flows_by_query: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            outputs: VecDeque::from([open]),
+            relaying: VecDeque::new(),
+            early: VecDeque::new(),
+            read_ahead: None,
+            next_socket: 1,
+            next_query: 0,
+            stats: Stats::default(),
+            life: Life::Running,
+        })
+    }
+
+    /// What the proxy counted.
+    pub fn stats(&mut self) -> Stats {
+        let mut stats = self.stats;
+        self.server.add_to(&mut stats);
+        stats.flows_open = self.flows_by_socket.len() as u64;
+        stats
+    }
+
+    fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {
+        match event {
+            server::Event::Opened => {
+                self.peers.insert(id, Peer::new(&self.limits));
+            }
+            server::Event::Closed => self.forget_connection(id),
+            server::Event::Datagrams => {
+                if let Some(peer) = self.peers.get_mut(&id)
+                    && !std::mem::replace(&mut peer.has_datagrams, true)
+                {
+                    self.relaying.push_back(id);
+                }
+            }
+            server::Event::Http(h3::Event::Request(stream, head)) => {
+                self.on_request(now, (id, stream), &head);
+            }
+            server::Event::Http(h3::Event::Body(stream)) => self.read_capsules(now, (id, stream)),
+            server::Event::Http(h3::Event::Failed(stream, code)) => {
+                self.close_flow((id, stream), code.name());
+            }
+            server::Event::Http(
+                h3::Event::Settings
+                | h3::Event::Response(..)
+                | h3::Event::Writable(_)
+                | h3::Event::GoAway,
+            ) => {}
+        }
+    }
+
+    fn forget_connection(&mut self, id: ConnectionId) {
+        let Some(peer) = self.peers.remove(&id) else { return };
+        self.relaying.retain(|&other| other != id);
+        for (stream, flow) in peer.flows {
+            self.release(stream, &flow, "connection ended");
+        }
+    }
+
+    /// Closes a flow whose stream has gone already.
+    fn close_flow(&mut self, (id, stream): FlowId, reason: &str) {
+        let flow = self.peers.get_mut(&id).and_then(|peer| peer.flows.remove(&stream));
+        if let Some(flow) = flow {
+            self.release(stream, &flow, reason);
+        }
+    }
+
+    /// Closes a flow and ends its stream with this code.
+    fn abort_flow(&mut self, (id, stream): FlowId, code: Code, reason: &str) {
+        self.close_flow((id, stream), reason);
+        if let Some((session, connection)) = self.server.parts(id) {
+            session.reset(connection, stream, code);
+        }
+    }
+
+    fn release(&mut self, stream: StreamId, flow: &Flow, reason: &str) {
+        if let flow::State::Resolving { query, .. } = &flow.state {
+            self.flows_by_query.remove(query);
+        }
+        if let Some(socket) = flow.socket() {
+            self.flows_by_socket.remove(&socket);
+            self.outputs.push_back(Output::CloseSocket(socket));
+        }
+        if let Some((_, target)) = flow.open() {
+            info!(
+                flow = stream.0, %target, reason,
+                to_target = flow.to_target_datagrams, to_client = flow.to_client_datagrams,
+                "flow closed"
+            );
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.server.handle_timeout(now);
+        while let Some(&(due, flow)) = self.timers.first() {
+            if due > now {
+                break;
+            }
+            self.timers.pop_first();
+            self.on_flow_timer(now, flow);
+        }
+    }
+
+    /// Looks whether a flow may stay. Each flow has one timer, which is set anew lazily, so that a
+    /// packet costs none.
+    fn on_flow_timer(&mut self, now: Instant, id: FlowId) {
+        let Some(flow) = self.peers.get(&id.0).and_then(|peer| peer.flows.get(&id.1)) else {
+            return;
+        };
+        if let flow::State::Resolving { deadline, .. } = flow.state
+            && deadline <= now
+        {
+            return self.on_dns_timeout(id);
+        }
+        let idle = flow.last_active + self.limits.flow_idle;
+        if idle <= now {
+            self.abort_flow(id, Code::H3_NO_ERROR, "idle");
+        } else {
+            self.timers.insert((idle, id));
+        }
+    }
+
+    fn shut_down(&mut self, now: Instant) {
+        if self.life != Life::Running {
+            return;
+        }
+        self.life = Life::Ending;
+        self.server.end_all(now, "the proxy is shutting down");
+    }
+
+    fn poll_quic(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+        let Self { server, peers, stats, .. } = self;
+        let transmit = server.poll_transmit(now, buf, |id, connection| {
+            if let Some(peer) = peers.get_mut(&id) {
+                peer.queue.feed(connection);
+                stats.dropped.too_large += peer.queue.take_too_large();
+            }
+        })?;
+        Some(Output::Transmit { socket: LISTEN, transmit })
+    }
+
+    fn on_listen(&mut self, result: Result<SocketAddr, std::io::ErrorKind>) {
+        match result {
+            Ok(local) => self.outputs.push_back(Output::Event(Event::Listening(local))),
+            Err(kind) => {
+                self.life = Life::Ended;
+                let error = crate::error::ClientError::Listen { address: self.listen, kind };
+                self.outputs.push_back(Output::Event(Event::Closed(Err(error))));
+            }
+        }
+    }
+}
+
+impl Node for Proxy {
+    fn handle(&mut self, now: Instant, input: Input) {
+        match input {
+            Input::Datagram(received) if received.socket == LISTEN => {
+                let Received { remote, local_ip, ecn, payload, .. } = received;
+                self.server.handle_datagram(now, (remote, local_ip), ecn, payload);
+            }
+            Input::Datagram(received) => {
+                // RFC 9298 §5: the proxy ignores ECN marks of the target; none is passed on.
+                self.from_target(now, received.socket, received.payload.freeze());
+            }
+            Input::Timeout => self.handle_timeout(now),
+            Input::SocketOpened { socket: LISTEN, result } => self.on_listen(result),
+            Input::SocketOpened { socket, result } => self.on_socket_opened(now, socket, result),
+            Input::SocketFailed { socket, error } => {
+                // RFC 9298 §3.1: "if the proxy is notified by the operating system that its socket
+                // is no longer usable, it MUST close the request stream."
+                if let Some(&flow) = self.flows_by_socket.get(&socket) {
+                    debug!(%error, "the target's socket failed");
+                    self.abort_flow(flow, Code::H3_CONNECT_ERROR, "target unreachable");
+                }
+            }
+            Input::Resolved { query, result } => self.on_resolved(query, result),
+            Input::Shutdown => self.shut_down(now),
+            Input::FileOpened { .. } | Input::FileChunk { .. } | Input::BodyCredit { .. } => {}
+        }
+    }
+
+    fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
+        buf.clear();
+        while let Some((id, event)) = self.server.poll_event(now) {
+            self.on_event(now, id, event);
+        }
+        if let Some(output) = self.outputs.pop_front() {
+            return output;
+        }
+        if let Some(output) = self.poll_early(buf) {
+            return output;
+        }
+        if let Some(output) = self.relay_from_client(now, buf) {
+            return output;
+        }
+        if let Some(output) = self.outputs.pop_front() {
+            return output; // relaying may have ended a flow
+        }
+        if let Some(output) = self.poll_quic(now, buf) {
+            return output;
+        }
+        if self.life == Life::Ending {
+            self.life = Life::Ended;
+            return Output::Event(Event::Closed(Ok(())));
+        }
+        let flow = self.timers.first().map(|&(due, _)| due);
+        Output::Wait(quic::earliest(self.server.next_timeout(), flow))
+    }
+}
+
+/// An empty payload is a payload: UDP allows it, and so does RFC 9298.
+fn is_payload(payload: &Bytes) -> bool {
+    payload.len() <= tandem_wire::MAX_UDP_PAYLOAD
+}

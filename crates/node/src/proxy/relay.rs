@@ -1,0 +1,269 @@
+//! The data path: datagrams between clients and targets.
+
+use std::{net::SocketAddr, time::Instant};
+
+use bytes::Bytes;
+use tandem_wire::{CONTEXT_ID_UDP, Capsule, Code, HttpDatagram, split_context_id};
+
+use super::{FlowId, Proxy, is_payload};
+use crate::{
+    h3::Body,
+    node::{Output, SocketId, Transmit},
+    quic::{ConnectionId, StreamId},
+    tunnel_queue::Push,
+};
+
+/// Most bytes in one call of the operating system towards a target.
+const MAX_BATCH: usize = 60_000;
+/// Most datagrams in one call, the kernel's own limit for GSO.
+const MAX_BATCH_SEGMENTS: usize = 64;
+
+/// Datagrams of one flow to its target, all of one size but the last, which may be shorter.
+struct Batch {
+    socket: SocketId,
+    target: SocketAddr,
+    flow: FlowId,
+    segment: usize,
+    count: usize,
+}
+
+impl Proxy {
+    /// Passes a payload from a target to the tunnel's queue.
+    pub(super) fn from_target(&mut self, now: Instant, socket: SocketId, payload: Bytes) {
+        let Some(&(id, stream)) = self.flows_by_socket.get(&socket) else { return };
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let Some((_, connection)) = self.server.parts(id) else { return };
+        let Some(flow) = peer.flows.get_mut(&stream) else { return };
+        flow.last_active = now;
+        let len = payload.len();
+        let max_size = connection.max_datagram_size().unwrap_or(0);
+        // RFC 9298 §5: what does not fit is dropped, and SHOULD NOT go in a capsule.
+        let Some(datagram) = flow.to_client(payload, max_size) else {
+            self.stats.dropped.too_large += 1;
+            return;
+        };
+        match peer.queue.push(datagram) {
+            Push::Queued => {
+                self.stats.to_client_datagrams += 1;
+                self.stats.to_client_bytes += len as u64;
+            }
+            Push::Full => self.stats.dropped.queue_full += 1,
+        }
+    }
+
+    /// Sends the next datagrams of clients to one target: as many of one flow and of one size as
+    /// follow each other.
+    pub(super) fn relay_from_client(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+        let mut batch: Option<Batch> = None;
+        while let Some((id, datagram)) = self.next_from_client(now) {
+            let flow_id = (id, StreamId(datagram.quarter_stream_id.stream_id()));
+            let len = datagram.payload.len();
+            if let Some(open) = &batch
+                && (open.flow != flow_id || len > open.segment || buf.len() + len > MAX_BATCH)
+            {
+                self.read_ahead = Some((id, datagram));
+                break;
+            }
+            let Some((socket, target)) = self.to_target(now, flow_id, datagram, buf) else {
+                continue;
+            };
+            let open = batch.get_or_insert(Batch {
+                socket,
+                target,
+                flow: flow_id,
+                segment: len,
+                count: 0,
+            });
+            open.count += 1;
+            if len < open.segment || len == 0 || open.count == MAX_BATCH_SEGMENTS {
+                break;
+            }
+        }
+        batch.map(|batch| batch.into_output(buf.len()))
+    }
+
+    fn next_from_client(&mut self, now: Instant) -> Option<(ConnectionId, HttpDatagram)> {
+        if let Some(read_ahead) = self.read_ahead.take() {
+            return Some(read_ahead);
+        }
+        while let Some(&id) = self.relaying.front() {
+            let Some(data) =
+                self.server.parts(id).and_then(|(_, connection)| connection.receive_datagram())
+            else {
+                self.relaying.pop_front();
+                if let Some(peer) = self.peers.get_mut(&id) {
+                    peer.has_datagrams = false;
+                }
+                continue;
+            };
+            match HttpDatagram::decode(data) {
+                Ok(datagram) => return Some((id, datagram)),
+                Err(error) => {
+                    // RFC 9297 §2.1: "Receipt of a QUIC DATAGRAM frame whose payload is too short
+                    // to allow parsing the Quarter Stream ID field MUST be treated as an HTTP/3
+                    // connection error of type H3_DATAGRAM_ERROR."
+                    self.stats.dropped.malformed += 1;
+                    if error.code() == Code::H3_DATAGRAM_ERROR
+                        && error.scope() == tandem_wire::ErrorScope::Connection
+                    {
+                        self.server.break_connection(now, id, &error.into());
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Appends the payload to `buf` if it may go to the flow's target now.
+    fn to_target(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        datagram: HttpDatagram,
+        buf: &mut Vec<u8>,
+    ) -> Option<(SocketId, SocketAddr)> {
+        let peer = self.peers.get_mut(&id.0)?;
+        // RFC 9298 §4: datagrams with unknown context IDs are dropped; a flow's registration of
+        // others would have to come first.
+        if datagram.context_id != CONTEXT_ID_UDP {
+            self.stats.dropped.unknown_context += 1;
+            return None;
+        }
+        let Some(flow) = peer.flows.get_mut(&id.1) else {
+            if peer.early.len() < self.limits.early_datagrams_per_connection
+                && self.server.parts(id.0).is_some_and(|(session, _)| session.may_come(id.1))
+            {
+                peer.early.push_back(datagram);
+            } else {
+                self.stats.dropped.unknown_flow += 1;
+            }
+            return None;
+        };
+        if !is_payload(&datagram.payload) {
+            // RFC 9298 §5: a payload that is longer than UDP allows aborts the stream.
+            self.abort_flow(id, Code::H3_DATAGRAM_ERROR, "payload too long");
+            return None;
+        }
+        let Some(open) = flow.open() else {
+            if !flow.keep_early(datagram.payload) {
+                self.stats.dropped.unknown_flow += 1;
+            }
+            return None;
+        };
+        flow.last_active = now;
+        flow.to_target_datagrams += 1;
+        self.stats.to_target_datagrams += 1;
+        self.stats.to_target_bytes += datagram.payload.len() as u64;
+        buf.extend_from_slice(&datagram.payload);
+        Some(open)
+    }
+
+    /// Puts what came before the request was granted back on the way, in order.
+    pub(super) fn relay_early(&mut self, id: FlowId) {
+        let Some(flow) = self.peers.get_mut(&id.0).and_then(|peer| peer.flows.get_mut(&id.1))
+        else {
+            return;
+        };
+        let Some((socket, target)) = flow.open() else { return };
+        while let Some(payload) = flow.take_early() {
+            flow.to_target_datagrams += 1;
+            self.stats.to_target_datagrams += 1;
+            self.stats.to_target_bytes += payload.len() as u64;
+            self.early.push_back((socket, target, payload));
+        }
+    }
+
+    /// The next payload that waited for its request to be granted.
+    pub(super) fn poll_early(&mut self, buf: &mut Vec<u8>) -> Option<Output> {
+        let (socket, target, payload) = self.early.pop_front()?;
+        buf.extend_from_slice(&payload);
+        Some(to_target(socket, target, payload.len(), None))
+    }
+
+    /// Reads the capsules on a flow's request stream (RFC 9297 §3). None is of use to this proxy
+    /// but DATAGRAM; unknown types are skipped.
+    pub(super) fn read_capsules(&mut self, now: Instant, id: FlowId) {
+        loop {
+            let Some((session, connection)) = self.server.parts(id.0) else { return };
+            let body = match session.read_body(connection, id.1) {
+                Ok(body) => body,
+                Err(error) => return self.server.break_connection(now, id.0, &error),
+            };
+            match body {
+                Body::Data(data) => {
+                    if !self.on_capsule_bytes(now, id, data) {
+                        return;
+                    }
+                }
+                Body::Blocked => return,
+                Body::End => return self.on_client_end(id),
+                Body::Failed(code) => return self.close_flow(id, code.name()),
+            }
+        }
+    }
+
+    /// `false`: the flow has ended.
+    fn on_capsule_bytes(&mut self, now: Instant, id: FlowId, data: Bytes) -> bool {
+        let Some(flow) = self.peers.get_mut(&id.0).and_then(|peer| peer.flows.get_mut(&id.1))
+        else {
+            return true; // a request that was refused
+        };
+        flow.capsules.push(data);
+        loop {
+            match flow.capsules.next() {
+                Ok(Some(Capsule::Datagram(value))) => {
+                    flow.last_active = now;
+                    let Ok((CONTEXT_ID_UDP, payload)) = split_context_id(value) else {
+                        self.stats.dropped.unknown_context += 1;
+                        continue;
+                    };
+                    let Some((socket, target)) = flow.open().filter(|_| is_payload(&payload))
+                    else {
+                        self.stats.dropped.unknown_flow += 1;
+                        continue;
+                    };
+                    if self.early.len() >= self.limits.early_datagrams_per_connection {
+                        self.stats.dropped.queue_full += 1;
+                        continue;
+                    }
+                    flow.to_target_datagrams += 1;
+                    self.stats.to_target_datagrams += 1;
+                    self.stats.to_target_bytes += payload.len() as u64;
+                    self.early.push_back((socket, target, payload));
+                }
+                Ok(Some(Capsule::Unknown { .. })) => {}
+                Ok(None) => return true,
+                Err(error) => {
+                    self.abort_flow(id, error.code(), "malformed capsule");
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// The client finished its side: so do we, and the flow ends.
+    fn on_client_end(&mut self, id: FlowId) {
+        self.close_flow(id, "closed by the client");
+        if let Some((session, connection)) = self.server.parts(id.0) {
+            session.finish(connection, id.1);
+            session.forget(id.1);
+        }
+    }
+}
+
+impl Batch {
+    fn into_output(self, size: usize) -> Output {
+        to_target(self.socket, self.target, size, (self.count > 1).then_some(self.segment))
+    }
+}
+
+fn to_target(
+    socket: SocketId,
+    destination: SocketAddr,
+    size: usize,
+    segment_size: Option<usize>,
+) -> Output {
+    // RFC 9298 §5: "the proxy MUST [..] send Not-ECT" towards the target.
+    let transmit = Transmit { destination, src_ip: None, ecn: None, size, segment_size };
+    Output::Transmit { socket, transmit }
+}

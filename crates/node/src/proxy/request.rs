@@ -1,0 +1,233 @@
+//! Requests: from the head to the answer.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Instant,
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use tandem_wire::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, RequestHead, ResponseHead};
+use tracing::{debug, info};
+
+use super::{
+    FlowId, Proxy,
+    flow::{Flow, State, choose},
+};
+use crate::{
+    error::RequestError,
+    h3::End,
+    node::{Output, QueryId, ResolveError, SocketId, SocketKind},
+};
+
+/// RFC 9297 §3.4.
+const CAPSULE_PROTOCOL: HeaderName = HeaderName::from_static("capsule-protocol");
+/// RFC 9209 §2.
+const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+
+/// How the proxy calls itself in `Proxy-Status`.
+const NAME: &str = "tandem";
+
+impl Proxy {
+    pub(super) fn on_request(&mut self, now: Instant, id: FlowId, head: &RequestHead) {
+        self.stats.requests += 1;
+        let result = self.check(id, head).and_then(|(host, port)| match host.parse::<IpAddr>() {
+            Ok(address) => self.open_socket(address, port),
+            Err(_) => Ok(self.resolve(now, id, host, port)),
+        });
+        match result {
+            Ok(state) => self.insert_flow(now, id, state),
+            Err(error) => self.refuse(id, &error),
+        }
+    }
+
+    /// The target, if the request is a permitted CONNECT-UDP request.
+    fn check(&mut self, id: FlowId, head: &RequestHead) -> Result<(String, u16), RequestError> {
+        if head.method != Method::CONNECT || head.protocol.is_none() {
+            return Err(RequestError::NotConnect);
+        }
+        if let Some(protocol) = head.protocol.as_deref()
+            && protocol != "connect-udp"
+        {
+            return Err(RequestError::Protocol(protocol.to_owned()));
+        }
+        let authorization = head.headers.get(header::PROXY_AUTHORIZATION);
+        if !self.access.permits(authorization.map(HeaderValue::as_bytes)) {
+            return Err(RequestError::Unauthorized);
+        }
+        let settings = self.server.parts(id.0).and_then(|(session, _)| session.peer_settings());
+        if settings.is_some_and(|settings| !settings.h3_datagram) {
+            return Err(RequestError::NoDatagrams);
+        }
+        let path = head.path.as_deref().unwrap_or_default();
+        self.matcher
+            .match_path(path)
+            .ok_or_else(|| RequestError::PathMismatch {
+                template: self.template.as_str().to_owned(),
+            })?
+            .map_err(|error| RequestError::MalformedTarget(error.to_string()))
+    }
+
+    fn resolve(&mut self, now: Instant, id: FlowId, host: String, port: u16) -> State {
+        let query = QueryId(self.next_query);
+        self.next_query += 1;
+        self.flows_by_query.insert(query, id);
+        self.outputs.push_back(Output::Resolve { query, host: host.clone() });
+        State::Resolving { query, host, port, deadline: now + self.limits.dns_timeout }
+    }
+
+    fn open_socket(&mut self, address: IpAddr, port: u16) -> Result<State, RequestError> {
+        if !self.policy.permits(address) {
+            return Err(RequestError::TargetProhibited(address));
+        }
+        let socket = SocketId(self.next_socket);
+        self.next_socket += 1;
+        let target = SocketAddr::new(address.to_canonical(), port);
+        self.outputs.push_back(Output::OpenSocket { socket, kind: SocketKind::Connected(target) });
+        Ok(State::Opening { socket, target })
+    }
+
+    fn insert_flow(&mut self, now: Instant, id: FlowId, state: State) {
+        if let State::Opening { socket, .. } = state {
+            self.flows_by_socket.insert(socket, id);
+        }
+        let first_look = match state {
+            State::Resolving { deadline, .. } => deadline,
+            State::Opening { .. } | State::Open { .. } => now + self.limits.flow_idle,
+        };
+        self.timers.insert((first_look, id));
+        let Some(mut flow) = Flow::new(id.1, state, &self.limits, now) else { return };
+        let Some(peer) = self.peers.get_mut(&id.0) else { return };
+        // Datagrams may come before the request that they belong to (RFC 9298 §5).
+        let early = std::mem::take(&mut peer.early);
+        for datagram in early {
+            if datagram.quarter_stream_id.stream_id() != id.1.0 {
+                peer.early.push_back(datagram);
+            } else if !flow.keep_early(datagram.payload) {
+                self.stats.dropped.unknown_flow += 1;
+            }
+        }
+        peer.flows.insert(id.1, flow);
+    }
+
+    pub(super) fn on_dns_timeout(&mut self, id: FlowId) {
+        let timeout = self.limits.dns_timeout;
+        if let Some(host) = self.resolving_host(id) {
+            self.refuse(id, &RequestError::DnsTimeout { host, timeout });
+        }
+    }
+
+    pub(super) fn on_resolved(
+        &mut self,
+        query: QueryId,
+        result: Result<Vec<IpAddr>, ResolveError>,
+    ) {
+        // The flow may have gone, or the answer may be late.
+        let Some(id) = self.flows_by_query.remove(&query) else { return };
+        let Some(flow) = self.peers.get_mut(&id.0).and_then(|peer| peer.flows.get_mut(&id.1))
+        else {
+            return;
+        };
+        let State::Resolving { host, port, .. } = &flow.state else { return };
+        let (host, port) = (host.clone(), *port);
+        let state = result
+            .map_err(|error| RequestError::Dns { host: host.clone(), error })
+            .and_then(|addresses| {
+                // Checked after resolution, so that no name leads inside.
+                choose(&addresses, |address| self.policy.permits(address)).map_err(|prohibited| {
+                    match prohibited {
+                        Some(address) => RequestError::TargetProhibited(address),
+                        None => RequestError::Dns { host, error: ResolveError::NotFound },
+                    }
+                })
+            })
+            .and_then(|address| self.open_socket(address, port));
+        match state {
+            Ok(state) => self.set_state(id, state),
+            Err(error) => self.refuse(id, &error),
+        }
+    }
+
+    fn set_state(&mut self, id: FlowId, state: State) {
+        if let State::Opening { socket, .. } = state {
+            self.flows_by_socket.insert(socket, id);
+        }
+        if let Some(flow) = self.peers.get_mut(&id.0).and_then(|peer| peer.flows.get_mut(&id.1)) {
+            flow.state = state;
+        }
+    }
+
+    fn resolving_host(&self, id: FlowId) -> Option<String> {
+        match &self.peers.get(&id.0)?.flows.get(&id.1)?.state {
+            State::Resolving { host, .. } => Some(host.clone()),
+            State::Opening { .. } | State::Open { .. } => None,
+        }
+    }
+
+    pub(super) fn on_socket_opened(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        result: Result<SocketAddr, io::ErrorKind>,
+    ) {
+        let Some(&id) = self.flows_by_socket.get(&socket) else { return };
+        if let Err(kind) = result {
+            self.flows_by_socket.remove(&socket);
+            return self.refuse(id, &RequestError::Socket(kind));
+        }
+        let Some(peer) = self.peers.get_mut(&id.0) else { return };
+        let Some(flow) = peer.flows.get_mut(&id.1) else { return };
+        let State::Opening { target, .. } = flow.state else { return };
+        flow.state = State::Open { socket, target };
+        flow.last_active = now;
+        let Some((session, connection)) = self.server.parts(id.0) else { return };
+        session.send_response(connection, id.1, &granted(target), End::More);
+        self.stats.flows += 1;
+        info!(flow = id.1.0, %target, "flow opened");
+        self.relay_early(id);
+    }
+
+    /// Answers a request with an error and ends it.
+    fn refuse(&mut self, id: FlowId, error: &RequestError) {
+        self.stats.requests_refused += 1;
+        debug!(flow = id.1.0, %error, "request refused");
+        self.close_flow(id, "refused");
+        let Some((session, connection)) = self.server.parts(id.0) else { return };
+        session.send_response(connection, id.1, &refused(error), End::Last);
+        connection.stop(id.1, tandem_wire::Code::H3_NO_ERROR);
+        session.forget(id.1);
+    }
+}
+
+/// RFC 9298 §3.5: any 2xx; RFC 9297 §3.4: `Capsule-Protocol` says that capsules follow.
+fn granted(target: SocketAddr) -> ResponseHead {
+    let mut headers = HeaderMap::new();
+    headers.insert(CAPSULE_PROTOCOL, HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE));
+    let status = ProxyStatus {
+        name: NAME.to_owned(),
+        next_hop: Some(target.to_string()),
+        ..ProxyStatus::default()
+    };
+    headers.insert(PROXY_STATUS, status.encode());
+    ResponseHead { status: StatusCode::OK, headers }
+}
+
+fn refused(error: &RequestError) -> ResponseHead {
+    let (status, error_type) = error.response();
+    let mut headers = HeaderMap::new();
+    let proxy_status = ProxyStatus {
+        name: NAME.to_owned(),
+        error: error_type.map(Into::into),
+        details: Some(error.to_string()),
+        ..ProxyStatus::default()
+    };
+    headers.insert(PROXY_STATUS, proxy_status.encode());
+    if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+        // RFC 9110 §15.5.8: "The proxy MUST send a Proxy-Authenticate header field".
+        headers.insert(
+            header::PROXY_AUTHENTICATE,
+            HeaderValue::from_static("Bearer realm=\"tandem\""),
+        );
+    }
+    ResponseHead { status, headers }
+}

@@ -1,0 +1,236 @@
+//! How the QUIC connections of a node behave, turned into noq's configuration.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use noq_proto::{
+    ConnectionIdGenerator, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig,
+    VarInt,
+    crypto::rustls::{QuicClientConfig, QuicServerConfig},
+};
+use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
+use tandem_congestion::ControllerConfig;
+
+use crate::limits::Limits;
+
+/// The ALPN protocol ID of HTTP/3 (RFC 9114 §3.1).
+const ALPN_H3: &[u8] = b"h3";
+
+/// Length of our connection IDs in bytes, at most 20 (RFC 9000 §17.2).
+const CONNECTION_ID_LEN: usize = 8;
+
+/// Most bytes on one stream that wait for the application to read them.
+///
+/// The engine's reassembly ends a connection when more than 1024 pieces wait out of order, which
+/// random loss reaches at about 2.7 MB; 2 MB was never seen to.
+const STREAM_RECEIVE_WINDOW: u32 = 2_000_000;
+
+/// Most bytes on all streams of a connection together.
+const RECEIVE_WINDOW: u32 = 16_000_000;
+
+/// Bytes of DATAGRAM frames that the engine holds for one pacing burst: about ten packets. All
+/// others wait in our own queue, whose length is thereby the tunnel's queue.
+const DATAGRAM_SEND_BUFFER: usize = 20_000;
+
+/// Bytes of received DATAGRAM frames between two polls of the node, beyond which the oldest is
+/// dropped.
+const DATAGRAM_RECEIVE_BUFFER: usize = 4_000_000;
+
+/// How the QUIC connections of a node behave.
+#[derive(Clone, Debug)]
+pub struct Transport {
+    /// Congestion controller.
+    pub controller: ControllerConfig,
+    /// Sizes of UDP payloads.
+    pub mtu: Mtu,
+    /// Sends a PING after this much silence. `None`: never.
+    pub keep_alive: Option<Duration>,
+    /// RTT assumed before the first sample (RFC 9002 §6.2.2: 333 ms).
+    pub initial_rtt: Duration,
+    /// Where to write qlog files, if at all. Needs the feature `qlog`.
+    pub qlog: Option<QlogDir>,
+}
+
+impl Default for Transport {
+    fn default() -> Self {
+        Self {
+            controller: ControllerConfig::default(),
+            mtu: Mtu::default(),
+            keep_alive: None,
+            initial_rtt: Duration::from_millis(333),
+            qlog: None,
+        }
+    }
+}
+
+/// Sizes of UDP payloads in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mtu {
+    /// Size that the path is taken to carry from the start, and never less, at least 1200
+    /// (RFC 9000 §14).
+    pub start: u16,
+    /// Largest size that is probed for (RFC 8899); no probing if it is not above `start`.
+    pub probe_up_to: u16,
+}
+
+impl Default for Mtu {
+    fn default() -> Self {
+        Self { start: 1200, probe_up_to: 1452 }
+    }
+}
+
+impl Mtu {
+    /// For a tunnel: carries a 1200-byte Initial through three hops.
+    pub const TUNNEL: Self = Self { start: 1320, probe_up_to: 1452 };
+
+    /// This size and no other.
+    pub const fn fixed(size: u16) -> Self {
+        Self { start: size, probe_up_to: size }
+    }
+}
+
+/// Where qlog files go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QlogDir {
+    /// An existing folder.
+    pub dir: PathBuf,
+    /// Start of each file's name.
+    pub prefix: String,
+}
+
+/// TLS settings that QUIC cannot work with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// QUIC's Initial packets need this cipher suite (RFC 9001 §5.2).
+    #[error("the TLS provider lacks TLS_AES_128_GCM_SHA256")]
+    NoInitialCipherSuite,
+    /// There is nothing to do, or no way to do it.
+    #[error("{0}")]
+    Task(&'static str),
+}
+
+/// TLS of a server, ready for QUIC.
+#[derive(Clone)]
+pub struct ServerTls(pub(super) Arc<QuicServerConfig>);
+
+impl ServerTls {
+    /// Sets HTTP/3's ALPN and no early data.
+    pub fn new(mut tls: rustls::ServerConfig) -> Result<Self, ConfigError> {
+        tls.alpn_protocols = vec![ALPN_H3.to_vec()];
+        tls.max_early_data_size = 0;
+        let quic =
+            QuicServerConfig::try_from(tls).map_err(|_| ConfigError::NoInitialCipherSuite)?;
+        Ok(Self(Arc::new(quic)))
+    }
+}
+
+/// TLS of a client, ready for QUIC.
+#[derive(Clone)]
+pub struct ClientTls(pub(super) Arc<QuicClientConfig>);
+
+impl ClientTls {
+    /// Sets HTTP/3's ALPN and no early data.
+    pub fn new(mut tls: rustls::ClientConfig) -> Result<Self, ConfigError> {
+        tls.alpn_protocols = vec![ALPN_H3.to_vec()];
+        tls.enable_early_data = false;
+        let quic =
+            QuicClientConfig::try_from(tls).map_err(|_| ConfigError::NoInitialCipherSuite)?;
+        Ok(Self(Arc::new(quic)))
+    }
+}
+
+impl Transport {
+    /// The engine's form of these settings.
+    pub(super) fn to_noq(&self, limits: &Limits) -> TransportConfig {
+        let mut config = TransportConfig::default();
+        let idle =
+            VarInt::from_u32(u32::try_from(limits.connection_idle.as_millis()).unwrap_or(u32::MAX));
+        config
+            .max_concurrent_bidi_streams(VarInt::from_u32(limits.request_streams))
+            // Control, QPACK encoder, QPACK decoder, and room for unknown types that are ignored.
+            .max_concurrent_uni_streams(VarInt::from_u32(8))
+            .max_idle_timeout(Some(IdleTimeout::from(idle)))
+            .keep_alive_interval(self.keep_alive)
+            .initial_rtt(self.initial_rtt)
+            .initial_mtu(self.mtu.start)
+            // Below the start size a tunnel's datagrams would fit no more; the engine takes bursts
+            // of random loss for a black hole and would shrink for good.
+            .min_mtu(self.mtu.start)
+            .mtu_discovery_config(self.mtu_discovery())
+            .stream_receive_window(VarInt::from_u32(STREAM_RECEIVE_WINDOW))
+            .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
+            .send_window(u64::from(RECEIVE_WINDOW))
+            .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER))
+            .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER)
+            .congestion_controller_factory(tandem_congestion::factory(&self.controller));
+        #[cfg(feature = "qlog")]
+        if let Some(qlog) = &self.qlog {
+            config.qlog_from_path(&qlog.dir, &qlog.prefix);
+        }
+        config
+    }
+
+    fn mtu_discovery(&self) -> Option<MtuDiscoveryConfig> {
+        (self.mtu.probe_up_to > self.mtu.start).then(|| {
+            let mut discovery = MtuDiscoveryConfig::default();
+            discovery.upper_bound(self.mtu.probe_up_to);
+            discovery
+        })
+    }
+}
+
+/// Settings of an endpoint; with a seed, every random choice of the engine follows from it.
+pub(super) fn endpoint_config(seed: Option<u64>) -> EndpointConfig {
+    let mut config = EndpointConfig::default();
+    if let Some(seed) = seed {
+        let mut expanded = [0; 32];
+        StdRng::seed_from_u64(seed).fill_bytes(&mut expanded);
+        config.rng_seed(Some(expanded));
+    }
+    let seed = seed.map(|seed| seed.wrapping_add(1));
+    config.cid_generator(Arc::new(move || Box::new(RandomCids::new(seed))));
+    config
+}
+
+/// Chooses the destination connection IDs of a client's first packets: 20 bytes
+/// (RFC 9000 §7.2: at least 8, unpredictable).
+pub(super) fn initial_destination_cids(
+    seed: Option<u64>,
+) -> Arc<dyn Fn() -> noq_proto::ConnectionId + Send + Sync> {
+    let rng = Mutex::new(rng(seed.map(|seed| seed.wrapping_add(2))));
+    Arc::new(move || {
+        let mut bytes = [0; 20];
+        rng.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(&mut bytes);
+        noq_proto::ConnectionId::new(&bytes)
+    })
+}
+
+/// Random connection IDs that repeat with the seed; noq's own draw from the thread.
+struct RandomCids(StdRng);
+
+impl RandomCids {
+    fn new(seed: Option<u64>) -> Self {
+        Self(rng(seed))
+    }
+}
+
+impl ConnectionIdGenerator for RandomCids {
+    fn generate_cid(&mut self) -> noq_proto::ConnectionId {
+        noq_proto::ConnectionId::new(&self.0.random::<[u8; CONNECTION_ID_LEN]>())
+    }
+
+    fn cid_len(&self) -> usize {
+        CONNECTION_ID_LEN
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+fn rng(seed: Option<u64>) -> StdRng {
+    seed.map_or_else(StdRng::from_os_rng, StdRng::seed_from_u64)
+}

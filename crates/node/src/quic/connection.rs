@@ -1,0 +1,229 @@
+//! One QUIC connection: streams and datagrams.
+
+use std::{
+    num::NonZeroUsize,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use noq_proto::{Dir, PathId, ReadError, SendDatagramError, VarInt, WriteError};
+use tandem_wire::Code;
+
+use super::StreamId;
+use crate::node::{Ecn, Transmit};
+
+/// Most datagrams in one call of the operating system. Ten of 1452 bytes are what the engine paces
+/// out at once at moderate rates, and a fifth of what GSO takes.
+const MAX_SEGMENTS: NonZeroUsize = NonZeroUsize::new(10).expect("ten is not zero");
+
+/// Which way data flows on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Both ways.
+    Bidirectional,
+    /// From whom opened it to the other.
+    Unidirectional,
+}
+
+/// What a read of a stream gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// Bytes, in order.
+    Data(Bytes),
+    /// Nothing at the moment.
+    Blocked,
+    /// All bytes have been read.
+    Finished,
+    /// The peer gave the stream up.
+    Reset(Code),
+}
+
+/// What a write to a stream did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// All was taken.
+    Done,
+    /// Less was taken; an event tells when there is room.
+    Blocked,
+}
+
+/// The stream can be used no more: the peer stopped it, or it was reset or finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamGone;
+
+/// What became of a datagram.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum SendDatagram {
+    /// The engine has it.
+    Taken,
+    /// The engine holds a burst already; here it is again.
+    Blocked(Bytes),
+    /// It fits no packet of this connection, or the peer takes no datagrams.
+    TooLarge,
+}
+
+/// Counters and estimates of a connection. Packets and bytes are QUIC's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConnectionStats {
+    /// Smoothed RTT.
+    pub(crate) smoothed_rtt: Duration,
+    /// Packets sent.
+    pub(crate) sent_packets: u64,
+    /// Packets declared lost.
+    pub(crate) lost_packets: u64,
+}
+
+/// One QUIC connection.
+pub(crate) struct Connection {
+    inner: noq_proto::Connection,
+}
+
+impl Connection {
+    pub(super) fn new(inner: noq_proto::Connection) -> Self {
+        Self { inner }
+    }
+
+    pub(super) fn inner(&mut self) -> &mut noq_proto::Connection {
+        &mut self.inner
+    }
+
+    /// Opens a stream; `None` when the peer allows no more of them at the moment.
+    pub(crate) fn open(&mut self, direction: Direction) -> Option<StreamId> {
+        let dir = match direction {
+            Direction::Bidirectional => Dir::Bi,
+            Direction::Unidirectional => Dir::Uni,
+        };
+        self.inner.streams().open(dir).map(|id| StreamId(id.into()))
+    }
+
+    /// Reads at most `max` bytes.
+    pub(crate) fn read(&mut self, stream: StreamId, max: usize) -> Read {
+        let mut stream = self.inner.recv_stream(to_noq(stream));
+        let Ok(mut chunks) = stream.read(true) else {
+            // Read to its end, or stopped by us: both ends of it are known to the caller.
+            return Read::Finished;
+        };
+        match chunks.next(max) {
+            Ok(Some(chunk)) => Read::Data(chunk.bytes),
+            Ok(None) => Read::Finished,
+            Err(ReadError::Blocked) => Read::Blocked,
+            Err(ReadError::Reset(code)) => Read::Reset(Code(code.into_inner())),
+        }
+    }
+
+    /// Writes as much of `data` as there is room for and cuts that off its front.
+    pub(crate) fn write(
+        &mut self,
+        stream: StreamId,
+        data: &mut Bytes,
+    ) -> Result<Write, StreamGone> {
+        let mut stream = self.inner.send_stream(to_noq(stream));
+        while !data.is_empty() {
+            match stream.write_chunks(&mut std::slice::from_mut(data)) {
+                Ok(_) => {}
+                Err(WriteError::Blocked) => return Ok(Write::Blocked),
+                Err(WriteError::Stopped(_) | WriteError::ClosedStream) => return Err(StreamGone),
+            }
+        }
+        Ok(Write::Done)
+    }
+
+    /// Says that nothing follows.
+    pub(crate) fn finish(&mut self, stream: StreamId) -> Result<(), StreamGone> {
+        self.inner.send_stream(to_noq(stream)).finish().map_err(|_| StreamGone)
+    }
+
+    /// Gives up sending on a stream. No effect if it is closed already.
+    pub(crate) fn reset(&mut self, stream: StreamId, code: Code) {
+        let result = self.inner.send_stream(to_noq(stream)).reset(to_varint(code));
+        if result.is_err() {
+            tracing::trace!(%stream, "reset of a closed stream");
+        }
+    }
+
+    /// Asks the peer to send no more on a stream. No effect if it is closed already.
+    pub(crate) fn stop(&mut self, stream: StreamId, code: Code) {
+        let result = self.inner.recv_stream(to_noq(stream)).stop(to_varint(code));
+        if result.is_err() {
+            tracing::trace!(%stream, "stop of a closed stream");
+        }
+    }
+
+    /// Largest datagram that fits a packet at the moment; `None` if the peer takes none.
+    pub(crate) fn max_datagram_size(&mut self) -> Option<usize> {
+        self.inner.datagrams().max_size()
+    }
+
+    /// Gives a datagram to the engine.
+    pub(crate) fn send_datagram(&mut self, data: Bytes) -> SendDatagram {
+        match self.inner.datagrams().send(data, false) {
+            Ok(()) => SendDatagram::Taken,
+            Err(SendDatagramError::Blocked(data)) => SendDatagram::Blocked(data),
+            Err(
+                SendDatagramError::TooLarge
+                | SendDatagramError::UnsupportedByPeer
+                | SendDatagramError::Disabled,
+            ) => SendDatagram::TooLarge,
+        }
+    }
+
+    /// The next datagram that came.
+    pub(crate) fn receive_datagram(&mut self) -> Option<Bytes> {
+        self.inner.datagrams().recv()
+    }
+
+    /// Ends the connection and tells the peer why.
+    pub(crate) fn close(&mut self, now: Instant, code: Code, reason: &str) {
+        self.inner.close(now, to_varint(code), Bytes::copy_from_slice(reason.as_bytes()));
+    }
+
+    /// Whether it has ended, whoever ended it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inner.is_closed()
+    }
+
+    /// Counters and estimates.
+    pub(crate) fn stats(&mut self) -> ConnectionStats {
+        let stats = self.inner.stats();
+        ConnectionStats {
+            smoothed_rtt: self.inner.rtt(PathId::ZERO).unwrap_or_default(),
+            sent_packets: stats.sent_packets,
+            lost_packets: stats.lost_packets,
+        }
+    }
+
+    /// The next packets to send, at the end of `buf`.
+    pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        self.inner.poll_transmit(now, MAX_SEGMENTS, buf).map(|transmit| from_noq(&transmit))
+    }
+}
+
+pub(super) fn from_noq(transmit: &noq_proto::Transmit) -> Transmit {
+    Transmit {
+        destination: transmit.destination,
+        src_ip: transmit.src_ip,
+        ecn: transmit.ecn.map(|ecn| match ecn {
+            noq_proto::EcnCodepoint::Ect0 => Ecn::Ect0,
+            noq_proto::EcnCodepoint::Ect1 => Ecn::Ect1,
+            noq_proto::EcnCodepoint::Ce => Ecn::Ce,
+        }),
+        size: transmit.size,
+        segment_size: transmit.segment_size,
+    }
+}
+
+pub(super) fn ecn_to_noq(ecn: Ecn) -> noq_proto::EcnCodepoint {
+    match ecn {
+        Ecn::Ect0 => noq_proto::EcnCodepoint::Ect0,
+        Ecn::Ect1 => noq_proto::EcnCodepoint::Ect1,
+        Ecn::Ce => noq_proto::EcnCodepoint::Ce,
+    }
+}
+
+fn to_noq(stream: StreamId) -> noq_proto::StreamId {
+    noq_proto::StreamId::from(VarInt::from_u64(stream.0).unwrap_or(VarInt::MAX))
+}
+
+fn to_varint(code: Code) -> VarInt {
+    VarInt::from_u64(code.0).unwrap_or(VarInt::MAX)
+}

@@ -1,0 +1,449 @@
+//! All QUIC connections of one socket.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Instant,
+};
+
+use bytes::BytesMut;
+use noq_proto::{
+    ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, Dir, FourTuple, Incoming,
+    ServerConfig, StreamEvent,
+};
+use tandem_wire::Code;
+use tracing::debug;
+
+use super::{
+    ClientTls, Connection, ConnectionId, ServerTls, StreamId, Transport,
+    config::{endpoint_config, initial_destination_cids},
+    connection::{ecn_to_noq, from_noq},
+};
+use crate::{
+    limits::Limits,
+    node::{Ecn, Transmit},
+};
+
+/// What happened to a connection.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A peer's connection was accepted; its handshake goes on.
+    Accepted {
+        /// Where the peer is. For debug logs only.
+        remote: SocketAddr,
+    },
+    /// The handshake is complete.
+    Connected,
+    /// The peer opened a stream, which may have something to read.
+    Opened(StreamId),
+    /// A stream has bytes, an end or a reset to be read.
+    Readable(StreamId),
+    /// A stream that was blocked has room again, or was stopped.
+    Writable(StreamId),
+    /// The peer wants no more on this stream.
+    Stopped(StreamId, Code),
+    /// The peer allows more streams than before.
+    MoreStreams,
+    /// Datagrams came.
+    Datagrams,
+    /// The connection has ended by error, by timeout or by the peer.
+    Lost(Closed),
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// Nobody answered for the idle timeout.
+    TimedOut,
+    /// TLS failed, here or there.
+    Tls(String),
+    /// The peer closed it with this application error.
+    ByPeer(Code, String),
+    /// Anything else that QUIC knows.
+    Transport(String),
+}
+
+struct Slot {
+    connection: Connection,
+    handle: ConnectionHandle,
+    timer: Option<Instant>,
+    is_ready: bool,
+}
+
+/// All QUIC connections of one socket.
+///
+/// After any call that takes `&mut Connection`, the endpoint looks at that connection again: drain
+/// [`Endpoint::poll_event`], then [`Endpoint::next_ready`] with [`Endpoint::poll_transmit`].
+pub(crate) struct Endpoint {
+    inner: noq_proto::Endpoint,
+    slots: BTreeMap<ConnectionId, Slot>,
+    by_handle: BTreeMap<usize, ConnectionId>,
+    next_id: u64,
+    timers: BTreeSet<(Instant, ConnectionId)>,
+    /// Connections that may have something to say or to send.
+    ready: VecDeque<ConnectionId>,
+    events: VecDeque<(ConnectionId, Event)>,
+    /// Answers of the endpoint itself: version negotiation, Retry, stateless reset, refusal.
+    answers: VecDeque<(Transmit, Vec<u8>)>,
+    client: Option<ClientConfig>,
+    max_connections: usize,
+}
+
+/// Answers of the endpoint itself that wait to be sent, beyond which they are dropped: whoever
+/// provokes them gets fewer of them, and loses nothing.
+const MAX_ANSWERS: usize = 64;
+
+impl Endpoint {
+    /// An endpoint that accepts connections.
+    pub(crate) fn server(
+        tls: &ServerTls,
+        transport: &Transport,
+        limits: &Limits,
+        seed: Option<u64>,
+    ) -> Self {
+        let mut config = ServerConfig::with_crypto(tls.0.clone());
+        config.transport_config(Arc::new(transport.to_noq(limits)));
+        let mut endpoint = Self::new(Some(Arc::new(config)), seed);
+        endpoint.max_connections = limits.connections;
+        endpoint
+    }
+
+    /// An endpoint that opens connections.
+    pub(crate) fn client(
+        tls: &ClientTls,
+        transport: &Transport,
+        limits: &Limits,
+        seed: Option<u64>,
+    ) -> Self {
+        let mut config = ClientConfig::new(tls.0.clone());
+        config
+            .transport_config(Arc::new(transport.to_noq(limits)))
+            .initial_dst_cid_provider(initial_destination_cids(seed));
+        let mut endpoint = Self::new(None, seed);
+        endpoint.client = Some(config);
+        endpoint
+    }
+
+    fn new(server: Option<Arc<ServerConfig>>, seed: Option<u64>) -> Self {
+        Self {
+            inner: noq_proto::Endpoint::new(Arc::new(endpoint_config(seed)), server, true),
+            slots: BTreeMap::new(),
+            by_handle: BTreeMap::new(),
+            next_id: 0,
+            timers: BTreeSet::new(),
+            ready: VecDeque::new(),
+            events: VecDeque::new(),
+            answers: VecDeque::new(),
+            client: None,
+            max_connections: 1,
+        }
+    }
+
+    /// Opens a connection. The error is the engine's word for a name or an address that it cannot
+    /// use.
+    pub(crate) fn connect(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        server_name: &str,
+    ) -> Result<ConnectionId, String> {
+        let config = self.client.clone().ok_or_else(|| "not a client".to_owned())?;
+        let (handle, connection) = self
+            .inner
+            .connect(now, config, remote, server_name)
+            .map_err(|error| error.to_string())?;
+        Ok(self.insert(handle, connection))
+    }
+
+    /// Takes a UDP payload.
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        (remote, local_ip): (SocketAddr, Option<IpAddr>),
+        ecn: Option<Ecn>,
+        payload: BytesMut,
+    ) {
+        let path = FourTuple::new(remote, local_ip);
+        let mut answer = Vec::new();
+        match self.inner.handle(now, path, ecn.map(ecn_to_noq), payload, &mut answer) {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(&id) = self.by_handle.get(&handle.0)
+                    && let Some(slot) = self.slots.get_mut(&id)
+                {
+                    slot.connection.inner().handle_event(event);
+                    self.touch(id);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
+            Some(DatagramEvent::Response(transmit)) => self.answer(&transmit, answer),
+            None => {}
+        }
+    }
+
+    fn accept(&mut self, now: Instant, incoming: Incoming) {
+        let mut answer = Vec::new();
+        if self.slots.len() >= self.max_connections {
+            debug!(limit = self.max_connections, "connection refused: too many");
+            let transmit = self.inner.refuse(incoming, &mut answer);
+            return self.answer(&transmit, answer);
+        }
+        // Under load, a peer first shows that it can receive at its address (RFC 9000 §8.1.2).
+        if self.slots.len() >= self.max_connections / 2
+            && !incoming.remote_address_validated()
+            && incoming.may_retry()
+        {
+            if let Ok(transmit) = self.inner.retry(incoming, &mut answer) {
+                self.answer(&transmit, answer);
+            }
+            return;
+        }
+        let remote = incoming.remote_address();
+        match self.inner.accept(incoming, now, &mut answer, None) {
+            Ok((handle, connection)) => {
+                let id = self.insert(handle, connection);
+                self.events.push_back((id, Event::Accepted { remote }));
+            }
+            Err(error) => {
+                debug!(cause = %error.cause, "connection not accepted");
+                if let Some(transmit) = error.response {
+                    self.answer(&transmit, answer);
+                }
+            }
+        }
+    }
+
+    fn insert(
+        &mut self,
+        handle: ConnectionHandle,
+        connection: noq_proto::Connection,
+    ) -> ConnectionId {
+        let id = ConnectionId(self.next_id);
+        self.next_id += 1;
+        self.by_handle.insert(handle.0, id);
+        let connection = Connection::new(connection);
+        self.slots.insert(id, Slot { connection, handle, timer: None, is_ready: false });
+        self.touch(id);
+        id
+    }
+
+    fn answer(&mut self, transmit: &noq_proto::Transmit, bytes: Vec<u8>) {
+        if self.answers.len() < MAX_ANSWERS {
+            self.answers.push_back((from_noq(transmit), bytes));
+        }
+    }
+
+    fn touch(&mut self, id: ConnectionId) {
+        if let Some(slot) = self.slots.get_mut(&id)
+            && !slot.is_ready
+        {
+            slot.is_ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Runs the timers that are due.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(due, id)) = self.timers.first() {
+            if due > now {
+                break;
+            }
+            self.timers.pop_first();
+            if let Some(slot) = self.slots.get_mut(&id) {
+                slot.timer = None;
+                slot.connection.inner().handle_timeout(now);
+                self.touch(id);
+            }
+        }
+    }
+
+    /// When the first timer is due.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|&(due, _)| due)
+    }
+
+    /// A connection, which is looked at again afterwards; `None` if it has gone.
+    pub(crate) fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.touch(id);
+        self.slots.get_mut(&id).map(|slot| &mut slot.connection)
+    }
+
+    /// A connection, only to look at it.
+    pub(crate) fn peek(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.slots.get_mut(&id).map(|slot| &mut slot.connection)
+    }
+
+    /// The next thing that happened.
+    pub(crate) fn poll_event(&mut self) -> Option<(ConnectionId, Event)> {
+        if self.events.is_empty() {
+            // Looks only at connections that were touched, each once, and leaves them in `ready`.
+            for index in 0..self.ready.len() {
+                let id = *self.ready.get(index)?;
+                self.collect_events(id);
+            }
+        }
+        self.events.pop_front()
+    }
+
+    fn collect_events(&mut self, id: ConnectionId) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let connection = slot.connection.inner();
+        while let Some(event) = connection.poll() {
+            match event {
+                noq_proto::Event::Connected => self.events.push_back((id, Event::Connected)),
+                noq_proto::Event::ConnectionLost { reason } => {
+                    self.events.push_back((id, Event::Lost(Closed::from(reason))));
+                }
+                noq_proto::Event::DatagramReceived => {
+                    self.events.push_back((id, Event::Datagrams));
+                }
+                noq_proto::Event::Stream(StreamEvent::Opened { dir }) => {
+                    accept_streams(connection, dir, |stream| {
+                        self.events.push_back((id, Event::Opened(stream)));
+                    });
+                }
+                noq_proto::Event::Stream(StreamEvent::Readable { id: stream }) => {
+                    self.events.push_back((id, Event::Readable(StreamId(stream.into()))));
+                }
+                noq_proto::Event::Stream(StreamEvent::Writable { id: stream }) => {
+                    self.events.push_back((id, Event::Writable(StreamId(stream.into()))));
+                }
+                noq_proto::Event::Stream(StreamEvent::Stopped { id: stream, error_code }) => {
+                    let code = Code(error_code.into_inner());
+                    self.events.push_back((id, Event::Stopped(StreamId(stream.into()), code)));
+                }
+                noq_proto::Event::Stream(StreamEvent::Available { .. }) => {
+                    self.events.push_back((id, Event::MoreStreams));
+                }
+                noq_proto::Event::Stream(StreamEvent::Finished { .. })
+                | noq_proto::Event::HandshakeDataReady
+                | noq_proto::Event::HandshakeConfirmed
+                | noq_proto::Event::DatagramsUnblocked
+                | noq_proto::Event::Path(_)
+                | noq_proto::Event::NatTraversal(_) => {}
+            }
+        }
+    }
+
+    /// Packets of the endpoint itself.
+    pub(crate) fn poll_answer(&mut self, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let (transmit, bytes) = self.answers.pop_front()?;
+        buf.extend_from_slice(&bytes);
+        Some(transmit)
+    }
+
+    /// A connection that may have something to send. It stays the next one until
+    /// [`Endpoint::poll_transmit`] finds nothing more.
+    pub(crate) fn next_ready(&self) -> Option<ConnectionId> {
+        self.ready.front().copied()
+    }
+
+    /// The next packets of the connection that [`Endpoint::next_ready`] named. `None`: it has
+    /// nothing to send, and is put aside until something happens to it.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let slot = self.slots.get_mut(&id)?;
+        if let Some(transmit) = slot.connection.poll_transmit(now, buf) {
+            // To the end, so that each connection has its turn.
+            self.ready.rotate_left(1);
+            return Some(transmit);
+        }
+        self.exchange_endpoint_events(id);
+        None
+    }
+
+    /// Lets the endpoint and the connection talk, and notes the connection's next timer.
+    fn exchange_endpoint_events(&mut self, id: ConnectionId) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let mut is_drained = false;
+        let mut is_answered = false;
+        while let Some(event) = slot.connection.inner().poll_endpoint_events() {
+            is_drained |= event.is_drained();
+            if let Some(event) = self.inner.handle_event(slot.handle, event) {
+                slot.connection.inner().handle_event(event);
+                is_answered = true;
+            }
+        }
+        if is_answered {
+            return; // New connection IDs may want to be sent: it stays ready.
+        }
+        let timer = slot.connection.inner().poll_timeout();
+        if slot.timer != timer || is_drained {
+            if let Some(old) = slot.timer.take() {
+                self.timers.remove(&(old, id));
+            }
+            if let Some(new) = timer
+                && !is_drained
+            {
+                slot.timer = Some(new);
+                self.timers.insert((new, id));
+            }
+        }
+        slot.is_ready = false;
+        let handle = slot.handle.0;
+        self.ready.retain(|&other| other != id);
+        if is_drained {
+            self.slots.remove(&id);
+            self.by_handle.remove(&handle);
+        }
+    }
+}
+
+fn accept_streams(
+    connection: &mut noq_proto::Connection,
+    dir: Dir,
+    mut opened: impl FnMut(StreamId),
+) {
+    while let Some(stream) = connection.streams().accept(dir) {
+        opened(StreamId(stream.into()));
+    }
+}
+
+/// A deadline that is not in the past, for timers that the caller keeps beside the endpoint's.
+pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+impl From<ConnectionError> for Closed {
+    fn from(error: ConnectionError) -> Self {
+        /// Alerts of TLS are QUIC errors 0x0100 to 0x01ff (RFC 9001 §4.8).
+        fn is_tls(code: u64) -> bool {
+            (0x100..0x200).contains(&code)
+        }
+        match error {
+            ConnectionError::TimedOut => Self::TimedOut,
+            ConnectionError::TransportError(error) if is_tls(u64::from(error.code)) => {
+                Self::Tls(error.reason)
+            }
+            ConnectionError::ConnectionClosed(close) if is_tls(u64::from(close.error_code)) => {
+                Self::Tls(format!("the peer says: {close}"))
+            }
+            ConnectionError::ApplicationClosed(close) => Self::ByPeer(
+                Code(close.error_code.into_inner()),
+                String::from_utf8_lossy(&close.reason).into_owned(),
+            ),
+            other => Self::Transport(other.to_string()),
+        }
+    }
+}
+
+impl std::fmt::Display for Closed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TimedOut => f.write_str("no packet for the idle timeout"),
+            Self::Tls(reason) => write!(f, "TLS: {reason}"),
+            Self::ByPeer(code, reason) if reason.is_empty() => {
+                write!(f, "closed by the peer with {code}")
+            }
+            Self::ByPeer(code, reason) => write!(f, "closed by the peer with {code}: {reason}"),
+            Self::Transport(reason) => f.write_str(reason),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The serving end of HTTP/3, shared by proxy and origin: connections come, break and go.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::{IpAddr, SocketAddr},
+    time::Instant,
+};
+
+use bytes::BytesMut;
+use tandem_wire::Code;
+use tracing::debug;
+
+use crate::{
+    h3::{self, Session, Side},
+    limits::Limits,
+    node::{Ecn, Transmit},
+    quic::{self, Connection, ConnectionId, Endpoint, ServerTls, Transport},
+    stats::Stats,
+};
+
+/// What happened at a server.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A connection came.
+    Opened,
+    /// Something happened on it.
+    Http(h3::Event),
+    /// Datagrams wait in it.
+    Datagrams,
+    /// It has ended.
+    Closed,
+}
+
+/// The serving end of HTTP/3.
+pub(crate) struct Server {
+    endpoint: Endpoint,
+    sessions: BTreeMap<ConnectionId, Session>,
+    events: VecDeque<(ConnectionId, Event)>,
+    limits: Limits,
+    connections: u64,
+    connections_broken: u64,
+    /// Of connections that have ended.
+    sent_packets: u64,
+    lost_packets: u64,
+}
+
+impl Server {
+    pub(crate) fn new(
+        tls: &ServerTls,
+        transport: &Transport,
+        limits: &Limits,
+        seed: Option<u64>,
+    ) -> Self {
+        Self {
+            endpoint: Endpoint::server(tls, transport, limits, seed),
+            sessions: BTreeMap::new(),
+            events: VecDeque::new(),
+            limits: limits.clone(),
+            connections: 0,
+            connections_broken: 0,
+            sent_packets: 0,
+            lost_packets: 0,
+        }
+    }
+
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        from: (SocketAddr, Option<IpAddr>),
+        ecn: Option<Ecn>,
+        payload: BytesMut,
+    ) {
+        self.endpoint.handle_datagram(now, from, ecn, payload);
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.endpoint.handle_timeout(now);
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.endpoint.next_timeout()
+    }
+
+    /// The session and the connection, both at once; `None` if they have gone.
+    pub(crate) fn parts(&mut self, id: ConnectionId) -> Option<(&mut Session, &mut Connection)> {
+        Some((self.sessions.get_mut(&id)?, self.endpoint.connection(id)?))
+    }
+
+    /// The next thing that happened.
+    pub(crate) fn poll_event(&mut self, now: Instant) -> Option<(ConnectionId, Event)> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let (id, event) = self.endpoint.poll_event()?;
+            self.on_quic_event(now, id, &event);
+        }
+    }
+
+    fn on_quic_event(&mut self, now: Instant, id: ConnectionId, event: &quic::Event) {
+        match event {
+            quic::Event::Accepted { remote } => {
+                debug!(connection = id.0, %remote, "connection accepted");
+                self.sessions.insert(id, Session::new(Side::Server, &self.limits));
+                self.events.push_back((id, Event::Opened));
+            }
+            quic::Event::Connected => self.connections += 1,
+            quic::Event::Lost(reason) => {
+                debug!(connection = id.0, %reason, "connection lost");
+                return self.forget(id);
+            }
+            quic::Event::Datagrams => return self.events.push_back((id, Event::Datagrams)),
+            _ => {}
+        }
+        let Some((session, connection)) = self.parts(id) else { return };
+        if let Err(error) = session.on_quic_event(connection, event) {
+            return self.break_connection(now, id, &error);
+        }
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        while let Some(event) = session.poll_event() {
+            self.events.push_back((id, Event::Http(event)));
+        }
+    }
+
+    /// Ends a connection whose peer broke the protocol, with the code that the RFC names.
+    pub(crate) fn break_connection(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        error: &h3::ConnectionError,
+    ) {
+        debug!(connection = id.0, code = %error.code, reason = error.reason, "connection broken");
+        self.connections_broken += 1;
+        self.end(now, id, error.code, &error.reason);
+    }
+
+    fn end(&mut self, now: Instant, id: ConnectionId, code: Code, reason: &str) {
+        if let Some(connection) = self.endpoint.connection(id) {
+            connection.close(now, code, reason);
+        }
+        self.forget(id);
+    }
+
+    fn forget(&mut self, id: ConnectionId) {
+        if self.sessions.remove(&id).is_none() {
+            return;
+        }
+        if let Some(connection) = self.endpoint.peek(id) {
+            let last = connection.stats();
+            self.sent_packets += last.sent_packets;
+            self.lost_packets += last.lost_packets;
+        }
+        self.events.push_back((id, Event::Closed));
+    }
+
+    /// Says goodbye to everybody.
+    pub(crate) fn end_all(&mut self, now: Instant, reason: &str) {
+        let ids: Vec<_> = self.sessions.keys().copied().collect();
+        for id in ids {
+            self.end(now, id, Code::H3_NO_ERROR, reason);
+        }
+    }
+
+    /// The next packets to send, at the end of `buf`. `feed` is called before each connection's
+    /// turn, to give it what waits for it.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        buf: &mut Vec<u8>,
+        mut feed: impl FnMut(ConnectionId, &mut Connection),
+    ) -> Option<Transmit> {
+        if let Some(transmit) = self.endpoint.poll_answer(buf) {
+            return Some(transmit);
+        }
+        while let Some(id) = self.endpoint.next_ready() {
+            if let Some(connection) = self.endpoint.peek(id) {
+                feed(id, connection);
+            }
+            if let Some(transmit) = self.endpoint.poll_transmit(now, id, buf) {
+                return Some(transmit);
+            }
+        }
+        None
+    }
+
+    /// Adds what was counted here.
+    pub(crate) fn add_to(&mut self, stats: &mut Stats) {
+        stats.connections = self.connections;
+        stats.connections_open = self.sessions.len() as u64;
+        stats.connections_broken = self.connections_broken;
+        stats.sent_packets = self.sent_packets;
+        stats.lost_packets = self.lost_packets;
+        for &id in self.sessions.keys() {
+            if let Some(connection) = self.endpoint.peek(id) {
+                let now = connection.stats();
+                stats.sent_packets += now.sent_packets;
+                stats.lost_packets += now.lost_packets;
+            }
+        }
+    }
+}
