@@ -1,0 +1,44 @@
+//! Capsules are the same however the stream is split, and what they encode to decodes to them.
+
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use tandem_fuzz::split;
+use tandem_wire::capsule::CAPSULE_TYPE_DATAGRAM;
+use tandem_wire::{Capsule, CapsuleDecoder, DecodeError, encode_capsule};
+
+const LEN_MAX: usize = 100;
+
+fuzz_target!(|input: (Vec<u8>, &[u8])| {
+    let (lengths, data) = input;
+    let whole = decode_all(&split(data, &[]));
+    assert_eq!(decode_all(&split(data, &lengths)), whole);
+
+    let (capsules, _) = whole;
+    let datagrams: Vec<_> =
+        capsules.into_iter().filter(|capsule| matches!(capsule, Capsule::Datagram(_))).collect();
+    let mut encoded = Vec::new();
+    for capsule in &datagrams {
+        let Capsule::Datagram(value) = capsule else { unreachable!("filtered") };
+        assert!(value.len() <= LEN_MAX);
+        encode_capsule(CAPSULE_TYPE_DATAGRAM, value, &mut encoded);
+    }
+    assert_eq!(decode_all(&[encoded.into()]), (datagrams, Ok(())));
+});
+
+fn decode_all(pieces: &[Bytes]) -> (Vec<Capsule>, Result<(), DecodeError>) {
+    let mut decoder = CapsuleDecoder::new(LEN_MAX);
+    let mut capsules = Vec::new();
+    for piece in pieces {
+        decoder.push(piece.clone());
+        loop {
+            match decoder.next() {
+                Ok(Some(capsule)) => capsules.push(capsule),
+                Ok(None) => break,
+                Err(error) => return (capsules, Err(error)),
+            }
+        }
+    }
+    (capsules, decoder.finish())
+}

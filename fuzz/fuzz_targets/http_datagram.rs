@@ -1,0 +1,16 @@
+//! A datagram that decodes encodes to one that decodes to the same, and is not longer.
+
+#![no_main]
+
+use bytes::{Bytes, BytesMut};
+use libfuzzer_sys::fuzz_target;
+use tandem_wire::HttpDatagram;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(datagram) = HttpDatagram::decode(Bytes::copy_from_slice(data)) else { return };
+    let mut encoded = BytesMut::new();
+    datagram.encode(&mut encoded);
+    assert!(encoded.len() <= data.len(), "the shortest varints are never longer");
+    assert_eq!(encoded, datagram.encode_to_bytes());
+    assert_eq!(HttpDatagram::decode(encoded.freeze()), Ok(datagram));
+});
