@@ -1,0 +1,103 @@
+//! What to try after a failure.
+
+use tandem_node::error::ClientError;
+
+/// A sentence to append to the error, beginning with "; ", or nothing.
+pub(crate) fn try_this(error: &ClientError) -> String {
+    let advice = match error {
+        ClientError::Listen { .. } => Some("choose another address, or port 0 for any free port"),
+        ClientError::Refusing { .. } => Some("check host and port, and that the server runs"),
+        ClientError::Resolve { .. } => Some("check the name, or use an IP address"),
+        ClientError::Socket(_) | ClientError::Protocol { .. } | ClientError::Interrupted => None,
+        ClientError::NoAnswer { .. } => Some(
+            "check host and port, that the server runs, and that UDP is let through on the way",
+        ),
+        ClientError::Tls { reason, .. } => Some(after_tls(reason)),
+        ClientError::ConnectionLost { .. } => Some("try again; -v shows what was going on"),
+        ClientError::Unsupported { .. } => Some("is it a CONNECT-UDP proxy (RFC 9298)?"),
+        ClientError::Refused { status, proxy_status, .. } => {
+            after_refusal(*status, proxy_status.as_deref().unwrap_or_default())
+        }
+        ClientError::FlowClosed { .. } => Some("check that the target still runs"),
+        ClientError::Status { status, .. } => after_status(*status),
+        ClientError::Body { .. } => Some("try again"),
+    };
+    advice.map_or_else(String::new, |advice| format!("; {advice}"))
+}
+
+/// rustls names causes in its own words; what is not found here is still printed.
+fn after_tls(reason: &str) -> &'static str {
+    let reason = reason.to_ascii_lowercase();
+    let has = |word| reason.contains(word);
+    if has("expired") {
+        "the certificate has expired: renew it on the server, or use --insecure for a test"
+    } else if has("not valid yet") || has("notvalidyet") {
+        "the certificate is not valid yet: check the clocks of both sides"
+    } else if has("unknownissuer") || has("unknown issuer") || has("no ca certificates") {
+        "nobody that we trust has signed the certificate: give its CA with --ca FILE, or use \
+         --insecure for a test"
+    } else if has("not valid for name") || has("notvalidforname") {
+        "use the name that the certificate is for, or make the certificate for this one"
+    } else if has("certificate required") || has("certificaterequired") {
+        "the server wants a client certificate: give --client-cert FILE --client-key FILE"
+    } else if has("alpn") || has("application protocol") {
+        "the server does not speak HTTP/3 (ALPN h3) at this port"
+    } else {
+        "check the certificates of both sides"
+    }
+}
+
+fn after_refusal(status: u16, proxy_status: &str) -> Option<&'static str> {
+    match status {
+        401 | 407 => Some("give a token that the proxy knows with --token-file FILE"),
+        403 if proxy_status.contains("prohibited") => Some(
+            "the proxy does not reach private addresses unless it is started with \
+             --allow-target CIDR",
+        ),
+        403 => Some("the proxy does not allow this target"),
+        404 | 405 | 501 => Some("check the URI template in --via"),
+        502 | 504 => Some("the proxy cannot resolve or reach the target; check its name"),
+        _ => None,
+    }
+}
+
+fn after_status(status: u16) -> Option<&'static str> {
+    match status {
+        404 | 410 => Some("check the path of the URL"),
+        401 | 403 => Some("the origin does not give this to everybody"),
+        500..=599 => Some("the origin failed; try again later"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn each_failure_says_what_to_try() {
+        let peer = || "p.example:443".to_owned();
+        let tls = |reason: &str| ClientError::Tls { peer: peer(), reason: reason.to_owned() };
+        let refused = |status, proxy_status: &str| ClientError::Refused {
+            peer: peer(),
+            target: "t.example:53".to_owned(),
+            status,
+            proxy_status: Some(proxy_status.to_owned()),
+        };
+        for (error, expected) in [
+            (tls(&rustls::CertificateError::Expired.to_string()), "renew"),
+            (tls(&rustls::CertificateError::UnknownIssuer.to_string()), "--ca"),
+            (tls(&rustls::CertificateError::NotValidForName.to_string()), "use the name"),
+            (tls(&rustls::CertificateError::NotValidYet.to_string()), "clocks"),
+            (refused(407, ""), "--token-file"),
+            (refused(403, "p; error=destination_ip_prohibited"), "--allow-target"),
+            (ClientError::NoAnswer { peer: peer(), timeout: Duration::from_secs(1) }, "UDP"),
+            (ClientError::Status { url: "https://o/".to_owned(), status: 404 }, "path"),
+        ] {
+            let advice = try_this(&error);
+            assert!(advice.contains(expected), "{error}: {advice:?}");
+        }
+    }
+}

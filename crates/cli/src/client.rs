@@ -1,0 +1,175 @@
+//! `tandem client`.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tandem_net::{Application, DriverOptions, driver};
+use tandem_node::{
+    ClientConfig,
+    client::{ForwardConfig, Task},
+    error::ClientError,
+    node::Event,
+};
+use tandem_units::HumanDuration;
+use tracing::info;
+
+use crate::{
+    config::{
+        ConfigArgs, Forward, Settings, TransportSettings, TransportSetup, Via, WorkFor, or_list,
+        to_toml,
+    },
+    error::{CliError, ConfigError},
+    hops, run, text,
+    tls::{ClientTlsSettings, ClientTlsSetup},
+};
+
+/// Carry local UDP traffic through one or more proxies.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Client {
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(flatten)]
+    settings: ClientSettings,
+}
+
+impl Client {
+    /// Runs until a signal comes or the tunnel fails.
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let setup = ClientSetup::try_from(self.config.load(self.settings)?)?;
+        let config = setup.to_node()?;
+        if self.config.is_check_only() {
+            return text::print(to_toml(&setup).trim_end());
+        }
+        setup.warn();
+        let node = tandem_node::Client::new(config).map_err(ConfigError::from)?;
+        let mut tunnel = Tunnel(Ok(()));
+        let finished = run::runtime()?.block_on(async {
+            let shutdown = run::signals()?;
+            let options = DriverOptions::default();
+            Ok::<_, CliError>(driver::run(node, &mut tunnel, options, shutdown).await)
+        })?;
+        match tunnel.0 {
+            Ok(()) | Err(ClientError::Interrupted) => run::after_grace(finished).map(drop),
+            Err(error) => Err(CliError::Client { error }),
+        }
+    }
+}
+
+/// How the tunnel ended.
+struct Tunnel(Result<(), ClientError>);
+
+impl<N> Application<N> for Tunnel {
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Listening(address) => run::say_listening(address),
+            Event::HopUp { hop, authority, setup } => info!(hop, authority, ?setup, "tunnel up"),
+            Event::Closed(result) => self.0 = result,
+            Event::ResponseStarted { .. } | Event::Fetched(_) => {}
+        }
+    }
+}
+
+/// Flags, and keys of the file.
+#[derive(Debug, Default, clap::Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct ClientSettings {
+    /// Proxy as https://HOST:PORT or URI template; repeat for a chain, nearest proxy first
+    #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
+    via: Vec<Via>,
+
+    /// Listen at a local UDP address and carry what comes to HOST:PORT; repeatable
+    #[arg(long, value_name = "LISTEN=TARGET", env = "TANDEM_UDP", value_delimiter = ' ')]
+    udp: Vec<Forward>,
+
+    /// Show the first token of this file to the proxies; or repeat, one file for each --via
+    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ' ')]
+    token_file: Vec<PathBuf>,
+
+    /// Give up on a proxy that does not answer for so long [default: 10s]
+    #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT")]
+    timeout: Option<HumanDuration>,
+
+    #[command(flatten)]
+    tls: ClientTlsSettings,
+
+    #[command(flatten)]
+    transport: TransportSettings,
+}
+
+impl Settings for ClientSettings {
+    fn or(self, lower: Self) -> Self {
+        Self {
+            via: or_list(self.via, lower.via),
+            udp: or_list(self.udp, lower.udp),
+            token_file: or_list(self.token_file, lower.token_file),
+            timeout: self.timeout.or(lower.timeout),
+            tls: self.tls.or(lower.tls),
+            transport: self.transport.or(lower.transport),
+        }
+    }
+
+    fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
+        let own = self.token_file.iter_mut();
+        own.chain(self.tls.paths_mut()).chain(self.transport.paths_mut()).collect()
+    }
+}
+
+/// What the client runs with.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ClientSetup {
+    via: Vec<Via>,
+    udp: Vec<Forward>,
+    token_file: Vec<PathBuf>,
+    timeout: HumanDuration,
+    tls: ClientTlsSetup,
+    transport: TransportSetup,
+}
+
+impl TryFrom<ClientSettings> for ClientSetup {
+    type Error = ConfigError;
+
+    fn try_from(settings: ClientSettings) -> Result<Self, ConfigError> {
+        let missing = |key, value, variable| ConfigError::Missing { key, value, variable };
+        if settings.via.is_empty() {
+            return Err(missing("via", "URL", "TANDEM_VIA"));
+        }
+        if settings.udp.is_empty() {
+            return Err(missing("udp", "LISTEN=TARGET", "TANDEM_UDP"));
+        }
+        Ok(Self {
+            via: settings.via,
+            udp: settings.udp,
+            token_file: settings.token_file,
+            timeout: settings.timeout.unwrap_or_else(hops::default_timeout),
+            tls: settings.tls.try_into()?,
+            transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
+        })
+    }
+}
+
+impl ClientSetup {
+    fn to_node(&self) -> Result<ClientConfig, ConfigError> {
+        let forward = |forward: &Forward| ForwardConfig {
+            listen: forward.listen.0,
+            target_host: forward.target_host.clone(),
+            target_port: forward.target_port,
+        };
+        Ok(ClientConfig {
+            hops: hops::hops(&self.via, &self.tls.read()?, &self.transport, &self.token_file)?,
+            task: Task::Forward(self.udp.iter().map(forward).collect()),
+            limits: hops::limits(self.timeout),
+            seed: None,
+        })
+    }
+
+    fn warn(&self) {
+        self.tls.warn();
+        for forward in self.udp.iter().filter(|forward| !forward.listen.is_loopback()) {
+            let listen = forward.listen;
+            text::say(format_args!(
+                "warning: {listen} is not loopback: others can send through this tunnel"
+            ));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Reads a configuration file and says where in it something is wrong.
+
+use std::{
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use super::Settings;
+use crate::error::ConfigError;
+
+/// Most bytes of a configuration file: a guard against naming the wrong file.
+const FILE_LEN_MAX: u64 = 1_000_000;
+
+/// Reads and parses a file. Paths in it become relative to its folder.
+pub(super) fn read<S: Settings>(path: &Path) -> Result<S, ConfigError> {
+    let unreadable = |error| ConfigError::Unreadable { file: path.to_owned(), error };
+    let len = fs::metadata(path).map_err(unreadable)?.len();
+    if len > FILE_LEN_MAX {
+        return Err(ConfigError::TooLong { file: path.to_owned(), len, max: FILE_LEN_MAX });
+    }
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    let mut settings: S = parse(path, &text)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    for path in settings.paths_mut() {
+        *path = folder.join(&*path);
+    }
+    Ok(settings)
+}
+
+fn parse<S: Settings>(path: &Path, text: &str) -> Result<S, ConfigError> {
+    let document = toml::Deserializer::parse(text)
+        .map_err(|error| located(path, text, String::new(), &error))?;
+    serde_path_to_error::deserialize(document).map_err(|error| {
+        let key = error.path().to_string();
+        located(path, text, key, error.inner())
+    })
+}
+
+fn located(path: &Path, text: &str, key: String, error: &toml::de::Error) -> ConfigError {
+    let span = error.span().unwrap_or(0..0);
+    ConfigError::InFile {
+        file: PathBuf::from(path),
+        line: line_of(text, span.start),
+        // A path of no segments is printed as a dot.
+        key: Some(key).filter(|key| !key.is_empty() && key != "."),
+        seen: seen(text, span),
+        reason: error.message().replace('\n', "; "),
+    }
+}
+
+/// Number of the line that holds this byte, from 1.
+fn line_of(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
+    before.iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// What stands there, if it is short enough to be quoted.
+fn seen(text: &str, span: Range<usize>) -> Option<String> {
+    let seen = text.get(span)?.trim();
+    (!seen.is_empty() && seen.len() <= 80 && !seen.contains('\n')).then(|| seen.to_owned())
+}

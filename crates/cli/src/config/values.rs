@@ -1,0 +1,300 @@
+//! Values with a text form of their own: the same in flags, environment and files.
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
+
+use ipnet::IpNet;
+use tandem_wire::{Template, uri_template::check_host};
+
+/// Why a text is not the value that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ValueError {
+    /// Not of the form at all.
+    #[error("not {expected}")]
+    Form {
+        /// What would be allowed.
+        expected: &'static str,
+    },
+    /// The form is right, a part of it is not.
+    #[error("{reason}; allowed: {expected}")]
+    Part {
+        /// What is wrong.
+        reason: String,
+        /// What would be allowed.
+        expected: &'static str,
+    },
+}
+
+/// Reads and writes a type in files as the text that it has on the command line.
+macro_rules! serde_as_text {
+    ($type:ty) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+/// A local address to listen at; port 0 lets the operating system choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ListenAddr(pub(crate) SocketAddr);
+
+impl ListenAddr {
+    /// Whether only this machine can reach it.
+    pub(crate) fn is_loopback(self) -> bool {
+        self.0.ip().to_canonical().is_loopback()
+    }
+}
+
+impl FromStr for ListenAddr {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let expected = "an IP address and a port, such as 127.0.0.1:4433 or [::]:443";
+        text.parse().map(Self).map_err(|_| ValueError::Form { expected })
+    }
+}
+
+impl fmt::Display for ListenAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+serde_as_text!(ListenAddr);
+
+/// A range of addresses; one address alone is a range too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Prefix(pub(crate) IpNet);
+
+impl FromStr for Prefix {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let expected = "an address prefix, such as 10.0.0.0/8 or fd00::/8, or one IP address";
+        let one = || text.parse::<IpAddr>().map(IpNet::from);
+        text.parse().or_else(|_| one()).map(Self).map_err(|_| ValueError::Form { expected })
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+serde_as_text!(Prefix);
+
+/// A proxy: its URI template, or only its address, which stands for RFC 9298's default template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Via(pub(crate) Template);
+
+impl FromStr for Via {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let template = if text.contains('{') {
+            Template::parse(text)
+        } else {
+            let authority = text.strip_prefix("https://");
+            let authority = authority.map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+            Template::default_for(authority.unwrap_or(text))
+        };
+        template.map(Self).map_err(|error| ValueError::Part {
+            reason: error.to_string(),
+            expected: "https://HOST:PORT, or a URI template with {target_host} and {target_port}",
+        })
+    }
+}
+
+impl fmt::Display for Via {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+serde_as_text!(Via);
+
+/// A local UDP address, and the target that its datagrams are tunnelled to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Forward {
+    /// Where to listen.
+    pub(crate) listen: ListenAddr,
+    /// A host name or an IP address without brackets.
+    pub(crate) target_host: String,
+    /// UDP port, not 0.
+    pub(crate) target_port: u16,
+}
+
+impl FromStr for Forward {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let expected = "LISTEN=TARGET, such as 127.0.0.1:5353=dns.example:53";
+        let refused = |reason: &str| ValueError::Part { reason: reason.to_owned(), expected };
+        let (listen, target) = text.split_once('=').ok_or(ValueError::Form { expected })?;
+        let listen = listen.parse().map_err(|error| refused(&format!("{listen:?} is {error}")))?;
+        let no_target = || refused(&format!("{target:?} is not a host and a port"));
+        let (host, port) = target.rsplit_once(':').ok_or_else(no_target)?;
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let target_host = bare.unwrap_or(host);
+        // Without brackets it is not clear where an IPv6 address ends.
+        let is_ambiguous = bare.is_none() && host.contains(':');
+        check_host(target_host).map_err(|_| no_target())?;
+        match port.parse() {
+            Ok(target_port) if target_port != 0 && !is_ambiguous => {
+                Ok(Self { listen, target_host: target_host.to_owned(), target_port })
+            }
+            Ok(_) | Err(_) => Err(no_target()),
+        }
+    }
+}
+
+impl fmt::Display for Forward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { listen, target_host, target_port } = self;
+        if target_host.contains(':') {
+            write!(f, "{listen}=[{target_host}]:{target_port}")
+        } else {
+            write!(f, "{listen}={target_host}:{target_port}")
+        }
+    }
+}
+
+serde_as_text!(Forward);
+
+/// What to fetch: an https URL without user and without fragment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HttpsUrl(url::Url);
+
+impl HttpsUrl {
+    /// Host name, or IP address without brackets.
+    pub(crate) fn host(&self) -> String {
+        match self.0.host() {
+            Some(url::Host::Domain(name)) => name.to_owned(),
+            Some(url::Host::Ipv4(address)) => address.to_string(),
+            Some(url::Host::Ipv6(address)) => address.to_string(),
+            None => unreachable!("an https URL has a host"),
+        }
+    }
+
+    /// UDP port.
+    pub(crate) fn port(&self) -> u16 {
+        self.0.port_or_known_default().expect("https has a default port")
+    }
+
+    /// Path and query.
+    pub(crate) fn path(&self) -> String {
+        let query = self.0.query().map_or_else(String::new, |query| format!("?{query}"));
+        format!("{}{query}", self.0.path())
+    }
+}
+
+impl FromStr for HttpsUrl {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let expected = "an https URL, such as https://origin.example/file";
+        let refused = |reason: String| ValueError::Part { reason, expected };
+        let mut url = url::Url::parse(text).map_err(|error| refused(error.to_string()))?;
+        if url.scheme() != "https" {
+            return Err(refused(format!("scheme {:?}", url.scheme())));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(refused("a user or password in the URL".to_owned()));
+        }
+        if url.port() == Some(0) {
+            return Err(refused("port 0".to_owned()));
+        }
+        url.set_fragment(None);
+        Ok(Self(url))
+    }
+}
+
+impl fmt::Display for HttpsUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_named_by_template_or_address() {
+        for (text, template) in [
+            (
+                "https://proxy.example",
+                "https://proxy.example/.well-known/masque/udp/{target_host}/{target_port}/",
+            ),
+            (
+                "https://[::1]:4433/",
+                "https://[::1]:4433/.well-known/masque/udp/{target_host}/{target_port}/",
+            ),
+            (
+                "https://p.example/masque{?target_host,target_port}",
+                "https://p.example/masque{?target_host,target_port}",
+            ),
+        ] {
+            let via: Via = text.parse().expect(text);
+            assert_eq!(via.to_string(), template, "{text}");
+        }
+        for text in ["", "http://p.example", "https://p.example/path", "https://p/{target_host}"] {
+            let error = text.parse::<Via>().expect_err(text).to_string();
+            assert!(error.contains("allowed: https://HOST:PORT"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_forward_has_two_ends() {
+        for (text, host) in [
+            ("127.0.0.1:53=dns.example:53", "dns.example"),
+            ("[::1]:53=[2001:db8::1]:53", "2001:db8::1"),
+            ("127.0.0.1:0=192.0.2.1:443", "192.0.2.1"),
+        ] {
+            let forward: Forward = text.parse().expect(text);
+            assert_eq!(forward.target_host, host);
+            assert_eq!(forward.to_string(), text);
+        }
+        for text in [
+            "127.0.0.1:53",
+            "localhost:53=dns.example:53",
+            "127.0.0.1:53=dns.example",
+            "127.0.0.1:53=dns.example:0",
+            "127.0.0.1:53=2001:db8::1:53",
+            "127.0.0.1:53=:53",
+        ] {
+            assert!(text.parse::<Forward>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_https_urls_are_fetched() {
+        let url: HttpsUrl = "https://[::1]:4433/a%20b?c=d#e".parse().unwrap();
+        assert_eq!((url.host(), url.port(), url.path()), ("::1".into(), 4433, "/a%20b?c=d".into()));
+        let url: HttpsUrl = "https://origin.example".parse().unwrap();
+        assert_eq!((url.port(), url.path()), (443, "/".into()));
+        for text in ["http://a/", "a/b", "https://", "https://u:p@a/", "https://a:0/"] {
+            assert!(text.parse::<HttpsUrl>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_address_is_a_prefix_too() {
+        assert_eq!("127.0.0.1".parse::<Prefix>().unwrap().to_string(), "127.0.0.1/32");
+        assert_eq!("fd00::/8".parse::<Prefix>().unwrap().to_string(), "fd00::/8");
+        assert!("10.0.0.0/33".parse::<Prefix>().is_err());
+    }
+}

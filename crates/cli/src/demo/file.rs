@@ -1,0 +1,74 @@
+//! The file that the demo downloads.
+
+use std::{
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use rand::{RngCore, SeedableRng, rngs::StdRng};
+use sha2::{Digest, Sha256};
+use tandem_units::ByteCount;
+use tempfile::TempDir;
+
+use crate::{download::Sha256Hex, error::CliError};
+
+/// Name of the file, at the origin and where it arrives.
+pub(super) const NAME: &str = "demo.bin";
+
+/// Piece in which the file is written, in bytes.
+const PIECE_LEN: usize = 256 * 1024;
+
+/// Two temporary folders, one with the file; both go when this does.
+#[derive(Debug)]
+pub(super) struct DemoFile {
+    root: TempDir,
+    arrival: TempDir,
+    sha256: Sha256Hex,
+}
+
+impl DemoFile {
+    /// Writes pseudo-random bytes, so that nothing can make them shorter.
+    pub(super) fn create(size: ByteCount, seed: u64) -> Result<Self, CliError> {
+        let folder = || {
+            tempfile::Builder::new()
+                .prefix("tandem-demo-")
+                .tempdir()
+                .map_err(|error| CliError::System { what: "make a temporary folder", error })
+        };
+        let (root, arrival) = (folder()?, folder()?);
+        let path = root.path().join(NAME);
+        let mut file = File::create(&path).map_err(CliError::write(&path))?;
+        let mut generator = StdRng::seed_from_u64(seed);
+        let mut hasher = Sha256::new();
+        let mut piece = vec![0; PIECE_LEN];
+        let mut left = size.get();
+        while left > 0 {
+            let len = usize::try_from(left).unwrap_or(PIECE_LEN).min(PIECE_LEN);
+            piece.truncate(len);
+            generator.fill_bytes(&mut piece);
+            file.write_all(&piece).map_err(CliError::write(&path))?;
+            hasher.update(&piece);
+            left -= len as u64;
+        }
+        Ok(Self { root, arrival, sha256: Sha256Hex::of(hasher) })
+    }
+
+    /// The origin's folder.
+    pub(super) fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// Where a download goes.
+    pub(super) fn destination(&self) -> PathBuf {
+        self.arrival.path().join(NAME)
+    }
+
+    /// Whether what arrived is what was sent.
+    pub(super) fn check(&self, received: &Sha256Hex) -> Result<(), CliError> {
+        if *received == self.sha256 {
+            return Ok(());
+        }
+        Err(CliError::Corrupt { received: received.0.clone(), sent: self.sha256.0.clone() })
+    }
+}

@@ -1,0 +1,188 @@
+//! `tandem demo`.
+
+mod file;
+mod network;
+mod table;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde::Serialize;
+use tandem_congestion::ControllerName;
+use tandem_lab::{LinkConfig, QueueLimit, Seed, ideal_completion};
+use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
+
+use self::{file::DemoFile, network::Network};
+use crate::{
+    error::CliError,
+    outcome::{Mode, Outcome, round, seconds},
+    progress::{Bar, Bars, Show},
+    run, text,
+};
+
+/// Try it: origin, proxy, client and a bad link in one process, mode against mode.
+///
+/// Downloads a real file over real UDP sockets on loopback, across an emulated link between client
+/// and proxy and another one between proxy and origin. Needs no root and no set-up.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Demo {
+    /// Size of the file
+    #[arg(long, value_name = "BYTES", default_value = "10MB")]
+    size: ByteCount,
+
+    /// Rate of the link between client and proxy, in each direction
+    #[arg(long, value_name = "RATE", default_value = "10Mbit/s")]
+    rate: Rate,
+
+    /// RTT between client and proxy
+    #[arg(long, value_name = "TIME", default_value = "40ms")]
+    client_rtt: HumanDuration,
+
+    /// RTT between proxy and origin
+    #[arg(long, value_name = "TIME", default_value = "100ms")]
+    origin_rtt: HumanDuration,
+
+    /// Share of packets lost at random between client and proxy, in each direction
+    #[arg(long, value_name = "RATIO", default_value = "5%")]
+    loss: Ratio,
+
+    /// Bytes that wait in front of the link between client and proxy; more are dropped
+    #[arg(long, value_name = "BYTES", default_value = "150kB")]
+    queue: ByteCount,
+
+    /// What the random loss and the contents of the file follow from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// How to travel, in this order
+    #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "direct,mdt")]
+    modes: Vec<Mode>,
+
+    /// Congestion controller of all connections: bbr1, newreno, cubic or bbr3
+    #[arg(long, value_name = "NAME", default_value = "bbr1", value_parser = controller)]
+    controller: ControllerName,
+
+    /// Print the results as one JSON array
+    #[arg(long)]
+    json: bool,
+
+    /// No progress bars
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Parses a controller that may carry a download.
+fn controller(text: &str) -> Result<ControllerName, String> {
+    match text.parse() {
+        Ok(ControllerName::Off) => {
+            Err("\"off\" is for tunnels only; allowed: bbr1, newreno, cubic, bbr3".to_owned())
+        }
+        Ok(controller) => Ok(controller),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+impl Demo {
+    /// Downloads the file in each mode and prints a table.
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let runtime = run::runtime()?;
+        let mut interrupted = Box::pin(runtime.block_on(async { run::signals() })?);
+        let file = DemoFile::create(self.size, self.seed)?;
+        if !self.json && !self.quiet {
+            text::say(self.describe());
+        }
+        let show = if self.quiet || self.json { Show::Never } else { Show::OnTerminal };
+        let bars = Bars::new(show);
+        let modes: Vec<_> = self.distinct_modes();
+        let modes = modes.into_iter().map(|mode| (mode, bars.add(mode.as_str(), "waiting")));
+        let mut results = Vec::new();
+        for (mode, bar) in modes.collect::<Vec<_>>() {
+            let network = Network::start(mode, &self, &file)?;
+            let fetched = runtime.block_on(network.download(&file, &bar, &mut interrupted));
+            let result = match fetched {
+                Ok(outcome) => self.complete(outcome, network.stop()?),
+                Err(error) => {
+                    bars.clear();
+                    return Err(error);
+                }
+            };
+            finish(&bar, &result);
+            results.push(result);
+        }
+        text::print(if self.json {
+            serde_json::to_string(&results).expect("numbers and texts are JSON")
+        } else {
+            table::table(&results)
+        })
+    }
+
+    fn distinct_modes(&self) -> Vec<Mode> {
+        let mut seen = BTreeSet::new();
+        self.modes.iter().copied().filter(|mode| seen.insert(*mode)).collect()
+    }
+
+    fn describe(&self) -> String {
+        let Self { size, rate, client_rtt, origin_rtt, loss, queue, controller, .. } = self;
+        format!(
+            "Downloading {size} over real sockets: client -- {rate}, RTT {client_rtt}, loss {loss}, \
+             queue {queue} -- proxy -- RTT {origin_rtt} -- origin; controller {controller}"
+        )
+    }
+
+    /// The bad link, between client and proxy.
+    fn client_link(&self) -> LinkConfig {
+        LinkConfig {
+            rate: Some(self.rate),
+            delay: Duration::from(self.client_rtt) / 2,
+            loss: self.loss,
+            queue: QueueLimit(self.queue),
+            ..LinkConfig::default()
+        }
+    }
+
+    /// The long one, between proxy and origin.
+    fn origin_link(&self) -> LinkConfig {
+        LinkConfig { delay: Duration::from(self.origin_rtt) / 2, ..LinkConfig::default() }
+    }
+
+    fn seed(&self) -> Seed {
+        Seed(self.seed)
+    }
+
+    /// Adds what only the demo knows: the best possible time, and the origin's counters.
+    fn complete(&self, mut outcome: Outcome, packets: OriginPackets) -> DemoResult {
+        let rtt = Duration::from(self.client_rtt) + Duration::from(self.origin_rtt);
+        let ideal = seconds(ideal_completion(self.size, self.rate, rtt, self.loss));
+        outcome.ideal_s = Some(ideal);
+        let OriginPackets { sent, lost } = packets;
+        #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 packets")]
+        let ratio = lost as f64 / sent.max(1) as f64;
+        DemoResult {
+            fct_over_ideal: round(outcome.fct_s / ideal, 1e3),
+            e2e_retransmit_ratio: round(ratio, 1e6),
+            outcome,
+        }
+    }
+}
+
+fn finish(bar: &Bar, result: &DemoResult) {
+    let Outcome { fct_s, goodput_mbps, .. } = result.outcome;
+    bar.finish(format!("{fct_s:.2} s, {goodput_mbps:.2} Mbit/s"));
+}
+
+/// QUIC packets of the origin.
+#[derive(Clone, Copy, Debug)]
+struct OriginPackets {
+    sent: u64,
+    lost: u64,
+}
+
+/// One object of `demo --json`: what `get --json` has, and more.
+#[derive(Clone, Debug, Serialize)]
+struct DemoResult {
+    #[serde(flatten)]
+    outcome: Outcome,
+    /// `fct_s / ideal_s`.
+    fct_over_ideal: f64,
+    /// Share of the origin's packets that were declared lost, whose contents were sent again.
+    e2e_retransmit_ratio: f64,
+}

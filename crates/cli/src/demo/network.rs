@@ -1,0 +1,276 @@
+//! The hosts and links of the demo, each on a thread of its own, and between them real sockets.
+//!
+//! ```text
+//! direct   client ---- bad link, long link ---- origin
+//! mdt      client ---- bad link ---- proxy ---- long link ---- origin
+//! ```
+
+use std::{
+    future::Future,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+};
+
+use ipnet::{IpNet, Ipv4Net};
+use tandem_net::{Application, DriverOptions, Files, driver};
+use tandem_node::{
+    Client, ClientConfig, Origin, OriginConfig, Proxy, ProxyConfig,
+    client::{FetchConfig, HopConfig, Task},
+    limits::Limits,
+    node::{Event, Node},
+    proxy::{Access, TargetPolicy},
+    quic::{Mtu, Transport},
+};
+use tandem_wire::Template;
+use tokio::sync::oneshot;
+
+use super::{
+    Demo, OriginPackets,
+    file::{self, DemoFile},
+};
+use crate::{
+    config::ListenAddr,
+    download::Download,
+    error::{CliError, ConfigError},
+    fetch::fetch,
+    lab::{Emulator, Links},
+    outcome::{Mode, Outcome},
+    progress::Bar,
+    run,
+    tls::{DevelopmentIdentity, server_config, trusting_ca},
+};
+
+/// Any free port of loopback.
+const ANY_PORT: ListenAddr =
+    ListenAddr(SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
+
+/// A running network for one download.
+pub(super) struct Network {
+    mode: Mode,
+    transport: Transport,
+    /// Both servers' certificate and CA.
+    identity: DevelopmentIdentity,
+    /// The origin's address as the client, or the proxy, has to name it.
+    origin_address: SocketAddr,
+    /// The proxy's address as the client has to name it.
+    proxy_address: Option<SocketAddr>,
+    origin: Host<Origin>,
+    proxy: Option<Host<Proxy>>,
+    links: Vec<Link>,
+}
+
+impl Network {
+    /// Starts everything but the client.
+    pub(super) fn start(mode: Mode, demo: &Demo, file: &DemoFile) -> Result<Self, CliError> {
+        let identity = DevelopmentIdentity::new(&[]).expect("loopback's names are names");
+        let transport = Transport { controller: demo.controller.into(), ..Transport::default() };
+        let origin = start_origin(&identity, &transport, file)?;
+        let (client_link, origin_link) = (demo.client_link(), demo.origin_link());
+        Ok(match mode {
+            Mode::Direct => {
+                let links = Links::symmetric(&[client_link, origin_link]);
+                let link = Link::start(origin.address, links, demo)?;
+                Self {
+                    mode,
+                    transport,
+                    identity,
+                    origin_address: link.address,
+                    proxy_address: None,
+                    origin,
+                    proxy: None,
+                    links: vec![link],
+                }
+            }
+            Mode::Mdt => {
+                let long = Link::start(origin.address, Links::symmetric(&[origin_link]), demo)?;
+                let proxy = start_proxy(&identity, &transport)?;
+                let bad = Link::start(proxy.address, Links::symmetric(&[client_link]), demo)?;
+                Self {
+                    mode,
+                    transport,
+                    identity,
+                    origin_address: long.address,
+                    proxy_address: Some(bad.address),
+                    origin,
+                    proxy: Some(proxy),
+                    links: vec![bad, long],
+                }
+            }
+        })
+    }
+
+    /// Downloads the file and checks that it is the one that was sent.
+    pub(super) async fn download(
+        &self,
+        file: &DemoFile,
+        bar: &Bar,
+        interrupted: &mut (impl Future<Output = ()> + Unpin),
+    ) -> Result<Outcome, CliError> {
+        let config = self.client_config()?;
+        let hops = config.hops.len();
+        let client = Client::new(config).map_err(ConfigError::from)?;
+        let download = Download::to(&file.destination())?;
+        bar.say("connecting".to_owned());
+        let (report, sha256) = fetch(client, download, bar, interrupted).await?;
+        file.check(&sha256)?;
+        let url = format!("https://{}/{}", self.origin_address, file::NAME);
+        Ok(Outcome::new(url, self.mode, hops, &report, sha256))
+    }
+
+    /// Stops everything and tells what the origin counted.
+    pub(super) fn stop(self) -> Result<OriginPackets, CliError> {
+        if let Some(proxy) = self.proxy {
+            proxy.stop()?;
+        }
+        let stats = self.origin.stop()?.stats();
+        for link in self.links {
+            link.stop()?;
+        }
+        Ok(OriginPackets { sent: stats.sent_packets, lost: stats.lost_packets })
+    }
+
+    fn client_config(&self) -> Result<ClientConfig, ConfigError> {
+        let tls = || trusting_ca(self.identity.ca.clone());
+        let hop = |address: SocketAddr| {
+            Ok::<_, ConfigError>(HopConfig {
+                template: Template::default_for(&address.to_string())
+                    .expect("a socket address is an authority"),
+                tls: tls()?,
+                transport: Transport { mtu: Mtu::TUNNEL, ..self.transport.clone() },
+                token: None,
+            })
+        };
+        let fetch = FetchConfig {
+            host: self.origin_address.ip().to_string(),
+            port: self.origin_address.port(),
+            path: format!("/{}", file::NAME),
+            streams: 1,
+            tls: tls()?,
+            transport: self.transport.clone(),
+        };
+        Ok(ClientConfig {
+            hops: self.proxy_address.into_iter().map(hop).collect::<Result<_, _>>()?,
+            task: Task::Fetch(Box::new(fetch)),
+            limits: Limits::default(),
+            seed: None,
+        })
+    }
+}
+
+fn start_origin(
+    identity: &DevelopmentIdentity,
+    transport: &Transport,
+    file: &DemoFile,
+) -> Result<Host<Origin>, CliError> {
+    let config = OriginConfig {
+        listen: ANY_PORT.0,
+        tls: server_config(vec![identity.certificate.clone()], identity.key.clone_key(), None)?,
+        transport: transport.clone(),
+        limits: Limits::default(),
+        seed: None,
+    };
+    let node = Origin::new(config).map_err(ConfigError::from)?;
+    let root = file.root();
+    let files = Files::below(root)
+        .map_err(|error| ConfigError::Unreadable { file: root.to_owned(), error })?;
+    Host::start("origin", node, DriverOptions { files: Some(files), ..DriverOptions::default() })
+}
+
+fn start_proxy(
+    identity: &DevelopmentIdentity,
+    transport: &Transport,
+) -> Result<Host<Proxy>, CliError> {
+    let loopback = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
+    let config = ProxyConfig {
+        listen: ANY_PORT.0,
+        tls: server_config(vec![identity.certificate.clone()], identity.key.clone_key(), None)?,
+        transport: Transport { mtu: Mtu::TUNNEL, ..transport.clone() },
+        access: Access::Anyone, // on loopback
+        policy: TargetPolicy::allowing(vec![IpNet::V4(loopback)]),
+        template: ProxyConfig::default_template().expect("RFC 9298's template is one"),
+        limits: Limits::default(),
+        seed: None,
+    };
+    let node = Proxy::new(config).map_err(ConfigError::from)?;
+    Host::start("proxy", node, DriverOptions::default())
+}
+
+/// A server on a thread of its own.
+struct Host<N> {
+    role: &'static str,
+    address: SocketAddr,
+    shutdown: oneshot::Sender<()>,
+    thread: JoinHandle<Result<N, CliError>>,
+}
+
+impl<N: Node + Send + 'static> Host<N> {
+    /// Returns when it listens.
+    fn start(role: &'static str, node: N, options: DriverOptions) -> Result<Self, CliError> {
+        let (ready, listening) = mpsc::channel();
+        let (shutdown, stop) = oneshot::channel();
+        let thread = thread::Builder::new()
+            .name(role.to_owned())
+            .spawn(move || {
+                let mut app = Ready(ready);
+                let stop = async {
+                    // A sender that is gone means the same as a word from it.
+                    if stop.await.is_err() {}
+                };
+                let running = driver::run(node, &mut app, options, stop);
+                Ok(run::after_grace(run::runtime()?.block_on(running))?.node)
+            })
+            .map_err(|error| CliError::System { what: "start a thread", error })?;
+        let address = listening.recv().map_err(|_| CliError::NoResult { role })?;
+        Ok(Self { role, address, shutdown, thread })
+    }
+
+    /// The node as it was at its end.
+    fn stop(self) -> Result<N, CliError> {
+        let _is_running = self.shutdown.send(()).is_ok();
+        self.thread.join().map_err(|_| CliError::NoResult { role: self.role })?
+    }
+}
+
+/// Tells once where a server listens.
+struct Ready(mpsc::Sender<SocketAddr>);
+
+impl<N> Application<N> for Ready {
+    fn event(&mut self, event: Event) {
+        if let Event::Listening(address) = event {
+            let _is_awaited = self.0.send(address).is_ok();
+        }
+    }
+}
+
+/// An emulated link on a thread of its own.
+struct Link {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<(), CliError>>,
+}
+
+impl Link {
+    fn start(to: SocketAddr, links: Links, demo: &Demo) -> Result<Self, CliError> {
+        let mut emulator = Emulator::bind(ANY_PORT, to, links, demo.seed())?;
+        let address = emulator.local_addr();
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = thread::Builder::new()
+            .name("link".to_owned())
+            .spawn({
+                let stop = stop.clone();
+                move || emulator.run(&stop).map(drop)
+            })
+            .map_err(|error| CliError::System { what: "start a thread", error })?;
+        Ok(Self { address, stop, thread })
+    }
+
+    fn stop(self) -> Result<(), CliError> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| CliError::NoResult { role: "link" })?
+    }
+}

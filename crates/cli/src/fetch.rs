@@ -1,0 +1,72 @@
+//! Drives a client node through one download.
+
+use std::{future::Future, io, time::Instant};
+
+use bytes::Bytes;
+use tandem_net::{Application, DriveError, DriverOptions, DriverStats, driver};
+use tandem_node::{
+    Client,
+    error::ClientError,
+    node::{Event, FetchReport},
+};
+use tracing::info;
+
+use crate::{
+    download::{Download, Sha256Hex},
+    error::CliError,
+    progress::Bar,
+};
+
+/// Runs the node until the download is complete or has failed. `interrupted` ends it early.
+pub(crate) async fn fetch(
+    node: Client,
+    download: Download,
+    bar: &Bar,
+    interrupted: impl Future<Output = ()>,
+) -> Result<(FetchReport, Sha256Hex), CliError> {
+    let mut fetch = Fetch { download, bar, report: None, end: None };
+    let options = DriverOptions::default();
+    let finished = driver::run(node, &mut fetch, options, interrupted).await;
+    let Fetch { download, report, end, .. } = fetch;
+    match (finished.result, report, end) {
+        (Err(DriveError::Body(error)), _, _) => {
+            let error = download.write_error(error);
+            Err(download.explain(error))
+        }
+        // The goodbye after a complete download does not matter any more.
+        (_, Some(report), _) => Ok((report, download.finish()?)),
+        (_, None, Some(Err(error))) => Err(download.explain(CliError::Client { error })),
+        (Err(DriveError::GraceExpired(_)), None, _) => Err(download.explain(CliError::Interrupted)),
+        (Ok(()), None, _) => Err(download.explain(CliError::NoResult { role: "client" })),
+    }
+}
+
+struct Fetch<'a> {
+    download: Download,
+    bar: &'a Bar,
+    report: Option<FetchReport>,
+    end: Option<Result<(), ClientError>>,
+}
+
+impl Application<Client> for Fetch<'_> {
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::HopUp { hop, authority, setup } => {
+                info!(hop, authority, ?setup, "tunnel up");
+                self.bar.say(format!("tunnel through {authority} is up"));
+            }
+            Event::ResponseStarted { len, .. } => self.bar.start(len),
+            Event::Fetched(report) => self.report = Some(report),
+            Event::Closed(result) => self.end = Some(result),
+            Event::Listening(_) => {}
+        }
+    }
+
+    fn body(&mut self, offset: u64, data: Bytes) -> io::Result<()> {
+        self.download.write(offset, &data)?;
+        self.bar.advance(data.len() as u64);
+        Ok(())
+    }
+
+    fn tick(&mut self, _: Instant, _: &Client, _: &DriverStats) {}
+}

@@ -1,0 +1,46 @@
+//! `tandem generate`, for packagers: manual pages and shell completions from the flags themselves.
+
+use std::{fs, path::PathBuf};
+
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+
+use crate::{Cli, error::CliError, text};
+
+/// Print what packages ship besides the program.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Generate {
+    /// Write a manual page for each subcommand into a folder
+    Man {
+        /// An existing folder
+        dir: PathBuf,
+    },
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+}
+
+impl Generate {
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        match self {
+            Self::Man { dir } => {
+                clap_mangen::generate_to(visible(Cli::command()), &dir)
+                    .map_err(CliError::write(&dir))?;
+                let pages = fs::read_dir(&dir).map_err(CliError::write(&dir))?.count();
+                text::print(format_args!("{pages} files in {}", dir.display()))
+            }
+            Self::Completions { shell } => {
+                let mut out = Vec::new();
+                clap_complete::generate(shell, &mut Cli::command(), "tandem", &mut out);
+                text::print(String::from_utf8_lossy(&out).trim_end())
+            }
+        }
+    }
+}
+
+/// Without `help` and without what is hidden, for which nobody looks for a page.
+fn visible(command: Command) -> Command {
+    command.disable_help_subcommand(true)
+}

@@ -1,0 +1,151 @@
+//! `tandem get`.
+
+use std::{
+    num::NonZeroU8,
+    path::{Path, PathBuf},
+};
+
+use tandem_node::{
+    Client, ClientConfig,
+    client::{FetchConfig, Task},
+};
+use tandem_units::HumanDuration;
+
+use crate::{
+    config::{HttpsUrl, TransportSettings, TransportSetup, Via, WorkFor},
+    download::Download,
+    error::{CliError, ConfigError},
+    fetch::fetch,
+    hops,
+    outcome::{Mode, Outcome},
+    progress::{Bars, Show},
+    run, text,
+    tls::{ClientTlsSettings, ClientTlsSetup},
+};
+
+/// Fetch a URL over HTTP/3, directly or through proxies.
+///
+/// Until the file is complete it is called FILE.part.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Get {
+    /// What to fetch, an https URL
+    url: HttpsUrl,
+
+    /// Where the file goes; - is standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Proxy as https://HOST:PORT or URI template; repeat for a chain, nearest proxy first
+    #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
+    via: Vec<Via>,
+
+    /// How to travel [default: mdt with --via, direct without]
+    #[arg(long)]
+    mode: Option<Mode>,
+
+    /// Fetch so many ranges of the file at a time, each on a stream of its own [default: 1]
+    #[arg(long, value_name = "N")]
+    streams: Option<NonZeroU8>,
+
+    /// Show the first token of this file to the proxies; or repeat, one file for each --via
+    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ' ')]
+    token_file: Vec<PathBuf>,
+
+    /// Give up on a proxy or an origin that does not answer for so long [default: 10s]
+    #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT")]
+    timeout: Option<HumanDuration>,
+
+    /// Print the result as one JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    tls: ClientTlsSettings,
+
+    #[command(flatten)]
+    transport: TransportSettings,
+}
+
+impl Get {
+    /// Fetches, and prints what was measured.
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let Plan { config, tls, mode, hops } = self.plan()?;
+        let download = Download::to(&self.output)?;
+        tls.warn();
+        let show = if self.quiet || self.json { Show::Never } else { Show::OnTerminal };
+        let bar = Bars::new(show).add("", "connecting");
+        let node = Client::new(config).map_err(ConfigError::from)?;
+        let fetched = run::runtime()?.block_on(async {
+            let interrupted = run::signals()?;
+            fetch(node, download, &bar, interrupted).await
+        });
+        bar.clear();
+        let (report, sha256) = fetched?;
+        let outcome = Outcome::new(self.url.to_string(), mode, hops, &report, sha256);
+        let shown = if self.json {
+            serde_json::to_string(&outcome).expect("numbers and texts are JSON")
+        } else {
+            outcome.summary(&self.output.display().to_string())
+        };
+        if self.writes_to_stdout() {
+            text::say(shown); // so that it does not mix with the file
+            Ok(())
+        } else {
+            text::print(shown)
+        }
+    }
+
+    fn plan(&self) -> Result<Plan, ConfigError> {
+        let mode = match (self.mode, self.via.is_empty()) {
+            (Some(Mode::Mdt), true) => {
+                let reason = "a tunnel needs a proxy at its other end";
+                return Err(ConfigError::Incomplete { first: "mode mdt", second: "via", reason });
+            }
+            (Some(Mode::Direct), false) => {
+                let reason = "a direct download has no proxy";
+                return Err(ConfigError::Conflict { first: "mode direct", second: "via", reason });
+            }
+            (Some(mode), _) => mode,
+            (None, true) => Mode::Direct,
+            (None, false) => Mode::Mdt,
+        };
+        let streams = self.streams.map_or(1, NonZeroU8::get);
+        if streams > 1 && self.writes_to_stdout() {
+            let reason = "ranges arrive interleaved, standard output wants them in order";
+            return Err(ConfigError::Conflict { first: "streams", second: "output -", reason });
+        }
+        let tls_setup = ClientTlsSetup::try_from(self.tls.clone())?;
+        let tls = tls_setup.read()?;
+        let transport = TransportSetup::new(self.transport.clone(), WorkFor::EndToEnd)?;
+        let fetch = FetchConfig {
+            host: self.url.host(),
+            port: self.url.port(),
+            path: self.url.path(),
+            streams: streams.into(),
+            tls: tls.origin.clone(),
+            transport: transport.to_node("get", WorkFor::EndToEnd),
+        };
+        let hops = hops::hops(&self.via, &tls, &transport, &self.token_file)?;
+        let count = hops.len();
+        let timeout = self.timeout.unwrap_or_else(hops::default_timeout);
+        let limits = hops::limits(timeout);
+        let config = ClientConfig { hops, task: Task::Fetch(Box::new(fetch)), limits, seed: None };
+        Ok(Plan { config, tls: tls_setup, mode, hops: count })
+    }
+
+    fn writes_to_stdout(&self) -> bool {
+        self.output == Path::new("-")
+    }
+}
+
+/// The checked form of the flags.
+struct Plan {
+    config: ClientConfig,
+    tls: ClientTlsSetup,
+    mode: Mode,
+    hops: usize,
+}

@@ -1,0 +1,52 @@
+//! The proxies on the way, for `get` and `client` alike.
+
+use std::{iter, path::PathBuf};
+
+use tandem_node::{client::HopConfig, limits::Limits, proxy::Token};
+use tandem_units::HumanDuration;
+
+use crate::{
+    config::{TransportSetup, Via, WorkFor},
+    error::ConfigError,
+    tls::ClientTls,
+    tokens,
+};
+
+/// How long a proxy or an origin may take to answer, unless the user says otherwise.
+pub(crate) fn default_timeout() -> HumanDuration {
+    Limits::default().setup_timeout.into()
+}
+
+/// Limits of a client that gives up after this time.
+pub(crate) fn limits(timeout: HumanDuration) -> Limits {
+    Limits { setup_timeout: timeout.into(), ..Limits::default() }
+}
+
+/// The hops, nearest proxy first. Each proxy is shown the token of its own file; one file alone is
+/// for all of them.
+pub(crate) fn hops(
+    via: &[Via],
+    tls: &ClientTls,
+    transport: &TransportSetup,
+    token_files: &[PathBuf],
+) -> Result<Vec<HopConfig>, ConfigError> {
+    let tokens: Result<Vec<_>, _> =
+        token_files.iter().map(|file| tokens::read_first(file)).collect();
+    let tokens = match tokens?.as_slice() {
+        [] => vec![None; via.len()],
+        [one] => iter::repeat_n(Some(one.clone()), via.len()).collect(),
+        tokens if tokens.len() == via.len() => tokens.iter().cloned().map(Some).collect(),
+        tokens => {
+            return Err(ConfigError::TokenFiles { files: tokens.len(), proxies: via.len() });
+        }
+    };
+    let hop = |(via, token): (&Via, Option<Token>)| {
+        Ok(HopConfig {
+            template: via.0.clone(),
+            tls: tls.proxy.clone(),
+            transport: transport.to_node("tunnel", WorkFor::Tunnel),
+            token,
+        })
+    };
+    via.iter().zip(tokens).map(hop).collect()
+}

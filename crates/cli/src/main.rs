@@ -1,0 +1,114 @@
+//! The `tandem` program: parsing, configuration, files, exit codes. No protocol logic.
+
+mod advice;
+mod client;
+mod config;
+mod demo;
+mod download;
+mod error;
+mod fetch;
+mod generate;
+mod get;
+mod hops;
+mod lab;
+mod log;
+mod origin;
+mod outcome;
+mod progress;
+mod proxy;
+mod run;
+mod text;
+mod tls;
+mod tokens;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing::Level;
+
+use crate::error::CliError;
+
+/// QUIC tunnels (MASQUE) whose two transport layers work together.
+#[derive(Debug, Parser)]
+#[command(name = "tandem", version, propagate_version = true)]
+pub(crate) struct Cli {
+    /// Say more on standard error; -vv for packets (or set RUST_LOG)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Proxy(Box<proxy::Proxy>),
+    Client(Box<client::Client>),
+    Origin(Box<origin::Origin>),
+    Get(Box<get::Get>),
+    /// Emulate networks.
+    #[command(subcommand)]
+    Lab(Box<lab::Lab>),
+    Demo(Box<demo::Demo>),
+    #[command(subcommand, hide = true)]
+    Generate(generate::Generate),
+}
+
+impl Command {
+    fn run(self) -> Result<(), CliError> {
+        match self {
+            Self::Proxy(proxy) => proxy.run(),
+            Self::Client(client) => client.run(),
+            Self::Origin(origin) => origin.run(),
+            Self::Get(get) => get.run(),
+            Self::Lab(lab) => lab.run(),
+            Self::Demo(demo) => demo.run(),
+            Self::Generate(generate) => generate.run(),
+        }
+    }
+
+    /// What is logged without `-v`: servers tell what they do, the others only what goes wrong.
+    fn log_level(&self) -> Level {
+        match self {
+            Self::Proxy(_) | Self::Client(_) | Self::Origin(_) => Level::INFO,
+            Self::Get(_) | Self::Lab(_) | Self::Demo(_) | Self::Generate(_) => Level::WARN,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse(); // exits with 2 if the command line is wrong
+    log::start(cli.command.log_level(), cli.verbose);
+    match cli.command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if !error.is_silent() {
+                text::say(format_args!("error: {error}"));
+            }
+            error.exit_code()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_has_help() {
+        fn check(command: &clap::Command) {
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{}: {argument}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+}

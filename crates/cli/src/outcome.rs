@@ -1,0 +1,126 @@
+//! What a download measured, for people and for programs.
+
+use std::{fmt, time::Duration};
+
+use serde::Serialize;
+use tandem_node::node::FetchReport;
+use tandem_units::ByteCount;
+
+use crate::download::Sha256Hex;
+
+/// How a download travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    /// Without a proxy.
+    Direct,
+    /// HTTP Datagrams in QUIC DATAGRAM frames (RFC 9298), not repaired by the tunnel.
+    Mdt,
+}
+
+impl Mode {
+    /// As on the command line.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Mdt => "mdt",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a download measured; one object of `get --json`. Units are in the names.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Outcome {
+    /// What was fetched.
+    pub(crate) url: String,
+    /// How it travelled.
+    pub(crate) mode: Mode,
+    /// Number of proxies on the way.
+    pub(crate) hops: usize,
+    /// Length of the body.
+    pub(crate) bytes: u64,
+    /// SHA-256 of the body, in hexadecimal.
+    pub(crate) sha256: Sha256Hex,
+    /// From the first packet of the end-to-end connection to the last byte.
+    pub(crate) fct_s: f64,
+    /// The time that it could take at best; null if the path is not known.
+    pub(crate) ideal_s: Option<f64>,
+    /// The end-to-end handshake, a part of `fct_s`.
+    pub(crate) handshake_s: f64,
+    /// Name resolution and tunnels, before `fct_s` begins.
+    pub(crate) setup_s: f64,
+    /// Body bits per second of `fct_s`.
+    pub(crate) goodput_mbps: f64,
+    /// Share of the tunnel's packets that carry a datagram again; null without a tunnel.
+    pub(crate) tunnel_retransmit_ratio: Option<f64>,
+    /// Smoothed RTT of the end-to-end connection at the end.
+    pub(crate) rtt_ms: f64,
+}
+
+impl Outcome {
+    pub(crate) fn new(
+        url: String,
+        mode: Mode,
+        hops: usize,
+        report: &FetchReport,
+        sha256: Sha256Hex,
+    ) -> Self {
+        let fct_s = seconds(report.completion);
+        #[expect(clippy::cast_precision_loss, reason = "exact below 2^50 bytes")]
+        let bits = (report.bytes * 8) as f64;
+        Self {
+            url,
+            mode,
+            hops,
+            bytes: report.bytes,
+            sha256,
+            fct_s,
+            ideal_s: None,
+            handshake_s: seconds(report.handshake),
+            setup_s: seconds(report.setup),
+            goodput_mbps: round(bits / report.completion.as_secs_f64().max(1e-9) / 1e6, 1e3),
+            tunnel_retransmit_ratio: match mode {
+                Mode::Direct => None,
+                Mode::Mdt => Some(0.0), // repairs nothing
+            },
+            rtt_ms: round(report.smoothed_rtt.as_secs_f64() * 1e3, 1e3),
+        }
+    }
+
+    /// For people. `saved`: where the body is now.
+    pub(crate) fn summary(&self, saved: &str) -> String {
+        let Self { bytes, sha256, fct_s, handshake_s, setup_s, goodput_mbps, rtt_ms, .. } = self;
+        let size = ByteCount::new(*bytes);
+        let path = match self.hops {
+            0 => self.mode.to_string(),
+            1 => format!("1 proxy, {}", self.mode),
+            hops => format!("{hops} proxies, {}", self.mode),
+        };
+        format!(
+            "saved     {saved}\n\
+             size      {size}\n\
+             sha-256   {}\n\
+             path      {path}, RTT {rtt_ms:.1} ms\n\
+             time      {fct_s:.3} s, handshake {handshake_s:.3} s of it, after {setup_s:.3} s of \
+             set-up\n\
+             goodput   {goodput_mbps:.2} Mbit/s",
+            sha256.0
+        )
+    }
+}
+
+/// In seconds, to the microsecond.
+pub(crate) fn seconds(duration: Duration) -> f64 {
+    round(duration.as_secs_f64(), 1e6)
+}
+
+/// To a multiple of `1 / per_unit`.
+pub(crate) fn round(value: f64, per_unit: f64) -> f64 {
+    (value * per_unit).round() / per_unit
+}

@@ -1,0 +1,21 @@
+//! Standard output for results, standard error for everything else.
+
+use std::{
+    fmt::Display,
+    io::{self, Write},
+};
+
+use crate::error::CliError;
+
+/// Writes a result and a line end to standard output.
+pub(crate) fn print(result: impl Display) -> Result<(), CliError> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{result}").and_then(|()| stdout.flush()).map_err(CliError::Stdout)
+}
+
+/// Writes a line to standard error. If that is closed, nobody can be told, so a failure is ignored:
+/// `eprintln!` would panic.
+pub(crate) fn say(line: impl Display) {
+    let text = format!("{line}\n");
+    if io::stderr().write_all(text.as_bytes()).is_err() {}
+}

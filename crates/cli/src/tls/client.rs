@@ -1,0 +1,194 @@
+//! Whom a client trusts, and how it proves who it is.
+
+use std::{path::PathBuf, sync::Arc};
+
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    version::TLS13,
+};
+use rustls_platform_verifier::Verifier;
+use serde::{Deserialize, Serialize};
+
+use super::{pem, provider};
+use crate::{error::ConfigError, text};
+
+/// Table `[tls]` of a client's file, and its flags.
+#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct ClientTlsSettings {
+    /// Trust the CA certificates of this PEM file instead of the system's; repeatable
+    #[arg(long, value_name = "FILE", env = "TANDEM_CA", value_delimiter = ' ')]
+    ca: Vec<PathBuf>,
+
+    /// Do not check who the server is: for tests only
+    #[arg(long, value_name = "BOOL", env = "TANDEM_INSECURE",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    insecure: Option<bool>,
+
+    /// Certificate chain in PEM to show to proxies that want one
+    #[arg(long, value_name = "FILE", env = "TANDEM_CLIENT_CERT")]
+    client_cert: Option<PathBuf>,
+
+    /// Private key of the client certificate in PEM
+    #[arg(long, value_name = "FILE", env = "TANDEM_CLIENT_KEY")]
+    client_key: Option<PathBuf>,
+}
+
+impl ClientTlsSettings {
+    pub(crate) fn or(self, lower: Self) -> Self {
+        // `--ca` on the command line beats `insecure` in the file, and the other way round.
+        let is_decided = !self.ca.is_empty() || self.insecure.is_some();
+        let (ca, insecure) =
+            if is_decided { (self.ca, self.insecure) } else { (lower.ca, lower.insecure) };
+        Self {
+            ca,
+            insecure,
+            client_cert: self.client_cert.or(lower.client_cert),
+            client_key: self.client_key.or(lower.client_key),
+        }
+    }
+
+    pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        self.ca.iter_mut().chain(&mut self.client_cert).chain(&mut self.client_key)
+    }
+}
+
+/// The checked form of [`ClientTlsSettings`].
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct ClientTlsSetup {
+    ca: Vec<PathBuf>,
+    insecure: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_cert: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_key: Option<PathBuf>,
+}
+
+impl TryFrom<ClientTlsSettings> for ClientTlsSetup {
+    type Error = ConfigError;
+
+    fn try_from(settings: ClientTlsSettings) -> Result<Self, ConfigError> {
+        let ClientTlsSettings { ca, insecure, client_cert, client_key } = settings;
+        let insecure = insecure.unwrap_or_default();
+        if insecure && !ca.is_empty() {
+            let reason = "with insecure nothing is checked against a CA";
+            return Err(ConfigError::Conflict { first: "ca", second: "insecure", reason });
+        }
+        let reason = "a certificate is used with its private key";
+        match (&client_cert, &client_key) {
+            (Some(_), None) => {
+                Err(ConfigError::Incomplete { first: "client-cert", second: "client-key", reason })
+            }
+            (None, Some(_)) => {
+                Err(ConfigError::Incomplete { first: "client-key", second: "client-cert", reason })
+            }
+            (None, None) | (Some(_), Some(_)) => Ok(Self { ca, insecure, client_cert, client_key }),
+        }
+    }
+}
+
+impl ClientTlsSetup {
+    /// TLS 1.3 as this setup says.
+    pub(crate) fn read(&self) -> Result<ClientTls, ConfigError> {
+        let provider = provider();
+        let verifier: Arc<dyn ServerCertVerifier> = if self.insecure {
+            Arc::new(TrustEverybody(provider.signature_verification_algorithms))
+        } else if self.ca.is_empty() {
+            Arc::new(Verifier::new(provider.clone()).map_err(ConfigError::NoSystemCa)?)
+        } else {
+            trusting(pem::roots(&self.ca)?)
+        };
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let origin = builder.clone().with_no_client_auth();
+        let proxy = match (&self.client_cert, &self.client_key) {
+            (Some(cert), Some(key)) => {
+                let chain = pem::certificates(cert)?;
+                builder.with_client_auth_cert(chain, pem::private_key(key)?)?
+            }
+            _ => origin.clone(),
+        };
+        Ok(ClientTls { proxy, origin })
+    }
+
+    /// Says so if nothing is checked.
+    pub(crate) fn warn(&self) {
+        if self.insecure {
+            text::say(
+                "warning: --insecure: certificates are NOT checked; anybody on the way can read \
+                 and change what is sent",
+            );
+        }
+    }
+}
+
+/// TLS towards both kinds of servers.
+pub(crate) struct ClientTls {
+    /// For proxies.
+    pub(crate) proxy: ClientConfig,
+    /// For origins, which are never shown the client's certificate.
+    pub(crate) origin: ClientConfig,
+}
+
+/// TLS 1.3 that trusts one CA, which need not be in a file.
+pub(crate) fn trusting_ca(ca: CertificateDer<'static>) -> Result<ClientConfig, ConfigError> {
+    let mut roots = RootCertStore::empty();
+    roots.add(ca)?;
+    Ok(ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
+
+fn trusting(roots: RootCertStore) -> Arc<WebPkiServerVerifier> {
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
+    verifier.build().expect("there is at least one root, and no revocation list")
+}
+
+/// Accepts every certificate; whoever holds its key is let in.
+#[derive(Debug)]
+struct TrustEverybody(WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for TrustEverybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("QUIC has TLS 1.3".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}

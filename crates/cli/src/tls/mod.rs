@@ -1,0 +1,27 @@
+//! TLS 1.3 for both sides: certificates from files, made for development, or from the system.
+
+mod client;
+mod development;
+mod pem;
+mod server;
+
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+
+pub(crate) use client::{ClientTls, ClientTlsSettings, ClientTlsSetup, trusting_ca};
+pub(crate) use development::DevelopmentIdentity;
+pub(crate) use server::{Identity, ServerTlsSettings, ServerTlsSetup, server_config};
+
+/// ring, TLS 1.3 only. AES-128-GCM first: it is the fastest with AES instructions, and its margin is
+/// large enough (RFC 9001 §6.6 limits how much a key may encrypt, for AES-128 and AES-256 alike).
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider {
+        cipher_suites: vec![
+            ring::cipher_suite::TLS13_AES_128_GCM_SHA256,
+            ring::cipher_suite::TLS13_AES_256_GCM_SHA384,
+            ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        ],
+        ..ring::default_provider()
+    })
+}

@@ -1,0 +1,57 @@
+//! Certificates and keys from PEM files.
+
+use std::path::{Path, PathBuf};
+
+use rustls::{
+    RootCertStore,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
+};
+
+use crate::error::ConfigError;
+
+/// Every certificate of a file, at least one.
+pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    let certificates: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    let certificates = certificates.map_err(|error| explain(file, error, "CERTIFICATE"))?;
+    if certificates.is_empty() {
+        return Err(explain(file, pem::Error::NoItemsFound, "CERTIFICATE"));
+    }
+    Ok(certificates)
+}
+
+/// The first private key of a file.
+pub(super) fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {
+    PrivateKeyDer::from_pem_file(file).map_err(|error| explain(file, error, "PRIVATE KEY"))
+}
+
+/// The certificates of these files as trust anchors.
+pub(super) fn roots(files: &[PathBuf]) -> Result<RootCertStore, ConfigError> {
+    let mut roots = RootCertStore::empty();
+    for file in files {
+        for certificate in certificates(file)? {
+            roots.add(certificate).map_err(|error| ConfigError::Pem {
+                file: file.clone(),
+                reason: format!("not a CA certificate: {error}"),
+            })?;
+        }
+    }
+    Ok(roots)
+}
+
+fn explain(file: &Path, error: pem::Error, section: &str) -> ConfigError {
+    match error {
+        pem::Error::Io(error) => ConfigError::Unreadable { file: file.to_owned(), error },
+        pem::Error::NoItemsFound => ConfigError::Pem {
+            file: file.to_owned(),
+            reason: format!("no {section} section; allowed: PEM"),
+        },
+        error => ConfigError::Pem {
+            file: file.to_owned(),
+            reason: format!("{error}; allowed: PEM with a {section} section"),
+        },
+    }
+}

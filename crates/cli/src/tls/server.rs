@@ -1,0 +1,216 @@
+//! How a server proves who it is, and whether clients have to.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::{
+    ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName},
+    server::WebPkiClientVerifier,
+    version::TLS13,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{DevelopmentIdentity, development::LOOPBACK_NAMES, pem, provider};
+use crate::{
+    config::or_list,
+    error::{CliError, ConfigError},
+    text,
+};
+
+/// Table `[tls]` of a server's file, and its flags.
+#[derive(Debug, Default, clap::Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct ServerTlsSettings {
+    /// Certificate chain in PEM; without it a certificate for development is made at each start
+    #[arg(long, value_name = "FILE", env = "TANDEM_CERT")]
+    cert: Option<PathBuf>,
+
+    /// Private key of the certificate in PEM
+    #[arg(long, value_name = "FILE", env = "TANDEM_KEY")]
+    key: Option<PathBuf>,
+
+    /// Write the CA of the development certificate here; clients trust it with --ca
+    #[arg(long, value_name = "FILE", env = "TANDEM_WRITE_CA")]
+    write_ca: Option<PathBuf>,
+
+    /// Host name or IP address for the development certificate, besides localhost; repeatable
+    #[arg(long, value_name = "NAME", env = "TANDEM_NAME", value_delimiter = ' ')]
+    name: Vec<String>,
+}
+
+impl ServerTlsSettings {
+    pub(crate) fn or(self, lower: Self) -> Self {
+        Self {
+            cert: self.cert.or(lower.cert),
+            key: self.key.or(lower.key),
+            write_ca: self.write_ca.or(lower.write_ca),
+            name: or_list(self.name, lower.name),
+        }
+    }
+
+    pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        [&mut self.cert, &mut self.key, &mut self.write_ca].into_iter().flatten()
+    }
+}
+
+/// The checked form of [`ServerTlsSettings`].
+#[derive(Debug, Serialize)]
+#[serde(untagged, rename_all_fields = "kebab-case")]
+pub(crate) enum ServerTlsSetup {
+    /// A certificate of the operator's.
+    Files {
+        /// Certificate chain.
+        cert: PathBuf,
+        /// Private key.
+        key: PathBuf,
+    },
+    /// A certificate made at the start.
+    Development {
+        /// Where the CA goes.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        write_ca: Option<PathBuf>,
+        /// Names besides loopback's.
+        name: Vec<String>,
+    },
+}
+
+impl TryFrom<ServerTlsSettings> for ServerTlsSetup {
+    type Error = ConfigError;
+
+    fn try_from(settings: ServerTlsSettings) -> Result<Self, ConfigError> {
+        let ServerTlsSettings { cert, key, write_ca, name } = settings;
+        let reason = "a certificate is used with its private key";
+        match (cert, key) {
+            (Some(_), None) => {
+                Err(ConfigError::Incomplete { first: "cert", second: "key", reason })
+            }
+            (None, Some(_)) => {
+                Err(ConfigError::Incomplete { first: "key", second: "cert", reason })
+            }
+            (Some(cert), Some(key)) => {
+                let reason = "it is for development certificates, and there is a certificate";
+                if write_ca.is_some() {
+                    return Err(ConfigError::Conflict {
+                        first: "write-ca",
+                        second: "cert",
+                        reason,
+                    });
+                }
+                if !name.is_empty() {
+                    return Err(ConfigError::Conflict { first: "name", second: "cert", reason });
+                }
+                Ok(Self::Files { cert, key })
+            }
+            (None, None) => {
+                let is_bad = |name: &&String| ServerName::try_from(name.as_str()).is_err();
+                if let Some(name) = name.iter().find(is_bad) {
+                    return Err(ConfigError::Name { name: name.clone() });
+                }
+                Ok(Self::Development { write_ca, name })
+            }
+        }
+    }
+}
+
+/// A certificate chain and its key.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    /// The CA in PEM, and where it goes, if the certificate is for development.
+    development: Option<(String, Option<PathBuf>)>,
+    names: Vec<String>,
+}
+
+impl ServerTlsSetup {
+    /// Reads or makes the certificate. Writes nothing.
+    pub(crate) fn identity(&self) -> Result<Identity, ConfigError> {
+        match self {
+            Self::Files { cert, key } => Ok(Identity {
+                chain: pem::certificates(cert)?,
+                key: pem::private_key(key)?,
+                development: None,
+                names: Vec::new(),
+            }),
+            Self::Development { write_ca, name } => {
+                let made = DevelopmentIdentity::new(name).map_err(|_| ConfigError::Name {
+                    name: name.join(" "), // nothing else can be wrong
+                })?;
+                Ok(Identity {
+                    chain: vec![made.certificate],
+                    key: made.key,
+                    development: Some((made.ca_pem, write_ca.clone())),
+                    names: name.clone(),
+                })
+            }
+        }
+    }
+
+    /// TLS as this setup says; with `client_ca`, only for clients with a certificate of that CA.
+    pub(crate) fn server_config(
+        &self,
+        identity: &Identity,
+        client_ca: Option<&Path>,
+    ) -> Result<ServerConfig, ConfigError> {
+        let chain = identity.chain.clone();
+        let key = identity.key.clone_key();
+        server_config(chain, key, client_ca).map_err(|error| match (error, self) {
+            (ConfigError::Tls(error), Self::Files { cert, key }) => ConfigError::Pem {
+                file: cert.clone(),
+                reason: format!("does not work with {}: {error}", key.display()),
+            },
+            (error, _) => error,
+        })
+    }
+}
+
+impl Identity {
+    /// Writes the CA of a development certificate where the operator wants it, and says how clients
+    /// come to trust it.
+    pub(crate) fn announce(&self) -> Result<(), CliError> {
+        let Some((ca_pem, write_ca)) = &self.development else { return Ok(()) };
+        let names = LOOPBACK_NAMES.into_iter().chain(self.names.iter().map(String::as_str));
+        let names = names.collect::<Vec<_>>().join(", ");
+        match write_ca {
+            Some(file) => {
+                fs::write(file, ca_pem).map_err(CliError::write(file))?;
+                let file = file.display();
+                text::say(format_args!(
+                    "development certificate for {names}; clients trust it with --ca {file}"
+                ));
+            }
+            None => text::say(format_args!(
+                "development certificate for {names}; clients need --insecure, or --ca with the \
+                 file that --write-ca FILE writes here"
+            )),
+        }
+        Ok(())
+    }
+}
+
+/// TLS 1.3 with this certificate; with `client_ca`, only for clients with a certificate of that CA.
+pub(crate) fn server_config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    client_ca: Option<&Path>,
+) -> Result<ServerConfig, ConfigError> {
+    let builder =
+        ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(file) => {
+            let roots = Arc::new(pem::roots(&[file.to_owned()])?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+            let verifier = verifier.build().map_err(|error| ConfigError::Pem {
+                file: file.to_owned(),
+                reason: error.to_string(),
+            })?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    Ok(builder.with_single_cert(chain, key)?)
+}
