@@ -74,7 +74,8 @@ fn scale(whole: &str, fraction: &str, size: u64) -> Option<Scaled> {
     if fraction.is_empty() {
         return Some(Scaled::Exact(whole));
     }
-    // 19 digits fit; a unit's size has fewer factors of ten (and of two), so more are too fine.
+    // 19 digits fit into 64 bits. More are refused, even in the rare case that a power of two
+    // would make them whole.
     let (Ok(numerator), Some(denominator)) =
         (fraction.parse::<u64>(), u32::try_from(fraction.len()).ok().and_then(power_of_ten))
     else {

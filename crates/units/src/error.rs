@@ -1,5 +1,5 @@
 /// Why a text is not the quantity that was asked for.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseUnitError {
     /// The text does not begin with a decimal number.
     #[error("{seen:?} does not begin with a decimal number; a {quantity} looks like {example:?}")]
@@ -38,13 +38,5 @@ pub enum ParseUnitError {
         quantity: &'static str,
         /// The range in words.
         allowed: &'static str,
-    },
-    /// The text is not a duration.
-    #[error("{seen:?} is not a duration such as \"20ms\": {source}")]
-    Duration {
-        /// The text.
-        seen: String,
-        /// What is wrong with it.
-        source: humantime::DurationError,
     },
 }

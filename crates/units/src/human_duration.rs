@@ -2,13 +2,32 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::{ParseUnitError, decimal};
+use crate::ParseUnitError;
+use crate::decimal::{self, Notation};
 
 /// A [`Duration`] that reads and prints as people write it: "20ms", "1.5s", "100us", "2min".
-///
-/// It reads what the `humantime` crate reads, so "1min 30s" is fine too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HumanDuration(pub Duration);
+
+const NOTATION: Notation = Notation {
+    quantity: "duration",
+    example: "20ms",
+    base: "nanoseconds",
+    range: "below 2^64 ns (584 years)",
+    units: &[
+        ("ns", 1),
+        ("us", MICROSECOND),
+        ("ms", MILLISECOND),
+        ("s", SECOND),
+        ("min", MINUTE),
+        ("h", 60 * MINUTE),
+    ],
+};
+
+const MICROSECOND: u64 = 1_000;
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000_000_000;
+const MINUTE: u64 = 60 * SECOND;
 
 impl From<Duration> for HumanDuration {
     fn from(duration: Duration) -> Self {
@@ -26,25 +45,22 @@ impl FromStr for HumanDuration {
     type Err = ParseUnitError;
 
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
-        match humantime::parse_duration(text) {
-            Ok(duration) => Ok(Self(duration)),
-            Err(source) => Err(ParseUnitError::Duration { seen: text.to_owned(), source }),
-        }
+        NOTATION.parse(text).map(|nanos| Self(Duration::from_nanos(nanos)))
     }
 }
 
 impl fmt::Display for HumanDuration {
-    /// Exact, in the largest unit of which there is at least one; minutes only if it is whole ones.
+    /// Exact below 584 years; in minutes only if that is a whole number of them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ok(nanos) = u64::try_from(self.0.as_nanos()) else {
-            return f.pad(&format!("{}s", self.0.as_secs())); // over 584 years: drop the fraction
+            return f.pad(&format!("{}s", self.0.as_secs()));
         };
         let text = match nanos {
             0 => "0s".to_owned(),
-            _ if nanos.is_multiple_of(60_000_000_000) => format!("{}min", nanos / 60_000_000_000),
-            1_000_000_000.. => decimal::format(nanos, 1_000_000_000) + "s",
-            1_000_000.. => decimal::format(nanos, 1_000_000) + "ms",
-            1_000.. => decimal::format(nanos, 1_000) + "us",
+            _ if nanos.is_multiple_of(MINUTE) => format!("{}min", nanos / MINUTE),
+            SECOND.. => decimal::format(nanos, SECOND) + "s",
+            MILLISECOND.. => decimal::format(nanos, MILLISECOND) + "ms",
+            MICROSECOND.. => decimal::format(nanos, MICROSECOND) + "us",
             _ => format!("{nanos}ns"),
         };
         f.pad(&text)
@@ -70,15 +86,33 @@ mod tests {
             ("0.5ms", 500_000, "500us"),
             ("1.5s", 1_500_000_000, "1.5s"),
             ("90s", 90_000_000_000, "90s"),
-            ("1min 30s", 90_000_000_000, "90s"),
+            ("1.5min", 90_000_000_000, "90s"),
             ("2min", 120_000_000_000, "2min"),
             ("1h", 3_600_000_000_000, "60min"),
+            ("18446744073709551615ns", u64::MAX, "18446744073.709551615s"),
         ] {
             let duration: HumanDuration = text.parse().expect(text);
             assert_eq!(duration.0, Duration::from_nanos(nanos), "{text}");
             assert_eq!(duration.to_string(), printed, "{text}");
         }
-        for text in ["", "20", "ms", "20 lightyears", "-1s", "1.0000000001s"] {
+        assert_eq!(HumanDuration(Duration::MAX).to_string(), "18446744073709551615s");
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused() {
+        for (text, reason) in [
+            ("20", "unknown unit \"\" in a duration; allowed: ns, us, ms, s, min, h"),
+            ("1 month", "unknown unit \"month\" in a duration; allowed: ns, us, ms, s, min, h"),
+            ("1.0000000001s", "\"1.0000000001s\" is not a whole number of nanoseconds"),
+            (
+                "18446744074s",
+                "\"18446744074s\" is out of range; a duration is below 2^64 ns (584 years)",
+            ),
+        ] {
+            let error = text.parse::<HumanDuration>().expect_err(text);
+            assert_eq!(error.to_string(), reason, "{text:?}");
+        }
+        for text in ["", "ms", "-1s", "1min 30s"] {
             assert!(text.parse::<HumanDuration>().is_err(), "{text:?}");
         }
     }
@@ -92,8 +126,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printed_durations_parse_to_themselves(nanos: u64) {
-            let duration = HumanDuration(Duration::from_nanos(nanos));
+        fn printed_durations_parse_to_themselves(nanos: u64, shift in 0_u32..64) {
+            let duration = HumanDuration(Duration::from_nanos(nanos >> shift));
             prop_assert_eq!(duration.to_string().parse(), Ok(duration));
         }
     }
