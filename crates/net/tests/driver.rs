@@ -227,16 +227,16 @@ fn a_socket_on_the_ipv6_wildcard_serves_ipv4_too() {
     });
 }
 
-/// Sends what `send` says to a node that counts; returns both sides' statistics and the sizes.
+/// Sends what `start` says to a node that counts; returns both sides' statistics and the sizes.
 fn one_way(
     socket: SocketOptions,
     datagrams: usize,
-    send: impl FnOnce(&mut Wants, SocketId, SocketAddr),
+    start: impl FnOnce(&mut Wants, SocketId, SocketAddr),
 ) -> (DriverStats, DriverStats, Vec<usize>) {
     let (sender, address) = oneshot::channel();
     let mut address_sender = Some(sender);
     let mut sizes = Vec::new();
-    let receiver = script(
+    let counter = script(
         |wants| wants.open(SOCKET, SocketKind::Listen(LOOPBACK)),
         |_now, input, wants: &mut Wants| match input {
             Input::SocketOpened { result, .. } => {
@@ -254,14 +254,14 @@ fn one_way(
         },
     );
     let (sent, received) = block_on(async {
-        let sender = async {
+        let source = async {
             let to = address.await.unwrap();
-            let mut send = Some(send);
+            let mut start = Some(start);
             let node = script(
                 |wants| wants.open(SOCKET, SocketKind::ForPeer(to)),
                 |_now, input, wants: &mut Wants| match input {
                     Input::SocketOpened { socket, .. } => {
-                        send.take().unwrap()(wants, socket, to);
+                        start.take().unwrap()(wants, socket, to);
                         wants.close();
                     }
                     other => panic!("{other:?}"),
@@ -270,7 +270,7 @@ fn one_way(
             let options = DriverOptions { socket, ..DriverOptions::default() };
             tandem_net::run(node, &mut (), options, std::future::pending()).await.stats
         };
-        tokio::join!(sender, run(receiver))
+        tokio::join!(source, run(counter))
     });
     (sent, received, sizes)
 }
@@ -494,14 +494,14 @@ fn two_hundred_sockets_are_served_at_once_and_closed() {
 fn names_and_files_are_answered() {
     let folder = tempfile::TempDir::new().unwrap();
     fs::write(folder.path().join("file"), "0123456789").unwrap();
-    let (file, none) = (FileId(1), FileId(2));
+    let (file, missing) = (FileId(1), FileId(2));
     let mut answers = Vec::new();
     let node = script(
         |wants| {
             wants.push(Output::Resolve { query: QueryId(1), host: "inner.test".into() });
             wants.push(Output::Resolve { query: QueryId(2), host: "other.test".into() });
             wants.push(Output::OpenFile { file, path: vec!["file".into()] });
-            wants.push(Output::OpenFile { file: none, path: vec!["none".into()] });
+            wants.push(Output::OpenFile { file: missing, path: vec!["none".into()] });
             let closed = FileId(3);
             wants.push(Output::OpenFile { file: closed, path: vec!["file".into()] });
             wants.push(Output::CloseFile(closed)); // before the answer: there is none
