@@ -20,6 +20,7 @@ mod queue;
 mod seed;
 mod sha256;
 mod sockets;
+mod tls;
 pub mod trace;
 mod world;
 
@@ -33,5 +34,6 @@ pub use packet::{Packet, UDP_IP_OVERHEAD};
 pub use path::Path;
 pub use queue::QueueLimit;
 pub use seed::Seed;
+pub use tls::TestCertificate;
 pub use trace::{Trace, TraceDigest};
 pub use world::{NameAnswer, World};

@@ -1,0 +1,89 @@
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig,
+    pki_types::{CertificateDer, PrivatePkcs8KeyDer},
+};
+
+/// A certificate for the hosts of a world, the same bytes in every run: its size decides how many
+/// packets a handshake has.
+///
+/// Its private key stands in the source. It is worth nothing outside of virtual time.
+#[derive(Debug)]
+pub struct TestCertificate {
+    certificate: CertificateDer<'static>,
+    key: PrivatePkcs8KeyDer<'static>,
+}
+
+/// An Ed25519 private key in PKCS #8 (RFC 8410 §7): a fixed header, then 32 bytes.
+const KEY: &[u8; 48] = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20\
+                        no secret: for virtual time only";
+
+impl TestCertificate {
+    /// A self-signed certificate for these DNS names and IP addresses.
+    ///
+    /// # Panics
+    ///
+    /// If one of the names is no DNS name.
+    pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let key = PrivatePkcs8KeyDer::from(KEY.to_vec());
+        let pair = KeyPair::try_from(&key).expect("the key above is one");
+        let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
+        let params = CertificateParams::new(names).expect("the names are DNS names");
+        let certificate = params.self_signed(&pair).expect("the key can sign");
+        Self { certificate: certificate.der().clone(), key }
+    }
+
+    /// TLS of a server that shows this certificate.
+    ///
+    /// # Panics
+    ///
+    /// Never: the key belongs to the certificate.
+    pub fn server(&self) -> ServerConfig {
+        let config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("the provider has suites of TLS 1.3");
+        config
+            .with_no_client_auth()
+            .with_single_cert(vec![self.certificate.clone()], self.key.clone_key().into())
+            .expect("the key belongs to the certificate")
+    }
+
+    /// TLS of a client that trusts this certificate and no other.
+    ///
+    /// # Panics
+    ///
+    /// Never: the certificate is one.
+    pub fn client(&self) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone()).expect("the certificate is one");
+        ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("the provider has suites of TLS 1.3")
+            .with_root_certificates(roots)
+            .with_no_client_auth()
+    }
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_certificate_is_the_same_every_time() {
+        let certificate = || TestCertificate::new(["origin.test", "10.0.0.1"]).certificate;
+        assert_eq!(certificate(), certificate());
+    }
+
+    #[test]
+    fn it_makes_a_server_and_a_client() {
+        let certificate = TestCertificate::new(["origin.test"]);
+        certificate.server();
+        certificate.client();
+    }
+}
