@@ -19,6 +19,7 @@ use crate::{
 };
 
 /// What happened at a server.
+#[expect(clippy::large_enum_variant, reason = "few wait at a time, and each is moved once")]
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A connection came.

@@ -65,8 +65,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 fn embedded_v4(segments: &[u16; 8]) -> Option<Ipv4Addr> {
     let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match *segments {
-        [0x0064, 0xff9b, 0, 0, 0, 0, high, low] => Some(join(high, low)),
-        [0x2002, high, low, ..] => Some(join(high, low)),
+        [0x0064, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => Some(join(high, low)),
         _ => None,
     }
 }
