@@ -3,10 +3,8 @@
 //! One task, no channel: drain what the node wants done, then wait until a socket is readable, an
 //! answer has come or the deadline has passed, and feed that.
 //!
-//! Deadlines are tokio's: rounded up to the next millisecond, so that a node which paces packets
-//! 200 µs apart wakes every 1 to 2 ms and sends what has become due in between as one burst. Arriving
-//! packets wake it at once and with the exact time, so that the error shows only where nothing
-//! arrives.
+//! A deadline is exact to some 0.1 ms on Linux, see `alarm`; elsewhere it is rounded up to the next
+//! millisecond. A datagram that arrives is told at once and with the exact time in any case.
 
 use std::{
     collections::BTreeMap,
@@ -22,11 +20,12 @@ use bytes::Bytes;
 use tandem_node::node::{Event, Input, Node, Output, SocketId, SocketKind, Transmit};
 use tokio::{
     task,
-    time::{Interval, MissedTickBehavior, Sleep, interval_at, sleep_until},
+    time::{Interval, MissedTickBehavior, interval_at},
 };
 use tracing::{debug, warn};
 
 use crate::{
+    alarm::Alarm,
     clock,
     files::Files,
     ready::{Readiness, ReadyList, ReadySignal},
@@ -459,34 +458,6 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         }
         if self.readable.is_empty() {
             self.readable = readable; // keeps its allocation
-        }
-    }
-}
-
-/// A timer that is set anew again and again.
-struct Alarm {
-    sleep: Pin<Box<Sleep>>,
-    deadline: Option<Instant>,
-}
-
-impl Alarm {
-    fn new() -> Self {
-        Self { sleep: Box::pin(sleep_until(clock::now().into())), deadline: None }
-    }
-
-    fn set(&mut self, deadline: Option<Instant>) {
-        if let Some(deadline) = deadline
-            && self.deadline != Some(deadline)
-        {
-            self.sleep.as_mut().reset(deadline.into());
-        }
-        self.deadline = deadline;
-    }
-
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        match self.deadline {
-            Some(_) => self.sleep.as_mut().poll(context),
-            None => Poll::Pending,
         }
     }
 }

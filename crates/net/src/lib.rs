@@ -7,6 +7,7 @@
 //! on a runtime of several threads, waking the driver often means waking another processor core,
 //! which costs more than handling a packet.
 
+mod alarm;
 pub mod clock;
 pub mod driver;
 pub mod files;
