@@ -228,7 +228,7 @@ impl Client {
             return self.end(now, Err(ClientError::Unsupported { peer, what }));
         }
         if let Some(peer) = self.peer(index) {
-            peer.settings.transport.mtu = Mtu::fixed(fits);
+            peer.settings.transport.mtu = Mtu::inside_tunnel(fits);
         }
         self.connect(now, index, INSIDE_TUNNEL);
     }

@@ -74,11 +74,13 @@ pub struct Mtu {
     pub start: u16,
     /// Largest size that is probed for (RFC 8899); no probing if it is not above `start`.
     pub probe_up_to: u16,
+    /// Largest size that the peer may send, told in `max_udp_payload_size` (RFC 9000 §18.2).
+    pub receive_up_to: u16,
 }
 
 impl Default for Mtu {
     fn default() -> Self {
-        Self { start: 1200, probe_up_to: 1452 }
+        Self { start: 1200, probe_up_to: 1452, receive_up_to: Self::RECEIVE_UP_TO }
     }
 }
 
@@ -87,11 +89,16 @@ impl Mtu {
     ///
     /// Not probed for more: the engine takes bursts of random loss for a black hole, and a tunnel
     /// whose size shrinks drops the packets of the connections inside it until they notice.
-    pub const TUNNEL: Self = Self::fixed(1320);
+    pub const TUNNEL: Self =
+        Self { start: 1320, probe_up_to: 1320, receive_up_to: Self::RECEIVE_UP_TO };
 
-    /// This size and no other.
-    pub const fn fixed(size: u16) -> Self {
-        Self { start: size, probe_up_to: size }
+    /// What fits into a packet of Ethernet with IPv4.
+    const RECEIVE_UP_TO: u16 = 1472;
+
+    /// For a connection inside a tunnel that carries payloads of this size, at least 1200. The
+    /// peer, who cannot know of the tunnel, is told not to send more.
+    pub const fn inside_tunnel(size: u16) -> Self {
+        Self { start: size, probe_up_to: size, receive_up_to: size }
     }
 }
 
@@ -186,8 +193,11 @@ impl Transport {
 }
 
 /// Settings of an endpoint; with a seed, every random choice of the engine follows from it.
-pub(super) fn endpoint_config(seed: Option<u64>) -> EndpointConfig {
+pub(super) fn endpoint_config(mtu: Mtu, seed: Option<u64>) -> EndpointConfig {
     let mut config = EndpointConfig::default();
+    if config.max_udp_payload_size(mtu.receive_up_to).is_err() {
+        tracing::warn!(bytes = mtu.receive_up_to, "largest payload below 1200 bytes ignored");
+    }
     if let Some(seed) = seed {
         let mut expanded = [0; 32];
         StdRng::seed_from_u64(seed).fill_bytes(&mut expanded);
