@@ -184,11 +184,12 @@ struct End {
     body_error: Option<io::Error>,
 }
 
-/// What to wait for after a drain.
-enum Next {
-    /// Something to feed is there, or the node has more to say: look around, but do not wait.
-    Go,
-    Wait(Option<Instant>),
+/// How to go on after a drain.
+struct Next {
+    /// The node's deadline; `None` also if it has more to say.
+    deadline: Option<Instant>,
+    /// Otherwise something to feed is there, or the node has more to say: look around only.
+    may_sleep: bool,
 }
 
 /// What ended a wait, besides sockets and answers, which stand in the driver.
@@ -233,8 +234,8 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             match self.node.poll(now, &mut self.poll_buffer) {
                 Output::Wait(deadline) => {
                     self.flush().await;
-                    let is_idle = self.inputs.is_empty() && self.readable.is_empty();
-                    return if is_idle { Next::Wait(deadline) } else { Next::Go };
+                    let may_sleep = self.inputs.is_empty() && self.readable.is_empty();
+                    return Next { deadline, may_sleep };
                 }
                 output => self.perform(output).await,
             }
@@ -247,16 +248,20 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             }
         }
         self.flush().await;
-        Next::Go
+        Next { deadline: None, may_sleep: false }
     }
 
     async fn perform(&mut self, output: Output) {
         match output {
             Output::Transmit { socket, transmit } => self.transmit(socket, transmit).await,
             Output::OpenSocket { socket, kind } => self.open_socket(socket, kind),
-            Output::CloseSocket(socket) => {
-                self.send(socket).await;
-                self.sockets.remove(&socket);
+            Output::CloseSocket(id) => {
+                self.send(id).await;
+                self.sockets.remove(&id);
+                // The node has forgotten it, and need not hear that it failed.
+                self.inputs.retain(
+                    |input| !matches!(input, Input::SocketFailed { socket, .. } if *socket == id),
+                );
             }
             Output::Resolve { query, host } => self.requests.resolve(query, host),
             Output::OpenFile { file, path } => self.requests.open_file(file, path),
@@ -274,7 +279,8 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
     /// Joins the poll buffer to what waits to be sent from this socket, or sends that and keeps this.
     async fn transmit(&mut self, id: SocketId, transmit: Transmit) {
         let Some(slot) = self.sockets.get_mut(&id) else {
-            self.stats.dropped_no_socket += 1;
+            let datagrams = transmit.segment_size.map_or(1, |size| transmit.size.div_ceil(size));
+            self.stats.dropped_no_socket += datagrams as u64;
             return;
         };
         if let Some(batch) = &mut slot.batch {
@@ -376,14 +382,10 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         next: Next,
         shutdown: &mut Option<Pin<&mut S>>,
     ) {
-        let deadline = match next {
-            Next::Go => {
-                task::yield_now().await; // or the runtime would not look at other sockets
-                None
-            }
-            Next::Wait(deadline) => deadline,
-        };
-        let may_sleep = matches!(next, Next::Wait(_));
+        let Next { deadline, may_sleep } = next;
+        if !may_sleep {
+            task::yield_now().await; // or the runtime would not look at other sockets
+        }
         let grace_ends = self.end.grace_ends;
         self.alarm.set([deadline, grace_ends].into_iter().flatten().min());
         let woken = poll_fn(|context| self.poll_woken(context, shutdown, may_sleep)).await;

@@ -3,6 +3,31 @@
 //! [`driver::run`] is the whole of it; the other modules are what it uses. Everything that decides
 //! is in `tandem-node`: this crate only carries out.
 //!
+//! ```no_run
+//! use std::io;
+//!
+//! use tandem_net::{Application, DriverOptions, Files};
+//! use tandem_node::{Event, Node};
+//!
+//! struct Log;
+//!
+//! impl<N> Application<N> for Log {
+//!     fn event(&mut self, event: Event) {
+//!         println!("{event:?}");
+//!     }
+//! }
+//!
+//! fn serve(node: impl Node) -> io::Result<()> {
+//!     let files = Some(Files::below("/srv/www")?);
+//!     let options = DriverOptions { files, ..DriverOptions::default() };
+//!     let interrupt = async { drop(tokio::signal::ctrl_c().await) };
+//!     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//!     let finished = runtime.block_on(tandem_net::run(node, &mut Log, options, interrupt));
+//!     println!("{:?}", finished.stats);
+//!     finished.result.map_err(io::Error::other)
+//! }
+//! ```
+//!
 //! Give each node a runtime of its own, of one thread (`tokio::runtime::Builder::new_current_thread`):
 //! on a runtime of several threads, waking the driver often means waking another processor core,
 //! which costs more than handling a packet.

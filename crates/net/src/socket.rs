@@ -205,14 +205,13 @@ impl UdpSocket {
             let segments_max = self.segments_max(segment_size);
             let (chunk, after) = rest.split_at(rest.len().min(segment_size * segments_max));
             let datagrams = chunk.len().div_ceil(segment_size).max(1) as u64;
-            let result = self.send_chunk(transmit, chunk, segment_size).await;
+            let result = self.send_chunk(transmit, chunk, segment_size, stats).await;
             if result.is_err() && datagrams > 1 && self.state.max_gso_segments().get() == 1 {
                 // The network device cannot segment; noq-udp has just found out. One by one, then.
                 continue;
             }
             match result {
-                Ok(waits) => {
-                    stats.send_waits += waits;
+                Ok(()) => {
                     stats.datagrams_sent += datagrams;
                     stats.bytes_sent += chunk.len() as u64;
                     stats.send_calls += 1;
@@ -237,13 +236,14 @@ impl UdpSocket {
         (SEND_BYTES_MAX / segment_size).min(by_kernel).min(self.gso_segments_max).max(1)
     }
 
-    /// Sends one chunk by one call; returns how often (0 or 1) it had to wait for room.
+    /// Sends one chunk by one call, and waits for room once if there is none.
     async fn send_chunk(
         &mut self,
         transmit: &Transmit,
         chunk: &[u8],
         segment_size: usize,
-    ) -> io::Result<u64> {
+        stats: &mut DriverStats,
+    ) -> io::Result<()> {
         let transmit = noq_udp::Transmit {
             destination: self.reachable_form(transmit.destination),
             ecn: transmit.ecn.map(ecn_to_udp),
@@ -253,9 +253,8 @@ impl UdpSocket {
         };
         // Not by `try_io`: a socket just opened is writable before tokio knows it.
         let mut result = self.state.try_send((&*self.io).into(), &transmit);
-        let mut waits = 0;
         if is_would_block(&result) && !self.is_blocked {
-            waits = 1;
+            stats.send_waits += 1;
             let has_room = self.io.async_io(Interest::WRITABLE, || {
                 self.state.try_send((&*self.io).into(), &transmit)
             });
@@ -264,7 +263,7 @@ impl UdpSocket {
                 .unwrap_or_else(|_elapsed| Err(io::ErrorKind::WouldBlock.into()));
         }
         self.is_blocked = is_would_block(&result);
-        result.map(|()| waits)
+        result
     }
 
     /// An IPv4 address is written as an IPv4-mapped one on an IPv6 socket.

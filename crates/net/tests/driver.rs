@@ -586,6 +586,38 @@ fn a_deadline_is_told_when_it_has_passed() {
     assert_eq!(stats.timeouts, 4);
 }
 
+#[test]
+fn deadlines_are_told_while_datagrams_keep_coming() {
+    let node = script(
+        |wants| wants.open(SOCKET, SocketKind::Listen(LOOPBACK)),
+        |now, input, wants: &mut Wants| match input {
+            Input::SocketOpened { socket, result } => {
+                let own = result.unwrap();
+                wants.send(socket, own, b"to myself");
+                wants.deadline = Some(now + Duration::from_millis(5));
+            }
+            Input::Datagram(received) => (0..2).for_each(|_| wants.echo(&received)), // ever more
+            Input::Timeout => wants.close(),
+            other => panic!("{other:?}"),
+        },
+    );
+    assert_eq!(block_on(run(node)).timeouts, 1);
+}
+
+#[test]
+fn a_driver_can_be_a_task_of_its_own() {
+    fn is_send<T: Send>(future: T) -> T {
+        future
+    }
+    let node = script(|wants| wants.close(), |_now, _input, _wants: &mut Wants| {});
+    block_on(async {
+        let shutdown = std::future::pending();
+        let driver =
+            async { tandem_net::run(node, &mut (), DriverOptions::default(), shutdown).await };
+        tokio::spawn(is_send(driver)).await.unwrap().result.unwrap();
+    });
+}
+
 /// Notes what it is told, and cannot write beyond `room` bytes.
 #[derive(Default)]
 struct Notes {
