@@ -1,0 +1,104 @@
+//! Style that no linter checks: lengths of files, and which crate may use which.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Longest file in lines without its tests.
+const MAX_LINES: usize = 600;
+
+/// Which crates of ours each crate may use. Arrows point one way.
+const MAY_USE: [(&str, &[&str]); 7] = [
+    ("tandem-units", &[]),
+    ("tandem-wire", &["tandem-units"]),
+    ("tandem-congestion", &["tandem-units"]),
+    ("tandem-node", &["tandem-wire", "tandem-congestion", "tandem-units"]),
+    ("tandem-net", &["tandem-node", "tandem-units"]),
+    ("tandem-lab", &["tandem-node", "tandem-congestion", "tandem-units"]),
+    (
+        "tandem",
+        &[
+            "tandem-net",
+            "tandem-lab",
+            "tandem-node",
+            "tandem-wire",
+            "tandem-congestion",
+            "tandem-units",
+        ],
+    ),
+];
+
+/// Crates that must not know of an operating system's sockets or a runtime.
+const SANS_IO: [&str; 5] =
+    ["tandem-units", "tandem-wire", "tandem-congestion", "tandem-node", "tandem-lab"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn files_below(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            if path.file_name().is_none_or(|name| name != "target") {
+                files_below(&path, ending, found);
+            }
+        } else if path.to_string_lossy().ends_with(ending) {
+            found.push(path);
+        }
+    }
+}
+
+/// Name and dependencies of each crate; development dependencies are not looked at.
+fn manifests() -> BTreeMap<String, Vec<String>> {
+    let mut paths = Vec::new();
+    files_below(&root().join("crates"), "Cargo.toml", &mut paths);
+    let parse = |path: &PathBuf| {
+        let text = fs::read_to_string(path).unwrap();
+        let manifest: toml::Table = text.parse().unwrap();
+        let name = manifest["package"]["name"].as_str().unwrap().to_owned();
+        let dependencies = manifest.get("dependencies").and_then(toml::Value::as_table);
+        let dependencies = dependencies.map(|table| table.keys().cloned().collect());
+        (name, dependencies.unwrap_or_default())
+    };
+    paths.iter().map(parse).collect()
+}
+
+#[test]
+fn no_file_is_longer_than_a_reader_can_hold() {
+    let mut files = Vec::new();
+    files_below(&root().join("crates"), ".rs", &mut files);
+    assert!(files.len() > 50, "only {} files found", files.len());
+    for file in files {
+        let is_test = file.components().any(|part| part.as_os_str() == "tests")
+            || file.file_name().is_some_and(|name| name == "tests.rs");
+        let text = fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let lines = code.lines().count();
+        assert!(is_test || lines <= MAX_LINES, "{} has {lines} lines", file.display());
+    }
+}
+
+#[test]
+fn crates_use_each_other_one_way() {
+    let manifests = manifests();
+    assert_eq!(manifests.len(), MAY_USE.len(), "a crate is missing from the table");
+    for (name, may_use) in MAY_USE {
+        let ours = manifests[name].iter().filter(|dependency| dependency.starts_with("tandem"));
+        for dependency in ours {
+            assert!(may_use.contains(&dependency.as_str()), "{name} must not use {dependency}");
+        }
+    }
+}
+
+#[test]
+fn nothing_below_net_names_a_runtime() {
+    let manifests = manifests();
+    for name in SANS_IO {
+        for dependency in ["tokio", "noq-udp", "socket2", "hickory-resolver"] {
+            assert!(!manifests[name].iter().any(|used| used == dependency), "{name}: {dependency}");
+        }
+    }
+}
