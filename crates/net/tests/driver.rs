@@ -609,7 +609,7 @@ fn a_driver_can_be_a_task_of_its_own() {
     fn is_send<T: Send>(future: T) -> T {
         future
     }
-    let node = script(|wants| wants.close(), |_now, _input, _wants: &mut Wants| {});
+    let node = script(Wants::close, |_now, _input, _wants: &mut Wants| {});
     block_on(async {
         let shutdown = std::future::pending();
         let driver =
