@@ -1,0 +1,239 @@
+//! Tunnels end to end in virtual time: client, proxies, origin, and an access link that is as bad
+//! as a test wants it. Every run is made twice and must repeat packet by packet.
+
+mod scenario;
+
+use std::time::Duration;
+
+use scenario::{Outcome, Scenario, Testbed, certificate};
+use tandem_lab::{
+    LinkConfig, NameAnswer, Reorder, World,
+    endpoints::{EchoHost, SenderHost, Shot},
+};
+use tandem_node::{
+    Event, Input,
+    client::{ForwardConfig, Task},
+    error::ClientError,
+    limits::Limits,
+    node::ResolveError,
+};
+use tandem_units::{ByteCount, Ratio};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Flow completion time in percent of the ideal, rounded down.
+fn percent_of_ideal(scenario: &Scenario) -> u128 {
+    let completion = scenario.download().report().completion;
+    completion.as_nanos() * 100 / scenario.ideal().as_nanos()
+}
+
+fn lossy(seed: u64, proxies: usize) -> Scenario {
+    let mut scenario = Scenario::new(seed, proxies);
+    scenario.access.loss = Ratio::of(5, 100);
+    scenario
+}
+
+/// Runs until a quarter of the file is there, does something, and runs to the end; also tells how
+/// long that took.
+fn disturb(scenario: &Scenario, act: impl Fn(&mut Testbed)) -> (Outcome, Duration) {
+    let quarter = ByteCount::new(scenario.file.get() / 4);
+    scenario.run(|testbed| {
+        testbed.run_until_fetched(quarter);
+        let before = testbed.world.elapsed();
+        act(testbed);
+        (testbed.finish(), testbed.world.elapsed().saturating_sub(before))
+    })
+}
+
+#[test]
+fn a_direct_download_comes_close_to_the_ideal() {
+    let file = ByteCount::new(10_000_000);
+    let percent = percent_of_ideal(&Scenario { file, ..Scenario::new(1, 0) });
+    assert!((100..=115).contains(&percent), "{percent}% of the ideal time");
+}
+
+#[test]
+fn a_download_through_a_proxy_takes_hardly_longer_than_a_direct_one() {
+    let file = ByteCount::new(10_000_000);
+    let percent = percent_of_ideal(&Scenario { file, ..Scenario::new(1, 1) });
+    assert!((100..=120).contains(&percent), "{percent}% of the ideal time");
+}
+
+#[test]
+fn a_direct_download_gets_through_five_percent_of_loss() {
+    for seed in 1..=3 {
+        let percent = percent_of_ideal(&lossy(seed, 0));
+        assert!((100..=200).contains(&percent), "seed {seed}: {percent}% of the ideal time");
+    }
+}
+
+#[test]
+fn a_download_through_a_proxy_gets_through_five_percent_of_loss() {
+    for seed in 1..=3 {
+        let percent = percent_of_ideal(&lossy(seed, 1));
+        assert!((100..=200).contains(&percent), "seed {seed}: {percent}% of the ideal time");
+    }
+}
+
+#[test]
+fn a_download_gets_through_two_proxies() {
+    for scenario in [Scenario::new(1, 2), lossy(1, 2)] {
+        let percent = percent_of_ideal(&scenario);
+        assert!((100..=200).contains(&percent), "{percent}% of the ideal time");
+    }
+}
+
+#[test]
+fn reordering_slows_a_download_little() {
+    for proxies in [0, 1] {
+        let mut scenario = Scenario::new(1, proxies);
+        scenario.access.reorder = Some(Reorder { ratio: Ratio::of(5, 100), extra_delay: 5 * MS });
+        let percent = percent_of_ideal(&scenario);
+        assert!((100..=150).contains(&percent), "{proxies} proxies: {percent}% of the ideal time");
+    }
+}
+
+#[test]
+fn duplicated_packets_do_no_harm() {
+    for proxies in [0, 1] {
+        let mut scenario = Scenario::new(1, proxies);
+        scenario.access.duplicate = Ratio::of(5, 100);
+        let percent = percent_of_ideal(&scenario);
+        assert!((100..=140).contains(&percent), "{proxies} proxies: {percent}% of the ideal time");
+    }
+}
+
+#[test]
+fn timers_that_are_up_to_a_millisecond_late_do_no_harm() {
+    let mut scenario = Scenario::new(1, 1);
+    scenario.timer_granularity = Some(MS);
+    let percent = percent_of_ideal(&scenario);
+    assert!((100..=140).contains(&percent), "{percent}% of the ideal time");
+}
+
+#[test]
+fn another_seed_loses_other_packets() {
+    assert_ne!(lossy(1, 1).download().digest, lossy(2, 1).download().digest);
+}
+
+#[test]
+fn a_download_outlives_three_seconds_without_a_network() {
+    for proxies in [0, 1] {
+        let (outcome, took) = disturb(&Scenario::new(1, proxies), |testbed| {
+            let first = testbed.proxies.first().map_or(testbed.origin.id(), |proxy| proxy.id());
+            testbed.world.block(testbed.client, first, 3 * SECOND);
+            testbed.world.block(first, testbed.client, 3 * SECOND);
+        });
+        assert_eq!(outcome.report().status, 200);
+        assert!((3 * SECOND..12 * SECOND).contains(&took), "{proxies} proxies: {took:?}");
+    }
+}
+
+#[test]
+fn a_target_that_goes_away_ends_its_flow_at_once() {
+    let (outcome, took) = disturb(&Scenario::new(1, 1), |testbed| {
+        testbed.world.kill(testbed.origin);
+    });
+    assert!(matches!(outcome.error(), ClientError::FlowClosed { .. }), "{outcome:?}");
+    assert!(took < SECOND, "{took:?}");
+}
+
+#[test]
+fn a_target_that_was_never_there_ends_its_flow_at_once() {
+    let outcome = Scenario::new(1, 1).run(|testbed| {
+        testbed.world.kill(testbed.origin);
+        testbed.finish()
+    });
+    assert!(matches!(outcome.error(), ClientError::FlowClosed { .. }), "{outcome:?}");
+}
+
+#[test]
+fn a_restarted_proxy_ends_the_download_after_the_idle_timeout_at_the_latest() {
+    for proxies in [1, 2] {
+        let scenario = Scenario::new(1, proxies);
+        let (outcome, took) = disturb(&scenario, |testbed| {
+            let last = *testbed.proxies.last().unwrap();
+            testbed.world.replace(last, scenario.proxy(&certificate(), proxies));
+        });
+        assert!(matches!(outcome.error(), ClientError::ConnectionLost { .. }), "{outcome:?}");
+        assert!(took < Limits::default().connection_idle + SECOND, "{took:?}");
+    }
+}
+
+#[test]
+fn a_restarted_proxy_serves_a_new_download() {
+    let scenario = Scenario::new(1, 1);
+    let (outcome, _) = disturb(&scenario, |testbed| {
+        testbed.world.replace(testbed.proxies[0], scenario.proxy(&certificate(), 1));
+        // With the same seed the origin would take it for the old connection.
+        let other_seed = Scenario { seed: 2, ..scenario.clone() };
+        testbed.world.replace(testbed.client, other_seed.client(Scenario::fetch()));
+    });
+    assert_eq!(outcome.report().bytes, scenario.file.get());
+}
+
+#[test]
+fn a_proxy_that_shuts_down_says_so() {
+    let (outcome, took) = disturb(&Scenario::new(1, 1), |testbed| {
+        testbed.world.input(testbed.proxies[0], Input::Shutdown);
+    });
+    let ClientError::ConnectionLost { reason, .. } = outcome.error() else { panic!("{outcome:?}") };
+    assert!(reason.contains("shutting down"), "{reason}");
+    assert!(took < SECOND, "{took:?}");
+}
+
+#[test]
+#[ignore = "the client drops the answer when STOP_SENDING comes with it, against RFC 9114 §4.1"]
+fn a_target_without_an_address_is_refused_with_the_reason() {
+    for (answer, status, error) in [
+        (NameAnswer::After(MS, Err(ResolveError::NotFound)), 502, "dns_error"),
+        (NameAnswer::Never, 504, "dns_timeout"),
+    ] {
+        let outcome = Scenario::new(1, 1).run(|testbed| {
+            testbed.world.set_name("origin.test", answer.clone());
+            testbed.finish()
+        });
+        let ClientError::Refused { status: seen, proxy_status, .. } = outcome.error() else {
+            panic!("{outcome:?}")
+        };
+        assert_eq!(*seen, status);
+        assert!(proxy_status.as_ref().is_some_and(|text| text.contains(error)), "{outcome:?}");
+    }
+}
+
+#[test]
+fn the_packets_of_local_programs_go_through_the_tunnel_and_back() {
+    let scenario = Scenario::new(1, 1);
+    let run = || {
+        let Testbed { mut world, client, proxies, .. } = scenario.testbed();
+        let far = LinkConfig { delay: 50 * MS, ..LinkConfig::default() };
+        let echo = world.add_host("echo", ["10.0.0.8"], EchoHost::new(7));
+        world.connect(proxies[0], echo, far);
+        let forward = ForwardConfig {
+            listen: "10.0.0.1:5000".parse().unwrap(),
+            target_host: "10.0.0.8".to_owned(),
+            target_port: 7,
+        };
+        world.replace(client, scenario.client(Task::Forward(vec![forward])));
+        let is_up = |world: &World| {
+            world.events(client).iter().any(|(_, event)| matches!(event, Event::Listening(_)))
+        };
+        assert!(world.run_until(SECOND, is_up));
+
+        let program =
+            SenderHost::new("10.0.0.1:5000".parse().unwrap(), Shot::every(20 * MS, 50, 1000));
+        let program = world.add_host("program", ["10.0.0.7"], program);
+        let before = world.now();
+        world.run_for(3 * SECOND);
+        let replies = world.node(program).replies().iter().zip(0..);
+        let took = replies.map(|(reply, number)| reply.at - (before + 20 * MS * number));
+        (took.collect::<Vec<_>>(), world.trace().digest())
+    };
+    let (took, digest) = run();
+    assert_eq!(took.len(), 50);
+    assert!(took.iter().all(|took| *took >= 140 * MS), "{took:?}");
+    // Two RTTs of the proxy for the request and the packet that waits for its answer, then one.
+    assert!(took.iter().skip(5).all(|took| *took < 145 * MS), "{took:?}");
+    assert_eq!(digest, run().1);
+}

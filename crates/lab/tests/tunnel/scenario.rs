@@ -1,0 +1,227 @@
+//! What the tests have in common: hosts, the links between them, and a download.
+
+#![expect(clippy::unwrap_used, reason = "what is wrong here fails the test")]
+
+use std::{fmt::Debug, time::Duration};
+
+use tandem_lab::{
+    Contents, FileSet, Handle, LinkConfig, NameAnswer, Seed, TestCertificate, TraceDigest, World,
+    ideal_completion,
+};
+use tandem_node::{
+    Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
+    client::{FetchConfig, HopConfig, Task},
+    error::ClientError,
+    limits::Limits,
+    node::FetchReport,
+    proxy::{Access, TargetPolicy},
+    quic::{Mtu, Transport},
+};
+use tandem_units::{ByteCount, Rate};
+use tandem_wire::Template;
+
+/// A client at home, an origin far away, and maybe proxies on the way.
+///
+/// ```text
+/// client --- access link --- proxy 1 --- 10 ms --- proxy 2 --- 50 ms --- origin
+/// ```
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) seed: u64,
+    /// Number of proxies; 0: no tunnel.
+    pub(crate) proxies: usize,
+    pub(crate) file: ByteCount,
+    /// The access link, in each direction.
+    pub(crate) access: LinkConfig,
+    pub(crate) timer_granularity: Option<Duration>,
+}
+
+/// The hosts of a scenario.
+pub(crate) struct Testbed {
+    pub(crate) world: World,
+    pub(crate) client: Handle<Client>,
+    pub(crate) proxies: Vec<Handle<Proxy>>,
+    pub(crate) origin: Handle<Origin>,
+    contents: Contents,
+}
+
+/// How a download ended.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Outcome {
+    pub(crate) result: Result<FetchReport, ClientError>,
+    pub(crate) digest: TraceDigest,
+}
+
+/// One way, between the last proxy and the origin: with the access link an RTT of 140 ms.
+const FAR: Duration = Duration::from_millis(50);
+
+/// One way, between two proxies.
+const NEAR: Duration = Duration::from_millis(10);
+
+impl Scenario {
+    /// A 10 Mbit/s access link with an RTT of 40 ms, and a file of 2 MB.
+    pub(crate) fn new(seed: u64, proxies: usize) -> Self {
+        let access = LinkConfig {
+            rate: Some(Rate::from_mbps(10)),
+            delay: Duration::from_millis(20),
+            ..LinkConfig::default()
+        };
+        let file = ByteCount::new(2_000_000);
+        Self { seed, proxies, file, access, timer_granularity: None }
+    }
+
+    /// Downloads the file twice: the second time nothing may differ.
+    ///
+    /// # Panics
+    ///
+    /// If it does, or if the bytes that came are not those of the file.
+    pub(crate) fn download(&self) -> Outcome {
+        self.run(Testbed::finish)
+    }
+
+    /// Does something twice, each time in a new world; the second time nothing may differ.
+    pub(crate) fn run<T: Debug + PartialEq>(&self, act: impl Fn(&mut Testbed) -> T) -> T {
+        let run = || act(&mut self.testbed());
+        let outcome = run();
+        assert_eq!(outcome, run(), "seed {}: the same seed, another run", self.seed);
+        outcome
+    }
+
+    pub(crate) fn testbed(&self) -> Testbed {
+        let tls = certificate();
+        let mut world = World::new(Seed(self.seed));
+        if let Some(granularity) = self.timer_granularity {
+            world.set_timer_granularity(granularity);
+        }
+        let client = world.add_host("client", ["10.0.0.1"], self.client(Self::fetch()));
+        let origin = world.add_host("origin", ["10.0.0.9"], self.origin(&tls));
+        let mut proxies = Vec::new();
+        for number in 1..=self.proxies {
+            let (name, ip) = (format!("proxy{number}"), format!("10.0.0.{}", number + 1));
+            proxies.push(world.add_host(&name, [&*ip], self.proxy(&tls, number)));
+            let answer = NameAnswer::After(Duration::ZERO, Ok(vec![ip.parse().unwrap()]));
+            world.set_name(&format!("{name}.test"), answer);
+        }
+        let answer = Ok(vec!["10.0.0.9".parse().unwrap()]);
+        world.set_name("origin.test", NameAnswer::After(Duration::ZERO, answer));
+
+        let link = |delay| LinkConfig { delay, ..LinkConfig::default() };
+        world.route(client, origin, vec![self.access.clone(), link(FAR)]);
+        world.route(origin, client, vec![link(FAR), self.access.clone()]);
+        for (proxy, number) in proxies.iter().zip(0..) {
+            let near = link(NEAR * number);
+            world.route(client, *proxy, vec![self.access.clone(), near.clone()]);
+            world.route(*proxy, client, vec![near, self.access.clone()]);
+            world.connect(*proxy, origin, link(FAR));
+        }
+        if let [first, second] = proxies[..] {
+            world.connect(first, second, link(NEAR));
+        }
+        let contents = Contents::Generated { len: self.file, seed: Seed(self.seed) };
+        world.set_files(origin, FileSet::new().with("file", contents.clone()));
+        Testbed { world, client, proxies, origin, contents }
+    }
+
+    pub(crate) fn client(&self, task: Task) -> Client {
+        let tls = certificate();
+        let hop = |number: usize| HopConfig {
+            template: Template::default_for(&format!("proxy{number}.test")).unwrap(),
+            tls: tls.client(),
+            transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
+            token: None,
+        };
+        let hops = (1..=self.proxies).map(hop).collect();
+        let config = ClientConfig { hops, task, limits: Limits::default(), seed: Some(self.seed) };
+        Client::new(config).unwrap()
+    }
+
+    pub(crate) fn fetch() -> Task {
+        Task::Fetch(Box::new(FetchConfig {
+            host: "origin.test".to_owned(),
+            port: 443,
+            path: "/file".to_owned(),
+            streams: 1,
+            tls: certificate().client(),
+            transport: Transport::default(),
+        }))
+    }
+
+    fn origin(&self, tls: &TestCertificate) -> Origin {
+        let config = OriginConfig {
+            listen: "0.0.0.0:443".parse().unwrap(),
+            tls: tls.server(),
+            transport: Transport::default(),
+            limits: Limits::default(),
+            seed: Some(self.seed + 100),
+        };
+        Origin::new(config).unwrap()
+    }
+
+    pub(crate) fn proxy(&self, tls: &TestCertificate, number: usize) -> Proxy {
+        let config = ProxyConfig {
+            listen: "0.0.0.0:443".parse().unwrap(),
+            tls: tls.server(),
+            transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
+            access: Access::Anyone,
+            policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
+            template: ProxyConfig::default_template().unwrap(),
+            limits: Limits::default(),
+            seed: Some(self.seed + 200 + number as u64),
+        };
+        Proxy::new(config).unwrap()
+    }
+
+    /// Two RTTs and the time at the bottleneck.
+    pub(crate) fn ideal(&self) -> Duration {
+        let near = self.proxies.saturating_sub(1).try_into().map_or(NEAR, |hops| NEAR * hops);
+        let rtt = (self.access.delay + near + FAR) * 2;
+        ideal_completion(self.file, self.access.rate.unwrap(), rtt, self.access.loss)
+    }
+}
+
+/// The certificate of all servers.
+pub(crate) fn certificate() -> TestCertificate {
+    TestCertificate::new(["proxy1.test", "proxy2.test", "origin.test"])
+}
+
+impl Testbed {
+    /// Runs until the client has ended, and checks what it fetched.
+    pub(crate) fn finish(&mut self) -> Outcome {
+        let Self { world, client, contents, .. } = self;
+        let client = *client;
+        let ended = |world: &World| matches!(world.events(client), [.., (_, Event::Closed(_))]);
+        assert!(world.run_until(Duration::from_secs(120), ended), "still running: {world:?}");
+        let mut fetched = None;
+        let mut closed = None;
+        for (_, event) in world.events(client) {
+            match event {
+                Event::Fetched(report) => fetched = Some(report.clone()),
+                Event::Closed(result) => closed = Some(result.clone()),
+                Event::Listening(_) | Event::HopUp { .. } | Event::ResponseStarted { .. } => {}
+            }
+        }
+        let result = closed.unwrap().map(|()| fetched.expect("a download ends with a report"));
+        if result.is_ok() {
+            assert_eq!(world.body(client).bytes(), contents.len());
+            assert_eq!(world.body(client).sha256(), contents.sha256());
+        }
+        Outcome { result, digest: world.trace().digest() }
+    }
+
+    /// Runs until so many bytes of the file have come.
+    pub(crate) fn run_until_fetched(&mut self, bytes: ByteCount) {
+        let client = self.client;
+        let came = |world: &World| world.body(client).bytes() >= bytes.get();
+        assert!(self.world.run_until(Duration::from_secs(120), came), "the download stands still");
+    }
+}
+
+impl Outcome {
+    pub(crate) fn report(&self) -> &FetchReport {
+        self.result.as_ref().expect("the download succeeded")
+    }
+
+    pub(crate) fn error(&self) -> &ClientError {
+        self.result.as_ref().expect_err("the download failed")
+    }
+}
