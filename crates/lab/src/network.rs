@@ -14,7 +14,7 @@ use crate::{HostId, LinkConfig, LinkStats, Packet, Path, Seed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(usize);
 
-/// What never entered a path, in packets.
+/// Packets that reached no node, without those that a link dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkStats {
     /// No host has the destination address, or the sender no address of its family.

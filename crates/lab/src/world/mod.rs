@@ -221,7 +221,7 @@ impl World {
         path.map_or_else(Vec::new, |path| self.network.link_stats(path))
     }
 
-    /// What became of the packets that entered no link.
+    /// How many packets reached no node, without those that a link dropped.
     pub const fn network_stats(&self) -> NetworkStats {
         self.network.stats
     }
