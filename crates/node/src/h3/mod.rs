@@ -303,7 +303,12 @@ impl Session {
                 reason: "the peer stopped our control stream".to_owned(),
             });
         }
-        self.fail(connection, stream, code);
+        // RFC 9114 §4.1: "Clients MUST NOT discard complete responses as a result of having their
+        // request terminated abruptly": a server that wants no more of a request says so with
+        // H3_NO_ERROR, and its answer comes or has come.
+        if self.side == Side::Server || code != Code::H3_NO_ERROR {
+            self.fail(connection, stream, code);
+        }
         Ok(())
     }
 
