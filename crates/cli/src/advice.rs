@@ -33,7 +33,7 @@ fn after_tls(reason: &str) -> &'static str {
         "the certificate has expired: renew it on the server, or use --insecure for a test"
     } else if has("not valid yet") || has("notvalidyet") {
         "the certificate is not valid yet: check the clocks of both sides"
-    } else if has("unknownissuer") || has("unknown issuer") || has("no ca certificates") {
+    } else if has("unknownissuer") || has("badsignature") || has("bad signature") {
         "nobody that we trust has signed the certificate: give its CA with --ca FILE, or use \
          --insecure for a test"
     } else if has("not valid for name") || has("notvalidforname") {

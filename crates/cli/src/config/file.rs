@@ -6,6 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde_path_to_error::Segment;
+use toml::de::DeTable;
+
 use super::Settings;
 use crate::error::ConfigError;
 
@@ -30,23 +33,46 @@ pub(super) fn read<S: Settings>(path: &Path) -> Result<S, ConfigError> {
 
 fn parse<S: Settings>(path: &Path, text: &str) -> Result<S, ConfigError> {
     let document = toml::Deserializer::parse(text)
-        .map_err(|error| located(path, text, String::new(), &error))?;
+        .map_err(|error| located(path, text, error.span(), None, &error))?;
     serde_path_to_error::deserialize(document).map_err(|error| {
-        let key = error.path().to_string();
-        located(path, text, key, error.inner())
+        let (key, error) = (error.path(), error.inner());
+        let span = span_of(text, key).or_else(|| error.span());
+        located(path, text, span, Some(key.to_string()), error)
     })
 }
 
-fn located(path: &Path, text: &str, key: String, error: &toml::de::Error) -> ConfigError {
-    let span = error.span().unwrap_or(0..0);
+fn located(
+    path: &Path,
+    text: &str,
+    span: Option<Range<usize>>,
+    key: Option<String>,
+    error: &toml::de::Error,
+) -> ConfigError {
+    let span = span.unwrap_or_default();
     ConfigError::InFile {
         file: PathBuf::from(path),
         line: line_of(text, span.start),
         // A path of no segments is printed as a dot.
-        key: Some(key).filter(|key| !key.is_empty() && key != "."),
+        key: key.filter(|key| key != "."),
         seen: seen(text, span),
         reason: error.message().replace('\n', "; "),
     }
+}
+
+/// Where a value stands. The parser's own errors know it only to the whole list.
+fn span_of(text: &str, key: &serde_path_to_error::Path) -> Option<Range<usize>> {
+    let document = DeTable::parse(text).ok()?;
+    let mut segments = key.iter();
+    let Segment::Map { key } = segments.next()? else { return None };
+    let mut value = document.get_ref().get(key.as_str())?;
+    for segment in segments {
+        value = match segment {
+            Segment::Map { key } => value.get_ref().get(key.as_str())?,
+            Segment::Seq { index } => value.get_ref().get(*index)?,
+            Segment::Enum { .. } | Segment::Unknown => break,
+        };
+    }
+    Some(value.span())
 }
 
 /// Number of the line that holds this byte, from 1.

@@ -11,6 +11,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use sha2::{Digest, Sha256};
 
 /// A day before now, for clocks that differ.
 const VALID_BEFORE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -40,9 +41,9 @@ impl DevelopmentIdentity {
         let mut ca = CertificateParams::default();
         ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        ca.distinguished_name.push(DnType::CommonName, "Tandem development CA");
-        set_validity(&mut ca);
         let ca_key = KeyPair::generate()?;
+        ca.distinguished_name.push(DnType::CommonName, ca_name(&ca_key));
+        set_validity(&mut ca);
         let ca_certificate = ca.self_signed(&ca_key)?;
         let issuer = Issuer::new(ca, ca_key);
 
@@ -63,6 +64,14 @@ impl DevelopmentIdentity {
             ca_pem: ca_certificate.pem(),
         })
     }
+}
+
+/// Another name for each key: a CA of the same name with another key would be taken for this one,
+/// and its signature called bad.
+fn ca_name(key: &KeyPair) -> String {
+    let digest = Sha256::digest(key.public_key_raw());
+    let id: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("Tandem development CA {id}")
 }
 
 fn set_validity(params: &mut CertificateParams) {

@@ -1,0 +1,232 @@
+//! What the user does wrong: the exit code, and one line that says what happened and what to try.
+
+mod support;
+
+use std::net::UdpSocket;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+
+use crate::support::Scene;
+
+#[test]
+fn wrong_flags_say_what_is_allowed() {
+    let scene = Scene::new();
+    for (line, words) in [
+        ("get", &["URL"][..]),
+        ("get http://a/ -o f", &["http://a/", "https URL"]),
+        ("get https://a/ -o f --controller bbr9", &["bbr9", "newreno"]),
+        ("get https://a/ -o f --mode msgt", &["msgt", "mdt"]),
+        ("get https://a/ -o f --streams 0", &["--streams", "0"]),
+        ("get https://a/ -o f --timeout soon", &["soon"]),
+        ("proxy --listen localhost", &["localhost", "127.0.0.1:4433"]),
+        ("proxy --listen 127.0.0.1:0 --allow-target 10.0.0.0/99", &["10.0.0.0/99", "prefix"]),
+        ("client --via ftp://p --udp 127.0.0.1:0=a:1", &["ftp://p", "https://HOST:PORT"]),
+        ("client --via https://p --udp 127.0.0.1:0", &["127.0.0.1:0", "LISTEN=TARGET"]),
+        ("lab relay --listen 127.0.0.1:0 --to 127.0.0.1:1 --rate 10Mb", &["Mb", "Mbit/s"]),
+        ("lab relay --listen 127.0.0.1:0 --to 127.0.0.1:1 --loss 500%", &["500%", "100%"]),
+        ("demo --modes mft", &["mft", "direct"]),
+        ("demo --controller off", &["off", "bbr1"]),
+        ("dance", &["dance"]),
+    ] {
+        let run = scene.run(line);
+        assert_eq!(run.code(), Some(2), "tandem {line}");
+        for word in words {
+            assert!(run.stderr().contains(word), "tandem {line}: no {word:?} in {}", run.stderr());
+        }
+    }
+}
+
+#[test]
+fn settings_that_do_not_fit_together_are_refused() {
+    let scene = Scene::new();
+    scene.write("cert.pem", "no certificate");
+    for (line, words) in [
+        ("get https://a/ -o f --mode mdt", &["mode mdt", "via"][..]),
+        ("get https://a/ -o f --mode direct --via https://p", &["mode direct", "via"]),
+        ("get https://a/ -o - --streams 2", &["streams", "output -"]),
+        ("get https://a/ -o f --ca cert.pem --insecure", &["ca", "insecure"]),
+        ("get https://a/ -o f --controller off", &["off", "newreno"]),
+        ("get https://a/ -o .", &["output", "folder"]),
+        ("get https://a/ -o no/f", &["output", "folder does not exist"]),
+        ("get https://a/ -o f --ca cert.pem", &["cert.pem", "CERTIFICATE"]),
+        ("get https://a/ -o f --ca none.pem", &["none.pem", "No such file"]),
+        ("get https://a/ -o f --insecure --qlog-dir none", &["qlog-dir", "none"]),
+        ("proxy", &["listen is missing", "--listen ADDR", "TANDEM_LISTEN"]),
+        ("proxy --listen 0.0.0.0:0", &["0.0.0.0:0", "--token-file", "--allow-anyone"]),
+        ("proxy --listen 127.0.0.1:0 --cert cert.pem", &["cert needs key"]),
+        ("proxy --listen 127.0.0.1:0 --token-file none", &["none", "No such file"]),
+        ("origin --listen 127.0.0.1:0", &["root is missing", "--root DIR"]),
+        ("origin --listen 127.0.0.1:0 --root none", &["root", "none", "no such folder"]),
+        ("client --via https://p", &["udp is missing"]),
+    ] {
+        scene.run(line).fails(2, words);
+    }
+}
+
+#[test]
+fn a_wrong_configuration_file_names_line_and_key() {
+    let scene = Scene::new();
+    for (toml, words) in [
+        ("listen = \"localhost:1\"\n", &["proxy.toml:1: listen", "localhost:1", "[::]:443"][..]),
+        ("\nlisten = 4433\n", &["proxy.toml:2: listen: 4433", "string"]),
+        ("listen = \"[::1]:0\"\nlisen = 1\n", &["proxy.toml:2: lisen", "unknown", "`listen`"]),
+        ("[tls]\ncerts = \"c\"\n", &["proxy.toml:2: tls.certs", "`cert`"]),
+        (
+            "[transport]\n\ncontroller = \"bbr9\"\n",
+            &["proxy.toml:3: transport.controller", "newreno"],
+        ),
+        (
+            "allow-target = [\n \"10.0.0.0/8\",\n \"ten\",\n]\n",
+            &["proxy.toml:3: allow-target", "ten"],
+        ),
+        ("listen = \n", &["proxy.toml:1"]),
+        ("listen = \"[::1]:0\"\nlisten = \"[::1]:1\"\n", &["proxy.toml:2", "duplicate"]),
+    ] {
+        scene.write("proxy.toml", toml);
+        scene.run("proxy --config proxy.toml").fails(2, words);
+    }
+    scene.run("proxy --config none.toml").fails(2, &["none.toml", "No such file"]);
+}
+
+#[test]
+fn check_prints_the_effective_configuration() {
+    let scene = Scene::new();
+    scene.write(
+        "etc/proxy.toml",
+        "listen = \"127.0.0.1:1\"\nallow-target = [\"10.0.0.0/8\"]\ntoken-file = \"tokens\"\n",
+    );
+    scene.write("etc/tokens", "# for the tests\n0123456789abcdef\n");
+    let mut command = scene.command([
+        "proxy",
+        "--config",
+        "etc/proxy.toml",
+        "--check",
+        "--listen",
+        "127.0.0.1:3",
+    ]);
+    command.env("TANDEM_LISTEN", "127.0.0.1:2").env("TANDEM_CONTROLLER", "cubic");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "listen = \"127.0.0.1:3\"",        // flag before environment before file
+        "controller = \"cubic\"",          // environment
+        "allow-target = [\"10.0.0.0/8\"]", // file
+        "allow-anyone = false",            // default
+        "token-file = \"etc/tokens\"",     // from where the file is
+    ] {
+        assert!(printed.lines().any(|printed| printed == line), "no {line} in\n{printed}");
+    }
+    scene.write("effective.toml", &printed);
+    assert_eq!(scene.run("proxy --config effective.toml --check").succeeds(), printed);
+}
+
+#[test]
+fn a_token_file_has_tokens() {
+    let scene = Scene::new();
+    scene.write("tokens", "# none\n\n");
+    scene.run("proxy --listen 127.0.0.1:0 --token-file tokens").fails(2, &["tokens has no token"]);
+    scene.write("tokens", "0123456789abcdef\nshort\n");
+    let run = scene.run("proxy --listen 127.0.0.1:0 --token-file tokens");
+    run.fails(2, &["tokens:2", "16 to 512"]);
+    assert!(!run.stderr().contains("short"), "a secret in an error: {}", run.stderr());
+    assert!(run.stderr().contains("chmod 600"), "{}", run.stderr());
+}
+
+#[test]
+fn an_unreachable_server_is_named() {
+    let scene = Scene::new();
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    for line in [
+        format!("get https://{address}/ --insecure --timeout 300ms -o f"),
+        format!("get https://127.0.0.1:1/ --via https://{address} --insecure --timeout 300ms -o f"),
+    ] {
+        scene.run(&line).fails(1, &[&address, "does not answer", "300ms", "UDP"]);
+    }
+    drop(silent); // now the port is closed, and the kernel says so
+    let line = format!("get https://{address}/ --insecure --timeout 5s -o f");
+    scene.run(&line).fails(1, &[&address, "check host and port"]);
+    assert!(!scene.path("f.part").exists());
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let scene = Scene::new();
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    scene.write("root/f", "");
+    scene.run(&format!("origin --listen {address} --root root")).fails(1, &[&address, "in use"]);
+    let line = format!("lab relay --listen {address} --to 127.0.0.1:1");
+    scene.run(&line).fails(1, &[&address, "in use"]);
+}
+
+#[test]
+fn a_missing_token_is_asked_for() {
+    let scene = Scene::new();
+    scene.write("tokens", "0123456789abcdef\n");
+    scene.write("wrong", "0123456789abcdeX\n");
+    scene.write("root/f", "carried");
+    let origin = scene.origin();
+    let proxy =
+        scene.serve("proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --token-file tokens");
+    let get =
+        format!("get https://{}/f --via https://{} --insecure -o f", origin.address, proxy.address);
+    scene.run(&get).fails(1, &["407", "--token-file"]);
+    scene.run(&format!("{get} --token-file wrong")).fails(1, &["407", "--token-file"]);
+    scene.run(&format!("{get} --token-file tokens")).succeeds();
+}
+
+#[test]
+fn a_refused_target_says_how_to_allow_it() {
+    let scene = Scene::new();
+    let proxy = scene.serve("proxy --listen 127.0.0.1:0");
+    let address = proxy.address;
+    let line = format!("get https://127.0.0.1:1/ --via https://{address} --insecure -o f");
+    scene.run(&line).fails(1, &["refused", "127.0.0.1:1", "403", "--allow-target"]);
+}
+
+#[test]
+fn an_unknown_path_is_a_404() {
+    let scene = Scene::new();
+    let origin = scene.origin();
+    let line = format!("get https://{}/none --insecure -o f", origin.address);
+    scene.run(&line).fails(1, &["/none", "404"]);
+    assert!(!scene.path("f").exists() && !scene.path("f.part").exists());
+}
+
+#[test]
+fn certificates_are_checked() {
+    let scene = Scene::new();
+    scene.write("root/f", "");
+    let origin = scene.origin();
+    let _other = scene.proxy("other.pem"); // writes the CA of somebody else
+    let address = origin.address;
+    let get = |options: &str| scene.run(&format!("get https://{address}/f -o f {options}"));
+    get("--ca other.pem").fails(1, &["UnknownIssuer", "--ca", "--insecure"]);
+    get("--ca other.pem --ca origin.pem").succeeds();
+    let run = get("--insecure");
+    run.succeeds();
+    assert!(run.stderr().contains("warning: --insecure"), "{}", run.stderr());
+}
+
+#[test]
+fn an_expired_certificate_is_called_expired() {
+    let scene = Scene::new();
+    scene.write("root/f", "");
+    let ca_key = KeyPair::generate().unwrap();
+    let mut ca = CertificateParams::default();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    scene.write("ca.pem", ca.self_signed(&ca_key).unwrap().pem());
+    let key = KeyPair::generate().unwrap();
+    let mut leaf = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    leaf.not_before = date_time_ymd(2020, 1, 1);
+    leaf.not_after = date_time_ymd(2021, 1, 1);
+    let leaf = leaf.signed_by(&key, &Issuer::new(ca, ca_key)).unwrap();
+    scene.write("cert.pem", leaf.pem());
+    scene.write("key.pem", key.serialize_pem());
+    let origin =
+        scene.serve("origin --listen 127.0.0.1:0 --root root --cert cert.pem --key key.pem");
+    let line = format!("get https://{}/f --ca ca.pem -o f", origin.address);
+    scene.run(&line).fails(1, &["expired", "renew"]);
+}

@@ -1,0 +1,175 @@
+//! Real downloads over loopback.
+
+mod support;
+
+use std::{
+    fs,
+    io::Read,
+    process::{Child, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{Scene, Server, eventually, sha256};
+
+#[test]
+fn a_file_arrives_directly_and_through_one_and_two_proxies() {
+    let scene = Scene::new();
+    let file = scene.write_noise("root/file", 1_000_000);
+    let origin = scene.origin();
+    let (near, far) = (scene.proxy("near.pem"), scene.proxy("far.pem"));
+    let near_hop = format!("--via https://{} --ca near.pem", near.address);
+    let far_hop = format!("--via https://{} --ca far.pem", far.address);
+    for (hops, options) in [
+        (0, String::new()),
+        (1, near_hop.clone()),
+        (2, format!("{near_hop} {far_hop}")),
+        (1, format!("{near_hop} --streams 4")),
+    ] {
+        let line =
+            format!("get https://{}/file --ca origin.pem {options} -o out --json", origin.address);
+        let result: Value = serde_json::from_str(&scene.run(&line).succeeds()).unwrap();
+        assert_eq!(sha256(&scene.path("out")), sha256(&file), "{line}");
+        assert_eq!(result["sha256"], sha256(&file));
+        assert_eq!(result["hops"], hops);
+        assert_eq!(result["mode"], if hops == 0 { "direct" } else { "mdt" });
+        assert!(!scene.path("out.part").exists());
+        fs::remove_file(scene.path("out")).unwrap();
+    }
+    for server in [origin, near, far] {
+        let (status, said) = server.stop();
+        assert!(status.success(), "{said}");
+        assert!(!said.contains("listening on"), "said twice: {said}");
+    }
+}
+
+#[test]
+fn json_has_the_promised_fields() {
+    let scene = Scene::new();
+    scene.write("root/file", "abc");
+    let origin = scene.origin();
+    let proxy = scene.proxy("proxy.pem");
+    let get = format!("get https://{}/file --insecure -o out --json", origin.address);
+    let direct: Value = serde_json::from_str(&scene.run(&get).succeeds()).unwrap();
+    let tunnelled = format!("{get} --via https://{}", proxy.address);
+    let tunnelled: Value = serde_json::from_str(&scene.run(&tunnelled).succeeds()).unwrap();
+    for result in [&direct, &tunnelled] {
+        assert_eq!(result["url"], format!("https://{}/file", origin.address));
+        assert_eq!(result["bytes"], 3);
+        // FIPS 180-2, appendix B.1
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(result["sha256"], abc);
+        for key in ["fct_s", "handshake_s", "setup_s", "goodput_mbps", "rtt_ms"] {
+            assert!(result[key].as_f64().is_some_and(|value| value >= 0.0), "{key}: {result}");
+        }
+        assert_eq!(result["ideal_s"], Value::Null);
+    }
+    assert_eq!(direct["tunnel_retransmit_ratio"], Value::Null);
+    assert_eq!(tunnelled["tunnel_retransmit_ratio"], 0.0);
+}
+
+#[test]
+fn the_summary_is_for_people() {
+    let scene = Scene::new();
+    scene.write("root/file", "abc");
+    let origin = scene.origin();
+    let address = origin.address;
+    let shown = scene.run(&format!("get https://{address}/file --insecure -o out")).succeeds();
+    assert!(shown.contains("saved     out\nsize      3 B\n"), "{shown}");
+    let run = scene.run(&format!("get https://{address}/file --insecure -o -"));
+    assert_eq!(run.succeeds(), "abc");
+    assert!(run.stderr().contains("sha-256   ba7816bf"), "{}", run.stderr());
+}
+
+#[test]
+fn an_empty_file_is_downloaded() {
+    let scene = Scene::new();
+    scene.write("root/empty", "");
+    let origin = scene.origin();
+    scene.run(&format!("get https://{}/empty --insecure -o out", origin.address)).succeeds();
+    assert_eq!(fs::read(scene.path("out")).unwrap(), b"");
+}
+
+#[test]
+fn a_closed_pipe_is_success() {
+    let scene = Scene::new();
+    scene.write_noise("root/file", 3_000_000);
+    let origin = scene.origin();
+    let url = format!("https://{}/file", origin.address);
+    let mut command = scene.command(["get", &url, "--insecure", "-o", "-"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut few = [0; 10];
+    child.stdout.take().unwrap().read_exact(&mut few).unwrap(); // and closes the pipe
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(!stderr.contains("error"), "{stderr}");
+}
+
+/// A download across a slow link, of which a part has arrived.
+fn half_way(scene: &Scene, origin: &Server) -> (Child, Server) {
+    scene.write_noise("root/large", 3_000_000);
+    let link = scene.serve(&format!(
+        "lab relay --listen 127.0.0.1:0 --to {} --rate 8Mbit/s --delay 1ms",
+        origin.address
+    ));
+    let url = format!("https://{}/large", link.address);
+    let mut command = scene.command(["get", &url, "--insecure", "-o", "out"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let part = scene.path("out.part");
+    eventually("a first part", || fs::metadata(&part).is_ok_and(|meta| meta.len() > 100_000));
+    (child, link)
+}
+
+#[test]
+fn a_failure_half_way_leaves_only_the_part() {
+    let scene = Scene::new();
+    let origin = scene.origin();
+    let (child, _link) = half_way(&scene, &origin);
+    origin.stop();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("bytes that arrived are in out.part"), "{stderr}");
+    assert!(scene.path("out.part").exists() && !scene.path("out").exists());
+}
+
+#[test]
+fn an_interrupted_download_exits_with_130() {
+    let scene = Scene::new();
+    let origin = scene.origin();
+    let (child, _link) = half_way(&scene, &origin);
+    let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(id, Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("interrupted") && stderr.contains("out.part"), "{stderr}");
+    assert!(scene.path("out.part").exists() && !scene.path("out").exists());
+}
+
+#[test]
+fn a_client_certificate_opens_the_proxy() {
+    let scene = Scene::new();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(["somebody".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca = params.self_signed(&key).unwrap();
+    scene.write("client-ca.pem", ca.pem());
+    let issuer = rcgen::Issuer::new(params, key);
+    let leaf_key = rcgen::KeyPair::generate().unwrap();
+    let leaf = rcgen::CertificateParams::new(["somebody".to_owned()]).unwrap();
+    scene.write("client.pem", leaf.signed_by(&leaf_key, &issuer).unwrap().pem());
+    scene.write("client.key", leaf_key.serialize_pem());
+    scene.write("root/file", "abc");
+    let origin = scene.origin();
+    let proxy = scene
+        .serve("proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --client-ca client-ca.pem");
+    let get = format!(
+        "get https://{}/file --via https://{} --insecure -o out",
+        origin.address, proxy.address
+    );
+    scene.run(&get).fails(1, &["--client-cert"]);
+    scene.run(&format!("{get} --client-cert client.pem --client-key client.key")).succeeds();
+}

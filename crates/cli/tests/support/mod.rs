@@ -1,0 +1,205 @@
+//! Runs the program as a user would.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+/// Longer than anything here takes, so that a hang fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A folder for one test, with the program's files in it.
+pub(crate) struct Scene {
+    dir: TempDir,
+}
+
+impl Scene {
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a file into the folder.
+    pub(crate) fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, contents).unwrap();
+        path
+    }
+
+    /// Writes a file of this many bytes that do not repeat soon.
+    pub(crate) fn write_noise(&self, name: &str, len: usize) -> PathBuf {
+        let mut state = 1_u32;
+        let noise: Vec<u8> = (0..len)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                state.to_be_bytes()[0]
+            })
+            .collect();
+        self.write(name, noise)
+    }
+
+    /// The program, in this folder and with no environment but this.
+    pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
+        command.args(args).env_clear().current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn run(&self, line: &str) -> Run {
+        let output = self.command(line.split_whitespace()).output().unwrap();
+        Run { line: line.to_owned(), output }
+    }
+
+    /// Starts a server and waits until it listens.
+    pub(crate) fn serve(&self, line: &str) -> Server {
+        Server::start(self.command(line.split_whitespace()), line)
+    }
+
+    /// An origin for the folder `root`, whose CA is in `origin.pem`.
+    pub(crate) fn origin(&self) -> Server {
+        fs::create_dir_all(self.path("root")).unwrap();
+        self.serve("origin --listen 127.0.0.1:0 --root root --write-ca origin.pem")
+    }
+
+    /// A proxy that reaches loopback, whose CA is in a file of this name.
+    pub(crate) fn proxy(&self, ca: &str) -> Server {
+        self.serve(&format!(
+            "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.0/8 --write-ca {ca}"
+        ))
+    }
+}
+
+/// What a run of the program left.
+pub(crate) struct Run {
+    line: String,
+    output: Output,
+}
+
+impl Run {
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.output.status.code()
+    }
+
+    pub(crate) fn stdout(&self) -> String {
+        String::from_utf8(self.output.stdout.clone()).unwrap()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+
+    /// Exit code 0; returns standard output.
+    #[track_caller]
+    pub(crate) fn succeeds(&self) -> String {
+        assert_eq!(self.code(), Some(0), "tandem {}\n{}", self.line, self.stderr());
+        self.stdout()
+    }
+
+    /// This exit code, and one line of error that has all these words.
+    #[track_caller]
+    pub(crate) fn fails(&self, code: i32, words: &[&str]) {
+        let stderr = self.stderr();
+        assert_eq!(self.code(), Some(code), "tandem {}\n{stderr}", self.line);
+        let errors: Vec<_> = stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+        let [error] = errors.as_slice() else { panic!("not one error line: {stderr}") };
+        for word in words {
+            assert!(error.contains(word), "tandem {}: no {word:?} in {error}", self.line);
+        }
+        assert_eq!(self.stdout(), "", "results of a failure");
+    }
+}
+
+/// A running server; killed by its process ID when it is dropped.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    child: Child,
+    stderr: mpsc::Receiver<String>,
+}
+
+impl Server {
+    pub(crate) fn start(mut command: Command, line: &str) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let pipe = BufReader::new(child.stderr.take().unwrap());
+        let (sender, stderr) = mpsc::channel();
+        thread::spawn(move || {
+            for line in pipe.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut said = String::new();
+        loop {
+            let Ok(text) = stderr.recv_timeout(PATIENCE) else {
+                child.kill().unwrap();
+                panic!("tandem {line} does not listen:\n{said}");
+            };
+            if let Some(address) = text.strip_prefix("listening on ") {
+                return Self { address: address.parse().unwrap(), child, stderr };
+            }
+            said += &text;
+            said += "\n";
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
+    }
+
+    /// Ends it as an operator would; returns its status and what it said after it listened.
+    pub(crate) fn stop(mut self) -> (ExitStatus, String) {
+        self.signal(Signal::TERM);
+        let status = self.child.wait().unwrap();
+        (status, self.stderr.iter().collect::<Vec<_>>().join("\n"))
+    }
+
+    /// The rest of its standard output, after [`Self::stop`] with this signal.
+    pub(crate) fn stop_and_read(mut self) -> String {
+        self.signal(Signal::INT);
+        assert!(self.child.wait().unwrap().success());
+        std::io::read_to_string(self.child.stdout.take().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended before.
+        if self.child.kill().is_ok() && self.child.wait().is_ok() {}
+    }
+}
+
+pub(crate) fn sha256(path: &Path) -> String {
+    Sha256::digest(fs::read(path).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Waits until this holds.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    const STEP: Duration = Duration::from_millis(20);
+    for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
+        if holds() {
+            return;
+        }
+        thread::sleep(STEP);
+    }
+    panic!("{what} never happened");
+}

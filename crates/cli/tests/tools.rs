@@ -1,0 +1,112 @@
+//! The client, the relay, the demo and what packagers need.
+
+mod support;
+
+use std::{fs, net::UdpSocket, time::Duration};
+
+use serde_json::Value;
+
+use crate::support::{Scene, sha256};
+
+#[test]
+fn a_client_carries_another_tunnel() {
+    let scene = Scene::new();
+    let file = scene.write_noise("root/file", 300_000);
+    let origin = scene.origin();
+    let (near, far) = (scene.proxy("near.pem"), scene.proxy("far.pem"));
+    let client = scene.serve(&format!(
+        "client --via https://{} --ca near.pem --udp 127.0.0.1:0={}",
+        near.address, far.address
+    ));
+    scene
+        .run(&format!(
+            "get https://{}/file --via https://{} --ca far.pem --ca origin.pem -o out",
+            origin.address, client.address
+        ))
+        .succeeds();
+    assert_eq!(sha256(&scene.path("out")), sha256(&file));
+    let (status, said) = client.stop();
+    assert!(status.success(), "{said}");
+}
+
+#[test]
+fn a_relay_carries_both_ways_and_counts() {
+    let scene = Scene::new();
+    let target = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let relay = scene.serve(&format!(
+        "lab relay --listen 127.0.0.1:0 --to {} --delay 1ms",
+        target.local_addr().unwrap()
+    ));
+    for socket in [&target] {
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    }
+    let mut buffer = [0; 100];
+    for name in ["one", "two"] {
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        client.connect(relay.address).unwrap();
+        client.send(name.as_bytes()).unwrap();
+        let (len, from) = target.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..len], name.as_bytes());
+        target.send_to(b"answer", from).unwrap();
+        let len = client.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..len], b"answer", "to {name}");
+    }
+    let counters: Value = serde_json::from_str(&relay.stop_and_read()).unwrap();
+    assert_eq!(counters["clients"], 2);
+    assert_eq!(counters["to_target"]["delivered_bytes"], 2 * (3 + 28));
+    assert_eq!(counters["to_client"]["delivered_packets"], 2);
+}
+
+#[test]
+fn a_relay_loses_what_it_should() {
+    let scene = Scene::new();
+    let target = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let relay = scene.serve(&format!(
+        "lab relay --listen 127.0.0.1:0 --to {} --loss 100%",
+        target.local_addr().unwrap()
+    ));
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..5 {
+        client.send_to(b"lost", relay.address).unwrap();
+    }
+    target.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert!(target.recv(&mut [0; 10]).is_err());
+    let counters: Value = serde_json::from_str(&relay.stop_and_read()).unwrap();
+    assert_eq!(counters["to_target"]["dropped_loss_packets"], 5);
+}
+
+#[test]
+fn the_demo_shows_each_mode() {
+    let scene = Scene::new();
+    let demo = "demo --size 200kB --rate 50Mbit/s --client-rtt 4ms --origin-rtt 4ms --loss 1%";
+    let results: Value =
+        serde_json::from_str(&scene.run(&format!("{demo} --json")).succeeds()).unwrap();
+    let results = results.as_array().unwrap();
+    let modes: Vec<_> = results.iter().map(|result| result["mode"].as_str().unwrap()).collect();
+    assert_eq!(modes, ["direct", "mdt"]);
+    assert_eq!(results[0]["sha256"], results[1]["sha256"]);
+    for result in results {
+        assert_eq!(result["bytes"], 200_000);
+        for key in ["ideal_s", "fct_over_ideal", "e2e_retransmit_ratio", "rtt_ms"] {
+            assert!(result[key].is_number(), "{key}: {result}");
+        }
+    }
+    let table = scene.run(&format!("{demo} --modes mdt")).succeeds();
+    assert!(table.contains("FCT/ideal") && table.contains("| mdt "), "{table}");
+}
+
+#[test]
+fn packagers_get_manual_pages_and_completions() {
+    let scene = Scene::new();
+    fs::create_dir(scene.path("man")).unwrap();
+    scene.run("generate man man").succeeds();
+    for page in ["tandem.1", "tandem-get.1", "tandem-lab-relay.1"] {
+        assert!(scene.path("man").join(page).exists(), "{page}");
+    }
+    let page = fs::read_to_string(scene.path("man/tandem-get.1")).unwrap();
+    assert!(page.contains("streams"), "{page}");
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(scene.run(&format!("generate completions {shell}")).succeeds().contains("tandem"));
+    }
+}
