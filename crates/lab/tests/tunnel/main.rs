@@ -184,7 +184,6 @@ fn a_proxy_that_shuts_down_says_so() {
 }
 
 #[test]
-#[ignore = "the client drops the answer when STOP_SENDING comes with it, against RFC 9114 §4.1"]
 fn a_target_without_an_address_is_refused_with_the_reason() {
     for (answer, status, error) in [
         (NameAnswer::After(MS, Err(ResolveError::NotFound)), 502, "dns_error"),
