@@ -45,8 +45,8 @@ use crate::{
 pub struct Bbr1Config {
     /// The initial window in full datagrams, at least 4.
     pub initial_window_packets: u32,
-    /// The pacing gain, in percent, of the phase of `ProbeBW` that looks for more bandwidth; more
-    /// than 100.
+    /// The pacing gain, in percent, of the phase of `ProbeBW` that looks for more bandwidth; at
+    /// least 100, which never looks.
     ///
     /// 200 follows a rate that rises quickly, as cellular links do, at the cost of more queue. Above
     /// 125 there is a second, plain 125 % phase in the middle of the cycle.
@@ -191,7 +191,8 @@ const NOMINAL_RTT: Duration = Duration::from_millis(10);
 
 impl Bbr1 {
     /// A controller for a connection that begins.
-    pub fn new(config: Bbr1Config, now: Instant, max_datagram_size: ByteCount) -> Self {
+    pub fn new(mut config: Bbr1Config, now: Instant, max_datagram_size: ByteCount) -> Self {
+        config.up_gain_percent = config.up_gain_percent.max(100);
         let mut controller = Self {
             random: Random::new(config.seed),
             config,
@@ -542,5 +543,58 @@ impl Algorithm for Bbr1 {
 
     fn bandwidth_estimate(&self) -> Option<Rate> {
         self.bottleneck_bandwidth
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATAGRAM: ByteCount = ByteCount::new(1452);
+
+    #[test]
+    fn the_cycle_drains_what_its_first_phase_queued() {
+        for (up_gain_percent, gains) in [
+            (100, [1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000]),
+            (125, [1250, 750, 1000, 1000, 1000, 1000, 1000, 1000]),
+            (150, [1500, 500, 1000, 1000, 1250, 1000, 1000, 1000]),
+            (200, [2000, 500, 1000, 1000, 1250, 1000, 1000, 1000]),
+        ] {
+            let now = crate::test_start();
+            let config = Bbr1Config { up_gain_percent, ..Bbr1Config::default() };
+            let mut controller = Bbr1::new(config, now, DATAGRAM);
+            let cycle = std::array::from_fn(|cycle_index| {
+                controller.state = State::ProbeBw { cycle_index, cycle_stamp: now };
+                controller.pacing_gain().0
+            });
+            assert_eq!(cycle, gains, "{up_gain_percent} %");
+        }
+    }
+
+    #[test]
+    fn flows_enter_the_cycle_in_every_phase_but_the_one_that_drains() {
+        let now = crate::test_start();
+        let mut entered = [0; CYCLE_LENGTH];
+        for seed in 0..100 {
+            let config = Bbr1Config { seed, ..Bbr1Config::default() };
+            let mut controller = Bbr1::new(config, now, DATAGRAM);
+            controller.enter_probe_bw(now);
+            let State::ProbeBw { cycle_index, .. } = controller.state else { panic!("{seed}") };
+            entered[cycle_index] += 1;
+        }
+        assert_eq!(entered[1], 0);
+        assert!(entered.iter().enumerate().all(|(phase, flows)| phase == 1 || *flows > 0));
+    }
+
+    #[test]
+    fn the_first_flight_is_neither_delayed_nor_a_burst() {
+        for packets in [10, 32] {
+            let config = Bbr1Config { initial_window_packets: packets, ..Bbr1Config::default() };
+            let controller = Bbr1::new(config, crate::test_start(), DATAGRAM);
+            let rate = controller.pacing_rate().expect("BBR paces");
+            let flight = rate.time_to_send(controller.congestion_window());
+            assert!(flight > Duration::from_millis(3), "{flight:?}");
+            assert!(flight < Duration::from_millis(4), "{flight:?}");
+        }
     }
 }

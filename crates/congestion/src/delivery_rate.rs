@@ -162,3 +162,117 @@ impl DeliveryRate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKET: ByteCount = ByteCount::new(1250);
+    const RTT: Duration = Duration::from_millis(100);
+
+    struct Path {
+        rates: DeliveryRate,
+        start: Instant,
+        in_flight: ByteCount,
+    }
+
+    impl Path {
+        fn new() -> Self {
+            let start = crate::test_start();
+            Self { rates: DeliveryRate::new(start), start, in_flight: ByteCount::ZERO }
+        }
+
+        fn at(&self, millis: u64) -> Instant {
+            self.start + Duration::from_millis(millis)
+        }
+
+        fn send(&mut self, packet_number: u64, millis: u64) {
+            let sent = Sent { now: self.at(millis), packet_number, bytes: PACKET };
+            self.rates.on_packet_sent(sent, self.in_flight);
+            self.in_flight += PACKET;
+        }
+
+        /// An ACK frame for one packet, one round trip after it left.
+        fn ack(&mut self, packet_number: u64, sent_millis: u64) -> Option<RateSample> {
+            let sent = self.at(sent_millis);
+            let now = sent + RTT;
+            self.in_flight -= PACKET;
+            self.rates.on_ack(&Ack {
+                now,
+                sent,
+                packet_number,
+                bytes: PACKET,
+                is_app_limited: false,
+                smoothed_rtt: RTT,
+                min_rtt: RTT,
+            });
+            self.rates.on_acks_end(now)
+        }
+    }
+
+    #[test]
+    fn packets_sent_at_a_rate_are_delivered_at_that_rate() {
+        let mut path = Path::new();
+        for millis in 0..100 {
+            path.send(millis, millis);
+        }
+        for millis in 0..100 {
+            let sample = path.ack(millis, millis).unwrap();
+            assert_eq!(sample.rtt, RTT);
+            path.send(100 + millis, 100 + millis);
+        }
+        // 1250 bytes per millisecond; the sample spans what was in flight and the packet itself.
+        let sample = path.ack(100, 100).unwrap();
+        assert_eq!(sample.prior_delivered, PACKET);
+        assert_eq!(sample.delivery_rate, Some(Rate::from_mbps(10)));
+        assert!(!sample.is_app_limited);
+    }
+
+    #[test]
+    fn packets_of_a_sender_that_ran_dry_are_marked_until_its_flight_is_delivered() {
+        let mut path = Path::new();
+        path.send(0, 0);
+        path.send(1, 1);
+        path.rates.on_app_limited(path.in_flight);
+        path.send(2, 50);
+        assert!(!path.ack(0, 0).unwrap().is_app_limited, "left before");
+        assert!(!path.ack(1, 1).unwrap().is_app_limited, "left before");
+        path.send(3, 120);
+        assert!(path.rates.is_app_limited(), "the mark itself is not passed");
+        assert!(path.ack(2, 50).unwrap().is_app_limited, "left after");
+        assert!(!path.rates.is_app_limited());
+        path.send(4, 160);
+        assert!(path.ack(3, 120).unwrap().is_app_limited, "left before the mark was passed");
+        assert!(!path.ack(4, 160).unwrap().is_app_limited);
+    }
+
+    #[test]
+    fn idle_time_is_not_slow_delivery() {
+        let mut path = Path::new();
+        path.send(0, 0);
+        path.ack(0, 0).unwrap();
+        path.send(1, 60_000);
+        let rate = path.ack(1, 60_000).unwrap().delivery_rate;
+        assert_eq!(rate, Rate::average(PACKET, RTT));
+    }
+
+    #[test]
+    fn the_same_number_in_another_space_is_another_packet() {
+        let mut path = Path::new();
+        path.send(0, 0);
+        path.send(0, 10);
+        assert!(path.ack(0, 0).is_none(), "overwritten");
+        assert_eq!(path.rates.delivered(), PACKET, "but delivered");
+        assert_eq!(path.ack(0, 10).unwrap().rtt, RTT);
+    }
+
+    #[test]
+    fn packets_without_a_report_are_forgotten() {
+        let mut path = Path::new();
+        path.send(0, 0);
+        path.send(1, 1);
+        path.send(2, 90_000);
+        path.ack(2, 90_000).unwrap();
+        assert!(path.rates.packets.is_empty());
+    }
+}

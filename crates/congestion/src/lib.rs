@@ -30,3 +30,10 @@ pub use name::{ControllerConfig, ControllerName, UnknownController};
 pub use new_reno::NewReno;
 pub use noq::{Adapter, Factory, factory};
 pub use off::Off;
+
+/// The time at which a unit test begins.
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
+fn test_start() -> std::time::Instant {
+    std::time::Instant::now()
+}

@@ -2,7 +2,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use tandem_units::ByteCount;
 
 /// A congestion controller that a connection can be given.
 #[derive(
@@ -10,7 +9,7 @@ use tandem_units::ByteCount;
 )]
 #[serde(rename_all = "lowercase")]
 pub enum ControllerName {
-    /// BBRv1, ours: the path's rate and delay decide, loss does not.
+    /// `BBRv1`, ours: the path's rate and delay decide, loss does not.
     #[default]
     Bbr1,
     /// RFC 9002's controller, ours.
@@ -77,13 +76,6 @@ pub struct ControllerConfig {
     pub bbr_up_gain_percent: u32,
     /// Where the randomness of every controller begins.
     pub seed: u64,
-}
-
-impl ControllerConfig {
-    /// The initial window in bytes.
-    pub(crate) fn initial_window(&self, max_datagram_size: ByteCount) -> ByteCount {
-        max_datagram_size.saturating_mul(self.initial_window_packets.max(2).into())
-    }
 }
 
 impl Default for ControllerConfig {

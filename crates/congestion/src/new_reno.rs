@@ -101,3 +101,86 @@ impl Algorithm for NewReno {
         Some(self.ssthresh)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const DATAGRAM: ByteCount = ByteCount::new(1200);
+
+    struct Sender {
+        controller: NewReno,
+        start: Instant,
+    }
+
+    impl Sender {
+        fn new() -> Self {
+            let controller = NewReno::new(DATAGRAM.saturating_mul(10), DATAGRAM);
+            Self { controller, start: crate::test_start() }
+        }
+
+        fn at(&self, millis: u64) -> Instant {
+            self.start + Duration::from_millis(millis)
+        }
+
+        fn ack(&mut self, packets: u64, sent_millis: u64, is_app_limited: bool) -> u64 {
+            let sent = self.at(sent_millis);
+            for packet_number in 0..packets {
+                self.controller.on_ack(Ack {
+                    now: sent + Duration::from_millis(100),
+                    sent,
+                    packet_number,
+                    bytes: DATAGRAM,
+                    is_app_limited,
+                    smoothed_rtt: Duration::from_millis(100),
+                    min_rtt: Duration::from_millis(100),
+                });
+            }
+            self.window_packets()
+        }
+
+        fn congested(&mut self, signal: CongestionSignal, sent_millis: u64, millis: u64) -> u64 {
+            self.controller.on_congestion_event(CongestionEvent {
+                now: self.at(millis),
+                signal,
+                sent: self.at(sent_millis),
+                packet_number: 0,
+                lost: DATAGRAM,
+            });
+            self.window_packets()
+        }
+
+        fn window_packets(&self) -> u64 {
+            self.controller.congestion_window().get() / DATAGRAM.get()
+        }
+    }
+
+    #[test]
+    fn the_window_doubles_then_halves_once_then_grows_by_one_per_round() {
+        let mut sender = Sender::new();
+        assert_eq!(sender.ack(10, 0, false), 20, "slow start");
+        assert_eq!(sender.ack(20, 100, true), 20, "underused");
+        assert_eq!(sender.congested(CongestionSignal::Loss, 200, 300), 10);
+        assert_eq!(sender.congested(CongestionSignal::Ecn, 250, 310), 10, "same round trip");
+        assert_eq!(sender.ack(5, 250, false), 10, "sent before recovery");
+        assert_eq!(sender.ack(9, 320, false), 10, "congestion avoidance");
+        assert_eq!(sender.ack(1, 320, false), 11);
+        assert_eq!(sender.ack(11, 420, false), 12);
+        assert_eq!(sender.congested(CongestionSignal::Ecn, 430, 530), 6);
+    }
+
+    #[test]
+    fn persistent_congestion_starts_again_from_two_datagrams() {
+        let mut sender = Sender::new();
+        assert_eq!(sender.congested(CongestionSignal::PersistentLoss, 100, 2_000), 2);
+        assert_eq!(sender.ack(2, 2_100, false), 4, "slow start up to half the window before");
+        assert_eq!(sender.ack(1, 2_200, false), 5);
+        assert_eq!(sender.ack(5, 2_300, false), 6);
+        for round in 0..10 {
+            sender.congested(CongestionSignal::Loss, 3_000 + 100 * round, 3_050 + 100 * round);
+        }
+        assert_eq!(sender.window_packets(), 2, "kMinimumWindow");
+    }
+}

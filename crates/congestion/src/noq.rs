@@ -24,56 +24,52 @@ pub type Factory = Arc<dyn ControllerFactory + Send + Sync>;
 /// Each controller that it builds gets the next seed, so a run with the same connections repeats.
 /// The exception is noq's own `BBRv3`, which draws from the operating system.
 pub fn factory(config: &ControllerConfig) -> Factory {
-    match config.name {
-        ControllerName::Cubic => {
-            let mut cubic = CubicConfig::default();
-            cubic.initial_window(config.initial_window(BASE_DATAGRAM_SIZE).get());
-            Arc::new(cubic)
-        }
-        ControllerName::Bbr3 => {
-            let mut bbr3 = Bbr3Config::default();
-            bbr3.initial_window(config.initial_window(BASE_DATAGRAM_SIZE).get());
-            Arc::new(bbr3)
-        }
-        ControllerName::Bbr1 | ControllerName::NewReno | ControllerName::Off => {
-            Arc::new(OwnFactory { config: config.clone(), built: AtomicU64::new(0) })
-        }
-    }
+    Arc::new(SeededFactory { config: config.clone(), built: AtomicU64::new(0) })
 }
 
-/// noq's controllers take their initial window in bytes before they know a datagram's size; this
-/// is the size that noq assumes.
-const BASE_DATAGRAM_SIZE: ByteCount = ByteCount::new(1200);
-
-/// Builds the controllers of this crate.
+/// Builds controllers that differ in their seeds only.
 #[derive(Debug)]
-struct OwnFactory {
+struct SeededFactory {
     config: ControllerConfig,
     /// How many controllers were built.
     built: AtomicU64,
 }
 
-impl ControllerFactory for OwnFactory {
+impl ControllerFactory for SeededFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let max_datagram_size = ByteCount::new(current_mtu.into());
-        let initial_window = self.config.initial_window(max_datagram_size);
+        let packets = self.config.initial_window_packets.max(MIN_INITIAL_WINDOW_PACKETS);
+        let initial_window = max_datagram_size.saturating_mul(packets.into());
         match self.config.name {
-            ControllerName::NewReno => {
-                Box::new(Adapter(NewReno::new(initial_window, max_datagram_size)))
-            }
-            ControllerName::Off => Box::new(Adapter(Off)),
-            ControllerName::Bbr1 | ControllerName::Cubic | ControllerName::Bbr3 => {
+            ControllerName::Bbr1 => {
                 let index = self.built.fetch_add(1, Ordering::Relaxed);
                 let config = Bbr1Config {
-                    initial_window_packets: self.config.initial_window_packets,
+                    initial_window_packets: packets,
                     up_gain_percent: self.config.bbr_up_gain_percent,
                     seed: self.config.seed.wrapping_add(index),
                 };
                 Box::new(Adapter(Bbr1::new(config, now, max_datagram_size)))
             }
+            ControllerName::NewReno => {
+                Box::new(Adapter(NewReno::new(initial_window, max_datagram_size)))
+            }
+            ControllerName::Cubic => {
+                let mut config = CubicConfig::default();
+                config.initial_window(initial_window.get());
+                Arc::new(config).build(now, current_mtu)
+            }
+            ControllerName::Bbr3 => {
+                let mut config = Bbr3Config::default();
+                config.initial_window(initial_window.get());
+                Arc::new(config).build(now, current_mtu)
+            }
+            ControllerName::Off => Box::new(Adapter(Off)),
         }
     }
 }
+
+/// RFC 9002 §7.2: no window is smaller than two datagrams.
+const MIN_INITIAL_WINDOW_PACKETS: u32 = 2;
 
 /// Makes noq drive an [`Algorithm`].
 #[derive(Clone, Debug)]

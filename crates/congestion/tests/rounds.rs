@@ -24,7 +24,6 @@ struct Flow {
     algorithm: Box<dyn Algorithm>,
     link: Link,
     now: Instant,
-    start: Instant,
     in_flight: BTreeMap<u64, Instant>,
     next_packet_number: u64,
     /// When the ACK of which packet arrives.
@@ -47,7 +46,6 @@ impl Flow {
             algorithm: new(start),
             link: Link::new(link, start, seed),
             now: start,
-            start,
             in_flight: BTreeMap::new(),
             next_packet_number: 0,
             acks: VecDeque::new(),
@@ -60,8 +58,8 @@ impl Flow {
         }
     }
 
-    fn bbr1(link: LinkConfig, seed: u64) -> Self {
-        let config = Bbr1Config { seed, ..Bbr1Config::default() };
+    fn bbr1(link: LinkConfig, config: Bbr1Config) -> Self {
+        let seed = config.seed;
         Self::new(link, |now| Box::new(Bbr1::new(config, now, DATAGRAM)), seed)
     }
 
@@ -71,12 +69,12 @@ impl Flow {
         self.next_write = self.now;
     }
 
-    /// What is delivered per time in the next seconds, as a share of the link's rate.
-    fn goodput_of(&mut self, rate: Rate, seconds: u64) -> f64 {
+    /// What is delivered in the next seconds, in thousandths of what a rate is.
+    fn goodput_permille(&mut self, rate: Rate, seconds: u64) -> u64 {
         let (before, from) = (self.delivered, self.now);
         self.run_for(Duration::from_secs(seconds));
-        let delivered = (self.delivered - before).get() as f64;
-        delivered / rate.bytes_in(self.now - from).get() as f64
+        let possible = rate.bytes_in(self.now - from);
+        (self.delivered - before).mul_div_floor(ByteCount::new(1000), possible).get()
     }
 
     fn run_for(&mut self, time: Duration) {
@@ -213,18 +211,204 @@ fn link(rate: Rate, loss_percent: u64) -> LinkConfig {
 
 const TEN: Rate = Rate::from_mbps(10);
 
+fn seeded(seed: u64) -> Bbr1Config {
+    Bbr1Config { seed, ..Bbr1Config::default() }
+}
+
 #[test]
 fn bbr1_fills_a_lossy_link() {
-    for (loss_percent, share) in [(0, 0.95), (1, 0.95), (5, 0.95), (10, 0.95), (15, 0.0)] {
-        for seed in 1..=3 {
-            let mut flow = Flow::bbr1(link(TEN, loss_percent), seed);
-            let goodput = flow.goodput_of(TEN, 60);
-            let possible = 1.0 - loss_percent as f64 / 100.0;
-            println!(
-                "{loss_percent} %, seed {seed}: {:.3} of what is possible",
-                goodput / possible
-            );
-            assert!(goodput >= share * possible, "{loss_percent} %, seed {seed}: {goodput}");
+    // In thousandths of what the loss leaves. A sample of the delivery rate sees the loss; what
+    // hides it at first is chance, because the best of ten rounds counts.
+    for (up_gain_percent, shares) in [
+        (125, [(0, 950), (1, 950), (5, 950), (10, 920), (15, 870)]),
+        (200, [(0, 950), (1, 950), (5, 950), (10, 950), (15, 950)]),
+    ] {
+        for (loss_percent, at_least) in shares {
+            let config = Bbr1Config { up_gain_percent, ..seeded(1) };
+            let mut flow = Flow::bbr1(link(TEN, loss_percent), config);
+            let share = flow.goodput_permille(TEN, 60) * 100 / (100 - loss_percent);
+            println!("gain {up_gain_percent} %, loss {loss_percent} %: {share}");
+            assert!(share >= at_least, "gain {up_gain_percent} %, loss {loss_percent} %: {share}");
         }
+    }
+}
+
+#[test]
+fn bbr1_works_from_1_mbps_to_1_gbps() {
+    for (mbps, seconds) in [(1, 60), (100, 10), (1000, 5)] {
+        let rate = Rate::from_mbps(mbps);
+        let mut flow = Flow::bbr1(link(rate, 0), seeded(2));
+        flow.run_for(Duration::from_secs(3));
+        let goodput = flow.goodput_permille(rate, seconds);
+        println!("{mbps} Mbit/s: {goodput}");
+        assert!(goodput >= 930, "{mbps} Mbit/s: {goodput}");
+    }
+}
+
+#[test]
+fn bbr1_does_not_fill_a_deep_queue() {
+    let deep = LinkConfig { queue: TEN.bytes_in(10 * RTT), ..link(TEN, 0) };
+    let mut flow = Flow::bbr1(deep, seeded(3));
+    flow.run_for(Duration::from_secs(5));
+    // ProbeBW allows two bandwidth-delay products in flight, one of them in the queue.
+    flow.link.longest_queue = ByteCount::ZERO;
+    flow.run_for(Duration::from_secs(60));
+    let (queue, bdp) = (flow.link.longest_queue, TEN.bytes_in(RTT));
+    println!("longest queue {queue}, one bandwidth-delay product is {bdp}");
+    assert!(queue <= bdp + DATAGRAM.saturating_mul(10), "{queue}");
+}
+
+#[test]
+fn bbr1_sends_at_the_known_rate_after_a_pause() {
+    let mut flow = Flow::bbr1(link(TEN, 1), seeded(4));
+    flow.run_for(Duration::from_secs(8));
+    for pause in [1, 30] {
+        flow.write_at(Rate::from_bps(1)); // a datagram in three hours
+        flow.run_for(Duration::from_secs(pause));
+        flow.link.longest_queue = ByteCount::ZERO;
+        flow.write_at(None);
+        flow.run_for(RTT * 2);
+        let queue = flow.link.longest_queue;
+        assert!(queue <= DATAGRAM.saturating_mul(40), "a burst of {queue} after {pause} s");
+        let goodput = flow.goodput_permille(TEN, 4);
+        println!("after {pause} s: {goodput}, queue {queue}");
+        assert!(goodput >= 900, "after {pause} s: {goodput}");
+    }
+}
+
+#[test]
+fn bbr1_does_not_take_the_application_for_the_path() {
+    let mut flow = Flow::bbr1(link(TEN, 1), seeded(5));
+    flow.run_for(Duration::from_secs(8));
+    let before = flow.estimate();
+    flow.write_at(Some(Rate::from_mbps(1)));
+    flow.run_for(Duration::from_secs(60));
+    let after = flow.estimate();
+    println!("{before} before, {after} after a minute at 1 Mbit/s");
+    assert!(after >= Rate::from_mbps(9), "{after}");
+    flow.write_at(None);
+    let goodput = flow.goodput_permille(TEN, 3);
+    assert!(goodput >= 900, "{goodput}");
+}
+
+#[test]
+fn bbr1_leaves_startup_though_the_application_is_slow() {
+    let mut flow = Flow::bbr1(link(TEN, 0), seeded(6));
+    flow.write_at(Some(Rate::from_mbps(4)));
+    flow.run_for(Duration::from_secs(20));
+    let estimate = flow.estimate();
+    let pacing_rate = flow.algorithm.pacing_rate().expect("BBR paces");
+    println!("estimate {estimate}, pacing rate {pacing_rate}");
+    assert!(estimate >= Rate::from_mbps(4), "{estimate}");
+    assert!(pacing_rate.bits_per_second() <= estimate.bits_per_second() * 5 / 4, "{pacing_rate}");
+}
+
+/// How long the window is at its minimum in the next seconds.
+fn probe_rtt_millis(flow: &mut Flow, seconds: u64) -> u64 {
+    let is_minimal = |flow: &mut Flow| {
+        flow.run_for(Duration::from_millis(1));
+        flow.window_packets() == 4
+    };
+    (0..seconds * 1000).filter(|_| is_minimal(flow)).count() as u64
+}
+
+#[test]
+fn bbr1_measures_the_round_trip_only_when_it_must() {
+    // A link that is always full hides its delay: one round trip to drain, then 200 ms.
+    let mut flow = Flow::bbr1(link(TEN, 0), seeded(10));
+    flow.run_for(Duration::from_secs(5));
+    let millis = probe_rtt_millis(&mut flow, 20);
+    println!("{millis} ms in 20 s");
+    assert!((2 * 340..2 * 450).contains(&millis), "{millis} ms in 20 s");
+    // One that is not full shows it all the time.
+    flow.write_at(Some(Rate::from_mbps(1)));
+    flow.run_for(Duration::from_secs(12));
+    assert_eq!(probe_rtt_millis(&mut flow, 30), 0, "while the application is slow");
+    // After a pause the first packets see an empty link.
+    flow.write_at(Rate::from_bps(1));
+    flow.run_for(Duration::from_secs(30));
+    flow.write_at(None);
+    assert_eq!(probe_rtt_millis(&mut flow, 5), 0, "after a pause");
+}
+
+#[test]
+fn bbr1_comes_back_after_an_outage() {
+    let mut flow = Flow::bbr1(link(TEN, 0), seeded(7));
+    flow.run_for(Duration::from_secs(5));
+    let working = flow.link.replace_config(link(TEN, 100));
+    flow.run_for(Duration::from_secs(10));
+    assert_eq!(flow.window_packets(), 4, "persistent congestion");
+    flow.link.replace_config(working);
+    flow.run_for(Duration::from_secs(2));
+    let goodput = flow.goodput_permille(TEN, 3);
+    assert!(goodput >= 900, "{goodput}");
+}
+
+#[test]
+fn bbr1_follows_the_rate_of_the_link() {
+    let mut flow = Flow::bbr1(link(TEN, 1), seeded(8));
+    flow.run_for(Duration::from_secs(5));
+    for (mbps, settle_seconds) in [(2, 8), (8, 12)] {
+        let rate = Rate::from_mbps(mbps);
+        flow.link.replace_config(link(rate, 1));
+        flow.run_for(Duration::from_secs(settle_seconds));
+        let goodput = flow.goodput_permille(rate, 10);
+        println!("{mbps} Mbit/s: {goodput}");
+        assert!(goodput >= 900, "{mbps} Mbit/s: {goodput}");
+    }
+}
+
+/// The window in whole packets at the end of each of 24 round trips of 140 ms.
+fn windows(mut flow: Flow) -> Vec<u64> {
+    let mut windows = Vec::new();
+    for _ in 0..24 {
+        flow.run_for(RTT);
+        windows.push(flow.window_packets());
+    }
+    windows
+}
+
+#[test]
+fn windows_of_the_first_rounds_stay_as_they_are() {
+    let new_reno = |link| {
+        let initial_window = DATAGRAM.saturating_mul(10);
+        Flow::new(link, |_| Box::new(NewReno::new(initial_window, DATAGRAM)), 9)
+    };
+    for (name, flow, expected) in [
+        (
+            "newreno, no loss",
+            new_reno(link(TEN, 0)),
+            [
+                10, 16, 24, 40, 75, 144, 258, 379, 499, 620, 362, 362, 362, 362, 362, 362, 363,
+                181, 181, 181, 181, 181, 182, 183,
+            ],
+        ),
+        (
+            "newreno, 1 % loss",
+            new_reno(link(TEN, 1)),
+            [
+                10, 16, 10, 10, 11, 12, 13, 13, 14, 15, 16, 17, 18, 19, 9, 9, 10, 11, 11, 12, 13,
+                14, 15, 16,
+            ],
+        ),
+        (
+            "bbr1, no loss",
+            Flow::bbr1(link(TEN, 0), seeded(9)),
+            [
+                10, 20, 40, 71, 129, 240, 359, 359, 359, 359, 359, 359, 359, 359, 356, 356, 356,
+                249, 249, 249, 249, 249, 249, 249,
+            ],
+        ),
+        (
+            "bbr1, 10 % loss",
+            Flow::bbr1(link(TEN, 10), seeded(9)),
+            [
+                10, 18, 35, 64, 106, 193, 302, 327, 328, 329, 329, 330, 330, 328, 328, 229, 229,
+                229, 229, 229, 229, 229, 229, 229,
+            ],
+        ),
+    ] {
+        let windows = windows(flow);
+        assert_eq!(windows, expected, "{name}");
     }
 }

@@ -25,6 +25,7 @@ pub(crate) struct Link {
     busy_until: Instant,
     random: StdRng,
     /// The longest that the queue has been since it was reset.
+    #[allow(dead_code, reason = "not every test that has a link reads it")]
     pub(crate) longest_queue: ByteCount,
 }
 
@@ -32,6 +33,12 @@ impl Link {
     pub(crate) fn new(config: LinkConfig, now: Instant, seed: u64) -> Self {
         let random = StdRng::seed_from_u64(seed);
         Self { config, busy_until: now, random, longest_queue: ByteCount::ZERO }
+    }
+
+    /// From now on the link is another; what it is carrying arrives as it would have.
+    #[allow(dead_code, reason = "not every test that has a link changes it")]
+    pub(crate) fn replace_config(&mut self, config: LinkConfig) -> LinkConfig {
+        std::mem::replace(&mut self.config, config)
     }
 
     /// A packet comes; the time at which it is at the other end, or `None` if it is lost.
