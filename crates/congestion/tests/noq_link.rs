@@ -45,6 +45,24 @@ fn bbr1_downloads_through_random_loss() {
     }
 }
 
+#[test]
+fn bbr1_does_not_take_a_slow_application_for_the_path() {
+    // 5 MB at once, then 1 Mbit/s for some 30 s. noq's word that there was nothing to send must
+    // mark the samples.
+    let produced = |elapsed: Duration| {
+        let slow = elapsed.saturating_sub(Duration::from_secs(8));
+        5_000_000 + usize::try_from(slow.as_millis()).expect("below an hour") * 125
+    };
+    for loss_percent in [0, 5] {
+        let controller = ControllerConfig { seed: 11, ..ControllerConfig::default() };
+        let download =
+            Download { bytes: 9_000_000, produced, ..download(&controller, loss_percent) };
+        let report = download.run().expect("it ends");
+        println!("{loss_percent} %: {report:?}");
+        assert!(report.bandwidth_estimate >= Some(9_000_000), "{loss_percent} %: {report:?}");
+    }
+}
+
 /// A setting of the table.
 fn setting<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()

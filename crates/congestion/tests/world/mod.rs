@@ -33,6 +33,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(400);
 pub(crate) struct Download {
     pub(crate) controllers: Factory,
     pub(crate) bytes: usize,
+    /// What the server's application has produced by a time since the start.
+    pub(crate) produced: fn(Duration) -> usize,
     pub(crate) link: LinkConfig,
     pub(crate) seed: u64,
 }
@@ -44,6 +46,8 @@ pub(crate) struct Report {
     pub(crate) took: Duration,
     pub(crate) lost_packets: u64,
     pub(crate) sent_packets: u64,
+    /// What the server believes at the end.
+    pub(crate) bandwidth_estimate: Option<u64>,
 }
 
 impl Download {
@@ -52,6 +56,7 @@ impl Download {
         Self {
             controllers,
             bytes: 10_000_000,
+            produced: |_| usize::MAX,
             link: LinkConfig {
                 rate: Rate::from_mbps(10),
                 delay: Duration::from_millis(70),
@@ -72,6 +77,7 @@ impl Download {
             took: world.now - start,
             lost_packets: stats.lost_packets,
             sent_packets: stats.sent_packets,
+            bandwidth_estimate: stats.bandwidth_estimate,
         })
     }
 }
@@ -82,7 +88,9 @@ pub(crate) fn start() -> Instant {
 }
 
 struct World {
+    start: Instant,
     now: Instant,
+    produced: fn(Duration) -> usize,
     client: Peer,
     server: Peer,
     packets: BinaryHeap<Reverse<UnderWay>>,
@@ -107,8 +115,10 @@ struct Peer {
     handle: Option<ConnectionHandle>,
     connection: Option<Connection>,
     remote: SocketAddr,
-    /// What is still to be written on the stream of the request.
+    /// What is to be written on the stream of the request, so far produced, and so far written.
     to_write: usize,
+    produced: usize,
+    written: usize,
     stream: Option<StreamId>,
     is_finished: bool,
 }
@@ -130,6 +140,8 @@ impl World {
                 connection: None,
                 remote,
                 to_write,
+                produced: to_write,
+                written: 0,
                 stream: None,
                 is_finished: false,
             }
@@ -143,7 +155,9 @@ impl World {
         client.handle = Some(handle);
         client.connection = Some(connection);
         Self {
+            start: now,
             now,
+            produced: download.produced,
             client,
             server,
             packets: BinaryHeap::new(),
@@ -160,10 +174,14 @@ impl World {
         let timers = [&self.client, &self.server]
             .into_iter()
             .filter_map(|peer| peer.connection.as_ref()?.poll_timeout());
+        let is_producing =
+            self.server.stream.is_some() && self.server.produced < self.server.to_write;
+        let production = is_producing.then(|| self.now + Duration::from_millis(1));
         let arrival = self.packets.peek().map(|Reverse((arrival, ..))| *arrival);
-        let Some(next) = timers.chain(arrival).min() else { return false };
+        let Some(next) = timers.chain(arrival).chain(production).min() else { return false };
         // A timer may ask for the same instant again.
         self.now = next.max(self.now + Duration::from_nanos(1));
+        self.server.produced = (self.produced)(self.now - self.start);
         for peer in [&mut self.client, &mut self.server] {
             if let Some(connection) = &mut peer.connection
                 && connection.poll_timeout().is_some_and(|timer| timer <= self.now)
@@ -268,14 +286,15 @@ impl Peer {
             drop(chunks);
         }
         let zeros = [0; 16_384];
-        while self.to_write > 0 {
-            let (data, _) = zeros.split_at(self.to_write.min(zeros.len()));
+        while self.written < self.to_write.min(self.produced) {
+            let len = self.to_write.min(self.produced) - self.written;
+            let (data, _) = zeros.split_at(len.min(zeros.len()));
             match connection.send_stream(id).write(data) {
-                Ok(written) => self.to_write -= written,
+                Ok(written) => self.written += written,
                 Err(WriteError::Blocked) => return,
                 Err(error) => panic!("cannot write: {error}"),
             }
-            if self.to_write == 0 {
+            if self.written == self.to_write {
                 connection.send_stream(id).finish().expect("the stream is open");
             }
         }
