@@ -17,8 +17,8 @@
 //!
 //! Where this differs from the draft:
 //!
-//! - Random loss does not shrink the window (§4.2.3.4 is left out): only persistent congestion
-//!   does, in the place of a retransmission timeout.
+//! - Loss does not shrink the window (`BBRModulateCwndForRecovery` is left out): only persistent
+//!   congestion does, in the place of a retransmission timeout.
 //! - Before the first round trip is measured the nominal one is 10 ms, not 1 ms, and the first
 //!   measurement sets the pacing rate anew, as Linux does.
 //! - The bandwidth filter counts rounds with samples that are not application-limited, so an
