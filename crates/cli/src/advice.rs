@@ -38,7 +38,7 @@ fn after_tls(reason: &str) -> &'static str {
          --insecure for a test"
     } else if has("not valid for name") || has("notvalidforname") {
         "use the name that the certificate is for, or make the certificate for this one"
-    } else if has("certificate required") || has("certificaterequired") {
+    } else if has("sent no certificates") || has("certificate required") {
         "the server wants a client certificate: give --client-cert FILE --client-key FILE"
     } else if has("alpn") || has("application protocol") {
         "the server does not speak HTTP/3 (ALPN h3) at this port"

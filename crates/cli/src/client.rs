@@ -85,7 +85,7 @@ struct ClientSettings {
     #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ' ')]
     token_file: Vec<PathBuf>,
 
-    /// Give up on a proxy that does not answer for so long [default: 10s]
+    /// Give up on a server that is silent for so long [default: 10s at first, then 30s]
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT")]
     timeout: Option<HumanDuration>,
 
@@ -121,7 +121,8 @@ struct ClientSetup {
     via: Vec<Via>,
     udp: Vec<Forward>,
     token_file: Vec<PathBuf>,
-    timeout: HumanDuration,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout: Option<HumanDuration>,
     tls: ClientTlsSetup,
     transport: TransportSetup,
 }
@@ -141,7 +142,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             via: settings.via,
             udp: settings.udp,
             token_file: settings.token_file,
-            timeout: settings.timeout.unwrap_or_else(hops::default_timeout),
+            timeout: settings.timeout,
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
         })

@@ -134,7 +134,7 @@ pub(crate) struct Sha256Hex(pub(crate) String);
 impl Sha256Hex {
     /// Of what the hasher was given.
     pub(crate) fn of(hasher: Sha256) -> Self {
-        Self(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        Self(format!("{:x}", hasher.finalize()))
     }
 }
 

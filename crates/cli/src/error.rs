@@ -132,7 +132,7 @@ pub(crate) enum ConfigError {
         max: u64,
     },
     /// A line of the configuration file is wrong.
-    #[error("{}:{line}: {}{}{reason}", file.display(), prefix(.key), quoted(.seen))]
+    #[error("{}:{line}: {}{}{reason}", file.display(), prefix(.key.as_deref()), prefix(.seen.as_deref()))]
     InFile {
         /// Which file.
         file: PathBuf,
@@ -255,10 +255,6 @@ pub(crate) enum ConfigError {
     Node(#[from] tandem_node::quic::ConfigError),
 }
 
-fn prefix(key: &Option<String>) -> String {
-    key.as_ref().map_or_else(String::new, |key| format!("{key}: "))
-}
-
-fn quoted(seen: &Option<String>) -> String {
-    seen.as_ref().map_or_else(String::new, |seen| format!("{seen}: "))
+fn prefix(text: Option<&str>) -> String {
+    text.map_or_else(String::new, |text| format!("{text}: "))
 }

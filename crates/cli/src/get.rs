@@ -51,7 +51,7 @@ pub(crate) struct Get {
     #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ' ')]
     token_file: Vec<PathBuf>,
 
-    /// Give up on a proxy or an origin that does not answer for so long [default: 10s]
+    /// Give up on a server that is silent for so long [default: 10s at first, then 30s]
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT")]
     timeout: Option<HumanDuration>,
 
@@ -131,8 +131,7 @@ impl Get {
         };
         let hops = hops::hops(&self.via, &tls, &transport, &self.token_file)?;
         let count = hops.len();
-        let timeout = self.timeout.unwrap_or_else(hops::default_timeout);
-        let limits = hops::limits(timeout);
+        let limits = hops::limits(self.timeout);
         let config = ClientConfig { hops, task: Task::Fetch(Box::new(fetch)), limits, seed: None };
         Ok(Plan { config, tls: tls_setup, mode, hops: count })
     }

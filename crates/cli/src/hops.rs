@@ -12,14 +12,15 @@ use crate::{
     tokens,
 };
 
-/// How long a proxy or an origin may take to answer, unless the user says otherwise.
-pub(crate) fn default_timeout() -> HumanDuration {
-    Limits::default().setup_timeout.into()
-}
-
-/// Limits of a client that gives up after this time.
-pub(crate) fn limits(timeout: HumanDuration) -> Limits {
-    Limits { setup_timeout: timeout.into(), ..Limits::default() }
+/// Limits of a client that gives up on a silent server after this time, before and after it first
+/// answered.
+pub(crate) fn limits(timeout: Option<HumanDuration>) -> Limits {
+    let mut limits = Limits::default();
+    if let Some(timeout) = timeout {
+        limits.setup_timeout = timeout.into();
+        limits.connection_idle = timeout.into(); // QUIC makes it at least three probe timeouts
+    }
+    limits
 }
 
 /// The hops, nearest proxy first. Each proxy is shown the token of its own file; one file alone is

@@ -32,7 +32,7 @@ use crate::error::CliError;
 #[derive(Debug, Parser)]
 #[command(name = "tandem", version, propagate_version = true)]
 pub(crate) struct Cli {
-    /// Say more on standard error; -vv for packets (or set RUST_LOG)
+    /// Say more on standard error; -vv for packets (or set `RUST_LOG`)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 

@@ -64,9 +64,13 @@ impl<N> Application<N> for Server {
     fn event(&mut self, event: Event) {
         match event {
             Event::Listening(address) => say_listening(address),
-            Event::Closed(Err(ClientError::Interrupted) | Ok(())) => {}
-            Event::Closed(Err(error)) => self.0 = Err(CliError::Client { error }),
-            Event::HopUp { .. } | Event::ResponseStarted { .. } | Event::Fetched(_) => {}
+            Event::Closed(Err(error)) if error != ClientError::Interrupted => {
+                self.0 = Err(CliError::Client { error });
+            }
+            Event::Closed(_)
+            | Event::HopUp { .. }
+            | Event::ResponseStarted { .. }
+            | Event::Fetched(_) => {}
         }
     }
 }

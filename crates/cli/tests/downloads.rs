@@ -1,4 +1,5 @@
 //! Real downloads over loopback.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod support;
 
@@ -115,7 +116,7 @@ fn half_way(scene: &Scene, origin: &Server) -> (Child, Server) {
         origin.address
     ));
     let url = format!("https://{}/large", link.address);
-    let mut command = scene.command(["get", &url, "--insecure", "-o", "out"]);
+    let mut command = scene.command(["get", &url, "--insecure", "--timeout", "2s", "-o", "out"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let part = scene.path("out.part");
     eventually("a first part", || fs::metadata(&part).is_ok_and(|meta| meta.len() > 100_000));
@@ -126,8 +127,8 @@ fn half_way(scene: &Scene, origin: &Server) -> (Child, Server) {
 fn a_failure_half_way_leaves_only_the_part() {
     let scene = Scene::new();
     let origin = scene.origin();
-    let (child, _link) = half_way(&scene, &origin);
-    origin.stop();
+    let (child, link) = half_way(&scene, &origin);
+    drop(link);
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");

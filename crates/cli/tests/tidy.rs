@@ -1,4 +1,5 @@
 //! Style that no linter checks: lengths of files, and which crate may use which.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 use std::{
     collections::BTreeMap,

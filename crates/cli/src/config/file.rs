@@ -77,8 +77,7 @@ fn span_of(text: &str, key: &serde_path_to_error::Path) -> Option<Range<usize>> 
 
 /// Number of the line that holds this byte, from 1.
 fn line_of(text: &str, offset: usize) -> usize {
-    let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
-    before.iter().filter(|byte| **byte == b'\n').count() + 1
+    text.get(..offset).unwrap_or(text).matches('\n').count() + 1
 }
 
 /// What stands there, if it is short enough to be quoted.

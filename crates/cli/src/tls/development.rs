@@ -69,9 +69,8 @@ impl DevelopmentIdentity {
 /// Another name for each key: a CA of the same name with another key would be taken for this one,
 /// and its signature called bad.
 fn ca_name(key: &KeyPair) -> String {
-    let digest = Sha256::digest(key.public_key_raw());
-    let id: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    format!("Tandem development CA {id}")
+    let digest = format!("{:x}", Sha256::digest(key.public_key_raw()));
+    format!("Tandem development CA {digest:.8}")
 }
 
 fn set_validity(params: &mut CertificateParams) {

@@ -1,6 +1,7 @@
 //! Runs the program as a user would.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::{
     ffi::OsStr,
@@ -146,18 +147,18 @@ impl Server {
                 }
             }
         });
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut server = Self { address: unknown, child, stderr }; // from now on killed on drop
         let mut said = String::new();
-        loop {
-            let Ok(text) = stderr.recv_timeout(PATIENCE) else {
-                child.kill().unwrap();
-                panic!("tandem {line} does not listen:\n{said}");
-            };
+        while let Ok(text) = server.stderr.recv_timeout(PATIENCE) {
             if let Some(address) = text.strip_prefix("listening on ") {
-                return Self { address: address.parse().unwrap(), child, stderr };
+                server.address = address.parse().unwrap();
+                return server;
             }
             said += &text;
             said += "\n";
         }
+        panic!("tandem {line} does not listen:\n{said}");
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -188,7 +189,7 @@ impl Drop for Server {
 }
 
 pub(crate) fn sha256(path: &Path) -> String {
-    Sha256::digest(fs::read(path).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:x}", Sha256::digest(fs::read(path).unwrap()))
 }
 
 /// Waits until this holds.
