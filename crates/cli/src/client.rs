@@ -19,7 +19,9 @@ use crate::{
         to_toml,
     },
     error::{CliError, ConfigError},
-    hops, run, text,
+    hops,
+    run::{self, Signals},
+    text,
     tls::{ClientTlsSettings, ClientTlsSetup},
 };
 
@@ -44,9 +46,9 @@ impl Client {
         let node = tandem_node::Client::new(config).map_err(ConfigError::from)?;
         let mut tunnel = Tunnel(Ok(()));
         let finished = run::runtime()?.block_on(async {
-            let shutdown = run::signals()?;
+            let mut signals = Signals::new()?;
             let options = DriverOptions::default();
-            Ok::<_, CliError>(driver::run(node, &mut tunnel, options, shutdown).await)
+            Ok::<_, CliError>(driver::run(node, &mut tunnel, options, signals.any()).await)
         })?;
         match tunnel.0 {
             Ok(()) | Err(ClientError::Interrupted) => run::after_grace(finished).map(drop),

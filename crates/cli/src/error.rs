@@ -104,6 +104,15 @@ impl CliError {
         }
     }
 
+    /// The same without what is left of the file.
+    #[must_use]
+    pub(crate) fn without_part(self) -> Self {
+        match self {
+            Self::Partial { cause, .. } => *cause,
+            error => error,
+        }
+    }
+
     /// A failed write of this file.
     pub(crate) fn write(file: &Path) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Write { file: file.to_owned(), error }

@@ -1,9 +1,9 @@
 //! Drives a client node through one download.
 
-use std::{future::Future, io, time::Instant};
+use std::io;
 
 use bytes::Bytes;
-use tandem_net::{Application, DriveError, DriverOptions, DriverStats, driver};
+use tandem_net::{Application, DriveError, DriverOptions, driver};
 use tandem_node::{
     Client,
     error::ClientError,
@@ -15,18 +15,19 @@ use crate::{
     download::{Download, Sha256Hex},
     error::CliError,
     progress::Bar,
+    run::Signals,
 };
 
-/// Runs the node until the download is complete or has failed. `interrupted` ends it early.
+/// Runs the node until the download is complete or has failed. A signal ends it early.
 pub(crate) async fn fetch(
     node: Client,
     download: Download,
     bar: &Bar,
-    interrupted: impl Future<Output = ()>,
+    signals: &mut Signals,
 ) -> Result<(FetchReport, Sha256Hex), CliError> {
     let mut fetch = Fetch { download, bar, report: None, end: None };
     let options = DriverOptions::default();
-    let finished = driver::run(node, &mut fetch, options, interrupted).await;
+    let finished = driver::run(node, &mut fetch, options, signals.any()).await;
     let Fetch { download, report, end, .. } = fetch;
     match (finished.result, report, end) {
         (Err(DriveError::Body(error)), _, _) => {
@@ -67,6 +68,4 @@ impl Application<Client> for Fetch<'_> {
         self.bar.advance(data.len() as u64);
         Ok(())
     }
-
-    fn tick(&mut self, _: Instant, _: &Client, _: &DriverStats) {}
 }

@@ -19,7 +19,8 @@ use crate::{
     hops,
     outcome::{Mode, Outcome},
     progress::{Bars, Show},
-    run, text,
+    run::{self, Signals},
+    text,
     tls::{ClientTlsSettings, ClientTlsSetup},
 };
 
@@ -77,11 +78,11 @@ impl Get {
         let download = Download::to(&self.output)?;
         tls.warn();
         let show = if self.quiet || self.json { Show::Never } else { Show::OnTerminal };
-        let bar = Bars::new(show).add("", "connecting");
+        let bar = Bars::new(show).add("get", "connecting");
         let node = Client::new(config).map_err(ConfigError::from)?;
         let fetched = run::runtime()?.block_on(async {
-            let interrupted = run::signals()?;
-            fetch(node, download, &bar, interrupted).await
+            let mut signals = Signals::new()?;
+            fetch(node, download, &bar, &mut signals).await
         });
         bar.clear();
         let (report, sha256) = fetched?;

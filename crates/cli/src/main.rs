@@ -33,7 +33,7 @@ use crate::error::CliError;
 #[command(name = "tandem", version, propagate_version = true)]
 pub(crate) struct Cli {
     /// Say more on standard error; -vv for packets (or set `RUST_LOG`)
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, display_order = 900, action = clap::ArgAction::Count)]
     verbose: u8,
 
     #[command(subcommand)]

@@ -1,17 +1,23 @@
 //! Progress bars on standard error, on a terminal only.
 
 use std::{
+    fmt,
     io::{self, IsTerminal},
     time::Duration,
 };
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{
+    HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle,
+};
 
 /// How often a bar is drawn although nothing happens, so that its ETA does not stand still.
 const TICK: Duration = Duration::from_millis(200);
 
+/// How long an estimate of the rate needs to settle.
+const SETTLED: Duration = Duration::from_secs(15);
+
 const WITH_TOTAL: &str =
-    "{prefix:>8} [{bar:30}] {decimal_bytes:>9} of {decimal_total_bytes} {rate} ETA {eta}";
+    "{prefix:>8} [{bar:30}] {decimal_bytes:>9} of {decimal_total_bytes} {rate} {left}";
 const WITHOUT_TOTAL: &str = "{prefix:>8} {spinner} {decimal_bytes:>9} {rate}";
 const WAITING: &str = "{prefix:>8} {msg}";
 
@@ -96,10 +102,25 @@ impl Bar {
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template)
         .expect("the templates above are well-formed")
-        .with_key("rate", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-            let mbps = state.per_sec() * 8.0 / 1e6;
+        .with_key("rate", |state: &ProgressState, out: &mut dyn fmt::Write| {
+            let mbps = bytes_per_second(state) * 8.0 / 1e6;
             // The writer is a string, whose growth cannot fail.
             if write!(out, "{mbps:6.2} Mbit/s").is_err() {}
         })
+        .with_key("left", |state: &ProgressState, out: &mut dyn fmt::Write| {
+            #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
+            let left = state.len().unwrap_or_default().saturating_sub(state.pos()) as f64;
+            let seconds = left / bytes_per_second(state);
+            let left = Duration::try_from_secs_f64(seconds).map(HumanDuration);
+            if left.is_ok_and(|left| write!(out, "ETA {left:#}").is_err()) {}
+        })
         .progress_chars("=> ")
+}
+
+/// The average since the start at first, because indicatif's estimate takes seconds to settle; then
+/// that estimate, which follows changes.
+fn bytes_per_second(state: &ProgressState) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
+    let average = state.pos() as f64 / state.elapsed().as_secs_f64().max(1e-3);
+    if state.elapsed() < SETTLED { average } else { state.per_sec() }
 }

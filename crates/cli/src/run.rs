@@ -1,6 +1,6 @@
 //! Runs a node until it ends or a signal ends it.
 
-use std::{future::Future, io, net::SocketAddr};
+use std::{io, net::SocketAddr};
 
 use tandem_net::{Application, DriveError, DriverOptions, Finished, driver};
 use tandem_node::{
@@ -9,7 +9,7 @@ use tandem_node::{
 };
 use tokio::{
     runtime::{Builder, Runtime},
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
 };
 
 use crate::{error::CliError, text};
@@ -22,26 +22,45 @@ pub(crate) fn runtime() -> Result<Runtime, CliError> {
         .map_err(|error| CliError::System { what: "start the event loop", error })
 }
 
-/// Completes at the first SIGINT (Ctrl-C) or SIGTERM. Call within a runtime.
-pub(crate) fn signals() -> Result<impl Future<Output = ()>, CliError> {
-    let listen =
-        |kind| signal(kind).map_err(|error| CliError::System { what: "listen for signals", error });
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut terminate = listen(SignalKind::terminate())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+/// SIGINT (Ctrl-C) and SIGTERM.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    came: bool,
+}
+
+impl Signals {
+    /// Listens from now on. Call within a runtime.
+    pub(crate) fn new() -> Result<Self, CliError> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| CliError::System { what: "listen for signals", error })
+        };
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            came: false,
+        })
+    }
+
+    /// Completes when one has come, now or earlier.
+    pub(crate) async fn any(&mut self) {
+        if !self.came {
+            tokio::select! {
+                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => {}
+            }
+            self.came = true;
         }
-    })
+    }
 }
 
 /// Runs a server until a signal ends it, which is no error.
 pub(crate) fn serve<N: Node>(node: N, options: DriverOptions) -> Result<(), CliError> {
     let mut server = Server(Ok(()));
     let finished = runtime()?.block_on(async {
-        let shutdown = signals()?;
-        Ok::<_, CliError>(driver::run(node, &mut server, options, shutdown).await)
+        let mut signals = Signals::new()?;
+        Ok::<_, CliError>(driver::run(node, &mut server, options, signals.any()).await)
     })?;
     server.0?;
     after_grace(finished).map(drop)

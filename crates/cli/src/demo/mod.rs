@@ -16,7 +16,8 @@ use crate::{
     error::CliError,
     outcome::{Mode, Outcome, round, seconds},
     progress::{Bar, Bars, Show},
-    run, text,
+    run::{self, Signals},
+    text,
 };
 
 /// Try it: origin, proxy, client and a bad link in one process, mode against mode.
@@ -85,7 +86,7 @@ impl Demo {
     /// Downloads the file in each mode and prints a table.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let runtime = run::runtime()?;
-        let mut interrupted = Box::pin(runtime.block_on(async { run::signals() })?);
+        let mut signals = runtime.block_on(async { Signals::new() })?;
         let file = DemoFile::create(self.size, self.seed)?;
         if !self.json && !self.quiet {
             text::say(self.describe());
@@ -97,12 +98,12 @@ impl Demo {
         let mut results = Vec::new();
         for (mode, bar) in modes.collect::<Vec<_>>() {
             let network = Network::start(mode, &self, &file)?;
-            let fetched = runtime.block_on(network.download(&file, &bar, &mut interrupted));
+            let fetched = runtime.block_on(network.download(&file, &bar, &mut signals));
             let result = match fetched {
                 Ok(outcome) => self.complete(outcome, network.stop()?),
                 Err(error) => {
                     bars.clear();
-                    return Err(error);
+                    return Err(error.without_part()); // which goes with its temporary folder
                 }
             };
             finish(&bar, &result);

@@ -6,7 +6,6 @@
 //! ```
 
 use std::{
-    future::Future,
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc,
@@ -41,7 +40,7 @@ use crate::{
     lab::{Emulator, Links},
     outcome::{Mode, Outcome},
     progress::Bar,
-    run,
+    run::{self, Signals},
     tls::{DevelopmentIdentity, server_config, trusting_ca},
 };
 
@@ -109,14 +108,14 @@ impl Network {
         &self,
         file: &DemoFile,
         bar: &Bar,
-        interrupted: &mut (impl Future<Output = ()> + Unpin),
+        signals: &mut Signals,
     ) -> Result<Outcome, CliError> {
         let config = self.client_config()?;
         let hops = config.hops.len();
         let client = Client::new(config).map_err(ConfigError::from)?;
         let download = Download::to(&file.destination())?;
         bar.say("connecting".to_owned());
-        let (report, sha256) = fetch(client, download, bar, interrupted).await?;
+        let (report, sha256) = fetch(client, download, bar, signals).await?;
         file.check(&sha256)?;
         let url = format!("https://{}/{}", self.origin_address, file::NAME);
         Ok(Outcome::new(url, self.mode, hops, &report, sha256))

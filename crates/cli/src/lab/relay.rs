@@ -17,7 +17,7 @@ use super::{Emulator, Links, emulator::Counters};
 use crate::{
     config::ListenAddr,
     error::CliError,
-    run::{self, say_listening},
+    run::{self, Signals, say_listening},
     text,
 };
 
@@ -75,13 +75,13 @@ impl Relay {
         let mut emulator = Emulator::bind(self.listen, self.to, links, Seed(self.seed))?;
         let stop = Arc::new(AtomicBool::new(false));
         let runtime = run::runtime()?;
-        let signals = runtime.block_on(async { run::signals() })?;
+        let mut signals = runtime.block_on(async { Signals::new() })?;
         say_listening(emulator.local_addr());
         let worker = {
             let stop = stop.clone();
             thread::spawn(move || emulator.run(&stop))
         };
-        runtime.block_on(signals);
+        runtime.block_on(signals.any());
         stop.store(true, Ordering::Relaxed);
         let counters = worker.join().expect("the emulator does not panic")?;
         text::print(serde_json::to_string(&Report::from(&counters)).expect("numbers are JSON"))
