@@ -47,6 +47,7 @@ pub(crate) fn hops(
             tls: tls.proxy.clone(),
             transport: transport.to_node("tunnel", WorkFor::Tunnel),
             token,
+            mode: tandem_node::client::TunnelMode::Mdt,
         })
     };
     via.iter().zip(tokens).map(hop).collect()

@@ -53,9 +53,6 @@ pub enum RequestError {
     /// No socket could be opened.
     #[error("cannot open a socket to the target: {0}")]
     Socket(io::ErrorKind),
-    /// The client did not negotiate HTTP Datagrams (RFC 9297 §2.1.1).
-    #[error("the client has not enabled HTTP Datagrams")]
-    NoDatagrams,
 }
 
 impl RequestError {
@@ -65,9 +62,7 @@ impl RequestError {
             // RFC 9220 §3: a server that does not know the protocol SHOULD answer 501.
             Self::Protocol(_) => (StatusCode::NOT_IMPLEMENTED, None),
             Self::NotConnect | Self::PathMismatch { .. } => (StatusCode::NOT_FOUND, None),
-            Self::MalformedTarget(_) | Self::NoDatagrams => {
-                (StatusCode::BAD_REQUEST, Some("http_request_error"))
-            }
+            Self::MalformedTarget(_) => (StatusCode::BAD_REQUEST, Some("http_request_error")),
             Self::Unauthorized => (StatusCode::PROXY_AUTHENTICATION_REQUIRED, None),
             Self::Dns { .. } => (StatusCode::BAD_GATEWAY, Some("dns_error")),
             Self::DnsTimeout { .. } => (StatusCode::GATEWAY_TIMEOUT, Some("dns_timeout")),

@@ -168,14 +168,16 @@ impl Server {
         &mut self,
         now: Instant,
         buf: &mut Vec<u8>,
-        mut feed: impl FnMut(ConnectionId, &mut Connection),
+        mut feed: impl FnMut(ConnectionId, &mut Session, &mut Connection),
     ) -> Option<Transmit> {
         if let Some(transmit) = self.endpoint.poll_answer(buf) {
             return Some(transmit);
         }
         while let Some(id) = self.endpoint.next_ready() {
-            if let Some(connection) = self.endpoint.peek(id) {
-                feed(id, connection);
+            if let Some(session) = self.sessions.get_mut(&id)
+                && let Some(connection) = self.endpoint.peek(id)
+            {
+                feed(id, session, connection);
             }
             if let Some(transmit) = self.endpoint.poll_transmit(now, id, buf) {
                 return Some(transmit);

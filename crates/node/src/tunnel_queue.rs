@@ -1,85 +1,290 @@
-//! The one standing queue of a tunnel, at its sender: HTTP Datagrams that wait for the tunnel's
-//! QUIC connection to send them.
+//! The one standing queue of a tunnel, at its sender: UDP payloads that wait for the tunnel's QUIC
+//! connection to send them, in the form in which they go.
 //!
-//! The engine is given no more than one pacing burst at a time, so that the length here is the
-//! tunnel's queue q(t). A full queue drops what comes.
+//! The engine is given no more than one pacing burst of datagrams, or two congestion windows of
+//! stream data, at a time, so that the length here is the tunnel's queue q(t). Flows have their turns
+//! by deficit round robin. When the queue is full, the flow that holds most of it loses its newest.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use tandem_wire::{
+    CONTEXT_ID_UDP, HttpDatagram, QuarterStreamId, encode_data_header, encode_datagram_capsule,
+};
 
-use crate::quic::{Connection, SendDatagram};
+use crate::{
+    h3::Session,
+    quic::{Connection, SendDatagram, StreamId, Write},
+};
 
-/// What became of a datagram.
+/// In which form a flow's payloads go (RFC 9297 §2 and §3.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// QUIC DATAGRAM frames: not repaired.
+    Datagram,
+    /// DATAGRAM capsules on the request stream: repaired and in order.
+    Capsule,
+}
+
+/// What became of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Push {
     /// It waits.
     Queued,
     /// There is no room for it.
     Full,
+    /// It fits no packet.
+    TooLarge,
+}
+
+/// Bytes that a flow may send in its turn: a full packet.
+const QUANTUM: usize = 1500;
+
+/// Encoded payloads of one flow.
+#[derive(Debug, Default)]
+struct FlowQueue {
+    items: VecDeque<(Form, Bytes)>,
+    bytes: usize,
+    /// Bytes that it may still send in its turn.
+    deficit: usize,
+    /// Its stream has no room; it has no turn until there is.
+    is_blocked: bool,
+}
+
+/// What was dropped after it was queued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LateDrops {
+    /// To make room for another flow.
+    pub(crate) queue_full: u64,
+    /// The path's MTU shrank while it waited.
+    pub(crate) too_large: u64,
 }
 
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct TunnelQueue {
-    datagrams: VecDeque<Bytes>,
+    flows: BTreeMap<StreamId, FlowQueue>,
+    /// Flows that have something to send and may, in the order of their turns.
+    turns: VecDeque<StreamId>,
     bytes: usize,
     bytes_max: usize,
-    /// Datagrams that the engine found too large since the last look.
-    too_large: u64,
+    drops: LateDrops,
 }
 
 impl TunnelQueue {
-    /// A queue of at most `bytes_max` bytes of HTTP Datagrams.
+    /// A queue of at most `bytes_max` bytes of encoded payloads.
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { datagrams: VecDeque::new(), bytes: 0, bytes_max, too_large: 0 }
+        Self {
+            flows: BTreeMap::new(),
+            turns: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+            drops: LateDrops::default(),
+        }
     }
 
-    /// Puts an encoded HTTP Datagram at the end.
-    pub(crate) fn push(&mut self, datagram: Bytes) -> Push {
-        if self.bytes + datagram.len() > self.bytes_max {
+    /// Encodes a payload and puts it at the end of its flow. `max_datagram_size` is what fits a
+    /// packet of the tunnel now.
+    pub(crate) fn push(
+        &mut self,
+        stream: StreamId,
+        form: Form,
+        payload: Bytes,
+        max_datagram_size: usize,
+    ) -> Push {
+        let encoded = match form {
+            Form::Datagram => encode_datagram(stream, payload, max_datagram_size),
+            Form::Capsule => Some(encode_capsule(&payload)),
+        };
+        let Some(encoded) = encoded else { return Push::TooLarge };
+        if self.bytes + encoded.len() > self.bytes_max && !self.make_room(stream, encoded.len()) {
             return Push::Full;
         }
-        self.bytes += datagram.len();
-        self.datagrams.push_back(datagram);
+        let flow = self.flows.entry(stream).or_default();
+        if flow.items.is_empty() && !flow.is_blocked {
+            self.turns.push_back(stream);
+        }
+        self.bytes += encoded.len();
+        flow.bytes += encoded.len();
+        flow.items.push_back((form, encoded));
         Push::Queued
     }
 
-    /// Gives the engine as much as it takes for one burst.
-    pub(crate) fn feed(&mut self, connection: &mut Connection) {
-        while let Some(datagram) = self.datagrams.pop_front() {
-            let len = datagram.len();
-            match connection.send_datagram(datagram) {
-                SendDatagram::Taken => {}
-                SendDatagram::Blocked(datagram) => {
-                    self.datagrams.push_front(datagram);
-                    return;
-                }
-                // The path's MTU shrank while it waited.
-                SendDatagram::TooLarge => self.too_large += 1,
+    /// Drops the newest of the longest flow, unless that is the one that asks.
+    fn make_room(&mut self, stream: StreamId, len: usize) -> bool {
+        let held = self.flows.get(&stream).map_or(0, |flow| flow.bytes);
+        while self.bytes + len > self.bytes_max {
+            // A flow below its share takes from the longest; one above it waits for its own.
+            if held + len > self.bytes_max / self.flows.len().max(1) {
+                return false;
             }
-            self.bytes -= len;
+            let longest = self.flows.iter().max_by_key(|(_, flow)| flow.bytes);
+            let Some((&longest, _)) = longest.filter(|(_, flow)| flow.items.len() > 1) else {
+                return false;
+            };
+            let dropped = self.flows.get_mut(&longest).and_then(|flow| {
+                let (_, item) = flow.items.pop_back()?;
+                flow.bytes -= item.len();
+                Some(item.len())
+            });
+            self.bytes -= dropped.unwrap_or(0);
+            self.drops.queue_full += 1;
+        }
+        true
+    }
+
+    /// Gives the engine as much as it is to have at once.
+    pub(crate) fn feed(&mut self, session: &mut Session, connection: &mut Connection) {
+        let mut is_window_set = false;
+        while let Some(&stream) = self.turns.front() {
+            let Some(flow) = self.flows.get_mut(&stream) else {
+                self.turns.pop_front();
+                continue;
+            };
+            let Some((form, mut item)) = flow.items.pop_front() else {
+                self.turns.pop_front();
+                self.flows.remove(&stream);
+                continue;
+            };
+            let len = item.len();
+            if len > flow.deficit && self.turns.len() > 1 {
+                flow.deficit += QUANTUM;
+                flow.items.push_front((form, item));
+                self.turns.rotate_left(1);
+                continue;
+            }
+            let left = match form {
+                Form::Datagram => match connection.send_datagram(item) {
+                    SendDatagram::Taken => 0,
+                    SendDatagram::Blocked(item) => {
+                        flow.items.push_front((form, item));
+                        return;
+                    }
+                    SendDatagram::TooLarge => {
+                        self.drops.too_large += 1;
+                        0
+                    }
+                },
+                Form::Capsule => {
+                    if !std::mem::replace(&mut is_window_set, true) {
+                        connection.hold_two_windows();
+                    }
+                    match session.write_body(connection, stream, &mut item) {
+                        Ok(Write::Done) => 0,
+                        Ok(Write::Blocked) => {
+                            let left = item.len();
+                            flow.items.push_front((form, item));
+                            flow.is_blocked = true;
+                            self.turns.pop_front();
+                            left
+                        }
+                        Err(_) => 0, // the stream has gone, and with it the flow
+                    }
+                }
+            };
+            self.bytes -= len - left;
+            flow.bytes -= len - left;
+            flow.deficit = flow.deficit.saturating_sub(len - left);
         }
     }
 
-    /// Datagrams that turned out too large since the last call.
-    pub(crate) fn take_too_large(&mut self) -> u64 {
-        std::mem::take(&mut self.too_large)
+    /// The stream of a flow has room again.
+    pub(crate) fn on_writable(&mut self, stream: StreamId) {
+        if let Some(flow) = self.flows.get_mut(&stream)
+            && std::mem::replace(&mut flow.is_blocked, false)
+        {
+            self.turns.push_back(stream);
+        }
     }
+
+    /// Forgets a flow.
+    pub(crate) fn remove(&mut self, stream: StreamId) {
+        if let Some(flow) = self.flows.remove(&stream) {
+            self.bytes -= flow.bytes;
+            self.turns.retain(|&other| other != stream);
+        }
+    }
+
+    /// What was dropped after it was queued, since the last call.
+    pub(crate) fn take_drops(&mut self) -> LateDrops {
+        std::mem::take(&mut self.drops)
+    }
+}
+
+fn encode_datagram(stream: StreamId, payload: Bytes, max_datagram_size: usize) -> Option<Bytes> {
+    let quarter_stream_id = QuarterStreamId::from_stream_id(stream.0)?;
+    let overhead = HttpDatagram::overhead(quarter_stream_id, CONTEXT_ID_UDP);
+    // RFC 9298 §6: what does not fit is dropped, and SHOULD NOT go in a capsule.
+    if payload.len() + overhead > max_datagram_size {
+        return None;
+    }
+    let datagram = HttpDatagram { quarter_stream_id, context_id: CONTEXT_ID_UDP, payload };
+    Some(datagram.encode_to_bytes())
+}
+
+/// A DATA frame with one DATAGRAM capsule.
+fn encode_capsule(payload: &[u8]) -> Bytes {
+    /// Type, length and context ID of a capsule, or type and length of a frame, at their longest.
+    const HEADER_MAX: usize = 16;
+    let mut capsule = BytesMut::with_capacity(payload.len() + HEADER_MAX);
+    encode_datagram_capsule(CONTEXT_ID_UDP, payload, &mut capsule);
+    let mut frame = BytesMut::with_capacity(capsule.len() + HEADER_MAX);
+    encode_data_header(capsule.len(), &mut frame);
+    frame.extend_from_slice(&capsule);
+    frame.freeze()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const FIRST: StreamId = StreamId(0);
+    const SECOND: StreamId = StreamId(4);
+
+    fn push(queue: &mut TunnelQueue, stream: StreamId, len: usize) -> Push {
+        // Two bytes of overhead: quarter stream ID and context ID.
+        queue.push(stream, Form::Datagram, Bytes::from(vec![0; len - 2]), 1200)
+    }
+
     #[test]
-    fn a_full_queue_drops_what_comes() {
+    fn a_flow_alone_loses_what_comes_when_the_queue_is_full() {
         let mut queue = TunnelQueue::new(100);
-        let datagram = |len| Bytes::from(vec![0; len]);
-        assert_eq!(queue.push(datagram(60)), Push::Queued);
-        assert_eq!(queue.push(datagram(41)), Push::Full);
-        assert_eq!(queue.push(datagram(40)), Push::Queued);
-        assert_eq!(queue.push(datagram(1)), Push::Full);
+        assert_eq!(push(&mut queue, FIRST, 60), Push::Queued);
+        assert_eq!(push(&mut queue, FIRST, 41), Push::Full);
+        assert_eq!(push(&mut queue, FIRST, 40), Push::Queued);
+        assert_eq!(push(&mut queue, FIRST, 2), Push::Full);
         assert_eq!(queue.bytes, 100);
+    }
+
+    #[test]
+    fn a_flow_below_its_share_takes_from_the_longest() {
+        let mut queue = TunnelQueue::new(1000);
+        for _ in 0..10 {
+            assert_eq!(push(&mut queue, FIRST, 100), Push::Queued);
+        }
+        for _ in 0..5 {
+            assert_eq!(push(&mut queue, SECOND, 100), Push::Queued);
+        }
+        assert_eq!(queue.take_drops().queue_full, 5);
+        assert_eq!(push(&mut queue, SECOND, 100), Push::Full);
+        assert_eq!(queue.bytes, 1000);
+    }
+
+    #[test]
+    fn what_fits_no_packet_is_refused() {
+        let mut queue = TunnelQueue::new(10_000);
+        assert_eq!(push(&mut queue, FIRST, 1200), Push::Queued);
+        assert_eq!(push(&mut queue, FIRST, 1201), Push::TooLarge);
+        let long = Bytes::from(vec![0; 5000]);
+        assert_eq!(queue.push(FIRST, Form::Capsule, long, 1200), Push::Queued);
+    }
+
+    #[test]
+    fn a_flow_that_goes_leaves_nothing() {
+        let mut queue = TunnelQueue::new(1000);
+        push(&mut queue, FIRST, 100);
+        push(&mut queue, SECOND, 100);
+        queue.remove(FIRST);
+        assert_eq!((queue.bytes, queue.turns.len(), queue.flows.len()), (100, 1, 1));
     }
 }

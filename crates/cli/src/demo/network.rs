@@ -142,6 +142,7 @@ impl Network {
                 tls: tls()?,
                 transport: Transport { mtu: Mtu::TUNNEL, ..self.transport.clone() },
                 token: None,
+                mode: tandem_node::client::TunnelMode::Mdt,
             })
         };
         let fetch = FetchConfig {

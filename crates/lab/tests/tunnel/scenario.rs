@@ -129,6 +129,7 @@ impl Scenario {
             tls: tls.client(),
             transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
             token: None,
+            mode: tandem_node::client::TunnelMode::Mdt,
         };
         let hops = (1..=self.proxies).map(hop).collect();
         let config = ClientConfig { hops, task, limits: Limits::default(), seed: Some(self.seed) };

@@ -1,21 +1,22 @@
 //! One hop: the connection to a proxy, and the flows through it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tandem_wire::{
-    CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, Code, HttpDatagram, QuarterStreamId, RequestHead,
-    Template,
+    CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, Capsule, CapsuleDecoder, Code, HttpDatagram,
+    QuarterStreamId, RequestHead, ResponseHead, Template, VarInt, split_context_id,
 };
 
 use super::{forward::LocalFlowId, peer::Peer};
 use crate::{
     error::ClientError,
     h3::{Body, ConnectionError, End},
+    limits::Limits,
     proxy::Token,
     quic::StreamId,
-    tunnel_queue::{Push, TunnelQueue},
+    tunnel_queue::{Form, LateDrops, Push, TunnelQueue},
 };
 
 /// Whom a flow carries.
@@ -28,13 +29,45 @@ pub(super) enum Carries {
 }
 
 /// A flow through a hop.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Flow {
     pub(super) carries: Carries,
     /// Host and port, for messages.
     pub(super) target: String,
     pub(super) is_granted: bool,
+    /// The capsules on its request stream.
+    capsules: CapsuleDecoder,
 }
+
+/// A payload that came through a hop.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    pub(super) stream: StreamId,
+    pub(super) context_id: VarInt,
+    pub(super) payload: Bytes,
+}
+
+/// What came next on a flow's request stream.
+enum OnStream {
+    Payload(Arrived),
+    Nothing,
+    /// The flow has ended.
+    Ended(String),
+}
+
+/// How payloads travel through a tunnel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TunnelMode {
+    /// HTTP Datagrams in QUIC DATAGRAM frames, which the tunnel does not repair.
+    #[default]
+    Mdt,
+    /// DATAGRAM capsules on the request stream: repaired, and in order.
+    Mst,
+}
+
+/// What the path beyond a proxy is taken to carry when payloads go in capsules, whose size does not
+/// matter to the tunnel: as much as a tunnel's own packets have.
+const CAPSULE_PAYLOAD: usize = 1320;
 
 /// One hop.
 pub(super) struct Hop {
@@ -42,6 +75,11 @@ pub(super) struct Hop {
     template: Template,
     token: Option<Token>,
     queue: TunnelQueue,
+    form: Form,
+    /// Longest value of a capsule.
+    capsule_max: usize,
+    /// Request streams that may have something to read.
+    readable: BTreeSet<StreamId>,
     pub(super) flows: BTreeMap<StreamId, Flow>,
     /// The flow that carries the next peer.
     pub(super) next: Option<StreamId>,
@@ -52,10 +90,23 @@ impl Hop {
         peer: Peer,
         template: Template,
         token: Option<Token>,
-        queue_max: usize,
+        mode: TunnelMode,
+        limits: &Limits,
     ) -> Self {
-        let queue = TunnelQueue::new(queue_max);
-        Self { peer, template, token, queue, flows: BTreeMap::new(), next: None }
+        Self {
+            peer,
+            template,
+            token,
+            queue: TunnelQueue::new(limits.tunnel_queue),
+            form: match mode {
+                TunnelMode::Mdt => Form::Datagram,
+                TunnelMode::Mst => Form::Capsule,
+            },
+            capsule_max: limits.capsule,
+            readable: BTreeSet::new(),
+            flows: BTreeMap::new(),
+            next: None,
+        }
     }
 
     /// What the proxy lacks, once its SETTINGS came; `None`: they have not come.
@@ -66,9 +117,10 @@ impl Hop {
         // §2.1.1 says the same of HTTP Datagrams.
         Some(if !settings.enable_connect_protocol {
             Err("extended CONNECT (RFC 9220)")
-        } else if !settings.h3_datagram || connection.max_datagram_size().is_none() {
-            Err("HTTP Datagrams (RFC 9297)")
         } else {
+            if !settings.h3_datagram || connection.max_datagram_size().is_none() {
+                self.form = Form::Capsule; // which every proxy takes (RFC 9297 §3.5)
+            }
             Ok(())
         })
     }
@@ -99,7 +151,8 @@ impl Hop {
         let (session, connection) = self.peer.parts()?;
         let stream = session.send_request(connection, &head, End::More)?;
         let target = format!("{host}:{port}");
-        self.flows.insert(stream, Flow { carries, target, is_granted: false });
+        let capsules = CapsuleDecoder::new(self.capsule_max);
+        self.flows.insert(stream, Flow { carries, target, is_granted: false, capsules });
         if carries == Carries::NextPeer {
             self.next = Some(stream);
         }
@@ -108,57 +161,97 @@ impl Hop {
 
     /// Largest UDP payload that fits through this hop at the moment.
     pub(super) fn max_payload(&mut self, stream: StreamId) -> usize {
+        if self.form == Form::Capsule {
+            return CAPSULE_PAYLOAD;
+        }
         let Some(id) = QuarterStreamId::from_stream_id(stream.0) else { return 0 };
-        let size = self
-            .peer
-            .parts()
-            .and_then(|(_, connection)| connection.max_datagram_size())
-            .unwrap_or(0);
-        size.saturating_sub(HttpDatagram::overhead(id, CONTEXT_ID_UDP))
+        self.max_datagram_size().saturating_sub(HttpDatagram::overhead(id, CONTEXT_ID_UDP))
+    }
+
+    fn max_datagram_size(&mut self) -> usize {
+        let connection = self.peer.parts().map(|(_, connection)| connection);
+        connection.and_then(|connection| connection.max_datagram_size()).unwrap_or(0)
     }
 
     /// Puts a payload into the tunnel's queue.
     pub(super) fn send(&mut self, stream: StreamId, payload: Bytes) -> Push {
-        let Some(quarter_stream_id) = QuarterStreamId::from_stream_id(stream.0) else {
-            return Push::Full;
-        };
-        let datagram = HttpDatagram { quarter_stream_id, context_id: CONTEXT_ID_UDP, payload };
-        let push = self.queue.push(datagram.encode_to_bytes());
-        self.feed();
-        push
+        let max_datagram_size = self.max_datagram_size();
+        self.queue.push(stream, self.form, payload, max_datagram_size)
     }
 
-    /// Gives the engine as much as it takes. Returns how many turned out too large.
-    pub(super) fn feed(&mut self) -> u64 {
-        if let Some((_, connection)) = self.peer.parts() {
-            self.queue.feed(connection);
+    /// Gives the engine as much as it takes. Returns what was dropped meanwhile.
+    pub(super) fn feed(&mut self) -> LateDrops {
+        if let Some((session, connection)) = self.peer.parts() {
+            self.queue.feed(session, connection);
         }
-        self.queue.take_too_large()
+        self.queue.take_drops()
     }
 
-    /// The next payload that came, with its flow.
-    pub(super) fn receive(&mut self) -> Option<Result<(StreamId, HttpDatagram), ConnectionError>> {
+    /// A request stream that was blocked has room again.
+    pub(super) fn on_writable(&mut self, stream: StreamId) {
+        self.queue.on_writable(stream);
+    }
+
+    /// A request stream may have something to read.
+    pub(super) fn on_readable(&mut self, stream: StreamId) {
+        self.readable.insert(stream);
+    }
+
+    /// The next payload that came.
+    pub(super) fn receive(&mut self) -> Option<Result<Arrived, ConnectionError>> {
         let (_, connection) = self.peer.parts()?;
         let data = connection.receive_datagram()?;
         Some(match HttpDatagram::decode(data) {
-            Ok(datagram) => Ok((StreamId(datagram.quarter_stream_id.stream_id()), datagram)),
+            Ok(HttpDatagram { quarter_stream_id, context_id, payload }) => {
+                let stream = StreamId(quarter_stream_id.stream_id());
+                Ok(Arrived { stream, context_id, payload })
+            }
             Err(error) => Err(error.into()),
         })
     }
 
-    /// Reads what the proxy says on a flow's request stream. Capsules hold nothing for us in this
-    /// mode; an end is the end of the flow.
-    pub(super) fn read_stream(
+    /// The next payload that came in a capsule, or the end of a flow with its reason.
+    pub(super) fn read_streams(
         &mut self,
-        stream: StreamId,
-    ) -> Result<Option<String>, ConnectionError> {
+    ) -> Option<Result<Result<Arrived, (StreamId, String)>, ConnectionError>> {
+        while let Some(&stream) = self.readable.first() {
+            match self.read_stream(stream) {
+                Ok(OnStream::Payload(arrived)) => return Some(Ok(Ok(arrived))),
+                Ok(OnStream::Nothing) => {
+                    self.readable.remove(&stream);
+                }
+                Ok(OnStream::Ended(reason)) => {
+                    self.readable.remove(&stream);
+                    return Some(Ok(Err((stream, reason))));
+                }
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        None
+    }
+
+    fn read_stream(&mut self, stream: StreamId) -> Result<OnStream, ConnectionError> {
         loop {
-            let Some((session, connection)) = self.peer.parts() else { return Ok(None) };
+            let Some(flow) = self.flows.get_mut(&stream) else { return Ok(OnStream::Nothing) };
+            match flow.capsules.next() {
+                Ok(Some(Capsule::Datagram(value))) => {
+                    if let Ok((context_id, payload)) = split_context_id(value) {
+                        return Ok(OnStream::Payload(Arrived { stream, context_id, payload }));
+                    }
+                    continue;
+                }
+                Ok(Some(Capsule::Unknown { .. })) => continue,
+                Ok(None) => {}
+                Err(error) => return Ok(OnStream::Ended(error.to_string())),
+            }
+            let Some((session, connection)) = self.peer.parts() else {
+                return Ok(OnStream::Nothing);
+            };
             match session.read_body(connection, stream)? {
-                Body::Data(_) => {}
-                Body::Blocked => return Ok(None),
-                Body::End => return Ok(Some("the proxy ended it".to_owned())),
-                Body::Failed(code) => return Ok(Some(code.to_string())),
+                Body::Data(data) => flow.capsules.push(data),
+                Body::Blocked => return Ok(OnStream::Nothing),
+                Body::End => return Ok(OnStream::Ended("the proxy ended it".to_owned())),
+                Body::Failed(code) => return Ok(OnStream::Ended(code.to_string())),
             }
         }
     }
@@ -166,19 +259,22 @@ impl Hop {
     /// Closes a flow.
     pub(super) fn close_flow(&mut self, stream: StreamId) {
         self.flows.remove(&stream);
+        self.queue.remove(stream);
         if let Some((session, connection)) = self.peer.parts() {
             session.reset(connection, stream, Code::H3_NO_ERROR);
         }
     }
 
-    pub(super) fn refused(&self, flow: &Flow, status: u16, headers: &HeaderMap) -> ClientError {
-        let proxy_status = headers
+    /// What a refusal of this proxy means.
+    pub(super) fn refused(&self, target: String, head: &ResponseHead) -> ClientError {
+        let proxy_status = head
+            .headers
             .get("proxy-status")
             .map(|value| printable(&String::from_utf8_lossy(value.as_bytes())));
         ClientError::Refused {
             peer: self.peer.settings.authority.clone(),
-            target: flow.target.clone(),
-            status,
+            target,
+            status: head.status.as_u16(),
             proxy_status,
         }
     }

@@ -65,16 +65,13 @@ impl Client {
     fn to_tunnel(&mut self, stream: StreamId, payload: Bytes) {
         let Some(hop) = self.hops.last_mut() else { return };
         let len = payload.len();
-        if len > hop.max_payload(stream) {
-            self.stats.dropped.too_large += 1;
-            return;
-        }
         match hop.send(stream, payload) {
             Push::Queued => {
                 self.stats.to_target_datagrams += 1;
                 self.stats.to_target_bytes += len as u64;
             }
             Push::Full => self.stats.dropped.queue_full += 1,
+            Push::TooLarge => self.stats.dropped.too_large += 1,
         }
     }
 

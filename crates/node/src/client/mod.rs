@@ -21,10 +21,11 @@ use bytes::{Bytes, BytesMut};
 use tandem_wire::{CONTEXT_ID_UDP, Code, Template};
 use tracing::debug;
 
+pub use self::hop::TunnelMode;
 use self::{
     fetch::{Failure, Fetch, Progress},
     forward::Forward,
-    hop::{Carries, Hop},
+    hop::{Arrived, Carries, Hop},
     peer::{INSIDE_TUNNEL, Peer},
     start::OUTER,
 };
@@ -61,6 +62,8 @@ pub struct HopConfig {
     pub transport: Transport,
     /// Shown to this proxy and no other.
     pub token: Option<Token>,
+    /// How payloads travel through this hop.
+    pub mode: TunnelMode,
 }
 
 /// What to do.
@@ -245,7 +248,16 @@ impl Client {
                 }
             }
             h3::Event::Response(stream, head) => self.on_flow_response(now, index, stream, &head),
-            h3::Event::Body(stream) if !is_origin => self.on_flow_stream(now, index, stream),
+            h3::Event::Body(stream) if !is_origin => {
+                if let Some(hop) = self.hops.get_mut(index) {
+                    hop.on_readable(stream);
+                }
+            }
+            h3::Event::Writable(stream) if !is_origin => {
+                if let Some(hop) = self.hops.get_mut(index) {
+                    hop.on_writable(stream);
+                }
+            }
             h3::Event::Failed(_, code) if is_origin => {
                 if let TaskState::Fetch(fetch) = &self.task {
                     let error = fetch.reset(code);
@@ -266,38 +278,64 @@ impl Client {
 
     /// Passes what came through each hop to the peer inside it, or to a local program.
     fn receive(&mut self, now: Instant, buf: &mut Vec<u8>) -> Took {
-        let mut any = false;
+        let mut took = Took::Nothing;
         for index in 0..self.hops.len() {
-            while let Some(received) = self.hops.get_mut(index).and_then(Hop::receive) {
-                any = true;
-                let (stream, datagram) = match received {
-                    Ok(received) => received,
-                    Err(error) => {
-                        self.stats.dropped.malformed += 1;
-                        self.protocol_error(now, index, &error);
-                        return Took::Progress;
-                    }
-                };
-                if datagram.context_id != CONTEXT_ID_UDP {
-                    self.stats.dropped.unknown_context += 1;
-                    continue;
+            while let Some(arrived) = self.hops.get_mut(index).and_then(Hop::receive) {
+                took = Took::Progress;
+                if let Err(error) = &arrived {
+                    self.stats.dropped.malformed += 1;
+                    self.protocol_error(now, index, error);
+                } else if let Ok(arrived) = arrived
+                    && let Some(output) = self.deliver(now, index, arrived, buf)
+                {
+                    return Took::Output(output);
                 }
-                let flow = self.hops.get(index).and_then(|hop| hop.flows.get(&stream));
-                match flow.map(|flow| flow.carries) {
-                    None => self.stats.dropped.unknown_flow += 1,
-                    Some(Carries::NextPeer) => {
-                        let payload = into_mut(datagram.payload);
-                        if let Some(peer) = self.peer(index + 1) {
-                            peer.handle_datagram(now, (INSIDE_TUNNEL, None), None, payload);
-                        }
+            }
+            while let Some(read) = self.hops.get_mut(index).and_then(Hop::read_streams) {
+                took = Took::Progress;
+                match read {
+                    Err(error) => {
+                        self.protocol_error(now, index, &error);
+                        break;
                     }
-                    Some(Carries::Local(id)) => {
-                        return Took::Output(self.to_local(now, id, &datagram.payload, buf));
+                    Ok(Err((stream, reason))) => self.on_flow_closed(now, index, stream, reason),
+                    Ok(Ok(arrived)) => {
+                        if let Some(output) = self.deliver(now, index, arrived, buf) {
+                            return Took::Output(output);
+                        }
                     }
                 }
             }
         }
-        if any { Took::Progress } else { Took::Nothing }
+        took
+    }
+
+    fn deliver(
+        &mut self,
+        now: Instant,
+        index: usize,
+        arrived: Arrived,
+        buf: &mut Vec<u8>,
+    ) -> Option<Output> {
+        if arrived.context_id != CONTEXT_ID_UDP {
+            self.stats.dropped.unknown_context += 1;
+            return None;
+        }
+        let flow = self.hops.get(index).and_then(|hop| hop.flows.get(&arrived.stream));
+        match flow.map(|flow| flow.carries) {
+            None => {
+                self.stats.dropped.unknown_flow += 1;
+                None
+            }
+            Some(Carries::NextPeer) => {
+                let payload = into_mut(arrived.payload);
+                if let Some(peer) = self.peer(index + 1) {
+                    peer.handle_datagram(now, (INSIDE_TUNNEL, None), None, payload);
+                }
+                None
+            }
+            Some(Carries::Local(id)) => Some(self.to_local(now, id, &arrived.payload, buf)),
+        }
     }
 
     fn poll_fetch(&mut self, now: Instant) -> Option<Output> {
@@ -339,6 +377,7 @@ impl Client {
     /// the outermost to its socket.
     fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
         for index in (1..self.peers()).rev() {
+            self.feed(index);
             while let Some(transmit) = self.peer(index).and_then(|peer| {
                 buf.clear();
                 peer.poll_transmit(now, buf)
@@ -350,11 +389,18 @@ impl Client {
             }
         }
         buf.clear();
-        if let Some(hop) = self.hops.first_mut() {
-            self.stats.dropped.too_large += hop.feed();
-        }
+        self.feed(0);
         let transmit = self.peer(0)?.poll_transmit(now, buf)?;
         Some(Output::Transmit { socket: OUTER, transmit })
+    }
+
+    /// Lets a hop's engine have its next burst, if it is a hop.
+    fn feed(&mut self, index: usize) {
+        if let Some(hop) = self.hops.get_mut(index) {
+            let late = hop.feed();
+            self.stats.dropped.too_large += late.too_large;
+            self.stats.dropped.queue_full += late.queue_full;
+        }
     }
 
     /// Puts a packet of the next peer into a hop's queue.
@@ -368,6 +414,7 @@ impl Client {
                 self.stats.to_target_bytes += len;
             }
             Push::Full => self.stats.dropped.queue_full += 1,
+            Push::TooLarge => self.stats.dropped.too_large += 1,
         }
     }
 

@@ -45,7 +45,7 @@ impl Client {
                 seed: peer_seed(index),
             };
             let peer = Peer::new(settings, &limits);
-            hops.push(Hop::new(peer, hop.template, hop.token, limits.tunnel_queue));
+            hops.push(Hop::new(peer, hop.template, hop.token, hop.mode, &limits));
         }
         let task = match task {
             Task::Forward(configs) => TaskState::Forward(Forward::new(configs)),
@@ -194,9 +194,9 @@ impl Client {
         let Some(flow) = hop.flows.get_mut(&stream) else { return };
         // RFC 9298 §3.5: any 2xx grants; anything else refuses.
         if !head.status.is_success() {
-            let flow = flow.clone();
-            let error = hop.refused(&flow, head.status.as_u16(), &head.headers);
-            return match flow.carries {
+            let (carries, target) = (flow.carries, flow.target.clone());
+            let error = hop.refused(target, head);
+            return match carries {
                 Carries::NextPeer => self.end(now, Err(error)),
                 Carries::Local(id) => {
                     tracing::warn!(%error, "flow refused");
@@ -240,16 +240,6 @@ impl Client {
         }
     }
 
-    /// The proxy may have said or ended something on a flow's request stream.
-    pub(super) fn on_flow_stream(&mut self, now: Instant, index: usize, stream: StreamId) {
-        let Some(hop) = self.hops.get_mut(index) else { return };
-        match hop.read_stream(stream) {
-            Ok(None) => {}
-            Ok(Some(reason)) => self.on_flow_closed(now, index, stream, reason),
-            Err(error) => self.protocol_error(now, index, &error),
-        }
-    }
-
     pub(super) fn on_flow_closed(
         &mut self,
         now: Instant,
@@ -258,14 +248,15 @@ impl Client {
         reason: String,
     ) {
         let Some(hop) = self.hops.get_mut(index) else { return };
-        let Some(flow) = hop.flows.get(&stream).cloned() else { return };
+        let Some(flow) = hop.flows.get(&stream) else { return };
+        let target = flow.target.clone();
         match flow.carries {
             Carries::NextPeer => {
                 let peer = hop.peer.settings.authority.clone();
-                self.end(now, Err(ClientError::FlowClosed { peer, target: flow.target, reason }));
+                self.end(now, Err(ClientError::FlowClosed { peer, target, reason }));
             }
             Carries::Local(id) => {
-                tracing::info!(target = flow.target, reason, "flow closed");
+                tracing::info!(target, reason, "flow closed");
                 self.forget_local(index, stream, id);
             }
         }

@@ -334,7 +334,7 @@ impl Node for Origin {
         if let Some(output) = self.outputs.pop_front() {
             return output;
         }
-        if let Some(transmit) = self.server.poll_transmit(now, buf, |_, _| {}) {
+        if let Some(transmit) = self.server.poll_transmit(now, buf, |_, _, _| {}) {
             return Output::Transmit { socket: LISTEN, transmit };
         }
         if self.is_ending && !std::mem::replace(&mut self.has_ended, true) {

@@ -7,12 +7,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use tandem_wire::{CONTEXT_ID_UDP, CapsuleDecoder, HttpDatagram, QuarterStreamId};
+use tandem_wire::CapsuleDecoder;
 
 use crate::{
     limits::Limits,
     node::{QueryId, SocketId},
-    quic::StreamId,
+    tunnel_queue::Form,
 };
 
 /// How far a flow has come.
@@ -30,7 +30,8 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) state: State,
-    quarter_stream_id: QuarterStreamId,
+    /// In which form payloads go to the client: that in which they came last.
+    pub(super) form: Form,
     /// Payloads that came before the request was granted.
     early: VecDeque<Bytes>,
     early_max: usize,
@@ -43,23 +44,17 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// `None` if this is no client's request stream.
-    pub(super) fn new(
-        stream: StreamId,
-        state: State,
-        limits: &Limits,
-        now: Instant,
-    ) -> Option<Self> {
-        Some(Self {
+    pub(super) fn new(state: State, form: Form, limits: &Limits, now: Instant) -> Self {
+        Self {
             state,
-            quarter_stream_id: QuarterStreamId::from_stream_id(stream.0)?,
+            form,
             early: VecDeque::new(),
             early_max: limits.early_datagrams_per_flow,
             capsules: CapsuleDecoder::new(limits.capsule),
             last_active: now,
             to_target_datagrams: 0,
             to_client_datagrams: 0,
-        })
+        }
     }
 
     /// Keeps a payload until the request is granted. `false`: there is no room for it.
@@ -90,21 +85,6 @@ impl Flow {
             State::Open { socket, .. } | State::Opening { socket, .. } => Some(socket),
             State::Resolving { .. } => None,
         }
-    }
-
-    /// Encodes a payload from the target; `None` if it does not fit a datagram of this size.
-    pub(super) fn to_client(&mut self, payload: Bytes, max_size: usize) -> Option<Bytes> {
-        let overhead = HttpDatagram::overhead(self.quarter_stream_id, CONTEXT_ID_UDP);
-        if payload.len() + overhead > max_size {
-            return None;
-        }
-        self.to_client_datagrams += 1;
-        let datagram = HttpDatagram {
-            quarter_stream_id: self.quarter_stream_id,
-            context_id: CONTEXT_ID_UDP,
-            payload,
-        };
-        Some(datagram.encode_to_bytes())
     }
 }
 

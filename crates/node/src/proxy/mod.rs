@@ -99,8 +99,9 @@ pub struct Proxy {
     outputs: VecDeque<Output>,
     /// Connections with datagrams to relay to targets.
     relaying: VecDeque<ConnectionId>,
-    /// Payloads for targets that did not come as QUIC datagrams, or came before their request was
-    /// granted.
+    /// Request streams that may have something to read.
+    readable: VecDeque<FlowId>,
+    /// Payloads that came before their request was granted, which it is now.
     early: VecDeque<(SocketId, SocketAddr, Bytes)>,
     /// A datagram that was read ahead but did not fit its predecessors' batch.
     read_ahead: Option<(ConnectionId, HttpDatagram)>,
@@ -144,6 +145,7 @@ impl Proxy {
             timers: BTreeSet::new(),
             outputs: VecDeque::from([open]),
             relaying: VecDeque::new(),
+            readable: VecDeque::new(),
             early: VecDeque::new(),
             read_ahead: None,
             next_socket: 1,
@@ -177,15 +179,17 @@ impl Proxy {
             server::Event::Http(h3::Event::Request(stream, head)) => {
                 self.on_request(now, (id, stream), &head);
             }
-            server::Event::Http(h3::Event::Body(stream)) => self.read_capsules(now, (id, stream)),
+            server::Event::Http(h3::Event::Body(stream)) => self.on_readable((id, stream)),
             server::Event::Http(h3::Event::Failed(stream, code)) => {
                 self.close_flow((id, stream), code.name());
             }
+            server::Event::Http(h3::Event::Writable(stream)) => {
+                if let Some(peer) = self.peers.get_mut(&id) {
+                    peer.queue.on_writable(stream);
+                }
+            }
             server::Event::Http(
-                h3::Event::Settings
-                | h3::Event::Response(..)
-                | h3::Event::Writable(_)
-                | h3::Event::GoAway,
+                h3::Event::Settings | h3::Event::Response(..) | h3::Event::GoAway,
             ) => {}
         }
     }
@@ -193,6 +197,7 @@ impl Proxy {
     fn forget_connection(&mut self, id: ConnectionId) {
         let Some(peer) = self.peers.remove(&id) else { return };
         self.relaying.retain(|&other| other != id);
+        self.readable.retain(|&(other, _)| other != id);
         for (stream, flow) in peer.flows {
             self.release(stream, &flow, "connection ended");
         }
@@ -200,7 +205,10 @@ impl Proxy {
 
     /// Closes a flow whose stream has gone already.
     fn close_flow(&mut self, (id, stream): FlowId, reason: &str) {
-        let flow = self.peers.get_mut(&id).and_then(|peer| peer.flows.remove(&stream));
+        let flow = self.peers.get_mut(&id).and_then(|peer| {
+            peer.queue.remove(stream);
+            peer.flows.remove(&stream)
+        });
         if let Some(flow) = flow {
             self.release(stream, &flow, reason);
         }
@@ -271,10 +279,12 @@ impl Proxy {
 
     fn poll_quic(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
         let Self { server, peers, stats, .. } = self;
-        let transmit = server.poll_transmit(now, buf, |id, connection| {
+        let transmit = server.poll_transmit(now, buf, |id, session, connection| {
             if let Some(peer) = peers.get_mut(&id) {
-                peer.queue.feed(connection);
-                stats.dropped.too_large += peer.queue.take_too_large();
+                peer.queue.feed(session, connection);
+                let late = peer.queue.take_drops();
+                stats.dropped.too_large += late.too_large;
+                stats.dropped.queue_full += late.queue_full;
             }
         })?;
         Some(Output::Transmit { socket: LISTEN, transmit })
@@ -332,6 +342,9 @@ impl Node for Proxy {
             return output;
         }
         if let Some(output) = self.relay_from_client(now, buf) {
+            return output;
+        }
+        if let Some(output) = self.relay_capsule(now, buf) {
             return output;
         }
         if let Some(output) = self.outputs.pop_front() {

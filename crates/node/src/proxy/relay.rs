@@ -10,7 +10,7 @@ use crate::{
     h3::Body,
     node::{Output, SocketId, Transmit},
     quic::{ConnectionId, StreamId},
-    tunnel_queue::Push,
+    tunnel_queue::{Form, Push},
 };
 
 /// Most bytes in one call of the operating system towards a target.
@@ -37,17 +37,14 @@ impl Proxy {
         flow.last_active = now;
         let len = payload.len();
         let max_size = connection.max_datagram_size().unwrap_or(0);
-        // RFC 9298 §5: what does not fit is dropped, and SHOULD NOT go in a capsule.
-        let Some(datagram) = flow.to_client(payload, max_size) else {
-            self.stats.dropped.too_large += 1;
-            return;
-        };
-        match peer.queue.push(datagram) {
+        match peer.queue.push(stream, flow.form, payload, max_size) {
             Push::Queued => {
+                flow.to_client_datagrams += 1;
                 self.stats.to_client_datagrams += 1;
                 self.stats.to_client_bytes += len as u64;
             }
             Push::Full => self.stats.dropped.queue_full += 1,
+            Push::TooLarge => self.stats.dropped.too_large += 1,
         }
     }
 
@@ -151,6 +148,7 @@ impl Proxy {
             return None;
         };
         flow.last_active = now;
+        flow.form = Form::Datagram;
         flow.to_target_datagrams += 1;
         self.stats.to_target_datagrams += 1;
         self.stats.to_target_bytes += datagram.payload.len() as u64;
@@ -180,62 +178,86 @@ impl Proxy {
         Some(to_target(socket, target, payload.len(), None))
     }
 
-    /// Reads the capsules on a flow's request stream (RFC 9297 §3). None is of use to this proxy
-    /// but DATAGRAM; unknown types are skipped.
-    pub(super) fn read_capsules(&mut self, now: Instant, id: FlowId) {
-        loop {
-            let Some((session, connection)) = self.server.parts(id.0) else { return };
-            let body = match session.read_body(connection, id.1) {
-                Ok(body) => body,
-                Err(error) => return self.server.break_connection(now, id.0, &error),
-            };
-            match body {
-                Body::Data(data) => {
-                    if !self.on_capsule_bytes(now, id, data) {
-                        return;
-                    }
-                }
-                Body::Blocked => return,
-                Body::End => return self.on_client_end(id),
-                Body::Failed(code) => return self.close_flow(id, code.name()),
-            }
+    /// Notes that a request stream may have something to read.
+    pub(super) fn on_readable(&mut self, id: FlowId) {
+        if !self.readable.contains(&id) {
+            self.readable.push_back(id);
         }
     }
 
-    /// `false`: the flow has ended.
-    fn on_capsule_bytes(&mut self, now: Instant, id: FlowId, data: Bytes) -> bool {
-        let Some(flow) = self.peers.get_mut(&id.0).and_then(|peer| peer.flows.get_mut(&id.1))
-        else {
-            return true; // a request that was refused
-        };
-        flow.capsules.push(data);
-        loop {
-            match flow.capsules.next() {
-                Ok(Some(Capsule::Datagram(value))) => {
-                    flow.last_active = now;
-                    let Ok((CONTEXT_ID_UDP, payload)) = split_context_id(value) else {
-                        self.stats.dropped.unknown_context += 1;
-                        continue;
-                    };
-                    let Some((socket, target)) = flow.open().filter(|_| is_payload(&payload))
-                    else {
-                        self.stats.dropped.unknown_flow += 1;
-                        continue;
-                    };
-                    if self.early.len() >= self.limits.early_datagrams_per_connection {
-                        self.stats.dropped.queue_full += 1;
-                        continue;
-                    }
-                    flow.to_target_datagrams += 1;
-                    self.stats.to_target_datagrams += 1;
-                    self.stats.to_target_bytes += payload.len() as u64;
-                    self.early.push_back((socket, target, payload));
+    /// Sends the next payload that came in a capsule.
+    pub(super) fn relay_capsule(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+        while let Some(&id) = self.readable.front() {
+            let Some(value) = self.next_capsule(now, id) else {
+                self.readable.pop_front();
+                continue;
+            };
+            let Ok((CONTEXT_ID_UDP, payload)) = split_context_id(value) else {
+                self.stats.dropped.unknown_context += 1;
+                continue;
+            };
+            if !is_payload(&payload) {
+                self.abort_flow(id, Code::H3_DATAGRAM_ERROR, "payload too long");
+                continue;
+            }
+            let Some(flow) = self.peers.get_mut(&id.0).and_then(|peer| peer.flows.get_mut(&id.1))
+            else {
+                continue;
+            };
+            flow.last_active = now;
+            flow.form = Form::Capsule;
+            let Some((socket, target)) = flow.open() else {
+                if !flow.keep_early(payload) {
+                    self.stats.dropped.unknown_flow += 1;
                 }
-                Ok(Some(Capsule::Unknown { .. })) => {}
-                Ok(None) => return true,
+                continue;
+            };
+            flow.to_target_datagrams += 1;
+            self.stats.to_target_datagrams += 1;
+            self.stats.to_target_bytes += payload.len() as u64;
+            buf.extend_from_slice(&payload);
+            return Some(to_target(socket, target, payload.len(), None));
+        }
+        None
+    }
+
+    /// The value of the next DATAGRAM capsule on a flow's request stream (RFC 9297 §3); other types
+    /// are skipped. `None`: nothing at the moment, or never again.
+    fn next_capsule(&mut self, now: Instant, id: FlowId) -> Option<Bytes> {
+        loop {
+            let flow = self.peers.get_mut(&id.0).and_then(|peer| peer.flows.get_mut(&id.1));
+            let has_flow = flow.is_some();
+            if let Some(flow) = flow {
+                match flow.capsules.next() {
+                    Ok(Some(Capsule::Datagram(value))) => return Some(value),
+                    Ok(Some(Capsule::Unknown { .. })) => continue,
+                    Ok(None) => {}
+                    Err(error) => {
+                        self.abort_flow(id, error.code(), "malformed capsule");
+                        return None;
+                    }
+                }
+            }
+            let (session, connection) = self.server.parts(id.0)?;
+            match session.read_body(connection, id.1) {
+                Ok(Body::Data(data)) if has_flow => {
+                    let flow =
+                        self.peers.get_mut(&id.0).and_then(|peer| peer.flows.get_mut(&id.1))?;
+                    flow.capsules.push(data);
+                }
+                Ok(Body::Data(_)) => {} // of a request that was refused
+                Ok(Body::Blocked) => return None,
+                Ok(Body::End) => {
+                    self.on_client_end(id);
+                    return None;
+                }
+                Ok(Body::Failed(code)) => {
+                    self.close_flow(id, code.name());
+                    return None;
+                }
                 Err(error) => {
-                    self.abort_flow(id, error.code(), "malformed capsule");
-                    return false;
+                    self.server.break_connection(now, id.0, &error);
+                    return None;
                 }
             }
         }
@@ -243,6 +265,13 @@ impl Proxy {
 
     /// The client finished its side: so do we, and the flow ends.
     fn on_client_end(&mut self, id: FlowId) {
+        let flow = self.peers.get(&id.0).and_then(|peer| peer.flows.get(&id.1));
+        if let Some(Err(error)) = flow.map(|flow| flow.capsules.finish()) {
+            // RFC 9297 §3.3: "If the receive side of a stream carrying capsules is terminated
+            // cleanly and the last capsule on the stream was truncated, this MUST be treated as if
+            // the message were malformed or incomplete."
+            return self.abort_flow(id, error.code(), "truncated capsule");
+        }
         self.close_flow(id, "closed by the client");
         if let Some((session, connection)) = self.server.parts(id.0) {
             session.finish(connection, id.1);

@@ -18,6 +18,7 @@ use crate::{
     error::RequestError,
     h3::End,
     node::{Output, QueryId, ResolveError, SocketId, SocketKind},
+    tunnel_queue::Form,
 };
 
 /// RFC 9297 §3.4.
@@ -31,7 +32,7 @@ const NAME: &str = "tandem";
 impl Proxy {
     pub(super) fn on_request(&mut self, now: Instant, id: FlowId, head: &RequestHead) {
         self.stats.requests += 1;
-        let result = self.check(id, head).and_then(|(host, port)| match host.parse::<IpAddr>() {
+        let result = self.check(head).and_then(|(host, port)| match host.parse::<IpAddr>() {
             Ok(address) => self.open_socket(address, port),
             Err(_) => Ok(self.resolve(now, id, host, port)),
         });
@@ -42,7 +43,7 @@ impl Proxy {
     }
 
     /// The target, if the request is a permitted CONNECT-UDP request.
-    fn check(&mut self, id: FlowId, head: &RequestHead) -> Result<(String, u16), RequestError> {
+    fn check(&self, head: &RequestHead) -> Result<(String, u16), RequestError> {
         if head.method != Method::CONNECT || head.protocol.is_none() {
             return Err(RequestError::NotConnect);
         }
@@ -55,10 +56,6 @@ impl Proxy {
         if !self.access.permits(authorization.map(HeaderValue::as_bytes)) {
             return Err(RequestError::Unauthorized);
         }
-        let settings = self.server.parts(id.0).and_then(|(session, _)| session.peer_settings());
-        if settings.is_some_and(|settings| !settings.h3_datagram) {
-            return Err(RequestError::NoDatagrams);
-        }
         let path = head.path.as_deref().unwrap_or_default();
         self.matcher
             .match_path(path)
@@ -66,6 +63,16 @@ impl Proxy {
                 template: self.template.as_str().to_owned(),
             })?
             .map_err(|error| RequestError::MalformedTarget(error.to_string()))
+    }
+
+    /// A client that did not enable HTTP Datagrams takes only capsules.
+    fn first_form(&mut self, id: FlowId) -> Form {
+        let settings = self.server.parts(id.0).and_then(|(session, _)| session.peer_settings());
+        if settings.is_some_and(|settings| !settings.h3_datagram) {
+            Form::Capsule
+        } else {
+            Form::Datagram
+        }
     }
 
     fn resolve(&mut self, now: Instant, id: FlowId, host: String, port: u16) -> State {
@@ -96,7 +103,7 @@ impl Proxy {
             State::Opening { .. } | State::Open { .. } => now + self.limits.flow_idle,
         };
         self.timers.insert((first_look, id));
-        let Some(mut flow) = Flow::new(id.1, state, &self.limits, now) else { return };
+        let mut flow = Flow::new(state, self.first_form(id), &self.limits, now);
         let Some(peer) = self.peers.get_mut(&id.0) else { return };
         // Datagrams may come before the request that they belong to (RFC 9298 §5).
         let early = std::mem::take(&mut peer.early);
