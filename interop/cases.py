@@ -1,0 +1,114 @@
+"""The matrix."""
+
+from dataclasses import dataclass
+
+import clients
+import servers
+from clients import Client, Transfer, forwarded
+from files import LARGE, MEDIUM, PAGE, ROOT, sha256
+from processes import Failure, Lab
+from versions import version
+
+DOWNLOADS = (Transfer(PAGE), Transfer(LARGE))
+UPLOAD = (Transfer(LARGE, upload=True),)
+PAGES = (Transfer(PAGE), Transfer(PAGE), Transfer(MEDIUM), Transfer(PAGE))
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A program in one of its roles."""
+
+    project: str
+    run: Client  # or a function that starts a server
+    form: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.project, version(self.project), self.form)))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A client, proxies with the nearest first, and an origin."""
+
+    client: Peer
+    proxies: tuple[Peer, ...]
+    origin: Peer
+    transfers: tuple[Transfer, ...] = DOWNLOADS
+
+    def __str__(self) -> str:
+        chain = " -> ".join(map(str, (self.client, *self.proxies, self.origin)))
+        return chain + (", upload" if self.transfers == UPLOAD else "")
+
+    def run(self, lab: Lab) -> None:
+        origin = self.origin.run(lab)
+        proxies = [proxy.run(lab) for proxy in self.proxies]
+        hashes = self.client.run(lab, proxies, origin, self.transfers)
+        wanted = [sha256(ROOT / transfer.file) for transfer in self.transfers]
+        if hashes != wanted:
+            raise Failure(f"other bytes came than were sent: {hashes} are not {wanted}")
+        length = sum((ROOT / transfer.file).stat().st_size for transfer in self.transfers)
+        for peer, proxy, target in zip(self.proxies, proxies, [*proxies[1:], origin]):
+            if peer is TANDEM:
+                proxy.check_carried(target, length, uploaded=self.transfers == UPLOAD)
+
+
+GET = Peer("tandem", clients.tandem_get, "get")
+FORWARDED_GET = Peer("tandem", forwarded(clients.tandem_get), "get in client --udp")
+QUIC_GO_GET = Peer("quic-go", clients.quic_go)
+FORWARDED_QUIC_GO = Peer("quic-go", forwarded(clients.quic_go), "in tandem client --udp")
+AIOQUIC_GET = Peer("aioquic", clients.aioquic)
+FORWARDED_AIOQUIC = Peer("aioquic", forwarded(clients.aioquic), "in tandem client --udp")
+MASQUE_GO_GET = Peer("masque-go", clients.masque_go)
+LIBCURL = Peer("libcurl", clients.libcurl)
+FIREFOX = Peer("firefox", clients.firefox)
+
+TANDEM = Peer("tandem", servers.tandem_proxy)
+MASQUE_GO = Peer("masque-go", servers.masque_go_proxy)
+
+OURS = Peer("tandem", servers.tandem_origin)
+QUIC_GO = Peer("quic-go", servers.quic_go_origin)
+AIOQUIC = Peer("aioquic", servers.aioquic_origin)
+
+CASES = [
+    # Without a tunnel: is it the tunnel that does not work?
+    Case(GET, (), OURS),
+    Case(GET, (), QUIC_GO),
+    Case(GET, (), AIOQUIC),
+    Case(QUIC_GO_GET, (), OURS),
+    Case(AIOQUIC_GET, (), OURS),
+    # Our client, a stranger's proxy.
+    Case(GET, (MASQUE_GO,), OURS),
+    Case(GET, (MASQUE_GO,), QUIC_GO),
+    Case(GET, (MASQUE_GO,), AIOQUIC),
+    Case(FORWARDED_GET, (MASQUE_GO,), AIOQUIC),
+    Case(FORWARDED_AIOQUIC, (MASQUE_GO,), AIOQUIC),
+    # A stranger's client, our proxy. quic-go's origin looks for a larger path MTU all the time.
+    Case(MASQUE_GO_GET, (TANDEM,), OURS),
+    Case(MASQUE_GO_GET, (TANDEM,), QUIC_GO),
+    Case(LIBCURL, (TANDEM,), OURS),
+    Case(LIBCURL, (TANDEM,), QUIC_GO),
+    Case(LIBCURL, (TANDEM,), QUIC_GO, UPLOAD),
+    Case(FIREFOX, (TANDEM,), OURS, PAGES),
+    Case(FIREFOX, (TANDEM,), QUIC_GO, PAGES),
+    Case(FIREFOX, (TANDEM,), QUIC_GO, UPLOAD),
+    # Our client and our proxy carry what strangers say to each other.
+    Case(GET, (TANDEM,), OURS),
+    Case(GET, (TANDEM,), QUIC_GO),
+    Case(GET, (TANDEM,), AIOQUIC),
+    Case(FORWARDED_QUIC_GO, (TANDEM,), OURS),
+    Case(FORWARDED_QUIC_GO, (TANDEM,), QUIC_GO),
+    Case(FORWARDED_QUIC_GO, (TANDEM,), AIOQUIC),
+    Case(FORWARDED_QUIC_GO, (TANDEM,), QUIC_GO, UPLOAD),
+    Case(FORWARDED_AIOQUIC, (TANDEM,), OURS),
+    Case(FORWARDED_AIOQUIC, (TANDEM,), QUIC_GO),
+    Case(FORWARDED_AIOQUIC, (TANDEM,), AIOQUIC),
+    # Chains.
+    Case(GET, (TANDEM, TANDEM), QUIC_GO),
+    Case(GET, (TANDEM, TANDEM, TANDEM), OURS),
+    Case(GET, (TANDEM, TANDEM, TANDEM), QUIC_GO),
+    Case(FORWARDED_QUIC_GO, (TANDEM, TANDEM), QUIC_GO),
+    Case(GET, (TANDEM, MASQUE_GO), OURS),
+    Case(GET, (TANDEM, MASQUE_GO), QUIC_GO),
+    Case(GET, (MASQUE_GO, TANDEM), OURS),
+    Case(GET, (MASQUE_GO, TANDEM), QUIC_GO),
+]

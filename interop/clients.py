@@ -1,0 +1,103 @@
+"""The clients, each a function that does some transfers with one origin and returns the SHA-256 of
+each: of what came, or what the origin says of what was sent."""
+
+import base64
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from files import BIN, CA, ROOT, sha256
+from processes import Lab
+from servers import HERE, TANDEM, Server, listening
+
+
+@dataclass(frozen=True)
+class Transfer:
+    file: str
+    upload: bool = False
+
+
+Client = Callable[[Lab, list[Server], Server, tuple[Transfer, ...]], list[str]]
+
+
+def one_by_one(run: Callable) -> Client:
+    """A client from a function that does one transfer and leaves the answer in a file."""
+
+    def client(lab, proxies, origin, transfers):
+        def hash_of(transfer: Transfer) -> str:
+            answer = lab.logs / f"{transfer.file}.answer"
+            upload = ROOT / transfer.file if transfer.upload else None
+            run(lab, proxies, origin.url(transfer.file), answer, upload)
+            found = answer.read_text().strip() if upload else sha256(answer)
+            answer.unlink()
+            return found
+
+        return [hash_of(transfer) for transfer in transfers]
+
+    return client
+
+
+@one_by_one
+def tandem_get(lab: Lab, proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
+    command = (TANDEM, "get", "-v", "-q", url, "-o", answer, *via(proxies), "--ca", CA)
+    lab.run("tandem-get", *command)
+
+
+@one_by_one
+def masque_go(lab: Lab, proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
+    """Its client writes the body to its log, between the time and a newline."""
+    [proxy] = proxies
+    template = proxy.url(".well-known/masque/udp/{target_host}/{target_port}/")
+    log = lab.run("masque-go-client", BIN / "masque-go-client", "-t", template, url)
+    body = log.read_bytes().split(b"HTTP status: 200\n", 1)[-1]
+    answer.write_bytes(body[len("2026/11/21 11:21:11 ") : -1])
+
+
+@one_by_one
+def libcurl(lab: Lab, proxies: list[Server], url: str, answer: Path, upload: Path | None) -> None:
+    [proxy] = proxies
+    command = [sys.executable, HERE / "libcurl/get.py", CA, proxy.url(), url, answer]
+    lab.run("libcurl", *command, *([upload] if upload else []))
+
+
+@one_by_one
+def quic_go(lab: Lab, _proxies: list[Server], url: str, answer: Path, upload: Path | None) -> None:
+    command = [BIN / "quic-go-get", "-o", answer, *(["-upload", upload] if upload else []), url]
+    lab.run("quic-go-get", *command)
+
+
+@one_by_one
+def aioquic(lab: Lab, _proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
+    lab.run("aioquic-get", sys.executable, HERE / "aioquic/get.py", CA, url, answer)
+
+
+def forwarded(inner: Client) -> Client:
+    """A client that knows nothing of proxies, through `tandem client --udp`."""
+
+    def client(lab, proxies, origin, transfers):
+        udp = f"127.0.0.1:0={origin.address}"
+        command = (TANDEM, "client", "--udp", udp, *via(proxies), "--ca", CA)
+        forwarder = listening(lab.start("tandem-client", *command))
+        hashes = inner(lab, [], forwarder, transfers)
+        forwarder.process.stop()
+        return hashes
+
+    return client
+
+
+def firefox(lab, proxies, origin, transfers):
+    [proxy] = proxies
+    plan = {
+        "proxy": proxy.port,
+        "origin": origin.port,
+        "ca": base64.b64encode(CA.read_bytes()).decode(),
+        "transfers": [[transfer.file, transfer.upload] for transfer in transfers],
+    }
+    log = lab.run("firefox", sys.executable, HERE / "firefox/visit.py", json.dumps(plan), lab.logs)
+    return log.read_text().rsplit("hashes: ", 1)[-1].split()
+
+
+def via(proxies: list[Server]) -> list[str]:
+    return [word for proxy in proxies for word in ("--via", proxy.url())]

@@ -1,0 +1,116 @@
+"""The processes of a case: each has a log, and is ended by its own id."""
+
+import os
+import re
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from files import CA
+
+START_TIMEOUT = 10  # seconds until a server listens
+CLIENT_TIMEOUT = 60  # seconds that a client may take
+END_TIMEOUT = 10  # seconds from SIGTERM to SIGKILL
+ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "SSL_CERT_FILE": str(CA)}
+
+
+class Failure(Exception):
+    """A case did not do what it should; the text says why."""
+
+
+class Process:
+    """A program that runs until it is stopped."""
+
+    def __init__(self, log: Path, command: list, env: dict[str, str]):
+        self.log = log
+        with log.open("w") as file:
+            file.write(f"$ {' '.join(map(str, command))}\n")
+            file.flush()
+            self.popen = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=env
+            )
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, pattern: str, timeout: float = START_TIMEOUT) -> re.Match:
+        """Waits until the log has the pattern."""
+        return wait(lambda: re.search(pattern, self.text()), f"{pattern!r}", timeout, self)
+
+    def wait_for_port(self, port: int) -> None:
+        """Waits until a UDP socket has the port: for servers that do not say when they listen."""
+        suffix = f":{port:04X} "
+        sockets = Path("/proc/net/udp")
+        wait(lambda: suffix in sockets.read_text(), f"port {port}", START_TIMEOUT, self)
+
+    def stop(self) -> None:
+        self.popen.terminate()
+        try:
+            self.popen.wait(END_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+
+
+class Lab:
+    """What runs in one case. Everything has ended when the context is left."""
+
+    def __init__(self, logs: Path):
+        self.logs = logs
+        self.running: list[Process] = []
+        self.names: list[str] = []
+
+    def __enter__(self):
+        self.logs.mkdir(parents=True)
+        return self
+
+    def __exit__(self, *_):
+        for process in reversed(self.running):
+            process.stop()
+
+    def start(self, name: str, *command, env: dict[str, str] | None = None) -> Process:
+        """Starts a program whose log is called `name`."""
+        process = Process(self.log(name), [*command], {**ENVIRONMENT, **(env or {})})
+        self.running.append(process)
+        return process
+
+    def run(self, name: str, *command) -> Path:
+        """Runs a program to its end, which must be a success, and returns its log."""
+        process = self.start(name, *command)
+        try:
+            code = process.popen.wait(CLIENT_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{name} did not end within {CLIENT_TIMEOUT} s") from None
+        if code != 0:
+            raise Failure(f"{name}: exit code {code}: {last_line(process.text())}")
+        return process.log
+
+    def log(self, name: str) -> Path:
+        """A log file of its own for each process."""
+        self.names.append(name)
+        number = self.names.count(name)
+        return self.logs / (f"{name}.log" if number == 1 else f"{name}-{number}.log")
+
+
+def free_port() -> int:
+    """A UDP port that is free now: for servers that cannot take port 0."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait(condition, what: str, timeout: float, process: Process | None = None):
+    """Waits until the condition holds, and returns its value."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        if process and process.popen.poll() is not None:
+            raise Failure(f"{process.log.stem} ended: {last_line(process.text())}")
+        if time.monotonic() > deadline:
+            raise Failure(f"no {what} within {timeout:.0f} s")
+        time.sleep(0.02)
+    return value
+
+
+def last_line(text: str) -> str:
+    return text.strip().rsplit("\n", 1)[-1][-300:]

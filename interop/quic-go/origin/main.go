@@ -1,0 +1,51 @@
+// Serves a folder over HTTP/3 with quic-go and its default settings, path MTU discovery among them.
+// A POST is answered with the SHA-256 of what came.
+package main
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+
+	"github.com/quic-go/quic-go/http3"
+)
+
+func main() {
+	root := flag.String("root", ".", "folder to serve")
+	cert := flag.String("cert", "", "certificate chain in PEM")
+	key := flag.String("key", "", "private key in PEM")
+	flag.Parse()
+
+	pair, err := tls.LoadX509KeyPair(*cert, *key)
+	if err != nil {
+		log.Fatal(err)
+	}
+	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	files := http.FileServer(http.Dir(*root))
+	server := http3.Server{
+		TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{pair}}),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			log.Printf("%s %s from %s", r.Method, r.URL.Path, r.RemoteAddr)
+			if r.Method != http.MethodPost {
+				files.ServeHTTP(w, r)
+				return
+			}
+			hash := sha256.New()
+			if _, err := io.Copy(hash, r.Body); err != nil {
+				log.Printf("upload: %v", err)
+				return
+			}
+			fmt.Fprintf(w, "%x\n", hash.Sum(nil))
+		}),
+	}
+	log.Printf("listening on %s", socket.LocalAddr())
+	log.Fatal(server.Serve(socket))
+}

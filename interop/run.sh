@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Runs every pair of clients, proxies and origins; installs and builds first what they need.
+#   interop/run.sh [WORD ...]     only the pairs whose line has one of these words
+#   interop/run.sh --list         what there is
+# Ends with the line "N passed, N failed". A prerequisite that cannot be had fails the run.
+set -euo pipefail
+cd "$(dirname "$0")"
+cache="$PWD/.cache"
+mkdir -p "$cache/bin"
+
+for tool in cargo go python3; do
+    command -v "$tool" >/dev/null || { echo "$tool is missing" >&2; exit 1; }
+done
+command -v firefox-esr >/dev/null || { apt-get update -q && apt-get install -qy firefox-esr; } >&2
+
+if ! cmp -s requirements.txt "$cache/venv/requirements.txt"; then
+    python3 -m venv --clear "$cache/venv"
+    # All are listed, so none has to be searched for: curl_cffi asks for newer ones than it needs.
+    "$cache/venv/bin/pip" install --quiet --no-deps -r requirements.txt
+    cp requirements.txt "$cache/venv/"
+fi
+
+(
+    cd quic-go
+    go build -o "$cache/bin/quic-go-get" ./get
+    go build -o "$cache/bin/quic-go-origin" ./origin
+    go build -o "$cache/bin/masque-go-client" github.com/quic-go/masque-go/cmd/client
+    go build -o "$cache/bin/masque-go-proxy" github.com/quic-go/masque-go/cmd/proxy
+)
+
+export TANDEM="${TANDEM:-}"
+if [ -z "$TANDEM" ]; then
+    cargo build --quiet --release --bin tandem
+    TANDEM="$(cargo metadata --format-version 1 --no-deps | python3 -c \
+        'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/tandem"
+fi
+
+exec "$cache/venv/bin/python" run.py "$@"

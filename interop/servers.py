@@ -1,0 +1,83 @@
+"""The proxies and origins, each a function that starts one."""
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from files import BIN, CA, CERT, KEY, ROOT
+from processes import Failure, Lab, Process, free_port, wait
+
+HERE = Path(__file__).parent
+TANDEM = os.environ.get("TANDEM", "tandem")
+LISTENING = r"listening on 127\.0\.0\.1:(\d+)"
+IDENTITY = ("--cert", CERT, "--key", KEY)
+CLOSE_TIMEOUT = 10  # seconds
+LARGEST_PAYLOAD = 1500  # bytes; no flow of the matrix carries more in a datagram
+
+
+@dataclass
+class Server:
+    """A server that runs."""
+
+    process: Process
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def url(self, path: str = "") -> str:
+        return f"https://{self.address}/{path}"
+
+    def check_carried(self, target: "Server", length: int, uploaded: bool) -> None:
+        """So many bytes must have passed through this proxy of ours, from the target or to it, and
+        all flows must have closed, as their clients have ended."""
+        target_is = rf".* target={re.escape(target.address)}\b"
+        counter = "to_target" if uploaded else "to_client"
+
+        def closed() -> list[str] | None:
+            log = self.process.text()
+            counts = re.findall(rf"flow closed{target_is}.*\b{counter}=(\d+)", log)
+            opened = re.findall(rf"flow opened{target_is}", log)
+            return counts if counts and len(counts) == len(opened) else None
+
+        counts = wait(closed, f"flow to {target.address} that closed", CLOSE_TIMEOUT)
+        if sum(map(int, counts)) * LARGEST_PAYLOAD < length:
+            raise Failure(f"only {counts} datagrams passed through the proxy")
+
+
+def tandem_proxy(lab: Lab) -> Server:
+    listen = ("--listen", "127.0.0.1:0", "--allow-target", "127.0.0.0/8")
+    return listening(lab.start("tandem-proxy", TANDEM, "proxy", *listen, *IDENTITY))
+
+
+def masque_go_proxy(lab: Lab) -> Server:
+    """Answers 400 to an authority that is not exactly its template's."""
+    port = free_port()
+    template = f"https://127.0.0.1:{port}/.well-known/masque/udp/{{target_host}}/{{target_port}}/"
+    command = ("-t", template, "-b", f"127.0.0.1:{port}", "-c", CERT, "-k", KEY)
+    process = lab.start("masque-go-proxy", BIN / "masque-go-proxy", *command)
+    process.wait_for_port(port)
+    return Server(process, port)
+
+
+def tandem_origin(lab: Lab) -> Server:
+    listen = ("--listen", "127.0.0.1:0", "--root", ROOT)
+    return listening(lab.start("tandem-origin", TANDEM, "origin", *listen, *IDENTITY))
+
+
+def quic_go_origin(lab: Lab) -> Server:
+    command = (BIN / "quic-go-origin", "-root", ROOT, "-cert", CERT, "-key", KEY)
+    return listening(lab.start("quic-go-origin", *command))
+
+
+def aioquic_origin(lab: Lab) -> Server:
+    command = (sys.executable, HERE / "aioquic/origin.py", ROOT, CERT, KEY)
+    return listening(lab.start("aioquic-origin", *command))
+
+
+def listening(process: Process) -> Server:
+    """For those that say where they listen."""
+    return Server(process, int(process.wait_for(LISTENING)[1]))

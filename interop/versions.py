@@ -1,0 +1,34 @@
+"""Which versions take part, as the programs and their packages say."""
+
+import functools
+import importlib.metadata
+import re
+import subprocess
+
+from curl_cffi import Curl
+
+from files import BIN
+from servers import TANDEM
+
+
+@functools.cache
+def version(project: str) -> str:
+    match project:
+        case "tandem":
+            return first_number(output(TANDEM, "--version"))
+        case "masque-go" | "quic-go":
+            built_from = output("go", "version", "-m", BIN / "masque-go-proxy")
+            return first_number(re.search(rf"quic-go/{project}\s.*", built_from)[0])
+        case "firefox":
+            return first_number(output("firefox-esr", "--version"))
+        case "libcurl":
+            return first_number(Curl().version().decode())
+    return importlib.metadata.version(project)
+
+
+def output(*command) -> str:
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
+
+def first_number(text: str) -> str:
+    return re.search(r"\d+(\.\d+)+", text)[0]
