@@ -37,6 +37,9 @@ pub struct Limits {
     pub body_credit: u64,
     /// QUIC's idle timeout. Keep-alives are sent at a third of it while flows are open.
     pub connection_idle: Duration,
+    /// A server that shuts down waits at most so long for its last packets to go out and for peers
+    /// to have heard of it.
+    pub goodbye: Duration,
     /// A client gives up on a hop or an origin that does not answer for this long.
     pub setup_timeout: Duration,
 }
@@ -57,6 +60,7 @@ impl Default for Limits {
             read_ahead: 256 * 1024,
             body_credit: 8 * 1024 * 1024,
             connection_idle: Duration::from_secs(30),
+            goodbye: Duration::from_secs(1),
             setup_timeout: Duration::from_secs(10),
         }
     }

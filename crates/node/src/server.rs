@@ -40,6 +40,8 @@ pub(crate) struct Server {
     limits: Limits,
     connections: u64,
     connections_broken: u64,
+    /// When to stop waiting for goodbyes, once they are said.
+    goodbye: Option<Instant>,
     /// Of connections that have ended.
     sent_packets: u64,
     lost_packets: u64,
@@ -59,6 +61,7 @@ impl Server {
             limits: limits.clone(),
             connections: 0,
             connections_broken: 0,
+            goodbye: None,
             sent_packets: 0,
             lost_packets: 0,
         }
@@ -79,7 +82,7 @@ impl Server {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.endpoint.next_timeout()
+        quic::earliest(self.endpoint.next_timeout(), self.goodbye)
     }
 
     /// The session and the connection, both at once; `None` if they have gone.
@@ -154,12 +157,22 @@ impl Server {
         self.events.push_back((id, Event::Closed));
     }
 
-    /// Says goodbye to everybody.
+    /// Says goodbye to everybody. [`Server::take_ended`] tells when they have heard it.
     pub(crate) fn end_all(&mut self, now: Instant, reason: &str) {
+        self.goodbye = Some(now + self.limits.goodbye);
         let ids: Vec<_> = self.sessions.keys().copied().collect();
         for id in ids {
             self.end(now, id, Code::H3_NO_ERROR, reason);
         }
+    }
+
+    /// Whether goodbye is said and heard, or not worth waiting for any more. True once.
+    pub(crate) fn take_ended(&mut self, now: Instant) -> bool {
+        let has_ended = self.goodbye.is_some_and(|until| until <= now || self.endpoint.is_empty());
+        if has_ended {
+            self.goodbye = None;
+        }
+        has_ended
     }
 
     /// The next packets to send, at the end of `buf`. `feed` is called before each connection's

@@ -170,7 +170,8 @@ impl TunnelQueue {
                         connection.hold_two_windows();
                     }
                     match session.write_body(connection, stream, &mut item) {
-                        Ok(Write::Done) => 0,
+                        // Done, or the stream has gone, and with it the flow.
+                        Ok(Write::Done) | Err(_) => 0,
                         Ok(Write::Blocked) => {
                             let left = item.len();
                             flow.items.push_front((form, item));
@@ -178,7 +179,6 @@ impl TunnelQueue {
                             self.turns.pop_front();
                             left
                         }
-                        Err(_) => 0, // the stream has gone, and with it the flow
                     }
                 }
             };

@@ -47,12 +47,15 @@ pub(super) struct Arrived {
     pub(super) payload: Bytes,
 }
 
-/// What came next on a flow's request stream.
-enum OnStream {
+/// What came on a flow's request stream.
+#[derive(Debug)]
+pub(super) enum OnStream {
+    /// A payload in a capsule.
     Payload(Arrived),
-    Nothing,
-    /// The flow has ended.
-    Ended(String),
+    /// The end of the flow, with its reason.
+    Ended(StreamId, String),
+    /// What the proxy may not send.
+    Broken(ConnectionError),
 }
 
 /// How payloads travel through a tunnel.
@@ -115,14 +118,13 @@ impl Hop {
         let settings = session.peer_settings()?;
         // RFC 9220 §3: a client MUST NOT use extended CONNECT before the setting came; RFC 9297
         // §2.1.1 says the same of HTTP Datagrams.
-        Some(if !settings.enable_connect_protocol {
-            Err("extended CONNECT (RFC 9220)")
-        } else {
-            if !settings.h3_datagram || connection.max_datagram_size().is_none() {
-                self.form = Form::Capsule; // which every proxy takes (RFC 9297 §3.5)
-            }
-            Ok(())
-        })
+        if !settings.enable_connect_protocol {
+            return Some(Err("extended CONNECT (RFC 9220)"));
+        }
+        if !settings.h3_datagram || connection.max_datagram_size().is_none() {
+            self.form = Form::Capsule; // which every proxy takes (RFC 9297 §3.5)
+        }
+        Some(Ok(()))
     }
 
     /// Asks for a flow. `Ok(None)`: the proxy allows no more at the moment.
@@ -169,8 +171,7 @@ impl Hop {
     }
 
     fn max_datagram_size(&mut self) -> usize {
-        let connection = self.peer.parts().map(|(_, connection)| connection);
-        connection.and_then(|connection| connection.max_datagram_size()).unwrap_or(0)
+        self.peer.parts().and_then(|(_, connection)| connection.max_datagram_size()).unwrap_or(0)
     }
 
     /// Puts a payload into the tunnel's queue.
@@ -210,48 +211,43 @@ impl Hop {
         })
     }
 
-    /// The next payload that came in a capsule, or the end of a flow with its reason.
-    pub(super) fn read_streams(
-        &mut self,
-    ) -> Option<Result<Result<Arrived, (StreamId, String)>, ConnectionError>> {
+    /// What came next on any flow's request stream.
+    pub(super) fn read_streams(&mut self) -> Option<OnStream> {
         while let Some(&stream) = self.readable.first() {
-            match self.read_stream(stream) {
-                Ok(OnStream::Payload(arrived)) => return Some(Ok(Ok(arrived))),
-                Ok(OnStream::Nothing) => {
-                    self.readable.remove(&stream);
-                }
-                Ok(OnStream::Ended(reason)) => {
-                    self.readable.remove(&stream);
-                    return Some(Ok(Err((stream, reason))));
-                }
-                Err(error) => return Some(Err(error)),
+            let read = self.read_stream(stream);
+            if !matches!(read, Some(OnStream::Payload(_))) {
+                self.readable.remove(&stream);
+            }
+            if read.is_some() {
+                return read;
             }
         }
         None
     }
 
-    fn read_stream(&mut self, stream: StreamId) -> Result<OnStream, ConnectionError> {
+    fn read_stream(&mut self, stream: StreamId) -> Option<OnStream> {
         loop {
-            let Some(flow) = self.flows.get_mut(&stream) else { return Ok(OnStream::Nothing) };
+            let flow = self.flows.get_mut(&stream)?;
             match flow.capsules.next() {
                 Ok(Some(Capsule::Datagram(value))) => {
                     if let Ok((context_id, payload)) = split_context_id(value) {
-                        return Ok(OnStream::Payload(Arrived { stream, context_id, payload }));
+                        return Some(OnStream::Payload(Arrived { stream, context_id, payload }));
                     }
                     continue;
                 }
                 Ok(Some(Capsule::Unknown { .. })) => continue,
                 Ok(None) => {}
-                Err(error) => return Ok(OnStream::Ended(error.to_string())),
+                Err(error) => return Some(OnStream::Ended(stream, error.to_string())),
             }
-            let Some((session, connection)) = self.peer.parts() else {
-                return Ok(OnStream::Nothing);
-            };
-            match session.read_body(connection, stream)? {
-                Body::Data(data) => flow.capsules.push(data),
-                Body::Blocked => return Ok(OnStream::Nothing),
-                Body::End => return Ok(OnStream::Ended("the proxy ended it".to_owned())),
-                Body::Failed(code) => return Ok(OnStream::Ended(code.to_string())),
+            let (session, connection) = self.peer.parts()?;
+            match session.read_body(connection, stream) {
+                Ok(Body::Data(data)) => flow.capsules.push(data),
+                Ok(Body::Blocked) => return None,
+                Ok(Body::End) => {
+                    return Some(OnStream::Ended(stream, "the proxy ended it".to_owned()));
+                }
+                Ok(Body::Failed(code)) => return Some(OnStream::Ended(stream, code.to_string())),
+                Err(error) => return Some(OnStream::Broken(error)),
             }
         }
     }

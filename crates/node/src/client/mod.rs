@@ -25,7 +25,7 @@ pub use self::hop::TunnelMode;
 use self::{
     fetch::{Failure, Fetch, Progress},
     forward::Forward,
-    hop::{Arrived, Carries, Hop},
+    hop::{Arrived, Carries, Hop, OnStream},
     peer::{INSIDE_TUNNEL, Peer},
     start::OUTER,
 };
@@ -294,12 +294,11 @@ impl Client {
             while let Some(read) = self.hops.get_mut(index).and_then(Hop::read_streams) {
                 took = Took::Progress;
                 match read {
-                    Err(error) => {
-                        self.protocol_error(now, index, &error);
-                        break;
+                    OnStream::Broken(error) => self.protocol_error(now, index, &error),
+                    OnStream::Ended(stream, reason) => {
+                        self.on_flow_closed(now, index, stream, reason);
                     }
-                    Ok(Err((stream, reason))) => self.on_flow_closed(now, index, stream, reason),
-                    Ok(Ok(arrived)) => {
+                    OnStream::Payload(arrived) => {
                         if let Some(output) = self.deliver(now, index, arrived, buf) {
                             return Took::Output(output);
                         }

@@ -75,8 +75,6 @@ pub struct Origin {
     outputs: VecDeque<Output>,
     next_file: u64,
     stats: Stats,
-    is_ending: bool,
-    has_ended: bool,
 }
 
 impl Origin {
@@ -94,8 +92,6 @@ impl Origin {
             outputs: VecDeque::from([open]),
             next_file: 0,
             stats: Stats::default(),
-            is_ending: false,
-            has_ended: false,
         })
     }
 
@@ -319,7 +315,6 @@ impl Node for Origin {
             Input::FileOpened { file, result } => self.on_file_opened(file, result),
             Input::FileChunk { file, result } => self.on_file_chunk(file, result),
             Input::Shutdown => {
-                self.is_ending = true;
                 self.server.end_all(now, "the origin is shutting down");
             }
             Input::SocketFailed { .. } | Input::Resolved { .. } | Input::BodyCredit { .. } => {}
@@ -337,7 +332,7 @@ impl Node for Origin {
         if let Some(transmit) = self.server.poll_transmit(now, buf, |_, _, _| {}) {
             return Output::Transmit { socket: LISTEN, transmit };
         }
-        if self.is_ending && !std::mem::replace(&mut self.has_ended, true) {
+        if self.server.take_ended(now) {
             return Output::Event(Event::Closed(Ok(())));
         }
         Output::Wait(self.server.next_timeout())

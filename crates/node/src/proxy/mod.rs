@@ -108,16 +108,6 @@ pub struct Proxy {
     next_socket: u64,
     next_query: u64,
     stats: Stats,
-    life: Life,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
-    Running,
-    /// Says goodbye.
-    Ending,
-    /// Has said so.
-    Ended,
 }
 
 /// The listening socket.
@@ -151,7 +141,6 @@ impl Proxy {
             next_socket: 1,
             next_query: 0,
             stats: Stats::default(),
-            life: Life::Running,
         })
     }
 
@@ -269,14 +258,6 @@ impl Proxy {
         }
     }
 
-    fn shut_down(&mut self, now: Instant) {
-        if self.life != Life::Running {
-            return;
-        }
-        self.life = Life::Ending;
-        self.server.end_all(now, "the proxy is shutting down");
-    }
-
     fn poll_quic(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
         let Self { server, peers, stats, .. } = self;
         let transmit = server.poll_transmit(now, buf, |id, session, connection| {
@@ -294,7 +275,6 @@ impl Proxy {
         match result {
             Ok(local) => self.outputs.push_back(Output::Event(Event::Listening(local))),
             Err(kind) => {
-                self.life = Life::Ended;
                 let error = crate::error::ClientError::Listen { address: self.listen, kind };
                 self.outputs.push_back(Output::Event(Event::Closed(Err(error))));
             }
@@ -325,7 +305,7 @@ impl Node for Proxy {
                 }
             }
             Input::Resolved { query, result } => self.on_resolved(query, result),
-            Input::Shutdown => self.shut_down(now),
+            Input::Shutdown => self.server.end_all(now, "the proxy is shutting down"),
             Input::FileOpened { .. } | Input::FileChunk { .. } | Input::BodyCredit { .. } => {}
         }
     }
@@ -353,8 +333,7 @@ impl Node for Proxy {
         if let Some(output) = self.poll_quic(now, buf) {
             return output;
         }
-        if self.life == Life::Ending {
-            self.life = Life::Ended;
+        if self.server.take_ended(now) {
             return Output::Event(Event::Closed(Ok(())));
         }
         let flow = self.timers.first().map(|&(due, _)| due);

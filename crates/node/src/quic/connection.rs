@@ -6,7 +6,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use noq_proto::{Dir, PathId, ReadError, SendDatagramError, VarInt, WriteError};
+use noq_proto::{
+    Dir, PathId, ReadError, SendDatagramError, VarInt, WriteError, congestion::Controller,
+};
 use tandem_wire::Code;
 
 use super::StreamId;
@@ -156,7 +158,7 @@ impl Connection {
         const LEAST: u64 = 20_000;
         /// No congestion control: what 1 Gbit/s needs at 100 ms.
         const MOST: u64 = 16_000_000;
-        let window = self.inner.congestion_state(PathId::ZERO).map_or(0, |state| state.window());
+        let window = self.inner.congestion_state(PathId::ZERO).map_or(0, Controller::window);
         self.inner.set_send_window(window.saturating_mul(2).clamp(LEAST, MOST));
     }
 

@@ -273,6 +273,11 @@ impl Endpoint {
         self.slots.get_mut(&id).map(|slot| &mut slot.connection)
     }
 
+    /// Whether no connection is left, not even one that is being closed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     /// The next thing that happened.
     pub(crate) fn poll_event(&mut self) -> Option<(ConnectionId, Event)> {
         if self.events.is_empty() {
