@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tandem_net::{Application, DriverOptions, driver};
 use tandem_node::{
@@ -20,6 +21,7 @@ use crate::{
     },
     error::{CliError, ConfigError},
     hops,
+    outcome::Mode,
     run::{self, Signals},
     text,
     tls::{ClientTlsSettings, ClientTlsSetup},
@@ -91,11 +93,23 @@ struct ClientSettings {
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT")]
     timeout: Option<HumanDuration>,
 
+    /// How payloads travel through the tunnel [default: mdt]
+    #[arg(long, env = "TANDEM_MODE", value_parser = tunnel_mode)]
+    mode: Option<Mode>,
+
     #[command(flatten)]
     tls: ClientTlsSettings,
 
     #[command(flatten)]
     transport: TransportSettings,
+}
+
+/// Parses a mode that is a tunnel's.
+fn tunnel_mode(text: &str) -> Result<Mode, String> {
+    Mode::from_str(text, false)
+        .ok()
+        .filter(|mode| mode.tunnel().is_some())
+        .ok_or_else(|| format!("{text:?} is no mode of a tunnel; allowed: mdt, mst"))
 }
 
 impl Settings for ClientSettings {
@@ -105,6 +119,7 @@ impl Settings for ClientSettings {
             udp: or_list(self.udp, lower.udp),
             token_file: or_list(self.token_file, lower.token_file),
             timeout: self.timeout.or(lower.timeout),
+            mode: self.mode.or(lower.mode),
             tls: self.tls.or(lower.tls),
             transport: self.transport.or(lower.transport),
         }
@@ -125,6 +140,7 @@ struct ClientSetup {
     token_file: Vec<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout: Option<HumanDuration>,
+    mode: Mode,
     tls: ClientTlsSetup,
     transport: TransportSetup,
 }
@@ -140,11 +156,17 @@ impl TryFrom<ClientSettings> for ClientSetup {
         if settings.udp.is_empty() {
             return Err(missing("udp", "LISTEN=TARGET", "TANDEM_UDP"));
         }
+        let mode = settings.mode.unwrap_or(Mode::Mdt);
+        if mode.tunnel().is_none() {
+            let reason = "local programs are carried through a tunnel: mdt or mst";
+            return Err(ConfigError::Conflict { first: "mode direct", second: "via", reason });
+        }
         Ok(Self {
             via: settings.via,
             udp: settings.udp,
             token_file: settings.token_file,
             timeout: settings.timeout,
+            mode,
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
         })
@@ -158,8 +180,10 @@ impl ClientSetup {
             target_host: forward.target_host.clone(),
             target_port: forward.target_port,
         };
+        let mode = self.mode.tunnel().unwrap_or_default();
+        let tls = self.tls.read()?;
         Ok(ClientConfig {
-            hops: hops::hops(&self.via, &self.tls.read()?, &self.transport, &self.token_file)?,
+            hops: hops::hops(&self.via, &tls, &self.transport, &self.token_file, mode)?,
             task: Task::Forward(self.udp.iter().map(forward).collect()),
             limits: hops::limits(self.timeout),
             seed: None,

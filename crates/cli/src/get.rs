@@ -102,9 +102,9 @@ impl Get {
 
     fn plan(&self) -> Result<Plan, ConfigError> {
         let mode = match (self.mode, self.via.is_empty()) {
-            (Some(Mode::Mdt), true) => {
+            (Some(Mode::Mdt | Mode::Mst), true) => {
                 let reason = "a tunnel needs a proxy at its other end";
-                return Err(ConfigError::Incomplete { first: "mode mdt", second: "via", reason });
+                return Err(ConfigError::Incomplete { first: "mode", second: "via", reason });
             }
             (Some(Mode::Direct), false) => {
                 let reason = "a direct download has no proxy";
@@ -130,7 +130,8 @@ impl Get {
             tls: tls.origin.clone(),
             transport: transport.to_node("get", WorkFor::EndToEnd),
         };
-        let hops = hops::hops(&self.via, &tls, &transport, &self.token_file)?;
+        let tunnel = mode.tunnel().unwrap_or_default();
+        let hops = hops::hops(&self.via, &tls, &transport, &self.token_file, tunnel)?;
         let count = hops.len();
         let limits = hops::limits(self.timeout);
         let config = ClientConfig { hops, task: Task::Fetch(Box::new(fetch)), limits, seed: None };

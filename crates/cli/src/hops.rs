@@ -2,7 +2,11 @@
 
 use std::{iter, path::PathBuf};
 
-use tandem_node::{client::HopConfig, limits::Limits, proxy::Token};
+use tandem_node::{
+    client::{HopConfig, TunnelMode},
+    limits::Limits,
+    proxy::Token,
+};
 use tandem_units::HumanDuration;
 
 use crate::{
@@ -30,6 +34,7 @@ pub(crate) fn hops(
     tls: &ClientTls,
     transport: &TransportSetup,
     token_files: &[PathBuf],
+    mode: TunnelMode,
 ) -> Result<Vec<HopConfig>, ConfigError> {
     let tokens: Result<Vec<_>, _> =
         token_files.iter().map(|file| tokens::read_first(file)).collect();
@@ -47,7 +52,7 @@ pub(crate) fn hops(
             tls: tls.proxy.clone(),
             transport: transport.to_node("tunnel", WorkFor::Tunnel),
             token,
-            mode: tandem_node::client::TunnelMode::Mdt,
+            mode,
         })
     };
     via.iter().zip(tokens).map(hop).collect()

@@ -2,20 +2,24 @@
 
 use std::{fmt, time::Duration};
 
-use serde::Serialize;
-use tandem_node::node::FetchReport;
+use serde::{Deserialize, Serialize};
+use tandem_node::{client::TunnelMode, node::FetchReport};
 use tandem_units::ByteCount;
 
 use crate::download::Sha256Hex;
 
 /// How a download travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
     /// Without a proxy.
     Direct,
     /// HTTP Datagrams in QUIC DATAGRAM frames (RFC 9298), not repaired by the tunnel.
     Mdt,
+    /// DATAGRAM capsules on the request stream (RFC 9297), repaired by the tunnel and in order.
+    Mst,
 }
 
 impl Mode {
@@ -24,6 +28,16 @@ impl Mode {
         match self {
             Self::Direct => "direct",
             Self::Mdt => "mdt",
+            Self::Mst => "mst",
+        }
+    }
+
+    /// How the tunnel's hops carry payloads; `None` without a tunnel.
+    pub(crate) const fn tunnel(self) -> Option<TunnelMode> {
+        match self {
+            Self::Direct => None,
+            Self::Mdt => Some(TunnelMode::Mdt),
+            Self::Mst => Some(TunnelMode::Mst),
         }
     }
 }
@@ -57,7 +71,8 @@ pub(crate) struct Outcome {
     pub(crate) setup_s: f64,
     /// Body bits per second of `fct_s`.
     pub(crate) goodput_mbps: f64,
-    /// Share of the tunnel's packets that carry a datagram again; null without a tunnel.
+    /// Share of the tunnel's packets that carry payloads again; null without a tunnel, and where
+    /// only the proxy knows.
     pub(crate) tunnel_retransmit_ratio: Option<f64>,
     /// Smoothed RTT of the end-to-end connection at the end.
     pub(crate) rtt_ms: f64,
@@ -86,8 +101,8 @@ impl Outcome {
             setup_s: seconds(report.setup),
             goodput_mbps: round(bits / report.completion.as_secs_f64().max(1e-9) / 1e6, 1e3),
             tunnel_retransmit_ratio: match mode {
-                Mode::Direct => None,
                 Mode::Mdt => Some(0.0), // repairs nothing
+                Mode::Direct | Mode::Mst => None,
             },
             rtt_ms: round(report.smoothed_rtt.as_secs_f64() * 1e3, 1e3),
         }

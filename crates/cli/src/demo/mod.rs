@@ -55,7 +55,7 @@ pub(crate) struct Demo {
     seed: u64,
 
     /// How to travel, in this order
-    #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "direct,mdt")]
+    #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "direct,mdt,mst")]
     modes: Vec<Mode>,
 
     /// Congestion controller of all connections: bbr1, newreno, cubic or bbr3

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! direct   client ---- bad link, long link ---- origin
-//! mdt      client ---- bad link ---- proxy ---- long link ---- origin
+//! tunnel   client ---- bad link ---- proxy ---- long link ---- origin
 //! ```
 
 use std::{
@@ -85,7 +85,7 @@ impl Network {
                     links: vec![link],
                 }
             }
-            Mode::Mdt => {
+            Mode::Mdt | Mode::Mst => {
                 let long = Link::start(origin.address, Links::symmetric(&[origin_link]), demo)?;
                 let proxy = start_proxy(&identity, &transport)?;
                 let bad = Link::start(proxy.address, Links::symmetric(&[client_link]), demo)?;
@@ -142,7 +142,7 @@ impl Network {
                 tls: tls()?,
                 transport: Transport { mtu: Mtu::TUNNEL, ..self.transport.clone() },
                 token: None,
-                mode: tandem_node::client::TunnelMode::Mdt,
+                mode: self.mode.tunnel().unwrap_or_default(),
             })
         };
         let fetch = FetchConfig {
