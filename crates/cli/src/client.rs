@@ -12,7 +12,7 @@ use tandem_node::{
     node::Event,
 };
 use tandem_units::HumanDuration;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::{
     config::{
@@ -67,6 +67,7 @@ impl<N> Application<N> for Tunnel {
         match event {
             Event::Listening(address) => run::say_listening(address),
             Event::HopUp { hop, authority, setup } => info!(hop, authority, ?setup, "tunnel up"),
+            Event::HopLost { hop, error } => warn!(hop, %error, "tunnel broken, building it anew"),
             Event::Closed(result) => self.0 = result,
             Event::ResponseStarted { .. } | Event::Fetched(_) => {}
         }

@@ -9,7 +9,7 @@ use tandem_node::{
     error::ClientError,
     node::{Event, FetchReport},
 };
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::{
     download::{Download, Sha256Hex},
@@ -55,6 +55,10 @@ impl Application<Client> for Fetch<'_> {
             Event::HopUp { hop, authority, setup } => {
                 info!(hop, authority, ?setup, "tunnel up");
                 self.bar.say(format!("tunnel through {authority} is up"));
+            }
+            Event::HopLost { hop, error } => {
+                warn!(hop, %error, "tunnel broken, building it anew");
+                self.bar.say("tunnel broken, building it anew".to_owned());
             }
             Event::ResponseStarted { len, .. } => self.bar.start(len),
             Event::Fetched(report) => self.report = Some(report),

@@ -88,6 +88,7 @@ impl<N> Application<N> for Server {
             }
             Event::Closed(_)
             | Event::HopUp { .. }
+            | Event::HopLost { .. }
             | Event::ResponseStarted { .. }
             | Event::Fetched(_) => {}
         }

@@ -35,11 +35,19 @@ pub struct Limits {
     pub read_ahead: usize,
     /// Bytes of a fetched body given to the application before it takes them over.
     pub body_credit: u64,
-    /// QUIC's idle timeout. Keep-alives are sent at a third of it while flows are open.
+    /// QUIC's idle timeout.
     pub connection_idle: Duration,
-    /// A server that shuts down waits at most so long for its last packets to go out and for peers
+    /// A server that shuts down takes no more requests, and lets those that are under way go on for
+    /// at most so long.
+    pub drain: Duration,
+    /// Then it waits at most so long for its last packets to go out and for peers
     /// to have heard of it.
     pub goodbye: Duration,
+    /// A client's tunnel that hears nothing for so long is taken for dead; it sends keep-alives at a
+    /// third of it. Short, because it can be built anew while the connection inside lives on.
+    pub tunnel_idle: Duration,
+    /// A client tries to build a broken tunnel anew for so long.
+    pub reconnect: Duration,
     /// A client gives up on a hop or an origin that does not answer for this long.
     pub setup_timeout: Duration,
 }
@@ -60,7 +68,10 @@ impl Default for Limits {
             read_ahead: 256 * 1024,
             body_credit: 8 * 1024 * 1024,
             connection_idle: Duration::from_secs(30),
+            drain: Duration::from_secs(10),
             goodbye: Duration::from_secs(1),
+            tunnel_idle: Duration::from_secs(10),
+            reconnect: Duration::from_secs(30),
             setup_timeout: Duration::from_secs(10),
         }
     }

@@ -250,6 +250,14 @@ pub enum Event {
         /// From the first packet of this hop's connection until the answer to its request.
         setup: Duration,
     },
+    /// The tunnel broke at this hop, counted from 0, and is built anew. What is inside goes on when
+    /// it is up again.
+    HopLost {
+        /// Which hop.
+        hop: usize,
+        /// What broke it.
+        error: crate::error::ClientError,
+    },
     /// The header of the answer to a fetch came.
     ResponseStarted {
         /// HTTP status code.

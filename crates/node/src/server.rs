@@ -40,6 +40,8 @@ pub(crate) struct Server {
     limits: Limits,
     connections: u64,
     connections_broken: u64,
+    /// When to end what is still under way, once no more requests are taken.
+    drain: Option<Instant>,
     /// When to stop waiting for goodbyes, once they are said.
     goodbye: Option<Instant>,
     /// Of connections that have ended.
@@ -61,6 +63,7 @@ impl Server {
             limits: limits.clone(),
             connections: 0,
             connections_broken: 0,
+            drain: None,
             goodbye: None,
             sent_packets: 0,
             lost_packets: 0,
@@ -82,7 +85,8 @@ impl Server {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        quic::earliest(self.endpoint.next_timeout(), self.goodbye)
+        let own = quic::earliest(self.drain, self.goodbye);
+        quic::earliest(self.endpoint.next_timeout(), own)
     }
 
     /// The session and the connection, both at once; `None` if they have gone.
@@ -157,8 +161,30 @@ impl Server {
         self.events.push_back((id, Event::Closed));
     }
 
+    /// Takes no more connections and requests, but lets those that are under way go on for a while.
+    /// The second call ends them.
+    pub(crate) fn drain(&mut self, now: Instant) {
+        let until = if self.drain.is_some() { now } else { now + self.limits.drain };
+        self.drain = Some(until);
+        self.endpoint.stop_accepting();
+        let ids: Vec<_> = self.sessions.keys().copied().collect();
+        for id in ids {
+            if let Some((session, connection)) = self.parts(id) {
+                session.send_goaway(connection);
+            }
+        }
+    }
+
+    /// Ends all when nothing is under way any more, or when it has lasted too long.
+    pub(crate) fn finish_drain(&mut self, now: Instant, is_idle: bool) {
+        if self.drain.is_some_and(|until| is_idle || until <= now) {
+            self.drain = None;
+            self.end_all(now, "shutting down");
+        }
+    }
+
     /// Says goodbye to everybody. [`Server::take_ended`] tells when they have heard it.
-    pub(crate) fn end_all(&mut self, now: Instant, reason: &str) {
+    fn end_all(&mut self, now: Instant, reason: &str) {
         self.goodbye = Some(now + self.limits.goodbye);
         let ids: Vec<_> = self.sessions.keys().copied().collect();
         for id in ids {

@@ -8,8 +8,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName};
 use tandem_wire::{
-    CONTEXT_ID_UDP, HttpDatagram, QuarterStreamId, encode_data_header, encode_datagram_capsule,
+    CONTEXT_ID_UDP, HttpDatagram, MAX_UDP_PAYLOAD, QuarterStreamId, encode_data_header,
+    encode_datagram_capsule,
 };
 
 use crate::{
@@ -24,6 +26,26 @@ pub(crate) enum Form {
     Datagram,
     /// DATAGRAM capsules on the request stream: repaired and in order.
     Capsule,
+}
+
+/// Our own field of a request, and of the answer that agrees: the size of UDP payloads that the
+/// client promised to the connection inside (an Integer, RFC 9651). See `docs/wire.md`.
+pub(crate) const PROMISED_SIZE: HeaderName = HeaderName::from_static("tandem-promised-size");
+
+/// The value of that field, if it is there and sane.
+pub(crate) fn promised_size(headers: &HeaderMap) -> Option<usize> {
+    let size = headers.get(PROMISED_SIZE)?.to_str().ok()?.parse().ok()?;
+    (1200..=MAX_UDP_PAYLOAD).contains(&size).then_some(size)
+}
+
+/// What to do with a payload that fits no datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TooLarge {
+    /// RFC 9298 §6: it SHOULD be dropped, so that whoever sent it finds out what fits.
+    Drop,
+    /// It was promised to fit, so it goes in a capsule until the tunnel's packets are full again.
+    /// Only for payloads of at most this size, and only if the other end said that it reads them.
+    Capsule(usize),
 }
 
 /// What became of a payload.
@@ -88,13 +110,18 @@ impl TunnelQueue {
     pub(crate) fn push(
         &mut self,
         stream: StreamId,
-        form: Form,
+        (form, too_large): (Form, TooLarge),
         payload: Bytes,
         max_datagram_size: usize,
     ) -> Push {
-        let encoded = match form {
-            Form::Datagram => encode_datagram(stream, payload, max_datagram_size),
-            Form::Capsule => Some(encode_capsule(&payload)),
+        let fits = fits_datagram(stream, &payload, max_datagram_size);
+        let (form, encoded) = match (form, too_large) {
+            (Form::Datagram, _) if fits => (form, encode_datagram(stream, payload)),
+            (Form::Datagram, TooLarge::Capsule(max)) if payload.len() <= max => {
+                (Form::Capsule, Some(encode_capsule(&payload)))
+            }
+            (Form::Datagram, _) => (form, None),
+            (Form::Capsule, _) => (form, Some(encode_capsule(&payload))),
         };
         let Some(encoded) = encoded else { return Push::TooLarge };
         if self.bytes + encoded.len() > self.bytes_max && !self.make_room(stream, encoded.len()) {
@@ -211,13 +238,14 @@ impl TunnelQueue {
     }
 }
 
-fn encode_datagram(stream: StreamId, payload: Bytes, max_datagram_size: usize) -> Option<Bytes> {
+fn fits_datagram(stream: StreamId, payload: &[u8], max_datagram_size: usize) -> bool {
+    QuarterStreamId::from_stream_id(stream.0).is_some_and(|id| {
+        payload.len() + HttpDatagram::overhead(id, CONTEXT_ID_UDP) <= max_datagram_size
+    })
+}
+
+fn encode_datagram(stream: StreamId, payload: Bytes) -> Option<Bytes> {
     let quarter_stream_id = QuarterStreamId::from_stream_id(stream.0)?;
-    let overhead = HttpDatagram::overhead(quarter_stream_id, CONTEXT_ID_UDP);
-    // RFC 9298 §6: what does not fit is dropped, and SHOULD NOT go in a capsule.
-    if payload.len() + overhead > max_datagram_size {
-        return None;
-    }
     let datagram = HttpDatagram { quarter_stream_id, context_id: CONTEXT_ID_UDP, payload };
     Some(datagram.encode_to_bytes())
 }
@@ -243,7 +271,7 @@ mod tests {
 
     fn push(queue: &mut TunnelQueue, stream: StreamId, len: usize) -> Push {
         // Two bytes of overhead: quarter stream ID and context ID.
-        queue.push(stream, Form::Datagram, Bytes::from(vec![0; len - 2]), 1200)
+        queue.push(stream, (Form::Datagram, TooLarge::Drop), Bytes::from(vec![0; len - 2]), 1200)
     }
 
     #[test]
@@ -276,7 +304,20 @@ mod tests {
         assert_eq!(push(&mut queue, FIRST, 1200), Push::Queued);
         assert_eq!(push(&mut queue, FIRST, 1201), Push::TooLarge);
         let long = Bytes::from(vec![0; 5000]);
-        assert_eq!(queue.push(FIRST, Form::Capsule, long, 1200), Push::Queued);
+        let capsule = (Form::Capsule, TooLarge::Drop);
+        assert_eq!(queue.push(FIRST, capsule, long, 1200), Push::Queued);
+    }
+
+    #[test]
+    fn what_was_promised_to_fit_goes_in_a_capsule() {
+        let mut queue = TunnelQueue::new(10_000);
+        let form = (Form::Datagram, TooLarge::Capsule(1280));
+        let mut push = |len: usize| queue.push(FIRST, form, Bytes::from(vec![0; len]), 1160);
+        assert_eq!(push(1158), Push::Queued);
+        assert_eq!(push(1280), Push::Queued);
+        assert_eq!(push(1281), Push::TooLarge);
+        let forms: Vec<_> = queue.flows[&FIRST].items.iter().map(|(form, _)| *form).collect();
+        assert_eq!(forms, [Form::Datagram, Form::Capsule]);
     }
 
     #[test]

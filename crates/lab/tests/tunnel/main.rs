@@ -12,10 +12,11 @@ use tandem_lab::{
 };
 use tandem_node::{
     Event, Input,
-    client::{ForwardConfig, Task},
+    client::{ForwardConfig, Task, TunnelMode},
     error::ClientError,
     limits::Limits,
     node::ResolveError,
+    quic::ResetSecret,
 };
 use tandem_units::{ByteCount, Ratio};
 
@@ -149,16 +150,29 @@ fn a_target_that_was_never_there_ends_its_flow_at_once() {
 }
 
 #[test]
-fn a_restarted_proxy_ends_the_download_after_the_idle_timeout_at_the_latest() {
-    for proxies in [1, 2] {
+fn a_download_outlives_a_restarted_proxy() {
+    for (proxies, restarted) in [(1, 0), (2, 0), (2, 1)] {
         let scenario = Scenario::new(1, proxies);
         let (outcome, took) = disturb(&scenario, |testbed| {
-            let last = *testbed.proxies.last().unwrap();
-            testbed.world.replace(last, scenario.proxy(&certificate(), proxies));
+            let proxy = testbed.proxies[restarted];
+            testbed.world.replace(proxy, scenario.proxy(&certificate(), restarted + 1));
         });
-        assert!(matches!(outcome.error(), ClientError::ConnectionLost { .. }), "{outcome:?}");
-        assert!(took < Limits::default().connection_idle + SECOND, "{took:?}");
+        assert_eq!(outcome.report().bytes, scenario.file.get());
+        let limit = Limits::default().tunnel_idle + 5 * SECOND;
+        assert!(took < limit, "{proxies} proxies, number {restarted} restarted: {took:?}");
     }
+}
+
+#[test]
+fn a_proxy_that_restarts_with_its_secret_says_so_at_once() {
+    let secret = ResetSecret([7; 32]);
+    let scenario = Scenario { reset_secret: Some(secret), ..Scenario::new(1, 1) };
+    let (outcome, took) = disturb(&scenario, |testbed| {
+        let proxy = testbed.proxies[0];
+        testbed.world.replace(proxy, scenario.proxy(&certificate(), 1));
+    });
+    assert_eq!(outcome.report().bytes, scenario.file.get());
+    assert!(took < Limits::default().tunnel_idle, "{took:?}");
 }
 
 #[test]
@@ -174,13 +188,72 @@ fn a_restarted_proxy_serves_a_new_download() {
 }
 
 #[test]
-fn a_proxy_that_shuts_down_says_so() {
-    let (outcome, took) = disturb(&Scenario::new(1, 1), |testbed| {
+fn a_proxy_that_shuts_down_lets_a_download_go_on() {
+    let (outcome, _) = disturb(&Scenario::new(1, 1), |testbed| {
         testbed.world.input(testbed.proxies[0], Input::Shutdown);
     });
-    let ClientError::ConnectionLost { reason, .. } = outcome.error() else { panic!("{outcome:?}") };
+    assert_eq!(outcome.lost, [], "{outcome:?}");
+    assert_eq!(outcome.report().status, 200);
+}
+
+#[test]
+fn a_path_that_shrinks_costs_seconds_and_not_the_tunnel() {
+    for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
+        let scenario = Scenario { mode, ..Scenario::new(1, 1) };
+        let (outcome, took) = disturb(&scenario, |testbed| {
+            // 1250 bytes of UDP payload: a tunnel's packets do not pass any more.
+            let access = LinkConfig { mtu: Some(ByteCount::new(1278)), ..scenario.access.clone() };
+            testbed.world.route(testbed.client, testbed.proxies[0], vec![access.clone()]);
+            testbed.world.route(testbed.proxies[0], testbed.client, vec![access]);
+        });
+        assert_eq!(outcome.report().bytes, scenario.file.get(), "{mode:?}");
+        assert!(took < 8 * SECOND, "{mode:?}: {took:?}");
+    }
+}
+
+#[test]
+fn random_loss_never_makes_a_tunnel_drop_its_own_packets() {
+    for seed in 1..=3 {
+        let mut scenario = lossy(seed, 1);
+        scenario.access.loss = Ratio::of(10, 100);
+        scenario.run(|testbed| {
+            let outcome = testbed.finish();
+            let dropped = testbed.world.node_mut(testbed.proxies[0]).stats().dropped;
+            assert!(dropped.too_large < 20, "seed {seed}: {dropped:?}");
+            outcome
+        });
+    }
+}
+
+#[test]
+fn capsules_carry_a_download_through_loss_without_a_repair_end_to_end() {
+    let scenario = Scenario { mode: TunnelMode::Mst, ..lossy(1, 1) };
+    scenario.run(|testbed| {
+        let outcome = testbed.finish();
+        let stats = testbed.world.node_mut(testbed.origin).stats();
+        assert!(stats.lost_packets * 200 < stats.sent_packets, "{stats:?}");
+        outcome
+    });
+}
+
+#[test]
+fn a_proxy_that_shuts_down_for_good_says_so() {
+    let limits = Limits {
+        drain: 100 * MS,
+        reconnect: 2 * SECOND,
+        setup_timeout: SECOND,
+        ..Limits::default()
+    };
+    let scenario = Scenario { limits, ..Scenario::new(1, 1) };
+    let (outcome, took) = disturb(&scenario, |testbed| {
+        testbed.world.input(testbed.proxies[0], Input::Shutdown);
+    });
+    assert!(matches!(outcome.error(), ClientError::NoAnswer { .. }), "{outcome:?}");
+    let Some(ClientError::ConnectionLost { reason, .. }) = outcome.lost.first() else {
+        panic!("{outcome:?}")
+    };
     assert!(reason.contains("shutting down"), "{reason}");
-    assert!(took < SECOND, "{took:?}");
+    assert!(took < 10 * SECOND, "{took:?}");
 }
 
 #[test]

@@ -10,12 +10,12 @@ use tandem_lab::{
 };
 use tandem_node::{
     Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
-    client::{FetchConfig, HopConfig, Task},
+    client::{FetchConfig, HopConfig, Task, TunnelMode},
     error::ClientError,
     limits::Limits,
     node::FetchReport,
     proxy::{Access, TargetPolicy},
-    quic::{Mtu, Transport},
+    quic::{Mtu, ResetSecret, Transport},
 };
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::Template;
@@ -34,6 +34,10 @@ pub(crate) struct Scenario {
     /// The access link, in each direction.
     pub(crate) access: LinkConfig,
     pub(crate) timer_granularity: Option<Duration>,
+    pub(crate) limits: Limits,
+    /// Of the proxies, which use it when they restart.
+    pub(crate) reset_secret: Option<ResetSecret>,
+    pub(crate) mode: TunnelMode,
 }
 
 /// The hosts of a scenario.
@@ -50,6 +54,8 @@ pub(crate) struct Testbed {
 pub(crate) struct Outcome {
     pub(crate) result: Result<FetchReport, ClientError>,
     pub(crate) digest: TraceDigest,
+    /// What broke the tunnel, each time.
+    pub(crate) lost: Vec<ClientError>,
 }
 
 /// One way, between the last proxy and the origin: with the access link an RTT of 140 ms.
@@ -67,7 +73,16 @@ impl Scenario {
             ..LinkConfig::default()
         };
         let file = ByteCount::new(2_000_000);
-        Self { seed, proxies, file, access, timer_granularity: None }
+        Self {
+            seed,
+            proxies,
+            file,
+            access,
+            timer_granularity: None,
+            limits: Limits::default(),
+            reset_secret: None,
+            mode: TunnelMode::Mdt,
+        }
     }
 
     /// Downloads the file twice: the second time nothing may differ.
@@ -129,10 +144,11 @@ impl Scenario {
             tls: tls.client(),
             transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
             token: None,
-            mode: tandem_node::client::TunnelMode::Mdt,
+            mode: self.mode,
         };
         let hops = (1..=self.proxies).map(hop).collect();
-        let config = ClientConfig { hops, task, limits: Limits::default(), seed: Some(self.seed) };
+        let limits = self.limits.clone();
+        let config = ClientConfig { hops, task, limits, seed: Some(self.seed) };
         Client::new(config).unwrap()
     }
 
@@ -162,11 +178,15 @@ impl Scenario {
         let config = ProxyConfig {
             listen: "0.0.0.0:443".parse().unwrap(),
             tls: tls.server(),
-            transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
+            transport: Transport {
+                mtu: Mtu::TUNNEL,
+                reset_secret: self.reset_secret.clone(),
+                ..Transport::default()
+            },
             access: Access::Anyone,
             policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
             template: ProxyConfig::default_template().unwrap(),
-            limits: Limits::default(),
+            limits: self.limits.clone(),
             seed: Some(self.seed + 200 + number as u64),
         };
         Proxy::new(config).unwrap()
@@ -194,10 +214,12 @@ impl Testbed {
         assert!(world.run_until(Duration::from_secs(120), ended), "still running: {world:?}");
         let mut fetched = None;
         let mut closed = None;
+        let mut lost = Vec::new();
         for (_, event) in world.events(client) {
             match event {
                 Event::Fetched(report) => fetched = Some(report.clone()),
                 Event::Closed(result) => closed = Some(result.clone()),
+                Event::HopLost { error, .. } => lost.push(error.clone()),
                 Event::Listening(_) | Event::HopUp { .. } | Event::ResponseStarted { .. } => {}
             }
         }
@@ -206,7 +228,7 @@ impl Testbed {
             assert_eq!(world.body(client).bytes(), contents.len());
             assert_eq!(world.body(client).sha256(), contents.sha256());
         }
-        Outcome { result, digest: world.trace().digest() }
+        Outcome { result, digest: world.trace().digest(), lost }
     }
 
     /// Runs until so many bytes of the file have come.

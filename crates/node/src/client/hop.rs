@@ -16,7 +16,7 @@ use crate::{
     limits::Limits,
     proxy::Token,
     quic::StreamId,
-    tunnel_queue::{Form, LateDrops, Push, TunnelQueue},
+    tunnel_queue::{Form, LateDrops, PROMISED_SIZE, Push, TooLarge, TunnelQueue, promised_size},
 };
 
 /// Whom a flow carries.
@@ -35,6 +35,7 @@ pub(super) struct Flow {
     /// Host and port, for messages.
     pub(super) target: String,
     pub(super) is_granted: bool,
+    too_large: TooLarge,
     /// The capsules on its request stream.
     capsules: CapsuleDecoder,
 }
@@ -79,6 +80,8 @@ pub(super) struct Hop {
     token: Option<Token>,
     queue: TunnelQueue,
     form: Form,
+    /// Size of payloads that the connection inside may count on.
+    promised: usize,
     /// Longest value of a capsule.
     capsule_max: usize,
     /// Request streams that may have something to read.
@@ -105,6 +108,7 @@ impl Hop {
                 TunnelMode::Mdt => Form::Datagram,
                 TunnelMode::Mst => Form::Capsule,
             },
+            promised: CAPSULE_PAYLOAD,
             capsule_max: limits.capsule,
             readable: BTreeSet::new(),
             flows: BTreeMap::new(),
@@ -124,6 +128,7 @@ impl Hop {
         if !settings.h3_datagram || connection.max_datagram_size().is_none() {
             self.form = Form::Capsule; // which every proxy takes (RFC 9297 §3.5)
         }
+        self.promised = self.fits_now();
         Some(Ok(()))
     }
 
@@ -135,6 +140,7 @@ impl Hop {
             HeaderName::from_static("capsule-protocol"),
             HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE),
         );
+        headers.insert(PROMISED_SIZE, HeaderValue::from(self.promised));
         if let Some(token) = &self.token
             && let Ok(mut value) = HeaderValue::from_str(&token.field_value())
         {
@@ -154,20 +160,51 @@ impl Hop {
         let stream = session.send_request(connection, &head, End::More)?;
         let target = format!("{host}:{port}");
         let capsules = CapsuleDecoder::new(self.capsule_max);
-        self.flows.insert(stream, Flow { carries, target, is_granted: false, capsules });
+        let too_large = TooLarge::Drop;
+        let flow = Flow { carries, target, is_granted: false, too_large, capsules };
+        self.flows.insert(stream, flow);
         if carries == Carries::NextPeer {
             self.next = Some(stream);
         }
         Some(stream)
     }
 
-    /// Largest UDP payload that fits through this hop at the moment.
-    pub(super) fn max_payload(&mut self, stream: StreamId) -> usize {
-        if self.form == Form::Capsule {
-            return CAPSULE_PAYLOAD;
+    /// Largest UDP payload that a connection inside may count on.
+    pub(super) fn max_payload(&self) -> usize {
+        self.promised
+    }
+
+    fn fits_now(&mut self) -> usize {
+        /// The longest that a quarter stream ID becomes on a connection with thousands of flows.
+        const STREAM: StreamId = StreamId(4 * 63);
+        let Some(id) = QuarterStreamId::from_stream_id(STREAM.0) else { return 0 };
+        match self.form {
+            Form::Capsule => CAPSULE_PAYLOAD,
+            Form::Datagram => {
+                self.max_datagram_size().saturating_sub(HttpDatagram::overhead(id, CONTEXT_ID_UDP))
+            }
         }
-        let Some(id) = QuarterStreamId::from_stream_id(stream.0) else { return 0 };
-        self.max_datagram_size().saturating_sub(HttpDatagram::overhead(id, CONTEXT_ID_UDP))
+    }
+
+    /// The proxy granted a flow.
+    pub(super) fn on_granted(&mut self, stream: StreamId, head: &ResponseHead) {
+        if let Some(flow) = self.flows.get_mut(&stream) {
+            flow.is_granted = true;
+            if let Some(size) = promised_size(&head.headers) {
+                flow.too_large = TooLarge::Capsule(size);
+            }
+        }
+    }
+
+    /// Begins anew with a new connection, whose random choices differ from those before.
+    pub(super) fn renew(&mut self, generation: u64, limits: &Limits) {
+        let mut settings = self.peer.settings.clone();
+        settings.seed = settings.seed.map(|seed| seed.wrapping_add(generation << 32));
+        self.peer = Peer::new(settings, limits);
+        self.queue = TunnelQueue::new(limits.tunnel_queue);
+        self.readable.clear();
+        self.flows.clear();
+        self.next = None;
     }
 
     fn max_datagram_size(&mut self) -> usize {
@@ -177,7 +214,8 @@ impl Hop {
     /// Puts a payload into the tunnel's queue.
     pub(super) fn send(&mut self, stream: StreamId, payload: Bytes) -> Push {
         let max_datagram_size = self.max_datagram_size();
-        self.queue.push(stream, self.form, payload, max_datagram_size)
+        let too_large = self.flows.get(&stream).map_or(TooLarge::Drop, |flow| flow.too_large);
+        self.queue.push(stream, (self.form, too_large), payload, max_datagram_size)
     }
 
     /// Gives the engine as much as it takes. Returns what was dropped meanwhile.

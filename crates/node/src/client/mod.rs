@@ -9,6 +9,7 @@ mod forward;
 mod hop;
 mod local;
 mod peer;
+mod recover;
 mod start;
 
 use std::{
@@ -27,13 +28,13 @@ use self::{
     forward::Forward,
     hop::{Arrived, Carries, Hop, OnStream},
     peer::{INSIDE_TUNNEL, Peer},
-    start::OUTER,
+    recover::Recovery,
 };
 use crate::{
     error::ClientError,
     h3,
     limits::Limits,
-    node::{Event, FetchReport, Input, Node, Output, Received},
+    node::{Event, FetchReport, Input, Node, Output, Received, SocketId},
     proxy::Token,
     quic::{self, Transport},
     stats::Stats,
@@ -128,6 +129,8 @@ pub struct Client {
     began: Option<Instant>,
     /// The first peer's address, once it is known.
     outer: Option<SocketAddr>,
+    outer_socket: SocketId,
+    recovery: Recovery,
     outputs: VecDeque<Output>,
     next_socket: u64,
     stats: Stats,
@@ -215,9 +218,13 @@ impl Client {
     fn on_quic_event(&mut self, now: Instant, index: usize, event: &quic::Event) {
         match event {
             quic::Event::Lost(reason) => {
+                let is_hop = index < self.hops.len();
                 let limits = self.limits.clone();
-                if let Some(peer) = self.peer(index) {
-                    let error = peer.lost(reason, &limits);
+                let Some(peer) = self.peer(index) else { return };
+                let error = peer.lost(reason, &limits);
+                if is_hop {
+                    self.on_hop_failed(now, index, error);
+                } else {
                     self.end(now, Err(error));
                 }
             }
@@ -390,7 +397,7 @@ impl Client {
         buf.clear();
         self.feed(0);
         let transmit = self.peer(0)?.poll_transmit(now, buf)?;
-        Some(Output::Transmit { socket: OUTER, transmit })
+        Some(Output::Transmit { socket: self.outer_socket, transmit })
     }
 
     /// Lets a hop's engine have its next burst, if it is a hop.
@@ -425,10 +432,16 @@ impl Client {
             if peer.deadline.is_some_and(|deadline| deadline <= now) {
                 peer.deadline = None;
                 let peer = peer.settings.authority.clone();
-                self.end(now, Err(ClientError::NoAnswer { peer, timeout }));
+                let error = ClientError::NoAnswer { peer, timeout };
+                if index < self.hops.len() {
+                    self.on_hop_failed(now, index, error);
+                } else {
+                    self.end(now, Err(error));
+                }
             }
         }
         self.close_idle_flows(now);
+        self.recover(now);
     }
 
     fn next_timeout(&mut self) -> Option<Instant> {
@@ -436,6 +449,7 @@ impl Client {
             TaskState::Forward(forward) => forward.next_look,
             TaskState::Fetch(_) => None,
         };
+        next = quic::earliest(next, self.recovery.next_timeout());
         for index in 0..self.peers() {
             next = quic::earliest(next, self.peer(index).and_then(|peer| peer.next_timeout()));
         }
@@ -484,7 +498,7 @@ enum Took {
 impl Node for Client {
     fn handle(&mut self, now: Instant, input: Input) {
         match input {
-            Input::Datagram(received) if received.socket == OUTER => {
+            Input::Datagram(received) if received.socket == self.outer_socket => {
                 let Received { remote, local_ip, ecn, payload, .. } = received;
                 if let Some(peer) = self.peer(0) {
                     peer.handle_datagram(now, (remote, local_ip), ecn, payload);

@@ -11,20 +11,20 @@ use tandem_wire::ResponseHead;
 
 use super::{
     Carries, Client, ClientConfig, Fetch, Forward, Hop, INSIDE_TUNNEL, Life, Peer, Task, TaskState,
-    peer::Settings,
+    peer::Settings, recover::Recovery,
 };
 use crate::{
     error::ClientError,
     node::{Event, Output, QueryId, ResolveError, SocketId, SocketKind},
-    quic::{ClientTls, ConfigError, Mtu, StreamId},
+    quic::{ClientTls, ConfigError, Mtu, StreamId, Transport},
     stats::Stats,
 };
 
 /// Smallest UDP payload that QUIC needs (RFC 9000 §14).
 const MIN_UDP_PAYLOAD: u16 = 1200;
 
-/// The socket towards the first peer.
-pub(super) const OUTER: SocketId = SocketId(0);
+/// The first socket, which is the one towards the first peer.
+const FIRST_SOCKET: u64 = 0;
 
 impl Client {
     /// A client that will begin at the first poll.
@@ -41,7 +41,7 @@ impl Client {
                 port: hop.template.port(),
                 authority: hop.template.authority().to_owned(),
                 tls: ClientTls::new(hop.tls)?,
-                transport: hop.transport,
+                transport: Transport { keep_alive: Some(limits.tunnel_idle / 3), ..hop.transport },
                 seed: peer_seed(index),
             };
             let peer = Peer::new(settings, &limits);
@@ -71,7 +71,9 @@ impl Client {
             began: None,
             outer: None,
             outputs: VecDeque::new(),
-            next_socket: OUTER.0 + 1,
+            outer_socket: SocketId(FIRST_SOCKET),
+            next_socket: FIRST_SOCKET,
+            recovery: Recovery::default(),
             stats: Stats::default(),
         })
     }
@@ -90,8 +92,10 @@ impl Client {
 
     fn open_outer(&mut self, remote: SocketAddr) {
         self.outer = Some(remote);
+        self.outer_socket = SocketId(self.next_socket);
+        self.next_socket += 1;
         let kind = SocketKind::Connected(remote);
-        self.outputs.push_back(Output::OpenSocket { socket: OUTER, kind });
+        self.outputs.push_back(Output::OpenSocket { socket: self.outer_socket, kind });
     }
 
     pub(super) fn on_resolved(&mut self, now: Instant, result: Result<Vec<IpAddr>, ResolveError>) {
@@ -101,7 +105,7 @@ impl Client {
             result.and_then(|addresses| addresses.first().copied().ok_or(ResolveError::NotFound));
         match first {
             Ok(address) => self.open_outer(SocketAddr::new(address, port)),
-            Err(error) => self.end(now, Err(ClientError::Resolve { host, error })),
+            Err(error) => self.on_hop_failed(now, 0, ClientError::Resolve { host, error }),
         }
     }
 
@@ -114,9 +118,9 @@ impl Client {
         if self.life != Life::Running {
             return;
         }
-        match (result, self.outer.filter(|_| socket == OUTER)) {
+        match (result, self.outer.filter(|_| socket == self.outer_socket)) {
             (Ok(_), Some(remote)) => self.connect(now, 0, remote),
-            (Err(kind), Some(_)) => self.end(now, Err(ClientError::Socket(kind))),
+            (Err(kind), Some(_)) => self.on_hop_failed(now, 0, ClientError::Socket(kind)),
             (Ok(local), None) => self.outputs.push_back(Output::Event(Event::Listening(local))),
             (Err(kind), None) => {
                 let TaskState::Forward(forward) = &self.task else { return };
@@ -129,19 +133,22 @@ impl Client {
 
     /// An ICMP error can be forged and may pass; it ends only what has not answered yet.
     pub(super) fn on_socket_failed(&mut self, now: Instant, socket: SocketId, kind: io::ErrorKind) {
-        if socket != OUTER {
+        if socket != self.outer_socket || self.outer.is_none() {
             return;
         }
         if let Some(peer) = self.peer(0)
             && !peer.is_connected()
         {
             let peer = peer.settings.authority.clone();
-            self.end(now, Err(ClientError::Refusing { peer, kind }));
+            self.on_hop_failed(now, 0, ClientError::Refusing { peer, kind });
         }
     }
 
     fn connect(&mut self, now: Instant, index: usize, remote: SocketAddr) {
-        let limits = self.limits.clone();
+        let mut limits = self.limits.clone();
+        if index < self.hops.len() {
+            limits.connection_idle = limits.connection_idle.min(limits.tunnel_idle);
+        }
         let Some(peer) = self.peer(index) else { return };
         if let Err(error) = peer.connect(now, remote, &limits) {
             self.end(now, Err(error));
@@ -170,7 +177,9 @@ impl Client {
             }
         } else {
             self.hop_is_up(now, index);
+            self.on_chain_up();
             self.listen();
+            self.request_waiting_flows();
         }
     }
 
@@ -204,8 +213,9 @@ impl Client {
                 }
             };
         }
-        flow.is_granted = true;
-        match flow.carries {
+        let carries = flow.carries;
+        hop.on_granted(stream, head);
+        match carries {
             Carries::NextPeer => {
                 self.hop_is_up(now, index);
                 self.start_inner(now, index + 1);
@@ -220,17 +230,24 @@ impl Client {
         let Some(hop) = index.checked_sub(1).and_then(|outer| self.hops.get_mut(outer)) else {
             return;
         };
-        let Some(stream) = hop.next else { return };
-        let fits = u16::try_from(hop.max_payload(stream)).unwrap_or(u16::MAX);
+        let fits = u16::try_from(hop.max_payload()).unwrap_or(u16::MAX);
         if fits < MIN_UDP_PAYLOAD {
             let peer = hop.peer.settings.authority.clone();
             let what = "packets of 1200 bytes inside the tunnel; use fewer hops";
             return self.end(now, Err(ClientError::Unsupported { peer, what }));
         }
-        if let Some(peer) = self.peer(index) {
+        if let Some(peer) = self.peer(index)
+            && peer.started().is_none()
+        {
             peer.settings.transport.mtu = Mtu::inside_tunnel(fits);
         }
-        self.connect(now, index, INSIDE_TUNNEL);
+        if index == self.hops.len() {
+            self.on_chain_up();
+        }
+        // After a repair, the end-to-end connection goes on where it was.
+        if self.peer(index).is_some_and(|peer| peer.started().is_none()) {
+            self.connect(now, index, INSIDE_TUNNEL);
+        }
     }
 
     pub(super) fn on_origin_connected(&mut self) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 use tandem_wire::{
-    Code, Frame, FrameDecoder, Settings, StreamKind, VarInt, encode_settings,
+    Code, Frame, FrameDecoder, Settings, StreamKind, VarInt, encode_goaway, encode_settings,
     h3_frame::{
         STREAM_TYPE_CONTROL, STREAM_TYPE_PUSH, STREAM_TYPE_QPACK_DECODER, STREAM_TYPE_QPACK_ENCODER,
     },
@@ -64,6 +64,11 @@ impl ControlStreams {
             self.flush(connection);
         }
         is_ours
+    }
+
+    pub(super) fn send_goaway(&mut self, connection: &mut Connection, first_rejected: u64) {
+        encode_goaway(VarInt::saturating_from(first_rejected), &mut self.unsent);
+        self.flush(connection);
     }
 
     fn flush(&mut self, connection: &mut Connection) {

@@ -88,6 +88,8 @@ pub(crate) struct Session {
     peer_settings: Option<Settings>,
     events: VecDeque<Event>,
     field_section_max: usize,
+    /// First request stream that is not taken any more (server), once GOAWAY is sent.
+    goaway: Option<u64>,
     /// The request stream that the peer will open next (server).
     next_request: u64,
 }
@@ -107,6 +109,7 @@ impl Session {
             peer_settings: None,
             events: VecDeque::new(),
             field_section_max: limits.field_section,
+            goaway: None,
             next_request: 0,
         }
     }
@@ -170,6 +173,13 @@ impl Session {
         }
         if self.side == Side::Server && stream.0 >= self.next_request {
             self.next_request = stream.0 + 4;
+            if self.goaway.is_some_and(|first| stream.0 >= first) {
+                // RFC 9114 §5.2: "Servers MAY reject individual requests on streams with IDs greater
+                // than or equal to the identifier sent in the GOAWAY frame."
+                connection.reset(stream, Code::H3_REQUEST_REJECTED);
+                connection.stop(stream, Code::H3_REQUEST_REJECTED);
+                return Ok(());
+            }
             self.requests.insert(stream, RequestStream::new(self.field_section_max));
         }
         self.read_request(connection, stream)
@@ -411,6 +421,14 @@ impl Session {
                 }
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Tells the peer that no more requests are taken (RFC 9114 §5.2).
+    pub(crate) fn send_goaway(&mut self, connection: &mut Connection) {
+        if self.goaway.is_none() {
+            self.goaway = Some(self.next_request);
+            self.control.send_goaway(connection, self.next_request);
         }
     }
 

@@ -315,7 +315,7 @@ impl Node for Origin {
             Input::FileOpened { file, result } => self.on_file_opened(file, result),
             Input::FileChunk { file, result } => self.on_file_chunk(file, result),
             Input::Shutdown => {
-                self.server.end_all(now, "the origin is shutting down");
+                self.server.drain(now);
             }
             Input::SocketFailed { .. } | Input::Resolved { .. } | Input::BodyCredit { .. } => {}
         }
@@ -323,6 +323,7 @@ impl Node for Origin {
 
     fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
         buf.clear();
+        self.server.finish_drain(now, self.exchanges.is_empty());
         while let Some((id, event)) = self.server.poll_event(now) {
             self.on_event(now, id, event);
         }

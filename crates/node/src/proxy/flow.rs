@@ -12,7 +12,7 @@ use tandem_wire::CapsuleDecoder;
 use crate::{
     limits::Limits,
     node::{QueryId, SocketId},
-    tunnel_queue::Form,
+    tunnel_queue::{Form, TooLarge},
 };
 
 /// How far a flow has come.
@@ -32,6 +32,8 @@ pub(super) struct Flow {
     pub(super) state: State,
     /// In which form payloads go to the client: that in which they came last.
     pub(super) form: Form,
+    /// What to do with a payload that fits no datagram.
+    pub(super) too_large: TooLarge,
     /// Payloads that came before the request was granted.
     early: VecDeque<Bytes>,
     early_max: usize,
@@ -44,10 +46,16 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(state: State, form: Form, limits: &Limits, now: Instant) -> Self {
+    pub(super) fn new(
+        state: State,
+        (form, too_large): (Form, TooLarge),
+        limits: &Limits,
+        now: Instant,
+    ) -> Self {
         Self {
             state,
             form,
+            too_large,
             early: VecDeque::new(),
             early_max: limits.early_datagrams_per_flow,
             capsules: CapsuleDecoder::new(limits.capsule),

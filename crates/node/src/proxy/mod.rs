@@ -305,13 +305,15 @@ impl Node for Proxy {
                 }
             }
             Input::Resolved { query, result } => self.on_resolved(query, result),
-            Input::Shutdown => self.server.end_all(now, "the proxy is shutting down"),
+            Input::Shutdown => self.server.drain(now),
             Input::FileOpened { .. } | Input::FileChunk { .. } | Input::BodyCredit { .. } => {}
         }
     }
 
     fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
         buf.clear();
+        let is_idle = self.flows_by_socket.is_empty() && self.flows_by_query.is_empty();
+        self.server.finish_drain(now, is_idle);
         while let Some((id, event)) = self.server.poll_event(now) {
             self.on_event(now, id, event);
         }

@@ -37,7 +37,7 @@ impl Proxy {
         flow.last_active = now;
         let len = payload.len();
         let max_size = connection.max_datagram_size().unwrap_or(0);
-        match peer.queue.push(stream, flow.form, payload, max_size) {
+        match peer.queue.push(stream, (flow.form, flow.too_large), payload, max_size) {
             Push::Queued => {
                 flow.to_client_datagrams += 1;
                 self.stats.to_client_datagrams += 1;

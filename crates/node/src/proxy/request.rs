@@ -18,7 +18,7 @@ use crate::{
     error::RequestError,
     h3::End,
     node::{Output, QueryId, ResolveError, SocketId, SocketKind},
-    tunnel_queue::Form,
+    tunnel_queue::{Form, PROMISED_SIZE, TooLarge, promised_size},
 };
 
 /// RFC 9297 §3.4.
@@ -37,7 +37,7 @@ impl Proxy {
             Err(_) => Ok(self.resolve(now, id, host, port)),
         });
         match result {
-            Ok(state) => self.insert_flow(now, id, state),
+            Ok(state) => self.insert_flow(now, id, head, state),
             Err(error) => self.refuse(id, &error),
         }
     }
@@ -66,12 +66,16 @@ impl Proxy {
     }
 
     /// A client that did not enable HTTP Datagrams takes only capsules.
-    fn first_form(&mut self, id: FlowId) -> Form {
+    fn first_form(&mut self, id: FlowId, head: &RequestHead) -> (Form, TooLarge) {
+        let too_large = match promised_size(&head.headers) {
+            Some(size) => TooLarge::Capsule(size),
+            None => TooLarge::Drop,
+        };
         let settings = self.server.parts(id.0).and_then(|(session, _)| session.peer_settings());
         if settings.is_some_and(|settings| !settings.h3_datagram) {
-            Form::Capsule
+            (Form::Capsule, too_large)
         } else {
-            Form::Datagram
+            (Form::Datagram, too_large)
         }
     }
 
@@ -94,7 +98,7 @@ impl Proxy {
         Ok(State::Opening { socket, target })
     }
 
-    fn insert_flow(&mut self, now: Instant, id: FlowId, state: State) {
+    fn insert_flow(&mut self, now: Instant, id: FlowId, head: &RequestHead, state: State) {
         if let State::Opening { socket, .. } = state {
             self.flows_by_socket.insert(socket, id);
         }
@@ -103,7 +107,7 @@ impl Proxy {
             State::Opening { .. } | State::Open { .. } => now + self.limits.flow_idle,
         };
         self.timers.insert((first_look, id));
-        let mut flow = Flow::new(state, self.first_form(id), &self.limits, now);
+        let mut flow = Flow::new(state, self.first_form(id, head), &self.limits, now);
         let Some(peer) = self.peers.get_mut(&id.0) else { return };
         // Datagrams may come before the request that they belong to (RFC 9298 §5).
         let early = std::mem::take(&mut peer.early);
@@ -188,7 +192,7 @@ impl Proxy {
         flow.state = State::Open { socket, target };
         flow.last_active = now;
         let Some((session, connection)) = self.server.parts(id.0) else { return };
-        session.send_response(connection, id.1, &granted(target), End::More);
+        session.send_response(connection, id.1, &granted(target, flow.too_large), End::More);
         self.stats.flows += 1;
         info!(flow = id.1.0, %target, "flow opened");
         self.relay_early(id);
@@ -207,8 +211,11 @@ impl Proxy {
 }
 
 /// RFC 9298 §3.5: any 2xx; RFC 9297 §3.4: `Capsule-Protocol` says that capsules follow.
-fn granted(target: SocketAddr) -> ResponseHead {
+fn granted(target: SocketAddr, too_large: TooLarge) -> ResponseHead {
     let mut headers = HeaderMap::new();
+    if let TooLarge::Capsule(size) = too_large {
+        headers.insert(PROMISED_SIZE, HeaderValue::from(size));
+    }
     headers.insert(CAPSULE_PROTOCOL, HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE));
     let status = ProxyStatus {
         name: NAME.to_owned(),

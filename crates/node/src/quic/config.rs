@@ -12,6 +12,7 @@ use noq_proto::{
     crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
 use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
+use ring::hmac;
 use tandem_congestion::ControllerConfig;
 
 use crate::limits::Limits;
@@ -39,6 +40,10 @@ const DATAGRAM_SEND_BUFFER: usize = 20_000;
 /// dropped.
 const DATAGRAM_RECEIVE_BUFFER: usize = 4_000_000;
 
+/// How long after it fell back to small packets the engine probes for larger ones again. Its
+/// default of a minute is for real black holes; random loss looks like one to it.
+const BLACK_HOLE_COOLDOWN: Duration = Duration::from_secs(5);
+
 /// How the QUIC connections of a node behave.
 #[derive(Clone, Debug)]
 pub struct Transport {
@@ -52,6 +57,20 @@ pub struct Transport {
     pub initial_rtt: Duration,
     /// Where to write qlog files, if at all. Needs the feature `qlog`.
     pub qlog: Option<QlogDir>,
+    /// What a server's stateless resets follow from (RFC 9000 §10.3). One that restarts with the
+    /// same secret can tell its old peers at once that their connections are gone; without one
+    /// they wait for their idle timeout.
+    pub reset_secret: Option<ResetSecret>,
+}
+
+/// A secret that outlives restarts. Never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ResetSecret(pub [u8; 32]);
+
+impl std::fmt::Debug for ResetSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ResetSecret(..)")
+    }
 }
 
 impl Default for Transport {
@@ -62,6 +81,7 @@ impl Default for Transport {
             keep_alive: None,
             initial_rtt: Duration::from_millis(333),
             qlog: None,
+            reset_secret: None,
         }
     }
 }
@@ -69,9 +89,10 @@ impl Default for Transport {
 /// Sizes of UDP payloads in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mtu {
-    /// Size that the path is taken to carry from the start, and never less, at least 1200
-    /// (RFC 9000 §14).
+    /// Size that the path is taken to carry from the start, at least 1200 (RFC 9000 §14).
     pub start: u16,
+    /// Size to fall back to when packets seem to be lost for their size, at least 1200.
+    pub least: u16,
     /// Largest size that is probed for (RFC 8899); no probing if it is not above `start`.
     pub probe_up_to: u16,
     /// Largest size that the peer may send, told in `max_udp_payload_size` (RFC 9000 §18.2).
@@ -80,17 +101,18 @@ pub struct Mtu {
 
 impl Default for Mtu {
     fn default() -> Self {
-        Self { start: 1200, probe_up_to: 1452, receive_up_to: Self::RECEIVE_UP_TO }
+        Self { start: 1200, least: 1200, probe_up_to: 1452, receive_up_to: Self::RECEIVE_UP_TO }
     }
 }
 
 impl Mtu {
     /// For a tunnel: carries a 1200-byte Initial through three hops.
     ///
-    /// Not probed for more: the engine takes bursts of random loss for a black hole, and a tunnel
-    /// whose size shrinks drops the packets of the connections inside it until they notice.
+    /// Not probed for more: what is inside could not know of it. The engine takes bursts of random
+    /// loss for a path that shrank; then payloads that fit no more go in capsules until it has
+    /// found the size again.
     pub const TUNNEL: Self =
-        Self { start: 1320, probe_up_to: 1320, receive_up_to: Self::RECEIVE_UP_TO };
+        Self { start: 1320, least: 1200, probe_up_to: 1320, receive_up_to: Self::RECEIVE_UP_TO };
 
     /// What fits into a packet of Ethernet with IPv4.
     const RECEIVE_UP_TO: u16 = 1472;
@@ -98,7 +120,7 @@ impl Mtu {
     /// For a connection inside a tunnel that carries payloads of this size, at least 1200. The
     /// peer, who cannot know of the tunnel, is told not to send more.
     pub const fn inside_tunnel(size: u16) -> Self {
-        Self { start: size, probe_up_to: size, receive_up_to: size }
+        Self { start: size, least: size, probe_up_to: size, receive_up_to: size }
     }
 }
 
@@ -166,9 +188,7 @@ impl Transport {
             .keep_alive_interval(self.keep_alive)
             .initial_rtt(self.initial_rtt)
             .initial_mtu(self.mtu.start)
-            // Below the start size a tunnel's datagrams would fit no more; the engine takes bursts
-            // of random loss for a black hole and would shrink for good.
-            .min_mtu(self.mtu.start)
+            .min_mtu(self.mtu.least)
             .mtu_discovery_config(self.mtu_discovery())
             .stream_receive_window(VarInt::from_u32(STREAM_RECEIVE_WINDOW))
             .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
@@ -184,17 +204,21 @@ impl Transport {
     }
 
     fn mtu_discovery(&self) -> Option<MtuDiscoveryConfig> {
-        (self.mtu.probe_up_to > self.mtu.start).then(|| {
+        (self.mtu.probe_up_to > self.mtu.least).then(|| {
             let mut discovery = MtuDiscoveryConfig::default();
-            discovery.upper_bound(self.mtu.probe_up_to);
+            discovery.upper_bound(self.mtu.probe_up_to).black_hole_cooldown(BLACK_HOLE_COOLDOWN);
             discovery
         })
     }
 }
 
 /// Settings of an endpoint; with a seed, every random choice of the engine follows from it.
-pub(super) fn endpoint_config(mtu: Mtu, seed: Option<u64>) -> EndpointConfig {
+pub(super) fn endpoint_config(transport: &Transport, seed: Option<u64>) -> EndpointConfig {
     let mut config = EndpointConfig::default();
+    let mtu = transport.mtu;
+    if let Some(ResetSecret(secret)) = &transport.reset_secret {
+        config.reset_key(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret)));
+    }
     if config.max_udp_payload_size(mtu.receive_up_to).is_err() {
         tracing::warn!(bytes = mtu.receive_up_to, "largest payload below 1200 bytes ignored");
     }

@@ -16,7 +16,7 @@ use tandem_wire::Code;
 use tracing::debug;
 
 use super::{
-    ClientTls, Connection, ConnectionId, Mtu, ServerTls, StreamId, Transport,
+    ClientTls, Connection, ConnectionId, ServerTls, StreamId, Transport,
     config::{endpoint_config, initial_destination_cids},
     connection::{ecn_to_noq, from_noq},
 };
@@ -104,7 +104,7 @@ impl Endpoint {
     ) -> Self {
         let mut config = ServerConfig::with_crypto(tls.0.clone());
         config.transport_config(Arc::new(transport.to_noq(limits)));
-        let mut endpoint = Self::new(Some(Arc::new(config)), transport.mtu, seed);
+        let mut endpoint = Self::new(Some(Arc::new(config)), transport, seed);
         endpoint.max_connections = limits.connections;
         endpoint
     }
@@ -120,14 +120,18 @@ impl Endpoint {
         config
             .transport_config(Arc::new(transport.to_noq(limits)))
             .initial_dst_cid_provider(initial_destination_cids(seed));
-        let mut endpoint = Self::new(None, transport.mtu, seed);
+        let mut endpoint = Self::new(None, transport, seed);
         endpoint.client = Some(config);
         endpoint
     }
 
-    fn new(server: Option<Arc<ServerConfig>>, mtu: Mtu, seed: Option<u64>) -> Self {
+    fn new(server: Option<Arc<ServerConfig>>, transport: &Transport, seed: Option<u64>) -> Self {
         Self {
-            inner: noq_proto::Endpoint::new(Arc::new(endpoint_config(mtu, seed)), server, true),
+            inner: noq_proto::Endpoint::new(
+                Arc::new(endpoint_config(transport, seed)),
+                server,
+                true,
+            ),
             slots: BTreeMap::new(),
             by_handle: BTreeMap::new(),
             next_id: 0,
@@ -138,6 +142,11 @@ impl Endpoint {
             client: None,
             max_connections: 1,
         }
+    }
+
+    /// Accepts no more connections.
+    pub(crate) fn stop_accepting(&mut self) {
+        self.inner.set_server_config(None);
     }
 
     /// Opens a connection. The error is the engine's word for a name or an address that it cannot

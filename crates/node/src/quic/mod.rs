@@ -4,7 +4,7 @@ mod config;
 mod connection;
 mod endpoint;
 
-pub use config::{ClientTls, ConfigError, Mtu, QlogDir, ServerTls, Transport};
+pub use config::{ClientTls, ConfigError, Mtu, QlogDir, ResetSecret, ServerTls, Transport};
 pub(crate) use connection::{Connection, Direction, Read, SendDatagram, StreamGone, Write};
 pub(crate) use endpoint::{Closed, Endpoint, Event, earliest};
 
