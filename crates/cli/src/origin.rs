@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tandem_net::{DriverOptions, Files};
-use tandem_node::{OriginConfig, limits::Limits};
+use tandem_node::{OriginConfig, limits::Limits, quic::Transport};
 
 use crate::{
     config::{
@@ -37,8 +37,9 @@ impl Origin {
             return text::print(to_toml(&setup).trim_end());
         }
         identity.announce()?;
+        let grace = run::grace(&config.limits);
         let node = tandem_node::Origin::new(config).map_err(ConfigError::from)?;
-        let options = DriverOptions { files: Some(files), ..DriverOptions::default() };
+        let options = DriverOptions { files: Some(files), grace, ..DriverOptions::default() };
         run::serve(node, options)
     }
 }
@@ -111,7 +112,10 @@ impl OriginSetup {
         Ok(OriginConfig {
             listen: self.listen.0,
             tls: self.tls.server_config(identity, None)?,
-            transport: self.transport.to_node("origin", WorkFor::EndToEnd),
+            transport: Transport {
+                reset_secret: identity.reset_secret(),
+                ..self.transport.to_node("origin", WorkFor::EndToEnd)
+            },
             limits: Limits::default(),
             seed: None,
         })

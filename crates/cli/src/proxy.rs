@@ -8,7 +8,9 @@ use tandem_node::{
     ProxyConfig,
     limits::Limits,
     proxy::{Access, TargetPolicy},
+    quic::Transport,
 };
+use tandem_units::HumanDuration;
 
 use crate::{
     config::{
@@ -43,8 +45,9 @@ impl Proxy {
             return text::print(to_toml(&setup).trim_end());
         }
         identity.announce()?;
+        let grace = run::grace(&config.limits);
         let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;
-        run::serve(node, DriverOptions::default())
+        run::serve(node, DriverOptions { grace, ..DriverOptions::default() })
     }
 }
 
@@ -77,6 +80,10 @@ struct ProxySettings {
     #[arg(long, value_name = "TEMPLATE", env = "TANDEM_TEMPLATE")]
     template: Option<Via>,
 
+    /// When told to end, let flows go on for at most so long; a second signal ends them [default: 10s]
+    #[arg(long, value_name = "TIME", env = "TANDEM_DRAIN")]
+    drain: Option<HumanDuration>,
+
     #[command(flatten)]
     tls: ServerTlsSettings,
 
@@ -93,6 +100,7 @@ impl Settings for ProxySettings {
             client_ca: self.client_ca.or(lower.client_ca),
             allow_anyone: self.allow_anyone.or(lower.allow_anyone),
             template: self.template.or(lower.template),
+            drain: self.drain.or(lower.drain),
             tls: self.tls.or(lower.tls),
             transport: self.transport.or(lower.transport),
         }
@@ -117,6 +125,8 @@ struct ProxySetup {
     allow_anyone: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     template: Option<Via>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drain: Option<HumanDuration>,
     tls: ServerTlsSetup,
     transport: TransportSetup,
 }
@@ -149,6 +159,7 @@ impl TryFrom<ProxySettings> for ProxySetup {
             client_ca: settings.client_ca,
             allow_anyone,
             template: settings.template,
+            drain: settings.drain,
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
         })
@@ -168,13 +179,19 @@ impl ProxySetup {
         Ok(ProxyConfig {
             listen: self.listen.0,
             tls: self.tls.server_config(identity, self.client_ca.as_deref())?,
-            transport: self.transport.to_node("proxy", WorkFor::Tunnel),
+            transport: Transport {
+                reset_secret: identity.reset_secret(),
+                ..self.transport.to_node("proxy", WorkFor::Tunnel)
+            },
             access,
             policy: TargetPolicy::allowing(
                 self.allow_target.iter().map(|prefix| prefix.0).collect(),
             ),
             template,
-            limits: Limits::default(),
+            limits: Limits {
+                drain: self.drain.map_or(Limits::default().drain, Into::into),
+                ..Limits::default()
+            },
             seed: None,
         })
     }

@@ -1,10 +1,11 @@
 //! Runs a node until it ends or a signal ends it.
 
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, time::Duration};
 
 use tandem_net::{Application, DriveError, DriverOptions, Finished, driver};
 use tandem_node::{
     error::ClientError,
+    limits::Limits,
     node::{Event, Node},
 };
 use tokio::{
@@ -55,15 +56,30 @@ impl Signals {
     }
 }
 
-/// Runs a server until a signal ends it, which is no error.
+/// How long a server that is told to end may take for it.
+pub(crate) fn grace(limits: &Limits) -> Duration {
+    limits.drain + limits.goodbye + Duration::from_secs(1)
+}
+
+/// Runs a server until a signal ends it, which is no error. A second signal ends it at once.
 pub(crate) fn serve<N: Node>(node: N, options: DriverOptions) -> Result<(), CliError> {
     let mut server = Server(Ok(()));
     let finished = runtime()?.block_on(async {
-        let mut signals = Signals::new()?;
-        Ok::<_, CliError>(driver::run(node, &mut server, options, signals.any()).await)
+        let (mut first, mut second) = (Signals::new()?, Signals::new()?);
+        let impatient = async {
+            second.any().await;
+            second.came = false;
+            second.any().await;
+        };
+        tokio::select! {
+            finished = driver::run(node, &mut server, options, first.any()) => {
+                Ok::<_, CliError>(Some(finished))
+            }
+            () = impatient => Ok(None),
+        }
     })?;
     server.0?;
-    after_grace(finished).map(drop)
+    finished.map_or(Ok(()), |finished| after_grace(finished).map(drop))
 }
 
 /// A node that does not end in time after a signal has still done its work.

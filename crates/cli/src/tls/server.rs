@@ -14,6 +14,9 @@ use rustls::{
 };
 use serde::{Deserialize, Serialize};
 
+use sha2::{Digest, Sha256};
+use tandem_node::quic::ResetSecret;
+
 use super::{DevelopmentIdentity, development::LOOPBACK_NAMES, pem, provider};
 use crate::{
     config::or_list,
@@ -169,6 +172,15 @@ impl ServerTlsSetup {
 }
 
 impl Identity {
+    /// A secret that outlives restarts as the private key does; none for a development certificate,
+    /// which does not.
+    pub(crate) fn reset_secret(&self) -> Option<ResetSecret> {
+        let hash = Sha256::new()
+            .chain_update(b"tandem: stateless resets\0")
+            .chain_update(self.key.secret_der());
+        self.development.is_none().then(|| ResetSecret(hash.finalize().into()))
+    }
+
     /// Writes the CA of a development certificate where the operator wants it, and says how clients
     /// come to trust it.
     pub(crate) fn announce(&self) -> Result<(), CliError> {
