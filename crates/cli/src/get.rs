@@ -102,9 +102,10 @@ impl Get {
 
     fn plan(&self) -> Result<Plan, ConfigError> {
         let mode = match (self.mode, self.via.is_empty()) {
-            (Some(Mode::Mdt | Mode::Mst), true) => {
+            (Some(mode @ (Mode::Mdt | Mode::Mst)), true) => {
+                let first = if mode == Mode::Mdt { "mode mdt" } else { "mode mst" };
                 let reason = "a tunnel needs a proxy at its other end";
-                return Err(ConfigError::Incomplete { first: "mode", second: "via", reason });
+                return Err(ConfigError::Incomplete { first, second: "via", reason });
             }
             (Some(Mode::Direct), false) => {
                 let reason = "a direct download has no proxy";

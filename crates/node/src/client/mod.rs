@@ -440,6 +440,7 @@ impl Client {
                 }
             }
         }
+        self.believe_suspicion(now);
         self.close_idle_flows(now);
         self.recover(now);
     }

@@ -1,6 +1,7 @@
 //! One QUIC connection with HTTP/3 to a proxy or to the origin.
 
 use std::{
+    io,
     net::{IpAddr, Ipv6Addr, SocketAddr},
     time::{Duration, Instant},
 };
@@ -41,6 +42,9 @@ pub(super) struct Peer {
     connected: Option<Instant>,
     /// When to give up waiting for it, until it serves.
     pub(super) deadline: Option<Instant>,
+    /// The operating system says that nobody listens there any more: when to believe it, unless a
+    /// packet comes.
+    suspicion: Option<(Instant, io::ErrorKind)>,
 }
 
 impl Peer {
@@ -52,6 +56,7 @@ impl Peer {
             started: None,
             connected: None,
             deadline: None,
+            suspicion: None,
         }
     }
 
@@ -112,6 +117,21 @@ impl Peer {
         )
     }
 
+    /// The operating system says that nobody listens at the peer's address. An ICMP error can be
+    /// forged and may pass, so a connection that is up gets a while to prove it wrong.
+    pub(super) fn suspect(&mut self, now: Instant, kind: io::ErrorKind) {
+        /// Some round trips and probe timeouts.
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let patience = if self.is_connected() { PATIENCE } else { Duration::ZERO };
+        self.suspicion.get_or_insert((now + patience, kind));
+    }
+
+    /// What the operating system said, if it is to be believed by now.
+    pub(super) fn believed_suspicion(&mut self, now: Instant) -> Option<io::ErrorKind> {
+        let (_, kind) = self.suspicion.take_if(|(until, _)| *until <= now)?;
+        Some(kind)
+    }
+
     pub(super) fn handle_datagram(
         &mut self,
         now: Instant,
@@ -119,6 +139,7 @@ impl Peer {
         ecn: Option<Ecn>,
         payload: BytesMut,
     ) {
+        self.suspicion = None;
         if let Some((endpoint, _)) = &mut self.endpoint {
             endpoint.handle_datagram(now, from, ecn, payload);
         }
@@ -132,7 +153,8 @@ impl Peer {
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         let quic = self.endpoint.as_ref().and_then(|(endpoint, _)| endpoint.next_timeout());
-        quic::earliest(quic, self.deadline)
+        let own = quic::earliest(self.deadline, self.suspicion.map(|(until, _)| until));
+        quic::earliest(quic, own)
     }
 
     /// The next event of QUIC, after HTTP/3 has taken its share of it.

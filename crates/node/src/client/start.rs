@@ -131,16 +131,28 @@ impl Client {
         }
     }
 
-    /// An ICMP error can be forged and may pass; it ends only what has not answered yet.
+    /// An ICMP error came for the first peer's address.
     pub(super) fn on_socket_failed(&mut self, now: Instant, socket: SocketId, kind: io::ErrorKind) {
-        if socket != self.outer_socket || self.outer.is_none() {
-            return;
-        }
-        if let Some(peer) = self.peer(0)
-            && !peer.is_connected()
+        if socket == self.outer_socket
+            && self.outer.is_some()
+            && let Some(peer) = self.peer(0)
         {
-            let peer = peer.settings.authority.clone();
-            self.on_hop_failed(now, 0, ClientError::Refusing { peer, kind });
+            peer.suspect(now, kind);
+            self.believe_suspicion(now);
+        }
+    }
+
+    /// Gives the first peer up if nobody listens at its address.
+    pub(super) fn believe_suspicion(&mut self, now: Instant) {
+        let is_hop = !self.hops.is_empty();
+        let Some(first) = self.peer(0) else { return };
+        let Some(kind) = first.believed_suspicion(now) else { return };
+        let peer = first.settings.authority.clone();
+        let error = ClientError::Refusing { peer, kind };
+        if is_hop {
+            self.on_hop_failed(now, 0, error);
+        } else {
+            self.end(now, Err(error));
         }
     }
 
