@@ -141,6 +141,9 @@ impl UdpSocket {
         for (meta, bytes) in buffers.messages(messages) {
             let datagrams = meta.len.div_ceil(meta.stride.max(1)).max(1) as u64;
             let remote = canonical(meta.addr);
+            // RFC 9298 §3.1: a UDP proxy "MUST validate the IP source address and UDP source port on
+            // received packets to ensure they match the client's request." The kernel does it for a
+            // connected socket, but for what came between its bind and its connect.
             if self.peer.is_some_and(|peer| !is_same_endpoint(peer, remote)) {
                 stats.dropped_not_from_peer += datagrams;
                 continue;

@@ -21,8 +21,9 @@ pub struct Limits {
     pub early_datagrams_per_connection: usize,
     /// Longest wait for a name server before the request is refused.
     pub dns_timeout: Duration,
-    /// A flow without a packet in either direction for this long is closed. RFC 9298 §3.1: the
-    /// proxy SHOULD NOT close before two minutes of inactivity.
+    /// A flow without a packet in either direction for this long is closed. RFC 9298 §3.1:
+    /// "UDP proxies that close sockets after a period of inactivity SHOULD NOT use a period lower
+    /// than two minutes".
     pub flow_idle: Duration,
     /// Bytes of HTTP Datagrams that wait in one tunnel's queue, beyond which the newest is dropped.
     /// 1 MB: 800 ms at 10 Mbit/s and 80 ms at 100 Mbit/s.

@@ -42,7 +42,7 @@ pub struct Dropped {
     pub queue_full: u64,
     /// Does not fit a packet of the tunnel.
     pub too_large: u64,
-    /// Context ID that is not known (RFC 9298 §4).
+    /// Context ID that is not known (RFC 9298 §5).
     pub unknown_context: u64,
     /// Flow that is not known, or not yet and its buffer is full.
     pub unknown_flow: u64,

@@ -41,7 +41,7 @@ pub(crate) fn promised_size(headers: &HeaderMap) -> Option<usize> {
 /// What to do with a payload that fits no datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TooLarge {
-    /// RFC 9298 §6: it SHOULD be dropped, so that whoever sent it finds out what fits.
+    /// RFC 9298 §6.1: it SHOULD be dropped, so that whoever sent it finds out what fits.
     Drop,
     /// It was promised to fit, so it goes in a capsule until the tunnel's packets are full again.
     /// Only for payloads of at most this size, and only if the other end said that it reads them.

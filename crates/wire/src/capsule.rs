@@ -102,9 +102,9 @@ impl CapsuleDecoder {
     /// Checks that the stream ends between two capsules. Call it when the stream has ended and
     /// [`next`](Self::next) has no more.
     pub fn finish(&self) -> Result<(), DecodeError> {
-        // RFC 9297 §3.3: "When a stream carrying capsules terminates cleanly, if the last capsule
-        // on the stream was truncated, this MUST be treated as if the message were malformed or
-        // incomplete."
+        // RFC 9297 §3.3: "If the receive side of a stream carrying Capsules is terminated cleanly
+        // [...] and the last Capsule on the stream was truncated, this MUST be treated as if it
+        // were a malformed or incomplete message."
         match &self.state {
             State::Header(header) if header.is_empty() && self.chunks.is_empty() => Ok(()),
             State::Skip { remaining: 0 } if self.chunks.is_empty() => Ok(()),
@@ -117,8 +117,8 @@ impl CapsuleDecoder {
 
     fn begin(&mut self, capsule_type: VarInt, len: u64) -> Result<Option<Capsule>, DecodeError> {
         if capsule_type != CAPSULE_TYPE_DATAGRAM {
-            // RFC 9297 §3.2: "endpoints that receive capsules with unknown types MUST silently
-            // drop that capsule and skip over it to parse the next capsule."
+            // RFC 9297 §3.2: "Endpoints that receive a Capsule with an unknown Capsule Type MUST
+            // silently drop that Capsule and skip over it to parse the next Capsule."
             self.state = State::Skip { remaining: len };
             return Ok(Some(Capsule::Unknown { capsule_type, len }));
         }
@@ -127,6 +127,9 @@ impl CapsuleDecoder {
                 self.state = State::Datagram(ValueBuffer::new(len));
                 Ok(None)
             }
+            // RFC 9297 §3.5: "If an incoming DATAGRAM Capsule has a length that is known to be so
+            // large as to not be usable, the implementation SHOULD discard the Capsule without
+            // buffering its contents into memory." RFC 9298 §5 has the stream aborted with it.
             Ok(_) | Err(_) => {
                 let len_max = self.max_value_len;
                 let error = DecodeError::DatagramCapsuleTooLong { len, len_max };

@@ -123,8 +123,8 @@ impl DecodeError {
             | Self::QuarterStreamIdTooLarge(_)
             | Self::NoContextId
             | Self::DatagramCapsuleTooLong { .. } => Code::H3_DATAGRAM_ERROR,
-            // RFC 9297 §3.3: a truncated capsule "MUST be treated as if the message were malformed
-            // or incomplete".
+            // RFC 9297 §3.3: a truncated capsule "MUST be treated as if it were a malformed or
+            // incomplete message".
             Self::CapsuleTruncated | Self::MessageMalformed(_) => Code::H3_MESSAGE_ERROR,
             Self::VarIntTruncated | Self::FrameTruncated | Self::FrameMalformed { .. } => {
                 Code::H3_FRAME_ERROR

@@ -30,9 +30,9 @@ pub struct HttpDatagram {
 impl HttpDatagram {
     /// Splits a QUIC DATAGRAM frame's data; the payload is shared, not copied.
     pub fn decode(mut data: Bytes) -> Result<Self, DecodeError> {
-        // RFC 9297 §2.1: "If an endpoint receives a QUIC DATAGRAM frame whose payload is too short
-        // to allow parsing the Quarter Stream ID field, it MUST be treated as an HTTP/3 connection
-        // error of type H3_DATAGRAM_ERROR".
+        // RFC 9297 §2.1: "Receipt of a QUIC DATAGRAM frame whose payload is too short to allow
+        // parsing the Quarter Stream ID field MUST be treated as an HTTP/3 connection error of type
+        // H3_DATAGRAM_ERROR (0x33)."
         let quarter_stream_id =
             VarInt::decode(&mut data).map_err(|_| DecodeError::NoQuarterStreamId)?.try_into()?;
         let (context_id, payload) = split_context_id(data)?;

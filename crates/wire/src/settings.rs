@@ -85,8 +85,9 @@ impl Settings {
             MAX_FIELD_SECTION_SIZE => self.max_field_section_size = Some(value.get()),
             QPACK_BLOCKED_STREAMS => self.qpack_blocked_streams = value.get(),
             ENABLE_CONNECT_PROTOCOL => self.enable_connect_protocol = boolean(setting, value)?,
-            // RFC 9297 §2.1.1: a value that is neither 0 nor 1 "MUST be treated as a connection
-            // error of type H3_SETTINGS_ERROR".
+            // RFC 9297 §2.1.1: "If the SETTINGS_H3_DATAGRAM setting is received with a value that is
+            // neither 0 nor 1, the receiver MUST terminate the connection with error
+            // H3_SETTINGS_ERROR."
             H3_DATAGRAM => self.h3_datagram = boolean(setting, value)?,
             // RFC 9114 §7.2.4.1: settings that HTTP/2 defined "MUST NOT be sent, and their receipt
             // MUST be treated as a connection error of type H3_SETTINGS_ERROR."

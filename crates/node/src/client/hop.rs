@@ -120,8 +120,9 @@ impl Hop {
     pub(super) fn lacks(&mut self) -> Option<Result<(), &'static str>> {
         let (session, connection) = self.peer.parts()?;
         let settings = session.peer_settings()?;
-        // RFC 9220 §3: a client MUST NOT use extended CONNECT before the setting came; RFC 9297
-        // §2.1.1 says the same of HTTP Datagrams.
+        // RFC 9220 §3: a client MUST NOT use extended CONNECT before the setting came. RFC 9297
+        // §2.1.1: "QUIC DATAGRAM frames MUST NOT be sent until the SETTINGS_H3_DATAGRAM setting has
+        // been both sent and received with a value of 1."
         if !settings.enable_connect_protocol {
             return Some(Err("extended CONNECT (RFC 9220)"));
         }
@@ -147,7 +148,8 @@ impl Hop {
             value.set_sensitive(true);
             headers.insert(header::PROXY_AUTHORIZATION, value);
         }
-        // RFC 9298 §3.4.
+        // RFC 9298 §3.4: ":method" SHALL be "CONNECT", ":protocol" "connect-udp", ":authority" that
+        // of the UDP proxy, and ":path" and ":scheme" those of the expanded template.
         let head = RequestHead {
             method: Method::CONNECT,
             scheme: Some(expanded.scheme),

@@ -323,6 +323,8 @@ impl Client {
         arrived: Arrived,
         buf: &mut Vec<u8>,
     ) -> Option<Output> {
+        // RFC 9298 §5: "the receiver SHALL either drop that datagram silently or buffer it
+        // temporarily".
         if arrived.context_id != CONTEXT_ID_UDP {
             self.stats.dropped.unknown_context += 1;
             return None;

@@ -213,7 +213,8 @@ impl Client {
     ) {
         let Some(hop) = self.hops.get_mut(index) else { return };
         let Some(flow) = hop.flows.get_mut(&stream) else { return };
-        // RFC 9298 §3.5: any 2xx grants; anything else refuses.
+        // RFC 9298 §3.1: "Any response other than a successful response indicates that the request
+        // has failed", and the client MUST abort the request.
         if !head.status.is_success() {
             let (carries, target) = (flow.carries, flow.target.clone());
             let error = hop.refused(target, head);

@@ -194,6 +194,8 @@ impl Proxy {
 
     /// Closes a flow whose stream has gone already.
     fn close_flow(&mut self, (id, stream): FlowId, reason: &str) {
+        // RFC 9297 §2.1: "HTTP/3 Datagrams MUST NOT be sent unless the corresponding stream's send
+        // side is open."
         let flow = self.peers.get_mut(&id).and_then(|peer| {
             peer.queue.remove(stream);
             peer.flows.remove(&stream)
@@ -215,6 +217,7 @@ impl Proxy {
         if let flow::State::Resolving { query, .. } = &flow.state {
             self.flows_by_query.remove(query);
         }
+        // RFC 9298 §3.1: "The UDP proxy MUST keep the socket open while the request stream is open."
         if let Some(socket) = flow.socket() {
             self.flows_by_socket.remove(&socket);
             self.outputs.push_back(Output::CloseSocket(socket));
@@ -252,6 +255,7 @@ impl Proxy {
         }
         let idle = flow.last_active + self.limits.flow_idle;
         if idle <= now {
+            // RFC 9298 §3.1: UDP proxies "MUST close the request stream when closing the socket."
             self.abort_flow(id, Code::H3_NO_ERROR, "idle");
         } else {
             self.timers.insert((idle, id));
@@ -290,15 +294,16 @@ impl Node for Proxy {
                 self.server.handle_datagram(now, (remote, local_ip), ecn, payload);
             }
             Input::Datagram(received) => {
-                // RFC 9298 §5: the proxy ignores ECN marks of the target; none is passed on.
+                // RFC 9298 §6.2: "A UDP proxy MUST ignore ECN bits in the IP header of UDP packets
+                // received from the target".
                 self.from_target(now, received.socket, received.payload.freeze());
             }
             Input::Timeout => self.handle_timeout(now),
             Input::SocketOpened { socket: LISTEN, result } => self.on_listen(result),
             Input::SocketOpened { socket, result } => self.on_socket_opened(now, socket, result),
             Input::SocketFailed { socket, error } => {
-                // RFC 9298 §3.1: "if the proxy is notified by the operating system that its socket
-                // is no longer usable, it MUST close the request stream."
+                // RFC 9298 §3.1: "If a UDP proxy is notified by its operating system that its socket
+                // is no longer usable [...], it MUST close the request stream."
                 if let Some(&flow) = self.flows_by_socket.get(&socket) {
                     debug!(%error, "the target's socket failed");
                     self.abort_flow(flow, Code::H3_CONNECT_ERROR, "target unreachable");

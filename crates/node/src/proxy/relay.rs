@@ -120,12 +120,16 @@ impl Proxy {
         buf: &mut Vec<u8>,
     ) -> Option<(SocketId, SocketAddr)> {
         let peer = self.peers.get_mut(&id.0)?;
-        // RFC 9298 §4: datagrams with unknown context IDs are dropped; a flow's registration of
-        // others would have to come first.
+        // RFC 9298 §5: "the receiver SHALL either drop that datagram silently or buffer it
+        // temporarily". Nothing that we know registers a Context ID.
         if datagram.context_id != CONTEXT_ID_UDP {
             self.stats.dropped.unknown_context += 1;
             return None;
         }
+        // RFC 9297 §2.1: "If a datagram is received after the corresponding stream's receive side
+        // is closed, the received datagrams MUST be silently dropped." And of a stream that has not
+        // yet been created: "the receiver SHALL either drop that datagram silently or buffer it
+        // temporarily".
         let Some(flow) = peer.flows.get_mut(&id.1) else {
             if peer.early.len() < self.limits.early_datagrams_per_connection
                 && self.server.parts(id.0).is_some_and(|(session, _)| session.may_come(id.1))
@@ -137,7 +141,8 @@ impl Proxy {
             return None;
         };
         if !is_payload(&datagram.payload) {
-            // RFC 9298 §5: a payload that is longer than UDP allows aborts the stream.
+            // RFC 9298 §5: "An endpoint that receives an HTTP Datagram using Context ID zero whose
+            // UDP Proxying Payload field is longer than 65527 MUST abort the corresponding stream."
             self.abort_flow(id, Code::H3_DATAGRAM_ERROR, "payload too long");
             return None;
         }
@@ -267,9 +272,9 @@ impl Proxy {
     fn on_client_end(&mut self, id: FlowId) {
         let flow = self.peers.get(&id.0).and_then(|peer| peer.flows.get(&id.1));
         if let Some(Err(error)) = flow.map(|flow| flow.capsules.finish()) {
-            // RFC 9297 §3.3: "If the receive side of a stream carrying capsules is terminated
-            // cleanly and the last capsule on the stream was truncated, this MUST be treated as if
-            // the message were malformed or incomplete."
+            // RFC 9297 §3.3: "If the receive side of a stream carrying Capsules is terminated
+            // cleanly [...] and the last Capsule on the stream was truncated, this MUST be treated
+            // as if it were a malformed or incomplete message."
             return self.abort_flow(id, error.code(), "truncated capsule");
         }
         self.close_flow(id, "closed by the client");
@@ -292,7 +297,8 @@ fn to_target(
     size: usize,
     segment_size: Option<usize>,
 ) -> Output {
-    // RFC 9298 §5: "the proxy MUST [..] send Not-ECT" towards the target.
+    // RFC 9298 §6.2: a UDP proxy "MUST set the ECN bits to Not-ECT on UDP packets it sends to the
+    // target."
     let transmit = Transmit { destination, src_ip: None, ecn: None, size, segment_size };
     Output::Transmit { socket, transmit }
 }

@@ -79,6 +79,8 @@ impl Proxy {
         }
     }
 
+    /// RFC 9298 §3.1: "if the target_host is a DNS name, the UDP proxy MUST perform DNS resolution
+    /// before replying to the HTTP request."
     fn resolve(&mut self, now: Instant, id: FlowId, host: String, port: u16) -> State {
         let query = QueryId(self.next_query);
         self.next_query += 1;
@@ -141,6 +143,8 @@ impl Proxy {
         };
         let State::Resolving { host, port, .. } = &flow.state else { return };
         let (host, port) = (host.clone(), *port);
+        // RFC 9298 §3.1: "If errors occur during this process, the UDP proxy MUST reject the
+        // request".
         let state = result
             .map_err(|error| RequestError::Dns { host: host.clone(), error })
             .and_then(|addresses| {
@@ -210,7 +214,9 @@ impl Proxy {
     }
 }
 
-/// RFC 9298 §3.5: any 2xx; RFC 9297 §3.4: `Capsule-Protocol` says that capsules follow.
+/// RFC 9298 §3.5: "any 2xx (Successful) HTTP status code, without any "Transfer-Encoding" or
+/// "Content-Length" header fields"; RFC 9297 §3.4: "When using the Capsule Protocol, HTTP endpoints
+/// SHOULD send the Capsule-Protocol header field".
 fn granted(target: SocketAddr, too_large: TooLarge) -> ResponseHead {
     let mut headers = HeaderMap::new();
     if let TooLarge::Capsule(size) = too_large {
@@ -226,6 +232,9 @@ fn granted(target: SocketAddr, too_large: TooLarge) -> ResponseHead {
     ResponseHead { status: StatusCode::OK, headers }
 }
 
+/// RFC 9297 §3.4: "The Capsule-Protocol header field MUST NOT be used on HTTP responses with a
+/// status code that is both different from 101 (Switching Protocols) and outside the 2xx (Successful)
+/// range."
 fn refused(error: &RequestError) -> ResponseHead {
     let (status, error_type) = error.response();
     let mut headers = HeaderMap::new();

@@ -129,6 +129,7 @@ impl Template {
         let authority_len = rest.find(['/', '?', '#', '{']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(authority_len);
         let (authority, port) = parse_authority(authority)?;
+        // RFC 9298 §2: "The path component of the URI Template MUST start with a slash "/"."
         if !path.starts_with('/') {
             return Err(match path.split_once('}') {
                 Some((variable, _)) if variable.starts_with('{') => {
@@ -142,7 +143,7 @@ impl Template {
         Ok(Self { text: text.to_owned(), authority, port, path_start, parts })
     }
 
-    /// The template that RFC 9298 §3 gives for a proxy of which only `authority` is known, a host
+    /// The template that RFC 9298 §2 gives for a proxy of which only `authority` is known, a host
     /// with an optional port: `https://AUTHORITY/.well-known/masque/udp/{target_host}/{target_port}/`.
     pub fn default_for(authority: &str) -> Result<Self, TemplateError> {
         parse_authority(authority)?;
