@@ -30,6 +30,8 @@ struct Part {
     end: Option<u64>,
     /// Whether its answer came.
     is_answered: bool,
+    /// Whether its body has ended.
+    has_ended: bool,
 }
 
 /// What a download wants to tell.
@@ -129,7 +131,8 @@ impl Fetch {
         };
         let Some((session, connection)) = self.peer.parts() else { return false };
         let Some(stream) = session.send_request(connection, &head, End::Last) else { return false };
-        self.parts.insert(stream, Part { offset: start, end, is_answered: false });
+        self.parts
+            .insert(stream, Part { offset: start, end, is_answered: false, has_ended: false });
         true
     }
 
@@ -207,32 +210,35 @@ impl Fetch {
         if !part.is_answered {
             return Ok(None);
         }
+        if part.has_ended {
+            return self.on_end(stream).map(|()| None);
+        }
         let Some((session, connection)) = self.peer.parts() else { return Ok(None) };
         let max = PIECE.min(usize::try_from(self.credit).unwrap_or(PIECE));
         let mut piece = BytesMut::new();
-        let mut ended = None;
+        let mut failed = None;
         while piece.len() < max {
             match session.read_body(connection, stream).map_err(Failure::Protocol)? {
                 Body::Data(data) => piece.extend_from_slice(&data),
                 Body::Blocked => break,
                 Body::End => {
-                    ended = Some(Ok(()));
+                    part.has_ended = true;
                     break;
                 }
                 Body::Failed(code) => {
-                    ended = Some(Err(code));
+                    failed = Some(code);
                     break;
                 }
             }
         }
         if piece.is_empty() {
-            return match ended {
+            return match failed {
+                Some(code) => Err(Failure::Client(self.reset(code))),
+                None if part.has_ended => self.on_end(stream).map(|()| None),
                 None => Ok(None),
-                Some(Ok(())) => self.on_end(stream).map(|()| None),
-                Some(Err(code)) => Err(Failure::Client(self.reset(code))),
             };
         }
-        // An end or a failure is met again at the next read.
+        // An end is dealt with at the next read, which meets a failure again.
         let offset = part.offset;
         part.offset += piece.len() as u64;
         if part.end.is_some_and(|end| part.offset > end) {

@@ -297,6 +297,14 @@ impl Session {
         if let Ok(Write::Done) = request.flush(connection, stream) {
             self.events.push_back(Event::Writable(stream));
         }
+        self.forget_if_done(stream);
+    }
+
+    /// Forgets a stream when both directions have ended well.
+    fn forget_if_done(&mut self, stream: StreamId) {
+        if self.requests.get(&stream).is_some_and(RequestStream::is_done) {
+            self.requests.remove(&stream);
+        }
     }
 
     fn on_stopped(
@@ -352,6 +360,7 @@ impl Session {
         if request.flush(connection, stream).is_err() {
             tracing::debug!(%stream, "stopped before the answer was sent");
         }
+        self.forget_if_done(stream);
     }
 
     /// Begins a body of exactly `len` bytes: one DATA frame, whose bytes follow with
@@ -394,6 +403,7 @@ impl Session {
         if request.flush(connection, stream).is_err() {
             tracing::debug!(%stream, "stopped before its end");
         }
+        self.forget_if_done(stream);
     }
 
     /// Reads a part of a body.
@@ -409,7 +419,10 @@ impl Session {
             match request.next(connection, stream) {
                 Ok(Next::Data(data)) => return Ok(Body::Data(data)),
                 Ok(Next::Blocked) => return Ok(Body::Blocked),
-                Ok(Next::End) => return Ok(Body::End),
+                Ok(Next::End) => {
+                    self.forget_if_done(stream);
+                    return Ok(Body::End);
+                }
                 Ok(Next::Head(_)) => {} // trailers: nothing that we know stands there
                 Ok(Next::Reset(code)) => {
                     self.reset(connection, stream, code);

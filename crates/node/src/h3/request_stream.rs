@@ -70,6 +70,11 @@ impl RequestStream {
         std::mem::take(&mut self.is_reader_waiting)
     }
 
+    /// Whether both directions have ended well.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_at_end && self.finish == Finish::Done
+    }
+
     /// What comes next.
     pub(super) fn next(
         &mut self,
