@@ -129,8 +129,8 @@ impl Scenario {
             world.route(*proxy, client, vec![near, self.access.clone()]);
             world.connect(*proxy, origin, link(FAR));
         }
-        if let [first, second] = proxies[..] {
-            world.connect(first, second, link(NEAR));
+        for (first, second) in proxies.iter().zip(proxies.iter().skip(1)) {
+            world.connect(*first, *second, link(NEAR));
         }
         let contents = Contents::Generated { len: self.file, seed: Seed(self.seed) };
         world.set_files(origin, FileSet::new().with("file", contents.clone()));
@@ -202,7 +202,7 @@ impl Scenario {
 
 /// The certificate of all servers.
 pub(crate) fn certificate() -> TestCertificate {
-    TestCertificate::new(["proxy1.test", "proxy2.test", "origin.test"])
+    TestCertificate::new(["proxy1.test", "proxy2.test", "proxy3.test", "origin.test"])
 }
 
 impl Testbed {

@@ -1,0 +1,145 @@
+//! Many flows on one connection, and how they share it.
+
+use std::time::Duration;
+
+use tandem_lab::{
+    Handle, World,
+    endpoints::{EchoHost, SenderHost, Shot},
+};
+use tandem_node::{client::TunnelMode, limits::Limits};
+use tandem_units::Ratio;
+
+use crate::{
+    MS, SECOND,
+    programs::{Streamer, TARGET_PORT, forward, lost_hops, numbers, program},
+    scenario::{Scenario, Testbed},
+};
+
+/// Length of the payloads of a stream in bytes.
+const PAYLOAD: usize = 1000;
+
+/// 50 Mbit/s of payload: five times what the access link carries.
+const GREEDY: Duration = Duration::from_micros(160);
+
+/// 1 Mbit/s of payload.
+const MODEST: Duration = Duration::from_millis(8);
+
+/// Targets that send at these intervals, each to a program of its own.
+fn streams<const N: usize>(
+    scenario: &Scenario,
+    testbed: &mut Testbed,
+    intervals: [Duration; N],
+) -> [(Handle<Streamer>, Handle<SenderHost>); N] {
+    let ips = std::array::from_fn::<_, N, _>(|number| format!("10.0.0.{}", 30 + number));
+    let targets = std::array::from_fn::<_, N, _>(|number| {
+        let streamer = Streamer::new(intervals[number], PAYLOAD);
+        testbed.world.add_host(&ips[number], [&*ips[number]], streamer)
+    });
+    forward(scenario, testbed, &ips.each_ref().map(|ip| &**ip));
+    std::array::from_fn(|number| {
+        let ip = format!("10.0.0.{}", 70 + number);
+        let target = u16::try_from(number).unwrap();
+        (targets[number], program(testbed, &ip, target, Shot::every(SECOND, 1, 10)))
+    })
+}
+
+fn replies(world: &World, program: Handle<SenderHost>) -> u64 {
+    world.node(program).replies().len() as u64
+}
+
+#[test]
+fn a_thousand_flows_share_a_connection_and_are_closed_when_they_are_idle() {
+    for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
+        let scenario = Scenario { mode, ..Scenario::new(1, 1) };
+        scenario.run(|testbed| {
+            testbed.world.add_host("echo", ["10.0.0.8"], EchoHost::new(TARGET_PORT));
+            forward(&scenario, testbed, &["10.0.0.8"]);
+            let programs: Vec<_> = (0..1000)
+                .map(|number| {
+                    let ip = format!("10.1.{}.{}", number / 250, number % 250 + 1);
+                    program(testbed, &ip, 0, Shot::every(2 * SECOND, 2, 100))
+                })
+                .collect();
+            testbed.world.run_for(5 * SECOND);
+            for program in &programs {
+                assert_eq!(numbers(&testbed.world, *program), [0, 1]);
+            }
+            let (client, proxy) = (testbed.client, testbed.proxies[0]);
+            let open = |world: &mut World| {
+                (
+                    world.node_mut(client).stats().flows_open,
+                    world.node_mut(proxy).stats().flows_open,
+                )
+            };
+            assert_eq!(open(&mut testbed.world), (1000, 1000), "{mode:?}");
+            testbed.world.run_for(Limits::default().flow_idle + SECOND);
+            assert_eq!(open(&mut testbed.world), (0, 0), "{mode:?}");
+            assert_eq!(lost_hops(testbed), [] as [&str; 0]);
+            testbed.world.trace().digest()
+        });
+    }
+}
+
+#[test]
+fn a_modest_flow_beside_a_flood_loses_next_to_nothing() {
+    for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
+        let scenario = Scenario { mode, ..Scenario::new(1, 1) };
+        scenario.run(|testbed| {
+            let [(_, flooded), (modest, program)] = streams(&scenario, testbed, [GREEDY, MODEST]);
+            testbed.world.run_for(6 * SECOND);
+            let sent = testbed.world.node(modest).sent;
+            let came = replies(&testbed.world, program);
+            // 150 ms of them may still be on their way.
+            assert!((came + 20) * 100 >= sent * 99, "{mode:?}: {came} of {sent}");
+            let flood = replies(&testbed.world, flooded);
+            let mbps = flood * PAYLOAD as u64 * 8 / 6_000_000;
+            assert!(mbps >= 6, "{mode:?}: {mbps} Mbit/s are left for the flood");
+            testbed.world.trace().digest()
+        });
+    }
+}
+
+#[test]
+fn two_greedy_flows_share_a_tunnel_evenly() {
+    for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
+        let scenario = Scenario { mode, ..Scenario::new(1, 1) };
+        scenario.run(|testbed| {
+            let streams = streams(&scenario, testbed, [GREEDY, GREEDY]);
+            testbed.world.run_for(6 * SECOND);
+            let came = streams.map(|(_, program)| replies(&testbed.world, program));
+            let [first, second] = came;
+            assert!(first.abs_diff(second) * 10 <= first.max(second), "{mode:?}: {came:?}");
+            assert!(first + second >= 4_500, "{mode:?}: {came:?}");
+            testbed.world.trace().digest()
+        });
+    }
+}
+
+#[test]
+fn capsules_that_the_path_cannot_carry_wait_within_the_queue_and_hold_up_nobody() {
+    let limits = Limits { tunnel_queue: 200_000, ..Limits::default() };
+    let mut scenario = Scenario { limits, mode: TunnelMode::Mst, ..Scenario::new(1, 1) };
+    scenario.access.loss = Ratio::of(5, 100);
+    scenario.run(|testbed| {
+        let streams = streams(&scenario, testbed, [GREEDY, MODEST]);
+        let mut most = 0;
+        for _ in 0..60 {
+            testbed.world.run_for(100 * MS);
+            let world = &mut testbed.world;
+            let stats = world.node_mut(testbed.proxies[0]).stats();
+            assert_eq!(stats.flows_open, 2);
+            let sent: u64 = streams.iter().map(|(target, _)| world.node(*target).sent).sum();
+            let came: u64 = streams.iter().map(|(_, program)| replies(world, *program)).sum();
+            most = most.max((sent - came - stats.dropped.total()) * PAYLOAD as u64);
+        }
+        let stats = testbed.world.node_mut(testbed.proxies[0]).stats();
+        assert!(stats.dropped.queue_full > 6_000, "{stats:?}");
+        // The tunnel's queue, then what the engine holds until the client has read it: two windows.
+        assert!(most <= 700_000, "{most} bytes wait");
+        let [_, (modest, program)] = streams;
+        let sent = testbed.world.node(modest).sent;
+        let came = replies(&testbed.world, program);
+        assert!((came + 60) * 100 >= sent * 99, "{came} of {sent}");
+        testbed.world.trace().digest()
+    });
+}

@@ -1,0 +1,157 @@
+//! What a tunnel lives through: other addresses, dead peers, outages, many flows, greedy ones.
+//! Every run is made twice and must repeat packet by packet.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "what is wrong here fails the test"
+)]
+
+mod flows;
+mod nat;
+mod programs;
+#[expect(dead_code, reason = "another test binary uses the rest")]
+#[path = "../tunnel/scenario.rs"]
+mod scenario;
+
+use std::time::Duration;
+
+use nat::{ELSEWHERE, Nat};
+use programs::{forward, lost_hops, program};
+use scenario::{Outcome, Scenario, Testbed, certificate};
+use tandem_lab::{
+    LinkConfig,
+    endpoints::{EchoHost, Shot},
+};
+use tandem_node::{client::TunnelMode, limits::Limits};
+use tandem_units::{ByteCount, Rate, Ratio};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Runs until a quarter of the file is there, does something, and runs to the end; also tells how
+/// long that took.
+fn disturb(
+    scenario: &Scenario,
+    testbed: &mut Testbed,
+    act: impl FnOnce(&mut Testbed),
+) -> (Outcome, Duration) {
+    testbed.run_until_fetched(ByteCount::new(scenario.file.get() / 4));
+    let before = testbed.world.elapsed();
+    act(testbed);
+    (testbed.finish(), testbed.world.elapsed().saturating_sub(before))
+}
+
+/// Nothing reaches the first proxy, and nothing comes from it.
+fn cut(testbed: &mut Testbed, duration: Duration) {
+    let (client, proxy) = (testbed.client, testbed.proxies[0]);
+    testbed.world.block(client, proxy, duration);
+    testbed.world.block(proxy, client, duration);
+}
+
+#[test]
+fn a_chain_of_three_hops_works_with_default_settings() {
+    for loss in [Ratio::ZERO, Ratio::of(5, 100)] {
+        for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
+            let file = ByteCount::new(500_000);
+            let mut scenario = Scenario { file, mode, ..Scenario::new(1, 3) };
+            scenario.access.loss = loss;
+            let outcome = scenario.download();
+            assert_eq!(outcome.lost, [], "{mode:?} with a loss of {loss}");
+            assert_eq!(outcome.report().hop_smoothed_rtt.len(), 3);
+            let completion = outcome.report().completion;
+            assert!(completion < 4 * scenario.ideal(), "{mode:?}, {loss}: {completion:?}");
+        }
+    }
+}
+
+#[test]
+fn a_download_goes_on_when_a_nat_chooses_another_port_or_address() {
+    for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
+        for rebind in [Nat::rebind_port, |nat: &mut Nat| nat.rebind(ELSEWHERE)] {
+            let scenario = Scenario { mode, ..Scenario::new(1, 1) };
+            let (outcome, took) = scenario.run(|testbed| {
+                let nat = Nat::add(&scenario, testbed);
+                disturb(&scenario, testbed, |testbed| rebind(testbed.world.node_mut(nat)))
+            });
+            assert_eq!(outcome.lost, [], "{mode:?}");
+            assert_eq!(outcome.report().bytes, scenario.file.get());
+            assert!(took < 4 * SECOND, "{mode:?}: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn a_download_goes_on_when_the_client_moves_to_a_slower_network() {
+    let scenario = Scenario::new(1, 1);
+    let (outcome, took) = scenario.run(|testbed| {
+        let nat = Nat::add(&scenario, testbed);
+        disturb(&scenario, testbed, |testbed| {
+            let (client, nat) = (testbed.client, nat);
+            testbed.world.node_mut(nat).rebind(ELSEWHERE);
+            let rate = Some(Rate::from_mbps(3));
+            let mobile = LinkConfig { rate, delay: 60 * MS, ..LinkConfig::default() };
+            testbed.world.connect(client, nat, mobile);
+        })
+    });
+    assert_eq!(outcome.lost, []);
+    assert_eq!(outcome.report().bytes, scenario.file.get());
+    assert!(took < 12 * SECOND, "{took:?}");
+}
+
+#[test]
+fn the_packets_of_local_programs_keep_passing_when_a_nat_chooses_another_port() {
+    let scenario = Scenario::new(1, 1);
+    scenario.run(|testbed| {
+        let nat = Nat::add(&scenario, testbed);
+        testbed.world.add_host("echo", ["10.0.0.8"], EchoHost::new(programs::TARGET_PORT));
+        forward(&scenario, testbed, &["10.0.0.8"]);
+        let shots = Shot::every(20 * MS, 500, 200);
+        let programs = ["10.0.0.70", "10.0.0.71"].map(|ip| program(testbed, ip, 0, shots.clone()));
+        for _ in 0..4 {
+            testbed.world.run_for(2 * SECOND);
+            testbed.world.node_mut(nat).rebind_port();
+        }
+        testbed.world.run_for(4 * SECOND);
+        assert_eq!(lost_hops(testbed), [] as [&str; 0]);
+        for program in programs {
+            let replies = testbed.world.node(program).replies().len();
+            // At most what was on its way when the old port went, four times 40 ms.
+            assert!(replies >= 500 - 4 * 4, "{replies} of 500");
+        }
+        testbed.world.trace().digest()
+    });
+}
+
+#[test]
+fn a_proxy_that_dies_silently_is_noticed_and_the_next_one_taken() {
+    for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
+        for down in [5 * SECOND, 15 * SECOND] {
+            let scenario = Scenario { mode, ..Scenario::new(1, 1) };
+            let (outcome, took) = scenario.run(|testbed| {
+                disturb(&scenario, testbed, |testbed| {
+                    let proxy = testbed.proxies[0];
+                    testbed.world.kill(proxy);
+                    cut(testbed, down);
+                    testbed.world.run_for(down);
+                    testbed.world.replace(proxy, scenario.proxy(&certificate(), 1));
+                })
+            });
+            assert_eq!(outcome.report().bytes, scenario.file.get());
+            assert!(!outcome.lost.is_empty());
+            let limit = Limits::default().tunnel_idle.max(down) + 12 * SECOND;
+            assert!(took < limit, "{mode:?}, down for {down:?}: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn a_download_outlives_twenty_seconds_without_a_network() {
+    for proxies in [1, 2] {
+        let scenario = Scenario::new(1, proxies);
+        let (outcome, took) = scenario
+            .run(|testbed| disturb(&scenario, testbed, |testbed| cut(testbed, 20 * SECOND)));
+        assert_eq!(outcome.report().bytes, scenario.file.get());
+        assert!((20 * SECOND..35 * SECOND).contains(&took), "{proxies} proxies: {took:?}");
+    }
+}

@@ -1,0 +1,116 @@
+//! Local programs whose packets a client carries, and the targets that answer them.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use tandem_lab::{
+    Handle, World,
+    endpoints::{SenderHost, Shot},
+};
+use tandem_node::{
+    Client, Event, Input, Node, Output,
+    client::{ForwardConfig, Task},
+    node::{SocketId, SocketKind, Transmit},
+};
+
+use crate::scenario::{Scenario, Testbed};
+
+/// The port that every target listens at.
+pub(crate) const TARGET_PORT: u16 = 7;
+
+/// The only socket of a target.
+const SOCKET: SocketId = SocketId(0);
+
+/// Sends payloads at a steady rate to whoever wrote to it first.
+pub(crate) struct Streamer {
+    to_open: Option<SocketKind>,
+    interval: Duration,
+    payload_len: usize,
+    /// To whom, and since when.
+    peer: Option<(SocketAddr, Instant)>,
+    pub(crate) sent: u64,
+}
+
+impl Streamer {
+    pub(crate) fn new(interval: Duration, payload_len: usize) -> Self {
+        let listen = SocketAddr::from(([0, 0, 0, 0], TARGET_PORT));
+        let to_open = Some(SocketKind::Listen(listen));
+        Self { to_open, interval, payload_len, peer: None, sent: 0 }
+    }
+}
+
+impl Node for Streamer {
+    fn handle(&mut self, now: Instant, input: Input) {
+        if let Input::Datagram(received) = input {
+            self.peer.get_or_insert((received.remote, now));
+        }
+    }
+
+    fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
+        if let Some(kind) = self.to_open.take() {
+            return Output::OpenSocket { socket: SOCKET, kind };
+        }
+        let Some((destination, since)) = self.peer else { return Output::Wait(None) };
+        let due = since + self.interval * u32::try_from(self.sent).unwrap();
+        if now < due {
+            return Output::Wait(Some(due));
+        }
+        buf.extend_from_slice(&self.sent.to_be_bytes());
+        buf.resize(self.payload_len, 0);
+        self.sent += 1;
+        let size = self.payload_len;
+        let transmit = Transmit { destination, src_ip: None, ecn: None, size, segment_size: None };
+        Output::Transmit { socket: SOCKET, transmit }
+    }
+}
+
+/// Where the client listens for the programs that talk to a target, counted from 0.
+pub(crate) fn listener(target: u16) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 5000 + target))
+}
+
+/// Makes the client carry the packets of programs to these targets, and waits until it does.
+pub(crate) fn forward(scenario: &Scenario, testbed: &mut Testbed, targets: &[&str]) {
+    let configs = targets.iter().zip(0..).map(|(host, number)| ForwardConfig {
+        listen: listener(number),
+        target_host: (*host).to_owned(),
+        target_port: TARGET_PORT,
+    });
+    let task = Task::Forward(configs.collect());
+    let client: Handle<Client> = testbed.client;
+    testbed.world.replace(client, scenario.client(task));
+    let is_up = |world: &World| {
+        let listening = |(_, event): &&(Duration, Event)| matches!(event, Event::Listening(_));
+        world.events(client).iter().filter(listening).count() == targets.len()
+    };
+    assert!(testbed.world.run_until(Duration::from_secs(2), is_up));
+}
+
+/// Starts a program that sends to a target, counted from 0.
+pub(crate) fn program(
+    testbed: &mut Testbed,
+    ip: &str,
+    target: u16,
+    shots: Vec<Shot>,
+) -> Handle<SenderHost> {
+    let program = SenderHost::new(listener(target), shots);
+    testbed.world.add_host(&format!("program {ip}"), [ip], program)
+}
+
+/// The numbers of the payloads that came back to a program, in that order.
+pub(crate) fn numbers(world: &World, program: Handle<SenderHost>) -> Vec<u64> {
+    let number =
+        |payload: &[u8]| payload.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    world.node(program).replies().iter().map(|reply| number(&reply.payload)).collect()
+}
+
+/// The errors of the hops that the client lost.
+pub(crate) fn lost_hops(testbed: &Testbed) -> Vec<String> {
+    let lost = testbed.world.events(testbed.client).iter().filter_map(|(_, event)| match event {
+        Event::HopLost { error, .. } => Some(error.to_string()),
+        _ => None,
+    });
+    lost.collect()
+}
