@@ -47,7 +47,8 @@ pub struct Limits {
     /// A client's tunnel that hears nothing for so long is taken for dead; it sends keep-alives at a
     /// third of it. Short, because it can be built anew while the connection inside lives on.
     pub tunnel_idle: Duration,
-    /// A client tries to build a broken tunnel anew for so long.
+    /// A client tries to build the tunnel of a download anew for so long; that of local programs for
+    /// ever.
     pub reconnect: Duration,
     /// A client gives up on a hop or an origin that does not answer for this long.
     pub setup_timeout: Duration,

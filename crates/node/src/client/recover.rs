@@ -41,7 +41,10 @@ impl Client {
             return;
         }
         let since = *self.recovery.since.get_or_insert(now);
-        if !self.recovery.was_up || now.saturating_duration_since(since) >= self.limits.reconnect {
+        // Local programs may wait for ever; a download's own connection does not.
+        let is_hopeless = matches!(self.task, TaskState::Fetch(_))
+            && now.saturating_duration_since(since) >= self.limits.reconnect;
+        if !self.recovery.was_up || is_hopeless {
             return self.end(now, Err(error));
         }
         let doublings = self.recovery.attempts.min(8);
