@@ -1,0 +1,75 @@
+//! `docs/conformance.md` names functions and tests: all of them exist, so the table cannot rot.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::{fs, path::Path};
+
+const COLUMNS: [&str; 5] = ["§", "requirement", "status", "code", "test"];
+const NO_TEST: &str = "no test yet";
+
+struct Row {
+    line: usize,
+    status: String,
+    code: String,
+    test: String,
+}
+
+/// All rows of all tables, without their heads.
+fn rows() -> Vec<Row> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md");
+    let text = fs::read_to_string(file).unwrap();
+    let mut rows = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let Some(cells) = line.strip_prefix('|').and_then(|line| line.strip_suffix('|')) else {
+            continue;
+        };
+        let cells: Vec<_> = cells.split('|').map(str::trim).collect();
+        let [_, requirement, status, code, test] = *cells else {
+            panic!("line {number} has {} cells", cells.len());
+        };
+        if cells == COLUMNS || requirement == "---" {
+            continue;
+        }
+        let (status, code, test) = (status.to_owned(), code.to_owned(), test.to_owned());
+        rows.push(Row { line: number, status, code, test });
+    }
+    rows
+}
+
+/// What stands in backquotes, as a file below `crates/` and a function.
+fn functions(cell: &str) -> impl Iterator<Item = (&str, &str)> {
+    let quoted = cell.split('`').skip(1).step_by(2);
+    quoted.map(|name| name.split_once("::").expect(name))
+}
+
+fn assert_exists(line: usize, file: &str, function: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+    let code = fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("line {line}: crates/{file}: {error}"));
+    let begins = |end: char| code.contains(&format!("fn {function}{end}"));
+    assert!(begins('(') || begins('<'), "line {line}: no function {function} in crates/{file}");
+}
+
+#[test]
+fn every_function_in_the_table_exists() {
+    for row in rows() {
+        for (file, function) in functions(&row.code).chain(functions(&row.test)) {
+            assert_exists(row.line, file, function);
+        }
+    }
+}
+
+#[test]
+fn every_row_has_a_status_and_what_belongs_to_it() {
+    let rows = rows();
+    assert!(rows.len() > 80, "only {} rows found", rows.len());
+    for Row { line, status, code, test } in rows {
+        let (word, reason) = status.split_once([':', ',']).unwrap_or((&status, ""));
+        let has_test = test == NO_TEST || functions(&test).next().is_some();
+        match word {
+            "yes" => assert!(has_test && !code.is_empty(), "line {line}: no code or no test"),
+            "no" | "partly" => assert!(!reason.is_empty(), "line {line}: {word} without a reason"),
+            "n/a" => assert!(!reason.is_empty() && test.is_empty(), "line {line}: n/a, but why"),
+            _ => panic!("line {line}: status {status:?}"),
+        }
+    }
+}
