@@ -1,0 +1,442 @@
+//! Requests for flows: which are granted, how the others are refused, and how flows end.
+
+use std::time::Duration;
+
+use noq_proto::Dir;
+use tandem_node::{
+    Proxy,
+    limits::Limits,
+    proxy::{Access, Token},
+};
+use tandem_wire::Code;
+
+use crate::{
+    bed::{Bed, MS, Serving, Setup, proxy},
+    h3_bytes::{connect_udp, connect_udp_lines, get, headers, http_datagram, udp_datagram, varint},
+    raw_peer::{Permits, StreamEnd},
+};
+
+const PATH: &str = "/.well-known/masque/udp/10.0.0.3/7/";
+
+/// Asks for a flow to a target that is written into the path as it is.
+fn target(host: &str, port: &str) -> Vec<u8> {
+    connect_udp(host, port)
+}
+
+#[test]
+fn a_request_that_is_no_connect_udp_is_refused() {
+    let mut other = connect_udp_lines(PATH);
+    other[1].1 = "websocket";
+    let mut bed = proxy();
+    for (what, request, status) in [
+        // RFC 9220 §3.
+        ("another protocol", headers(&other), 501),
+        ("GET", get(PATH), 404),
+        ("CONNECT", headers(&[(":method", "CONNECT"), (":authority", "10.0.0.3:7")]), 404),
+        ("no template", headers(&connect_udp_lines("/")), 404),
+        ("another path", headers(&connect_udp_lines("/.well-known/masque/ip/*/*/")), 404),
+        ("a path that is too long", headers(&connect_udp_lines(&format!("{PATH}x"))), 404),
+        ("a path that is too short", headers(&connect_udp_lines(&PATH[..PATH.len() - 1])), 404),
+    ] {
+        let answer = bed.ask(request);
+        assert_eq!(answer.status(), status, "{what}");
+        assert_eq!(answer.end, Some(StreamEnd::Finished), "{what}");
+        bed.assert_serves(what);
+    }
+    assert_eq!(bed.stats().requests_refused, 7);
+}
+
+#[test]
+fn a_malformed_target_is_refused() {
+    let long_name = "a".repeat(300);
+    let mut bed = proxy();
+    for (host, port) in [
+        // RFC 9298 §3: a port between 1 and 65535, no zone identifier.
+        ("10.0.0.3", "0"),
+        ("10.0.0.3", "65536"),
+        ("10.0.0.3", "99999999999999999999"),
+        ("10.0.0.3", "-7"),
+        ("10.0.0.3", "+7"),
+        ("10.0.0.3", "7x"),
+        ("10.0.0.3", "%207"),
+        ("fe80%3A%3A1%25eth0", "7"),
+        ("%", "7"),
+        ("%zz", "7"),
+        ("%ff%fe", "7"),
+        ("echo%00.test", "7"),
+        ("echo%2F.test", "7"),
+        ("echo%20.test", "7"),
+        ("%5B%3A%3A1%5D", "7"),
+        (&long_name, "7"),
+    ] {
+        let answer = bed.ask(target(host, port));
+        assert_eq!(answer.status(), 400, "{host} {port}");
+        assert!(answer.field("proxy-status").contains("error=http_request_error"), "{host} {port}");
+    }
+    for (host, port) in [("", "7"), ("10.0.0.3", "")] {
+        assert!([400, 404].contains(&bed.ask(target(host, port)).status()), "{host:?} {port:?}");
+    }
+    assert_eq!(bed.stats().flows, 0);
+    bed.assert_serves("malformed targets");
+}
+
+#[test]
+fn addresses_inside_are_prohibited_however_they_are_written() {
+    let mut bed = proxy();
+    for host in [
+        "127.0.0.1",
+        "127.255.255.254",
+        "0.0.0.0",
+        "192.168.1.1",
+        "172.16.0.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "224.0.0.1",
+        "255.255.255.255",
+        "%3A%3A",
+        "%3A%3A1",
+        "%3a%3a1",
+        "fe80%3A%3A1",
+        "fd00%3A%3A1",
+        "ff02%3A%3A1",
+        "%3A%3Affff%3A127.0.0.1",
+        "64%3Aff9b%3A%3A7f00%3A1",
+        "2002%3A7f00%3A1%3A%3A",
+        "12%37.0.0.1",
+        "inside.test",
+        "INSIDE.test",
+    ] {
+        let answer = bed.ask(target(host, "7"));
+        assert_eq!(answer.status(), 403, "{host}");
+        let status = answer.field("proxy-status");
+        assert!(status.contains("error=destination_ip_prohibited"), "{host}: {status}");
+    }
+    assert_eq!(bed.stats().flows, 0);
+    bed.assert_serves("prohibited targets");
+}
+
+#[test]
+fn names_are_resolved_or_refused_with_the_reason() {
+    let mut bed = proxy();
+    assert_eq!(bed.ask(target("echo.test", "7")).status(), 200);
+    for (host, status, error) in [
+        ("nowhere.test", 502, "error=dns_error"),
+        ("failing.test", 502, "error=dns_error"),
+        ("mute.test", 504, "error=dns_timeout"),
+        // Neither an address nor a name: no resolver is asked what it makes of it.
+        ("127.1", 400, "error=http_request_error"),
+        ("0x7f000001", 400, "error=http_request_error"),
+        ("2130706433", 400, "error=http_request_error"),
+    ] {
+        let stream = bed.open_with(Dir::Bi, target(host, "7"));
+        bed.world.run_for(6000 * MS);
+        let answer = bed.answer(stream);
+        assert_eq!(answer.status(), status, "{host}");
+        let proxy_status = answer.field("proxy-status");
+        assert!(proxy_status.contains(error), "{host}: {proxy_status}");
+    }
+    bed.assert_serves("names that do not resolve");
+}
+
+#[test]
+fn only_a_known_token_opens_a_flow() {
+    let token = Token::parse("0123456789abcdef").expect("it is long enough");
+    let setup = Setup { access: Access::Tokens(vec![token]), ..Setup::default() };
+    let mut bed = setup.proxy().with_control_stream();
+    for (authorization, status) in [
+        (None, 407),
+        (Some(""), 407),
+        (Some("Bearer "), 407),
+        (Some("Bearer 0123456789abcdeX"), 407),
+        (Some("Bearer  0123456789abcdef"), 407),
+        (Some("Bearer 0123456789abcdef0"), 407),
+        (Some("Basic 0123456789abcdef"), 407),
+        (Some("Bearer 0123456789abcdef"), 200),
+        (Some("bEARER 0123456789abcdef"), 200),
+    ] {
+        let mut lines = connect_udp_lines(PATH);
+        lines.extend(authorization.map(|value| ("proxy-authorization", value)));
+        let answer = bed.ask(headers(&lines));
+        assert_eq!(answer.status(), status, "{authorization:?}");
+        let challenge = answer.field("proxy-authenticate");
+        assert_eq!(challenge.starts_with("Bearer"), status == 407, "{authorization:?}");
+    }
+    // Who has no token does not learn which targets there are.
+    assert_eq!(bed.ask(target("127.0.0.1", "0")).status(), 407);
+    assert_eq!(bed.stats().requests_refused, 8);
+}
+
+#[test]
+fn a_closed_port_ends_only_its_flow() {
+    let mut bed = proxy();
+    let other = bed.open_flow();
+    let closed = bed.open_with(Dir::Bi, target("10.0.0.3", "9"));
+    bed.run();
+    assert_eq!(bed.answer(closed).status(), 200, "UDP does not tell before the first packet");
+    bed.peer().datagram(udp_datagram(closed, b"anybody there?"));
+    bed.run();
+    // RFC 9298 §3.1: "if the proxy is notified by the operating system that its socket is no longer
+    // usable, it MUST close the request stream."
+    assert_eq!(bed.answer(closed).end, Some(StreamEnd::Reset(Code::H3_CONNECT_ERROR)));
+    assert_eq!(bed.echo(other, b"x"), [b"x"]);
+    assert_eq!(bed.stats().flows_open, 1);
+}
+
+#[test]
+fn the_clients_end_of_a_flow_closes_its_socket() {
+    type End = fn(&mut Bed<Proxy>, u64);
+    let ends: [(&str, End); 3] = [
+        ("FIN", |bed, flow| bed.peer().finish(flow)),
+        ("RESET", |bed, flow| bed.peer().reset(flow, Code::H3_REQUEST_CANCELLED)),
+        ("STOP_SENDING", |bed, flow| bed.peer().stop(flow, Code::H3_REQUEST_CANCELLED)),
+    ];
+    for (how, end) in ends {
+        let mut bed = proxy();
+        let other = bed.open_flow();
+        let flow = bed.open_flow();
+        assert_eq!(bed.echo(flow, b"x"), [b"x"]);
+        assert_eq!(bed.stats().flows_open, 2);
+        end(&mut bed, flow);
+        bed.run();
+        assert_eq!(bed.stats().flows_open, 1, "{how}");
+        bed.peer().datagram(udp_datagram(flow, b"late"));
+        bed.run();
+        assert_eq!(bed.at_target(), [&b"x"[..]], "{how}: nothing goes to the target after it");
+        assert_eq!(bed.stats().dropped.unknown_flow, 1, "{how}");
+        assert_eq!(bed.echo(other, b"x"), [b"x"], "{how}");
+    }
+}
+
+#[test]
+#[ignore = "the nodes do not keep this rule yet"]
+fn a_request_that_ends_before_it_is_granted_opens_no_flow() {
+    let mut bed = proxy();
+    for host in ["echo.test", "mute.test", "10.0.0.3"] {
+        let stream = bed.open_with(Dir::Bi, target(host, "7"));
+        bed.peer().finish(stream);
+        bed.run();
+        let came = bed.came(stream);
+        // Its own end would be an answer without a head.
+        if came.data.is_empty() {
+            assert_eq!(came.end, Some(StreamEnd::Reset(Code::H3_REQUEST_CANCELLED)), "{host}");
+        }
+        assert_eq!(bed.stats().flows_open, 0, "{host}");
+    }
+    bed.assert_serves("early ends");
+}
+
+#[test]
+fn an_idle_flow_is_closed_and_a_busy_one_is_not() {
+    let limits = Limits { flow_idle: Duration::from_secs(20), ..Limits::default() };
+    let mut bed = Setup { limits, ..Setup::default() }.proxy().with_control_stream();
+    let idle = bed.open_flow();
+    let busy = bed.open_flow();
+    let received = bed.open_flow();
+    for _ in 0..5 {
+        bed.world.run_for(Duration::from_secs(5));
+        bed.echo(busy, b"x");
+    }
+    assert_eq!(bed.answer(idle).end, Some(StreamEnd::Reset(Code::H3_NO_ERROR)));
+    assert_eq!(bed.answer(received).end, Some(StreamEnd::Reset(Code::H3_NO_ERROR)));
+    assert_eq!(bed.answer(busy).end, None);
+    assert_eq!(bed.stats().flows_open, 1);
+}
+
+#[test]
+fn a_proxy_that_is_full_refuses_connections_and_keeps_the_others() {
+    let limits = Limits { connections: 1, ..Limits::default() };
+    let mut bed = Setup { limits, ..Setup::default() }.proxy().with_control_stream();
+    let late = bed.add_peer(1);
+    bed.world.run_for(Duration::from_secs(3));
+    let closed = format!("{:?}", bed.world.node(late).closed);
+    assert!(closed.contains("refused"), "{closed}");
+    bed.assert_serves("a refused connection");
+    assert_eq!(bed.stats().connections, 1);
+}
+
+#[test]
+#[ignore = "the nodes do not keep this rule yet"]
+fn a_client_without_datagrams_is_never_sent_one() {
+    // RFC 9297 §2.1.1: "QUIC DATAGRAM frames MUST NOT be sent until the SETTINGS_H3_DATAGRAM setting
+    // has been both sent and received with a value of 1."
+    let mut bed = Setup::default().proxy();
+    let flow = bed.open_flow();
+    bed.peer().datagram(udp_datagram(flow, b"x"));
+    bed.run();
+    assert_eq!(bed.at_target(), [&b"x"[..]]);
+    assert_eq!(bed.seen().datagrams.len(), 0, "SETTINGS have not come");
+}
+
+#[test]
+fn a_datagram_frame_that_is_no_http_datagram_ends_the_connection() {
+    // RFC 9297 §2.1.
+    for (what, data) in [
+        ("empty", vec![]),
+        ("cut", vec![0xc0, 0, 0]),
+        ("2^60", vec![0xd0, 0, 0, 0, 0, 0, 0, 0]),
+        ("2^62 - 1", vec![0xff; 9]),
+    ] {
+        let mut bed = proxy();
+        let flow = bed.open_flow();
+        bed.peer().datagram(udp_datagram(flow, b"x"));
+        bed.peer().datagram(data);
+        bed.run();
+        assert_eq!(bed.closed_with(), Some(Code::H3_DATAGRAM_ERROR), "{what}");
+        let stats = bed.stats();
+        assert_eq!((stats.connections_broken, stats.dropped.malformed), (1, 1), "{what}");
+        assert_eq!(stats.flows_open, 0, "{what}");
+        assert_eq!(bed.at_target(), [&b"x"[..]], "{what}: what came before is relayed");
+    }
+}
+
+#[test]
+fn a_datagram_that_says_nothing_to_us_is_dropped_alone() {
+    let mut bed = proxy();
+    let flow = bed.open_flow();
+    bed.peer().datagram(varint(flow / 4)); // no context ID
+    bed.peer().datagram([varint(flow / 4), vec![0x40]].concat()); // half of one
+    for context in [1, 2, 63, 64, (1 << 62) - 1] {
+        bed.peer().datagram(http_datagram(flow, context, b"x"));
+    }
+    bed.run();
+    let dropped = bed.stats().dropped;
+    assert_eq!((dropped.malformed, dropped.unknown_context, dropped.total()), (2, 5, 7));
+    assert!(bed.at_target().is_empty());
+    assert_eq!(bed.echo(flow, b"x"), [b"x"]);
+}
+
+#[test]
+#[ignore = "the nodes do not keep this rule yet"]
+fn an_empty_payload_is_an_empty_packet() {
+    let mut bed = proxy();
+    let flow = bed.open_flow();
+    assert_eq!(bed.echo(flow, b""), [b""]);
+    // Between others, in their order.
+    bed.peer().datagrams.clear();
+    for payload in [&b"a"[..], b"", b"", b"b"] {
+        bed.peer().datagram(udp_datagram(flow, payload));
+    }
+    bed.run();
+    assert_eq!(bed.echoed(flow), [&b"a"[..], b"", b"", b"b"]);
+    assert_eq!((bed.stats().to_target_datagrams, bed.stats().to_client_datagrams), (5, 5));
+}
+
+#[test]
+fn early_datagrams_wait_for_the_grant_and_come_in_order() {
+    let mut bed = proxy();
+    // Before the request, and after it while its name is being resolved.
+    let flow = bed.peer().open(Dir::Bi);
+    for number in 0..4 {
+        bed.peer().datagram(udp_datagram(flow, &[number]));
+    }
+    bed.world.run_for(5 * MS);
+    bed.peer().send(flow, target("echo.test", "7"));
+    bed.world.run_for(5 * MS);
+    for number in 4..8 {
+        bed.peer().datagram(udp_datagram(flow, &[number]));
+    }
+    bed.world.run_for(5 * MS);
+    assert!(bed.at_target().is_empty());
+    bed.run();
+    let expected: Vec<_> = (0..8).map(|number| vec![number]).collect();
+    assert_eq!(bed.echoed(flow), expected);
+    assert_eq!(bed.stats().dropped.total(), 0);
+}
+
+#[test]
+#[ignore = "the nodes do not keep this rule yet"]
+fn early_datagrams_wait_for_a_request_that_comes_in_pieces() {
+    let mut bed = proxy();
+    let flow = bed.peer().open(Dir::Bi);
+    let request = target("10.0.0.3", "7");
+    let (first, second) = request.split_at(9);
+    bed.send_pieces(flow, [first]);
+    bed.peer().datagram(udp_datagram(flow, b"early"));
+    bed.world.run_for(5 * MS);
+    bed.send_pieces(flow, [second]);
+    bed.run();
+    assert_eq!(bed.echoed(flow), [b"early"]);
+}
+
+#[test]
+fn early_datagrams_are_bounded_and_counted() {
+    let limits = Limits {
+        early_datagrams_per_flow: 3,
+        early_datagrams_per_connection: 5,
+        ..Limits::default()
+    };
+    let mut bed = Setup { limits, ..Setup::default() }.proxy().with_control_stream();
+    // For a flow that is not granted yet.
+    let flow = bed.open_with(Dir::Bi, target("echo.test", "7"));
+    bed.world.run_for(5 * MS);
+    for number in 0..10 {
+        bed.peer().datagram(udp_datagram(flow, &[number]));
+    }
+    bed.run();
+    assert_eq!(bed.echoed(flow), [[0], [1], [2]]);
+    assert_eq!(bed.stats().dropped.unknown_flow, 7);
+    // For requests that never come.
+    for number in 0..100 {
+        bed.peer().datagram(udp_datagram(4000 + 4 * number, b"x"));
+    }
+    bed.run();
+    assert_eq!(bed.stats().dropped.unknown_flow, 7 + 95);
+    // For streams that have gone.
+    bed.peer().finish(flow);
+    bed.run();
+    bed.peer().datagram(udp_datagram(flow, b"x"));
+    bed.run();
+    assert_eq!(bed.stats().dropped.unknown_flow, 7 + 95 + 1);
+    bed.assert_serves("early datagrams");
+}
+
+#[test]
+#[ignore = "the nodes do not keep this rule yet"]
+fn early_datagrams_of_a_refused_request_make_room_again() {
+    let limits = Limits { early_datagrams_per_connection: 5, ..Limits::default() };
+    let mut bed = Setup { limits, ..Setup::default() }.proxy().with_control_stream();
+    let requests: [(Vec<u8>, u64); 3] = [
+        (target("127.0.0.1", "7"), 5),
+        (headers(&[("malformed", "request")]), 10),
+        (target("10.0.0.3", "0"), 15),
+    ];
+    for (request, dropped) in requests {
+        let stream = bed.peer().open(Dir::Bi);
+        for _ in 0..5 {
+            bed.peer().datagram(udp_datagram(stream, b"for nobody"));
+        }
+        bed.world.run_for(5 * MS);
+        bed.peer().send(stream, request);
+        bed.run();
+        assert_eq!(bed.stats().dropped.unknown_flow, dropped);
+    }
+    let flow = bed.peer().open(Dir::Bi);
+    bed.peer().datagram(udp_datagram(flow, b"early"));
+    bed.world.run_for(5 * MS);
+    bed.peer().send(flow, target("10.0.0.3", "7"));
+    bed.run();
+    assert_eq!(bed.echoed(flow), [b"early"]);
+}
+
+#[test]
+#[ignore = "the nodes do not keep this rule yet"]
+fn datagrams_of_a_request_without_datagrams_end_it() {
+    // RFC 9297 §2: "If an HTTP Datagram is received and it is associated with a request that has no
+    // known semantics for HTTP Datagrams, the receiver MUST terminate the request. If HTTP/3 is in
+    // use, the request stream MUST be aborted with H3_DATAGRAM_ERROR (0x33)."
+    let permits = Permits { stream_window: 16, ..Permits::default() };
+    let mut bed = Setup { permits, ..Setup::default() }.origin().with_control_stream();
+    bed.peer().reads = false;
+    let stream = bed.open_with(Dir::Bi, get("/file"));
+    bed.run();
+    bed.peer().datagram(udp_datagram(stream, b"x"));
+    bed.peer().datagram(udp_datagram(stream + 400, b"for a request that has not come"));
+    bed.run();
+    bed.peer().reads = true;
+    bed.run();
+    assert_eq!(bed.came(stream).end, Some(StreamEnd::Reset(Code::H3_DATAGRAM_ERROR)));
+    bed.assert_serves("a datagram for a download");
+    bed.peer().datagram(vec![]);
+    bed.run();
+    assert_eq!(bed.closed_with(), Some(Code::H3_DATAGRAM_ERROR));
+}

@@ -1,0 +1,16 @@
+//! Peers that break the rules, in virtual time: each test says what a node makes of one kind of
+//! them. The rules are those of RFC 9114 (HTTP/3), RFC 9204 (QPACK), RFC 9297 (HTTP Datagrams)
+//! and RFC 9298 (CONNECT-UDP).
+
+mod bed;
+mod connect_udp;
+mod control_streams;
+mod h3_bytes;
+mod memory;
+mod packets;
+mod random;
+mod raw_peer;
+mod request_streams;
+mod responses;
+mod target;
+mod tunnels;
