@@ -45,15 +45,16 @@ class Case:
         hashes = self.client.run(lab, proxies, origin, self.transfers)
         wanted = [sha256(ROOT / transfer.file) for transfer in self.transfers]
         if hashes != wanted:
-            raise Failure(f"other bytes came than were sent: {hashes} are not {wanted}")
+            raise Failure(f"other bytes came than were sent: SHA-256 {hashes}, not {wanted}")
         length = sum((ROOT / transfer.file).stat().st_size for transfer in self.transfers)
         for peer, proxy, target in zip(self.proxies, proxies, [*proxies[1:], origin]):
             if peer is TANDEM:
                 proxy.check_carried(target, length, uploaded=self.transfers == UPLOAD)
 
 
-GET = Peer("tandem", clients.tandem_get, "get")
-FORWARDED_GET = Peer("tandem", forwarded(clients.tandem_get), "get in client --udp")
+GET = Peer("tandem", clients.tandem(), "get")
+GET_MST = Peer("tandem", clients.tandem("--mode", "mst"), "get --mode mst")
+FORWARDED_GET = Peer("tandem", forwarded(clients.tandem()), "get in client --udp")
 QUIC_GO_GET = Peer("quic-go", clients.quic_go)
 FORWARDED_QUIC_GO = Peer("quic-go", forwarded(clients.quic_go), "in tandem client --udp")
 AIOQUIC_GET = Peer("aioquic", clients.aioquic)
@@ -67,6 +68,7 @@ MASQUE_GO = Peer("masque-go", servers.masque_go_proxy)
 
 OURS = Peer("tandem", servers.tandem_origin)
 QUIC_GO = Peer("quic-go", servers.quic_go_origin)
+QUIC_GO_1200 = Peer("quic-go", servers.quic_go_origin_1200, "from 1200 bytes")
 AIOQUIC = Peer("aioquic", servers.aioquic_origin)
 
 CASES = [
@@ -76,9 +78,10 @@ CASES = [
     Case(GET, (), AIOQUIC),
     Case(QUIC_GO_GET, (), OURS),
     Case(AIOQUIC_GET, (), OURS),
-    # Our client, a stranger's proxy.
+    # Our client, a stranger's proxy. A packet that does not fit ends a tunnel of masque-go's: its
+    # tunnels fit no 1280-byte packets at first, and its own client fails with such origins too.
     Case(GET, (MASQUE_GO,), OURS),
-    Case(GET, (MASQUE_GO,), QUIC_GO),
+    Case(GET, (MASQUE_GO,), QUIC_GO_1200),
     Case(GET, (MASQUE_GO,), AIOQUIC),
     Case(FORWARDED_GET, (MASQUE_GO,), AIOQUIC),
     Case(FORWARDED_AIOQUIC, (MASQUE_GO,), AIOQUIC),
@@ -95,6 +98,8 @@ CASES = [
     Case(GET, (TANDEM,), OURS),
     Case(GET, (TANDEM,), QUIC_GO),
     Case(GET, (TANDEM,), AIOQUIC),
+    Case(GET_MST, (TANDEM,), OURS),
+    Case(GET_MST, (TANDEM,), QUIC_GO),
     Case(FORWARDED_QUIC_GO, (TANDEM,), OURS),
     Case(FORWARDED_QUIC_GO, (TANDEM,), QUIC_GO),
     Case(FORWARDED_QUIC_GO, (TANDEM,), AIOQUIC),
@@ -103,12 +108,13 @@ CASES = [
     Case(FORWARDED_AIOQUIC, (TANDEM,), QUIC_GO),
     Case(FORWARDED_AIOQUIC, (TANDEM,), AIOQUIC),
     # Chains.
+    Case(GET, (TANDEM, TANDEM), OURS),
     Case(GET, (TANDEM, TANDEM), QUIC_GO),
     Case(GET, (TANDEM, TANDEM, TANDEM), OURS),
     Case(GET, (TANDEM, TANDEM, TANDEM), QUIC_GO),
     Case(FORWARDED_QUIC_GO, (TANDEM, TANDEM), QUIC_GO),
     Case(GET, (TANDEM, MASQUE_GO), OURS),
-    Case(GET, (TANDEM, MASQUE_GO), QUIC_GO),
+    Case(GET, (TANDEM, MASQUE_GO), QUIC_GO_1200),
     Case(GET, (MASQUE_GO, TANDEM), OURS),
-    Case(GET, (MASQUE_GO, TANDEM), QUIC_GO),
+    Case(GET, (MASQUE_GO, TANDEM), QUIC_GO_1200),
 ]

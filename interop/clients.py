@@ -39,10 +39,15 @@ def one_by_one(run: Callable) -> Client:
     return client
 
 
-@one_by_one
-def tandem_get(lab: Lab, proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
-    command = (TANDEM, "get", "-v", "-q", url, "-o", answer, *via(proxies), "--ca", CA)
-    lab.run("tandem-get", *command)
+def tandem(*options: str) -> Client:
+    """`tandem get` with these options."""
+
+    @one_by_one
+    def get(lab: Lab, proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
+        command = (TANDEM, "get", "-v", "-q", url, "-o", answer, *via(proxies), "--ca", CA)
+        lab.run("tandem-get", *command, *options)
+
+    return get
 
 
 @one_by_one
@@ -51,8 +56,9 @@ def masque_go(lab: Lab, proxies: list[Server], url: str, answer: Path, _upload: 
     [proxy] = proxies
     template = proxy.url(".well-known/masque/udp/{target_host}/{target_port}/")
     log = lab.run("masque-go-client", BIN / "masque-go-client", "-t", template, url)
-    body = log.read_bytes().split(b"HTTP status: 200\n", 1)[-1]
+    head, body = log.read_bytes().split(b"HTTP status: 200\n", 1)
     answer.write_bytes(body[len("2026/11/21 11:21:11 ") : -1])
+    log.write_bytes(head)
 
 
 @one_by_one

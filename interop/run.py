@@ -1,39 +1,50 @@
 """Runs the matrix: every case with processes of its own, one line for each."""
 
 import shutil
+import signal
 import sys
 import time
+from pathlib import Path
 
 import files
-from cases import CASES
-from processes import Failure, Lab
+from cases import CASES, Case
+from processes import Lab
+
+LOGS = files.CACHE / "logs"
 
 
 def main(words: list[str]) -> int:
-    """Returns the exit code."""
-    only_list = words == ["--list"]
-    cases = [case for case in CASES if only_list or all(word in str(case) for word in words)]
+    """Runs the cases whose line has all the words, and returns the exit code."""
+    only_list = "--list" in words
+    words = [word for word in words if word != "--list"]
+    cases = [case for case in CASES if all(word in str(case) for word in words)]
     if only_list or not cases:
         print(*cases, sep="\n")
         return 0 if cases else 2
     files.make()
-    passed = failed = 0
-    for number, case in enumerate(cases, 1):
-        logs = files.CACHE / "logs" / f"{number:02}"
-        shutil.rmtree(logs, ignore_errors=True)
-        start = time.monotonic()
-        try:
-            with Lab(logs) as lab:
-                case.run(lab)
-            verdict, reason = "ok", ""
-            passed += 1
-        except Failure as failure:
-            verdict, reason = "FAILED", f": {failure}; logs in {logs}"
-            failed += 1
-        print(f"{verdict:6} {time.monotonic() - start:5.1f} s  {case}{reason}", flush=True)
+    shutil.rmtree(LOGS, ignore_errors=True)
+    passed = sum(run(case, LOGS / f"{number:02}") for number, case in enumerate(cases, 1))
+    failed = len(cases) - passed
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 
 
+def run(case: Case, logs: Path) -> bool:
+    """Prints the case's line and returns whether it passed."""
+    start = time.monotonic()
+    failure = None
+    try:
+        with Lab(logs) as lab:
+            case.run(lab)
+    except Exception as error:  # whatever it is, the other cases are to run
+        failure = f"{type(error).__name__}: {error}; logs in {logs}"
+    verdict = "FAILED" if failure else "ok"
+    print(f"{verdict:6} {time.monotonic() - start:5.1f} s  {case}", flush=True)
+    if failure:
+        print(f"       {failure}", flush=True)
+    return not failure
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the processes of the case, too
     sys.exit(main(sys.argv[1:]))

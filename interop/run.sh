@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs every pair of clients, proxies and origins; installs and builds first what they need.
-#   interop/run.sh [WORD ...]     only the pairs whose line has one of these words
+#   interop/run.sh [WORD ...]     only the pairs whose line has all these words
 #   interop/run.sh --list         what there is
+#   TANDEM=FILE interop/run.sh    with this program instead of a new build
 # Ends with the line "N passed, N failed". A prerequisite that cannot be had fails the run.
 set -euo pipefail
 cd "$(dirname "$0")"

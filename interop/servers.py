@@ -42,7 +42,7 @@ class Server:
 
 
 def tandem_proxy(lab: Lab) -> Server:
-    listen = ("--listen", "127.0.0.1:0", "--allow-target", "127.0.0.0/8")
+    listen = ("--listen", "127.0.0.1:0", "--allow-target", "127.0.0.0/8", "--drain", "0s")
     return listening(lab.start("tandem-proxy", TANDEM, "proxy", *listen, *IDENTITY))
 
 
@@ -61,9 +61,14 @@ def tandem_origin(lab: Lab) -> Server:
     return listening(lab.start("tandem-origin", TANDEM, "origin", *listen, *IDENTITY))
 
 
-def quic_go_origin(lab: Lab) -> Server:
-    command = (BIN / "quic-go-origin", "-root", ROOT, "-cert", CERT, "-key", KEY)
+def quic_go_origin(lab: Lab, *options: str) -> Server:
+    command = (BIN / "quic-go-origin", "-root", ROOT, "-cert", CERT, "-key", KEY, *options)
     return listening(lab.start("quic-go-origin", *command))
+
+
+def quic_go_origin_1200(lab: Lab) -> Server:
+    """With packets that fit from the start, and grow as far as the client takes them."""
+    return quic_go_origin(lab, "-initial", "1200")
 
 
 def aioquic_origin(lab: Lab) -> Server:

@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 START_TIMEOUT = 30  # seconds
 SCRIPT_TIMEOUT = 30_000  # milliseconds
 EXTENSION = Path(__file__).parent / "extension"
-EXTENSION_ID = json.loads((EXTENSION / "manifest.json").read_text())["browser_specific_settings"]["gecko"]["id"]
+EXTENSION_ID = "masque@interop.test"  # as in its manifest
 
 TRUST = """
 const base64 = arguments[0].replace(/-----[^-]*-----|\\s/g, "");
@@ -157,4 +158,5 @@ def main(plan: dict, folder: Path) -> None:
     print("hashes:", *hashes)
 
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends Firefox, too
 main(json.loads(sys.argv[1]), Path(sys.argv[2]))
