@@ -79,9 +79,9 @@ impl Proxy {
         }
     }
 
-    /// RFC 9298 §3.1: "if the target_host is a DNS name, the UDP proxy MUST perform DNS resolution
-    /// before replying to the HTTP request."
     fn resolve(&mut self, now: Instant, id: FlowId, host: String, port: u16) -> State {
+        // RFC 9298 §3.1: "if the target_host is a DNS name, the UDP proxy MUST perform DNS resolution
+        // before replying to the HTTP request."
         let query = QueryId(self.next_query);
         self.next_query += 1;
         self.flows_by_query.insert(query, id);
