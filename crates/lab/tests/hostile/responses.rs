@@ -74,7 +74,6 @@ fn a_proper_answer_is_fetched_whatever_is_around_it() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn any_number_of_interim_answers_may_come_before_the_final_one() {
     let mut bed = fetching(1).with_control_stream();
     // The first packet is lost, so that all the others are read at once.

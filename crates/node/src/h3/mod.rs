@@ -210,27 +210,25 @@ impl Session {
         connection: &mut Connection,
         stream: StreamId,
     ) -> Result<(), ConnectionError> {
-        let Some(request) = self.requests.get_mut(&stream) else { return Ok(()) };
-        if request.has_head() {
-            if request.wants_body_event() {
-                self.events.push_back(Event::Body(stream));
+        while let Some(request) = self.requests.get_mut(&stream) {
+            if request.has_head() {
+                if request.wants_body_event() {
+                    self.events.push_back(Event::Body(stream));
+                }
+                break;
             }
-            return Ok(());
+            match request.next(connection, stream) {
+                Ok(Next::Head(section)) => self.on_head(connection, stream, section)?,
+                Ok(Next::Blocked) => break,
+                Ok(Next::Data(_) | Next::End) => {
+                    // The decoder refuses DATA before HEADERS; an end before them is incomplete.
+                    self.fail(connection, stream, Code::H3_REQUEST_INCOMPLETE);
+                }
+                Ok(Next::Reset(code)) => self.fail(connection, stream, code),
+                Err(error) => self.on_stream_error(connection, stream, &error)?,
+            }
         }
-        match request.next(connection, stream) {
-            Ok(Next::Head(section)) => self.on_head(connection, stream, section),
-            Ok(Next::Blocked) => Ok(()),
-            Ok(Next::Data(_) | Next::End) => {
-                // The decoder refuses DATA before HEADERS; an end before them is incomplete.
-                self.fail(connection, stream, Code::H3_REQUEST_INCOMPLETE);
-                Ok(())
-            }
-            Ok(Next::Reset(code)) => {
-                self.fail(connection, stream, code);
-                Ok(())
-            }
-            Err(error) => self.on_stream_error(connection, stream, &error),
-        }
+        Ok(())
     }
 
     fn on_head(
@@ -249,20 +247,18 @@ impl Session {
             }
         };
         match event {
-            Ok(Event::Response(_, head)) if head.status.is_informational() => {
-                // RFC 9110 §15.2: any number of interim answers may come before the final one.
-                self.read_request(connection, stream)
-            }
+            // RFC 9110 §15.2: any number of interim answers may come before the final one.
+            Ok(Event::Response(_, head)) if head.status.is_informational() => {}
             Ok(event) => {
                 if let Some(request) = self.requests.get_mut(&stream) {
                     request.on_head_accepted();
                 }
                 self.events.push_back(event);
                 self.events.push_back(Event::Body(stream));
-                Ok(())
             }
-            Err(error) => self.on_stream_error(connection, stream, &error),
+            Err(error) => self.on_stream_error(connection, stream, &error)?,
         }
+        Ok(())
     }
 
     fn on_stream_error(

@@ -60,8 +60,10 @@ impl RequestStream {
         self.has_head
     }
 
+    /// The reader is told of the head, and looks for a body then.
     pub(super) fn on_head_accepted(&mut self) {
         self.has_head = true;
+        self.is_reader_waiting = false;
     }
 
     /// Whether the reader is to be told that there may be more. True once for each time that it
