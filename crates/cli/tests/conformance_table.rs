@@ -41,19 +41,36 @@ fn functions(cell: &str) -> impl Iterator<Item = (&str, &str)> {
     quoted.map(|name| name.split_once("::").expect(name))
 }
 
-fn assert_exists(line: usize, file: &str, function: &str) {
+/// The file up to the function's name.
+fn code_before(line: usize, file: &str, function: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
     let code = fs::read_to_string(&path)
         .unwrap_or_else(|error| panic!("line {line}: crates/{file}: {error}"));
-    let begins = |end: char| code.contains(&format!("fn {function}{end}"));
-    assert!(begins('(') || begins('<'), "line {line}: no function {function} in crates/{file}");
+    let mut begins = ['(', '<'].iter().filter_map(|end| code.find(&format!("fn {function}{end}")));
+    let begin =
+        begins.next().unwrap_or_else(|| panic!("line {line}: no {function} in crates/{file}"));
+    code.split_at(begin).0.to_owned()
 }
 
 #[test]
 fn every_function_in_the_table_exists() {
     for row in rows() {
         for (file, function) in functions(&row.code).chain(functions(&row.test)) {
-            assert_exists(row.line, file, function);
+            code_before(row.line, file, function);
+        }
+    }
+}
+
+#[test]
+fn every_test_in_the_table_is_one_and_runs_behind_a_yes() {
+    for Row { line, status, test, .. } in rows() {
+        for (file, function) in functions(&test) {
+            let before = code_before(line, file, function);
+            let (_, attributes) = before.rsplit_once("#[test]").unwrap_or_default();
+            let is_test = before.contains("#[test]") && !attributes.contains("fn ");
+            assert!(is_test, "line {line}: {function} is no test");
+            let runs = !attributes.contains("#[ignore");
+            assert!(runs || !status.starts_with("yes"), "line {line}: {function} is ignored");
         }
     }
 }
