@@ -29,7 +29,7 @@ pub use h3_frame::{
 pub use http_datagram::{
     CONTEXT_ID_UDP, HttpDatagram, MAX_UDP_PAYLOAD, QuarterStreamId, split_context_id,
 };
-pub use message::{MessageError, RequestHead, ResponseHead};
+pub use message::{MessageError, RequestHead, ResponseHead, decode_trailers};
 pub use proxy_status::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, parse_boolean_item};
 pub use settings::Settings;
 pub use uri_template::{Expanded, PathMatcher, TargetError, Template, TemplateError};

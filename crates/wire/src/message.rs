@@ -231,6 +231,16 @@ impl ResponseHead {
     }
 }
 
+/// Reads the field section that follows a body, of at most `max_size` bytes ([RFC 9114 §4.1]).
+///
+/// [RFC 9114 §4.1]: https://www.rfc-editor.org/rfc/rfc9114#section-4.1
+pub fn decode_trailers(section: Bytes, max_size: u64) -> Result<HeaderMap, DecodeError> {
+    let lines = decode_field_section(section, max_size)?;
+    // RFC 9114 §4.3: "Pseudo-header fields MUST NOT appear in trailer sections."
+    let ([], trailers) = split_lines(lines, [])?;
+    Ok(trailers)
+}
+
 fn encode<'a>(
     pseudo_headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     headers: &'a HeaderMap,

@@ -78,7 +78,6 @@ fn streams_that_end_the_connection() -> Vec<(&'static str, Vec<u8>, Code)> {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn a_stream_that_breaks_the_frames_ends_the_connection() {
     for (what, bytes, code) in streams_that_end_the_connection() {
         let mut bed = origin();
@@ -92,7 +91,6 @@ fn a_stream_that_breaks_the_frames_ends_the_connection() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn only_data_may_follow_a_connect_request() {
     // RFC 9114 §4.4: "Receipt of any other known frame type MUST be treated as a connection error
     // of type H3_FRAME_UNEXPECTED."

@@ -88,7 +88,6 @@ fn any_number_of_interim_answers_may_come_before_the_final_one() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn an_answer_that_breaks_the_frames_ends_the_connection() {
     let trailers = || head(&[("x", "y")]);
     let section = |bytes: &[u8]| frame(HEADERS, bytes);

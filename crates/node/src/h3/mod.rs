@@ -8,14 +8,15 @@ mod request_stream;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
+use http::Method;
 use tandem_wire::{
-    Code, DecodeError, ErrorScope, Frame, RequestHead, ResponseHead, Settings, encode_data_header,
-    encode_headers,
+    Code, DecodeError, ErrorScope, Frame, RequestHead, ResponseHead, Settings, decode_trailers,
+    encode_data_header, encode_headers,
 };
 
 use self::{
     control_stream::ControlStreams,
-    request_stream::{Next, RequestStream},
+    request_stream::{Follows, Next, RequestStream},
 };
 use crate::{
     limits::Limits,
@@ -72,6 +73,31 @@ pub(crate) struct ConnectionError {
     pub(crate) code: Code,
     /// For people.
     pub(crate) reason: String,
+}
+
+/// Why a request stream cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct StreamError {
+    /// What has to be closed because of it.
+    scope: ErrorScope,
+    error: ConnectionError,
+}
+
+impl StreamError {
+    fn of(error: &DecodeError, side: Side) -> Self {
+        if *error == DecodeError::PushPromise && side == Side::Server {
+            // RFC 9114 §7.2.5: "A server MUST treat the receipt of a PUSH_PROMISE frame as a
+            // connection error of type H3_FRAME_UNEXPECTED."
+            return Self::unexpected("PUSH_PROMISE from a client");
+        }
+        Self { scope: error.scope(), error: error.clone().into() }
+    }
+
+    /// A frame came where or when it must not.
+    fn unexpected(what: &str) -> Self {
+        let error = ConnectionError { code: Code::H3_FRAME_UNEXPECTED, reason: what.to_owned() };
+        Self { scope: ErrorScope::Connection, error }
+    }
 }
 
 impl From<DecodeError> for ConnectionError {
@@ -180,7 +206,7 @@ impl Session {
                 connection.stop(stream, Code::H3_REQUEST_REJECTED);
                 return Ok(());
             }
-            self.requests.insert(stream, RequestStream::new(self.field_section_max));
+            self.requests.insert(stream, RequestStream::new(self.side, self.field_section_max));
         }
         self.read_request(connection, stream)
     }
@@ -220,12 +246,11 @@ impl Session {
             match request.next(connection, stream) {
                 Ok(Next::Head(section)) => self.on_head(connection, stream, section)?,
                 Ok(Next::Blocked) => break,
-                Ok(Next::Data(_) | Next::End) => {
-                    // The decoder refuses DATA before HEADERS; an end before them is incomplete.
-                    self.fail(connection, stream, Code::H3_REQUEST_INCOMPLETE);
-                }
+                // There is neither a body nor trailers before the head.
+                Ok(Next::Data(_) | Next::Trailers(_)) => {}
+                Ok(Next::End) => self.fail(connection, stream, Code::H3_REQUEST_INCOMPLETE),
                 Ok(Next::Reset(code)) => self.fail(connection, stream, code),
-                Err(error) => self.on_stream_error(connection, stream, &error)?,
+                Err(error) => self.on_stream_error(connection, stream, error)?,
             }
         }
         Ok(())
@@ -246,18 +271,23 @@ impl Session {
                 ResponseHead::decode(section, max).map(|head| Event::Response(stream, head))
             }
         };
-        match event {
+        let Some(request) = self.requests.get_mut(&stream) else { return Ok(()) };
+        let follows = match &event {
             // RFC 9110 §15.2: any number of interim answers may come before the final one.
-            Ok(Event::Response(_, head)) if head.status.is_informational() => {}
-            Ok(event) => {
-                if let Some(request) = self.requests.get_mut(&stream) {
-                    request.on_head_accepted();
-                }
-                self.events.push_back(event);
-                self.events.push_back(Event::Body(stream));
+            Ok(Event::Response(_, head)) if head.status.is_informational() => return Ok(()),
+            Ok(Event::Response(_, head)) if request.is_connect && head.status.is_success() => {
+                Follows::Tunnel
             }
-            Err(error) => self.on_stream_error(connection, stream, &error)?,
-        }
+            Ok(Event::Request(_, head)) if head.method == Method::CONNECT => Follows::Tunnel,
+            Ok(_) => Follows::Body,
+            Err(error) => {
+                let error = StreamError::of(error, self.side);
+                return self.on_stream_error(connection, stream, error);
+            }
+        };
+        request.on_head_accepted(follows);
+        self.events.extend(event);
+        self.events.push_back(Event::Body(stream));
         Ok(())
     }
 
@@ -265,13 +295,13 @@ impl Session {
         &mut self,
         connection: &mut Connection,
         stream: StreamId,
-        error: &DecodeError,
+        StreamError { scope, error }: StreamError,
     ) -> Result<(), ConnectionError> {
-        match error.scope() {
-            ErrorScope::Connection => Err(error.clone().into()),
+        match scope {
+            ErrorScope::Connection => Err(error),
             ErrorScope::Stream => {
                 tracing::debug!(%stream, %error, "stream failed");
-                self.fail(connection, stream, error.code());
+                self.fail(connection, stream, error.code);
                 Ok(())
             }
         }
@@ -334,7 +364,8 @@ impl Session {
         end: End,
     ) -> Option<StreamId> {
         let stream = connection.open(Direction::Bidirectional)?;
-        let mut request = RequestStream::new(self.field_section_max);
+        let mut request = RequestStream::new(self.side, self.field_section_max);
+        request.is_connect = head.method == Method::CONNECT;
         request.queue(head_frame(&head.encode()), end);
         if request.flush(connection, stream).is_err() {
             tracing::debug!(%stream, "stopped before the request was sent");
@@ -411,25 +442,33 @@ impl Session {
         let Some(request) = self.requests.get_mut(&stream) else {
             return Ok(Body::Failed(Code::H3_REQUEST_CANCELLED));
         };
+        let max = self.field_section_max as u64;
         loop {
-            match request.next(connection, stream) {
+            let error = match request.next(connection, stream) {
                 Ok(Next::Data(data)) => return Ok(Body::Data(data)),
                 Ok(Next::Blocked) => return Ok(Body::Blocked),
                 Ok(Next::End) => {
                     self.forget_if_done(stream);
                     return Ok(Body::End);
                 }
-                Ok(Next::Head(_)) => {} // trailers: nothing that we know stands there
+                Ok(Next::Head(section) | Next::Trailers(section)) => {
+                    match decode_trailers(section, max) {
+                        Ok(_) => continue, // nothing that we know stands there
+                        Err(error) => StreamError::of(&error, self.side),
+                    }
+                }
                 Ok(Next::Reset(code)) => {
                     self.reset(connection, stream, code);
                     return Ok(Body::Failed(code));
                 }
-                Err(error) if error.scope() == ErrorScope::Stream => {
-                    self.reset(connection, stream, error.code());
-                    return Ok(Body::Failed(error.code()));
-                }
-                Err(error) => return Err(error.into()),
+                Err(error) => error,
+            };
+            if error.scope == ErrorScope::Connection {
+                return Err(error.error);
             }
+            let code = error.error.code;
+            self.reset(connection, stream, code);
+            return Ok(Body::Failed(code));
         }
     }
 

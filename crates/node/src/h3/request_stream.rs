@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use tandem_wire::{Code, DecodeError, Frame, FrameDecoder, StreamKind};
+use tandem_wire::{Code, Frame, FrameDecoder, StreamKind};
 
-use super::{End, read};
+use super::{End, Side, StreamError, read};
 use crate::quic::{Connection, Read, StreamGone, StreamId, Write};
 
 /// What came next on a stream.
@@ -13,6 +13,8 @@ use crate::quic::{Connection, Read, StreamGone, StreamId, Write};
 pub(super) enum Next {
     /// An encoded header section.
     Head(Bytes),
+    /// An encoded trailer section.
+    Trailers(Bytes),
     /// A part of a body.
     Data(Bytes),
     /// Nothing at the moment.
@@ -26,14 +28,39 @@ pub(super) enum Next {
 /// One request stream.
 #[derive(Debug)]
 pub(super) struct RequestStream {
+    side: Side,
+    /// Whether it was opened by a CONNECT request of ours.
+    pub(super) is_connect: bool,
     decoder: FrameDecoder,
-    has_head: bool,
+    phase: Phase,
     /// The reader was told that it is blocked, so it waits for an event.
     is_reader_waiting: bool,
     is_at_end: bool,
     /// Frames that had no room yet: a head, and the header of a DATA frame.
     unsent: VecDeque<Bytes>,
     finish: Finish,
+}
+
+/// How far a message has come, and thereby which frames may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The final head has not come: HEADERS only.
+    Head,
+    /// DATA, and HEADERS once.
+    Body,
+    /// The trailers have come: nothing more.
+    Trailers,
+    /// The stream carries a tunnel: DATA only.
+    Tunnel,
+}
+
+/// What follows a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Follows {
+    /// A body, and maybe trailers.
+    Body,
+    /// The bytes of a tunnel: this is CONNECT.
+    Tunnel,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +71,12 @@ enum Finish {
 }
 
 impl RequestStream {
-    pub(super) fn new(field_section_max: usize) -> Self {
+    pub(super) fn new(side: Side, field_section_max: usize) -> Self {
         Self {
+            side,
+            is_connect: false,
             decoder: FrameDecoder::new(StreamKind::Request, field_section_max),
-            has_head: false,
+            phase: Phase::Head,
             is_reader_waiting: false,
             is_at_end: false,
             unsent: VecDeque::new(),
@@ -57,12 +86,15 @@ impl RequestStream {
 
     /// Whether the final head came.
     pub(super) fn has_head(&self) -> bool {
-        self.has_head
+        self.phase != Phase::Head
     }
 
     /// The reader is told of the head, and looks for a body then.
-    pub(super) fn on_head_accepted(&mut self) {
-        self.has_head = true;
+    pub(super) fn on_head_accepted(&mut self, follows: Follows) {
+        self.phase = match follows {
+            Follows::Body => Phase::Body,
+            Follows::Tunnel => Phase::Tunnel,
+        };
         self.is_reader_waiting = false;
     }
 
@@ -82,11 +114,12 @@ impl RequestStream {
         &mut self,
         connection: &mut Connection,
         stream: StreamId,
-    ) -> Result<Next, DecodeError> {
+    ) -> Result<Next, StreamError> {
+        let side = self.side;
         loop {
-            match self.decoder.next()? {
-                Some(Frame::Headers(section)) => return Ok(Next::Head(section)),
-                Some(Frame::Data(data)) => return Ok(Next::Data(data)),
+            match self.decoder.next().map_err(|error| StreamError::of(&error, side))? {
+                Some(Frame::Headers(section)) => return self.on_headers(section),
+                Some(Frame::Data(data)) => return self.on_data(data),
                 Some(_) => continue, // unknown types; the decoder refuses the forbidden ones
                 None if self.is_at_end => return Ok(Next::End),
                 None => {}
@@ -98,11 +131,36 @@ impl RequestStream {
                     return Ok(Next::Blocked);
                 }
                 Read::Finished => {
-                    self.decoder.finish()?;
+                    self.decoder.finish().map_err(|error| StreamError::of(&error, side))?;
                     self.is_at_end = true;
                 }
                 Read::Reset(code) => return Ok(Next::Reset(code)),
             }
+        }
+    }
+
+    // RFC 9114 §4.1: "Receipt of an invalid sequence of frames MUST be treated as a connection error
+    // of type H3_FRAME_UNEXPECTED. In particular, a DATA frame before any HEADERS frame, or a
+    // HEADERS or DATA frame after the trailing HEADERS frame, is considered invalid."
+    fn on_headers(&mut self, section: Bytes) -> Result<Next, StreamError> {
+        match self.phase {
+            Phase::Head => Ok(Next::Head(section)),
+            Phase::Body => {
+                self.phase = Phase::Trailers;
+                Ok(Next::Trailers(section))
+            }
+            Phase::Trailers => Err(StreamError::unexpected("HEADERS after the trailers")),
+            // RFC 9114 §4.4: "Once the CONNECT method has completed, only DATA frames are permitted
+            // to be sent on the stream."
+            Phase::Tunnel => Err(StreamError::unexpected("HEADERS in a tunnel")),
+        }
+    }
+
+    fn on_data(&mut self, data: Bytes) -> Result<Next, StreamError> {
+        match self.phase {
+            Phase::Body | Phase::Tunnel => Ok(Next::Data(data)),
+            Phase::Head => Err(StreamError::unexpected("DATA before the head")),
+            Phase::Trailers => Err(StreamError::unexpected("DATA after the trailers")),
         }
     }
 

@@ -269,3 +269,15 @@ proptest! {
         prop_assert_eq!(ResponseHead::decode(head.encode(), 10_000), Ok(head));
     }
 }
+
+#[test]
+fn trailers_are_fields_without_pseudo_headers() {
+    assert_eq!(decode_trailers(section(&[("x", "y")]), 100), Ok(headers(&[("x", "y")])));
+    for (lines, error) in [
+        (&[(":path", "/")][..], MessageError::PseudoHeaderUnknown(":path".into())),
+        (&[("X", "y")], MessageError::Name("X".into())),
+        (&[("connection", "close")], MessageError::ConnectionSpecific(header::CONNECTION)),
+    ] {
+        assert_eq!(decode_trailers(section(lines), 100), Err(error.into()), "{lines:?}");
+    }
+}
