@@ -16,9 +16,9 @@ struct Row {
 /// All rows of all tables, without their heads.
 fn rows() -> Vec<Row> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md");
-    let text = fs::read_to_string(file).unwrap();
+    let document = fs::read_to_string(file).unwrap();
     let mut rows = Vec::new();
-    for (line, number) in text.lines().zip(1..) {
+    for (line, number) in document.lines().zip(1..) {
         let Some(cells) = line.strip_prefix('|').and_then(|line| line.strip_suffix('|')) else {
             continue;
         };
