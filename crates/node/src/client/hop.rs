@@ -69,6 +69,13 @@ pub enum TunnelMode {
     Mst,
 }
 
+/// Smallest UDP payload that QUIC needs (RFC 9000 §14).
+const MIN_PAYLOAD: usize = 1200;
+
+/// Common first size of QUIC implementations that do not heed `max_udp_payload_size` (1232, 1252,
+/// 1280): it is to pass through every chain of ours, if need be in capsules.
+const COMMON_PAYLOAD: usize = 1280;
+
 /// What the path beyond a proxy is taken to carry when payloads go in capsules, whose size does not
 /// matter to the tunnel: as much as a tunnel's own packets have.
 const CAPSULE_PAYLOAD: usize = 1320;
@@ -129,6 +136,9 @@ impl Hop {
         if !settings.h3_datagram || connection.max_datagram_size().is_none() {
             self.form = Form::Capsule; // which every proxy takes (RFC 9297 §3.5)
         }
+        if self.fits_now() < MIN_PAYLOAD {
+            self.form = Form::Capsule; // whose size does not matter: this hop is inside another
+        }
         self.promised = self.fits_now();
         Some(Ok(()))
     }
@@ -141,7 +151,7 @@ impl Hop {
             HeaderName::from_static("capsule-protocol"),
             HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE),
         );
-        headers.insert(PROMISED_SIZE, HeaderValue::from(self.promised));
+        headers.insert(PROMISED_SIZE, HeaderValue::from(self.promised.max(COMMON_PAYLOAD)));
         if let Some(token) = &self.token
             && let Ok(mut value) = HeaderValue::from_str(&token.field_value())
         {
@@ -171,9 +181,16 @@ impl Hop {
         Some(stream)
     }
 
-    /// Largest UDP payload that a connection inside may count on.
+    /// Largest UDP payload that the connection to the next peer may count on, both ways.
+    ///
+    /// A proxy that did not agree to our promise may itself send smaller packets than we do, and some
+    /// end a flow when something does not fit: QUIC's least is certain.
     pub(super) fn max_payload(&self) -> usize {
-        self.promised
+        let flow = self.next.and_then(|stream| self.flows.get(&stream));
+        match flow.map(|flow| flow.too_large) {
+            Some(TooLarge::Capsule(_)) => self.promised,
+            Some(TooLarge::Drop) | None => MIN_PAYLOAD,
+        }
     }
 
     fn fits_now(&mut self) -> usize {

@@ -20,9 +20,6 @@ use crate::{
     stats::Stats,
 };
 
-/// Smallest UDP payload that QUIC needs (RFC 9000 §14).
-const MIN_UDP_PAYLOAD: u16 = 1200;
-
 /// The first socket, which is the one towards the first peer.
 const FIRST_SOCKET: u64 = 0;
 
@@ -244,11 +241,6 @@ impl Client {
             return;
         };
         let fits = u16::try_from(hop.max_payload()).unwrap_or(u16::MAX);
-        if fits < MIN_UDP_PAYLOAD {
-            let peer = hop.peer.settings.authority.clone();
-            let what = "packets of 1200 bytes inside the tunnel; use fewer hops";
-            return self.end(now, Err(ClientError::Unsupported { peer, what }));
-        }
         if let Some(peer) = self.peer(index)
             && peer.started().is_none()
         {
