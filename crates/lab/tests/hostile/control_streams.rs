@@ -126,7 +126,6 @@ fn each_critical_stream_comes_once() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn a_push_stream_ends_the_connection() {
     // RFC 9114 §6.2.2: only servers can push; and §4.6: not before they are allowed to.
     let push = [varint(0x01), varint(0)].concat();
@@ -139,7 +138,6 @@ fn a_push_stream_ends_the_connection() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn an_identifier_that_cannot_be_ends_the_connection() {
     let ids = |frames: &[(u64, u64)]| -> Vec<u8> {
         frames.iter().flat_map(|(frame_type, id)| id_frame(*frame_type, *id)).collect()

@@ -10,7 +10,7 @@ use tandem_wire::{
     },
 };
 
-use super::{ConnectionError, read};
+use super::{ConnectionError, Side, read};
 use crate::quic::{Connection, Direction, Read, StreamId, Write};
 
 /// Longest frame on a control stream in bytes. SETTINGS of known peers have under 100.
@@ -29,6 +29,7 @@ enum Peer {
 /// The control streams of a connection.
 #[derive(Debug)]
 pub(super) struct ControlStreams {
+    side: Side,
     ours: Option<StreamId>,
     /// Frames that had no room yet, the stream's type and SETTINGS first.
     unsent: BytesMut,
@@ -38,13 +39,13 @@ pub(super) struct ControlStreams {
 }
 
 impl ControlStreams {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(side: Side, settings: &Settings) -> Self {
         let mut unsent = BytesMut::new();
         STREAM_TYPE_CONTROL.encode(&mut unsent);
         // RFC 9114 §6.2.1: "Each side MUST initiate a single control stream at the beginning of
         // the connection and send its SETTINGS frame as the first frame on this stream."
         encode_settings(settings, &mut unsent);
-        Self { ours: None, unsent, peers: BTreeMap::new(), seen: Vec::new() }
+        Self { side, ours: None, unsent, peers: BTreeMap::new(), seen: Vec::new() }
     }
 
     pub(super) fn is_ours(&self, stream: StreamId) -> bool {
@@ -125,11 +126,18 @@ impl ControlStreams {
             }
             STREAM_TYPE_QPACK_ENCODER | STREAM_TYPE_QPACK_DECODER => Peer::Qpack,
             STREAM_TYPE_PUSH => {
-                // RFC 9114 §4.6: "A client MUST treat receipt of a push stream as a connection
-                // error of type H3_ID_ERROR when no MAX_PUSH_ID frame has been sent"; §6.2.2 has
-                // H3_STREAM_CREATION_ERROR for a server.
                 return Err(ConnectionError {
-                    code: Code::H3_ID_ERROR,
+                    code: match self.side {
+                        // RFC 9114 §4.6: "A client MUST treat receipt of a push stream as a
+                        // connection error of type H3_ID_ERROR when no MAX_PUSH_ID frame has been
+                        // sent or when the stream references a push ID that is greater than the
+                        // maximum push ID."
+                        Side::Client => Code::H3_ID_ERROR,
+                        // RFC 9114 §6.2.2: "if a server receives a client-initiated push stream,
+                        // this MUST be treated as a connection error of type
+                        // H3_STREAM_CREATION_ERROR."
+                        Side::Server => Code::H3_STREAM_CREATION_ERROR,
+                    },
                     reason: "a push stream was opened though none was allowed".to_owned(),
                 });
             }

@@ -3,6 +3,7 @@
 //! dynamic QPACK table.
 
 mod control_stream;
+mod peer_ids;
 mod request_stream;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,6 +17,7 @@ use tandem_wire::{
 
 use self::{
     control_stream::ControlStreams,
+    peer_ids::{PeerIds, cancel_push},
     request_stream::{Follows, Next, RequestStream},
 };
 use crate::{
@@ -112,6 +114,7 @@ pub(crate) struct Session {
     control: ControlStreams,
     requests: BTreeMap<StreamId, RequestStream>,
     peer_settings: Option<Settings>,
+    peer_ids: PeerIds,
     events: VecDeque<Event>,
     field_section_max: usize,
     /// First request stream that is not taken any more (server), once GOAWAY is sent.
@@ -130,9 +133,10 @@ impl Session {
         };
         Self {
             side,
-            control: ControlStreams::new(&settings),
+            control: ControlStreams::new(side, &settings),
             requests: BTreeMap::new(),
             peer_settings: None,
+            peer_ids: PeerIds::default(),
             events: VecDeque::new(),
             field_section_max: limits.field_section,
             goaway: None,
@@ -222,9 +226,14 @@ impl Session {
                     self.events.push_back(Event::Settings);
                     self.peer_settings = Some(settings);
                 }
-                Frame::GoAway(_) => self.events.push_back(Event::GoAway),
-                // We push nothing and take no pushes, so the others have nothing to say to us.
-                _ => {}
+                Frame::GoAway(id) => {
+                    self.peer_ids.on_goaway(self.side, id)?;
+                    self.events.push_back(Event::GoAway);
+                }
+                Frame::MaxPushId(id) => self.peer_ids.on_max_push_id(self.side, id)?,
+                Frame::CancelPush(id) => return Err(cancel_push(id)),
+                // The decoder refuses those that belong on other streams.
+                Frame::Unknown { .. } | Frame::Data(_) | Frame::Headers(_) => {}
             }
         }
         Ok(())
