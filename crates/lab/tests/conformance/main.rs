@@ -150,7 +150,6 @@ fn marks_end_at_the_proxy_in_both_directions() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn a_request_with_content_is_malformed() {
     // RFC 9297 §3.2: "A receiver that observes a violation of these requirements MUST treat the HTTP
     // message as malformed."
@@ -175,7 +174,6 @@ fn answered(answer: impl Into<Bytes>) -> Bed<Client> {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn an_answer_with_content_grants_nothing() {
     // RFC 9297 §3.2, as above, and RFC 9298 §3.5: "If any of these requirements are not met, the
     // client MUST treat this proxying attempt as failed and abort the request."
@@ -193,7 +191,6 @@ fn an_answer_with_content_grants_nothing() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn a_client_aborts_a_flow_whose_payload_is_too_long() {
     // RFC 9298 §5: "An endpoint that receives an HTTP Datagram using Context ID zero whose UDP
     // Proxying Payload field is longer than 65527 MUST abort the corresponding stream."

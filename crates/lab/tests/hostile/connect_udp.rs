@@ -208,7 +208,6 @@ fn the_clients_end_of_a_flow_closes_its_socket() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn a_request_that_ends_before_it_is_granted_opens_no_flow() {
     let mut bed = proxy();
     for host in ["echo.test", "mute.test", "10.0.0.3"] {
@@ -255,7 +254,6 @@ fn a_proxy_that_is_full_refuses_connections_and_keeps_the_others() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn a_client_without_datagrams_is_never_sent_one() {
     // RFC 9297 §2.1.1: "QUIC DATAGRAM frames MUST NOT be sent until the SETTINGS_H3_DATAGRAM setting
     // has been both sent and received with a value of 1."
@@ -306,7 +304,6 @@ fn a_datagram_that_says_nothing_to_us_is_dropped_alone() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn an_empty_payload_is_an_empty_packet() {
     let mut bed = proxy();
     let flow = bed.open_flow();
@@ -344,7 +341,6 @@ fn early_datagrams_wait_for_the_grant_and_come_in_order() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn early_datagrams_wait_for_a_request_that_comes_in_pieces() {
     let mut bed = proxy();
     let flow = bed.peer().open(Dir::Bi);
@@ -391,7 +387,6 @@ fn early_datagrams_are_bounded_and_counted() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn early_datagrams_of_a_refused_request_make_room_again() {
     let limits = Limits { early_datagrams_per_connection: 5, ..Limits::default() };
     let mut bed = Setup { limits, ..Setup::default() }.proxy().with_control_stream();
@@ -419,7 +414,6 @@ fn early_datagrams_of_a_refused_request_make_room_again() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn datagrams_of_a_request_without_datagrams_end_it() {
     // RFC 9297 §2: "If an HTTP Datagram is received and it is associated with a request that has no
     // known semantics for HTTP Datagrams, the receiver MUST terminate the request. If HTTP/3 is in

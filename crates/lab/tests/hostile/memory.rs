@@ -121,7 +121,6 @@ fn half_capsules_and_heads_are_kept_up_to_their_limits_only() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn datagrams_that_nobody_reads_are_not_kept() {
     let mut bed = fetching(1).with_control_stream();
     let bytes = kept(|| {

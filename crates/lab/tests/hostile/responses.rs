@@ -241,7 +241,6 @@ fn after_goaway_nothing_more_is_asked_for() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn datagrams_for_a_download_end_it_and_do_not_pile_up() {
     // RFC 9297 §2.
     let mut bed = fetching(1).with_control_stream();
@@ -301,7 +300,6 @@ fn a_refusal_is_told_with_its_reason_and_without_control_characters() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn a_tunnel_that_its_proxy_ends_ends_the_client() {
     type End = fn(&mut Bed<Client>);
     let ends: [(&str, End); 4] = [
@@ -322,7 +320,6 @@ fn a_tunnel_that_its_proxy_ends_ends_the_client() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn a_proxys_datagrams_end_only_what_they_must() {
     for data in [vec![], vec![0xc0], vec![0xff; 8]] {
         let mut bed = in_tunnel();

@@ -91,7 +91,6 @@ fn a_malformed_capsule_ends_only_its_flow() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn a_datagram_capsule_without_context_is_dropped_alone() {
     let mut bed = proxy();
     let flow = bed.open_flow();

@@ -86,6 +86,11 @@ impl Fetch {
         self.credit = self.credit.saturating_add(bytes);
     }
 
+    /// Whether this is the stream of one of our requests.
+    pub(super) fn is_asking(&self, stream: u64) -> bool {
+        self.parts.contains_key(&StreamId(stream))
+    }
+
     /// Sends the first request.
     pub(super) fn start(&mut self) {
         if self.config.streams > 1 {

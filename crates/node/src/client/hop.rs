@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tandem_wire::{
-    CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, Capsule, CapsuleDecoder, Code, HttpDatagram,
-    QuarterStreamId, RequestHead, ResponseHead, Template, VarInt, split_context_id,
+    CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, Capsule, CapsuleDecoder, Code, DecodeError,
+    HttpDatagram, QuarterStreamId, RequestHead, ResponseHead, Template, VarInt, split_context_id,
 };
 
 use super::{forward::LocalFlowId, peer::Peer};
@@ -256,7 +256,7 @@ impl Hop {
     }
 
     /// The next payload that came.
-    pub(super) fn receive(&mut self) -> Option<Result<Arrived, ConnectionError>> {
+    pub(super) fn receive(&mut self) -> Option<Result<Arrived, DecodeError>> {
         let (_, connection) = self.peer.parts()?;
         let data = connection.receive_datagram()?;
         Some(match HttpDatagram::decode(data) {
@@ -264,7 +264,7 @@ impl Hop {
                 let stream = StreamId(quarter_stream_id.stream_id());
                 Ok(Arrived { stream, context_id, payload })
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         })
     }
 

@@ -19,7 +19,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use tandem_wire::{CONTEXT_ID_UDP, Code, Template};
+use tandem_wire::{CONTEXT_ID_UDP, Code, ErrorScope, HttpDatagram, MAX_UDP_PAYLOAD, Template};
 use tracing::debug;
 
 pub use self::hop::TunnelMode;
@@ -291,7 +291,9 @@ impl Client {
                 took = Took::Progress;
                 if let Err(error) = &arrived {
                     self.stats.dropped.malformed += 1;
-                    self.protocol_error(now, index, error);
+                    if error.scope() == ErrorScope::Connection {
+                        self.protocol_error(now, index, &error.clone().into());
+                    }
                 } else if let Ok(arrived) = arrived
                     && let Some(output) = self.deliver(now, index, arrived, buf)
                 {
@@ -313,7 +315,34 @@ impl Client {
                 }
             }
         }
-        took
+        if self.take_stray_datagram(now) { Took::Progress } else { took }
+    }
+
+    /// A datagram that the origin sends, though nothing that we ask of it has any.
+    fn take_stray_datagram(&mut self, now: Instant) -> bool {
+        let TaskState::Fetch(fetch) = &mut self.task else { return false };
+        let Some(data) =
+            fetch.peer.parts().and_then(|(_, connection)| connection.receive_datagram())
+        else {
+            return false;
+        };
+        let error = match HttpDatagram::decode(data) {
+            Err(error) if error.scope() == ErrorScope::Connection => error.into(),
+            // RFC 9297 §2: a datagram "associated with a request that has no known semantics for
+            // HTTP Datagrams" ends that request; here it ends the download.
+            Ok(datagram) if fetch.is_asking(datagram.quarter_stream_id.stream_id()) => {
+                h3::ConnectionError {
+                    code: Code::H3_DATAGRAM_ERROR,
+                    reason: "a datagram for a download".to_owned(),
+                }
+            }
+            Ok(_) | Err(_) => {
+                self.stats.dropped.unknown_flow += 1;
+                return true;
+            }
+        };
+        self.protocol_error(now, self.hops.len(), &error);
+        true
     }
 
     fn deliver(
@@ -327,6 +356,13 @@ impl Client {
         // temporarily".
         if arrived.context_id != CONTEXT_ID_UDP {
             self.stats.dropped.unknown_context += 1;
+            return None;
+        }
+        if arrived.payload.len() > MAX_UDP_PAYLOAD {
+            // RFC 9298 §5: an endpoint that receives a longer one "MUST abort the corresponding
+            // stream".
+            let reason = "a payload is longer than UDP allows".to_owned();
+            self.on_flow_closed(now, index, arrived.stream, reason);
             return None;
         }
         let flow = self.hops.get(index).and_then(|hop| hop.flows.get(&arrived.stream));

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     error::ClientError,
+    h3::has_content,
     node::{Event, Output, QueryId, ResolveError, SocketId, SocketKind},
     quic::{ClientTls, ConfigError, Mtu, StreamId, Transport},
     stats::Stats,
@@ -210,6 +211,10 @@ impl Client {
     ) {
         let Some(hop) = self.hops.get_mut(index) else { return };
         let Some(flow) = hop.flows.get_mut(&stream) else { return };
+        if head.status.is_success() && !grants(head) {
+            let reason = "its grant is malformed".to_owned();
+            return self.on_flow_closed(now, index, stream, reason);
+        }
         // RFC 9298 §3.1: "Any response other than a successful response indicates that the request
         // has failed", and the client MUST abort the request.
         if !head.status.is_success() {
@@ -283,6 +288,14 @@ impl Client {
             }
         }
     }
+}
+
+/// Whether a successful answer may be one to CONNECT-UDP.
+///
+/// RFC 9297 §3.2: "HTTP status codes 204 (No Content), 205 (Reset Content), and 206 (Partial Content)
+/// MUST NOT be sent on responses that use the Capsule Protocol."
+fn grants(head: &ResponseHead) -> bool {
+    !matches!(head.status.as_u16(), 204..=206) && !has_content(&head.headers)
 }
 
 /// Host and port as they stand in `:authority`; the default port is left out.

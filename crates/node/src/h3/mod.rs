@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use http::Method;
+use http::{HeaderMap, header};
 use tandem_wire::{
     Code, DecodeError, ErrorScope, Frame, RequestHead, ResponseHead, Settings, decode_trailers,
     encode_data_header, encode_headers,
@@ -154,9 +155,11 @@ impl Session {
         self.events.pop_front()
     }
 
-    /// Whether this is a request that has not come yet (server), rather than one that has gone.
+    /// Whether this is a request that has not come yet, or not all of it (server), rather than one
+    /// that has gone.
     pub(crate) fn may_come(&self, stream: StreamId) -> bool {
         stream.0 >= self.next_request
+            || self.requests.get(&stream).is_some_and(|request| !request.has_head())
     }
 
     /// Takes an event of the QUIC connection. Datagrams are not for the session: the data path
@@ -510,6 +513,17 @@ pub(crate) enum End {
     More,
     /// That was all.
     Last,
+}
+
+/// Whether a message has fields that a message with capsules must not have.
+///
+/// RFC 9297 §3.2: "The Content-Length, Content-Type, and Transfer-Encoding header fields [...] MUST
+/// NOT be used"; "A receiver that observes a violation of these requirements MUST treat the HTTP
+/// message as malformed."
+pub(crate) fn has_content(headers: &HeaderMap) -> bool {
+    [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::TRANSFER_ENCODING]
+        .iter()
+        .any(|name| headers.contains_key(name))
 }
 
 fn head_frame(section: &[u8]) -> Bytes {

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use tandem_wire::{Code, RequestHead, ResponseHead};
+use tandem_wire::{Code, ErrorScope, HttpDatagram, RequestHead, ResponseHead};
 use tracing::debug;
 
 use self::answer::Answer;
@@ -118,18 +118,38 @@ impl Origin {
                     self.close(id);
                 }
             }
-            server::Event::Datagrams => {
-                // Nothing that we serve has datagrams; they must not pile up.
-                if let Some((_, connection)) = self.server.parts(id) {
-                    while connection.receive_datagram().is_some() {
-                        self.stats.dropped.unknown_flow += 1;
-                    }
-                }
-            }
+            server::Event::Datagrams => self.refuse_datagrams(now, id),
             server::Event::Opened
             | server::Event::Http(
                 h3::Event::Settings | h3::Event::Response(..) | h3::Event::GoAway,
             ) => {}
+        }
+    }
+
+    /// Nothing that we serve has datagrams.
+    fn refuse_datagrams(&mut self, now: Instant, id: ConnectionId) {
+        while let Some(data) =
+            self.server.parts(id).and_then(|(_, connection)| connection.receive_datagram())
+        {
+            match HttpDatagram::decode(data) {
+                Err(error) if error.scope() == ErrorScope::Connection => {
+                    self.stats.dropped.malformed += 1;
+                    self.server.break_connection(now, id, &error.into());
+                }
+                Ok(datagram) => {
+                    // RFC 9297 §2: "If an HTTP Datagram is received and it is associated with a
+                    // request that has no known semantics for HTTP Datagrams, the receiver MUST
+                    // terminate the request. If HTTP/3 is in use, the request stream MUST be aborted
+                    // with H3_DATAGRAM_ERROR (0x33)."
+                    self.stats.dropped.unknown_flow += 1;
+                    let stream = StreamId(datagram.quarter_stream_id.stream_id());
+                    if let Some((session, connection)) = self.server.parts(id) {
+                        session.reset(connection, stream, Code::H3_DATAGRAM_ERROR);
+                    }
+                    self.close((id, stream));
+                }
+                Err(_) => self.stats.dropped.malformed += 1,
+            }
         }
     }
 

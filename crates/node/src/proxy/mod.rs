@@ -170,6 +170,7 @@ impl Proxy {
             }
             server::Event::Http(h3::Event::Body(stream)) => self.on_readable((id, stream)),
             server::Event::Http(h3::Event::Failed(stream, code)) => {
+                self.drop_early((id, stream));
                 self.close_flow((id, stream), code.name());
             }
             server::Event::Http(h3::Event::Writable(stream)) => {
@@ -203,6 +204,14 @@ impl Proxy {
         if let Some(flow) = flow {
             self.release(stream, &flow, reason);
         }
+    }
+
+    /// Drops what came before a request that is not going to be granted.
+    fn drop_early(&mut self, (id, stream): FlowId) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let before = peer.early.len();
+        peer.early.retain(|datagram| datagram.quarter_stream_id.stream_id() != stream.0);
+        self.stats.dropped.unknown_flow += (before - peer.early.len()) as u64;
     }
 
     /// Closes a flow and ends its stream with this code.

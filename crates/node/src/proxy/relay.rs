@@ -32,12 +32,16 @@ impl Proxy {
     pub(super) fn from_target(&mut self, now: Instant, socket: SocketId, payload: Bytes) {
         let Some(&(id, stream)) = self.flows_by_socket.get(&socket) else { return };
         let Some(peer) = self.peers.get_mut(&id) else { return };
-        let Some((_, connection)) = self.server.parts(id) else { return };
+        let Some((session, connection)) = self.server.parts(id) else { return };
+        // RFC 9297 §2.1.1: "QUIC DATAGRAM frames MUST NOT be sent until the SETTINGS_H3_DATAGRAM
+        // setting has been both sent and received with a value of 1."
+        let takes_datagrams = session.peer_settings().is_some_and(|settings| settings.h3_datagram);
         let Some(flow) = peer.flows.get_mut(&stream) else { return };
         flow.last_active = now;
         let len = payload.len();
         let max_size = connection.max_datagram_size().unwrap_or(0);
-        match peer.queue.push(stream, (flow.form, flow.too_large), payload, max_size) {
+        let form = if takes_datagrams { flow.form } else { Form::Capsule };
+        match peer.queue.push(stream, (form, flow.too_large), payload, max_size) {
             Push::Queued => {
                 flow.to_client_datagrams += 1;
                 self.stats.to_client_datagrams += 1;
@@ -56,7 +60,10 @@ impl Proxy {
             let flow_id = (id, StreamId(datagram.quarter_stream_id.stream_id()));
             let len = datagram.payload.len();
             if let Some(open) = &batch
-                && (open.flow != flow_id || len > open.segment || buf.len() + len > MAX_BATCH)
+                && (open.flow != flow_id
+                    || len == 0 // would be no segment of its own
+                    || len > open.segment
+                    || buf.len() + len > MAX_BATCH)
             {
                 self.read_ahead = Some((id, datagram));
                 break;
@@ -197,10 +204,14 @@ impl Proxy {
                 self.readable.pop_front();
                 continue;
             };
-            let Ok((CONTEXT_ID_UDP, payload)) = split_context_id(value) else {
-                self.stats.dropped.unknown_context += 1;
+            let Ok((context_id, payload)) = split_context_id(value) else {
+                self.stats.dropped.malformed += 1;
                 continue;
             };
+            if context_id != CONTEXT_ID_UDP {
+                self.stats.dropped.unknown_context += 1;
+                continue;
+            }
             if !is_payload(&payload) {
                 self.abort_flow(id, Code::H3_DATAGRAM_ERROR, "payload too long");
                 continue;
@@ -276,6 +287,9 @@ impl Proxy {
             // cleanly [...] and the last Capsule on the stream was truncated, this MUST be treated
             // as if it were a malformed or incomplete message."
             return self.abort_flow(id, error.code(), "truncated capsule");
+        }
+        if flow.is_some_and(|flow| flow.open().is_none()) {
+            return self.abort_flow(id, Code::H3_REQUEST_CANCELLED, "given up by the client");
         }
         self.close_flow(id, "closed by the client");
         if let Some((session, connection)) = self.server.parts(id.0) {

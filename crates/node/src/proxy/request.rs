@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use tandem_wire::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, RequestHead, ResponseHead};
+use tandem_wire::{CAPSULE_PROTOCOL_TRUE, Code, ProxyStatus, RequestHead, ResponseHead};
 use tracing::{debug, info};
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     error::RequestError,
-    h3::End,
+    h3::{End, has_content},
     node::{Output, QueryId, ResolveError, SocketId, SocketKind},
     tunnel_queue::{Form, PROMISED_SIZE, TooLarge, promised_size},
 };
@@ -32,6 +32,11 @@ const NAME: &str = "tandem";
 impl Proxy {
     pub(super) fn on_request(&mut self, now: Instant, id: FlowId, head: &RequestHead) {
         self.stats.requests += 1;
+        if has_content(&head.headers) {
+            self.stats.requests_refused += 1;
+            self.drop_early(id);
+            return self.abort_flow(id, Code::H3_MESSAGE_ERROR, "content fields");
+        }
         let result = self.check(head).and_then(|(host, port)| match host.parse::<IpAddr>() {
             Ok(address) => self.open_socket(address, port),
             Err(_) => Ok(self.resolve(now, id, host, port)),
@@ -206,10 +211,11 @@ impl Proxy {
     fn refuse(&mut self, id: FlowId, error: &RequestError) {
         self.stats.requests_refused += 1;
         debug!(flow = id.1.0, %error, "request refused");
+        self.drop_early(id);
         self.close_flow(id, "refused");
         let Some((session, connection)) = self.server.parts(id.0) else { return };
         session.send_response(connection, id.1, &refused(error), End::Last);
-        connection.stop(id.1, tandem_wire::Code::H3_NO_ERROR);
+        connection.stop(id.1, Code::H3_NO_ERROR);
         session.forget(id.1);
     }
 }
