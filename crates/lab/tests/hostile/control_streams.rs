@@ -233,7 +233,6 @@ fn streams_of_unknown_types_are_turned_away_and_do_no_harm() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn a_dynamic_table_that_was_not_offered_ends_the_connection() {
     let error = Code::QPACK_ENCODER_STREAM_ERROR;
     for (what, stream_type, instruction, code) in [

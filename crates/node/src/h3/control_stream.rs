@@ -10,7 +10,7 @@ use tandem_wire::{
     },
 };
 
-use super::{ConnectionError, Side, read};
+use super::{ConnectionError, Side, qpack_stream::QpackStream, read};
 use crate::quic::{Connection, Direction, Read, StreamId, Write};
 
 /// Longest frame on a control stream in bytes. SETTINGS of known peers have under 100.
@@ -22,8 +22,7 @@ enum Peer {
     /// The bytes of its type that came so far, at most 8.
     TypeUnknown(BytesMut),
     Control(FrameDecoder),
-    /// QPACK streams: we announced no dynamic table, so nothing on them concerns us.
-    Qpack,
+    Qpack(QpackStream),
 }
 
 /// The control streams of a connection.
@@ -101,7 +100,7 @@ impl ControlStreams {
             };
             match peer {
                 Peer::Control(decoder) => decoder.push(data),
-                Peer::Qpack => {}
+                Peer::Qpack(instructions) => instructions.take(&data)?,
                 Peer::TypeUnknown(bytes) => {
                     bytes.extend_from_slice(&data);
                     let bytes = bytes.clone().freeze();
@@ -124,7 +123,15 @@ impl ControlStreams {
                 decoder.push(bytes);
                 Peer::Control(decoder)
             }
-            STREAM_TYPE_QPACK_ENCODER | STREAM_TYPE_QPACK_DECODER => Peer::Qpack,
+            STREAM_TYPE_QPACK_ENCODER | STREAM_TYPE_QPACK_DECODER => {
+                let mut instructions = if stream_type == STREAM_TYPE_QPACK_ENCODER {
+                    QpackStream::Encoder
+                } else {
+                    QpackStream::decoder()
+                };
+                instructions.take(&bytes)?;
+                Peer::Qpack(instructions)
+            }
             STREAM_TYPE_PUSH => {
                 return Err(ConnectionError {
                     code: match self.side {
@@ -166,7 +173,7 @@ impl ControlStreams {
     fn on_end(&mut self, stream: StreamId) -> Result<Option<Frame>, ConnectionError> {
         match self.peers.remove(&stream) {
             // RFC 9114 §6.2.1 and RFC 9204 §4.2: critical streams are never closed.
-            Some(Peer::Control(_) | Peer::Qpack) => Err(ConnectionError {
+            Some(Peer::Control(_) | Peer::Qpack(_)) => Err(ConnectionError {
                 code: Code::H3_CLOSED_CRITICAL_STREAM,
                 reason: "a control or QPACK stream was closed".to_owned(),
             }),

@@ -4,6 +4,7 @@
 
 mod control_stream;
 mod peer_ids;
+mod qpack_stream;
 mod request_stream;
 
 use std::collections::{BTreeMap, VecDeque};
