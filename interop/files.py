@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def name(common_name: str) -> x509.Name:
 
 
 def builder(subject: x509.Name, issuer: x509.Name, key) -> x509.CertificateBuilder:
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from files import BIN, CA, CERT, KEY, ROOT
+from files import BIN, CERT, KEY, ROOT
 from processes import Failure, Lab, Process, free_port
 
 HERE = Path(__file__).parent

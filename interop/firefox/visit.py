@@ -21,14 +21,15 @@ EXTENSION_ID = "masque@interop.test"  # as in its manifest
 
 TRUST = """
 const base64 = arguments[0].replace(/-----[^-]*-----|\\s/g, "");
-Cc["@mozilla.org/security/x509certdb;1"].getService(Ci.nsIX509CertDB).addCertFromBase64(base64, "C,,");
+const certificates = Cc["@mozilla.org/security/x509certdb;1"].getService(Ci.nsIX509CertDB);
+certificates.addCertFromBase64(base64, "C,,");
 """
 EXTENSION_RUNS = """
 return WebExtensionPolicy.getByID(arguments[0])?.extension.backgroundState === "running";
 """
 TRANSFER = """
 const [path, upload, done] = arguments;
-const hex = bytes => Array.from(new Uint8Array(bytes), byte => byte.toString(16).padStart(2, "0")).join("");
+const hex = bytes => Array.from(bytes, byte => byte.toString(16).padStart(2, "0")).join("");
 (async () => {
   const options = { cache: "no-store" };
   if (upload) {
@@ -37,7 +38,7 @@ const hex = bytes => Array.from(new Uint8Array(bytes), byte => byte.toString(16)
     return (await answer.text()).trim();
   }
   const answer = await fetch(path, options);
-  return hex(await crypto.subtle.digest("SHA-256", await answer.arrayBuffer()));
+  return hex(new Uint8Array(await crypto.subtle.digest("SHA-256", await answer.arrayBuffer())));
 })().then(done, error => done(String(error)));
 """
 PROTOCOLS = """
@@ -76,11 +77,12 @@ class Marionette:
 
 
 def preferences(proxy: int, origin: int) -> dict:
+    mapping = f"127.0.0.1;h3=:{origin},proxy.test;h3=:{proxy}"
     return {
         "marionette.port": 0,  # any; Firefox writes it to a file
         "network.dns.localDomains": "proxy.test",
         # There is neither DNS nor TCP that could tell Firefox of HTTP/3.
-        "network.http.http3.alt-svc-mapping-for-testing": f"127.0.0.1;h3=:{origin},proxy.test;h3=:{proxy}",
+        "network.http.http3.alt-svc-mapping-for-testing": mapping,
         "nimbus.rollouts.enabled": False,
         "network.http.http3.disable_when_third_party_roots_found": False,
         "network.proxy.allow_hijacking_localhost": True,
