@@ -94,7 +94,13 @@ impl StreamError {
             // connection error of type H3_FRAME_UNEXPECTED."
             return Self::unexpected("PUSH_PROMISE from a client");
         }
-        Self { scope: error.scope(), error: error.clone().into() }
+        let scope = match error {
+            // A head that is too long is no fault of the other requests: what follows it on its
+            // stream is not read.
+            DecodeError::FrameTooLong { .. } => ErrorScope::Stream,
+            error => error.scope(),
+        };
+        Self { scope, error: error.clone().into() }
     }
 
     /// A frame came where or when it must not.
