@@ -229,6 +229,7 @@ impl Proxy {
         // RFC 9298 §3.1: "The UDP proxy MUST keep the socket open while the request stream is open."
         if let Some(socket) = flow.socket() {
             self.flows_by_socket.remove(&socket);
+            self.early.retain(|&(other, ..)| other != socket);
             self.outputs.push_back(Output::CloseSocket(socket));
         }
         if let Some((_, target)) = flow.open() {
