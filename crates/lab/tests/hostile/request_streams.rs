@@ -243,7 +243,6 @@ fn a_request_may_come_in_any_pieces() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn a_request_that_its_client_gives_up_ends_nothing_else() {
     let request = get("/file");
     for code in [Code::H3_REQUEST_CANCELLED, Code::H3_REQUEST_REJECTED, Code(0x1234)] {

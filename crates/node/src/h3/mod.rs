@@ -268,7 +268,7 @@ impl Session {
                 // There is neither a body nor trailers before the head.
                 Ok(Next::Data(_) | Next::Trailers(_)) => {}
                 Ok(Next::End) => self.fail(connection, stream, Code::H3_REQUEST_INCOMPLETE),
-                Ok(Next::Reset(code)) => self.fail(connection, stream, code),
+                Ok(Next::Reset(code)) => self.on_given_up(connection, stream, code),
                 Err(error) => self.on_stream_error(connection, stream, error)?,
             }
         }
@@ -334,6 +334,20 @@ impl Session {
         }
     }
 
+    /// The peer gave a stream up with this code: so do we, and tell of it.
+    fn on_given_up(&mut self, connection: &mut Connection, stream: StreamId, code: Code) {
+        if self.requests.contains_key(&stream) {
+            self.give_up(connection, stream);
+            self.events.push_back(Event::Failed(stream, code));
+        }
+    }
+
+    /// Ends a stream that the peer gave up, but not with the peer's own code: RFC 9114 §4.1.1 does
+    /// not allow each side to use each code.
+    fn give_up(&mut self, connection: &mut Connection, stream: StreamId) {
+        self.reset(connection, stream, Code::H3_REQUEST_CANCELLED);
+    }
+
     fn on_writable(&mut self, connection: &mut Connection, stream: StreamId) {
         if self.control.on_writable(connection, stream) {
             return;
@@ -370,7 +384,7 @@ impl Session {
         // request terminated abruptly": a server that wants no more of a request says so with
         // H3_NO_ERROR, and its answer comes or has come.
         if self.side == Side::Server || code != Code::H3_NO_ERROR {
-            self.fail(connection, stream, code);
+            self.on_given_up(connection, stream, code);
         }
         Ok(())
     }
@@ -477,7 +491,7 @@ impl Session {
                     }
                 }
                 Ok(Next::Reset(code)) => {
-                    self.reset(connection, stream, code);
+                    self.give_up(connection, stream);
                     return Ok(Body::Failed(code));
                 }
                 Err(error) => error,
