@@ -294,7 +294,6 @@ fn more_requests_at_once_than_allowed_wait_and_all_are_answered() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn an_answer_waits_for_the_clients_window() {
     // The head of the answer does not fit the window: it must not be lost.
     let permits = Permits { stream_window: 16, ..Permits::default() };

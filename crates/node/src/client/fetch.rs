@@ -256,9 +256,6 @@ impl Fetch {
 
     fn on_end(&mut self, stream: StreamId) -> Result<(), Failure> {
         let Some(part) = self.parts.remove(&stream) else { return Ok(()) };
-        if let Some((session, _)) = self.peer.parts() {
-            session.forget(stream);
-        }
         match part.end {
             Some(end) if part.offset < end => Err(Failure::Client(
                 self.body_error(format!("the body ended {} bytes early", end - part.offset)),

@@ -521,9 +521,14 @@ impl Session {
         }
     }
 
-    /// Forgets a stream that ended well in both directions.
-    pub(crate) fn forget(&mut self, stream: StreamId) {
-        self.requests.remove(&stream);
+    /// Asks the peer to send no more on a stream (server). What is queued is still sent.
+    pub(crate) fn stop_reading(&mut self, connection: &mut Connection, stream: StreamId) {
+        let Some(request) = self.requests.get_mut(&stream) else { return };
+        request.stop_reading();
+        // RFC 9114 §4.1: "The error code H3_NO_ERROR SHOULD be used when requesting that the client
+        // stop sending on the request stream."
+        connection.stop(stream, Code::H3_NO_ERROR);
+        self.forget_if_done(stream);
     }
 }
 

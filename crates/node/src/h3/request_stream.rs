@@ -104,6 +104,12 @@ impl RequestStream {
         std::mem::take(&mut self.is_reader_waiting)
     }
 
+    /// What the peer sent is of no interest any more.
+    pub(super) fn stop_reading(&mut self) {
+        self.decoder = FrameDecoder::new(StreamKind::Request, 0);
+        self.is_at_end = true;
+    }
+
     /// Whether both directions have ended well.
     pub(super) fn is_done(&self) -> bool {
         self.is_at_end && self.finish == Finish::Done

@@ -294,7 +294,6 @@ impl Proxy {
         self.close_flow(id, "closed by the client");
         if let Some((session, connection)) = self.server.parts(id.0) {
             session.finish(connection, id.1);
-            session.forget(id.1);
         }
     }
 }

@@ -215,8 +215,7 @@ impl Proxy {
         self.close_flow(id, "refused");
         let Some((session, connection)) = self.server.parts(id.0) else { return };
         session.send_response(connection, id.1, &refused(error), End::Last);
-        connection.stop(id.1, Code::H3_NO_ERROR);
-        session.forget(id.1);
+        session.stop_reading(connection, id.1);
     }
 }
 
