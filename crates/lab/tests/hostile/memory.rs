@@ -82,7 +82,6 @@ fn a_request_that_was_refused_or_given_up_leaves_nothing_behind() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn readers_who_never_read_make_an_origin_read_ahead_a_little_only() {
     let permits = Permits { stream_window: 1000, ..Permits::default() };
     let mut bed = Setup { permits, ..Setup::default() }.origin().with_control_stream();

@@ -218,7 +218,6 @@ fn a_servers_bidirectional_stream_ends_the_connection() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn after_goaway_nothing_more_is_asked_for() {
     // RFC 9114 §5.2: "Endpoints MUST NOT initiate new requests or promise new pushes on the
     // connection after receipt of a GOAWAY frame from the peer."
@@ -375,7 +374,6 @@ fn a_refused_flow_ends_nothing_else() {
 }
 
 #[test]
-#[ignore = "the nodes do not keep this rule yet"]
 fn no_flow_is_asked_for_after_goaway() {
     let shot = |seconds| Shot { after: Duration::from_secs(seconds), payload_len: 100 };
     let mut bed = forwarding(vec![shot(1), shot(2)]);

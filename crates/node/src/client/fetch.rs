@@ -192,6 +192,10 @@ impl Fetch {
         if self.is_complete || self.status.is_none() {
             return None;
         }
+        if !self.waiting.is_empty() && self.peer.session.is_peer_going() {
+            let reason = "the origin is going away and takes no more requests".to_owned();
+            return Some(Err(Failure::Client(self.body_error(reason))));
+        }
         if self.credit == 0 {
             return None;
         }

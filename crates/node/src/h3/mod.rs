@@ -239,6 +239,9 @@ impl Session {
                 Frame::GoAway(id) => {
                     self.peer_ids.on_goaway(self.side, id)?;
                     self.events.push_back(Event::GoAway);
+                    if self.side == Side::Client {
+                        self.fail_from(connection, StreamId(id.get()));
+                    }
                 }
                 Frame::MaxPushId(id) => self.peer_ids.on_max_push_id(self.side, id)?,
                 Frame::CancelPush(id) => return Err(cancel_push(id)),
@@ -247,6 +250,19 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Gives up the requests that the peer is not going to answer.
+    fn fail_from(&mut self, connection: &mut Connection, first: StreamId) {
+        let rejected: Vec<_> = self.requests.range(first..).map(|(&stream, _)| stream).collect();
+        for stream in rejected {
+            self.fail(connection, stream, Code::H3_REQUEST_REJECTED);
+        }
+    }
+
+    /// Whether the peer takes no more requests.
+    pub(crate) fn is_peer_going(&self) -> bool {
+        self.peer_ids.is_going()
     }
 
     /// Reads until a head is complete; bodies are read by whoever wants them.
@@ -396,6 +412,11 @@ impl Session {
         head: &RequestHead,
         end: End,
     ) -> Option<StreamId> {
+        // RFC 9114 §5.2: "Endpoints MUST NOT initiate new requests or promise new pushes on the
+        // connection after receipt of a GOAWAY frame from the peer."
+        if self.is_peer_going() {
+            return None;
+        }
         let stream = connection.open(Direction::Bidirectional)?;
         let mut request = RequestStream::new(self.side, self.field_section_max);
         request.is_connect = head.method == Method::CONNECT;

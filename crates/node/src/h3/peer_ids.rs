@@ -30,6 +30,11 @@ impl PeerIds {
         Ok(())
     }
 
+    /// Whether the peer said that it is about to end the connection.
+    pub(super) fn is_going(&self) -> bool {
+        self.goaway.is_some()
+    }
+
     pub(super) fn on_max_push_id(&mut self, side: Side, id: VarInt) -> Result<(), ConnectionError> {
         if side == Side::Client {
             // RFC 9114 §7.2.7: "A client MUST treat the receipt of a MAX_PUSH_ID frame as a

@@ -44,6 +44,9 @@ pub struct OriginConfig {
 /// The file that stands for a folder.
 const INDEX: &str = "index.html";
 
+/// Bytes of a file that are read first, so that those who do not read cost little.
+const FIRST_READ: usize = 16 * 1024;
+
 /// The listening socket.
 const LISTEN: SocketId = SocketId(0);
 
@@ -62,7 +65,8 @@ enum State {
     /// The file is being opened.
     Opening,
     /// Its bytes are being sent: `next` is the next one to read, `end` comes after the last.
-    Sending { next: u64, end: u64, unsent: Bytes, is_reading: bool },
+    /// `ahead` bytes are read at a time, more each time that all of them could be written at once.
+    Sending { next: u64, end: u64, unsent: Bytes, is_reading: bool, ahead: usize },
 }
 
 /// A file server.
@@ -238,6 +242,7 @@ impl Origin {
                 end: answer.end,
                 unsent: Bytes::new(),
                 is_reading: false,
+                ahead: FIRST_READ,
             };
         }
         self.send(id);
@@ -246,7 +251,9 @@ impl Origin {
     /// Sends what was read, and reads what comes next when that is out.
     fn send(&mut self, id: RequestId) {
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
-        let State::Sending { next, end, unsent, is_reading } = &mut exchange.state else { return };
+        let State::Sending { next, end, unsent, is_reading, ahead } = &mut exchange.state else {
+            return;
+        };
         let Some((session, connection)) = self.server.parts(id.0) else { return };
         let before = unsent.len();
         let result = session.write_body(connection, id.1, unsent);
@@ -261,7 +268,8 @@ impl Origin {
             }
             Ok(Write::Done) => {
                 let len = usize::try_from(*end - *next).unwrap_or(usize::MAX);
-                let len = len.min(self.limits.read_ahead);
+                let len = len.min(*ahead);
+                *ahead = (*ahead * 2).min(self.limits.read_ahead);
                 *is_reading = true;
                 let (file, offset) = (exchange.file, *next);
                 self.outputs.push_back(Output::ReadFile { file, offset, len });
