@@ -34,6 +34,18 @@ struct Part {
     has_ended: bool,
 }
 
+impl Part {
+    /// Whether this is a range that was asked for. The first may be shorter, because the rest is
+    /// asked for after it; for that the total has to be known.
+    fn allows(&self, end: u64, total: Option<u64>, is_first: bool) -> bool {
+        match self.end {
+            None => false, // the whole was asked for
+            Some(asked) if is_first => end <= asked && total.is_some(),
+            Some(asked) => end == asked,
+        }
+    }
+}
+
 /// What a download wants to tell.
 #[derive(Debug)]
 pub(super) enum Progress {
@@ -161,7 +173,9 @@ impl Fetch {
         let Some(part) = self.parts.get_mut(&stream) else { return Ok(None) };
         part.is_answered = true;
         let total = match (head.status, range) {
-            (StatusCode::PARTIAL_CONTENT, Some((start, end, total))) if start == part.offset => {
+            (StatusCode::PARTIAL_CONTENT, Some((start, end, total)))
+                if start == part.offset && part.allows(end, total, is_first) =>
+            {
                 part.end = Some(end);
                 total
             }
