@@ -60,6 +60,8 @@ pub(super) enum Progress {
 pub(super) enum Failure {
     /// The origin broke HTTP/3.
     Protocol(ConnectionError),
+    /// Its answer is malformed.
+    Malformed(ClientError),
     /// The download cannot be completed.
     Client(ClientError),
 }
@@ -158,18 +160,23 @@ impl Fetch {
         &mut self,
         stream: StreamId,
         head: &ResponseHead,
-    ) -> Result<Option<Event>, ClientError> {
+    ) -> Result<Option<Event>, Failure> {
         let is_first = self.status.is_none();
         if !matches!(head.status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-            return Err(match head.status {
+            return Err(Failure::Client(match head.status {
                 StatusCode::PRECONDITION_FAILED => self.changed(),
                 status => ClientError::Status { url: self.url(), status: status.as_u16() },
-            });
+            }));
         }
         let range = (head.status == StatusCode::PARTIAL_CONTENT)
             .then(|| content_range(&head.headers))
             .flatten();
-        let length = content_length(&head.headers);
+        let length = content_length(&head.headers).map_err(|error| self.malformed(error))?;
+        if let (Some(length), Some((start, end, _))) = (length, range)
+            && length != end - start
+        {
+            return Err(self.malformed("Content-Length and Content-Range differ"));
+        }
         let Some(part) = self.parts.get_mut(&stream) else { return Ok(None) };
         part.is_answered = true;
         let total = match (head.status, range) {
@@ -184,7 +191,7 @@ impl Fetch {
                 length
             }
             // A range that was not asked for, or the whole instead of one of several ranges.
-            _ => return Err(self.changed()),
+            _ => return Err(Failure::Client(self.changed())),
         };
         if !is_first {
             return Ok(None);
@@ -265,7 +272,7 @@ impl Fetch {
         let offset = part.offset;
         part.offset += piece.len() as u64;
         if part.end.is_some_and(|end| part.offset > end) {
-            return Err(Failure::Client(self.body_error("longer than announced".to_owned())));
+            return Err(self.malformed("longer than announced"));
         }
         self.bytes += piece.len() as u64;
         self.credit = self.credit.saturating_sub(piece.len() as u64);
@@ -275,9 +282,9 @@ impl Fetch {
     fn on_end(&mut self, stream: StreamId) -> Result<(), Failure> {
         let Some(part) = self.parts.remove(&stream) else { return Ok(()) };
         match part.end {
-            Some(end) if part.offset < end => Err(Failure::Client(
-                self.body_error(format!("the body ended {} bytes early", end - part.offset)),
-            )),
+            Some(end) if part.offset < end => {
+                Err(self.malformed(&format!("the body ended {} bytes early", end - part.offset)))
+            }
             _ => Ok(()),
         }
     }
@@ -289,6 +296,10 @@ impl Fetch {
 
     fn changed(&self) -> ClientError {
         self.body_error("the file changed while it was fetched".to_owned())
+    }
+
+    fn malformed(&self, reason: &str) -> Failure {
+        Failure::Malformed(self.body_error(reason.to_owned()))
     }
 
     fn body_error(&self, reason: String) -> ClientError {
@@ -334,8 +345,22 @@ fn content_range(headers: &HeaderMap) -> Option<(u64, u64, Option<u64>)> {
     (first < end && total.is_none_or(|total| end <= total)).then_some((first, end, total))
 }
 
-fn content_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+/// RFC 9110 §8.6: digits; several fields, or a list, only if all say the same.
+fn content_length(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
+    let mut length = None;
+    for value in headers.get_all(header::CONTENT_LENGTH) {
+        for item in value.as_bytes().split(|byte| *byte == b',') {
+            let digits = str::from_utf8(item).map(str::trim).unwrap_or_default();
+            let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+            let Some(said) = digits.parse().ok().filter(|_| is_number) else {
+                return Err("Content-Length is no number");
+            };
+            if length.replace(said).is_some_and(|before| before != said) {
+                return Err("two values of Content-Length");
+            }
+        }
+    }
+    Ok(length)
 }
 
 /// RFC 9110 §13.1.1: "An origin server MUST use the strong comparison function" for If-Match, so a

@@ -251,7 +251,7 @@ impl Client {
                 match fetch.on_response(stream, &head) {
                     Ok(None) => {}
                     Ok(Some(started)) => self.outputs.push_back(Output::Event(started)),
-                    Err(error) => self.end(now, Err(error)),
+                    Err(failure) => self.on_fetch_failure(now, failure),
                 }
             }
             h3::Event::Response(stream, head) => self.on_flow_response(now, index, stream, &head),
@@ -391,14 +391,27 @@ impl Client {
                 self.end(now, Ok(()));
                 report.map(|report| Output::Event(Event::Fetched(report)))
             }
-            Err(Failure::Protocol(error)) => {
-                self.protocol_error(now, self.hops.len(), &error);
+            Err(failure) => {
+                self.on_fetch_failure(now, failure);
                 None
             }
-            Err(Failure::Client(error)) => {
+        }
+    }
+
+    fn on_fetch_failure(&mut self, now: Instant, failure: Failure) {
+        let origin = self.hops.len();
+        match failure {
+            Failure::Protocol(error) => self.protocol_error(now, origin, &error),
+            Failure::Malformed(error) => {
+                // RFC 9114 §4.1.2: "Malformed requests or responses that are detected MUST be
+                // treated as a stream error of type H3_MESSAGE_ERROR." Nothing else is going on on
+                // this connection.
+                if let Some(peer) = self.peer(origin) {
+                    peer.close(now, Code::H3_MESSAGE_ERROR, &error.to_string());
+                }
                 self.end(now, Err(error));
-                None
             }
+            Failure::Client(error) => self.end(now, Err(error)),
         }
     }
 
