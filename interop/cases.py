@@ -47,7 +47,7 @@ class Case:
         if hashes != wanted:
             raise Failure(f"other bytes came than were sent: SHA-256 {hashes}, not {wanted}")
         length = sum((ROOT / transfer.file).stat().st_size for transfer in self.transfers)
-        targets = [*proxies[1:], origin]
+        targets = [*proxies, origin][1:]
         for peer, proxy, target in zip(self.proxies, proxies, targets, strict=True):
             if peer is TANDEM:
                 proxy.check_carried(target, length, uploaded=self.transfers == UPLOAD)
