@@ -55,7 +55,8 @@ fn an_answered_request_leaves_nothing_behind() {
 
 #[test]
 fn a_flow_that_was_closed_leaves_nothing_behind() {
-    let mut bed = proxy();
+    let limits = Limits { flow_idle: Duration::from_secs(3600), ..Limits::default() };
+    let mut bed = Setup { limits, ..Setup::default() }.proxy().with_control_stream();
     let each = kept_each(&mut bed, 300, |bed| {
         let flow = bed.open_flow();
         bed.peer().finish(flow);

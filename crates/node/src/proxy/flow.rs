@@ -41,6 +41,8 @@ pub(super) struct Flow {
     pub(super) capsules: CapsuleDecoder,
     /// When a packet last passed, either way.
     pub(super) last_active: Instant,
+    /// When to look at it next.
+    pub(super) next_look: Instant,
     pub(super) to_target_datagrams: u64,
     pub(super) to_client_datagrams: u64,
 }
@@ -52,6 +54,10 @@ impl Flow {
         limits: &Limits,
         now: Instant,
     ) -> Self {
+        let next_look = match state {
+            State::Resolving { deadline, .. } => deadline,
+            State::Opening { .. } | State::Open { .. } => now + limits.flow_idle,
+        };
         Self {
             state,
             form,
@@ -60,6 +66,7 @@ impl Flow {
             early_max: limits.early_datagrams_per_flow,
             capsules: CapsuleDecoder::new(limits.capsule),
             last_active: now,
+            next_look,
             to_target_datagrams: 0,
             to_client_datagrams: 0,
         }

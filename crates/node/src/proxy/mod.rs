@@ -189,7 +189,7 @@ impl Proxy {
         self.relaying.retain(|&other| other != id);
         self.readable.retain(|&(other, _)| other != id);
         for (stream, flow) in peer.flows {
-            self.release(stream, &flow, "connection ended");
+            self.release((id, stream), &flow, "connection ended");
         }
     }
 
@@ -202,7 +202,7 @@ impl Proxy {
             peer.flows.remove(&stream)
         });
         if let Some(flow) = flow {
-            self.release(stream, &flow, reason);
+            self.release((id, stream), &flow, reason);
         }
     }
 
@@ -222,7 +222,9 @@ impl Proxy {
         }
     }
 
-    fn release(&mut self, stream: StreamId, flow: &Flow, reason: &str) {
+    fn release(&mut self, id: FlowId, flow: &Flow, reason: &str) {
+        // Else flows that come and go would leave timers behind for as long as a flow may idle.
+        self.timers.remove(&(flow.next_look, id));
         if let flow::State::Resolving { query, .. } = &flow.state {
             self.flows_by_query.remove(query);
         }
@@ -234,7 +236,7 @@ impl Proxy {
         }
         if let Some((_, target)) = flow.open() {
             info!(
-                flow = stream.0, %target, reason,
+                flow = id.1.0, %target, reason,
                 to_target = flow.to_target_datagrams, to_client = flow.to_client_datagrams,
                 "flow closed"
             );
@@ -255,7 +257,8 @@ impl Proxy {
     /// Looks whether a flow may stay. Each flow has one timer, which is set anew lazily, so that a
     /// packet costs none.
     fn on_flow_timer(&mut self, now: Instant, id: FlowId) {
-        let Some(flow) = self.peers.get(&id.0).and_then(|peer| peer.flows.get(&id.1)) else {
+        let Some(flow) = self.peers.get_mut(&id.0).and_then(|peer| peer.flows.get_mut(&id.1))
+        else {
             return;
         };
         if let flow::State::Resolving { deadline, .. } = flow.state
@@ -268,6 +271,7 @@ impl Proxy {
             // RFC 9298 §3.1: UDP proxies "MUST close the request stream when closing the socket."
             self.abort_flow(id, Code::H3_NO_ERROR, "idle");
         } else {
+            flow.next_look = idle;
             self.timers.insert((idle, id));
         }
     }

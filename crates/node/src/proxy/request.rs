@@ -109,13 +109,9 @@ impl Proxy {
         if let State::Opening { socket, .. } = state {
             self.flows_by_socket.insert(socket, id);
         }
-        let first_look = match state {
-            State::Resolving { deadline, .. } => deadline,
-            State::Opening { .. } | State::Open { .. } => now + self.limits.flow_idle,
-        };
-        self.timers.insert((first_look, id));
         let mut flow = Flow::new(state, self.first_form(id, head), &self.limits, now);
         let Some(peer) = self.peers.get_mut(&id.0) else { return };
+        self.timers.insert((flow.next_look, id));
         // Datagrams may come before the request that they belong to (RFC 9298 §5).
         let early = std::mem::take(&mut peer.early);
         for datagram in early {
