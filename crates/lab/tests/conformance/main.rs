@@ -17,9 +17,16 @@ mod target;
 
 use bytes::Bytes;
 use noq_proto::Dir;
-use tandem_lab::LinkConfig;
-use tandem_node::{Client, client::Task, node::Ecn};
-use tandem_wire::{Code, Frame, FrameDecoder, RequestHead, Settings, StreamKind};
+use tandem_congestion::ControllerName;
+use tandem_lab::{LinkConfig, Seed, TestCertificate, World};
+use tandem_node::{
+    Client, ClientConfig,
+    client::{HopConfig, Task, TunnelMode},
+    limits::Limits,
+    node::Ecn,
+    quic::Transport,
+};
+use tandem_wire::{Code, Frame, FrameDecoder, RequestHead, Settings, StreamKind, Template};
 
 use bed::{Bed, MS, fetch, fetching, origin, proxy, tunnelling};
 use h3_bytes::{
@@ -147,6 +154,30 @@ fn marks_end_at_the_proxy_in_both_directions() {
     assert_eq!(bed.world.node(marker).marks, [None, None]);
     assert_eq!(bed.echoed(flow), [b"datagram"], "CE is no reason to drop");
     assert_eq!(bed.seen().closed, None);
+}
+
+#[test]
+fn without_congestion_control_no_packet_signals_ecn() {
+    // RFC 9298 §6: an endpoint that disables congestion control "MUST NOT signal ECN support".
+    for (controller, mark) in [(ControllerName::Bbr1, Some(Ecn::Ect0)), (ControllerName::Off, None)]
+    {
+        let hop = HopConfig {
+            template: Template::default_for("10.0.0.4:7").expect("an authority"),
+            tls: TestCertificate::new(["10.0.0.4"]).client(),
+            transport: Transport { controller: controller.into(), ..Transport::default() },
+            token: None,
+            mode: TunnelMode::Mdt,
+        };
+        let limits = Limits::default();
+        let config = ClientConfig { hops: vec![hop], task: tunnel(), limits, seed: Some(1) };
+        let mut world = World::new(Seed(1));
+        let marker = world.add_host("marker", ["10.0.0.4"], Marker::new(Ecn::Ce));
+        let node = Client::new(config).expect("a configuration");
+        let client = world.add_host("client", ["10.0.0.2"], node);
+        world.connect(client, marker, LinkConfig { delay: MS, ..LinkConfig::default() });
+        world.run_for(10 * MS);
+        assert_eq!(world.node(marker).marks[0], mark, "{controller}");
+    }
 }
 
 #[test]

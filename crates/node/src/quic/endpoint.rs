@@ -12,6 +12,7 @@ use noq_proto::{
     ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, Dir, FourTuple, Incoming,
     ServerConfig, StreamEvent,
 };
+use tandem_congestion::ControllerName;
 use tandem_wire::Code;
 use tracing::debug;
 
@@ -88,6 +89,7 @@ pub(crate) struct Endpoint {
     answers: VecDeque<(Transmit, Vec<u8>)>,
     client: Option<ClientConfig>,
     max_connections: usize,
+    marks_ecn: bool,
 }
 
 /// Answers of the endpoint itself that wait to be sent, beyond which they are dropped: whoever
@@ -141,6 +143,9 @@ impl Endpoint {
             answers: VecDeque::new(),
             client: None,
             max_connections: 1,
+            // RFC 9298 §6: without congestion control, the tunnel "MUST NOT signal ECN support": its
+            // packets are Not-ECT.
+            marks_ecn: transport.controller.name != ControllerName::Off,
         }
     }
 
@@ -361,7 +366,8 @@ impl Endpoint {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
         let slot = self.slots.get_mut(&id)?;
-        if let Some(transmit) = slot.connection.poll_transmit(now, buf) {
+        if let Some(mut transmit) = slot.connection.poll_transmit(now, buf) {
+            transmit.ecn = transmit.ecn.filter(|_| self.marks_ecn);
             // To the end, so that each connection has its turn.
             self.ready.rotate_left(1);
             return Some(transmit);
