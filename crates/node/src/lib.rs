@@ -18,4 +18,4 @@ pub use client::{Client, ClientConfig};
 pub use node::{Event, Input, Node, Output};
 pub use origin::{Origin, OriginConfig};
 pub use proxy::{Proxy, ProxyConfig};
-pub use stats::Stats;
+pub use stats::{ConnectionStats, Stats};

@@ -15,7 +15,7 @@ use crate::{
     limits::Limits,
     node::{Ecn, Transmit},
     quic::{self, Connection, ConnectionId, Endpoint, ServerTls, Transport},
-    stats::Stats,
+    stats::{ConnectionStats, Stats},
 };
 
 /// What happened at a server.
@@ -232,12 +232,15 @@ impl Server {
         stats.connections_broken = self.connections_broken;
         stats.sent_packets = self.sent_packets;
         stats.lost_packets = self.lost_packets;
-        for &id in self.sessions.keys() {
-            if let Some(connection) = self.endpoint.peek(id) {
-                let now = connection.stats();
-                stats.sent_packets += now.sent_packets;
-                stats.lost_packets += now.lost_packets;
-            }
+        for now in self.connections() {
+            stats.sent_packets += now.sent_packets;
+            stats.lost_packets += now.lost_packets;
         }
+    }
+
+    /// Every connection that is open, the oldest first.
+    pub(crate) fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
+        let Self { endpoint, sessions, .. } = self;
+        sessions.keys().filter_map(|&id| endpoint.peek(id).map(quic::Connection::stats))
     }
 }

@@ -1,5 +1,9 @@
 //! Plain counters of a node; `tandem-net` exports them.
 
+use std::time::Duration;
+
+use tandem_units::{ByteCount, Rate};
+
 /// What a node counted since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -62,4 +66,23 @@ impl Dropped {
             + self.malformed
             + self.too_many_flows
     }
+}
+
+/// One QUIC connection of a node as it is now. Packets and bytes are QUIC's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionStats {
+    /// RFC 9002's `smoothed_rtt`.
+    pub smoothed_rtt: Duration,
+    /// RFC 9002's `congestion_window`.
+    pub congestion_window: ByteCount,
+    /// The rate at which the controller lets packets leave, if it says one.
+    pub pacing_rate: Option<Rate>,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Packets declared lost.
+    pub lost_packets: u64,
+    /// UDP payloads received.
+    pub received_datagrams: u64,
+    /// ACK frames sent.
+    pub sent_ack_frames: u64,
 }

@@ -105,6 +105,11 @@ impl TunnelQueue {
         }
     }
 
+    /// Bytes of encoded payloads that wait: q(t).
+    pub(crate) const fn len(&self) -> usize {
+        self.bytes
+    }
+
     /// Encodes a payload and puts it at the end of its flow. `max_datagram_size` is what fits a
     /// packet of the tunnel now.
     pub(crate) fn push(

@@ -230,6 +230,11 @@ impl Hop {
         self.peer.parts().and_then(|(_, connection)| connection.max_datagram_size()).unwrap_or(0)
     }
 
+    /// Bytes of encoded payloads that wait in the tunnel's queue.
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Puts a payload into the tunnel's queue.
     pub(super) fn send(&mut self, stream: StreamId, payload: Bytes) -> Push {
         let max_datagram_size = self.max_datagram_size();

@@ -19,6 +19,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use tandem_units::ByteCount;
 use tandem_wire::{CONTEXT_ID_UDP, Code, ErrorScope, HttpDatagram, MAX_UDP_PAYLOAD, Template};
 use tracing::debug;
 
@@ -37,7 +38,7 @@ use crate::{
     node::{Event, FetchReport, Input, Node, Output, Received, SocketId},
     proxy::Token,
     quic::{self, Transport},
-    stats::Stats,
+    stats::{ConnectionStats, Stats},
     tunnel_queue::Push,
 };
 
@@ -142,16 +143,31 @@ impl Client {
         let mut stats = self.stats;
         for index in 0..self.peers() {
             if let Some(peer) = self.peer(index) {
-                let (sent, lost) = peer.packets();
+                let now = peer.stats();
                 stats.connections += u64::from(peer.is_connected());
-                stats.sent_packets += sent;
-                stats.lost_packets += lost;
+                stats.sent_packets += now.sent_packets;
+                stats.lost_packets += now.lost_packets;
             }
         }
         if let TaskState::Forward(forward) = &self.task {
             stats.flows_open = forward.flows.len() as u64;
         }
         stats
+    }
+
+    /// Every connection: the hops, the nearest proxy first, and the end-to-end connection if it is
+    /// ours.
+    pub fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
+        let end_to_end = match &mut self.task {
+            TaskState::Fetch(fetch) => Some(&mut fetch.peer),
+            TaskState::Forward(_) => None,
+        };
+        self.hops.iter_mut().map(|hop| &mut hop.peer).chain(end_to_end).map(Peer::stats)
+    }
+
+    /// What waits in the first hop's queue towards its proxy: encoded payloads, in bytes.
+    pub fn tunnel_queue(&self) -> ByteCount {
+        ByteCount::from(self.hops.first().map_or(0, Hop::queued))
     }
 
     /// Number of connections: hops, and the end-to-end connection if it is ours.
@@ -416,7 +432,8 @@ impl Client {
     }
 
     fn report(&mut self, now: Instant) -> Option<FetchReport> {
-        let hop_smoothed_rtt = self.hops.iter_mut().map(|hop| hop.peer.smoothed_rtt()).collect();
+        let hop_smoothed_rtt =
+            self.hops.iter_mut().map(|hop| hop.peer.stats().smoothed_rtt).collect();
         let began = self.began?;
         let TaskState::Fetch(fetch) = &mut self.task else { return None };
         Some(FetchReport {
@@ -425,7 +442,7 @@ impl Client {
             setup: fetch.peer.started()?.saturating_duration_since(began),
             handshake: fetch.peer.handshake().unwrap_or(Duration::ZERO),
             completion: fetch.completion(now),
-            smoothed_rtt: fetch.peer.smoothed_rtt(),
+            smoothed_rtt: fetch.peer.stats().smoothed_rtt,
             hop_smoothed_rtt,
         })
     }

@@ -15,6 +15,7 @@ use crate::{
     limits::Limits,
     node::{Ecn, Transmit},
     quic::{self, Closed, Connection, ConnectionId, Endpoint},
+    stats::ConnectionStats,
 };
 
 /// The address that the engine is told for a peer inside a tunnel, where addresses mean nothing:
@@ -99,22 +100,10 @@ impl Peer {
         Some((&mut self.session, endpoint.connection(*id)?))
     }
 
-    pub(super) fn smoothed_rtt(&mut self) -> Duration {
-        self.endpoint
-            .as_mut()
-            .and_then(|(endpoint, id)| endpoint.peek(*id))
-            .map_or(Duration::ZERO, |connection| connection.stats().smoothed_rtt)
-    }
-
-    /// Packets sent and declared lost.
-    pub(super) fn packets(&mut self) -> (u64, u64) {
-        self.endpoint.as_mut().and_then(|(endpoint, id)| endpoint.peek(*id)).map_or(
-            (0, 0),
-            |connection| {
-                let stats = connection.stats();
-                (stats.sent_packets, stats.lost_packets)
-            },
-        )
+    /// Counters and estimates; all zero before the connection is opened.
+    pub(super) fn stats(&mut self) -> ConnectionStats {
+        let connection = self.endpoint.as_mut().and_then(|(endpoint, id)| endpoint.peek(*id));
+        connection.map(Connection::stats).unwrap_or_default()
     }
 
     /// The operating system says that nobody listens at the peer's address. An ICMP error can be

@@ -24,7 +24,7 @@ use crate::{
     },
     quic::{ConfigError, ConnectionId, ServerTls, StreamId, Transport, Write},
     server::{self, Server},
-    stats::Stats,
+    stats::{ConnectionStats, Stats},
 };
 
 /// Settings of an origin.
@@ -104,6 +104,11 @@ impl Origin {
         let mut stats = self.stats;
         self.server.add_to(&mut stats);
         stats
+    }
+
+    /// Every connection that is open, the oldest first.
+    pub fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
+        self.server.connections()
     }
 
     fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {

@@ -13,6 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use tandem_units::ByteCount;
 use tandem_wire::{Code, HttpDatagram, PathMatcher, Template, TemplateError};
 use tracing::{debug, info};
 
@@ -27,7 +28,7 @@ use crate::{
     node::{Event, Input, Node, Output, QueryId, Received, SocketId, SocketKind},
     quic::{self, ConfigError, ConnectionId, ServerTls, StreamId, Transport},
     server::{self, Server},
-    stats::Stats,
+    stats::{ConnectionStats, Stats},
     tunnel_queue::TunnelQueue,
 };
 
@@ -150,6 +151,16 @@ impl Proxy {
         self.server.add_to(&mut stats);
         stats.flows_open = self.flows_by_socket.len() as u64;
         stats
+    }
+
+    /// Every connection that is open, the oldest first.
+    pub fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
+        self.server.connections()
+    }
+
+    /// What waits in the tunnels' queues towards the clients: encoded payloads, in bytes.
+    pub fn tunnel_queue(&self) -> ByteCount {
+        ByteCount::from(self.peers.values().map(|peer| peer.queue.len()).sum::<usize>())
     }
 
     fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {

@@ -14,6 +14,7 @@ use noq_proto::{
 use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 use ring::hmac;
 use tandem_congestion::ControllerConfig;
+use tandem_units::ByteCount;
 
 use crate::limits::Limits;
 
@@ -57,6 +58,9 @@ pub struct Transport {
     pub initial_rtt: Duration,
     /// Where to write qlog files, if at all. Needs the feature `qlog`.
     pub qlog: Option<QlogDir>,
+    /// Most bytes that the peer may have on its way, on one stream and in all. `None`: as much as
+    /// is safe.
+    pub receive_window: Option<ByteCount>,
     /// What a server's stateless resets follow from (RFC 9000 §10.3). One that restarts with the
     /// same secret can tell its old peers at once that their connections are gone; without one
     /// they wait for their idle timeout.
@@ -81,6 +85,7 @@ impl Default for Transport {
             keep_alive: None,
             initial_rtt: Duration::from_millis(333),
             qlog: None,
+            receive_window: None,
             reset_secret: None,
         }
     }
@@ -190,8 +195,8 @@ impl Transport {
             .initial_mtu(self.mtu.start)
             .min_mtu(self.mtu.least)
             .mtu_discovery_config(self.mtu_discovery())
-            .stream_receive_window(VarInt::from_u32(STREAM_RECEIVE_WINDOW))
-            .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
+            .stream_receive_window(self.window(STREAM_RECEIVE_WINDOW))
+            .receive_window(self.window(RECEIVE_WINDOW))
             .send_window(u64::from(RECEIVE_WINDOW))
             .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER))
             .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER)
@@ -201,6 +206,11 @@ impl Transport {
             config.qlog_from_path(&qlog.dir, &qlog.prefix);
         }
         config
+    }
+
+    fn window(&self, default: u32) -> VarInt {
+        let window = self.receive_window.map_or(u64::from(default), ByteCount::get);
+        VarInt::from_u64(window).unwrap_or(VarInt::MAX)
     }
 
     fn mtu_discovery(&self) -> Option<MtuDiscoveryConfig> {

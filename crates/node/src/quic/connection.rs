@@ -1,18 +1,19 @@
 //! One QUIC connection: streams and datagrams.
 
-use std::{
-    num::NonZeroUsize,
-    time::{Duration, Instant},
-};
+use std::{num::NonZeroUsize, time::Instant};
 
 use bytes::Bytes;
 use noq_proto::{
     Dir, PathId, ReadError, SendDatagramError, VarInt, WriteError, congestion::Controller,
 };
+use tandem_units::{ByteCount, Rate};
 use tandem_wire::Code;
 
 use super::StreamId;
-use crate::node::{Ecn, Transmit};
+use crate::{
+    node::{Ecn, Transmit},
+    stats::ConnectionStats,
+};
 
 /// Most datagrams in one call of the operating system. Ten of 1452 bytes are what the engine paces
 /// out at once at moderate rates, and a fifth of what GSO takes.
@@ -62,17 +63,6 @@ pub(crate) enum SendDatagram {
     Blocked(Bytes),
     /// It fits no packet of this connection, or the peer takes no datagrams.
     TooLarge,
-}
-
-/// Counters and estimates of a connection. Packets and bytes are QUIC's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ConnectionStats {
-    /// Smoothed RTT.
-    pub(crate) smoothed_rtt: Duration,
-    /// Packets sent.
-    pub(crate) sent_packets: u64,
-    /// Packets declared lost.
-    pub(crate) lost_packets: u64,
 }
 
 /// One QUIC connection.
@@ -198,10 +188,17 @@ impl Connection {
     /// Counters and estimates.
     pub(crate) fn stats(&mut self) -> ConnectionStats {
         let stats = self.inner.stats();
+        let controller = self.inner.congestion_state(PathId::ZERO);
+        let pacing_rate = controller.and_then(|controller| controller.metrics().pacing_rate);
         ConnectionStats {
             smoothed_rtt: self.inner.rtt(PathId::ZERO).unwrap_or_default(),
+            congestion_window: ByteCount::new(controller.map_or(0, Controller::window)),
+            // noq's are bytes per second.
+            pacing_rate: pacing_rate.and_then(|rate| Rate::from_bps(rate.saturating_mul(8))),
             sent_packets: stats.sent_packets,
             lost_packets: stats.lost_packets,
+            received_datagrams: stats.udp_rx.datagrams,
+            sent_ack_frames: stats.frame_tx.acks + stats.frame_tx.path_acks,
         }
     }
 
