@@ -62,6 +62,7 @@ impl Content {
 #[derive(Debug)]
 pub(crate) struct Network {
     seed: Seed,
+    start: Instant,
     owners: BTreeMap<IpAddr, HostId>,
     paths: Vec<ScheduledPath>,
     routes: BTreeMap<(HostId, HostId), Route>,
@@ -85,9 +86,10 @@ struct Route {
 }
 
 impl Network {
-    pub(crate) fn new(seed: Seed) -> Self {
+    pub(crate) fn new(start: Instant, seed: Seed) -> Self {
         Self {
             seed,
+            start,
             owners: BTreeMap::new(),
             paths: Vec::new(),
             routes: BTreeMap::new(),
@@ -109,7 +111,7 @@ impl Network {
         let (from, to) = between;
         let seed = self.seed.derive(from.number().into()).derive(to.number().into());
         let path = PathId(self.paths.len());
-        let links = Path::new(links, seed.derive(replaced));
+        let links = Path::new(self.start, links, seed.derive(replaced));
         self.paths.push(ScheduledPath { path: links, scheduled: None });
         self.routes.insert(between, Route { path, replaced });
         path

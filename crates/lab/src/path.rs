@@ -13,11 +13,11 @@ use crate::{LinkConfig, LinkStats, Packet, Seed, link::Link};
 ///
 /// let start = Instant::now();
 /// let link = LinkConfig {
-///     rate: Some(Rate::from_mbps(10)),
+///     capacity: Rate::from_mbps(10).into(),
 ///     delay: Duration::from_millis(20),
 ///     ..LinkConfig::default()
 /// };
-/// let mut path = Path::new(vec![link], Seed(1));
+/// let mut path = Path::new(start, vec![link], Seed(1));
 /// path.push(start, Packet::udp(1222, "hello")); // 1250 bytes with headers: 1 ms at 10 Mbit/s
 /// while let Some(event) = path.next_event() {
 ///     if let Some((arrival, packet)) = path.pop(event) {
@@ -34,10 +34,11 @@ pub struct Path<T> {
 
 impl<T: Clone> Path<T> {
     /// A path through these links, the first one first. Each link has random streams of its own:
-    /// what one link does has no influence on another one's dice.
-    pub fn new(links: Vec<LinkConfig>, seed: Seed) -> Self {
+    /// what one link does has no influence on another one's dice. The times of traces and outages
+    /// count from `start`; nothing happens before.
+    pub fn new(start: Instant, links: Vec<LinkConfig>, seed: Seed) -> Self {
         let links = links.into_iter().zip(0..);
-        let links = links.map(|(config, number)| Link::new(config, seed.derive(number)));
+        let links = links.map(|(config, number)| Link::new(start, config, seed.derive(number)));
         Self { links: links.collect(), delivered: VecDeque::new() }
     }
 
@@ -94,13 +95,16 @@ impl<T: Clone> Path<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{sync::Arc, time::Duration};
 
     use proptest::prelude::*;
     use tandem_units::{ByteCount, Rate, Ratio};
 
     use super::*;
-    use crate::{QueueLimit, Reorder, Traffic, world::base_instant};
+    use crate::{
+        Capacity, LossAt, LossModel, Outages, QueueConfig, QueueLimit, RateTrace, Reorder, Traffic,
+        world::base_instant,
+    };
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -109,7 +113,7 @@ mod tests {
     }
 
     fn link(mbps: u64, delay: Duration) -> LinkConfig {
-        LinkConfig { rate: Some(Rate::from_mbps(mbps)), delay, ..LinkConfig::default() }
+        LinkConfig { capacity: Rate::from_mbps(mbps).into(), delay, ..LinkConfig::default() }
     }
 
     fn drain(path: &mut Path<u64>) -> Vec<(Instant, u64)> {
@@ -122,7 +126,7 @@ mod tests {
 
     #[test]
     fn an_empty_path_delivers_at_once() {
-        let mut path = Path::new(Vec::new(), Seed(1));
+        let mut path = Path::new(base_instant(), Vec::new(), Seed(1));
         let now = base_instant();
         path.push(now, packet(1, 5));
         assert_eq!(path.next_event(), Some(now));
@@ -134,7 +138,7 @@ mod tests {
     fn links_add_up_and_the_slowest_spaces_the_packets() {
         // 1250 bytes: 1 ms at 10 Mbit/s, 2 ms at 5, 0.5 ms at 20.
         let links = vec![link(10, 3 * MS), link(5, 4 * MS), link(20, 5 * MS)];
-        let mut path = Path::new(links, Seed(1));
+        let mut path = Path::new(base_instant(), links, Seed(1));
         let start = base_instant();
         for number in 0..3 {
             path.push(start, packet(1250, number));
@@ -148,7 +152,7 @@ mod tests {
     fn a_late_caller_gets_the_exact_times() {
         let start = base_instant();
         let run = |pop_at: &[Duration]| {
-            let mut path = Path::new(vec![link(10, 3 * MS), link(5, 4 * MS)], Seed(1));
+            let mut path = Path::new(start, vec![link(10, 3 * MS), link(5, 4 * MS)], Seed(1));
             for number in 0..10 {
                 path.push(start, packet(1250, number));
             }
@@ -167,8 +171,8 @@ mod tests {
 
     #[test]
     fn links_do_not_share_dice() {
-        let lossy = LinkConfig { loss: Ratio::of(1, 2), ..LinkConfig::default() };
-        let mut path = Path::new(vec![lossy.clone(), lossy], Seed(1));
+        let lossy = LinkConfig { loss: Ratio::of(1, 2).into(), ..LinkConfig::default() };
+        let mut path = Path::new(base_instant(), vec![lossy.clone(), lossy], Seed(1));
         let now = base_instant();
         for number in 0..1000 {
             path.push(now, packet(100, number));
@@ -182,8 +186,8 @@ mod tests {
     fn the_same_seed_decides_the_same_and_another_one_not() {
         let now = base_instant();
         let run = |seed| {
-            let lossy = LinkConfig { loss: Ratio::of(1, 10), ..LinkConfig::default() };
-            let mut path = Path::new(vec![lossy], Seed(seed));
+            let lossy = LinkConfig { loss: Ratio::of(1, 10).into(), ..LinkConfig::default() };
+            let mut path = Path::new(base_instant(), vec![lossy], Seed(seed));
             for number in 0..200 {
                 path.push(now, packet(100, number));
             }
@@ -193,41 +197,102 @@ mod tests {
         assert_ne!(run(1), run(2));
     }
 
+    fn any_ratio() -> impl Strategy<Value = Ratio> {
+        (0..=30_u64).prop_map(|percent| Ratio::of(percent, 100))
+    }
+
+    fn any_capacity() -> impl Strategy<Value = Capacity> {
+        let trace = (proptest::collection::vec(0..20_u32, 1..30), 0..100_u32).prop_map(
+            |(gaps_ms, offset_ms)| {
+                let times = gaps_ms.into_iter().chain([1]).scan(0, |at, gap| {
+                    *at += gap;
+                    Some(*at)
+                });
+                let trace = RateTrace::from_millis(times.collect()).unwrap();
+                Capacity::Trace { trace: Arc::new(trace), offset: MS * offset_ms }
+            },
+        );
+        prop_oneof![
+            Just(Capacity::Unlimited),
+            (1..2000_u64).prop_map(|mbps| Rate::from_mbps(mbps).into()),
+            trace,
+        ]
+    }
+
+    fn any_loss() -> impl Strategy<Value = LossModel> {
+        let gilbert = proptest::array::uniform4(any_ratio());
+        prop_oneof![
+            any_ratio().prop_map(LossModel::Bernoulli),
+            gilbert.prop_map(|[to_bad, to_good, loss_in_good, loss_in_bad]| {
+                LossModel::GilbertElliott { to_bad, to_good, loss_in_good, loss_in_bad }
+            }),
+        ]
+    }
+
+    fn any_queue() -> impl Strategy<Value = QueueConfig> {
+        let bytes = proptest::option::of((0..20_000_u64).prop_map(ByteCount::new));
+        let limit = (bytes, proptest::option::of(0..20_u64))
+            .prop_map(|(bytes, packets)| QueueLimit { bytes, packets });
+        (limit, 0..4_u8).prop_map(|(limit, kind)| match kind {
+            0 => QueueConfig::DropTail(limit),
+            1 => QueueConfig::DropHead(limit),
+            2 => QueueConfig::CoDel { limit, target: MS, interval: 10 * MS },
+            _ => QueueConfig::Infinite,
+        })
+    }
+
     fn any_link() -> impl Strategy<Value = LinkConfig> {
-        let percent = || (0..=30_u64).prop_map(|percent| Ratio::of(percent, 100));
-        let reorder = (percent(), 0..20_u32)
+        let reorder = (any_ratio(), 0..20_u32)
             .prop_map(|(ratio, millis)| Reorder { ratio, extra_delay: MS * millis });
-        (
-            proptest::option::of((1..2000_u64).prop_map(Rate::from_mbps)),
-            0..50_u32,
-            percent(),
-            0..20_000_u64,
-            proptest::option::of(reorder),
-            percent(),
-            proptest::option::of((500..1500_u64).prop_map(ByteCount::new)),
-        )
-            .prop_map(|(rate, delay_ms, loss, limit, reorder, duplicate, mtu)| {
+        let outages = (0..200_u32, 0..50_u32, proptest::option::of(0..100_u32)).prop_map(
+            |(first, length, period)| Outages {
+                first: MS * first,
+                length: MS * length,
+                period: period.map(|period| MS * period),
+            },
+        );
+        let bottleneck = (any_capacity(), any_queue());
+        let loss = (any_loss(), prop_oneof![Just(LossAt::Before), Just(LossAt::After)]);
+        let times = (0..50_u32, 0..10_u32);
+        let mtu = proptest::option::of((500..1500_u64).prop_map(ByteCount::new));
+        let (reorder, outages) = (proptest::option::of(reorder), proptest::option::of(outages));
+        (bottleneck, loss, times, reorder, any_ratio(), outages, mtu).prop_map(
+            |(
+                (capacity, queue),
+                (loss, loss_at),
+                (delay, jitter),
+                reorder,
+                duplicate,
+                outages,
+                mtu,
+            )| {
                 LinkConfig {
-                    rate,
-                    delay: MS * delay_ms,
+                    capacity,
+                    delay: MS * delay,
+                    jitter: MS * jitter,
                     loss,
-                    queue: QueueLimit(ByteCount::new(limit)),
+                    loss_at,
+                    queue,
                     reorder,
                     duplicate,
+                    outages,
                     mtu,
                 }
-            })
+            },
+        )
     }
 
     fn assert_conserved(path: &Path<u64>) {
         let mut entered = None;
         for (number, link) in path.stats().into_iter().enumerate() {
-            assert!(link.queued <= link.queued_max && link.queued <= link.held.bytes);
+            assert!(link.queued <= link.queued_max);
             let into = [link.entered, link.duplicated];
             let out = [
                 link.delivered,
+                link.dropped_outage,
                 link.dropped_mtu,
                 link.dropped_queue,
+                link.dropped_codel,
                 link.dropped_loss,
                 link.held,
             ];
@@ -247,8 +312,8 @@ mod tests {
             packets in proptest::collection::vec((0..3_000_u32, 1..1600_u64), 1..200),
             seed: u64,
         ) {
-            let limits: Vec<_> = links.iter().map(|link| link.queue.0).collect();
-            let mut path = Path::new(links, Seed(seed));
+            let limits: Vec<_> = links.iter().map(|link| link.queue.limit()).collect();
+            let mut path = Path::new(base_instant(), links, Seed(seed));
             let mut now = base_instant();
             let mut last_arrival = now;
             let mut arrivals = 0;
@@ -266,7 +331,8 @@ mod tests {
             assert_conserved(&path);
             for (link, limit) in path.stats().into_iter().zip(limits) {
                 prop_assert_eq!(link.held, Traffic::default());
-                prop_assert!(link.queued_max <= limit);
+                let limit = limit.and_then(|limit| limit.bytes);
+                prop_assert!(limit.is_none_or(|limit| link.queued_max <= limit));
             }
             if let Some(last) = path.stats().last() {
                 prop_assert_eq!(last.delivered.packets, arrivals);

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use serde::Serialize;
 use tandem_congestion::ControllerName;
-use tandem_lab::{LinkConfig, QueueLimit, Seed, ideal_completion};
+use tandem_lab::{LinkConfig, QueueConfig, QueueLimit, Seed, ideal_completion};
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
 use self::{file::DemoFile, network::Network};
@@ -132,10 +132,10 @@ impl Demo {
     /// The bad link, between client and proxy.
     fn client_link(&self) -> LinkConfig {
         LinkConfig {
-            rate: Some(self.rate),
+            capacity: self.rate.into(),
             delay: Duration::from(self.client_rtt) / 2,
-            loss: self.loss,
-            queue: QueueLimit(self.queue),
+            loss: self.loss.into(),
+            queue: QueueConfig::DropTail(QueueLimit::bytes(self.queue)),
             ..LinkConfig::default()
         }
     }

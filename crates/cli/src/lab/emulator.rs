@@ -113,16 +113,17 @@ impl Emulator {
         let refused = |error| CliError::Listen { address: listen, error };
         let listener = open(listen.0).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
+        let start = clock::now();
         Ok(Self {
             listener,
             address,
             target,
-            to_target: Path::new(links.to_target, seed.derive(0)),
-            to_client: Path::new(links.to_client, seed.derive(1)),
+            to_target: Path::new(start, links.to_target, seed.derive(0)),
+            to_client: Path::new(start, links.to_client, seed.derive(1)),
             clients: BTreeMap::new(),
             ids: BTreeMap::new(),
             counters: Counters::default(),
-            next_sweep: clock::now() + SWEEP_PERIOD,
+            next_sweep: start + SWEEP_PERIOD,
             buffer: vec![0; PAYLOAD_MAX],
         })
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde::Serialize;
-use tandem_lab::{LinkConfig, LinkStats, QueueLimit, Reorder, Seed};
+use tandem_lab::{Capacity, LinkConfig, LinkStats, QueueConfig, QueueLimit, Reorder, Seed};
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
 use super::{Emulator, Links, emulator::Counters};
@@ -90,13 +90,13 @@ impl Relay {
     fn link(&self) -> LinkConfig {
         let reorder = Reorder { ratio: self.reorder, extra_delay: self.reorder_delay.into() };
         LinkConfig {
-            rate: self.rate,
+            capacity: self.rate.map_or(Capacity::Unlimited, Capacity::Constant),
             delay: self.delay.into(),
-            loss: self.loss,
-            queue: QueueLimit(self.queue),
+            loss: self.loss.into(),
+            queue: QueueConfig::DropTail(QueueLimit::bytes(self.queue)),
             reorder: (self.reorder > Ratio::ZERO).then_some(reorder),
             duplicate: self.duplicate,
-            mtu: None,
+            ..LinkConfig::default()
         }
     }
 }

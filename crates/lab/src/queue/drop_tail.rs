@@ -1,92 +1,87 @@
-use std::collections::VecDeque;
-
-use tandem_units::ByteCount;
-
-use super::QueueLimit;
-use crate::Packet;
+use super::{Fifo, QueueLimit, Queued};
 
 /// First in, first out; a packet that does not fit is dropped.
 #[derive(Debug)]
 pub(crate) struct DropTail<T> {
     limit: QueueLimit,
-    len: ByteCount,
-    len_max: ByteCount,
-    packets: VecDeque<Packet<T>>,
+    fifo: Fifo<T>,
 }
 
 impl<T> DropTail<T> {
-    pub(crate) fn new(limit: QueueLimit) -> Self {
-        Self { limit, len: ByteCount::ZERO, len_max: ByteCount::ZERO, packets: VecDeque::new() }
+    pub(super) const fn new(limit: QueueLimit) -> Self {
+        Self { limit, fifo: Fifo::new() }
     }
 
-    /// Takes a packet, or gives it back if the queue would be longer than its limit.
-    ///
-    /// A small packet may be taken right after a large one was refused.
-    pub(crate) fn push(&mut self, packet: Packet<T>) -> Result<(), Packet<T>> {
-        let len = self.len + packet.size;
-        if len > self.limit.0 {
-            return Err(packet);
+    /// A small packet may be taken right after a large one was dropped.
+    pub(super) fn push(&mut self, packet: Queued<T>, mut dropped: impl FnMut(Queued<T>)) {
+        if self.fifo.has_room(self.limit, &packet) {
+            self.fifo.push(packet);
+        } else {
+            dropped(packet);
         }
-        self.len = len;
-        self.len_max = self.len_max.max(len);
-        self.packets.push_back(packet);
-        Ok(())
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Packet<T>> {
-        let packet = self.packets.pop_front()?;
-        self.len -= packet.size;
-        Some(packet)
+    pub(super) fn pop(&mut self) -> Option<Queued<T>> {
+        self.fifo.pop()
     }
 
-    /// Bytes that wait.
-    pub(crate) const fn len(&self) -> ByteCount {
-        self.len
-    }
-
-    /// The largest [`Self::len`] so far.
-    pub(crate) const fn len_max(&self) -> ByteCount {
-        self.len_max
+    pub(super) const fn fifo(&self) -> &Fifo<T> {
+        &self.fifo
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use tandem_units::ByteCount;
 
-    fn packet(size: u64) -> Packet<u64> {
-        Packet { size: ByteCount::new(size), content: size }
+    use super::*;
+    use crate::queue::tests::{NONE, packet, sizes};
+
+    fn push(queue: &mut DropTail<()>, size: u64) -> Vec<u64> {
+        let mut dropped = Vec::new();
+        queue.push(packet(size), |packet| dropped.push(packet));
+        sizes(&dropped)
     }
 
     #[test]
     fn a_packet_that_reaches_the_limit_fits_and_one_byte_more_does_not() {
-        let mut queue = DropTail::new(QueueLimit(ByteCount::new(3000)));
-        assert_eq!(queue.push(packet(1500)), Ok(()));
-        assert_eq!(queue.push(packet(1501)), Err(packet(1501)));
-        assert_eq!(queue.push(packet(1500)), Ok(()));
-        assert_eq!(queue.push(packet(1)), Err(packet(1)));
-        assert_eq!(queue.len(), ByteCount::new(3000));
+        let mut queue = DropTail::new(QueueLimit::bytes(ByteCount::new(3000)));
+        assert_eq!(push(&mut queue, 1500), NONE);
+        assert_eq!(push(&mut queue, 1501), [1501]);
+        assert_eq!(push(&mut queue, 1500), NONE);
+        assert_eq!(push(&mut queue, 1), [1]);
+        assert_eq!(queue.fifo().len(), ByteCount::new(3000));
     }
 
     #[test]
     fn a_small_packet_fits_where_a_large_one_was_refused() {
-        let mut queue = DropTail::new(QueueLimit(ByteCount::new(1600)));
-        assert_eq!(queue.push(packet(1500)), Ok(()));
-        assert_eq!(queue.push(packet(1500)), Err(packet(1500)));
-        assert_eq!(queue.push(packet(100)), Ok(()));
+        let mut queue = DropTail::new(QueueLimit::bytes(ByteCount::new(1600)));
+        assert_eq!(push(&mut queue, 1500), NONE);
+        assert_eq!(push(&mut queue, 1500), [1500]);
+        assert_eq!(push(&mut queue, 100), NONE);
+    }
+
+    #[test]
+    fn packets_are_limited_whatever_their_size_and_both_limits_hold() {
+        let mut queue = DropTail::new(QueueLimit::packets(2));
+        assert_eq!((push(&mut queue, 1500), push(&mut queue, 1500)), (vec![], vec![]));
+        assert_eq!(push(&mut queue, 1), [1]);
+        let limit = QueueLimit { bytes: Some(ByteCount::new(1000)), packets: Some(2) };
+        let mut queue = DropTail::new(limit);
+        assert_eq!((push(&mut queue, 600), push(&mut queue, 600)), (vec![], vec![600]));
+        assert_eq!((push(&mut queue, 300), push(&mut queue, 1)), (vec![], vec![1]));
     }
 
     #[test]
     fn what_came_first_leaves_first_and_makes_room() {
-        let mut queue = DropTail::new(QueueLimit(ByteCount::new(300)));
-        for size in [100, 200] {
-            assert_eq!(queue.push(packet(size)), Ok(()));
-        }
-        assert_eq!(queue.pop(), Some(packet(100)));
-        assert_eq!(queue.push(packet(50)), Ok(()));
-        assert_eq!(queue.pop(), Some(packet(200)));
-        assert_eq!(queue.pop(), Some(packet(50)));
+        let mut queue = DropTail::new(QueueLimit::bytes(ByteCount::new(300)));
+        assert_eq!((push(&mut queue, 100), push(&mut queue, 200)), (vec![], vec![]));
+        assert_eq!(queue.pop().map(|packet| packet.size), Some(ByteCount::new(100)));
+        assert_eq!(push(&mut queue, 50), NONE);
+        assert_eq!(queue.pop().map(|packet| packet.size), Some(ByteCount::new(200)));
+        assert_eq!(queue.pop().map(|packet| packet.size), Some(ByteCount::new(50)));
         assert_eq!(queue.pop(), None);
-        assert_eq!((queue.len(), queue.len_max()), (ByteCount::ZERO, ByteCount::new(300)));
+        let lens = (queue.fifo().len(), queue.fifo().len_max());
+        assert_eq!(lens, (ByteCount::ZERO, ByteCount::new(300)));
     }
 }

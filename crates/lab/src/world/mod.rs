@@ -75,7 +75,7 @@ impl World {
             agenda: Agenda::new(),
             events_now: 0,
             hosts: Vec::new(),
-            network: Network::new(seed),
+            network: Network::new(base, seed),
             names: BTreeMap::new(),
             trace: Trace::new(),
             timer_granularity: None,

@@ -111,7 +111,7 @@ fn an_echo_takes_two_delays_and_two_serialisation_times() {
     let mut world = World::new(Seed(1));
     let echo = world.add_host("echo", ["10.0.0.2"], EchoHost::new(7));
     let sender = world.add_host("sender", ["10.0.0.1"], sender("10.0.0.2:7", 3));
-    let rate = |mbps| LinkConfig { rate: Some(Rate::from_mbps(mbps)), ..delay(20 * MS) };
+    let rate = |mbps| LinkConfig { capacity: Rate::from_mbps(mbps).into(), ..delay(20 * MS) };
     world.route(sender, echo, vec![rate(10)]); // 1250 bytes: 1 ms
     world.route(echo, sender, vec![rate(5)]); // 2 ms
     assert!(world.run_until(SECOND, |world| world.node(sender).replies().len() == 3));
@@ -138,7 +138,11 @@ fn lossy_run(seed: u64) -> (TraceDigest, usize) {
     let echo = world.add_host("echo", ["10.0.0.2"], EchoHost::new(7));
     let sender = world.add_host("sender", ["10.0.0.1"], sender("10.0.0.2:7", 100));
     let duplicate = Ratio::of(1, 20);
-    world.connect(sender, echo, LinkConfig { loss: Ratio::of(1, 10), duplicate, ..delay(20 * MS) });
+    world.connect(
+        sender,
+        echo,
+        LinkConfig { loss: Ratio::of(1, 10).into(), duplicate, ..delay(20 * MS) },
+    );
     world.run_for(5 * SECOND);
     (world.trace().digest(), world.node(sender).replies().len())
 }
@@ -155,7 +159,7 @@ fn a_new_host_does_not_change_the_dice_of_others() {
         let mut world = World::new(Seed(3));
         let sink = world.add_host("sink", ["10.0.0.2"], SinkHost::new(7));
         let sender = world.add_host("sender", ["10.0.0.1"], sender("10.0.0.2:7", 100));
-        let lossy = LinkConfig { loss: Ratio::of(1, 5), ..delay(MS) };
+        let lossy = LinkConfig { loss: Ratio::of(1, 5).into(), ..delay(MS) };
         if with_another {
             let other = world.add_host("other", ["10.0.0.3"], SinkHost::new(7));
             world.connect(other, sender, lossy.clone());
@@ -189,8 +193,8 @@ fn hosts_that_share_a_path_share_its_rate() {
     let a = world.add_host("a", ["10.0.0.1"], sender("10.0.0.9:7", 1));
     let b = world.add_host("b", ["10.0.0.2"], sender("10.0.0.9:7", 1));
     let sink = world.add_host("sink", ["10.0.0.9"], SinkHost::new(7));
-    let rate = Some(Rate::from_mbps(10));
-    let path = world.route(a, sink, vec![LinkConfig { rate, ..LinkConfig::default() }]);
+    let capacity = Rate::from_mbps(10).into();
+    let path = world.route(a, sink, vec![LinkConfig { capacity, ..LinkConfig::default() }]);
     world.route_over(b, sink, path);
     world.run_for(SECOND);
     assert_eq!(world.node(sink).arrivals()[1].at, world.start() + 2 * MS);

@@ -119,7 +119,7 @@ fn two_greedy_flows_share_a_tunnel_evenly() {
 fn capsules_that_the_path_cannot_carry_wait_within_the_queue_and_hold_up_nobody() {
     let limits = Limits { tunnel_queue: 200_000, ..Limits::default() };
     let mut scenario = Scenario { limits, mode: TunnelMode::Mst, ..Scenario::new(1, 1) };
-    scenario.access.loss = Ratio::of(5, 100);
+    scenario.access.loss = Ratio::of(5, 100).into();
     scenario.run(|testbed| {
         let streams = streams(&scenario, testbed, [GREEDY, MODEST]);
         let mut most = 0;

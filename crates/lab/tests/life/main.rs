@@ -55,7 +55,7 @@ fn a_chain_of_three_hops_works_with_default_settings() {
         for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
             let file = ByteCount::new(500_000);
             let mut scenario = Scenario { file, mode, ..Scenario::new(1, 3) };
-            scenario.access.loss = loss;
+            scenario.access.loss = loss.into();
             let outcome = scenario.download();
             assert_eq!(outcome.lost, [], "{mode:?} with a loss of {loss}");
             assert_eq!(outcome.report().hop_smoothed_rtt.len(), 3);
@@ -89,8 +89,8 @@ fn a_download_goes_on_when_the_client_moves_to_a_slower_network() {
         disturb(&scenario, testbed, |testbed| {
             let (client, nat) = (testbed.client, nat);
             testbed.world.node_mut(nat).rebind(ELSEWHERE);
-            let rate = Some(Rate::from_mbps(3));
-            let mobile = LinkConfig { rate, delay: 60 * MS, ..LinkConfig::default() };
+            let capacity = Rate::from_mbps(3).into();
+            let mobile = LinkConfig { capacity, delay: 60 * MS, ..LinkConfig::default() };
             testbed.world.connect(client, nat, mobile);
         })
     });

@@ -31,7 +31,7 @@ fn percent_of_ideal(scenario: &Scenario) -> u128 {
 
 fn lossy(seed: u64, proxies: usize) -> Scenario {
     let mut scenario = Scenario::new(seed, proxies);
-    scenario.access.loss = Ratio::of(5, 100);
+    scenario.access.loss = Ratio::of(5, 100).into();
     scenario
 }
 
@@ -215,7 +215,7 @@ fn a_path_that_shrinks_costs_seconds_and_not_the_tunnel() {
 fn random_loss_never_makes_a_tunnel_drop_its_own_packets() {
     for seed in 1..=3 {
         let mut scenario = lossy(seed, 1);
-        scenario.access.loss = Ratio::of(10, 100);
+        scenario.access.loss = Ratio::of(10, 100).into();
         scenario.run(|testbed| {
             let outcome = testbed.finish();
             let dropped = testbed.world.node_mut(testbed.proxies[0]).stats().dropped;

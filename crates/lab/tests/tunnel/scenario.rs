@@ -58,6 +58,9 @@ pub(crate) struct Outcome {
     pub(crate) lost: Vec<ClientError>,
 }
 
+/// Of the access link.
+pub(crate) const RATE: Rate = Rate::from_mbps(10);
+
 /// One way, between the last proxy and the origin: with the access link an RTT of 140 ms.
 const FAR: Duration = Duration::from_millis(50);
 
@@ -68,7 +71,7 @@ impl Scenario {
     /// A 10 Mbit/s access link with an RTT of 40 ms, and a file of 2 MB.
     pub(crate) fn new(seed: u64, proxies: usize) -> Self {
         let access = LinkConfig {
-            rate: Some(Rate::from_mbps(10)),
+            capacity: RATE.into(),
             delay: Duration::from_millis(20),
             ..LinkConfig::default()
         };
@@ -196,7 +199,7 @@ impl Scenario {
     pub(crate) fn ideal(&self) -> Duration {
         let near = self.proxies.saturating_sub(1).try_into().map_or(NEAR, |hops| NEAR * hops);
         let rtt = (self.access.delay + near + FAR) * 2;
-        ideal_completion(self.file, self.access.rate.unwrap(), rtt, self.access.loss)
+        ideal_completion(self.file, RATE, rtt, self.access.loss.mean())
     }
 }
 

@@ -1,233 +1,215 @@
-use std::time::{Duration, Instant};
+//! One link.
 
-use tandem_units::{ByteCount, Rate, Ratio};
+mod bottleneck;
+mod config;
+mod ledger;
+mod stats;
+
+use std::time::Instant;
+
+use bottleneck::Bottleneck;
+pub use config::{Capacity, LinkConfig, Outages, Reorder};
+use ledger::{Drop, Ledger};
+pub use stats::{LinkStats, Traffic};
+use tandem_units::{ByteCount, Ratio};
 
 use crate::{
-    Packet, QueueLimit, Seed,
+    LossAt, Packet, Seed,
     agenda::Agenda,
-    loss::{Coin, Purpose},
-    queue::DropTail,
+    loss::{Coin, Dice, Loss, Purpose},
+    queue::{Queue, Queued},
 };
 
-/// One link: a bottleneck with its queue, then random loss, then a delay.
-///
-/// The default is a perfect link: infinitely fast, no delay, no loss.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LinkConfig {
-    /// Rate of the bottleneck, counting IP packets; `None`: infinitely fast, nothing ever queues.
-    pub rate: Option<Rate>,
-    /// Propagation delay, one way.
-    pub delay: Duration,
-    /// Share of packets that is lost after the bottleneck, independently of each other.
-    pub loss: Ratio,
-    /// Limit of the queue in front of the bottleneck.
-    pub queue: QueueLimit,
-    /// Makes some packets late, so that later ones overtake them.
-    pub reorder: Option<Reorder>,
-    /// Share of packets that arrives twice, both at the same time.
-    pub duplicate: Ratio,
-    /// Largest IP packet that the link carries; larger ones vanish without a message, as behind a
-    /// firewall that drops ICMP. `None`: no limit.
-    pub mtu: Option<ByteCount>,
-}
-
-/// Reordering: some packets take longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reorder {
-    /// Share of packets that is late.
-    pub ratio: Ratio,
-    /// How much later they arrive.
-    pub extra_delay: Duration,
-}
-
-/// Packets and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Number of packets.
-    pub packets: u64,
-    /// Their bytes, as IP packets.
-    pub bytes: ByteCount,
-}
-
-impl Traffic {
-    fn count(&mut self, size: ByteCount) {
-        self.packets += 1;
-        self.bytes += size;
-    }
-
-    fn uncount(&mut self, size: ByteCount) {
-        self.packets -= 1;
-        self.bytes -= size;
-    }
-}
-
-/// What became of the packets of a link.
-///
-/// At any time `entered + duplicated = delivered + dropped_mtu + dropped_queue + dropped_loss +
-/// held`, in packets and in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkStats {
-    /// Came to the link.
-    pub entered: Traffic,
-    /// Left the link at its far end.
-    pub delivered: Traffic,
-    /// Were larger than the MTU.
-    pub dropped_mtu: Traffic,
-    /// Found the queue full.
-    pub dropped_queue: Traffic,
-    /// Were lost by chance.
-    pub dropped_loss: Traffic,
-    /// Copies that the link made.
-    pub duplicated: Traffic,
-    /// Were made late; a copy is as late as its original and not counted.
-    pub reordered: Traffic,
-    /// Are in the link now: queued, in transmission or on their way.
-    pub held: Traffic,
-    /// Bytes that wait in the queue now, without the packet in transmission.
-    pub queued: ByteCount,
-    /// The most that ever waited in the queue.
-    pub queued_max: ByteCount,
-}
+/// The usual MTU, in bytes of IP packets.
+const ETHERNET_MTU: ByteCount = ByteCount::new(1500);
 
 /// A link at work. Time never runs backwards and no event may be skipped: [`Link::step`] at
 /// [`Link::next_event`], and [`Link::push`] only when no event is left up to then.
 #[derive(Debug)]
 pub(crate) struct Link<T> {
     config: LinkConfig,
-    loss: Coin,
+    start: Instant,
+    /// The largest packet that passes.
+    mtu: Option<ByteCount>,
+    loss: Loss,
     reorder: Coin,
     duplicate: Coin,
-    queue: DropTail<T>,
-    transmitter: Transmitter<T>,
+    jitter: Dice,
+    queue: Queue<T>,
+    bottleneck: Bottleneck<T>,
     /// Between the bottleneck and the far end.
     on_the_way: Agenda<Packet<T>>,
-    stats: LinkStats,
+    /// When the last of them arrives that is not late.
+    last_arrival: Option<Instant>,
+    ledger: Ledger,
 }
 
 impl<T: Clone> Link<T> {
-    pub(crate) fn new(config: LinkConfig, seed: Seed) -> Self {
+    /// A link of a path that starts at `start`.
+    pub(crate) fn new(start: Instant, config: LinkConfig, seed: Seed) -> Self {
         let late = config.reorder.map_or(Ratio::ZERO, |reorder| reorder.ratio);
+        let bottleneck = Bottleneck::new(&config.capacity, start);
+        let mtu = config.mtu.into_iter().chain(bottleneck.mtu()).min();
+        let full_packet = bottleneck.counted(mtu.unwrap_or(ETHERNET_MTU));
         Self {
-            loss: Coin::new(config.loss, seed, Purpose::Loss),
+            start,
+            mtu,
+            loss: Loss::new(config.loss, seed),
             reorder: Coin::new(late, seed, Purpose::Reorder),
             duplicate: Coin::new(config.duplicate, seed, Purpose::Duplicate),
-            queue: DropTail::new(config.queue),
-            transmitter: Transmitter { in_transmission: None, advance: 0 },
+            jitter: Dice::new(seed, Purpose::Jitter),
+            queue: Queue::new(config.queue, full_packet),
+            bottleneck,
             on_the_way: Agenda::new(),
-            stats: LinkStats::default(),
+            last_arrival: None,
+            ledger: Ledger::default(),
             config,
         }
     }
 
     pub(crate) fn stats(&self) -> LinkStats {
-        LinkStats { queued: self.queue.len(), queued_max: self.queue.len_max(), ..self.stats }
+        LinkStats {
+            queued: self.queue.len(),
+            queued_max: self.queue.len_max(),
+            ..self.ledger.stats()
+        }
     }
 
     /// A packet comes to the link.
     pub(crate) fn push(&mut self, now: Instant, packet: Packet<T>) {
-        self.stats.entered.count(packet.size);
-        if self.config.mtu.is_some_and(|mtu| packet.size > mtu) {
-            self.stats.dropped_mtu.count(packet.size);
-            return;
+        let Packet { size, .. } = packet;
+        self.ledger.entered(now, size);
+        // Before all else: what is tossed must not depend on what others do to the packet.
+        let is_lost = self.config.loss_at == LossAt::Before && self.loss.toss();
+        let outages = self.config.outages;
+        if outages.is_some_and(|outages| outages.cover(now.duration_since(self.start))) {
+            return self.ledger.dropped(now, Drop::Outage, size);
         }
-        self.stats.held.count(packet.size);
-        let Some(rate) = self.config.rate else {
-            self.leave_bottleneck(now, packet);
-            return;
-        };
-        if self.transmitter.in_transmission.is_none() {
-            self.transmitter.start_idle(now, rate, packet);
-        } else if let Err(packet) = self.queue.push(packet) {
-            self.stats.held.uncount(packet.size);
-            self.stats.dropped_queue.count(packet.size);
+        if self.mtu.is_some_and(|mtu| size > mtu) {
+            return self.ledger.dropped(now, Drop::Mtu, size);
+        }
+        if is_lost {
+            return self.ledger.dropped(now, Drop::Loss, size);
+        }
+        match &self.bottleneck {
+            Bottleneck::Unlimited => self.leave_bottleneck(now, packet),
+            bottleneck => {
+                let size = bottleneck.counted(size);
+                self.enter_bottleneck(now, Queued { packet, size, since: now });
+            }
         }
     }
 
     /// When something happens next in the link.
     pub(crate) fn next_event(&self) -> Option<Instant> {
-        let transmitted = self.transmitter.in_transmission.as_ref().map(|(done, _)| *done);
-        transmitted.into_iter().chain(self.on_the_way.next_at()).min()
+        self.bottleneck.next_event().into_iter().chain(self.on_the_way.next_at()).min()
     }
 
-    /// Lets happen one thing that is due at `now`, the [`Self::next_event`]; a packet comes out if
-    /// it was an arrival.
+    /// Lets happen what is due at `now`, the [`Self::next_event`]; a packet comes out if it was an
+    /// arrival.
     pub(crate) fn step(&mut self, now: Instant) -> Option<Packet<T>> {
-        if let Some((_, packet)) =
-            self.transmitter.in_transmission.take_if(|(done, _)| *done <= now)
-        {
-            if let (Some(next), Some(rate)) = (self.queue.pop(), self.config.rate) {
-                self.transmitter.start_back_to_back(now, rate, next);
-            }
-            self.leave_bottleneck(now, packet);
+        if self.bottleneck.next_event().is_some_and(|at| at <= now) {
+            self.work_bottleneck(now);
             return None;
         }
         let (_, packet) = self.on_the_way.pop_due(now)?;
-        self.stats.held.uncount(packet.size);
-        self.stats.delivered.count(packet.size);
+        self.ledger.delivered(now, packet.size);
         Some(packet)
+    }
+
+    fn enter_bottleneck(&mut self, now: Instant, packet: Queued<T>) {
+        let Self { bottleneck, queue, ledger, .. } = self;
+        ledger.offered(now, &packet);
+        match bottleneck {
+            Bottleneck::Constant(transmitter) if transmitter.is_idle() => {
+                transmitter.start_idle(now, packet);
+                return;
+            }
+            Bottleneck::Trace(transmitter) => transmitter.wake(now),
+            Bottleneck::Constant(_) | Bottleneck::Unlimited => {}
+        }
+        queue.push(packet, |packet| ledger.dropped_from_queue(now, Drop::Queue, &packet));
+        if let Bottleneck::Trace(transmitter) = bottleneck
+            && queue.is_empty()
+        {
+            transmitter.sleep();
+        }
+    }
+
+    /// The bottleneck has something due.
+    fn work_bottleneck(&mut self, now: Instant) {
+        if let Bottleneck::Trace(transmitter) = &mut self.bottleneck {
+            transmitter.open();
+        }
+        while let Some(sent) = self.next_sent(now) {
+            self.ledger.carried(now, &sent);
+            self.leave_bottleneck(now, sent.packet);
+        }
+    }
+
+    /// The next packet whose last bit leaves the bottleneck now. The one after it starts.
+    fn next_sent(&mut self, now: Instant) -> Option<Queued<T>> {
+        let Self { bottleneck, queue, ledger, .. } = self;
+        let mut pop =
+            || queue.pop(now, |packet| ledger.dropped_from_queue(now, Drop::CoDel, &packet));
+        match bottleneck {
+            Bottleneck::Unlimited => None,
+            Bottleneck::Constant(transmitter) => {
+                let sent = transmitter.take_sent(now)?;
+                if let Some(next) = pop() {
+                    transmitter.start_back_to_back(now, next);
+                }
+                Some(sent)
+            }
+            Bottleneck::Trace(transmitter) => {
+                let sent = transmitter.send(pop);
+                if queue.is_empty() {
+                    transmitter.sleep();
+                }
+                sent
+            }
+        }
     }
 
     /// Decides the fate of a packet that left the bottleneck.
     fn leave_bottleneck(&mut self, now: Instant, packet: Packet<T>) {
         // Each coin is tossed for each packet, so that the outcome of one does not shift another.
-        let (lost, late, twice) = (self.loss.toss(), self.reorder.toss(), self.duplicate.toss());
+        let lost = self.config.loss_at == LossAt::After && self.loss.toss();
+        let (late, twice) = (self.reorder.toss(), self.duplicate.toss());
+        let jitter = self.jitter.up_to(self.config.jitter);
         if lost {
-            self.stats.held.uncount(packet.size);
-            self.stats.dropped_loss.count(packet.size);
-            return;
+            return self.ledger.dropped(now, Drop::Loss, packet.size);
         }
-        let mut arrival = now + self.config.delay;
+        let mut arrival = now + self.config.delay + jitter;
         if let Some(reorder) = self.config.reorder.filter(|_| late) {
             arrival += reorder.extra_delay;
-            self.stats.reordered.count(packet.size);
+            self.ledger.reordered(packet.size);
+        } else {
+            arrival = self.last_arrival.map_or(arrival, |last| arrival.max(last));
+            self.last_arrival = Some(arrival);
         }
         if twice {
-            self.stats.duplicated.count(packet.size);
-            self.stats.held.count(packet.size);
+            self.ledger.duplicated(now, packet.size);
             self.on_the_way.push(arrival, packet.clone());
         }
         self.on_the_way.push(arrival, packet);
     }
 }
 
-/// Sends one packet at a time at the link's rate.
-#[derive(Debug)]
-struct Transmitter<T> {
-    /// A packet, and when its last bit has left, rounded up to a nanosecond.
-    in_transmission: Option<(Instant, Packet<T>)>,
-    /// By how much that was rounded up, in bits times nanoseconds: the next packet of a busy period
-    /// starts so much earlier. With whole nanoseconds per packet a fast link would be slower than
-    /// its rate, and with whole nanoseconds per byte faster.
-    advance: u128,
-}
-
-impl<T> Transmitter<T> {
-    fn start_idle(&mut self, now: Instant, rate: Rate, packet: Packet<T>) {
-        self.advance = 0;
-        self.start_back_to_back(now, rate, packet);
-    }
-
-    fn start_back_to_back(&mut self, now: Instant, rate: Rate, packet: Packet<T>) {
-        let work = u128::from(packet.size.get()) * 8 * 1_000_000_000;
-        let left = work.saturating_sub(self.advance);
-        let rate = u128::from(rate.bits_per_second());
-        let nanos = left.div_ceil(rate);
-        self.advance = self.advance.saturating_sub(work) + (nanos * rate - left);
-        let took = Duration::from_nanos(nanos.try_into().unwrap_or(u64::MAX));
-        self.in_transmission = Some((now + took, packet));
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tandem_units::Rate;
+
     use super::*;
-    use crate::{Path, world::base_instant};
+    use crate::{Path, QueueConfig, QueueLimit, world::base_instant};
 
     const MS: Duration = Duration::from_millis(1);
 
     /// A link of 10 Mbit/s: 1250 bytes take 1 ms.
     fn ten_mbps() -> LinkConfig {
-        LinkConfig { rate: Some(Rate::from_mbps(10)), ..LinkConfig::default() }
+        LinkConfig { capacity: Rate::from_mbps(10).into(), ..LinkConfig::default() }
     }
 
     fn packet(size: u64) -> Packet<u64> {
@@ -238,7 +220,7 @@ mod tests {
     /// the start, with their numbers.
     fn run(config: LinkConfig, size: u64, departures: &[Duration]) -> Run {
         let start = base_instant();
-        let mut path = Path::new(vec![config], Seed(7));
+        let mut path = Path::new(start, vec![config], Seed(7));
         let mut arrivals = Vec::new();
         let mut departures = departures.iter().zip(0..).peekable();
         loop {
@@ -276,8 +258,8 @@ mod tests {
         // 240 Mbit/s: 1 byte in 33.3 ns. 700 Mbit/s: 1 packet in 17 142.857 ns.
         for (mbps, size) in [(240, 1), (240, 1500), (700, 1500), (3, 1499), (999, 40)] {
             let rate = Rate::from_mbps(mbps);
-            let queue = QueueLimit(ByteCount::MAX);
-            let config = LinkConfig { rate: Some(rate), queue, ..LinkConfig::default() };
+            let queue = QueueConfig::Infinite;
+            let config = LinkConfig { capacity: rate.into(), queue, ..LinkConfig::default() };
             let arrivals = run(config, size, &[Duration::ZERO; 1000]).arrivals;
             assert_eq!(arrivals.len(), 1000);
             for ((arrival, _), packets) in arrivals.iter().zip(1..) {
@@ -291,7 +273,7 @@ mod tests {
     fn a_rate_above_any_packet_keeps_the_carried_fraction() {
         // 320 bits at 1 Tbit/s take 0.32 ns: the first 3 packets end within 1 ns, the next 3 in 2.
         let rate = Rate::from_mbps(1_000_000);
-        let config = LinkConfig { rate: Some(rate), ..LinkConfig::default() };
+        let config = LinkConfig { capacity: rate.into(), ..LinkConfig::default() };
         let arrivals = run(config, 40, &[Duration::ZERO; 7]).arrivals;
         let nanos: Vec<_> = arrivals.iter().map(|(at, _)| at.as_nanos()).collect();
         assert_eq!(nanos, [1, 1, 1, 2, 2, 2, 3]);
@@ -299,20 +281,20 @@ mod tests {
 
     #[test]
     fn the_queue_drops_exactly_above_its_limit() {
-        let queue = QueueLimit(ByteCount::new(12_500));
+        let queue = QueueConfig::DropTail(QueueLimit::bytes(ByteCount::new(12_500)));
         let config = LinkConfig { queue, ..ten_mbps() };
         // One in transmission and ten in the queue; the other nine find it full.
         let Run { arrivals, stats } = run(config, 1250, &[Duration::ZERO; 20]);
         assert_eq!(arrivals.len(), 11);
         assert_eq!(arrivals.last(), Some(&(11 * MS, 10)));
         assert_eq!(stats.dropped_queue, Traffic { packets: 9, bytes: ByteCount::new(11_250) });
-        assert_eq!(stats.queued_max, queue.0);
+        assert_eq!(stats.queued_max, ByteCount::new(12_500));
         assert_eq!(stats.queued, ByteCount::ZERO);
     }
 
     #[test]
     fn what_leaves_the_queue_makes_room_for_what_comes_at_the_same_time() {
-        let queue = QueueLimit(ByteCount::new(1250));
+        let queue = QueueConfig::DropTail(QueueLimit::bytes(ByteCount::new(1250)));
         let config = LinkConfig { queue, ..ten_mbps() };
         let arrivals = run(config, 1250, &[Duration::ZERO, Duration::ZERO, MS, 2 * MS]).arrivals;
         assert_eq!(arrivals, [(MS, 0), (2 * MS, 1), (3 * MS, 2), (4 * MS, 3)]);
@@ -321,8 +303,8 @@ mod tests {
     #[test]
     fn a_link_loses_its_share_and_the_lost_used_the_bottleneck() {
         let config = LinkConfig {
-            loss: Ratio::of(5, 100),
-            queue: QueueLimit(ByteCount::MAX),
+            loss: Ratio::of(5, 100).into(),
+            queue: QueueConfig::Infinite,
             delay: 20 * MS,
             ..ten_mbps()
         };
@@ -365,6 +347,7 @@ mod tests {
     #[test]
     fn a_packet_of_the_mtu_passes_and_a_larger_one_vanishes() {
         let mut path = Path::new(
+            base_instant(),
             vec![LinkConfig { mtu: Some(ByteCount::new(1500)), ..LinkConfig::default() }],
             Seed(1),
         );
@@ -379,7 +362,7 @@ mod tests {
     #[test]
     fn changing_one_impairment_leaves_the_others_dice_alone() {
         let departures: Vec<_> = (0..500).map(|number| MS * number).collect();
-        let lossy = LinkConfig { loss: Ratio::of(1, 10), ..LinkConfig::default() };
+        let lossy = LinkConfig { loss: Ratio::of(1, 10).into(), ..LinkConfig::default() };
         let reorder = Some(Reorder { ratio: Ratio::of(1, 10), extra_delay: 5 * MS });
         let more = LinkConfig { reorder, duplicate: Ratio::of(1, 10), ..lossy.clone() };
         let numbers = |config| {

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use rand_pcg::{Pcg64, rand_core::Rng};
 use tandem_units::Ratio;
 
@@ -16,6 +18,8 @@ pub(crate) enum Purpose {
     Loss = 0,
     Reorder = 1,
     Duplicate = 2,
+    Burst = 3,
+    Jitter = 4,
 }
 
 impl Coin {
@@ -28,9 +32,38 @@ impl Coin {
     /// Every toss takes one 64-bit word, whatever the ratio: with a higher ratio the same seed
     /// hits the same packets and others besides.
     pub(crate) fn toss(&mut self) -> bool {
+        self.toss_with(self.heads)
+    }
+
+    /// As [`Self::toss`], this once with another share.
+    pub(crate) fn toss_with(&mut self, heads: Ratio) -> bool {
         let word = u128::from(self.generator.next_u64());
         let parts = (word * u128::from(Ratio::ONE.parts_per_billion())) >> 64; // rounded down
-        parts < u128::from(self.heads.parts_per_billion())
+        parts < u128::from(heads.parts_per_billion())
+    }
+}
+
+/// Draws times, with a random stream of its own.
+#[derive(Debug)]
+pub(crate) struct Dice {
+    generator: Pcg64,
+}
+
+impl Dice {
+    pub(crate) fn new(seed: Seed, purpose: Purpose) -> Self {
+        Self { generator: seed.generator(purpose as u64) }
+    }
+
+    /// Any time from zero to `longest`, that included, each as likely as the others to within
+    /// 2^-64. Takes one word, so that a longer time stretches the same draws; none for zero.
+    pub(crate) fn up_to(&mut self, longest: Duration) -> Duration {
+        if longest.is_zero() {
+            return longest;
+        }
+        let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
+        let word = u128::from(self.generator.next_u64());
+        let drawn = (word * (u128::from(nanos) + 1)) >> 64; // rounded down, at most `nanos`
+        Duration::from_nanos(u64::try_from(drawn).unwrap_or(u64::MAX))
     }
 }
 

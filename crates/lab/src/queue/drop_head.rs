@@ -1,0 +1,72 @@
+use super::{Fifo, QueueLimit, Queued};
+
+/// First in, first out; a packet that does not fit makes the oldest ones go.
+#[derive(Debug)]
+pub(crate) struct DropHead<T> {
+    limit: QueueLimit,
+    fifo: Fifo<T>,
+}
+
+impl<T> DropHead<T> {
+    pub(super) const fn new(limit: QueueLimit) -> Self {
+        Self { limit, fifo: Fifo::new() }
+    }
+
+    /// A packet that is larger than the limit goes too, with all that was ahead of it.
+    pub(super) fn push(&mut self, packet: Queued<T>, mut dropped: impl FnMut(Queued<T>)) {
+        while !self.fifo.has_room(self.limit, &packet) {
+            let Some(oldest) = self.fifo.pop() else { return dropped(packet) };
+            dropped(oldest);
+        }
+        self.fifo.push(packet);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Queued<T>> {
+        self.fifo.pop()
+    }
+
+    pub(super) const fn fifo(&self) -> &Fifo<T> {
+        &self.fifo
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tandem_units::ByteCount;
+
+    use super::*;
+    use crate::queue::tests::{NONE, packet, sizes};
+
+    fn push(queue: &mut DropHead<()>, size: u64) -> Vec<u64> {
+        let mut dropped = Vec::new();
+        queue.push(packet(size), |packet| dropped.push(packet));
+        sizes(&dropped)
+    }
+
+    #[test]
+    fn the_oldest_go_until_the_newest_fits() {
+        let mut queue = DropHead::new(QueueLimit::bytes(ByteCount::new(1000)));
+        for size in [100, 200, 300, 400] {
+            assert_eq!(push(&mut queue, size), NONE);
+        }
+        assert_eq!(push(&mut queue, 250), [100, 200]);
+        assert_eq!(queue.pop().map(|packet| packet.size), Some(ByteCount::new(300)));
+        let lens = (queue.fifo().len(), queue.fifo().len_max());
+        assert_eq!(lens, (ByteCount::new(650), ByteCount::new(1000)));
+    }
+
+    #[test]
+    fn a_packet_above_the_limit_goes_with_all_that_waited() {
+        let mut queue = DropHead::new(QueueLimit::bytes(ByteCount::new(1000)));
+        assert_eq!(push(&mut queue, 500), NONE);
+        assert_eq!(push(&mut queue, 1001), [500, 1001]);
+        assert_eq!(queue.pop(), None);
+    }
+
+    #[test]
+    fn packets_are_limited_whatever_their_size() {
+        let mut queue = DropHead::new(QueueLimit::packets(2));
+        assert_eq!((push(&mut queue, 1), push(&mut queue, 2)), (vec![], vec![]));
+        assert_eq!(push(&mut queue, 1500), [1]);
+    }
+}
