@@ -200,7 +200,7 @@ pub(crate) enum ConfigError {
     )]
     ControllerOff,
     /// A folder that should be there is not.
-    #[error("{what} = {}: no such folder", path.display())]
+    #[error("{what} = {}: no such folder; make it first, or name another", path.display())]
     NoFolder {
         /// Name of the flag and key.
         what: &'static str,

@@ -334,7 +334,13 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             }
             Err(error) => {
                 self.stats.sockets_refused += 1;
-                warn!(%error, ?kind, "socket cannot be opened");
+                match kind {
+                    // The node ends with it, and says so.
+                    SocketKind::Listen(_) => debug!(%error, ?kind, "socket cannot be opened"),
+                    SocketKind::ForPeer(_) | SocketKind::Connected(_) => {
+                        warn!(%error, ?kind, "socket cannot be opened");
+                    }
+                }
                 Err(error.kind())
             }
         };
