@@ -207,6 +207,14 @@ impl RawPeer {
             && self.connection().recv_stream(stream_id(stream)).stop(code).is_ok()
     }
 
+    /// Closes the connection, and forgets what came on it.
+    pub(crate) fn close(&mut self, now: Instant, code: Code) {
+        let code = VarInt::from_u64(code.get()).unwrap();
+        self.connection().close(now, code, Bytes::new());
+        self.streams.clear();
+        self.is_connected = false;
+    }
+
     /// Forgets the streams on which all was sent.
     pub(crate) fn forget_sent(&mut self) {
         self.unsent.retain(|_, unsent| !unsent.data.is_empty() || unsent.is_last);

@@ -21,6 +21,7 @@ use crate::{
         DATA, GOAWAY, GREASE, HEADERS, PUSH_PROMISE, capsule, control_stream, datagram_capsule,
         frame, headers, http_datagram, settings, udp_datagram, varint,
     },
+    raw_peer::StreamEnd,
 };
 
 const BODY: &[u8] = b"0123456789";
@@ -389,4 +390,100 @@ fn no_flow_is_asked_for_after_goaway() {
     bed.world.run_for(Duration::from_secs(3));
     assert!(!bed.seen().streams.contains_key(&0));
     assert_eq!(bed.seen().closed, None);
+}
+
+/// A client that carries the packets of a program, whose flow is open on stream 0.
+fn forwarding_flow(shots: Vec<Shot>) -> Bed<Client> {
+    let mut bed = forwarding(shots);
+    bed.run();
+    bed.peer().send(0, head(&[(":status", "200")]));
+    bed.run();
+    assert_eq!(bed.came(0).end, None);
+    bed
+}
+
+#[test]
+fn after_a_repair_too_nothing_is_asked_before_the_settings() {
+    // RFC 9220 §3: "A client MUST NOT" use extended CONNECT before SETTINGS_ENABLE_CONNECT_PROTOCOL.
+    let shot = |seconds| Shot { after: Duration::from_secs(seconds), payload_len: 100 };
+    let mut bed = forwarding_flow(vec![shot(0), shot(2)]);
+    // A program that is new after the repair.
+    let program = SenderHost::new("10.0.0.2:5000".parse().expect("an address"), vec![shot(2)]);
+    let program = bed.world.add_host("another", ["10.0.0.8"], program);
+    bed.world.connect(program, bed.node, LinkConfig { delay: MS, ..LinkConfig::default() });
+    let now = bed.world.now();
+    bed.peer().close(now, Code::H3_NO_ERROR);
+    let peer = bed.peer;
+    assert!(bed.world.run_until(Duration::from_secs(1), |world| world.node(peer).is_connected()));
+    bed.world.run_for(Duration::from_secs(3));
+    assert!(!bed.seen().streams.contains_key(&0), "the program sent, but SETTINGS have not come");
+    let bed = bed.with_control_stream();
+    assert!(!bed.came(0).data.is_empty(), "now it is asked");
+}
+
+#[test]
+fn a_client_ends_a_flow_with_the_code_that_its_proxys_error_has() {
+    // RFC 9297 §3.3, RFC 9298 §5, RFC 9114 §4.1.1 and §4.1.2.
+    type End = fn(&mut Bed<Client>);
+    let ends: [(&str, End, Code); 7] = [
+        ("FIN", |bed| bed.peer().finish(0), Code::H3_NO_ERROR),
+        ("RESET", |bed| bed.peer().reset(0, Code::H3_CONNECT_ERROR), Code::H3_REQUEST_CANCELLED),
+        (
+            "a cut capsule",
+            |bed| {
+                bed.peer().send(0, frame(DATA, &capsule(0, b"x")[..2]));
+                bed.peer().finish(0);
+            },
+            Code::H3_MESSAGE_ERROR,
+        ),
+        (
+            "a cut capsule of an unknown type",
+            |bed| {
+                bed.peer().send(0, frame(DATA, &capsule(0x17, b"x")[..2]));
+                bed.peer().finish(0);
+            },
+            Code::H3_MESSAGE_ERROR,
+        ),
+        (
+            "a capsule of 70000 bytes",
+            |bed| bed.peer().send(0, frame(DATA, &[varint(0), varint(70_000)].concat())),
+            Code::H3_DATAGRAM_ERROR,
+        ),
+        (
+            "a payload of 65528 bytes",
+            |bed| bed.peer().send(0, frame(DATA, &datagram_capsule(&vec![7; 65_528]))),
+            Code::H3_DATAGRAM_ERROR,
+        ),
+        (
+            "content",
+            |bed| bed.peer().send(4, head(&[(":status", "200"), ("content-length", "0")])),
+            Code::H3_MESSAGE_ERROR,
+        ),
+    ];
+    let shot = |seconds| Shot { after: Duration::from_secs(seconds), payload_len: 100 };
+    for (what, end, code) in ends {
+        let mut bed = forwarding_flow(vec![shot(0)]);
+        let ended = if what == "content" {
+            // The next program's flow.
+            let program =
+                SenderHost::new("10.0.0.2:5000".parse().expect("an address"), vec![shot(0)]);
+            let program = bed.world.add_host("other", ["10.0.0.8"], program);
+            let near = LinkConfig { delay: MS, ..LinkConfig::default() };
+            bed.world.connect(program, bed.node, near);
+            bed.run();
+            4
+        } else {
+            0
+        };
+        end(&mut bed);
+        bed.run();
+        assert_eq!(bed.came(ended).end, Some(StreamEnd::Reset(code)), "{what}");
+        assert_eq!((bed.ended(), bed.seen().closed.clone()), (None, None), "{what}");
+    }
+    // The same for the flow that a download is in, which the client cannot do without.
+    let mut bed = in_tunnel();
+    bed.peer().send(0, frame(DATA, &capsule(0, b"x")[..2]));
+    bed.peer().finish(0);
+    bed.run();
+    assert_eq!(bed.came(0).end, Some(StreamEnd::Reset(Code::H3_MESSAGE_ERROR)));
 }

@@ -20,10 +20,12 @@ use nat::{ELSEWHERE, Nat};
 use programs::{forward, lost_hops, program};
 use scenario::{Outcome, Scenario, Testbed, certificate};
 use tandem_lab::{
-    LinkConfig,
+    LinkConfig, NameAnswer,
     endpoints::{EchoHost, Shot},
 };
-use tandem_node::{client::TunnelMode, limits::Limits};
+use tandem_node::{
+    client::TunnelMode, error::ClientError, limits::Limits, node::ResolveError, quic::ResetSecret,
+};
 use tandem_units::{ByteCount, Rate, Ratio};
 
 const MS: Duration = Duration::from_millis(1);
@@ -154,4 +156,80 @@ fn a_download_outlives_twenty_seconds_without_a_network() {
         assert_eq!(outcome.report().bytes, scenario.file.get());
         assert!((20 * SECOND..35 * SECOND).contains(&took), "{proxies} proxies: {took:?}");
     }
+}
+
+#[test]
+fn a_download_waits_for_a_far_proxy_that_is_away_for_a_while() {
+    for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
+        let scenario = Scenario { mode, ..Scenario::new(1, 2) };
+        let (outcome, took) = scenario.run(|testbed| {
+            disturb(&scenario, testbed, |testbed| {
+                // The near proxy learns by ICMP that nobody listens there, and ends the flow.
+                let far = testbed.proxies[1];
+                testbed.world.kill(far);
+                testbed.world.run_for(5 * SECOND);
+                testbed.world.replace(far, scenario.proxy(&certificate(), 2));
+            })
+        });
+        assert_eq!(outcome.report().bytes, scenario.file.get(), "{mode:?}");
+        assert!(!outcome.lost.is_empty(), "{mode:?}");
+        assert!(took < 15 * SECOND, "{mode:?}: {took:?}");
+    }
+}
+
+#[test]
+fn a_proxy_that_cannot_resolve_for_a_while_is_asked_again() {
+    let scenario = Scenario { reset_secret: Some(ResetSecret([7; 32])), ..Scenario::new(1, 1) };
+    let (outcome, took) = scenario.run(|testbed| {
+        disturb(&scenario, testbed, |testbed| {
+            let found = NameAnswer::After(MS, Ok(vec!["10.0.0.9".parse().unwrap()]));
+            let failing = NameAnswer::After(MS, Err(ResolveError::Unreachable));
+            testbed.world.set_name("origin.test", failing);
+            testbed.world.replace(testbed.proxies[0], scenario.proxy(&certificate(), 1));
+            testbed.world.run_for(3 * SECOND);
+            testbed.world.set_name("origin.test", found);
+        })
+    });
+    assert_eq!(outcome.report().bytes, scenario.file.get());
+    assert!(took < 15 * SECOND, "{took:?}");
+}
+
+#[test]
+fn a_proxy_that_does_not_answer_a_repair_is_given_up_and_built_anew() {
+    let limits = Limits { dns_timeout: 3600 * SECOND, ..Limits::default() };
+    let scenario = Scenario { limits, ..Scenario::new(1, 2) };
+    let (outcome, took) = scenario.run(|testbed| {
+        disturb(&scenario, testbed, |testbed| {
+            // The near proxy is asked for the far one again, and waits for its name server.
+            testbed.world.set_name("proxy2.test", NameAnswer::Never);
+            let far = testbed.proxies[1];
+            testbed.world.kill(far);
+            testbed.world.run_for(5 * SECOND);
+            testbed.world.replace(far, scenario.proxy(&certificate(), 2));
+            let found = NameAnswer::After(MS, Ok(vec!["10.0.0.3".parse().unwrap()]));
+            testbed.world.set_name("proxy2.test", found);
+        })
+    });
+    assert_eq!(outcome.report().bytes, scenario.file.get());
+    let limit = Limits::default().setup_timeout + 10 * SECOND;
+    assert!(took < limit, "{took:?}");
+}
+
+#[test]
+fn a_name_server_that_answers_late_disturbs_no_tunnel() {
+    let limits = Limits { setup_timeout: 2 * SECOND, ..Limits::default() };
+    let file = ByteCount::new(8_000_000);
+    let scenario = Scenario { file, limits, ..Scenario::new(1, 1) };
+    let (outcome, _) = scenario.run(|testbed| {
+        disturb(&scenario, testbed, |testbed| {
+            // Each attempt is given up before its own answer comes, and meets that of the one before.
+            let late = NameAnswer::After(3 * SECOND, Ok(vec!["10.0.0.2".parse().unwrap()]));
+            testbed.world.set_name("proxy1.test", late);
+            testbed.world.replace(testbed.proxies[0], scenario.proxy(&certificate(), 1));
+        })
+    });
+    assert_eq!(outcome.report().bytes, scenario.file.get());
+    let [ClientError::ConnectionLost { .. }, ClientError::NoAnswer { .. }] = &*outcome.lost else {
+        panic!("{:?}", outcome.lost)
+    };
 }

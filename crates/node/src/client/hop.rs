@@ -53,10 +53,33 @@ pub(super) struct Arrived {
 pub(super) enum OnStream {
     /// A payload in a capsule.
     Payload(Arrived),
-    /// The end of the flow, with its reason.
-    Ended(StreamId, String),
+    /// A payload without a Context ID.
+    Malformed,
+    /// The end of the flow.
+    Ended(StreamId, FlowEnd),
     /// What the proxy may not send.
     Broken(ConnectionError),
+}
+
+/// Why a flow ends.
+#[derive(Debug)]
+pub(super) struct FlowEnd {
+    /// For the proxy.
+    pub(super) code: Code,
+    /// For people.
+    pub(super) reason: String,
+}
+
+impl FlowEnd {
+    pub(super) fn new(code: Code, reason: impl Into<String>) -> Self {
+        Self { code, reason: reason.into() }
+    }
+
+    /// RFC 9297 §3.3: an error in the Capsule Protocol "MUST be treated as if it were a malformed or
+    /// incomplete message".
+    fn malformed(error: &DecodeError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
 }
 
 /// How payloads travel through a tunnel.
@@ -169,6 +192,8 @@ impl Hop {
             headers,
         };
         let (session, connection) = self.peer.parts()?;
+        // RFC 9220 §3: "a client MUST NOT" use extended CONNECT before the setting came.
+        session.peer_settings()?;
         let stream = session.send_request(connection, &head, End::More)?;
         let target = format!("{host}:{port}");
         let capsules = CapsuleDecoder::new(self.capsule_max);
@@ -277,7 +302,7 @@ impl Hop {
     pub(super) fn read_streams(&mut self) -> Option<OnStream> {
         while let Some(&stream) = self.readable.first() {
             let read = self.read_stream(stream);
-            if !matches!(read, Some(OnStream::Payload(_))) {
+            if !matches!(read, Some(OnStream::Payload(_) | OnStream::Malformed)) {
                 self.readable.remove(&stream);
             }
             if read.is_some() {
@@ -292,34 +317,43 @@ impl Hop {
             let flow = self.flows.get_mut(&stream)?;
             match flow.capsules.next() {
                 Ok(Some(Capsule::Datagram(value))) => {
-                    if let Ok((context_id, payload)) = split_context_id(value) {
-                        return Some(OnStream::Payload(Arrived { stream, context_id, payload }));
-                    }
-                    continue;
+                    return Some(match split_context_id(value) {
+                        Ok((context_id, payload)) => {
+                            OnStream::Payload(Arrived { stream, context_id, payload })
+                        }
+                        Err(_) => OnStream::Malformed,
+                    });
                 }
                 Ok(Some(Capsule::Unknown { .. })) => continue,
                 Ok(None) => {}
-                Err(error) => return Some(OnStream::Ended(stream, error.to_string())),
+                Err(error) => return Some(OnStream::Ended(stream, FlowEnd::malformed(&error))),
             }
             let (session, connection) = self.peer.parts()?;
             match session.read_body(connection, stream) {
                 Ok(Body::Data(data)) => flow.capsules.push(data),
                 Ok(Body::Blocked) => return None,
                 Ok(Body::End) => {
-                    return Some(OnStream::Ended(stream, "the proxy ended it".to_owned()));
+                    let end = match flow.capsules.finish() {
+                        Ok(()) => FlowEnd::new(Code::H3_NO_ERROR, "the proxy ended it"),
+                        Err(error) => FlowEnd::malformed(&error),
+                    };
+                    return Some(OnStream::Ended(stream, end));
                 }
-                Ok(Body::Failed(code)) => return Some(OnStream::Ended(stream, code.to_string())),
+                Ok(Body::Failed(code)) => {
+                    let end = FlowEnd::new(Code::H3_REQUEST_CANCELLED, code.to_string());
+                    return Some(OnStream::Ended(stream, end));
+                }
                 Err(error) => return Some(OnStream::Broken(error)),
             }
         }
     }
 
-    /// Closes a flow.
-    pub(super) fn close_flow(&mut self, stream: StreamId) {
+    /// Closes a flow, with what its proxy is told.
+    pub(super) fn close_flow(&mut self, stream: StreamId, code: Code) {
         self.flows.remove(&stream);
         self.queue.remove(stream);
         if let Some((session, connection)) = self.peer.parts() {
-            session.reset(connection, stream, Code::H3_NO_ERROR);
+            session.reset(connection, stream, code);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, time::Instant};
 
 use bytes::Bytes;
+use tandem_wire::Code;
 
 use super::{
     Carries, Client, TaskState,
@@ -132,10 +133,7 @@ impl Client {
     }
 
     /// Forgets a flow whose request has ended.
-    pub(super) fn forget_local(&mut self, index: usize, stream: StreamId, id: LocalFlowId) {
-        if let Some(hop) = self.hops.get_mut(index) {
-            hop.close_flow(stream);
-        }
+    pub(super) fn forget_local(&mut self, id: LocalFlowId) {
         if let TaskState::Forward(forward) = &mut self.task {
             forward.flows.remove(&id);
         }
@@ -155,15 +153,12 @@ impl Client {
             .map(|(&id, flow)| (id, flow.stream))
             .collect();
         for (id, stream) in idle {
-            let last = self.hops.len().saturating_sub(1);
-            match stream {
-                Some(stream) => self.forget_local(last, stream, id),
-                None => {
-                    if let TaskState::Forward(forward) = &mut self.task {
-                        forward.flows.remove(&id);
-                    }
-                }
+            if let (Some(stream), Some(hop)) = (stream, self.hops.last_mut()) {
+                // RFC 9114 §4.1.1: "Clients SHOULD use the error code H3_REQUEST_CANCELLED to cancel
+                // requests."
+                hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
             }
+            self.forget_local(id);
         }
         let TaskState::Forward(forward) = &mut self.task else { return };
         forward.next_look = forward.flows.values().map(|flow| flow.last_active + limit).min();

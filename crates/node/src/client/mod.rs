@@ -7,6 +7,7 @@
 mod fetch;
 mod forward;
 mod hop;
+mod inbound;
 mod local;
 mod peer;
 mod recover;
@@ -18,16 +19,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tandem_units::ByteCount;
-use tandem_wire::{CONTEXT_ID_UDP, Code, ErrorScope, HttpDatagram, MAX_UDP_PAYLOAD, Template};
+use tandem_wire::{Code, Template};
 use tracing::debug;
 
 pub use self::hop::TunnelMode;
 use self::{
     fetch::{Failure, Fetch, Progress},
     forward::Forward,
-    hop::{Arrived, Carries, Hop, OnStream},
+    hop::{Carries, FlowEnd, Hop},
+    inbound::Took,
     peer::{INSIDE_TUNNEL, Peer},
     recover::Recovery,
 };
@@ -131,6 +133,8 @@ pub struct Client {
     /// The first peer's address, once it is known.
     outer: Option<SocketAddr>,
     outer_socket: SocketId,
+    /// The first peer's name is being looked up.
+    is_resolving: bool,
     recovery: Recovery,
     outputs: VecDeque<Output>,
     next_socket: u64,
@@ -288,7 +292,9 @@ impl Client {
                 }
             }
             h3::Event::Failed(stream, code) => {
-                self.on_flow_closed(now, index, stream, code.to_string());
+                // It is reset already.
+                let end = FlowEnd::new(Code::H3_REQUEST_CANCELLED, code.to_string());
+                self.on_flow_closed(now, index, stream, &end);
             }
             h3::Event::GoAway => debug!(index, "the peer is going away"),
             // The body of an answer is read by `poll_fetch`; requests have no body.
@@ -296,105 +302,6 @@ impl Client {
             | h3::Event::Body(_)
             | h3::Event::Request(..)
             | h3::Event::Writable(_) => {}
-        }
-    }
-
-    /// Passes what came through each hop to the peer inside it, or to a local program.
-    fn receive(&mut self, now: Instant, buf: &mut Vec<u8>) -> Took {
-        let mut took = Took::Nothing;
-        for index in 0..self.hops.len() {
-            while let Some(arrived) = self.hops.get_mut(index).and_then(Hop::receive) {
-                took = Took::Progress;
-                if let Err(error) = &arrived {
-                    self.stats.dropped.malformed += 1;
-                    if error.scope() == ErrorScope::Connection {
-                        self.protocol_error(now, index, &error.clone().into());
-                    }
-                } else if let Ok(arrived) = arrived
-                    && let Some(output) = self.deliver(now, index, arrived, buf)
-                {
-                    return Took::Output(output);
-                }
-            }
-            while let Some(read) = self.hops.get_mut(index).and_then(Hop::read_streams) {
-                took = Took::Progress;
-                match read {
-                    OnStream::Broken(error) => self.protocol_error(now, index, &error),
-                    OnStream::Ended(stream, reason) => {
-                        self.on_flow_closed(now, index, stream, reason);
-                    }
-                    OnStream::Payload(arrived) => {
-                        if let Some(output) = self.deliver(now, index, arrived, buf) {
-                            return Took::Output(output);
-                        }
-                    }
-                }
-            }
-        }
-        if self.take_stray_datagram(now) { Took::Progress } else { took }
-    }
-
-    /// A datagram that the origin sends, though nothing that we ask of it has any.
-    fn take_stray_datagram(&mut self, now: Instant) -> bool {
-        let TaskState::Fetch(fetch) = &mut self.task else { return false };
-        let Some(data) =
-            fetch.peer.parts().and_then(|(_, connection)| connection.receive_datagram())
-        else {
-            return false;
-        };
-        let error = match HttpDatagram::decode(data) {
-            Err(error) if error.scope() == ErrorScope::Connection => error.into(),
-            // RFC 9297 §2: a datagram "associated with a request that has no known semantics for
-            // HTTP Datagrams" ends that request; here it ends the download.
-            Ok(datagram) if fetch.is_asking(datagram.quarter_stream_id.stream_id()) => {
-                h3::ConnectionError {
-                    code: Code::H3_DATAGRAM_ERROR,
-                    reason: "a datagram for a download".to_owned(),
-                }
-            }
-            Ok(_) | Err(_) => {
-                self.stats.dropped.unknown_flow += 1;
-                return true;
-            }
-        };
-        self.protocol_error(now, self.hops.len(), &error);
-        true
-    }
-
-    fn deliver(
-        &mut self,
-        now: Instant,
-        index: usize,
-        arrived: Arrived,
-        buf: &mut Vec<u8>,
-    ) -> Option<Output> {
-        // RFC 9298 §5: "the receiver SHALL either drop that datagram silently or buffer it
-        // temporarily".
-        if arrived.context_id != CONTEXT_ID_UDP {
-            self.stats.dropped.unknown_context += 1;
-            return None;
-        }
-        if arrived.payload.len() > MAX_UDP_PAYLOAD {
-            // RFC 9298 §5: an endpoint that receives a longer one "MUST abort the corresponding
-            // stream".
-            let reason = "a payload is longer than UDP allows".to_owned();
-            self.on_flow_closed(now, index, arrived.stream, reason);
-            return None;
-        }
-        let flow = self.hops.get(index).and_then(|hop| hop.flows.get(&arrived.stream));
-        match flow.map(|flow| flow.carries) {
-            None => {
-                self.stats.dropped.unknown_flow += 1;
-                None
-            }
-            Some(Carries::NextPeer) => {
-                let payload = into_mut(arrived.payload);
-                if let Some(peer) = self.peer(index + 1) {
-                    peer.handle_datagram(now, (INSIDE_TUNNEL, None), None, payload);
-                }
-                None
-            }
-            Some(Carries::Local(id)) => Some(self.to_local(now, id, &arrived.payload, buf)),
         }
     }
 
@@ -557,13 +464,6 @@ impl Client {
     }
 }
 
-/// What a look at the hops' datagrams gave.
-enum Took {
-    Nothing,
-    Progress,
-    Output(Output),
-}
-
 impl Node for Client {
     fn handle(&mut self, now: Instant, input: Input) {
         match input {
@@ -607,9 +507,4 @@ impl Node for Client {
             }
         }
     }
-}
-
-/// The engine wants packets that it can decrypt in place.
-fn into_mut(payload: Bytes) -> BytesMut {
-    payload.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared))
 }

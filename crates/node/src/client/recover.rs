@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use tandem_wire::Code;
+
 use super::{Client, Life, TaskState};
 use crate::{
     error::ClientError,
@@ -68,13 +70,14 @@ impl Client {
             hop.renew(generation, &self.limits);
         }
         if index == 0 {
+            self.is_resolving = false;
             if self.outer.take().is_some() {
                 self.outputs.push_back(Output::CloseSocket(self.outer_socket));
             }
         } else if let Some(hop) = self.hops.get_mut(index - 1)
             && let Some(stream) = hop.next.take()
         {
-            hop.close_flow(stream);
+            hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
         }
         if let TaskState::Forward(forward) = &mut self.task {
             for flow in forward.flows.values_mut() {

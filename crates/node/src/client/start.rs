@@ -7,11 +7,11 @@ use std::{
     time::Instant,
 };
 
-use tandem_wire::ResponseHead;
+use tandem_wire::{Code, ResponseHead};
 
 use super::{
-    Carries, Client, ClientConfig, Fetch, Forward, Hop, INSIDE_TUNNEL, Life, Peer, Task, TaskState,
-    peer::Settings, recover::Recovery,
+    Carries, Client, ClientConfig, Fetch, FlowEnd, Forward, Hop, INSIDE_TUNNEL, Life, Peer, Task,
+    TaskState, peer::Settings, recover::Recovery,
 };
 use crate::{
     error::ClientError,
@@ -68,6 +68,7 @@ impl Client {
             life: Life::New,
             began: None,
             outer: None,
+            is_resolving: false,
             outputs: VecDeque::new(),
             outer_socket: SocketId(FIRST_SOCKET),
             next_socket: FIRST_SOCKET,
@@ -82,9 +83,11 @@ impl Client {
         let Some(peer) = self.peer(0) else { return };
         peer.deadline = Some(deadline);
         let (host, port) = (peer.settings.host.clone(), peer.settings.port);
-        match host.parse::<IpAddr>() {
-            Ok(address) => self.open_outer(SocketAddr::new(address, port)),
-            Err(_) => self.outputs.push_back(Output::Resolve { query: QueryId(0), host }),
+        if let Ok(address) = host.parse::<IpAddr>() {
+            self.open_outer(SocketAddr::new(address, port));
+        } else {
+            self.is_resolving = true;
+            self.outputs.push_back(Output::Resolve { query: QueryId(0), host });
         }
     }
 
@@ -97,6 +100,10 @@ impl Client {
     }
 
     pub(super) fn on_resolved(&mut self, now: Instant, result: Result<Vec<IpAddr>, ResolveError>) {
+        // Of several answers, because some came after their attempt was given up, the first will do.
+        if !std::mem::take(&mut self.is_resolving) {
+            return;
+        }
         let Some(peer) = self.peer(0) else { return };
         let (host, port) = (peer.settings.host.clone(), peer.settings.port);
         let first =
@@ -119,7 +126,10 @@ impl Client {
         match (result, self.outer.filter(|_| socket == self.outer_socket)) {
             (Ok(_), Some(remote)) => self.connect(now, 0, remote),
             (Err(kind), Some(_)) => self.on_hop_failed(now, 0, ClientError::Socket(kind)),
-            (Ok(local), None) => self.outputs.push_back(Output::Event(Event::Listening(local))),
+            (Ok(local), None) if self.is_listener(socket) => {
+                self.outputs.push_back(Output::Event(Event::Listening(local)));
+            }
+            (Ok(_), None) => {} // of an attempt that was given up
             (Err(kind), None) => {
                 let TaskState::Forward(forward) = &self.task else { return };
                 let Some(config) = forward.config(socket) else { return };
@@ -183,8 +193,10 @@ impl Client {
             if hop.request(&host, port, Carries::NextPeer).is_none() {
                 let peer = hop.peer.settings.authority.clone();
                 let what = "a request stream";
-                self.end(now, Err(ClientError::Unsupported { peer, what }));
+                return self.on_hop_failed(now, index, ClientError::Unsupported { peer, what });
             }
+            // The second time that this hop is asked, its connection has been up for long.
+            hop.peer.deadline.get_or_insert(now + self.limits.setup_timeout);
         } else {
             self.hop_is_up(now, index);
             self.on_chain_up();
@@ -212,19 +224,24 @@ impl Client {
         let Some(hop) = self.hops.get_mut(index) else { return };
         let Some(flow) = hop.flows.get_mut(&stream) else { return };
         if head.status.is_success() && !grants(head) {
-            let reason = "its grant is malformed".to_owned();
-            return self.on_flow_closed(now, index, stream, reason);
+            let end = FlowEnd::new(Code::H3_MESSAGE_ERROR, "its grant is malformed");
+            return self.on_flow_closed(now, index, stream, &end);
         }
         // RFC 9298 §3.1: "Any response other than a successful response indicates that the request
         // has failed", and the client MUST abort the request.
         if !head.status.is_success() {
             let (carries, target) = (flow.carries, flow.target.clone());
             let error = hop.refused(target, head);
+            hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
             return match carries {
+                // What fails at the proxy now may succeed in a while, if it did before.
+                Carries::NextPeer if head.status.is_server_error() => {
+                    self.on_hop_failed(now, index + 1, error);
+                }
                 Carries::NextPeer => self.end(now, Err(error)),
                 Carries::Local(id) => {
                     tracing::warn!(%error, "flow refused");
-                    self.forget_local(index, stream, id);
+                    self.forget_local(id);
                 }
             };
         }
@@ -272,21 +289,33 @@ impl Client {
         now: Instant,
         index: usize,
         stream: StreamId,
-        reason: String,
+        FlowEnd { code, reason }: &FlowEnd,
     ) {
+        let last = self.hops.len().saturating_sub(1);
         let Some(hop) = self.hops.get_mut(index) else { return };
         let Some(flow) = hop.flows.get(&stream) else { return };
-        let target = flow.target.clone();
-        match flow.carries {
+        let (carries, target) = (flow.carries, flow.target.clone());
+        hop.close_flow(stream, *code);
+        match carries {
             Carries::NextPeer => {
                 let peer = hop.peer.settings.authority.clone();
-                self.end(now, Err(ClientError::FlowClosed { peer, target, reason }));
+                let error = ClientError::FlowClosed { peer, target, reason: reason.clone() };
+                // The next proxy may be restarting; an origin that does has lost our connection.
+                if index < last {
+                    self.on_hop_failed(now, index + 1, error);
+                } else {
+                    self.end(now, Err(error));
+                }
             }
             Carries::Local(id) => {
                 tracing::info!(target, reason, "flow closed");
-                self.forget_local(index, stream, id);
+                self.forget_local(id);
             }
         }
+    }
+
+    fn is_listener(&self, socket: SocketId) -> bool {
+        matches!(&self.task, TaskState::Forward(forward) if forward.sockets.contains_key(&socket))
     }
 }
 

@@ -1,0 +1,125 @@
+//! What comes through the hops: to the peer inside, or to a local program.
+
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use tandem_wire::{CONTEXT_ID_UDP, Code, ErrorScope, HttpDatagram, MAX_UDP_PAYLOAD};
+
+use super::{
+    Client, TaskState,
+    hop::{Arrived, Carries, FlowEnd, Hop, OnStream},
+    peer::INSIDE_TUNNEL,
+};
+use crate::{h3, node::Output};
+
+/// What a look at the hops' datagrams gave.
+pub(super) enum Took {
+    Nothing,
+    Progress,
+    Output(Output),
+}
+
+impl Client {
+    /// Passes what came through each hop to the peer inside it, or to a local program.
+    pub(super) fn receive(&mut self, now: Instant, buf: &mut Vec<u8>) -> Took {
+        let mut took = Took::Nothing;
+        for index in 0..self.hops.len() {
+            while let Some(arrived) = self.hops.get_mut(index).and_then(Hop::receive) {
+                took = Took::Progress;
+                if let Err(error) = &arrived {
+                    self.stats.dropped.malformed += 1;
+                    if error.scope() == ErrorScope::Connection {
+                        self.protocol_error(now, index, &error.clone().into());
+                    }
+                } else if let Ok(arrived) = arrived
+                    && let Some(output) = self.deliver(now, index, arrived, buf)
+                {
+                    return Took::Output(output);
+                }
+            }
+            while let Some(read) = self.hops.get_mut(index).and_then(Hop::read_streams) {
+                took = Took::Progress;
+                match read {
+                    OnStream::Broken(error) => self.protocol_error(now, index, &error),
+                    OnStream::Malformed => self.stats.dropped.malformed += 1,
+                    OnStream::Ended(stream, end) => self.on_flow_closed(now, index, stream, &end),
+                    OnStream::Payload(arrived) => {
+                        if let Some(output) = self.deliver(now, index, arrived, buf) {
+                            return Took::Output(output);
+                        }
+                    }
+                }
+            }
+        }
+        if self.take_stray_datagram(now) { Took::Progress } else { took }
+    }
+
+    /// A datagram that the origin sends, though nothing that we ask of it has any.
+    fn take_stray_datagram(&mut self, now: Instant) -> bool {
+        let TaskState::Fetch(fetch) = &mut self.task else { return false };
+        let Some(data) =
+            fetch.peer.parts().and_then(|(_, connection)| connection.receive_datagram())
+        else {
+            return false;
+        };
+        let error = match HttpDatagram::decode(data) {
+            Err(error) if error.scope() == ErrorScope::Connection => error.into(),
+            // RFC 9297 §2: a datagram "associated with a request that has no known semantics for
+            // HTTP Datagrams" ends that request; here it ends the download.
+            Ok(datagram) if fetch.is_asking(datagram.quarter_stream_id.stream_id()) => {
+                h3::ConnectionError {
+                    code: Code::H3_DATAGRAM_ERROR,
+                    reason: "a datagram for a download".to_owned(),
+                }
+            }
+            Ok(_) | Err(_) => {
+                self.stats.dropped.unknown_flow += 1;
+                return true;
+            }
+        };
+        self.protocol_error(now, self.hops.len(), &error);
+        true
+    }
+
+    fn deliver(
+        &mut self,
+        now: Instant,
+        index: usize,
+        arrived: Arrived,
+        buf: &mut Vec<u8>,
+    ) -> Option<Output> {
+        // RFC 9298 §5: "the receiver SHALL either drop that datagram silently or buffer it
+        // temporarily".
+        if arrived.context_id != CONTEXT_ID_UDP {
+            self.stats.dropped.unknown_context += 1;
+            return None;
+        }
+        if arrived.payload.len() > MAX_UDP_PAYLOAD {
+            // RFC 9298 §5: an endpoint that receives a longer one "MUST abort the corresponding
+            // stream".
+            let end = FlowEnd::new(Code::H3_DATAGRAM_ERROR, "a payload is longer than UDP allows");
+            self.on_flow_closed(now, index, arrived.stream, &end);
+            return None;
+        }
+        let flow = self.hops.get(index).and_then(|hop| hop.flows.get(&arrived.stream));
+        match flow.map(|flow| flow.carries) {
+            None => {
+                self.stats.dropped.unknown_flow += 1;
+                None
+            }
+            Some(Carries::NextPeer) => {
+                let payload = into_mut(arrived.payload);
+                if let Some(peer) = self.peer(index + 1) {
+                    peer.handle_datagram(now, (INSIDE_TUNNEL, None), None, payload);
+                }
+                None
+            }
+            Some(Carries::Local(id)) => Some(self.to_local(now, id, &arrived.payload, buf)),
+        }
+    }
+}
+
+/// The engine wants packets that it can decrypt in place.
+fn into_mut(payload: Bytes) -> BytesMut {
+    payload.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared))
+}
