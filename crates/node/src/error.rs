@@ -47,6 +47,9 @@ pub enum RequestError {
         /// The limit.
         timeout: Duration,
     },
+    /// As many names are looked up as the proxy allows at once.
+    #[error("{0} names are being looked up already")]
+    TooManyQueries(usize),
     /// The address may not be reached through this proxy.
     #[error("target {0} is not in an allowed prefix")]
     TargetProhibited(IpAddr),
@@ -66,6 +69,7 @@ impl RequestError {
             Self::Unauthorized => (StatusCode::PROXY_AUTHENTICATION_REQUIRED, None),
             Self::Dns { .. } => (StatusCode::BAD_GATEWAY, Some("dns_error")),
             Self::DnsTimeout { .. } => (StatusCode::GATEWAY_TIMEOUT, Some("dns_timeout")),
+            Self::TooManyQueries(_) => (StatusCode::SERVICE_UNAVAILABLE, None),
             Self::TargetProhibited(_) => (StatusCode::FORBIDDEN, Some("destination_ip_prohibited")),
             Self::Socket(_) => (StatusCode::BAD_GATEWAY, Some("destination_unavailable")),
         }

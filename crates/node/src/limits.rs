@@ -19,6 +19,11 @@ pub struct Limits {
     /// Early datagrams kept per connection for requests that have not been seen yet, so that a peer
     /// cannot multiply the bound above by naming streams that never come.
     pub early_datagrams_per_connection: usize,
+    /// Early payloads kept per flow in bytes: ten full packets and some. A capsule may be as long as
+    /// UDP allows, so that their number alone would bound little.
+    pub early_bytes_per_flow: usize,
+    /// Names that a proxy looks up at once, of requests that have gone meanwhile too.
+    pub queries: usize,
     /// Longest wait for a name server before the request is refused.
     pub dns_timeout: Duration,
     /// A flow without a packet in either direction for this long is closed. RFC 9298 §3.1:
@@ -62,6 +67,8 @@ impl Default for Limits {
             field_section: 16 * 1024,
             early_datagrams_per_flow: 16,
             early_datagrams_per_connection: 64,
+            early_bytes_per_flow: 24_000,
+            queries: 4096,
             dns_timeout: Duration::from_secs(5),
             flow_idle: Duration::from_secs(150),
             tunnel_queue: 1_000_000,

@@ -15,7 +15,7 @@ use crate::{
     limits::Limits,
     node::{Ecn, Transmit},
     quic::{self, Connection, ConnectionId, Endpoint, ServerTls, Transport},
-    stats::{ConnectionStats, Stats},
+    stats::{Broken, ConnectionStats, Stats},
 };
 
 /// What happened at a server.
@@ -39,7 +39,7 @@ pub(crate) struct Server {
     events: VecDeque<(ConnectionId, Event)>,
     limits: Limits,
     connections: u64,
-    connections_broken: u64,
+    broken: Broken,
     /// When to end what is still under way, once no more requests are taken.
     drain: Option<Instant>,
     /// When to stop waiting for goodbyes, once they are said.
@@ -62,7 +62,7 @@ impl Server {
             events: VecDeque::new(),
             limits: limits.clone(),
             connections: 0,
-            connections_broken: 0,
+            broken: Broken::default(),
             drain: None,
             goodbye: None,
             sent_packets: 0,
@@ -115,6 +115,9 @@ impl Server {
             quic::Event::Connected => self.connections += 1,
             quic::Event::Lost(reason) => {
                 debug!(connection = id.0, %reason, "connection lost");
+                if matches!(reason, quic::Closed::Violation(_)) {
+                    self.broken.quic += 1;
+                }
                 return self.forget(id);
             }
             quic::Event::Datagrams => return self.events.push_back((id, Event::Datagrams)),
@@ -138,7 +141,7 @@ impl Server {
         error: &h3::ConnectionError,
     ) {
         debug!(connection = id.0, code = %error.code, reason = error.reason, "connection broken");
-        self.connections_broken += 1;
+        self.broken.count(error.code);
         self.end(now, id, error.code, &error.reason);
     }
 
@@ -229,7 +232,8 @@ impl Server {
     pub(crate) fn add_to(&mut self, stats: &mut Stats) {
         stats.connections = self.connections;
         stats.connections_open = self.sessions.len() as u64;
-        stats.connections_broken = self.connections_broken;
+        stats.connections_broken = self.broken.total();
+        stats.broken = self.broken;
         stats.sent_packets = self.sent_packets;
         stats.lost_packets = self.lost_packets;
         for now in self.connections() {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tandem_units::{ByteCount, Rate};
+use tandem_wire::Code;
 
 /// What a node counted since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub struct Stats {
     pub connections_open: u64,
     /// Connections ended because the peer broke HTTP/3 or QUIC.
     pub connections_broken: u64,
+    /// The same by cause.
+    pub broken: Broken,
     /// Requests, of whatever kind.
     pub requests: u64,
     /// Requests refused or failed.
@@ -21,6 +24,8 @@ pub struct Stats {
     pub flows: u64,
     /// Flows that are open now.
     pub flows_open: u64,
+    /// Flows that have ended, by cause.
+    pub flows_ended: FlowsEnded,
     /// UDP payloads sent to targets.
     pub to_target_datagrams: u64,
     /// The same in bytes of UDP payload.
@@ -37,6 +42,72 @@ pub struct Stats {
     pub lost_packets: u64,
     /// Bytes of files given to clients.
     pub file_bytes: u64,
+}
+
+/// Connections whose peer broke the protocol, by the kind of error that ended them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Broken {
+    /// QUIC itself (RFC 9000 §20.1).
+    pub quic: u64,
+    /// `H3_FRAME_ERROR`, `H3_FRAME_UNEXPECTED`.
+    pub frames: u64,
+    /// `H3_SETTINGS_ERROR`, `H3_MISSING_SETTINGS`.
+    pub settings: u64,
+    /// `H3_STREAM_CREATION_ERROR`, `H3_CLOSED_CRITICAL_STREAM`.
+    pub streams: u64,
+    /// The three of QPACK.
+    pub qpack: u64,
+    /// `H3_DATAGRAM_ERROR`.
+    pub datagrams: u64,
+    /// `H3_ID_ERROR`.
+    pub ids: u64,
+    /// `H3_EXCESSIVE_LOAD`, and any other.
+    pub others: u64,
+}
+
+impl Broken {
+    /// Counts one that was ended with this code.
+    pub(crate) const fn count(&mut self, code: Code) {
+        let counter = match code {
+            Code::H3_FRAME_ERROR | Code::H3_FRAME_UNEXPECTED => &mut self.frames,
+            Code::H3_SETTINGS_ERROR | Code::H3_MISSING_SETTINGS => &mut self.settings,
+            Code::H3_STREAM_CREATION_ERROR | Code::H3_CLOSED_CRITICAL_STREAM => &mut self.streams,
+            Code::QPACK_DECOMPRESSION_FAILED
+            | Code::QPACK_ENCODER_STREAM_ERROR
+            | Code::QPACK_DECODER_STREAM_ERROR => &mut self.qpack,
+            Code::H3_DATAGRAM_ERROR => &mut self.datagrams,
+            Code::H3_ID_ERROR => &mut self.ids,
+            _ => &mut self.others,
+        };
+        *counter += 1;
+    }
+
+    /// All causes together.
+    pub const fn total(&self) -> u64 {
+        self.quic
+            + self.frames
+            + self.settings
+            + self.streams
+            + self.qpack
+            + self.datagrams
+            + self.ids
+            + self.others
+    }
+}
+
+/// Flows that have ended, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowsEnded {
+    /// The client finished or reset the request.
+    pub by_client: u64,
+    /// No packet passed for long.
+    pub idle: u64,
+    /// The operating system said that the target cannot be reached.
+    pub unreachable: u64,
+    /// A capsule or a payload of the client was malformed.
+    pub malformed: u64,
+    /// The connection ended, and all its flows with it.
+    pub with_connection: u64,
 }
 
 /// Datagrams dropped by a node, by cause. Dropping is no error.

@@ -71,6 +71,8 @@ struct FlowQueue {
     deficit: usize,
     /// Its stream has no room; it has no turn until there is.
     is_blocked: bool,
+    /// Some of its first item has been sent: a frame whose rest has to follow.
+    is_begun: bool,
 }
 
 /// What was dropped after it was queued.
@@ -179,8 +181,10 @@ impl TunnelQueue {
                 continue;
             };
             let len = item.len();
+            let was_begun = std::mem::replace(&mut flow.is_begun, false);
             if len > flow.deficit && self.turns.len() > 1 {
                 flow.deficit += QUANTUM;
+                flow.is_begun = was_begun;
                 flow.items.push_front((form, item));
                 self.turns.rotate_left(1);
                 continue;
@@ -208,6 +212,7 @@ impl TunnelQueue {
                             let left = item.len();
                             flow.items.push_front((form, item));
                             flow.is_blocked = true;
+                            flow.is_begun = was_begun || left < len;
                             self.turns.pop_front();
                             left
                         }
@@ -227,6 +232,11 @@ impl TunnelQueue {
         {
             self.turns.push_back(stream);
         }
+    }
+
+    /// Whether a frame of a flow has been sent in part only.
+    pub(crate) fn is_within_frame(&self, stream: StreamId) -> bool {
+        self.flows.get(&stream).is_some_and(|flow| flow.is_begun)
     }
 
     /// Forgets a flow.

@@ -178,6 +178,7 @@ fn a_closed_port_ends_only_its_flow() {
     // RFC 9298 §3.1: "if the proxy is notified by the operating system that its socket is no longer
     // usable, it MUST close the request stream."
     assert_eq!(bed.answer(closed).end, Some(StreamEnd::Reset(Code::H3_CONNECT_ERROR)));
+    assert_eq!(bed.stats().flows_ended.unreachable, 1);
     assert_eq!(bed.echo(other, b"x"), [b"x"]);
     assert_eq!(bed.stats().flows_open, 1);
 }
@@ -198,7 +199,8 @@ fn the_clients_end_of_a_flow_closes_its_socket() {
         assert_eq!(bed.stats().flows_open, 2);
         end(&mut bed, flow);
         bed.run();
-        assert_eq!(bed.stats().flows_open, 1, "{how}");
+        let stats = bed.stats();
+        assert_eq!((stats.flows_open, stats.flows_ended.by_client), (1, 1), "{how}");
         bed.peer().datagram(udp_datagram(flow, b"late"));
         bed.run();
         assert_eq!(bed.at_target(), [&b"x"[..]], "{how}: nothing goes to the target after it");
@@ -238,7 +240,8 @@ fn an_idle_flow_is_closed_and_a_busy_one_is_not() {
     assert_eq!(bed.answer(idle).end, Some(StreamEnd::Reset(Code::H3_NO_ERROR)));
     assert_eq!(bed.answer(received).end, Some(StreamEnd::Reset(Code::H3_NO_ERROR)));
     assert_eq!(bed.answer(busy).end, None);
-    assert_eq!(bed.stats().flows_open, 1);
+    let stats = bed.stats();
+    assert_eq!((stats.flows_open, stats.flows_ended.idle), (1, 2));
 }
 
 #[test]
@@ -282,6 +285,7 @@ fn a_datagram_frame_that_is_no_http_datagram_ends_the_connection() {
         assert_eq!(bed.closed_with(), Some(Code::H3_DATAGRAM_ERROR), "{what}");
         let stats = bed.stats();
         assert_eq!((stats.connections_broken, stats.dropped.malformed), (1, 1), "{what}");
+        assert_eq!((stats.broken.datagrams, stats.flows_ended.with_connection), (1, 1), "{what}");
         assert_eq!(stats.flows_open, 0, "{what}");
         assert_eq!(bed.at_target(), [&b"x"[..]], "{what}: what came before is relayed");
     }
@@ -371,18 +375,20 @@ fn early_datagrams_are_bounded_and_counted() {
     bed.run();
     assert_eq!(bed.echoed(flow), [[0], [1], [2]]);
     assert_eq!(bed.stats().dropped.unknown_flow, 7);
-    // For requests that never come.
+    // For requests that never come: bounded, and not for long.
     for number in 0..100 {
-        bed.peer().datagram(udp_datagram(4000 + 4 * number, b"x"));
+        bed.peer().datagram(udp_datagram(400 + 4 * number, b"x"));
     }
-    bed.run();
+    bed.world.run_for(10 * MS);
     assert_eq!(bed.stats().dropped.unknown_flow, 7 + 95);
+    bed.run();
+    assert_eq!(bed.stats().dropped.unknown_flow, 7 + 100);
     // For streams that have gone.
     bed.peer().finish(flow);
     bed.run();
     bed.peer().datagram(udp_datagram(flow, b"x"));
     bed.run();
-    assert_eq!(bed.stats().dropped.unknown_flow, 7 + 95 + 1);
+    assert_eq!(bed.stats().dropped.unknown_flow, 7 + 100 + 1);
     bed.assert_serves("early datagrams");
 }
 
@@ -433,4 +439,52 @@ fn datagrams_of_a_request_without_datagrams_end_it() {
     bed.peer().datagram(vec![]);
     bed.run();
     assert_eq!(bed.closed_with(), Some(Code::H3_DATAGRAM_ERROR));
+}
+
+#[test]
+fn early_datagrams_wait_about_a_round_trip_and_no_longer() {
+    // RFC 9297 §2.1: "the receiver SHALL either drop that datagram silently or buffer it temporarily
+    // (on the order of a round trip) while awaiting the creation of the corresponding stream."
+    for (wait, is_kept) in [(20 * MS, true), (200 * MS, false)] {
+        let mut bed = proxy();
+        let flow = bed.peer().open(Dir::Bi);
+        bed.peer().datagram(udp_datagram(flow, b"early"));
+        bed.world.run_for(wait);
+        assert_eq!(bed.stats().dropped.unknown_flow, u64::from(!is_kept), "{wait:?}");
+        bed.peer().send(flow, target("10.0.0.3", "7"));
+        bed.run();
+        assert_eq!(bed.echoed(flow).len(), usize::from(is_kept), "{wait:?}");
+    }
+}
+
+#[test]
+fn a_datagram_for_a_stream_beyond_the_limit_ends_the_connection() {
+    // RFC 9297 §2.1: "If an HTTP/3 Datagram is received and its Quarter Stream ID field maps to a
+    // stream that cannot be created due to client-initiated bidirectional stream limits, it SHOULD be
+    // treated as an HTTP/3 connection error of type H3_ID_ERROR."
+    let streams = u64::from(Limits::default().request_streams);
+    let mut bed = proxy();
+    for _ in 0..3 {
+        bed.open_flow();
+    }
+    bed.peer().datagram(udp_datagram(4 * (streams - 1), b"may come"));
+    bed.run();
+    assert_eq!(bed.seen().closed, None);
+    bed.peer().datagram(udp_datagram(4 * (3 + streams), b"cannot come"));
+    bed.run();
+    assert_eq!(bed.closed_with(), Some(Code::H3_ID_ERROR));
+}
+
+#[test]
+fn names_that_are_still_looked_up_are_bounded_though_their_requests_have_gone() {
+    let limits = Limits { queries: 3, ..Limits::default() };
+    let mut bed = Setup { limits, ..Setup::default() }.proxy().with_control_stream();
+    for _ in 0..3 {
+        let stream = bed.open_with(Dir::Bi, target("mute.test", "7"));
+        bed.run();
+        bed.peer().reset(stream, Code::H3_REQUEST_CANCELLED);
+        bed.run();
+    }
+    assert_eq!(bed.ask(target("echo.test", "7")).status(), 503);
+    bed.assert_serves("too many names");
 }

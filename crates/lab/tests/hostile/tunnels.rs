@@ -10,7 +10,7 @@ use tandem_wire::Code;
 use crate::{
     bed::{Serving, Setup, proxy},
     h3_bytes::{DATA, GREASE, capsule, connect_udp, datagram_capsule, frame, udp_datagram, varint},
-    raw_peer::StreamEnd,
+    raw_peer::{Permits, StreamEnd},
 };
 
 /// What follows the head of a request for a flow.
@@ -85,7 +85,8 @@ fn a_malformed_capsule_ends_only_its_flow() {
         }
         bed.run();
         assert_eq!(bed.answer(flow).end, Some(StreamEnd::Reset(code)), "{what}");
-        assert_eq!(bed.stats().flows_open, 1, "{what}");
+        let stats = bed.stats();
+        assert_eq!((stats.flows_open, stats.flows_ended.malformed), (1, 1), "{what}");
         assert_eq!(bed.echo(other, b"x"), [b"x"], "{what}");
     }
 }
@@ -157,11 +158,52 @@ fn a_flood_of_datagrams_for_nobody_leaves_no_trace() {
     let flow = bed.open_flow();
     for round in 0..50_u64 {
         for number in 0..200_u64 {
-            bed.peer().datagram(udp_datagram(4000 + 4 * (200 * round + number), &[7; 500]));
+            bed.peer().datagram(udp_datagram(4 * (1 + (200 * round + number) % 1000), &[7; 500]));
         }
         bed.run();
     }
     let stats = bed.stats();
-    assert_eq!(stats.dropped.unknown_flow, 10_000 - 64);
+    assert_eq!(stats.dropped.unknown_flow, 10_000);
     assert_eq!(bed.echo(flow, b"x"), [b"x"]);
+}
+
+#[test]
+fn a_flow_that_its_client_finishes_does_not_end_within_a_frame() {
+    // RFC 9114 §7.1: "When a stream terminates cleanly, if the last frame on the stream was truncated,
+    // this MUST be treated as a connection error of type H3_FRAME_ERROR."
+    let permits = Permits { stream_window: 3000, ..Permits::default() };
+    let mut bed = Setup { permits, ..Setup::default() }.proxy().with_control_stream();
+    let flow = bed.open_flow();
+    bed.peer().send(flow, data(&[datagram_capsule(b"in a capsule")]));
+    bed.run();
+    bed.peer().reads = false;
+    let payloads = [Bytes::from(vec![7; 9000]), Bytes::from_static(b"another")];
+    bed.world.node_mut(bed.target).send(payloads);
+    bed.run();
+    bed.peer().finish(flow);
+    bed.run();
+    assert_eq!(bed.stats().flows_open, 0);
+    bed.peer().reads = true;
+    bed.run();
+    assert_eq!(bed.came(flow).end, Some(StreamEnd::Reset(Code::H3_NO_ERROR)));
+    // Between two frames the end is a clean one.
+    let flow = bed.open_flow();
+    bed.peer().send(flow, data(&[datagram_capsule(b"in a capsule")]));
+    bed.run();
+    bed.peer().finish(flow);
+    bed.run();
+    assert_eq!(bed.answer(flow).end, Some(StreamEnd::Finished));
+    assert_eq!(bed.stats().flows_ended.by_client, 2);
+}
+
+#[test]
+fn early_capsules_are_bounded_by_their_bytes_too() {
+    let mut bed = proxy();
+    let request = connect_udp("mute.test", "7");
+    let flow = bed.open_with(Dir::Bi, request);
+    for _ in 0..16 {
+        bed.peer().send(flow, data(&[datagram_capsule(&[7; 10_000])]));
+    }
+    bed.run();
+    assert_eq!(bed.stats().dropped.unknown_flow, 14, "room for two full packets' worth of ten");
 }

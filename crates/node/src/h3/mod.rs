@@ -169,6 +169,12 @@ impl Session {
             || self.requests.get(&stream).is_some_and(|request| !request.has_head())
     }
 
+    /// Whether this request cannot come, because the peer may open so many streams at once only
+    /// (server).
+    pub(crate) fn cannot_come(&self, stream: StreamId, streams_max: u32) -> bool {
+        stream.0 >= self.next_request + 4 * u64::from(streams_max)
+    }
+
     /// Takes an event of the QUIC connection. Datagrams are not for the session: the data path
     /// reads them from the connection itself.
     pub(crate) fn on_quic_event(

@@ -2,12 +2,13 @@
 
 use std::{
     collections::VecDeque,
+    fmt,
     net::{IpAddr, SocketAddr},
     time::Instant,
 };
 
 use bytes::Bytes;
-use tandem_wire::CapsuleDecoder;
+use tandem_wire::{CapsuleDecoder, Code};
 
 use crate::{
     limits::Limits,
@@ -36,7 +37,9 @@ pub(super) struct Flow {
     pub(super) too_large: TooLarge,
     /// Payloads that came before the request was granted.
     early: VecDeque<Bytes>,
+    early_bytes: usize,
     early_max: usize,
+    early_bytes_max: usize,
     /// The capsules on the request stream.
     pub(super) capsules: CapsuleDecoder,
     /// When a packet last passed, either way.
@@ -63,7 +66,9 @@ impl Flow {
             form,
             too_large,
             early: VecDeque::new(),
+            early_bytes: 0,
             early_max: limits.early_datagrams_per_flow,
+            early_bytes_max: limits.early_bytes_per_flow,
             capsules: CapsuleDecoder::new(limits.capsule),
             last_active: now,
             next_look,
@@ -74,8 +79,10 @@ impl Flow {
 
     /// Keeps a payload until the request is granted. `false`: there is no room for it.
     pub(super) fn keep_early(&mut self, payload: Bytes) -> bool {
-        let has_room = self.early.len() < self.early_max;
+        let bytes = self.early_bytes + payload.len();
+        let has_room = self.early.len() < self.early_max && bytes <= self.early_bytes_max;
         if has_room {
+            self.early_bytes = bytes;
             self.early.push_back(payload);
         }
         has_room
@@ -83,7 +90,9 @@ impl Flow {
 
     /// The next of the payloads that were kept.
     pub(super) fn take_early(&mut self) -> Option<Bytes> {
-        self.early.pop_front()
+        let payload = self.early.pop_front()?;
+        self.early_bytes -= payload.len();
+        Some(payload)
     }
 
     /// The socket and the target, once the request is granted.
@@ -99,6 +108,39 @@ impl Flow {
         match self.state {
             State::Open { socket, .. } | State::Opening { socket, .. } => Some(socket),
             State::Resolving { .. } => None,
+        }
+    }
+}
+
+/// Why a flow ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Its client finished the request stream.
+    ByClient,
+    /// Its client gave the request stream up, with this code.
+    Reset(Code),
+    /// No packet passed it for long.
+    Idle,
+    /// The operating system says so of its target.
+    Unreachable,
+    /// Its client sent what it must not.
+    Malformed(&'static str),
+    /// The connection around it ended.
+    WithConnection,
+    /// It was never granted.
+    Refused,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ByClient => f.write_str("closed by the client"),
+            Self::Reset(code) => write!(f, "given up by the client with {code}"),
+            Self::Idle => f.write_str("idle"),
+            Self::Unreachable => f.write_str("target unreachable"),
+            Self::Malformed(what) => f.write_str(what),
+            Self::WithConnection => f.write_str("connection ended"),
+            Self::Refused => f.write_str("refused"),
         }
     }
 }

@@ -17,7 +17,7 @@ use tandem_units::ByteCount;
 use tandem_wire::{Code, HttpDatagram, PathMatcher, Template, TemplateError};
 use tracing::{debug, info};
 
-use self::flow::Flow;
+use self::flow::{End, Flow};
 pub use self::{
     access::{Access, Token, TokenError},
     policy::TargetPolicy,
@@ -63,8 +63,8 @@ impl ProxyConfig {
 struct Peer {
     flows: BTreeMap<StreamId, Flow>,
     queue: TunnelQueue,
-    /// Datagrams of requests that have not been seen yet.
-    early: VecDeque<HttpDatagram>,
+    /// Datagrams of requests that have not been seen yet, and until when they wait.
+    early: VecDeque<(Instant, HttpDatagram)>,
     /// Whether datagrams of it may wait in the engine.
     has_datagrams: bool,
 }
@@ -95,7 +95,7 @@ pub struct Proxy {
     peers: BTreeMap<ConnectionId, Peer>,
     flows_by_socket: BTreeMap<SocketId, FlowId>,
     flows_by_query: BTreeMap<QueryId, FlowId>,
-    /// When to look whether a flow is idle, or its name is still not resolved.
+    /// When to look whether a flow is idle, its name still not resolved, or its early datagrams late.
     timers: BTreeSet<(Instant, FlowId)>,
     outputs: VecDeque<Output>,
     /// Connections with datagrams to relay to targets.
@@ -108,6 +108,8 @@ pub struct Proxy {
     read_ahead: Option<(ConnectionId, HttpDatagram)>,
     next_socket: u64,
     next_query: u64,
+    /// Names that are being looked up, also of requests that have gone.
+    queries: usize,
     stats: Stats,
 }
 
@@ -141,6 +143,7 @@ impl Proxy {
             read_ahead: None,
             next_socket: 1,
             next_query: 0,
+            queries: 0,
             stats: Stats::default(),
         })
     }
@@ -182,7 +185,7 @@ impl Proxy {
             server::Event::Http(h3::Event::Body(stream)) => self.on_readable((id, stream)),
             server::Event::Http(h3::Event::Failed(stream, code)) => {
                 self.drop_early((id, stream));
-                self.close_flow((id, stream), code.name());
+                self.close_flow((id, stream), End::Reset(code));
             }
             server::Event::Http(h3::Event::Writable(stream)) => {
                 if let Some(peer) = self.peers.get_mut(&id) {
@@ -200,12 +203,12 @@ impl Proxy {
         self.relaying.retain(|&other| other != id);
         self.readable.retain(|&(other, _)| other != id);
         for (stream, flow) in peer.flows {
-            self.release((id, stream), &flow, "connection ended");
+            self.release((id, stream), &flow, End::WithConnection);
         }
     }
 
     /// Closes a flow whose stream has gone already.
-    fn close_flow(&mut self, (id, stream): FlowId, reason: &str) {
+    fn close_flow(&mut self, (id, stream): FlowId, end: End) {
         // RFC 9297 §2.1: "HTTP/3 Datagrams MUST NOT be sent unless the corresponding stream's send
         // side is open."
         let flow = self.peers.get_mut(&id).and_then(|peer| {
@@ -213,7 +216,7 @@ impl Proxy {
             peer.flows.remove(&stream)
         });
         if let Some(flow) = flow {
-            self.release((id, stream), &flow, reason);
+            self.release((id, stream), &flow, end);
         }
     }
 
@@ -221,19 +224,27 @@ impl Proxy {
     fn drop_early(&mut self, (id, stream): FlowId) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let before = peer.early.len();
-        peer.early.retain(|datagram| datagram.quarter_stream_id.stream_id() != stream.0);
+        peer.early.retain(|(_, datagram)| datagram.quarter_stream_id.stream_id() != stream.0);
+        self.stats.dropped.unknown_flow += (before - peer.early.len()) as u64;
+    }
+
+    /// Drops what came before requests that have not come for about a round trip.
+    fn drop_late(&mut self, now: Instant, id: ConnectionId) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let before = peer.early.len();
+        peer.early.retain(|(until, _)| *until > now);
         self.stats.dropped.unknown_flow += (before - peer.early.len()) as u64;
     }
 
     /// Closes a flow and ends its stream with this code.
-    fn abort_flow(&mut self, (id, stream): FlowId, code: Code, reason: &str) {
-        self.close_flow((id, stream), reason);
+    fn abort_flow(&mut self, (id, stream): FlowId, code: Code, end: End) {
+        self.close_flow((id, stream), end);
         if let Some((session, connection)) = self.server.parts(id) {
             session.reset(connection, stream, code);
         }
     }
 
-    fn release(&mut self, id: FlowId, flow: &Flow, reason: &str) {
+    fn release(&mut self, id: FlowId, flow: &Flow, end: End) {
         // Else flows that come and go would leave timers behind for as long as a flow may idle.
         self.timers.remove(&(flow.next_look, id));
         if let flow::State::Resolving { query, .. } = &flow.state {
@@ -246,8 +257,16 @@ impl Proxy {
             self.outputs.push_back(Output::CloseSocket(socket));
         }
         if let Some((_, target)) = flow.open() {
+            let ended = &mut self.stats.flows_ended;
+            *match end {
+                End::ByClient | End::Reset(_) | End::Refused => &mut ended.by_client,
+                End::Idle => &mut ended.idle,
+                End::Unreachable => &mut ended.unreachable,
+                End::Malformed(_) => &mut ended.malformed,
+                End::WithConnection => &mut ended.with_connection,
+            } += 1;
             info!(
-                flow = id.1.0, %target, reason,
+                flow = id.1.0, %target, reason = %end,
                 to_target = flow.to_target_datagrams, to_client = flow.to_client_datagrams,
                 "flow closed"
             );
@@ -268,10 +287,14 @@ impl Proxy {
     /// Looks whether a flow may stay. Each flow has one timer, which is set anew lazily, so that a
     /// packet costs none.
     fn on_flow_timer(&mut self, now: Instant, id: FlowId) {
+        self.drop_late(now, id.0);
         let Some(flow) = self.peers.get_mut(&id.0).and_then(|peer| peer.flows.get_mut(&id.1))
         else {
             return;
         };
+        if flow.next_look > now {
+            return; // the timer was that of its early datagrams
+        }
         if let flow::State::Resolving { deadline, .. } = flow.state
             && deadline <= now
         {
@@ -280,7 +303,7 @@ impl Proxy {
         let idle = flow.last_active + self.limits.flow_idle;
         if idle <= now {
             // RFC 9298 §3.1: UDP proxies "MUST close the request stream when closing the socket."
-            self.abort_flow(id, Code::H3_NO_ERROR, "idle");
+            self.abort_flow(id, Code::H3_NO_ERROR, End::Idle);
         } else {
             flow.next_look = idle;
             self.timers.insert((idle, id));
@@ -331,7 +354,7 @@ impl Node for Proxy {
                 // is no longer usable [...], it MUST close the request stream."
                 if let Some(&flow) = self.flows_by_socket.get(&socket) {
                     debug!(%error, "the target's socket failed");
-                    self.abort_flow(flow, Code::H3_CONNECT_ERROR, "target unreachable");
+                    self.abort_flow(flow, Code::H3_CONNECT_ERROR, End::Unreachable);
                 }
             }
             Input::Resolved { query, result } => self.on_resolved(query, result),

@@ -1,13 +1,16 @@
 //! The data path: datagrams between clients and targets.
 
-use std::{net::SocketAddr, time::Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use tandem_wire::{CONTEXT_ID_UDP, Capsule, Code, HttpDatagram, split_context_id};
 
-use super::{FlowId, Proxy, is_payload};
+use super::{FlowId, Proxy, flow::End, is_payload};
 use crate::{
-    h3::Body,
+    h3::{Body, ConnectionError},
     node::{Output, SocketId, Transmit},
     quic::{ConnectionId, StreamId},
     tunnel_queue::{Form, Push},
@@ -17,6 +20,11 @@ use crate::{
 const MAX_BATCH: usize = 60_000;
 /// Most datagrams in one call, the kernel's own limit for GSO.
 const MAX_BATCH_SEGMENTS: usize = 64;
+
+/// Least time that a datagram waits for its request: so long may acknowledgements and timers take.
+const EARLY_LEAST: Duration = Duration::from_millis(50);
+/// Longest time, whatever RTT a client pretends.
+const EARLY_MOST: Duration = Duration::from_secs(1);
 
 /// Datagrams of one flow to its target, all of one size but the last, which may be shorter.
 struct Batch {
@@ -138,19 +146,13 @@ impl Proxy {
         // yet been created: "the receiver SHALL either drop that datagram silently or buffer it
         // temporarily".
         let Some(flow) = peer.flows.get_mut(&id.1) else {
-            if peer.early.len() < self.limits.early_datagrams_per_connection
-                && self.server.parts(id.0).is_some_and(|(session, _)| session.may_come(id.1))
-            {
-                peer.early.push_back(datagram);
-            } else {
-                self.stats.dropped.unknown_flow += 1;
-            }
+            self.keep_early(now, id, datagram);
             return None;
         };
         if !is_payload(&datagram.payload) {
             // RFC 9298 §5: "An endpoint that receives an HTTP Datagram using Context ID zero whose
             // UDP Proxying Payload field is longer than 65527 MUST abort the corresponding stream."
-            self.abort_flow(id, Code::H3_DATAGRAM_ERROR, "payload too long");
+            self.abort_flow(id, Code::H3_DATAGRAM_ERROR, End::Malformed("payload too long"));
             return None;
         }
         let Some(open) = flow.open() else {
@@ -166,6 +168,30 @@ impl Proxy {
         self.stats.to_target_bytes += datagram.payload.len() as u64;
         buf.extend_from_slice(&datagram.payload);
         Some(open)
+    }
+
+    /// Keeps a datagram whose request has not come, if that may come.
+    fn keep_early(&mut self, now: Instant, id: FlowId, datagram: HttpDatagram) {
+        let Some((session, connection)) = self.server.parts(id.0) else { return };
+        if session.cannot_come(id.1, self.limits.request_streams) {
+            // RFC 9297 §2.1: a datagram for "a stream that cannot be created due to client-initiated
+            // bidirectional stream limits [...] SHOULD be treated as an HTTP/3 connection error of
+            // type H3_ID_ERROR."
+            let reason = format!("a datagram for stream {}, beyond the limit", id.1);
+            let error = ConnectionError { code: Code::H3_ID_ERROR, reason };
+            self.stats.dropped.unknown_flow += 1;
+            return self.server.break_connection(now, id.0, &error);
+        }
+        // "On the order of a round trip": one for the request's first packet, one to repair it.
+        let wait = (2 * connection.stats().smoothed_rtt).clamp(EARLY_LEAST, EARLY_MOST);
+        let may_come = session.may_come(id.1);
+        let Some(peer) = self.peers.get_mut(&id.0) else { return };
+        if may_come && peer.early.len() < self.limits.early_datagrams_per_connection {
+            peer.early.push_back((now + wait, datagram));
+            self.timers.insert((now + wait, id));
+        } else {
+            self.stats.dropped.unknown_flow += 1;
+        }
     }
 
     /// Puts what came before the request was granted back on the way, in order.
@@ -213,7 +239,7 @@ impl Proxy {
                 continue;
             }
             if !is_payload(&payload) {
-                self.abort_flow(id, Code::H3_DATAGRAM_ERROR, "payload too long");
+                self.abort_flow(id, Code::H3_DATAGRAM_ERROR, End::Malformed("payload too long"));
                 continue;
             }
             let Some(flow) = self.peers.get_mut(&id.0).and_then(|peer| peer.flows.get_mut(&id.1))
@@ -249,7 +275,7 @@ impl Proxy {
                     Ok(Some(Capsule::Unknown { .. })) => continue,
                     Ok(None) => {}
                     Err(error) => {
-                        self.abort_flow(id, error.code(), "malformed capsule");
+                        self.abort_flow(id, error.code(), End::Malformed("malformed capsule"));
                         return None;
                     }
                 }
@@ -268,7 +294,7 @@ impl Proxy {
                     return None;
                 }
                 Ok(Body::Failed(code)) => {
-                    self.close_flow(id, code.name());
+                    self.close_flow(id, End::Reset(code));
                     return None;
                 }
                 Err(error) => {
@@ -286,12 +312,17 @@ impl Proxy {
             // RFC 9297 §3.3: "If the receive side of a stream carrying Capsules is terminated
             // cleanly [...] and the last Capsule on the stream was truncated, this MUST be treated
             // as if it were a malformed or incomplete message."
-            return self.abort_flow(id, error.code(), "truncated capsule");
+            return self.abort_flow(id, error.code(), End::Malformed("truncated capsule"));
         }
         if flow.is_some_and(|flow| flow.open().is_none()) {
-            return self.abort_flow(id, Code::H3_REQUEST_CANCELLED, "given up by the client");
+            return self.abort_flow(id, Code::H3_REQUEST_CANCELLED, End::ByClient);
         }
-        self.close_flow(id, "closed by the client");
+        if self.peers.get(&id.0).is_some_and(|peer| peer.queue.is_within_frame(id.1)) {
+            // RFC 9114 §7.1: a frame that the end of the stream cuts is "a connection error of type
+            // H3_FRAME_ERROR". A reset may cut it.
+            return self.abort_flow(id, Code::H3_NO_ERROR, End::ByClient);
+        }
+        self.close_flow(id, End::ByClient);
         if let Some((session, connection)) = self.server.parts(id.0) {
             session.finish(connection, id.1);
         }

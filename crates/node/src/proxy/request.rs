@@ -12,11 +12,11 @@ use tracing::{debug, info};
 
 use super::{
     FlowId, Proxy,
-    flow::{Flow, State, choose},
+    flow::{End, Flow, State, choose},
 };
 use crate::{
     error::RequestError,
-    h3::{End, has_content},
+    h3::{self, has_content},
     node::{Output, QueryId, ResolveError, SocketId, SocketKind},
     tunnel_queue::{Form, PROMISED_SIZE, TooLarge, promised_size},
 };
@@ -35,11 +35,11 @@ impl Proxy {
         if has_content(&head.headers) {
             self.stats.requests_refused += 1;
             self.drop_early(id);
-            return self.abort_flow(id, Code::H3_MESSAGE_ERROR, "content fields");
+            return self.abort_flow(id, Code::H3_MESSAGE_ERROR, End::Refused);
         }
         let result = self.check(head).and_then(|(host, port)| match host.parse::<IpAddr>() {
             Ok(address) => self.open_socket(address, port),
-            Err(_) => Ok(self.resolve(now, id, host, port)),
+            Err(_) => self.resolve(now, id, host, port),
         });
         match result {
             Ok(state) => self.insert_flow(now, id, head, state),
@@ -84,14 +84,26 @@ impl Proxy {
         }
     }
 
-    fn resolve(&mut self, now: Instant, id: FlowId, host: String, port: u16) -> State {
+    fn resolve(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        host: String,
+        port: u16,
+    ) -> Result<State, RequestError> {
+        // A name that nobody waits for any more is still looked up, so that requests which come and
+        // go could start any number.
+        if self.queries >= self.limits.queries {
+            return Err(RequestError::TooManyQueries(self.limits.queries));
+        }
+        self.queries += 1;
         // RFC 9298 §3.1: "if the target_host is a DNS name, the UDP proxy MUST perform DNS resolution
         // before replying to the HTTP request."
         let query = QueryId(self.next_query);
         self.next_query += 1;
         self.flows_by_query.insert(query, id);
         self.outputs.push_back(Output::Resolve { query, host: host.clone() });
-        State::Resolving { query, host, port, deadline: now + self.limits.dns_timeout }
+        Ok(State::Resolving { query, host, port, deadline: now + self.limits.dns_timeout })
     }
 
     fn open_socket(&mut self, address: IpAddr, port: u16) -> Result<State, RequestError> {
@@ -114,9 +126,9 @@ impl Proxy {
         self.timers.insert((flow.next_look, id));
         // Datagrams may come before the request that they belong to (RFC 9298 §5).
         let early = std::mem::take(&mut peer.early);
-        for datagram in early {
+        for (until, datagram) in early {
             if datagram.quarter_stream_id.stream_id() != id.1.0 {
-                peer.early.push_back(datagram);
+                peer.early.push_back((until, datagram));
             } else if !flow.keep_early(datagram.payload) {
                 self.stats.dropped.unknown_flow += 1;
             }
@@ -136,6 +148,7 @@ impl Proxy {
         query: QueryId,
         result: Result<Vec<IpAddr>, ResolveError>,
     ) {
+        self.queries = self.queries.saturating_sub(1);
         // The flow may have gone, or the answer may be late.
         let Some(id) = self.flows_by_query.remove(&query) else { return };
         let Some(flow) = self.peers.get_mut(&id.0).and_then(|peer| peer.flows.get_mut(&id.1))
@@ -197,7 +210,7 @@ impl Proxy {
         flow.state = State::Open { socket, target };
         flow.last_active = now;
         let Some((session, connection)) = self.server.parts(id.0) else { return };
-        session.send_response(connection, id.1, &granted(target, flow.too_large), End::More);
+        session.send_response(connection, id.1, &granted(target, flow.too_large), h3::End::More);
         self.stats.flows += 1;
         info!(flow = id.1.0, %target, "flow opened");
         self.relay_early(id);
@@ -208,9 +221,9 @@ impl Proxy {
         self.stats.requests_refused += 1;
         debug!(flow = id.1.0, %error, "request refused");
         self.drop_early(id);
-        self.close_flow(id, "refused");
+        self.close_flow(id, End::Refused);
         let Some((session, connection)) = self.server.parts(id.0) else { return };
-        session.send_response(connection, id.1, &refused(error), End::Last);
+        session.send_response(connection, id.1, &refused(error), h3::End::Last);
         session.stop_reading(connection, id.1);
     }
 }

@@ -61,6 +61,8 @@ pub(crate) enum Closed {
     Tls(String),
     /// The peer closed it with this application error.
     ByPeer(Code, String),
+    /// The peer broke QUIC.
+    Violation(String),
     /// Anything else that QUIC knows.
     Transport(String),
 }
@@ -449,6 +451,7 @@ impl From<ConnectionError> for Closed {
                 Code(close.error_code.into_inner()),
                 String::from_utf8_lossy(&close.reason).into_owned(),
             ),
+            ConnectionError::TransportError(error) => Self::Violation(error.to_string()),
             other => Self::Transport(other.to_string()),
         }
     }
@@ -463,7 +466,7 @@ impl std::fmt::Display for Closed {
                 write!(f, "closed by the peer with {code}")
             }
             Self::ByPeer(code, reason) => write!(f, "closed by the peer with {code}: {reason}"),
-            Self::Transport(reason) => f.write_str(reason),
+            Self::Violation(reason) | Self::Transport(reason) => f.write_str(reason),
         }
     }
 }
