@@ -11,14 +11,17 @@ use tandem_units::{ByteCount, Rate, Ratio};
 /// The bytes are rounded up to whole ones, then the time to whole nanoseconds. With a loss of
 /// 100 % it is [`Duration::MAX`].
 pub fn ideal_completion(size: ByteCount, rate: Rate, e2e_rtt: Duration, loss: Ratio) -> Duration {
+    let Some(bytes) = carried_bytes(size, loss) else { return Duration::MAX };
+    (e2e_rtt * 2).saturating_add(rate.time_to_send(bytes))
+}
+
+/// `1.06 * size / (1 - loss)`, rounded up; `None` if nothing arrives.
+pub(crate) fn carried_bytes(size: ByteCount, loss: Ratio) -> Option<ByteCount> {
     let billion = u128::from(Ratio::ONE.parts_per_billion());
     let carried = u128::from(size.get()) * 106 * billion;
     let arriving = 100 * u128::from(loss.complement().parts_per_billion());
-    if arriving == 0 {
-        return Duration::MAX;
-    }
-    let bytes = u64::try_from(carried.div_ceil(arriving)).unwrap_or(u64::MAX);
-    (e2e_rtt * 2).saturating_add(rate.time_to_send(ByteCount::new(bytes)))
+    let bytes = (arriving > 0).then(|| carried.div_ceil(arriving))?;
+    Some(ByteCount::new(u64::try_from(bytes).unwrap_or(u64::MAX)))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 mod agenda;
 pub mod body;
+mod delays;
 pub mod endpoints;
 pub mod files;
 mod host;
@@ -18,6 +19,7 @@ mod packet;
 mod path;
 mod queue;
 mod rate_trace;
+pub mod run;
 mod seed;
 mod sha256;
 mod sockets;
@@ -30,9 +32,9 @@ pub use body::Body;
 pub use files::{Contents, FileSet};
 pub use host::{Handle, HostId};
 pub use ideal::ideal_completion;
-pub use link::{Capacity, LinkConfig, LinkStats, Outages, ParseOutagesError, Reorder, Traffic};
+pub use link::{Capacity, LinkConfig, LinkStats, Outages, Reorder, Traffic};
 pub use loss::{LossAt, LossModel, ParseLossError};
-pub use network::{NetworkStats, PathId};
+pub use network::{NetworkStats, PathId, SMALL_PACKET};
 pub use packet::{Packet, UDP_IP_OVERHEAD};
 pub use path::Path;
 pub use queue::{ParseQueueError, QueueConfig, QueueLimit};

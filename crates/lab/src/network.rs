@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tandem_node::node::Ecn;
 use tandem_units::ByteCount;
 
-use crate::{HostId, LinkConfig, LinkStats, Packet, Path, Seed};
+use crate::{HostId, LinkConfig, LinkStats, Packet, Path, Seed, Traffic};
 
 /// Names a path, one direction between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,9 +71,14 @@ pub(crate) struct Network {
     pub(crate) stats: NetworkStats,
 }
 
+/// A packet of at most so many bytes carries an acknowledgement and no noticeable part of a body.
+pub const SMALL_PACKET: ByteCount = ByteCount::new(200);
+
 #[derive(Debug)]
 struct ScheduledPath {
     path: Path<Datagram>,
+    /// Packets of at most [`SMALL_PACKET`] that came to it.
+    small: Traffic,
     /// The earliest event in the world's agenda that looks after this path.
     scheduled: Option<Instant>,
 }
@@ -112,7 +117,8 @@ impl Network {
         let seed = self.seed.derive(from.number().into()).derive(to.number().into());
         let path = PathId(self.paths.len());
         let links = Path::new(self.start, links, seed.derive(replaced));
-        self.paths.push(ScheduledPath { path: links, scheduled: None });
+        let small = Traffic::default();
+        self.paths.push(ScheduledPath { path: links, small, scheduled: None });
         self.routes.insert(between, Route { path, replaced });
         path
     }
@@ -131,16 +137,24 @@ impl Network {
         self.paths.get(number).expect("a path is never removed").path.stats()
     }
 
+    pub(crate) fn is_idle(&self, PathId(number): PathId) -> bool {
+        self.paths.get(number).expect("a path is never removed").path.is_idle()
+    }
+
+    pub(crate) fn small_packets(&self, PathId(number): PathId) -> Traffic {
+        self.paths.get(number).expect("a path is never removed").small
+    }
+
     /// The next packet that has arrived at the end of a path.
     pub(crate) fn pop(&mut self, id: PathId, now: Instant) -> Option<Packet<Datagram>> {
-        let ScheduledPath { path, scheduled } = self.path_mut(id);
+        let ScheduledPath { path, scheduled, .. } = self.path_mut(id);
         scheduled.take_if(|scheduled| *scheduled <= now);
         path.pop(now).map(|(_, packet)| packet)
     }
 
     /// When to look after a path, if nobody has been told so yet.
     pub(crate) fn schedule(&mut self, id: PathId) -> Option<Instant> {
-        let ScheduledPath { path, scheduled } = self.path_mut(id);
+        let ScheduledPath { path, scheduled, .. } = self.path_mut(id);
         let next = path.next_event()?;
         if scheduled.is_some_and(|scheduled| scheduled <= next) {
             return None;
@@ -181,7 +195,11 @@ impl Network {
         }
         let path = self.path_between(between);
         let path = path.unwrap_or_else(|| self.add_path(between, Vec::new()));
-        self.path_mut(path).path.push(now, packet);
+        let scheduled = self.path_mut(path);
+        if packet.size <= SMALL_PACKET {
+            scheduled.small.count(packet.size);
+        }
+        scheduled.path.push(now, packet);
         Some(path)
     }
 }

@@ -70,6 +70,11 @@ impl<T: Clone> Path<T> {
         self.links.iter().map(Link::stats).collect()
     }
 
+    /// Whether no bottleneck has anything to do.
+    pub fn is_idle(&self) -> bool {
+        self.links.iter().all(Link::is_idle)
+    }
+
     /// Lets happen all that is due by `now`, in order of time. Among events at the same time those
     /// nearer to the end of the path are first, so that what leaves a queue makes room for what
     /// arrives.

@@ -1,7 +1,6 @@
 //! `tandem lab`.
 
 mod emulator;
-mod link_args;
 mod relay;
 
 use crate::error::CliError;

@@ -69,6 +69,11 @@ impl Ledger {
         self.leave_bottleneck(now);
     }
 
+    /// Whether nothing is queued or in transmission.
+    pub(super) const fn is_idle(&self) -> bool {
+        self.at_bottleneck == 0
+    }
+
     /// A packet was made late.
     pub(super) fn reordered(&mut self, size: ByteCount) {
         self.stats.reordered.count(size);

@@ -8,7 +8,7 @@ mod stats;
 use std::time::Instant;
 
 use bottleneck::Bottleneck;
-pub use config::{Capacity, LinkConfig, Outages, ParseOutagesError, Reorder};
+pub use config::{Capacity, LinkConfig, Outages, Reorder};
 use ledger::{Drop, Ledger};
 pub use stats::{LinkStats, Traffic};
 use tandem_units::{ByteCount, Ratio};
@@ -73,6 +73,11 @@ impl<T: Clone> Link<T> {
             queued_max: self.queue.len_max(),
             ..self.ledger.stats()
         }
+    }
+
+    /// Whether the bottleneck has nothing to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ledger.is_idle()
     }
 
     /// A packet comes to the link.

@@ -14,7 +14,7 @@ use tandem_node::{Event, Input, Node, node::ResolveError};
 
 use crate::{
     Body, FileSet, Handle, HostId, LinkConfig, LinkStats, NetworkStats, PathId, Seed, Trace,
-    agenda::Agenda, host::Host, network::Network,
+    Traffic, agenda::Agenda, delays::Delays, host::Host, network::Network,
 };
 
 /// Hosts, the paths between them, and virtual time.
@@ -50,6 +50,7 @@ pub struct World {
     network: Network,
     names: BTreeMap<String, NameAnswer>,
     trace: Trace,
+    delays: Delays,
     timer_granularity: Option<Duration>,
     /// What nodes write what they send into.
     buf: Vec<u8>,
@@ -78,6 +79,7 @@ impl World {
             network: Network::new(base, seed),
             names: BTreeMap::new(),
             trace: Trace::new(),
+            delays: Delays::default(),
             timer_granularity: None,
             buf: Vec::new(),
         }
@@ -204,6 +206,31 @@ impl World {
         node.downcast_mut().expect("a handle knows the type of the node")
     }
 
+    /// The node of a host, to read what takes a `&mut` to read. It is not asked what it wants
+    /// done: the world goes on as if nobody had looked.
+    ///
+    /// # Panics
+    ///
+    /// If it was killed.
+    pub fn inspect<N: Node + 'static>(&mut self, handle: Handle<N>) -> &mut N {
+        let host = self.host_mut(handle.id());
+        let name = &host.name;
+        let node = host.node.as_deref_mut().unwrap_or_else(|| panic!("{name} does not run"));
+        let node: &mut dyn Any = node;
+        node.downcast_mut().expect("a handle knows the type of the node")
+    }
+
+    /// Measures, from now on, the one-way delay of every UDP payload of at least 16 bytes that
+    /// `from` sends and `to` gets, whatever carried it in between: a tunnel gives it back as it was.
+    pub fn measure_delay(&mut self, from: impl Into<HostId>, to: impl Into<HostId>) {
+        self.delays.measure(from.into(), to.into());
+    }
+
+    /// What [`Self::measure_delay`] measured, in the order of arrival.
+    pub fn delays(&self) -> &[Duration] {
+        self.delays.measured()
+    }
+
     /// What the nodes of a host told, and when, since the start of the world.
     pub fn events(&self, host: impl Into<HostId>) -> &[(Duration, Event)] {
         &self.host(host.into()).events
@@ -219,6 +246,21 @@ impl World {
     pub fn link_stats(&self, from: impl Into<HostId>, to: impl Into<HostId>) -> Vec<LinkStats> {
         let path = self.network.path_between((from.into(), to.into()));
         path.map_or_else(Vec::new, |path| self.network.link_stats(path))
+    }
+
+    /// What became of the packets of a path, link by link.
+    pub fn path_stats(&self, path: PathId) -> Vec<LinkStats> {
+        self.network.link_stats(path)
+    }
+
+    /// Whether no bottleneck of a path has anything to do.
+    pub fn is_path_idle(&self, path: PathId) -> bool {
+        self.network.is_idle(path)
+    }
+
+    /// The packets that came to a path and have at most [`SMALL_PACKET`](crate::SMALL_PACKET) bytes.
+    pub fn small_packets(&self, path: PathId) -> Traffic {
+        self.network.small_packets(path)
     }
 
     /// How many packets reached no node, without those that a link dropped.

@@ -87,6 +87,7 @@ impl World {
         let bytes = buf.get(..transmit.size).expect("what is sent stands in the buffer");
         let send = |world: &mut Self, payload: &[u8]| {
             let payload = Bytes::copy_from_slice(payload);
+            world.delays.on_sent(world.now, id, &payload);
             let content = Content::Udp { ecn: transmit.ecn, payload };
             world.send(id, source, transmit.destination, content);
         };
@@ -117,6 +118,7 @@ impl World {
                     self.send(to, destination, source, Content::PortUnreachable);
                     return;
                 };
+                self.delays.on_delivered(self.now, to, &payload);
                 let payload = payload.try_into_mut();
                 let payload = payload.unwrap_or_else(|shared| BytesMut::from(&shared[..]));
                 let local_ip = Some(destination.ip());

@@ -1,5 +1,7 @@
 //! Small nodes to test worlds and tunnels with.
 
+mod paced;
+
 use std::{
     collections::VecDeque,
     io::ErrorKind,
@@ -12,6 +14,8 @@ use tandem_node::{
     Input, Node, Output,
     node::{Received, SocketId, SocketKind, Transmit},
 };
+
+pub use paced::{Pace, PacedReceiver, PacedSender};
 
 /// The only socket that these nodes have.
 const SOCKET: SocketId = SocketId(0);

@@ -1,0 +1,164 @@
+//! UDP payloads at a constant rate.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use tandem_node::{
+    Input, Node, Output,
+    node::{SocketKind, Transmit},
+};
+
+use super::{SOCKET, listen};
+
+/// What is sent at a constant rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// From one payload to the next; above zero.
+    pub interval: Duration,
+    /// For how long.
+    pub duration: Duration,
+    /// Length of each UDP payload in bytes, at least 8.
+    pub payload_len: usize,
+}
+
+/// Sends UDP payloads at a constant rate, whatever becomes of them: to a given address from the
+/// start on, or to whoever sends something first, from then on.
+#[derive(Debug)]
+pub struct PacedSender {
+    pace: Pace,
+    to_open: Option<SocketKind>,
+    target: Option<SocketAddr>,
+    started: Option<Instant>,
+    sent: u64,
+}
+
+impl PacedSender {
+    /// Sends to this address.
+    pub const fn new(target: SocketAddr, pace: Pace) -> Self {
+        let to_open = Some(SocketKind::ForPeer(target));
+        Self { pace, to_open, target: Some(target), started: None, sent: 0 }
+    }
+
+    /// Sends to whoever sends something to this port first.
+    pub const fn on_request(port: u16, pace: Pace) -> Self {
+        Self { pace, to_open: Some(listen(port)), target: None, started: None, sent: 0 }
+    }
+
+    /// Number of payloads that were sent.
+    pub const fn sent(&self) -> u64 {
+        self.sent
+    }
+}
+
+impl Node for PacedSender {
+    fn handle(&mut self, now: Instant, input: Input) {
+        match input {
+            Input::SocketOpened { result: Ok(_), .. } if self.target.is_some() => {
+                self.started = Some(now);
+            }
+            Input::Datagram(received) if self.target.is_none() => {
+                self.target = Some(received.remote);
+                self.started = Some(now);
+            }
+            _ => {}
+        }
+    }
+
+    fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
+        if let Some(kind) = self.to_open.take() {
+            return Output::OpenSocket { socket: SOCKET, kind };
+        }
+        let (Some(started), Some(destination)) = (self.started, self.target) else {
+            return Output::Wait(None);
+        };
+        let number = u32::try_from(self.sent).unwrap_or(u32::MAX);
+        let after = self.pace.interval.saturating_mul(number);
+        if after >= self.pace.duration {
+            return Output::Wait(None);
+        }
+        if now < started + after {
+            return Output::Wait(Some(started + after));
+        }
+        // The end tells them apart, so that each is known again where it arrives.
+        let number_bytes = self.sent.to_be_bytes();
+        buf.resize(self.pace.payload_len.saturating_sub(number_bytes.len()), 0);
+        buf.extend_from_slice(&number_bytes);
+        self.sent += 1;
+        let size = buf.len();
+        let transmit = Transmit { destination, src_ip: None, ecn: None, size, segment_size: None };
+        Output::Transmit { socket: SOCKET, transmit }
+    }
+}
+
+/// Asks a [`PacedSender`] to begin, again and again until something comes, and counts what comes;
+/// or only counts.
+#[derive(Debug)]
+pub struct PacedReceiver {
+    to_open: Option<SocketKind>,
+    /// Whom to ask, and when next.
+    sender: Option<(SocketAddr, Option<Instant>)>,
+    packets: u64,
+    bytes: u64,
+}
+
+impl PacedReceiver {
+    /// How long to wait before asking again.
+    const PATIENCE: Duration = Duration::from_millis(500);
+
+    /// Counts what comes to a port.
+    pub const fn listening(port: u16) -> Self {
+        Self { to_open: Some(listen(port)), sender: None, packets: 0, bytes: 0 }
+    }
+
+    /// Asks this sender.
+    pub const fn asking(sender: SocketAddr) -> Self {
+        let to_open = Some(SocketKind::Connected(sender));
+        Self { to_open, sender: Some((sender, None)), packets: 0, bytes: 0 }
+    }
+
+    /// Number of payloads that came.
+    pub const fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Their bytes of UDP payload.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Node for PacedReceiver {
+    fn handle(&mut self, now: Instant, input: Input) {
+        match input {
+            Input::SocketOpened { result: Ok(_), .. } => {
+                if let Some((_, ask)) = &mut self.sender {
+                    *ask = Some(now);
+                }
+            }
+            Input::Datagram(received) => {
+                self.packets += 1;
+                self.bytes += received.payload.len() as u64;
+                self.sender = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
+        if let Some(kind) = self.to_open.take() {
+            return Output::OpenSocket { socket: SOCKET, kind };
+        }
+        let Some((destination, Some(ask))) = &mut self.sender else { return Output::Wait(None) };
+        if now < *ask {
+            return Output::Wait(Some(*ask));
+        }
+        *ask = now + Self::PATIENCE;
+        buf.extend_from_slice(b"begin");
+        let destination = *destination;
+        let size = buf.len();
+        let transmit = Transmit { destination, src_ip: None, ecn: None, size, segment_size: None };
+        Output::Transmit { socket: SOCKET, transmit }
+    }
+}

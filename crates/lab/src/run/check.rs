@@ -1,0 +1,121 @@
+//! Refuses what cannot be run, before anything runs.
+
+use std::{path::PathBuf, time::Duration};
+
+use tandem_congestion::ControllerName;
+use tandem_units::{ByteCount, Ratio};
+
+use super::{Mode, Parameters, Workload};
+use crate::RateTraceError;
+
+/// Why a run cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A parameter is outside of its range, alone or together with another.
+    #[error("{name} = {seen}: {allowed}")]
+    Parameter {
+        /// The parameter's name.
+        name: &'static str,
+        /// Its value.
+        seen: String,
+        /// What would be allowed.
+        allowed: &'static str,
+    },
+    /// A trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] RateTraceError),
+    /// A trace was not loaded before the run.
+    #[error("{} was not loaded before the run", .0.display())]
+    NotLoaded(PathBuf),
+}
+
+/// Most bytes of one download: more takes hours, even in virtual time.
+const SIZE_MAX: ByteCount = ByteCount::new(10_000_000_000);
+
+/// Most flows of one run.
+const FLOWS_MAX: u64 = 1000;
+
+/// The longest that a run may take in virtual time.
+const TIME_LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Longest RTT of one part of the way.
+const RTT_MAX: Duration = Duration::from_secs(60);
+
+pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
+    let streams = run.streams.to_string();
+    require((1..=100).contains(&run.streams), "streams", &streams, "1 to 100")?;
+    let proxies = run.proxies.to_string();
+    require((1..=4).contains(&run.proxies), "proxies", &proxies, "1 to 4; no tunnel is mode mft")?;
+    let size = run.size.to_string();
+    let size_is_sane = !run.size.is_zero() && run.size <= SIZE_MAX;
+    require(size_is_sane, "size", &size, "1 B to 10 GB")?;
+    for (name, rtt) in [
+        ("client_rtt", run.client_rtt),
+        ("hop_rtt", run.hop_rtt),
+        ("origin_rtt", run.origin_rtt),
+        ("jitter", run.jitter),
+    ] {
+        require(rtt.0 <= RTT_MAX, name, &rtt.to_string(), "at most 60s")?;
+    }
+    for (name, loss) in [("loss", Some(&run.loss)), ("uplink_loss", run.uplink_loss.as_ref())] {
+        let Some(loss) = loss else { continue };
+        require(loss.mean() < Ratio::ONE, name, &loss.to_string(), "something has to arrive")?;
+    }
+    let off = run.origin_controller == ControllerName::Off;
+    let allowed = "bbr1, newreno, cubic or bbr3; only a tunnel may do without";
+    require(!off, "origin_controller", "off", allowed)?;
+    let window = run.initial_window.to_string();
+    let window_is_sane = (2..=1000).contains(&run.initial_window);
+    require(window_is_sane, "initial_window", &window, "2 to 1000 packets")?;
+    if let Some(window) = run.window {
+        let is_sane = (10_000..=1_000_000_000).contains(&window.get());
+        require(is_sane, "window", &window.to_string(), "10 kB to 1 GB")?;
+    }
+    if let Some(granularity) = run.timer_granularity {
+        let is_sane = !granularity.0.is_zero() && granularity.0 <= Duration::from_secs(1);
+        require(is_sane, "timer_granularity", &granularity.to_string(), "above 0s, at most 1s")?;
+    }
+    let limit = run.time_limit;
+    let is_sane = !limit.0.is_zero() && limit.0 <= TIME_LIMIT_MAX;
+    require(is_sane, "time_limit", &limit.to_string(), "above 0s, at most 24h")?;
+    check_workload(run)
+}
+
+fn check_workload(run: &Parameters) -> Result<(), RunError> {
+    let workload = run.workload.to_string();
+    let refuse = |is_sane, allowed| require(is_sane, "workload", &workload, allowed);
+    let limit = run.time_limit.0;
+    let fits = "has to begin and end within time_limit";
+    match run.workload {
+        Workload::Download => Ok(()),
+        Workload::Long(duration) => {
+            refuse(!duration.0.is_zero() && duration.0 <= limit, fits)?;
+            let allowed = "a download of unknown length, on one stream";
+            require(run.streams == 1, "streams", &run.streams.to_string(), allowed)
+        }
+        Workload::Flows { count, interval } | Workload::Requests { count, interval } => {
+            refuse((1..=FLOWS_MAX).contains(&count), "1 to 1000 flows")?;
+            let last = interval.0.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+            refuse(last < limit, fits)?;
+            let is_poisson = matches!(run.workload, Workload::Requests { .. });
+            let is_whole = interval.0.as_millis() > 0;
+            refuse(!is_poisson || is_whole, "requests are at least 1ms apart in the mean")
+        }
+        Workload::Datagrams { duration, .. } => {
+            refuse(!duration.0.is_zero() && duration.0 <= limit, fits)
+        }
+    }?;
+    let behind = run.local_program && !matches!(run.workload, Workload::Download);
+    let allowed = "only with workload = download, or without saying so";
+    require(!behind || run.mode == Mode::Mft, "local_program", "true", allowed)
+}
+
+fn require(
+    is_allowed: bool,
+    name: &'static str,
+    seen: &str,
+    allowed: &'static str,
+) -> Result<(), RunError> {
+    let refused = || RunError::Parameter { name, seen: seen.to_owned(), allowed };
+    if is_allowed { Ok(()) } else { Err(refused()) }
+}

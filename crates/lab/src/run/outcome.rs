@@ -1,0 +1,200 @@
+//! From what happened in a run to its record.
+
+use std::time::Duration;
+
+use tandem_node::{ConnectionStats, node::FetchReport};
+use tandem_units::Ratio;
+
+use super::{
+    FlowRecord, LinkRecord, Mode, Parameters, RunOutcome, RunRecord, Workload,
+    flows::{Flow, Flows},
+    observer::{IdleTime, Observer},
+    topology::{Topology, access_stats},
+};
+use crate::{LinkStats, LossAt, World};
+
+/// Everything that a run measured, at its end.
+pub(super) fn of(
+    run: &Parameters,
+    mut topology: Topology<'_>,
+    flows: &Flows,
+    observer: Observer,
+) -> RunOutcome {
+    let seen = observer.finish(&topology.world, topology.watched);
+    let origin = topology.watched.origin;
+    let origin = topology.world.inspect(origin).stats();
+    let tunnel = topology.watched.proxy.map(|proxy| topology.world.inspect(proxy).stats());
+    let tunnel = tunnel.unwrap_or_default();
+    let received = received_datagrams(&mut topology.world, flows);
+    let duplicates = (received + origin.lost_packets).saturating_sub(origin.sent_packets);
+    let tunnel_lost_ratio = ratio(tunnel.lost_packets, tunnel.sent_packets);
+    let world = &topology.world;
+    let body_bytes = flows.body_bytes(world);
+    let (downlink, uplink) =
+        access_stats(world, topology.watched.downlink, topology.watched.uplink);
+    let small = |path| world.small_packets(path).bytes.get();
+    let each: Vec<_> = flows.begun().iter().map(|flow| flow_record(flow, world)).collect();
+    let times = Times::of(run, &topology, flows);
+    let record = RunRecord {
+        parameters: run.clone(),
+        completed: has_completed(run, flows, world),
+        fct_s: times.mean(|report| report.completion),
+        fct_without_handshake_s: times
+            .mean(|report| report.completion.saturating_sub(report.handshake)),
+        tunnel_setup_s: times.mean(|report| report.setup),
+        ideal_s: times.ideal.map(seconds),
+        fct_over_ideal: times.over_ideal(),
+        body_bytes,
+        goodput_mbps: goodput_mbps(body_bytes, world.elapsed().saturating_sub(times.begin)),
+        e2e_retransmit_ratio: ratio(origin.lost_packets, origin.sent_packets),
+        tunnel_retransmit_ratio: match run.mode {
+            Mode::Mft | Mode::Mdt => 0.0,
+            Mode::Mst => tunnel_lost_ratio,
+        },
+        tunnel_lost_ratio,
+        duplicate_ratio: ratio(duplicates, origin.sent_packets),
+        tunnel_queue_mean_bytes: round(seen.tunnel_queue_mean_bytes, 1e1),
+        tunnel_queue_max_bytes: seen.tunnel_queue_max_bytes,
+        e2e_srtt_mean_ms: round(seen.e2e_srtt_ms.mean(), 1e3),
+        e2e_srtt_max_ms: round(seen.e2e_srtt_ms.max, 1e3),
+        tunnel_srtt_mean_ms: round(seen.tunnel_srtt_ms.mean(), 1e3),
+        tunnel_srtt_max_ms: round(seen.tunnel_srtt_ms.max, 1e3),
+        downlink: link_record(
+            &downlink,
+            body_bytes,
+            small(topology.watched.downlink),
+            seen.downlink,
+        ),
+        uplink: link_record(&uplink, 0, small(topology.watched.uplink), seen.uplink),
+        violations: 0,
+        elapsed_s: seconds(world.elapsed()),
+        digest: world.trace().digest().to_string(),
+        jain_index: jain(&each),
+        flows: if each.len() > 1 { each } else { Vec::new() },
+    };
+    RunOutcome {
+        record,
+        series: seen.samples,
+        packet_delays: world.delays().to_vec(),
+        violations: Vec::new(),
+    }
+}
+
+/// Completion times.
+struct Times<'a> {
+    reports: Vec<&'a FetchReport>,
+    ideal: Option<Duration>,
+    /// When the first end-to-end connection began.
+    begin: Duration,
+}
+
+impl<'a> Times<'a> {
+    fn of(run: &Parameters, topology: &'a Topology<'_>, flows: &Flows) -> Self {
+        let reports: Vec<_> =
+            flows.begun().iter().filter_map(|flow| flow.report(&topology.world)).collect();
+        let first = flows.begun().first();
+        let start = first.map_or(Duration::ZERO, |flow| flow.start);
+        let setup = reports.first().map_or(Duration::ZERO, |report| report.setup);
+        let begin = start + setup;
+        let loss = match run.loss_at {
+            LossAt::Before => Ratio::ZERO,
+            LossAt::After => run.loss.mean(),
+        };
+        let is_alone = run.workload == Workload::Download && run.cross_traffic.is_none();
+        let ideal = is_alone.then(|| {
+            topology.downlink_capacity.ideal_completion(run.size, run.e2e_rtt(), loss, begin)
+        });
+        Self { reports, ideal: ideal.flatten(), begin }
+    }
+
+    /// In seconds; `None` if nothing was completed.
+    fn mean(&self, what: impl Fn(&FetchReport) -> Duration) -> Option<f64> {
+        let count = u32::try_from(self.reports.len()).unwrap_or(u32::MAX);
+        let sum: Duration = self.reports.iter().map(|report| what(report)).sum();
+        sum.checked_div(count).map(seconds)
+    }
+
+    fn over_ideal(&self) -> Option<f64> {
+        let ideal = self.ideal?.as_secs_f64();
+        self.mean(|report| report.completion).map(|fct| round(fct / ideal, 1e6))
+    }
+}
+
+fn has_completed(run: &Parameters, flows: &Flows, world: &World) -> bool {
+    match run.workload {
+        Workload::Long(_) | Workload::Datagrams { .. } => {
+            flows.end().is_some_and(|end| end <= world.elapsed()) && flows.body_bytes(world) > 0
+        }
+        _ => flows.waiting() == 0 && flows.begun().iter().all(|flow| flow.report(world).is_some()),
+    }
+}
+
+/// UDP payloads that came over the end-to-end connections of all flows.
+fn received_datagrams(world: &mut World, flows: &Flows) -> u64 {
+    let received = |client: Option<ConnectionStats>| client.map_or(0, |it| it.received_datagrams);
+    let flows = flows.begun().iter();
+    flows.map(|flow| received(world.inspect(flow.client).connections().last())).sum()
+}
+
+fn flow_record(flow: &Flow, world: &World) -> FlowRecord {
+    let report = flow.report(world);
+    let body_bytes = world.body(flow.client).bytes();
+    let ran = report.map_or(world.elapsed().saturating_sub(flow.start), |report| report.completion);
+    FlowRecord {
+        start_s: seconds(flow.start),
+        completed: report.is_some(),
+        fct_s: report.map(|report| seconds(report.completion)),
+        size_bytes: flow.size.get(),
+        body_bytes,
+        goodput_mbps: goodput_mbps(body_bytes, ran),
+    }
+}
+
+/// Jain, Chiu, Hawe (1984): the square of the sum over n times the sum of the squares.
+fn jain(flows: &[FlowRecord]) -> Option<f64> {
+    let count = u32::try_from(flows.len()).ok().filter(|count| *count > 1)?;
+    let sum: f64 = flows.iter().map(|flow| flow.goodput_mbps).sum();
+    let squares: f64 = flows.iter().map(|flow| flow.goodput_mbps.powi(2)).sum();
+    (squares > 0.0).then(|| round(sum.powi(2) / (f64::from(count) * squares), 1e6))
+}
+
+fn link_record(link: &LinkStats, payload: u64, small: u64, idle: IdleTime) -> LinkRecord {
+    let bytes = link.entered.bytes.get();
+    let mean = link.sojourn_mean().unwrap_or_default();
+    LinkRecord {
+        bytes,
+        packets: link.entered.packets,
+        payload_bytes: payload,
+        ack_bytes: small,
+        header_bytes: bytes.saturating_sub(payload + small),
+        lost_packets: link.dropped_loss.packets,
+        dropped_packets: link.dropped_queue.packets + link.dropped_codel.packets,
+        queue_max_bytes: link.queued_max.get(),
+        sojourn_mean_ms: round(mean.as_secs_f64() * 1e3, 1e3),
+        sojourn_p95_ms: 0.0,
+        idle_s: seconds(idle.total),
+        idle_with_backlog_s: seconds(idle.with_backlog),
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 packets")]
+    let ratio = part as f64 / whole.max(1) as f64;
+    round(ratio, 1e6)
+}
+
+fn goodput_mbps(bytes: u64, time: Duration) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^50 bytes")]
+    let bits = (bytes * 8) as f64;
+    round(bits / time.as_secs_f64().max(1e-9) / 1e6, 1e6)
+}
+
+/// In seconds, to the microsecond.
+fn seconds(duration: Duration) -> f64 {
+    round(duration.as_secs_f64(), 1e6)
+}
+
+/// To a multiple of `1 / per_unit`.
+fn round(value: f64, per_unit: f64) -> f64 {
+    (value * per_unit).round() / per_unit
+}

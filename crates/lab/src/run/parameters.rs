@@ -1,0 +1,175 @@
+//! What one run is made of, in the words that command lines, plans and results share.
+
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use tandem_congestion::ControllerName;
+use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
+
+use crate::{LossAt, LossModel, QueueConfig, run::Workload};
+
+/// One run: who talks to whom, over what, and which dice are thrown.
+///
+/// ```text
+/// client --- access link --- proxy 1 --- hop_rtt --- proxy 2 ... --- origin_rtt --- origin
+/// ```
+///
+/// The access link is the only bottleneck; the others have a delay and nothing else. What is not
+/// said has the value of [`Parameters::default`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Parameters {
+    /// How payloads travel between client and proxy.
+    pub mode: Mode,
+    /// What every random choice follows from.
+    pub seed: u64,
+    /// What is transferred.
+    pub workload: Workload,
+    /// Length of a download.
+    pub size: ByteCount,
+    /// Whether the download is that of a local program behind `tandem client --udp`, and not of the
+    /// client itself. Without meaning for [`Mode::Mft`].
+    pub local_program: bool,
+    /// Streams that a download is divided over, 1 to 100.
+    pub streams: u64,
+    /// Proxies in the chain, 1 to 4. Without meaning for [`Mode::Mft`].
+    pub proxies: u64,
+    /// Rate of the access link in both directions, counting IP packets. Without meaning in a
+    /// direction that follows a trace.
+    pub rate: Rate,
+    /// Rate towards the proxy, if it is another; with `trace`, 48 Mbit/s if nothing is said.
+    pub uplink_rate: Option<Rate>,
+    /// Trace that the access link follows towards the client.
+    pub trace: Option<PathBuf>,
+    /// Trace that it follows towards the proxy.
+    pub uplink_trace: Option<PathBuf>,
+    /// RTT between client and first proxy, without queues.
+    pub client_rtt: HumanDuration,
+    /// RTT between two proxies.
+    pub hop_rtt: HumanDuration,
+    /// RTT between the last proxy and the origin.
+    pub origin_rtt: HumanDuration,
+    /// Random loss on the access link.
+    pub loss: LossModel,
+    /// Random loss towards the proxy, if it is another.
+    pub uplink_loss: Option<LossModel>,
+    /// Whether packets are lost before or after the bottleneck.
+    pub loss_at: LossAt,
+    /// The queue of the access link, in each direction.
+    pub queue: QueueConfig,
+    /// Uniform jitter on top of the access link's delay, which reorders nothing.
+    pub jitter: HumanDuration,
+    /// Share of the access link's packets that is late by a quarter of its RTT.
+    pub reorder: Ratio,
+    /// Traffic of others on the access link towards the client, at a constant rate.
+    pub cross_traffic: Option<Rate>,
+    /// Congestion controller of the origin.
+    pub origin_controller: ControllerName,
+    /// Congestion controller of every proxy and of the client's tunnels.
+    pub tunnel_controller: ControllerName,
+    /// Initial window of the origin and of the proxies, in full packets.
+    pub initial_window: u64,
+    /// The most that the origin may have on its way, as a receive window of the client.
+    pub window: Option<ByteCount>,
+    /// Timers of all hosts run out at multiples of this, as in production; exact if not set.
+    pub timer_granularity: Option<HumanDuration>,
+    /// A run that is not complete after so much virtual time ends as `completed: false`.
+    pub time_limit: HumanDuration,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        let ms = |ms| HumanDuration::from(Duration::from_millis(ms));
+        Self {
+            mode: Mode::Mdt,
+            seed: 1,
+            workload: Workload::Download,
+            size: ByteCount::new(10_000_000),
+            local_program: false,
+            streams: 1,
+            proxies: 1,
+            rate: Rate::from_mbps(10),
+            uplink_rate: None,
+            trace: None,
+            uplink_trace: None,
+            client_rtt: ms(40),
+            hop_rtt: ms(20),
+            origin_rtt: ms(100),
+            loss: LossModel::default(),
+            uplink_loss: None,
+            loss_at: LossAt::After,
+            queue: QueueConfig::default(),
+            jitter: ms(0),
+            reorder: Ratio::ZERO,
+            cross_traffic: None,
+            origin_controller: ControllerName::Bbr1,
+            tunnel_controller: ControllerName::Bbr1,
+            initial_window: 10,
+            window: None,
+            timer_granularity: None,
+            time_limit: HumanDuration::from(Duration::from_secs(600)),
+        }
+    }
+}
+
+impl Parameters {
+    /// The end-to-end RTT without queues: that of the access link, between the proxies and to the
+    /// origin.
+    pub fn e2e_rtt(&self) -> Duration {
+        let hops = match self.mode {
+            Mode::Mft => 0,
+            Mode::Mdt | Mode::Mst => self.proxies.saturating_sub(1),
+        };
+        let near = self.hop_rtt.0.saturating_mul(u32::try_from(hops).unwrap_or(u32::MAX));
+        self.client_rtt.0 + near + self.origin_rtt.0
+    }
+}
+
+/// How payloads travel between client and proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Packets are forwarded as they are: no tunnel.
+    Mft,
+    /// HTTP Datagrams in QUIC DATAGRAM frames (RFC 9298), not repaired by the tunnel.
+    Mdt,
+    /// DATAGRAM capsules on the request stream (RFC 9297), repaired by the tunnel and in order.
+    Mst,
+}
+
+impl Mode {
+    /// Every mode, in the order of tables and figures.
+    pub const ALL: [Self; 3] = [Self::Mft, Self::Mdt, Self::Mst];
+
+    /// The name on command lines, in plans and results.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Mft => "mft",
+            Self::Mdt => "mdt",
+            Self::Mst => "mst",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMode> {
+        let mode = Self::ALL.into_iter().find(|mode| mode.as_str() == name);
+        mode.ok_or_else(|| UnknownMode { seen: name.to_owned() })
+    }
+}
+
+/// A name that is no mode's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{seen:?} is not a mode; allowed: mft, mdt, mst")]
+pub struct UnknownMode {
+    /// The name.
+    pub seen: String,
+}

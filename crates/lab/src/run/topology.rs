@@ -1,0 +1,438 @@
+//! The hosts of a run and the links between them.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use tandem_congestion::{ControllerConfig, ControllerName};
+use tandem_node::{
+    Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
+    client::{FetchConfig, ForwardConfig, HopConfig, Task, TunnelMode},
+    limits::Limits,
+    proxy::{Access, TargetPolicy},
+    quic::{Mtu, Transport},
+};
+use tandem_units::{ByteCount, Rate, Ratio};
+use tandem_wire::Template;
+
+use super::{Mode, Parameters, RunError, TraceStore, flows::Datagrams};
+use crate::{
+    Capacity, Contents, FileSet, Handle, HostId, LinkConfig, LinkStats, LossModel, NameAnswer,
+    PathId, Reorder, Seed, TestCertificate, UDP_IP_OVERHEAD, World,
+    endpoints::{Pace, PacedReceiver, PacedSender, SinkHost},
+};
+
+/// Where the origin serves, and the proxies too.
+const PORT: u16 = 443;
+
+/// Where a client listens for local programs that download.
+const LOCAL_PORT: u16 = 4433;
+
+/// Where it listens for those that want datagrams.
+const LOCAL_DATAGRAMS: u16 = 4434;
+
+/// Where datagrams are sent that are only counted (RFC 863).
+const DISCARD: u16 = 9;
+
+const ORIGIN_IP: &str = "10.0.2.1";
+
+/// A host beside the origin that sends datagrams.
+const SENDER_IP: &str = "10.0.2.2";
+
+/// The client that comes first.
+const FIRST_CLIENT: &str = "10.1.0.1";
+
+/// Where the traffic of others goes.
+const CROSS_SINK_IP: &str = "10.0.4.2";
+
+/// The rate of an uplink of which nothing is said beside a downlink that follows a trace.
+const UPLINK_BESIDE_TRACE: Rate = Rate::from_mbps(48);
+
+/// By how much a hop's packets are larger than what they carry, at least and rounded up.
+const HOP_OVERHEAD: u16 = 40;
+
+/// What a seed is derived for. The numbers are part of what a seed means.
+#[derive(Clone, Copy)]
+pub(super) enum Part {
+    Network = 0,
+    Origin = 1,
+    DownlinkTrace = 2,
+    UplinkTrace = 3,
+    Contents = 4,
+    Requests = 5,
+    Proxy = 1000,
+    Client = 2000,
+}
+
+/// What is watched while a run goes on.
+#[derive(Clone, Copy)]
+pub(super) struct Watched {
+    pub(super) origin: Handle<Origin>,
+    /// The proxy next to the clients, if there is a tunnel.
+    pub(super) proxy: Option<Handle<Proxy>>,
+    /// The first client.
+    pub(super) client: Option<Handle<Client>>,
+    /// The path towards the clients; the access link is the last on it.
+    pub(super) downlink: PathId,
+    /// The path from the clients; the access link is the first on it.
+    pub(super) uplink: PathId,
+}
+
+/// The hosts of a run and the links between them.
+pub(super) struct Topology<'a> {
+    pub(super) world: World,
+    pub(super) watched: Watched,
+    /// What the access link can carry towards the clients.
+    pub(super) downlink_capacity: Capacity,
+    /// In the order of the chain.
+    pub(super) proxies: Vec<Handle<Proxy>>,
+    /// The host that clients send their packets to.
+    edge: HostId,
+    certificate: TestCertificate,
+    run: &'a Parameters,
+    files: FileSet,
+    clients: u32,
+}
+
+impl<'a> Topology<'a> {
+    pub(super) fn new(run: &'a Parameters, traces: &TraceStore) -> Result<Self, RunError> {
+        let mut names: Vec<_> = (1..=run.proxies).map(proxy_name).collect();
+        names.extend([ORIGIN.to_owned(), PROGRAM.to_owned()]);
+        let certificate = TestCertificate::new(names.iter().map(String::as_str));
+        let mut world = World::new(Seed(run.seed).derive(Part::Network as u64));
+        if let Some(granularity) = run.timer_granularity {
+            world.set_timer_granularity(granularity.0);
+        }
+        let origin = world.add_host("origin", [ORIGIN_IP], origin(run, &certificate));
+        let mut proxies = Vec::new();
+        if run.mode != Mode::Mft {
+            for number in 1..=run.proxies {
+                let ip = format!("10.0.1.{number}");
+                let proxy = world.add_host(
+                    &format!("proxy {number}"),
+                    [&*ip],
+                    proxy(run, number, &certificate),
+                );
+                set_name(&mut world, &proxy_name(number), &ip);
+                proxies.push(proxy);
+            }
+        }
+        set_name(&mut world, ORIGIN, ORIGIN_IP);
+        let far = delay(run.origin_rtt.0 / 2);
+        let near = delay(run.hop_rtt.0 / 2);
+        for (first, second) in proxies.iter().zip(proxies.iter().skip(1)) {
+            world.connect(*first, *second, near.clone());
+        }
+        if let Some(last) = proxies.last() {
+            world.connect(*last, origin, far.clone());
+        }
+        let (down, up) = (downlink(run, traces)?, uplink(run, traces)?);
+        let downlink_capacity = down.capacity.clone();
+        let edge = proxies.first().map_or(origin.id(), |proxy| proxy.id());
+        let (to_client, to_edge) = match run.mode {
+            Mode::Mft => (vec![far.clone(), down], vec![up, far]),
+            Mode::Mdt | Mode::Mst => (vec![down], vec![up]),
+        };
+        // Nobody's host: the paths are there before the clients that share them.
+        let everybody = world.add_host("clients", ["10.0.3.1"], SinkHost::new(DISCARD));
+        let downlink = world.route(edge, everybody, to_client);
+        let uplink = world.route(everybody, edge, to_edge);
+        let proxy = proxies.first().copied();
+        let watched = Watched { origin, proxy, client: None, downlink, uplink };
+        let files = FileSet::new();
+        Ok(Self {
+            world,
+            watched,
+            downlink_capacity,
+            proxies,
+            edge,
+            certificate,
+            run,
+            files,
+            clients: 0,
+        })
+    }
+
+    /// A client that downloads so many bytes by itself, from now on.
+    pub(super) fn add_download(&mut self, size: ByteCount) -> Handle<Client> {
+        let path = self.add_file(size);
+        let (number, ip) = self.next_client();
+        let task = self.fetch(ORIGIN, PORT, path, Mtu::default());
+        let client = self.client(number, task);
+        let handle = self.world.add_host(&format!("client {number}"), [&*ip], client);
+        self.attach(handle);
+        if self.run.mode == Mode::Mft {
+            self.world.measure_delay(self.watched.origin, handle);
+        }
+        handle
+    }
+
+    /// A client that carries the packets of local programs, from now on. Without a tunnel there is
+    /// none.
+    pub(super) fn add_forwarder(&mut self) -> Option<Handle<Client>> {
+        if self.run.mode == Mode::Mft {
+            return None;
+        }
+        let (number, ip) = self.next_client();
+        let at: IpAddr = ip.parse().expect("an address");
+        let task = Task::Forward(vec![
+            ForwardConfig {
+                listen: SocketAddr::new(at, LOCAL_PORT),
+                target_host: ORIGIN.to_owned(),
+                target_port: PORT,
+            },
+            ForwardConfig {
+                listen: SocketAddr::new(at, LOCAL_DATAGRAMS),
+                target_host: SENDER_IP.to_owned(),
+                target_port: DISCARD,
+            },
+        ]);
+        let client = self.client(number, task);
+        let handle = self.world.add_host(&format!("client {number}"), [&*ip], client);
+        self.attach(handle);
+        set_name(&mut self.world, PROGRAM, &ip);
+        Some(handle)
+    }
+
+    /// A local program that downloads so many bytes through a client, from now on; without a tunnel
+    /// like [`Self::add_download`].
+    pub(super) fn add_program(
+        &mut self,
+        forwarder: Option<Handle<Client>>,
+        size: ByteCount,
+    ) -> Handle<Client> {
+        let Some(forwarder) = forwarder else { return self.add_download(size) };
+        let path = self.add_file(size);
+        let (number, ip) = self.next_client();
+        let hops = u16::try_from(self.run.proxies).unwrap_or(u16::MAX);
+        let inside = Mtu::TUNNEL.start.saturating_sub(HOP_OVERHEAD.saturating_mul(hops)).max(1200);
+        let task = self.fetch(PROGRAM, LOCAL_PORT, path, Mtu::inside_tunnel(inside));
+        let config = ClientConfig {
+            hops: Vec::new(),
+            task,
+            limits: Limits::default(),
+            seed: Some(self.seed(Part::Client, number)),
+        };
+        let client = Client::new(config).expect("the certificate serves QUIC");
+        let handle = self.world.add_host(&format!("program {number}"), [&*ip], client);
+        self.world.connect(handle, forwarder, LinkConfig::default());
+        self.world.measure_delay(self.watched.origin, handle);
+        handle
+    }
+
+    /// A host beside the origin that sends at a constant rate to a local program of a client, which
+    /// asks for it now.
+    pub(super) fn add_datagrams(
+        &mut self,
+        forwarder: Option<Handle<Client>>,
+        pace: Pace,
+    ) -> Datagrams {
+        let sender = PacedSender::on_request(DISCARD, pace);
+        let sender = self.world.add_host("sender", [SENDER_IP], sender);
+        let far = delay(self.run.origin_rtt.0 / 2);
+        if let Some(last) = self.proxies.last() {
+            self.world.connect(*last, sender, far);
+        }
+        let (number, ip) = self.next_client();
+        let target = match forwarder {
+            Some(_) => format!("{FIRST_CLIENT}:{LOCAL_DATAGRAMS}"),
+            None => format!("{SENDER_IP}:{DISCARD}"),
+        };
+        let target = target.parse().expect("an address and a port");
+        let receiver = PacedReceiver::asking(target);
+        let receiver = self.world.add_host(&format!("program {number}"), [&*ip], receiver);
+        if let Some(forwarder) = forwarder {
+            self.world.connect(receiver, forwarder, LinkConfig::default());
+        } else {
+            self.world.route_over(sender, receiver, self.watched.downlink);
+            self.world.route_over(receiver, sender, self.watched.uplink);
+        }
+        self.world.measure_delay(sender, receiver);
+        Datagrams { receiver }
+    }
+
+    /// What others send over the link towards the clients, at a constant rate.
+    pub(super) fn add_cross_traffic(&mut self, rate: Rate, duration: Duration) {
+        const PAYLOAD: usize = 1200;
+        let interval = rate.time_to_send(ByteCount::from(PAYLOAD) + UDP_IP_OVERHEAD);
+        let pace = Pace { interval, duration, payload_len: PAYLOAD };
+        let target = format!("{CROSS_SINK_IP}:{DISCARD}").parse().expect("an address and a port");
+        let sender = self.world.add_host("others", ["10.0.4.1"], PacedSender::new(target, pace));
+        let sink = PacedReceiver::listening(DISCARD);
+        let sink = self.world.add_host("others' sink", [CROSS_SINK_IP], sink);
+        self.world.route_over(sender, sink, self.watched.downlink);
+    }
+
+    /// Whether the whole chain of a client is up.
+    pub(super) fn is_up(&self, client: Handle<Client>) -> bool {
+        let is_up = |(_, event): &&(Duration, Event)| matches!(event, Event::HopUp { .. });
+        self.world.events(client).iter().filter(is_up).count() >= self.proxies.len()
+    }
+
+    pub(super) fn seed(&self, part: Part, number: u32) -> u64 {
+        Seed(self.run.seed).derive(part as u64 + u64::from(number)).0
+    }
+
+    /// Puts a client behind the access link.
+    fn attach(&mut self, client: Handle<Client>) {
+        self.world.route_over(self.edge, client, self.watched.downlink);
+        self.world.route_over(client, self.edge, self.watched.uplink);
+        self.watched.client.get_or_insert(client);
+    }
+
+    fn next_client(&mut self) -> (u32, String) {
+        let number = self.clients;
+        self.clients += 1;
+        (number, format!("10.1.{}.{}", number / 250, number % 250 + 1))
+    }
+
+    fn add_file(&mut self, size: ByteCount) -> String {
+        let name = format!("{}-bytes", size.get());
+        let seed = Seed(self.seed(Part::Contents, 0));
+        let files = std::mem::take(&mut self.files);
+        self.files = files.with(&name, Contents::Generated { len: size, seed });
+        self.world.set_files(self.watched.origin, self.files.clone());
+        format!("/{name}")
+    }
+
+    fn fetch(&self, host: &str, port: u16, path: String, mtu: Mtu) -> Task {
+        let transport = Transport {
+            mtu,
+            receive_window: self.run.window,
+            ..transport(self.run, self.run.origin_controller)
+        };
+        Task::Fetch(Box::new(FetchConfig {
+            host: host.to_owned(),
+            port,
+            path,
+            streams: usize::try_from(self.run.streams).unwrap_or(usize::MAX),
+            tls: self.certificate.client(),
+            transport,
+        }))
+    }
+
+    fn client(&self, number: u32, task: Task) -> Client {
+        let hop = |hop| HopConfig {
+            template: Template::default_for(&proxy_name(hop)).expect("a host name"),
+            tls: self.certificate.client(),
+            transport: Transport {
+                mtu: Mtu::TUNNEL,
+                ..transport(self.run, self.run.tunnel_controller)
+            },
+            token: None,
+            mode: tunnel_mode(self.run.mode),
+        };
+        let hops = match self.run.mode {
+            Mode::Mft => Vec::new(),
+            Mode::Mdt | Mode::Mst => (1..=self.run.proxies).map(hop).collect(),
+        };
+        let seed = Some(self.seed(Part::Client, number));
+        let config = ClientConfig { hops, task, limits: Limits::default(), seed };
+        Client::new(config).expect("the certificate serves QUIC")
+    }
+}
+
+/// What became of the packets on the access link: towards the clients, and from them.
+pub(super) fn access_stats(
+    world: &World,
+    downlink: PathId,
+    uplink: PathId,
+) -> (LinkStats, LinkStats) {
+    let down = world.path_stats(downlink).last().copied().unwrap_or_default();
+    let up = world.path_stats(uplink).first().copied().unwrap_or_default();
+    (down, up)
+}
+
+/// The origin's name.
+const ORIGIN: &str = "origin.test";
+
+/// The origin's name for local programs: it leads to the client.
+const PROGRAM: &str = "local.test";
+
+fn proxy_name(number: u64) -> String {
+    format!("proxy{number}.test")
+}
+
+fn set_name(world: &mut World, name: &str, ip: &str) {
+    let ip: IpAddr = ip.parse().expect("an address");
+    world.set_name(name, NameAnswer::After(Duration::ZERO, Ok(vec![ip])));
+}
+
+const fn tunnel_mode(mode: Mode) -> TunnelMode {
+    match mode {
+        Mode::Mft | Mode::Mdt => TunnelMode::Mdt,
+        Mode::Mst => TunnelMode::Mst,
+    }
+}
+
+fn transport(run: &Parameters, controller: ControllerName) -> Transport {
+    let initial_window_packets = u32::try_from(run.initial_window).unwrap_or(u32::MAX);
+    let seed = run.seed;
+    let controller =
+        ControllerConfig { name: controller, initial_window_packets, seed, ..Default::default() };
+    Transport { controller, ..Transport::default() }
+}
+
+fn origin(run: &Parameters, certificate: &TestCertificate) -> Origin {
+    let config = OriginConfig {
+        listen: ([0, 0, 0, 0], PORT).into(),
+        tls: certificate.server(),
+        transport: transport(run, run.origin_controller),
+        limits: Limits::default(),
+        seed: Some(Seed(run.seed).derive(Part::Origin as u64).0),
+    };
+    Origin::new(config).expect("the certificate serves QUIC")
+}
+
+fn proxy(run: &Parameters, number: u64, certificate: &TestCertificate) -> Proxy {
+    let config = ProxyConfig {
+        listen: ([0, 0, 0, 0], PORT).into(),
+        tls: certificate.server(),
+        transport: Transport { mtu: Mtu::TUNNEL, ..transport(run, run.tunnel_controller) },
+        access: Access::Anyone,
+        policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().expect("a prefix")]),
+        template: ProxyConfig::default_template().expect("the default is a template"),
+        limits: Limits::default(),
+        seed: Some(Seed(run.seed).derive(Part::Proxy as u64 + number).0),
+    };
+    Proxy::new(config).expect("the certificate serves QUIC")
+}
+
+fn delay(delay: Duration) -> LinkConfig {
+    LinkConfig { delay, ..LinkConfig::default() }
+}
+
+fn downlink(run: &Parameters, traces: &TraceStore) -> Result<LinkConfig, RunError> {
+    let capacity = match &run.trace {
+        None => Capacity::Constant(run.rate),
+        Some(name) => traces.capacity(name, Seed(run.seed).derive(Part::DownlinkTrace as u64))?,
+    };
+    Ok(access(run, capacity, run.loss))
+}
+
+fn uplink(run: &Parameters, traces: &TraceStore) -> Result<LinkConfig, RunError> {
+    let capacity = match (&run.uplink_trace, run.uplink_rate, &run.trace) {
+        (Some(name), ..) => {
+            traces.capacity(name, Seed(run.seed).derive(Part::UplinkTrace as u64))?
+        }
+        (None, Some(rate), _) => Capacity::Constant(rate),
+        (None, None, Some(_)) => Capacity::Constant(UPLINK_BESIDE_TRACE),
+        (None, None, None) => Capacity::Constant(run.rate),
+    };
+    Ok(access(run, capacity, run.uplink_loss.unwrap_or(run.loss)))
+}
+
+fn access(run: &Parameters, capacity: Capacity, loss: LossModel) -> LinkConfig {
+    let late = Reorder { ratio: run.reorder, extra_delay: run.client_rtt.0 / 4 };
+    LinkConfig {
+        capacity,
+        delay: run.client_rtt.0 / 2,
+        jitter: run.jitter.0,
+        loss,
+        loss_at: run.loss_at,
+        queue: run.queue,
+        reorder: (run.reorder > Ratio::ZERO).then_some(late),
+        ..LinkConfig::default()
+    }
+}

@@ -1,0 +1,41 @@
+//! Which traces the links of runs follow.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{Parameters, RunError};
+use crate::{Capacity, RateTrace, Seed};
+
+/// The traces that runs follow, each read once.
+#[derive(Debug, Default)]
+pub struct TraceStore {
+    traces: BTreeMap<PathBuf, Arc<RateTrace>>,
+}
+
+impl TraceStore {
+    /// Reads all traces that these runs need.
+    pub fn load<'a>(runs: impl IntoIterator<Item = &'a Parameters>) -> Result<Self, RunError> {
+        let mut store = Self::default();
+        for run in runs {
+            for path in run.trace.iter().chain(&run.uplink_trace) {
+                if !store.traces.contains_key(path) {
+                    let trace = RateTrace::read(path)?;
+                    store.traces.insert(path.clone(), Arc::new(trace));
+                }
+            }
+        }
+        Ok(store)
+    }
+
+    /// What a link can carry that follows a trace from some moment of it on.
+    pub(super) fn capacity(&self, path: &Path, seed: Seed) -> Result<Capacity, RunError> {
+        let trace = self.traces.get(path).ok_or_else(|| RunError::NotLoaded(path.to_owned()))?;
+        let length = u64::try_from(trace.duration().as_millis()).unwrap_or(u64::MAX);
+        let offset = Duration::from_millis(seed.0 % length.max(1));
+        Ok(Capacity::Trace { trace: trace.clone(), offset })
+    }
+}

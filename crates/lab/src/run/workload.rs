@@ -1,0 +1,127 @@
+//! What is transferred in a run.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use tandem_units::{HumanDuration, Rate};
+
+/// What is transferred in a run.
+///
+/// As text: `download`, `long:60s`, `flows:4,2s`, `requests:100,200ms` or `datagrams:1Mbit/s,10s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// One download of [`size`](crate::run::Parameters::size) bytes.
+    Download,
+    /// One download that lasts longer than this; what came by then counts.
+    Long(HumanDuration),
+    /// Downloads that come and go: so many, one beginning each interval, each of a client with a
+    /// tunnel of its own.
+    Flows {
+        /// How many.
+        count: u64,
+        /// From one beginning to the next.
+        interval: HumanDuration,
+    },
+    /// Downloads of a local program through one tunnel, each with a new connection. They begin at
+    /// random, so many milliseconds apart in the mean (a Bernoulli process with steps of one
+    /// millisecond), and have a heavy tail: bounded Pareto of shape 1, the largest 1000 times the
+    /// smallest, with the run's size as mean.
+    Requests {
+        /// How many.
+        count: u64,
+        /// Mean time from one beginning to the next, in whole milliseconds.
+        interval: HumanDuration,
+    },
+    /// UDP payloads of 1000 bytes at a constant rate from the origin to a local program.
+    Datagrams {
+        /// Rate of the IP packets that the origin sends.
+        rate: Rate,
+        /// For how long.
+        duration: HumanDuration,
+    },
+}
+
+/// A text that is no workload.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{seen:?} is not a workload; allowed: download, long:TIME, flows:COUNT,INTERVAL, \
+     requests:COUNT,INTERVAL, datagrams:RATE,TIME"
+)]
+pub struct UnknownWorkload {
+    /// The text.
+    pub seen: String,
+}
+
+impl FromStr for Workload {
+    type Err = UnknownWorkload;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWorkload> {
+        parse(text).ok_or_else(|| UnknownWorkload { seen: text.to_owned() })
+    }
+}
+
+fn parse(text: &str) -> Option<Workload> {
+    if text == "download" {
+        return Some(Workload::Download);
+    }
+    let (kind, rest) = text.split_once(':')?;
+    if kind == "long" {
+        return rest.parse().ok().map(Workload::Long);
+    }
+    let (first, second) = rest.split_once(',')?;
+    let time = second.trim().parse().ok()?;
+    match kind {
+        "flows" => Some(Workload::Flows { count: first.parse().ok()?, interval: time }),
+        "requests" => Some(Workload::Requests { count: first.parse().ok()?, interval: time }),
+        "datagrams" => Some(Workload::Datagrams { rate: first.parse().ok()?, duration: time }),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Download => f.pad("download"),
+            Self::Long(duration) => write!(f, "long:{duration}"),
+            Self::Flows { count, interval } => write!(f, "flows:{count},{interval}"),
+            Self::Requests { count, interval } => write!(f, "requests:{count},{interval}"),
+            Self::Datagrams { rate, duration } => write!(f, "datagrams:{rate},{duration}"),
+        }
+    }
+}
+
+impl Serialize for Workload {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Workload {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workload_is_the_same_in_text_and_back() {
+        for text in
+            ["download", "long:1min", "flows:4,2s", "requests:100,200ms", "datagrams:1 Mbit/s,10s"]
+        {
+            let workload: Workload = text.parse().unwrap();
+            assert_eq!(workload.to_string(), text);
+        }
+        assert_eq!("datagrams:1Mbit/s,10s".parse::<Workload>(), "datagrams:1 Mbit/s,10s".parse());
+    }
+
+    #[test]
+    fn what_is_no_workload_is_refused_with_what_is_allowed() {
+        for text in ["", "upload", "long", "long:x", "flows:4", "flows:x,2s", "requests:1,2"] {
+            let error = text.parse::<Workload>().expect_err(text).to_string();
+            assert!(error.contains("requests:COUNT,INTERVAL"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Runs as `tandem lab run` makes them: from parameters to records.
+
+use std::time::Duration;
+
+use tandem_congestion::ControllerName;
+use tandem_lab::{
+    LossModel,
+    run::{
+        self, LinkRecord, Mode, Parameters, RunError, RunOutcome, RunRecord, TraceStore, Workload,
+    },
+};
+use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
+
+/// A run of 1 MB over 10 Mbit/s.
+fn short(mode: Mode) -> Parameters {
+    Parameters { mode, size: ByteCount::new(1_000_000), ..Parameters::default() }
+}
+
+/// Runs twice; the second time nothing may differ.
+fn run(parameters: &Parameters) -> RunOutcome {
+    let run = || {
+        let outcome = run::run(parameters, &TraceStore::default());
+        outcome.unwrap_or_else(|error| panic!("{parameters:?}: {error}"))
+    };
+    let (first, second) = (run(), run());
+    assert_eq!(first.record, second.record, "the same seed, another run");
+    assert_eq!(first.violations, [] as [String; 0]);
+    first
+}
+
+#[test]
+fn a_download_is_recorded_in_every_mode() {
+    for mode in Mode::ALL {
+        let RunOutcome { record, series, .. } = run(&short(mode));
+        assert!(record.completed, "{record:?}");
+        assert_eq!(record.body_bytes, 1_000_000);
+        let over_ideal = record.fct_over_ideal.unwrap();
+        assert!((1.0..1.5).contains(&over_ideal), "{record:?}");
+        assert!(record.downlink.bytes > 1_000_000 && record.uplink.bytes > 10_000, "{record:?}");
+        let LinkRecord { bytes, payload_bytes, ack_bytes, header_bytes, .. } = record.downlink;
+        assert_eq!(bytes, payload_bytes + ack_bytes + header_bytes);
+        let is_tunnelled = mode != Mode::Mft;
+        assert_eq!(record.tunnel_queue_max_bytes > 0, is_tunnelled, "{record:?}");
+        assert_eq!(series.iter().any(|sample| sample.tunnel_srtt_ms.is_some()), is_tunnelled);
+        assert!(series.iter().any(|sample| sample.e2e_pacing_mbps.is_some()));
+    }
+}
+
+#[test]
+fn a_record_is_a_flat_object_with_the_documented_names() {
+    let record = run(&short(Mode::Mst)).record;
+    let json = serde_json::to_value(&record).unwrap();
+    for name in [
+        "mode",
+        "seed",
+        "completed",
+        "fct_s",
+        "fct_without_handshake_s",
+        "ideal_s",
+        "e2e_retransmit_ratio",
+        "tunnel_retransmit_ratio",
+        "duplicate_ratio",
+        "tunnel_queue_mean_bytes",
+        "tunnel_queue_max_bytes",
+        "e2e_srtt_mean_ms",
+        "e2e_srtt_max_ms",
+        "downlink_bytes",
+        "uplink_bytes",
+    ] {
+        assert!(json.get(name).is_some_and(|value| !value.is_object()), "{name}: {json}");
+    }
+    assert_eq!(serde_json::from_value::<RunRecord>(json).unwrap(), record);
+}
+
+#[test]
+fn a_chain_of_four_proxies_carries_a_download() {
+    for mode in [Mode::Mdt, Mode::Mst] {
+        let record = run(&Parameters { proxies: 4, ..short(mode) }).record;
+        assert!(record.completed, "{record:?}");
+    }
+}
+
+#[test]
+fn a_local_program_shows_the_delay_of_each_packet() {
+    for mode in Mode::ALL {
+        let loss = LossModel::Bernoulli(Ratio::of(2, 100));
+        let outcome = run(&Parameters { local_program: true, loss, ..short(mode) });
+        assert!(outcome.record.completed, "{:?}", outcome.record);
+        let delays = outcome.packet_delays;
+        // 1 MB needs about 800 packets, and each takes 70 ms and its time at the bottleneck.
+        assert!((700..1200).contains(&delays.len()), "{mode}: {} packets", delays.len());
+        let least = delays.iter().min().unwrap();
+        assert!((70..72).contains(&least.as_millis()), "{mode}: {least:?}");
+    }
+}
+
+#[test]
+fn flows_come_and_go() {
+    let workload = Workload::Flows { count: 3, interval: ms(500) };
+    for mode in Mode::ALL {
+        let record = run(&Parameters { workload, ..short(mode) }).record;
+        assert!(record.completed, "{record:?}");
+        assert_eq!(record.flows.len(), 3);
+        assert!(record.flows.iter().all(|flow| flow.completed), "{record:?}");
+        assert!(record.jain_index.is_some_and(|index| index > 0.5), "{record:?}");
+        assert_eq!(record.body_bytes, 3_000_000);
+    }
+}
+
+#[test]
+fn requests_of_a_heavy_tail_share_a_tunnel() {
+    let workload = Workload::Requests { count: 20, interval: ms(50) };
+    let size = ByteCount::new(20_000);
+    for mode in Mode::ALL {
+        let record = run(&Parameters { workload, size, ..short(mode) }).record;
+        assert!(record.completed, "{record:?}");
+        assert_eq!(record.flows.len(), 20);
+        let sizes: u64 = record.flows.iter().map(|flow| flow.size_bytes).sum();
+        assert_eq!(record.body_bytes, sizes);
+    }
+}
+
+#[test]
+fn datagrams_arrive_at_their_rate() {
+    let workload = Workload::Datagrams { rate: Rate::from_mbps(1), duration: ms(2000) };
+    for mode in Mode::ALL {
+        let outcome = run(&Parameters { workload, ..short(mode) });
+        assert!(outcome.record.completed, "{:?}", outcome.record);
+        // 1028 bytes at 1 Mbit/s take 8.224 ms: 244 of them in 2 s.
+        assert_eq!(outcome.record.body_bytes, 244_000, "{mode}");
+        assert_eq!(outcome.packet_delays.len(), 244, "{mode}");
+    }
+}
+
+#[test]
+fn a_long_flow_is_measured_over_its_time() {
+    let workload = Workload::Long(ms(3000));
+    let record = run(&Parameters { workload, ..short(Mode::Mft) }).record;
+    assert!(record.completed && record.fct_s.is_none(), "{record:?}");
+    assert!((5.0..10.0).contains(&record.goodput_mbps), "{record:?}");
+}
+
+#[test]
+fn what_does_not_complete_in_time_says_so() {
+    let time_limit = ms(500);
+    let record = run(&Parameters { time_limit, ..short(Mode::Mdt) }).record;
+    assert!(!record.completed && record.fct_s.is_none(), "{record:?}");
+    assert!((record.elapsed_s - 0.5).abs() < 1e-9, "{record:?}");
+}
+
+#[test]
+fn cross_traffic_takes_its_share() {
+    let alone = run(&short(Mode::Mdt)).record.fct_s.unwrap();
+    let cross_traffic = Some(Rate::from_mbps(5));
+    let shared = run(&Parameters { cross_traffic, ..short(Mode::Mdt) }).record.fct_s.unwrap();
+    assert!(shared > alone * 1.3, "{alone} s alone, {shared} s with others");
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_by_name() {
+    let refused = |change: fn(&mut Parameters), name: &str| {
+        let mut parameters = Parameters::default();
+        change(&mut parameters);
+        match run::check(&parameters) {
+            Err(RunError::Parameter { name: seen, .. }) => assert_eq!(seen, name),
+            other => panic!("{name}: {other:?}"),
+        }
+    };
+    refused(|run| run.streams = 0, "streams");
+    refused(|run| run.proxies = 0, "proxies");
+    refused(|run| run.proxies = 5, "proxies");
+    refused(|run| run.size = ByteCount::ZERO, "size");
+    refused(|run| run.loss = LossModel::Bernoulli(Ratio::ONE), "loss");
+    refused(|run| run.origin_controller = ControllerName::Off, "origin_controller");
+    refused(|run| run.initial_window = 1, "initial_window");
+    refused(|run| run.time_limit = ms(0), "time_limit");
+    refused(|run| run.client_rtt = ms(3_600_000), "client_rtt");
+    refused(|run| run.timer_granularity = Some(ms(0)), "timer_granularity");
+    refused(|run| run.workload = Workload::Long(ms(0)), "workload");
+    refused(|run| run.workload = Workload::Flows { count: 0, interval: ms(1) }, "workload");
+}
+
+fn ms(ms: u64) -> HumanDuration {
+    HumanDuration(Duration::from_millis(ms))
+}
