@@ -82,3 +82,22 @@ impl TransportSetup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn congestion_control_is_on_unless_a_tunnels_operator_says_off() {
+        // RFC 9298 §6: congestion control MUST NOT be disabled unless what the tunnel carries is
+        // known to have its own.
+        for work in [WorkFor::Tunnel, WorkFor::EndToEnd] {
+            let setup = TransportSetup::new(TransportSettings::default(), work).unwrap();
+            assert_ne!(setup.controller, ControllerName::Off, "{work:?}");
+        }
+        let off = || TransportSettings { controller: Some(ControllerName::Off), qlog_dir: None };
+        assert!(TransportSetup::new(off(), WorkFor::Tunnel).is_ok());
+        let refused = TransportSetup::new(off(), WorkFor::EndToEnd);
+        assert!(matches!(refused, Err(ConfigError::ControllerOff)));
+    }
+}

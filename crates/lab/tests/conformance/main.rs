@@ -231,3 +231,30 @@ fn a_client_aborts_a_flow_whose_payload_is_too_long() {
         assert_eq!(bed.ended().is_some(), is_aborted, "{len}: {:?}", bed.ended());
     }
 }
+
+#[test]
+fn a_proxy_waits_for_no_second_packet_to_send_the_first() {
+    // RFC 9298 §6: "A UDP proxy SHOULD NOT" queue packets in order to send them together.
+    let mut bed = proxy();
+    let flow = bed.open_with(Dir::Bi, connect_udp("10.0.0.3", "7"));
+    bed.run();
+    for in_capsule in [false, true] {
+        bed.peer().datagrams.clear();
+        let capsules_before = bed.came(flow).data.len();
+        if in_capsule {
+            bed.peer().send(flow, frame(DATA, &datagram_capsule(b"x")));
+        } else {
+            bed.peer().datagram(udp_datagram(flow, b"x"));
+        }
+        let before = bed.world.elapsed();
+        let peer = bed.peer;
+        let is_back = |world: &World| {
+            let seen = world.node(peer);
+            seen.datagrams.len() == 1 || seen.streams[&flow].data.len() > capsules_before
+        };
+        assert!(bed.world.run_until(10 * MS, is_back), "in a capsule: {in_capsule}");
+        // Four links of a millisecond each.
+        let took = bed.world.elapsed().saturating_sub(before);
+        assert_eq!(took, 4 * MS, "in a capsule: {in_capsule}");
+    }
+}

@@ -143,3 +143,23 @@ fn capsules_that_the_path_cannot_carry_wait_within_the_queue_and_hold_up_nobody(
         testbed.world.trace().digest()
     });
 }
+
+#[test]
+fn a_steady_stream_leaves_the_tunnel_as_steady_as_it_came() {
+    // RFC 9298 §6: proxies SHOULD NOT make traffic burstier.
+    for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
+        let scenario = Scenario { mode, ..Scenario::new(1, 2) };
+        scenario.run(|testbed| {
+            let [(_, program)] = streams(&scenario, testbed, [MODEST]);
+            testbed.world.run_for(4 * SECOND);
+            let replies = testbed.world.node(program).replies();
+            assert!(replies.len() > 450, "{mode:?}: {}", replies.len());
+            let gaps = replies.windows(2).map(|pair| pair[1].at - pair[0].at);
+            // What comes every 8 ms goes every 8 ms, give or take the time of one packet at the
+            // bottleneck, which an acknowledgement may hold.
+            let uneven: Vec<_> = gaps.filter(|gap| gap.abs_diff(MODEST) > 2 * MS).collect();
+            assert_eq!(uneven, [] as [Duration; 0], "{mode:?}");
+            testbed.world.trace().digest()
+        });
+    }
+}

@@ -1,0 +1,67 @@
+//! RFC 9298 §3.1: a proxy MUST NOT introduce fragmentation at the IP layer towards its target, and
+//! MUST set IPv4's bit "don't fragment" if it can.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket},
+    time::Duration,
+};
+
+use tandem_net::{DriverStats, SocketOptions, socket};
+use tandem_node::node::{SocketId, SocketKind, Transmit};
+
+/// Longest payload of one send call here.
+const PAYLOAD_MAX: usize = 65_507;
+
+/// Bytes of the headers of IP and UDP.
+const fn headers(ip: IpAddr) -> usize {
+    if ip.is_ipv4() { 28 } else { 48 }
+}
+
+/// With the usual 65536 bytes of the loopback device, only IPv6 has packets that do not fit. For IPv4
+/// too: `unshare -n sh -c 'ip link set lo up mtu 1500; cargo test -p tandem-net --test fragments'`.
+#[test]
+fn a_packet_that_does_not_fit_the_link_is_not_sent_in_fragments() {
+    let Ok(mtu) = fs::read_to_string("/proc/sys/net/ipv6/conf/lo/mtu") else {
+        return; // a host without IPv6
+    };
+    let mtu: usize = mtu.trim().parse().unwrap();
+    for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
+        let too_long = mtu - headers(ip) + 1;
+        if too_long <= PAYLOAD_MAX
+            && let Ok(target) = UdpSocket::bind((ip, 0))
+        {
+            assert_no_fragments(&target, too_long);
+        }
+    }
+}
+
+fn assert_no_fragments(target: &UdpSocket, too_long: usize) {
+    target.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let destination = target.local_addr().unwrap();
+    let mut buf = vec![0; 70_000];
+    let payload = vec![7; too_long];
+    // Any other socket sends fragments.
+    let other = UdpSocket::bind((destination.ip(), 0)).unwrap();
+    other.send_to(&payload, destination).unwrap();
+    assert_eq!(target.recv(&mut buf).unwrap(), too_long);
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stats = runtime.block_on(async {
+        let kind = SocketKind::Connected(destination);
+        let mut socket =
+            socket::UdpSocket::open(SocketId(0), kind, SocketOptions::default()).unwrap();
+        let mut stats = DriverStats::default();
+        for size in [too_long, too_long - 1] {
+            let transmit =
+                Transmit { destination, src_ip: None, ecn: None, size, segment_size: None };
+            let failure = socket.send(&transmit, &payload[..size], &mut stats).await;
+            assert_eq!(failure, None, "the socket is of use for shorter ones");
+        }
+        stats
+    });
+    assert_eq!(stats.datagrams_sent, 1);
+    assert_eq!(target.recv(&mut buf).unwrap(), too_long - 1, "only what fits comes");
+}
