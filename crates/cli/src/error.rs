@@ -6,6 +6,7 @@ use std::{
     process::ExitCode,
 };
 
+use tandem_lab::RateTraceError;
 use tandem_node::error::ClientError;
 
 use crate::{advice, config::ListenAddr};
@@ -122,6 +123,9 @@ impl CliError {
 /// What is wrong with flags, environment, configuration file or a file that they name.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
+    /// A file is no trace.
+    #[error(transparent)]
+    Trace(#[from] RateTraceError),
     /// A file that is needed cannot be read.
     #[error("cannot read {}: {error}", file.display())]
     Unreadable {

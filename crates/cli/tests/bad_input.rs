@@ -24,6 +24,17 @@ fn wrong_flags_say_what_is_allowed() {
         ("client --via https://p --udp 127.0.0.1:0", &["127.0.0.1:0", "LISTEN=TARGET"]),
         ("lab relay --listen 127.0.0.1:0 --to 127.0.0.1:1 --rate 10Mb", &["Mb", "Mbit/s"]),
         ("lab relay --listen 127.0.0.1:0 --to 127.0.0.1:1 --loss 500%", &["500%", "100%"]),
+        ("lab relay --listen 127.0.0.1:0 --to 127.0.0.1:1 --loss bursts:5%", &["bursts:5%,4"]),
+        (
+            "lab relay --listen 127.0.0.1:0 --to 127.0.0.1:1 --loss-at end",
+            &["end", "before, after"],
+        ),
+        (
+            "lab relay --listen 127.0.0.1:0 --to 127.0.0.1:1 --queue red:1MB",
+            &["red", "codel:LIMIT"],
+        ),
+        ("lab relay --listen 127.0.0.1:0 --to 127.0.0.1:1 --outages 1s,2s,2s", &["every 2s"]),
+        ("lab relay --listen 127.0.0.1:0 --to 127.0.0.1:1 --trace none", &["none", "No such file"]),
         ("demo --modes mft", &["mft", "direct"]),
         ("demo --controller off", &["off", "bbr1"]),
         ("dance", &["dance"]),

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::{fs, net::UdpSocket, time::Duration};
+use std::{fs, net::UdpSocket, path::Path, time::Duration};
 
 use serde_json::Value;
 
@@ -54,6 +54,28 @@ fn a_relay_carries_both_ways_and_counts() {
     assert_eq!(counters["clients"], 2);
     assert_eq!(counters["to_target"]["delivered_bytes"], 2 * (3 + 28));
     assert_eq!(counters["to_client"]["delivered_packets"], 2);
+}
+
+#[test]
+fn a_relay_follows_a_trace_and_refuses_what_is_none() {
+    let scene = Scene::new();
+    let trace = scene.write("fast.trace", "1\n");
+    let broken = scene.write("broken.trace", "5\n3\n");
+    let target = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = target.local_addr().unwrap();
+    let line = |file: &Path| {
+        format!("lab relay --listen 127.0.0.1:0 --to {to} --trace {}", file.display())
+    };
+    let relay = scene.serve(&(line(&trace) + " --queue codel:100packets --mtu 1000"));
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.send_to(&[0; 973], relay.address).unwrap();
+    client.send_to(&[0; 972], relay.address).unwrap();
+    target.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(target.recv(&mut [0; 1000]).unwrap(), 972);
+    let counters: Value = serde_json::from_str(&relay.stop_and_read()).unwrap();
+    assert_eq!(counters["to_target"]["dropped_mtu_packets"], 1);
+
+    scene.run(&line(&broken)).fails(2, &["broken.trace:2", "3 comes after 5"]);
 }
 
 #[test]

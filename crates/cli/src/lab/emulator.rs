@@ -18,6 +18,7 @@ use socket2::{Domain, Socket, Type};
 use tandem_lab::{LinkConfig, LinkStats, Packet, Path, Seed};
 use tandem_net::clock;
 
+use super::link_args::Directions;
 use crate::{config::ListenAddr, error::CliError};
 
 /// Clients at a time. Each has a socket; a process may commonly have 1024 files open.
@@ -54,6 +55,12 @@ impl Links {
     pub(crate) fn symmetric(links: &[LinkConfig]) -> Self {
         let to_client = links.iter().rev().cloned().collect();
         Self { to_target: links.to_vec(), to_client }
+    }
+}
+
+impl From<Directions> for Links {
+    fn from(Directions { to_target, to_client }: Directions) -> Self {
+        Self { to_target: vec![to_target], to_client: vec![to_client] }
     }
 }
 

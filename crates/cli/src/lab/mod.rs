@@ -1,6 +1,7 @@
 //! `tandem lab`.
 
 mod emulator;
+mod link_args;
 mod relay;
 
 use crate::error::CliError;

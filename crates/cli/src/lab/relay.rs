@@ -10,10 +10,9 @@ use std::{
 };
 
 use serde::Serialize;
-use tandem_lab::{Capacity, LinkConfig, LinkStats, QueueConfig, QueueLimit, Reorder, Seed};
-use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
+use tandem_lab::{LinkStats, Seed};
 
-use super::{Emulator, Links, emulator::Counters};
+use super::{Emulator, Links, emulator::Counters, link_args::LinkArgs};
 use crate::{
     config::ListenAddr,
     error::CliError,
@@ -35,44 +34,15 @@ pub(crate) struct Relay {
     #[arg(long, value_name = "ADDR")]
     to: SocketAddr,
 
-    /// Rate in each direction, such as 10Mbit/s [default: unlimited]
-    #[arg(long, value_name = "RATE")]
-    rate: Option<Rate>,
-
-    /// Propagation delay in each direction, half of what it adds to the RTT
-    #[arg(long, value_name = "TIME", default_value = "0s")]
-    delay: HumanDuration,
-
-    /// Share of packets that is lost at random, in each direction
-    #[arg(long, value_name = "RATIO", default_value = "0%")]
-    loss: Ratio,
-
-    /// Bytes that wait in front of the link, in each direction; more are dropped
-    #[arg(long, value_name = "BYTES", default_value = "150kB")]
-    queue: ByteCount,
-
-    /// Share of packets that is late, in each direction
-    #[arg(long, value_name = "RATIO", default_value = "0%")]
-    reorder: Ratio,
-
-    /// How late
-    #[arg(long, value_name = "TIME", default_value = "10ms")]
-    reorder_delay: HumanDuration,
-
-    /// Share of packets that arrives twice, in each direction
-    #[arg(long, value_name = "RATIO", default_value = "0%")]
-    duplicate: Ratio,
-
-    /// What random loss, lateness and duplication follow from
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    link: LinkArgs,
 }
 
 impl Relay {
     /// Runs until a signal comes.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let links = Links::symmetric(&[self.link()]);
-        let mut emulator = Emulator::bind(self.listen, self.to, links, Seed(self.seed))?;
+        let links = Links::from(self.link.directions()?);
+        let mut emulator = Emulator::bind(self.listen, self.to, links, Seed(self.link.seed))?;
         let stop = Arc::new(AtomicBool::new(false));
         let runtime = run::runtime()?;
         let mut signals = runtime.block_on(async { Signals::new() })?;
@@ -85,19 +55,6 @@ impl Relay {
         stop.store(true, Ordering::Relaxed);
         let counters = worker.join().expect("the emulator does not panic")?;
         text::print(serde_json::to_string(&Report::from(&counters)).expect("numbers are JSON"))
-    }
-
-    fn link(&self) -> LinkConfig {
-        let reorder = Reorder { ratio: self.reorder, extra_delay: self.reorder_delay.into() };
-        LinkConfig {
-            capacity: self.rate.map_or(Capacity::Unlimited, Capacity::Constant),
-            delay: self.delay.into(),
-            loss: self.loss.into(),
-            queue: QueueConfig::DropTail(QueueLimit::bytes(self.queue)),
-            reorder: (self.reorder > Ratio::ZERO).then_some(reorder),
-            duplicate: self.duplicate,
-            ..LinkConfig::default()
-        }
     }
 }
 
@@ -118,6 +75,9 @@ struct Direction {
     delivered_bytes: u64,
     dropped_loss_packets: u64,
     dropped_queue_packets: u64,
+    dropped_codel_packets: u64,
+    dropped_outage_packets: u64,
+    dropped_mtu_packets: u64,
     late_packets: u64,
     duplicated_packets: u64,
     queued_max_bytes: u64,
@@ -134,6 +94,9 @@ impl From<&Counters> for Report {
                 delivered_bytes: stats.delivered.bytes.get(),
                 dropped_loss_packets: stats.dropped_loss.packets,
                 dropped_queue_packets: stats.dropped_queue.packets,
+                dropped_codel_packets: stats.dropped_codel.packets,
+                dropped_outage_packets: stats.dropped_outage.packets,
+                dropped_mtu_packets: stats.dropped_mtu.packets,
                 late_packets: stats.reordered.packets,
                 duplicated_packets: stats.duplicated.packets,
                 queued_max_bytes: stats.queued_max.get(),

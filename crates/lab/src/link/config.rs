@@ -1,10 +1,10 @@
-use std::{sync::Arc, time::Duration};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
-use tandem_units::{ByteCount, Rate, Ratio};
+use tandem_units::{ByteCount, HumanDuration, ParseUnitError, Rate, Ratio};
 
 use crate::{
     LossAt, LossModel, QueueConfig, RateTrace, TRACE_OVERHEAD, ideal::carried_bytes,
-    ideal_completion,
+    ideal_completion, text::serde_as_text,
 };
 
 /// One link: random loss before or after a bottleneck with its queue, then a delay.
@@ -113,5 +113,101 @@ impl Outages {
             period => since_first.as_nanos() % period,
         };
         since_last < self.length.as_nanos()
+    }
+}
+
+/// Why a text says no times of outages.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseOutagesError {
+    /// There are more or fewer parts than there should be.
+    #[error("{seen:?} does not have the form FIRST,LENGTH or FIRST,LENGTH,PERIOD")]
+    Parts {
+        /// The text.
+        seen: String,
+    },
+    /// A time is malformed.
+    #[error(transparent)]
+    Time(#[from] ParseUnitError),
+    /// The link would never be on, or the outage never end.
+    #[error("outages of {length} every {period} leave nothing; a period is longer than a length")]
+    Period {
+        /// How long each lasts.
+        length: HumanDuration,
+        /// From one to the next.
+        period: HumanDuration,
+    },
+}
+
+impl FromStr for Outages {
+    type Err = ParseOutagesError;
+
+    fn from_str(text: &str) -> Result<Self, ParseOutagesError> {
+        let times: Result<Vec<HumanDuration>, _> =
+            text.split(',').map(|time| time.trim().parse()).collect();
+        let (first, length, period) = match *times? {
+            [first, length] => (first, length, None),
+            [first, length, period] => (first, length, Some(period)),
+            _ => return Err(ParseOutagesError::Parts { seen: text.to_owned() }),
+        };
+        if let Some(period) = period.filter(|period| *period <= length) {
+            return Err(ParseOutagesError::Period { length, period });
+        }
+        let (HumanDuration(first), HumanDuration(length)) = (first, length);
+        Ok(Self { first, length, period: period.map(Duration::from) })
+    }
+}
+
+impl fmt::Display for Outages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", HumanDuration(self.first), HumanDuration(self.length))?;
+        self.period.map_or(Ok(()), |period| write!(f, ",{}", HumanDuration(period)))
+    }
+}
+
+serde_as_text!(Outages);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn outages_are_read_and_printed() {
+        let once = Outages { first: 10_000 * MS, length: 500 * MS, period: None };
+        let often = Outages { period: Some(30_000 * MS), ..once };
+        for (text, outages) in [("10s,500ms", once), ("10s,500ms,30s", often)] {
+            assert_eq!(text.parse(), Ok(outages));
+            assert_eq!(outages.to_string(), text);
+        }
+        for (text, part) in [
+            ("10s", "FIRST,LENGTH"),
+            ("1s,2s,3s,4s", "FIRST,LENGTH"),
+            ("1s,2", "allowed: ns, us, ms"),
+            ("1s,2s,2s", "outages of 2s every 2s"),
+        ] {
+            let error = text.parse::<Outages>().expect_err(text).to_string();
+            assert!(error.contains(part), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_outage_has_its_first_instant_and_not_its_last() {
+        const MS_NANOS: u64 = 1_000_000;
+        let once = Outages { first: 10 * MS, length: 2 * MS, period: None };
+        let often = Outages { period: Some(5 * MS), ..once };
+        for (at_nanos, is_off_once, is_off_often) in [
+            (10 * MS_NANOS - 1, false, false),
+            (10 * MS_NANOS, true, true),
+            (12 * MS_NANOS - 1, true, true),
+            (12 * MS_NANOS, false, false),
+            (15 * MS_NANOS - 1, false, false),
+            (15 * MS_NANOS, false, true),
+            (501 * MS_NANOS, false, true),
+            (502 * MS_NANOS, false, false),
+        ] {
+            let at = Duration::from_nanos(at_nanos);
+            assert_eq!((once.cover(at), often.cover(at)), (is_off_once, is_off_often), "{at:?}");
+        }
     }
 }

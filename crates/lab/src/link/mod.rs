@@ -8,7 +8,7 @@ mod stats;
 use std::time::Instant;
 
 use bottleneck::Bottleneck;
-pub use config::{Capacity, LinkConfig, Outages, Reorder};
+pub use config::{Capacity, LinkConfig, Outages, ParseOutagesError, Reorder};
 use ledger::{Drop, Ledger};
 pub use stats::{LinkStats, Traffic};
 use tandem_units::{ByteCount, Ratio};

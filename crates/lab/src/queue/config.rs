@@ -252,3 +252,87 @@ impl fmt::Display for QueueConfig {
 
 serde_as_text!(QueueLimit);
 serde_as_text!(QueueConfig);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn queues_are_read_and_printed() {
+        let bytes = QueueLimit::bytes(ByteCount::new(150_000));
+        let both = QueueLimit { packets: Some(100), ..bytes };
+        let codel = |target_ms, interval_ms| QueueConfig::CoDel {
+            limit: both,
+            target: target_ms * MS,
+            interval: interval_ms * MS,
+        };
+        for (text, queue, printed) in [
+            ("150kB", QueueConfig::DropTail(bytes), "150 kB"),
+            ("drop-tail:150 kB", QueueConfig::DropTail(bytes), "150 kB"),
+            ("1packet", QueueConfig::DropTail(QueueLimit::packets(1)), "1 packets"),
+            ("150kB,100packets", QueueConfig::DropTail(both), "150 kB,100 packets"),
+            (
+                "drop-head: 100 packets, 150kB",
+                QueueConfig::DropHead(both),
+                "drop-head:150 kB,100 packets",
+            ),
+            ("codel:150kB,100packets", codel(5, 100), "codel:150 kB,100 packets,5ms,100ms"),
+            ("codel:150kB,100packets,1ms,20ms", codel(1, 20), "codel:150 kB,100 packets,1ms,20ms"),
+            (" infinite ", QueueConfig::Infinite, "infinite"),
+        ] {
+            assert_eq!(text.parse(), Ok(queue), "{text}");
+            assert_eq!(queue.to_string(), printed);
+            assert_eq!(printed.parse(), Ok(queue));
+            let json = serde_json::to_string(&queue).unwrap();
+            assert_eq!(serde_json::from_str::<QueueConfig>(&json).unwrap(), queue);
+        }
+        assert_eq!(QueueConfig::default().to_string(), "150 kB");
+    }
+
+    #[test]
+    fn errors_say_what_was_seen_and_what_is_allowed() {
+        for (text, parts) in [
+            ("", ["\"\"", "drop-head:LIMIT"]),
+            ("fast", ["\"fast\"", "drop-head:LIMIT"]),
+            ("red:1MB", ["\"red\"", "codel:LIMIT"]),
+            ("150 KB", ["\"KB\"", "kB"]),
+            ("-1packets", ["\"-1packets\"", "drop-head:LIMIT"]),
+            ("drop-tail:-1packets", ["\"-1packets\"", "1packets to"]),
+            ("0packets", ["\"0packets\"", "above zero"]),
+            ("0", ["\"0\"", "above zero"]),
+            ("codel:1MB,0ms,1ms", ["\"0ms\"", "above zero"]),
+            ("1kB,2kB", ["\"2kB\"", "one part too many"]),
+            ("1kB,5ms", ["\"5ms\"", "one part too many"]),
+            ("codel:1kB,5ms", ["\"1kB,5ms\"", "no interval"]),
+            ("codel:1kB,5ms,1ms,1ms", ["\"1ms\"", "one part too many"]),
+            ("codel:5ms,100ms", ["\"ms\"", "kB"]),
+        ] {
+            let error = text.parse::<QueueConfig>().expect_err(text).to_string();
+            assert!(parts.iter().all(|part| error.contains(part)), "{text:?}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn printed_queues_parse_to_themselves(
+            bytes in 1..u64::MAX,
+            packets in proptest::option::of(1..u64::MAX),
+            times in (1..u64::MAX, 1..u64::MAX),
+        ) {
+            let limit = QueueLimit { bytes: Some(ByteCount::new(bytes)), packets };
+            let (target, interval) =
+                (Duration::from_nanos(times.0), Duration::from_nanos(times.1));
+            for queue in [
+                QueueConfig::DropTail(limit),
+                QueueConfig::DropHead(limit),
+                QueueConfig::CoDel { limit, target, interval },
+            ] {
+                prop_assert_eq!(queue.to_string().parse(), Ok(queue));
+            }
+        }
+    }
+}

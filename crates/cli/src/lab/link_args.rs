@@ -1,0 +1,121 @@
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use tandem_lab::{
+    Capacity, LinkConfig, LossAt, LossModel, Outages, QueueConfig, RateTrace, Reorder,
+};
+use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
+
+use crate::error::ConfigError;
+
+const LOSS_HELP: &str = "Packets that are lost at random, in each direction: a share such as 5%, \
+    bursts:SHARE,PACKETS for bursts of so many on average, or \
+    gilbert:TO_BAD,TO_GOOD,LOSS_BAD,LOSS_GOOD";
+
+/// What an emulated link does, in each direction.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct LinkArgs {
+    /// Rate in each direction, such as 10Mbit/s [default: unlimited]
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Rate>,
+
+    /// Rate in each direction from a Mahimahi trace: one time in ms a line, at which 1504 bytes
+    /// can pass; it starts again after the last line
+    #[arg(long, value_name = "FILE", conflicts_with = "rate")]
+    trace: Option<PathBuf>,
+
+    /// Another trace for the direction to the target
+    #[arg(long, value_name = "FILE", requires = "trace")]
+    uplink_trace: Option<PathBuf>,
+
+    /// Where in the traces to start
+    #[arg(long, value_name = "TIME", default_value = "0s", requires = "trace")]
+    trace_offset: HumanDuration,
+
+    /// Propagation delay in each direction, half of what it adds to the RTT
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    delay: HumanDuration,
+
+    /// Up to so much more delay, at random, in each direction; packets stay in order
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    jitter: HumanDuration,
+
+    #[arg(long, value_name = "LOSS", default_value_t, help = LOSS_HELP)]
+    loss: LossModel,
+
+    /// Whether loss comes before the queue or after the bottleneck
+    #[arg(long, value_name = "before|after", default_value_t)]
+    loss_at: LossAt,
+
+    /// What waits in front of the link, in each direction: 150kB, 100packets or both with a comma;
+    /// more is dropped. drop-head:LIMIT drops the oldest instead; codel:LIMIT[,TARGET,INTERVAL] is
+    /// RFC 8289; infinite drops nothing
+    #[arg(long, value_name = "QUEUE", default_value = "150kB")]
+    queue: QueueConfig,
+
+    /// Share of packets that is late, in each direction
+    #[arg(long, value_name = "RATIO", default_value = "0%")]
+    reorder: Ratio,
+
+    /// How late
+    #[arg(long, value_name = "TIME", default_value = "10ms")]
+    reorder_delay: HumanDuration,
+
+    /// Share of packets that arrives twice, in each direction
+    #[arg(long, value_name = "RATIO", default_value = "0%")]
+    duplicate: Ratio,
+
+    /// When both directions are off: FIRST,LENGTH[,PERIOD], such as 10s,500ms,30s; what comes
+    /// meanwhile vanishes
+    #[arg(long, value_name = "TIMES")]
+    outages: Option<Outages>,
+
+    /// Largest IP packet that passes; larger ones vanish [default: any]
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<ByteCount>,
+
+    /// What random loss, jitter, lateness and duplication follow from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// A link in each direction.
+#[derive(Clone, Debug)]
+pub(crate) struct Directions {
+    pub(crate) to_target: LinkConfig,
+    pub(crate) to_client: LinkConfig,
+}
+
+impl LinkArgs {
+    /// The links; reads the traces.
+    pub(crate) fn directions(&self) -> Result<Directions, ConfigError> {
+        let offset = Duration::from(self.trace_offset);
+        let trace = |file: &Option<PathBuf>| {
+            let trace = file.as_deref().map(RateTrace::read).transpose()?;
+            Ok::<_, ConfigError>(
+                trace.map(|trace| Capacity::Trace { trace: Arc::new(trace), offset }),
+            )
+        };
+        let constant = self.rate.map_or(Capacity::Unlimited, Capacity::Constant);
+        let capacity = trace(&self.trace)?.unwrap_or(constant);
+        let uplink = trace(&self.uplink_trace)?.unwrap_or_else(|| capacity.clone());
+        let to_client = LinkConfig { capacity, ..self.link() };
+        Ok(Directions { to_target: LinkConfig { capacity: uplink, ..self.link() }, to_client })
+    }
+
+    /// What both directions have in common.
+    fn link(&self) -> LinkConfig {
+        let reorder = Reorder { ratio: self.reorder, extra_delay: self.reorder_delay.into() };
+        LinkConfig {
+            capacity: Capacity::Unlimited,
+            delay: self.delay.into(),
+            jitter: self.jitter.into(),
+            loss: self.loss,
+            loss_at: self.loss_at,
+            queue: self.queue,
+            reorder: (self.reorder > Ratio::ZERO).then_some(reorder),
+            duplicate: self.duplicate,
+            outages: self.outages,
+            mtu: self.mtu,
+        }
+    }
+}
