@@ -26,7 +26,10 @@ pub(crate) fn carried_bytes(size: ByteCount, loss: Ratio) -> Option<ByteCount> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::{Capacity, RateTrace};
 
     #[test]
     fn the_ideal_is_two_round_trips_and_the_time_at_the_bottleneck() {
@@ -45,9 +48,38 @@ mod tests {
     }
 
     #[test]
+    fn the_ideal_on_a_trace_takes_the_opportunities_after_two_round_trips() {
+        // 1060 full packets of 1500 bytes; 10 of them per round of 1 s, all at its end.
+        let trace = Arc::new(RateTrace::from_millis(vec![1000; 10]).unwrap());
+        let capacity = Capacity::Trace { trace, offset: Duration::from_millis(300) };
+        let size = ByteCount::new(1_500_000);
+        for (begin_ms, expected_ms) in [
+            (0, 105_000 + 700),
+            (400, 105_000 + 300),
+            // The two round trips end just when a round does: too late for it.
+            (420, 106_000 + 280),
+        ] {
+            let begin = Duration::from_millis(begin_ms);
+            let rtt = Duration::from_millis(140);
+            let ideal = capacity.ideal_completion(size, rtt, Ratio::ZERO, begin);
+            assert_eq!(ideal, Some(Duration::from_millis(expected_ms)), "begun at {begin:?}");
+        }
+    }
+
+    #[test]
     fn the_ideal_of_what_never_arrives_is_endless() {
         let rate = Rate::from_mbps(1);
         let ideal = ideal_completion(ByteCount::new(1), rate, Duration::ZERO, Ratio::ONE);
         assert_eq!(ideal, Duration::MAX);
+        let none = Ratio::ZERO;
+        let once = Arc::new(RateTrace::from_millis(vec![1]).unwrap().once());
+        let once = Capacity::Trace { trace: once, offset: Duration::ZERO };
+        let ideal = |size, loss| {
+            let rtt = Duration::from_millis(1);
+            once.ideal_completion(ByteCount::new(size), rtt, loss, Duration::ZERO)
+        };
+        assert_eq!(ideal(1, none), Some(Duration::MAX), "the trace has ended");
+        assert_eq!(ideal(1, Ratio::ONE), Some(Duration::MAX));
+        assert_eq!(ideal(0, none), Some(Duration::from_millis(2)));
     }
 }

@@ -203,3 +203,137 @@ impl fmt::Debug for RateTrace {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn parse(text: &str) -> Result<RateTrace, RateTraceError> {
+        RateTrace::parse(Path::new("my.trace"), text)
+    }
+
+    fn trace(opportunities_ms: &[u32]) -> RateTrace {
+        RateTrace::from_millis(opportunities_ms.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn traces_are_read_and_written() {
+        for text in ["1\n", "1", "0\n4\n4\n10\n", "0\r\n4\r\n4\r\n10\r\n", "86400000\n"] {
+            let parsed = parse(text).expect(text);
+            let text = text.replace('\r', "");
+            assert_eq!(parsed.to_string().trim_end(), text.trim_end());
+        }
+        assert_eq!(parse("0\n4\n4\n10\n").unwrap(), trace(&[0, 4, 4, 10]));
+    }
+
+    #[test]
+    fn what_is_no_trace_is_refused_with_file_and_line() {
+        for (text, error) in [
+            ("", "my.trace: the file is empty; a trace has at least one line"),
+            ("0\n0\n", "my.trace:2: the last line is 0; it is the length of the trace, above 0"),
+            (
+                "5\n4\n",
+                "my.trace:2: 4 comes after 5; each line is at least as large as the one before",
+            ),
+            ("1\n\n2\n", "my.trace:2: \"\" is no time; "),
+            ("1\n2\n\n", "my.trace:3: \"\" is no time; "),
+            ("1.5\n", "my.trace:1: \"1.5\" is no time; a line is a whole number of milliseconds"),
+            ("+1\n", "my.trace:1: \"+1\" is no time; "),
+            (" 1\n", "my.trace:1: \" 1\" is no time; "),
+            ("1\n# end\n", "my.trace:2: \"# end\" is no time; "),
+            ("86400001\n", "my.trace:1: \"86400001\" is no time; "),
+            ("99999999999999999999\n", "my.trace:1: "),
+        ] {
+            let seen = parse(text).expect_err(text).to_string();
+            assert!(seen.starts_with(error), "{text:?}: {seen}");
+        }
+        let error = parse(&"9".repeat(1000)).unwrap_err().to_string();
+        assert!(error.len() < 200, "{error}");
+        let error = RateTrace::read(Path::new("/nowhere/my.trace")).unwrap_err().to_string();
+        assert!(error.starts_with("/nowhere/my.trace: No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_trace_has_a_limit_of_lines_and_bytes() {
+        let longest = "1\n".repeat(LINES_MAX);
+        assert_eq!(parse(&longest).unwrap().lines(), 4_000_000);
+        for text in [longest + "1\n", "0".repeat(36_000_001)] {
+            let error = parse(&text).unwrap_err();
+            assert!(matches!(error, RateTraceError::TooLong { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_mean_rate_counts_1504_bytes_a_line() {
+        for (lines, bits_per_second, length) in [
+            (&[1][..], 12_032_000, MS),
+            (&[1, 3, 4, 5, 6], 10_026_666, 6 * MS),
+            (&[0, 0, 1000], 36_096, 1000 * MS),
+            (&[86_400_000], 1, 86_400_000 * MS),
+        ] {
+            let trace = trace(lines);
+            assert_eq!(trace.mean_rate().bits_per_second(), bits_per_second, "{lines:?}");
+            assert_eq!(trace.duration(), length);
+        }
+    }
+
+    #[test]
+    fn bytes_are_carried_by_the_opportunities_after_a_time() {
+        let trace = trace(&[0, 4, 4, 10]);
+        let bytes = |opportunities: u64| OPPORTUNITY.saturating_mul(opportunities);
+        for (from_ms, opportunities, took_ms) in [
+            (0, 0, 0),
+            (0, 1, 4),
+            (0, 2, 4),
+            (0, 3, 10), // the last line and the first one of the next round are the same time
+            (0, 4, 10),
+            (0, 5, 14),
+            (4, 1, 6),
+            (9, 400, 995),
+        ] {
+            let took = trace.time_to_carry(bytes(opportunities), from_ms * MS);
+            assert_eq!(took, took_ms * MS, "{opportunities} from {from_ms}");
+        }
+        assert_eq!(trace.time_to_carry(ByteCount::new(1), Duration::ZERO), 4 * MS);
+        assert_eq!(trace.time_to_carry(bytes(1) + ByteCount::new(1), 4 * MS), 6 * MS);
+        assert_eq!(trace.bytes_between(Duration::ZERO, 10 * MS), bytes(4));
+        assert_eq!(trace.bytes_between(4 * MS, 19 * MS / 2), bytes(0));
+        let once = trace.once();
+        assert_eq!(once.time_to_carry(bytes(3), Duration::ZERO), 10 * MS);
+        assert_eq!(once.time_to_carry(bytes(4), Duration::ZERO), Duration::MAX);
+        assert_eq!(once.bytes_between(Duration::ZERO, 1000 * MS), bytes(3));
+    }
+
+    proptest! {
+        /// Against a walk over the lines, one by one.
+        #[test]
+        fn opportunities_are_found_as_by_counting(
+            gaps_ms in proptest::collection::vec(0..3_u32, 1..20),
+            time_micros in 0..200_000_u64,
+        ) {
+            let times = gaps_ms.iter().chain([&1]).scan(0, |at, gap| {
+                *at += gap;
+                Some(*at)
+            });
+            let lines: Vec<u32> = times.collect();
+            let trace = trace(&lines);
+            let time = Duration::from_micros(time_micros);
+            let mut walked = Vec::new();
+            let mut base = Duration::ZERO;
+            while walked.last().is_none_or(|at| *at <= time) {
+                walked.extend(lines.iter().map(|line| base + *line * MS));
+                base += *lines.last().unwrap() * MS;
+            }
+            walked.sort_unstable();
+            let by = walked.iter().filter(|at| **at <= time).count() as u64;
+            prop_assert_eq!(trace.opportunities_by(time), by);
+            for (number, at) in (0..).zip(&walked) {
+                prop_assert_eq!(trace.opportunity(number), Some(*at));
+            }
+        }
+    }
+}

@@ -3,8 +3,8 @@ use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 use tandem_units::{ByteCount, HumanDuration, ParseUnitError, Rate, Ratio};
 
 use crate::{
-    LossAt, LossModel, QueueConfig, RateTrace, TRACE_OVERHEAD, ideal::carried_bytes,
-    ideal_completion, text::serde_as_text,
+    LossAt, LossModel, OPPORTUNITY, QueueConfig, RateTrace, TRACE_OVERHEAD, ideal::carried_bytes,
+    text::serde_as_text,
 };
 
 /// One link: random loss before or after a bottleneck with its queue, then a delay.
@@ -53,16 +53,38 @@ pub enum Capacity {
     },
 }
 
-impl From<Rate> for Capacity {
-    fn from(rate: Rate) -> Self {
-        Self::Constant(rate)
-    }
-}
-
 impl Capacity {
-    /// [`ideal_completion`] of a download that begins so long after the start of the path; `None`
-    /// without a bottleneck. On a trace: what the opportunities carry from two round trips after
-    /// the beginning on, each packet with 4 bytes more (of 1500 bytes, rounded up).
+    /// How long it takes, from `from` on, to carry full packets with so many bytes; smaller ones
+    /// would take longer on a trace. Times count from the start of the path. [`Duration::MAX`] if a
+    /// trace ends before.
+    pub fn time_to_carry(&self, bytes: ByteCount, from: Duration) -> Duration {
+        match self {
+            Self::Unlimited => Duration::ZERO,
+            Self::Constant(rate) => rate.time_to_send(bytes),
+            Self::Trace { trace, offset } => {
+                let packets = bytes.get().div_ceil((OPPORTUNITY - TRACE_OVERHEAD).get());
+                trace.time_to_carry(OPPORTUNITY.saturating_mul(packets), *offset + from)
+            }
+        }
+    }
+
+    /// The bytes that can be carried after `from` up to `to`, on a trace with
+    /// [`TRACE_OVERHEAD`] for each packet. Times count from the start of the path. `None` if there
+    /// is no limit.
+    pub fn bytes_between(&self, from: Duration, to: Duration) -> Option<ByteCount> {
+        match self {
+            Self::Unlimited => None,
+            Self::Constant(rate) => Some(rate.bytes_in(to.saturating_sub(from))),
+            Self::Trace { trace, offset } => {
+                Some(trace.bytes_between(*offset + from, *offset + to))
+            }
+        }
+    }
+
+    /// The time that a download could take at best, as
+    /// [`ideal_completion`](crate::ideal_completion) has it. The download begins at `begin`, counted
+    /// from the start of the path; on a trace what counts are the opportunities after its two round
+    /// trips. `None` without a bottleneck.
     pub fn ideal_completion(
         &self,
         size: ByteCount,
@@ -70,17 +92,18 @@ impl Capacity {
         loss: Ratio,
         begin: Duration,
     ) -> Option<Duration> {
-        match self {
-            Self::Unlimited => None,
-            Self::Constant(rate) => Some(ideal_completion(size, *rate, e2e_rtt, loss)),
-            Self::Trace { trace, offset } => {
-                let bytes = carried_bytes(size, loss)?;
-                let packets = bytes.get().div_ceil(1500);
-                let bytes = bytes.saturating_add(TRACE_OVERHEAD.saturating_mul(packets));
-                let from = *offset + begin + e2e_rtt * 2;
-                Some(e2e_rtt * 2 + trace.time_to_carry(bytes, from))
-            }
+        if *self == Self::Unlimited {
+            return None;
         }
+        let Some(bytes) = carried_bytes(size, loss) else { return Some(Duration::MAX) };
+        let exchange = e2e_rtt * 2;
+        Some(exchange.saturating_add(self.time_to_carry(bytes, begin + exchange)))
+    }
+}
+
+impl From<Rate> for Capacity {
+    fn from(rate: Rate) -> Self {
+        Self::Constant(rate)
     }
 }
 
