@@ -8,13 +8,12 @@ use std::{
 use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_node::{
     Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
-    client::{FetchConfig, ForwardConfig, HopConfig, Task, TunnelMode},
+    client::{FetchConfig, ForwardConfig, HopConfig, Task, Template, TunnelMode},
     limits::Limits,
     proxy::{Access, TargetPolicy},
     quic::{Mtu, Transport},
 };
 use tandem_units::{ByteCount, Rate, Ratio};
-use tandem_wire::Template;
 
 use super::{Mode, Parameters, RunError, TraceStore, flows::Datagrams};
 use crate::{

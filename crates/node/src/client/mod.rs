@@ -21,7 +21,8 @@ use std::{
 
 use bytes::Bytes;
 use tandem_units::ByteCount;
-use tandem_wire::{Code, Template};
+use tandem_wire::Code;
+pub use tandem_wire::Template;
 use tracing::debug;
 
 pub use self::hop::TunnelMode;
