@@ -9,7 +9,7 @@ use std::{
 use tandem_lab::RateTraceError;
 use tandem_node::error::ClientError;
 
-use crate::{advice, config::ListenAddr};
+use crate::{advice, config::ListenAddr, lab::TunError};
 
 /// Why a subcommand did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +52,9 @@ pub(crate) enum CliError {
         /// Why.
         error: io::Error,
     },
+    /// The ends of an emulated link could not be set up, or went away.
+    #[error(transparent)]
+    Tun(#[from] TunError),
     /// The operating system refused something else that we cannot do without.
     #[error("cannot {what}: {error}")]
     System {

@@ -35,6 +35,9 @@ fn wrong_flags_say_what_is_allowed() {
         ),
         ("lab relay --listen 127.0.0.1:0 --to 127.0.0.1:1 --outages 1s,2s,2s", &["every 2s"]),
         ("lab relay --listen 127.0.0.1:0 --to 127.0.0.1:1 --trace none", &["none", "No such file"]),
+        ("lab link --near a/b", &["a/b", "12"]),
+        ("lab link --network 10.77.0.1/30", &["10.77.0.1/30", "10.77.0.0/30"]),
+        ("lab link --device-mtu 576", &["576", "1280"]),
         ("demo --modes mft", &["mft", "direct"]),
         ("demo --controller off", &["off", "bbr1"]),
         ("dance", &["dance"]),
@@ -69,6 +72,7 @@ fn settings_that_do_not_fit_together_are_refused() {
         ("origin --listen 127.0.0.1:0", &["root is missing", "--root DIR"]),
         ("origin --listen 127.0.0.1:0 --root none", &["root", "none", "no such folder"]),
         ("client --via https://p", &["udp is missing"]),
+        ("lab link --near a --far a", &["near and far", "two names"]),
     ] {
         scene.run(line).fails(2, words);
     }

@@ -1,8 +1,6 @@
 //! Drives the lab's [`Path`] between real UDP sockets.
 //!
-//! One thread and one system call to wait (`ppoll`), because its deadline has nanoseconds: tokio's
-//! timers would put every packet on a grid of 1 ms, which at 10 Mbit/s is the time of one packet.
-//! ECN marks are not carried; QUIC notices that and does without (RFC 9000 §13.4.2).
+//! One thread and one system call to wait. ECN marks are not carried; QUIC notices that and does without (RFC 9000 §13.4.2).
 
 use std::{
     collections::BTreeMap,
@@ -13,12 +11,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use socket2::{Domain, Socket, Type};
 use tandem_lab::{LinkConfig, LinkStats, Packet, Path, Seed};
 use tandem_net::clock;
 
-use super::link_args::Directions;
+use super::{link_args::Directions, wait};
 use crate::{config::ListenAddr, error::CliError};
 
 /// Clients at a time. Each has a socket; a process may commonly have 1024 files open.
@@ -30,9 +28,6 @@ const CLIENT_IDLE: Duration = Duration::from_secs(180);
 
 /// How often idle clients are looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(10);
-
-/// How soon a request to stop is noticed.
-const STOP_LATENCY: Duration = Duration::from_millis(50);
 
 /// Datagrams read from one socket before the others and the deadlines have their turn.
 const READS_PER_TURN: usize = 64;
@@ -142,6 +137,7 @@ impl Emulator {
 
     /// Works until `stop` is set.
     pub(crate) fn run(&mut self, stop: &AtomicBool) -> Result<Counters, CliError> {
+        wait::wake_in_time();
         while !stop.load(Ordering::Relaxed) {
             let ready = self
                 .wait(clock::now())
@@ -162,22 +158,12 @@ impl Emulator {
     /// Waits for the next arrival or deadline, and says which sockets can be read.
     fn wait(&self, now: Instant) -> io::Result<Ready> {
         let events = [self.to_target.next_event(), self.to_client.next_event()];
-        let next = events.into_iter().flatten().min();
-        let timeout = next.map_or(STOP_LATENCY, |at| at.saturating_duration_since(now));
-        let timeout = timeout.min(STOP_LATENCY);
-        let timeout = Timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
         let sockets = self.clients.values().map(|client| &client.socket);
         let mut fds: Vec<_> = std::iter::once(&self.listener)
             .chain(sockets)
             .map(|socket| PollFd::new(socket, PollFlags::IN))
             .collect();
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        wait::wait(&mut fds, events.into_iter().flatten().min(), now)?;
         let mut is_ready = fds.iter().map(|fd| !fd.revents().is_empty());
         Ok(Ready {
             listener: is_ready.next().unwrap_or_default(),

@@ -12,7 +12,7 @@ use std::{
 use serde::Serialize;
 use tandem_lab::{LinkStats, Seed};
 
-use super::{Emulator, Links, emulator::Counters, link_args::LinkArgs};
+use super::{Emulator, Links, direction::Direction, emulator::Counters, link_args::LinkArgs};
 use crate::{
     config::ListenAddr,
     error::CliError,
@@ -67,41 +67,9 @@ struct Report {
     refused_clients: u64,
 }
 
-#[derive(Debug, Serialize)]
-struct Direction {
-    entered_packets: u64,
-    entered_bytes: u64,
-    delivered_packets: u64,
-    delivered_bytes: u64,
-    dropped_loss_packets: u64,
-    dropped_queue_packets: u64,
-    dropped_codel_packets: u64,
-    dropped_outage_packets: u64,
-    dropped_mtu_packets: u64,
-    late_packets: u64,
-    duplicated_packets: u64,
-    queued_max_bytes: u64,
-}
-
 impl From<&Counters> for Report {
     fn from(counters: &Counters) -> Self {
-        let direction = |links: &[LinkStats]| {
-            let stats = links.first().copied().unwrap_or_default();
-            Direction {
-                entered_packets: stats.entered.packets,
-                entered_bytes: stats.entered.bytes.get(),
-                delivered_packets: stats.delivered.packets,
-                delivered_bytes: stats.delivered.bytes.get(),
-                dropped_loss_packets: stats.dropped_loss.packets,
-                dropped_queue_packets: stats.dropped_queue.packets,
-                dropped_codel_packets: stats.dropped_codel.packets,
-                dropped_outage_packets: stats.dropped_outage.packets,
-                dropped_mtu_packets: stats.dropped_mtu.packets,
-                late_packets: stats.reordered.packets,
-                duplicated_packets: stats.duplicated.packets,
-                queued_max_bytes: stats.queued_max.get(),
-            }
-        };
+        let direction = |links: &[LinkStats]| links.first().copied().unwrap_or_default().into();
         Self {
             to_target: direction(&counters.to_target),
             to_client: direction(&counters.to_client),

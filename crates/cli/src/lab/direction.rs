@@ -1,0 +1,42 @@
+use serde::Serialize;
+use tandem_lab::LinkStats;
+
+/// What became of the packets of one direction, for programs. In packets, `entered + duplicated =
+/// delivered + dropped + held`. Bytes are those of IP packets.
+#[derive(Debug, Serialize)]
+pub(super) struct Direction {
+    entered_packets: u64,
+    entered_bytes: u64,
+    delivered_packets: u64,
+    delivered_bytes: u64,
+    dropped_loss_packets: u64,
+    dropped_queue_packets: u64,
+    dropped_codel_packets: u64,
+    dropped_outage_packets: u64,
+    dropped_mtu_packets: u64,
+    /// Still on the way at the end.
+    held_packets: u64,
+    late_packets: u64,
+    duplicated_packets: u64,
+    queued_max_bytes: u64,
+}
+
+impl From<LinkStats> for Direction {
+    fn from(stats: LinkStats) -> Self {
+        Self {
+            entered_packets: stats.entered.packets,
+            entered_bytes: stats.entered.bytes.get(),
+            delivered_packets: stats.delivered.packets,
+            delivered_bytes: stats.delivered.bytes.get(),
+            dropped_loss_packets: stats.dropped_loss.packets,
+            dropped_queue_packets: stats.dropped_queue.packets,
+            dropped_codel_packets: stats.dropped_codel.packets,
+            dropped_outage_packets: stats.dropped_outage.packets,
+            dropped_mtu_packets: stats.dropped_mtu.packets,
+            held_packets: stats.held.packets,
+            late_packets: stats.reordered.packets,
+            duplicated_packets: stats.duplicated.packets,
+            queued_max_bytes: stats.queued_max.get(),
+        }
+    }
+}
