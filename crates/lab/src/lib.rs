@@ -26,6 +26,7 @@ mod sockets;
 mod text;
 mod tls;
 pub mod trace;
+mod verifier;
 mod world;
 
 pub use body::Body;
@@ -42,4 +43,5 @@ pub use rate_trace::{OPPORTUNITY, RateTrace, RateTraceError, TRACE_OVERHEAD};
 pub use seed::Seed;
 pub use tls::TestCertificate;
 pub use trace::{Trace, TraceDigest};
+pub use verifier::{BrokenRule, Violation, Violations};
 pub use world::{NameAnswer, World};

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tandem_node::node::Ecn;
 use tandem_units::ByteCount;
 
-use crate::{HostId, LinkConfig, LinkStats, Packet, Path, Seed, Traffic};
+use crate::{HostId, LinkConfig, LinkStats, Packet, Path, Seed, Traffic, Violations};
 
 /// Names a path, one direction between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +63,8 @@ impl Content {
 pub(crate) struct Network {
     seed: Seed,
     start: Instant,
+    /// Whether new paths are checked.
+    is_verified: bool,
     owners: BTreeMap<IpAddr, HostId>,
     paths: Vec<ScheduledPath>,
     routes: BTreeMap<(HostId, HostId), Route>,
@@ -95,6 +97,7 @@ impl Network {
         Self {
             seed,
             start,
+            is_verified: false,
             owners: BTreeMap::new(),
             paths: Vec::new(),
             routes: BTreeMap::new(),
@@ -116,7 +119,10 @@ impl Network {
         let (from, to) = between;
         let seed = self.seed.derive(from.number().into()).derive(to.number().into());
         let path = PathId(self.paths.len());
-        let links = Path::new(self.start, links, seed.derive(replaced));
+        let mut links = Path::new(self.start, links, seed.derive(replaced));
+        if self.is_verified {
+            links.verify();
+        }
         let small = Traffic::default();
         self.paths.push(ScheduledPath { path: links, small, scheduled: None });
         self.routes.insert(between, Route { path, replaced });
@@ -135,6 +141,19 @@ impl Network {
 
     pub(crate) fn link_stats(&self, PathId(number): PathId) -> Vec<LinkStats> {
         self.paths.get(number).expect("a path is never removed").path.stats()
+    }
+
+    /// Has everything checked that links do, those that come later too.
+    pub(crate) fn verify(&mut self) {
+        self.is_verified = true;
+        self.paths.iter_mut().for_each(|scheduled| scheduled.path.verify());
+    }
+
+    /// What links did wrong, on which path.
+    pub(crate) fn violations(&self) -> Vec<(PathId, Violations)> {
+        let paths = self.paths.iter().enumerate();
+        let paths = paths.map(|(number, scheduled)| (PathId(number), scheduled.path.violations()));
+        paths.filter(|(_, violations)| violations.total > 0).collect()
     }
 
     pub(crate) fn is_idle(&self, PathId(number): PathId) -> bool {

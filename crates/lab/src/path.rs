@@ -1,6 +1,6 @@
 use std::{collections::VecDeque, time::Instant};
 
-use crate::{LinkConfig, LinkStats, Packet, Seed, link::Link};
+use crate::{LinkConfig, LinkStats, Packet, Seed, Violations, link::Link};
 
 /// One direction between two hosts: links in sequence. A path without links delivers at once.
 ///
@@ -68,6 +68,27 @@ impl<T: Clone> Path<T> {
     /// What became of the packets, link by link.
     pub fn stats(&self) -> Vec<LinkStats> {
         self.links.iter().map(Link::stats).collect()
+    }
+
+    /// Has everything that the links do checked against what their configuration allows.
+    ///
+    /// # Panics
+    ///
+    /// If a packet has entered already.
+    pub fn verify(&mut self) {
+        for (number, link) in self.links.iter_mut().enumerate() {
+            assert_eq!(
+                link.stats().entered.packets,
+                0,
+                "verification starts with the first packet"
+            );
+            link.verify(number);
+        }
+    }
+
+    /// What the links did wrong so far; nothing unless [`Self::verify`] was called.
+    pub fn violations(&self) -> Violations {
+        self.links.iter().map(Link::violations).collect()
     }
 
     /// Whether no bottleneck has anything to do.
@@ -318,8 +339,9 @@ mod tests {
             seed: u64,
         ) {
             let limits: Vec<_> = links.iter().map(|link| link.queue.limit()).collect();
-            let mut path = Path::new(base_instant(), links, Seed(seed));
             let mut now = base_instant();
+            let mut path = Path::new(now, links, Seed(seed));
+            path.verify();
             let mut last_arrival = now;
             let mut arrivals = 0;
             for (number, (gap_micros, size)) in packets.into_iter().enumerate() {
@@ -339,6 +361,7 @@ mod tests {
                 let limit = limit.and_then(|limit| limit.bytes);
                 prop_assert!(limit.is_none_or(|limit| link.queued_max <= limit));
             }
+            prop_assert_eq!(path.violations(), Violations::default());
             if let Some(last) = path.stats().last() {
                 prop_assert_eq!(last.delivered.packets, arrivals);
             }

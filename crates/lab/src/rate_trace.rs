@@ -151,6 +151,16 @@ impl RateTrace {
         self.opportunity(last).map_or(Duration::MAX, |at| at.saturating_sub(from))
     }
 
+    /// The lines of the file: times in milliseconds from its start, never falling.
+    pub fn lines_ms(&self) -> &[u32] {
+        &self.opportunities_ms
+    }
+
+    /// Whether it starts again after the last line.
+    pub const fn repeats(&self) -> bool {
+        self.repeat
+    }
+
     /// How many opportunities there are from its start up to a time, that included.
     pub(crate) fn opportunities_by(&self, time: Duration) -> u64 {
         let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

@@ -3,7 +3,10 @@ use std::time::Instant;
 use tandem_units::ByteCount;
 
 use super::LinkStats;
-use crate::queue::Queued;
+use crate::{
+    queue::Queued,
+    verifier::{LinkVerifier, Violation, What},
+};
 
 /// Counts what happens in a link, as it happens.
 #[derive(Debug, Default)]
@@ -11,57 +14,68 @@ pub(super) struct Ledger {
     stats: LinkStats,
     /// Packets in the queue and in transmission.
     at_bottleneck: u64,
-}
-
-/// Why a packet goes no further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Drop {
-    Outage,
-    Mtu,
-    Loss,
-    Queue,
-    CoDel,
+    verifier: Option<Box<LinkVerifier>>,
 }
 
 impl Ledger {
+    /// Has everything checked from now on.
+    pub(super) fn verify(&mut self, verifier: LinkVerifier) {
+        self.verifier = Some(Box::new(verifier));
+    }
+
+    /// What the verifier found: how much, and the first ones.
+    pub(super) fn violations(&self) -> (u64, Vec<Violation>) {
+        let verifier = self.verifier.as_ref();
+        verifier.map_or((0, Vec::new()), |verifier| verifier.violations(&self.stats))
+    }
+
     pub(super) const fn stats(&self) -> LinkStats {
         self.stats
     }
 
     /// A packet came to the link.
-    pub(super) fn entered(&mut self, _now: Instant, size: ByteCount) {
+    pub(super) fn entered(&mut self, now: Instant, size: ByteCount) {
+        self.log(now, What::Entered, size);
         self.stats.entered.count(size);
         self.stats.held.count(size);
     }
 
     /// A packet vanished outside of the bottleneck.
-    pub(super) fn dropped(&mut self, _now: Instant, why: Drop, size: ByteCount) {
+    pub(super) fn dropped(&mut self, now: Instant, why: What, size: ByteCount) {
+        self.log(now, why, size);
         self.stats.held.uncount(size);
         let stats = &mut self.stats;
         let dropped = match why {
-            Drop::Outage => &mut stats.dropped_outage,
-            Drop::Mtu => &mut stats.dropped_mtu,
-            Drop::Loss => &mut stats.dropped_loss,
-            Drop::Queue => &mut stats.dropped_queue,
-            Drop::CoDel => &mut stats.dropped_codel,
+            What::DroppedOutage => &mut stats.dropped_outage,
+            What::DroppedMtu => &mut stats.dropped_mtu,
+            What::DroppedQueue => &mut stats.dropped_queue,
+            What::DroppedCoDel => &mut stats.dropped_codel,
+            _ => &mut stats.dropped_loss,
         };
         dropped.count(size);
     }
 
     /// A packet came to the bottleneck.
-    pub(super) fn offered<T>(&mut self, now: Instant, _packet: &Queued<T>) {
+    pub(super) fn offered<T>(&mut self, now: Instant, packet: &Queued<T>) {
+        self.log(now, What::Queued, packet.packet.size);
         self.at_bottleneck += 1;
         self.stats.busy_since.get_or_insert(now);
     }
 
     /// The queue dropped a packet, maybe the one that was just offered.
-    pub(super) fn dropped_from_queue<T>(&mut self, now: Instant, why: Drop, packet: &Queued<T>) {
+    pub(super) fn dropped_from_queue<T>(&mut self, now: Instant, why: What, packet: &Queued<T>) {
         self.dropped(now, why, packet.packet.size);
         self.leave_bottleneck(now);
     }
 
+    /// The first bit of a packet is sent.
+    pub(super) fn started<T>(&mut self, now: Instant, packet: &Queued<T>) {
+        self.log(now, What::Started, packet.packet.size);
+    }
+
     /// The last bit of a packet was sent.
     pub(super) fn carried<T>(&mut self, now: Instant, packet: &Queued<T>) {
+        self.log(now, What::Carried, packet.packet.size);
         self.stats.carried.count(packet.packet.size);
         let sojourn = now.duration_since(packet.since);
         self.stats.sojourn_sum += sojourn;
@@ -80,15 +94,23 @@ impl Ledger {
     }
 
     /// A packet was copied.
-    pub(super) fn duplicated(&mut self, _now: Instant, size: ByteCount) {
+    pub(super) fn duplicated(&mut self, now: Instant, size: ByteCount) {
+        self.log(now, What::Duplicated, size);
         self.stats.duplicated.count(size);
         self.stats.held.count(size);
     }
 
     /// A packet left the link at its far end.
-    pub(super) fn delivered(&mut self, _now: Instant, size: ByteCount) {
+    pub(super) fn delivered(&mut self, now: Instant, size: ByteCount) {
+        self.log(now, What::Delivered, size);
         self.stats.held.uncount(size);
         self.stats.delivered.count(size);
+    }
+
+    fn log(&mut self, now: Instant, what: What, size: ByteCount) {
+        if let Some(verifier) = &mut self.verifier {
+            verifier.log(now, what, size);
+        }
     }
 
     fn leave_bottleneck(&mut self, now: Instant) {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bottleneck::Bottleneck;
 pub use config::{Capacity, LinkConfig, Outages, ParseOutagesError, Reorder};
-use ledger::{Drop, Ledger};
+use ledger::Ledger;
 pub use stats::{LinkStats, Traffic};
 use tandem_units::{ByteCount, Ratio};
 
@@ -18,6 +18,7 @@ use crate::{
     agenda::Agenda,
     loss::{Coin, Dice, Loss, Purpose},
     queue::{Queue, Queued},
+    verifier::{LinkVerifier, Violation, What},
 };
 
 /// The usual MTU, in bytes of IP packets.
@@ -80,6 +81,16 @@ impl<T: Clone> Link<T> {
         self.ledger.is_idle()
     }
 
+    /// Has everything checked that happens from now on; `number` is that of the link in its path.
+    pub(crate) fn verify(&mut self, number: usize) {
+        self.ledger.verify(LinkVerifier::new(self.start, number, self.config.clone()));
+    }
+
+    /// What was found: how much, and the first ones.
+    pub(crate) fn violations(&self) -> (u64, Vec<Violation>) {
+        self.ledger.violations()
+    }
+
     /// A packet comes to the link.
     pub(crate) fn push(&mut self, now: Instant, packet: Packet<T>) {
         let Packet { size, .. } = packet;
@@ -88,13 +99,13 @@ impl<T: Clone> Link<T> {
         let is_lost = self.config.loss_at == LossAt::Before && self.loss.toss();
         let outages = self.config.outages;
         if outages.is_some_and(|outages| outages.cover(now.duration_since(self.start))) {
-            return self.ledger.dropped(now, Drop::Outage, size);
+            return self.ledger.dropped(now, What::DroppedOutage, size);
         }
         if self.mtu.is_some_and(|mtu| size > mtu) {
-            return self.ledger.dropped(now, Drop::Mtu, size);
+            return self.ledger.dropped(now, What::DroppedMtu, size);
         }
         if is_lost {
-            return self.ledger.dropped(now, Drop::Loss, size);
+            return self.ledger.dropped(now, What::DroppedLoss, size);
         }
         match &self.bottleneck {
             Bottleneck::Unlimited => self.leave_bottleneck(now, packet),
@@ -127,13 +138,14 @@ impl<T: Clone> Link<T> {
         ledger.offered(now, &packet);
         match bottleneck {
             Bottleneck::Constant(transmitter) if transmitter.is_idle() => {
+                ledger.started(now, &packet);
                 transmitter.start_idle(now, packet);
                 return;
             }
             Bottleneck::Trace(transmitter) => transmitter.wake(now),
             Bottleneck::Constant(_) | Bottleneck::Unlimited => {}
         }
-        queue.push(packet, |packet| ledger.dropped_from_queue(now, Drop::Queue, &packet));
+        queue.push(packet, |packet| ledger.dropped_from_queue(now, What::DroppedQueue, &packet));
         if let Bottleneck::Trace(transmitter) = bottleneck
             && queue.is_empty()
         {
@@ -147,7 +159,6 @@ impl<T: Clone> Link<T> {
             transmitter.open();
         }
         while let Some(sent) = self.next_sent(now) {
-            self.ledger.carried(now, &sent);
             self.leave_bottleneck(now, sent.packet);
         }
     }
@@ -155,25 +166,24 @@ impl<T: Clone> Link<T> {
     /// The next packet whose last bit leaves the bottleneck now. The one after it starts.
     fn next_sent(&mut self, now: Instant) -> Option<Queued<T>> {
         let Self { bottleneck, queue, ledger, .. } = self;
-        let mut pop =
-            || queue.pop(now, |packet| ledger.dropped_from_queue(now, Drop::CoDel, &packet));
-        match bottleneck {
+        let sent = match bottleneck {
             Bottleneck::Unlimited => None,
-            Bottleneck::Constant(transmitter) => {
-                let sent = transmitter.take_sent(now)?;
-                if let Some(next) = pop() {
+            Bottleneck::Constant(transmitter) => transmitter.take_sent(now),
+            Bottleneck::Trace(transmitter) => transmitter.send(|| pop(now, queue, ledger)),
+        };
+        if let Some(sent) = &sent {
+            ledger.carried(now, sent);
+        }
+        match bottleneck {
+            Bottleneck::Constant(transmitter) if sent.is_some() => {
+                if let Some(next) = pop(now, queue, ledger) {
                     transmitter.start_back_to_back(now, next);
                 }
-                Some(sent)
             }
-            Bottleneck::Trace(transmitter) => {
-                let sent = transmitter.send(pop);
-                if queue.is_empty() {
-                    transmitter.sleep();
-                }
-                sent
-            }
+            Bottleneck::Trace(transmitter) if queue.is_empty() => transmitter.sleep(),
+            _ => {}
         }
+        sent
     }
 
     /// Decides the fate of a packet that left the bottleneck.
@@ -183,7 +193,7 @@ impl<T: Clone> Link<T> {
         let (late, twice) = (self.reorder.toss(), self.duplicate.toss());
         let jitter = self.jitter.up_to(self.config.jitter);
         if lost {
-            return self.ledger.dropped(now, Drop::Loss, packet.size);
+            return self.ledger.dropped(now, What::DroppedLoss, packet.size);
         }
         let mut arrival = now + self.config.delay + jitter;
         if let Some(reorder) = self.config.reorder.filter(|_| late) {
@@ -199,6 +209,14 @@ impl<T: Clone> Link<T> {
         }
         self.on_the_way.push(arrival, packet);
     }
+}
+
+/// The next packet to send.
+fn pop<T>(now: Instant, queue: &mut Queue<T>, ledger: &mut Ledger) -> Option<Queued<T>> {
+    let codel = |packet| ledger.dropped_from_queue(now, What::DroppedCoDel, &packet);
+    let packet = queue.pop(now, codel)?;
+    ledger.started(now, &packet);
+    Some(packet)
 }
 
 #[cfg(test)]

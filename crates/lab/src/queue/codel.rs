@@ -6,17 +6,18 @@ use super::{Fifo, QueueLimit, Queued};
 
 /// `CoDel` (RFC 8289): drops from the head while a queue stands.
 ///
-/// §5: a packet's time in the queue is looked at when it leaves. Once it has been above the target
+/// A packet's time in the queue is looked at when it leaves. Once it has been above the target
 /// for an interval, one packet is dropped, and then one each time that the control law sets, until
-/// the queue is short again. The pseudo-code's names are kept, without their trailing underscores.
+/// the queue is short again. The names are those of the pseudo-code in §5, without their trailing
+/// underscores.
 ///
 /// The control law, `t + INTERVAL / sqrt(count)`, is computed in whole nanoseconds, rounded down.
 #[derive(Debug)]
 pub(crate) struct CoDel<T> {
     limit: QueueLimit,
     times: Times,
-    /// A queue of no more than this is short, however old its packets are: §5.5 lets a link
-    /// always keep one full packet.
+    /// A queue of no more than this, a full packet, is short however old its packets are: a slow
+    /// link must not run dry.
     maxpacket: ByteCount,
     fifo: Fifo<T>,
     /// When the time in the queue will have been above the target for an interval.
@@ -60,7 +61,7 @@ impl<T> CoDel<T> {
         }
     }
 
-    /// `deque()` of §5.6.
+    /// `deque()`.
     pub(super) fn pop(
         &mut self,
         now: Instant,
@@ -71,9 +72,9 @@ impl<T> CoDel<T> {
             self.dropping = ok_to_drop;
             while let Some(at) = self.drop_next.filter(|at| self.dropping && *at <= now) {
                 dropped(packet?);
-                self.count += 1;
                 (packet, ok_to_drop) = self.take(now);
                 if ok_to_drop {
+                    self.count += 1;
                     self.drop_next = Some(self.control_law(at));
                 } else {
                     self.dropping = false;
@@ -93,7 +94,7 @@ impl<T> CoDel<T> {
         packet
     }
 
-    /// `dodequeue()` of §5.6: the oldest packet, and whether it may be dropped.
+    /// `dodequeue()`: the oldest packet, and whether it may be dropped.
     fn take(&mut self, now: Instant) -> (Option<Queued<T>>, bool) {
         let Some(packet) = self.fifo.pop() else {
             self.first_above_time = None;
@@ -108,7 +109,7 @@ impl<T> CoDel<T> {
         (Some(packet), first_above_time <= now)
     }
 
-    /// §5.7. `count` is at least 1.
+    /// When to drop next after `at`. `count` is at least 1.
     fn control_law(&self, at: Instant) -> Instant {
         let interval = self.times.interval.as_nanos();
         let square = interval.saturating_mul(interval) / u128::from(self.count.max(1));
@@ -117,5 +118,127 @@ impl<T> CoDel<T> {
 
     pub(super) const fn fifo(&self) -> &Fifo<T> {
         &self.fifo
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Packet, world::base_instant};
+
+    const MS: Duration = Duration::from_millis(1);
+    const FULL: ByteCount = ByteCount::new(1500);
+
+    /// A queue that is emptied by one packet each `period_ms`, and when it dropped, in ms.
+    struct Bench {
+        queue: CoDel<u64>,
+        dropped_ms: Vec<u128>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let times = Times { target: 5 * MS, interval: 100 * MS };
+            let queue = CoDel::new(QueueLimit::packets(1000), times, FULL);
+            Self { queue, dropped_ms: Vec::new() }
+        }
+
+        fn push(&mut self, at_ms: u32) {
+            let packet = Packet { size: FULL, content: 0 };
+            let since = base_instant_ms(at_ms);
+            self.queue.push(Queued { packet, size: FULL, since }, |_| panic!("there is room"));
+        }
+
+        /// Whether a packet came out.
+        fn pop(&mut self, at_ms: u32) -> bool {
+            let dropped = &mut self.dropped_ms;
+            self.queue.pop(base_instant_ms(at_ms), |_| dropped.push(at_ms.into())).is_some()
+        }
+    }
+
+    fn base_instant_ms(at_ms: u32) -> Instant {
+        static BASE: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(base_instant);
+        *BASE + at_ms * MS
+    }
+
+    #[test]
+    fn a_standing_queue_is_dropped_from_as_the_control_law_says() {
+        let mut bench = Bench::new();
+        (0..60).for_each(|_| bench.push(0));
+        for at_ms in 1..=500 {
+            bench.pop(at_ms);
+            bench.push(at_ms);
+        }
+        // Above the target from 5 ms on, so the first one 100 ms later; then after 100 ms by the
+        // square roots of 1, 2, 3 and so on, at the next packet: 205, 275.7, 333.4, 383.4, 428.2,
+        // 469.0.
+        assert_eq!(bench.dropped_ms, [105, 205, 276, 334, 384, 429, 469]);
+    }
+
+    #[test]
+    fn a_burst_that_goes_within_an_interval_loses_nothing() {
+        let mut bench = Bench::new();
+        for burst_ms in [0, 1000, 2000] {
+            (0..100).for_each(|_| bench.push(burst_ms));
+            (1..=100).for_each(|after_ms| assert!(bench.pop(burst_ms + after_ms)));
+            assert!(!bench.pop(burst_ms + 101));
+        }
+        assert!(bench.dropped_ms.is_empty());
+    }
+
+    #[test]
+    fn a_queue_of_one_full_packet_is_short_however_old_it_is() {
+        let mut bench = Bench::new();
+        bench.push(0);
+        for round in 1..100 {
+            bench.push(round * 200);
+            assert!(bench.pop(round * 200 + 199));
+        }
+        assert!(bench.dropped_ms.is_empty());
+        // With one packet more behind it, it is not.
+        bench.push(20_000);
+        for round in 101..110 {
+            bench.push(round * 200);
+            assert!(bench.pop(round * 200 + 199));
+        }
+        assert!(!bench.dropped_ms.is_empty());
+    }
+
+    #[test]
+    fn a_queue_that_grows_again_soon_is_dropped_from_faster() {
+        // The time from the first to the second drop of a second standing queue.
+        let second_gap = |pause_ms: u32| {
+            let mut bench = Bench::new();
+            (0..60).for_each(|_| bench.push(0));
+            for at_ms in 1..=500 {
+                bench.pop(at_ms);
+                bench.push(at_ms);
+            }
+            let mut now_ms = 500;
+            while bench.pop(now_ms) {} // all at once: the queue is short
+            bench.dropped_ms.clear();
+            now_ms += pause_ms;
+            (0..60).for_each(|_| bench.push(now_ms));
+            for _ in 0..300 {
+                now_ms += 1;
+                bench.pop(now_ms);
+                bench.push(now_ms);
+            }
+            bench.dropped_ms[1] - bench.dropped_ms[0]
+        };
+        assert!(second_gap(100) < 50, "{} ms", second_gap(100));
+        assert_eq!(second_gap(2000), 100);
+    }
+
+    #[test]
+    fn the_control_law_is_the_interval_by_the_root_of_the_count() {
+        let mut bench = Bench::new();
+        let start = base_instant_ms(0);
+        for (count, nanos) in
+            [(1, 100_000_000), (2, 70_710_678), (3, 57_735_026), (100, 10_000_000)]
+        {
+            bench.queue.count = count;
+            let after = bench.queue.control_law(start) - start;
+            assert_eq!(after.as_nanos(), nanos, "after {count}");
+        }
     }
 }

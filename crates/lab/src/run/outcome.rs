@@ -32,6 +32,7 @@ pub(super) fn of(
     let body_bytes = flows.body_bytes(world);
     let (downlink, uplink) =
         access_stats(world, topology.watched.downlink, topology.watched.uplink);
+    let violations = world.violations();
     let small = |path| world.small_packets(path).bytes.get();
     let each: Vec<_> = flows.begun().iter().map(|flow| flow_record(flow, world)).collect();
     let times = Times::of(run, &topology, flows);
@@ -66,7 +67,7 @@ pub(super) fn of(
             seen.downlink,
         ),
         uplink: link_record(&uplink, 0, small(topology.watched.uplink), seen.uplink),
-        violations: 0,
+        violations: violations.iter().map(|(_, found)| found.total).sum(),
         elapsed_s: seconds(world.elapsed()),
         digest: world.trace().digest().to_string(),
         jain_index: jain(&each),
@@ -76,7 +77,10 @@ pub(super) fn of(
         record,
         series: seen.samples,
         packet_delays: world.delays().to_vec(),
-        violations: Vec::new(),
+        violations: violations
+            .iter()
+            .flat_map(|(path, found)| found.first.iter().map(move |one| format!("{path:?}: {one}")))
+            .collect(),
     }
 }
 

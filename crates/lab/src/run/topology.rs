@@ -100,6 +100,7 @@ impl<'a> Topology<'a> {
         names.extend([ORIGIN.to_owned(), PROGRAM.to_owned()]);
         let certificate = TestCertificate::new(names.iter().map(String::as_str));
         let mut world = World::new(Seed(run.seed).derive(Part::Network as u64));
+        world.verify_links();
         if let Some(granularity) = run.timer_granularity {
             world.set_timer_granularity(granularity.0);
         }

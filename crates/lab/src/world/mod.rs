@@ -14,7 +14,7 @@ use tandem_node::{Event, Input, Node, node::ResolveError};
 
 use crate::{
     Body, FileSet, Handle, HostId, LinkConfig, LinkStats, NetworkStats, PathId, Seed, Trace,
-    Traffic, agenda::Agenda, delays::Delays, host::Host, network::Network,
+    Traffic, Violations, agenda::Agenda, delays::Delays, host::Host, network::Network,
 };
 
 /// Hosts, the paths between them, and virtual time.
@@ -261,6 +261,22 @@ impl World {
     /// The packets that came to a path and have at most [`SMALL_PACKET`](crate::SMALL_PACKET) bytes.
     pub fn small_packets(&self, path: PathId) -> Traffic {
         self.network.small_packets(path)
+    }
+
+    /// Has everything that links do checked against what their configuration allows: no link above
+    /// its rate, no queue above its limit, and no byte that appears or vanishes uncounted.
+    ///
+    /// # Panics
+    ///
+    /// If a packet has been sent already.
+    pub fn verify_links(&mut self) {
+        self.network.verify();
+    }
+
+    /// Where links did what they must not, and what it was; nothing unless [`Self::verify_links`]
+    /// was called.
+    pub fn violations(&self) -> Vec<(PathId, Violations)> {
+        self.network.violations()
     }
 
     /// How many packets reached no node, without those that a link dropped.
