@@ -6,7 +6,13 @@ use std::{
     process::ExitCode,
 };
 
-use tandem_lab::RateTraceError;
+use tandem_lab::{
+    RateTraceError,
+    figure::UnknownFigure,
+    plan::PlanError,
+    run::RunError,
+    sweep::{ResultsError, SweepError},
+};
 use tandem_node::error::ClientError;
 
 use crate::{advice, config::ListenAddr, lab::TunError};
@@ -82,6 +88,46 @@ pub(crate) enum CliError {
     /// The user ended it.
     #[error("interrupted")]
     Interrupted,
+    /// The user ended it before all runs were run.
+    #[error(
+        "interrupted: {finished} of {of} runs are in {}; the same command runs the others",
+        file.display()
+    )]
+    Unfinished {
+        /// Where they are.
+        file: PathBuf,
+        /// How many.
+        finished: u64,
+        /// Of how many.
+        of: u64,
+    },
+    /// Runs did not end as they should.
+    #[error(transparent)]
+    Sweep(SweepError),
+    /// The lab broke its own rules.
+    #[error("the verifier found {count} things that cannot be: the results are worth nothing")]
+    Violations {
+        /// How many.
+        count: u64,
+    },
+}
+
+impl From<SweepError> for CliError {
+    fn from(error: SweepError) -> Self {
+        match error {
+            SweepError::Results(error) => error.into(),
+            error @ SweepError::Run { .. } => Self::Sweep(error),
+        }
+    }
+}
+
+impl From<ResultsError> for CliError {
+    fn from(error: ResultsError) -> Self {
+        match error {
+            ResultsError::Write { .. } => Self::Sweep(error.into()),
+            error => ConfigError::Results(error).into(),
+        }
+    }
 }
 
 impl CliError {
@@ -90,9 +136,9 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Config(_) => ExitCode::from(2),
-            Self::Client { error: ClientError::Interrupted } | Self::Interrupted => {
-                ExitCode::from(130)
-            }
+            Self::Client { error: ClientError::Interrupted }
+            | Self::Interrupted
+            | Self::Unfinished { .. } => ExitCode::from(130),
             Self::Partial { cause, .. } => cause.exit_code(),
             Self::Stdout(_) if self.is_silent() => ExitCode::SUCCESS,
             _ => ExitCode::from(1),
@@ -265,6 +311,36 @@ pub(crate) enum ConfigError {
         path: PathBuf,
         /// What is wrong.
         reason: &'static str,
+    },
+    /// A plan of runs is wrong.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A run cannot be run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// There is no such figure.
+    #[error(transparent)]
+    Figure(#[from] UnknownFigure),
+    /// A file of results cannot be used.
+    #[error(transparent)]
+    Results(ResultsError),
+    /// A folder without figures and results.
+    #[error(
+        "{} has neither figures (.svg) nor results of runs (.jsonl); `tandem lab figure --out DIR` \
+         and `tandem lab sweep --out DIR/NAME.jsonl` make some",
+        folder.display()
+    )]
+    NothingToReport {
+        /// Which folder.
+        folder: PathBuf,
+    },
+    /// A folder with more files than a page can show.
+    #[error("{} has more than {max} files; name a smaller folder", folder.display())]
+    TooManyFiles {
+        /// Which folder.
+        folder: PathBuf,
+        /// The limit.
+        max: usize,
     },
     /// The node refuses the settings.
     #[error(transparent)]

@@ -17,4 +17,9 @@ impl Sha256 {
         let digest = self.0.clone().finish();
         digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
     }
+
+    /// In hexadecimal.
+    pub(crate) fn hex(&self) -> String {
+        self.digest().map(|byte| format!("{byte:02x}")).concat()
+    }
 }

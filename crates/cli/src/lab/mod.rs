@@ -2,9 +2,15 @@
 
 mod direction;
 mod emulator;
+mod figure;
 mod link;
 mod link_args;
 mod relay;
+mod report;
+mod runs_bar;
+mod stop;
+mod sweep;
+mod table;
 mod tun;
 mod wait;
 
@@ -13,11 +19,14 @@ use crate::error::CliError;
 pub(crate) use emulator::{Emulator, Links};
 pub(crate) use tun::TunError;
 
-/// Emulate networks.
+/// Emulate networks: links between real sockets, and whole experiments in virtual time.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Lab {
     Relay(relay::Relay),
     Link(link::Link),
+    Sweep(sweep::Sweep),
+    Figure(figure::Figure),
+    Report(report::Report),
 }
 
 impl Lab {
@@ -25,6 +34,9 @@ impl Lab {
         match self {
             Self::Relay(relay) => relay.run(),
             Self::Link(link) => link.run(),
+            Self::Sweep(sweep) => sweep.run(),
+            Self::Figure(figure) => figure.run(),
+            Self::Report(report) => report.run(),
         }
     }
 }

@@ -68,6 +68,11 @@ pub(super) fn of(
         ),
         uplink: link_record(&uplink, 0, small(topology.watched.uplink), seen.uplink),
         violations: violations.iter().map(|(_, found)| found.total).sum(),
+        packet_delay_percentiles_us: if run.local_program {
+            percentiles_us(world.delays())
+        } else {
+            Vec::new()
+        },
         elapsed_s: seconds(world.elapsed()),
         digest: world.trace().digest().to_string(),
         jain_index: jain(&each),
@@ -82,6 +87,15 @@ pub(super) fn of(
             .flat_map(|(path, found)| found.first.iter().map(move |one| format!("{path:?}: {one}")))
             .collect(),
     }
+}
+
+/// Percentiles 0 to 100, nearest rank; none of nothing.
+fn percentiles_us(delays: &[Duration]) -> Vec<u64> {
+    let mut sorted = delays.to_vec();
+    sorted.sort_unstable();
+    let micros = |delay: &Duration| u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+    let rank = |percent: usize| (sorted.len() * percent).div_ceil(100).max(1) - 1;
+    (0..=100).filter_map(|percent| sorted.get(rank(percent)).map(micros)).collect()
 }
 
 /// Completion times.

@@ -1,0 +1,112 @@
+//! `tandem lab figure`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use tandem_lab::{
+    figure::{Drawing, FIGURES, Figure as Paper},
+    plan::Variant,
+    summary::SummaryTable,
+};
+
+use super::{
+    sweep::{How, refuse_violations},
+    table,
+};
+use crate::{
+    error::{CliError, ConfigError},
+    text,
+};
+
+/// Most points of a line that the table on standard output shows.
+const POINTS_MAX: usize = 12;
+
+/// Make a figure of a paper anew: CSV, SVG with the paper's own numbers, and what it was made from.
+///
+/// Without --full it makes a short version in seconds, with fewer seeds and points. Runs are kept
+/// in DIR; ended early, the same command goes on where it was.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Figure {
+    /// Which one; see --list
+    #[arg(required_unless_present = "list")]
+    id: Option<String>,
+
+    /// List all figures
+    #[arg(long, conflicts_with_all = ["id", "full", "json"])]
+    list: bool,
+
+    /// Folder for ID.csv, ID.svg, ID.meta.json and the runs, ID.jsonl
+    #[arg(short, long, value_name = "DIR", default_value = "figures")]
+    out: PathBuf,
+
+    /// All seeds and points: minutes to hours
+    #[arg(long)]
+    full: bool,
+
+    #[command(flatten)]
+    how: How,
+
+    /// Print one JSON object for each line of the figure instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+impl Figure {
+    /// Runs what is missing and draws.
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let Some(id) = &self.id else {
+            return list();
+        };
+        let figure = Paper::find(id).map_err(ConfigError::from)?;
+        let plan = figure.plan(if self.full { Variant::Full } else { Variant::Short });
+        let stem = self.out.join(figure.id);
+        let folder = stem.parent().unwrap_or(Path::new(""));
+        fs::create_dir_all(folder).map_err(CliError::write(folder))?;
+        let mut records = Vec::new();
+        let runs = stem.with_extension("jsonl");
+        self.how.run_all(&plan, &runs, |record| records.push(record.clone()))?;
+        let drawing = figure.draw(&plan, &records);
+        write(&stem, &drawing)?;
+        if self.json {
+            for series in &drawing.series {
+                text::print(serde_json::to_string(series).expect("numbers and texts are JSON"))?;
+            }
+        } else {
+            text::print(table::markdown(&points(&drawing)))?;
+        }
+        refuse_violations(drawing.meta.violations)
+    }
+}
+
+fn list() -> Result<(), CliError> {
+    let lines = FIGURES.iter().map(|figure| format!("{:<10} {}", figure.id, figure.about));
+    text::print(lines.collect::<Vec<_>>().join("\n"))
+}
+
+fn write(stem: &Path, drawing: &Drawing) -> Result<(), CliError> {
+    let meta = serde_json::to_string_pretty(&drawing.meta).expect("numbers and texts are JSON");
+    for (ending, content) in
+        [("csv", drawing.csv.as_str()), ("svg", &drawing.svg), ("meta.json", &format!("{meta}\n"))]
+    {
+        let file = stem.with_extension(ending);
+        fs::write(&file, content).map_err(CliError::write(&file))?;
+        text::say(format_args!("wrote {}", file.display()));
+    }
+    Ok(())
+}
+
+/// The CSV as a table, without most points of lines that have many.
+fn points(drawing: &Drawing) -> SummaryTable {
+    let mut lines = drawing.csv.lines().map(|line| line.split(',').map(str::to_owned).collect());
+    let header = lines.next().unwrap_or_default();
+    let mut rows = Vec::new();
+    for series in &drawing.series {
+        let count = series.points.len();
+        let step = count.div_ceil(POINTS_MAX);
+        let some = lines.by_ref().take(count).enumerate().filter(|(place, _)| place % step == 0);
+        rows.extend(some.map(|(_, row)| row));
+    }
+    SummaryTable { header, rows }
+}

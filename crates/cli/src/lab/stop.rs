@@ -1,0 +1,33 @@
+//! Ends long work at a signal without tearing it.
+
+use std::{
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use crate::{
+    error::CliError,
+    run::{self, Signals},
+    text,
+};
+
+/// Gives what becomes true when the first signal comes; a second one ends the program.
+pub(super) fn on_signal() -> Result<Arc<AtomicBool>, CliError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let runtime = run::runtime()?;
+    let mut first = runtime.block_on(async { Signals::new() })?;
+    let told = stop.clone();
+    thread::spawn(move || {
+        runtime.block_on(first.any());
+        told.store(true, Ordering::Relaxed);
+        text::say("finishing the runs that have begun; once more ends at once");
+        let Ok(mut second) = runtime.block_on(async { Signals::new() }) else { return };
+        runtime.block_on(second.any());
+        process::exit(130);
+    });
+    Ok(stop)
+}

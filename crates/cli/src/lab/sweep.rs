@@ -1,0 +1,152 @@
+//! `tandem lab sweep`.
+
+use std::{
+    fs,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use tandem_lab::{
+    plan::{Plan, Variant},
+    run::RunRecord,
+    summary::Summaries,
+    sweep::{self, Found, Sweep as Runs, Torn},
+};
+
+use super::{runs_bar::RunsBar, stop, table};
+use crate::{
+    error::{CliError, ConfigError},
+    progress::Show,
+    text,
+};
+
+/// Most bytes of a plan: a guard against naming the wrong file.
+const PLAN_LEN_MAX: u64 = 1_000_000;
+
+/// Run every combination of what varies in a plan, on all cores.
+///
+/// PLAN is TOML: its keys are the flags of `lab run` with _ for -, each with a value or a list of
+/// values. Each run becomes one line of JSON in one file. Ended early, the same command goes on
+/// where it was.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Sweep {
+    /// What to run
+    plan: PathBuf,
+
+    /// File for the results, one run a line [default: PLAN with .jsonl]
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// What the plan's table [short] says: seconds instead of minutes
+    #[arg(long)]
+    short: bool,
+
+    #[command(flatten)]
+    how: How,
+
+    /// Print one JSON object for each combination instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// How to run many runs.
+#[derive(Debug, clap::Args)]
+pub(super) struct How {
+    /// Runs at a time [default: one for each core]
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+
+    /// No progress bar and no notices
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl Sweep {
+    /// Runs what is missing and sums up all.
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let variant = if self.short { Variant::Short } else { Variant::Full };
+        let plan = read_plan(&self.plan, variant)?;
+        let file = self.out.unwrap_or_else(|| self.plan.with_extension("jsonl"));
+        let mut summaries = Summaries::new(columns(&plan));
+        plan.runs().for_each(|run| summaries.expect(&run));
+        self.how.run_all(&plan, &file, |record| summaries.add(record))?;
+        if self.json {
+            for summary in summaries.summaries() {
+                text::print(serde_json::to_string(&summary).expect("numbers and texts are JSON"))?;
+            }
+        } else {
+            text::print(table::markdown(&summaries.table()))?;
+        }
+        let violations = summaries.summaries().iter().map(|summary| summary.violations).sum();
+        refuse_violations(violations)
+    }
+}
+
+/// What varies; the mode, if nothing does.
+fn columns(plan: &Plan) -> Vec<String> {
+    let varied: Vec<_> = plan.varied().map(str::to_owned).collect();
+    if varied.is_empty() { vec!["mode".to_owned()] } else { varied }
+}
+
+fn read_plan(path: &Path, variant: Variant) -> Result<Plan, ConfigError> {
+    let unreadable = |error| ConfigError::Unreadable { file: path.to_owned(), error };
+    let len = fs::metadata(path).map_err(unreadable)?.len();
+    if len > PLAN_LEN_MAX {
+        return Err(ConfigError::TooLong { file: path.to_owned(), len, max: PLAN_LEN_MAX });
+    }
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    Ok(Plan::parse(path, &text, variant)?)
+}
+
+/// A simulation that broke its own rules proves nothing.
+pub(super) fn refuse_violations(violations: u64) -> Result<(), CliError> {
+    if violations == 0 { Ok(()) } else { Err(CliError::Violations { count: violations }) }
+}
+
+impl How {
+    /// Runs what is missing in the file, with a progress bar. `each` sees every run of the plan
+    /// once: those of the file first.
+    pub(super) fn run_all(
+        &self,
+        plan: &Plan,
+        file: &Path,
+        mut each: impl FnMut(&RunRecord),
+    ) -> Result<(), CliError> {
+        let traces = sweep::load_traces(plan).map_err(ConfigError::from)?;
+        let mut runs = Runs::open(plan, file, &mut each)?;
+        let found = runs.found();
+        if !self.quiet {
+            say_found(file, found);
+        }
+        let stop = stop::on_signal()?;
+        let show = if self.quiet { Show::Never } else { Show::OnTerminal };
+        let bar = RunsBar::new(show, plan.len(), found.finished);
+        let mut finished = found.finished;
+        let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let ended = runs.run(&traces, self.jobs.unwrap_or(cores), &stop, |record| {
+            finished += 1;
+            bar.advance();
+            each(record);
+        });
+        bar.clear();
+        ended?;
+        if finished < plan.len() {
+            let (file, of) = (file.to_owned(), plan.len());
+            return Err(CliError::Unfinished { file, finished, of });
+        }
+        Ok(())
+    }
+}
+
+fn say_found(file: &Path, Found { finished, others: _, torn }: Found) {
+    let file = file.display();
+    if let Some(Torn { bytes }) = torn {
+        text::say(format_args!(
+            "{file}: cut off its last line, {bytes} bytes that an interrupted sweep left unfinished"
+        ));
+    }
+    if finished > 0 {
+        text::say(format_args!("{file}: {finished} runs of this plan are there already"));
+    }
+}

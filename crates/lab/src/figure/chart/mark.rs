@@ -1,0 +1,54 @@
+//! What stands for a mode: a colour and a shape.
+
+use plotters::prelude::*;
+
+use super::{Canvas, Drawn, INK, PAPER};
+use crate::run::Mode;
+
+/// Whether a marker stands for runs that all completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fill {
+    Full,
+    Hollow,
+}
+
+/// Okabe and Ito's colours, which those who see fewer colours can tell apart; grey for no tunnel.
+pub(super) const fn color(mode: Mode) -> RGBColor {
+    match mode {
+        Mode::Mft => RGBColor(110, 118, 128),
+        Mode::Mdt => RGBColor(0, 114, 178),
+        Mode::Mst => RGBColor(213, 94, 0),
+    }
+}
+
+/// A shape for each mode, so that colour is not all that tells them apart.
+pub(super) fn marker(canvas: &Canvas<'_>, (x, y): (i32, i32), mode: Mode, fill: Fill) -> Drawn {
+    let color = color(mode);
+    let inside = if fill == Fill::Full { color } else { PAPER };
+    let outline = match mode {
+        Mode::Mft => vec![(x - 4, y - 4), (x + 4, y - 4), (x + 4, y + 4), (x - 4, y + 4)],
+        Mode::Mst => vec![(x, y - 6), (x + 6, y + 4), (x - 6, y + 4)],
+        Mode::Mdt => {
+            canvas.draw(&Circle::new((x, y), 5, inside.filled()))?;
+            return canvas.draw(&Circle::new((x, y), 5, color.stroke_width(2)));
+        }
+    };
+    closed(canvas, outline, inside, color.stroke_width(2))
+}
+
+/// The paper's own number.
+pub(super) fn diamond(canvas: &Canvas<'_>, (x, y): (i32, i32)) -> Drawn {
+    let outline = vec![(x, y - 7), (x + 7, y), (x, y + 7), (x - 7, y)];
+    closed(canvas, outline, PAPER, INK.stroke_width(2))
+}
+
+fn closed(
+    canvas: &Canvas<'_>,
+    mut outline: Vec<(i32, i32)>,
+    inside: RGBColor,
+    line: ShapeStyle,
+) -> Drawn {
+    canvas.draw(&Polygon::new(outline.clone(), inside.filled()))?;
+    outline.extend_from_within(..2); // so that the last corner is closed as the others are
+    canvas.draw(&PathElement::new(outline, line))
+}

@@ -1,0 +1,313 @@
+//! A figure as SVG: title, legend, panels side by side, and the paper's words below.
+
+mod axis;
+mod mark;
+
+use plotters::{
+    coord::Shift,
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+
+use self::{
+    axis::Axis,
+    mark::{Fill, color, diamond, marker},
+};
+use super::{Chart, Figure, Panel, PaperNumber, Point, Series, paper::Paper};
+use crate::{plan::Plan, run::Mode};
+
+const WIDTH: u32 = 1040;
+const MARGIN: i32 = 28;
+/// From the top to the panels: title, setting, legend.
+const HEAD: i32 = 122;
+const PANEL_HEIGHT: i32 = 330;
+const LINE_HEIGHT: i32 = 19;
+/// Of a panel: its title and the y axis's label above, both axes' numbers, the x axis's label.
+const PANEL_HEAD: i32 = 52;
+const LEFT_LABELS: i32 = 52;
+const BOTTOM_LABELS: i32 = 30;
+const X_LABEL: i32 = 24;
+
+const PAPER: RGBColor = RGBColor(255, 255, 255);
+const INK: RGBColor = RGBColor(31, 41, 51);
+const QUIET_INK: RGBColor = RGBColor(97, 110, 124);
+const GRID: RGBColor = RGBColor(226, 232, 238);
+
+/// What stands for them and for the modes' colours on dark screens.
+const DARK: [(RGBColor, &str); 7] = [
+    (PAPER, "#14181D"),
+    (INK, "#E4E9EE"),
+    (QUIET_INK, "#9AA5B1"),
+    (GRID, "#2C343D"),
+    (color(Mode::Mft), "#AAB4BF"),
+    (color(Mode::Mdt), "#56B4E9"),
+    (color(Mode::Mst), "#F0803C"),
+];
+
+/// Plotters sizes fonts by their line, 1.24 times what SVG calls their size.
+const TITLE: f64 = 20.0 * 1.24;
+const HEADING: f64 = 15.0 * 1.24;
+const TEXT: f64 = 13.0 * 1.24;
+
+type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
+type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<std::io::Error>>;
+
+/// Draws it all.
+pub(super) fn draw(
+    figure: &Figure,
+    plan: &Plan,
+    panels: &[Panel],
+    series: &[Series],
+    paper: &Paper,
+) -> String {
+    let notes = notes(plan, series, paper);
+    let lines = i32::try_from(notes.len()).unwrap_or(0);
+    let height = HEAD + PANEL_HEIGHT + 14 + lines * LINE_HEIGHT + MARGIN / 2;
+    let mut svg = String::new();
+    let size = (WIDTH, u32::try_from(height).unwrap_or(WIDTH));
+    {
+        let canvas = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        canvas
+            .fill(&PAPER)
+            .and_then(|()| head(&canvas, figure, plan, series, paper))
+            .and_then(|()| all_panels(&canvas, panels, series, paper))
+            .and_then(|()| below(&canvas, &notes))
+            .and_then(|()| canvas.present())
+            .expect("a string can be drawn to");
+    }
+    with_dark_colours(&svg)
+}
+
+/// Makes the picture follow the reader's choice of light or dark, wherever it is shown. Plotters
+/// writes colours as attributes, which a style sheet overrides.
+fn with_dark_colours(svg: &str) -> String {
+    let rule = |(RGBColor(red, green, blue), dark): (RGBColor, &str)| {
+        let light = format!("#{red:02X}{green:02X}{blue:02X}");
+        ["fill", "stroke"].map(|name| format!("[{name}=\"{light}\"]{{{name}:{dark}}}")).concat()
+    };
+    let rules = DARK.map(rule).concat();
+    let style = format!("<style>@media (prefers-color-scheme:dark){{{rules}}}</style>");
+    svg.replacen(">\n", &format!(">\n{style}\n"), 1)
+}
+
+fn head(
+    canvas: &Canvas<'_>,
+    figure: &Figure,
+    plan: &Plan,
+    series: &[Series],
+    paper: &Paper,
+) -> Drawn {
+    let title = plan.title().unwrap_or(figure.about);
+    canvas.draw_text(title, &text(TITLE, INK), (MARGIN, 20))?;
+    let setting = plan.description().unwrap_or_default();
+    canvas.draw_text(setting, &text(TEXT, QUIET_INK), (MARGIN, 50))?;
+    let mut x = MARGIN;
+    let y = 88;
+    let present = |mode: &Mode| series.iter().any(|series| series.mode == *mode);
+    for mode in Mode::ALL.into_iter().filter(present) {
+        let color = color(mode);
+        canvas.draw(&PathElement::new([(x, y), (x + 26, y)], color.stroke_width(2)))?;
+        marker(canvas, (x + 13, y), mode, Fill::Full)?;
+        let name = format!("{}: {}", mode.as_str().to_uppercase(), meaning(mode));
+        canvas.draw_text(&name, &text(TEXT, INK).pos(middle_left()), (x + 34, y))?;
+        x += 34 + text_width(&name) + 26;
+    }
+    if !paper.numbers.is_empty() {
+        diamond(canvas, (x + 8, y))?;
+        canvas.draw_text("the paper", &text(TEXT, INK).pos(middle_left()), (x + 22, y))?;
+    }
+    Ok(())
+}
+
+fn all_panels(canvas: &Canvas<'_>, panels: &[Panel], series: &[Series], paper: &Paper) -> Drawn {
+    let count = i32::try_from(panels.len()).unwrap_or(1).max(1);
+    let gap = 34;
+    let inside = i32::try_from(WIDTH).unwrap_or(0) - 2 * MARGIN;
+    let width = (inside - gap * (count - 1)) / count;
+    for (panel, number) in panels.iter().zip(1..) {
+        let left = MARGIN + (width + gap) * (number - 1);
+        let lines: Vec<_> =
+            series.iter().filter(|line| i32::try_from(line.panel) == Ok(number)).collect();
+        let theirs = paper.numbers.iter();
+        let theirs: Vec<_> = theirs.filter(|it| i32::try_from(it.panel) == Ok(number)).collect();
+        let origin = (left, HEAD);
+        canvas.draw_text(&panel.title, &text(HEADING, INK), origin)?;
+        canvas.draw_text(&panel.y_label, &text(TEXT, QUIET_INK), (left, HEAD + 25))?;
+        let size = (width, PANEL_HEIGHT - PANEL_HEAD - X_LABEL);
+        let area = canvas.clone().shrink((left, HEAD + PANEL_HEAD), size);
+        let middle = (left + LEFT_LABELS + (width - LEFT_LABELS) / 2, HEAD + PANEL_HEIGHT - 8);
+        if lines.is_empty() {
+            let style = text(TEXT, QUIET_INK).pos(Pos::new(HPos::Center, VPos::Center));
+            canvas.draw_text("no run of this plan belongs here", &style, (middle.0, HEAD + 150))?;
+            continue;
+        }
+        one_panel(&area, panel, &lines, &theirs)?;
+        let style = text(TEXT, QUIET_INK).pos(Pos::new(HPos::Center, VPos::Bottom));
+        canvas.draw_text(&panel.x_label, &style, middle)?;
+    }
+    Ok(())
+}
+
+fn one_panel(
+    area: &Canvas<'_>,
+    panel: &Panel,
+    lines: &[&Series],
+    theirs: &[&PaperNumber],
+) -> Drawn {
+    let x = match panel.chart {
+        Chart::Points => Axis::of_points(panel.x_scale, lines),
+        Chart::Distribution => Axis::of_distributed(panel.x_scale, lines),
+    };
+    let y = Axis::of_values(panel.y_scale, lines, theirs);
+    let mut plane = ChartBuilder::on(area)
+        .set_label_area_size(LabelAreaPosition::Left, LEFT_LABELS)
+        .set_label_area_size(LabelAreaPosition::Bottom, BOTTOM_LABELS)
+        .margin_top(8)
+        .margin_right(10)
+        .build_cartesian_2d(x.clone(), y.clone())?;
+    plane
+        .configure_mesh()
+        .disable_x_mesh()
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .axis_style(QUIET_INK)
+        .label_style(text(TEXT, QUIET_INK))
+        .draw()?;
+    if y.crosses_zero() {
+        let zero = [(x.range().start, 0.0), (x.range().end, 0.0)];
+        plane.draw_series([PathElement::new(zero, QUIET_INK)])?;
+    }
+    the_papers(area, &mut plane, (&x, &y), theirs)?;
+    let count = lines.len();
+    for (place, line) in lines.iter().enumerate() {
+        if panel.chart == Chart::Distribution {
+            let path = line.points.iter().map(|point| (x.at(point.x), y.at(point.value)));
+            let width = if place == 0 { 5 } else { 2 }; // seen on both sides of one that covers it
+            let style = color(line.mode).stroke_width(width);
+            plane.draw_series([PathElement::new(path.collect::<Vec<_>>(), style)])?;
+            continue;
+        }
+        let aside = x.aside(place, count);
+        let spot = |at: f64, value: f64| (x.at(at) + aside, y.at(value));
+        one_line(area, &mut plane, line, spot)?;
+    }
+    Ok(())
+}
+
+/// A line with error bars, and markers that are hollow where not all runs completed.
+fn one_line(
+    area: &Canvas<'_>,
+    plane: &mut Plane<'_, '_>,
+    line: &Series,
+    spot: impl Fn(f64, f64) -> (f64, f64),
+) -> Drawn {
+    let color = color(line.mode);
+    let path: Vec<_> = line.points.iter().map(|point| spot(point.x, point.value)).collect();
+    plane.draw_series([PathElement::new(path, color.stroke_width(2))])?;
+    for Point { x, value, low, high, runs, completed, .. } in &line.points {
+        let pixel = |value: f64| pixel(area, plane, spot(*x, value));
+        let (at, (left, low), (_, high)) = (pixel(*value), pixel(*low), pixel(*high));
+        if low > high + 1 {
+            let style = color.stroke_width(1);
+            area.draw(&PathElement::new([(left, low), (left, high)], style))?;
+            for end in [low, high] {
+                area.draw(&PathElement::new([(left - 3, end), (left + 3, end)], style))?;
+            }
+        }
+        let fill = if completed == runs { Fill::Full } else { Fill::Hollow };
+        marker(area, at, line.mode, fill)?;
+    }
+    Ok(())
+}
+
+/// The paper's numbers: diamonds, and lines where a number holds for every x.
+fn the_papers(
+    area: &Canvas<'_>,
+    plane: &mut Plane<'_, '_>,
+    (x, y): (&Axis, &Axis),
+    theirs: &[&PaperNumber],
+) -> Drawn {
+    for number in theirs {
+        let value = y.at(number.value);
+        if number.x.is_empty() {
+            let ends = [(x.range().start, value), (x.range().end, value)];
+            plane.draw_series(DashedLineSeries::new(ends, 6, 4, INK.stroke_width(1)))?;
+            let (left, top) = pixel(area, plane, (x.range().end, value));
+            diamond(area, (left - 8, top))?;
+        } else if let Some(at) = x.place(&number.x) {
+            diamond(area, pixel(area, plane, (at, value)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Where in the panel's area a place in its plane is. Marks are drawn there, because the plane cuts
+/// off what reaches over its edge.
+fn pixel(area: &Canvas<'_>, plane: &Plane<'_, '_>, spot: (f64, f64)) -> (i32, i32) {
+    let ((x, y), (left, top)) = (plane.backend_coord(&spot), area.get_base_pixel());
+    (x - left, y - top)
+}
+
+fn below(canvas: &Canvas<'_>, notes: &[String]) -> Drawn {
+    for (note, line) in notes.iter().zip(0..) {
+        let y = HEAD + PANEL_HEIGHT + 14 + line * LINE_HEIGHT;
+        canvas.draw_text(note, &text(TEXT, QUIET_INK), (MARGIN, y))?;
+    }
+    Ok(())
+}
+
+/// What stands below the panels, line by line.
+fn notes(plan: &Plan, series: &[Series], paper: &Paper) -> Vec<String> {
+    let streams = plan.runs().map(|run| run.streams).max().unwrap_or(1);
+    let points = || series.iter().flat_map(|series| &series.points);
+    let seeds = plan.seeds();
+    let streams = if streams == 1 { "1 stream".to_owned() } else { format!("{streams} streams") };
+    let has_bars = points().any(|point| point.high > point.low);
+    let bars = if has_bars { "; bars: 95 % confidence of the mean" } else { "" };
+    let mut texts = vec![format!("Ours: seeds {seeds}, {streams}{bars}.")];
+    if points().any(|point| point.completed < point.runs) {
+        texts.push("Hollow: not all runs completed; the value is over those that did.".to_owned());
+    }
+    for statement in &paper.statements {
+        texts.push(format!("The paper: {} [{}]", statement.text, statement.source));
+    }
+    texts.iter().flat_map(|text| wrapped(text)).collect()
+}
+
+/// Lines of words that fit the figure's width.
+fn wrapped(text: &str) -> Vec<String> {
+    let limit = i32::try_from(WIDTH).unwrap_or(0) - 2 * MARGIN;
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is always a line");
+        let longer = if line.is_empty() { word.to_owned() } else { format!("{line} {word}") };
+        if text_width(&longer) > limit && !line.is_empty() {
+            lines.push(word.to_owned());
+        } else {
+            *line = longer;
+        }
+    }
+    lines
+}
+
+/// About how many pixels a text of the usual size takes.
+fn text_width(text: &str) -> i32 {
+    i32::try_from(text.chars().count()).unwrap_or(i32::MAX / 8).saturating_mul(13 * 52) / 100
+}
+
+const fn meaning(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Mft => "no tunnel",
+        Mode::Mdt => "datagrams, not repaired",
+        Mode::Mst => "one stream, repaired in order",
+    }
+}
+
+fn text(size: f64, color: RGBColor) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&color)
+}
+
+fn middle_left() -> Pos {
+    Pos::new(HPos::Left, VPos::Center)
+}

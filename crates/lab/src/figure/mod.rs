@@ -1,0 +1,146 @@
+//! Figures of papers, drawn anew: a plan of runs, what is drawn of them, the paper's own numbers.
+
+mod chart;
+mod data;
+mod golden;
+mod panel;
+mod paper;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::{
+    plan::{Plan, Variant},
+    run::RunRecord,
+};
+
+pub use data::{Point, Series};
+pub use golden::golden;
+pub use panel::{Chart, Measure, Panel, Scale, Show};
+pub use paper::{PaperNumber, PaperStatement};
+
+/// A figure that can be made again.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure {
+    /// The paper's name and the experiment's, such as `tecc/t2a`.
+    pub id: &'static str,
+    /// What it shows, in one line.
+    pub about: &'static str,
+    /// The text of its plan.
+    plan: &'static str,
+    /// The text of the paper's numbers.
+    paper: &'static str,
+}
+
+macro_rules! figure {
+    ($id:literal, $about:literal) => {
+        Figure {
+            id: $id,
+            about: $about,
+            plan: include_str!(concat!("../../figures/", $id, ".toml")),
+            paper: include_str!(concat!("../../figures/", $id, ".paper.csv")),
+        }
+    };
+}
+
+/// Every figure, in the order of papers and numbers.
+pub const FIGURES: [Figure; 4] = [
+    figure!("tecc/t2a", "completion time by tunnel mode and flow size at 10 % loss (Fig. 2a)"),
+    figure!("tecc/t2b", "delay of the end-to-end packets by tunnel mode at 10 % loss (Fig. 2b)"),
+    figure!("tecc/t12", "completion time of 30 MB by loss rate at 10 Mbit/s (Fig. 12)"),
+    figure!("tecc/t14", "what a tunnel costs without loss: set-up and extra bytes (Fig. 14)"),
+];
+
+/// What a figure was made from: the content of its `meta.json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Meta {
+    /// Which figure.
+    pub id: &'static str,
+    /// Version of this program.
+    pub version: &'static str,
+    /// Commit that it was built from, if the build was told.
+    pub commit: Option<&'static str>,
+    /// SHA-256 over every run's parameters.
+    pub plan_hash: String,
+    /// First and last seed of each combination.
+    pub seeds: String,
+    /// Streams that each download is divided over.
+    pub streams: u64,
+    /// Number of runs.
+    pub runs: usize,
+    /// How many of them completed.
+    pub completed: usize,
+    /// What the verifier found wrong in all of them.
+    pub violations: u64,
+}
+
+/// A figure that was made.
+#[derive(Clone, Debug)]
+pub struct Drawing {
+    /// What is drawn, panel by panel.
+    pub series: Vec<Series>,
+    /// The same as CSV, with the paper's numbers.
+    pub csv: String,
+    /// The picture.
+    pub svg: String,
+    /// What it was made from.
+    pub meta: Meta,
+}
+
+impl Figure {
+    /// Finds a figure by its ID.
+    pub fn find(id: &str) -> Result<Self, UnknownFigure> {
+        let figure = FIGURES.into_iter().find(|figure| figure.id == id);
+        figure.ok_or_else(|| UnknownFigure { seen: id.to_owned() })
+    }
+
+    /// Its runs.
+    #[expect(clippy::missing_panics_doc, reason = "a test parses each plan of ours")]
+    pub fn plan(&self, variant: Variant) -> Plan {
+        let name = format!("{}.toml", self.id);
+        Plan::parse(Path::new(&name), self.plan, variant).expect("a test parses each plan of ours")
+    }
+
+    /// Makes the figure of what was measured.
+    pub fn draw(&self, plan: &Plan, records: &[RunRecord]) -> Drawing {
+        let panels = panel::panels(self.plan);
+        let paper = paper::parse(self.paper);
+        let series: Vec<_> = panels
+            .iter()
+            .zip(1..)
+            .flat_map(|(panel, number)| panel.series(number, records))
+            .collect();
+        Drawing {
+            csv: data::csv(&series, &paper.numbers),
+            svg: chart::draw(self, plan, &panels, &series, &paper),
+            meta: self.meta(plan, records),
+            series,
+        }
+    }
+
+    fn meta(&self, plan: &Plan, records: &[RunRecord]) -> Meta {
+        Meta {
+            id: self.id,
+            version: env!("CARGO_PKG_VERSION"),
+            commit: option_env!("TANDEM_COMMIT"),
+            plan_hash: plan.hash(),
+            seeds: plan.seeds().to_string(),
+            streams: plan.runs().map(|run| run.streams).max().unwrap_or(1),
+            runs: records.len(),
+            completed: records.iter().filter(|record| record.completed).count(),
+            violations: records.iter().map(|record| record.violations).sum(),
+        }
+    }
+}
+
+/// An ID that is no figure's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{seen:?} is no figure; allowed: {}", FIGURES.map(|figure| figure.id).join(", "))]
+pub struct UnknownFigure {
+    /// The ID.
+    pub seen: String,
+}
+
+#[cfg(test)]
+mod tests;

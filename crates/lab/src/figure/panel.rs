@@ -1,0 +1,230 @@
+//! What a figure draws: the tables `[[panel]]` of its plan.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Point, Series};
+use crate::{
+    run::{Mode, Parameters, RunRecord},
+    summary::{fields, magnitude, paired_ratio, statistics},
+};
+
+/// One chart of a figure: a line for each mode.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Panel {
+    /// What it shows.
+    pub title: String,
+    /// How it is drawn.
+    #[serde(default)]
+    pub chart: Chart,
+    /// The parameter along the x axis; of a distribution what is distributed.
+    pub x: String,
+    /// Its name and unit.
+    pub x_label: String,
+    /// How the x axis is divided.
+    #[serde(default)]
+    pub x_scale: Scale,
+    /// What is measured.
+    pub y: Measure,
+    /// Its name and unit.
+    pub y_label: String,
+    /// How the y axis is divided.
+    #[serde(default)]
+    pub y_scale: Scale,
+    /// What of it is shown.
+    #[serde(default)]
+    pub show: Show,
+    /// The mode that each run is compared with, seed by seed; then the y axis has per cent more.
+    pub relative_to: Option<Mode>,
+    /// Parameters that runs must have to belong here; `largest` is the largest value of any run.
+    #[serde(default)]
+    pub only: BTreeMap<String, String>,
+}
+
+/// How a panel is drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Chart {
+    /// A point for each x, with error bars.
+    #[default]
+    Points,
+    /// A line of per cents that are not above each x: the mean of each percentile over all runs.
+    Distribution,
+}
+
+/// How an axis is divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scale {
+    /// Equal steps, from zero if it has a zero.
+    #[default]
+    Linear,
+    /// Equal factors.
+    Log,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Flow completion time in seconds.
+    Fct,
+    /// The tunnel's set-up in per cent of the flow completion time that follows it.
+    SetupPercent,
+    /// Bytes that came to the access link towards the client, as IP packets.
+    DownlinkBytes,
+    /// One-way delay of the origin's UDP payloads in milliseconds, as a distribution.
+    PacketDelay,
+}
+
+impl Measure {
+    /// `None` where the run has nothing to measure.
+    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
+    fn of(self, record: &RunRecord) -> Option<f64> {
+        let fct_s = record.fct_s.filter(|_| record.completed)?;
+        match self {
+            Self::Fct => Some(fct_s),
+            Self::SetupPercent if record.parameters.mode == Mode::Mft => None,
+            Self::SetupPercent => record.tunnel_setup_s.map(|setup_s| setup_s / fct_s * 100.0),
+            Self::DownlinkBytes => Some(record.downlink.bytes as f64),
+            Self::PacketDelay => None,
+        }
+    }
+}
+
+/// What is shown of the runs that differ in their seed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Show {
+    /// Their mean, with its 95 % confidence interval.
+    #[default]
+    Mean,
+    /// The 99th percentile; the largest of fewer than 100.
+    Tail,
+}
+
+/// The panels of a figure's plan.
+pub(super) fn panels(plan: &str) -> Vec<Panel> {
+    #[derive(Deserialize)]
+    struct Panels {
+        panel: Vec<Panel>,
+    }
+    let panels: Panels = toml::from_str(plan).expect("a test parses each plan of ours");
+    panels.panel
+}
+
+impl Panel {
+    /// The lines of the panel with this number, one for each mode that has a point.
+    pub(super) fn series(&self, panel: usize, records: &[RunRecord]) -> Vec<Series> {
+        let largest = |key: &String| {
+            let values = records.iter().map(|record| value(record, key));
+            values.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, text)| text).unwrap_or_default()
+        };
+        let resolve = |(key, text): (&String, &String)| {
+            let text = if text == "largest" { largest(key) } else { text.clone() };
+            (key.clone(), text)
+        };
+        let only: BTreeMap<_, _> = self.only.iter().map(resolve).collect();
+        let belong =
+            |record: &&RunRecord| only.iter().all(|(key, text)| value(record, key).1 == *text);
+        let records: Vec<_> = records.iter().filter(belong).collect();
+        let runs: Vec<_> = records.iter().map(|record| self.run(record)).collect();
+        let line = |mode| {
+            let points = match self.chart {
+                Chart::Points => self.points(mode, &runs),
+                Chart::Distribution => distribution(mode, &records),
+            };
+            Series { panel, mode, points }
+        };
+        let lines = Mode::ALL.into_iter().map(line);
+        lines.filter(|series| !series.points.is_empty()).collect()
+    }
+
+    /// What the panel sees of a run.
+    fn run(&self, record: &RunRecord) -> Run {
+        let (x, x_text) = value(record, &self.x);
+        let Parameters { mode, seed, .. } = record.parameters;
+        Run { mode, seed, x, x_text, y: self.y.of(record) }
+    }
+
+    fn points(&self, mode: Mode, runs: &[Run]) -> Vec<Point> {
+        let mut groups: Vec<(&Run, Vec<&Run>)> = Vec::new();
+        for run in runs.iter().filter(|run| run.mode == mode) {
+            match groups.iter_mut().find(|(first, _)| first.x_text == run.x_text) {
+                Some((_, group)) => group.push(run),
+                None => groups.push((run, vec![run])),
+            }
+        }
+        groups.sort_by(|(a, _), (b, _)| a.x.total_cmp(&b.x));
+        groups.iter().filter_map(|(_, group)| self.point(group, runs)).collect()
+    }
+
+    /// Runs that differ in their seed as one point; `None` if none of them has a value.
+    fn point(&self, group: &[&Run], all: &[Run]) -> Option<Point> {
+        let first = group.first()?;
+        let values: Vec<_> = group.iter().filter_map(|run| run.y).collect();
+        let (value, low, high) = match self.relative_to {
+            None => {
+                let statistics = statistics(&values)?;
+                match self.show {
+                    Show::Mean => {
+                        let half = statistics.half_width.unwrap_or_default();
+                        (statistics.mean, statistics.mean - half, statistics.mean + half)
+                    }
+                    Show::Tail => {
+                        let tail = statistics.tail.value();
+                        (tail, tail, tail)
+                    }
+                }
+            }
+            Some(base) => {
+                let partner = |run: &&Run| {
+                    let is_it = |other: &&Run| {
+                        other.mode == base && other.seed == run.seed && other.x_text == run.x_text
+                    };
+                    all.iter().find(is_it).and_then(|other| other.y)
+                };
+                let pairs = group.iter().filter_map(|run| Some((run.y?, partner(run)?)));
+                let ratio = paired_ratio(&pairs.collect::<Vec<_>>())?;
+                let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+                (percent(ratio.mean), percent(ratio.low), percent(ratio.high))
+            }
+        };
+        let (runs, completed) = (group.len(), values.len());
+        Some(Point { x: first.x, x_text: first.x_text.clone(), value, low, high, runs, completed })
+    }
+}
+
+/// The mean of each percentile of the packets' delays.
+#[expect(clippy::cast_precision_loss, reason = "exact below 2^53 microseconds")]
+fn distribution(mode: Mode, records: &[&RunRecord]) -> Vec<Point> {
+    let ours: Vec<_> = records.iter().filter(|record| record.parameters.mode == mode).collect();
+    let completed = ours.iter().filter(|record| record.completed).count();
+    let percentile = |percent: u32| {
+        let index = usize::try_from(percent).ok()?;
+        let values = ours.iter().filter_map(|run| run.packet_delay_percentiles_us.get(index));
+        let values: Vec<_> = values.map(|micros| *micros as f64 / 1e3).collect();
+        let x = statistics(&values)?.mean;
+        let value = f64::from(percent);
+        let x_text = format!("{x:.3}ms");
+        let (low, high, runs) = (value, value, ours.len());
+        Some(Point { x, x_text, value, low, high, runs, completed })
+    };
+    (0..=100).filter_map(percentile).collect()
+}
+
+/// A parameter of a run, as a number and as text.
+fn value(record: &RunRecord, key: &str) -> (f64, String) {
+    magnitude(fields(&record.parameters).get(key).unwrap_or(&Value::Null))
+}
+
+struct Run {
+    mode: Mode,
+    seed: u64,
+    x: f64,
+    x_text: String,
+    y: Option<f64>,
+}

@@ -1,0 +1,67 @@
+//! What the paper itself says, from `ID.paper.csv`.
+
+use serde::Deserialize;
+
+use crate::run::Mode;
+
+/// What a paper says about a figure.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Paper {
+    pub(super) numbers: Vec<PaperNumber>,
+    pub(super) statements: Vec<PaperStatement>,
+}
+
+/// A number that the paper prints, to be drawn beside ours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PaperNumber {
+    /// Number of the panel, from 1.
+    pub panel: usize,
+    /// Whose number it is; every tunnel's, if it is not said.
+    pub mode: Option<Mode>,
+    /// Where on the x axis, as text; a bound for every x, if empty.
+    pub x: String,
+    /// Where on the y axis.
+    pub value: f64,
+}
+
+impl PaperNumber {
+    /// Whether the number is this mode's.
+    pub(super) fn concerns(&self, mode: Mode) -> bool {
+        self.mode.map_or(mode != Mode::Mft, |whose| whose == mode)
+    }
+}
+
+/// A sentence about it, in our words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PaperStatement {
+    /// What the paper found.
+    pub text: String,
+    /// Where it says so.
+    pub source: String,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    panel: Option<usize>,
+    mode: Option<Mode>,
+    x: String,
+    value: Option<f64>,
+    statement: String,
+    source: String,
+}
+
+/// Rows with a value are numbers, rows with a statement are statements; a row may be both.
+pub(super) fn parse(text: &str) -> Paper {
+    let mut paper = Paper::default();
+    for row in csv::Reader::from_reader(text.as_bytes()).into_deserialize() {
+        let Row { panel, mode, x, value, statement, source } =
+            row.expect("a test parses each table of ours");
+        if let (Some(panel), Some(value)) = (panel, value) {
+            paper.numbers.push(PaperNumber { panel, mode, x, value });
+        }
+        if !statement.is_empty() {
+            paper.statements.push(PaperStatement { text: statement, source });
+        }
+    }
+    paper
+}

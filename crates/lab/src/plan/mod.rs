@@ -1,0 +1,137 @@
+//! Which runs an experiment is made of, as a TOML file: every combination of what is a list.
+
+mod error;
+mod parse;
+mod seeds;
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::{run::Parameters, sha256::Sha256};
+
+pub use error::PlanError;
+pub use seeds::{ParseSeedsError, Seeds};
+
+/// Most runs of a plan: a guard against a list too many.
+pub const RUNS_MAX: u64 = 100_000;
+
+/// Which of a plan's two sizes is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Variant {
+    /// What the plan says.
+    #[default]
+    Full,
+    /// What its table `[short]` says instead, where it does: seconds, for tests.
+    Short,
+}
+
+/// Many runs: every combination of the values that are lists, with every seed.
+///
+/// The keys are the fields of [`Parameters`], each with a value or a list of values; what is not
+/// said has its default. Besides, there are `title`, `description` and `seeds`, and a table
+/// `[short]` with what [`Variant::Short`] has instead.
+///
+/// ```
+/// use tandem_lab::plan::{Plan, Variant};
+///
+/// let text = "mode = ['mdt', 'mst']\nsize = ['100kB', '1MB']\nloss = '5%'\nseeds = '1..3'";
+/// let plan = Plan::parse("example.toml".as_ref(), text, Variant::Full)?;
+/// assert_eq!(plan.len(), 2 * 2 * 3);
+/// # Ok::<(), tandem_lab::plan::PlanError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Plan {
+    title: Option<String>,
+    description: Option<String>,
+    /// The same in every run.
+    fixed: Map<String, Value>,
+    axes: Vec<Axis>,
+    seeds: Seeds,
+    len: u64,
+}
+
+/// One thing that varies.
+#[derive(Clone, Debug)]
+struct Axis {
+    key: String,
+    values: Vec<Value>,
+}
+
+impl Plan {
+    /// Reads a plan and checks every combination. `file` names it in messages; paths in it are
+    /// relative to the file's folder.
+    pub fn parse(file: &Path, text: &str, variant: Variant) -> Result<Self, PlanError> {
+        parse::parse(file, text, variant)
+    }
+
+    /// What the plan calls itself.
+    pub fn title(&self) -> Option<&str> {
+        self.title.as_deref()
+    }
+
+    /// What it is for.
+    pub fn description(&self) -> Option<&str> {
+        self.description.as_deref()
+    }
+
+    /// The keys with several values, in the order of the file.
+    pub fn varied(&self) -> impl Iterator<Item = &str> {
+        self.axes.iter().map(|axis| axis.key.as_str())
+    }
+
+    /// The seeds, the same for each combination.
+    pub fn seeds(&self) -> Seeds {
+        self.seeds
+    }
+
+    /// Number of runs, 1 to [`RUNS_MAX`].
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// A plan has a run at least.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Every run: the first key of the file varies slowest, the seed fastest.
+    pub fn runs(&self) -> impl Iterator<Item = Parameters> {
+        (0..self.len).map(|number| self.run(number))
+    }
+
+    /// The run of this number, below [`Plan::len`].
+    fn run(&self, number: u64) -> Parameters {
+        let mut rest = number / self.seeds.count();
+        let mut keys = self.fixed.clone();
+        for Axis { key, values } in self.axes.iter().rev() {
+            let count = values.len() as u64;
+            let value = usize::try_from(rest % count).ok().and_then(|index| values.get(index));
+            keys.insert(key.clone(), value.expect("a remainder is below its divisor").clone());
+            rest /= count;
+        }
+        let mut parameters: Parameters =
+            serde_json::from_value(Value::Object(keys)).expect("each value was checked by itself");
+        parameters.seed = self.seeds.first() + number % self.seeds.count();
+        parameters
+    }
+
+    /// SHA-256 over all runs, in hexadecimal: plans with the same hash are the same experiment.
+    pub fn hash(&self) -> String {
+        let mut hash = Sha256::new();
+        for parameters in self.runs() {
+            hash.update(canonical(&parameters).as_bytes());
+            hash.update(b"\n");
+        }
+        hash.hex()
+    }
+}
+
+/// The one text of a run: the same parameters have the same, others have another.
+#[expect(clippy::missing_panics_doc, reason = "parameters can be written")]
+pub fn canonical(parameters: &Parameters) -> String {
+    serde_json::to_string(parameters).expect("parameters are texts and numbers")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! What the papers claim, on the short version of each figure: one test for each claim.
+//!
+//! The full versions are made by hand, `tandem lab figure ID --full`; what they show stands in
+//! `figures/<paper>/README.md`. To write the golden results anew after a change that is meant to
+//! change them: `TANDEM_WRITE_GOLDEN=1 cargo test -p tandem-lab --test figures`.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
+
+use std::{
+    env, fs,
+    num::NonZeroUsize,
+    path::Path,
+    sync::{OnceLock, atomic::AtomicBool},
+};
+
+use tandem_lab::{
+    figure::{Drawing, FIGURES, Figure, Point, golden},
+    plan::{Plan, Variant},
+    run::{Mode, Parameters, RunRecord, TraceStore, run},
+    sweep::run_all,
+};
+
+/// A short figure that was made.
+struct Made {
+    plan: Plan,
+    records: Vec<RunRecord>,
+    drawing: Drawing,
+}
+
+/// Makes each figure once for all tests.
+fn made(id: &str) -> &'static Made {
+    static MADE: [OnceLock<Made>; FIGURES.len()] = [const { OnceLock::new() }; FIGURES.len()];
+    let place = FIGURES.iter().position(|figure| figure.id == id).unwrap();
+    MADE[place].get_or_init(|| {
+        let figure = Figure::find(id).unwrap();
+        let plan = figure.plan(Variant::Short);
+        let mut records = Vec::new();
+        let two = NonZeroUsize::new(2).unwrap();
+        run_all(plan.runs(), &TraceStore::default(), two, &AtomicBool::new(false), |record| {
+            records.push(record.clone());
+            Ok(())
+        })
+        .unwrap();
+        let drawing = figure.draw(&plan, &records);
+        Made { plan, records, drawing }
+    })
+}
+
+/// A point of a figure.
+fn point(id: &str, panel: usize, mode: Mode, x: &str) -> &'static Point {
+    let series = &made(id).drawing.series;
+    let line = series.iter().find(|series| series.panel == panel && series.mode == mode);
+    let point = line.and_then(|line| line.points.iter().find(|point| point.x_text == x));
+    point.unwrap_or_else(|| panic!("{id}: no {mode} at {x} in panel {panel}"))
+}
+
+/// Milliseconds that this share of a mode's packets does not exceed.
+fn delay_ms(mode: Mode, percent: usize) -> f64 {
+    let series = &made("tecc/t2b").drawing.series;
+    let line = series.iter().find(|series| series.mode == mode).unwrap();
+    line.points[percent].x
+}
+
+#[test]
+fn short_plans_give_the_golden_results() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("figures");
+    for figure in FIGURES {
+        let Made { plan, records, .. } = made(figure.id);
+        let seen = golden(plan, records);
+        let file = folder.join(format!("{}.golden.csv", figure.id));
+        if env::var_os("TANDEM_WRITE_GOLDEN").is_some() {
+            fs::write(&file, &seen).unwrap();
+        }
+        let expected = fs::read_to_string(&file).unwrap();
+        for (seen, expected) in seen.lines().zip(expected.lines()) {
+            assert_eq!(seen, expected, "{}", file.display());
+        }
+        assert_eq!(seen.lines().count(), expected.lines().count(), "{}", file.display());
+    }
+}
+
+#[test]
+fn nothing_in_a_figure_breaks_the_rules_of_links_and_queues() {
+    for figure in FIGURES {
+        let meta = &made(figure.id).drawing.meta;
+        assert_eq!((meta.violations, meta.completed), (0, meta.runs), "{}", figure.id);
+    }
+}
+
+#[test]
+fn mst_beats_mdt_on_short_flows_over_a_lossy_tunnel() {
+    let gain = point("tecc/t2a", 2, Mode::Mst, "30 kB");
+    assert!(gain.value < 0.0, "{gain:?}");
+}
+
+#[test]
+fn the_gain_of_mst_fades_with_the_size_of_the_flow() {
+    let short = point("tecc/t2a", 2, Mode::Mst, "30 kB");
+    let long = point("tecc/t2a", 2, Mode::Mst, "1 MB");
+    assert!(short.value < long.low, "{short:?}, {long:?}");
+}
+
+#[test]
+fn packets_take_longer_through_mst_than_through_mdt() {
+    for percent in [50, 75, 90] {
+        let (mdt, mst) = (delay_ms(Mode::Mdt, percent), delay_ms(Mode::Mst, percent));
+        assert!(mdt < mst, "{percent} %: {mdt} ms, {mst} ms");
+    }
+}
+
+#[test]
+fn without_loss_a_tunnel_is_slower_than_none() {
+    let none = point("tecc/t12", 1, Mode::Mft, "0%");
+    for mode in [Mode::Mdt, Mode::Mst] {
+        let tunnel = point("tecc/t12", 1, mode, "0%");
+        assert!(none.high < tunnel.low, "{none:?}, {mode}: {tunnel:?}");
+    }
+}
+
+#[test]
+fn above_five_percent_of_loss_mdt_is_like_no_tunnel() {
+    let (none, mdt) =
+        (point("tecc/t12", 1, Mode::Mft, "8%"), point("tecc/t12", 1, Mode::Mdt, "8%"));
+    assert!((mdt.value / none.value - 1.0).abs() < 0.1, "{none:?}, {mdt:?}");
+}
+
+#[test]
+fn setting_up_a_tunnel_takes_two_percent_of_a_long_download_at_most() {
+    let size = "6MB".parse().unwrap(); // longer ones take less
+    let long = Parameters { mode: Mode::Mdt, size, ..Parameters::default() };
+    let record = run(&long, &TraceStore::default()).unwrap().record;
+    let (setup_s, fct_s) = (record.tunnel_setup_s.unwrap(), record.fct_s.unwrap());
+    assert!(setup_s <= 0.02 * fct_s, "{setup_s} s before {fct_s} s");
+}
+
+#[test]
+fn the_end_to_end_handshake_is_hardly_slower_in_a_tunnel() {
+    let handshake_s = |mode| {
+        let records = &made("tecc/t14").records;
+        let of = |record: &&RunRecord| record.parameters.mode == mode;
+        let each = records.iter().filter(of);
+        let each = each.map(|it| it.fct_s.unwrap() - it.fct_without_handshake_s.unwrap());
+        each.fold(0.0, f64::max)
+    };
+    let none = handshake_s(Mode::Mft);
+    for mode in [Mode::Mdt, Mode::Mst] {
+        let tunnel = handshake_s(mode);
+        assert!(tunnel <= 1.02 * none, "{mode}: {tunnel} s, {none} s without a tunnel");
+    }
+}
+
+#[test]
+fn a_tunnel_of_datagrams_costs_five_percent_more_bytes_at_most() {
+    for x in ["100 kB", "3 MB"] {
+        let extra = point("tecc/t14", 2, Mode::Mdt, x);
+        assert!((0.0..=5.0).contains(&extra.value), "{extra:?}");
+    }
+}
+
+#[test]
+fn a_tunnel_on_a_stream_costs_less_per_byte_the_longer_the_flow() {
+    let (short, long) =
+        (point("tecc/t14", 2, Mode::Mst, "100 kB"), point("tecc/t14", 2, Mode::Mst, "3 MB"));
+    assert!(long.value < short.value, "{short:?}, {long:?}");
+}
