@@ -7,7 +7,7 @@ use std::{
 };
 
 use tandem_lab::{
-    RateTraceError,
+    RateTraceError, SyntheticError,
     figure::UnknownFigure,
     plan::PlanError,
     run::RunError,
@@ -175,6 +175,9 @@ pub(crate) enum ConfigError {
     /// A file is no trace.
     #[error(transparent)]
     Trace(#[from] RateTraceError),
+    /// A trace cannot be made.
+    #[error(transparent)]
+    Synthetic(#[from] SyntheticError),
     /// A file that is needed cannot be read.
     #[error("cannot read {}: {error}", file.display())]
     Unreadable {

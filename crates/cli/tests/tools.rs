@@ -97,6 +97,26 @@ fn a_relay_loses_what_it_should() {
 }
 
 #[test]
+fn traces_are_made_and_summed_up() {
+    let scene = Scene::new();
+    let trace = scene.run("lab trace driving --seed 3 --duration 20s").succeeds();
+    assert_eq!(trace.lines().last(), Some("20000"));
+    assert_eq!(trace, scene.run("lab trace driving --seed 3 --duration 20s").succeeds());
+    assert_ne!(trace, scene.run("lab trace driving --seed 4 --duration 20s").succeeds());
+    let file = scene.write("my.trace", &trace);
+    let check = format!("lab trace --check {}", file.display());
+    let said = scene.run(&check).succeeds();
+    assert!(said.contains("opportunities of 1504 bytes in 20s"), "{said}");
+    let summary: Value = serde_json::from_str(&scene.run(&(check + " --json")).succeeds()).unwrap();
+    assert_eq!(summary["duration_ms"], 20_000);
+    assert_eq!(summary["lines"], trace.lines().count());
+    scene.run("lab trace driving --duration 1h").fails(2, &["60min", "1s to 10min"]);
+    let empty = scene.write("empty.trace", "");
+    let check = format!("lab trace --check {}", empty.display());
+    scene.run(&check).fails(2, &["empty.trace", "at least one line"]);
+}
+
+#[test]
 fn the_demo_shows_each_mode() {
     let scene = Scene::new();
     let demo = "demo --size 200kB --rate 50Mbit/s --client-rtt 4ms --origin-rtt 4ms --loss 1%";

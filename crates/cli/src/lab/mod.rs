@@ -11,6 +11,7 @@ mod runs_bar;
 mod stop;
 mod sweep;
 mod table;
+mod trace;
 mod tun;
 mod wait;
 
@@ -23,6 +24,7 @@ pub(crate) use tun::TunError;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Lab {
     Relay(relay::Relay),
+    Trace(trace::Trace),
     Link(link::Link),
     Sweep(sweep::Sweep),
     Figure(figure::Figure),
@@ -33,6 +35,7 @@ impl Lab {
     pub(crate) fn run(self) -> Result<(), CliError> {
         match self {
             Self::Relay(relay) => relay.run(),
+            Self::Trace(trace) => trace.run(),
             Self::Link(link) => link.run(),
             Self::Sweep(sweep) => sweep.run(),
             Self::Figure(figure) => figure.run(),
