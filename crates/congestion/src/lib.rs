@@ -7,14 +7,16 @@
 //! | `new_reno` | [`NewReno`], RFC 9002 |
 //! | `off` | [`Off`], no congestion control |
 //! | `delivery_rate` | [`DeliveryRate`], what rate-based controllers measure |
+//! | `delivery` | [`Deliveries`], what became of each datagram |
 //! | `name` | [`ControllerName`], [`ControllerConfig`]: which controller a connection gets |
-//! | `noq` | [`factory`], [`Adapter`]: the way into noq |
+//! | `noq` | [`factory`], [`tracking`], [`Adapter`]: the way into noq |
 //!
 //! A new controller is one file that implements [`Algorithm`], a variant of [`ControllerName`] and
 //! an arm in [`factory`].
 
 mod algorithm;
 mod bbr1;
+mod delivery;
 mod delivery_rate;
 mod max_filter;
 mod name;
@@ -25,10 +27,11 @@ mod random;
 
 pub use algorithm::{Ack, AcksEnd, Algorithm, CongestionEvent, CongestionSignal, Lost, Sent};
 pub use bbr1::{Bbr1, Bbr1Config};
+pub use delivery::{DatagramId, Deliveries, Delivery};
 pub use delivery_rate::{DeliveryRate, RateSample};
 pub use name::{ControllerConfig, ControllerName, UnknownController};
 pub use new_reno::NewReno;
-pub use noq::{Adapter, Factory, factory};
+pub use noq::{Adapter, Factory, factory, tracking};
 pub use off::Off;
 
 /// The time at which a unit test begins.

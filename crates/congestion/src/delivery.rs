@@ -1,0 +1,206 @@
+//! Which datagrams arrived: the engine tells controllers about packets, and this maps packets back
+//! to the datagrams in them.
+//!
+//! A datagram that is tracked notes its own end: the engine lets its bytes go when it has written
+//! them into a packet, and names that packet to the controller before it writes the next.
+//!
+//! An acknowledgement of a packet that was declared lost before is not told: the engine has
+//! forgotten the packet by then.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use bytes::Bytes;
+
+/// Names a tracked datagram; chosen by whoever sends it, and never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DatagramId(pub u64);
+
+/// What became of a datagram. Each tracked one gets exactly one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The peer has acknowledged its packet.
+    Acked,
+    /// Its packet was declared lost, though it may have come late; or it was never sent, because
+    /// the path's MTU shrank meanwhile.
+    Lost,
+    /// More packets were under way than are kept account of.
+    Unknown,
+}
+
+/// Packets whose datagrams are kept account of at most: 700 ms at 1 Gbit/s, in 3 MB.
+const IN_FLIGHT_MAX: usize = 65_536;
+
+/// RFC 9002's `kPacketThreshold`, the engine's default.
+const PACKET_THRESHOLD: u64 = 3;
+
+/// The datagrams of one connection that are under way. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Deliveries(Arc<Mutex<Account>>);
+
+#[derive(Debug, Default)]
+struct Account {
+    /// Datagrams whose bytes the engine has let go since the last packet.
+    released: Vec<DatagramId>,
+    /// In the order of packet numbers.
+    in_flight: VecDeque<InFlight>,
+    verdicts: VecDeque<(DatagramId, Delivery)>,
+    /// Controllers made for the connection: one for each network path that it had.
+    paths: u32,
+    /// The last of them that heard of acknowledgements, and the largest packet number among them.
+    last_acked: Option<(u32, u64)>,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    packet_number: u64,
+    sent: Instant,
+    bytes: u16,
+    path: u32,
+    /// `None` once its fate is known.
+    id: Option<DatagramId>,
+}
+
+impl Deliveries {
+    /// The same bytes, tracked. They must go to the engine, once, and its packets must be made with
+    /// a controller that reports here.
+    pub fn track(&self, id: DatagramId, data: Bytes) -> Bytes {
+        Bytes::from_owner(Tracked { data, id, deliveries: self.clone() })
+    }
+
+    /// A tracked datagram that the engine did not take has no fate.
+    pub fn untrack(&self, id: DatagramId) {
+        self.lock().released.retain(|&other| other != id);
+    }
+
+    /// The next datagram whose fate is known.
+    pub fn poll(&self) -> Option<(DatagramId, Delivery)> {
+        let mut account = self.lock();
+        if account.verdicts.is_empty() && account.paths > 1 {
+            account.settle_former_paths();
+        }
+        account.verdicts.pop_front()
+    }
+
+    /// The datagram sent last of those under way, and when.
+    pub fn newest(&self) -> Option<(DatagramId, Instant)> {
+        self.lock().in_flight.iter().rev().find_map(|flight| Some((flight.id?, flight.sent)))
+    }
+
+    /// To be called before the engine makes packets: what it let go since its last packet has not
+    /// been sent.
+    pub fn settle_unsent(&self) {
+        let mut account = self.lock();
+        while let Some(id) = account.released.pop() {
+            account.verdicts.push_back((id, Delivery::Lost));
+        }
+    }
+
+    /// Names a new controller of the connection.
+    pub(crate) fn add_path(&self) -> u32 {
+        let mut account = self.lock();
+        account.paths += 1;
+        account.paths
+    }
+
+    pub(crate) fn on_packet_sent(&self, path: u32, sent: Instant, bytes: u16, packet_number: u64) {
+        let account = &mut *self.lock();
+        for id in account.released.drain(..) {
+            let id = Some(id);
+            account.in_flight.push_back(InFlight { packet_number, sent, bytes, path, id });
+        }
+        while account.in_flight.len() > IN_FLIGHT_MAX {
+            let oldest = account.in_flight.pop_front();
+            if let Some(id) = oldest.and_then(|flight| flight.id) {
+                account.verdicts.push_back((id, Delivery::Unknown));
+            }
+        }
+    }
+
+    /// Packets of the handshake have numbers of their own, which the time tells apart.
+    pub(crate) fn on_acked(&self, packet_number: u64, sent: Instant) {
+        self.lock().resolve(packet_number, Delivery::Acked, |flight| flight.sent == sent);
+    }
+
+    /// Of packets of the handshake only the size tells the difference. Should it be the same, a
+    /// datagram is taken for lost that is not, as it may be by any detection of loss.
+    pub(crate) fn on_lost(&self, packet_number: u64, bytes: u16) {
+        self.lock().resolve(packet_number, Delivery::Lost, |flight| flight.bytes == bytes);
+    }
+
+    pub(crate) fn on_acks_end(&self, path: u32, largest_acked: Option<u64>) {
+        if let Some(largest_acked) = largest_acked {
+            self.lock().last_acked = Some((path, largest_acked));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Account> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Account {
+    fn resolve(
+        &mut self,
+        packet_number: u64,
+        delivery: Delivery,
+        is_meant: impl Fn(&InFlight) -> bool,
+    ) {
+        let first = self.in_flight.partition_point(|flight| flight.packet_number < packet_number);
+        let same = self.in_flight.range_mut(first..);
+        for flight in same.take_while(|flight| flight.packet_number == packet_number) {
+            if is_meant(flight)
+                && let Some(id) = flight.id.take()
+            {
+                self.verdicts.push_back((id, delivery));
+            }
+        }
+        self.forget_resolved();
+    }
+
+    fn forget_resolved(&mut self) {
+        while self.in_flight.front().is_some_and(|flight| flight.id.is_none()) {
+            self.in_flight.pop_front();
+        }
+    }
+
+    /// The engine keeps acknowledgements of packets that took a former network path from the
+    /// controller, but not their losses. What was not lost, and is behind what was acknowledged by
+    /// as much as makes a loss, has been acknowledged.
+    fn settle_former_paths(&mut self) {
+        let Some((path, largest_acked)) = self.last_acked else { return };
+        for flight in &mut self.in_flight {
+            if flight.packet_number.saturating_add(PACKET_THRESHOLD) > largest_acked {
+                break;
+            }
+            if flight.path != path
+                && let Some(id) = flight.id.take()
+            {
+                self.verdicts.push_back((id, Delivery::Acked));
+            }
+        }
+        self.forget_resolved();
+    }
+}
+
+/// Bytes that say when the engine lets them go.
+struct Tracked {
+    data: Bytes,
+    id: DatagramId,
+    deliveries: Deliveries,
+}
+
+impl AsRef<[u8]> for Tracked {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        self.deliveries.lock().released.push(self.id);
+    }
+}

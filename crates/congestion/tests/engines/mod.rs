@@ -1,0 +1,367 @@
+//! Two engines that send each other numbered datagrams over a path that loses, delays, repeats and
+//! shrinks.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test's own data")]
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroUsize,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use bytes::{Bytes, BytesMut};
+use noq_proto::{
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, Event,
+    FourTuple, MtuDiscoveryConfig, PathId, ServerConfig, TransportConfig,
+};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use tandem_congestion::{
+    ControllerConfig, ControllerName, DatagramId, Deliveries, Delivery, factory, tracking,
+};
+
+/// What happens on the way, and when.
+#[derive(Clone, Debug)]
+pub(crate) struct Conditions {
+    pub(crate) seed: u64,
+    pub(crate) controller: ControllerName,
+    pub(crate) loss_percent: u32,
+    pub(crate) repeat_percent: u32,
+    pub(crate) delay: Duration,
+    /// Added at random, so that packets overtake each other.
+    pub(crate) jitter: Duration,
+    /// Longest datagram, in bytes.
+    pub(crate) longest: usize,
+    /// How many each side sends, and how often.
+    pub(crate) datagrams: u64,
+    pub(crate) interval: Duration,
+    pub(crate) events: Vec<(Duration, Happening)>,
+}
+
+/// Something that happens once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Happening {
+    /// The client's NAT gives it another port.
+    NewPort,
+    /// The client has moved.
+    NewAddress,
+    KeyUpdate,
+    /// From now on the path carries packets up to this size.
+    PathCarries(usize),
+}
+
+/// What one side was told, and what the other received.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) taken: u64,
+    pub(crate) verdicts: BTreeMap<u64, Delivery>,
+    pub(crate) told_twice: u64,
+    /// Whether the client's address changed.
+    pub(crate) has_moved: bool,
+    /// By the other side: how often each came.
+    pub(crate) received: BTreeMap<u64, u64>,
+}
+
+impl Outcome {
+    pub(crate) fn with(&self, delivery: Delivery) -> impl Iterator<Item = u64> {
+        let told = self.verdicts.iter().filter(move |(_, verdict)| **verdict == delivery);
+        told.map(|(&id, _)| id)
+    }
+
+    /// Whether every datagram has its fate.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.verdicts.len() as u64 == self.taken
+    }
+
+    /// Datagrams that came though they were declared lost.
+    pub(crate) fn spurious(&self) -> usize {
+        self.with(Delivery::Lost).filter(|id| self.received.contains_key(id)).count()
+    }
+}
+
+struct Side {
+    endpoint: Endpoint,
+    handle: Option<ConnectionHandle>,
+    connection: Option<Connection>,
+    deliveries: Deliveries,
+    next_id: u64,
+    outcome: Outcome,
+    received: BTreeMap<u64, u64>,
+}
+
+/// When a packet arrives, its number, who gets it, and its bytes.
+type UnderWay = (Instant, u64, usize, Vec<u8>);
+
+/// Both engines, the path between them, and the time.
+pub(crate) struct Engines {
+    conditions: Conditions,
+    now: Instant,
+    start: Instant,
+    /// Client, server.
+    sides: [Side; 2],
+    packets: BinaryHeap<Reverse<UnderWay>>,
+    carried: u64,
+    random: StdRng,
+    client_address: SocketAddr,
+    path_carries: usize,
+    next_send: Instant,
+    is_confirmed: bool,
+    next_event: Instant,
+    /// Nothing is lost for a while after a migration: the engine gives up validating a new path
+    /// after three probe timeouts, and may then send hardly anything for ever.
+    calm_until: Instant,
+}
+
+const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 443);
+
+impl Engines {
+    #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
+    pub(crate) fn new(conditions: Conditions) -> Self {
+        let now = Instant::now();
+        let deliveries = [Deliveries::default(), Deliveries::default()];
+        let (server, client) = configs(&conditions, &deliveries);
+        let mut sides = deliveries.map(|deliveries| Side {
+            endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), None, true),
+            handle: None,
+            connection: None,
+            deliveries,
+            next_id: 0,
+            outcome: Outcome::default(),
+            received: BTreeMap::new(),
+        });
+        sides[1].endpoint.set_server_config(Some(Arc::new(server)));
+        let (handle, connection) =
+            sides[0].endpoint.connect(now, client, SERVER, "localhost").unwrap();
+        sides[0].handle = Some(handle);
+        sides[0].connection = Some(connection);
+        Self {
+            now,
+            start: now,
+            sides,
+            packets: BinaryHeap::new(),
+            carried: 0,
+            random: StdRng::seed_from_u64(conditions.seed),
+            client_address: SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 1000)),
+            path_carries: 1500,
+            next_send: now,
+            is_confirmed: false,
+            next_event: now,
+            calm_until: now,
+            conditions,
+        }
+    }
+
+    /// Runs until all have been sent and their fates are known, or for a quarter of an hour. What the client
+    /// was told, and the server.
+    pub(crate) fn run(mut self) -> [Outcome; 2] {
+        let end = self.start + Duration::from_secs(1000);
+        while self.now < end && !self.is_done() && self.step() {}
+        let has_moved = self.calm_until > self.start;
+        let [client, server] = self.sides;
+        [
+            Outcome { received: server.received, has_moved, ..client.outcome },
+            Outcome { received: client.received, has_moved, ..server.outcome },
+        ]
+    }
+
+    fn is_done(&self) -> bool {
+        self.sides
+            .iter()
+            .all(|side| side.next_id >= self.conditions.datagrams && side.outcome.is_complete())
+    }
+
+    fn step(&mut self) -> bool {
+        self.happen();
+        if self.is_confirmed && self.now >= self.next_send {
+            self.next_send = self.now + self.conditions.interval;
+            self.send();
+        }
+        for index in 0..2 {
+            self.transmit(index);
+            self.collect(index);
+        }
+        let timers = self.sides.iter().filter_map(|side| side.connection.as_ref()?.poll_timeout());
+        let arrival = self.packets.peek().map(|Reverse((arrival, ..))| *arrival);
+        let sends = self.sides.iter().any(|side| side.next_id < self.conditions.datagrams);
+        let send = (sends && self.is_confirmed).then_some(self.next_send);
+        let Some(next) = timers.chain(arrival).chain(send).min() else { return false };
+        self.now = next.max(self.now + Duration::from_nanos(1));
+        for side in &mut self.sides {
+            if let Some(connection) = &mut side.connection
+                && connection.poll_timeout().is_some_and(|timer| timer <= self.now)
+            {
+                connection.handle_timeout(self.now);
+            }
+        }
+        while self.packets.peek().is_some_and(|Reverse((arrival, ..))| *arrival <= self.now) {
+            let Some(Reverse((_, _, index, packet))) = self.packets.pop() else { break };
+            self.receive(index, &packet);
+        }
+        true
+    }
+
+    fn happen(&mut self) {
+        // RFC 9000 §9: no migration, and RFC 9001 §6: no key update, before the handshake is
+        // confirmed; nor another update before the last is acknowledged.
+        if !self.is_confirmed || self.now < self.next_event {
+            return;
+        }
+        let elapsed = self.now - self.start;
+        let due = self.conditions.events.iter().position(|(at, _)| *at <= elapsed);
+        if let Some((_, happening)) = due.map(|index| self.conditions.events.remove(index)) {
+            self.next_event = self.now + Duration::from_secs(2);
+            match happening {
+                Happening::NewPort => {
+                    self.calm_until = self.next_event;
+                    self.client_address.set_port(self.client_address.port() + 1);
+                }
+                Happening::NewAddress => {
+                    self.calm_until = self.next_event;
+                    let host = self.random.random_range(10..250);
+                    self.client_address.set_ip(Ipv4Addr::new(10, 0, 0, host).into());
+                }
+                Happening::PathCarries(bytes) => self.path_carries = bytes,
+                Happening::KeyUpdate => {
+                    self.sides[0].connection.as_mut().unwrap().force_key_update();
+                }
+            }
+        }
+    }
+
+    fn send(&mut self) {
+        for side in &mut self.sides {
+            let Some(connection) = &mut side.connection else { continue };
+            let Some(max) = connection.datagrams().max_size() else { continue };
+            for _ in 0..self.random.random_range(1..4) {
+                if side.next_id >= self.conditions.datagrams {
+                    continue;
+                }
+                // Small ones share packets.
+                let longest = max.min(self.conditions.longest);
+                let len = if self.random.random_bool(0.3) {
+                    self.random.random_range(8..100)
+                } else {
+                    longest
+                };
+                let mut data = vec![0; len];
+                data[..8].copy_from_slice(&side.next_id.to_be_bytes());
+                let id = DatagramId(side.next_id);
+                side.next_id += 1;
+                let tracked = side.deliveries.track(id, Bytes::from(data));
+                if connection.datagrams().send(tracked, false).is_ok() {
+                    side.outcome.taken += 1;
+                } else {
+                    side.deliveries.untrack(id);
+                }
+            }
+        }
+    }
+
+    fn transmit(&mut self, index: usize) {
+        let side = &mut self.sides[index];
+        let Some(connection) = &mut side.connection else { return };
+        side.deliveries.settle_unsent();
+        let segments = NonZeroUsize::new(10).unwrap();
+        let mut packets = Vec::new();
+        while let Some(transmit) = connection.poll_transmit(self.now, segments, &mut packets) {
+            for packet in packets.chunks(transmit.segment_size.unwrap_or(transmit.size)) {
+                let random = &mut self.random;
+                let is_lost = packet.len() > self.path_carries
+                    || random.random_ratio(self.conditions.loss_percent, 100)
+                        && self.now >= self.calm_until;
+                let copies = match is_lost {
+                    true => 0,
+                    false if random.random_ratio(self.conditions.repeat_percent, 100) => 2,
+                    false => 1,
+                };
+                for _ in 0..copies {
+                    let late = self.conditions.jitter.mul_f64(random.random());
+                    let arrival = self.now + self.conditions.delay + late;
+                    self.carried += 1;
+                    let to = 1 - index;
+                    self.packets.push(Reverse((arrival, self.carried, to, packet.to_vec())));
+                }
+            }
+            packets.clear();
+        }
+    }
+
+    fn receive(&mut self, index: usize, packet: &[u8]) {
+        let from = if index == 0 { SERVER } else { self.client_address };
+        let side = &mut self.sides[index];
+        let path = FourTuple::new(from, None);
+        let mut answer = Vec::new();
+        match side.endpoint.handle(self.now, path, None, BytesMut::from(packet), &mut answer) {
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                let accepted = side.endpoint.accept(incoming, self.now, &mut answer, None);
+                let (handle, connection) = accepted.unwrap();
+                side.handle = Some(handle);
+                side.connection = Some(connection);
+            }
+            Some(DatagramEvent::ConnectionEvent(_, event)) => {
+                side.connection.as_mut().unwrap().handle_event(event);
+            }
+            Some(DatagramEvent::Response(_)) | None => {}
+        }
+        self.collect(index);
+    }
+
+    /// Takes what a side has to say.
+    fn collect(&mut self, index: usize) {
+        let side = &mut self.sides[index];
+        let (Some(connection), Some(handle)) = (&mut side.connection, side.handle) else { return };
+        while let Some(event) = connection.poll_endpoint_events() {
+            if let Some(event) = side.endpoint.handle_event(handle, event) {
+                connection.handle_event(event);
+            }
+        }
+        while let Some(event) = connection.poll() {
+            assert!(!matches!(event, Event::ConnectionLost { .. }), "{event:?}");
+            self.is_confirmed |= index == 0 && matches!(event, Event::HandshakeConfirmed);
+        }
+        while let Some(data) = connection.datagrams().recv() {
+            let id = u64::from_be_bytes(data[..8].try_into().unwrap());
+            *side.received.entry(id).or_default() += 1;
+        }
+        while let Some((DatagramId(id), delivery)) = side.deliveries.poll() {
+            let told_before = side.outcome.verdicts.insert(id, delivery).is_some();
+            side.outcome.told_twice += u64::from(told_before);
+        }
+        // Whoever looks at the controller sees the one inside.
+        assert!(connection.congestion_state(PathId::ZERO).is_some_and(|it| it.window() > 0));
+    }
+}
+
+fn configs(conditions: &Conditions, deliveries: &[Deliveries; 2]) -> (ServerConfig, ClientConfig) {
+    static CERTIFICATE: OnceLock<(CertificateDer<'static>, PrivatePkcs8KeyDer<'static>)> =
+        OnceLock::new();
+    let (certificate, key) = CERTIFICATE.get_or_init(|| {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        let params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        (certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialize_der()))
+    });
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let key = PrivateKeyDer::from(key.clone_key());
+    let mut server = ServerConfig::with_single_cert(vec![certificate.clone()], key).unwrap();
+    let mut client = ClientConfig::with_root_certificates(Arc::new(roots)).unwrap();
+    let transport = |deliveries: &Deliveries| {
+        let controller = ControllerConfig { seed: conditions.seed, ..conditions.controller.into() };
+        let mut discovery = MtuDiscoveryConfig::default();
+        discovery.black_hole_cooldown(Duration::from_secs(5)).interval(Duration::from_secs(6));
+        let mut transport = TransportConfig::default();
+        transport
+            .mtu_discovery_config(Some(discovery))
+            .max_idle_timeout(None)
+            .keep_alive_interval(Some(Duration::from_millis(10)))
+            .congestion_controller_factory(tracking(factory(&controller), deliveries.clone()));
+        Arc::new(transport)
+    };
+    client.transport_config(transport(&deliveries[0]));
+    server.transport_config(transport(&deliveries[1]));
+    (server, client)
+}
