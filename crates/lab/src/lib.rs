@@ -40,7 +40,9 @@ pub use body::Body;
 pub use files::{Contents, FileSet};
 pub use host::{Handle, HostId};
 pub use ideal::ideal_completion;
-pub use link::{Capacity, LinkConfig, LinkStats, Outages, ParseOutagesError, Reorder, Traffic};
+pub use link::{
+    Capacity, LinkConfig, LinkStats, Outages, ParseOutagesError, Reorder, Sojourns, Traffic,
+};
 pub use loss::{LossAt, LossModel, ParseLossError};
 pub use network::{NetworkStats, PathId, SMALL_PACKET};
 pub use packet::{Packet, UDP_IP_OVERHEAD};

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tandem_node::node::Ecn;
 use tandem_units::ByteCount;
 
-use crate::{HostId, LinkConfig, LinkStats, Packet, Path, Seed, Traffic, Violations};
+use crate::{HostId, LinkConfig, LinkStats, Packet, Path, Seed, Sojourns, Traffic, Violations};
 
 /// Names a path, one direction between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -141,6 +141,10 @@ impl Network {
 
     pub(crate) fn link_stats(&self, PathId(number): PathId) -> Vec<LinkStats> {
         self.paths.get(number).expect("a path is never removed").path.stats()
+    }
+
+    pub(crate) fn sojourns(&self, PathId(number): PathId, link: usize) -> Option<&Sojourns> {
+        self.paths.get(number).expect("a path is never removed").path.sojourns(link)
     }
 
     /// Has everything checked that links do, those that come later too.

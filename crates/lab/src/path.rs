@@ -1,6 +1,6 @@
 use std::{collections::VecDeque, time::Instant};
 
-use crate::{LinkConfig, LinkStats, Packet, Seed, Violations, link::Link};
+use crate::{LinkConfig, LinkStats, Packet, Seed, Sojourns, Violations, link::Link};
 
 /// One direction between two hosts: links in sequence. A path without links delivers at once.
 ///
@@ -68,6 +68,12 @@ impl<T: Clone> Path<T> {
     /// What became of the packets, link by link.
     pub fn stats(&self) -> Vec<LinkStats> {
         self.links.iter().map(Link::stats).collect()
+    }
+
+    /// How long packets were in the queue and in transmission of a link, counted from 0; `None`
+    /// before the first one came through, or if there is no such link or no bottleneck in it.
+    pub fn sojourns(&self, link: usize) -> Option<&Sojourns> {
+        self.links.get(link)?.sojourns()
     }
 
     /// Has everything that the links do checked against what their configuration allows.

@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use tandem_units::ByteCount;
 
-use super::LinkStats;
+use super::{LinkStats, Sojourns};
 use crate::{
     queue::Queued,
     verifier::{LinkVerifier, Violation, What},
@@ -14,6 +14,8 @@ pub(super) struct Ledger {
     stats: LinkStats,
     /// Packets in the queue and in transmission.
     at_bottleneck: u64,
+    /// There is none without a bottleneck.
+    sojourns: Option<Box<Sojourns>>,
     verifier: Option<Box<LinkVerifier>>,
 }
 
@@ -31,6 +33,11 @@ impl Ledger {
 
     pub(super) const fn stats(&self) -> LinkStats {
         self.stats
+    }
+
+    /// Times in the queue and in transmission; `None` before the first packet came through.
+    pub(super) fn sojourns(&self) -> Option<&Sojourns> {
+        self.sojourns.as_deref()
     }
 
     /// A packet came to the link.
@@ -78,6 +85,7 @@ impl Ledger {
         self.log(now, What::Carried, packet.packet.size);
         self.stats.carried.count(packet.packet.size);
         let sojourn = now.duration_since(packet.since);
+        self.sojourns.get_or_insert_default().record(sojourn);
         self.stats.sojourn_sum += sojourn;
         self.stats.sojourn_max = self.stats.sojourn_max.max(sojourn);
         self.leave_bottleneck(now);

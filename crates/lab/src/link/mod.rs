@@ -3,6 +3,7 @@
 mod bottleneck;
 mod config;
 mod ledger;
+mod sojourns;
 mod stats;
 
 use std::time::Instant;
@@ -10,6 +11,7 @@ use std::time::Instant;
 use bottleneck::Bottleneck;
 pub use config::{Capacity, LinkConfig, Outages, ParseOutagesError, Reorder};
 use ledger::Ledger;
+pub use sojourns::Sojourns;
 pub use stats::{LinkStats, Traffic};
 use tandem_units::{ByteCount, Ratio};
 
@@ -79,6 +81,11 @@ impl<T: Clone> Link<T> {
     /// Whether the bottleneck has nothing to do.
     pub(crate) fn is_idle(&self) -> bool {
         self.ledger.is_idle()
+    }
+
+    /// Times in the queue and in transmission; `None` before the first packet came through.
+    pub(crate) fn sojourns(&self) -> Option<&Sojourns> {
+        self.ledger.sojourns()
     }
 
     /// Has everything checked that happens from now on; `number` is that of the link in its path.

@@ -13,8 +13,8 @@ use run::Occurrence;
 use tandem_node::{Event, Input, Node, node::ResolveError};
 
 use crate::{
-    Body, FileSet, Handle, HostId, LinkConfig, LinkStats, NetworkStats, PathId, Seed, Trace,
-    Traffic, Violations, agenda::Agenda, delays::Delays, host::Host, network::Network,
+    Body, FileSet, Handle, HostId, LinkConfig, LinkStats, NetworkStats, PathId, Seed, Sojourns,
+    Trace, Traffic, Violations, agenda::Agenda, delays::Delays, host::Host, network::Network,
 };
 
 /// Hosts, the paths between them, and virtual time.
@@ -261,6 +261,12 @@ impl World {
     /// The packets that came to a path and have at most [`SMALL_PACKET`](crate::SMALL_PACKET) bytes.
     pub fn small_packets(&self, path: PathId) -> Traffic {
         self.network.small_packets(path)
+    }
+
+    /// How long packets were in the queue and in transmission of a link of a path; see
+    /// [`Path::sojourns`](crate::Path::sojourns).
+    pub fn sojourns(&self, path: PathId, link: usize) -> Option<&Sojourns> {
+        self.network.sojourns(path, link)
     }
 
     /// Has everything that links do checked against what their configuration allows: no link above
