@@ -1,5 +1,7 @@
 //! Runs as `tandem lab run` makes them: from parameters to records.
 
+mod calibration;
+
 use std::time::Duration;
 
 use tandem_congestion::ControllerName;
