@@ -131,7 +131,7 @@ impl From<ResultsError> for CliError {
 }
 
 impl CliError {
-    /// 1 failed, 2 usage or configuration, 130 interrupted; 0 if only the reader of our output went
+    /// 1 failed, 2 usage or configuration, 3 the lab broke its own rules, 130 interrupted; 0 if only the reader of our output went
     /// away.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
@@ -141,6 +141,7 @@ impl CliError {
             | Self::Unfinished { .. } => ExitCode::from(130),
             Self::Partial { cause, .. } => cause.exit_code(),
             Self::Stdout(_) if self.is_silent() => ExitCode::SUCCESS,
+            Self::Violations { .. } => ExitCode::from(3),
             _ => ExitCode::from(1),
         }
     }
@@ -172,6 +173,12 @@ impl CliError {
 /// What is wrong with flags, environment, configuration file or a file that they name.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
+    /// More runs than one command takes.
+    #[error("more than {max} runs; `tandem lab sweep` takes more, and goes on when it was ended")]
+    TooManyRuns {
+        /// The most.
+        max: u64,
+    },
     /// A file is no trace.
     #[error(transparent)]
     Trace(#[from] RateTraceError),

@@ -5,8 +5,10 @@ mod emulator;
 mod figure;
 mod link;
 mod link_args;
+mod parameter_args;
 mod relay;
 mod report;
+mod run;
 mod runs_bar;
 mod stop;
 mod sweep;
@@ -23,6 +25,7 @@ pub(crate) use tun::TunError;
 /// Emulate networks: links between real sockets, and whole experiments in virtual time.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Lab {
+    Run(run::Run),
     Relay(relay::Relay),
     Trace(trace::Trace),
     Link(link::Link),
@@ -34,6 +37,7 @@ pub(crate) enum Lab {
 impl Lab {
     pub(crate) fn run(self) -> Result<(), CliError> {
         match self {
+            Self::Run(run) => run.run(),
             Self::Relay(relay) => relay.run(),
             Self::Trace(trace) => trace.run(),
             Self::Link(link) => link.run(),

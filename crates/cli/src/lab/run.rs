@@ -1,0 +1,141 @@
+//! `tandem lab run`.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{BufWriter, Write},
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use serde::Serialize;
+use tandem_lab::{
+    run::{self, Mode, Parameters, RunRecord, Sample, TraceStore},
+    summary::Summaries,
+    sweep,
+};
+
+use super::{
+    parameter_args::ParameterArgs, runs_bar::RunsBar, stop, sweep::refuse_violations, table,
+};
+use crate::{
+    error::{CliError, ConfigError},
+    progress::Show,
+    text,
+};
+
+/// Most runs of one command; a sweep takes more, and goes on when it was ended.
+const RUNS_MAX: u64 = 10_000;
+
+/// Run the same nodes in virtual time: client, proxies and origin over an emulated access link.
+///
+/// The same flags give the same packets, bit by bit. Prints a table, or with --json one object a
+/// run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    parameters: ParameterArgs,
+
+    /// Print one JSON object a line for each run instead of a table
+    #[arg(long)]
+    json: bool,
+
+    /// Write both layers over time to a file, one JSON object a line for each sample
+    #[arg(long, value_name = "FILE")]
+    series: Option<PathBuf>,
+
+    /// Runs at a time [default: one for each core]
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl Run {
+    /// Runs every mode with every seed.
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        if self.parameters.count() > RUNS_MAX {
+            return Err(ConfigError::TooManyRuns { max: RUNS_MAX }.into());
+        }
+        let runs = self.parameters.runs();
+        for run in &runs {
+            run::check(run).map_err(ConfigError::from)?;
+        }
+        let traces = TraceStore::load(&runs).map_err(ConfigError::from)?;
+        let records = match &self.series {
+            None => self.measure(&runs, &traces)?,
+            Some(file) => measure_with_series(&runs, &traces, file)?,
+        };
+        let violations = records.iter().map(|record| record.violations).sum();
+        if self.json {
+            for record in &records {
+                text::print(serde_json::to_string(record).expect("numbers and texts are JSON"))?;
+            }
+        } else {
+            let mut summaries = Summaries::new(["mode"]);
+            records.iter().for_each(|record| summaries.add(record));
+            text::print(table::markdown(&summaries.table()))?;
+        }
+        refuse_violations(violations)
+    }
+
+    /// In the order of `runs`, whichever ends first.
+    fn measure(
+        &self,
+        runs: &[Parameters],
+        traces: &TraceStore,
+    ) -> Result<Vec<RunRecord>, CliError> {
+        let stop = stop::on_signal()?;
+        let show = if self.quiet { Show::Never } else { Show::OnTerminal };
+        let bar = RunsBar::new(show, runs.len() as u64, 0);
+        let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let jobs = self.jobs.unwrap_or(cores);
+        let mut records: BTreeMap<(Mode, u64), RunRecord> = BTreeMap::new();
+        let ended = sweep::run_all(runs.iter().cloned(), traces, jobs, &stop, |record| {
+            bar.advance();
+            let Parameters { mode, seed, .. } = record.parameters;
+            records.insert((mode, seed), record.clone());
+            Ok(())
+        });
+        bar.clear();
+        ended?;
+        if records.len() < runs.len() {
+            return Err(CliError::Interrupted);
+        }
+        let of = |run: &Parameters| records.remove(&(run.mode, run.seed));
+        Ok(runs.iter().filter_map(of).collect())
+    }
+}
+
+/// One run after the other.
+fn measure_with_series(
+    runs: &[Parameters],
+    traces: &TraceStore,
+    path: &Path,
+) -> Result<Vec<RunRecord>, CliError> {
+    let mut file = BufWriter::new(File::create(path).map_err(CliError::write(path))?);
+    let mut records = Vec::new();
+    for run in runs {
+        let outcome = run::run(run, traces).map_err(ConfigError::from)?;
+        for sample in outcome.series {
+            let line = Line { mode: run.mode, seed: run.seed, sample };
+            let line = serde_json::to_string(&line).expect("numbers and texts are JSON");
+            writeln!(file, "{line}").map_err(CliError::write(path))?;
+        }
+        records.push(outcome.record);
+    }
+    file.flush().map_err(CliError::write(path))?;
+    Ok(records)
+}
+
+/// One line of `--series`.
+#[derive(Serialize)]
+struct Line {
+    mode: Mode,
+    seed: u64,
+    #[serde(flatten)]
+    sample: Sample,
+}
