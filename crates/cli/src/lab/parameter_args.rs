@@ -71,9 +71,12 @@ pub(super) struct ParameterArgs {
     #[arg(long, value_name = "TIME")]
     origin_rtt: Option<HumanDuration>,
 
-    /// Random loss on the access link: a share such as 5%, bursts:5%,4 for bursts of 4 packets in
-    /// the mean, or gilbert:TO_BAD,TO_GOOD,LOSS_BAD,LOSS_GOOD [default: 0%]
-    #[arg(long, value_name = "LOSS")]
+    #[arg(
+        long,
+        value_name = "LOSS",
+        help = "Random loss on the access link: a share such as 5%, bursts:5%,4 for bursts of 4 \
+                packets in the mean, or gilbert:TO_BAD,TO_GOOD,LOSS_BAD,LOSS_GOOD [default: 0%]"
+    )]
     loss: Option<LossModel>,
 
     /// Loss towards the proxy [default: --loss]

@@ -76,7 +76,9 @@ impl Run {
             }
         } else {
             let mut summaries = Summaries::new(["mode"]);
-            records.iter().for_each(|record| summaries.add(record));
+            for record in &records {
+                summaries.add(record);
+            }
             text::print(table::markdown(&summaries.table()))?;
         }
         refuse_violations(violations)

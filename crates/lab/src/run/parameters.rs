@@ -3,10 +3,11 @@
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tandem_congestion::ControllerName;
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
-use crate::{LossAt, LossModel, QueueConfig, run::Workload};
+use crate::{LossAt, LossModel, QueueConfig, run::Workload, summary::fields};
 
 /// One run: who talks to whom, over what, and which dice are thrown.
 ///
@@ -113,6 +114,24 @@ impl Default for Parameters {
 }
 
 impl Parameters {
+    /// The command that repeats this run.
+    pub fn command(&self) -> String {
+        let default = fields(&Self { mode: self.mode, seed: self.seed, ..Self::default() });
+        let flags = fields(self).into_iter().filter_map(|(key, value)| {
+            let is_said = matches!(&*key, "mode" | "seed") || default.get(&key) != Some(&value);
+            let flag = if key == "seed" { "seeds".to_owned() } else { key.replace('_', "-") };
+            match value {
+                Value::Bool(false) | Value::Null => None,
+                _ if !is_said => None,
+                Value::Bool(true) => Some(format!("--{flag}")),
+                Value::String(text) if text.contains(' ') => Some(format!("--{flag} '{text}'")),
+                Value::String(text) => Some(format!("--{flag} {text}")),
+                value => Some(format!("--{flag} {value}")),
+            }
+        });
+        format!("tandem lab run {}", flags.collect::<Vec<_>>().join(" "))
+    }
+
     /// The end-to-end RTT without queues: that of the access link, between the proxies and to the
     /// origin.
     pub fn e2e_rtt(&self) -> Duration {

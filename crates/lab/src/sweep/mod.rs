@@ -49,11 +49,11 @@ pub enum SweepError {
     #[error(transparent)]
     Results(#[from] ResultsError),
     /// A run cannot be run.
-    #[error("{error}; the run was {run}")]
+    #[error("{error}; the run was: {run}")]
     Run {
         /// Why.
         error: RunError,
-        /// Its parameters, as JSON.
+        /// The command that repeats it.
         run: String,
     },
 }
@@ -154,7 +154,7 @@ pub fn run_all(
 fn measure(parameters: &Parameters, traces: &TraceStore) -> Result<RunRecord, SweepError> {
     match run::run(parameters, traces) {
         Ok(outcome) => Ok(outcome.record),
-        Err(error) => Err(SweepError::Run { error, run: canonical(parameters) }),
+        Err(error) => Err(SweepError::Run { error, run: parameters.command() }),
     }
 }
 

@@ -8,7 +8,7 @@ use tandem_units::Ratio;
 
 use crate::ms;
 
-/// What a BBRv1 origin without a tunnel gets through a link of 10 Mbit/s in a minute, as a share of
+/// What a `BBRv1` origin without a tunnel gets through a link of 10 Mbit/s in a minute, as a share of
 /// what random loss leaves of it. The RTT is 40 ms.
 fn share_kept(loss_percent: u64, loss_at: LossAt) -> f64 {
     let parameters = Parameters {
@@ -20,7 +20,7 @@ fn share_kept(loss_percent: u64, loss_at: LossAt) -> f64 {
         loss_at,
         ..Parameters::default()
     };
-    let record = run::run(&parameters, &TraceStore::default()).unwrap().record;
+    let record = run::run(&parameters, &TraceStore::default()).expect("a run").record;
     // Headers: 20 (IPv4), 8 (UDP), and of the 1452 bytes that remain of 1500, QUIC's and HTTP/3's.
     let payload_share = 1_420.0 / 1_480.0;
     let left = 1.0 - Ratio::of(loss_percent, 100).as_f64();

@@ -22,10 +22,11 @@ fn short(mode: Mode) -> Parameters {
 fn run(parameters: &Parameters) -> RunOutcome {
     let run = || {
         let outcome = run::run(parameters, &TraceStore::default());
-        outcome.unwrap_or_else(|error| panic!("{parameters:?}: {error}"))
+        outcome.unwrap_or_else(|error| panic!("{}: {error}", parameters.command()))
     };
     let (first, second) = (run(), run());
-    assert_eq!(first.record, second.record, "the same seed, another run");
+    let again = parameters.command();
+    assert_eq!(first.record, second.record, "the same seed, another run; again: {again}");
     assert_eq!(first.violations, [] as [String; 0]);
     first
 }
@@ -184,4 +185,16 @@ fn what_cannot_be_run_is_refused_by_name() {
 
 fn ms(ms: u64) -> HumanDuration {
     HumanDuration(Duration::from_millis(ms))
+}
+
+#[test]
+fn a_run_tells_the_command_that_repeats_it() {
+    let mut parameters = short(Mode::Mst);
+    assert_eq!(parameters.command(), "tandem lab run --mode mst --seeds 1 --size '1 MB'");
+    parameters.local_program = true;
+    parameters.loss = LossModel::Bernoulli(Ratio::of(5, 100));
+    assert_eq!(
+        parameters.command(),
+        "tandem lab run --local-program --loss 5% --mode mst --seeds 1 --size '1 MB'"
+    );
 }
