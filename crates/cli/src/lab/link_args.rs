@@ -46,10 +46,14 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "before|after", default_value_t)]
     loss_at: LossAt,
 
-    /// What waits in front of the link, in each direction: 150kB, 100packets or both with a comma;
-    /// more is dropped. drop-head:LIMIT drops the oldest instead; codel:LIMIT[,TARGET,INTERVAL] is
-    /// RFC 8289; infinite drops nothing
-    #[arg(long, value_name = "QUEUE", default_value = "150kB")]
+    #[arg(
+        long,
+        value_name = "QUEUE",
+        default_value = "150kB",
+        help = "What waits in front of the link, in each direction: 150kB, 100packets or both \
+                with a comma; more is dropped. drop-head:LIMIT drops the oldest instead; \
+                codel:LIMIT[,TARGET,INTERVAL] is RFC 8289; infinite drops nothing"
+    )]
     queue: QueueConfig,
 
     /// Share of packets that is late, in each direction
@@ -64,9 +68,12 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "RATIO", default_value = "0%")]
     duplicate: Ratio,
 
-    /// When both directions are off: FIRST,LENGTH[,PERIOD], such as 10s,500ms,30s; what comes
-    /// meanwhile vanishes
-    #[arg(long, value_name = "TIMES")]
+    #[arg(
+        long,
+        value_name = "TIMES",
+        help = "When both directions are off: FIRST,LENGTH[,PERIOD], such as 10s,500ms,30s; \
+                what comes meanwhile vanishes"
+    )]
     outages: Option<Outages>,
 
     /// Largest IP packet that passes; larger ones vanish [default: any]

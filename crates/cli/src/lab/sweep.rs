@@ -38,8 +38,7 @@ pub(crate) struct Sweep {
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// What the plan's table [short] says: seconds instead of minutes
-    #[arg(long)]
+    #[arg(long, help = "What the plan's table [short] says: seconds instead of minutes")]
     short: bool,
 
     #[command(flatten)]
