@@ -5,7 +5,8 @@
 use bytes::{BufMut, Bytes};
 
 use crate::chunks::{Chunks, HeaderBuffer, ValueBuffer};
-use crate::{DecodeError, VarInt};
+use crate::repair::{CAPSULE_TYPE_LIMIT, CAPSULE_TYPE_LIMIT_OF_CONTEXT};
+use crate::{DecodeError, RetransmissionLimit, VarInt};
 
 /// The type of the DATAGRAM capsule ([RFC 9297 §3.5]).
 ///
@@ -17,6 +18,8 @@ pub const CAPSULE_TYPE_DATAGRAM: VarInt = VarInt::from_u32(0x00);
 pub enum Capsule {
     /// An HTTP Datagram's payload; see [`split_context_id`](crate::split_context_id).
     Datagram(Bytes),
+    /// How often lost HTTP Datagrams are to be sent again.
+    RetransmissionLimit(RetransmissionLimit),
     /// A capsule of another type. Its value is skipped, however long.
     Unknown {
         /// The capsule's type.
@@ -41,6 +44,7 @@ pub struct CapsuleDecoder {
 enum State {
     Header(HeaderBuffer),
     Datagram(ValueBuffer),
+    Limit { capsule_type: VarInt, value: ValueBuffer },
     Skip { remaining: u64 },
     Failed(DecodeError),
 }
@@ -87,6 +91,18 @@ impl CapsuleDecoder {
                     self.state = State::Header(HeaderBuffer::default());
                     return Ok(Some(Capsule::Datagram(value)));
                 }
+                State::Limit { capsule_type, value } => {
+                    let Some(value) = value.fill(&mut self.chunks) else {
+                        return Ok(None);
+                    };
+                    let (capsule_type, len) = (*capsule_type, value.len() as u64);
+                    self.state = State::Header(HeaderBuffer::default());
+                    // The type is tentative; what does not fit it may be another's.
+                    return Ok(Some(match RetransmissionLimit::decode(capsule_type, value) {
+                        Some(limit) => Capsule::RetransmissionLimit(limit),
+                        None => Capsule::Unknown { capsule_type, len },
+                    }));
+                }
                 State::Skip { remaining: 0 } => {
                     self.state = State::Header(HeaderBuffer::default());
                 }
@@ -109,13 +125,21 @@ impl CapsuleDecoder {
             State::Header(header) if header.is_empty() && self.chunks.is_empty() => Ok(()),
             State::Skip { remaining: 0 } if self.chunks.is_empty() => Ok(()),
             State::Failed(error) => Err(error.clone()),
-            State::Header(_) | State::Datagram(_) | State::Skip { .. } => {
+            State::Header(_) | State::Datagram(_) | State::Limit { .. } | State::Skip { .. } => {
                 Err(DecodeError::CapsuleTruncated)
             }
         }
     }
 
     fn begin(&mut self, capsule_type: VarInt, len: u64) -> Result<Option<Capsule>, DecodeError> {
+        if matches!(capsule_type, CAPSULE_TYPE_LIMIT | CAPSULE_TYPE_LIMIT_OF_CONTEXT)
+            && let Some(len) = usize::try_from(len).ok().filter(|&len| {
+                len > 0 && len as u64 <= RetransmissionLimit::LEN_MAX && len <= self.max_value_len
+            })
+        {
+            self.state = State::Limit { capsule_type, value: ValueBuffer::new(len) };
+            return Ok(None);
+        }
         if capsule_type != CAPSULE_TYPE_DATAGRAM {
             // RFC 9297 §3.2: "Endpoints that receive a Capsule with an unknown Capsule Type MUST
             // silently drop that Capsule and skip over it to parse the next Capsule."

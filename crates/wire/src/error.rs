@@ -19,6 +19,17 @@ pub enum DecodeError {
     /// An HTTP Datagram's payload is too short for CONNECT-UDP.
     #[error("the HTTP Datagram ends inside its Context ID")]
     NoContextId,
+    /// A payload that is repaired is too short for its numbers.
+    #[error("the HTTP Datagram ends inside its sequence number or repair floor")]
+    NoSequenceNumber,
+    /// A repair floor that would be negative.
+    #[error("the repair floor is {distance} below sequence number {sequence}")]
+    RepairFloor {
+        /// The payload's number.
+        sequence: VarInt,
+        /// How far below the floor is.
+        distance: VarInt,
+    },
 
     /// The stream ended in the middle of a capsule.
     #[error("the stream ends inside a capsule")]
@@ -122,6 +133,8 @@ impl DecodeError {
             Self::NoQuarterStreamId
             | Self::QuarterStreamIdTooLarge(_)
             | Self::NoContextId
+            | Self::NoSequenceNumber
+            | Self::RepairFloor { .. }
             | Self::DatagramCapsuleTooLong { .. } => Code::H3_DATAGRAM_ERROR,
             // RFC 9297 §3.3: a truncated capsule "MUST be treated as if it were a malformed or
             // incomplete message".
@@ -146,6 +159,8 @@ impl DecodeError {
     pub const fn scope(&self) -> ErrorScope {
         match self {
             Self::NoContextId
+            | Self::NoSequenceNumber
+            | Self::RepairFloor { .. }
             | Self::CapsuleTruncated
             | Self::DatagramCapsuleTooLong { .. }
             | Self::FieldSectionTooLarge { .. }

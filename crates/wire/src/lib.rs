@@ -15,6 +15,7 @@ mod http_datagram;
 pub mod message;
 pub mod proxy_status;
 pub mod qpack;
+mod repair;
 mod settings;
 pub mod uri_template;
 mod varint;
@@ -31,6 +32,7 @@ pub use http_datagram::{
 };
 pub use message::{MessageError, RequestHead, ResponseHead, decode_trailers};
 pub use proxy_status::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, parse_boolean_item};
+pub use repair::{Order, RepairField, RepairFieldError, RetransmissionLimit, Sequenced};
 pub use settings::Settings;
 pub use uri_template::{Expanded, PathMatcher, TargetError, Template, TemplateError};
 pub use varint::{VarInt, VarIntRangeError};

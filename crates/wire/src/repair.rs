@@ -1,0 +1,360 @@
+//! What two ends of a tunnel say to each other so that lost HTTP Datagrams are sent again: our own
+//! way, with sequence numbers (`docs/wire.md`), and that of draft-yang-masque-dgram-retrans.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes};
+use http::HeaderValue;
+use sfv::{Item, ItemSerializer, Parser, TokenRef, key_ref, token_ref};
+
+use crate::{DecodeError, VarInt};
+
+/// Type of the draft's `SET_H3_DGRAM_RETX_LIMIT` capsule for one context.
+pub(crate) const CAPSULE_TYPE_LIMIT_OF_CONTEXT: VarInt = VarInt::from_u32(0xba);
+/// Type of the same for all contexts.
+pub(crate) const CAPSULE_TYPE_LIMIT: VarInt = VarInt::from_u32(0xbb);
+
+/// A UDP payload that is repaired: what follows the Context ID of an HTTP Datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sequenced {
+    /// Counts the payloads of its flow and direction, from 0; a repair keeps its number.
+    pub sequence: VarInt,
+    /// The repair floor: the lowest number that the sender still repairs, at most `sequence`.
+    pub floor: VarInt,
+    /// The UDP payload.
+    pub payload: Bytes,
+}
+
+impl Sequenced {
+    /// Splits what follows the Context ID; the payload is shared, not copied.
+    pub fn decode(mut data: Bytes) -> Result<Self, DecodeError> {
+        let sequence = VarInt::decode(&mut data).map_err(|_| DecodeError::NoSequenceNumber)?;
+        let distance = VarInt::decode(&mut data).map_err(|_| DecodeError::NoSequenceNumber)?;
+        let floor = sequence
+            .get()
+            .checked_sub(distance.get())
+            .ok_or(DecodeError::RepairFloor { sequence, distance })?;
+        Ok(Self { sequence, floor: VarInt::saturating_from(floor), payload: data })
+    }
+
+    /// Appends the two numbers and the payload to `out`. The floor goes as its distance from the
+    /// number, which is short.
+    pub fn encode(&self, out: &mut impl BufMut) {
+        self.sequence.encode(out);
+        self.distance().encode(out);
+        out.put_slice(&self.payload);
+    }
+
+    /// Bytes that the two numbers take.
+    pub const fn overhead(&self) -> usize {
+        self.sequence.encoded_len() + self.distance().encoded_len()
+    }
+
+    const fn distance(&self) -> VarInt {
+        VarInt::saturating_from(self.sequence.get().saturating_sub(self.floor.get()))
+    }
+}
+
+/// The draft's capsule `SET_H3_DGRAM_RETX_LIMIT`: how often whoever gets it is to send a lost HTTP
+/// Datagram again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetransmissionLimit {
+    /// The context that it is for; `None`: all.
+    pub context_id: Option<VarInt>,
+    /// How often.
+    pub limit: VarInt,
+}
+
+impl RetransmissionLimit {
+    /// The longest value in bytes.
+    pub(crate) const LEN_MAX: u64 = 2 * VarInt::LEN_MAX as u64;
+
+    /// The capsule's type.
+    pub const fn capsule_type(self) -> VarInt {
+        match self.context_id {
+            Some(_) => CAPSULE_TYPE_LIMIT_OF_CONTEXT,
+            None => CAPSULE_TYPE_LIMIT,
+        }
+    }
+
+    /// Reads a capsule's value; `None` if it is no such capsule, or its fields do not fill it.
+    pub fn decode(capsule_type: VarInt, mut value: Bytes) -> Option<Self> {
+        let context_id = match capsule_type {
+            CAPSULE_TYPE_LIMIT_OF_CONTEXT => Some(VarInt::decode(&mut value).ok()?),
+            CAPSULE_TYPE_LIMIT => None,
+            _ => return None,
+        };
+        let limit = VarInt::decode(&mut value).ok()?;
+        value.is_empty().then_some(Self { context_id, limit })
+    }
+
+    /// Appends the whole capsule to `out`.
+    pub fn encode(self, out: &mut impl BufMut) {
+        let context_len = self.context_id.map_or(0, VarInt::encoded_len);
+        self.capsule_type().encode(out);
+        VarInt::from_len(context_len + self.limit.encoded_len()).encode(out);
+        if let Some(context_id) = self.context_id {
+            context_id.encode(out);
+        }
+        self.limit.encode(out);
+    }
+}
+
+/// How the exit of a tunnel is to order what it releases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// As it comes.
+    #[default]
+    Off,
+    /// Not far ahead of what is missing.
+    Window,
+    /// As it was sent.
+    Ordered,
+}
+
+impl Order {
+    /// Every order.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Window, Self::Ordered];
+
+    /// The name in field values, on command lines and in configurations.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Window => "window",
+            Self::Ordered => "ordered",
+        }
+    }
+}
+
+/// Our own field `tandem-repair`, of a request and of the answer that agrees: an Integer, the
+/// version, with parameters ([RFC 9651 §3.3]).
+///
+/// [RFC 9651 §3.3]: https://www.rfc-editor.org/rfc/rfc9651#section-3.3
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepairField {
+    /// `context`: the Context ID under which whoever writes the field sends [`Sequenced`] payloads.
+    /// Even if it is the client (RFC 9298 §4), else odd.
+    pub context_id: VarInt,
+    /// `deadline`, in milliseconds: the proxy repairs nothing that is older.
+    pub deadline: Option<Duration>,
+    /// `limit`: the proxy sends nothing more often than so many times again.
+    pub limit: Option<u8>,
+    /// `order`: how the proxy is to order what it releases to the target.
+    pub order: Order,
+}
+
+/// Why a `tandem-repair` field is ignored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RepairFieldError {
+    /// No Item of the type Integer.
+    #[error("not a structured Integer: {0}")]
+    Syntax(String),
+    /// Another version.
+    #[error("version {0}; allowed: 1")]
+    Version(i64),
+    /// A parameter with a value that is not allowed.
+    #[error("parameter {name} is missing or not allowed; allowed: {allowed}")]
+    Parameter {
+        /// Its name.
+        name: &'static str,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+}
+
+impl RepairField {
+    /// The field's name.
+    pub const NAME: &str = "tandem-repair";
+
+    const VERSION: u32 = 1;
+
+    /// The longest deadline; later, nothing is worth repairing.
+    pub const DEADLINE_MAX: Duration = Duration::from_secs(60);
+
+    /// Sequenced payloads under this Context ID, repaired as long as it makes sense.
+    pub const fn new(context_id: VarInt) -> Self {
+        Self { context_id, deadline: None, limit: None, order: Order::Off }
+    }
+
+    /// Encodes the field's value.
+    #[expect(clippy::missing_panics_doc, reason = "what is encoded is printable ASCII")]
+    pub fn encode(&self) -> HeaderValue {
+        let mut item = ItemSerializer::new()
+            .bare_item(sfv::Integer::from(Self::VERSION))
+            .parameter(key_ref("context"), integer(self.context_id.get()));
+        if let Some(deadline) = self.deadline {
+            let millis = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+            item = item.parameter(key_ref("deadline"), integer(millis));
+        }
+        if let Some(limit) = self.limit {
+            item = item.parameter(key_ref("limit"), integer(limit.into()));
+        }
+        match self.order {
+            Order::Off => {}
+            Order::Window => item = item.parameter(key_ref("order"), token_ref("window")),
+            Order::Ordered => item = item.parameter(key_ref("order"), token_ref("ordered")),
+        }
+        HeaderValue::try_from(item.finish()).expect("structured fields are printable ASCII")
+    }
+
+    /// Reads a field's value. Unknown parameters are ignored.
+    pub fn parse(value: &str) -> Result<Self, RepairFieldError> {
+        let item: Item = Parser::new(value)
+            .parse()
+            .map_err(|error| RepairFieldError::Syntax(error.to_string()))?;
+        let Some(version) = item.bare_item.as_integer() else {
+            return Err(RepairFieldError::Syntax("another type".to_owned()));
+        };
+        if i64::from(version) != i64::from(Self::VERSION) {
+            return Err(RepairFieldError::Version(version.into()));
+        }
+        let number = |name, range: std::ops::RangeInclusive<u64>, allowed| {
+            let Some(value) = item.params.get(name) else { return Ok(None) };
+            let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
+            let number = number.filter(|number| range.contains(number));
+            number.map(Some).ok_or(RepairFieldError::Parameter { name, allowed })
+        };
+        let context_id = number("context", 1..=(1 << 30) - 1, "1 to 2^30 - 1")?;
+        let deadline = number("deadline", 1..=60_000, "1 to 60000 ms")?;
+        let limit = number("limit", 0..=255, "0 to 255")?;
+        let order = item.params.get("order").and_then(|order| order.as_token());
+        let order = order.map(TokenRef::as_str).unwrap_or_default();
+        Ok(Self {
+            context_id: VarInt::saturating_from(context_id.ok_or(RepairFieldError::Parameter {
+                name: "context",
+                allowed: "1 to 2^30 - 1",
+            })?),
+            deadline: deadline.map(Duration::from_millis),
+            limit: limit.and_then(|limit| u8::try_from(limit).ok()),
+            order: Order::ALL.into_iter().find(|known| known.as_str() == order).unwrap_or_default(),
+        })
+    }
+}
+
+/// Structured fields have integers of at most 15 digits.
+fn integer(value: u64) -> sfv::Integer {
+    sfv::Integer::try_from(value).unwrap_or(sfv::Integer::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sequenced_payloads_decode() {
+        for (data, sequence, floor, payload) in [
+            (&[0, 0][..], 0, 0, &[][..]),
+            (&[9, 2, 7], 9, 7, &[7]),
+            (&[0x41, 0, 0x40, 0x80, 1, 2], 256, 128, &[1, 2]),
+        ] {
+            let sequenced = Sequenced::decode(Bytes::from_static(data)).unwrap();
+            let numbers = (sequenced.sequence.get(), sequenced.floor.get());
+            assert_eq!(numbers, (sequence, floor), "{data:?}");
+            assert_eq!(sequenced.payload, payload, "{data:?}");
+        }
+    }
+
+    #[test]
+    fn cut_numbers_and_floors_below_zero_are_errors() {
+        let floor = DecodeError::RepairFloor {
+            sequence: VarInt::from_u32(1),
+            distance: VarInt::from_u32(2),
+        };
+        for (data, error) in [
+            (&[][..], DecodeError::NoSequenceNumber),
+            (&[0x40], DecodeError::NoSequenceNumber),
+            (&[1], DecodeError::NoSequenceNumber),
+            (&[1, 0x80, 0], DecodeError::NoSequenceNumber),
+            (&[1, 2, 0], floor),
+        ] {
+            assert_eq!(Sequenced::decode(Bytes::from_static(data)), Err(error), "{data:?}");
+        }
+    }
+
+    #[test]
+    fn limits_decode_if_their_fields_fill_the_value() {
+        let limit = |context_id: Option<u32>, limit: u32| {
+            let context_id = context_id.map(VarInt::from_u32);
+            Some(RetransmissionLimit { context_id, limit: VarInt::from_u32(limit) })
+        };
+        for (capsule_type, value, expected) in [
+            (0xba, &[0, 3][..], limit(Some(0), 3)),
+            (0xbb, &[3], limit(None, 3)),
+            (0xbb, &[0x40, 3], limit(None, 3)),
+            (0xbb, &[3, 0], None),
+            (0xbb, &[], None),
+            (0xba, &[3], None),
+            (0xbc, &[3], None),
+        ] {
+            let capsule_type = VarInt::from_u32(capsule_type);
+            let decoded = RetransmissionLimit::decode(capsule_type, Bytes::from_static(value));
+            assert_eq!(decoded, expected, "{capsule_type} {value:?}");
+        }
+    }
+
+    #[test]
+    fn fields_parse_or_say_what_is_wrong() {
+        let plain = RepairField::new(VarInt::from_u32(2));
+        let parameter = |name, allowed| Err(RepairFieldError::Parameter { name, allowed });
+        for (value, expected) in [
+            ("1;context=2", Ok(plain)),
+            ("1;context=2;unknown=x;order=later", Ok(plain)),
+            ("1;context=2;limit=0", Ok(RepairField { limit: Some(0), ..plain })),
+            ("1;context=2;order=ordered", Ok(RepairField { order: Order::Ordered, ..plain })),
+            (
+                "1;context=2;deadline=150",
+                Ok(RepairField { deadline: Some(Duration::from_millis(150)), ..plain }),
+            ),
+            ("2;context=2", Err(RepairFieldError::Version(2))),
+            ("1", parameter("context", "1 to 2^30 - 1")),
+            ("1;context=0", parameter("context", "1 to 2^30 - 1")),
+            ("1;context=-1", parameter("context", "1 to 2^30 - 1")),
+            ("1;context=999999999999999", parameter("context", "1 to 2^30 - 1")),
+            ("1;context=2;deadline=0", parameter("deadline", "1 to 60000 ms")),
+            ("1;context=2;deadline=1.5", parameter("deadline", "1 to 60000 ms")),
+            ("1;context=2;limit=256", parameter("limit", "0 to 255")),
+        ] {
+            assert_eq!(RepairField::parse(value), expected, "{value}");
+        }
+        for value in ["", "?1", "1;;", "\u{e4}", "1, 2"] {
+            let error = RepairField::parse(value).expect_err(value);
+            assert!(matches!(error, RepairFieldError::Syntax(_)), "{value}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_decodes_to_itself(
+            sequence in 0..=VarInt::MAX,
+            distance in 0..=VarInt::MAX,
+            payload: Vec<u8>,
+        ) {
+            let sequenced = Sequenced {
+                sequence: VarInt::try_from(sequence).unwrap(),
+                floor: VarInt::try_from(sequence.saturating_sub(distance)).unwrap(),
+                payload: payload.into(),
+            };
+            let mut out = BytesMut::new();
+            sequenced.encode(&mut out);
+            prop_assert_eq!(out.len(), sequenced.overhead() + sequenced.payload.len());
+            prop_assert_eq!(Sequenced::decode(out.freeze()), Ok(sequenced));
+        }
+
+        #[test]
+        fn fields_that_are_encoded_parse_to_themselves(
+            context_id in 1_u32..1 << 30,
+            deadline in prop::option::of(1_u64..=60_000),
+            limit: Option<u8>,
+            order in prop::sample::select(Order::ALL.to_vec()),
+        ) {
+            let deadline = deadline.map(Duration::from_millis);
+            let context_id = VarInt::from_u32(context_id);
+            let field = RepairField { context_id, deadline, limit, order };
+            let value = field.encode();
+            prop_assert_eq!(RepairField::parse(value.to_str().unwrap()), Ok(field));
+        }
+    }
+}
