@@ -180,7 +180,7 @@ impl ClientTls {
 }
 
 impl Transport {
-    /// The engine's form of these settings.
+    /// The engine's form of these settings, but for the controller, which each connection has its own.
     pub(super) fn to_noq(&self, limits: &Limits) -> TransportConfig {
         let mut config = TransportConfig::default();
         let idle =
@@ -199,8 +199,7 @@ impl Transport {
             .receive_window(self.window(RECEIVE_WINDOW))
             .send_window(u64::from(RECEIVE_WINDOW))
             .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER))
-            .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER)
-            .congestion_controller_factory(tandem_congestion::factory(&self.controller));
+            .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER);
         #[cfg(feature = "qlog")]
         if let Some(qlog) = &self.qlog {
             config.qlog_from_path(&qlog.dir, &qlog.prefix);

@@ -1,11 +1,15 @@
 //! One QUIC connection: streams and datagrams.
 
-use std::{num::NonZeroUsize, time::Instant};
+use std::{
+    num::NonZeroUsize,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use noq_proto::{
     Dir, PathId, ReadError, SendDatagramError, VarInt, WriteError, congestion::Controller,
 };
+use tandem_congestion::{DatagramId, Deliveries, Delivery};
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::Code;
 
@@ -68,11 +72,13 @@ pub(crate) enum SendDatagram {
 /// One QUIC connection.
 pub(crate) struct Connection {
     inner: noq_proto::Connection,
+    /// What its controllers tell of tracked datagrams.
+    deliveries: Deliveries,
 }
 
 impl Connection {
-    pub(super) fn new(inner: noq_proto::Connection) -> Self {
-        Self { inner }
+    pub(super) fn new(inner: noq_proto::Connection, deliveries: Deliveries) -> Self {
+        Self { inner, deliveries }
     }
 
     pub(super) fn inner(&mut self) -> &mut noq_proto::Connection {
@@ -170,6 +176,38 @@ impl Connection {
         }
     }
 
+    /// Gives a datagram to the engine; [`Connection::poll_delivery`] will tell what became of it.
+    pub(crate) fn send_tracked_datagram(&mut self, id: DatagramId, data: Bytes) -> SendDatagram {
+        let result = self.send_datagram(self.deliveries.track(id, data));
+        if result != SendDatagram::Taken {
+            let SendDatagram::Blocked(data) = result else {
+                self.deliveries.untrack(id);
+                return SendDatagram::TooLarge;
+            };
+            // The bytes note their end here.
+            let untracked = Bytes::copy_from_slice(&data);
+            drop(data);
+            self.deliveries.untrack(id);
+            return SendDatagram::Blocked(untracked);
+        }
+        SendDatagram::Taken
+    }
+
+    /// The next tracked datagram whose fate is known. Each gets exactly one.
+    pub(crate) fn poll_delivery(&mut self) -> Option<(DatagramId, Delivery)> {
+        self.deliveries.poll()
+    }
+
+    /// The tracked datagram sent last of those whose fate is not known, and when.
+    pub(crate) fn newest_datagram(&self) -> Option<(DatagramId, Instant)> {
+        self.deliveries.newest()
+    }
+
+    /// RFC 9002's `smoothed_rtt`.
+    pub(crate) fn smoothed_rtt(&self) -> Duration {
+        self.inner.rtt(PathId::ZERO).unwrap_or_default()
+    }
+
     /// The next datagram that came.
     pub(crate) fn receive_datagram(&mut self) -> Option<Bytes> {
         self.inner.datagrams().recv()
@@ -191,7 +229,7 @@ impl Connection {
         let controller = self.inner.congestion_state(PathId::ZERO);
         let pacing_rate = controller.and_then(|controller| controller.metrics().pacing_rate);
         ConnectionStats {
-            smoothed_rtt: self.inner.rtt(PathId::ZERO).unwrap_or_default(),
+            smoothed_rtt: self.smoothed_rtt(),
             congestion_window: ByteCount::new(controller.map_or(0, Controller::window)),
             // noq's are bytes per second.
             pacing_rate: pacing_rate.and_then(|rate| Rate::from_bps(rate.saturating_mul(8))),
@@ -204,6 +242,7 @@ impl Connection {
 
     /// The next packets to send, at the end of `buf`.
     pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        self.deliveries.settle_unsent();
         self.inner.poll_transmit(now, MAX_SEGMENTS, buf).map(|transmit| from_noq(&transmit))
     }
 }

@@ -10,9 +10,9 @@ use std::{
 use bytes::BytesMut;
 use noq_proto::{
     ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, Dir, FourTuple, Incoming,
-    ServerConfig, StreamEvent,
+    ServerConfig, StreamEvent, TransportConfig,
 };
-use tandem_congestion::ControllerName;
+use tandem_congestion::{ControllerName, Deliveries, Factory, factory, tracking};
 use tandem_wire::Code;
 use tracing::debug;
 
@@ -90,6 +90,9 @@ pub(crate) struct Endpoint {
     /// Answers of the endpoint itself: version negotiation, Retry, stateless reset, refusal.
     answers: VecDeque<(Transmit, Vec<u8>)>,
     client: Option<ClientConfig>,
+    server: Option<ServerConfig>,
+    transport: TransportConfig,
+    controllers: Factory,
     max_connections: usize,
     marks_ecn: bool,
 }
@@ -106,9 +109,8 @@ impl Endpoint {
         limits: &Limits,
         seed: Option<u64>,
     ) -> Self {
-        let mut config = ServerConfig::with_crypto(tls.0.clone());
-        config.transport_config(Arc::new(transport.to_noq(limits)));
-        let mut endpoint = Self::new(Some(Arc::new(config)), transport, seed);
+        let config = ServerConfig::with_crypto(tls.0.clone());
+        let mut endpoint = Self::new(Some(config), transport, limits, seed);
         endpoint.max_connections = limits.connections;
         endpoint
     }
@@ -121,19 +123,22 @@ impl Endpoint {
         seed: Option<u64>,
     ) -> Self {
         let mut config = ClientConfig::new(tls.0.clone());
-        config
-            .transport_config(Arc::new(transport.to_noq(limits)))
-            .initial_dst_cid_provider(initial_destination_cids(seed));
-        let mut endpoint = Self::new(None, transport, seed);
+        config.initial_dst_cid_provider(initial_destination_cids(seed));
+        let mut endpoint = Self::new(None, transport, limits, seed);
         endpoint.client = Some(config);
         endpoint
     }
 
-    fn new(server: Option<Arc<ServerConfig>>, transport: &Transport, seed: Option<u64>) -> Self {
+    fn new(
+        server: Option<ServerConfig>,
+        transport: &Transport,
+        limits: &Limits,
+        seed: Option<u64>,
+    ) -> Self {
         Self {
             inner: noq_proto::Endpoint::new(
                 Arc::new(endpoint_config(transport, seed)),
-                server,
+                server.clone().map(Arc::new),
                 true,
             ),
             slots: BTreeMap::new(),
@@ -144,6 +149,9 @@ impl Endpoint {
             events: VecDeque::new(),
             answers: VecDeque::new(),
             client: None,
+            server,
+            transport: transport.to_noq(limits),
+            controllers: factory(&transport.controller),
             max_connections: 1,
             // RFC 9298 §6: without congestion control, the tunnel "MUST NOT signal ECN support": its
             // packets are Not-ECT.
@@ -164,12 +172,22 @@ impl Endpoint {
         remote: SocketAddr,
         server_name: &str,
     ) -> Result<ConnectionId, String> {
-        let config = self.client.clone().ok_or_else(|| "not a client".to_owned())?;
+        let mut config = self.client.clone().ok_or_else(|| "not a client".to_owned())?;
+        let deliveries = Deliveries::default();
+        config.transport_config(self.transport(&deliveries));
         let (handle, connection) = self
             .inner
             .connect(now, config, remote, server_name)
             .map_err(|error| error.to_string())?;
-        Ok(self.insert(handle, connection))
+        Ok(self.insert(handle, Connection::new(connection, deliveries)))
+    }
+
+    /// Settings of one connection, whose controllers tell what becomes of its datagrams.
+    fn transport(&self, deliveries: &Deliveries) -> Arc<TransportConfig> {
+        let mut transport = self.transport.clone();
+        let controllers = tracking(self.controllers.clone(), deliveries.clone());
+        transport.congestion_controller_factory(controllers);
+        Arc::new(transport)
     }
 
     /// Takes a UDP payload.
@@ -215,9 +233,14 @@ impl Endpoint {
             return;
         }
         let remote = incoming.remote_address();
-        match self.inner.accept(incoming, now, &mut answer, None) {
+        let deliveries = Deliveries::default();
+        let config = self.server.clone().map(|mut config| {
+            config.transport_config(self.transport(&deliveries));
+            Arc::new(config)
+        });
+        match self.inner.accept(incoming, now, &mut answer, config) {
             Ok((handle, connection)) => {
-                let id = self.insert(handle, connection);
+                let id = self.insert(handle, Connection::new(connection, deliveries));
                 self.events.push_back((id, Event::Accepted { remote }));
             }
             Err(error) => {
@@ -229,15 +252,10 @@ impl Endpoint {
         }
     }
 
-    fn insert(
-        &mut self,
-        handle: ConnectionHandle,
-        connection: noq_proto::Connection,
-    ) -> ConnectionId {
+    fn insert(&mut self, handle: ConnectionHandle, connection: Connection) -> ConnectionId {
         let id = ConnectionId(self.next_id);
         self.next_id += 1;
         self.by_handle.insert(handle.0, id);
-        let connection = Connection::new(connection);
         self.slots.insert(id, Slot { connection, handle, timer: None, is_ready: false });
         self.touch(id);
         id
