@@ -9,7 +9,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Instant,
 };
 
@@ -39,7 +42,14 @@ const PACKET_THRESHOLD: u64 = 3;
 
 /// The datagrams of one connection that are under way. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Deliveries(Arc<Mutex<Account>>);
+pub struct Deliveries(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Datagrams whose fate has not been polled. While there are none, packets are not looked at.
+    tracked: AtomicUsize,
+    account: Mutex<Account>,
+}
 
 #[derive(Debug, Default)]
 struct Account {
@@ -68,31 +78,46 @@ impl Deliveries {
     /// The same bytes, tracked. They must go to the engine, once, and its packets must be made with
     /// a controller that reports here.
     pub fn track(&self, id: DatagramId, data: Bytes) -> Bytes {
+        self.0.tracked.fetch_add(1, Ordering::Relaxed);
         Bytes::from_owner(Tracked { data, id, deliveries: self.clone() })
     }
 
     /// A tracked datagram that the engine did not take has no fate.
     pub fn untrack(&self, id: DatagramId) {
-        self.lock().released.retain(|&other| other != id);
+        let mut account = self.lock();
+        let before = account.released.len();
+        account.released.retain(|&other| other != id);
+        self.forget(before - account.released.len());
     }
 
     /// The next datagram whose fate is known.
     pub fn poll(&self) -> Option<(DatagramId, Delivery)> {
+        if self.is_idle() {
+            return None;
+        }
         let mut account = self.lock();
         if account.verdicts.is_empty() && account.paths > 1 {
             account.settle_former_paths();
         }
-        account.verdicts.pop_front()
+        let verdict = account.verdicts.pop_front();
+        self.forget(verdict.iter().count());
+        verdict
     }
 
     /// The datagram sent last of those under way, and when.
     pub fn newest(&self) -> Option<(DatagramId, Instant)> {
+        if self.is_idle() {
+            return None;
+        }
         self.lock().in_flight.iter().rev().find_map(|flight| Some((flight.id?, flight.sent)))
     }
 
     /// To be called before the engine makes packets: what it let go since its last packet has not
     /// been sent.
     pub fn settle_unsent(&self) {
+        if self.is_idle() {
+            return;
+        }
         let mut account = self.lock();
         while let Some(id) = account.released.pop() {
             account.verdicts.push_back((id, Delivery::Lost));
@@ -107,6 +132,9 @@ impl Deliveries {
     }
 
     pub(crate) fn on_packet_sent(&self, path: u32, sent: Instant, bytes: u16, packet_number: u64) {
+        if self.is_idle() {
+            return;
+        }
         let account = &mut *self.lock();
         for id in account.released.drain(..) {
             let id = Some(id);
@@ -122,23 +150,38 @@ impl Deliveries {
 
     /// Packets of the handshake have numbers of their own, which the time tells apart.
     pub(crate) fn on_acked(&self, packet_number: u64, sent: Instant) {
-        self.lock().resolve(packet_number, Delivery::Acked, |flight| flight.sent == sent);
+        if !self.is_idle() {
+            self.lock().resolve(packet_number, Delivery::Acked, |flight| flight.sent == sent);
+        }
     }
 
     /// Of packets of the handshake only the size tells the difference. Should it be the same, a
     /// datagram is taken for lost that is not, as it may be by any detection of loss.
     pub(crate) fn on_lost(&self, packet_number: u64, bytes: u16) {
-        self.lock().resolve(packet_number, Delivery::Lost, |flight| flight.bytes == bytes);
+        if !self.is_idle() {
+            self.lock().resolve(packet_number, Delivery::Lost, |flight| flight.bytes == bytes);
+        }
     }
 
     pub(crate) fn on_acks_end(&self, path: u32, largest_acked: Option<u64>) {
-        if let Some(largest_acked) = largest_acked {
+        if let Some(largest_acked) = largest_acked
+            && !self.is_idle()
+        {
             self.lock().last_acked = Some((path, largest_acked));
         }
     }
 
+    /// Only one thread works on a connection at a time, so that no order has to be kept here.
+    fn is_idle(&self) -> bool {
+        self.0.tracked.load(Ordering::Relaxed) == 0
+    }
+
+    fn forget(&self, datagrams: usize) {
+        self.0.tracked.fetch_sub(datagrams, Ordering::Relaxed);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Account> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

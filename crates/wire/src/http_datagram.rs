@@ -61,9 +61,18 @@ impl HttpDatagram {
         Self::overhead(self.quarter_stream_id, self.context_id) + self.payload.len()
     }
 
+    /// Appends the two IDs to `out`, for payloads that stand where they are to go already.
+    pub fn encode_ids(
+        quarter_stream_id: QuarterStreamId,
+        context_id: VarInt,
+        out: &mut impl BufMut,
+    ) {
+        quarter_stream_id.0.encode(out);
+        context_id.encode(out);
+    }
+
     fn put(&self, out: &mut impl BufMut) {
-        self.quarter_stream_id.0.encode(out);
-        self.context_id.encode(out);
+        Self::encode_ids(self.quarter_stream_id, self.context_id, out);
         out.put_slice(&self.payload);
     }
 }

@@ -324,7 +324,7 @@ impl Hop {
                         Err(_) => OnStream::Malformed,
                     });
                 }
-                Ok(Some(Capsule::Unknown { .. })) => continue,
+                Ok(Some(Capsule::Unknown { .. } | Capsule::RetransmissionLimit(_))) => continue,
                 Ok(None) => {}
                 Err(error) => return Some(OnStream::Ended(stream, FlowEnd::malformed(&error))),
             }

@@ -272,7 +272,7 @@ impl Proxy {
             if let Some(flow) = flow {
                 match flow.capsules.next() {
                     Ok(Some(Capsule::Datagram(value))) => return Some(value),
-                    Ok(Some(Capsule::Unknown { .. })) => continue,
+                    Ok(Some(Capsule::Unknown { .. } | Capsule::RetransmissionLimit(_))) => continue,
                     Ok(None) => {}
                     Err(error) => {
                         self.abort_flow(id, error.code(), End::Malformed("malformed capsule"));

@@ -3,6 +3,8 @@
 mod config;
 mod connection;
 mod endpoint;
+#[cfg(test)]
+mod tests;
 
 pub use config::{ClientTls, ConfigError, Mtu, QlogDir, ResetSecret, ServerTls, Transport};
 pub(crate) use connection::{Connection, Direction, Read, SendDatagram, StreamGone, Write};

@@ -1,0 +1,176 @@
+//! What a connection tells of its datagrams is what its peer received.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use bytes::{Bytes, BytesMut};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tandem_congestion::{DatagramId, Delivery};
+
+use super::{ClientTls, Connection, ConnectionId, Endpoint, Event, ServerTls, Transport};
+use crate::limits::Limits;
+
+const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+
+const DATAGRAMS: u64 = 2000;
+
+/// In percent of the packets.
+struct Path {
+    lost: u32,
+    repeated: u32,
+    late: u32,
+}
+
+/// When a packet arrives, its number, who gets it, and its bytes.
+type UnderWay = (Instant, u64, usize, Vec<u8>);
+
+#[derive(Default)]
+struct Fates {
+    told: BTreeMap<u64, Delivery>,
+    received: BTreeSet<u64>,
+}
+
+fn tls() -> (ServerTls, ClientTls) {
+    let names = ["localhost".to_owned()];
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(names).unwrap();
+    let certificate = cert.der().clone();
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(signing_key.serialize_der()));
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let server = rustls::ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let client = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    (ServerTls::new(server).unwrap(), ClientTls::new(client).unwrap())
+}
+
+/// The client sends tracked datagrams until the fate of all is known.
+#[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
+fn send_over(path: &Path, seed: u64) -> Fates {
+    let (server_tls, client_tls) = tls();
+    let (transport, limits) = (Transport::default(), Limits::default());
+    let mut now = Instant::now();
+    let end = now + Duration::from_secs(600);
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut sides = [
+        Endpoint::client(&client_tls, &transport, &limits, Some(seed)),
+        Endpoint::server(&server_tls, &transport, &limits, Some(seed + 1)),
+    ];
+    let client = sides[0].connect(now, SERVER, "localhost").unwrap();
+    let mut packets = BinaryHeap::<Reverse<UnderWay>>::new();
+    let (mut carried, mut next_id) = (0, 0);
+    let mut fates = Fates::default();
+    let mut is_connected = false;
+    while fates.told.len() < usize::try_from(DATAGRAMS).unwrap() {
+        assert!(now < end, "{} of {DATAGRAMS} fates are known", fates.told.len());
+        for side in &mut sides {
+            while let Some((id, event)) = side.poll_event() {
+                assert!(!matches!(event, Event::Lost(_)), "{event:?}");
+                is_connected |= id == client && matches!(event, Event::Connected);
+                while let Some(data) = side.connection(id).and_then(Connection::receive_datagram) {
+                    let is_new =
+                        fates.received.insert(u64::from_be_bytes(*data.first_chunk().unwrap()));
+                    assert!(is_new, "the engine drops what comes twice");
+                }
+            }
+        }
+        let connection = sides[0].connection(client).unwrap();
+        while is_connected && next_id < DATAGRAMS && connection.has_room_for_datagram(1000) {
+            let mut data = vec![0; if random.random() { 8 } else { 1000 }];
+            data[..8].copy_from_slice(&next_id.to_be_bytes());
+            if !connection.send_tracked_datagram(DatagramId(next_id), Bytes::from(data)) {
+                break;
+            }
+            next_id += 1;
+        }
+        while let Some((DatagramId(id), delivery)) = connection.poll_delivery() {
+            assert_eq!(fates.told.insert(id, delivery), None, "{id} is told of twice");
+        }
+        if let Some((DatagramId(newest), sent)) = connection.newest_datagram() {
+            assert!(sent <= now && newest < next_id && !fates.told.contains_key(&newest));
+        }
+        for (index, side) in sides.iter_mut().enumerate() {
+            for packet in transmit(side, now) {
+                let copies = match random.random_range(0..100) {
+                    roll if roll < path.lost => 0,
+                    roll if roll < path.lost + path.repeated => 2,
+                    _ => 1,
+                };
+                for _ in 0..copies {
+                    let late = if random.random_range(0..100) < path.late { 15 } else { 0 };
+                    carried += 1;
+                    let arrival = now + Duration::from_millis(20 + late);
+                    packets.push(Reverse((arrival, carried, 1 - index, packet.clone())));
+                }
+            }
+        }
+        let timers = sides.iter().filter_map(Endpoint::next_timeout);
+        let arrival = packets.peek().map(|Reverse((at, ..))| *at);
+        now = timers.chain(arrival).min().unwrap().max(now + Duration::from_nanos(1));
+        for side in &mut sides {
+            side.handle_timeout(now);
+        }
+        while packets.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
+            let Some(Reverse((_, _, index, packet))) = packets.pop() else { break };
+            sides[index].handle_datagram(now, (SERVER, None), None, BytesMut::from(&*packet));
+        }
+    }
+    fates
+}
+
+fn transmit(side: &mut Endpoint, now: Instant) -> Vec<Vec<u8>> {
+    let mut sent = Vec::new();
+    let mut buf = Vec::new();
+    while let Some(id) = side.next_ready() {
+        let Some(transmit) = side.poll_transmit(now, ConnectionId(id.0), &mut buf) else {
+            continue;
+        };
+        let segment = transmit.segment_size.unwrap_or(transmit.size);
+        sent.extend(buf.chunks(segment).map(<[u8]>::to_vec));
+        buf.clear();
+    }
+    sent
+}
+
+#[test]
+fn what_is_told_of_datagrams_is_what_the_peer_received() {
+    for seed in 1..=4 {
+        let path = Path { lost: 10, repeated: 5, late: 10 };
+        let Fates { told, received } = send_over(&path, seed);
+        for (id, delivery) in &told {
+            match delivery {
+                Delivery::Acked => assert!(received.contains(id), "seed {seed}: {id} never came"),
+                // What came too late to be believed in may be called lost.
+                Delivery::Lost => {}
+                Delivery::Unknown => panic!("seed {seed}: the fate of {id} is not known"),
+            }
+        }
+        let missing = told.keys().filter(|id| !received.contains(id)).count();
+        assert!((50..500).contains(&missing), "seed {seed}: {missing} did not come");
+    }
+}
+
+#[test]
+fn in_order_nothing_is_called_lost_that_came() {
+    for seed in 1..=4 {
+        let Fates { told, received } = send_over(&Path { lost: 5, repeated: 5, late: 0 }, seed);
+        for (id, delivery) in &told {
+            let came = received.contains(id);
+            assert_eq!(*delivery == Delivery::Acked, came, "seed {seed}: {id} {delivery:?}");
+        }
+    }
+}
