@@ -1,5 +1,5 @@
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     time::Instant,
 };
@@ -85,9 +85,18 @@ struct ScheduledPath {
     scheduled: Option<Instant>,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// What became of a packet at the end of a path.
+pub(crate) enum PathExit {
+    /// It is where it was to go.
+    Arrived(Packet<Datagram>),
+    /// It is on the next path.
+    Onward(PathId),
+}
+
+#[derive(Clone, Debug)]
 struct Route {
-    path: PathId,
+    /// In the order in which packets take them; at least one.
+    paths: Vec<PathId>,
     /// How many paths there were before this one: each gets its own dice.
     replaced: u64,
 }
@@ -125,18 +134,28 @@ impl Network {
         }
         let small = Traffic::default();
         self.paths.push(ScheduledPath { path: links, small, scheduled: None });
-        self.routes.insert(between, Route { path, replaced });
+        self.routes.insert(between, Route { paths: vec![path], replaced });
         path
     }
 
-    /// Leads what goes between these hosts over a path that is there already.
-    pub(crate) fn share_path(&mut self, between: (HostId, HostId), path: PathId) {
+    /// Leads what goes between these hosts over paths that are there already, one after the other.
+    pub(crate) fn share_paths(&mut self, between: (HostId, HostId), paths: Vec<PathId>) {
+        let different: BTreeSet<_> = paths.iter().collect();
+        assert!(!paths.is_empty() && different.len() == paths.len(), "a route is no circle");
         let replaced = self.routes.get(&between).map_or(0, |route| route.replaced + 1);
-        self.routes.insert(between, Route { path, replaced });
+        self.routes.insert(between, Route { paths, replaced });
     }
 
-    pub(crate) fn path_between(&self, between: (HostId, HostId)) -> Option<PathId> {
-        self.routes.get(&between).map(|route| route.path)
+    /// The paths between two hosts, in the order in which packets take them.
+    pub(crate) fn paths_between(&self, between: (HostId, HostId)) -> &[PathId] {
+        self.routes.get(&between).map_or(&[], |route| &route.paths)
+    }
+
+    /// The path that a packet takes after this one, if it is not where it was to go.
+    fn path_after(&self, path: PathId, between: (HostId, HostId)) -> Option<PathId> {
+        let paths = self.paths_between(between);
+        let position = paths.iter().position(|other| *other == path)?;
+        paths.get(position + 1).copied()
     }
 
     pub(crate) fn link_stats(&self, PathId(number): PathId) -> Vec<LinkStats> {
@@ -169,10 +188,18 @@ impl Network {
     }
 
     /// The next packet that has arrived at the end of a path.
-    pub(crate) fn pop(&mut self, id: PathId, now: Instant) -> Option<Packet<Datagram>> {
+    pub(crate) fn pop(&mut self, id: PathId, now: Instant) -> Option<PathExit> {
         let ScheduledPath { path, scheduled, .. } = self.path_mut(id);
         scheduled.take_if(|scheduled| *scheduled <= now);
-        path.pop(now).map(|(_, packet)| packet)
+        let (_, packet) = path.pop(now)?;
+        let between = (packet.content.from, packet.content.to);
+        Some(match self.path_after(id, between) {
+            None => PathExit::Arrived(packet),
+            Some(next) => {
+                self.enter(now, next, packet);
+                PathExit::Onward(next)
+            }
+        })
     }
 
     /// When to look after a path, if nobody has been told so yet.
@@ -216,13 +243,17 @@ impl Network {
             self.stats.blocked += 1;
             return None;
         }
-        let path = self.path_between(between);
+        let path = self.paths_between(between).first().copied();
         let path = path.unwrap_or_else(|| self.add_path(between, Vec::new()));
+        self.enter(now, path, packet);
+        Some(path)
+    }
+
+    fn enter(&mut self, now: Instant, path: PathId, packet: Packet<Datagram>) {
         let scheduled = self.path_mut(path);
         if packet.size <= SMALL_PACKET {
             scheduled.small.count(packet.size);
         }
         scheduled.path.push(now, packet);
-        Some(path)
     }
 }

@@ -67,9 +67,17 @@ pub(super) struct ParameterArgs {
     #[arg(long, value_name = "TIME")]
     hop_rtt: Option<HumanDuration>,
 
-    /// RTT between the last proxy and the origin [default: 100ms]
+    /// RTT between the last proxy and the first origin [default: 100ms]
     #[arg(long, value_name = "TIME")]
     origin_rtt: Option<HumanDuration>,
+
+    /// Origins, which flows take in turn [default: 1]
+    #[arg(long, value_name = "N")]
+    origins: Option<u64>,
+
+    /// How much longer the RTT to each origin is than that to the one before [default: 0s]
+    #[arg(long, value_name = "TIME")]
+    origin_rtt_step: Option<HumanDuration>,
 
     #[arg(
         long,
@@ -168,6 +176,8 @@ impl ParameterArgs {
             client_rtt: self.client_rtt.unwrap_or(default.client_rtt),
             hop_rtt: self.hop_rtt.unwrap_or(default.hop_rtt),
             origin_rtt: self.origin_rtt.unwrap_or(default.origin_rtt),
+            origin_rtt_step: self.origin_rtt_step.unwrap_or(default.origin_rtt_step),
+            origins: self.origins.unwrap_or(default.origins),
             loss: self.loss.unwrap_or(default.loss),
             uplink_loss: self.uplink_loss,
             loss_at: self.loss_at.unwrap_or(default.loss_at),

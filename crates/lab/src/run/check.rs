@@ -41,11 +41,20 @@ const TIME_LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Longest RTT of one part of the way.
 const RTT_MAX: Duration = Duration::from_secs(60);
 
+/// A local program has the one origin that its client leads it to.
+fn takes_origins_in_turn(run: &Parameters) -> bool {
+    matches!(run.workload, Workload::Flows { .. }) && !run.local_program
+}
+
 pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
     let streams = run.streams.to_string();
     require((1..=100).contains(&run.streams), "streams", &streams, "1 to 100")?;
     let proxies = run.proxies.to_string();
     require((1..=4).contains(&run.proxies), "proxies", &proxies, "1 to 4; no tunnel is mode mft")?;
+    let origins = run.origins.to_string();
+    let origins_max = if takes_origins_in_turn(run) { 100 } else { 1 };
+    let allowed = "1 to 100 for the workload flows without local_program, else 1";
+    require((1..=origins_max).contains(&run.origins), "origins", &origins, allowed)?;
     let size = run.size.to_string();
     let size_is_sane = !run.size.is_zero() && run.size <= SIZE_MAX;
     require(size_is_sane, "size", &size, "1 B to 10 GB")?;
@@ -53,6 +62,7 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
         ("client_rtt", run.client_rtt),
         ("hop_rtt", run.hop_rtt),
         ("origin_rtt", run.origin_rtt),
+        ("origin_rtt_step", run.origin_rtt_step),
         ("jitter", run.jitter),
     ] {
         require(rtt.0 <= RTT_MAX, name, &rtt.to_string(), "at most 60s")?;

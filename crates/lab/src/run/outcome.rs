@@ -9,9 +9,9 @@ use super::{
     FlowRecord, LinkRecord, Mode, Parameters, RunOutcome, RunRecord, Workload,
     flows::{Flow, Flows},
     observer::{IdleTime, Observer},
-    topology::{Topology, access_stats},
+    topology::{Topology, access_sojourns, access_stats},
 };
-use crate::{LinkStats, LossAt, World};
+use crate::{LinkStats, LossAt, Sojourns, World};
 
 /// Everything that a run measured, at its end.
 pub(super) fn of(
@@ -21,8 +21,7 @@ pub(super) fn of(
     observer: Observer,
 ) -> RunOutcome {
     let seen = observer.finish(&topology.world, topology.watched);
-    let origin = topology.watched.origin;
-    let origin = topology.world.inspect(origin).stats();
+    let origin = origin_packets(&mut topology);
     let tunnel = topology.watched.proxy.map(|proxy| topology.world.inspect(proxy).stats());
     let tunnel = tunnel.unwrap_or_default();
     let received = received_datagrams(&mut topology.world, flows);
@@ -32,6 +31,8 @@ pub(super) fn of(
     let body_bytes = flows.body_bytes(world);
     let (downlink, uplink) =
         access_stats(world, topology.watched.downlink, topology.watched.uplink);
+    let (down_sojourns, up_sojourns) =
+        access_sojourns(world, topology.watched.downlink, topology.watched.uplink);
     let violations = world.violations();
     let small = |path| world.small_packets(path).bytes.get();
     let each: Vec<_> = flows.begun().iter().map(|flow| flow_record(flow, world)).collect();
@@ -60,13 +61,14 @@ pub(super) fn of(
         e2e_srtt_max_ms: round(seen.e2e_srtt_ms.max, 1e3),
         tunnel_srtt_mean_ms: round(seen.tunnel_srtt_ms.mean(), 1e3),
         tunnel_srtt_max_ms: round(seen.tunnel_srtt_ms.max, 1e3),
-        downlink: link_record(
-            &downlink,
-            body_bytes,
-            small(topology.watched.downlink),
-            seen.downlink,
-        ),
-        uplink: link_record(&uplink, 0, small(topology.watched.uplink), seen.uplink),
+        downlink: LinkRecord {
+            sojourn_p95_ms: p95_ms(down_sojourns),
+            ..link_record(&downlink, body_bytes, small(topology.watched.downlink), seen.downlink)
+        },
+        uplink: LinkRecord {
+            sojourn_p95_ms: p95_ms(up_sojourns),
+            ..link_record(&uplink, 0, small(topology.watched.uplink), seen.uplink)
+        },
         violations: violations.iter().map(|(_, found)| found.total).sum(),
         packet_delay_percentiles_us: if run.local_program {
             percentiles_us(world.delays())
@@ -138,6 +140,22 @@ impl<'a> Times<'a> {
     }
 }
 
+/// What all origins together sent and lost.
+fn origin_packets(topology: &mut Topology<'_>) -> Packets {
+    let Topology { world, origins, .. } = topology;
+    let each = origins.iter().map(|origin| world.inspect(*origin).stats());
+    each.fold(Packets::default(), |sum, origin| Packets {
+        sent_packets: sum.sent_packets + origin.sent_packets,
+        lost_packets: sum.lost_packets + origin.lost_packets,
+    })
+}
+
+#[derive(Clone, Copy, Default)]
+struct Packets {
+    sent_packets: u64,
+    lost_packets: u64,
+}
+
 fn has_completed(run: &Parameters, flows: &Flows, world: &World) -> bool {
     match run.workload {
         Workload::Long(_) | Workload::Datagrams { .. } => {
@@ -189,10 +207,15 @@ fn link_record(link: &LinkStats, payload: u64, small: u64, idle: IdleTime) -> Li
         dropped_packets: link.dropped_queue.packets + link.dropped_codel.packets,
         queue_max_bytes: link.queued_max.get(),
         sojourn_mean_ms: round(mean.as_secs_f64() * 1e3, 1e3),
-        sojourn_p95_ms: 0.0,
         idle_s: seconds(idle.total),
         idle_with_backlog_s: seconds(idle.with_backlog),
+        ..LinkRecord::default()
     }
+}
+
+fn p95_ms(sojourns: Option<&Sojourns>) -> f64 {
+    let p95 = sojourns.and_then(|sojourns| sojourns.percentile(95));
+    round(p95.unwrap_or_default().as_secs_f64() * 1e3, 1e3)
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

@@ -48,8 +48,12 @@ pub struct Parameters {
     pub client_rtt: HumanDuration,
     /// RTT between two proxies.
     pub hop_rtt: HumanDuration,
-    /// RTT between the last proxy and the origin.
+    /// RTT between the last proxy and the first origin.
     pub origin_rtt: HumanDuration,
+    /// By how much the RTT to each further origin is longer than that to the one before.
+    pub origin_rtt_step: HumanDuration,
+    /// Origins; flows are divided over them in turn.
+    pub origins: u64,
     /// Random loss on the access link.
     pub loss: LossModel,
     /// Random loss towards the proxy, if it is another.
@@ -96,6 +100,8 @@ impl Default for Parameters {
             client_rtt: ms(40),
             hop_rtt: ms(20),
             origin_rtt: ms(100),
+            origin_rtt_step: ms(0),
+            origins: 1,
             loss: LossModel::default(),
             uplink_loss: None,
             loss_at: LossAt::After,
@@ -133,7 +139,7 @@ impl Parameters {
     }
 
     /// The end-to-end RTT without queues: that of the access link, between the proxies and to the
-    /// origin.
+    /// first origin.
     pub fn e2e_rtt(&self) -> Duration {
         let hops = match self.mode {
             Mode::Mft => 0,

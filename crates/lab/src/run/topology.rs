@@ -18,7 +18,7 @@ use tandem_units::{ByteCount, Rate, Ratio};
 use super::{Mode, Parameters, RunError, TraceStore, flows::Datagrams};
 use crate::{
     Capacity, Contents, FileSet, Handle, HostId, LinkConfig, LinkStats, LossModel, NameAnswer,
-    PathId, Reorder, Seed, TestCertificate, UDP_IP_OVERHEAD, World,
+    PathId, Reorder, Seed, Sojourns, TestCertificate, UDP_IP_OVERHEAD, World,
     endpoints::{Pace, PacedReceiver, PacedSender, SinkHost},
 };
 
@@ -34,10 +34,8 @@ const LOCAL_DATAGRAMS: u16 = 4434;
 /// Where datagrams are sent that are only counted (RFC 863).
 const DISCARD: u16 = 9;
 
-const ORIGIN_IP: &str = "10.0.2.1";
-
 /// A host beside the origin that sends datagrams.
-const SENDER_IP: &str = "10.0.2.2";
+const SENDER_IP: &str = "10.0.2.254";
 
 /// The client that comes first.
 const FIRST_CLIENT: &str = "10.1.0.1";
@@ -55,27 +53,36 @@ const HOP_OVERHEAD: u16 = 40;
 #[derive(Clone, Copy)]
 pub(super) enum Part {
     Network = 0,
-    Origin = 1,
     DownlinkTrace = 2,
     UplinkTrace = 3,
     Contents = 4,
     Requests = 5,
     Proxy = 1000,
     Client = 2000,
+    Origin = 3000,
 }
 
 /// What is watched while a run goes on.
 #[derive(Clone, Copy)]
 pub(super) struct Watched {
+    /// The first origin.
     pub(super) origin: Handle<Origin>,
     /// The proxy next to the clients, if there is a tunnel.
     pub(super) proxy: Option<Handle<Proxy>>,
     /// The first client.
     pub(super) client: Option<Handle<Client>>,
-    /// The path towards the clients; the access link is the last on it.
+    /// The access link towards the clients.
     pub(super) downlink: PathId,
-    /// The path from the clients; the access link is the first on it.
+    /// The access link from the clients.
     pub(super) uplink: PathId,
+}
+
+/// A host that clients send their packets to: the first proxy, or an origin where there is none.
+struct Peer {
+    host: HostId,
+    /// The paths from it to the access link, and back; none if it is there.
+    to_access: Vec<PathId>,
+    from_access: Vec<PathId>,
 }
 
 /// The hosts of a run and the links between them.
@@ -86,8 +93,8 @@ pub(super) struct Topology<'a> {
     pub(super) downlink_capacity: Capacity,
     /// In the order of the chain.
     pub(super) proxies: Vec<Handle<Proxy>>,
-    /// The host that clients send their packets to.
-    edge: HostId,
+    pub(super) origins: Vec<Handle<Origin>>,
+    peers: Vec<Peer>,
     certificate: TestCertificate,
     run: &'a Parameters,
     files: FileSet,
@@ -97,59 +104,53 @@ pub(super) struct Topology<'a> {
 impl<'a> Topology<'a> {
     pub(super) fn new(run: &'a Parameters, traces: &TraceStore) -> Result<Self, RunError> {
         let mut names: Vec<_> = (1..=run.proxies).map(proxy_name).collect();
-        names.extend([ORIGIN.to_owned(), PROGRAM.to_owned()]);
+        names.extend((1..=run.origins).map(origin_name));
+        names.push(PROGRAM.to_owned());
         let certificate = TestCertificate::new(names.iter().map(String::as_str));
         let mut world = World::new(Seed(run.seed).derive(Part::Network as u64));
         world.verify_links();
         if let Some(granularity) = run.timer_granularity {
             world.set_timer_granularity(granularity.0);
         }
-        let origin = world.add_host("origin", [ORIGIN_IP], origin(run, &certificate));
-        let mut proxies = Vec::new();
-        if run.mode != Mode::Mft {
-            for number in 1..=run.proxies {
-                let ip = format!("10.0.1.{number}");
-                let proxy = world.add_host(
-                    &format!("proxy {number}"),
-                    [&*ip],
-                    proxy(run, number, &certificate),
-                );
-                set_name(&mut world, &proxy_name(number), &ip);
-                proxies.push(proxy);
-            }
-        }
-        set_name(&mut world, ORIGIN, ORIGIN_IP);
-        let far = delay(run.origin_rtt.0 / 2);
-        let near = delay(run.hop_rtt.0 / 2);
+        let origins = add_origins(&mut world, run, &certificate);
+        let proxies = add_proxies(&mut world, run, &certificate);
         for (first, second) in proxies.iter().zip(proxies.iter().skip(1)) {
-            world.connect(*first, *second, near.clone());
+            world.connect(*first, *second, delay(run.hop_rtt.0 / 2));
         }
-        if let Some(last) = proxies.last() {
-            world.connect(*last, origin, far.clone());
-        }
-        let (down, up) = (downlink(run, traces)?, uplink(run, traces)?);
-        let downlink_capacity = down.capacity.clone();
-        let edge = proxies.first().map_or(origin.id(), |proxy| proxy.id());
-        let (to_client, to_edge) = match run.mode {
-            Mode::Mft => (vec![far.clone(), down], vec![up, far]),
-            Mode::Mdt | Mode::Mst => (vec![down], vec![up]),
-        };
         // Nobody's host: the paths are there before the clients that share them.
         let everybody = world.add_host("clients", ["10.0.3.1"], SinkHost::new(DISCARD));
-        let downlink = world.route(edge, everybody, to_client);
-        let uplink = world.route(everybody, edge, to_edge);
+        let (down, up) = (downlink(run, traces)?, uplink(run, traces)?);
+        let downlink_capacity = down.capacity.clone();
+        let origin = *origins.first().expect("there is an origin");
+        let edge = proxies.first().map_or(origin.id(), |proxy| proxy.id());
+        let downlink = world.route(edge, everybody, vec![down]);
+        let uplink = world.route(everybody, edge, vec![up]);
+        let mut peers = Vec::new();
+        for (number, origin) in (1..).zip(&origins) {
+            let far = delay(origin_rtt(run, number) / 2);
+            if let Some(last) = proxies.last() {
+                world.connect(*last, *origin, far);
+                continue;
+            }
+            let to_access = vec![world.route(*origin, everybody, vec![far.clone()])];
+            let from_access = vec![world.route(everybody, *origin, vec![far])];
+            peers.push(Peer { host: origin.id(), to_access, from_access });
+        }
+        if let Some(proxy) = proxies.first() {
+            let (to_access, from_access) = (Vec::new(), Vec::new());
+            peers.push(Peer { host: proxy.id(), to_access, from_access });
+        }
         let proxy = proxies.first().copied();
-        let watched = Watched { origin, proxy, client: None, downlink, uplink };
-        let files = FileSet::new();
         Ok(Self {
             world,
-            watched,
+            watched: Watched { origin, proxy, client: None, downlink, uplink },
             downlink_capacity,
             proxies,
-            edge,
+            origins,
+            peers,
             certificate,
             run,
-            files,
+            files: FileSet::new(),
             clients: 0,
         })
     }
@@ -158,12 +159,15 @@ impl<'a> Topology<'a> {
     pub(super) fn add_download(&mut self, size: ByteCount) -> Handle<Client> {
         let path = self.add_file(size);
         let (number, ip) = self.next_client();
-        let task = self.fetch(ORIGIN, PORT, path, Mtu::default());
+        let origin = u64::from(number) % self.run.origins + 1;
+        let task = self.fetch(&origin_name(origin), PORT, path, Mtu::default());
         let client = self.client(number, task);
         let handle = self.world.add_host(&format!("client {number}"), [&*ip], client);
         self.attach(handle);
         if self.run.mode == Mode::Mft {
-            self.world.measure_delay(self.watched.origin, handle);
+            for origin in &self.origins {
+                self.world.measure_delay(*origin, handle);
+            }
         }
         handle
     }
@@ -179,7 +183,7 @@ impl<'a> Topology<'a> {
         let task = Task::Forward(vec![
             ForwardConfig {
                 listen: SocketAddr::new(at, LOCAL_PORT),
-                target_host: ORIGIN.to_owned(),
+                target_host: origin_name(1),
                 target_port: PORT,
             },
             ForwardConfig {
@@ -230,9 +234,8 @@ impl<'a> Topology<'a> {
     ) -> Datagrams {
         let sender = PacedSender::on_request(DISCARD, pace);
         let sender = self.world.add_host("sender", [SENDER_IP], sender);
-        let far = delay(self.run.origin_rtt.0 / 2);
         if let Some(last) = self.proxies.last() {
-            self.world.connect(*last, sender, far);
+            self.world.connect(*last, sender, delay(self.run.origin_rtt.0 / 2));
         }
         let (number, ip) = self.next_client();
         let target = match forwarder {
@@ -244,9 +247,10 @@ impl<'a> Topology<'a> {
         let receiver = self.world.add_host(&format!("program {number}"), [&*ip], receiver);
         if let Some(forwarder) = forwarder {
             self.world.connect(receiver, forwarder, LinkConfig::default());
-        } else {
-            self.world.route_over(sender, receiver, self.watched.downlink);
-            self.world.route_over(receiver, sender, self.watched.uplink);
+        } else if let Some(origin) = self.peers.first() {
+            let (down, up) = self.through(origin);
+            self.world.route_over(sender, receiver, &down);
+            self.world.route_over(receiver, sender, &up);
         }
         self.world.measure_delay(sender, receiver);
         Datagrams { receiver }
@@ -261,7 +265,7 @@ impl<'a> Topology<'a> {
         let sender = self.world.add_host("others", ["10.0.4.1"], PacedSender::new(target, pace));
         let sink = PacedReceiver::listening(DISCARD);
         let sink = self.world.add_host("others' sink", [CROSS_SINK_IP], sink);
-        self.world.route_over(sender, sink, self.watched.downlink);
+        self.world.route_over(sender, sink, &[self.watched.downlink]);
     }
 
     /// Whether the whole chain of a client is up.
@@ -276,9 +280,19 @@ impl<'a> Topology<'a> {
 
     /// Puts a client behind the access link.
     fn attach(&mut self, client: Handle<Client>) {
-        self.world.route_over(self.edge, client, self.watched.downlink);
-        self.world.route_over(client, self.edge, self.watched.uplink);
+        for peer in &self.peers {
+            let (down, up) = self.through(peer);
+            self.world.route_over(peer.host, client, &down);
+            self.world.route_over(client, peer.host, &up);
+        }
         self.watched.client.get_or_insert(client);
+    }
+
+    /// The ways from a peer over the access link, and back.
+    fn through(&self, peer: &Peer) -> (Vec<PathId>, Vec<PathId>) {
+        let down = peer.to_access.iter().copied().chain([self.watched.downlink]);
+        let up = [self.watched.uplink].into_iter().chain(peer.from_access.iter().copied());
+        (down.collect(), up.collect())
     }
 
     fn next_client(&mut self) -> (u32, String) {
@@ -292,7 +306,9 @@ impl<'a> Topology<'a> {
         let seed = Seed(self.seed(Part::Contents, 0));
         let files = std::mem::take(&mut self.files);
         self.files = files.with(&name, Contents::Generated { len: size, seed });
-        self.world.set_files(self.watched.origin, self.files.clone());
+        for origin in &self.origins {
+            self.world.set_files(*origin, self.files.clone());
+        }
         format!("/{name}")
     }
 
@@ -339,19 +355,62 @@ pub(super) fn access_stats(
     downlink: PathId,
     uplink: PathId,
 ) -> (LinkStats, LinkStats) {
-    let down = world.path_stats(downlink).last().copied().unwrap_or_default();
-    let up = world.path_stats(uplink).first().copied().unwrap_or_default();
-    (down, up)
+    let only = |path| world.path_stats(path).first().copied().unwrap_or_default();
+    (only(downlink), only(uplink))
 }
 
-/// The origin's name.
-const ORIGIN: &str = "origin.test";
+/// How long packets were in the access link's queue and in transmission, likewise.
+pub(super) fn access_sojourns(
+    world: &World,
+    downlink: PathId,
+    uplink: PathId,
+) -> (Option<&Sojourns>, Option<&Sojourns>) {
+    (world.sojourns(downlink, 0), world.sojourns(uplink, 0))
+}
 
 /// The origin's name for local programs: it leads to the client.
 const PROGRAM: &str = "local.test";
 
 fn proxy_name(number: u64) -> String {
     format!("proxy{number}.test")
+}
+
+fn origin_name(number: u64) -> String {
+    format!("origin{number}.test")
+}
+
+/// The RTT between the last proxy and an origin; they are counted from 1.
+fn origin_rtt(run: &Parameters, number: u32) -> Duration {
+    run.origin_rtt.0 + run.origin_rtt_step.0 * number.saturating_sub(1)
+}
+
+fn add_origins(
+    world: &mut World,
+    run: &Parameters,
+    certificate: &TestCertificate,
+) -> Vec<Handle<Origin>> {
+    let mut add = |number: u64| {
+        let ip = format!("10.0.2.{number}");
+        set_name(world, &origin_name(number), &ip);
+        world.add_host(&format!("origin {number}"), [&*ip], origin(run, number, certificate))
+    };
+    (1..=run.origins).map(&mut add).collect()
+}
+
+fn add_proxies(
+    world: &mut World,
+    run: &Parameters,
+    certificate: &TestCertificate,
+) -> Vec<Handle<Proxy>> {
+    let mut add = |number: u64| {
+        let ip = format!("10.0.1.{number}");
+        set_name(world, &proxy_name(number), &ip);
+        world.add_host(&format!("proxy {number}"), [&*ip], proxy(run, number, certificate))
+    };
+    match run.mode {
+        Mode::Mft => Vec::new(),
+        Mode::Mdt | Mode::Mst => (1..=run.proxies).map(&mut add).collect(),
+    }
 }
 
 fn set_name(world: &mut World, name: &str, ip: &str) {
@@ -374,13 +433,13 @@ fn transport(run: &Parameters, controller: ControllerName) -> Transport {
     Transport { controller, ..Transport::default() }
 }
 
-fn origin(run: &Parameters, certificate: &TestCertificate) -> Origin {
+fn origin(run: &Parameters, number: u64, certificate: &TestCertificate) -> Origin {
     let config = OriginConfig {
         listen: ([0, 0, 0, 0], PORT).into(),
         tls: certificate.server(),
         transport: transport(run, run.origin_controller),
         limits: Limits::default(),
-        seed: Some(Seed(run.seed).derive(Part::Origin as u64).0),
+        seed: Some(Seed(run.seed).derive(Part::Origin as u64 + number).0),
     };
     Origin::new(config).expect("the certificate serves QUIC")
 }

@@ -125,10 +125,14 @@ impl World {
         self.network.add_path((from.into(), to.into()), links)
     }
 
-    /// Leads what `from` sends to `to` over a path that others use too, such as a shared access
-    /// link.
-    pub fn route_over(&mut self, from: impl Into<HostId>, to: impl Into<HostId>, path: PathId) {
-        self.network.share_path((from.into(), to.into()), path);
+    /// Leads what `from` sends to `to` over paths that others may use too, such as a shared access
+    /// link, one after the other.
+    ///
+    /// # Panics
+    ///
+    /// If there is none, or one twice.
+    pub fn route_over(&mut self, from: impl Into<HostId>, to: impl Into<HostId>, paths: &[PathId]) {
+        self.network.share_paths((from.into(), to.into()), paths.to_vec());
     }
 
     /// Puts a link of the same kind into each of the two directions between two hosts.
@@ -244,8 +248,8 @@ impl World {
     /// What became of the packets from one host to another, link by link. Empty if there is no
     /// route between them.
     pub fn link_stats(&self, from: impl Into<HostId>, to: impl Into<HostId>) -> Vec<LinkStats> {
-        let path = self.network.path_between((from.into(), to.into()));
-        path.map_or_else(Vec::new, |path| self.network.link_stats(path))
+        let paths = self.network.paths_between((from.into(), to.into())).iter();
+        paths.flat_map(|path| self.network.link_stats(*path)).collect()
     }
 
     /// What became of the packets of a path, link by link.

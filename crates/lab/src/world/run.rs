@@ -9,7 +9,7 @@ use super::World;
 use crate::{
     HostId, Packet, PathId,
     host::Host,
-    network::Datagram,
+    network::{Datagram, PathExit},
     trace::{PathEnd, TraceEntry},
 };
 
@@ -110,9 +110,14 @@ impl World {
     }
 
     fn check_path(&mut self, id: PathId) {
-        while let Some(packet) = self.network.pop(id, self.now) {
-            self.record(PathEnd::Delivered, &packet);
-            self.deliver(packet.content);
+        while let Some(exit) = self.network.pop(id, self.now) {
+            match exit {
+                PathExit::Arrived(packet) => {
+                    self.record(PathEnd::Delivered, &packet);
+                    self.deliver(packet.content);
+                }
+                PathExit::Onward(next) => self.schedule_path(next),
+            }
         }
         self.schedule_path(id);
     }

@@ -195,9 +195,25 @@ fn hosts_that_share_a_path_share_its_rate() {
     let sink = world.add_host("sink", ["10.0.0.9"], SinkHost::new(7));
     let capacity = Rate::from_mbps(10).into();
     let path = world.route(a, sink, vec![LinkConfig { capacity, ..LinkConfig::default() }]);
-    world.route_over(b, sink, path);
+    world.route_over(b, sink, &[path]);
     world.run_for(SECOND);
     assert_eq!(world.node(sink).arrivals()[1].at, world.start() + 2 * MS);
+}
+
+#[test]
+fn a_route_leads_over_several_paths_in_turn() {
+    let mut world = World::new(Seed(1));
+    let near = world.add_host("near", ["10.0.0.1"], sender("10.0.0.9:7", 1));
+    let far = world.add_host("far", ["10.0.0.2"], sender("10.0.0.9:7", 1));
+    let sink = world.add_host("sink", ["10.0.0.9"], SinkHost::new(7));
+    let access = world.route(near, sink, vec![delay(5 * MS)]);
+    let long_way = world.route(far, sink, vec![delay(20 * MS)]);
+    world.route_over(far, sink, &[long_way, access]);
+    world.run_for(SECOND);
+    let at = |number: usize| world.node(sink).arrivals()[number].at - world.start();
+    assert_eq!((at(0), at(1)), (5 * MS, 25 * MS));
+    assert_eq!(world.link_stats(far, sink).len(), 2);
+    assert_eq!(world.path_stats(access)[0].delivered.packets, 2);
 }
 
 #[test]

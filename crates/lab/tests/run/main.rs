@@ -160,6 +160,24 @@ fn cross_traffic_takes_its_share() {
 }
 
 #[test]
+fn flows_from_several_origins_share_the_access_link() {
+    for mode in [Mode::Mft, Mode::Mdt] {
+        let flows = Workload::Flows { count: 3, interval: ms(0) };
+        let parameters = Parameters {
+            workload: flows,
+            origins: 3,
+            origin_rtt: ms(20),
+            origin_rtt_step: ms(200),
+            ..short(mode)
+        };
+        let record = run(&parameters).record;
+        assert!(record.completed && record.downlink.bytes > 3_000_000, "{record:?}");
+        let fct = |flow: usize| record.flows[flow].fct_s.unwrap();
+        assert!(fct(0) < fct(2), "the nearest is served first: {record:?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_run_is_refused_by_name() {
     let refused = |change: fn(&mut Parameters), name: &str| {
         let mut parameters = Parameters::default();
@@ -172,6 +190,8 @@ fn what_cannot_be_run_is_refused_by_name() {
     refused(|run| run.streams = 0, "streams");
     refused(|run| run.proxies = 0, "proxies");
     refused(|run| run.proxies = 5, "proxies");
+    refused(|run| run.origins = 0, "origins");
+    refused(|run| run.origins = 2, "origins");
     refused(|run| run.size = ByteCount::ZERO, "size");
     refused(|run| run.loss = LossModel::Bernoulli(Ratio::ONE), "loss");
     refused(|run| run.origin_controller = ControllerName::Off, "origin_controller");

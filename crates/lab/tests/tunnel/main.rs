@@ -5,7 +5,7 @@ mod scenario;
 
 use std::time::Duration;
 
-use scenario::{Outcome, Scenario, Testbed, certificate};
+use scenario::{Outcome, Scenario, Testbed, ToldSeed, certificate};
 use tandem_lab::{
     LinkConfig, NameAnswer, Reorder, World,
     endpoints::{EchoHost, SenderHost, Shot},
@@ -181,7 +181,7 @@ fn a_restarted_proxy_serves_a_new_download() {
     let (outcome, _) = disturb(&scenario, |testbed| {
         testbed.world.replace(testbed.proxies[0], scenario.proxy(&certificate(), 1));
         // With the same seed the origin would take it for the old connection.
-        let other_seed = Scenario { seed: 2, ..scenario.clone() };
+        let other_seed = Scenario { seed: ToldSeed(2), ..scenario.clone() };
         testbed.world.replace(testbed.client, other_seed.client(Scenario::fetch()));
     });
     assert_eq!(outcome.report().bytes, scenario.file.get());

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what is wrong here fails the test")]
 
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, thread, time::Duration};
 
 use tandem_lab::{
     Contents, FileSet, Handle, LinkConfig, NameAnswer, Seed, TestCertificate, TraceDigest, World,
@@ -27,7 +27,7 @@ use tandem_wire::Template;
 /// ```
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
-    pub(crate) seed: u64,
+    pub(crate) seed: ToldSeed,
     /// Number of proxies; 0: no tunnel.
     pub(crate) proxies: usize,
     pub(crate) file: ByteCount,
@@ -38,6 +38,23 @@ pub(crate) struct Scenario {
     /// Of the proxies, which use it when they restart.
     pub(crate) reset_secret: Option<ResetSecret>,
     pub(crate) mode: TunnelMode,
+}
+
+/// A seed that is told when the test fails, with the command that repeats it.
+#[derive(Clone, Debug)]
+pub(crate) struct ToldSeed(pub(crate) u64);
+
+impl Drop for ToldSeed {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let binary = env!("CARGO_CRATE_NAME");
+            let test = thread::current().name().unwrap_or_default().to_owned();
+            eprintln!(
+                "seed {}; again: cargo test -p tandem-lab --test {binary} -- --exact {test}",
+                self.0
+            );
+        }
+    }
 }
 
 /// The hosts of a scenario.
@@ -77,7 +94,7 @@ impl Scenario {
         };
         let file = ByteCount::new(2_000_000);
         Self {
-            seed,
+            seed: ToldSeed(seed),
             proxies,
             file,
             access,
@@ -101,13 +118,13 @@ impl Scenario {
     pub(crate) fn run<T: Debug + PartialEq>(&self, act: impl Fn(&mut Testbed) -> T) -> T {
         let run = || act(&mut self.testbed());
         let outcome = run();
-        assert_eq!(outcome, run(), "seed {}: the same seed, another run", self.seed);
+        assert_eq!(outcome, run(), "the same seed, another run");
         outcome
     }
 
     pub(crate) fn testbed(&self) -> Testbed {
         let tls = certificate();
-        let mut world = World::new(Seed(self.seed));
+        let mut world = World::new(Seed(self.seed.0));
         if let Some(granularity) = self.timer_granularity {
             world.set_timer_granularity(granularity);
         }
@@ -135,7 +152,7 @@ impl Scenario {
         for (first, second) in proxies.iter().zip(proxies.iter().skip(1)) {
             world.connect(*first, *second, link(NEAR));
         }
-        let contents = Contents::Generated { len: self.file, seed: Seed(self.seed) };
+        let contents = Contents::Generated { len: self.file, seed: Seed(self.seed.0) };
         world.set_files(origin, FileSet::new().with("file", contents.clone()));
         Testbed { world, client, proxies, origin, contents }
     }
@@ -151,7 +168,7 @@ impl Scenario {
         };
         let hops = (1..=self.proxies).map(hop).collect();
         let limits = self.limits.clone();
-        let config = ClientConfig { hops, task, limits, seed: Some(self.seed) };
+        let config = ClientConfig { hops, task, limits, seed: Some(self.seed.0) };
         Client::new(config).unwrap()
     }
 
@@ -172,7 +189,7 @@ impl Scenario {
             tls: tls.server(),
             transport: Transport::default(),
             limits: Limits::default(),
-            seed: Some(self.seed + 100),
+            seed: Some(self.seed.0 + 100),
         };
         Origin::new(config).unwrap()
     }
@@ -190,7 +207,7 @@ impl Scenario {
             policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
             template: ProxyConfig::default_template().unwrap(),
             limits: self.limits.clone(),
-            seed: Some(self.seed + 200 + number as u64),
+            seed: Some(self.seed.0 + 200 + number as u64),
         };
         Proxy::new(config).unwrap()
     }
