@@ -19,6 +19,7 @@ use tandem_lab::{
     run::{Mode, Parameters, RunRecord, TraceStore, run},
     sweep::run_all,
 };
+use tandem_units::Ratio;
 
 /// A short figure that was made.
 struct Made {
@@ -119,9 +120,18 @@ fn without_loss_a_tunnel_is_slower_than_none() {
 
 #[test]
 fn above_five_percent_of_loss_mdt_is_like_no_tunnel() {
-    let (none, mdt) =
-        (point("tecc/t12", 1, Mode::Mft, "8%"), point("tecc/t12", 1, Mode::Mdt, "8%"));
-    assert!((mdt.value / none.value - 1.0).abs() < 0.1, "{none:?}, {mdt:?}");
+    // Medians: a packet of the handshake that is lost costs a second, in few runs of each mode.
+    let median_s = |mode| {
+        let records = made("tecc/t12").records.iter().filter(|record| {
+            let run = &record.parameters;
+            run.mode == mode && run.loss.mean() > Ratio::of(5, 100)
+        });
+        let mut times: Vec<_> = records.map(|record| record.fct_s.unwrap()).collect();
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    };
+    let (none, mdt) = (median_s(Mode::Mft), median_s(Mode::Mdt));
+    assert!((mdt / none - 1.0).abs() < 0.1, "{none} s, {mdt} s");
 }
 
 #[test]
