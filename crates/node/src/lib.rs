@@ -10,6 +10,7 @@ pub mod node;
 pub mod origin;
 pub mod proxy;
 pub mod quic;
+pub mod resequence;
 mod server;
 pub mod stats;
 mod tunnel_queue;
