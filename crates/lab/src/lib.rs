@@ -29,7 +29,6 @@ mod sockets;
 pub mod summary;
 pub mod sweep;
 mod synthetic;
-mod text;
 mod tls;
 pub mod trace;
 mod trace_summary;

@@ -3,6 +3,8 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::str::FromStr;
 
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+
 use crate::ParseUnitError;
 use crate::decimal::{self, Notation};
 
@@ -10,7 +12,19 @@ use crate::decimal::{self, Notation};
 ///
 /// The operators saturate: a sum stops at 2^64 - 1 and a difference at zero. Where running out
 /// must be noticed, use [`ByteCount::checked_add`] and [`ByteCount::checked_sub`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    SerializeDisplay,
+    DeserializeFromStr,
+)]
 pub struct ByteCount(u64);
 
 const NOTATION: Notation = Notation {
@@ -191,8 +205,6 @@ impl fmt::Display for ByteCount {
         f.pad(&text)
     }
 }
-
-crate::serde_as_text!(ByteCount);
 
 #[cfg(test)]
 mod tests {

@@ -2,11 +2,25 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+
 use crate::ParseUnitError;
 use crate::decimal::{self, Notation};
 
 /// A [`Duration`] that reads and prints as people write it: "20ms", "1.5s", "100us", "2min".
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    SerializeDisplay,
+    DeserializeFromStr,
+)]
 pub struct HumanDuration(pub Duration);
 
 const NOTATION: Notation = Notation {
@@ -66,8 +80,6 @@ impl fmt::Display for HumanDuration {
         f.pad(&text)
     }
 }
-
-crate::serde_as_text!(HumanDuration);
 
 #[cfg(test)]
 mod tests {

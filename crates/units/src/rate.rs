@@ -3,11 +3,15 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+
 use crate::decimal::{self, Notation};
 use crate::{ByteCount, ParseUnitError};
 
 /// A data rate, never zero. Bits per second, as in the papers; k, M and G are powers of 1000.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, SerializeDisplay, DeserializeFromStr,
+)]
 pub struct Rate(NonZeroU64);
 
 const NOTATION: Notation = Notation {
@@ -110,8 +114,6 @@ impl fmt::Display for Rate {
         f.pad(&format!("{} {unit}", decimal::format(bits_per_second, size)))
     }
 }
-
-crate::serde_as_text!(Rate);
 
 #[cfg(test)]
 mod tests {

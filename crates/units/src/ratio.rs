@@ -1,12 +1,26 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+
 use crate::ParseUnitError;
 use crate::decimal::{self, Notation};
 
 /// A share from 0 to 1, such as a loss rate, in parts per billion: an integer, so that a seeded
 /// run loses the same packets on every machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    SerializeDisplay,
+    DeserializeFromStr,
+)]
 pub struct Ratio(u32);
 
 const NOTATION: Notation = Notation {
@@ -81,8 +95,6 @@ impl fmt::Display for Ratio {
         f.pad(&format!("{}%", decimal::format(self.0.into(), PERCENT)))
     }
 }
-
-crate::serde_as_text!(Ratio);
 
 #[cfg(test)]
 mod tests {

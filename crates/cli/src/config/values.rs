@@ -7,6 +7,7 @@ use std::{
 };
 
 use ipnet::IpNet;
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 use tandem_wire::{Template, uri_template::check_host};
 
 /// Why a text is not the value that was asked for.
@@ -28,26 +29,8 @@ pub(crate) enum ValueError {
     },
 }
 
-/// Reads and writes a type in files as the text that it has on the command line.
-macro_rules! serde_as_text {
-    ($type:ty) => {
-        impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> serde::Deserialize<'de> for $type {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
-            }
-        }
-    };
-}
-
 /// A local address to listen at; port 0 lets the operating system choose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub(crate) struct ListenAddr(pub(crate) SocketAddr);
 
 impl ListenAddr {
@@ -72,10 +55,8 @@ impl fmt::Display for ListenAddr {
     }
 }
 
-serde_as_text!(ListenAddr);
-
 /// A range of addresses; one address alone is a range too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub(crate) struct Prefix(pub(crate) IpNet);
 
 impl FromStr for Prefix {
@@ -94,10 +75,8 @@ impl fmt::Display for Prefix {
     }
 }
 
-serde_as_text!(Prefix);
-
 /// A proxy: its URI template, or only its address, which stands for RFC 9298's default template.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub(crate) struct Via(pub(crate) Template);
 
 impl FromStr for Via {
@@ -124,10 +103,8 @@ impl fmt::Display for Via {
     }
 }
 
-serde_as_text!(Via);
-
 /// A local UDP address, and the target that its datagrams are tunnelled to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub(crate) struct Forward {
     /// Where to listen.
     pub(crate) listen: ListenAddr,
@@ -171,8 +148,6 @@ impl fmt::Display for Forward {
         }
     }
 }
-
-serde_as_text!(Forward);
 
 /// What to fetch: an https URL without user and without fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 use tandem_units::{ByteCount, HumanDuration, ParseUnitError, Rate, Ratio};
 
 use crate::{
     LossAt, LossModel, OPPORTUNITY, QueueConfig, RateTrace, TRACE_OVERHEAD, ideal::carried_bytes,
-    text::serde_as_text,
 };
 
 /// One link: random loss before or after a bottleneck with its queue, then a delay.
@@ -117,7 +117,7 @@ pub struct Reorder {
 }
 
 /// Times at which what comes to a link vanishes. What is in it already goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub struct Outages {
     /// When the first one begins, after the start of the path.
     pub first: Duration,
@@ -186,8 +186,6 @@ impl fmt::Display for Outages {
         self.period.map_or(Ok(()), |period| write!(f, ",{}", HumanDuration(period)))
     }
 }
-
-serde_as_text!(Outages);
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,10 @@
 use std::{fmt, str::FromStr};
 
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 use tandem_units::{ParseUnitError, Ratio};
 
-use crate::text::serde_as_text;
-
 /// Which packets a link loses by chance, whatever their size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum LossModel {
     /// This share, each packet independently of the others.
     Bernoulli(Ratio),
@@ -24,7 +23,7 @@ pub enum LossModel {
 }
 
 /// Where on a link packets are lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum LossAt {
     /// Before the queue: what is lost uses no capacity.
     Before,
@@ -238,9 +237,6 @@ impl fmt::Display for LossAt {
         })
     }
 }
-
-serde_as_text!(LossModel);
-serde_as_text!(LossAt);
 
 #[cfg(test)]
 mod tests {

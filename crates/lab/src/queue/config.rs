@@ -1,11 +1,10 @@
 use std::{fmt, str::FromStr, time::Duration};
 
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 use tandem_units::{ByteCount, HumanDuration, ParseUnitError};
 
-use crate::text::serde_as_text;
-
 /// A queue and how much may wait in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum QueueConfig {
     /// What does not fit is dropped.
     DropTail(QueueLimit),
@@ -26,7 +25,7 @@ pub enum QueueConfig {
 
 /// How much may wait in a queue. The packet in transmission has left the queue and does not count,
 /// as in Mahimahi. On a trace each packet counts 4 bytes more than its IP length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub struct QueueLimit {
     /// Bytes of IP packets; `None`: no limit.
     pub bytes: Option<ByteCount>,
@@ -249,9 +248,6 @@ impl fmt::Display for QueueConfig {
         }
     }
 }
-
-serde_as_text!(QueueLimit);
-serde_as_text!(QueueConfig);
 
 #[cfg(test)]
 mod tests {

@@ -8,12 +8,9 @@ use tandem_units::{ByteCount, Rate};
 
 use super::{
     Parameters, Workload,
-    topology::{Part, Topology},
+    topology::{Datagrams, Part, Topology},
 };
-use crate::{
-    Handle, Seed, World,
-    endpoints::{Pace, PacedReceiver},
-};
+use crate::{Handle, Seed, World, endpoints::Pace};
 
 /// The length of a download that is not to end: 100 GB, which takes hours at 100 Mbit/s.
 const ENDLESS: ByteCount = ByteCount::new(100_000_000_000);
@@ -41,11 +38,6 @@ pub(super) struct Flow {
     pub(super) client: Handle<Client>,
     pub(super) start: Duration,
     pub(super) size: ByteCount,
-}
-
-/// UDP payloads at a constant rate.
-pub(super) struct Datagrams {
-    pub(super) receiver: Handle<PacedReceiver>,
 }
 
 /// How a flow ended.

@@ -15,7 +15,7 @@ use tandem_node::{
 };
 use tandem_units::{ByteCount, Rate, Ratio};
 
-use super::{Mode, Parameters, RunError, TraceStore, flows::Datagrams};
+use super::{Mode, Parameters, RunError, TraceStore};
 use crate::{
     Capacity, Contents, FileSet, Handle, HostId, LinkConfig, LinkStats, LossModel, NameAnswer,
     PathId, Reorder, Seed, Sojourns, TestCertificate, UDP_IP_OVERHEAD, World,
@@ -83,6 +83,11 @@ struct Peer {
     /// The paths from it to the access link, and back; none if it is there.
     to_access: Vec<PathId>,
     from_access: Vec<PathId>,
+}
+
+/// UDP payloads at a constant rate.
+pub(super) struct Datagrams {
+    pub(super) receiver: Handle<PacedReceiver>,
 }
 
 /// The hosts of a run and the links between them.
