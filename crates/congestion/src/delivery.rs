@@ -104,12 +104,14 @@ impl Deliveries {
         verdict
     }
 
-    /// The datagram sent last of those under way, and when.
+    /// The datagram that was sent last, and when, if its fate is not known.
     pub fn newest(&self) -> Option<(DatagramId, Instant)> {
         if self.is_idle() {
             return None;
         }
-        self.lock().in_flight.iter().rev().find_map(|flight| Some((flight.id?, flight.sent)))
+        let account = self.lock();
+        let last = account.in_flight.back()?;
+        Some((last.id?, last.sent))
     }
 
     /// To be called before the engine makes packets: what it let go since its last packet has not

@@ -10,9 +10,11 @@ pub mod node;
 pub mod origin;
 pub mod proxy;
 pub mod quic;
+mod repair_fields;
 pub mod resequence;
 mod server;
 pub mod stats;
+mod tunnel_exit;
 mod tunnel_queue;
 
 pub use client::{Client, ClientConfig};

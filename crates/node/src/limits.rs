@@ -33,6 +33,13 @@ pub struct Limits {
     /// Bytes of HTTP Datagrams that wait in one tunnel's queue, beyond which the newest is dropped.
     /// 1 MB: 800 ms at 10 Mbit/s and 80 ms at 100 Mbit/s.
     pub tunnel_queue: usize,
+    /// Bytes of datagrams that one tunnel keeps until they have arrived, beyond which the oldest are
+    /// repaired no more. 16 MB: what is under way for a second at 100 Mbit/s.
+    pub repair_bytes: usize,
+    /// Bytes of payloads that all flows of a node hold at their exits until what is missing before
+    /// them has come, beyond which the flow that holds most waits no more. A flow by itself may hold
+    /// 8 MB.
+    pub held_bytes: usize,
     /// Value of one capsule in bytes: the largest UDP payload and its context ID.
     pub capsule: usize,
     /// Local peers of one listening UDP socket of a client, each of which is a flow.
@@ -72,6 +79,8 @@ impl Default for Limits {
             dns_timeout: Duration::from_secs(5),
             flow_idle: Duration::from_secs(150),
             tunnel_queue: 1_000_000,
+            repair_bytes: 16_000_000,
+            held_bytes: 64_000_000,
             capsule: 65_527 + 8,
             local_flows: 1024,
             read_ahead: 256 * 1024,

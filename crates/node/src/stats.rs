@@ -5,6 +5,8 @@ use std::time::Duration;
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::Code;
 
+use crate::{resequence::ResequencerStats, tunnel_queue::LateDrops};
+
 /// What a node counted since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -36,12 +38,28 @@ pub struct Stats {
     pub to_client_bytes: u64,
     /// Dropped datagrams, by cause.
     pub dropped: Dropped,
+    /// Datagrams sent again.
+    pub repaired: Repaired,
+    /// What the exits of tunnels held and released.
+    pub resequenced: ResequencerStats,
+    /// `tandem-repair` fields that were ignored because they are malformed or not allowed.
+    pub repair_fields_ignored: u64,
     /// QUIC packets sent on all connections, those that have ended included.
     pub sent_packets: u64,
     /// QUIC packets declared lost on all connections, those that have ended included.
     pub lost_packets: u64,
     /// Bytes of files given to clients.
     pub file_bytes: u64,
+}
+
+impl Stats {
+    /// Counts what a tunnel's queue dropped after it had taken it.
+    pub(crate) const fn add_late(&mut self, late: &LateDrops) {
+        self.dropped.too_large += late.too_large;
+        self.dropped.queue_full += late.queue_full;
+        self.dropped.deadline += late.deadline;
+        self.dropped.standing_queue += late.standing_queue;
+    }
 }
 
 /// Connections whose peer broke the protocol, by the kind of error that ended them.
@@ -123,6 +141,10 @@ pub struct Dropped {
     pub unknown_flow: u64,
     /// Malformed: no quarter stream ID, no context ID.
     pub malformed: u64,
+    /// Older than the other end of the tunnel wants.
+    pub deadline: u64,
+    /// Dropped to keep the tunnel's queue short.
+    pub standing_queue: u64,
     /// No room for one more local peer of a listening socket.
     pub too_many_flows: u64,
 }
@@ -135,7 +157,51 @@ impl Dropped {
             + self.unknown_context
             + self.unknown_flow
             + self.malformed
+            + self.deadline
+            + self.standing_queue
             + self.too_many_flows
+    }
+}
+
+/// HTTP Datagrams that a node sent again, and those that it did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// Sent again, probes included.
+    pub sent_again: u64,
+    /// Sent again because no acknowledgement came and nothing else was to be sent.
+    pub probes: u64,
+    /// Lost, and sent again no more.
+    pub given_up: GivenUp,
+    /// The most bytes that one tunnel kept until they had arrived.
+    pub kept_bytes_max: u64,
+}
+
+/// Lost datagrams that were sent again no more, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GivenUp {
+    /// It was repaired for long enough.
+    pub time: u64,
+    /// It was older than the other end wants.
+    pub deadline: u64,
+    /// It was sent again as often as the other end wants.
+    pub limit: u64,
+    /// There was no room to keep it.
+    pub room: u64,
+    /// So much was under way that its fate was not followed.
+    pub unknown: u64,
+}
+
+impl Repaired {
+    /// Adds what another tunnel counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.sent_again += other.sent_again;
+        self.probes += other.probes;
+        self.given_up.time += other.given_up.time;
+        self.given_up.deadline += other.given_up.deadline;
+        self.given_up.limit += other.given_up.limit;
+        self.given_up.room += other.given_up.room;
+        self.given_up.unknown += other.given_up.unknown;
+        self.kept_bytes_max = self.kept_bytes_max.max(other.kept_bytes_max);
     }
 }
 

@@ -1,28 +1,42 @@
 //! The one standing queue of a tunnel, at its sender: UDP payloads that wait for the tunnel's QUIC
-//! connection to send them, in the form in which they go.
+//! connection to send them, in the form in which they go, and those of them that have to go again.
 //!
 //! The engine is given no more than one pacing burst of datagrams, or two congestion windows of
 //! stream data, at a time, so that the length here is the tunnel's queue q(t). Flows have their turns
-//! by deficit round robin. When the queue is full, the flow that holds most of it loses its newest.
+//! by deficit round robin; a flow whose datagrams are repaired sends those that were lost before new
+//! ones. When the queue is full, the flow that holds most of it loses its newest.
 
-use std::collections::{BTreeMap, VecDeque};
+mod codel;
+mod item;
+mod repair;
+#[cfg(test)]
+mod tests;
 
-use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName};
-use tandem_wire::{
-    CONTEXT_ID_UDP, HttpDatagram, MAX_UDP_PAYLOAD, QuarterStreamId, encode_data_header,
-    encode_datagram_capsule,
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Instant,
 };
 
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName};
+use tandem_wire::{CONTEXT_ID_UDP, MAX_UDP_PAYLOAD};
+
+pub(crate) use self::{item::NUMBERS, repair::RepairPlan};
+use self::{
+    item::{Ids, Item, Unnumbered, encode_capsule, encode_datagram, encode_frame, fits_datagram},
+    repair::Repair,
+};
 use crate::{
     h3::Session,
+    limits::Limits,
     quic::{Connection, SendDatagram, StreamId, Write},
+    stats::Repaired,
 };
 
 /// In which form a flow's payloads go (RFC 9297 §2 and §3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// QUIC DATAGRAM frames: not repaired.
+    /// QUIC DATAGRAM frames: repaired only if both ends agreed to it.
     Datagram,
     /// DATAGRAM capsules on the request stream: repaired and in order.
     Capsule,
@@ -48,6 +62,23 @@ pub(crate) enum TooLarge {
     Capsule(usize),
 }
 
+impl TooLarge {
+    const fn allows_capsule(self, len: usize) -> bool {
+        match self {
+            Self::Drop => false,
+            Self::Capsule(max) => len <= max,
+        }
+    }
+}
+
+/// A UDP payload that comes to the queue.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    pub(crate) form: Form,
+    pub(crate) too_large: TooLarge,
+    pub(crate) data: Bytes,
+}
+
 /// What became of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Push {
@@ -62,14 +93,16 @@ pub(crate) enum Push {
 /// Bytes that a flow may send in its turn: a full packet.
 const QUANTUM: usize = 1500;
 
-/// Encoded payloads of one flow.
+/// Payloads of one flow.
 #[derive(Debug, Default)]
 struct FlowQueue {
-    items: VecDeque<(Form, Bytes)>,
+    items: VecDeque<Item>,
     bytes: usize,
     /// Bytes that it may still send in its turn.
     deficit: usize,
-    /// Its stream has no room; it has no turn until there is.
+    /// It stands in `turns`.
+    has_turn: bool,
+    /// Its stream has no room; capsules have no turn until there is.
     is_blocked: bool,
     /// Some of its first item has been sent: a frame whose rest has to follow.
     is_begun: bool,
@@ -82,6 +115,10 @@ pub(crate) struct LateDrops {
     pub(crate) queue_full: u64,
     /// The path's MTU shrank while it waited.
     pub(crate) too_large: u64,
+    /// It waited longer than the other end wants.
+    pub(crate) deadline: u64,
+    /// To keep the queue short.
+    pub(crate) standing_queue: u64,
 }
 
 /// The queue.
@@ -90,58 +127,133 @@ pub(crate) struct TunnelQueue {
     flows: BTreeMap<StreamId, FlowQueue>,
     /// Flows that have something to send and may, in the order of their turns.
     turns: VecDeque<StreamId>,
+    repair: Repair,
     bytes: usize,
     bytes_max: usize,
     drops: LateDrops,
 }
 
+/// What a flow did in its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// It sent something, or dropped it.
+    Used,
+    /// It may go on when all others had their turn.
+    Ended,
+    /// It has nothing that may go.
+    Nothing,
+    /// The engine has as much as it is to have at once.
+    EngineIsFull,
+}
+
+/// What became of the first of a flow's payloads in its turn.
+enum Sent {
+    /// It went, or was dropped.
+    All,
+    /// It goes so instead, next.
+    Instead(Item),
+    /// It waits until the engine has room.
+    EngineIsFull(Item),
+    /// What is left of it waits until its stream has room.
+    StreamIsFull(Item),
+}
+
+/// Where to and when.
+struct Engine<'a> {
+    now: Instant,
+    session: &'a mut Session,
+    connection: &'a mut Connection,
+    is_window_set: bool,
+}
+
 impl TunnelQueue {
-    /// A queue of at most `bytes_max` bytes of encoded payloads.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    /// A queue that holds no more than these limits.
+    pub(crate) fn new(limits: &Limits) -> Self {
         Self {
             flows: BTreeMap::new(),
             turns: VecDeque::new(),
+            repair: Repair::new(limits.repair_bytes),
             bytes: 0,
-            bytes_max,
+            bytes_max: limits.tunnel_queue,
             drops: LateDrops::default(),
         }
     }
 
-    /// Bytes of encoded payloads that wait: q(t).
+    /// Bytes of encoded payloads that wait, be it to go again: q(t).
     pub(crate) const fn len(&self) -> usize {
-        self.bytes
+        self.bytes + self.repair.waiting_bytes()
     }
 
-    /// Encodes a payload and puts it at the end of its flow. `max_datagram_size` is what fits a
-    /// packet of the tunnel now.
+    /// From now on datagrams of this flow are repaired, or repaired in another way.
+    pub(crate) fn set_repair(&mut self, stream: StreamId, plan: RepairPlan) {
+        self.repair.set_plan(stream, plan);
+    }
+
+    /// Puts a capsule that is no payload before all that has not begun.
+    pub(crate) fn push_capsule(&mut self, stream: StreamId, capsule: &[u8]) {
+        self.insert_frame(stream, encode_frame(capsule));
+        self.give_turn(stream);
+    }
+
+    /// Puts a payload at the end of its flow. `max_datagram_size` is what fits a packet of the tunnel
+    /// now.
     pub(crate) fn push(
         &mut self,
+        now: Instant,
         stream: StreamId,
-        (form, too_large): (Form, TooLarge),
-        payload: Bytes,
+        payload: Payload,
         max_datagram_size: usize,
     ) -> Push {
-        let fits = fits_datagram(stream, &payload, max_datagram_size);
-        let (form, encoded) = match (form, too_large) {
-            (Form::Datagram, _) if fits => (form, encode_datagram(stream, payload)),
-            (Form::Datagram, TooLarge::Capsule(max)) if payload.len() <= max => {
-                (Form::Capsule, Some(encode_capsule(&payload)))
-            }
-            (Form::Datagram, _) => (form, None),
-            (Form::Capsule, _) => (form, Some(encode_capsule(&payload))),
+        let Some(item) = self.to_item(now, stream, payload, max_datagram_size) else {
+            return Push::TooLarge;
         };
-        let Some(encoded) = encoded else { return Push::TooLarge };
-        if self.bytes + encoded.len() > self.bytes_max && !self.make_room(stream, encoded.len()) {
+        let len = item.len();
+        if self.bytes + len > self.bytes_max && !self.make_room(stream, len) {
             return Push::Full;
         }
+        self.bytes += len;
         let flow = self.flows.entry(stream).or_default();
-        if flow.items.is_empty() && !flow.is_blocked {
+        flow.bytes += len;
+        let is_first = flow.items.is_empty();
+        flow.items.push_back(item);
+        if is_first && !flow.is_blocked {
+            self.give_turn(stream);
+        }
+        Push::Queued
+    }
+
+    fn to_item(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        Payload { form, too_large, data }: Payload,
+        max_datagram_size: usize,
+    ) -> Option<Item> {
+        if form == Form::Capsule {
+            return Some(Item::Encoded(form, encode_capsule(CONTEXT_ID_UDP, &data)));
+        }
+        let may_go_in_capsule = too_large.allows_capsule(data.len());
+        if let Some(flow) = self.repair.flow(stream)
+            && let Some(context_id) = flow.plan.context_id
+        {
+            let ids = Ids::new(stream, context_id)?;
+            let fits = ids.fits_numbered(data.len(), flow.next(), max_datagram_size);
+            return (fits || may_go_in_capsule)
+                .then(|| Item::Unnumbered(Unnumbered::new(&data, now)));
+        }
+        if fits_datagram(stream, &data, max_datagram_size) {
+            return Some(Item::Encoded(form, encode_datagram(stream, data)?));
+        }
+        let capsule = || Item::Encoded(Form::Capsule, encode_capsule(CONTEXT_ID_UDP, &data));
+        may_go_in_capsule.then(capsule)
+    }
+
+    fn give_turn(&mut self, stream: StreamId) {
+        if let Some(flow) = self.flows.get_mut(&stream)
+            && !std::mem::replace(&mut flow.has_turn, true)
+        {
             self.turns.push_back(stream);
         }
-        self.bytes += encoded.len();
-        flow.bytes += encoded.len();
-        flow.items.push_back((form, encoded));
-        Push::Queued
     }
 
     /// Drops the newest of the longest flow, unless that is the one that asks.
@@ -157,7 +269,7 @@ impl TunnelQueue {
                 return false;
             };
             let dropped = self.flows.get_mut(&longest).and_then(|flow| {
-                let (_, item) = flow.items.pop_back()?;
+                let item = flow.items.pop_back()?;
                 flow.bytes -= item.len();
                 Some(item.len())
             });
@@ -168,61 +280,211 @@ impl TunnelQueue {
     }
 
     /// Gives the engine as much as it is to have at once.
-    pub(crate) fn feed(&mut self, session: &mut Session, connection: &mut Connection) {
-        let mut is_window_set = false;
-        while let Some(&stream) = self.turns.front() {
-            let Some(flow) = self.flows.get_mut(&stream) else {
-                self.turns.pop_front();
-                continue;
-            };
-            let Some((form, mut item)) = flow.items.pop_front() else {
-                self.turns.pop_front();
-                self.flows.remove(&stream);
-                continue;
-            };
-            let len = item.len();
-            let was_begun = std::mem::replace(&mut flow.is_begun, false);
-            if len > flow.deficit && self.turns.len() > 1 {
-                flow.deficit += QUANTUM;
-                flow.is_begun = was_begun;
-                flow.items.push_front((form, item));
-                self.turns.rotate_left(1);
-                continue;
-            }
-            let left = match form {
-                Form::Datagram => match connection.send_datagram(item) {
-                    SendDatagram::Taken => 0,
-                    SendDatagram::Blocked(item) => {
-                        flow.items.push_front((form, item));
-                        return;
-                    }
-                    SendDatagram::TooLarge => {
-                        self.drops.too_large += 1;
-                        0
-                    }
-                },
-                Form::Capsule => {
-                    if !std::mem::replace(&mut is_window_set, true) {
-                        connection.hold_two_windows();
-                    }
-                    match session.write_body(connection, stream, &mut item) {
-                        // Done, or the stream has gone, and with it the flow.
-                        Ok(Write::Done) | Err(_) => 0,
-                        Ok(Write::Blocked) => {
-                            let left = item.len();
-                            flow.items.push_front((form, item));
-                            flow.is_blocked = true;
-                            flow.is_begun = was_begun || left < len;
-                            self.turns.pop_front();
-                            left
-                        }
-                    }
-                }
-            };
-            self.bytes -= len - left;
-            flow.bytes -= len - left;
-            flow.deficit = flow.deficit.saturating_sub(len - left);
+    pub(crate) fn feed(
+        &mut self,
+        now: Instant,
+        session: &mut Session,
+        connection: &mut Connection,
+    ) {
+        let is_repaired = !self.repair.is_idle();
+        if is_repaired {
+            self.settle(now, connection);
         }
+        let mut engine = Engine { now, session, connection, is_window_set: false };
+        while let Some(&stream) = self.turns.front() {
+            let mut turn = Turn::Nothing;
+            if is_repaired {
+                turn = self.repair_turn(&mut engine, stream);
+            }
+            if turn == Turn::Nothing {
+                turn = self.item_turn(&mut engine, stream);
+            }
+            match turn {
+                Turn::Used => {}
+                Turn::Ended => self.turns.rotate_left(1),
+                Turn::Nothing => self.end_turns(stream),
+                Turn::EngineIsFull => return,
+            }
+        }
+        if is_repaired {
+            self.repair.probe(now, engine.connection);
+        }
+    }
+
+    /// Learns which datagrams were lost, and gives their flows a turn.
+    fn settle(&mut self, now: Instant, connection: &mut Connection) {
+        let Self { flows, turns, repair, .. } = self;
+        repair.settle(now, connection, |stream| {
+            let flow = flows.entry(stream).or_default();
+            if !std::mem::replace(&mut flow.has_turn, true) {
+                turns.push_back(stream);
+            }
+        });
+    }
+
+    /// Ends the turns of the first flow until it has something that may go.
+    fn end_turns(&mut self, stream: StreamId) {
+        self.turns.pop_front();
+        if let Some(flow) = self.flows.get_mut(&stream) {
+            flow.has_turn = false;
+            if flow.items.is_empty() {
+                self.flows.remove(&stream);
+            }
+        }
+    }
+
+    /// Whether a flow may send so many bytes now; else it gets more for its next turn.
+    fn may_send(&mut self, stream: StreamId, len: usize) -> bool {
+        let is_alone = self.turns.len() == 1;
+        let Some(flow) = self.flows.get_mut(&stream) else { return false };
+        let may_send = len <= flow.deficit || is_alone;
+        if !may_send {
+            flow.deficit += QUANTUM;
+        }
+        may_send
+    }
+
+    /// Sends the lowest number of a flow that was lost.
+    fn repair_turn(&mut self, engine: &mut Engine<'_>, stream: StreamId) -> Turn {
+        let Some((number, data)) = self.repair.next_waiting(engine.now, stream) else {
+            return Turn::Nothing;
+        };
+        let len = data.len();
+        if len > engine.connection.max_datagram_size().unwrap_or(0) {
+            self.repair_in_capsule(stream, number, data);
+            return Turn::Used;
+        }
+        if !self.may_send(stream, len) {
+            return Turn::Ended;
+        }
+        if !self.repair.send(engine.connection, stream, number) {
+            return Turn::EngineIsFull;
+        }
+        if let Some(flow) = self.flows.get_mut(&stream) {
+            flow.deficit = flow.deficit.saturating_sub(len);
+        }
+        Turn::Used
+    }
+
+    /// The path's MTU has shrunk since the first time.
+    fn repair_in_capsule(&mut self, stream: StreamId, number: u64, datagram: Bytes) {
+        let Some(flow) = self.repair.flow(stream) else { return };
+        let frame = flow.plan.capsule(stream, datagram);
+        self.repair.goes_in_capsule(stream, number);
+        match frame {
+            Some(frame) => self.insert_frame(stream, frame),
+            None => self.drops.too_large += 1,
+        }
+    }
+
+    /// Puts a frame before all that has not begun.
+    fn insert_frame(&mut self, stream: StreamId, frame: Bytes) {
+        let flow = self.flows.entry(stream).or_default();
+        self.bytes += frame.len();
+        flow.bytes += frame.len();
+        flow.items.insert(usize::from(flow.is_begun), Item::Encoded(Form::Capsule, frame));
+    }
+
+    /// Sends the first of what waits for the first time.
+    fn item_turn(&mut self, engine: &mut Engine<'_>, stream: StreamId) -> Turn {
+        let Some(flow) = self.flows.get_mut(&stream).filter(|flow| !flow.is_blocked) else {
+            return Turn::Nothing;
+        };
+        let Some(len) = flow.items.front().map(Item::len) else { return Turn::Nothing };
+        if !self.may_send(stream, len) {
+            return Turn::Ended;
+        }
+        let Some(flow) = self.flows.get_mut(&stream) else { return Turn::Nothing };
+        let Some(item) = flow.items.pop_front() else { return Turn::Nothing };
+        let was_begun = std::mem::replace(&mut flow.is_begun, false);
+        let is_last = flow.items.is_empty();
+        let sent = match item {
+            Item::Encoded(Form::Capsule, frame) => send_frame(engine, stream, frame),
+            Item::Encoded(Form::Datagram, data) => self.send_datagram(engine, stream, data),
+            Item::Unnumbered(item) => self.send_unnumbered(engine, stream, item, is_last),
+        };
+        let Some(flow) = self.flows.get_mut(&stream) else { return Turn::Nothing };
+        let (left, turn) = match sent {
+            Sent::All => (None, Turn::Used),
+            Sent::Instead(frame) => (Some(frame), Turn::Used),
+            Sent::EngineIsFull(item) => (Some(item), Turn::EngineIsFull),
+            Sent::StreamIsFull(item) => {
+                flow.is_blocked = true;
+                flow.is_begun = was_begun || item.len() < len;
+                (Some(item), Turn::Nothing)
+            }
+        };
+        let left_len = left.as_ref().map_or(0, Item::len);
+        left.into_iter().for_each(|item| flow.items.push_front(item));
+        flow.deficit = flow.deficit.saturating_sub(len.saturating_sub(left_len));
+        flow.bytes = flow.bytes - len + left_len;
+        self.bytes = self.bytes - len + left_len;
+        turn
+    }
+
+    fn send_datagram(&mut self, engine: &mut Engine<'_>, stream: StreamId, data: Bytes) -> Sent {
+        if self.repair.flow(stream).is_some_and(|flow| flow.plan.limit != Some(0)) {
+            if !engine.connection.has_room_for_datagram(data.len()) {
+                return Sent::EngineIsFull(Item::Encoded(Form::Datagram, data));
+            }
+            let (number, _) = self.repair.number(stream, data.len(), engine.now);
+            self.repair.keep(stream, number, data);
+            self.repair.send(engine.connection, stream, number);
+            return Sent::All;
+        }
+        match engine.connection.send_datagram(data) {
+            SendDatagram::Taken => Sent::All,
+            SendDatagram::Blocked(data) => Sent::EngineIsFull(Item::Encoded(Form::Datagram, data)),
+            SendDatagram::TooLarge => {
+                self.drops.too_large += 1;
+                Sent::All
+            }
+        }
+    }
+
+    /// A payload gets its number now that nothing can drop it any more.
+    fn send_unnumbered(
+        &mut self,
+        engine: &mut Engine<'_>,
+        stream: StreamId,
+        item: Unnumbered,
+        is_last: bool,
+    ) -> Sent {
+        let len = item.payload_len();
+        if !engine.connection.has_room_for_datagram(len) {
+            return Sent::EngineIsFull(Item::Unnumbered(item));
+        }
+        let Some(flow) = self.repair.flow(stream) else { return Sent::All };
+        let (now, since) = (engine.now, item.since);
+        if flow.plan.is_too_old(now, since) {
+            self.drops.deadline += 1;
+            return Sent::All;
+        }
+        if flow.plan.keeps_queue_short && flow.codel.drops(now, since, is_last) {
+            self.drops.standing_queue += 1;
+            return Sent::All;
+        }
+        let Some(ids) = flow.plan.ids(stream) else { return Sent::All };
+        let max = engine.connection.max_datagram_size().unwrap_or(0);
+        let fits = ids.fits_numbered(len, flow.next(), max);
+        if !fits && !flow.plan.too_large.allows_capsule(len) {
+            self.drops.too_large += 1;
+            return Sent::All;
+        }
+        let (number, floor) = self.repair.number(stream, len, since);
+        let datagram = item.number(ids, number, floor);
+        if fits {
+            self.repair.keep(stream, number, datagram);
+            self.repair.send(engine.connection, stream, number);
+            return Sent::All;
+        }
+        self.repair.goes_in_capsule(stream, number);
+        Sent::Instead(Item::Encoded(Form::Capsule, ids.into_capsule(datagram)))
+    }
+
+    /// When the queue wants to be fed although nothing happens.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.repair.next_timeout()
     }
 
     /// The stream of a flow has room again.
@@ -230,7 +492,7 @@ impl TunnelQueue {
         if let Some(flow) = self.flows.get_mut(&stream)
             && std::mem::replace(&mut flow.is_blocked, false)
         {
-            self.turns.push_back(stream);
+            self.give_turn(stream);
         }
     }
 
@@ -241,6 +503,7 @@ impl TunnelQueue {
 
     /// Forgets a flow.
     pub(crate) fn remove(&mut self, stream: StreamId) {
+        self.repair.remove(stream);
         if let Some(flow) = self.flows.remove(&stream) {
             self.bytes -= flow.bytes;
             self.turns.retain(|&other| other != stream);
@@ -251,96 +514,20 @@ impl TunnelQueue {
     pub(crate) fn take_drops(&mut self) -> LateDrops {
         std::mem::take(&mut self.drops)
     }
+
+    /// What was repaired since the last call.
+    pub(crate) fn take_repaired(&mut self) -> Repaired {
+        self.repair.take_stats()
+    }
 }
 
-fn fits_datagram(stream: StreamId, payload: &[u8], max_datagram_size: usize) -> bool {
-    QuarterStreamId::from_stream_id(stream.0).is_some_and(|id| {
-        payload.len() + HttpDatagram::overhead(id, CONTEXT_ID_UDP) <= max_datagram_size
-    })
-}
-
-fn encode_datagram(stream: StreamId, payload: Bytes) -> Option<Bytes> {
-    let quarter_stream_id = QuarterStreamId::from_stream_id(stream.0)?;
-    let datagram = HttpDatagram { quarter_stream_id, context_id: CONTEXT_ID_UDP, payload };
-    Some(datagram.encode_to_bytes())
-}
-
-/// A DATA frame with one DATAGRAM capsule.
-fn encode_capsule(payload: &[u8]) -> Bytes {
-    /// Type, length and context ID of a capsule, or type and length of a frame, at their longest.
-    const HEADER_MAX: usize = 16;
-    let mut capsule = BytesMut::with_capacity(payload.len() + HEADER_MAX);
-    encode_datagram_capsule(CONTEXT_ID_UDP, payload, &mut capsule);
-    let mut frame = BytesMut::with_capacity(capsule.len() + HEADER_MAX);
-    encode_data_header(capsule.len(), &mut frame);
-    frame.extend_from_slice(&capsule);
-    frame.freeze()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FIRST: StreamId = StreamId(0);
-    const SECOND: StreamId = StreamId(4);
-
-    fn push(queue: &mut TunnelQueue, stream: StreamId, len: usize) -> Push {
-        // Two bytes of overhead: quarter stream ID and context ID.
-        queue.push(stream, (Form::Datagram, TooLarge::Drop), Bytes::from(vec![0; len - 2]), 1200)
+fn send_frame(engine: &mut Engine<'_>, stream: StreamId, mut frame: Bytes) -> Sent {
+    if !std::mem::replace(&mut engine.is_window_set, true) {
+        engine.connection.hold_two_windows();
     }
-
-    #[test]
-    fn a_flow_alone_loses_what_comes_when_the_queue_is_full() {
-        let mut queue = TunnelQueue::new(100);
-        assert_eq!(push(&mut queue, FIRST, 60), Push::Queued);
-        assert_eq!(push(&mut queue, FIRST, 41), Push::Full);
-        assert_eq!(push(&mut queue, FIRST, 40), Push::Queued);
-        assert_eq!(push(&mut queue, FIRST, 2), Push::Full);
-        assert_eq!(queue.bytes, 100);
-    }
-
-    #[test]
-    fn a_flow_below_its_share_takes_from_the_longest() {
-        let mut queue = TunnelQueue::new(1000);
-        for _ in 0..10 {
-            assert_eq!(push(&mut queue, FIRST, 100), Push::Queued);
-        }
-        for _ in 0..5 {
-            assert_eq!(push(&mut queue, SECOND, 100), Push::Queued);
-        }
-        assert_eq!(queue.take_drops().queue_full, 5);
-        assert_eq!(push(&mut queue, SECOND, 100), Push::Full);
-        assert_eq!(queue.bytes, 1000);
-    }
-
-    #[test]
-    fn what_fits_no_packet_is_refused() {
-        let mut queue = TunnelQueue::new(10_000);
-        assert_eq!(push(&mut queue, FIRST, 1200), Push::Queued);
-        assert_eq!(push(&mut queue, FIRST, 1201), Push::TooLarge);
-        let long = Bytes::from(vec![0; 5000]);
-        let capsule = (Form::Capsule, TooLarge::Drop);
-        assert_eq!(queue.push(FIRST, capsule, long, 1200), Push::Queued);
-    }
-
-    #[test]
-    fn what_was_promised_to_fit_goes_in_a_capsule() {
-        let mut queue = TunnelQueue::new(10_000);
-        let form = (Form::Datagram, TooLarge::Capsule(1280));
-        let mut push = |len: usize| queue.push(FIRST, form, Bytes::from(vec![0; len]), 1160);
-        assert_eq!(push(1158), Push::Queued);
-        assert_eq!(push(1280), Push::Queued);
-        assert_eq!(push(1281), Push::TooLarge);
-        let forms: Vec<_> = queue.flows[&FIRST].items.iter().map(|(form, _)| *form).collect();
-        assert_eq!(forms, [Form::Datagram, Form::Capsule]);
-    }
-
-    #[test]
-    fn a_flow_that_goes_leaves_nothing() {
-        let mut queue = TunnelQueue::new(1000);
-        push(&mut queue, FIRST, 100);
-        push(&mut queue, SECOND, 100);
-        queue.remove(FIRST);
-        assert_eq!((queue.bytes, queue.turns.len(), queue.flows.len()), (100, 1, 1));
+    match engine.session.write_body(engine.connection, stream, &mut frame) {
+        // Done, or the stream has gone, and with it the flow.
+        Ok(Write::Done) | Err(_) => Sent::All,
+        Ok(Write::Blocked) => Sent::StreamIsFull(Item::Encoded(Form::Capsule, frame)),
     }
 }

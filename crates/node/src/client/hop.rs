@@ -1,12 +1,16 @@
 //! One hop: the connection to a proxy, and the flows through it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tandem_wire::{
     CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, Capsule, CapsuleDecoder, Code, DecodeError,
-    HttpDatagram, QuarterStreamId, RequestHead, ResponseHead, Template, VarInt, split_context_id,
+    HttpDatagram, Order, QuarterStreamId, RepairFieldError, RequestHead, ResponseHead,
+    RetransmissionLimit, Template, VarInt, split_context_id,
 };
 
 use super::{forward::LocalFlowId, peer::Peer};
@@ -15,8 +19,17 @@ use crate::{
     h3::{Body, ConnectionError, End},
     limits::Limits,
     proxy::Token,
-    quic::StreamId,
-    tunnel_queue::{Form, LateDrops, PROMISED_SIZE, Push, TooLarge, TunnelQueue, promised_size},
+    quic::{self, StreamId},
+    repair_fields::{
+        self, CONTEXT_ID_OF_CLIENT, LIMIT_LEAST, Repair, Said, Writer, limit_to_ask, wanted_limit,
+    },
+    resequence::ResequencerStats,
+    stats::Repaired,
+    tunnel_exit::{ExitPlan, TunnelExit},
+    tunnel_queue::{
+        Form, LateDrops, NUMBERS, PROMISED_SIZE, Payload, Push, RepairPlan, TooLarge, TunnelQueue,
+        promised_size,
+    },
 };
 
 /// Whom a flow carries.
@@ -38,6 +51,10 @@ pub(super) struct Flow {
     too_large: TooLarge,
     /// The capsules on its request stream.
     capsules: CapsuleDecoder,
+    /// What the proxy's grant says of repair.
+    repair: Said,
+    /// How often the proxy was last asked to repair, if it speaks the draft.
+    asked_limit: u8,
 }
 
 /// A payload that came through a hop.
@@ -90,6 +107,8 @@ pub enum TunnelMode {
     Mdt,
     /// DATAGRAM capsules on the request stream: repaired, and in order.
     Mst,
+    /// HTTP Datagrams of which those that were lost are sent again, if the proxy can; else as `Mdt`.
+    Rmdt(Repair),
 }
 
 /// Smallest UDP payload that QUIC needs (RFC 9000 §14).
@@ -109,7 +128,11 @@ pub(super) struct Hop {
     template: Template,
     token: Option<Token>,
     queue: TunnelQueue,
+    /// Where the proxy's repaired payloads come out.
+    exit: TunnelExit<StreamId>,
     form: Form,
+    /// How to repair, if at all.
+    repair: Option<Repair>,
     /// Size of payloads that the connection inside may count on.
     promised: usize,
     /// Longest value of a capsule.
@@ -133,10 +156,15 @@ impl Hop {
             peer,
             template,
             token,
-            queue: TunnelQueue::new(limits.tunnel_queue),
+            queue: TunnelQueue::new(limits),
+            exit: TunnelExit::new(limits.held_bytes),
             form: match mode {
-                TunnelMode::Mdt => Form::Datagram,
+                TunnelMode::Mdt | TunnelMode::Rmdt(_) => Form::Datagram,
                 TunnelMode::Mst => Form::Capsule,
+            },
+            repair: match mode {
+                TunnelMode::Mdt | TunnelMode::Mst => None,
+                TunnelMode::Rmdt(repair) => Some(repair),
             },
             promised: CAPSULE_PAYLOAD,
             capsule_max: limits.capsule,
@@ -175,6 +203,9 @@ impl Hop {
             HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE),
         );
         headers.insert(PROMISED_SIZE, HeaderValue::from(self.promised.max(COMMON_PAYLOAD)));
+        if let Some(repair) = self.wished_repair() {
+            repair_fields::ask(&mut headers, &repair);
+        }
         if let Some(token) = &self.token
             && let Ok(mut value) = HeaderValue::from_str(&token.field_value())
         {
@@ -198,7 +229,10 @@ impl Hop {
         let target = format!("{host}:{port}");
         let capsules = CapsuleDecoder::new(self.capsule_max);
         let too_large = TooLarge::Drop;
-        let flow = Flow { carries, target, is_granted: false, too_large, capsules };
+        let repair = Said::Nothing;
+        let is_granted = false;
+        let flow =
+            Flow { carries, target, is_granted, too_large, capsules, repair, asked_limit: 0 };
         self.flows.insert(stream, flow);
         if carries == Carries::NextPeer {
             self.next = Some(stream);
@@ -225,18 +259,80 @@ impl Hop {
         match self.form {
             Form::Capsule => CAPSULE_PAYLOAD,
             Form::Datagram => {
-                self.max_datagram_size().saturating_sub(HttpDatagram::overhead(id, CONTEXT_ID_UDP))
+                let numbers = if self.repair.is_some() { NUMBERS } else { 0 };
+                let overhead = HttpDatagram::overhead(id, CONTEXT_ID_UDP) + numbers;
+                self.max_datagram_size().saturating_sub(overhead)
             }
         }
     }
 
-    /// The proxy granted a flow.
-    pub(super) fn on_granted(&mut self, stream: StreamId, head: &ResponseHead) {
-        if let Some(flow) = self.flows.get_mut(&stream) {
-            flow.is_granted = true;
-            if let Some(size) = promised_size(&head.headers) {
-                flow.too_large = TooLarge::Capsule(size);
+    /// The proxy granted a flow. Returns why its word on repair is ignored, if it is.
+    pub(super) fn on_granted(
+        &mut self,
+        stream: StreamId,
+        head: &ResponseHead,
+    ) -> Option<RepairFieldError> {
+        let flow = self.flows.get_mut(&stream)?;
+        flow.is_granted = true;
+        if let Some(size) = promised_size(&head.headers) {
+            flow.too_large = TooLarge::Capsule(size);
+        }
+        let repair = self.wished_repair()?;
+        let (said, error) = repair_fields::read(&head.headers, Writer::Proxy);
+        let flow = self.flows.get_mut(&stream)?;
+        flow.repair = said;
+        match said {
+            Said::Nothing => {}
+            Said::Draft => self.ask_limit(stream, LIMIT_LEAST),
+            Said::Ours(field) => {
+                let plan = RepairPlan {
+                    context_id: Some(CONTEXT_ID_OF_CLIENT),
+                    deadline: repair.deadline,
+                    limit: repair.limit,
+                    keeps_queue_short: repair.order == Order::Ordered,
+                    too_large: flow.too_large,
+                };
+                self.queue.set_repair(stream, plan);
+                let Repair { order, deadline, .. } = repair;
+                self.exit
+                    .insert(stream, ExitPlan { context_id: field.context_id, order, deadline });
             }
+        }
+        error
+    }
+
+    /// How to repair, unless payloads go on streams, which repair by themselves.
+    fn wished_repair(&self) -> Option<Repair> {
+        self.repair.filter(|_| self.form == Form::Datagram)
+    }
+
+    /// Asks a proxy that speaks the draft how often to send lost datagrams again.
+    fn ask_limit(&mut self, stream: StreamId, limit: u8) {
+        let Some(flow) = self.flows.get_mut(&stream) else { return };
+        if std::mem::replace(&mut flow.asked_limit, limit) != limit {
+            let limit = VarInt::from_u32(limit.into());
+            let mut capsule = Vec::new();
+            RetransmissionLimit { context_id: None, limit }.encode(&mut capsule);
+            self.queue.push_capsule(stream, &capsule);
+        }
+    }
+
+    /// The RTT of the connection inside is known.
+    pub(super) fn on_rtt_beyond(&mut self, end_to_end: Duration) {
+        let Some(stream) = self.next else { return };
+        if self.flows.get(&stream).is_some_and(|flow| flow.repair == Said::Draft) {
+            let limit = limit_to_ask(end_to_end, self.peer.stats().smoothed_rtt);
+            self.ask_limit(stream, limit);
+        }
+    }
+
+    /// The proxy says how often to send lost datagrams again.
+    fn on_limit(&mut self, stream: StreamId, limit: RetransmissionLimit) {
+        let Some(flow) = self.flows.get(&stream) else { return };
+        if flow.repair == Said::Draft
+            && let Some(limit) = wanted_limit(limit)
+        {
+            self.queue.set_repair(stream, RepairPlan::unnumbered(limit, flow.too_large));
         }
     }
 
@@ -245,7 +341,8 @@ impl Hop {
         let mut settings = self.peer.settings.clone();
         settings.seed = settings.seed.map(|seed| seed.wrapping_add(generation << 32));
         self.peer = Peer::new(settings, limits);
-        self.queue = TunnelQueue::new(limits.tunnel_queue);
+        self.queue = TunnelQueue::new(limits);
+        self.exit.clear();
         self.readable.clear();
         self.flows.clear();
         self.next = None;
@@ -261,18 +358,51 @@ impl Hop {
     }
 
     /// Puts a payload into the tunnel's queue.
-    pub(super) fn send(&mut self, stream: StreamId, payload: Bytes) -> Push {
+    pub(super) fn send(&mut self, now: Instant, stream: StreamId, data: Bytes) -> Push {
         let max_datagram_size = self.max_datagram_size();
         let too_large = self.flows.get(&stream).map_or(TooLarge::Drop, |flow| flow.too_large);
-        self.queue.push(stream, (self.form, too_large), payload, max_datagram_size)
+        let payload = Payload { form: self.form, too_large, data };
+        self.queue.push(now, stream, payload, max_datagram_size)
     }
 
-    /// Gives the engine as much as it takes. Returns what was dropped meanwhile.
-    pub(super) fn feed(&mut self) -> LateDrops {
+    /// Gives the engine as much as it takes. Returns what was dropped and repaired meanwhile.
+    pub(super) fn feed(&mut self, now: Instant) -> (LateDrops, Repaired) {
         if let Some((session, connection)) = self.peer.parts() {
-            self.queue.feed(session, connection);
+            self.queue.feed(now, session, connection);
         }
-        self.queue.take_drops()
+        (self.queue.take_drops(), self.queue.take_repaired())
+    }
+
+    /// Takes what came under another Context ID than that of plain payloads. `None`: it was not
+    /// agreed on.
+    pub(super) fn take_numbered(
+        &mut self,
+        now: Instant,
+        Arrived { stream, context_id, payload }: Arrived,
+    ) -> Option<Result<(), DecodeError>> {
+        if !self.exit.takes(stream, context_id) {
+            return None;
+        }
+        let (_, connection) = self.peer.parts()?;
+        Some(self.exit.push(now, stream, payload, connection.smoothed_rtt()))
+    }
+
+    /// The next numbered payload whose turn it is.
+    pub(super) fn release(&mut self, now: Instant) -> Option<(StreamId, Bytes)> {
+        self.exit.poll_release(now)
+    }
+
+    pub(super) fn exit_stats(&self) -> ResequencerStats {
+        self.exit.stats()
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.exit.handle_timeout(now);
+    }
+
+    /// When its queue and its exit want to be looked at.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        quic::earliest(self.queue.next_timeout(), self.exit.next_timeout())
     }
 
     /// A request stream that was blocked has room again.
@@ -324,7 +454,11 @@ impl Hop {
                         Err(_) => OnStream::Malformed,
                     });
                 }
-                Ok(Some(Capsule::Unknown { .. } | Capsule::RetransmissionLimit(_))) => continue,
+                Ok(Some(Capsule::RetransmissionLimit(limit))) => {
+                    self.on_limit(stream, limit);
+                    continue;
+                }
+                Ok(Some(Capsule::Unknown { .. })) => continue,
                 Ok(None) => {}
                 Err(error) => return Some(OnStream::Ended(stream, FlowEnd::malformed(&error))),
             }
@@ -352,6 +486,7 @@ impl Hop {
     pub(super) fn close_flow(&mut self, stream: StreamId, code: Code) {
         self.flows.remove(&stream);
         self.queue.remove(stream);
+        self.exit.remove(stream);
         if let Some((session, connection)) = self.peer.parts() {
             session.reset(connection, stream, code);
         }

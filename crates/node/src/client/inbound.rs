@@ -10,7 +10,7 @@ use super::{
     hop::{Arrived, Carries, FlowEnd, Hop, OnStream},
     peer::INSIDE_TUNNEL,
 };
-use crate::{h3, node::Output};
+use crate::{h3, node::Output, quic::StreamId};
 
 /// What a look at the hops' datagrams gave.
 pub(super) enum Took {
@@ -91,30 +91,57 @@ impl Client {
         // RFC 9298 §5: "the receiver SHALL either drop that datagram silently or buffer it
         // temporarily".
         if arrived.context_id != CONTEXT_ID_UDP {
-            self.stats.dropped.unknown_context += 1;
+            match self.hops.get_mut(index)?.take_numbered(now, arrived) {
+                None => self.stats.dropped.unknown_context += 1,
+                Some(Err(_)) => self.stats.dropped.malformed += 1,
+                Some(Ok(())) => {}
+            }
             return None;
         }
-        if arrived.payload.len() > MAX_UDP_PAYLOAD {
+        self.deliver_payload(now, (index, arrived.stream), arrived.payload, buf)
+    }
+
+    /// Passes on the next payload that waited for those before it.
+    pub(super) fn release(&mut self, now: Instant, buf: &mut Vec<u8>) -> Took {
+        for index in 0..self.hops.len() {
+            if let Some((stream, payload)) =
+                self.hops.get_mut(index).and_then(|hop| hop.release(now))
+            {
+                let output = self.deliver_payload(now, (index, stream), payload, buf);
+                return output.map_or(Took::Progress, Took::Output);
+            }
+        }
+        Took::Nothing
+    }
+
+    fn deliver_payload(
+        &mut self,
+        now: Instant,
+        (index, stream): (usize, StreamId),
+        payload: Bytes,
+        buf: &mut Vec<u8>,
+    ) -> Option<Output> {
+        if payload.len() > MAX_UDP_PAYLOAD {
             // RFC 9298 §5: an endpoint that receives a longer one "MUST abort the corresponding
             // stream".
             let end = FlowEnd::new(Code::H3_DATAGRAM_ERROR, "a payload is longer than UDP allows");
-            self.on_flow_closed(now, index, arrived.stream, &end);
+            self.on_flow_closed(now, index, stream, &end);
             return None;
         }
-        let flow = self.hops.get(index).and_then(|hop| hop.flows.get(&arrived.stream));
+        let flow = self.hops.get(index).and_then(|hop| hop.flows.get(&stream));
         match flow.map(|flow| flow.carries) {
             None => {
                 self.stats.dropped.unknown_flow += 1;
                 None
             }
             Some(Carries::NextPeer) => {
-                let payload = into_mut(arrived.payload);
+                let payload = into_mut(payload);
                 if let Some(peer) = self.peer(index + 1) {
                     peer.handle_datagram(now, (INSIDE_TUNNEL, None), None, payload);
                 }
                 None
             }
-            Some(Carries::Local(id)) => Some(self.to_local(now, id, &arrived.payload, buf)),
+            Some(Carries::Local(id)) => Some(self.to_local(now, id, &payload, buf)),
         }
     }
 }

@@ -55,7 +55,7 @@ impl Client {
         let granted =
             flow.stream.filter(|stream| hop.flows.get(stream).is_some_and(|flow| flow.is_granted));
         match granted {
-            Some(stream) => self.to_tunnel(stream, payload),
+            Some(stream) => self.to_tunnel(now, stream, payload),
             None if flow.early.len() < self.limits.early_datagrams_per_flow => {
                 flow.early.push_back(payload);
             }
@@ -63,10 +63,10 @@ impl Client {
         }
     }
 
-    fn to_tunnel(&mut self, stream: StreamId, payload: Bytes) {
+    fn to_tunnel(&mut self, now: Instant, stream: StreamId, payload: Bytes) {
         let Some(hop) = self.hops.last_mut() else { return };
         let len = payload.len();
-        match hop.send(stream, payload) {
+        match hop.send(now, stream, payload) {
             Push::Queued => {
                 self.stats.to_target_datagrams += 1;
                 self.stats.to_target_bytes += len as u64;
@@ -77,12 +77,12 @@ impl Client {
     }
 
     /// A flow was granted: sends what waited for it.
-    pub(super) fn on_local_granted(&mut self, id: LocalFlowId) {
+    pub(super) fn on_local_granted(&mut self, now: Instant, id: LocalFlowId) {
         let TaskState::Forward(forward) = &mut self.task else { return };
         let Some(flow) = forward.flows.get_mut(&id) else { return };
         let Some(stream) = flow.stream else { return };
         for payload in std::mem::take(&mut flow.early) {
-            self.to_tunnel(stream, payload);
+            self.to_tunnel(now, stream, payload);
         }
     }
 

@@ -22,7 +22,7 @@ use std::{
 use bytes::Bytes;
 use tandem_units::ByteCount;
 use tandem_wire::Code;
-pub use tandem_wire::Template;
+pub use tandem_wire::{Order, Template};
 use tracing::debug;
 
 pub use self::hop::TunnelMode;
@@ -34,6 +34,7 @@ use self::{
     peer::{INSIDE_TUNNEL, Peer},
     recover::Recovery,
 };
+pub use crate::repair_fields::Repair;
 use crate::{
     error::ClientError,
     h3,
@@ -154,6 +155,9 @@ impl Client {
                 stats.lost_packets += now.lost_packets;
             }
         }
+        for hop in &self.hops {
+            stats.resequenced.add(&hop.exit_stats());
+        }
         if let TaskState::Forward(forward) = &self.task {
             stats.flows_open = forward.flows.len() as u64;
         }
@@ -249,7 +253,7 @@ impl Client {
                     self.end(now, Err(error));
                 }
             }
-            quic::Event::Connected if index == self.hops.len() => self.on_origin_connected(),
+            quic::Event::Connected => self.on_connected(index),
             quic::Event::MoreStreams => self.on_more_streams(index),
             _ => {}
         }
@@ -306,6 +310,10 @@ impl Client {
         }
     }
 
+    fn poll_task(&mut self, now: Instant) -> Option<Output> {
+        matches!(self.life, Life::Running).then(|| self.poll_fetch(now)).flatten()
+    }
+
     fn poll_fetch(&mut self, now: Instant) -> Option<Output> {
         let TaskState::Fetch(fetch) = &mut self.task else { return None };
         match fetch.poll()? {
@@ -359,38 +367,38 @@ impl Client {
     /// the outermost to its socket.
     fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
         for index in (1..self.peers()).rev() {
-            self.feed(index);
+            self.feed(now, index);
             while let Some(transmit) = self.peer(index).and_then(|peer| {
                 buf.clear();
                 peer.poll_transmit(now, buf)
             }) {
                 let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
                 for payload in buf.chunks(segment) {
-                    self.to_hop(index - 1, Bytes::copy_from_slice(payload));
+                    self.to_hop(now, index - 1, Bytes::copy_from_slice(payload));
                 }
             }
         }
         buf.clear();
-        self.feed(0);
+        self.feed(now, 0);
         let transmit = self.peer(0)?.poll_transmit(now, buf)?;
         Some(Output::Transmit { socket: self.outer_socket, transmit })
     }
 
     /// Lets a hop's engine have its next burst, if it is a hop.
-    fn feed(&mut self, index: usize) {
+    fn feed(&mut self, now: Instant, index: usize) {
         if let Some(hop) = self.hops.get_mut(index) {
-            let late = hop.feed();
-            self.stats.dropped.too_large += late.too_large;
-            self.stats.dropped.queue_full += late.queue_full;
+            let (late, repaired) = hop.feed(now);
+            self.stats.add_late(&late);
+            self.stats.repaired.add(&repaired);
         }
     }
 
     /// Puts a packet of the next peer into a hop's queue.
-    fn to_hop(&mut self, index: usize, payload: Bytes) {
+    fn to_hop(&mut self, now: Instant, index: usize, payload: Bytes) {
         let Some(hop) = self.hops.get_mut(index) else { return };
         let Some(stream) = hop.next else { return };
         let len = payload.len() as u64;
-        match hop.send(stream, payload) {
+        match hop.send(now, stream, payload) {
             Push::Queued => {
                 self.stats.to_target_datagrams += 1;
                 self.stats.to_target_bytes += len;
@@ -416,6 +424,9 @@ impl Client {
                 }
             }
         }
+        for hop in &mut self.hops {
+            hop.handle_timeout(now);
+        }
         self.believe_suspicion(now);
         self.close_idle_flows(now);
         self.recover(now);
@@ -430,6 +441,9 @@ impl Client {
         for index in 0..self.peers() {
             next = quic::earliest(next, self.peer(index).and_then(|peer| peer.next_timeout()));
         }
+        for hop in &self.hops {
+            next = quic::earliest(next, hop.next_timeout());
+        }
         next
     }
 
@@ -439,15 +453,22 @@ impl Client {
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
+        match self.release(now, buf) {
+            Took::Output(output) => return Some(output),
+            // The connection inside reads what came before it gets more.
+            Took::Progress => {
+                self.take_events(now);
+                return self.poll_task(now);
+            }
+            Took::Nothing => {}
+        }
         match self.receive(now, buf) {
             Took::Output(output) => return Some(output),
             Took::Progress => return None,
             Took::Nothing if any_event => return None,
             Took::Nothing => {}
         }
-        if matches!(self.life, Life::Running)
-            && let Some(output) = self.poll_fetch(now)
-        {
+        if let Some(output) = self.poll_task(now) {
             return Some(output);
         }
         if let Some(output) = self.transmit(now, buf) {

@@ -246,13 +246,16 @@ impl Client {
             };
         }
         let carries = flow.carries;
-        hop.on_granted(stream, head);
+        if let Some(error) = hop.on_granted(stream, head) {
+            tracing::debug!(%error, "repair field ignored");
+            self.stats.repair_fields_ignored += 1;
+        }
         match carries {
             Carries::NextPeer => {
                 self.hop_is_up(now, index);
                 self.start_inner(now, index + 1);
             }
-            Carries::Local(id) => self.on_local_granted(id),
+            Carries::Local(id) => self.on_local_granted(now, id),
         }
     }
 
@@ -277,7 +280,16 @@ impl Client {
         }
     }
 
-    pub(super) fn on_origin_connected(&mut self) {
+    /// The handshake with a hop or the origin is complete.
+    pub(super) fn on_connected(&mut self, index: usize) {
+        let end_to_end = self.peer(index).map(|peer| peer.stats().smoothed_rtt);
+        let outer = index.checked_sub(1).and_then(|outer| self.hops.get_mut(outer));
+        if let (Some(outer), Some(end_to_end)) = (outer, end_to_end) {
+            outer.on_rtt_beyond(end_to_end);
+        }
+        if index < self.hops.len() {
+            return;
+        }
         if let TaskState::Fetch(fetch) = &mut self.task {
             fetch.peer.deadline = None;
             fetch.start();

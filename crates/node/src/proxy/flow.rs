@@ -13,6 +13,7 @@ use tandem_wire::{CapsuleDecoder, Code};
 use crate::{
     limits::Limits,
     node::{QueryId, SocketId},
+    repair_fields::Said,
     tunnel_queue::{Form, TooLarge},
 };
 
@@ -40,6 +41,8 @@ pub(super) struct Flow {
     early_bytes: usize,
     early_max: usize,
     early_bytes_max: usize,
+    /// What its request says of repair.
+    pub(super) repair: Said,
     /// The capsules on the request stream.
     pub(super) capsules: CapsuleDecoder,
     /// When a packet last passed, either way.
@@ -69,6 +72,7 @@ impl Flow {
             early_bytes: 0,
             early_max: limits.early_datagrams_per_flow,
             early_bytes_max: limits.early_bytes_per_flow,
+            repair: Said::Nothing,
             capsules: CapsuleDecoder::new(limits.capsule),
             last_active: now,
             next_look,

@@ -29,6 +29,7 @@ use crate::{
     quic::{self, ConfigError, ConnectionId, ServerTls, StreamId, Transport},
     server::{self, Server},
     stats::{ConnectionStats, Stats},
+    tunnel_exit::TunnelExit,
     tunnel_queue::TunnelQueue,
 };
 
@@ -67,15 +68,18 @@ struct Peer {
     early: VecDeque<(Instant, HttpDatagram)>,
     /// Whether datagrams of it may wait in the engine.
     has_datagrams: bool,
+    /// When its queue wants to be fed although nothing happens.
+    queue_timer: Option<Instant>,
 }
 
 impl Peer {
     fn new(limits: &Limits) -> Self {
         Self {
             flows: BTreeMap::new(),
-            queue: TunnelQueue::new(limits.tunnel_queue),
+            queue: TunnelQueue::new(limits),
             early: VecDeque::new(),
             has_datagrams: false,
+            queue_timer: None,
         }
     }
 }
@@ -97,6 +101,10 @@ pub struct Proxy {
     flows_by_query: BTreeMap<QueryId, FlowId>,
     /// When to look whether a flow is idle, its name still not resolved, or its early datagrams late.
     timers: BTreeSet<(Instant, FlowId)>,
+    /// When tunnels' queues want to be fed.
+    queue_timers: BTreeSet<(Instant, ConnectionId)>,
+    /// Where clients' repaired payloads come out.
+    exit: TunnelExit<FlowId>,
     outputs: VecDeque<Output>,
     /// Connections with datagrams to relay to targets.
     relaying: VecDeque<ConnectionId>,
@@ -106,6 +114,8 @@ pub struct Proxy {
     early: VecDeque<(SocketId, SocketAddr, Bytes)>,
     /// A datagram that was read ahead but did not fit its predecessors' batch.
     read_ahead: Option<(ConnectionId, HttpDatagram)>,
+    /// The same of what waited for those before it.
+    released_ahead: Option<(FlowId, Bytes)>,
     next_socket: u64,
     next_query: u64,
     /// Names that are being looked up, also of requests that have gone.
@@ -131,16 +141,19 @@ impl Proxy {
             policy: config.policy,
             matcher,
             template: config.template,
+            exit: TunnelExit::new(config.limits.held_bytes),
             limits: config.limits,
             peers: BTreeMap::new(),
             flows_by_socket: BTreeMap::new(),
             flows_by_query: BTreeMap::new(),
             timers: BTreeSet::new(),
+            queue_timers: BTreeSet::new(),
             outputs: VecDeque::from([open]),
             relaying: VecDeque::new(),
             readable: VecDeque::new(),
             early: VecDeque::new(),
             read_ahead: None,
+            released_ahead: None,
             next_socket: 1,
             next_query: 0,
             queries: 0,
@@ -150,7 +163,7 @@ impl Proxy {
 
     /// What the proxy counted.
     pub fn stats(&mut self) -> Stats {
-        let mut stats = self.stats;
+        let mut stats = Stats { resequenced: self.exit.stats(), ..self.stats };
         self.server.add_to(&mut stats);
         stats.flows_open = self.flows_by_socket.len() as u64;
         stats
@@ -202,6 +215,9 @@ impl Proxy {
         let Some(peer) = self.peers.remove(&id) else { return };
         self.relaying.retain(|&other| other != id);
         self.readable.retain(|&(other, _)| other != id);
+        if let Some(timer) = peer.queue_timer {
+            self.queue_timers.remove(&(timer, id));
+        }
         for (stream, flow) in peer.flows {
             self.release((id, stream), &flow, End::WithConnection);
         }
@@ -247,6 +263,7 @@ impl Proxy {
     fn release(&mut self, id: FlowId, flow: &Flow, end: End) {
         // Else flows that come and go would leave timers behind for as long as a flow may idle.
         self.timers.remove(&(flow.next_look, id));
+        self.exit.remove(id);
         if let flow::State::Resolving { query, .. } = &flow.state {
             self.flows_by_query.remove(query);
         }
@@ -275,6 +292,17 @@ impl Proxy {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.server.handle_timeout(now);
+        self.exit.handle_timeout(now);
+        while let Some(&(due, id)) = self.queue_timers.first() {
+            if due > now {
+                break;
+            }
+            self.queue_timers.pop_first();
+            if let Some(peer) = self.peers.get_mut(&id) {
+                peer.queue_timer = None;
+            }
+            self.server.parts(id); // which has it looked at
+        }
         while let Some(&(due, flow)) = self.timers.first() {
             if due > now {
                 break;
@@ -311,13 +339,19 @@ impl Proxy {
     }
 
     fn poll_quic(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
-        let Self { server, peers, stats, .. } = self;
+        let Self { server, peers, stats, queue_timers, .. } = self;
         let transmit = server.poll_transmit(now, buf, |id, session, connection| {
             if let Some(peer) = peers.get_mut(&id) {
-                peer.queue.feed(session, connection);
-                let late = peer.queue.take_drops();
-                stats.dropped.too_large += late.too_large;
-                stats.dropped.queue_full += late.queue_full;
+                peer.queue.feed(now, session, connection);
+                stats.add_late(&peer.queue.take_drops());
+                stats.repaired.add(&peer.queue.take_repaired());
+                let timer = peer.queue.next_timeout();
+                if timer != peer.queue_timer {
+                    if let Some(old) = std::mem::replace(&mut peer.queue_timer, timer) {
+                        queue_timers.remove(&(old, id));
+                    }
+                    queue_timers.extend(timer.map(|new| (new, id)));
+                }
             }
         })?;
         Some(Output::Transmit { socket: LISTEN, transmit })
@@ -382,6 +416,9 @@ impl Node for Proxy {
         if let Some(output) = self.relay_capsule(now, buf) {
             return output;
         }
+        if let Some(output) = self.relay_released(now, buf) {
+            return output;
+        }
         if let Some(output) = self.outputs.pop_front() {
             return output; // relaying may have ended a flow
         }
@@ -391,8 +428,12 @@ impl Node for Proxy {
         if self.server.take_ended(now) {
             return Output::Event(Event::Closed(Ok(())));
         }
-        let flow = self.timers.first().map(|&(due, _)| due);
-        Output::Wait(quic::earliest(self.server.next_timeout(), flow))
+        let own = [
+            self.timers.first().map(|&(due, _)| due),
+            self.queue_timers.first().map(|&(due, _)| due),
+            self.exit.next_timeout(),
+        ];
+        Output::Wait(own.into_iter().fold(self.server.next_timeout(), quic::earliest))
     }
 }
 

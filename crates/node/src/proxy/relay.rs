@@ -6,14 +6,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use tandem_wire::{CONTEXT_ID_UDP, Capsule, Code, HttpDatagram, split_context_id};
+use tandem_wire::{
+    CONTEXT_ID_UDP, Capsule, Code, HttpDatagram, RetransmissionLimit, VarInt, split_context_id,
+};
 
 use super::{FlowId, Proxy, flow::End, is_payload};
 use crate::{
     h3::{Body, ConnectionError},
     node::{Output, SocketId, Transmit},
     quic::{ConnectionId, StreamId},
-    tunnel_queue::{Form, Push},
+    repair_fields::{Said, wanted_limit},
+    tunnel_queue::{Form, Payload, Push, RepairPlan},
 };
 
 /// Most bytes in one call of the operating system towards a target.
@@ -49,7 +52,8 @@ impl Proxy {
         let len = payload.len();
         let max_size = connection.max_datagram_size().unwrap_or(0);
         let form = if takes_datagrams { flow.form } else { Form::Capsule };
-        match peer.queue.push(stream, (form, flow.too_large), payload, max_size) {
+        let payload = Payload { form, too_large: flow.too_large, data: payload };
+        match peer.queue.push(now, stream, payload, max_size) {
             Push::Queued => {
                 flow.to_client_datagrams += 1;
                 self.stats.to_client_datagrams += 1;
@@ -68,10 +72,7 @@ impl Proxy {
             let flow_id = (id, StreamId(datagram.quarter_stream_id.stream_id()));
             let len = datagram.payload.len();
             if let Some(open) = &batch
-                && (open.flow != flow_id
-                    || len == 0 // would be no segment of its own
-                    || len > open.segment
-                    || buf.len() + len > MAX_BATCH)
+                && !open.takes(flow_id, len, buf.len())
             {
                 self.read_ahead = Some((id, datagram));
                 break;
@@ -79,15 +80,9 @@ impl Proxy {
             let Some((socket, target)) = self.to_target(now, flow_id, datagram, buf) else {
                 continue;
             };
-            let open = batch.get_or_insert(Batch {
-                socket,
-                target,
-                flow: flow_id,
-                segment: len,
-                count: 0,
-            });
+            let open = batch.get_or_insert(Batch::new(socket, target, flow_id, len));
             open.count += 1;
-            if len < open.segment || len == 0 || open.count == MAX_BATCH_SEGMENTS {
+            if open.is_full(len) {
                 break;
             }
         }
@@ -138,7 +133,7 @@ impl Proxy {
         // RFC 9298 §5: "the receiver SHALL either drop that datagram silently or buffer it
         // temporarily". Nothing that we know registers a Context ID.
         if datagram.context_id != CONTEXT_ID_UDP {
-            self.stats.dropped.unknown_context += 1;
+            self.take_numbered(now, id, datagram.context_id, datagram.payload);
             return None;
         }
         // RFC 9297 §2.1: "If a datagram is received after the corresponding stream's receive side
@@ -168,6 +163,58 @@ impl Proxy {
         self.stats.to_target_bytes += datagram.payload.len() as u64;
         buf.extend_from_slice(&datagram.payload);
         Some(open)
+    }
+
+    /// Takes what came under another Context ID than that of plain payloads.
+    fn take_numbered(&mut self, now: Instant, id: FlowId, context_id: VarInt, data: Bytes) {
+        if !self.exit.takes(id, context_id) {
+            self.stats.dropped.unknown_context += 1;
+            return;
+        }
+        let Some((_, connection)) = self.server.parts(id.0) else { return };
+        let smoothed_rtt = connection.smoothed_rtt();
+        if self.exit.push(now, id, data, smoothed_rtt).is_err() {
+            self.stats.dropped.malformed += 1;
+        }
+    }
+
+    /// Sends the next payloads to one target that waited for those before them.
+    pub(super) fn relay_released(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+        let mut batch: Option<Batch> = None;
+        while let Some((flow_id, payload)) = self.next_released(now) {
+            let flow = self.peers.get_mut(&flow_id.0).and_then(|it| it.flows.get_mut(&flow_id.1));
+            let Some((flow, (socket, target))) =
+                flow.and_then(|flow| flow.open().map(|open| (flow, open)))
+            else {
+                continue;
+            };
+            let len = payload.len();
+            if !is_payload(&payload) {
+                self.stats.dropped.malformed += 1;
+                continue;
+            }
+            if let Some(open) = &batch
+                && !open.takes(flow_id, len, buf.len())
+            {
+                self.released_ahead = Some((flow_id, payload));
+                break;
+            }
+            flow.last_active = now;
+            flow.to_target_datagrams += 1;
+            self.stats.to_target_datagrams += 1;
+            self.stats.to_target_bytes += len as u64;
+            buf.extend_from_slice(&payload);
+            let open = batch.get_or_insert(Batch::new(socket, target, flow_id, len));
+            open.count += 1;
+            if open.is_full(len) {
+                break;
+            }
+        }
+        batch.map(|batch| batch.into_output(buf.len()))
+    }
+
+    fn next_released(&mut self, now: Instant) -> Option<(FlowId, Bytes)> {
+        self.released_ahead.take().or_else(|| self.exit.poll_release(now))
     }
 
     /// Keeps a datagram whose request has not come, if that may come.
@@ -235,7 +282,7 @@ impl Proxy {
                 continue;
             };
             if context_id != CONTEXT_ID_UDP {
-                self.stats.dropped.unknown_context += 1;
+                self.take_numbered(now, id, context_id, payload);
                 continue;
             }
             if !is_payload(&payload) {
@@ -247,7 +294,9 @@ impl Proxy {
                 continue;
             };
             flow.last_active = now;
-            flow.form = Form::Capsule;
+            if flow.repair.is_nothing() {
+                flow.form = Form::Capsule;
+            }
             let Some((socket, target)) = flow.open() else {
                 if !flow.keep_early(payload) {
                     self.stats.dropped.unknown_flow += 1;
@@ -272,7 +321,11 @@ impl Proxy {
             if let Some(flow) = flow {
                 match flow.capsules.next() {
                     Ok(Some(Capsule::Datagram(value))) => return Some(value),
-                    Ok(Some(Capsule::Unknown { .. } | Capsule::RetransmissionLimit(_))) => continue,
+                    Ok(Some(Capsule::RetransmissionLimit(limit))) => {
+                        self.on_limit(id, limit);
+                        continue;
+                    }
+                    Ok(Some(Capsule::Unknown { .. })) => continue,
                     Ok(None) => {}
                     Err(error) => {
                         self.abort_flow(id, error.code(), End::Malformed("malformed capsule"));
@@ -305,6 +358,16 @@ impl Proxy {
         }
     }
 
+    /// The client says how often to send lost datagrams again.
+    fn on_limit(&mut self, id: FlowId, limit: RetransmissionLimit) {
+        let Some(peer) = self.peers.get_mut(&id.0) else { return };
+        if let Some(flow) = peer.flows.get(&id.1).filter(|flow| flow.repair == Said::Draft)
+            && let Some(limit) = wanted_limit(limit)
+        {
+            peer.queue.set_repair(id.1, RepairPlan::unnumbered(limit, flow.too_large));
+        }
+    }
+
     /// The client finished its side: so do we, and the flow ends.
     fn on_client_end(&mut self, id: FlowId) {
         let flow = self.peers.get(&id.0).and_then(|peer| peer.flows.get(&id.1));
@@ -330,6 +393,21 @@ impl Proxy {
 }
 
 impl Batch {
+    const fn new(socket: SocketId, target: SocketAddr, flow: FlowId, segment: usize) -> Self {
+        Self { socket, target, flow, segment, count: 0 }
+    }
+
+    /// Whether a payload of a flow may follow `bytes` of others.
+    fn takes(&self, flow: FlowId, len: usize, bytes: usize) -> bool {
+        // An empty one would be no segment of its own.
+        self.flow == flow && len != 0 && len <= self.segment && bytes + len <= MAX_BATCH
+    }
+
+    /// Whether nothing may follow its last payload, which is so long.
+    const fn is_full(&self, len: usize) -> bool {
+        len < self.segment || len == 0 || self.count == MAX_BATCH_SEGMENTS
+    }
+
     fn into_output(self, size: usize) -> Output {
         to_target(self.socket, self.target, size, (self.count > 1).then_some(self.segment))
     }

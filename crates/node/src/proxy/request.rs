@@ -7,7 +7,9 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use tandem_wire::{CAPSULE_PROTOCOL_TRUE, Code, ProxyStatus, RequestHead, ResponseHead};
+use tandem_wire::{
+    CAPSULE_PROTOCOL_TRUE, Code, Order, ProxyStatus, RepairField, RequestHead, ResponseHead,
+};
 use tracing::{debug, info};
 
 use super::{
@@ -18,7 +20,9 @@ use crate::{
     error::RequestError,
     h3::{self, has_content},
     node::{Output, QueryId, ResolveError, SocketId, SocketKind},
-    tunnel_queue::{Form, PROMISED_SIZE, TooLarge, promised_size},
+    repair_fields::{self, CONTEXT_ID_OF_PROXY, Said, Writer},
+    tunnel_exit::ExitPlan,
+    tunnel_queue::{Form, PROMISED_SIZE, RepairPlan, TooLarge, promised_size},
 };
 
 /// RFC 9297 §3.4.
@@ -84,6 +88,19 @@ impl Proxy {
         }
     }
 
+    /// What a request says of repair; nothing from whom takes only capsules.
+    fn read_repair(&mut self, head: &RequestHead, form: Form) -> Said {
+        if form == Form::Capsule {
+            return Said::Nothing;
+        }
+        let (said, error) = repair_fields::read(&head.headers, Writer::Client);
+        if let Some(error) = error {
+            debug!(%error, "repair field ignored");
+            self.stats.repair_fields_ignored += 1;
+        }
+        said
+    }
+
     fn resolve(
         &mut self,
         now: Instant,
@@ -122,6 +139,7 @@ impl Proxy {
             self.flows_by_socket.insert(socket, id);
         }
         let mut flow = Flow::new(state, self.first_form(id, head), &self.limits, now);
+        flow.repair = self.read_repair(head, flow.form);
         let Some(peer) = self.peers.get_mut(&id.0) else { return };
         self.timers.insert((flow.next_look, id));
         // Datagrams may come before the request that they belong to (RFC 9298 §5).
@@ -209,8 +227,21 @@ impl Proxy {
         let State::Opening { target, .. } = flow.state else { return };
         flow.state = State::Open { socket, target };
         flow.last_active = now;
+        let grant = granted(target, flow);
+        if let Said::Ours(field) = flow.repair {
+            let plan = RepairPlan {
+                context_id: Some(CONTEXT_ID_OF_PROXY),
+                deadline: field.deadline,
+                limit: field.limit,
+                keeps_queue_short: field.order == Order::Ordered,
+                too_large: flow.too_large,
+            };
+            peer.queue.set_repair(id.1, plan);
+            let RepairField { context_id, order, deadline, .. } = field;
+            self.exit.insert(id, ExitPlan { context_id, order, deadline });
+        }
         let Some((session, connection)) = self.server.parts(id.0) else { return };
-        session.send_response(connection, id.1, &granted(target, flow.too_large), h3::End::More);
+        session.send_response(connection, id.1, &grant, h3::End::More);
         self.stats.flows += 1;
         info!(flow = id.1.0, %target, "flow opened");
         self.relay_early(id);
@@ -231,11 +262,12 @@ impl Proxy {
 /// RFC 9298 §3.5: "any 2xx (Successful) HTTP status code, without any "Transfer-Encoding" or
 /// "Content-Length" header fields"; RFC 9297 §3.4: "When using the Capsule Protocol, HTTP endpoints
 /// SHOULD send the Capsule-Protocol header field".
-fn granted(target: SocketAddr, too_large: TooLarge) -> ResponseHead {
+fn granted(target: SocketAddr, flow: &Flow) -> ResponseHead {
     let mut headers = HeaderMap::new();
-    if let TooLarge::Capsule(size) = too_large {
+    if let TooLarge::Capsule(size) = flow.too_large {
         headers.insert(PROMISED_SIZE, HeaderValue::from(size));
     }
+    repair_fields::grant(&mut headers, flow.repair);
     headers.insert(CAPSULE_PROTOCOL, HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE));
     let status = ProxyStatus {
         name: NAME.to_owned(),

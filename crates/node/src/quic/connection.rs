@@ -177,14 +177,12 @@ impl Connection {
     }
 
     /// Whether a datagram of this size would be taken now.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the tunnel queue is to use it"))]
     pub(crate) fn has_room_for_datagram(&mut self, len: usize) -> bool {
         self.inner.datagrams().send_buffer_space() >= len
     }
 
     /// Gives a datagram to the engine, if it has room; [`Connection::poll_delivery`] will tell what
     /// became of it. `false`: it was not taken, and has no fate.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the tunnel queue is to use it"))]
     pub(crate) fn send_tracked_datagram(&mut self, id: DatagramId, data: Bytes) -> bool {
         let tracked = self.deliveries.track(id, data);
         let is_taken = self.inner.datagrams().send(tracked, false).is_ok();
@@ -195,13 +193,11 @@ impl Connection {
     }
 
     /// The next tracked datagram whose fate is known. Each gets exactly one.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the tunnel queue is to use it"))]
     pub(crate) fn poll_delivery(&mut self) -> Option<(DatagramId, Delivery)> {
         self.deliveries.poll()
     }
 
-    /// The tracked datagram sent last of those whose fate is not known, and when.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the tunnel queue is to use it"))]
+    /// The tracked datagram that was sent last, and when, if its fate is not known.
     pub(crate) fn newest_datagram(&self) -> Option<(DatagramId, Instant)> {
         self.deliveries.newest()
     }

@@ -1,0 +1,159 @@
+//! Payloads in the forms in which they go.
+
+use std::time::Instant;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tandem_wire::{
+    CONTEXT_ID_UDP, HttpDatagram, QuarterStreamId, Sequenced, VarInt, encode_data_header,
+    encode_datagram_capsule,
+};
+
+use super::Form;
+use crate::quic::StreamId;
+
+/// Quarter stream ID, Context ID, sequence number and distance to the floor, at their longest.
+const HEADER_MAX: usize = 8 + 4 + 8 + 8;
+
+/// Bytes of a sequence number and the distance to the floor, until a flow has sent 2^30 payloads.
+pub(crate) const NUMBERS: usize = 4 + 2;
+
+/// A payload that waits.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// Encoded already; of a capsule maybe only the rest.
+    Encoded(Form, Bytes),
+    /// Gets its number when it leaves.
+    Unnumbered(Unnumbered),
+}
+
+impl Item {
+    /// Bytes that it counts for in the queue.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Encoded(_, data) => data.len(),
+            Self::Unnumbered(item) => item.payload_len() + NUMBERS,
+        }
+    }
+}
+
+/// A payload with room for a header in front of it, so that it is copied once.
+#[derive(Debug)]
+pub(super) struct Unnumbered {
+    room_and_payload: BytesMut,
+    pub(super) since: Instant,
+}
+
+impl Unnumbered {
+    pub(super) fn new(payload: &[u8], since: Instant) -> Self {
+        let mut room_and_payload = BytesMut::with_capacity(HEADER_MAX + payload.len());
+        room_and_payload.put_bytes(0, HEADER_MAX);
+        room_and_payload.put_slice(payload);
+        Self { room_and_payload, since }
+    }
+
+    pub(super) fn payload_len(&self) -> usize {
+        self.room_and_payload.len() - HEADER_MAX
+    }
+
+    /// The HTTP Datagram.
+    pub(super) fn number(mut self, ids: Ids, sequence: u64, floor: u64) -> Bytes {
+        let mut header = [0; HEADER_MAX];
+        let mut unused = &mut header[..];
+        HttpDatagram::encode_ids(ids.quarter_stream_id, ids.context_id, &mut unused);
+        numbers(sequence, floor).encode(&mut unused);
+        let unused = unused.len();
+        self.room_and_payload.advance(unused);
+        for (room, byte) in self.room_and_payload.iter_mut().zip(header).take(HEADER_MAX - unused) {
+            *room = byte;
+        }
+        self.room_and_payload.freeze()
+    }
+}
+
+/// What names the payloads of a flow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ids {
+    pub(super) quarter_stream_id: QuarterStreamId,
+    pub(super) context_id: VarInt,
+}
+
+impl Ids {
+    pub(super) fn new(stream: StreamId, context_id: VarInt) -> Option<Self> {
+        let quarter_stream_id = QuarterStreamId::from_stream_id(stream.0)?;
+        Some(Self { quarter_stream_id, context_id })
+    }
+
+    /// Whether a payload of this length fits a datagram when it gets its number.
+    pub(super) const fn fits_numbered(self, len: usize, next: u64, max: usize) -> bool {
+        let ids = HttpDatagram::overhead(self.quarter_stream_id, self.context_id);
+        let sequence = VarInt::saturating_from(next).encoded_len();
+        let more = sequence.saturating_sub(4);
+        len + ids + NUMBERS + more <= max
+    }
+
+    /// A numbered HTTP Datagram as a frame with a capsule.
+    pub(super) fn into_capsule(self, mut datagram: Bytes) -> Bytes {
+        let ids = HttpDatagram::overhead(self.quarter_stream_id, self.context_id);
+        datagram.advance(ids.min(datagram.len()));
+        encode_capsule(self.context_id, &datagram)
+    }
+}
+
+fn numbers(sequence: u64, floor: u64) -> Sequenced {
+    Sequenced {
+        sequence: VarInt::saturating_from(sequence),
+        floor: VarInt::saturating_from(floor),
+        payload: Bytes::new(),
+    }
+}
+
+pub(super) fn fits_datagram(stream: StreamId, payload: &[u8], max_datagram_size: usize) -> bool {
+    QuarterStreamId::from_stream_id(stream.0).is_some_and(|id| {
+        payload.len() + HttpDatagram::overhead(id, CONTEXT_ID_UDP) <= max_datagram_size
+    })
+}
+
+pub(super) fn encode_datagram(stream: StreamId, payload: Bytes) -> Option<Bytes> {
+    let quarter_stream_id = QuarterStreamId::from_stream_id(stream.0)?;
+    let datagram = HttpDatagram { quarter_stream_id, context_id: CONTEXT_ID_UDP, payload };
+    Some(datagram.encode_to_bytes())
+}
+
+/// A DATA frame with one DATAGRAM capsule.
+pub(super) fn encode_capsule(context_id: VarInt, payload: &[u8]) -> Bytes {
+    /// Type, length and context ID of a capsule, or type and length of a frame, at their longest.
+    const HEADER_MAX: usize = 16;
+    let mut capsule = BytesMut::with_capacity(payload.len() + HEADER_MAX);
+    encode_datagram_capsule(context_id, payload, &mut capsule);
+    encode_frame(&capsule)
+}
+
+/// A DATA frame.
+pub(super) fn encode_frame(content: &[u8]) -> Bytes {
+    let mut frame = BytesMut::with_capacity(content.len() + 16);
+    encode_data_header(content.len(), &mut frame);
+    frame.extend_from_slice(content);
+    frame.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_gets_its_numbers_in_front_of_it() {
+        let stream = StreamId(4 * 100);
+        let ids = Ids::new(stream, VarInt::from_u32(2)).unwrap();
+        #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
+        let now = Instant::now();
+        for (sequence, floor) in [(0, 0), (63, 0), (70_000, 69_000), (1 << 40, 1)] {
+            let item = Unnumbered::new(b"payload", now);
+            let datagram = HttpDatagram::decode(item.number(ids, sequence, floor)).unwrap();
+            assert_eq!(datagram.quarter_stream_id.stream_id(), stream.0);
+            assert_eq!(datagram.context_id, VarInt::from_u32(2));
+            let sequenced = Sequenced::decode(datagram.payload).unwrap();
+            assert_eq!((sequenced.sequence.get(), sequenced.floor.get()), (sequence, floor));
+            assert_eq!(sequenced.payload, &b"payload"[..]);
+        }
+    }
+}
