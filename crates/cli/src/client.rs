@@ -16,8 +16,8 @@ use tracing::{info, warn};
 
 use crate::{
     config::{
-        ConfigArgs, Forward, Settings, TransportSettings, TransportSetup, Via, WorkFor, or_list,
-        to_toml,
+        ConfigArgs, Forward, RepairSettings, RepairSetup, Settings, TransportSettings,
+        TransportSetup, Via, WorkFor, or_list, to_toml,
     },
     error::{CliError, ConfigError},
     hops,
@@ -99,6 +99,9 @@ struct ClientSettings {
     mode: Option<Mode>,
 
     #[command(flatten)]
+    repair: RepairSettings,
+
+    #[command(flatten)]
     tls: ClientTlsSettings,
 
     #[command(flatten)]
@@ -109,8 +112,8 @@ struct ClientSettings {
 fn tunnel_mode(text: &str) -> Result<Mode, String> {
     Mode::from_str(text, false)
         .ok()
-        .filter(|mode| mode.tunnel().is_some())
-        .ok_or_else(|| format!("{text:?} is no mode of a tunnel; allowed: mdt, mst"))
+        .filter(|mode| mode.is_tunnel())
+        .ok_or_else(|| format!("{text:?} is no mode of a tunnel; allowed: mdt, mst, rmdt"))
 }
 
 impl Settings for ClientSettings {
@@ -121,6 +124,7 @@ impl Settings for ClientSettings {
             token_file: or_list(self.token_file, lower.token_file),
             timeout: self.timeout.or(lower.timeout),
             mode: self.mode.or(lower.mode),
+            repair: self.repair.or(lower.repair),
             tls: self.tls.or(lower.tls),
             transport: self.transport.or(lower.transport),
         }
@@ -142,6 +146,7 @@ struct ClientSetup {
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout: Option<HumanDuration>,
     mode: Mode,
+    repair: RepairSetup,
     tls: ClientTlsSetup,
     transport: TransportSetup,
 }
@@ -158,8 +163,8 @@ impl TryFrom<ClientSettings> for ClientSetup {
             return Err(missing("udp", "LISTEN=TARGET", "TANDEM_UDP"));
         }
         let mode = settings.mode.unwrap_or(Mode::Mdt);
-        if mode.tunnel().is_none() {
-            let reason = "local programs are carried through a tunnel: mdt or mst";
+        if !mode.is_tunnel() {
+            let reason = "local programs are carried through a tunnel: mdt, mst or rmdt";
             return Err(ConfigError::Conflict { first: "mode direct", second: "via", reason });
         }
         Ok(Self {
@@ -168,6 +173,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             token_file: settings.token_file,
             timeout: settings.timeout,
             mode,
+            repair: settings.repair.try_into()?,
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
         })
@@ -181,7 +187,7 @@ impl ClientSetup {
             target_host: forward.target_host.clone(),
             target_port: forward.target_port,
         };
-        let mode = self.mode.tunnel().unwrap_or_default();
+        let mode = self.mode.tunnel(self.repair.to_node()).unwrap_or_default();
         let tls = self.tls.read()?;
         Ok(ClientConfig {
             hops: hops::hops(&self.via, &tls, &self.transport, &self.token_file, mode)?,

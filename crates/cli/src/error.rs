@@ -227,6 +227,12 @@ pub(crate) enum ConfigError {
         /// Environment variable.
         variable: &'static str,
     },
+    /// What is older is always, or never, too old.
+    #[error("repair-deadline {seen}; allowed: 1ms to 60s")]
+    RepairDeadline {
+        /// What was given.
+        seen: tandem_units::HumanDuration,
+    },
     /// Two settings contradict each other.
     #[error("{first} and {second} cannot be used together: {reason}")]
     Conflict {

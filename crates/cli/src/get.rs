@@ -12,7 +12,9 @@ use tandem_node::{
 use tandem_units::HumanDuration;
 
 use crate::{
-    config::{HttpsUrl, TransportSettings, TransportSetup, Via, WorkFor},
+    config::{
+        HttpsUrl, RepairSettings, RepairSetup, TransportSettings, TransportSetup, Via, WorkFor,
+    },
     download::Download,
     error::{CliError, ConfigError},
     fetch::fetch,
@@ -43,6 +45,9 @@ pub(crate) struct Get {
     /// How to travel [default: mdt with --via, direct without]
     #[arg(long)]
     mode: Option<Mode>,
+
+    #[command(flatten)]
+    repair: RepairSettings,
 
     /// Fetch so many ranges of the file at a time, each on a stream of its own [default: 1]
     #[arg(long, value_name = "N")]
@@ -102,8 +107,12 @@ impl Get {
 
     fn plan(&self) -> Result<Plan, ConfigError> {
         let mode = match (self.mode, self.via.is_empty()) {
-            (Some(mode @ (Mode::Mdt | Mode::Mst)), true) => {
-                let first = if mode == Mode::Mdt { "mode mdt" } else { "mode mst" };
+            (Some(mode), true) if mode.is_tunnel() => {
+                let first = match mode {
+                    Mode::Mst => "mode mst",
+                    Mode::Rmdt => "mode rmdt",
+                    Mode::Mdt | Mode::Direct => "mode mdt",
+                };
                 let reason = "a tunnel needs a proxy at its other end";
                 return Err(ConfigError::Incomplete { first, second: "via", reason });
             }
@@ -131,7 +140,8 @@ impl Get {
             tls: tls.origin.clone(),
             transport: transport.to_node("get", WorkFor::EndToEnd),
         };
-        let tunnel = mode.tunnel().unwrap_or_default();
+        let repair = RepairSetup::try_from(self.repair)?;
+        let tunnel = mode.tunnel(repair.to_node()).unwrap_or_default();
         let hops = hops::hops(&self.via, &tls, &transport, &self.token_file, tunnel)?;
         let count = hops.len();
         let limits = hops::limits(self.timeout);

@@ -3,7 +3,10 @@
 use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use tandem_node::{client::TunnelMode, node::FetchReport};
+use tandem_node::{
+    client::{Repair, TunnelMode},
+    node::FetchReport,
+};
 use tandem_units::ByteCount;
 
 use crate::download::Sha256Hex;
@@ -20,6 +23,8 @@ pub(crate) enum Mode {
     Mdt,
     /// DATAGRAM capsules on the request stream (RFC 9297), repaired by the tunnel and in order.
     Mst,
+    /// As mdt, but the tunnel sends again what it loses.
+    Rmdt,
 }
 
 impl Mode {
@@ -29,16 +34,23 @@ impl Mode {
             Self::Direct => "direct",
             Self::Mdt => "mdt",
             Self::Mst => "mst",
+            Self::Rmdt => "rmdt",
         }
     }
 
     /// How the tunnel's hops carry payloads; `None` without a tunnel.
-    pub(crate) const fn tunnel(self) -> Option<TunnelMode> {
+    pub(crate) const fn tunnel(self, repair: Repair) -> Option<TunnelMode> {
         match self {
             Self::Direct => None,
             Self::Mdt => Some(TunnelMode::Mdt),
             Self::Mst => Some(TunnelMode::Mst),
+            Self::Rmdt => Some(TunnelMode::Rmdt(repair)),
         }
+    }
+
+    /// Whether there is a tunnel.
+    pub(crate) const fn is_tunnel(self) -> bool {
+        !matches!(self, Self::Direct)
     }
 }
 
@@ -102,7 +114,7 @@ impl Outcome {
             goodput_mbps: round(bits / report.completion.as_secs_f64().max(1e-9) / 1e6, 1e3),
             tunnel_retransmit_ratio: match mode {
                 Mode::Mdt => Some(0.0), // repairs nothing
-                Mode::Direct | Mode::Mst => None,
+                Mode::Direct | Mode::Mst | Mode::Rmdt => None,
             },
             rtt_ms: round(report.smoothed_rtt.as_secs_f64() * 1e3, 1e3),
         }

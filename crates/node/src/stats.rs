@@ -191,6 +191,13 @@ pub struct GivenUp {
     pub unknown: u64,
 }
 
+impl GivenUp {
+    /// All causes together.
+    pub const fn total(&self) -> u64 {
+        self.time + self.deadline + self.limit + self.room + self.unknown
+    }
+}
+
 impl Repaired {
     /// Adds what another tunnel counted.
     pub(crate) fn add(&mut self, other: &Self) {

@@ -415,7 +415,9 @@ impl TunnelQueue {
             }
         };
         let left_len = left.as_ref().map_or(0, Item::len);
-        left.into_iter().for_each(|item| flow.items.push_front(item));
+        if let Some(item) = left {
+            flow.items.push_front(item);
+        }
         flow.deficit = flow.deficit.saturating_sub(len.saturating_sub(left_len));
         flow.bytes = flow.bytes - len + left_len;
         self.bytes = self.bytes - len + left_len;

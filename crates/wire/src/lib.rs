@@ -32,7 +32,9 @@ pub use http_datagram::{
 };
 pub use message::{MessageError, RequestHead, ResponseHead, decode_trailers};
 pub use proxy_status::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, parse_boolean_item};
-pub use repair::{Order, RepairField, RepairFieldError, RetransmissionLimit, Sequenced};
+pub use repair::{
+    Order, RepairField, RepairFieldError, RetransmissionLimit, Sequenced, UnknownOrder,
+};
 pub use settings::Settings;
 pub use uri_template::{Expanded, PathMatcher, TargetError, Template, TemplateError};
 pub use varint::{VarInt, VarIntRangeError};

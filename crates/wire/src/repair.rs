@@ -1,7 +1,7 @@
 //! What two ends of a tunnel say to each other so that lost HTTP Datagrams are sent again: our own
 //! way, with sequence numbers (`docs/wire.md`), and that of draft-yang-masque-dgram-retrans.
 
-use std::time::Duration;
+use std::{fmt, str::FromStr, time::Duration};
 
 use bytes::{BufMut, Bytes};
 use http::HeaderValue;
@@ -126,6 +126,29 @@ impl Order {
     }
 }
 
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Order {
+    type Err = UnknownOrder;
+
+    fn from_str(name: &str) -> Result<Self, UnknownOrder> {
+        let order = Self::ALL.into_iter().find(|order| order.as_str() == name);
+        order.ok_or_else(|| UnknownOrder { seen: name.to_owned() })
+    }
+}
+
+/// A name that is no order's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{seen:?} is not an order; allowed: off, window, ordered")]
+pub struct UnknownOrder {
+    /// The name.
+    pub seen: String,
+}
+
 /// Our own field `tandem-repair`, of a request and of the answer that agrees: an Integer, the
 /// version, with parameters ([RFC 9651 §3.3]).
 ///
@@ -226,7 +249,7 @@ impl RepairField {
             })?),
             deadline: deadline.map(Duration::from_millis),
             limit: limit.and_then(|limit| u8::try_from(limit).ok()),
-            order: Order::ALL.into_iter().find(|known| known.as_str() == order).unwrap_or_default(),
+            order: order.parse().unwrap_or_default(),
         })
     }
 }

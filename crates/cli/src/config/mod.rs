@@ -5,6 +5,7 @@
 //! optional there; `TryFrom` turns it into the checked setup that runs, and that `--check` prints.
 
 mod file;
+mod repair;
 mod transport;
 mod values;
 
@@ -14,6 +15,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::error::ConfigError;
 
+pub(crate) use repair::{RepairSettings, RepairSetup};
 pub(crate) use transport::{TransportSettings, TransportSetup, WorkFor};
 pub(crate) use values::{Forward, HttpsUrl, ListenAddr, Prefix, Via};
 

@@ -8,14 +8,20 @@ use tandem_lab::{
     plan::Seeds,
     run::{Mode, Parameters, Workload},
 };
+use tandem_node::client::Order;
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
 /// Each has the name of the [`Parameters`] that it sets. What is not given has their default.
 #[derive(Debug, clap::Args)]
 pub(super) struct ParameterArgs {
-    /// How payloads travel: mft (no tunnel), mdt or mst; several with commas between
-    #[arg(long, value_name = "MODE,..", value_delimiter = ',', default_value = "mft,mdt,mst")]
+    /// How payloads travel: mft (no tunnel), mdt, mst or rmdt; several with commas between
+    #[arg(long, value_name = "MODE,..", value_delimiter = ',', default_value = "mft,mdt,mst,rmdt")]
     mode: Vec<Mode>,
+
+    /// Order in which payloads leave a tunnel of mode rmdt: off, window or ordered
+    /// [default: ordered]
+    #[arg(long, value_name = "ORDER")]
+    resequence: Option<Order>,
 
     /// Runs of each mode, by what their dice follow from: one seed, or the first and the last
     #[arg(long, value_name = "FIRST..LAST", default_value = "1")]
@@ -163,6 +169,7 @@ impl ParameterArgs {
         let default = Parameters::default();
         Parameters {
             mode: default.mode,
+            resequence: self.resequence.unwrap_or(default.resequence),
             seed: default.seed,
             workload: self.workload.unwrap_or(default.workload),
             size: self.size.unwrap_or(default.size),

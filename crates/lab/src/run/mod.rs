@@ -19,7 +19,7 @@ pub use self::{
     check::RunError,
     observer::Sample,
     parameters::{Mode, Parameters, UnknownMode},
-    record::{FlowRecord, LinkRecord, RunRecord},
+    record::{FlowRecord, LinkRecord, RepairRecord, RunRecord},
     trace_store::TraceStore,
     workload::{UnknownWorkload, Workload},
 };

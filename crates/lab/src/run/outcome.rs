@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tandem_node::{ConnectionStats, node::FetchReport};
+use tandem_node::{ConnectionStats, Stats, node::FetchReport};
 use tandem_units::Ratio;
 
 use super::{
-    FlowRecord, LinkRecord, Mode, Parameters, RunOutcome, RunRecord, Workload,
+    FlowRecord, LinkRecord, Mode, Parameters, RepairRecord, RunOutcome, RunRecord, Workload,
     flows::{Flow, Flows},
     observer::{IdleTime, Observer},
     topology::{Topology, access_sojourns, access_stats},
@@ -22,8 +22,8 @@ pub(super) fn of(
 ) -> RunOutcome {
     let seen = observer.finish(&topology.world, topology.watched);
     let origin = origin_packets(&mut topology);
-    let tunnel = topology.watched.proxy.map(|proxy| topology.world.inspect(proxy).stats());
-    let tunnel = tunnel.unwrap_or_default();
+    let tunnel = proxy_stats(&mut topology);
+    let repair = repair_record(&mut topology, &tunnel);
     let received = received_datagrams(&mut topology.world, flows);
     let duplicates = (received + origin.lost_packets).saturating_sub(origin.sent_packets);
     let tunnel_lost_ratio = ratio(tunnel.lost_packets, tunnel.sent_packets);
@@ -33,6 +33,7 @@ pub(super) fn of(
         access_stats(world, topology.watched.downlink, topology.watched.uplink);
     let (down_sojourns, up_sojourns) =
         access_sojourns(world, topology.watched.downlink, topology.watched.uplink);
+    let delays = if run.local_program { world.delays() } else { &[] };
     let violations = world.violations();
     let small = |path| world.small_packets(path).bytes.get();
     let each: Vec<_> = flows.begun().iter().map(|flow| flow_record(flow, world)).collect();
@@ -52,9 +53,11 @@ pub(super) fn of(
         tunnel_retransmit_ratio: match run.mode {
             Mode::Mft | Mode::Mdt => 0.0,
             Mode::Mst => tunnel_lost_ratio,
+            Mode::Rmdt => ratio(tunnel.repaired.sent_again, tunnel.sent_packets),
         },
         tunnel_lost_ratio,
         duplicate_ratio: ratio(duplicates, origin.sent_packets),
+        repair,
         tunnel_queue_mean_bytes: round(seen.tunnel_queue_mean_bytes, 1e1),
         tunnel_queue_max_bytes: seen.tunnel_queue_max_bytes,
         e2e_srtt_mean_ms: round(seen.e2e_srtt_ms.mean(), 1e3),
@@ -70,11 +73,7 @@ pub(super) fn of(
             ..link_record(&uplink, 0, small(topology.watched.uplink), seen.uplink)
         },
         violations: violations.iter().map(|(_, found)| found.total).sum(),
-        packet_delay_percentiles_us: if run.local_program {
-            percentiles_us(world.delays())
-        } else {
-            Vec::new()
-        },
+        packet_delay_percentiles_us: percentiles_us(delays),
         elapsed_s: seconds(world.elapsed()),
         digest: world.trace().digest().to_string(),
         jain_index: jain(&each),
@@ -88,6 +87,36 @@ pub(super) fn of(
             .iter()
             .flat_map(|(path, found)| found.first.iter().map(move |one| format!("{path:?}: {one}")))
             .collect(),
+    }
+}
+
+/// What the first proxy counted; zeros without a tunnel.
+fn proxy_stats(topology: &mut Topology<'_>) -> Stats {
+    let proxy = topology.watched.proxy;
+    proxy.map(|proxy| topology.world.inspect(proxy).stats()).unwrap_or_default()
+}
+
+/// What the first proxy did to repair, and the first client to bring into order.
+fn repair_record(topology: &mut Topology<'_>, proxy: &Stats) -> RepairRecord {
+    let client = topology.watched.client;
+    let client = client.map(|client| topology.world.inspect(client).stats()).unwrap_or_default();
+    let exit = client.resequenced;
+    let (repaired, waited) = (proxy.repaired.given_up, exit.given_up);
+    let mean = exit.waited_time.checked_div(u32::try_from(exit.waited).unwrap_or(u32::MAX));
+    RepairRecord {
+        repair_probes: proxy.repaired.probes,
+        repair_given_up: repaired.total(),
+        exit_held_max_bytes: exit.held_bytes_max as u64,
+        exit_waited_mean_ms: round(mean.unwrap_or_default().as_secs_f64() * 1e3, 1e3),
+        exit_given_up: waited.floor
+            + waited.time
+            + waited.silence
+            + waited.bytes
+            + waited.packets
+            + waited.flush,
+        exit_duplicates: exit.duplicates,
+        tunnel_queue_aqm_drops: proxy.dropped.standing_queue,
+        tunnel_queue_full_drops: proxy.dropped.queue_full,
     }
 }
 

@@ -5,6 +5,7 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tandem_congestion::ControllerName;
+use tandem_node::client::Order;
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
 use crate::{LossAt, LossModel, QueueConfig, run::Workload, summary::fields};
@@ -22,6 +23,9 @@ use crate::{LossAt, LossModel, QueueConfig, run::Workload, summary::fields};
 pub struct Parameters {
     /// How payloads travel between client and proxy.
     pub mode: Mode,
+    /// In which order repaired payloads leave the tunnel. Only for [`Mode::Rmdt`].
+    #[serde(with = "order_as_text")]
+    pub resequence: Order,
     /// What every random choice follows from.
     pub seed: u64,
     /// What is transferred.
@@ -87,6 +91,7 @@ impl Default for Parameters {
         let ms = |ms| HumanDuration::from(Duration::from_millis(ms));
         Self {
             mode: Mode::Mdt,
+            resequence: Order::Ordered,
             seed: 1,
             workload: Workload::Download,
             size: ByteCount::new(10_000_000),
@@ -143,7 +148,7 @@ impl Parameters {
     pub fn e2e_rtt(&self) -> Duration {
         let hops = match self.mode {
             Mode::Mft => 0,
-            Mode::Mdt | Mode::Mst => self.proxies.saturating_sub(1),
+            Mode::Mdt | Mode::Mst | Mode::Rmdt => self.proxies.saturating_sub(1),
         };
         let near = self.hop_rtt.0.saturating_mul(u32::try_from(hops).unwrap_or(u32::MAX));
         self.client_rtt.0 + near + self.origin_rtt.0
@@ -160,11 +165,13 @@ pub enum Mode {
     Mdt,
     /// DATAGRAM capsules on the request stream (RFC 9297), repaired by the tunnel and in order.
     Mst,
+    /// HTTP Datagrams of which the tunnel sends those again that were lost.
+    Rmdt,
 }
 
 impl Mode {
     /// Every mode, in the order of tables and figures.
-    pub const ALL: [Self; 3] = [Self::Mft, Self::Mdt, Self::Mst];
+    pub const ALL: [Self; 4] = [Self::Mft, Self::Mdt, Self::Mst, Self::Rmdt];
 
     /// The name on command lines, in plans and results.
     pub const fn as_str(self) -> &'static str {
@@ -172,6 +179,7 @@ impl Mode {
             Self::Mft => "mft",
             Self::Mdt => "mdt",
             Self::Mst => "mst",
+            Self::Rmdt => "rmdt",
         }
     }
 }
@@ -193,8 +201,24 @@ impl FromStr for Mode {
 
 /// A name that is no mode's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{seen:?} is not a mode; allowed: mft, mdt, mst")]
+#[error("{seen:?} is not a mode; allowed: mft, mdt, mst, rmdt")]
 pub struct UnknownMode {
     /// The name.
     pub seen: String,
+}
+
+/// An order by its name.
+mod order_as_text {
+    #![expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants references")]
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
+    use tandem_node::client::Order;
+
+    pub(super) fn serialize<S: Serializer>(order: &Order, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(order)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Order, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
 }

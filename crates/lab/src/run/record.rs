@@ -41,6 +41,9 @@ pub struct RunRecord {
     /// Share of the origin's packets that were declared lost but arrived: what they carried was
     /// delivered twice.
     pub duplicate_ratio: f64,
+    /// What mode rmdt did.
+    #[serde(flatten)]
+    pub repair: RepairRecord,
     /// Mean over time of what waits in the first proxy's tunnel queue, encoded.
     pub tunnel_queue_mean_bytes: f64,
     /// The most that waited there.
@@ -77,6 +80,28 @@ pub struct RunRecord {
     /// several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jain_index: Option<f64>,
+}
+
+/// What a tunnel of mode rmdt did towards the client; all 0 in the other modes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RepairRecord {
+    /// Packets sent again because nothing else was to be sent and no acknowledgement came.
+    pub repair_probes: u64,
+    /// Lost payloads that were sent again no more.
+    pub repair_given_up: u64,
+    /// The most bytes that waited at the first client's exit for what was missing before them.
+    pub exit_held_max_bytes: u64,
+    /// Mean time of those that waited.
+    pub exit_waited_mean_ms: f64,
+    /// Missing payloads that the exit waited for no more.
+    pub exit_given_up: u64,
+    /// Payloads that came to the exit more than once.
+    pub exit_duplicates: u64,
+    /// Payloads that the first proxy's tunnel queue dropped to stay short.
+    pub tunnel_queue_aqm_drops: u64,
+    /// Payloads that it dropped because it was full.
+    pub tunnel_queue_full_drops: u64,
 }
 
 /// One direction of the access link. In JSON the names begin with `downlink_` or `uplink_`.

@@ -8,7 +8,7 @@ use std::{
 use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_node::{
     Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
-    client::{FetchConfig, ForwardConfig, HopConfig, Task, Template, TunnelMode},
+    client::{FetchConfig, ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode},
     limits::Limits,
     proxy::{Access, TargetPolicy},
     quic::{Mtu, Transport},
@@ -342,11 +342,11 @@ impl<'a> Topology<'a> {
                 ..transport(self.run, self.run.tunnel_controller)
             },
             token: None,
-            mode: tunnel_mode(self.run.mode),
+            mode: tunnel_mode(self.run),
         };
         let hops = match self.run.mode {
             Mode::Mft => Vec::new(),
-            Mode::Mdt | Mode::Mst => (1..=self.run.proxies).map(hop).collect(),
+            Mode::Mdt | Mode::Mst | Mode::Rmdt => (1..=self.run.proxies).map(hop).collect(),
         };
         let seed = Some(self.seed(Part::Client, number));
         let config = ClientConfig { hops, task, limits: Limits::default(), seed };
@@ -414,7 +414,7 @@ fn add_proxies(
     };
     match run.mode {
         Mode::Mft => Vec::new(),
-        Mode::Mdt | Mode::Mst => (1..=run.proxies).map(&mut add).collect(),
+        Mode::Mdt | Mode::Mst | Mode::Rmdt => (1..=run.proxies).map(&mut add).collect(),
     }
 }
 
@@ -423,10 +423,14 @@ fn set_name(world: &mut World, name: &str, ip: &str) {
     world.set_name(name, NameAnswer::After(Duration::ZERO, Ok(vec![ip])));
 }
 
-const fn tunnel_mode(mode: Mode) -> TunnelMode {
-    match mode {
+const fn tunnel_mode(run: &Parameters) -> TunnelMode {
+    match run.mode {
         Mode::Mft | Mode::Mdt => TunnelMode::Mdt,
         Mode::Mst => TunnelMode::Mst,
+        Mode::Rmdt => {
+            let order = run.resequence;
+            TunnelMode::Rmdt(Repair { order, deadline: None, limit: None })
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use std::{
 use bytes::Bytes;
 use tandem_units::ByteCount;
 use tandem_wire::Code;
-pub use tandem_wire::{Order, Template};
+pub use tandem_wire::{Order, Template, UnknownOrder};
 use tracing::debug;
 
 pub use self::hop::TunnelMode;

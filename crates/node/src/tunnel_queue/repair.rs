@@ -219,8 +219,8 @@ impl Repair {
         }
         if is_heard {
             // A silence counts for no more than the RTT, which acknowledgements take anyway.
-            let last = self.last_ack.replace(now).unwrap_or(now);
-            self.heard += now.saturating_duration_since(last).min(self.smoothed_rtt);
+            let before = self.last_ack.replace(now).unwrap_or(now);
+            self.heard += now.saturating_duration_since(before).min(self.smoothed_rtt);
             self.probes = 0;
         }
     }

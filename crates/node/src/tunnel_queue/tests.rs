@@ -3,14 +3,29 @@ use super::*;
 const FIRST: StreamId = StreamId(0);
 const SECOND: StreamId = StreamId(4);
 
+fn queue_of(bytes_max: usize) -> TunnelQueue {
+    TunnelQueue::new(&Limits { tunnel_queue: bytes_max, ..Limits::default() })
+}
+
+#[expect(clippy::disallowed_methods, reason = "the time does not matter")]
+fn push_as(
+    queue: &mut TunnelQueue,
+    stream: StreamId,
+    (form, too_large): (Form, TooLarge),
+    (len, max): (usize, usize),
+) -> Push {
+    let data = Bytes::from(vec![0; len]);
+    queue.push(Instant::now(), stream, Payload { form, too_large, data }, max)
+}
+
 fn push(queue: &mut TunnelQueue, stream: StreamId, len: usize) -> Push {
     // Two bytes of overhead: quarter stream ID and context ID.
-    queue.push(stream, (Form::Datagram, TooLarge::Drop), Bytes::from(vec![0; len - 2]), 1200)
+    push_as(queue, stream, (Form::Datagram, TooLarge::Drop), (len - 2, 1200))
 }
 
 #[test]
 fn a_flow_alone_loses_what_comes_when_the_queue_is_full() {
-    let mut queue = TunnelQueue::new(100);
+    let mut queue = queue_of(100);
     assert_eq!(push(&mut queue, FIRST, 60), Push::Queued);
     assert_eq!(push(&mut queue, FIRST, 41), Push::Full);
     assert_eq!(push(&mut queue, FIRST, 40), Push::Queued);
@@ -20,7 +35,7 @@ fn a_flow_alone_loses_what_comes_when_the_queue_is_full() {
 
 #[test]
 fn a_flow_below_its_share_takes_from_the_longest() {
-    let mut queue = TunnelQueue::new(1000);
+    let mut queue = queue_of(1000);
     for _ in 0..10 {
         assert_eq!(push(&mut queue, FIRST, 100), Push::Queued);
     }
@@ -34,31 +49,57 @@ fn a_flow_below_its_share_takes_from_the_longest() {
 
 #[test]
 fn what_fits_no_packet_is_refused() {
-    let mut queue = TunnelQueue::new(10_000);
+    let mut queue = queue_of(10_000);
     assert_eq!(push(&mut queue, FIRST, 1200), Push::Queued);
     assert_eq!(push(&mut queue, FIRST, 1201), Push::TooLarge);
-    let long = Bytes::from(vec![0; 5000]);
     let capsule = (Form::Capsule, TooLarge::Drop);
-    assert_eq!(queue.push(FIRST, capsule, long, 1200), Push::Queued);
+    assert_eq!(push_as(&mut queue, FIRST, capsule, (5000, 1200)), Push::Queued);
 }
 
 #[test]
 fn what_was_promised_to_fit_goes_in_a_capsule() {
-    let mut queue = TunnelQueue::new(10_000);
+    let mut queue = queue_of(10_000);
     let form = (Form::Datagram, TooLarge::Capsule(1280));
-    let mut push = |len: usize| queue.push(FIRST, form, Bytes::from(vec![0; len]), 1160);
+    let mut push = |len: usize| push_as(&mut queue, FIRST, form, (len, 1160));
     assert_eq!(push(1158), Push::Queued);
     assert_eq!(push(1280), Push::Queued);
     assert_eq!(push(1281), Push::TooLarge);
-    let forms: Vec<_> = queue.flows[&FIRST].items.iter().map(|(form, _)| *form).collect();
-    assert_eq!(forms, [Form::Datagram, Form::Capsule]);
+    let items: Vec<_> = queue.flows[&FIRST].items.iter().collect();
+    assert!(
+        matches!(items[..], [Item::Encoded(Form::Datagram, _), Item::Encoded(Form::Capsule, _)]),
+        "{items:?}"
+    );
 }
 
 #[test]
 fn a_flow_that_goes_leaves_nothing() {
-    let mut queue = TunnelQueue::new(1000);
+    let mut queue = queue_of(1000);
     push(&mut queue, FIRST, 100);
     push(&mut queue, SECOND, 100);
     queue.remove(FIRST);
     assert_eq!((queue.bytes, queue.turns.len(), queue.flows.len()), (100, 1, 1));
+}
+
+fn plan(keeps_queue_short: bool) -> RepairPlan {
+    RepairPlan {
+        context_id: Some(tandem_wire::VarInt::from_u32(2)),
+        deadline: None,
+        limit: None,
+        keeps_queue_short,
+        too_large: TooLarge::Capsule(1280),
+    }
+}
+
+#[test]
+fn what_gets_a_number_needs_room_for_it() {
+    let mut queue = queue_of(10_000);
+    queue.set_repair(FIRST, plan(false));
+    let form = (Form::Datagram, TooLarge::Drop);
+    // Quarter stream ID and context ID have one byte each, the numbers six.
+    assert_eq!(push_as(&mut queue, FIRST, form, (1192, 1200)), Push::Queued);
+    assert_eq!(push_as(&mut queue, FIRST, form, (1193, 1200)), Push::TooLarge);
+    let form = (Form::Datagram, TooLarge::Capsule(1280));
+    assert_eq!(push_as(&mut queue, FIRST, form, (1280, 1200)), Push::Queued);
+    assert_eq!(push_as(&mut queue, FIRST, form, (1281, 1200)), Push::TooLarge);
+    assert_eq!(queue.len(), 1192 + 1280 + 2 * NUMBERS);
 }

@@ -18,6 +18,7 @@ pub(super) const fn color(mode: Mode) -> RGBColor {
         Mode::Mft => RGBColor(110, 118, 128),
         Mode::Mdt => RGBColor(0, 114, 178),
         Mode::Mst => RGBColor(213, 94, 0),
+        Mode::Rmdt => RGBColor(0, 158, 115),
     }
 }
 
@@ -28,6 +29,7 @@ pub(super) fn marker(canvas: &Canvas<'_>, (x, y): (i32, i32), mode: Mode, fill: 
     let outline = match mode {
         Mode::Mft => vec![(x - 4, y - 4), (x + 4, y - 4), (x + 4, y + 4), (x - 4, y + 4)],
         Mode::Mst => vec![(x, y - 6), (x + 6, y + 4), (x - 6, y + 4)],
+        Mode::Rmdt => vec![(x, y + 6), (x + 6, y - 4), (x - 6, y - 4)],
         Mode::Mdt => {
             canvas.draw(&Circle::new((x, y), 5, inside.filled()))?;
             return canvas.draw(&Circle::new((x, y), 5, color.stroke_width(2)));
