@@ -1,4 +1,4 @@
-"""Serves a folder over HTTP/3 with aioquic: origin.py ROOT CERT KEY"""
+"""Serves a folder over HTTP/3 with aioquic: origin.py ROOT CERT KEY [ADDRESS:PORT]"""
 
 import asyncio
 import sys
@@ -32,11 +32,12 @@ class Origin(QuicConnectionProtocol):
         self.http.send_data(stream, body, end_stream=True)
 
 
-async def main(root: str, cert: str, key: str) -> None:
+async def main(root: str, cert: str, key: str, listen: str = "127.0.0.1:0") -> None:
     Origin.root = Path(root)
     configuration = QuicConfiguration(is_client=False, alpn_protocols=H3_ALPN)
     configuration.load_cert_chain(cert, key)
-    server = await serve("127.0.0.1", 0, configuration=configuration, create_protocol=Origin)
+    host, port = listen.rsplit(":", 1)
+    server = await serve(host, int(port), configuration=configuration, create_protocol=Origin)
     host, port = server._transport.get_extra_info("sockname")[:2]
     print(f"listening on {host}:{port}", file=sys.stderr, flush=True)
     await asyncio.Event().wait()

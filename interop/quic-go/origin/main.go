@@ -21,6 +21,7 @@ func main() {
 	root := flag.String("root", ".", "folder to serve")
 	cert := flag.String("cert", "", "certificate chain in PEM")
 	key := flag.String("key", "", "private key in PEM")
+	listen := flag.String("listen", "127.0.0.1:0", "address and port")
 	initial := flag.Uint("initial", 1280, "size of packets at the start")
 	flag.Parse()
 
@@ -28,7 +29,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
+	socket, err := net.ListenPacket("udp", *listen)
 	if err != nil {
 		log.Fatal(err)
 	}
