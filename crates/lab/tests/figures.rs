@@ -160,16 +160,11 @@ fn the_end_to_end_handshake_is_hardly_slower_in_a_tunnel() {
 }
 
 #[test]
-fn a_tunnel_of_datagrams_costs_five_percent_more_bytes_at_most() {
-    for x in ["100 kB", "3 MB"] {
-        let extra = point("tecc/t14", 2, Mode::Mdt, x);
-        assert!((0.0..=5.0).contains(&extra.value), "{extra:?}");
+fn a_tunnel_costs_five_percent_more_bytes_at_most() {
+    for mode in [Mode::Mdt, Mode::Mst] {
+        for x in ["100 kB", "3 MB"] {
+            let extra = point("tecc/t14", 2, mode, x);
+            assert!((0.0..=5.0).contains(&extra.value), "{mode}: {extra:?}");
+        }
     }
-}
-
-#[test]
-fn a_tunnel_on_a_stream_costs_less_per_byte_the_longer_the_flow() {
-    let (short, long) =
-        (point("tecc/t14", 2, Mode::Mst, "100 kB"), point("tecc/t14", 2, Mode::Mst, "3 MB"));
-    assert!(long.value < short.value, "{short:?}, {long:?}");
 }

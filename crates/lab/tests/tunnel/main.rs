@@ -6,8 +6,9 @@ mod scenario;
 use std::time::Duration;
 
 use scenario::{Outcome, Scenario, Testbed, ToldSeed, certificate};
+use tandem_congestion::ControllerName;
 use tandem_lab::{
-    LinkConfig, NameAnswer, Reorder, World,
+    LinkConfig, NameAnswer, QueueConfig, Reorder, World,
     endpoints::{EchoHost, SenderHost, Shot},
 };
 use tandem_node::{
@@ -18,7 +19,7 @@ use tandem_node::{
     node::ResolveError,
     quic::ResetSecret,
 };
-use tandem_units::{ByteCount, Ratio};
+use tandem_units::{ByteCount, Rate, Ratio};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -176,6 +177,20 @@ fn a_proxy_that_restarts_with_its_secret_says_so_at_once() {
 }
 
 #[test]
+fn a_download_that_has_nothing_to_say_goes_on_behind_a_restarted_proxy() {
+    // The client's request is acknowledged, and its windows have not to be told of yet: only the
+    // origin sends, to where the old tunnel ended.
+    let secret = ResetSecret([7; 32]);
+    let file = ByteCount::new(200_000);
+    let scenario = Scenario { file, reset_secret: Some(secret), ..Scenario::new(1, 1) };
+    let (outcome, took) = disturb(&scenario, |testbed| {
+        testbed.world.replace(testbed.proxies[0], scenario.proxy(&certificate(), 1));
+    });
+    assert_eq!(outcome.report().bytes, scenario.file.get());
+    assert!(took < 5 * SECOND, "{took:?}");
+}
+
+#[test]
 fn a_restarted_proxy_serves_a_new_download() {
     let scenario = Scenario::new(1, 1);
     let (outcome, _) = disturb(&scenario, |testbed| {
@@ -234,6 +249,21 @@ fn capsules_carry_a_download_through_loss_without_a_repair_end_to_end() {
         assert!(stats.lost_packets * 200 < stats.sent_packets, "{stats:?}");
         outcome
     });
+}
+
+#[test]
+fn capsules_that_wait_out_of_order_do_not_end_the_tunnel() {
+    // Without congestion control each is sent as it comes; 2 MB of them wait for one that is lost.
+    for seed in 1..=2 {
+        let controller = ControllerName::Off;
+        let mut scenario = Scenario { mode: TunnelMode::Mst, controller, ..Scenario::new(seed, 1) };
+        scenario.access.capacity = Rate::from_mbps(50).into();
+        scenario.access.queue = QueueConfig::Infinite;
+        scenario.access.loss = Ratio::of(1, 100).into();
+        scenario.file = ByteCount::new(10_000_000);
+        let outcome = scenario.download();
+        assert_eq!(outcome.lost, [], "seed {seed}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 use std::{fmt::Debug, thread, time::Duration};
 
+use tandem_congestion::ControllerName;
 use tandem_lab::{
     Contents, FileSet, Handle, LinkConfig, NameAnswer, Seed, TestCertificate, TraceDigest, World,
     ideal_completion,
@@ -38,6 +39,8 @@ pub(crate) struct Scenario {
     /// Of the proxies, which use it when they restart.
     pub(crate) reset_secret: Option<ResetSecret>,
     pub(crate) mode: TunnelMode,
+    /// Of the tunnels, at both ends.
+    pub(crate) controller: ControllerName,
 }
 
 /// A seed that is told when the test fails, with the command that repeats it.
@@ -102,6 +105,7 @@ impl Scenario {
             limits: Limits::default(),
             reset_secret: None,
             mode: TunnelMode::Mdt,
+            controller: ControllerName::default(),
         }
     }
 
@@ -162,7 +166,7 @@ impl Scenario {
         let hop = |number: usize| HopConfig {
             template: Template::default_for(&format!("proxy{number}.test")).unwrap(),
             tls: tls.client(),
-            transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
+            transport: self.tunnel_transport(),
             token: None,
             mode: self.mode,
         };
@@ -199,9 +203,8 @@ impl Scenario {
             listen: "0.0.0.0:443".parse().unwrap(),
             tls: tls.server(),
             transport: Transport {
-                mtu: Mtu::TUNNEL,
                 reset_secret: self.reset_secret.clone(),
-                ..Transport::default()
+                ..self.tunnel_transport()
             },
             access: Access::Anyone,
             policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
@@ -210,6 +213,11 @@ impl Scenario {
             seed: Some(self.seed.0 + 200 + number as u64),
         };
         Proxy::new(config).unwrap()
+    }
+
+    fn tunnel_transport(&self) -> Transport {
+        let controller = self.controller.into();
+        Transport { controller, mtu: Mtu::TUNNEL, ..Transport::default() }
     }
 
     /// Two RTTs and the time at the bottleneck.

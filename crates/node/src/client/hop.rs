@@ -118,9 +118,12 @@ const MIN_PAYLOAD: usize = 1200;
 /// 1280): it is to pass through every chain of ours, if need be in capsules.
 const COMMON_PAYLOAD: usize = 1280;
 
-/// What the path beyond a proxy is taken to carry when payloads go in capsules, whose size does not
-/// matter to the tunnel: as much as a tunnel's own packets have.
-const CAPSULE_PAYLOAD: usize = 1320;
+/// What the path beyond a proxy is taken to carry when payloads go in capsules.
+///
+/// Any size would do for the tunnel, but this one fills a packet of it with the frames around it, room
+/// for an acknowledgement left. What is a little larger takes two packets, the second nearly empty,
+/// and of 1024 pieces that wait out of order on a stream the engine ends the connection.
+const CAPSULE_PAYLOAD: usize = 1260;
 
 /// One hop.
 pub(super) struct Hop {

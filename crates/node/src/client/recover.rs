@@ -101,6 +101,15 @@ impl Client {
 
     /// The whole chain is up.
     pub(super) fn on_chain_up(&mut self) {
+        let is_anew = self.recovery.was_up;
+        if let TaskState::Fetch(fetch) = &mut self.task
+            && let Some((_, connection)) = fetch.peer.parts()
+            && is_anew
+        {
+            // Only a packet tells the origin where the new tunnel ends, and who downloads may have
+            // nothing else to send.
+            connection.ping();
+        }
         self.recovery.was_up = true;
         self.recovery.since = None;
         self.recovery.attempts = 0;

@@ -163,6 +163,11 @@ impl Connection {
         self.inner.datagrams().max_size()
     }
 
+    /// Sends a packet that the peer has to acknowledge.
+    pub(crate) fn ping(&mut self) {
+        self.inner.ping();
+    }
+
     /// Gives a datagram to the engine.
     pub(crate) fn send_datagram(&mut self, data: Bytes) -> SendDatagram {
         match self.inner.datagrams().send(data, false) {
