@@ -16,8 +16,8 @@ use tracing::{info, warn};
 
 use crate::{
     config::{
-        ConfigArgs, Forward, RepairSettings, RepairSetup, Settings, TransportSettings,
-        TransportSetup, Via, WorkFor, or_list, to_toml,
+        ConfigArgs, Forward, GroupStreams, RepairSettings, RepairSetup, Settings,
+        TransportSettings, TransportSetup, Via, WorkFor, or_list, to_toml,
     },
     error::{CliError, ConfigError},
     hops,
@@ -98,6 +98,10 @@ struct ClientSettings {
     #[arg(long, env = "TANDEM_MODE", value_parser = tunnel_mode)]
     mode: Option<Mode>,
 
+    /// Request streams of each flow in mode msgt, 2 to 16 [default: 8]
+    #[arg(long, value_name = "N", env = "TANDEM_GROUP_STREAMS")]
+    group_streams: Option<GroupStreams>,
+
     #[command(flatten)]
     repair: RepairSettings,
 
@@ -113,7 +117,7 @@ fn tunnel_mode(text: &str) -> Result<Mode, String> {
     Mode::from_str(text, false)
         .ok()
         .filter(|mode| mode.is_tunnel())
-        .ok_or_else(|| format!("{text:?} is no mode of a tunnel; allowed: mdt, mst, rmdt"))
+        .ok_or_else(|| format!("{text:?} is no mode of a tunnel; allowed: mdt, mst, msgt, rmdt"))
 }
 
 impl Settings for ClientSettings {
@@ -124,6 +128,7 @@ impl Settings for ClientSettings {
             token_file: or_list(self.token_file, lower.token_file),
             timeout: self.timeout.or(lower.timeout),
             mode: self.mode.or(lower.mode),
+            group_streams: self.group_streams.or(lower.group_streams),
             repair: self.repair.or(lower.repair),
             tls: self.tls.or(lower.tls),
             transport: self.transport.or(lower.transport),
@@ -146,6 +151,8 @@ struct ClientSetup {
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout: Option<HumanDuration>,
     mode: Mode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group_streams: Option<GroupStreams>,
     repair: RepairSetup,
     tls: ClientTlsSetup,
     transport: TransportSetup,
@@ -164,7 +171,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
         }
         let mode = settings.mode.unwrap_or(Mode::Mdt);
         if !mode.is_tunnel() {
-            let reason = "local programs are carried through a tunnel: mdt, mst or rmdt";
+            let reason = "local programs are carried through a tunnel: mdt, mst, msgt or rmdt";
             return Err(ConfigError::Conflict { first: "mode direct", second: "via", reason });
         }
         Ok(Self {
@@ -173,6 +180,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             token_file: settings.token_file,
             timeout: settings.timeout,
             mode,
+            group_streams: settings.group_streams,
             repair: settings.repair.try_into()?,
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
@@ -187,7 +195,7 @@ impl ClientSetup {
             target_host: forward.target_host.clone(),
             target_port: forward.target_port,
         };
-        let mode = self.mode.tunnel(self.repair.to_node()).unwrap_or_default();
+        let mode = self.mode.tunnel(self.repair.to_node(), self.group_streams).unwrap_or_default();
         let tls = self.tls.read()?;
         Ok(ClientConfig {
             hops: hops::hops(&self.via, &tls, &self.transport, &self.token_file, mode)?,

@@ -13,7 +13,8 @@ use tandem_units::HumanDuration;
 
 use crate::{
     config::{
-        HttpsUrl, RepairSettings, RepairSetup, TransportSettings, TransportSetup, Via, WorkFor,
+        GroupStreams, HttpsUrl, RepairSettings, RepairSetup, TransportSettings, TransportSetup,
+        Via, WorkFor,
     },
     download::Download,
     error::{CliError, ConfigError},
@@ -45,6 +46,10 @@ pub(crate) struct Get {
     /// How to travel [default: mdt with --via, direct without]
     #[arg(long)]
     mode: Option<Mode>,
+
+    /// Request streams of mode msgt, 2 to 16 [default: 8]
+    #[arg(long, value_name = "N", env = "TANDEM_GROUP_STREAMS")]
+    group_streams: Option<GroupStreams>,
 
     #[command(flatten)]
     repair: RepairSettings,
@@ -110,6 +115,7 @@ impl Get {
             (Some(mode), true) if mode.is_tunnel() => {
                 let first = match mode {
                     Mode::Mst => "mode mst",
+                    Mode::Msgt => "mode msgt",
                     Mode::Rmdt => "mode rmdt",
                     Mode::Mdt | Mode::Direct => "mode mdt",
                 };
@@ -141,7 +147,7 @@ impl Get {
             transport: transport.to_node("get", WorkFor::EndToEnd),
         };
         let repair = RepairSetup::try_from(self.repair)?;
-        let tunnel = mode.tunnel(repair.to_node()).unwrap_or_default();
+        let tunnel = mode.tunnel(repair.to_node(), self.group_streams).unwrap_or_default();
         let hops = hops::hops(&self.via, &tls, &transport, &self.token_file, tunnel)?;
         let count = hops.len();
         let limits = hops::limits(self.timeout);

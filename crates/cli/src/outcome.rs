@@ -9,7 +9,7 @@ use tandem_node::{
 };
 use tandem_units::ByteCount;
 
-use crate::download::Sha256Hex;
+use crate::{config::GroupStreams, download::Sha256Hex};
 
 /// How a download travels.
 #[derive(
@@ -23,6 +23,8 @@ pub(crate) enum Mode {
     Mdt,
     /// DATAGRAM capsules on the request stream (RFC 9297), repaired by the tunnel and in order.
     Mst,
+    /// As mst, but spread over several request streams, which do not wait for each other.
+    Msgt,
     /// As mdt, but the tunnel sends again what it loses.
     Rmdt,
 }
@@ -34,16 +36,18 @@ impl Mode {
             Self::Direct => "direct",
             Self::Mdt => "mdt",
             Self::Mst => "mst",
+            Self::Msgt => "msgt",
             Self::Rmdt => "rmdt",
         }
     }
 
     /// How the tunnel's hops carry payloads; `None` without a tunnel.
-    pub(crate) const fn tunnel(self, repair: Repair) -> Option<TunnelMode> {
+    pub(crate) fn tunnel(self, repair: Repair, group: Option<GroupStreams>) -> Option<TunnelMode> {
         match self {
             Self::Direct => None,
             Self::Mdt => Some(TunnelMode::Mdt),
             Self::Mst => Some(TunnelMode::Mst),
+            Self::Msgt => Some(TunnelMode::Msgt(group.unwrap_or_default().0)),
             Self::Rmdt => Some(TunnelMode::Rmdt(repair)),
         }
     }
@@ -114,7 +118,7 @@ impl Outcome {
             goodput_mbps: round(bits / report.completion.as_secs_f64().max(1e-9) / 1e6, 1e3),
             tunnel_retransmit_ratio: match mode {
                 Mode::Mdt => Some(0.0), // repairs nothing
-                Mode::Direct | Mode::Mst | Mode::Rmdt => None,
+                Mode::Direct | Mode::Mst | Mode::Msgt | Mode::Rmdt => None,
             },
             rtt_ms: round(report.smoothed_rtt.as_secs_f64() * 1e3, 1e3),
         }

@@ -56,6 +56,12 @@ pub enum RequestError {
     /// No socket could be opened.
     #[error("cannot open a socket to the target: {0}")]
     Socket(io::ErrorKind),
+    /// There is no such flow to join: it was not granted, has another target, or is full.
+    #[error("no flow of request stream {stream} to join")]
+    Group {
+        /// ID of the stream whose flow it is said to be.
+        stream: u64,
+    },
 }
 
 impl RequestError {
@@ -65,7 +71,9 @@ impl RequestError {
             // RFC 9220 §3: a server that does not know the protocol SHOULD answer 501.
             Self::Protocol(_) => (StatusCode::NOT_IMPLEMENTED, None),
             Self::NotConnect | Self::PathMismatch { .. } => (StatusCode::NOT_FOUND, None),
-            Self::MalformedTarget(_) => (StatusCode::BAD_REQUEST, Some("http_request_error")),
+            Self::MalformedTarget(_) | Self::Group { .. } => {
+                (StatusCode::BAD_REQUEST, Some("http_request_error"))
+            }
             Self::Unauthorized => (StatusCode::PROXY_AUTHENTICATION_REQUIRED, None),
             Self::Dns { .. } => (StatusCode::BAD_GATEWAY, Some("dns_error")),
             Self::DnsTimeout { .. } => (StatusCode::GATEWAY_TIMEOUT, Some("dns_timeout")),

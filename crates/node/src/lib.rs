@@ -14,6 +14,7 @@ mod repair_fields;
 pub mod resequence;
 mod server;
 pub mod stats;
+mod stream_group;
 mod tunnel_exit;
 mod tunnel_queue;
 

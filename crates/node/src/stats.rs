@@ -42,8 +42,8 @@ pub struct Stats {
     pub repaired: Repaired,
     /// What the exits of tunnels held and released.
     pub resequenced: ResequencerStats,
-    /// `tandem-repair` fields that were ignored because they are malformed or not allowed.
-    pub repair_fields_ignored: u64,
+    /// Fields of our own that were ignored because they are malformed or not allowed.
+    pub fields_ignored: u64,
     /// QUIC packets sent on all connections, those that have ended included.
     pub sent_packets: u64,
     /// QUIC packets declared lost on all connections, those that have ended included.

@@ -184,6 +184,11 @@ impl TunnelQueue {
         self.bytes + self.repair.waiting_bytes()
     }
 
+    /// Bytes that wait for a request stream to be sent for the first time.
+    pub(crate) fn waiting(&self, stream: StreamId) -> usize {
+        self.flows.get(&stream).map_or(0, |flow| flow.bytes)
+    }
+
     /// From now on datagrams of this flow are repaired, or repaired in another way.
     pub(crate) fn set_repair(&mut self, stream: StreamId, plan: RepairPlan) {
         self.repair.set_plan(stream, plan);

@@ -10,6 +10,7 @@ pub mod capsule;
 mod chunks;
 mod code;
 mod error;
+mod group;
 pub mod h3_frame;
 mod http_datagram;
 pub mod message;
@@ -23,6 +24,7 @@ mod varint;
 pub use capsule::{Capsule, CapsuleDecoder, encode_capsule, encode_datagram_capsule};
 pub use code::Code;
 pub use error::{DecodeError, ErrorScope};
+pub use group::{GroupField, GroupFieldError};
 pub use h3_frame::{
     Frame, FrameDecoder, StreamKind, encode_data_header, encode_goaway, encode_headers,
     encode_settings,

@@ -7,8 +7,9 @@ use std::{
 };
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
-use tandem_wire::{Template, uri_template::check_host};
+use tandem_wire::{GroupField, Template, uri_template::check_host};
 
 /// Why a text is not the value that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,6 +101,36 @@ impl FromStr for Via {
 impl fmt::Display for Via {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// Request streams over which a flow of mode msgt is spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u8")]
+pub(crate) struct GroupStreams(pub(crate) u8);
+
+impl Default for GroupStreams {
+    fn default() -> Self {
+        Self(8)
+    }
+}
+
+impl TryFrom<u8> for GroupStreams {
+    type Error = ValueError;
+
+    fn try_from(streams: u8) -> Result<Self, ValueError> {
+        let is_sane = (2..=GroupField::STREAMS_MAX).contains(&streams);
+        is_sane.then_some(Self(streams)).ok_or(ValueError::Form { expected: "2 to 16 streams" })
+    }
+}
+
+impl FromStr for GroupStreams {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let streams: u8 =
+            text.parse().map_err(|_| ValueError::Form { expected: "2 to 16 streams" })?;
+        streams.try_into()
     }
 }
 

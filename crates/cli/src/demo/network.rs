@@ -85,7 +85,7 @@ impl Network {
                     links: vec![link],
                 }
             }
-            Mode::Mdt | Mode::Mst | Mode::Rmdt => {
+            Mode::Mdt | Mode::Mst | Mode::Msgt | Mode::Rmdt => {
                 let long = Link::start(origin.address, Links::symmetric(&[origin_link]), demo)?;
                 let proxy = start_proxy(&identity, &transport)?;
                 let bad = Link::start(proxy.address, Links::symmetric(&[client_link]), demo)?;
@@ -142,7 +142,10 @@ impl Network {
                 tls: tls()?,
                 transport: Transport { mtu: Mtu::TUNNEL, ..self.transport.clone() },
                 token: None,
-                mode: self.mode.tunnel(tandem_node::client::Repair::default()).unwrap_or_default(),
+                mode: self
+                    .mode
+                    .tunnel(tandem_node::client::Repair::default(), None)
+                    .unwrap_or_default(),
             })
         };
         let fetch = FetchConfig {

@@ -14,7 +14,7 @@ use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 /// Each has the name of the [`Parameters`] that it sets. What is not given has their default.
 #[derive(Debug, clap::Args)]
 pub(super) struct ParameterArgs {
-    /// How payloads travel: mft (no tunnel), mdt, mst or rmdt; several with commas between
+    /// How payloads travel: mft (no tunnel), mdt, mst, msgt or rmdt; several with commas between
     #[arg(long, value_name = "MODE,..", value_delimiter = ',', default_value = "mft,mdt,mst,rmdt")]
     mode: Vec<Mode>,
 
@@ -22,6 +22,10 @@ pub(super) struct ParameterArgs {
     /// [default: ordered]
     #[arg(long, value_name = "ORDER")]
     resequence: Option<Order>,
+
+    /// Request streams of each flow in mode msgt, 2 to 16 [default: 8]
+    #[arg(long, value_name = "N")]
+    group_streams: Option<u8>,
 
     /// Runs of each mode, by what their dice follow from: one seed, or the first and the last
     #[arg(long, value_name = "FIRST..LAST", default_value = "1")]
@@ -170,6 +174,7 @@ impl ParameterArgs {
         Parameters {
             mode: default.mode,
             resequence: self.resequence.unwrap_or(default.resequence),
+            group_streams: self.group_streams.unwrap_or(default.group_streams),
             seed: default.seed,
             workload: self.workload.unwrap_or(default.workload),
             size: self.size.unwrap_or(default.size),

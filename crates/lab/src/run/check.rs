@@ -51,6 +51,8 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
     require((1..=100).contains(&run.streams), "streams", &streams, "1 to 100")?;
     let proxies = run.proxies.to_string();
     require((1..=4).contains(&run.proxies), "proxies", &proxies, "1 to 4; no tunnel is mode mft")?;
+    let group = run.group_streams.to_string();
+    require((2..=16).contains(&run.group_streams), "group_streams", &group, "2 to 16")?;
     let origins = run.origins.to_string();
     let origins_max = if takes_origins_in_turn(run) { 100 } else { 1 };
     let allowed = "1 to 100 for the workload flows without local_program, else 1";

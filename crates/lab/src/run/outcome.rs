@@ -52,7 +52,7 @@ pub(super) fn of(
         e2e_retransmit_ratio: ratio(origin.lost_packets, origin.sent_packets),
         tunnel_retransmit_ratio: match run.mode {
             Mode::Mft | Mode::Mdt => 0.0,
-            Mode::Mst => tunnel_lost_ratio,
+            Mode::Mst | Mode::Msgt => tunnel_lost_ratio,
             Mode::Rmdt => ratio(tunnel.repaired.sent_again, tunnel.sent_packets),
         },
         tunnel_lost_ratio,

@@ -26,6 +26,8 @@ pub struct Parameters {
     /// In which order repaired payloads leave the tunnel. Only for [`Mode::Rmdt`].
     #[serde(with = "order_as_text")]
     pub resequence: Order,
+    /// Request streams of each flow, 2 to 16. Only for [`Mode::Msgt`].
+    pub group_streams: u8,
     /// What every random choice follows from.
     pub seed: u64,
     /// What is transferred.
@@ -92,6 +94,7 @@ impl Default for Parameters {
         Self {
             mode: Mode::Mdt,
             resequence: Order::Ordered,
+            group_streams: 8,
             seed: 1,
             workload: Workload::Download,
             size: ByteCount::new(10_000_000),
@@ -148,7 +151,7 @@ impl Parameters {
     pub fn e2e_rtt(&self) -> Duration {
         let hops = match self.mode {
             Mode::Mft => 0,
-            Mode::Mdt | Mode::Mst | Mode::Rmdt => self.proxies.saturating_sub(1),
+            _ => self.proxies.saturating_sub(1),
         };
         let near = self.hop_rtt.0.saturating_mul(u32::try_from(hops).unwrap_or(u32::MAX));
         self.client_rtt.0 + near + self.origin_rtt.0
@@ -165,13 +168,15 @@ pub enum Mode {
     Mdt,
     /// DATAGRAM capsules on the request stream (RFC 9297), repaired by the tunnel and in order.
     Mst,
+    /// The same over several request streams, which do not wait for each other.
+    Msgt,
     /// HTTP Datagrams of which the tunnel sends those again that were lost.
     Rmdt,
 }
 
 impl Mode {
     /// Every mode, in the order of tables and figures.
-    pub const ALL: [Self; 4] = [Self::Mft, Self::Mdt, Self::Mst, Self::Rmdt];
+    pub const ALL: [Self; 5] = [Self::Mft, Self::Mdt, Self::Mst, Self::Msgt, Self::Rmdt];
 
     /// The name on command lines, in plans and results.
     pub const fn as_str(self) -> &'static str {
@@ -179,6 +184,7 @@ impl Mode {
             Self::Mft => "mft",
             Self::Mdt => "mdt",
             Self::Mst => "mst",
+            Self::Msgt => "msgt",
             Self::Rmdt => "rmdt",
         }
     }
@@ -201,7 +207,7 @@ impl FromStr for Mode {
 
 /// A name that is no mode's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{seen:?} is not a mode; allowed: mft, mdt, mst, rmdt")]
+#[error("{seen:?} is not a mode; allowed: mft, mdt, mst, msgt, rmdt")]
 pub struct UnknownMode {
     /// The name.
     pub seen: String,

@@ -346,7 +346,7 @@ impl<'a> Topology<'a> {
         };
         let hops = match self.run.mode {
             Mode::Mft => Vec::new(),
-            Mode::Mdt | Mode::Mst | Mode::Rmdt => (1..=self.run.proxies).map(hop).collect(),
+            _ => (1..=self.run.proxies).map(hop).collect(),
         };
         let seed = Some(self.seed(Part::Client, number));
         let config = ClientConfig { hops, task, limits: Limits::default(), seed };
@@ -414,7 +414,7 @@ fn add_proxies(
     };
     match run.mode {
         Mode::Mft => Vec::new(),
-        Mode::Mdt | Mode::Mst | Mode::Rmdt => (1..=run.proxies).map(&mut add).collect(),
+        _ => (1..=run.proxies).map(&mut add).collect(),
     }
 }
 
@@ -427,6 +427,7 @@ const fn tunnel_mode(run: &Parameters) -> TunnelMode {
     match run.mode {
         Mode::Mft | Mode::Mdt => TunnelMode::Mdt,
         Mode::Mst => TunnelMode::Mst,
+        Mode::Msgt => TunnelMode::Msgt(run.group_streams),
         Mode::Rmdt => {
             let order = run.resequence;
             TunnelMode::Rmdt(Repair { order, deadline: None, limit: None })

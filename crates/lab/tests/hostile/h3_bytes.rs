@@ -77,6 +77,14 @@ pub(crate) fn connect_udp(host: &str, port: &str) -> Vec<u8> {
     headers(&lines)
 }
 
+/// The same with a `tandem-group` field.
+pub(crate) fn connect_udp_group(host: &str, port: &str, group: &str) -> Vec<u8> {
+    let path = format!("/.well-known/masque/udp/{host}/{port}/");
+    let mut lines = connect_udp_lines(&path);
+    lines.extend([("capsule-protocol", "?1"), ("tandem-group", group)]);
+    headers(&lines)
+}
+
 /// The data of a DATAGRAM frame with a UDP payload for the flow of this request stream.
 pub(crate) fn udp_datagram(stream: u64, payload: &[u8]) -> Bytes {
     http_datagram(stream, 0, payload)

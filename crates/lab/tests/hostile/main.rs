@@ -5,6 +5,7 @@
 mod bed;
 mod connect_udp;
 mod control_streams;
+mod groups;
 mod h3_bytes;
 mod memory;
 mod packets;

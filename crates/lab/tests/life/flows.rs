@@ -49,7 +49,7 @@ fn replies(world: &World, program: Handle<SenderHost>) -> u64 {
 
 #[test]
 fn a_thousand_flows_share_a_connection_and_are_closed_when_they_are_idle() {
-    for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
+    for mode in [TunnelMode::Mdt, TunnelMode::Mst, TunnelMode::Msgt(4)] {
         let scenario = Scenario { mode, ..Scenario::new(1, 1) };
         scenario.run(|testbed| {
             testbed.world.add_host("echo", ["10.0.0.8"], EchoHost::new(TARGET_PORT));
@@ -82,7 +82,7 @@ fn a_thousand_flows_share_a_connection_and_are_closed_when_they_are_idle() {
 
 #[test]
 fn a_modest_flow_beside_a_flood_loses_next_to_nothing() {
-    for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
+    for mode in [TunnelMode::Mdt, TunnelMode::Mst, TunnelMode::Msgt(4)] {
         let scenario = Scenario { mode, ..Scenario::new(1, 1) };
         scenario.run(|testbed| {
             let [(_, flooded), (modest, program)] = streams(&scenario, testbed, [GREEDY, MODEST]);
@@ -101,7 +101,7 @@ fn a_modest_flow_beside_a_flood_loses_next_to_nothing() {
 
 #[test]
 fn two_greedy_flows_share_a_tunnel_evenly() {
-    for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
+    for mode in [TunnelMode::Mdt, TunnelMode::Mst, TunnelMode::Msgt(4)] {
         let scenario = Scenario { mode, ..Scenario::new(1, 1) };
         scenario.run(|testbed| {
             let streams = streams(&scenario, testbed, [GREEDY, GREEDY]);
@@ -147,7 +147,7 @@ fn capsules_that_the_path_cannot_carry_wait_within_the_queue_and_hold_up_nobody(
 #[test]
 fn a_steady_stream_leaves_the_tunnel_as_steady_as_it_came() {
     // RFC 9298 §6: proxies SHOULD NOT make traffic burstier.
-    for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
+    for mode in [TunnelMode::Mdt, TunnelMode::Mst, TunnelMode::Msgt(4)] {
         let scenario = Scenario { mode, ..Scenario::new(1, 2) };
         scenario.run(|testbed| {
             let [(_, program)] = streams(&scenario, testbed, [MODEST]);

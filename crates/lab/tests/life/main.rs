@@ -159,6 +159,22 @@ fn a_download_outlives_twenty_seconds_without_a_network() {
 }
 
 #[test]
+fn a_download_over_several_streams_outlives_a_restarted_proxy() {
+    let mode = TunnelMode::Msgt(8);
+    let mut scenario = Scenario { mode, ..Scenario::new(1, 1) };
+    scenario.access.loss = Ratio::of(5, 100).into();
+    let (outcome, took) = scenario.run(|testbed| {
+        disturb(&scenario, testbed, |testbed| {
+            let proxy = testbed.proxies[0];
+            testbed.world.replace(proxy, scenario.proxy(&certificate(), 1));
+        })
+    });
+    assert_eq!(outcome.report().bytes, scenario.file.get());
+    assert!(!outcome.lost.is_empty());
+    assert!(took < Limits::default().tunnel_idle + 12 * SECOND, "{took:?}");
+}
+
+#[test]
 fn a_download_waits_for_a_far_proxy_that_is_away_for_a_while() {
     for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
         let scenario = Scenario { mode, ..Scenario::new(1, 2) };

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tandem_wire::{
-    CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, Capsule, CapsuleDecoder, Code, DecodeError,
+    CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, Capsule, CapsuleDecoder, Code, DecodeError, GroupField,
     HttpDatagram, Order, QuarterStreamId, RepairFieldError, RequestHead, ResponseHead,
     RetransmissionLimit, Template, VarInt, split_context_id,
 };
@@ -25,6 +25,7 @@ use crate::{
     },
     resequence::ResequencerStats,
     stats::Repaired,
+    stream_group::{self, GROUP, StreamGroup},
     tunnel_exit::{ExitPlan, TunnelExit},
     tunnel_queue::{
         Form, LateDrops, NUMBERS, PROMISED_SIZE, Payload, Push, RepairPlan, TooLarge, TunnelQueue,
@@ -45,9 +46,13 @@ pub(super) enum Carries {
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) carries: Carries,
-    /// Host and port, for messages.
-    pub(super) target: String,
+    host: String,
+    port: u16,
     pub(super) is_granted: bool,
+    /// The flow that it has joined.
+    first: Option<StreamId>,
+    /// The request streams of the flow: itself and those that joined it.
+    group: StreamGroup,
     too_large: TooLarge,
     /// The capsules on its request stream.
     capsules: CapsuleDecoder,
@@ -55,6 +60,13 @@ pub(super) struct Flow {
     repair: Said,
     /// How often the proxy was last asked to repair, if it speaks the draft.
     asked_limit: u8,
+}
+
+impl Flow {
+    /// Host and port, for messages.
+    pub(super) fn target(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
 }
 
 /// A payload that came through a hop.
@@ -107,6 +119,9 @@ pub enum TunnelMode {
     Mdt,
     /// DATAGRAM capsules on the request stream: repaired, and in order.
     Mst,
+    /// The same, spread over so many request streams, 2 to 16, which do not wait for each other; if
+    /// the proxy cannot do that, as `Mst`.
+    Msgt(u8),
     /// HTTP Datagrams of which those that were lost are sent again, if the proxy can; else as `Mdt`.
     Rmdt(Repair),
 }
@@ -134,6 +149,8 @@ pub(super) struct Hop {
     /// Where the proxy's repaired payloads come out.
     exit: TunnelExit<StreamId>,
     form: Form,
+    /// Request streams of each flow, if the proxy agrees.
+    streams: u8,
     /// How to repair, if at all.
     repair: Option<Repair>,
     /// Size of payloads that the connection inside may count on.
@@ -163,10 +180,14 @@ impl Hop {
             exit: TunnelExit::new(limits.held_bytes),
             form: match mode {
                 TunnelMode::Mdt | TunnelMode::Rmdt(_) => Form::Datagram,
-                TunnelMode::Mst => Form::Capsule,
+                TunnelMode::Mst | TunnelMode::Msgt(_) => Form::Capsule,
+            },
+            streams: match mode {
+                TunnelMode::Msgt(streams) => streams.clamp(1, GroupField::STREAMS_MAX),
+                _ => 1,
             },
             repair: match mode {
-                TunnelMode::Mdt | TunnelMode::Mst => None,
+                TunnelMode::Mdt | TunnelMode::Mst | TunnelMode::Msgt(_) => None,
                 TunnelMode::Rmdt(repair) => Some(repair),
             },
             promised: CAPSULE_PAYLOAD,
@@ -199,6 +220,20 @@ impl Hop {
 
     /// Asks for a flow. `Ok(None)`: the proxy allows no more at the moment.
     pub(super) fn request(&mut self, host: &str, port: u16, carries: Carries) -> Option<StreamId> {
+        let stream = self.send_request(host, port, carries, None)?;
+        if carries == Carries::NextPeer {
+            self.next = Some(stream);
+        }
+        Some(stream)
+    }
+
+    fn send_request(
+        &mut self,
+        host: &str,
+        port: u16,
+        carries: Carries,
+        first: Option<StreamId>,
+    ) -> Option<StreamId> {
         let expanded = self.template.expand(host, port);
         let mut headers = HeaderMap::new();
         headers.insert(
@@ -206,6 +241,10 @@ impl Hop {
             HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE),
         );
         headers.insert(PROMISED_SIZE, HeaderValue::from(self.promised.max(COMMON_PAYLOAD)));
+        if self.streams > 1 {
+            let first = first.map(|stream| VarInt::saturating_from(stream.0));
+            headers.insert(GROUP, GroupField { streams: self.streams, first }.encode());
+        }
         if let Some(repair) = self.wished_repair() {
             repair_fields::ask(&mut headers, &repair);
         }
@@ -229,17 +268,19 @@ impl Hop {
         // RFC 9220 §3: "a client MUST NOT" use extended CONNECT before the setting came.
         session.peer_settings()?;
         let stream = session.send_request(connection, &head, End::More)?;
-        let target = format!("{host}:{port}");
-        let capsules = CapsuleDecoder::new(self.capsule_max);
-        let too_large = TooLarge::Drop;
-        let repair = Said::Nothing;
-        let is_granted = false;
-        let flow =
-            Flow { carries, target, is_granted, too_large, capsules, repair, asked_limit: 0 };
+        let flow = Flow {
+            carries,
+            host: host.to_owned(),
+            port,
+            is_granted: false,
+            first,
+            group: StreamGroup::new(stream),
+            too_large: TooLarge::Drop,
+            capsules: CapsuleDecoder::new(self.capsule_max),
+            repair: Said::Nothing,
+            asked_limit: 0,
+        };
         self.flows.insert(stream, flow);
-        if carries == Carries::NextPeer {
-            self.next = Some(stream);
-        }
         Some(stream)
     }
 
@@ -280,6 +321,11 @@ impl Hop {
         if let Some(size) = promised_size(&head.headers) {
             flow.too_large = TooLarge::Capsule(size);
         }
+        if let Some(first) = flow.first {
+            self.flows.get_mut(&first)?.group.join(stream);
+            return None;
+        }
+        self.invite(stream, &head.headers);
         let repair = self.wished_repair()?;
         let (said, error) = repair_fields::read(&head.headers, Writer::Proxy);
         let flow = self.flows.get_mut(&stream)?;
@@ -302,6 +348,24 @@ impl Hop {
             }
         }
         error
+    }
+
+    /// Asks for the other request streams of a flow if the proxy agreed to them.
+    fn invite(&mut self, first: StreamId, headers: &HeaderMap) {
+        let Some(flow) = self.flows.get(&first) else { return };
+        let (carries, host, port) = (flow.carries, flow.host.clone(), flow.port);
+        let agreed = stream_group::read(headers).0.map_or(1, |field| field.streams);
+        for _ in 1..agreed.min(self.streams) {
+            // The proxy may allow no more streams at the moment: then the flow has fewer.
+            if self.send_request(&host, port, carries, Some(first)).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Whether a request stream has joined, or was to join, the flow of another.
+    pub(super) fn has_joined(&self, stream: StreamId) -> bool {
+        self.flows.get(&stream).is_some_and(|flow| flow.first.is_some())
     }
 
     /// How to repair, unless payloads go on streams, which repair by themselves.
@@ -363,7 +427,12 @@ impl Hop {
     /// Puts a payload into the tunnel's queue.
     pub(super) fn send(&mut self, now: Instant, stream: StreamId, data: Bytes) -> Push {
         let max_datagram_size = self.max_datagram_size();
-        let too_large = self.flows.get(&stream).map_or(TooLarge::Drop, |flow| flow.too_large);
+        let Self { flows, queue, .. } = self;
+        let (mut too_large, mut stream) = (TooLarge::Drop, stream);
+        if let Some(flow) = flows.get_mut(&stream) {
+            too_large = flow.too_large;
+            stream = flow.group.pick(|it| queue.waiting(it)).unwrap_or(stream);
+        }
         let payload = Payload { form: self.form, too_large, data };
         self.queue.push(now, stream, payload, max_datagram_size)
     }
@@ -487,7 +556,17 @@ impl Hop {
 
     /// Closes a flow, with what its proxy is told.
     pub(super) fn close_flow(&mut self, stream: StreamId, code: Code) {
-        self.flows.remove(&stream);
+        let flow = self.flows.remove(&stream);
+        if let Some(first) = flow.and_then(|flow| flow.first) {
+            if let Some(first) = self.flows.get_mut(&first) {
+                first.group.leave(stream);
+            }
+        } else if self.streams > 1 {
+            let joined = self.flows.iter().filter(|(_, flow)| flow.first == Some(stream));
+            for joined in joined.map(|(joined, _)| *joined).collect::<Vec<_>>() {
+                self.close_flow(joined, code);
+            }
+        }
         self.queue.remove(stream);
         self.exit.remove(stream);
         if let Some((session, connection)) = self.peer.parts() {

@@ -230,7 +230,10 @@ impl Client {
         // RFC 9298 §3.1: "Any response other than a successful response indicates that the request
         // has failed", and the client MUST abort the request.
         if !head.status.is_success() {
-            let (carries, target) = (flow.carries, flow.target.clone());
+            let (carries, target) = (flow.carries, flow.target());
+            if hop.has_joined(stream) {
+                return hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
+            }
             let error = hop.refused(target, head);
             hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
             return match carries {
@@ -248,7 +251,10 @@ impl Client {
         let carries = flow.carries;
         if let Some(error) = hop.on_granted(stream, head) {
             tracing::debug!(%error, "repair field ignored");
-            self.stats.repair_fields_ignored += 1;
+            self.stats.fields_ignored += 1;
+        }
+        if hop.has_joined(stream) {
+            return; // what it carries is on its way already
         }
         match carries {
             Carries::NextPeer => {
@@ -306,8 +312,12 @@ impl Client {
         let last = self.hops.len().saturating_sub(1);
         let Some(hop) = self.hops.get_mut(index) else { return };
         let Some(flow) = hop.flows.get(&stream) else { return };
-        let (carries, target) = (flow.carries, flow.target.clone());
+        let (carries, target) = (flow.carries, flow.target());
+        let has_joined = hop.has_joined(stream);
         hop.close_flow(stream, *code);
+        if has_joined {
+            return; // the flow goes on over its other streams
+        }
         match carries {
             Carries::NextPeer => {
                 let peer = hop.peer.settings.authority.clone();

@@ -10,10 +10,13 @@ use std::{
 use bytes::Bytes;
 use tandem_wire::{CapsuleDecoder, Code};
 
+use super::group::Invitation;
 use crate::{
     limits::Limits,
     node::{QueryId, SocketId},
+    quic::StreamId,
     repair_fields::Said,
+    stream_group::StreamGroup,
     tunnel_queue::{Form, TooLarge},
 };
 
@@ -26,6 +29,8 @@ pub(super) enum State {
     Opening { socket: SocketId, target: SocketAddr },
     /// The request is granted.
     Open { socket: SocketId, target: SocketAddr },
+    /// The request is granted; the socket is that of another flow.
+    Joined { first: StreamId, socket: SocketId, target: SocketAddr },
 }
 
 /// One flow.
@@ -41,6 +46,10 @@ pub(super) struct Flow {
     early_bytes: usize,
     early_max: usize,
     early_bytes_max: usize,
+    /// The request streams of the flow.
+    pub(super) group: StreamGroup,
+    /// Whether others may join it.
+    pub(super) invitation: Option<Invitation>,
     /// What its request says of repair.
     pub(super) repair: Said,
     /// The capsules on the request stream.
@@ -55,6 +64,7 @@ pub(super) struct Flow {
 
 impl Flow {
     pub(super) fn new(
+        stream: StreamId,
         state: State,
         (form, too_large): (Form, TooLarge),
         limits: &Limits,
@@ -62,7 +72,9 @@ impl Flow {
     ) -> Self {
         let next_look = match state {
             State::Resolving { deadline, .. } => deadline,
-            State::Opening { .. } | State::Open { .. } => now + limits.flow_idle,
+            State::Opening { .. } | State::Open { .. } | State::Joined { .. } => {
+                now + limits.flow_idle
+            }
         };
         Self {
             state,
@@ -72,6 +84,8 @@ impl Flow {
             early_bytes: 0,
             early_max: limits.early_datagrams_per_flow,
             early_bytes_max: limits.early_bytes_per_flow,
+            group: StreamGroup::new(stream),
+            invitation: None,
             repair: Said::Nothing,
             capsules: CapsuleDecoder::new(limits.capsule),
             last_active: now,
@@ -102,16 +116,18 @@ impl Flow {
     /// The socket and the target, once the request is granted.
     pub(super) fn open(&self) -> Option<(SocketId, SocketAddr)> {
         match self.state {
-            State::Open { socket, target } => Some((socket, target)),
+            State::Open { socket, target } | State::Joined { socket, target, .. } => {
+                Some((socket, target))
+            }
             State::Resolving { .. } | State::Opening { .. } => None,
         }
     }
 
-    /// The socket, if one was asked for.
+    /// The socket, if one was asked for that is its own.
     pub(super) fn socket(&self) -> Option<SocketId> {
         match self.state {
             State::Open { socket, .. } | State::Opening { socket, .. } => Some(socket),
-            State::Resolving { .. } => None,
+            State::Resolving { .. } | State::Joined { .. } => None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod flow;
+mod group;
 mod policy;
 mod relay;
 mod request;
@@ -231,7 +232,8 @@ impl Proxy {
             peer.queue.remove(stream);
             peer.flows.remove(&stream)
         });
-        if let Some(flow) = flow {
+        if let Some(mut flow) = flow {
+            self.part((id, stream), &mut flow, end);
             self.release((id, stream), &flow, end);
         }
     }
@@ -273,7 +275,7 @@ impl Proxy {
             self.early.retain(|&(other, ..)| other != socket);
             self.outputs.push_back(Output::CloseSocket(socket));
         }
-        if let Some((_, target)) = flow.open() {
+        if let flow::State::Open { target, .. } = flow.state {
             let ended = &mut self.stats.flows_ended;
             *match end {
                 End::ByClient | End::Reset(_) | End::Refused => &mut ended.by_client,
@@ -328,7 +330,15 @@ impl Proxy {
         {
             return self.on_dns_timeout(id);
         }
-        let idle = flow.last_active + self.limits.flow_idle;
+        let last_active = match flow.state {
+            flow::State::Joined { .. } => now, // it lasts as long as the flow that it joined
+            _ => self.last_active(id).unwrap_or(now),
+        };
+        let idle = last_active + self.limits.flow_idle;
+        let Some(flow) = self.peers.get_mut(&id.0).and_then(|peer| peer.flows.get_mut(&id.1))
+        else {
+            return;
+        };
         if idle <= now {
             // RFC 9298 §3.1: UDP proxies "MUST close the request stream when closing the socket."
             self.abort_flow(id, Code::H3_NO_ERROR, End::Idle);

@@ -52,8 +52,13 @@ impl Proxy {
         let len = payload.len();
         let max_size = connection.max_datagram_size().unwrap_or(0);
         let form = if takes_datagrams { flow.form } else { Form::Capsule };
+        let queue = &mut peer.queue;
+        let stream = match form {
+            Form::Datagram => stream,
+            Form::Capsule => flow.group.pick(|it| queue.waiting(it)).unwrap_or(stream),
+        };
         let payload = Payload { form, too_large: flow.too_large, data: payload };
-        match peer.queue.push(now, stream, payload, max_size) {
+        match queue.push(now, stream, payload, max_size) {
             Push::Queued => {
                 flow.to_client_datagrams += 1;
                 self.stats.to_client_datagrams += 1;

@@ -8,25 +8,28 @@ use std::{
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tandem_wire::{
-    CAPSULE_PROTOCOL_TRUE, Code, Order, ProxyStatus, RepairField, RequestHead, ResponseHead,
+    CAPSULE_PROTOCOL_TRUE, Code, GroupField, Order, ProxyStatus, RepairField, RequestHead,
+    ResponseHead,
 };
 use tracing::{debug, info};
 
 use super::{
     FlowId, Proxy,
     flow::{End, Flow, State, choose},
+    group::Invitation,
 };
 use crate::{
     error::RequestError,
     h3::{self, has_content},
     node::{Output, QueryId, ResolveError, SocketId, SocketKind},
+    quic::StreamId,
     repair_fields::{self, CONTEXT_ID_OF_PROXY, Said, Writer},
     tunnel_exit::ExitPlan,
     tunnel_queue::{Form, PROMISED_SIZE, RepairPlan, TooLarge, promised_size},
 };
 
 /// RFC 9297 §3.4.
-const CAPSULE_PROTOCOL: HeaderName = HeaderName::from_static("capsule-protocol");
+pub(super) const CAPSULE_PROTOCOL: HeaderName = HeaderName::from_static("capsule-protocol");
 /// RFC 9209 §2.
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
@@ -41,14 +44,40 @@ impl Proxy {
             self.drop_early(id);
             return self.abort_flow(id, Code::H3_MESSAGE_ERROR, End::Refused);
         }
-        let result = self.check(head).and_then(|(host, port)| match host.parse::<IpAddr>() {
+        let target = match self.check(head) {
+            Ok(target) => target,
+            Err(error) => return self.refuse(id, &error),
+        };
+        let group = self.read_group(head);
+        let result = match group.and_then(|field| field.first) {
+            Some(first) => self.join(now, id, StreamId(first.get()), &target),
+            None => self.open_flow(now, id, head, (target, group)),
+        };
+        if let Err(error) = result {
+            self.refuse(id, &error);
+        }
+    }
+
+    fn open_flow(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        head: &RequestHead,
+        ((host, port), group): ((String, u16), Option<GroupField>),
+    ) -> Result<(), RequestError> {
+        let invitation = group.map(|field| Invitation::new((&host, port), field));
+        let state = match host.parse::<IpAddr>() {
             Ok(address) => self.open_socket(address, port),
             Err(_) => self.resolve(now, id, host, port),
-        });
-        match result {
-            Ok(state) => self.insert_flow(now, id, head, state),
-            Err(error) => self.refuse(id, &error),
+        }?;
+        if let State::Opening { socket, .. } = state {
+            self.flows_by_socket.insert(socket, id);
         }
+        let mut flow = Flow::new(id.1, state, self.first_form(id, head), &self.limits, now);
+        flow.invitation = invitation;
+        flow.repair = self.read_repair(head, flow.form);
+        self.insert_flow(id, flow);
+        Ok(())
     }
 
     /// The target, if the request is a permitted CONNECT-UDP request.
@@ -96,7 +125,7 @@ impl Proxy {
         let (said, error) = repair_fields::read(&head.headers, Writer::Client);
         if let Some(error) = error {
             debug!(%error, "repair field ignored");
-            self.stats.repair_fields_ignored += 1;
+            self.stats.fields_ignored += 1;
         }
         said
     }
@@ -134,12 +163,7 @@ impl Proxy {
         Ok(State::Opening { socket, target })
     }
 
-    fn insert_flow(&mut self, now: Instant, id: FlowId, head: &RequestHead, state: State) {
-        if let State::Opening { socket, .. } = state {
-            self.flows_by_socket.insert(socket, id);
-        }
-        let mut flow = Flow::new(state, self.first_form(id, head), &self.limits, now);
-        flow.repair = self.read_repair(head, flow.form);
+    pub(super) fn insert_flow(&mut self, id: FlowId, mut flow: Flow) {
         let Some(peer) = self.peers.get_mut(&id.0) else { return };
         self.timers.insert((flow.next_look, id));
         // Datagrams may come before the request that they belong to (RFC 9298 §5).
@@ -207,7 +231,7 @@ impl Proxy {
     fn resolving_host(&self, id: FlowId) -> Option<String> {
         match &self.peers.get(&id.0)?.flows.get(&id.1)?.state {
             State::Resolving { host, .. } => Some(host.clone()),
-            State::Opening { .. } | State::Open { .. } => None,
+            _ => None,
         }
     }
 
@@ -268,6 +292,9 @@ fn granted(target: SocketAddr, flow: &Flow) -> ResponseHead {
         headers.insert(PROMISED_SIZE, HeaderValue::from(size));
     }
     repair_fields::grant(&mut headers, flow.repair);
+    if let Some(invitation) = &flow.invitation {
+        invitation.grant(&mut headers);
+    }
     headers.insert(CAPSULE_PROTOCOL, HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE));
     let status = ProxyStatus {
         name: NAME.to_owned(),

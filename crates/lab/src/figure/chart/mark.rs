@@ -18,6 +18,7 @@ pub(super) const fn color(mode: Mode) -> RGBColor {
         Mode::Mft => RGBColor(110, 118, 128),
         Mode::Mdt => RGBColor(0, 114, 178),
         Mode::Mst => RGBColor(213, 94, 0),
+        Mode::Msgt => RGBColor(204, 121, 167),
         Mode::Rmdt => RGBColor(0, 158, 115),
     }
 }
@@ -29,6 +30,7 @@ pub(super) fn marker(canvas: &Canvas<'_>, (x, y): (i32, i32), mode: Mode, fill: 
     let outline = match mode {
         Mode::Mft => vec![(x - 4, y - 4), (x + 4, y - 4), (x + 4, y + 4), (x - 4, y + 4)],
         Mode::Mst => vec![(x, y - 6), (x + 6, y + 4), (x - 6, y + 4)],
+        Mode::Msgt => vec![(x, y - 6), (x + 5, y), (x, y + 6), (x - 5, y)],
         Mode::Rmdt => vec![(x, y + 6), (x + 6, y - 4), (x - 6, y - 4)],
         Mode::Mdt => {
             canvas.draw(&Circle::new((x, y), 5, inside.filled()))?;

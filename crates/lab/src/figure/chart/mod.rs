@@ -34,7 +34,7 @@ const QUIET_INK: RGBColor = RGBColor(97, 110, 124);
 const GRID: RGBColor = RGBColor(226, 232, 238);
 
 /// What stands for them and for the modes' colours on dark screens.
-const DARK: [(RGBColor, &str); 8] = [
+const DARK: [(RGBColor, &str); 9] = [
     (PAPER, "#14181D"),
     (INK, "#E4E9EE"),
     (QUIET_INK, "#9AA5B1"),
@@ -42,6 +42,7 @@ const DARK: [(RGBColor, &str); 8] = [
     (color(Mode::Mft), "#AAB4BF"),
     (color(Mode::Mdt), "#56B4E9"),
     (color(Mode::Mst), "#F0803C"),
+    (color(Mode::Msgt), "#E39AC3"),
     (color(Mode::Rmdt), "#2CC295"),
 ];
 
@@ -302,6 +303,7 @@ const fn meaning(mode: Mode) -> &'static str {
         Mode::Mft => "no tunnel",
         Mode::Mdt => "datagrams, not repaired",
         Mode::Mst => "one stream, repaired in order",
+        Mode::Msgt => "several streams, each in order",
         Mode::Rmdt => "datagrams, repaired",
     }
 }

@@ -1,0 +1,123 @@
+//! How several request streams share one UDP socket of a proxy (`docs/wire.md`).
+
+use http::HeaderValue;
+use sfv::{Item, ItemSerializer, Parser, key_ref};
+
+use crate::VarInt;
+
+/// Our own field `tandem-group`, of a request and of the answer that agrees: an Integer, over how
+/// many request streams a flow's payloads are spread ([RFC 9651 §3.3]).
+///
+/// [RFC 9651 §3.3]: https://www.rfc-editor.org/rfc/rfc9651#section-3.3
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupField {
+    /// Streams of the group, the first among them: 1 to [`Self::STREAMS_MAX`].
+    pub streams: u8,
+    /// `first`: the ID of the request stream whose socket this request shares; `None` in the first
+    /// request, and in its answer.
+    pub first: Option<VarInt>,
+}
+
+/// Why a `tandem-group` field is ignored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GroupFieldError {
+    /// No Item of the type Integer.
+    #[error("not a structured Integer: {0}")]
+    Syntax(String),
+    /// Too few or too many streams.
+    #[error("tandem-group = {0}; allowed: 1 to {max}", max = GroupField::STREAMS_MAX)]
+    Streams(i64),
+    /// No ID of a request stream.
+    #[error("parameter first is not the ID of a request stream: a multiple of 4 below 2^30")]
+    First,
+}
+
+impl GroupField {
+    /// The field's name.
+    pub const NAME: &str = "tandem-group";
+
+    /// Most streams of one group.
+    pub const STREAMS_MAX: u8 = 16;
+
+    /// Encodes the field's value.
+    #[expect(clippy::missing_panics_doc, reason = "what is encoded is printable ASCII")]
+    pub fn encode(&self) -> HeaderValue {
+        let mut item = ItemSerializer::new().bare_item(sfv::Integer::from(self.streams));
+        if let Some(first) = self.first {
+            let first = sfv::Integer::try_from(first.get()).unwrap_or(sfv::Integer::MAX);
+            item = item.parameter(key_ref("first"), first);
+        }
+        HeaderValue::try_from(item.finish()).expect("structured fields are printable ASCII")
+    }
+
+    /// Reads a field's value. Unknown parameters are ignored.
+    pub fn parse(value: &str) -> Result<Self, GroupFieldError> {
+        let item: Item = Parser::new(value)
+            .parse()
+            .map_err(|error| GroupFieldError::Syntax(error.to_string()))?;
+        let Some(streams) = item.bare_item.as_integer().map(i64::from) else {
+            return Err(GroupFieldError::Syntax("another type".to_owned()));
+        };
+        let count = u8::try_from(streams).ok();
+        let count = count.filter(|count| (1..=Self::STREAMS_MAX).contains(count));
+        let first = match item.params.get("first") {
+            None => None,
+            Some(first) => {
+                let id = first.as_integer().and_then(|id| u32::try_from(i64::from(id)).ok());
+                // Client-initiated and bidirectional (RFC 9000 §2.1).
+                let id = id.filter(|id| id % 4 == 0 && *id < 1 << 30);
+                Some(VarInt::from_u32(id.ok_or(GroupFieldError::First)?))
+            }
+        };
+        Ok(Self { streams: count.ok_or(GroupFieldError::Streams(streams))?, first })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn fields_are_read() {
+        let first = |id| Some(VarInt::from_u32(id));
+        for (text, streams, of) in
+            [("8", 8, None), ("1;first=0", 1, first(0)), ("16;first=400;later=?1", 16, first(400))]
+        {
+            assert_eq!(GroupField::parse(text), Ok(GroupField { streams, first: of }), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_absurd_is_refused_by_name() {
+        for (text, error) in [
+            ("0", GroupFieldError::Streams(0)),
+            ("17", GroupFieldError::Streams(17)),
+            ("-1", GroupFieldError::Streams(-1)),
+            ("8;first=2", GroupFieldError::First),
+            ("8;first=-4", GroupFieldError::First),
+            ("8;first=1073741824", GroupFieldError::First),
+            ("8;first=a", GroupFieldError::First),
+        ] {
+            assert_eq!(GroupField::parse(text), Err(error), "{text}");
+        }
+        for text in ["", "a", "?1", "8, 9", "\"8\""] {
+            let error = GroupField::parse(text);
+            assert!(matches!(error, Err(GroupFieldError::Syntax(_))), "{text}: {error:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_read(
+            streams in 1..=GroupField::STREAMS_MAX,
+            first in proptest::option::of(0_u32..1 << 28),
+        ) {
+            let first = first.map(|number| VarInt::from_u32(4 * number));
+            let field = GroupField { streams, first };
+            let value = field.encode();
+            prop_assert_eq!(GroupField::parse(value.to_str().unwrap()), Ok(field));
+        }
+    }
+}
