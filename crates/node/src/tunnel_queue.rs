@@ -6,7 +6,7 @@
 //! by deficit round robin; a flow whose datagrams are repaired sends those that were lost before new
 //! ones. When the queue is full, the flow that holds most of it loses its newest.
 
-mod codel;
+mod brake;
 mod item;
 mod repair;
 #[cfg(test)]
@@ -21,11 +21,12 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use tandem_wire::{CONTEXT_ID_UDP, MAX_UDP_PAYLOAD};
 
-pub(crate) use self::{item::NUMBERS, repair::RepairPlan};
 use self::{
+    brake::Head,
     item::{Ids, Item, Unnumbered, encode_capsule, encode_datagram, encode_frame, fits_datagram},
     repair::Repair,
 };
+pub(crate) use self::{item::NUMBERS, repair::RepairPlan};
 use crate::{
     h3::Session,
     limits::Limits,
@@ -243,8 +244,9 @@ impl TunnelQueue {
         {
             let ids = Ids::new(stream, context_id)?;
             let fits = ids.fits_numbered(data.len(), flow.next(), max_datagram_size);
+            let ahead = self.flows.get(&stream).map_or(0, |flow| flow.bytes);
             return (fits || may_go_in_capsule)
-                .then(|| Item::Unnumbered(Unnumbered::new(&data, now)));
+                .then(|| Item::Unnumbered(Unnumbered::new(&data, now, ahead)));
         }
         if fits_datagram(stream, &data, max_datagram_size) {
             return Some(Item::Encoded(form, encode_datagram(stream, data)?));
@@ -402,11 +404,11 @@ impl TunnelQueue {
         let Some(flow) = self.flows.get_mut(&stream) else { return Turn::Nothing };
         let Some(item) = flow.items.pop_front() else { return Turn::Nothing };
         let was_begun = std::mem::replace(&mut flow.is_begun, false);
-        let is_last = flow.items.is_empty();
+        let behind = flow.bytes - len;
         let sent = match item {
             Item::Encoded(Form::Capsule, frame) => send_frame(engine, stream, frame),
             Item::Encoded(Form::Datagram, data) => self.send_datagram(engine, stream, data),
-            Item::Unnumbered(item) => self.send_unnumbered(engine, stream, item, is_last),
+            Item::Unnumbered(item) => self.send_unnumbered(engine, stream, item, behind),
         };
         let Some(flow) = self.flows.get_mut(&stream) else { return Turn::Nothing };
         let (left, turn) = match sent {
@@ -455,7 +457,7 @@ impl TunnelQueue {
         engine: &mut Engine<'_>,
         stream: StreamId,
         item: Unnumbered,
-        is_last: bool,
+        behind: usize,
     ) -> Sent {
         let len = item.payload_len();
         if !engine.connection.has_room_for_datagram(len) {
@@ -463,11 +465,12 @@ impl TunnelQueue {
         }
         let Some(flow) = self.repair.flow(stream) else { return Sent::All };
         let (now, since) = (engine.now, item.since);
+        let head = Head { since, ahead: item.ahead, behind };
         if flow.plan.is_too_old(now, since) {
             self.drops.deadline += 1;
             return Sent::All;
         }
-        if flow.plan.keeps_queue_short && flow.codel.drops(now, since, is_last) {
+        if flow.plan.keeps_queue_short && flow.brake.drops(now, head) {
             self.drops.standing_queue += 1;
             return Sent::All;
         }

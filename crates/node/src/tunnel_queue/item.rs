@@ -41,14 +41,16 @@ impl Item {
 pub(super) struct Unnumbered {
     room_and_payload: BytesMut,
     pub(super) since: Instant,
+    /// Bytes that waited when it came.
+    pub(super) ahead: usize,
 }
 
 impl Unnumbered {
-    pub(super) fn new(payload: &[u8], since: Instant) -> Self {
+    pub(super) fn new(payload: &[u8], since: Instant, ahead: usize) -> Self {
         let mut room_and_payload = BytesMut::with_capacity(HEADER_MAX + payload.len());
         room_and_payload.put_bytes(0, HEADER_MAX);
         room_and_payload.put_slice(payload);
-        Self { room_and_payload, since }
+        Self { room_and_payload, since, ahead }
     }
 
     pub(super) fn payload_len(&self) -> usize {
@@ -147,7 +149,7 @@ mod tests {
         #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
         let now = Instant::now();
         for (sequence, floor) in [(0, 0), (63, 0), (70_000, 69_000), (1 << 40, 1)] {
-            let item = Unnumbered::new(b"payload", now);
+            let item = Unnumbered::new(b"payload", now, 0);
             let datagram = HttpDatagram::decode(item.number(ids, sequence, floor)).unwrap();
             assert_eq!(datagram.quarter_stream_id.stream_id(), stream.0);
             assert_eq!(datagram.context_id, VarInt::from_u32(2));

@@ -17,11 +17,7 @@ use bytes::Bytes;
 use tandem_congestion::{DatagramId, Delivery};
 use tandem_wire::{CONTEXT_ID_UDP, VarInt};
 
-use super::{
-    TooLarge,
-    codel::{CoDel, Times},
-    item::Ids,
-};
+use super::{TooLarge, brake::Brake, item::Ids};
 use crate::{
     quic::{Connection, StreamId},
     stats::{GivenUp, Repaired},
@@ -98,7 +94,7 @@ pub(super) struct Repair {
 #[derive(Debug)]
 pub(super) struct FlowRepair {
     pub(super) plan: RepairPlan,
-    pub(super) codel: CoDel,
+    pub(super) brake: Brake,
     /// The repair floor, which is the number of `kept`'s first.
     floor: u64,
     kept: VecDeque<Kept>,
@@ -397,10 +393,6 @@ impl Repair {
     }
 }
 
-/// How long new payloads may wait where the queue is kept short.
-const QUEUE_TIMES: Times =
-    Times { target: Duration::from_millis(60), interval: Duration::from_millis(100) };
-
 /// Least time without an acknowledgement until the end is sent again.
 const PROBE_LEAST: Duration = Duration::from_millis(10);
 
@@ -414,7 +406,7 @@ impl FlowRepair {
     fn new(plan: RepairPlan) -> Self {
         Self {
             plan,
-            codel: CoDel::new(QUEUE_TIMES),
+            brake: Brake::default(),
             floor: 0,
             kept: VecDeque::new(),
             bytes: 0,
