@@ -33,6 +33,9 @@ pub struct Limits {
     /// Bytes of HTTP Datagrams that wait in one tunnel's queue, beyond which the newest is dropped.
     /// 1 MB: 800 ms at 10 Mbit/s and 80 ms at 100 Mbit/s.
     pub tunnel_queue: usize,
+    /// The same while the queue is kept short by dropping early: 4 MB are 320 ms at 100 Mbit/s,
+    /// which is what a sender in slow start needs to hear of the first drop.
+    pub short_tunnel_queue: usize,
     /// Bytes of datagrams that one tunnel keeps until they have arrived, beyond which the oldest are
     /// repaired no more. 16 MB: what is under way for a second at 100 Mbit/s.
     pub repair_bytes: usize,
@@ -79,6 +82,7 @@ impl Default for Limits {
             dns_timeout: Duration::from_secs(5),
             flow_idle: Duration::from_secs(150),
             tunnel_queue: 1_000_000,
+            short_tunnel_queue: 4_000_000,
             repair_bytes: 16_000_000,
             held_bytes: 64_000_000,
             capsule: 65_527 + 8,

@@ -228,3 +228,87 @@ impl ResequencerStats {
         self.overrun += other.overrun;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const CONTEXT_ID: VarInt = VarInt::from_u32(1);
+
+    #[expect(clippy::disallowed_methods, reason = "there is no other way to get an Instant")]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    fn exit(flows: u8, held_bytes_max: usize) -> TunnelExit<u8> {
+        let mut exit = TunnelExit::new(held_bytes_max);
+        for flow in 0..flows {
+            let order = Order::Ordered;
+            exit.insert(flow, ExitPlan { context_id: CONTEXT_ID, order, deadline: None });
+        }
+        exit
+    }
+
+    fn push(exit: &mut TunnelExit<u8>, now: Instant, flow: u8, number: u32) {
+        let numbered = Sequenced {
+            sequence: VarInt::from_u32(number),
+            floor: VarInt::from_u32(0),
+            payload: Bytes::from(vec![flow; 100]),
+        };
+        let mut data = BytesMut::new();
+        numbered.encode(&mut data);
+        exit.push(now, flow, data.freeze(), 40 * MS).unwrap();
+    }
+
+    fn released(exit: &mut TunnelExit<u8>, now: Instant) -> Vec<u8> {
+        std::iter::from_fn(|| exit.poll_release(now)).map(|(flow, _)| flow).collect()
+    }
+
+    #[test]
+    fn a_flow_that_waits_holds_no_other_up() {
+        let (mut exit, now) = (exit(2, 1_000_000), start());
+        push(&mut exit, now, 0, 1);
+        push(&mut exit, now, 1, 0);
+        assert_eq!(released(&mut exit, now), [1]);
+        push(&mut exit, now, 0, 0);
+        assert_eq!(released(&mut exit, now), [0, 0]);
+        assert_eq!(exit.next_timeout(), None);
+    }
+
+    #[test]
+    fn a_gap_that_has_had_its_time_is_waited_for_no_more() {
+        let (mut exit, now) = (exit(2, 1_000_000), start());
+        push(&mut exit, now, 0, 1);
+        let due = exit.next_timeout().unwrap();
+        exit.handle_timeout(due);
+        assert_eq!(released(&mut exit, due), [0]);
+        assert_eq!(exit.next_timeout(), None);
+        exit.handle_timeout(due + MS);
+        assert_eq!(exit.stats().given_up.silence, 1);
+    }
+
+    #[test]
+    fn beyond_the_bound_of_all_the_flow_that_holds_most_waits_no_more() {
+        let (mut exit, now) = (exit(2, 1000), start());
+        (1..=6).for_each(|number| push(&mut exit, now, 0, number));
+        (1..=4).for_each(|number| push(&mut exit, now, 1, number));
+        assert_eq!(released(&mut exit, now), [0_u8; 0]);
+        push(&mut exit, now, 1, 5);
+        assert_eq!(released(&mut exit, now), [0; 6]);
+        assert_eq!(exit.held_bytes, 500);
+    }
+
+    #[test]
+    fn a_flow_that_goes_leaves_nothing() {
+        let (mut exit, now) = (exit(1, 1000), start());
+        push(&mut exit, now, 0, 1);
+        assert!(exit.takes(0, CONTEXT_ID) && !exit.takes(0, VarInt::from_u32(3)));
+        exit.remove(0);
+        assert!(exit.timers.is_empty() && exit.releasing.is_empty() && exit.held_bytes == 0);
+        assert!(!exit.takes(0, CONTEXT_ID));
+        assert_eq!(exit.stats().waited, 1);
+    }
+}

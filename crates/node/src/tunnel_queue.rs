@@ -131,6 +131,8 @@ pub(crate) struct TunnelQueue {
     repair: Repair,
     bytes: usize,
     bytes_max: usize,
+    /// While there is a flow whose queue is kept short.
+    short_bytes_max: usize,
     drops: LateDrops,
 }
 
@@ -176,6 +178,7 @@ impl TunnelQueue {
             repair: Repair::new(limits.repair_bytes),
             bytes: 0,
             bytes_max: limits.tunnel_queue,
+            short_bytes_max: limits.short_tunnel_queue.max(limits.tunnel_queue),
             drops: LateDrops::default(),
         }
     }
@@ -214,7 +217,7 @@ impl TunnelQueue {
             return Push::TooLarge;
         };
         let len = item.len();
-        if self.bytes + len > self.bytes_max && !self.make_room(stream, len) {
+        if self.bytes + len > self.bytes_max() && !self.make_room(stream, len) {
             return Push::Full;
         }
         self.bytes += len;
@@ -263,12 +266,17 @@ impl TunnelQueue {
         }
     }
 
+    const fn bytes_max(&self) -> usize {
+        if self.repair.keeps_queue_short() { self.short_bytes_max } else { self.bytes_max }
+    }
+
     /// Drops the newest of the longest flow, unless that is the one that asks.
     fn make_room(&mut self, stream: StreamId, len: usize) -> bool {
+        let bytes_max = self.bytes_max();
         let held = self.flows.get(&stream).map_or(0, |flow| flow.bytes);
-        while self.bytes + len > self.bytes_max {
+        while self.bytes + len > bytes_max {
             // A flow below its share takes from the longest; one above it waits for its own.
-            if held + len > self.bytes_max / self.flows.len().max(1) {
+            if held + len > bytes_max / self.flows.len().max(1) {
                 return false;
             }
             let longest = self.flows.iter().max_by_key(|(_, flow)| flow.bytes);

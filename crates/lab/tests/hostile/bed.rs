@@ -109,11 +109,16 @@ pub(crate) fn fetching(streams: usize) -> Bed<Client> {
 
 /// A client with its attacker as the proxy.
 pub(crate) fn tunnelling(task: Task) -> Bed<Client> {
+    tunnelling_in(TunnelMode::Mdt, task)
+}
+
+/// The same in another mode.
+pub(crate) fn tunnelling_in(mode: TunnelMode, task: Task) -> Bed<Client> {
     let hop = HopConfig {
         template: Template::default_for("peer.test").unwrap(),
         tls: certificate().client(),
         transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
-        mode: TunnelMode::Mdt,
+        mode,
         token: None,
     };
     client(vec![hop], task)

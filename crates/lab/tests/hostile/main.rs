@@ -11,6 +11,7 @@ mod memory;
 mod packets;
 mod random;
 mod raw_peer;
+mod repair;
 mod request_streams;
 mod responses;
 mod target;

@@ -1,6 +1,7 @@
 //! Runs as `tandem lab run` makes them: from parameters to records.
 
 mod calibration;
+mod repair;
 
 use std::time::Duration;
 
@@ -77,7 +78,7 @@ fn a_record_is_a_flat_object_with_the_documented_names() {
 
 #[test]
 fn a_chain_of_four_proxies_carries_a_download() {
-    for mode in [Mode::Mdt, Mode::Mst] {
+    for mode in [Mode::Mdt, Mode::Mst, Mode::Rmdt] {
         let record = run(&Parameters { proxies: 4, ..short(mode) }).record;
         assert!(record.completed, "{record:?}");
     }

@@ -95,16 +95,16 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// A queue of payloads of 1000 bytes from which one leaves each millisecond, and when it
-    /// dropped, in ms.
-    fn drops(waits_ms: impl Fn(u32) -> (u32, usize), end_ms: u32) -> Vec<u32> {
+    /// dropped, in ms. `queue`: how long the first has waited, in ms, and bytes behind it.
+    fn drops(queue: impl Fn(u32) -> (u32, usize), end_ms: u32) -> Vec<u32> {
         #[expect(clippy::disallowed_methods, reason = "there is no other way to get an Instant")]
         let start = Instant::now() + FORGOTTEN;
         let mut brake = Brake::default();
         let is_dropped = |at_ms: &u32| {
-            let (wait_ms, behind) = waits_ms(*at_ms);
+            let (wait, behind) = queue(*at_ms);
             let now = start + *at_ms * MS;
-            let ahead = wait_ms as usize * 1000;
-            brake.drops(now, Head { since: now - wait_ms * MS, ahead, behind })
+            let ahead = wait as usize * 1000;
+            brake.drops(now, Head { since: now.checked_sub(wait * MS).unwrap(), ahead, behind })
         };
         (0..end_ms).filter(is_dropped).collect()
     }

@@ -85,6 +85,7 @@ pub(super) struct Repair {
     heard: Duration,
     last_ack: Option<Instant>,
     smoothed_rtt: Duration,
+    keeps_queue_short: bool,
     /// Probes since the last acknowledgement.
     probes: u32,
     next_probe: Option<Instant>,
@@ -153,6 +154,7 @@ impl Repair {
             heard: Duration::ZERO,
             last_ack: None,
             smoothed_rtt: Duration::ZERO,
+            keeps_queue_short: false,
             probes: 0,
             next_probe: None,
             stats: Repaired::default(),
@@ -161,11 +163,17 @@ impl Repair {
 
     /// Begins the repair of a flow, or changes it.
     pub(super) fn set_plan(&mut self, stream: StreamId, plan: RepairPlan) {
+        self.keeps_queue_short |= plan.keeps_queue_short;
         self.flows.entry(stream).or_insert_with(|| FlowRepair::new(plan)).plan = plan;
     }
 
     pub(super) fn flow(&mut self, stream: StreamId) -> Option<&mut FlowRepair> {
         self.flows.get_mut(&stream)
+    }
+
+    /// Whether a flow's queue is, or was, kept short.
+    pub(super) const fn keeps_queue_short(&self) -> bool {
+        self.keeps_queue_short
     }
 
     /// Whether no flow is repaired.
