@@ -88,6 +88,15 @@ impl SyntheticTrace {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Driving, Self::Subway, Self::Wifi, Self::MmWave];
 
+    /// What the name of a trace begins with that is made, and not read from a file.
+    pub const PREFIX: &str = "synthetic:";
+
+    /// What `tandem lab trace` makes unless it is told otherwise.
+    pub const DEFAULT_SEED: Seed = Seed(1);
+
+    /// Its length, likewise.
+    pub const DEFAULT_DURATION: Duration = Duration::from_secs(120);
+
     const NAMES: &str = "driving, subway, wifi, mmwave";
 
     /// A trace of this kind. Another seed gives another trace of the same kind; its last line is

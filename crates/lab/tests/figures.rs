@@ -17,7 +17,7 @@ use tandem_lab::{
     figure::{Drawing, FIGURES, Figure, Point, golden},
     plan::{Plan, Variant},
     run::{Mode, Parameters, RunRecord, TraceStore, run},
-    sweep::run_all,
+    sweep::{load_traces, run_all},
 };
 use tandem_units::Ratio;
 
@@ -37,10 +37,16 @@ fn made(id: &str) -> &'static Made {
         let plan = figure.plan(Variant::Short);
         let mut records = Vec::new();
         let two = NonZeroUsize::new(2).unwrap();
-        run_all(plan.runs(), &TraceStore::default(), two, &AtomicBool::new(false), |record| {
-            records.push(record.clone());
-            Ok(())
-        })
+        run_all(
+            plan.runs(),
+            &load_traces(&plan).unwrap(),
+            two,
+            &AtomicBool::new(false),
+            |record| {
+                records.push(record.clone());
+                Ok(())
+            },
+        )
         .unwrap();
         let drawing = figure.draw(&plan, &records);
         Made { plan, records, drawing }
@@ -102,10 +108,54 @@ fn the_gain_of_mst_fades_with_the_size_of_the_flow() {
 }
 
 #[test]
+fn a_tunnel_that_repairs_datagrams_is_not_slower_than_one_stream() {
+    for size in ["30 kB", "1 MB"] {
+        let (rmdt, mst) =
+            (point("tecc/t2a", 1, Mode::Rmdt, size), point("tecc/t2a", 1, Mode::Mst, size));
+        assert!(rmdt.value <= mst.high, "{size}: {rmdt:?}, {mst:?}");
+    }
+}
+
+#[test]
 fn packets_take_longer_through_mst_than_through_mdt() {
     for percent in [50, 75, 90] {
         let (mdt, mst) = (delay_ms(Mode::Mdt, percent), delay_ms(Mode::Mst, percent));
         assert!(mdt < mst, "{percent} %: {mdt} ms, {mst} ms");
+    }
+}
+
+#[test]
+fn late_packets_wait_least_through_mdt_then_rmdt_then_msgt_then_mst() {
+    let delays = [Mode::Mdt, Mode::Rmdt, Mode::Msgt, Mode::Mst].map(|mode| delay_ms(mode, 95));
+    assert!(delays.is_sorted(), "{delays:?}");
+}
+
+/// A line of a figure, and its point at an x.
+fn point_of(id: &str, panel: usize, name: &str, x: &str) -> &'static Point {
+    let series = &made(id).drawing.series;
+    let line = series.iter().find(|series| series.panel == panel && series.name() == name);
+    let point = line.and_then(|line| line.points.iter().find(|point| point.x_text == x));
+    point.unwrap_or_else(|| panic!("{id}: no {name} at {x} in panel {panel}"))
+}
+
+#[test]
+fn congestion_control_in_a_tunnel_cuts_its_repairs() {
+    for trace in ["synthetic:driving", "synthetic:wifi"] {
+        let (on, off) =
+            (point_of("tecc/t3", 2, "rmdt bbr1", trace), point_of("tecc/t3", 2, "rmdt off", trace));
+        assert!(on.value < off.value, "{trace}: {on:?}, {off:?}");
+    }
+}
+
+#[test]
+fn a_cubic_server_is_many_times_faster_behind_a_tunnel_that_repairs_in_order() {
+    // Panels: CUBIC at 10 Mbit/s and at 50 Mbit/s.
+    for panel in [1, 4] {
+        let none = point_of("tandem/servers", panel, "mft", "5%");
+        let ordered = point_of("tandem/servers", panel, "rmdt ordered", "5%");
+        let off = point_of("tandem/servers", panel, "rmdt off", "5%");
+        assert!(ordered.value * 3.0 < none.value, "{none:?}, {ordered:?}");
+        assert!(ordered.value < off.value, "{off:?}, {ordered:?}");
     }
 }
 

@@ -81,7 +81,7 @@ impl Figure {
 }
 
 fn list() -> Result<(), CliError> {
-    let lines = FIGURES.iter().map(|figure| format!("{:<10} {}", figure.id, figure.about));
+    let lines = FIGURES.iter().map(|figure| format!("{:<14} {}", figure.id, figure.about));
     text::print(lines.collect::<Vec<_>>().join("\n"))
 }
 

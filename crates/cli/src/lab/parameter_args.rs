@@ -60,8 +60,8 @@ pub(super) struct ParameterArgs {
     #[arg(long, value_name = "RATE", conflicts_with = "uplink_trace")]
     uplink_rate: Option<Rate>,
 
-    /// Trace in Mahimahi's format that the access link follows towards the client, from a moment
-    /// on that the seed chooses
+    /// Trace in Mahimahi's format, or synthetic:KIND (driving, subway, wifi, mmwave), that the access
+    /// link follows towards the client, from a moment on that the seed chooses
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 

@@ -12,8 +12,21 @@ pub struct Series {
     pub panel: usize,
     /// Whose line it is.
     pub mode: Mode,
+    /// Which of the mode's lines, where it has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
     /// From left to right.
     pub points: Vec<Point>,
+}
+
+impl Series {
+    /// What tells it from the other lines of a figure, such as `rmdt ordered`.
+    pub fn name(&self) -> String {
+        match &self.variant {
+            None => self.mode.to_string(),
+            Some(variant) => format!("{} {variant}", self.mode),
+        }
+    }
 }
 
 /// One point of a line.
@@ -41,7 +54,8 @@ pub(super) fn csv(series: &[Series], paper: &[PaperNumber]) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let header = ["panel", "mode", "x", "value", "low", "high", "runs", "completed", "paper"];
     writer.write_record(header).expect("memory can be written");
-    for Series { panel, mode, points } in series {
+    for line in series {
+        let Series { panel, mode, points, .. } = line;
         for point in points {
             let theirs = paper.iter().find(|number| {
                 number.panel == *panel && number.concerns(*mode) && number.x == point.x_text
@@ -50,7 +64,7 @@ pub(super) fn csv(series: &[Series], paper: &[PaperNumber]) -> String {
             writer
                 .write_record([
                     panel.to_string(),
-                    mode.to_string(),
+                    line.name(),
                     point.x_text.clone(),
                     number(point.value),
                     number(point.low),

@@ -11,7 +11,7 @@ use crate::{
     summary::{fields, magnitude, paired_ratio, statistics},
 };
 
-/// One chart of a figure: a line for each mode.
+/// One chart of a figure: a line for each mode, and for each value of `lines`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Panel {
@@ -37,6 +37,8 @@ pub struct Panel {
     /// What of it is shown.
     #[serde(default)]
     pub show: Show,
+    /// A parameter of which each value has a line of its own, in the modes that heed it.
+    pub lines: Option<String>,
     /// The mode that each run is compared with, seed by seed; then the y axis has per cent more.
     pub relative_to: Option<Mode>,
     /// Parameters that runs must have to belong here; `largest` is the largest value of any run.
@@ -74,6 +76,12 @@ pub enum Measure {
     Fct,
     /// The tunnel's set-up in per cent of the flow completion time that follows it.
     SetupPercent,
+    /// Mean smoothed RTT of the end-to-end connection in milliseconds.
+    E2eSrtt,
+    /// Share of the origin's packets that it sent again, in per cent.
+    E2eRetransmitPercent,
+    /// Share of the first proxy's packets that it sent again, in per cent.
+    TunnelRetransmitPercent,
     /// Bytes that came to the access link towards the client, as IP packets.
     DownlinkBytes,
     /// One-way delay of the origin's UDP payloads in milliseconds, as a distribution.
@@ -89,6 +97,9 @@ impl Measure {
             Self::Fct => Some(fct_s),
             Self::SetupPercent if record.parameters.mode == Mode::Mft => None,
             Self::SetupPercent => record.tunnel_setup_s.map(|setup_s| setup_s / fct_s * 100.0),
+            Self::E2eSrtt => Some(record.e2e_srtt_mean_ms),
+            Self::E2eRetransmitPercent => Some(record.e2e_retransmit_ratio * 100.0),
+            Self::TunnelRetransmitPercent => Some(record.tunnel_retransmit_ratio * 100.0),
             Self::DownlinkBytes => Some(record.downlink.bytes as f64),
             Self::PacketDelay => None,
         }
@@ -131,28 +142,41 @@ impl Panel {
         let belong =
             |record: &&RunRecord| only.iter().all(|(key, text)| value(record, key).1 == *text);
         let records: Vec<_> = records.iter().filter(belong).collect();
-        let runs: Vec<_> = records.iter().map(|record| self.run(record)).collect();
-        let line = |mode| {
+        let mut runs: Vec<_> = records.iter().map(|record| self.run(record)).collect();
+        number_names(&mut runs);
+        let line = |(mode, variant): (Mode, Option<String>)| {
             let points = match self.chart {
-                Chart::Points => self.points(mode, &runs),
-                Chart::Distribution => distribution(mode, &records),
+                Chart::Points => self.points(mode, variant.as_deref(), &runs),
+                Chart::Distribution => {
+                    let belong = |record: &&&RunRecord| {
+                        record.parameters.mode == mode && self.variant(record) == variant
+                    };
+                    distribution(&records.iter().filter(belong).copied().collect::<Vec<_>>())
+                }
             };
-            Series { panel, mode, points }
+            Series { panel, mode, variant, points }
         };
-        let lines = Mode::ALL.into_iter().map(line);
+        let lines = variants(&runs).into_iter().map(line);
         lines.filter(|series| !series.points.is_empty()).collect()
+    }
+
+    /// Which of its mode's lines a run belongs to.
+    fn variant(&self, record: &RunRecord) -> Option<String> {
+        let key = self.lines.as_ref().filter(|key| record.parameters.mode.heeds(key))?;
+        Some(value(record, key).1)
     }
 
     /// What the panel sees of a run.
     fn run(&self, record: &RunRecord) -> Run {
         let (x, x_text) = value(record, &self.x);
         let Parameters { mode, seed, .. } = record.parameters;
-        Run { mode, seed, x, x_text, y: self.y.of(record) }
+        Run { mode, variant: self.variant(record), seed, x, x_text, y: self.y.of(record) }
     }
 
-    fn points(&self, mode: Mode, runs: &[Run]) -> Vec<Point> {
+    fn points(&self, mode: Mode, variant: Option<&str>, runs: &[Run]) -> Vec<Point> {
         let mut groups: Vec<(&Run, Vec<&Run>)> = Vec::new();
-        for run in runs.iter().filter(|run| run.mode == mode) {
+        let ours = |run: &&Run| run.mode == mode && run.variant.as_deref() == variant;
+        for run in runs.iter().filter(ours) {
             match groups.iter_mut().find(|(first, _)| first.x_text == run.x_text) {
                 Some((_, group)) => group.push(run),
                 None => groups.push((run, vec![run])),
@@ -200,8 +224,7 @@ impl Panel {
 
 /// The mean of each percentile of the packets' delays.
 #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 microseconds")]
-fn distribution(mode: Mode, records: &[&RunRecord]) -> Vec<Point> {
-    let ours: Vec<_> = records.iter().filter(|record| record.parameters.mode == mode).collect();
+fn distribution(ours: &[&RunRecord]) -> Vec<Point> {
     let completed = ours.iter().filter(|record| record.completed).count();
     let percentile = |percent: u32| {
         let index = usize::try_from(percent).ok()?;
@@ -223,8 +246,42 @@ fn value(record: &RunRecord, key: &str) -> (f64, String) {
 
 struct Run {
     mode: Mode,
+    variant: Option<String>,
     seed: u64,
     x: f64,
     x_text: String,
     y: Option<f64>,
+}
+
+/// The lines of a panel, mode by mode, in the order in which their runs come.
+fn variants(runs: &[Run]) -> Vec<(Mode, Option<String>)> {
+    let mut lines = Vec::new();
+    for mode in Mode::ALL {
+        for run in runs.iter().filter(|run| run.mode == mode) {
+            let line = (mode, run.variant.clone());
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    lines
+}
+
+/// Values along the x axis that are names and no numbers stand side by side, in the order in which
+/// they come.
+#[expect(clippy::cast_precision_loss, reason = "a few names")]
+fn number_names(runs: &mut [Run]) {
+    let mut names: Vec<String> = Vec::new();
+    for run in runs.iter() {
+        if !names.contains(&run.x_text) {
+            names.push(run.x_text.clone());
+        }
+    }
+    if names.len() < 2 || runs.iter().any(|run| run.x != 0.0) {
+        return;
+    }
+    for run in runs {
+        let place = names.iter().position(|name| *name == run.x_text);
+        run.x = place.map_or(0.0, |place| place as f64 + 1.0);
+    }
 }

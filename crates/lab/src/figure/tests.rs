@@ -36,7 +36,7 @@ fn a_drawing_is_well_formed_and_has_each_point() {
     };
     let records: Vec<_> = plan.runs().map(tiny).collect();
     let Drawing { series, csv, svg, meta } = figure.draw(&plan, &records);
-    assert_eq!((series.len(), csv.lines().count()), (6, 1 + 2 * 2 * 3), "{csv}");
+    assert_eq!((series.len(), csv.lines().count()), (10, 1 + 2 * 2 * 5), "{csv}");
     assert_eq!((meta.runs, meta.violations), (records.len(), 0));
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
     assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());

@@ -90,30 +90,51 @@ impl Plan {
         self.len
     }
 
+    /// Every combination with every seed, those included that differ in nothing that their mode
+    /// heeds.
+    fn combinations(&self) -> u64 {
+        let lists = self.axes.iter().map(|axis| axis.values.len() as u64);
+        lists.product::<u64>() * self.seeds.count()
+    }
+
     /// A plan has a run at least.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Every run: the first key of the file varies slowest, the seed fastest.
-    pub fn runs(&self) -> impl Iterator<Item = Parameters> {
-        (0..self.len).map(|number| self.run(number))
+    /// Sets the number of runs.
+    fn count(&mut self) {
+        let seeds = self.seeds.count();
+        let firsts = (0..self.combinations() / seeds).map(|number| number * seeds);
+        self.len = firsts.filter(|number| self.run(*number).is_some()).count() as u64 * seeds;
     }
 
-    /// The run of this number, below [`Plan::len`].
-    fn run(&self, number: u64) -> Parameters {
+    /// Every run: the first key of the file varies slowest, the seed fastest. Of a list that makes
+    /// no difference in a mode, such as `tunnel_controller` without a tunnel, that mode is run with
+    /// the first value only.
+    pub fn runs(&self) -> impl Iterator<Item = Parameters> {
+        (0..self.combinations()).filter_map(|number| self.run(number))
+    }
+
+    /// The combination of this number, unless it is another one over again.
+    fn run(&self, number: u64) -> Option<Parameters> {
         let mut rest = number / self.seeds.count();
         let mut keys = self.fixed.clone();
+        let mut not_first = Vec::new();
         for Axis { key, values } in self.axes.iter().rev() {
             let count = values.len() as u64;
             let value = usize::try_from(rest % count).ok().and_then(|index| values.get(index));
             keys.insert(key.clone(), value.expect("a remainder is below its divisor").clone());
+            if !rest.is_multiple_of(count) {
+                not_first.push(key);
+            }
             rest /= count;
         }
         let mut parameters: Parameters =
             serde_json::from_value(Value::Object(keys)).expect("each value was checked by itself");
         parameters.seed = self.seeds.first() + number % self.seeds.count();
-        parameters
+        let is_another = not_first.iter().any(|key| !parameters.mode.heeds(key));
+        (!is_another).then_some(parameters)
     }
 
     /// SHA-256 over all runs, in hexadecimal: plans with the same hash are the same experiment.

@@ -10,6 +10,7 @@ use toml::{
 
 use super::{Axis, Plan, PlanError, RUNS_MAX, Seeds, Variant};
 use crate::{
+    SyntheticTrace,
     run::{self, Parameters},
     summary::fields,
 };
@@ -180,6 +181,12 @@ impl Reader<'_> {
     /// A path is relative to the plan's folder; `$NAME/` at its start is a variable of the
     /// environment, for data that is not beside the plan.
     fn path(&self, path: &str) -> Result<String, String> {
+        if let Some(kind) = path.strip_prefix(SyntheticTrace::PREFIX) {
+            return kind
+                .parse::<SyntheticTrace>()
+                .map(|_| path.to_owned())
+                .map_err(|error| error.to_string());
+        }
         if let Some((name, rest)) = path.strip_prefix('$').and_then(|path| path.split_once('/')) {
             let folder = std::env::var(name);
             let folder = folder.map_err(|_| format!("the variable {name} is not set"))?;
@@ -209,7 +216,8 @@ impl Reader<'_> {
         if len > RUNS_MAX {
             return Err(PlanError::TooManyRuns { file: self.file.to_owned(), runs: len });
         }
-        let plan = Plan { title, description, fixed, axes, seeds, len };
+        let mut plan = Plan { title, description, fixed, axes, seeds, len };
+        plan.count();
         self.check_combinations(&plan, &places)?;
         Ok(plan)
     }

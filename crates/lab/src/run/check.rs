@@ -6,7 +6,7 @@ use tandem_congestion::ControllerName;
 use tandem_units::{ByteCount, Ratio};
 
 use super::{Mode, Parameters, Workload};
-use crate::RateTraceError;
+use crate::{RateTraceError, SyntheticError};
 
 /// Why a run cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +24,9 @@ pub enum RunError {
     /// A trace cannot be read.
     #[error(transparent)]
     Trace(#[from] RateTraceError),
+    /// There is no such trace to be made.
+    #[error(transparent)]
+    Synthetic(#[from] SyntheticError),
     /// A trace was not loaded before the run.
     #[error("{} was not loaded before the run", .0.display())]
     NotLoaded(PathBuf),

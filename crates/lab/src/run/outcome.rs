@@ -33,7 +33,8 @@ pub(super) fn of(
         access_stats(world, topology.watched.downlink, topology.watched.uplink);
     let (down_sojourns, up_sojourns) =
         access_sojourns(world, topology.watched.downlink, topology.watched.uplink);
-    let delays = if run.local_program { world.delays() } else { &[] };
+    let is_datagrams = matches!(run.workload, Workload::Datagrams { .. });
+    let delays = if run.local_program || is_datagrams { world.delays() } else { &[] };
     let violations = world.violations();
     let small = |path| world.small_packets(path).bytes.get();
     let each: Vec<_> = flows.begun().iter().map(|flow| flow_record(flow, world)).collect();

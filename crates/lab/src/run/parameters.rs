@@ -188,6 +188,16 @@ impl Mode {
             Self::Rmdt => "rmdt",
         }
     }
+
+    /// Whether a parameter of [`Parameters`] makes a difference in this mode.
+    pub(crate) fn heeds(self, key: &str) -> bool {
+        match key {
+            "resequence" => self == Self::Rmdt,
+            "group_streams" => self == Self::Msgt,
+            "tunnel_controller" | "proxies" | "local_program" => self != Self::Mft,
+            _ => true,
+        }
+    }
 }
 
 impl fmt::Display for Mode {

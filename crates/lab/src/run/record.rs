@@ -63,7 +63,7 @@ pub struct RunRecord {
     #[serde(flatten, with = "prefix_uplink")]
     pub uplink: LinkRecord,
     /// Percentiles 0 to 100, nearest rank, of the one-way delays of the UDP payloads that the origin
-    /// sent, in microseconds; only with `local_program`.
+    /// sent, in microseconds; only with `local_program` or datagrams.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packet_delay_percentiles_us: Vec<u64>,
     /// What the verifier found wrong; a run with anything else than 0 is worth nothing.

@@ -47,7 +47,7 @@ const CROSS_SINK_IP: &str = "10.0.4.2";
 const UPLINK_BESIDE_TRACE: Rate = Rate::from_mbps(48);
 
 /// By how much a hop's packets are larger than what they carry, at least and rounded up.
-const HOP_OVERHEAD: u16 = 40;
+const HOP_OVERHEAD: u16 = 45;
 
 /// What a seed is derived for. The numbers are part of what a seed means.
 #[derive(Clone, Copy)]

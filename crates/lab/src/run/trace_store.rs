@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{Parameters, RunError};
-use crate::{Capacity, RateTrace, Seed};
+use crate::{Capacity, RateTrace, Seed, SyntheticTrace};
 
 /// The traces that runs follow, each read once.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl TraceStore {
         for run in runs {
             for path in run.trace.iter().chain(&run.uplink_trace) {
                 if !store.traces.contains_key(path) {
-                    let trace = RateTrace::read(path)?;
+                    let trace = read(path)?;
                     store.traces.insert(path.clone(), Arc::new(trace));
                 }
             }
@@ -38,4 +38,12 @@ impl TraceStore {
         let offset = Duration::from_millis(seed.0 % length.max(1));
         Ok(Capacity::Trace { trace: trace.clone(), offset })
     }
+}
+
+/// Reads the file, or makes what `synthetic:KIND` names.
+fn read(path: &Path) -> Result<RateTrace, RunError> {
+    let kind = path.to_str().and_then(|name| name.strip_prefix(SyntheticTrace::PREFIX));
+    let Some(kind) = kind else { return Ok(RateTrace::read(path)?) };
+    let kind: SyntheticTrace = kind.parse()?;
+    Ok(kind.generate(SyntheticTrace::DEFAULT_SEED, SyntheticTrace::DEFAULT_DURATION)?)
 }

@@ -117,7 +117,7 @@ impl Mtu {
     /// loss for a path that shrank; then payloads that fit no more go in capsules until it has
     /// found the size again.
     pub const TUNNEL: Self =
-        Self { start: 1320, least: 1200, probe_up_to: 1320, receive_up_to: Self::RECEIVE_UP_TO };
+        Self { start: 1332, least: 1200, probe_up_to: 1332, receive_up_to: Self::RECEIVE_UP_TO };
 
     /// What fits into a packet of Ethernet with IPv4.
     const RECEIVE_UP_TO: u16 = 1472;

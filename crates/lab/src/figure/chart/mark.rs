@@ -23,9 +23,29 @@ pub(super) const fn color(mode: Mode) -> RGBColor {
     }
 }
 
+/// The colours of a mode's several lines, each paler than the one before.
+pub(super) fn shaded(mode: Mode, number: usize) -> RGBColor {
+    let RGBColor(red, green, blue) = color(mode);
+    let share = match number {
+        0 => 0,
+        1 => 40,
+        _ => 65,
+    };
+    let paler = |part: u8| {
+        let mixed = (u32::from(part) * (100 - share) + 255 * share) / 100;
+        u8::try_from(mixed).unwrap_or(u8::MAX)
+    };
+    RGBColor(paler(red), paler(green), paler(blue))
+}
+
 /// A shape for each mode, so that colour is not all that tells them apart.
-pub(super) fn marker(canvas: &Canvas<'_>, (x, y): (i32, i32), mode: Mode, fill: Fill) -> Drawn {
-    let color = color(mode);
+pub(super) fn marker(
+    canvas: &Canvas<'_>,
+    (x, y): (i32, i32),
+    color: RGBColor,
+    mode: Mode,
+    fill: Fill,
+) -> Drawn {
     let inside = if fill == Fill::Full { color } else { PAPER };
     let outline = match mode {
         Mode::Mft => vec![(x - 4, y - 4), (x + 4, y - 4), (x + 4, y + 4), (x - 4, y + 4)],

@@ -11,7 +11,7 @@ use plotters::{
 
 use self::{
     axis::Axis,
-    mark::{Fill, color, diamond, marker},
+    mark::{Fill, color, diamond, marker, shaded},
 };
 use super::{Chart, Figure, Panel, PaperNumber, Point, Series, paper::Paper};
 use crate::{plan::Plan, run::Mode};
@@ -21,6 +21,7 @@ const MARGIN: i32 = 28;
 /// From the top to the panels: title, setting, legend.
 const HEAD: i32 = 122;
 const PANEL_HEIGHT: i32 = 330;
+const PANELS_IN_A_ROW: i32 = 3;
 const LINE_HEIGHT: i32 = 19;
 /// Of a panel: its title and the y axis's label above, both axes' numbers, the x axis's label.
 const PANEL_HEAD: i32 = 52;
@@ -55,6 +56,12 @@ type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<std::io::Error>>;
 
+/// Where the panels end.
+fn below_panels(panels: &[Panel]) -> i32 {
+    let count = i32::try_from(panels.len()).unwrap_or(1).max(1);
+    HEAD + PANEL_HEIGHT * (count - 1).div_euclid(PANELS_IN_A_ROW) + PANEL_HEIGHT + 14
+}
+
 /// Draws it all.
 pub(super) fn draw(
     figure: &Figure,
@@ -65,7 +72,7 @@ pub(super) fn draw(
 ) -> String {
     let notes = notes(plan, series, paper);
     let lines = i32::try_from(notes.len()).unwrap_or(0);
-    let height = HEAD + PANEL_HEIGHT + 14 + lines * LINE_HEIGHT + MARGIN / 2;
+    let height = below_panels(panels) + lines * LINE_HEIGHT + MARGIN / 2;
     let mut svg = String::new();
     let size = (WIDTH, u32::try_from(height).unwrap_or(WIDTH));
     {
@@ -74,7 +81,7 @@ pub(super) fn draw(
             .fill(&PAPER)
             .and_then(|()| head(&canvas, figure, plan, series, paper))
             .and_then(|()| all_panels(&canvas, panels, series, paper))
-            .and_then(|()| below(&canvas, &notes))
+            .and_then(|()| below(&canvas, below_panels(panels), &notes))
             .and_then(|()| canvas.present())
             .expect("a string can be drawn to");
     }
@@ -106,12 +113,15 @@ fn head(
     canvas.draw_text(setting, &text(TEXT, QUIET_INK), (MARGIN, 50))?;
     let mut x = MARGIN;
     let y = 88;
-    let present = |mode: &Mode| series.iter().any(|series| series.mode == *mode);
-    for mode in Mode::ALL.into_iter().filter(present) {
-        let color = color(mode);
+    for (line, shade) in legend(series) {
+        let color = shaded(line.mode, shade);
         canvas.draw(&PathElement::new([(x, y), (x + 26, y)], color.stroke_width(2)))?;
-        marker(canvas, (x + 13, y), mode, Fill::Full)?;
-        let name = format!("{}: {}", mode.as_str().to_uppercase(), meaning(mode));
+        marker(canvas, (x + 13, y), color, line.mode, Fill::Full)?;
+        let mode = line.mode.as_str().to_uppercase();
+        let name = match &line.variant {
+            None => format!("{mode}: {}", meaning(line.mode)),
+            Some(variant) => format!("{mode}, {variant}"),
+        };
         canvas.draw_text(&name, &text(TEXT, INK).pos(middle_left()), (x + 34, y))?;
         x += 34 + text_width(&name) + 26;
     }
@@ -123,25 +133,26 @@ fn head(
 }
 
 fn all_panels(canvas: &Canvas<'_>, panels: &[Panel], series: &[Series], paper: &Paper) -> Drawn {
-    let count = i32::try_from(panels.len()).unwrap_or(1).max(1);
+    let count = i32::try_from(panels.len()).unwrap_or(1).clamp(1, PANELS_IN_A_ROW);
     let gap = 34;
     let inside = i32::try_from(WIDTH).unwrap_or(0) - 2 * MARGIN;
     let width = (inside - gap * (count - 1)) / count;
     for (panel, number) in panels.iter().zip(1..) {
-        let left = MARGIN + (width + gap) * (number - 1);
+        let left = MARGIN + (width + gap) * ((number - 1) % PANELS_IN_A_ROW);
+        let top = HEAD + PANEL_HEIGHT * ((number - 1) / PANELS_IN_A_ROW);
         let lines: Vec<_> =
             series.iter().filter(|line| i32::try_from(line.panel) == Ok(number)).collect();
         let theirs = paper.numbers.iter();
         let theirs: Vec<_> = theirs.filter(|it| i32::try_from(it.panel) == Ok(number)).collect();
-        let origin = (left, HEAD);
+        let origin = (left, top);
         canvas.draw_text(&panel.title, &text(HEADING, INK), origin)?;
-        canvas.draw_text(&panel.y_label, &text(TEXT, QUIET_INK), (left, HEAD + 25))?;
+        canvas.draw_text(&panel.y_label, &text(TEXT, QUIET_INK), (left, top + 25))?;
         let size = (width, PANEL_HEIGHT - PANEL_HEAD - X_LABEL);
-        let area = canvas.clone().shrink((left, HEAD + PANEL_HEAD), size);
-        let middle = (left + LEFT_LABELS + (width - LEFT_LABELS) / 2, HEAD + PANEL_HEIGHT - 8);
+        let area = canvas.clone().shrink((left, top + PANEL_HEAD), size);
+        let middle = (left + LEFT_LABELS + (width - LEFT_LABELS) / 2, top + PANEL_HEIGHT - 8);
         if lines.is_empty() {
             let style = text(TEXT, QUIET_INK).pos(Pos::new(HPos::Center, VPos::Center));
-            canvas.draw_text("no run of this plan belongs here", &style, (middle.0, HEAD + 150))?;
+            canvas.draw_text("no run of this plan belongs here", &style, (middle.0, top + 150))?;
             continue;
         }
         one_panel(&area, panel, &lines, &theirs)?;
@@ -186,13 +197,13 @@ fn one_panel(
         if panel.chart == Chart::Distribution {
             let path = line.points.iter().map(|point| (x.at(point.x), y.at(point.value)));
             let width = if place == 0 { 5 } else { 2 }; // seen on both sides of one that covers it
-            let style = color(line.mode).stroke_width(width);
+            let style = shaded(line.mode, shade(lines, line)).stroke_width(width);
             plane.draw_series([PathElement::new(path.collect::<Vec<_>>(), style)])?;
             continue;
         }
         let aside = x.aside(place, count);
         let spot = |at: f64, value: f64| (x.at(at) + aside, y.at(value));
-        one_line(area, &mut plane, line, spot)?;
+        one_line(area, &mut plane, (line, shade(lines, line)), spot)?;
     }
     Ok(())
 }
@@ -201,10 +212,10 @@ fn one_panel(
 fn one_line(
     area: &Canvas<'_>,
     plane: &mut Plane<'_, '_>,
-    line: &Series,
+    (line, shade): (&Series, usize),
     spot: impl Fn(f64, f64) -> (f64, f64),
 ) -> Drawn {
-    let color = color(line.mode);
+    let color = shaded(line.mode, shade);
     let path: Vec<_> = line.points.iter().map(|point| spot(point.x, point.value)).collect();
     plane.draw_series([PathElement::new(path, color.stroke_width(2))])?;
     for Point { x, value, low, high, runs, completed, .. } in &line.points {
@@ -218,7 +229,7 @@ fn one_line(
             }
         }
         let fill = if completed == runs { Fill::Full } else { Fill::Hollow };
-        marker(area, at, line.mode, fill)?;
+        marker(area, at, color, line.mode, fill)?;
     }
     Ok(())
 }
@@ -251,9 +262,9 @@ fn pixel(area: &Canvas<'_>, plane: &Plane<'_, '_>, spot: (f64, f64)) -> (i32, i3
     (x - left, y - top)
 }
 
-fn below(canvas: &Canvas<'_>, notes: &[String]) -> Drawn {
+fn below(canvas: &Canvas<'_>, top: i32, notes: &[String]) -> Drawn {
     for (note, line) in notes.iter().zip(0..) {
-        let y = HEAD + PANEL_HEIGHT + 14 + line * LINE_HEIGHT;
+        let y = top + line * LINE_HEIGHT;
         canvas.draw_text(note, &text(TEXT, QUIET_INK), (MARGIN, y))?;
     }
     Ok(())
@@ -272,7 +283,10 @@ fn notes(plan: &Plan, series: &[Series], paper: &Paper) -> Vec<String> {
         texts.push("Hollow: not all runs completed; the value is over those that did.".to_owned());
     }
     for statement in &paper.statements {
-        texts.push(format!("The paper: {} [{}]", statement.text, statement.source));
+        texts.push(match statement.source.as_str() {
+            "" => statement.text.clone(),
+            source => format!("The paper: {} [{source}]", statement.text),
+        });
     }
     texts.iter().flat_map(|text| wrapped(text)).collect()
 }
@@ -291,6 +305,23 @@ fn wrapped(text: &str) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Each line once, and which of its mode's it is.
+fn legend(series: &[Series]) -> Vec<(&Series, usize)> {
+    let mut lines: Vec<&Series> = Vec::new();
+    for line in series {
+        if !lines.iter().any(|other| other.name() == line.name()) {
+            lines.push(line);
+        }
+    }
+    lines.iter().map(|line| (*line, shade(&lines, line))).collect()
+}
+
+/// Which of its mode's lines one is.
+fn shade(lines: &[&Series], line: &Series) -> usize {
+    let same = lines.iter().filter(|other| other.mode == line.mode);
+    same.take_while(|other| other.variant != line.variant).count()
 }
 
 /// About how many pixels a text of the usual size takes.
