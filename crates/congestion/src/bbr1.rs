@@ -23,6 +23,7 @@
 //!   measurement sets the pacing rate anew, as Linux does.
 //! - The bandwidth filter counts rounds with samples that are not application-limited, so an
 //!   application's pause does not make the estimate expire.
+//! - With [`Standstill::SaysNothing`] the time in which the path stands still is no part of a sample.
 //! - Startup also ends after eight application-limited rounds without growth. A sender that waits
 //!   for flow control is application-limited all the time and would stay in Startup for ever.
 //!
@@ -51,13 +52,30 @@ pub struct Bbr1Config {
     /// 200 follows a rate that rises quickly, as cellular links do, at the cost of more queue. Above
     /// 125 there is a second, plain 125 % phase in the middle of the cycle.
     pub up_gain_percent: u32,
+    /// Whether the time in which the path stands still, as radio links do, counts as slow delivery.
+    pub standstill: Standstill,
     /// Where the randomness begins: it picks the phase in which `ProbeBW` is entered.
     pub seed: u64,
 }
 
+/// What a path that delivers nothing for a while says about its bandwidth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standstill {
+    /// That it is low, as in the draft.
+    #[default]
+    IsSlow,
+    /// Nothing, beyond a round trip and 100 ms.
+    SaysNothing,
+}
+
 impl Default for Bbr1Config {
     fn default() -> Self {
-        Self { initial_window_packets: 10, up_gain_percent: 125, seed: 0 }
+        Self {
+            initial_window_packets: 10,
+            up_gain_percent: 125,
+            standstill: Standstill::default(),
+            seed: 0,
+        }
     }
 }
 
@@ -171,6 +189,9 @@ impl Gain {
 const RTT_FILTER_LENGTH: Duration = Duration::from_secs(10);
 /// `ProbeRTTDuration`.
 const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
+/// A path that delivers nothing for so much longer than a round trip stands still. Schedulers of
+/// radio links leave gaps of some tens of milliseconds.
+const STANDSTILL_AFTER: Duration = Duration::from_millis(100);
 /// `BBRGainCycleLen`.
 const CYCLE_LENGTH: usize = 8;
 /// `BBRMinPipeCwnd` in datagrams: with ACKs of every second packet the pipe never runs dry.
@@ -483,6 +504,11 @@ impl Algorithm for Bbr1 {
     fn on_acks_end(&mut self, end: AcksEnd) {
         let prior_in_flight = self.bytes_in_flight;
         self.bytes_in_flight = end.bytes_in_flight;
+        if self.config.standstill == Standstill::SaysNothing
+            && let Some(rtt) = self.round_trip_propagation
+        {
+            self.delivery.forgive_standstill(end.now, rtt + STANDSTILL_AFTER);
+        }
         if let Some(sample) = self.delivery.on_acks_end(end.now) {
             self.update_round(&sample);
             self.update_bottleneck_bandwidth(&sample);

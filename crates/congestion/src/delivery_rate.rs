@@ -37,6 +37,12 @@ pub struct DeliveryRate {
     packets: BTreeMap<u64, Packet>,
     /// The newest packet that the current ACK frame acknowledged.
     newest_acked: Option<Packet>,
+    /// When anything was acknowledged last, or, after a while without packets, sent first.
+    last_progress: Instant,
+    /// How long the path has stood still, in all.
+    standstill: Duration,
+    /// The same at `first_sent_time`.
+    first_sent_standstill: Duration,
 }
 
 /// What a packet in flight remembers of the moment it left.
@@ -47,6 +53,8 @@ struct Packet {
     delivered_time: Instant,
     first_sent_time: Instant,
     is_app_limited: bool,
+    standstill: Duration,
+    first_sent_standstill: Duration,
 }
 
 /// What one ACK frame tells about the path.
@@ -77,6 +85,9 @@ impl DeliveryRate {
             app_limited_until: None,
             packets: BTreeMap::new(),
             newest_acked: None,
+            last_progress: now,
+            standstill: Duration::ZERO,
+            first_sent_standstill: Duration::ZERO,
         }
     }
 
@@ -96,6 +107,8 @@ impl DeliveryRate {
         if bytes_in_flight.is_zero() {
             self.first_sent_time = sent.now;
             self.delivered_time = sent.now;
+            self.last_progress = sent.now;
+            self.first_sent_standstill = self.standstill;
         }
         let packet = Packet {
             sent: sent.now,
@@ -103,6 +116,8 @@ impl DeliveryRate {
             delivered_time: self.delivered_time,
             first_sent_time: self.first_sent_time,
             is_app_limited: self.is_app_limited(),
+            standstill: self.standstill,
+            first_sent_standstill: self.first_sent_standstill,
         };
         // A packet of another number space with the same number is overwritten. It was part of the
         // handshake; nothing is lost with its sample.
@@ -123,8 +138,18 @@ impl DeliveryRate {
         }
     }
 
+    /// The path delivered nothing for so long that it stood still, if the last acknowledgement, or
+    /// the first packet after a pause, is longer ago than this. To be called before
+    /// [`Self::on_acks_end`]: what is beyond `allowed` is no part of any sample's time, so that samples
+    /// tell how fast the path is when it moves.
+    pub fn forgive_standstill(&mut self, now: Instant, allowed: Duration) {
+        self.standstill +=
+            now.saturating_duration_since(self.last_progress).saturating_sub(allowed);
+    }
+
     /// The sample of one ACK frame; `None` if it acknowledged nothing that is known.
     pub fn on_acks_end(&mut self, now: Instant) -> Option<RateSample> {
+        self.last_progress = now;
         // Above the mark everything that was in flight when the application ran dry is delivered.
         if self.app_limited_until.is_some_and(|mark| self.delivered > mark) {
             self.app_limited_until = None;
@@ -132,8 +157,14 @@ impl DeliveryRate {
         self.forget_unreported(now);
         let packet = self.newest_acked.take()?;
         self.first_sent_time = packet.sent;
-        let send_elapsed = packet.sent.saturating_duration_since(packet.first_sent_time);
-        let ack_elapsed = now.saturating_duration_since(packet.delivered_time);
+        self.first_sent_standstill = packet.standstill;
+        let send_elapsed = packet
+            .sent
+            .saturating_duration_since(packet.first_sent_time)
+            .saturating_sub(packet.standstill.saturating_sub(packet.first_sent_standstill));
+        let ack_elapsed = now
+            .saturating_duration_since(packet.delivered_time)
+            .saturating_sub(self.standstill.saturating_sub(packet.standstill));
         let delivered = self.delivered - packet.delivered;
         Some(RateSample {
             delivery_rate: Rate::average(delivered, send_elapsed.max(ack_elapsed)),
@@ -194,20 +225,28 @@ mod tests {
 
         /// An ACK frame for one packet, one round trip after it left.
         fn ack(&mut self, packet_number: u64, sent_millis: u64) -> Option<RateSample> {
-            let sent = self.at(sent_millis);
-            let now = sent + RTT;
+            let ack = self.ack_of(packet_number, sent_millis);
             self.in_flight -= PACKET;
-            self.rates.on_ack(&Ack {
-                now,
+            self.rates.on_ack(&ack);
+            self.rates.on_acks_end(ack.now)
+        }
+
+        fn ack_of(&self, packet_number: u64, sent_millis: u64) -> Ack {
+            let sent = self.at(sent_millis);
+            Ack {
+                now: sent + RTT,
                 sent,
                 packet_number,
                 bytes: PACKET,
                 is_app_limited: false,
                 smoothed_rtt: RTT,
                 min_rtt: RTT,
-            });
-            self.rates.on_acks_end(now)
+            }
         }
+    }
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
     }
 
     #[test]
@@ -254,6 +293,43 @@ mod tests {
         path.send(1, 60_000);
         let rate = path.ack(1, 60_000).unwrap().delivery_rate;
         assert_eq!(rate, Rate::average(PACKET, RTT));
+    }
+
+    #[test]
+    fn a_path_that_stood_still_is_as_fast_as_when_it_moves() {
+        // A packet each millisecond; nothing arrives from 150 to 2150 ms.
+        let sample = |allowed: Option<Duration>| {
+            let mut path = Path::new();
+            for millis in 0..100 {
+                path.send(millis, millis);
+            }
+            let mut sample = None;
+            for number in 0..100 {
+                let millis = if number < 50 { 100 + number } else { 2_100 + number };
+                let now = path.at(millis);
+                if let Some(allowed) = allowed {
+                    path.rates.forgive_standstill(now, allowed);
+                }
+                path.rates.on_ack(&Ack { now, ..path.ack_of(number, number) });
+                sample = path.rates.on_acks_end(now);
+            }
+            sample.unwrap().delivery_rate.unwrap()
+        };
+        // All 100 were sent before the first was acknowledged, 2199 ms before the last was.
+        assert_eq!(sample(None), Rate::average(PACKET.saturating_mul(100), ms(2_199)).unwrap());
+        // Of 2001 ms without an acknowledgement all but 100 are no part of it.
+        let moving = sample(Some(ms(100)));
+        assert_eq!(moving, Rate::average(PACKET.saturating_mul(100), ms(298)).unwrap());
+    }
+
+    #[test]
+    fn a_pause_of_the_application_is_no_standstill() {
+        let mut path = Path::new();
+        path.send(0, 0);
+        path.ack(0, 0).unwrap();
+        path.send(1, 60_000);
+        path.rates.forgive_standstill(path.at(60_100), RTT);
+        assert_eq!(path.rates.standstill, Duration::ZERO);
     }
 
     #[test]

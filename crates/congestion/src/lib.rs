@@ -26,7 +26,7 @@ mod off;
 mod random;
 
 pub use algorithm::{Ack, AcksEnd, Algorithm, CongestionEvent, CongestionSignal, Lost, Sent};
-pub use bbr1::{Bbr1, Bbr1Config};
+pub use bbr1::{Bbr1, Bbr1Config, Standstill};
 pub use delivery::{DatagramId, Deliveries, Delivery};
 pub use delivery_rate::{DeliveryRate, RateSample};
 pub use name::{ControllerConfig, ControllerName, UnknownController};

@@ -12,6 +12,10 @@ pub enum ControllerName {
     /// `BBRv1`, ours: the path's rate and delay decide, loss does not.
     #[default]
     Bbr1,
+    /// The same with what pays in tunnels: a larger initial window, more curiosity, and
+    /// [`Standstill::SaysNothing`](crate::Standstill::SaysNothing).
+    #[serde(rename = "bbr1-tunnel")]
+    Bbr1Tunnel,
     /// RFC 9002's controller, ours.
     NewReno,
     /// RFC 9438's controller, noq's.
@@ -24,12 +28,14 @@ pub enum ControllerName {
 
 impl ControllerName {
     /// Every controller, in the order of the documentation.
-    pub const ALL: [Self; 5] = [Self::Bbr1, Self::NewReno, Self::Cubic, Self::Bbr3, Self::Off];
+    pub const ALL: [Self; 6] =
+        [Self::Bbr1, Self::Bbr1Tunnel, Self::NewReno, Self::Cubic, Self::Bbr3, Self::Off];
 
     /// The name as configuration files and command lines have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Bbr1 => "bbr1",
+            Self::Bbr1Tunnel => "bbr1-tunnel",
             Self::NewReno => "newreno",
             Self::Cubic => "cubic",
             Self::Bbr3 => "bbr3",
@@ -57,22 +63,24 @@ impl FromStr for ControllerName {
 
 /// A name that is no controller's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{seen:?} is not a congestion controller; allowed: bbr1, newreno, cubic, bbr3, off")]
+#[error(
+    "{seen:?} is not a congestion controller; allowed: bbr1, bbr1-tunnel, newreno, cubic, bbr3, off"
+)]
 pub struct UnknownController {
     /// The name.
     pub seen: String,
 }
 
-/// A controller and its settings.
+/// A controller and its settings. Made [`From`] a name it has the settings that the name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerConfig {
     /// The controller.
     pub name: ControllerName,
-    /// The initial window in full datagrams, at least 2. RFC 9002 §7.2 and the default have 10. No
-    /// effect on [`ControllerName::Off`].
+    /// The initial window in full datagrams, at least 2. RFC 9002 §7.2 has 10, and so has every
+    /// name but `bbr1-tunnel`, which has 32. No effect on [`ControllerName::Off`].
     pub initial_window_packets: u32,
-    /// See [`Bbr1Config::up_gain_percent`](crate::Bbr1Config::up_gain_percent); other controllers
-    /// ignore it.
+    /// See [`Bbr1Config::up_gain_percent`](crate::Bbr1Config::up_gain_percent); 200 for
+    /// `bbr1-tunnel`. Other controllers than ours of BBR ignore it.
     pub bbr_up_gain_percent: u32,
     /// Where the randomness of every controller begins.
     pub seed: u64,
@@ -80,18 +88,17 @@ pub struct ControllerConfig {
 
 impl Default for ControllerConfig {
     fn default() -> Self {
-        Self {
-            name: ControllerName::default(),
-            initial_window_packets: 10,
-            bbr_up_gain_percent: 125,
-            seed: 0,
-        }
+        ControllerName::default().into()
     }
 }
 
 impl From<ControllerName> for ControllerConfig {
     fn from(name: ControllerName) -> Self {
-        Self { name, ..Self::default() }
+        let (initial_window_packets, bbr_up_gain_percent) = match name {
+            ControllerName::Bbr1Tunnel => (32, 200),
+            _ => (10, 125),
+        };
+        Self { name, initial_window_packets, bbr_up_gain_percent, seed: 0 }
     }
 }
 
@@ -107,6 +114,17 @@ mod tests {
             assert_eq!(serde_json::to_string(&controller).unwrap(), format!("{name:?}"));
             let error = "BBR1".parse::<ControllerName>().expect_err("upper case");
             assert!(error.to_string().contains(&name), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_stands_for_settings() {
+        for controller in ControllerName::ALL {
+            let config = ControllerConfig::from(controller);
+            let settings = (config.initial_window_packets, config.bbr_up_gain_percent);
+            let is_for_tunnels = controller == ControllerName::Bbr1Tunnel;
+            let expected = if is_for_tunnels { (32, 200) } else { (10, 125) };
+            assert_eq!(settings, expected, "{controller}");
         }
     }
 }

@@ -13,7 +13,7 @@ use tandem_units::{ByteCount, Rate};
 
 use crate::{
     Ack, AcksEnd, Algorithm, Bbr1, Bbr1Config, CongestionEvent, CongestionSignal, ControllerConfig,
-    ControllerName, Deliveries, Lost, NewReno, Off, Sent,
+    ControllerName, Deliveries, Lost, NewReno, Off, Sent, Standstill,
 };
 
 /// What builds a controller for each new path, as noq's `TransportConfig` takes it.
@@ -164,11 +164,15 @@ impl ControllerFactory for SeededFactory {
         let packets = self.config.initial_window_packets.max(MIN_INITIAL_WINDOW_PACKETS);
         let initial_window = max_datagram_size.saturating_mul(packets.into());
         match self.config.name {
-            ControllerName::Bbr1 => {
+            ControllerName::Bbr1 | ControllerName::Bbr1Tunnel => {
                 let index = self.built.fetch_add(1, Ordering::Relaxed);
                 let config = Bbr1Config {
                     initial_window_packets: packets,
                     up_gain_percent: self.config.bbr_up_gain_percent,
+                    standstill: match self.config.name {
+                        ControllerName::Bbr1Tunnel => Standstill::SaysNothing,
+                        _ => Standstill::IsSlow,
+                    },
                     seed: self.config.seed.wrapping_add(index),
                 };
                 Box::new(Adapter(Bbr1::new(config, now, max_datagram_size)))
