@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -265,9 +266,19 @@ pub(crate) enum ConfigError {
     /// Switched off where nothing else would control congestion.
     #[error(
         "controller = off is only for tunnels, whose flows have congestion control of their own; \
-         allowed here: bbr1, newreno, cubic, bbr3"
+         allowed here: bbr1, bbr1-tunnel, newreno, cubic, bbr3"
     )]
     ControllerOff,
+    /// A number is too small or too large.
+    #[error("{name} = {seen}; allowed: {} to {}", allowed.start(), allowed.end())]
+    OutOfRange {
+        /// Name of the flag and key.
+        name: &'static str,
+        /// The number.
+        seen: u32,
+        /// What would be allowed.
+        allowed: RangeInclusive<u32>,
+    },
     /// A folder that should be there is not.
     #[error("{what} = {}: no such folder; make it first, or name another", path.display())]
     NoFolder {

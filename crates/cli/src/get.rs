@@ -148,6 +148,7 @@ impl Get {
         };
         let repair = RepairSetup::try_from(self.repair)?;
         let tunnel = mode.tunnel(repair.to_node(), self.group_streams).unwrap_or_default();
+        let transport = TransportSetup::new(self.transport.clone(), WorkFor::Tunnel)?;
         let hops = hops::hops(&self.via, &tls, &transport, &self.token_file, tunnel)?;
         let count = hops.len();
         let limits = hops::limits(self.timeout);

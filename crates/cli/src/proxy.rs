@@ -240,6 +240,6 @@ mod tests {
             .unwrap(),
         );
         assert_eq!(to_toml(&check(&text).unwrap()), text);
-        assert!(text.contains("controller = \"bbr1\""), "{text}");
+        assert!(text.contains("controller = \"bbr1-tunnel\""), "{text}");
     }
 }

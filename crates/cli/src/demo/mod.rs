@@ -58,7 +58,7 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "direct,mdt,mst")]
     modes: Vec<Mode>,
 
-    /// Congestion controller of all connections: bbr1, newreno, cubic or bbr3
+    /// Congestion controller of all connections: bbr1, bbr1-tunnel, newreno, cubic or bbr3
     #[arg(long, value_name = "NAME", default_value = "bbr1", value_parser = controller)]
     controller: ControllerName,
 
@@ -75,7 +75,8 @@ pub(crate) struct Demo {
 fn controller(text: &str) -> Result<ControllerName, String> {
     match text.parse() {
         Ok(ControllerName::Off) => {
-            Err("\"off\" is for tunnels only; allowed: bbr1, newreno, cubic, bbr3".to_owned())
+            Err("\"off\" is for tunnels only; allowed: bbr1, bbr1-tunnel, newreno, cubic, bbr3"
+                .to_owned())
         }
         Ok(controller) => Ok(controller),
         Err(error) => Err(error.to_string()),

@@ -122,17 +122,27 @@ pub(super) struct ParameterArgs {
     #[arg(long, value_name = "RATE")]
     cross_traffic: Option<Rate>,
 
-    /// Congestion controller of the origin: bbr1, newreno, cubic or bbr3 [default: bbr1]
+    /// Congestion controller of the origin: bbr1, bbr1-tunnel, newreno, cubic or bbr3 [default: bbr1]
     #[arg(long, value_name = "NAME")]
     origin_controller: Option<ControllerName>,
 
-    /// Congestion controller of the tunnels: bbr1, newreno, cubic, bbr3 or off [default: bbr1]
+    /// Congestion controller of the tunnels: bbr1, bbr1-tunnel, newreno, cubic, bbr3 or off
+    /// [default: bbr1-tunnel]
     #[arg(long, value_name = "NAME")]
     tunnel_controller: Option<ControllerName>,
 
     /// Initial window of origin and tunnels, in packets [default: 10]
     #[arg(long, value_name = "N")]
     initial_window: Option<u64>,
+
+    /// Initial window of tunnels [default: 32 with bbr1-tunnel, else --initial-window]
+    #[arg(long, value_name = "N")]
+    tunnel_initial_window: Option<u64>,
+
+    /// Percent of the known bandwidth at which tunnels look for more [default: 125 with bbr1, 200
+    /// with bbr1-tunnel]
+    #[arg(long, value_name = "N")]
+    tunnel_up_gain_percent: Option<u64>,
 
     /// Most that the origin may have on its way [default: what the product allows]
     #[arg(long, value_name = "BYTES")]
@@ -200,6 +210,8 @@ impl ParameterArgs {
             origin_controller: self.origin_controller.unwrap_or(default.origin_controller),
             tunnel_controller: self.tunnel_controller.unwrap_or(default.tunnel_controller),
             initial_window: self.initial_window.unwrap_or(default.initial_window),
+            tunnel_initial_window: self.tunnel_initial_window,
+            tunnel_up_gain_percent: self.tunnel_up_gain_percent,
             window: self.window,
             timer_granularity: self.timer_granularity,
             time_limit: self.time_limit.unwrap_or(default.time_limit),

@@ -77,11 +77,20 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
         require(loss.mean() < Ratio::ONE, name, &loss.to_string(), "something has to arrive")?;
     }
     let off = run.origin_controller == ControllerName::Off;
-    let allowed = "bbr1, newreno, cubic or bbr3; only a tunnel may do without";
+    let allowed = "bbr1, bbr1-tunnel, newreno, cubic or bbr3; only a tunnel may do without";
     require(!off, "origin_controller", "off", allowed)?;
-    let window = run.initial_window.to_string();
-    let window_is_sane = (2..=1000).contains(&run.initial_window);
-    require(window_is_sane, "initial_window", &window, "2 to 1000 packets")?;
+    for (name, window) in [
+        ("initial_window", Some(run.initial_window)),
+        ("tunnel_initial_window", run.tunnel_initial_window),
+    ] {
+        let Some(window) = window else { continue };
+        let is_sane = (2..=1000).contains(&window);
+        require(is_sane, name, &window.to_string(), "2 to 1000 packets")?;
+    }
+    if let Some(gain) = run.tunnel_up_gain_percent {
+        let is_sane = (100..=300).contains(&gain);
+        require(is_sane, "tunnel_up_gain_percent", &gain.to_string(), "100 to 300")?;
+    }
     if let Some(window) = run.window {
         let is_sane = (10_000..=1_000_000_000).contains(&window.get());
         require(is_sane, "window", &window.to_string(), "10 kB to 1 GB")?;

@@ -78,8 +78,13 @@ pub struct Parameters {
     pub origin_controller: ControllerName,
     /// Congestion controller of every proxy and of the client's tunnels.
     pub tunnel_controller: ControllerName,
-    /// Initial window of the origin and of the proxies, in full packets.
+    /// Initial window of the origin, in full packets, and of tunnels of which nothing else is said.
     pub initial_window: u64,
+    /// Initial window of every tunnel, if it is another; 32 with `bbr1-tunnel` if nothing is said.
+    pub tunnel_initial_window: Option<u64>,
+    /// Percent of the known bandwidth at which tunnels with `bbr1` and `bbr1-tunnel` look for more;
+    /// 125 and 200 if nothing is said.
+    pub tunnel_up_gain_percent: Option<u64>,
     /// The most that the origin may have on its way, as a receive window of the client.
     pub window: Option<ByteCount>,
     /// Timers of all hosts run out at multiples of this, as in production; exact if not set.
@@ -118,8 +123,10 @@ impl Default for Parameters {
             reorder: Ratio::ZERO,
             cross_traffic: None,
             origin_controller: ControllerName::Bbr1,
-            tunnel_controller: ControllerName::Bbr1,
+            tunnel_controller: ControllerName::Bbr1Tunnel,
             initial_window: 10,
+            tunnel_initial_window: None,
+            tunnel_up_gain_percent: None,
             window: None,
             timer_granularity: None,
             time_limit: HumanDuration::from(Duration::from_secs(600)),

@@ -318,11 +318,7 @@ impl<'a> Topology<'a> {
     }
 
     fn fetch(&self, host: &str, port: u16, path: String, mtu: Mtu) -> Task {
-        let transport = Transport {
-            mtu,
-            receive_window: self.run.window,
-            ..transport(self.run, self.run.origin_controller)
-        };
+        let transport = Transport { mtu, receive_window: self.run.window, ..transport(self.run) };
         Task::Fetch(Box::new(FetchConfig {
             host: host.to_owned(),
             port,
@@ -337,10 +333,7 @@ impl<'a> Topology<'a> {
         let hop = |hop| HopConfig {
             template: Template::default_for(&proxy_name(hop)).expect("a host name"),
             tls: self.certificate.client(),
-            transport: Transport {
-                mtu: Mtu::TUNNEL,
-                ..transport(self.run, self.run.tunnel_controller)
-            },
+            transport: tunnel_transport(self.run),
             token: None,
             mode: tunnel_mode(self.run),
         };
@@ -435,19 +428,38 @@ const fn tunnel_mode(run: &Parameters) -> TunnelMode {
     }
 }
 
-fn transport(run: &Parameters, controller: ControllerName) -> Transport {
-    let initial_window_packets = u32::try_from(run.initial_window).unwrap_or(u32::MAX);
-    let seed = run.seed;
-    let controller =
-        ControllerConfig { name: controller, initial_window_packets, seed, ..Default::default() };
+/// Of end-to-end connections.
+fn transport(run: &Parameters) -> Transport {
+    let controller = ControllerConfig {
+        initial_window_packets: to_u32(run.initial_window),
+        seed: run.seed,
+        ..run.origin_controller.into()
+    };
     Transport { controller, ..Transport::default() }
+}
+
+fn tunnel_transport(run: &Parameters) -> Transport {
+    let mut controller = ControllerConfig { seed: run.seed, ..run.tunnel_controller.into() };
+    if let Some(window) = run.tunnel_initial_window {
+        controller.initial_window_packets = to_u32(window);
+    } else if run.tunnel_controller != ControllerName::Bbr1Tunnel {
+        controller.initial_window_packets = to_u32(run.initial_window);
+    }
+    if let Some(percent) = run.tunnel_up_gain_percent {
+        controller.bbr_up_gain_percent = to_u32(percent);
+    }
+    Transport { controller, mtu: Mtu::TUNNEL, ..Transport::default() }
+}
+
+fn to_u32(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 fn origin(run: &Parameters, number: u64, certificate: &TestCertificate) -> Origin {
     let config = OriginConfig {
         listen: ([0, 0, 0, 0], PORT).into(),
         tls: certificate.server(),
-        transport: transport(run, run.origin_controller),
+        transport: transport(run),
         limits: Limits::default(),
         seed: Some(Seed(run.seed).derive(Part::Origin as u64 + number).0),
     };
@@ -458,7 +470,7 @@ fn proxy(run: &Parameters, number: u64, certificate: &TestCertificate) -> Proxy 
     let config = ProxyConfig {
         listen: ([0, 0, 0, 0], PORT).into(),
         tls: certificate.server(),
-        transport: Transport { mtu: Mtu::TUNNEL, ..transport(run, run.tunnel_controller) },
+        transport: tunnel_transport(run),
         access: Access::Anyone,
         policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().expect("a prefix")]),
         template: ProxyConfig::default_template().expect("the default is a template"),

@@ -3,7 +3,7 @@
 mod calibration;
 mod repair;
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use tandem_congestion::ControllerName;
 use tandem_lab::{
@@ -179,6 +179,50 @@ fn flows_from_several_origins_share_the_access_link() {
 }
 
 #[test]
+fn a_link_that_mostly_stands_still_does_not_starve_a_download() {
+    // 24 Mbit/s for 200 ms, then nothing for 800 ms; what comes meanwhile waits.
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("fifth");
+    let opportunities = (1..=200).flat_map(|at| [at, at]).chain([1000]);
+    let lines: Vec<_> = opportunities.map(|at: u32| at.to_string()).collect();
+    fs::write(&trace, lines.join("\n") + "\n").unwrap();
+    let download = |controller: ControllerName| {
+        let parameters = Parameters {
+            size: ByteCount::new(3_000_000),
+            trace: Some(trace.clone()),
+            origin_controller: controller,
+            tunnel_controller: controller,
+            time_limit: ms(40_000),
+            ..short(Mode::Mst)
+        };
+        let traces = TraceStore::load([&parameters]).unwrap();
+        run::run(&parameters, &traces).unwrap().record
+    };
+    let record = download(ControllerName::Bbr1Tunnel);
+    assert!(record.completed, "{record:?}");
+    let record = download(ControllerName::Bbr1);
+    assert!(!record.completed, "then the other is not needed any more: {record:?}");
+}
+
+#[test]
+fn tunnels_have_a_window_and_a_gain_of_their_own() {
+    let with = |change: fn(&mut Parameters)| {
+        let size = ByteCount::new(3_000_000);
+        let mut parameters = Parameters { size, rate: Rate::from_mbps(50), ..short(Mode::Mdt) };
+        change(&mut parameters);
+        run(&parameters).record.digest
+    };
+    let named = with(|run| run.tunnel_controller = ControllerName::Bbr1Tunnel);
+    assert_ne!(named, with(|run| run.tunnel_controller = ControllerName::Bbr1));
+    let spelled_out = |run: &mut Parameters| {
+        run.tunnel_controller = ControllerName::Bbr1;
+        run.tunnel_initial_window = Some(32);
+        run.tunnel_up_gain_percent = Some(200);
+    };
+    assert_eq!(named, with(spelled_out), "where nothing stands still");
+}
+
+#[test]
 fn what_cannot_be_run_is_refused_by_name() {
     let refused = |change: fn(&mut Parameters), name: &str| {
         let mut parameters = Parameters::default();
@@ -197,6 +241,8 @@ fn what_cannot_be_run_is_refused_by_name() {
     refused(|run| run.loss = LossModel::Bernoulli(Ratio::ONE), "loss");
     refused(|run| run.origin_controller = ControllerName::Off, "origin_controller");
     refused(|run| run.initial_window = 1, "initial_window");
+    refused(|run| run.tunnel_initial_window = Some(1), "tunnel_initial_window");
+    refused(|run| run.tunnel_up_gain_percent = Some(99), "tunnel_up_gain_percent");
     refused(|run| run.time_limit = ms(0), "time_limit");
     refused(|run| run.client_rtt = ms(3_600_000), "client_rtt");
     refused(|run| run.timer_granularity = Some(ms(0)), "timer_granularity");
