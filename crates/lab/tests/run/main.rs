@@ -92,7 +92,9 @@ fn a_local_program_shows_the_delay_of_each_packet() {
         assert!(outcome.record.completed, "{:?}", outcome.record);
         let delays = outcome.packet_delays;
         // 1 MB needs about 800 packets, and each takes 70 ms and its time at the bottleneck.
-        assert!((700..1200).contains(&delays.len()), "{mode}: {} packets", delays.len());
+        // Over several streams packets overtake each other, and the origin sends much again.
+        let most = if mode == Mode::Msgt { 2400 } else { 1200 };
+        assert!((700..most).contains(&delays.len()), "{mode}: {} packets", delays.len());
         let least = delays.iter().min().unwrap();
         assert!((70..72).contains(&least.as_millis()), "{mode}: {least:?}");
     }
