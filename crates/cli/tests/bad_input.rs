@@ -18,6 +18,11 @@ fn wrong_flags_say_what_is_allowed() {
         ("get https://a/ -o f --mode tcp", &["tcp", "mdt"]),
         ("get https://a/ -o f --group-streams 1", &["--group-streams", "1", "2 to 16"]),
         ("get https://a/ -o f --group-streams 17", &["--group-streams", "17", "2 to 16"]),
+        (
+            "get https://a/ -o f --resequence sorted",
+            &["--resequence", "sorted", "off, window, ordered"],
+        ),
+        ("get https://a/ -o f --repair-limit 256", &["--repair-limit", "256"]),
         ("get https://a/ -o f --streams 0", &["--streams", "0"]),
         ("get https://a/ -o f --timeout soon", &["soon"]),
         ("proxy --listen localhost", &["localhost", "127.0.0.1:4433"]),
@@ -59,6 +64,9 @@ fn settings_that_do_not_fit_together_are_refused() {
     for (line, words) in [
         ("get https://a/ -o f --mode mdt", &["mode mdt", "via"][..]),
         ("get https://a/ -o f --mode direct --via https://p", &["mode direct", "via"]),
+        ("get https://a/ -o f --mode rmdt", &["mode rmdt", "via"]),
+        ("get https://a/ -o f --repair-deadline 0ms", &["repair-deadline", "1ms to 60s"]),
+        ("get https://a/ -o f --repair-deadline 61s", &["repair-deadline", "1ms to 60s"]),
         ("get https://a/ -o - --streams 2", &["streams", "output -"]),
         ("get https://a/ -o f --ca cert.pem --insecure", &["ca", "insecure"]),
         ("get https://a/ -o f --controller off", &["off", "newreno"]),

@@ -27,6 +27,8 @@ fn a_file_arrives_directly_and_through_one_and_two_proxies() {
         (1, near_hop.clone()),
         (2, format!("{near_hop} {far_hop}")),
         (1, format!("{near_hop} --streams 4")),
+        (1, format!("{near_hop} --mode rmdt")),
+        (2, format!("{near_hop} {far_hop} --mode rmdt --resequence window --repair-limit 3")),
     ] {
         let line =
             format!("get https://{}/file --ca origin.pem {options} -o out --json", origin.address);
@@ -34,7 +36,12 @@ fn a_file_arrives_directly_and_through_one_and_two_proxies() {
         assert_eq!(sha256(&scene.path("out")), sha256(&file), "{line}");
         assert_eq!(result["sha256"], sha256(&file));
         assert_eq!(result["hops"], hops);
-        assert_eq!(result["mode"], if hops == 0 { "direct" } else { "mdt" });
+        let mode = match hops {
+            0 => "direct",
+            _ if line.contains("rmdt") => "rmdt",
+            _ => "mdt",
+        };
+        assert_eq!(result["mode"], mode);
         assert!(!scene.path("out.part").exists());
         fs::remove_file(scene.path("out")).unwrap();
     }

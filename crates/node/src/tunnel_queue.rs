@@ -242,6 +242,7 @@ impl TunnelQueue {
             return Some(Item::Encoded(form, encode_capsule(CONTEXT_ID_UDP, &data)));
         }
         let may_go_in_capsule = too_large.allows_capsule(data.len());
+        let heard = self.repair.heard();
         if let Some(flow) = self.repair.flow(stream)
             && let Some(context_id) = flow.plan.context_id
         {
@@ -249,7 +250,7 @@ impl TunnelQueue {
             let fits = ids.fits_numbered(data.len(), flow.next(), max_datagram_size);
             let ahead = self.flows.get(&stream).map_or(0, |flow| flow.bytes);
             return (fits || may_go_in_capsule)
-                .then(|| Item::Unnumbered(Unnumbered::new(&data, now, ahead)));
+                .then(|| Item::Unnumbered(Unnumbered::new(&data, (now, heard), ahead)));
         }
         if fits_datagram(stream, &data, max_datagram_size) {
             return Some(Item::Encoded(form, encode_datagram(stream, data)?));
@@ -471,14 +472,15 @@ impl TunnelQueue {
         if !engine.connection.has_room_for_datagram(len) {
             return Sent::EngineIsFull(Item::Unnumbered(item));
         }
+        let heard = self.repair.heard();
         let Some(flow) = self.repair.flow(stream) else { return Sent::All };
         let (now, since) = (engine.now, item.since);
-        let head = Head { since, ahead: item.ahead, behind };
+        let head = Head { since: item.heard, ahead: item.ahead, behind };
         if flow.plan.is_too_old(now, since) {
             self.drops.deadline += 1;
             return Sent::All;
         }
-        if flow.plan.keeps_queue_short && flow.brake.drops(now, head) {
+        if flow.plan.keeps_queue_short && flow.brake.drops(now, heard, head) {
             self.drops.standing_queue += 1;
             return Sent::All;
         }

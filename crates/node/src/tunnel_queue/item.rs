@@ -1,6 +1,6 @@
 //! Payloads in the forms in which they go.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tandem_wire::{
@@ -41,16 +41,20 @@ impl Item {
 pub(super) struct Unnumbered {
     room_and_payload: BytesMut,
     pub(super) since: Instant,
+    /// How long acknowledgements had come then.
+    pub(super) heard: Duration,
     /// Bytes that waited when it came.
     pub(super) ahead: usize,
 }
 
 impl Unnumbered {
-    pub(super) fn new(payload: &[u8], since: Instant, ahead: usize) -> Self {
+    /// `arrival`: when it came, in wall time and in time during which acknowledgements came.
+    pub(super) fn new(payload: &[u8], arrival: (Instant, Duration), ahead: usize) -> Self {
+        let (since, heard) = arrival;
         let mut room_and_payload = BytesMut::with_capacity(HEADER_MAX + payload.len());
         room_and_payload.put_bytes(0, HEADER_MAX);
         room_and_payload.put_slice(payload);
-        Self { room_and_payload, since, ahead }
+        Self { room_and_payload, since, heard, ahead }
     }
 
     pub(super) fn payload_len(&self) -> usize {
@@ -149,7 +153,7 @@ mod tests {
         #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
         let now = Instant::now();
         for (sequence, floor) in [(0, 0), (63, 0), (70_000, 69_000), (1 << 40, 1)] {
-            let item = Unnumbered::new(b"payload", now, 0);
+            let item = Unnumbered::new(b"payload", (now, Duration::ZERO), 0);
             let datagram = HttpDatagram::decode(item.number(ids, sequence, floor)).unwrap();
             assert_eq!(datagram.quarter_stream_id.stream_id(), stream.0);
             assert_eq!(datagram.context_id, VarInt::from_u32(2));

@@ -27,6 +27,10 @@ use crate::{
 /// at 5 % loss, and each takes the tunnel's loss detection.
 const RTTS: u32 = 12;
 
+/// A silence counts for no more than this: acknowledgements of what is under way come about so often
+/// even where each flight waits for the one before.
+const SILENCE_MAX: Duration = Duration::from_millis(100);
+
 /// Numbers from the floor to the newest of a flow. An exit waits for no more of them.
 const NUMBERS_MAX: usize = 7168;
 
@@ -171,6 +175,11 @@ impl Repair {
         self.flows.get_mut(&stream)
     }
 
+    /// Time during which acknowledgements came.
+    pub(super) const fn heard(&self) -> Duration {
+        self.heard
+    }
+
     /// Whether a flow's queue is, or was, kept short.
     pub(super) const fn keeps_queue_short(&self) -> bool {
         self.keeps_queue_short
@@ -222,9 +231,8 @@ impl Repair {
             }
         }
         if is_heard {
-            // A silence counts for no more than the RTT, which acknowledgements take anyway.
             let before = self.last_ack.replace(now).unwrap_or(now);
-            self.heard += now.saturating_duration_since(before).min(self.smoothed_rtt);
+            self.heard += now.saturating_duration_since(before).min(SILENCE_MAX);
             self.probes = 0;
         }
     }
