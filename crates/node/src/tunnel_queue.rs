@@ -22,7 +22,7 @@ use http::{HeaderMap, HeaderName};
 use tandem_wire::{CONTEXT_ID_UDP, MAX_UDP_PAYLOAD};
 
 use self::{
-    brake::Head,
+    brake::Oldest,
     item::{Ids, Item, Unnumbered, encode_capsule, encode_datagram, encode_frame, fits_datagram},
     repair::Repair,
 };
@@ -475,12 +475,12 @@ impl TunnelQueue {
         let heard = self.repair.heard();
         let Some(flow) = self.repair.flow(stream) else { return Sent::All };
         let (now, since) = (engine.now, item.since);
-        let head = Head { since: item.heard, ahead: item.ahead, behind };
+        let oldest = Oldest { since: item.heard, ahead: item.ahead, behind };
         if flow.plan.is_too_old(now, since) {
             self.drops.deadline += 1;
             return Sent::All;
         }
-        if flow.plan.keeps_queue_short && flow.brake.drops(now, heard, head) {
+        if flow.plan.keeps_queue_short && flow.brake.drops(now, heard, oldest) {
             self.drops.standing_queue += 1;
             return Sent::All;
         }

@@ -41,7 +41,7 @@ const WAIT_LEAST: Duration = Duration::from_millis(10);
 
 /// A payload at the head of a queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
+pub(super) struct Oldest {
     /// When it came, in time during which acknowledgements came.
     pub(super) since: Duration,
     /// Bytes that waited then.
@@ -63,13 +63,13 @@ pub(super) struct Brake {
 
 impl Brake {
     /// To be asked once of each. `heard`: the time during which acknowledgements came.
-    pub(super) fn drops(&mut self, now: Instant, heard: Duration, head: Head) -> bool {
-        let wait = heard.saturating_sub(head.since);
-        if wait < WAIT_LEAST || head.behind < BYTES_LEAST {
+    pub(super) fn drops(&mut self, now: Instant, heard: Duration, oldest: Oldest) -> bool {
+        let wait = heard.saturating_sub(oldest.since);
+        if wait < WAIT_LEAST || oldest.behind < BYTES_LEAST {
             self.count = 0;
             return false;
         }
-        let expected = expected(wait, head);
+        let expected = expected(wait, oldest);
         let is_new = self.last.is_none_or(|last| now > last + FORGOTTEN);
         let is_too_long = if is_new { expected >= FIRST } else { wait >= TARGET };
         if !is_too_long {
@@ -88,7 +88,7 @@ impl Brake {
 }
 
 /// How long the newest payload will wait: what was ahead of the first has gone while it waited.
-fn expected(wait: Duration, Head { ahead, behind, .. }: Head) -> Duration {
+fn expected(wait: Duration, Oldest { ahead, behind, .. }: Oldest) -> Duration {
     let nanos = wait.as_nanos().saturating_mul(behind as u128) / (ahead.max(1) as u128);
     // Not longer than anybody waits, so that sums of times fit their type.
     let wait = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
@@ -117,8 +117,8 @@ mod tests {
             let (wait, behind) = queue(*at_ms);
             let heard = FORGOTTEN + *at_ms * MS;
             let ahead = wait as usize * 1000;
-            let head = Head { since: heard.saturating_sub(wait * MS), ahead, behind };
-            brake.drops(start + *at_ms * MS, heard, head)
+            let oldest = Oldest { since: heard.saturating_sub(wait * MS), ahead, behind };
+            brake.drops(start + *at_ms * MS, heard, oldest)
         };
         (0..end_ms).filter(is_dropped).collect()
     }
