@@ -123,8 +123,8 @@ fn the_demo_shows_each_mode() {
     let results: Value =
         serde_json::from_str(&scene.run(&format!("{demo} --json")).succeeds()).unwrap();
     let results = results.as_array().unwrap();
-    let modes: Vec<_> = results.iter().map(|result| result["mode"].as_str().unwrap()).collect();
-    assert_eq!(modes, ["direct", "mdt", "mst"]);
+    let modes: Vec<_> = results.iter().map(|result| result["journey"].as_str().unwrap()).collect();
+    assert_eq!(modes, ["direct", "mdt", "mst", "rmdt", "rmdt:off@cubic", "rmdt@cubic"]);
     assert!(results.iter().all(|result| result["sha256"] == results[0]["sha256"]));
     for result in results {
         assert_eq!(result["bytes"], 200_000);

@@ -1,6 +1,7 @@
 //! `tandem demo`.
 
 mod file;
+mod journey;
 mod network;
 mod table;
 
@@ -11,10 +12,10 @@ use tandem_congestion::ControllerName;
 use tandem_lab::{LinkConfig, QueueConfig, QueueLimit, Seed, ideal_completion};
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
-use self::{file::DemoFile, network::Network};
+use self::{file::DemoFile, journey::Journey, network::Network};
 use crate::{
     error::CliError,
-    outcome::{Mode, Outcome, round, seconds},
+    outcome::{Outcome, round, seconds},
     progress::{Bar, Bars, Show},
     run::{self, Signals},
     text,
@@ -54,9 +55,15 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// How to travel, in this order
-    #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "direct,mdt,mst")]
-    modes: Vec<Mode>,
+    /// How to travel, in this order: direct, mdt, mst, msgt or rmdt, also rmdt:ORDER (off, window);
+    /// with @CONTROLLER only the origin has this controller
+    #[arg(
+        long,
+        value_name = "MODES",
+        value_delimiter = ',',
+        default_value = "direct,mdt,mst,rmdt,rmdt:off@cubic,rmdt@cubic"
+    )]
+    modes: Vec<Journey>,
 
     /// Congestion controller of all connections: bbr1, bbr1-tunnel, newreno, cubic or bbr3
     #[arg(long, value_name = "NAME", default_value = "bbr1", value_parser = controller)]
@@ -94,14 +101,14 @@ impl Demo {
         }
         let show = if self.quiet || self.json { Show::Never } else { Show::OnTerminal };
         let bars = Bars::new(show);
-        let modes: Vec<_> = self.distinct_modes();
-        let modes = modes.into_iter().map(|mode| (mode, bars.add(mode.as_str(), "waiting")));
+        let journeys = self.distinct_journeys().into_iter();
+        let journeys = journeys.map(|it| (it, bars.add(&it.to_string(), "waiting")));
         let mut results = Vec::new();
-        for (mode, bar) in modes.collect::<Vec<_>>() {
-            let network = Network::start(mode, &self, &file)?;
+        for (journey, bar) in journeys.collect::<Vec<_>>() {
+            let network = Network::start(journey, &self, &file)?;
             let fetched = runtime.block_on(network.download(&file, &bar, &mut signals));
             let result = match fetched {
-                Ok(outcome) => self.complete(outcome, network.stop()?),
+                Ok(outcome) => self.complete(journey, outcome, network.stop()?),
                 Err(error) => {
                     bars.clear();
                     return Err(error.without_part()); // which goes with its temporary folder
@@ -117,9 +124,9 @@ impl Demo {
         })
     }
 
-    fn distinct_modes(&self) -> Vec<Mode> {
+    fn distinct_journeys(&self) -> Vec<Journey> {
         let mut seen = BTreeSet::new();
-        self.modes.iter().copied().filter(|mode| seen.insert(*mode)).collect()
+        self.modes.iter().copied().filter(|journey| seen.insert(journey.to_string())).collect()
     }
 
     fn describe(&self) -> String {
@@ -151,7 +158,12 @@ impl Demo {
     }
 
     /// Adds what only the demo knows: the best possible time, and the origin's counters.
-    fn complete(&self, mut outcome: Outcome, packets: OriginPackets) -> DemoResult {
+    fn complete(
+        &self,
+        journey: Journey,
+        mut outcome: Outcome,
+        packets: OriginPackets,
+    ) -> DemoResult {
         let rtt = Duration::from(self.client_rtt) + Duration::from(self.origin_rtt);
         let ideal = seconds(ideal_completion(self.size, self.rate, rtt, self.loss));
         outcome.ideal_s = Some(ideal);
@@ -159,6 +171,8 @@ impl Demo {
         #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 packets")]
         let ratio = lost as f64 / sent.max(1) as f64;
         DemoResult {
+            journey: journey.to_string(),
+            origin_controller: journey.origin_controller.unwrap_or(self.controller).to_string(),
             fct_over_ideal: round(outcome.fct_s / ideal, 1e3),
             e2e_retransmit_ratio: round(ratio, 1e6),
             outcome,
@@ -181,6 +195,10 @@ struct OriginPackets {
 /// One object of `demo --json`: what `get --json` has, and more.
 #[derive(Clone, Debug, Serialize)]
 struct DemoResult {
+    /// How it travelled, as `--modes` has it.
+    journey: String,
+    /// The origin's congestion controller.
+    origin_controller: String,
     #[serde(flatten)]
     outcome: Outcome,
     /// `fct_s / ideal_s`.

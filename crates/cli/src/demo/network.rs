@@ -31,6 +31,7 @@ use tokio::sync::oneshot;
 use super::{
     Demo, OriginPackets,
     file::{self, DemoFile},
+    journey::Journey,
 };
 use crate::{
     config::ListenAddr,
@@ -50,7 +51,7 @@ const ANY_PORT: ListenAddr =
 
 /// A running network for one download.
 pub(super) struct Network {
-    mode: Mode,
+    journey: Journey,
     transport: Transport,
     /// Both servers' certificate and CA.
     identity: DevelopmentIdentity,
@@ -65,17 +66,19 @@ pub(super) struct Network {
 
 impl Network {
     /// Starts everything but the client.
-    pub(super) fn start(mode: Mode, demo: &Demo, file: &DemoFile) -> Result<Self, CliError> {
+    pub(super) fn start(journey: Journey, demo: &Demo, file: &DemoFile) -> Result<Self, CliError> {
         let identity = DevelopmentIdentity::new(&[]).expect("loopback's names are names");
         let transport = Transport { controller: demo.controller.into(), ..Transport::default() };
-        let origin = start_origin(&identity, &transport, file)?;
+        let of_origin = journey.origin_controller.unwrap_or(demo.controller);
+        let of_origin = Transport { controller: of_origin.into(), ..Transport::default() };
+        let origin = start_origin(&identity, &of_origin, file)?;
         let (client_link, origin_link) = (demo.client_link(), demo.origin_link());
-        Ok(match mode {
+        Ok(match journey.mode {
             Mode::Direct => {
                 let links = Links::symmetric(&[client_link, origin_link]);
                 let link = Link::start(origin.address, links, demo)?;
                 Self {
-                    mode,
+                    journey,
                     transport,
                     identity,
                     origin_address: link.address,
@@ -90,7 +93,7 @@ impl Network {
                 let proxy = start_proxy(&identity, &transport)?;
                 let bad = Link::start(proxy.address, Links::symmetric(&[client_link]), demo)?;
                 Self {
-                    mode,
+                    journey,
                     transport,
                     identity,
                     origin_address: long.address,
@@ -118,7 +121,7 @@ impl Network {
         let (report, sha256) = fetch(client, download, bar, signals).await?;
         file.check(&sha256)?;
         let url = format!("https://{}/{}", self.origin_address, file::NAME);
-        Ok(Outcome::new(url, self.mode, hops, &report, sha256))
+        Ok(Outcome::new(url, self.journey.mode, hops, &report, sha256))
     }
 
     /// Stops everything and tells what the origin counted.
@@ -142,10 +145,7 @@ impl Network {
                 tls: tls()?,
                 transport: Transport { mtu: Mtu::TUNNEL, ..self.transport.clone() },
                 token: None,
-                mode: self
-                    .mode
-                    .tunnel(tandem_node::client::Repair::default(), None)
-                    .unwrap_or_default(),
+                mode: self.journey.mode.tunnel(self.journey.repair(), None).unwrap_or_default(),
             })
         };
         let fetch = FetchConfig {

@@ -12,9 +12,9 @@ pub(super) fn table(results: &[DemoResult]) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    for DemoResult { outcome, fct_over_ideal, e2e_retransmit_ratio } in results {
+    for DemoResult { journey, outcome, fct_over_ideal, e2e_retransmit_ratio, .. } in results {
         table.add_row([
-            outcome.mode.to_string(),
+            journey.clone(),
             format!("{:.2} s", outcome.fct_s),
             format!("{fct_over_ideal:.2}"),
             format!("{:.2} Mbit/s", outcome.goodput_mbps),
