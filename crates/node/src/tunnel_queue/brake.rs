@@ -11,7 +11,7 @@
 //! All times but one are those during which the tunnel hears acknowledgements: what an outage held up
 //! does not stand for a sender that is too fast.
 //!
-//! `docs/adr/0018` has the measurements.
+//! `docs/adr/0019` has the measurements.
 
 use std::time::{Duration, Instant};
 
