@@ -14,7 +14,7 @@ use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 /// Each has the name of the [`Parameters`] that it sets. What is not given has their default.
 #[derive(Debug, clap::Args)]
 pub(super) struct ParameterArgs {
-    /// How payloads travel: mft (no tunnel), mdt, mst, msgt or rmdt; several with commas between
+    /// How payloads travel: mft (no tunnel), mdt, mst, msgt, rmdt or rmdt+; several with commas between
     #[arg(long, value_name = "MODE,..", value_delimiter = ',', default_value = "mft,mdt,mst,rmdt")]
     mode: Vec<Mode>,
 

@@ -54,7 +54,7 @@ pub(super) fn of(
         tunnel_retransmit_ratio: match run.mode {
             Mode::Mft | Mode::Mdt => 0.0,
             Mode::Mst | Mode::Msgt => tunnel_lost_ratio,
-            Mode::Rmdt => ratio(tunnel.repaired.sent_again, tunnel.sent_packets),
+            Mode::Rmdt | Mode::RmdtPlus => ratio(tunnel.repaired.sent_again, tunnel.sent_packets),
         },
         tunnel_lost_ratio,
         duplicate_ratio: ratio(duplicates, origin.sent_packets),

@@ -23,7 +23,7 @@ use crate::{LossAt, LossModel, QueueConfig, run::Workload, summary::fields};
 pub struct Parameters {
     /// How payloads travel between client and proxy.
     pub mode: Mode,
-    /// In which order repaired payloads leave the tunnel. Only for [`Mode::Rmdt`].
+    /// In which order repaired payloads leave the tunnel. Only for [`Mode::Rmdt`] and [`Mode::RmdtPlus`].
     #[serde(with = "order_as_text")]
     pub resequence: Order,
     /// Request streams of each flow, 2 to 16. Only for [`Mode::Msgt`].
@@ -179,11 +179,15 @@ pub enum Mode {
     Msgt,
     /// HTTP Datagrams of which the tunnel sends those again that were lost.
     Rmdt,
+    /// The same, and the origin knows of it: it leaves repairs to the tunnel as long as they may come.
+    #[serde(rename = "rmdt+")]
+    RmdtPlus,
 }
 
 impl Mode {
     /// Every mode, in the order of tables and figures.
-    pub const ALL: [Self; 5] = [Self::Mft, Self::Mdt, Self::Mst, Self::Msgt, Self::Rmdt];
+    pub const ALL: [Self; 6] =
+        [Self::Mft, Self::Mdt, Self::Mst, Self::Msgt, Self::Rmdt, Self::RmdtPlus];
 
     /// The name on command lines, in plans and results.
     pub const fn as_str(self) -> &'static str {
@@ -193,13 +197,14 @@ impl Mode {
             Self::Mst => "mst",
             Self::Msgt => "msgt",
             Self::Rmdt => "rmdt",
+            Self::RmdtPlus => "rmdt+",
         }
     }
 
     /// Whether a parameter of [`Parameters`] makes a difference in this mode.
     pub(crate) fn heeds(self, key: &str) -> bool {
         match key {
-            "resequence" => self == Self::Rmdt,
+            "resequence" => matches!(self, Self::Rmdt | Self::RmdtPlus),
             "group_streams" => self == Self::Msgt,
             "tunnel_controller" | "proxies" | "local_program" => self != Self::Mft,
             _ => true,
@@ -224,7 +229,7 @@ impl FromStr for Mode {
 
 /// A name that is no mode's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{seen:?} is not a mode; allowed: mft, mdt, mst, msgt, rmdt")]
+#[error("{seen:?} is not a mode; allowed: mft, mdt, mst, msgt, rmdt, rmdt+")]
 pub struct UnknownMode {
     /// The name.
     pub seen: String,

@@ -421,7 +421,7 @@ const fn tunnel_mode(run: &Parameters) -> TunnelMode {
         Mode::Mft | Mode::Mdt => TunnelMode::Mdt,
         Mode::Mst => TunnelMode::Mst,
         Mode::Msgt => TunnelMode::Msgt(run.group_streams),
-        Mode::Rmdt => {
+        Mode::Rmdt | Mode::RmdtPlus => {
             let order = run.resequence;
             TunnelMode::Rmdt(Repair { order, deadline: None, limit: None })
         }
@@ -435,7 +435,8 @@ fn transport(run: &Parameters) -> Transport {
         seed: run.seed,
         ..run.origin_controller.into()
     };
-    Transport { controller, ..Transport::default() }
+    let is_patient = run.mode == Mode::RmdtPlus;
+    Transport { controller, is_patient, ..Transport::default() }
 }
 
 fn tunnel_transport(run: &Parameters) -> Transport {

@@ -39,7 +39,9 @@ fn a_download_is_recorded_in_every_mode() {
         assert!(record.completed, "{record:?}");
         assert_eq!(record.body_bytes, 1_000_000);
         let over_ideal = record.fct_over_ideal.unwrap();
-        assert!((1.0..1.5).contains(&over_ideal), "{record:?}");
+        // A patient origin takes long to hear of what the queue before an ordered exit drops.
+        let most = if mode == Mode::RmdtPlus { 2.0 } else { 1.5 };
+        assert!((1.0..most).contains(&over_ideal), "{record:?}");
         assert!(record.downlink.bytes > 1_000_000 && record.uplink.bytes > 10_000, "{record:?}");
         let LinkRecord { bytes, payload_bytes, ack_bytes, header_bytes, .. } = record.downlink;
         assert_eq!(bytes, payload_bytes + ack_bytes + header_bytes);

@@ -65,6 +65,10 @@ pub struct Transport {
     /// same secret can tell its old peers at once that their connections are gone; without one
     /// they wait for their idle timeout.
     pub reset_secret: Option<ResetSecret>,
+    /// Takes packets for lost only 1.75 RTTs after those sent later, however many these are, and not
+    /// as RFC 9002 §6.1 recommends (3 packets, 9/8 RTTs): a tunnel on the way repairs losses, and what
+    /// it repairs comes late.
+    pub is_patient: bool,
 }
 
 /// A secret that outlives restarts. Never printed.
@@ -87,6 +91,7 @@ impl Default for Transport {
             qlog: None,
             receive_window: None,
             reset_secret: None,
+            is_patient: false,
         }
     }
 }
@@ -179,6 +184,10 @@ impl ClientTls {
     }
 }
 
+/// `kPacketThreshold` and `kTimeThreshold` of who is patient.
+const PATIENT_PACKETS: u32 = 1000;
+const PATIENT_RTTS: f32 = 1.75;
+
 impl Transport {
     /// The engine's form of these settings, but for the controller, which each connection has its own.
     pub(super) fn to_noq(&self, limits: &Limits) -> TransportConfig {
@@ -200,6 +209,9 @@ impl Transport {
             .send_window(u64::from(RECEIVE_WINDOW))
             .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER))
             .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER);
+        if self.is_patient {
+            config.packet_threshold(PATIENT_PACKETS).time_threshold(PATIENT_RTTS);
+        }
         #[cfg(feature = "qlog")]
         if let Some(qlog) = &self.qlog {
             config.qlog_from_path(&qlog.dir, &qlog.prefix);

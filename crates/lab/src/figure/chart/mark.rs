@@ -20,6 +20,7 @@ pub(super) const fn color(mode: Mode) -> RGBColor {
         Mode::Mst => RGBColor(213, 94, 0),
         Mode::Msgt => RGBColor(204, 121, 167),
         Mode::Rmdt => RGBColor(0, 158, 115),
+        Mode::RmdtPlus => RGBColor(86, 100, 40),
     }
 }
 
@@ -51,6 +52,7 @@ pub(super) fn marker(
         Mode::Mft => vec![(x - 4, y - 4), (x + 4, y - 4), (x + 4, y + 4), (x - 4, y + 4)],
         Mode::Mst => vec![(x, y - 6), (x + 6, y + 4), (x - 6, y + 4)],
         Mode::Msgt => vec![(x, y - 6), (x + 5, y), (x, y + 6), (x - 5, y)],
+        Mode::RmdtPlus => vec![(x - 5, y), (x, y - 5), (x + 5, y), (x + 3, y + 5), (x - 3, y + 5)],
         Mode::Rmdt => vec![(x, y + 6), (x + 6, y - 4), (x - 6, y - 4)],
         Mode::Mdt => {
             canvas.draw(&Circle::new((x, y), 5, inside.filled()))?;

@@ -35,7 +35,7 @@ const QUIET_INK: RGBColor = RGBColor(97, 110, 124);
 const GRID: RGBColor = RGBColor(226, 232, 238);
 
 /// What stands for them and for the modes' colours on dark screens.
-const DARK: [(RGBColor, &str); 9] = [
+const DARK: [(RGBColor, &str); 10] = [
     (PAPER, "#14181D"),
     (INK, "#E4E9EE"),
     (QUIET_INK, "#9AA5B1"),
@@ -45,6 +45,7 @@ const DARK: [(RGBColor, &str); 9] = [
     (color(Mode::Mst), "#F0803C"),
     (color(Mode::Msgt), "#E39AC3"),
     (color(Mode::Rmdt), "#2CC295"),
+    (color(Mode::RmdtPlus), "#B4C46A"),
 ];
 
 /// Plotters sizes fonts by their line, 1.24 times what SVG calls their size.
@@ -336,6 +337,7 @@ const fn meaning(mode: Mode) -> &'static str {
         Mode::Mst => "one stream, repaired in order",
         Mode::Msgt => "several streams, each in order",
         Mode::Rmdt => "datagrams, repaired",
+        Mode::RmdtPlus => "datagrams, repaired, patient origin",
     }
 }
 
