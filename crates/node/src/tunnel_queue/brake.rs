@@ -16,11 +16,11 @@
 use std::time::{Duration, Instant};
 
 /// The wait that is expected when a sender is braked for the first time.
-const FIRST: Duration = Duration::from_millis(60);
+const FIRST: Duration = Duration::from_millis(40);
 
 /// The wait above which it is braked again. As long as an RTT that is long: a sender that halves what
 /// it has on its way then still fills the link.
-const TARGET: Duration = Duration::from_millis(150);
+const TARGET: Duration = Duration::from_millis(130);
 
 /// Beside the queue itself, the time that a sender needs to hear of a drop and to act on it.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_queue_below_the_target_loses_one_at_first_and_then_nothing() {
-        assert_eq!(drops(|_| (149, 149_000), 5000), [0]);
+        assert_eq!(drops(|_| (129, 129_000), 5000), [0]);
     }
 
     #[test]
