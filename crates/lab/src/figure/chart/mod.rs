@@ -21,6 +21,8 @@ const MARGIN: i32 = 28;
 /// From the top to the panels: title, setting, legend.
 const HEAD: i32 = 122;
 const PANEL_HEIGHT: i32 = 330;
+/// From the top of one row of panels to that of the next.
+const ROW: i32 = PANEL_HEIGHT + 24;
 const PANELS_IN_A_ROW: i32 = 3;
 const LINE_HEIGHT: i32 = 19;
 /// Of a panel: its title and the y axis's label above, both axes' numbers, the x axis's label.
@@ -60,7 +62,7 @@ type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<std::io::Error>>;
 /// Where the panels end.
 fn below_panels(panels: &[Panel]) -> i32 {
     let count = i32::try_from(panels.len()).unwrap_or(1).max(1);
-    HEAD + PANEL_HEIGHT * (count - 1).div_euclid(PANELS_IN_A_ROW) + PANEL_HEIGHT + 14
+    HEAD + ROW * (count - 1).div_euclid(PANELS_IN_A_ROW) + PANEL_HEIGHT + 14
 }
 
 /// Draws it all.
@@ -140,7 +142,7 @@ fn all_panels(canvas: &Canvas<'_>, panels: &[Panel], series: &[Series], paper: &
     let width = (inside - gap * (count - 1)) / count;
     for (panel, number) in panels.iter().zip(1..) {
         let left = MARGIN + (width + gap) * ((number - 1) % PANELS_IN_A_ROW);
-        let top = HEAD + PANEL_HEIGHT * ((number - 1) / PANELS_IN_A_ROW);
+        let top = HEAD + ROW * ((number - 1) / PANELS_IN_A_ROW);
         let lines: Vec<_> =
             series.iter().filter(|line| i32::try_from(line.panel) == Ok(number)).collect();
         let theirs = paper.numbers.iter();
