@@ -19,11 +19,31 @@ const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Ad
 
 const DATAGRAMS: u64 = 2000;
 
-/// In percent of the packets.
+#[derive(Clone, Copy, Default)]
 struct Path {
+    /// In percent of the packets.
     lost: u32,
     repeated: u32,
     late: u32,
+    /// After so many datagrams the client has another address, again and again.
+    moves_after: Option<u64>,
+    /// After so many, both sides have other keys.
+    keys_after: Option<u64>,
+    /// From the middle on nothing passes that is larger.
+    shrinks_to: Option<usize>,
+}
+
+impl Path {
+    fn passes(&self, packet: &[u8], sent: u64) -> bool {
+        let largest = self.shrinks_to.filter(|_| sent > DATAGRAMS / 2);
+        largest.is_none_or(|largest| packet.len() <= largest)
+    }
+
+    /// Where the client is when it has sent so many datagrams.
+    fn client(&self, sent: u64) -> SocketAddr {
+        let moves = self.moves_after.map_or(0, |after| sent / after);
+        SocketAddr::new(SERVER.ip(), 1000 + u16::try_from(moves).unwrap())
+    }
 }
 
 /// When a packet arrives, its number, who gets it, and its bytes.
@@ -89,8 +109,12 @@ fn send_over(path: &Path, seed: u64) -> Fates {
             }
         }
         let connection = sides[0].connection(client).unwrap();
-        while is_connected && next_id < DATAGRAMS && connection.has_room_for_datagram(1000) {
-            let mut data = vec![0; if random.random() { 8 } else { 1000 }];
+        while is_connected && next_id < DATAGRAMS && connection.has_room_for_datagram(1452) {
+            if path.keys_after.is_some_and(|after| next_id % after == after - 1) {
+                connection.inner().force_key_update();
+            }
+            let full = connection.max_datagram_size().unwrap();
+            let mut data = vec![0; [8, 1000, full][random.random_range(0..3)]];
             data[..8].copy_from_slice(&next_id.to_be_bytes());
             if !connection.send_tracked_datagram(DatagramId(next_id), Bytes::from(data)) {
                 break;
@@ -105,6 +129,9 @@ fn send_over(path: &Path, seed: u64) -> Fates {
         }
         for (index, side) in sides.iter_mut().enumerate() {
             for packet in transmit(side, now) {
+                if !path.passes(&packet, next_id) {
+                    continue;
+                }
                 let copies = match random.random_range(0..100) {
                     roll if roll < path.lost => 0,
                     roll if roll < path.lost + path.repeated => 2,
@@ -126,7 +153,8 @@ fn send_over(path: &Path, seed: u64) -> Fates {
         }
         while packets.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
             let Some(Reverse((_, _, index, packet))) = packets.pop() else { break };
-            sides[index].handle_datagram(now, (SERVER, None), None, BytesMut::from(&*packet));
+            let from = if index == 0 { SERVER } else { path.client(next_id) };
+            sides[index].handle_datagram(now, (from, None), None, BytesMut::from(&*packet));
         }
     }
     fates
@@ -149,7 +177,7 @@ fn transmit(side: &mut Endpoint, now: Instant) -> Vec<Vec<u8>> {
 #[test]
 fn what_is_told_of_datagrams_is_what_the_peer_received() {
     for seed in 1..=4 {
-        let path = Path { lost: 10, repeated: 5, late: 10 };
+        let path = Path { lost: 10, repeated: 5, late: 10, ..Path::default() };
         let Fates { told, received } = send_over(&path, seed);
         for (id, delivery) in &told {
             match delivery {
@@ -167,10 +195,35 @@ fn what_is_told_of_datagrams_is_what_the_peer_received() {
 #[test]
 fn in_order_nothing_is_called_lost_that_came() {
     for seed in 1..=4 {
-        let Fates { told, received } = send_over(&Path { lost: 5, repeated: 5, late: 0 }, seed);
-        for (id, delivery) in &told {
-            let came = received.contains(id);
-            assert_eq!(*delivery == Delivery::Acked, came, "seed {seed}: {id} {delivery:?}");
-        }
+        assert_exact(&Path { lost: 5, repeated: 5, ..Path::default() }, seed);
+    }
+}
+
+/// What is told is exactly what the peer received.
+fn assert_exact(path: &Path, seed: u64) {
+    let Fates { told, received } = send_over(path, seed);
+    for (id, delivery) in &told {
+        let came = received.contains(id);
+        assert_eq!(*delivery == Delivery::Acked, came, "seed {seed}: {id} {delivery:?}");
+    }
+}
+
+#[test]
+fn new_keys_and_a_path_that_shrinks_change_nothing_of_that() {
+    for seed in 1..=3 {
+        let path = Path { lost: 3, ..Path::default() };
+        assert_exact(&Path { keys_after: Some(300), ..path }, seed);
+        assert_exact(&Path { shrinks_to: Some(1300), ..path }, seed);
+    }
+}
+
+#[test]
+fn after_a_move_what_is_told_to_have_arrived_has() {
+    for seed in 1..=3 {
+        let path = Path { lost: 3, moves_after: Some(400), ..Path::default() };
+        let Fates { told, received } = send_over(&path, seed);
+        let arrived = told.iter().filter(|(_, delivery)| **delivery == Delivery::Acked);
+        let wrong = arrived.filter(|(id, _)| !received.contains(id)).count();
+        assert_eq!(wrong, 0, "seed {seed}");
     }
 }
