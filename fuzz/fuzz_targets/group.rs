@@ -1,15 +1,17 @@
-//! `tandem-group` fields: what is read encodes to what reads the same.
+//! `tandem-group` and `priority` fields: what is read encodes to what reads the same.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tandem_wire::GroupField;
+use tandem_wire::{GroupField, Urgency};
 
 fuzz_target!(|data: &[u8]| {
-    if let Ok(text) = std::str::from_utf8(data)
-        && let Ok(field) = GroupField::parse(text)
-    {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(field) = GroupField::parse(text) {
         let value = field.encode();
         assert_eq!(GroupField::parse(value.to_str().expect("it is ASCII")), Ok(field));
     }
+    let urgency = Urgency::parse_field(text);
+    let value = urgency.field_value();
+    assert_eq!(Urgency::parse_field(value.to_str().expect("it is ASCII")), urgency);
 });

@@ -82,7 +82,8 @@ struct ClientSettings {
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
     via: Vec<Via>,
 
-    /// Listen at a local UDP address and carry what comes to HOST:PORT; repeatable
+    /// Listen at a local UDP address and carry what comes to HOST:PORT; with ;u=0 (first) to ;u=7
+    /// (last) it goes before or after that of other listeners; repeatable
     #[arg(long, value_name = "LISTEN=TARGET", env = "TANDEM_UDP", value_delimiter = ' ')]
     udp: Vec<Forward>,
 
@@ -194,6 +195,7 @@ impl ClientSetup {
             listen: forward.listen.0,
             target_host: forward.target_host.clone(),
             target_port: forward.target_port,
+            urgency: forward.urgency,
         };
         let mode = self.mode.tunnel(self.repair.to_node(), self.group_streams).unwrap_or_default();
         let tls = self.tls.read()?;

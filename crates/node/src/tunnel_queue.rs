@@ -3,7 +3,7 @@
 //!
 //! The engine is given no more than one pacing burst of datagrams, or two congestion windows of
 //! stream data, at a time, so that the length here is the tunnel's queue q(t). Flows have their turns
-//! by deficit round robin; a flow whose datagrams are repaired sends those that were lost before new
+//! by urgency, and those of the same urgency by deficit round robin; a flow whose datagrams are repaired sends those that were lost before new
 //! ones. When the queue is full, the flow that holds most of it loses its newest.
 
 mod brake;
@@ -11,6 +11,7 @@ mod item;
 mod repair;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,12 +20,13 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
-use tandem_wire::{CONTEXT_ID_UDP, MAX_UDP_PAYLOAD};
+use tandem_wire::{CONTEXT_ID_UDP, MAX_UDP_PAYLOAD, Urgency};
 
 use self::{
     brake::Oldest,
     item::{Ids, Item, Unnumbered, encode_capsule, encode_datagram, encode_frame, fits_datagram},
     repair::Repair,
+    turns::Turns,
 };
 pub(crate) use self::{item::NUMBERS, repair::RepairPlan};
 use crate::{
@@ -127,7 +129,7 @@ pub(crate) struct LateDrops {
 pub(crate) struct TunnelQueue {
     flows: BTreeMap<StreamId, FlowQueue>,
     /// Flows that have something to send and may, in the order of their turns.
-    turns: VecDeque<StreamId>,
+    turns: Turns,
     repair: Repair,
     bytes: usize,
     bytes_max: usize,
@@ -174,7 +176,7 @@ impl TunnelQueue {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
             flows: BTreeMap::new(),
-            turns: VecDeque::new(),
+            turns: Turns::default(),
             repair: Repair::new(limits.repair_bytes),
             bytes: 0,
             bytes_max: limits.tunnel_queue,
@@ -191,6 +193,11 @@ impl TunnelQueue {
     /// Bytes that wait for a request stream to be sent for the first time.
     pub(crate) fn waiting(&self, stream: StreamId) -> usize {
         self.flows.get(&stream).map_or(0, |flow| flow.bytes)
+    }
+
+    /// More urgent flows go first, whatever that leaves for others.
+    pub(crate) fn set_urgency(&mut self, stream: StreamId, urgency: Urgency) {
+        self.turns.set_urgency(stream, urgency);
     }
 
     /// From now on datagrams of this flow are repaired, or repaired in another way.
@@ -307,7 +314,7 @@ impl TunnelQueue {
             self.settle(now, connection);
         }
         let mut engine = Engine { now, session, connection, is_window_set: false };
-        while let Some(&stream) = self.turns.front() {
+        while let Some(stream) = self.turns.front() {
             let mut turn = Turn::Nothing;
             if is_repaired {
                 turn = self.repair_turn(&mut engine, stream);
@@ -317,7 +324,7 @@ impl TunnelQueue {
             }
             match turn {
                 Turn::Used => {}
-                Turn::Ended => self.turns.rotate_left(1),
+                Turn::Ended => self.turns.rotate(),
                 Turn::Nothing => self.end_turns(stream),
                 Turn::EngineIsFull => return,
             }
@@ -351,7 +358,7 @@ impl TunnelQueue {
 
     /// Whether a flow may send so many bytes now; else it gets more for its next turn.
     fn may_send(&mut self, stream: StreamId, len: usize) -> bool {
-        let is_alone = self.turns.len() == 1;
+        let is_alone = self.turns.is_alone();
         let Some(flow) = self.flows.get_mut(&stream) else { return false };
         let may_send = len <= flow.deficit || is_alone;
         if !may_send {
@@ -526,8 +533,8 @@ impl TunnelQueue {
         self.repair.remove(stream);
         if let Some(flow) = self.flows.remove(&stream) {
             self.bytes -= flow.bytes;
-            self.turns.retain(|&other| other != stream);
         }
+        self.turns.remove(stream);
     }
 
     /// What was dropped after it was queued, since the last call.

@@ -14,6 +14,7 @@ mod group;
 pub mod h3_frame;
 mod http_datagram;
 pub mod message;
+mod priority;
 pub mod proxy_status;
 pub mod qpack;
 mod repair;
@@ -33,6 +34,7 @@ pub use http_datagram::{
     CONTEXT_ID_UDP, HttpDatagram, MAX_UDP_PAYLOAD, QuarterStreamId, split_context_id,
 };
 pub use message::{MessageError, RequestHead, ResponseHead, decode_trailers};
+pub use priority::{ParseUrgencyError, Urgency};
 pub use proxy_status::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, parse_boolean_item};
 pub use repair::{
     Order, RepairField, RepairFieldError, RetransmissionLimit, Sequenced, UnknownOrder,

@@ -9,7 +9,7 @@ use std::{
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
-use tandem_wire::{GroupField, Template, uri_template::check_host};
+use tandem_wire::{GroupField, Template, Urgency, uri_template::check_host};
 
 /// Why a text is not the value that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -143,15 +143,24 @@ pub(crate) struct Forward {
     pub(crate) target_host: String,
     /// UDP port, not 0.
     pub(crate) target_port: u16,
+    /// How urgent its packets are among those of other listeners.
+    pub(crate) urgency: Urgency,
 }
 
 impl FromStr for Forward {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let expected = "LISTEN=TARGET, such as 127.0.0.1:5353=dns.example:53";
+        let expected = "LISTEN=TARGET[;u=0..7], such as 127.0.0.1:5353=dns.example:53";
         let refused = |reason: &str| ValueError::Part { reason: reason.to_owned(), expected };
-        let (listen, target) = text.split_once('=').ok_or(ValueError::Form { expected })?;
+        let (ends, urgency) = match text.split_once(';') {
+            None => (text, Urgency::default()),
+            Some((ends, urgency)) => {
+                let urgency = urgency.parse();
+                (ends, urgency.map_err(|error| refused(&format!("{error}")))?)
+            }
+        };
+        let (listen, target) = ends.split_once('=').ok_or(ValueError::Form { expected })?;
         let listen = listen.parse().map_err(|error| refused(&format!("{listen:?} is {error}")))?;
         let no_target = || refused(&format!("{target:?} is not a host and a port"));
         let (host, port) = target.rsplit_once(':').ok_or_else(no_target)?;
@@ -162,7 +171,7 @@ impl FromStr for Forward {
         check_host(target_host).map_err(|_| no_target())?;
         match port.parse() {
             Ok(target_port) if target_port != 0 && !is_ambiguous => {
-                Ok(Self { listen, target_host: target_host.to_owned(), target_port })
+                Ok(Self { listen, target_host: target_host.to_owned(), target_port, urgency })
             }
             Ok(_) | Err(_) => Err(no_target()),
         }
@@ -171,12 +180,13 @@ impl FromStr for Forward {
 
 impl fmt::Display for Forward {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { listen, target_host, target_port } = self;
+        let Self { listen, target_host, target_port, urgency } = self;
         if target_host.contains(':') {
-            write!(f, "{listen}=[{target_host}]:{target_port}")
+            write!(f, "{listen}=[{target_host}]:{target_port}")?;
         } else {
-            write!(f, "{listen}={target_host}:{target_port}")
+            write!(f, "{listen}={target_host}:{target_port}")?;
         }
+        if *urgency == Urgency::default() { Ok(()) } else { write!(f, ";{urgency}") }
     }
 }
 
@@ -269,6 +279,7 @@ mod tests {
             ("127.0.0.1:53=dns.example:53", "dns.example"),
             ("[::1]:53=[2001:db8::1]:53", "2001:db8::1"),
             ("127.0.0.1:0=192.0.2.1:443", "192.0.2.1"),
+            ("127.0.0.1:0=192.0.2.1:443;u=0", "192.0.2.1"),
         ] {
             let forward: Forward = text.parse().expect(text);
             assert_eq!(forward.target_host, host);
@@ -281,6 +292,9 @@ mod tests {
             "127.0.0.1:53=dns.example:0",
             "127.0.0.1:53=2001:db8::1:53",
             "127.0.0.1:53=:53",
+            "127.0.0.1:53=dns.example:53;u=8",
+            "127.0.0.1:53=dns.example:53;",
+            "127.0.0.1:53=dns.example:53;u=1;u=1",
         ] {
             assert!(text.parse::<Forward>().is_err(), "{text}");
         }

@@ -8,7 +8,7 @@ use std::{
 use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_node::{
     Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
-    client::{FetchConfig, ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode},
+    client::{FetchConfig, ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode, Urgency},
     limits::Limits,
     proxy::{Access, TargetPolicy},
     quic::{Mtu, Transport},
@@ -190,11 +190,13 @@ impl<'a> Topology<'a> {
                 listen: SocketAddr::new(at, LOCAL_PORT),
                 target_host: origin_name(1),
                 target_port: PORT,
+                urgency: Urgency::default(),
             },
             ForwardConfig {
                 listen: SocketAddr::new(at, LOCAL_DATAGRAMS),
                 target_host: SENDER_IP.to_owned(),
                 target_port: DISCARD,
+                urgency: Urgency::default(),
             },
         ]);
         let client = self.client(number, task);

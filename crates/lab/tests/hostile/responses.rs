@@ -10,7 +10,7 @@ use tandem_lab::{
 };
 use tandem_node::{
     Client, Event,
-    client::{ForwardConfig, Task},
+    client::{ForwardConfig, Task, Urgency},
     error::ClientError,
 };
 use tandem_wire::Code;
@@ -356,6 +356,7 @@ fn forwarding(shots: Vec<Shot>) -> Bed<Client> {
         listen: "10.0.0.2:5000".parse().expect("an address"),
         target_host: "echo.test".to_owned(),
         target_port: 7,
+        urgency: Urgency::default(),
     };
     let mut bed = tunnelling(Task::Forward(vec![config])).with_control_stream();
     let program = SenderHost::new("10.0.0.2:5000".parse().expect("an address"), shots);

@@ -6,12 +6,15 @@ use tandem_lab::{
     Handle, World,
     endpoints::{EchoHost, SenderHost, Shot},
 };
-use tandem_node::{client::TunnelMode, limits::Limits};
+use tandem_node::{
+    client::{TunnelMode, Urgency},
+    limits::Limits,
+};
 use tandem_units::Ratio;
 
 use crate::{
     MS, SECOND,
-    programs::{Streamer, TARGET_PORT, forward, lost_hops, numbers, program},
+    programs::{Streamer, TARGET_PORT, forward, forward_by_urgency, lost_hops, numbers, program},
     scenario::{Scenario, Testbed},
 };
 
@@ -30,12 +33,23 @@ fn streams<const N: usize>(
     testbed: &mut Testbed,
     intervals: [Duration; N],
 ) -> [(Handle<Streamer>, Handle<SenderHost>); N] {
+    streams_by_urgency(scenario, testbed, intervals, [Urgency::default(); N])
+}
+
+/// The same with an urgency for each.
+fn streams_by_urgency<const N: usize>(
+    scenario: &Scenario,
+    testbed: &mut Testbed,
+    intervals: [Duration; N],
+    urgencies: [Urgency; N],
+) -> [(Handle<Streamer>, Handle<SenderHost>); N] {
     let ips = std::array::from_fn::<_, N, _>(|number| format!("10.0.0.{}", 30 + number));
     let targets = std::array::from_fn::<_, N, _>(|number| {
         let streamer = Streamer::new(intervals[number], PAYLOAD);
         testbed.world.add_host(&ips[number], [&*ips[number]], streamer)
     });
-    forward(scenario, testbed, &ips.each_ref().map(|ip| &**ip));
+    let wanted: [_; N] = std::array::from_fn(|number| (&*ips[number], urgencies[number]));
+    forward_by_urgency(scenario, testbed, &wanted);
     std::array::from_fn(|number| {
         let ip = format!("10.0.0.{}", 70 + number);
         let target = u16::try_from(number).unwrap();
@@ -94,6 +108,23 @@ fn a_modest_flow_beside_a_flood_loses_next_to_nothing() {
             let flood = replies(&testbed.world, flooded);
             let mbps = flood * PAYLOAD as u64 * 8 / 6_000_000;
             assert!(mbps >= 6, "{mode:?}: {mbps} Mbit/s are left for the flood");
+            testbed.world.trace().digest()
+        });
+    }
+}
+
+#[test]
+fn what_is_urgent_goes_before_all_else() {
+    for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
+        let scenario = Scenario { mode, ..Scenario::new(1, 1) };
+        scenario.run(|testbed| {
+            let urgencies = ["u=4", "u=1"].map(|text| text.parse().unwrap());
+            let streams = streams_by_urgency(&scenario, testbed, [GREEDY, GREEDY], urgencies);
+            testbed.world.run_for(6 * SECOND);
+            let [(_, patient), (_, urgent)] = streams;
+            let came = [patient, urgent].map(|program| replies(&testbed.world, program));
+            assert!(came[0] * 20 < came[1], "{mode:?}: {came:?}");
+            assert!(came[1] >= 4_500, "{mode:?}: {came:?}");
             testbed.world.trace().digest()
         });
     }

@@ -11,7 +11,7 @@ use tandem_lab::{
 };
 use tandem_node::{
     Client, Event, Input, Node, Output,
-    client::{ForwardConfig, Task},
+    client::{ForwardConfig, Task, Urgency},
     node::{SocketId, SocketKind, Transmit},
 };
 
@@ -73,10 +73,21 @@ pub(crate) fn listener(target: u16) -> SocketAddr {
 
 /// Makes the client carry the packets of programs to these targets, and waits until it does.
 pub(crate) fn forward(scenario: &Scenario, testbed: &mut Testbed, targets: &[&str]) {
-    let configs = targets.iter().zip(0..).map(|(host, number)| ForwardConfig {
+    let targets: Vec<_> = targets.iter().map(|host| (*host, Urgency::default())).collect();
+    forward_by_urgency(scenario, testbed, &targets);
+}
+
+/// The same with an urgency for each target.
+pub(crate) fn forward_by_urgency(
+    scenario: &Scenario,
+    testbed: &mut Testbed,
+    targets: &[(&str, Urgency)],
+) {
+    let configs = targets.iter().zip(0..).map(|((host, urgency), number)| ForwardConfig {
         listen: listener(number),
         target_host: (*host).to_owned(),
         target_port: TARGET_PORT,
+        urgency: *urgency,
     });
     let task = Task::Forward(configs.collect());
     let client: Handle<Client> = testbed.client;

@@ -14,7 +14,7 @@ use tandem_lab::{
 };
 use tandem_node::{
     Event, Input,
-    client::{ForwardConfig, Task, TunnelMode},
+    client::{ForwardConfig, Task, TunnelMode, Urgency},
     error::ClientError,
     limits::Limits,
     node::ResolveError,
@@ -317,6 +317,7 @@ fn the_packets_of_local_programs_go_through_the_tunnel_and_back() {
             listen: "10.0.0.1:5000".parse().unwrap(),
             target_host: "10.0.0.8".to_owned(),
             target_port: 7,
+            urgency: Urgency::default(),
         };
         world.replace(client, scenario.client(Task::Forward(vec![forward])));
         let is_up = |world: &World| {

@@ -10,7 +10,7 @@ use tandem_lab::{
 };
 use tandem_node::{
     Event,
-    client::{ForwardConfig, Order, Repair, Task, TunnelMode},
+    client::{ForwardConfig, Order, Repair, Task, TunnelMode, Urgency},
     resequence::GivenUp,
 };
 
@@ -84,6 +84,7 @@ fn echoes(repair: Option<Repair>) -> Vec<Duration> {
             listen: "10.0.0.1:5000".parse().unwrap(),
             target_host: "10.0.0.8".to_owned(),
             target_port: 7,
+            urgency: Urgency::default(),
         };
         world.replace(*client, scenario.client(Task::Forward(vec![forward])));
         let client = *client;

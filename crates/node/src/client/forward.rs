@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::ForwardConfig;
+use super::{ForwardConfig, hop::Target};
 use crate::{node::SocketId, quic::StreamId};
 
 /// A listening socket and the address of a local program.
@@ -51,6 +51,12 @@ impl Forward {
     }
 
     /// Where the flows of a listening socket go.
+    pub(super) fn target(&self, socket: SocketId) -> Option<Target> {
+        let ForwardConfig { target_host, target_port, urgency, .. } = self.config(socket)?;
+        Some(Target { host: target_host.clone(), port: *target_port, urgency: *urgency })
+    }
+
+    /// How a listening socket was asked for.
     pub(super) fn config(&self, socket: SocketId) -> Option<&ForwardConfig> {
         self.configs.get(*self.sockets.get(&socket)?)
     }

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tandem_wire::{
     CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, Capsule, CapsuleDecoder, Code, DecodeError, GroupField,
     HttpDatagram, Order, QuarterStreamId, RepairFieldError, RequestHead, ResponseHead,
-    RetransmissionLimit, Template, VarInt, split_context_id,
+    RetransmissionLimit, Template, Urgency, VarInt, split_context_id,
 };
 
 use super::{forward::LocalFlowId, peer::Peer};
@@ -42,12 +42,20 @@ pub(super) enum Carries {
     Local(LocalFlowId),
 }
 
+/// Where a flow goes.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    /// A host name or an address, the latter without brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) urgency: Urgency,
+}
+
 /// A flow through a hop.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) carries: Carries,
-    host: String,
-    port: u16,
+    target: Target,
     pub(super) is_granted: bool,
     /// The flow that it has joined.
     first: Option<StreamId>,
@@ -65,7 +73,7 @@ pub(super) struct Flow {
 impl Flow {
     /// Host and port, for messages.
     pub(super) fn target(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+        format!("{}:{}", self.target.host, self.target.port)
     }
 }
 
@@ -219,8 +227,8 @@ impl Hop {
     }
 
     /// Asks for a flow. `Ok(None)`: the proxy allows no more at the moment.
-    pub(super) fn request(&mut self, host: &str, port: u16, carries: Carries) -> Option<StreamId> {
-        let stream = self.send_request(host, port, carries, None)?;
+    pub(super) fn request(&mut self, target: &Target, carries: Carries) -> Option<StreamId> {
+        let stream = self.send_request(target, carries, None)?;
         if carries == Carries::NextPeer {
             self.next = Some(stream);
         }
@@ -229,18 +237,20 @@ impl Hop {
 
     fn send_request(
         &mut self,
-        host: &str,
-        port: u16,
+        target: &Target,
         carries: Carries,
         first: Option<StreamId>,
     ) -> Option<StreamId> {
-        let expanded = self.template.expand(host, port);
+        let expanded = self.template.expand(&target.host, target.port);
         let mut headers = HeaderMap::new();
         headers.insert(
             HeaderName::from_static("capsule-protocol"),
             HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE),
         );
         headers.insert(PROMISED_SIZE, HeaderValue::from(self.promised.max(COMMON_PAYLOAD)));
+        if target.urgency != Urgency::default() {
+            headers.insert(Urgency::FIELD, target.urgency.field_value());
+        }
         if self.streams > 1 {
             let first = first.map(|stream| VarInt::saturating_from(stream.0));
             headers.insert(GROUP, GroupField { streams: self.streams, first }.encode());
@@ -270,8 +280,7 @@ impl Hop {
         let stream = session.send_request(connection, &head, End::More)?;
         let flow = Flow {
             carries,
-            host: host.to_owned(),
-            port,
+            target: target.clone(),
             is_granted: false,
             first,
             group: StreamGroup::new(stream),
@@ -281,6 +290,7 @@ impl Hop {
             asked_limit: 0,
         };
         self.flows.insert(stream, flow);
+        self.queue.set_urgency(stream, target.urgency);
         Some(stream)
     }
 
@@ -353,11 +363,11 @@ impl Hop {
     /// Asks for the other request streams of a flow if the proxy agreed to them.
     fn invite(&mut self, first: StreamId, headers: &HeaderMap) {
         let Some(flow) = self.flows.get(&first) else { return };
-        let (carries, host, port) = (flow.carries, flow.host.clone(), flow.port);
+        let (carries, target) = (flow.carries, flow.target.clone());
         let agreed = stream_group::read(headers).0.map_or(1, |field| field.streams);
         for _ in 1..agreed.min(self.streams) {
             // The proxy may allow no more streams at the moment: then the flow has fewer.
-            if self.send_request(&host, port, carries, Some(first)).is_none() {
+            if self.send_request(&target, carries, Some(first)).is_none() {
                 return;
             }
         }

@@ -35,15 +35,14 @@ impl Client {
     pub(super) fn from_local(&mut self, now: Instant, received: Received) {
         let id = LocalFlowId { socket: received.socket, program: received.remote };
         let TaskState::Forward(forward) = &mut self.task else { return };
-        let Some(config) = forward.config(id.socket) else { return };
-        let (host, port) = (config.target_host.clone(), config.target_port);
+        let Some(target) = forward.target(id.socket) else { return };
         let Some(hop) = self.hops.last_mut() else { return };
         if !forward.flows.contains_key(&id) {
             if forward.flows.len() >= self.limits.local_flows {
                 self.stats.dropped.too_many_flows += 1;
                 return;
             }
-            let stream = hop.request(&host, port, Carries::Local(id));
+            let stream = hop.request(&target, Carries::Local(id));
             let flow = LocalFlow { stream, early: VecDeque::new(), last_active: now };
             forward.flows.insert(id, flow);
             self.stats.flows += 1;
@@ -97,9 +96,8 @@ impl Client {
             .map(|(&id, _)| id)
             .collect();
         for id in waiting {
-            let Some(config) = forward.config(id.socket) else { continue };
-            let (host, port) = (config.target_host.clone(), config.target_port);
-            let Some(stream) = hop.request(&host, port, Carries::Local(id)) else { return };
+            let Some(target) = forward.target(id.socket) else { continue };
+            let Some(stream) = hop.request(&target, Carries::Local(id)) else { return };
             if let Some(flow) = forward.flows.get_mut(&id) {
                 flow.stream = Some(stream);
             }

@@ -22,7 +22,7 @@ use std::{
 use bytes::Bytes;
 use tandem_units::ByteCount;
 use tandem_wire::Code;
-pub use tandem_wire::{Order, Template, UnknownOrder};
+pub use tandem_wire::{Order, Template, UnknownOrder, Urgency};
 use tracing::debug;
 
 pub use self::hop::TunnelMode;
@@ -105,6 +105,8 @@ pub struct ForwardConfig {
     pub target_host: String,
     /// The target's port.
     pub target_port: u16,
+    /// More urgent packets go first, on both sides of the tunnel.
+    pub urgency: Urgency,
 }
 
 enum TaskState {

@@ -7,11 +7,11 @@ use std::{
     time::Instant,
 };
 
-use tandem_wire::{Code, ResponseHead};
+use tandem_wire::{Code, ResponseHead, Urgency};
 
 use super::{
     Carries, Client, ClientConfig, Fetch, FlowEnd, Forward, Hop, INSIDE_TUNNEL, Life, Peer, Task,
-    TaskState, peer::Settings, recover::Recovery,
+    TaskState, hop::Target, peer::Settings, recover::Recovery,
 };
 use crate::{
     error::ClientError,
@@ -187,10 +187,14 @@ impl Client {
             Some(Ok(())) => {}
         }
         let next = self.peer(index + 1);
-        let next = next.map(|peer| (peer.settings.host.clone(), peer.settings.port));
+        let next = next.map(|peer| Target {
+            host: peer.settings.host.clone(),
+            port: peer.settings.port,
+            urgency: Urgency::default(),
+        });
         let Some(hop) = self.hops.get_mut(index) else { return };
-        if let Some((host, port)) = next {
-            if hop.request(&host, port, Carries::NextPeer).is_none() {
+        if let Some(target) = next {
+            if hop.request(&target, Carries::NextPeer).is_none() {
                 let peer = hop.peer.settings.authority.clone();
                 let what = "a request stream";
                 return self.on_hop_failed(now, index, ClientError::Unsupported { peer, what });

@@ -9,7 +9,7 @@ use std::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tandem_wire::{
     CAPSULE_PROTOCOL_TRUE, Code, GroupField, Order, ProxyStatus, RepairField, RequestHead,
-    ResponseHead,
+    ResponseHead, Urgency,
 };
 use tracing::{debug, info};
 
@@ -48,6 +48,9 @@ impl Proxy {
             Ok(target) => target,
             Err(error) => return self.refuse(id, &error),
         };
+        if let Some(peer) = self.peers.get_mut(&id.0) {
+            peer.queue.set_urgency(id.1, urgency(head));
+        }
         let group = self.read_group(head);
         let result = match group.and_then(|field| field.first) {
             Some(first) => self.join(now, id, StreamId(first.get()), &target),
@@ -281,6 +284,12 @@ impl Proxy {
         session.send_response(connection, id.1, &refused(error), h3::End::Last);
         session.stop_reading(connection, id.1);
     }
+}
+
+/// How urgent a flow is, as its request says.
+fn urgency(head: &RequestHead) -> Urgency {
+    let value = head.headers.get(Urgency::FIELD).and_then(|value| value.to_str().ok());
+    value.map_or_else(Urgency::default, Urgency::parse_field)
 }
 
 /// RFC 9298 §3.5: "any 2xx (Successful) HTTP status code, without any "Transfer-Encoding" or

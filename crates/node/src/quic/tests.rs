@@ -39,6 +39,17 @@ impl Path {
         largest.is_none_or(|largest| packet.len() <= largest)
     }
 
+    /// How many milliseconds too late a packet arrives, each time that it does.
+    fn arrivals(&self, random: &mut StdRng) -> Vec<u64> {
+        let copies = match random.random_range(0..100) {
+            roll if roll < self.lost => 0,
+            roll if roll < self.lost + self.repeated => 2,
+            _ => 1,
+        };
+        let late = |_| if random.random_range(0..100) < self.late { 15 } else { 0 };
+        (0..copies).map(late).collect()
+    }
+
     /// Where the client is when it has sent so many datagrams.
     fn client(&self, sent: u64) -> SocketAddr {
         let moves = self.moves_after.map_or(0, |after| sent / after);
@@ -128,17 +139,8 @@ fn send_over(path: &Path, seed: u64) -> Fates {
             assert!(sent <= now && newest < next_id && !fates.told.contains_key(&newest));
         }
         for (index, side) in sides.iter_mut().enumerate() {
-            for packet in transmit(side, now) {
-                if !path.passes(&packet, next_id) {
-                    continue;
-                }
-                let copies = match random.random_range(0..100) {
-                    roll if roll < path.lost => 0,
-                    roll if roll < path.lost + path.repeated => 2,
-                    _ => 1,
-                };
-                for _ in 0..copies {
-                    let late = if random.random_range(0..100) < path.late { 15 } else { 0 };
+            for packet in transmit(side, now).iter().filter(|packet| path.passes(packet, next_id)) {
+                for late in path.arrivals(&mut random) {
                     carried += 1;
                     let arrival = now + Duration::from_millis(20 + late);
                     packets.push(Reverse((arrival, carried, 1 - index, packet.clone())));

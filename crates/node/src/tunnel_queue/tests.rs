@@ -77,7 +77,7 @@ fn a_flow_that_goes_leaves_nothing() {
     push(&mut queue, FIRST, 100);
     push(&mut queue, SECOND, 100);
     queue.remove(FIRST);
-    assert_eq!((queue.bytes, queue.turns.len(), queue.flows.len()), (100, 1, 1));
+    assert_eq!((queue.bytes, queue.turns.is_alone(), queue.flows.len()), (100, true, 1));
 }
 
 fn plan(keeps_queue_short: bool) -> RepairPlan {
