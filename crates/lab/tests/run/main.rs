@@ -266,6 +266,6 @@ fn a_run_tells_the_command_that_repeats_it() {
     parameters.loss = LossModel::Bernoulli(Ratio::of(5, 100));
     assert_eq!(
         parameters.command(),
-        "tandem lab run --local-program --loss 5% --mode mst --seeds 1 --size '1 MB'"
+        "tandem lab run --mode mst --seeds 1 --size '1 MB' --local-program --loss 5%"
     );
 }
