@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{ForwardConfig, hop::Target};
+use super::{ForwardConfig, flow::Target};
 use crate::{node::SocketId, quic::StreamId};
 
 /// A listening socket and the address of a local program.

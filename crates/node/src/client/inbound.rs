@@ -7,7 +7,8 @@ use tandem_wire::{CONTEXT_ID_UDP, Code, ErrorScope, HttpDatagram, MAX_UDP_PAYLOA
 
 use super::{
     Client, TaskState,
-    hop::{Arrived, Carries, FlowEnd, Hop, OnStream},
+    flow::{Arrived, Carries, FlowEnd, OnStream},
+    hop::Hop,
     peer::INSIDE_TUNNEL,
 };
 use crate::{h3, node::Output, quic::StreamId};

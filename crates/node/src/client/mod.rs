@@ -5,6 +5,7 @@
 //! CONNECT-UDP flow of the hop before it.
 
 mod fetch;
+mod flow;
 mod forward;
 mod hop;
 mod inbound;
@@ -28,8 +29,9 @@ use tracing::debug;
 pub use self::hop::TunnelMode;
 use self::{
     fetch::{Failure, Fetch, Progress},
+    flow::{Carries, FlowEnd},
     forward::Forward,
-    hop::{Carries, FlowEnd, Hop},
+    hop::Hop,
     inbound::Took,
     peer::{INSIDE_TUNNEL, Peer},
     recover::Recovery,

@@ -11,7 +11,7 @@ use tandem_wire::{Code, ResponseHead, Urgency};
 
 use super::{
     Carries, Client, ClientConfig, Fetch, FlowEnd, Forward, Hop, INSIDE_TUNNEL, Life, Peer, Task,
-    TaskState, hop::Target, peer::Settings, recover::Recovery,
+    TaskState, flow::Target, peer::Settings, recover::Recovery,
 };
 use crate::{
     error::ClientError,
