@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod error;
+mod fields;
 mod h3;
 pub mod limits;
 pub mod node;
@@ -15,6 +16,7 @@ pub mod resequence;
 mod server;
 pub mod stats;
 mod stream_group;
+mod timers;
 mod tunnel_exit;
 mod tunnel_queue;
 

@@ -8,6 +8,8 @@ use tandem_wire::{
     Order, RepairField, RepairFieldError, RetransmissionLimit, VarInt, parse_boolean_item,
 };
 
+use crate::fields::only_line;
+
 /// The draft's field.
 const DG_RETRANS: HeaderName = HeaderName::from_static("dg-retrans");
 
@@ -36,6 +38,12 @@ pub struct Repair {
 impl Default for Repair {
     fn default() -> Self {
         Self { order: Order::Ordered, deadline: None, limit: None }
+    }
+}
+
+impl From<RepairField> for Repair {
+    fn from(RepairField { order, deadline, limit, .. }: RepairField) -> Self {
+        Self { order, deadline, limit }
     }
 }
 
@@ -71,17 +79,13 @@ pub(crate) fn read(headers: &HeaderMap, writer: Writer) -> (Said, Option<RepairF
         Some(true) => Said::Draft,
         Some(false) | None => Said::Nothing,
     };
-    let mut lines = headers.get_all(TANDEM_REPAIR).iter();
-    let Some(value) = lines.next() else { return (else_said, None) };
-    if lines.next().is_some() {
-        let error = RepairFieldError::Syntax("more than one line".to_owned());
-        return (else_said, Some(error));
-    }
+    let Some(line) = only_line(headers, &TANDEM_REPAIR) else { return (else_said, None) };
+    let field = line.map_err(RepairFieldError::Syntax);
     let (is_even, allowed) = match writer {
         Writer::Client => (true, "even, 2 to 2^30 - 2"),
         Writer::Proxy => (false, "odd, 1 to 2^30 - 1"),
     };
-    match RepairField::parse(&String::from_utf8_lossy(value.as_bytes())) {
+    match field.and_then(|value| RepairField::parse(&value)) {
         Ok(field) if (field.context_id.get() % 2 == 0) == is_even => (Said::Ours(field), None),
         Ok(_) => (else_said, Some(RepairFieldError::Parameter { name: "context", allowed })),
         Err(error) => (else_said, Some(error)),

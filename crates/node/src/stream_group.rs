@@ -4,19 +4,16 @@
 use http::{HeaderMap, HeaderName};
 use tandem_wire::{GroupField, GroupFieldError};
 
-use crate::quic::StreamId;
+use crate::{fields::only_line, quic::StreamId};
 
 /// The field's name.
 pub(crate) const GROUP: HeaderName = HeaderName::from_static(GroupField::NAME);
 
 /// What the other end says of a group. The error says why its field is ignored.
 pub(crate) fn read(headers: &HeaderMap) -> (Option<GroupField>, Option<GroupFieldError>) {
-    let mut lines = headers.get_all(GROUP).iter();
-    let Some(value) = lines.next() else { return (None, None) };
-    if lines.next().is_some() {
-        return (None, Some(GroupFieldError::Syntax("more than one line".to_owned())));
-    }
-    match GroupField::parse(&String::from_utf8_lossy(value.as_bytes())) {
+    let Some(line) = only_line(headers, &GROUP) else { return (None, None) };
+    let field = line.map_err(GroupFieldError::Syntax);
+    match field.and_then(|value| GroupField::parse(&value)) {
         Ok(field) => (Some(field), None),
         Err(error) => (None, Some(error)),
     }
@@ -60,6 +57,10 @@ impl StreamGroup {
     /// The stream for the next payload: of those for which the fewest bytes wait, the one whose turn
     /// it is.
     pub(crate) fn pick(&mut self, waiting: impl Fn(StreamId) -> usize) -> Option<StreamId> {
+        if let [only] = *self.streams {
+            self.next = 1;
+            return Some(only);
+        }
         let count = self.streams.len();
         let in_turn = (self.next..self.next + count).map(|turn| turn % count.max(1));
         let shortest = in_turn.min_by_key(|&index| {

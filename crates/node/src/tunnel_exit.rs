@@ -9,7 +9,11 @@ use std::{
 use bytes::Bytes;
 use tandem_wire::{DecodeError, Order, Sequenced, VarInt};
 
-use crate::resequence::{self, Bounds, Resequence, Resequencer, ResequencerStats};
+use crate::{
+    repair_fields::Repair,
+    resequence::{self, Bounds, Resequence, Resequencer, ResequencerStats},
+    timers::move_timer,
+};
 
 /// The resequencers of a node's flows, each named by `K`.
 #[derive(Debug)]
@@ -41,6 +45,13 @@ pub(crate) struct ExitPlan {
     pub(crate) order: Order,
     /// Nothing older is of use to whom it is for.
     pub(crate) deadline: Option<Duration>,
+}
+
+impl ExitPlan {
+    /// Payloads under this Context ID leave as the client wishes.
+    pub(crate) const fn new(context_id: VarInt, wish: Repair) -> Self {
+        Self { context_id, order: wish.order, deadline: wish.deadline }
+    }
 }
 
 impl<K: Copy + Ord> TunnelExit<K> {
@@ -196,13 +207,7 @@ impl<K: Copy + Ord> TunnelExit<K> {
         let held_bytes = flow.resequencer.held_bytes();
         self.held_bytes = self.held_bytes - flow.held_bytes + held_bytes;
         flow.held_bytes = held_bytes;
-        let timer = flow.resequencer.next_timeout();
-        if timer != flow.timer {
-            if let Some(old) = std::mem::replace(&mut flow.timer, timer) {
-                self.timers.remove(&(old, key));
-            }
-            self.timers.extend(timer.map(|new| (new, key)));
-        }
+        move_timer(&mut self.timers, key, &mut flow.timer, flow.resequencer.next_timeout());
     }
 }
 

@@ -111,6 +111,14 @@ struct FlowQueue {
     is_begun: bool,
 }
 
+impl FlowQueue {
+    fn give_turn(&mut self, turns: &mut Turns, stream: StreamId) {
+        if !std::mem::replace(&mut self.has_turn, true) {
+            turns.push_back(stream);
+        }
+    }
+}
+
 /// What was dropped after it was queued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LateDrops {
@@ -267,10 +275,8 @@ impl TunnelQueue {
     }
 
     fn give_turn(&mut self, stream: StreamId) {
-        if let Some(flow) = self.flows.get_mut(&stream)
-            && !std::mem::replace(&mut flow.has_turn, true)
-        {
-            self.turns.push_back(stream);
+        if let Some(flow) = self.flows.get_mut(&stream) {
+            flow.give_turn(&mut self.turns, stream);
         }
     }
 
@@ -338,10 +344,7 @@ impl TunnelQueue {
     fn settle(&mut self, now: Instant, connection: &mut Connection) {
         let Self { flows, turns, repair, .. } = self;
         repair.settle(now, connection, |stream| {
-            let flow = flows.entry(stream).or_default();
-            if !std::mem::replace(&mut flow.has_turn, true) {
-                turns.push_back(stream);
-            }
+            flows.entry(stream).or_default().give_turn(turns, stream);
         });
     }
 

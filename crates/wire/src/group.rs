@@ -1,9 +1,12 @@
 //! How several request streams share one UDP socket of a proxy (`docs/wire.md`).
 
 use http::HeaderValue;
-use sfv::{Item, ItemSerializer, Parser, key_ref};
+use sfv::{ItemSerializer, key_ref};
 
-use crate::VarInt;
+use crate::{
+    VarInt,
+    integer_item::{integer, parse_integer},
+};
 
 /// Our own field `tandem-group`, of a request and of the answer that agrees: an Integer, over how
 /// many request streams a flow's payloads are spread ([RFC 9651 §3.3]).
@@ -44,23 +47,17 @@ impl GroupField {
     pub fn encode(&self) -> HeaderValue {
         let mut item = ItemSerializer::new().bare_item(sfv::Integer::from(self.streams));
         if let Some(first) = self.first {
-            let first = sfv::Integer::try_from(first.get()).unwrap_or(sfv::Integer::MAX);
-            item = item.parameter(key_ref("first"), first);
+            item = item.parameter(key_ref("first"), integer(first.get()));
         }
         HeaderValue::try_from(item.finish()).expect("structured fields are printable ASCII")
     }
 
     /// Reads a field's value. Unknown parameters are ignored.
     pub fn parse(value: &str) -> Result<Self, GroupFieldError> {
-        let item: Item = Parser::new(value)
-            .parse()
-            .map_err(|error| GroupFieldError::Syntax(error.to_string()))?;
-        let Some(streams) = item.bare_item.as_integer().map(i64::from) else {
-            return Err(GroupFieldError::Syntax("another type".to_owned()));
-        };
+        let (streams, params) = parse_integer(value).map_err(GroupFieldError::Syntax)?;
         let count = u8::try_from(streams).ok();
         let count = count.filter(|count| (1..=Self::STREAMS_MAX).contains(count));
-        let first = match item.params.get("first") {
+        let first = match params.get("first") {
             None => None,
             Some(first) => {
                 let id = first.as_integer().and_then(|id| u32::try_from(i64::from(id)).ok());

@@ -13,6 +13,7 @@ mod error;
 mod group;
 pub mod h3_frame;
 mod http_datagram;
+mod integer_item;
 pub mod message;
 mod priority;
 pub mod proxy_status;

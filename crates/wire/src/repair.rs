@@ -5,9 +5,12 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use bytes::{BufMut, Bytes};
 use http::HeaderValue;
-use sfv::{Item, ItemSerializer, Parser, TokenRef, key_ref, token_ref};
+use sfv::{ItemSerializer, TokenRef, key_ref, token_ref};
 
-use crate::{DecodeError, VarInt};
+use crate::{
+    DecodeError, VarInt,
+    integer_item::{integer, parse_integer},
+};
 
 /// Type of the draft's `SET_H3_DGRAM_RETX_LIMIT` capsule for one context.
 pub(crate) const CAPSULE_TYPE_LIMIT_OF_CONTEXT: VarInt = VarInt::from_u32(0xba);
@@ -222,17 +225,12 @@ impl RepairField {
 
     /// Reads a field's value. Unknown parameters are ignored.
     pub fn parse(value: &str) -> Result<Self, RepairFieldError> {
-        let item: Item = Parser::new(value)
-            .parse()
-            .map_err(|error| RepairFieldError::Syntax(error.to_string()))?;
-        let Some(version) = item.bare_item.as_integer() else {
-            return Err(RepairFieldError::Syntax("another type".to_owned()));
-        };
-        if i64::from(version) != i64::from(Self::VERSION) {
-            return Err(RepairFieldError::Version(version.into()));
+        let (version, params) = parse_integer(value).map_err(RepairFieldError::Syntax)?;
+        if version != i64::from(Self::VERSION) {
+            return Err(RepairFieldError::Version(version));
         }
         let number = |name, range: std::ops::RangeInclusive<u64>, allowed| {
-            let Some(value) = item.params.get(name) else { return Ok(None) };
+            let Some(value) = params.get(name) else { return Ok(None) };
             let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
             let number = number.filter(|number| range.contains(number));
             number.map(Some).ok_or(RepairFieldError::Parameter { name, allowed })
@@ -240,7 +238,7 @@ impl RepairField {
         let context_id = number("context", 1..=(1 << 30) - 1, "1 to 2^30 - 1")?;
         let deadline = number("deadline", 1..=60_000, "1 to 60000 ms")?;
         let limit = number("limit", 0..=255, "0 to 255")?;
-        let order = item.params.get("order").and_then(|order| order.as_token());
+        let order = params.get("order").and_then(|order| order.as_token());
         let order = order.map(TokenRef::as_str).unwrap_or_default();
         Ok(Self {
             context_id: VarInt::saturating_from(context_id.ok_or(RepairFieldError::Parameter {
@@ -252,11 +250,6 @@ impl RepairField {
             order: order.parse().unwrap_or_default(),
         })
     }
-}
-
-/// Structured fields have integers of at most 15 digits.
-fn integer(value: u64) -> sfv::Integer {
-    sfv::Integer::try_from(value).unwrap_or(sfv::Integer::MAX)
 }
 
 #[cfg(test)]

@@ -1,72 +1,17 @@
 //! How flows share an access link, by their controllers.
 //!
-//! The tables of `docs/adr/0018` are printed by
-//! `cargo test --release -p tandem-lab --test fairness -- --ignored --nocapture`.
+//! The tables of `docs/adr/0018` are printed by `cargo bench -p tandem-lab --bench fairness`.
 
+#[expect(dead_code, reason = "the benchmark uses the rest")]
 mod bed;
 
 use std::time::Duration;
 
-use bed::{Contest, Flow, Shares};
+use bed::{Contest, Flow};
 use tandem_congestion::ControllerName;
-use tandem_units::{ByteCount, Ratio};
 
 fn tunnels(count: usize, name: ControllerName) -> Vec<Flow> {
     vec![Flow::Tunnel(name); count]
-}
-
-#[test]
-#[ignore = "prints the tables"]
-fn table() {
-    use ControllerName::{Bbr1, Bbr1Tunnel, Cubic};
-    let against = |first: Flow, second: Flow| vec![first, second];
-    let contests = [
-        ("4 x bbr1", tunnels(4, Bbr1)),
-        ("4 x bbr1-tunnel", tunnels(4, Bbr1Tunnel)),
-        ("bbr1 | tunnel bbr1", against(Flow::Tunnel(Bbr1), Flow::Tunnel(Bbr1))),
-        ("bbr1-tunnel | tunnel bbr1", against(Flow::Tunnel(Bbr1Tunnel), Flow::Tunnel(Bbr1))),
-        ("bbr1-tunnel | bbr1-tunnel", against(Flow::Tunnel(Bbr1Tunnel), Flow::Tunnel(Bbr1Tunnel))),
-        ("bbr1 | direct bbr1", against(Flow::Tunnel(Bbr1), Flow::Direct(Bbr1))),
-        ("bbr1-tunnel | direct bbr1", against(Flow::Tunnel(Bbr1Tunnel), Flow::Direct(Bbr1))),
-        ("bbr1 | direct cubic", against(Flow::Tunnel(Bbr1), Flow::Direct(Cubic))),
-        ("bbr1-tunnel | direct cubic", against(Flow::Tunnel(Bbr1Tunnel), Flow::Direct(Cubic))),
-        ("cubic | direct cubic", against(Flow::Tunnel(Cubic), Flow::Direct(Cubic))),
-    ];
-    println!(
-        "| flows | loss | queue | Jain | shares % | queue drops % | sojourn ms | sum Mbit/s |"
-    );
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
-    for (label, flows) in contests {
-        for (loss, queue) in [(0, 100_000), (0, 300_000), (1, 300_000)] {
-            let all: Vec<Shares> = (1..=5)
-                .map(|seed| {
-                    let mut contest = Contest::new(flows.clone(), seed);
-                    contest.loss = Ratio::of(loss, 100);
-                    contest.queue = ByteCount::new(queue);
-                    contest.run()
-                })
-                .collect();
-            row(label, loss, queue, &all);
-        }
-    }
-}
-
-fn row(label: &str, loss: u64, queue: u64, all: &[Shares]) {
-    #[expect(clippy::cast_precision_loss, reason = "a handful")]
-    let count = all.len() as f64;
-    let mean = |what: &dyn Fn(&Shares) -> f64| all.iter().map(what).sum::<f64>() / count;
-    let flows = 0..all.first().map_or(0, |shares| shares.goodput_mbps.len());
-    let shares: Vec<_> =
-        flows.map(|flow| format!("{:.0}", 100.0 * mean(&|it| it.share(flow)))).collect();
-    println!(
-        "| {label} | {loss} % | {} kB | {:.3} | {} | {:.2} | {:.1} | {:.2} |",
-        queue / 1000,
-        mean(&|it| it.jain()),
-        shares.join(" / "),
-        100.0 * mean(&|it| it.dropped),
-        1e3 * mean(&|it| it.sojourn.as_secs_f64()),
-        mean(&|it| it.goodput_mbps.iter().sum()),
-    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tandem_wire::{
     CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, Capsule, CapsuleDecoder, Code, DecodeError, GroupField,
-    HttpDatagram, Order, QuarterStreamId, RepairFieldError, RequestHead, ResponseHead,
+    HttpDatagram, QuarterStreamId, RepairFieldError, RequestHead, ResponseHead,
     RetransmissionLimit, Template, Urgency, VarInt, split_context_id,
 };
 
@@ -261,17 +261,9 @@ impl Hop {
             Said::Nothing => {}
             Said::Draft => self.ask_limit(stream, LIMIT_LEAST),
             Said::Ours(field) => {
-                let plan = RepairPlan {
-                    context_id: Some(CONTEXT_ID_OF_CLIENT),
-                    deadline: repair.deadline,
-                    limit: repair.limit,
-                    keeps_queue_short: repair.order == Order::Ordered,
-                    too_large: flow.too_large,
-                };
+                let plan = RepairPlan::numbered(CONTEXT_ID_OF_CLIENT, repair, flow.too_large);
                 self.queue.set_repair(stream, plan);
-                let Repair { order, deadline, .. } = repair;
-                self.exit
-                    .insert(stream, ExitPlan { context_id: field.context_id, order, deadline });
+                self.exit.insert(stream, ExitPlan::new(field.context_id, repair));
             }
         }
         error

@@ -67,14 +67,13 @@ impl Proxy {
         if invitation.target != *target || !has_room {
             return Err(missing());
         }
-        let streams = invitation.streams;
+        let mut headers = HeaderMap::new();
+        invitation.grant(&mut headers);
         flow.group.join(id.1);
         flow.form = Form::Capsule; // what else would it need several streams for
         let state = State::Joined { first, socket, target: at };
         let form = (Form::Capsule, TooLarge::Drop);
         self.insert_flow(id, Flow::new(id.1, state, form, &self.limits, now));
-        let mut headers = HeaderMap::new();
-        headers.insert(GROUP, GroupField { streams, first: None }.encode());
         headers.insert(CAPSULE_PROTOCOL, HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE));
         if let Some((session, connection)) = self.server.parts(id.0) {
             let grant = ResponseHead { status: StatusCode::OK, headers };

@@ -30,6 +30,7 @@ use crate::{
     quic::{self, ConfigError, ConnectionId, ServerTls, StreamId, Transport},
     server::{self, Server},
     stats::{ConnectionStats, Stats},
+    timers::move_timer,
     tunnel_exit::TunnelExit,
     tunnel_queue::TunnelQueue,
 };
@@ -356,12 +357,7 @@ impl Proxy {
                 stats.add_late(&peer.queue.take_drops());
                 stats.repaired.add(&peer.queue.take_repaired());
                 let timer = peer.queue.next_timeout();
-                if timer != peer.queue_timer {
-                    if let Some(old) = std::mem::replace(&mut peer.queue_timer, timer) {
-                        queue_timers.remove(&(old, id));
-                    }
-                    queue_timers.extend(timer.map(|new| (new, id)));
-                }
+                move_timer(queue_timers, id, &mut peer.queue_timer, timer);
             }
         })?;
         Some(Output::Transmit { socket: LISTEN, transmit })

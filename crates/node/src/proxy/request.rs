@@ -8,8 +8,7 @@ use std::{
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tandem_wire::{
-    CAPSULE_PROTOCOL_TRUE, Code, GroupField, Order, ProxyStatus, RepairField, RequestHead,
-    ResponseHead, Urgency,
+    CAPSULE_PROTOCOL_TRUE, Code, GroupField, ProxyStatus, RequestHead, ResponseHead, Urgency,
 };
 use tracing::{debug, info};
 
@@ -256,16 +255,10 @@ impl Proxy {
         flow.last_active = now;
         let grant = granted(target, flow);
         if let Said::Ours(field) = flow.repair {
-            let plan = RepairPlan {
-                context_id: Some(CONTEXT_ID_OF_PROXY),
-                deadline: field.deadline,
-                limit: field.limit,
-                keeps_queue_short: field.order == Order::Ordered,
-                too_large: flow.too_large,
-            };
+            let wish = field.into();
+            let plan = RepairPlan::numbered(CONTEXT_ID_OF_PROXY, wish, flow.too_large);
             peer.queue.set_repair(id.1, plan);
-            let RepairField { context_id, order, deadline, .. } = field;
-            self.exit.insert(id, ExitPlan { context_id, order, deadline });
+            self.exit.insert(id, ExitPlan::new(field.context_id, wish));
         }
         let Some((session, connection)) = self.server.parts(id.0) else { return };
         session.send_response(connection, id.1, &grant, h3::End::More);

@@ -15,11 +15,12 @@ use std::{
 
 use bytes::Bytes;
 use tandem_congestion::{DatagramId, Delivery};
-use tandem_wire::{CONTEXT_ID_UDP, VarInt};
+use tandem_wire::{CONTEXT_ID_UDP, Order, VarInt};
 
 use super::{TooLarge, brake::Brake, item::Ids};
 use crate::{
     quic::{Connection, StreamId},
+    repair_fields,
     stats::{GivenUp, Repaired},
 };
 
@@ -50,6 +51,17 @@ pub(crate) struct RepairPlan {
 }
 
 impl RepairPlan {
+    /// As two ends of ours agreed: numbered, under this Context ID.
+    pub(crate) fn numbered(
+        context_id: VarInt,
+        wish: repair_fields::Repair,
+        too_large: TooLarge,
+    ) -> Self {
+        let repair_fields::Repair { order, deadline, limit } = wish;
+        let keeps_queue_short = order == Order::Ordered;
+        Self { context_id: Some(context_id), deadline, limit, keeps_queue_short, too_large }
+    }
+
     /// As the draft's peers want it.
     pub(crate) const fn unnumbered(limit: u8, too_large: TooLarge) -> Self {
         let limit = Some(limit);
