@@ -14,7 +14,8 @@ use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 /// Each has the name of the [`Parameters`] that it sets. What is not given has their default.
 #[derive(Debug, clap::Args)]
 pub(super) struct ParameterArgs {
-    /// How payloads travel: mft (no tunnel), mdt, mst, msgt, rmdt or rmdt+; several with commas between
+    /// How payloads travel: mft (no tunnel), mft+, mdt, mst, msgt, rmdt or rmdt+; several with commas
+    /// between
     #[arg(long, value_name = "MODE,..", value_delimiter = ',', default_value = "mft,mdt,mst,rmdt")]
     mode: Vec<Mode>,
 
@@ -131,7 +132,8 @@ pub(super) struct ParameterArgs {
     #[arg(long, value_name = "NAME")]
     tunnel_controller: Option<ControllerName>,
 
-    /// Initial window of origin and tunnels, in packets [default: 10]
+    /// Initial window of origin and tunnels, in packets [default: 10; mft+ and rmdt+ have an origin
+    /// with 32 at least]
     #[arg(long, value_name = "N")]
     initial_window: Option<u64>,
 

@@ -95,7 +95,7 @@ impl Measure {
         let fct_s = record.fct_s.filter(|_| record.completed)?;
         match self {
             Self::Fct => Some(fct_s),
-            Self::SetupPercent if record.parameters.mode == Mode::Mft => None,
+            Self::SetupPercent if !record.parameters.mode.has_tunnel() => None,
             Self::SetupPercent => record.tunnel_setup_s.map(|setup_s| setup_s / fct_s * 100.0),
             Self::E2eSrtt => Some(record.e2e_srtt_mean_ms),
             Self::E2eRetransmitPercent => Some(record.e2e_retransmit_ratio * 100.0),

@@ -27,7 +27,7 @@ pub struct PaperNumber {
 impl PaperNumber {
     /// Whether the number is this mode's.
     pub(super) fn concerns(&self, mode: Mode) -> bool {
-        self.mode.map_or(mode != Mode::Mft, |whose| whose == mode)
+        self.mode.map_or(mode.has_tunnel(), |whose| whose == mode)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use tandem_congestion::ControllerName;
 use tandem_units::{ByteCount, Ratio};
 
-use super::{Mode, Parameters, Workload};
+use super::{Parameters, Workload};
 use crate::{RateTraceError, SyntheticError};
 
 /// Why a run cannot begin.
@@ -131,7 +131,7 @@ fn check_workload(run: &Parameters) -> Result<(), RunError> {
     }?;
     let behind = run.local_program && !matches!(run.workload, Workload::Download);
     let allowed = "only with workload = download, or without saying so";
-    require(!behind || run.mode == Mode::Mft, "local_program", "true", allowed)
+    require(!behind || !run.mode.has_tunnel(), "local_program", "true", allowed)
 }
 
 fn require(

@@ -52,7 +52,7 @@ pub(super) fn of(
         goodput_mbps: goodput_mbps(body_bytes, world.elapsed().saturating_sub(times.begin)),
         e2e_retransmit_ratio: ratio(origin.lost_packets, origin.sent_packets),
         tunnel_retransmit_ratio: match run.mode {
-            Mode::Mft | Mode::Mdt => 0.0,
+            Mode::Mft | Mode::MftPlus | Mode::Mdt => 0.0,
             Mode::Mst | Mode::Msgt => tunnel_lost_ratio,
             Mode::Rmdt | Mode::RmdtPlus => ratio(tunnel.repaired.sent_again, tunnel.sent_packets),
         },

@@ -35,11 +35,11 @@ pub struct Parameters {
     /// Length of a download.
     pub size: ByteCount,
     /// Whether the download is that of a local program behind `tandem client --udp`, and not of the
-    /// client itself. Without meaning for [`Mode::Mft`].
+    /// client itself. Without meaning without a tunnel.
     pub local_program: bool,
     /// Streams that a download is divided over, 1 to 100.
     pub streams: u64,
-    /// Proxies in the chain, 1 to 4. Without meaning for [`Mode::Mft`].
+    /// Proxies in the chain, 1 to 4. Without meaning without a tunnel.
     pub proxies: u64,
     /// Rate of the access link in both directions, counting IP packets. Without meaning in a
     /// direction that follows a trace.
@@ -79,6 +79,7 @@ pub struct Parameters {
     /// Congestion controller of every proxy and of the client's tunnels.
     pub tunnel_controller: ControllerName,
     /// Initial window of the origin, in full packets, and of tunnels of which nothing else is said.
+    /// An origin of [`Mode::MftPlus`] and [`Mode::RmdtPlus`] has 32 at least.
     pub initial_window: u64,
     /// Initial window of every tunnel, if it is another; 32 with `bbr1-tunnel` if nothing is said.
     pub tunnel_initial_window: Option<u64>,
@@ -156,10 +157,7 @@ impl Parameters {
     /// The end-to-end RTT without queues: that of the access link, between the proxies and to the
     /// first origin.
     pub fn e2e_rtt(&self) -> Duration {
-        let hops = match self.mode {
-            Mode::Mft => 0,
-            _ => self.proxies.saturating_sub(1),
-        };
+        let hops = if self.mode.has_tunnel() { self.proxies.saturating_sub(1) } else { 0 };
         let near = self.hop_rtt.0.saturating_mul(u32::try_from(hops).unwrap_or(u32::MAX));
         self.client_rtt.0 + near + self.origin_rtt.0
     }
@@ -171,6 +169,9 @@ impl Parameters {
 pub enum Mode {
     /// Packets are forwarded as they are: no tunnel.
     Mft,
+    /// The same, and the origin starts, probes and waits like [`Mode::RmdtPlus`]'s.
+    #[serde(rename = "mft+")]
+    MftPlus,
     /// HTTP Datagrams in QUIC DATAGRAM frames (RFC 9298), not repaired by the tunnel.
     Mdt,
     /// DATAGRAM capsules on the request stream (RFC 9297), repaired by the tunnel and in order.
@@ -179,20 +180,23 @@ pub enum Mode {
     Msgt,
     /// HTTP Datagrams of which the tunnel sends those again that were lost.
     Rmdt,
-    /// The same, and the origin knows of it: it leaves repairs to the tunnel as long as they may come.
+    /// The same, and the origin knows of it: it leaves repairs to the tunnel as long as they may come,
+    /// its initial window is 32 packets at least, and with `bbr1` it looks for more at 200 % of
+    /// what it knows. Everything that an origin can have of a tunnel that tells it nothing.
     #[serde(rename = "rmdt+")]
     RmdtPlus,
 }
 
 impl Mode {
     /// Every mode, in the order of tables and figures.
-    pub const ALL: [Self; 6] =
-        [Self::Mft, Self::Mdt, Self::Mst, Self::Msgt, Self::Rmdt, Self::RmdtPlus];
+    pub const ALL: [Self; 7] =
+        [Self::Mft, Self::MftPlus, Self::Mdt, Self::Mst, Self::Msgt, Self::Rmdt, Self::RmdtPlus];
 
     /// The name on command lines, in plans and results.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Mft => "mft",
+            Self::MftPlus => "mft+",
             Self::Mdt => "mdt",
             Self::Mst => "mst",
             Self::Msgt => "msgt",
@@ -206,9 +210,19 @@ impl Mode {
         match key {
             "resequence" => matches!(self, Self::Rmdt | Self::RmdtPlus),
             "group_streams" => self == Self::Msgt,
-            "tunnel_controller" | "proxies" | "local_program" => self != Self::Mft,
+            "tunnel_controller" | "proxies" | "local_program" => self.has_tunnel(),
             _ => true,
         }
+    }
+
+    /// Whether there are proxies.
+    pub const fn has_tunnel(self) -> bool {
+        !matches!(self, Self::Mft | Self::MftPlus)
+    }
+
+    /// Whether the origin behaves as if it knew of a tunnel that repairs.
+    pub(crate) const fn has_cooperating_origin(self) -> bool {
+        matches!(self, Self::MftPlus | Self::RmdtPlus)
     }
 }
 
@@ -229,7 +243,7 @@ impl FromStr for Mode {
 
 /// A name that is no mode's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{seen:?} is not a mode; allowed: mft, mdt, mst, msgt, rmdt, rmdt+")]
+#[error("{seen:?} is not a mode; allowed: mft, mft+, mdt, mst, msgt, rmdt, rmdt+")]
 pub struct UnknownMode {
     /// The name.
     pub seen: String,

@@ -46,6 +46,10 @@ const CROSS_SINK_IP: &str = "10.0.4.2";
 /// The rate of an uplink of which nothing is said beside a downlink that follows a trace.
 const UPLINK_BESIDE_TRACE: Rate = Rate::from_mbps(48);
 
+/// Of an origin that cooperates: its initial window in packets, and the percent of the known bandwidth
+/// at which it looks for more.
+const COOPERATING: (u32, u32) = (32, 200);
+
 /// By how much a hop's packets are larger than what they carry, at least and rounded up.
 const HOP_OVERHEAD: u16 = 45;
 
@@ -169,7 +173,7 @@ impl<'a> Topology<'a> {
         let client = self.client(number, task);
         let handle = self.world.add_host(&format!("client {number}"), [&*ip], client);
         self.attach(handle);
-        if self.run.mode == Mode::Mft {
+        if !self.run.mode.has_tunnel() {
             for origin in &self.origins {
                 self.world.measure_delay(*origin, handle);
             }
@@ -180,7 +184,7 @@ impl<'a> Topology<'a> {
     /// A client that carries the packets of local programs, from now on. Without a tunnel there is
     /// none.
     pub(super) fn add_forwarder(&mut self) -> Option<Handle<Client>> {
-        if self.run.mode == Mode::Mft {
+        if !self.run.mode.has_tunnel() {
             return None;
         }
         let (number, ip) = self.next_client();
@@ -339,10 +343,8 @@ impl<'a> Topology<'a> {
             token: None,
             mode: tunnel_mode(self.run),
         };
-        let hops = match self.run.mode {
-            Mode::Mft => Vec::new(),
-            _ => (1..=self.run.proxies).map(hop).collect(),
-        };
+        let count = if self.run.mode.has_tunnel() { self.run.proxies } else { 0 };
+        let hops = (1..=count).map(hop).collect();
         let seed = Some(self.seed(Part::Client, number));
         let config = ClientConfig { hops, task, limits: Limits::default(), seed };
         Client::new(config).expect("the certificate serves QUIC")
@@ -407,10 +409,8 @@ fn add_proxies(
         set_name(world, &proxy_name(number), &ip);
         world.add_host(&format!("proxy {number}"), [&*ip], proxy(run, number, certificate))
     };
-    match run.mode {
-        Mode::Mft => Vec::new(),
-        _ => (1..=run.proxies).map(&mut add).collect(),
-    }
+    let count = if run.mode.has_tunnel() { run.proxies } else { 0 };
+    (1..=count).map(&mut add).collect()
 }
 
 fn set_name(world: &mut World, name: &str, ip: &str) {
@@ -420,7 +420,7 @@ fn set_name(world: &mut World, name: &str, ip: &str) {
 
 const fn tunnel_mode(run: &Parameters) -> TunnelMode {
     match run.mode {
-        Mode::Mft | Mode::Mdt => TunnelMode::Mdt,
+        Mode::Mft | Mode::MftPlus | Mode::Mdt => TunnelMode::Mdt,
         Mode::Mst => TunnelMode::Mst,
         Mode::Msgt => TunnelMode::Msgt(run.group_streams),
         Mode::Rmdt | Mode::RmdtPlus => {
@@ -432,12 +432,17 @@ const fn tunnel_mode(run: &Parameters) -> TunnelMode {
 
 /// Of end-to-end connections.
 fn transport(run: &Parameters) -> Transport {
-    let controller = ControllerConfig {
+    let mut controller = ControllerConfig {
         initial_window_packets: to_u32(run.initial_window),
         seed: run.seed,
         ..run.origin_controller.into()
     };
-    let is_patient = run.mode == Mode::RmdtPlus;
+    let is_patient = run.mode.has_cooperating_origin();
+    if is_patient {
+        let (window, gain) = COOPERATING;
+        controller.initial_window_packets = controller.initial_window_packets.max(window);
+        controller.bbr_up_gain_percent = controller.bbr_up_gain_percent.max(gain);
+    }
     Transport { controller, is_patient, ..Transport::default() }
 }
 

@@ -12,6 +12,7 @@ use tandem_lab::{
         self, LinkRecord, Mode, Parameters, RunError, RunOutcome, RunRecord, TraceStore, Workload,
     },
 };
+use tandem_node::client::Order;
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
 /// A run of 1 MB over 10 Mbit/s.
@@ -45,7 +46,7 @@ fn a_download_is_recorded_in_every_mode() {
         assert!(record.downlink.bytes > 1_000_000 && record.uplink.bytes > 10_000, "{record:?}");
         let LinkRecord { bytes, payload_bytes, ack_bytes, header_bytes, .. } = record.downlink;
         assert_eq!(bytes, payload_bytes + ack_bytes + header_bytes);
-        let is_tunnelled = mode != Mode::Mft;
+        let is_tunnelled = mode.has_tunnel();
         assert_eq!(record.tunnel_queue_max_bytes > 0, is_tunnelled, "{record:?}");
         assert_eq!(series.iter().any(|sample| sample.tunnel_srtt_ms.is_some()), is_tunnelled);
         assert!(series.iter().any(|sample| sample.e2e_pacing_mbps.is_some()));
@@ -224,6 +225,28 @@ fn tunnels_have_a_window_and_a_gain_of_their_own() {
         run.tunnel_up_gain_percent = Some(200);
     };
     assert_eq!(named, with(spelled_out), "where nothing stands still");
+}
+
+#[test]
+fn a_cooperating_origin_starts_with_32_packets_unless_more_are_said() {
+    for mode in [Mode::MftPlus, Mode::RmdtPlus] {
+        let digest = |initial_window| {
+            let rate = Rate::from_mbps(50);
+            run(&Parameters { initial_window, rate, ..short(mode) }).record.digest
+        };
+        assert_eq!(digest(10), digest(32), "{mode}");
+        assert_ne!(digest(32), digest(64), "{mode}");
+    }
+}
+
+#[test]
+fn a_cooperating_origin_sends_hardly_anything_again_that_the_tunnel_repairs() {
+    let loss = LossModel::Bernoulli(Ratio::of(5, 100));
+    let with = |mode| run(&Parameters { loss, resequence: Order::Window, ..short(mode) }).record;
+    let (stock, cooperating) = (with(Mode::Rmdt), with(Mode::RmdtPlus));
+    assert!(stock.e2e_retransmit_ratio > 0.03, "{stock:?}");
+    assert!(cooperating.e2e_retransmit_ratio < 0.01, "{cooperating:?}");
+    assert!(cooperating.fct_s < stock.fct_s, "{cooperating:?}, {stock:?}");
 }
 
 #[test]

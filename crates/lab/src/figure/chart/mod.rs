@@ -37,12 +37,13 @@ const QUIET_INK: RGBColor = RGBColor(97, 110, 124);
 const GRID: RGBColor = RGBColor(226, 232, 238);
 
 /// What stands for them and for the modes' colours on dark screens.
-const DARK: [(RGBColor, &str); 10] = [
+const DARK: [(RGBColor, &str); 11] = [
     (PAPER, "#14181D"),
     (INK, "#E4E9EE"),
     (QUIET_INK, "#9AA5B1"),
     (GRID, "#2C343D"),
     (color(Mode::Mft), "#AAB4BF"),
+    (color(Mode::MftPlus), "#D8C7A0"),
     (color(Mode::Mdt), "#56B4E9"),
     (color(Mode::Mst), "#F0803C"),
     (color(Mode::Msgt), "#E39AC3"),
@@ -335,6 +336,7 @@ fn text_width(text: &str) -> i32 {
 const fn meaning(mode: Mode) -> &'static str {
     match mode {
         Mode::Mft => "no tunnel",
+        Mode::MftPlus => "no tunnel, patient origin",
         Mode::Mdt => "datagrams, not repaired",
         Mode::Mst => "one stream, repaired in order",
         Mode::Msgt => "several streams, each in order",
