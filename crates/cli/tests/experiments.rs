@@ -37,6 +37,24 @@ fn a_sweep_writes_each_run_once_and_sums_them_up() {
 }
 
 #[test]
+fn a_run_writes_its_series_as_csv_or_json_by_the_name_of_the_file() {
+    let scene = Scene::new();
+    for name in ["series.csv", "series.jsonl"] {
+        let run =
+            scene.run(&format!("lab run --mode mft,rmdt --size 20kB --quiet --series {name}"));
+        assert_eq!(run.code(), Some(0), "{}", run.stderr());
+    }
+    let [csv, json] =
+        ["series.csv", "series.jsonl"].map(|name| fs::read_to_string(scene.path(name)).unwrap());
+    assert!(csv.starts_with("mode,seed,at_s,e2e_cwnd_bytes,"), "{csv}");
+    let columns = csv.lines().map(|line| line.split(',').count());
+    assert!(columns.clone().all(|count| Some(count) == columns.clone().next()), "{csv}");
+    assert_eq!(csv.lines().count(), json.lines().count() + 1);
+    let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["mode"], &first["at_s"]), (&"mft".into(), &0.0.into()));
+}
+
+#[test]
 fn a_wrong_plan_or_file_is_told_where_and_changes_nothing() {
     let scene = Scene::new();
     scene.write("plan.toml", PLAN);

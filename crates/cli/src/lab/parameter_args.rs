@@ -154,6 +154,10 @@ pub(super) struct ParameterArgs {
     #[arg(long, value_name = "TIME")]
     timer_granularity: Option<HumanDuration>,
 
+    /// Samples over time that each record keeps; --series FILE has all [default: 0]
+    #[arg(long, value_name = "N")]
+    samples: Option<u64>,
+
     /// Virtual time after which a run ends as not completed [default: 10min]
     #[arg(long, value_name = "TIME")]
     time_limit: Option<HumanDuration>,
@@ -216,7 +220,25 @@ impl ParameterArgs {
             tunnel_up_gain_percent: self.tunnel_up_gain_percent,
             window: self.window,
             timer_granularity: self.timer_granularity,
+            samples: self.samples.unwrap_or(default.samples),
             time_limit: self.time_limit.unwrap_or(default.time_limit),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command};
+
+    use super::*;
+
+    #[test]
+    fn every_parameter_has_a_flag_of_its_name() {
+        let command = ParameterArgs::augment_args(Command::new("run"));
+        let flags: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        let parameters = serde_json::to_value(Parameters::default()).unwrap();
+        for key in parameters.as_object().unwrap().keys().filter(|key| *key != "seed") {
+            assert!(flags.contains(&key.replace('_', "-").as_str()), "no flag for {key}");
         }
     }
 }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 use tandem_lab::{
     run::{self, Mode, Parameters, RunRecord, Sample, TraceStore},
     summary::Summaries,
@@ -41,7 +42,8 @@ pub(crate) struct Run {
     #[arg(long)]
     json: bool,
 
-    /// Write both layers over time to a file, one JSON object a line for each sample
+    /// Write both layers over time to a file, one JSON object a line for each sample, or CSV if its
+    /// name ends in .csv
     #[arg(long, value_name = "FILE")]
     series: Option<PathBuf>,
 
@@ -119,18 +121,40 @@ fn measure_with_series(
     path: &Path,
 ) -> Result<Vec<RunRecord>, CliError> {
     let mut file = BufWriter::new(File::create(path).map_err(CliError::write(path))?);
+    let is_csv = path.extension().is_some_and(|ending| ending == "csv");
     let mut records = Vec::new();
     for run in runs {
         let outcome = run::run(run, traces).map_err(ConfigError::from)?;
-        for sample in outcome.series {
-            let line = Line { mode: run.mode, seed: run.seed, sample };
-            let line = serde_json::to_string(&line).expect("numbers and texts are JSON");
+        for (sample, number) in outcome.series.into_iter().zip(0_u64..) {
+            let line = fields(&Line { mode: run.mode, seed: run.seed, sample });
+            if is_csv && number == 0 && records.is_empty() {
+                let names: Vec<_> = line.keys().map(String::as_str).collect();
+                writeln!(file, "{}", names.join(",")).map_err(CliError::write(path))?;
+            }
+            let line = if is_csv { cells(&line) } else { Value::Object(line).to_string() };
             writeln!(file, "{line}").map_err(CliError::write(path))?;
         }
         records.push(outcome.record);
     }
     file.flush().map_err(CliError::write(path))?;
     Ok(records)
+}
+
+fn fields(line: &Line) -> Map<String, Value> {
+    match serde_json::to_value(line) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) | Err(_) => unreachable!("a line is a struct of texts and numbers"),
+    }
+}
+
+/// Numbers and names, which need no quotation marks; nothing where there is none.
+fn cells(line: &Map<String, Value>) -> String {
+    let cell = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    line.values().map(cell).collect::<Vec<_>>().join(",")
 }
 
 /// One line of `--series`.

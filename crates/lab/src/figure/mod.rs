@@ -3,6 +3,7 @@
 mod chart;
 mod data;
 mod golden;
+mod over_time;
 mod panel;
 mod paper;
 

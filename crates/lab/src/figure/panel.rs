@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Point, Series};
+use super::{Point, Series, over_time};
 use crate::{
     run::{Mode, Parameters, RunRecord},
     summary::{fields, magnitude, paired_ratio, statistics},
@@ -20,7 +20,7 @@ pub struct Panel {
     /// How it is drawn.
     #[serde(default)]
     pub chart: Chart,
-    /// The parameter along the x axis; of a distribution what is distributed.
+    /// The parameter along the x axis; of a distribution what is distributed; else `time`.
     pub x: String,
     /// Its name and unit.
     pub x_label: String,
@@ -55,6 +55,9 @@ pub enum Chart {
     Points,
     /// A line of per cents that are not above each x: the mean of each percentile over all runs.
     Distribution,
+    /// Both layers or both queues over the time of one run of each mode, which has to keep
+    /// [`Parameters::samples`].
+    Time,
 }
 
 /// How an axis is divided.
@@ -86,6 +89,12 @@ pub enum Measure {
     DownlinkBytes,
     /// One-way delay of the origin's UDP payloads in milliseconds, as a distribution.
     PacketDelay,
+    /// Pacing rate of origin and first proxy in Mbit/s, over time.
+    PacingRate,
+    /// Smoothed RTT of origin and first proxy in milliseconds, over time.
+    Srtt,
+    /// What waits in the first proxy's tunnel queue and before the access link in kB, over time.
+    Queue,
 }
 
 impl Measure {
@@ -101,7 +110,7 @@ impl Measure {
             Self::E2eRetransmitPercent => Some(record.e2e_retransmit_ratio * 100.0),
             Self::TunnelRetransmitPercent => Some(record.tunnel_retransmit_ratio * 100.0),
             Self::DownlinkBytes => Some(record.downlink.bytes as f64),
-            Self::PacketDelay => None,
+            Self::PacketDelay | Self::PacingRate | Self::Srtt | Self::Queue => None,
         }
     }
 }
@@ -142,17 +151,24 @@ impl Panel {
         let belong =
             |record: &&RunRecord| only.iter().all(|(key, text)| value(record, key).1 == *text);
         let records: Vec<_> = records.iter().filter(belong).collect();
+        if self.chart == Chart::Time {
+            let of = |mode| {
+                let of_mode = |record: &&&RunRecord| record.parameters.mode == mode;
+                records.iter().filter(of_mode).copied().collect::<Vec<_>>()
+            };
+            let each = Mode::ALL.into_iter();
+            return each.flat_map(|mode| over_time::series(panel, self.y, &of(mode))).collect();
+        }
         let mut runs: Vec<_> = records.iter().map(|record| self.run(record)).collect();
         number_names(&mut runs);
         let line = |(mode, variant): (Mode, Option<String>)| {
-            let points = match self.chart {
-                Chart::Points => self.points(mode, variant.as_deref(), &runs),
-                Chart::Distribution => {
-                    let belong = |record: &&&RunRecord| {
-                        record.parameters.mode == mode && self.variant(record) == variant
-                    };
-                    distribution(&records.iter().filter(belong).copied().collect::<Vec<_>>())
-                }
+            let points = if self.chart == Chart::Distribution {
+                let belong = |record: &&&RunRecord| {
+                    record.parameters.mode == mode && self.variant(record) == variant
+                };
+                distribution(&records.iter().filter(belong).copied().collect::<Vec<_>>())
+            } else {
+                self.points(mode, variant.as_deref(), &runs)
             };
             Series { panel, mode, variant, points }
         };

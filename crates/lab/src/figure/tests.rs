@@ -1,7 +1,7 @@
 use super::*;
 use tandem_units::ByteCount;
 
-use crate::run::{self, Parameters, TraceStore};
+use crate::run::{self, Mode, Parameters, TraceStore};
 
 #[test]
 fn every_figure_has_a_plan_panels_and_the_papers_words() {
@@ -42,5 +42,29 @@ fn a_drawing_is_well_formed_and_has_each_point() {
     assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
     for words in ["MST: one stream", "30 kB", "flow size", "The paper: MST is faster"] {
         assert!(svg.contains(words), "no {words:?}");
+    }
+}
+
+#[test]
+fn a_panel_over_time_has_a_line_for_each_layer_of_a_run() {
+    let run_of = |mode| {
+        let size = ByteCount::new(200_000);
+        let run = Parameters { mode, size, samples: 50, ..Parameters::default() };
+        run::run(&run, &TraceStore::default()).unwrap().record
+    };
+    let records = [Mode::Mft, Mode::Rmdt].map(run_of);
+    let panel = |y: &str| {
+        let head = "title = 't'\nchart = 'time'\nx = 'time'\nx_label = 's'\ny_label = ''";
+        let panels = panel::panels(&format!("[[panel]]\n{head}\ny = '{y}'"));
+        panels[0].series(1, &records)
+    };
+    let names = |series: &[Series]| series.iter().map(Series::name).collect::<Vec<_>>();
+    let srtt = panel("srtt");
+    assert_eq!(names(&srtt), ["mft end to end", "rmdt end to end", "rmdt tunnel"]);
+    assert_eq!(names(&panel("pacing_rate")), names(&srtt));
+    assert_eq!(panel("queue").len(), 4);
+    for line in srtt {
+        assert!((20..=50).contains(&line.points.len()), "{line:?}");
+        assert!(line.points.is_sorted_by_key(|point| point.x), "{line:?}");
     }
 }

@@ -38,6 +38,9 @@ const SIZE_MAX: ByteCount = ByteCount::new(10_000_000_000);
 /// Most flows of one run.
 const FLOWS_MAX: u64 = 1000;
 
+/// Most samples in a record, which is one line of a file.
+const SAMPLES_MAX: u64 = 1000;
+
 /// The longest that a run may take in virtual time.
 const TIME_LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -99,6 +102,8 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
         let is_sane = !granularity.0.is_zero() && granularity.0 <= Duration::from_secs(1);
         require(is_sane, "timer_granularity", &granularity.to_string(), "above 0s, at most 1s")?;
     }
+    let samples = run.samples.to_string();
+    require(run.samples <= SAMPLES_MAX, "samples", &samples, "at most 1000")?;
     let limit = run.time_limit;
     let is_sane = !limit.0.is_zero() && limit.0 <= TIME_LIMIT_MAX;
     require(is_sane, "time_limit", &limit.to_string(), "above 0s, at most 24h")?;

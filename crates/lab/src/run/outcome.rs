@@ -6,7 +6,8 @@ use tandem_node::{ConnectionStats, Stats, node::FetchReport};
 use tandem_units::Ratio;
 
 use super::{
-    FlowRecord, LinkRecord, Mode, Parameters, RepairRecord, RunOutcome, RunRecord, Workload,
+    FlowRecord, LinkRecord, Mode, Parameters, RepairRecord, RunOutcome, RunRecord, Sample,
+    Workload,
     flows::{Flow, Flows},
     observer::{IdleTime, Observer},
     topology::{Topology, access_sojourns, access_stats},
@@ -79,6 +80,7 @@ pub(super) fn of(
         digest: world.trace().digest().to_string(),
         jain_index: jain(&each),
         flows: if each.len() > 1 { each } else { Vec::new() },
+        series: thinned(&seen.samples, usize::try_from(run.samples).unwrap_or(usize::MAX)),
     };
     RunOutcome {
         record,
@@ -241,6 +243,12 @@ fn link_record(link: &LinkStats, payload: u64, small: u64, idle: IdleTime) -> Li
         idle_with_backlog_s: seconds(idle.with_backlog),
         ..LinkRecord::default()
     }
+}
+
+/// At most so many, evenly spaced, from the first on.
+fn thinned(samples: &[Sample], most: usize) -> Vec<Sample> {
+    let every = samples.len().div_ceil(most.max(1)).max(1);
+    samples.iter().step_by(every).take(most).copied().collect()
 }
 
 fn p95_ms(sojourns: Option<&Sojourns>) -> f64 {

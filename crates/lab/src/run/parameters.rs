@@ -90,6 +90,8 @@ pub struct Parameters {
     pub window: Option<ByteCount>,
     /// Timers of all hosts run out at multiples of this, as in production; exact if not set.
     pub timer_granularity: Option<HumanDuration>,
+    /// Samples of both layers over time that the record keeps, at most 1000.
+    pub samples: u64,
     /// A run that is not complete after so much virtual time ends as `completed: false`.
     pub time_limit: HumanDuration,
 }
@@ -130,6 +132,7 @@ impl Default for Parameters {
             tunnel_up_gain_percent: None,
             window: None,
             timer_granularity: None,
+            samples: 0,
             time_limit: HumanDuration::from(Duration::from_secs(600)),
         }
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Parameters;
+use super::{Parameters, Sample};
 
 /// What a run measured: one object of `lab run --json` and one line of a sweep's results.
 ///
@@ -80,6 +80,9 @@ pub struct RunRecord {
     /// several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jain_index: Option<f64>,
+    /// Both layers over time, as many samples as `samples` says at most, evenly spaced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<Sample>,
 }
 
 /// What a tunnel of mode rmdt did towards the client; all 0 in the other modes.

@@ -150,6 +150,16 @@ fn a_long_flow_is_measured_over_its_time() {
 }
 
 #[test]
+fn a_record_keeps_as_many_samples_as_it_is_told() {
+    for samples in [0, 1, 7, 1000] {
+        let RunOutcome { record, series, .. } = run(&Parameters { samples, ..short(Mode::Rmdt) });
+        let kept = record.series.len() as u64;
+        assert!(kept <= samples && kept > samples.min(series.len() as u64) / 2 || samples == 0);
+        assert!(record.series.first().is_none_or(|sample| *sample == series[0]));
+    }
+}
+
+#[test]
 fn what_does_not_complete_in_time_says_so() {
     let time_limit = ms(500);
     let record = run(&Parameters { time_limit, ..short(Mode::Mdt) }).record;
@@ -271,6 +281,7 @@ fn what_cannot_be_run_is_refused_by_name() {
     refused(|run| run.tunnel_initial_window = Some(1), "tunnel_initial_window");
     refused(|run| run.tunnel_up_gain_percent = Some(99), "tunnel_up_gain_percent");
     refused(|run| run.time_limit = ms(0), "time_limit");
+    refused(|run| run.samples = 1001, "samples");
     refused(|run| run.client_rtt = ms(3_600_000), "client_rtt");
     refused(|run| run.timer_granularity = Some(ms(0)), "timer_granularity");
     refused(|run| run.workload = Workload::Long(ms(0)), "workload");

@@ -174,7 +174,7 @@ fn one_panel(
 ) -> Drawn {
     let x = match panel.chart {
         Chart::Points => Axis::of_points(panel.x_scale, lines),
-        Chart::Distribution => Axis::of_distributed(panel.x_scale, lines),
+        Chart::Distribution | Chart::Time => Axis::of_distributed(panel.x_scale, lines),
     };
     let y = Axis::of_values(panel.y_scale, lines, theirs);
     let mut plane = ChartBuilder::on(area)
@@ -198,9 +198,10 @@ fn one_panel(
     the_papers(area, &mut plane, (&x, &y), theirs)?;
     let count = lines.len();
     for (place, line) in lines.iter().enumerate() {
-        if panel.chart == Chart::Distribution {
+        if panel.chart != Chart::Points {
             let path = line.points.iter().map(|point| (x.at(point.x), y.at(point.value)));
-            let width = if place == 0 { 5 } else { 2 }; // seen on both sides of one that covers it
+            let is_covered = place == 0 && panel.chart == Chart::Distribution;
+            let width = if is_covered { 5 } else { 2 }; // seen on both sides of the one that covers it
             let style = shaded(line.mode, shade(lines, line)).stroke_width(width);
             plane.draw_series([PathElement::new(path.collect::<Vec<_>>(), style)])?;
             continue;

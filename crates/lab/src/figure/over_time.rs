@@ -1,0 +1,46 @@
+//! Lines of one run over its time: both layers, or both queues, side by side.
+
+use super::{Measure, Point, Series};
+use crate::run::{RunRecord, Sample};
+
+/// One line of a run: its name, and what a sample says.
+type Line = (&'static str, fn(&Sample) -> Option<f64>);
+
+/// The lines of a measure; none of what has only one value for each run.
+#[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
+const fn lines(measure: Measure) -> &'static [Line] {
+    match measure {
+        Measure::PacingRate => &[
+            ("end to end", |sample| sample.e2e_pacing_mbps),
+            ("tunnel", |sample| sample.tunnel_pacing_mbps),
+        ],
+        Measure::Srtt => &[
+            ("end to end", |sample| sample.e2e_srtt_ms),
+            ("tunnel", |sample| sample.tunnel_srtt_ms),
+        ],
+        Measure::Queue => &[
+            ("tunnel's queue", |sample| Some(sample.tunnel_queue_bytes as f64 / 1e3)),
+            ("link's queue", |sample| Some(sample.link_queue_bytes as f64 / 1e3)),
+        ],
+        _ => &[],
+    }
+}
+
+/// The lines of the first of these runs that kept samples, in the panel with this number.
+pub(super) fn series(panel: usize, measure: Measure, records: &[&RunRecord]) -> Vec<Series> {
+    let Some(record) = records.iter().find(|record| !record.series.is_empty()) else {
+        return Vec::new();
+    };
+    let mode = record.parameters.mode;
+    let line = |(name, value): &Line| {
+        let point = |sample: &Sample| value(sample).map(|value| point(sample.at_s, value));
+        let points = record.series.iter().filter_map(point).collect();
+        Series { panel, mode, variant: Some((*name).to_owned()), points }
+    };
+    lines(measure).iter().map(line).filter(|series| !series.points.is_empty()).collect()
+}
+
+fn point(x: f64, value: f64) -> Point {
+    let x_text = format!("{x:.2}s");
+    Point { x, x_text, value, low: value, high: value, runs: 1, completed: 1 }
+}
