@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use crate::{
     download::{Download, Sha256Hex},
     error::CliError,
-    progress::Bar,
+    progress::Progress,
     run::Signals,
 };
 
@@ -22,10 +22,10 @@ use crate::{
 pub(crate) async fn fetch(
     node: Client,
     download: Download,
-    bar: &Bar,
+    progress: &impl Progress,
     signals: &mut Signals,
 ) -> Result<(FetchReport, Sha256Hex), CliError> {
-    let mut fetch = Fetch { download, bar, report: None, end: None };
+    let mut fetch = Fetch { download, progress, report: None, end: None };
     let options = DriverOptions::default();
     let finished = driver::run(node, &mut fetch, options, signals.any()).await;
     let Fetch { download, report, end, .. } = fetch;
@@ -42,25 +42,25 @@ pub(crate) async fn fetch(
     }
 }
 
-struct Fetch<'a> {
+struct Fetch<'a, P> {
     download: Download,
-    bar: &'a Bar,
+    progress: &'a P,
     report: Option<FetchReport>,
     end: Option<Result<(), ClientError>>,
 }
 
-impl Application<Client> for Fetch<'_> {
+impl<P: Progress> Application<Client> for Fetch<'_, P> {
     fn event(&mut self, event: Event) {
         match event {
             Event::HopUp { hop, authority, setup } => {
                 info!(hop, authority, ?setup, "tunnel up");
-                self.bar.say(format!("tunnel through {authority} is up"));
+                self.progress.say(format!("tunnel through {authority} is up"));
             }
             Event::HopLost { hop, error } => {
                 warn!(hop, %error, "tunnel broken, building it anew");
-                self.bar.say("tunnel broken, building it anew".to_owned());
+                self.progress.say("tunnel broken, building it anew".to_owned());
             }
-            Event::ResponseStarted { len, .. } => self.bar.start(len),
+            Event::ResponseStarted { len, .. } => self.progress.start(len),
             Event::Fetched(report) => self.report = Some(report),
             Event::Closed(result) => self.end = Some(result),
             Event::Listening(_) => {}
@@ -69,7 +69,7 @@ impl Application<Client> for Fetch<'_> {
 
     fn body(&mut self, offset: u64, data: Bytes) -> io::Result<()> {
         self.download.write(offset, &data)?;
-        self.bar.advance(data.len() as u64);
+        self.progress.advance(data.len() as u64);
         Ok(())
     }
 }

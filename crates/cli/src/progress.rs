@@ -30,6 +30,18 @@ pub(crate) enum Show {
     Never,
 }
 
+/// Is told how far a download is.
+pub(crate) trait Progress {
+    /// What is being waited for.
+    fn say(&self, message: String);
+
+    /// The download begins. `len`: its length in bytes, if known.
+    fn start(&self, len: Option<u64>);
+
+    /// So many bytes more have arrived.
+    fn advance(&self, bytes: u64);
+}
+
 /// The bars of a program, one below the other.
 #[derive(Debug)]
 pub(crate) struct Bars(MultiProgress);
@@ -65,14 +77,12 @@ impl Bars {
 #[derive(Clone, Debug)]
 pub(crate) struct Bar(ProgressBar);
 
-impl Bar {
-    /// What is being waited for.
-    pub(crate) fn say(&self, message: String) {
+impl Progress for Bar {
+    fn say(&self, message: String) {
         self.0.set_message(message);
     }
 
-    /// The download begins. `len`: its length in bytes, if known.
-    pub(crate) fn start(&self, len: Option<u64>) {
+    fn start(&self, len: Option<u64>) {
         self.0.set_style(style(if len.is_some() { WITH_TOTAL } else { WITHOUT_TOTAL }));
         if let Some(len) = len {
             self.0.set_length(len);
@@ -82,11 +92,12 @@ impl Bar {
         self.0.enable_steady_tick(TICK);
     }
 
-    /// So many bytes more have arrived.
-    pub(crate) fn advance(&self, bytes: u64) {
+    fn advance(&self, bytes: u64) {
         self.0.inc(bytes);
     }
+}
 
+impl Bar {
     /// The download is complete; the bar stays with a last word.
     pub(crate) fn finish(&self, message: String) {
         self.0.set_style(style(WAITING));

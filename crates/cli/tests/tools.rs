@@ -137,6 +137,34 @@ fn the_demo_shows_each_mode() {
 }
 
 #[test]
+fn the_demo_writes_both_layers_over_time() {
+    let scene = Scene::new();
+    let demo = "demo --size 500kB --rate 5Mbit/s --client-rtt 4ms --origin-rtt 4ms --loss 0%";
+    let run = scene.run(&format!("{demo} --modes direct,rmdt@cubic --series both.csv --json"));
+    assert_eq!(run.succeeds().lines().count(), 1, "results and samples do not mix");
+    let csv = fs::read_to_string(scene.path("both.csv")).unwrap();
+    let (header, lines) = csv.split_once('\n').unwrap();
+    let columns =
+        "e2e_pacing_mbps,tunnel_pacing_mbps,e2e_srtt_ms,tunnel_srtt_ms,tunnel_queue_bytes";
+    assert_eq!(header, format!("mode,at_s,{columns}"));
+    let lines: Vec<Vec<_>> = lines.lines().map(|line| line.split(',').collect()).collect();
+    assert!(lines.is_sorted_by_key(|line| line[0] != "direct"), "{csv}");
+    for (mode, empty) in [("direct", [3, 5, 6].as_slice()), ("rmdt@cubic", &[])] {
+        let lines: Vec<_> = lines.iter().filter(|line| line[0] == mode).collect();
+        assert!(lines.len() > 2, "{csv}");
+        let times = lines.iter().map(|line| line[1].parse::<f64>().unwrap());
+        assert!(times.is_sorted(), "{csv}");
+        for line in lines {
+            for (column, value) in line.iter().enumerate().skip(1) {
+                let number = value.parse::<f64>();
+                assert_eq!(number.is_err(), empty.contains(&column), "{mode}: {line:?}");
+            }
+        }
+    }
+    scene.run("demo --series no/both.csv").fails(1, &["no/both.csv"]);
+}
+
+#[test]
 fn packagers_get_manual_pages_and_completions() {
     let scene = Scene::new();
     fs::create_dir(scene.path("man")).unwrap();

@@ -61,8 +61,9 @@ pub trait Application<N> {
         Ok(())
     }
 
-    /// Called every [`DriverOptions::tick`], for progress bars and metrics.
-    fn tick(&mut self, now: Instant, node: &N, driver: &DriverStats) {
+    /// Called every [`DriverOptions::tick`], for progress bars and metrics. The node is lent mutably
+    /// because that is how it tells what it counts.
+    fn tick(&mut self, now: Instant, node: &mut N, driver: &DriverStats) {
         let _ = (now, node, driver);
     }
 }
@@ -411,7 +412,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             self.node.handle(now, Input::Timeout);
         }
         if woken.tick {
-            self.app.tick(now, &self.node, &self.stats);
+            self.app.tick(now, &mut self.node, &self.stats);
         }
         self.end.has_grace_expired = grace_ends.is_some_and(|grace_ends| grace_ends <= now);
     }

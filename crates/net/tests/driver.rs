@@ -638,7 +638,7 @@ impl<N> Application<N> for Notes {
         Ok(())
     }
 
-    fn tick(&mut self, _now: Instant, _node: &N, driver: &DriverStats) {
+    fn tick(&mut self, _now: Instant, _node: &mut N, driver: &DriverStats) {
         assert!(driver.wakes > 0);
         self.ticks.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,18 +1,29 @@
 //! `tandem demo`.
 
 mod file;
+mod gauges;
 mod journey;
 mod network;
+mod sample;
+mod series;
 mod table;
+mod watch;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use tandem_congestion::ControllerName;
 use tandem_lab::{LinkConfig, QueueConfig, QueueLimit, Seed, ideal_completion};
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
-use self::{file::DemoFile, journey::Journey, network::Network};
+use self::{
+    file::DemoFile,
+    gauges::{Gauges, Told},
+    journey::Journey,
+    network::Network,
+    series::Series,
+    watch::watch,
+};
 use crate::{
     error::CliError,
     outcome::{Outcome, round, seconds},
@@ -69,6 +80,11 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "NAME", default_value = "bbr1", value_parser = controller)]
     controller: ControllerName,
 
+    /// Write pacing rate and smoothed RTT of both layers and the tunnel's queue over time to a file:
+    /// CSV, one line for each sample of each mode
+    #[arg(long, value_name = "FILE")]
+    series: Option<PathBuf>,
+
     /// Print the results as one JSON array
     #[arg(long)]
     json: bool,
@@ -95,6 +111,7 @@ impl Demo {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let runtime = run::runtime()?;
         let mut signals = runtime.block_on(async { Signals::new() })?;
+        let mut series = self.series.as_deref().map(Series::create).transpose()?;
         let file = DemoFile::create(self.size, self.seed)?;
         if !self.json && !self.quiet {
             text::say(self.describe());
@@ -105,8 +122,14 @@ impl Demo {
         let journeys = journeys.map(|it| (it, bars.add(&it.to_string(), "waiting")));
         let mut results = Vec::new();
         for (journey, bar) in journeys.collect::<Vec<_>>() {
-            let network = Network::start(journey, &self, &file)?;
-            let fetched = runtime.block_on(network.download(&file, &bar, &mut signals));
+            let gauges = Arc::<Gauges>::default();
+            let network = Network::start(journey, &self, &file, &gauges)?;
+            let told = Told { bar: &bar, gauges: &gauges };
+            let download = || runtime.block_on(network.download(&file, &told, &mut signals));
+            let (fetched, samples) = watch(&gauges, &mut |_, _| {}, download)?;
+            if let Some(series) = &mut series {
+                series.add(journey, samples.as_slice())?;
+            }
             let result = match fetched {
                 Ok(outcome) => self.complete(journey, outcome, network.stop()?),
                 Err(error) => {

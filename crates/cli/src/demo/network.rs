@@ -13,10 +13,11 @@ use std::{
         mpsc,
     },
     thread::{self, JoinHandle},
+    time::Instant,
 };
 
 use ipnet::{IpNet, Ipv4Net};
-use tandem_net::{Application, DriverOptions, Files, driver};
+use tandem_net::{Application, DriverOptions, DriverStats, Files, driver};
 use tandem_node::{
     Client, ClientConfig, Origin, OriginConfig, Proxy, ProxyConfig,
     client::{FetchConfig, HopConfig, Task},
@@ -31,6 +32,7 @@ use tokio::sync::oneshot;
 use super::{
     Demo, OriginPackets,
     file::{self, DemoFile},
+    gauges::{Gauges, PERIOD, Told},
     journey::Journey,
 };
 use crate::{
@@ -40,7 +42,7 @@ use crate::{
     fetch::fetch,
     lab::{Emulator, Links},
     outcome::{Mode, Outcome},
-    progress::Bar,
+    progress::Progress,
     run::{self, Signals},
     tls::{DevelopmentIdentity, server_config, trusting_ca},
 };
@@ -65,13 +67,18 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Starts everything but the client.
-    pub(super) fn start(journey: Journey, demo: &Demo, file: &DemoFile) -> Result<Self, CliError> {
+    /// Starts everything but the client. What runs writes the gauges from now on.
+    pub(super) fn start(
+        journey: Journey,
+        demo: &Demo,
+        file: &DemoFile,
+        gauges: &Arc<Gauges>,
+    ) -> Result<Self, CliError> {
         let identity = DevelopmentIdentity::new(&[]).expect("loopback's names are names");
         let transport = Transport { controller: demo.controller.into(), ..Transport::default() };
         let of_origin = journey.origin_controller.unwrap_or(demo.controller);
         let of_origin = Transport { controller: of_origin.into(), ..Transport::default() };
-        let origin = start_origin(&identity, &of_origin, file)?;
+        let origin = start_origin(&identity, &of_origin, file, gauges)?;
         let (client_link, origin_link) = (demo.client_link(), demo.origin_link());
         Ok(match journey.mode {
             Mode::Direct => {
@@ -90,7 +97,7 @@ impl Network {
             }
             Mode::Mdt | Mode::Mst | Mode::Msgt | Mode::Rmdt => {
                 let long = Link::start(origin.address, Links::symmetric(&[origin_link]), demo)?;
-                let proxy = start_proxy(&identity, &transport)?;
+                let proxy = start_proxy(&identity, &transport, gauges)?;
                 let bad = Link::start(proxy.address, Links::symmetric(&[client_link]), demo)?;
                 Self {
                     journey,
@@ -110,15 +117,15 @@ impl Network {
     pub(super) async fn download(
         &self,
         file: &DemoFile,
-        bar: &Bar,
+        told: &Told<'_>,
         signals: &mut Signals,
     ) -> Result<Outcome, CliError> {
         let config = self.client_config()?;
         let hops = config.hops.len();
         let client = Client::new(config).map_err(ConfigError::from)?;
         let download = Download::to(&file.destination())?;
-        bar.say("connecting".to_owned());
-        let (report, sha256) = fetch(client, download, bar, signals).await?;
+        told.say("connecting".to_owned());
+        let (report, sha256) = fetch(client, download, told, signals).await?;
         file.check(&sha256)?;
         let url = format!("https://{}/{}", self.origin_address, file::NAME);
         Ok(Outcome::new(url, self.journey.mode, hops, &report, sha256))
@@ -169,6 +176,7 @@ fn start_origin(
     identity: &DevelopmentIdentity,
     transport: &Transport,
     file: &DemoFile,
+    gauges: &Arc<Gauges>,
 ) -> Result<Host<Origin>, CliError> {
     let config = OriginConfig {
         listen: ANY_PORT.0,
@@ -181,12 +189,15 @@ fn start_origin(
     let root = file.root();
     let files = Files::below(root)
         .map_err(|error| ConfigError::Unreadable { file: root.to_owned(), error })?;
-    Host::start("origin", node, DriverOptions { files: Some(files), ..DriverOptions::default() })
+    let options = DriverOptions { files: Some(files), ..DriverOptions::default() };
+    let gauges = gauges.clone();
+    Host::start("origin", node, options, move |origin| gauges.of_origin(origin))
 }
 
 fn start_proxy(
     identity: &DevelopmentIdentity,
     transport: &Transport,
+    gauges: &Arc<Gauges>,
 ) -> Result<Host<Proxy>, CliError> {
     let loopback = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
     let config = ProxyConfig {
@@ -199,8 +210,10 @@ fn start_proxy(
         limits: Limits::default(),
         seed: None,
     };
-    let node = Proxy::new(config).map_err(ConfigError::from)?;
-    Host::start("proxy", node, DriverOptions::default())
+    let mut node = Proxy::new(config).map_err(ConfigError::from)?;
+    gauges.of_proxy(&mut node); // from now on it is known that there is one
+    let gauges = gauges.clone();
+    Host::start("proxy", node, DriverOptions::default(), move |proxy| gauges.of_proxy(proxy))
 }
 
 /// A server on a thread of its own.
@@ -212,14 +225,20 @@ struct Host<N> {
 }
 
 impl<N: Node + Send + 'static> Host<N> {
-    /// Returns when it listens.
-    fn start(role: &'static str, node: N, options: DriverOptions) -> Result<Self, CliError> {
+    /// Returns when it listens. `report` is lent the node now and then.
+    fn start(
+        role: &'static str,
+        node: N,
+        options: DriverOptions,
+        report: impl FnMut(&mut N) + Send + 'static,
+    ) -> Result<Self, CliError> {
+        let options = DriverOptions { tick: Some(PERIOD), ..options };
         let (ready, listening) = mpsc::channel();
         let (shutdown, stop) = oneshot::channel();
         let thread = thread::Builder::new()
             .name(role.to_owned())
             .spawn(move || {
-                let mut app = Ready(ready);
+                let mut app = Server { ready, report };
                 let stop = async {
                     // A sender that is gone means the same as a word from it.
                     if stop.await.is_err() {}
@@ -239,14 +258,21 @@ impl<N: Node + Send + 'static> Host<N> {
     }
 }
 
-/// Tells once where a server listens.
-struct Ready(mpsc::Sender<SocketAddr>);
+/// Tells once where a server listens, and again and again how it is.
+struct Server<F> {
+    ready: mpsc::Sender<SocketAddr>,
+    report: F,
+}
 
-impl<N> Application<N> for Ready {
+impl<N, F: FnMut(&mut N)> Application<N> for Server<F> {
     fn event(&mut self, event: Event) {
         if let Event::Listening(address) = event {
-            let _is_awaited = self.0.send(address).is_ok();
+            let _is_awaited = self.ready.send(address).is_ok();
         }
+    }
+
+    fn tick(&mut self, _now: Instant, node: &mut N, _driver: &DriverStats) {
+        (self.report)(node);
     }
 }
 

@@ -1,0 +1,95 @@
+//! What the hosts say about themselves while a journey runs.
+//!
+//! Each host writes here from its own thread, between packets; whoever samples reads it from
+//! another, so that looking costs the packets nothing.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tandem_node::{ConnectionStats, Origin, Proxy};
+use tandem_units::ByteCount;
+
+use crate::progress::{Bar, Progress};
+
+/// How often a host says it.
+pub(super) const PERIOD: Duration = Duration::from_millis(50);
+
+/// The last of everything that was said.
+#[derive(Debug, Default)]
+pub(super) struct Gauges(Mutex<Readings>);
+
+/// What the gauges show at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Readings {
+    /// The origin's connection to the client.
+    pub(super) e2e: Option<ConnectionStats>,
+    /// The proxy's connection to the client.
+    pub(super) tunnel: Option<ConnectionStats>,
+    /// What waits in the proxy's tunnel queue; `None` without a proxy.
+    pub(super) tunnel_queue: Option<ByteCount>,
+    /// Bytes of body that have arrived.
+    pub(super) body: u64,
+    /// Its length, once it is known.
+    pub(super) body_len: Option<u64>,
+    /// What is being waited for.
+    pub(super) awaited: String,
+}
+
+impl Readings {
+    /// Whether some of the body has arrived and some is to come, and every layer has said how it is.
+    /// Before that an RTT may not have been measured yet, and afterwards connections end.
+    pub(super) fn is_under_way(&self) -> bool {
+        let has_layers = self.e2e.is_some() && self.tunnel.is_some() == self.tunnel_queue.is_some();
+        has_layers && self.body > 0 && self.body_len.is_none_or(|len| self.body < len)
+    }
+}
+
+impl Gauges {
+    /// What they show now.
+    pub(super) fn read(&self) -> Readings {
+        self.lock().clone()
+    }
+
+    /// The origin says how it is.
+    pub(super) fn of_origin(&self, origin: &mut Origin) {
+        self.lock().e2e = origin.connections().next();
+    }
+
+    /// The proxy says how it is.
+    pub(super) fn of_proxy(&self, proxy: &mut Proxy) {
+        let mut readings = self.lock();
+        readings.tunnel = proxy.connections().next();
+        readings.tunnel_queue = Some(proxy.tunnel_queue());
+    }
+
+    /// Readings are whole after every write, whatever became of the writer.
+    fn lock(&self) -> MutexGuard<'_, Readings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells both a bar and the gauges how far the download is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told<'a> {
+    pub(super) bar: &'a Bar,
+    pub(super) gauges: &'a Gauges,
+}
+
+impl Progress for Told<'_> {
+    fn say(&self, message: String) {
+        self.gauges.lock().awaited.clone_from(&message);
+        self.bar.say(message);
+    }
+
+    fn start(&self, len: Option<u64>) {
+        self.gauges.lock().body_len = len;
+        self.bar.start(len);
+    }
+
+    fn advance(&self, bytes: u64) {
+        self.gauges.lock().body += bytes;
+        self.bar.advance(bytes);
+    }
+}
