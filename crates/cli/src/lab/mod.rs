@@ -25,7 +25,7 @@ pub(crate) use tun::TunError;
 /// Emulate networks: links between real sockets, and whole experiments in virtual time.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Lab {
-    Run(run::Run),
+    Run(Box<run::Run>),
     Relay(relay::Relay),
     Trace(trace::Trace),
     Link(link::Link),

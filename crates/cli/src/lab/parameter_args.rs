@@ -74,6 +74,11 @@ pub(super) struct ParameterArgs {
     #[arg(long, value_name = "TIME")]
     client_rtt: Option<HumanDuration>,
 
+    /// How much longer the RTT to each client is than that to the one before, behind the access link
+    /// that they share [default: 0s]
+    #[arg(long, value_name = "TIME")]
+    client_rtt_step: Option<HumanDuration>,
+
     /// RTT between two proxies [default: 20ms]
     #[arg(long, value_name = "TIME")]
     hop_rtt: Option<HumanDuration>,
@@ -81,6 +86,11 @@ pub(super) struct ParameterArgs {
     /// RTT between the last proxy and the first origin [default: 100ms]
     #[arg(long, value_name = "TIME")]
     origin_rtt: Option<HumanDuration>,
+
+    /// Rate of the link between the last proxy and each origin, with a queue of 150 kB; unlimited if
+    /// not said
+    #[arg(long, value_name = "RATE")]
+    origin_rate: Option<Rate>,
 
     /// Origins, which flows take in turn [default: 1]
     #[arg(long, value_name = "N")]
@@ -202,9 +212,11 @@ impl ParameterArgs {
             trace: self.trace.clone(),
             uplink_trace: self.uplink_trace.clone(),
             client_rtt: self.client_rtt.unwrap_or(default.client_rtt),
+            client_rtt_step: self.client_rtt_step.unwrap_or(default.client_rtt_step),
             hop_rtt: self.hop_rtt.unwrap_or(default.hop_rtt),
             origin_rtt: self.origin_rtt.unwrap_or(default.origin_rtt),
             origin_rtt_step: self.origin_rtt_step.unwrap_or(default.origin_rtt_step),
+            origin_rate: self.origin_rate,
             origins: self.origins.unwrap_or(default.origins),
             loss: self.loss.unwrap_or(default.loss),
             uplink_loss: self.uplink_loss,

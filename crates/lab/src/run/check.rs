@@ -47,8 +47,9 @@ const TIME_LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Longest RTT of one part of the way.
 const RTT_MAX: Duration = Duration::from_secs(60);
 
-/// A local program has the one origin that its client leads it to.
-fn takes_origins_in_turn(run: &Parameters) -> bool {
+/// Whether there are several clients, which take origins in turn. A local program has the one origin
+/// that its client leads it to.
+fn has_several_clients(run: &Parameters) -> bool {
     matches!(run.workload, Workload::Flows { .. }) && !run.local_program
 }
 
@@ -60,14 +61,19 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
     let group = run.group_streams.to_string();
     require((2..=16).contains(&run.group_streams), "group_streams", &group, "2 to 16")?;
     let origins = run.origins.to_string();
-    let origins_max = if takes_origins_in_turn(run) { 100 } else { 1 };
+    let origins_max = if has_several_clients(run) { 100 } else { 1 };
     let allowed = "1 to 100 for the workload flows without local_program, else 1";
     require((1..=origins_max).contains(&run.origins), "origins", &origins, allowed)?;
+    let step = run.client_rtt_step;
+    let is_heeded = step.0.is_zero() || has_several_clients(run);
+    let allowed = "above 0s for the workload flows without local_program only";
+    require(is_heeded, "client_rtt_step", &step.to_string(), allowed)?;
     let size = run.size.to_string();
     let size_is_sane = !run.size.is_zero() && run.size <= SIZE_MAX;
     require(size_is_sane, "size", &size, "1 B to 10 GB")?;
     for (name, rtt) in [
         ("client_rtt", run.client_rtt),
+        ("client_rtt_step", run.client_rtt_step),
         ("hop_rtt", run.hop_rtt),
         ("origin_rtt", run.origin_rtt),
         ("origin_rtt_step", run.origin_rtt_step),

@@ -5,6 +5,7 @@
 
 mod check;
 mod flows;
+mod links;
 mod observer;
 mod outcome;
 mod parameters;

@@ -12,7 +12,7 @@ use super::{
     observer::{IdleTime, Observer},
     topology::{Topology, access_sojourns, access_stats},
 };
-use crate::{LinkStats, LossAt, Sojourns, World};
+use crate::{Capacity, LinkStats, LossAt, Sojourns, World};
 
 /// Everything that a run measured, at its end.
 pub(super) fn of(
@@ -153,10 +153,13 @@ impl<'a> Times<'a> {
             LossAt::After => run.loss.mean(),
         };
         let is_alone = run.workload == Workload::Download && run.cross_traffic.is_none();
-        let ideal = is_alone.then(|| {
-            topology.downlink_capacity.ideal_completion(run.size, run.e2e_rtt(), loss, begin)
-        });
-        Self { reports, ideal: ideal.flatten(), begin }
+        let ideal = |capacity: &Capacity, loss| {
+            capacity.ideal_completion(run.size, run.e2e_rtt(), loss, begin).filter(|_| is_alone)
+        };
+        let access = ideal(&topology.downlink_capacity, loss);
+        // What is lost after it a tunnel can send again, so that it carries everything once.
+        let far = run.origin_rate.and_then(|rate| ideal(&rate.into(), Ratio::ZERO));
+        Self { reports, ideal: access.max(far), begin }
     }
 
     /// In seconds; `None` if nothing was completed.

@@ -16,8 +16,8 @@ use crate::{LossAt, LossModel, QueueConfig, run::Workload, summary::fields};
 /// client --- access link --- proxy 1 --- hop_rtt --- proxy 2 ... --- origin_rtt --- origin
 /// ```
 ///
-/// The access link is the only bottleneck; the others have a delay and nothing else. What is not
-/// said has the value of [`Parameters::default`].
+/// The access link is the only bottleneck, unless `origin_rate` is set; the others have a delay and
+/// nothing else. What is not said has the value of [`Parameters::default`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Parameters {
@@ -52,12 +52,18 @@ pub struct Parameters {
     pub uplink_trace: Option<PathBuf>,
     /// RTT between client and first proxy, without queues.
     pub client_rtt: HumanDuration,
+    /// By how much the RTT to each further client is longer than that to the one before; the access
+    /// link that they share stays as it is.
+    pub client_rtt_step: HumanDuration,
     /// RTT between two proxies.
     pub hop_rtt: HumanDuration,
     /// RTT between the last proxy and the first origin.
     pub origin_rtt: HumanDuration,
     /// By how much the RTT to each further origin is longer than that to the one before.
     pub origin_rtt_step: HumanDuration,
+    /// Rate of the link between the last proxy and each origin, with a queue of 150 kB: a bottleneck
+    /// behind the proxy. Unlimited if not set.
+    pub origin_rate: Option<Rate>,
     /// Origins; flows are divided over them in turn.
     pub origins: u64,
     /// Random loss on the access link.
@@ -114,9 +120,11 @@ impl Default for Parameters {
             trace: None,
             uplink_trace: None,
             client_rtt: ms(40),
+            client_rtt_step: ms(0),
             hop_rtt: ms(20),
             origin_rtt: ms(100),
             origin_rtt_step: ms(0),
+            origin_rate: None,
             origins: 1,
             loss: LossModel::default(),
             uplink_loss: None,

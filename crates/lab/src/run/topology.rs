@@ -13,12 +13,12 @@ use tandem_node::{
     proxy::{Access, TargetPolicy},
     quic::{Mtu, Transport},
 };
-use tandem_units::{ByteCount, Rate, Ratio};
+use tandem_units::{ByteCount, Rate};
 
-use super::{Mode, Parameters, RunError, TraceStore};
+use super::{Mode, Parameters, RunError, TraceStore, links};
 use crate::{
-    Capacity, Contents, FileSet, Handle, HostId, LinkConfig, LinkStats, LossModel, NameAnswer,
-    PathId, Reorder, Seed, Sojourns, TestCertificate, UDP_IP_OVERHEAD, World,
+    Capacity, Contents, FileSet, Handle, HostId, LinkConfig, LinkStats, NameAnswer, PathId, Seed,
+    Sojourns, TestCertificate, UDP_IP_OVERHEAD, World,
     endpoints::{Pace, PacedReceiver, PacedSender, SinkHost},
 };
 
@@ -42,9 +42,6 @@ const FIRST_CLIENT: &str = "10.1.0.1";
 
 /// Where the traffic of others goes.
 const CROSS_SINK_IP: &str = "10.0.4.2";
-
-/// The rate of an uplink of which nothing is said beside a downlink that follows a trace.
-const UPLINK_BESIDE_TRACE: Rate = Rate::from_mbps(48);
 
 /// Of an origin that cooperates: its initial window in packets, and the percent of the known bandwidth
 /// at which it looks for more.
@@ -104,6 +101,8 @@ pub(super) struct Topology<'a> {
     pub(super) proxies: Vec<Handle<Proxy>>,
     pub(super) origins: Vec<Handle<Origin>>,
     peers: Vec<Peer>,
+    /// Where the access link ends: nobody's host.
+    everybody: Handle<SinkHost>,
     certificate: TestCertificate,
     run: &'a Parameters,
     files: FileSet,
@@ -124,11 +123,11 @@ impl<'a> Topology<'a> {
         let origins = add_origins(&mut world, run, &certificate);
         let proxies = add_proxies(&mut world, run, &certificate);
         for (first, second) in proxies.iter().zip(proxies.iter().skip(1)) {
-            world.connect(*first, *second, delay(run.hop_rtt.0 / 2));
+            world.connect(*first, *second, links::delay(run.hop_rtt.0 / 2));
         }
         // Nobody's host: the paths are there before the clients that share them.
         let everybody = world.add_host("clients", ["10.0.3.1"], SinkHost::new(DISCARD));
-        let (down, up) = (downlink(run, traces)?, uplink(run, traces)?);
+        let (down, up) = (links::downlink(run, traces)?, links::uplink(run, traces)?);
         let downlink_capacity = down.capacity.clone();
         let origin = *origins.first().expect("there is an origin");
         let edge = proxies.first().map_or(origin.id(), |proxy| proxy.id());
@@ -136,7 +135,7 @@ impl<'a> Topology<'a> {
         let uplink = world.route(everybody, edge, vec![up]);
         let mut peers = Vec::new();
         for (number, origin) in (1..).zip(&origins) {
-            let far = delay(origin_rtt(run, number) / 2);
+            let far = links::to_origin(run, number);
             if let Some(last) = proxies.last() {
                 world.connect(*last, *origin, far);
                 continue;
@@ -157,6 +156,7 @@ impl<'a> Topology<'a> {
             proxies,
             origins,
             peers,
+            everybody,
             certificate,
             run,
             files: FileSet::new(),
@@ -172,7 +172,7 @@ impl<'a> Topology<'a> {
         let task = self.fetch(&origin_name(origin), PORT, path, Mtu::default());
         let client = self.client(number, task);
         let handle = self.world.add_host(&format!("client {number}"), [&*ip], client);
-        self.attach(handle);
+        self.attach(number, handle);
         if !self.run.mode.has_tunnel() {
             for origin in &self.origins {
                 self.world.measure_delay(*origin, handle);
@@ -205,7 +205,7 @@ impl<'a> Topology<'a> {
         ]);
         let client = self.client(number, task);
         let handle = self.world.add_host(&format!("client {number}"), [&*ip], client);
-        self.attach(handle);
+        self.attach(number, handle);
         set_name(&mut self.world, PROGRAM, &ip);
         Some(handle)
     }
@@ -246,7 +246,7 @@ impl<'a> Topology<'a> {
         let sender = PacedSender::on_request(DISCARD, pace);
         let sender = self.world.add_host("sender", [SENDER_IP], sender);
         if let Some(last) = self.proxies.last() {
-            self.world.connect(*last, sender, delay(self.run.origin_rtt.0 / 2));
+            self.world.connect(*last, sender, links::to_origin(self.run, 1));
         }
         let (number, ip) = self.next_client();
         let target = match forwarder {
@@ -290,9 +290,17 @@ impl<'a> Topology<'a> {
     }
 
     /// Puts a client behind the access link.
-    fn attach(&mut self, client: Handle<Client>) {
+    fn attach(&mut self, number: u32, client: Handle<Client>) {
+        let leg = links::leg(self.run, number).map(|leg| {
+            let down = self.world.route(self.everybody, client, vec![leg.clone()]);
+            (down, self.world.route(client, self.everybody, vec![leg]))
+        });
         for peer in &self.peers {
-            let (down, up) = self.through(peer);
+            let (mut down, mut up) = self.through(peer);
+            if let Some((to_client, from_client)) = leg {
+                down.push(to_client);
+                up.insert(0, from_client);
+            }
             self.world.route_over(peer.host, client, &down);
             self.world.route_over(client, peer.host, &up);
         }
@@ -379,11 +387,6 @@ fn proxy_name(number: u64) -> String {
 
 fn origin_name(number: u64) -> String {
     format!("origin{number}.test")
-}
-
-/// The RTT between the last proxy and an origin; they are counted from 1.
-fn origin_rtt(run: &Parameters, number: u32) -> Duration {
-    run.origin_rtt.0 + run.origin_rtt_step.0 * number.saturating_sub(1)
 }
 
 fn add_origins(
@@ -486,42 +489,4 @@ fn proxy(run: &Parameters, number: u64, certificate: &TestCertificate) -> Proxy 
         seed: Some(Seed(run.seed).derive(Part::Proxy as u64 + number).0),
     };
     Proxy::new(config).expect("the certificate serves QUIC")
-}
-
-fn delay(delay: Duration) -> LinkConfig {
-    LinkConfig { delay, ..LinkConfig::default() }
-}
-
-fn downlink(run: &Parameters, traces: &TraceStore) -> Result<LinkConfig, RunError> {
-    let capacity = match &run.trace {
-        None => Capacity::Constant(run.rate),
-        Some(name) => traces.capacity(name, Seed(run.seed).derive(Part::DownlinkTrace as u64))?,
-    };
-    Ok(access(run, capacity, run.loss))
-}
-
-fn uplink(run: &Parameters, traces: &TraceStore) -> Result<LinkConfig, RunError> {
-    let capacity = match (&run.uplink_trace, run.uplink_rate, &run.trace) {
-        (Some(name), ..) => {
-            traces.capacity(name, Seed(run.seed).derive(Part::UplinkTrace as u64))?
-        }
-        (None, Some(rate), _) => Capacity::Constant(rate),
-        (None, None, Some(_)) => Capacity::Constant(UPLINK_BESIDE_TRACE),
-        (None, None, None) => Capacity::Constant(run.rate),
-    };
-    Ok(access(run, capacity, run.uplink_loss.unwrap_or(run.loss)))
-}
-
-fn access(run: &Parameters, capacity: Capacity, loss: LossModel) -> LinkConfig {
-    let late = Reorder { ratio: run.reorder, extra_delay: run.client_rtt.0 / 4 };
-    LinkConfig {
-        capacity,
-        delay: run.client_rtt.0 / 2,
-        jitter: run.jitter.0,
-        loss,
-        loss_at: run.loss_at,
-        queue: run.queue,
-        reorder: (run.reorder > Ratio::ZERO).then_some(late),
-        ..LinkConfig::default()
-    }
 }

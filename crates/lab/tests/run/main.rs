@@ -194,6 +194,38 @@ fn flows_from_several_origins_share_the_access_link() {
 }
 
 #[test]
+fn clients_at_other_distances_share_the_access_link() {
+    let workload = Workload::Flows { count: 3, interval: ms(0) };
+    let near = |mode| Parameters { workload, ..short(mode) };
+    for mode in [Mode::Mft, Mode::Rmdt] {
+        let step = Parameters { client_rtt_step: ms(200), ..near(mode) };
+        let (record, alike) = (run(&step).record, run(&near(mode)).record);
+        assert!(record.completed && record.downlink.bytes > 3_000_000, "{record:?}");
+        let fct = |flow: usize| record.flows[flow].fct_s.unwrap();
+        assert!(fct(0) < fct(1) && fct(1) < fct(2), "the nearest is served first: {record:?}");
+        assert!(alike.jain_index > record.jain_index, "{alike:?}");
+    }
+}
+
+#[test]
+fn a_bottleneck_behind_the_proxy_decides_where_it_is_the_slower_one() {
+    for mode in Mode::ALL {
+        let with = |rate, origin_rate| {
+            let origin_rate = Some(Rate::from_mbps(origin_rate));
+            let parameters = Parameters { rate: Rate::from_mbps(rate), origin_rate, ..short(mode) };
+            run(&parameters).record
+        };
+        let (behind, before) = (with(50, 10), with(10, 50));
+        assert_eq!(behind.ideal_s, before.ideal_s, "{mode}");
+        assert!(
+            behind.fct_over_ideal.is_some_and(|ratio| (1.0..2.0).contains(&ratio)),
+            "{behind:?}"
+        );
+        assert!(behind.downlink.queue_max_bytes < before.downlink.queue_max_bytes, "{mode}");
+    }
+}
+
+#[test]
 fn a_link_that_mostly_stands_still_does_not_starve_a_download() {
     // 24 Mbit/s for 200 ms, then nothing for 800 ms; what comes meanwhile waits.
     let folder = tempfile::tempdir().unwrap();
@@ -282,6 +314,7 @@ fn what_cannot_be_run_is_refused_by_name() {
     refused(|run| run.tunnel_up_gain_percent = Some(99), "tunnel_up_gain_percent");
     refused(|run| run.time_limit = ms(0), "time_limit");
     refused(|run| run.samples = 1001, "samples");
+    refused(|run| run.client_rtt_step = ms(1), "client_rtt_step");
     refused(|run| run.client_rtt = ms(3_600_000), "client_rtt");
     refused(|run| run.timer_granularity = Some(ms(0)), "timer_granularity");
     refused(|run| run.workload = Workload::Long(ms(0)), "workload");
