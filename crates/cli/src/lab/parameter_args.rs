@@ -32,8 +32,8 @@ pub(super) struct ParameterArgs {
     #[arg(long, value_name = "FIRST..LAST", default_value = "1")]
     seeds: Seeds,
 
-    /// What is transferred: download, long:TIME, flows:COUNT,INTERVAL, requests:COUNT,INTERVAL or
-    /// datagrams:RATE,TIME [default: download]
+    /// What is transferred: download, long:TIME, flows:COUNT,INTERVAL, sharing:COUNT,SETTLE,TIME,
+    /// parallel:COUNT, requests:COUNT,INTERVAL or datagrams:RATE,TIME [default: download]
     #[arg(long, value_name = "WHAT")]
     workload: Option<Workload>,
 
@@ -133,6 +133,15 @@ pub(super) struct ParameterArgs {
     #[arg(long, value_name = "RATE")]
     cross_traffic: Option<Rate>,
 
+    /// Downloads of others over the access link, without a tunnel and without end, whose origins have
+    /// this congestion controller
+    #[arg(long, value_name = "NAME")]
+    others: Option<ControllerName>,
+
+    /// How many, 1 to 100 [default: 1]
+    #[arg(long, value_name = "N", requires = "others")]
+    others_count: Option<u64>,
+
     /// Congestion controller of the origin: bbr1, bbr1-tunnel, newreno, cubic or bbr3 [default: bbr1]
     #[arg(long, value_name = "NAME")]
     origin_controller: Option<ControllerName>,
@@ -225,6 +234,8 @@ impl ParameterArgs {
             jitter: self.jitter.unwrap_or(default.jitter),
             reorder: self.reorder.unwrap_or(default.reorder),
             cross_traffic: self.cross_traffic,
+            others: self.others,
+            others_count: self.others_count.unwrap_or(default.others_count),
             origin_controller: self.origin_controller.unwrap_or(default.origin_controller),
             tunnel_controller: self.tunnel_controller.unwrap_or(default.tunnel_controller),
             initial_window: self.initial_window.unwrap_or(default.initial_window),

@@ -50,7 +50,7 @@ const RTT_MAX: Duration = Duration::from_secs(60);
 /// Whether there are several clients, which take origins in turn. A local program has the one origin
 /// that its client leads it to.
 fn has_several_clients(run: &Parameters) -> bool {
-    matches!(run.workload, Workload::Flows { .. }) && !run.local_program
+    matches!(run.workload, Workload::Flows { .. } | Workload::Sharing { .. }) && !run.local_program
 }
 
 pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
@@ -62,11 +62,11 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
     require((2..=16).contains(&run.group_streams), "group_streams", &group, "2 to 16")?;
     let origins = run.origins.to_string();
     let origins_max = if has_several_clients(run) { 100 } else { 1 };
-    let allowed = "1 to 100 for the workload flows without local_program, else 1";
+    let allowed = "1 to 100 for the workloads flows and sharing without local_program, else 1";
     require((1..=origins_max).contains(&run.origins), "origins", &origins, allowed)?;
     let step = run.client_rtt_step;
     let is_heeded = step.0.is_zero() || has_several_clients(run);
-    let allowed = "above 0s for the workload flows without local_program only";
+    let allowed = "above 0s for the workloads flows and sharing without local_program only";
     require(is_heeded, "client_rtt_step", &step.to_string(), allowed)?;
     let size = run.size.to_string();
     let size_is_sane = !run.size.is_zero() && run.size <= SIZE_MAX;
@@ -88,6 +88,9 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
     let off = run.origin_controller == ControllerName::Off;
     let allowed = "bbr1, bbr1-tunnel, newreno, cubic or bbr3; only a tunnel may do without";
     require(!off, "origin_controller", "off", allowed)?;
+    require(run.others != Some(ControllerName::Off), "others", "off", allowed)?;
+    let others = run.others_count.to_string();
+    require((1..=100).contains(&run.others_count), "others_count", &others, "1 to 100")?;
     for (name, window) in [
         ("initial_window", Some(run.initial_window)),
         ("tunnel_initial_window", run.tunnel_initial_window),
@@ -120,14 +123,24 @@ fn check_workload(run: &Parameters) -> Result<(), RunError> {
     let workload = run.workload.to_string();
     let refuse = |is_sane, allowed| require(is_sane, "workload", &workload, allowed);
     let limit = run.time_limit.0;
+    let one_stream = || {
+        let allowed = "a download of unknown length, on one stream";
+        require(run.streams == 1, "streams", &run.streams.to_string(), allowed)
+    };
     let fits = "has to begin and end within time_limit";
     match run.workload {
         Workload::Download => Ok(()),
         Workload::Long(duration) => {
             refuse(!duration.0.is_zero() && duration.0 <= limit, fits)?;
-            let allowed = "a download of unknown length, on one stream";
-            require(run.streams == 1, "streams", &run.streams.to_string(), allowed)
+            one_stream()
         }
+        Workload::Sharing { count, settle, duration } => {
+            refuse((1..=FLOWS_MAX).contains(&count), "1 to 1000 flows")?;
+            let end = settle.0.saturating_add(duration.0);
+            refuse(!duration.0.is_zero() && end <= limit, fits)?;
+            one_stream()
+        }
+        Workload::Parallel(count) => refuse((1..=FLOWS_MAX).contains(&count), "1 to 1000 flows"),
         Workload::Flows { count, interval } | Workload::Requests { count, interval } => {
             refuse((1..=FLOWS_MAX).contains(&count), "1 to 1000 flows")?;
             let last = interval.0.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));

@@ -31,6 +31,18 @@ pub(super) struct Flows {
     /// When what has no end by itself ends.
     lasts: Option<Duration>,
     datagrams: Option<Datagrams>,
+    others: Vec<Handle<Client>>,
+    /// From the beginning of the first flow to that of counting.
+    settle: Duration,
+    before: Option<Before>,
+}
+
+/// What had arrived when counting began.
+struct Before {
+    at: Duration,
+    /// Of each flow that had begun.
+    flows: Vec<u64>,
+    others: u64,
 }
 
 /// One flow that has begun.
@@ -49,11 +61,13 @@ pub(super) enum Ended<'a> {
 impl Flows {
     pub(super) fn new(run: &Parameters, topology: &mut Topology<'_>) -> Self {
         let is_datagrams = matches!(run.workload, Workload::Datagrams { .. });
-        let is_requests = matches!(run.workload, Workload::Requests { .. });
-        let is_local = run.local_program || is_datagrams || is_requests;
+        let is_one_tunnel =
+            matches!(run.workload, Workload::Requests { .. } | Workload::Parallel(_));
+        let is_local = run.local_program || is_datagrams || is_one_tunnel;
         if let Some(rate) = run.cross_traffic {
             topology.add_cross_traffic(rate, run.time_limit.0);
         }
+        let others = run.others.map(|controller| topology.add_others(controller, ENDLESS));
         let forwarder = is_local.then(|| topology.add_forwarder()).flatten();
         let datagrams = match run.workload {
             Workload::Datagrams { rate, duration } => {
@@ -70,9 +84,16 @@ impl Flows {
             lasts: match run.workload {
                 Workload::Long(duration) => Some(duration.0),
                 Workload::Datagrams { duration, .. } => Some(duration.0 + DATAGRAMS_GRACE),
+                Workload::Sharing { settle, duration, .. } => Some(settle.0 + duration.0),
                 _ => None,
             },
             datagrams,
+            others: others.unwrap_or_default(),
+            settle: match run.workload {
+                Workload::Sharing { settle, .. } => settle.0,
+                _ => Duration::ZERO,
+            },
+            before: None,
         }
     }
 
@@ -97,16 +118,31 @@ impl Flows {
         }
     }
 
-    /// When the next flow begins, if that is known.
-    pub(super) fn next_start(&self) -> Option<Duration> {
-        Some(self.ready? + self.waiting.front()?.0)
+    /// Begins to count, if it is time.
+    pub(super) fn count_if_due(&mut self, world: &World) {
+        let at = world.elapsed();
+        if self.before.is_none() && self.start().is_some_and(|start| start + self.settle <= at) {
+            let flows = self.begun.iter().map(|flow| world.body(flow.client).bytes()).collect();
+            self.before = Some(Before { at, flows, others: self.others_bytes(world) });
+        }
+    }
+
+    /// When the next flow or counting begins, if that is known.
+    pub(super) fn next_event(&self) -> Option<Duration> {
+        let flow = || Some(self.ready? + self.waiting.front()?.0);
+        let counting = self.start().filter(|_| self.before.is_none());
+        flow().into_iter().chain(counting.map(|start| start + self.settle)).min()
+    }
+
+    /// When the first flow began.
+    fn start(&self) -> Option<Duration> {
+        let start = self.begun.first().map(|flow| flow.start);
+        start.or_else(|| self.datagrams.as_ref().map(|_| Duration::ZERO))
     }
 
     /// When the run ends although nothing has, if it does.
     pub(super) fn end(&self) -> Option<Duration> {
-        let start = self.begun.first().map(|flow| flow.start);
-        let start = start.or_else(|| self.datagrams.as_ref().map(|_| Duration::ZERO));
-        Some(start? + self.lasts?)
+        Some(self.start()? + self.lasts?)
     }
 
     /// Whether there is nothing left to wait for.
@@ -124,6 +160,30 @@ impl Flows {
         let datagrams = self.datagrams.as_ref();
         let datagrams = datagrams.map_or(0, |it| world.node(it.receiver).bytes());
         datagrams + self.begun.iter().map(|flow| world.body(flow.client).bytes()).sum::<u64>()
+    }
+
+    /// Bytes that each flow has got since counting began, in order.
+    pub(super) fn counted(&self, world: &World) -> impl Iterator<Item = u64> {
+        let before = self.before.iter().flat_map(|before| before.flows.iter().copied());
+        let before = before.chain(std::iter::repeat(0));
+        let each = self.begun.iter().zip(before);
+        each.map(|(flow, before)| world.body(flow.client).bytes().saturating_sub(before))
+    }
+
+    /// How long it has been counted.
+    pub(super) fn counted_time(&self, world: &World) -> Duration {
+        let before = self.before.as_ref().map_or(Duration::ZERO, |before| before.at);
+        world.elapsed().saturating_sub(before)
+    }
+
+    /// Bytes that others have got since counting began; `None` if there are none.
+    pub(super) fn counted_of_others(&self, world: &World) -> Option<u64> {
+        let before = self.before.as_ref().map_or(0, |before| before.others);
+        (!self.others.is_empty()).then(|| self.others_bytes(world).saturating_sub(before))
+    }
+
+    fn others_bytes(&self, world: &World) -> u64 {
+        self.others.iter().map(|client| world.body(*client).bytes()).sum()
     }
 
     /// The flows that have begun, in order.
@@ -168,6 +228,8 @@ fn schedule(run: &Parameters, seed: Seed) -> Vec<(Duration, ByteCount)> {
             let numbers = 0..u32::try_from(count).unwrap_or(u32::MAX);
             numbers.map(|number| (interval.0 * number, run.size)).collect()
         }
+        Workload::Parallel(count) => (0..count).map(|_| (Duration::ZERO, run.size)).collect(),
+        Workload::Sharing { count, .. } => (0..count).map(|_| (Duration::ZERO, ENDLESS)).collect(),
         Workload::Requests { count, interval } => {
             let mut dice = seed.generator(0);
             let mut at_ms = 0;

@@ -7,6 +7,7 @@ mod check;
 mod flows;
 mod links;
 mod observer;
+mod others;
 mod outcome;
 mod parameters;
 mod record;
@@ -57,6 +58,7 @@ pub fn run(parameters: &Parameters, traces: &TraceStore) -> Result<RunOutcome, R
         flows.start_due(&mut topology);
         let watched = topology.watched;
         let world = &mut topology.world;
+        flows.count_if_due(world);
         let now = world.elapsed();
         if observer.next() <= now {
             let body_bytes = flows.body_bytes(world);
@@ -65,7 +67,7 @@ pub fn run(parameters: &Parameters, traces: &TraceStore) -> Result<RunOutcome, R
         if flows.have_ended(world) || now >= limit {
             break;
         }
-        let next = [Some(observer.next()), flows.next_start(), flows.end(), Some(limit)];
+        let next = [Some(observer.next()), flows.next_event(), flows.end(), Some(limit)];
         let next = next.into_iter().flatten().filter(|at| *at > now).min().unwrap_or(limit);
         world.run_until(next.saturating_sub(now), |world| {
             observer.watch(world, watched);

@@ -9,8 +9,8 @@ use super::{
     FlowRecord, LinkRecord, Mode, Parameters, RepairRecord, RunOutcome, RunRecord, Sample,
     Workload,
     flows::{Flow, Flows},
-    observer::{IdleTime, Observer},
-    topology::{Topology, access_sojourns, access_stats},
+    observer::{IdleTime, Observed, Observer},
+    topology::{Topology, Watched, access_sojourns, access_stats},
 };
 use crate::{Capacity, LinkStats, LossAt, Sojourns, World};
 
@@ -30,15 +30,11 @@ pub(super) fn of(
     let tunnel_lost_ratio = ratio(tunnel.lost_packets, tunnel.sent_packets);
     let world = &topology.world;
     let body_bytes = flows.body_bytes(world);
-    let (downlink, uplink) =
-        access_stats(world, topology.watched.downlink, topology.watched.uplink);
-    let (down_sojourns, up_sojourns) =
-        access_sojourns(world, topology.watched.downlink, topology.watched.uplink);
+    let (downlink, uplink) = link_records(world, topology.watched, &seen, body_bytes);
     let is_datagrams = matches!(run.workload, Workload::Datagrams { .. });
     let delays = if run.local_program || is_datagrams { world.delays() } else { &[] };
     let violations = world.violations();
-    let small = |path| world.small_packets(path).bytes.get();
-    let each: Vec<_> = flows.begun().iter().map(|flow| flow_record(flow, world)).collect();
+    let each = flow_records(run, flows, world);
     let times = Times::of(run, &topology, flows);
     let record = RunRecord {
         parameters: run.clone(),
@@ -50,7 +46,8 @@ pub(super) fn of(
         ideal_s: times.ideal.map(seconds),
         fct_over_ideal: times.over_ideal(),
         body_bytes,
-        goodput_mbps: goodput_mbps(body_bytes, world.elapsed().saturating_sub(times.begin)),
+        goodput_mbps: all_goodput_mbps(run, flows, world, times.begin),
+        others_mbps: others_goodput_mbps(flows, world),
         e2e_retransmit_ratio: ratio(origin.lost_packets, origin.sent_packets),
         tunnel_retransmit_ratio: match run.mode {
             Mode::Mft | Mode::MftPlus | Mode::Mdt => 0.0,
@@ -66,14 +63,8 @@ pub(super) fn of(
         e2e_srtt_max_ms: round(seen.e2e_srtt_ms.max, 1e3),
         tunnel_srtt_mean_ms: round(seen.tunnel_srtt_ms.mean(), 1e3),
         tunnel_srtt_max_ms: round(seen.tunnel_srtt_ms.max, 1e3),
-        downlink: LinkRecord {
-            sojourn_p95_ms: p95_ms(down_sojourns),
-            ..link_record(&downlink, body_bytes, small(topology.watched.downlink), seen.downlink)
-        },
-        uplink: LinkRecord {
-            sojourn_p95_ms: p95_ms(up_sojourns),
-            ..link_record(&uplink, 0, small(topology.watched.uplink), seen.uplink)
-        },
+        downlink,
+        uplink,
         violations: violations.iter().map(|(_, found)| found.total).sum(),
         packet_delay_percentiles_us: percentiles_us(delays),
         elapsed_s: seconds(world.elapsed()),
@@ -152,7 +143,9 @@ impl<'a> Times<'a> {
             LossAt::Before => Ratio::ZERO,
             LossAt::After => run.loss.mean(),
         };
-        let is_alone = run.workload == Workload::Download && run.cross_traffic.is_none();
+        let is_alone = run.workload == Workload::Download
+            && run.cross_traffic.is_none()
+            && run.others.is_none();
         let ideal = |capacity: &Capacity, loss| {
             capacity.ideal_completion(run.size, run.e2e_rtt(), loss, begin).filter(|_| is_alone)
         };
@@ -193,7 +186,7 @@ struct Packets {
 
 fn has_completed(run: &Parameters, flows: &Flows, world: &World) -> bool {
     match run.workload {
-        Workload::Long(_) | Workload::Datagrams { .. } => {
+        Workload::Long(_) | Workload::Sharing { .. } | Workload::Datagrams { .. } => {
             flows.end().is_some_and(|end| end <= world.elapsed()) && flows.body_bytes(world) > 0
         }
         _ => flows.waiting() == 0 && flows.begun().iter().all(|flow| flow.report(world).is_some()),
@@ -205,6 +198,34 @@ fn received_datagrams(world: &mut World, flows: &Flows) -> u64 {
     let received = |client: Option<ConnectionStats>| client.map_or(0, |it| it.received_datagrams);
     let flows = flows.begun().iter();
     flows.map(|flow| received(world.inspect(flow.client).connections().last())).sum()
+}
+
+fn is_sharing(run: &Parameters) -> bool {
+    matches!(run.workload, Workload::Sharing { .. })
+}
+
+fn all_goodput_mbps(run: &Parameters, flows: &Flows, world: &World, begin: Duration) -> f64 {
+    if is_sharing(run) {
+        goodput_mbps(flows.counted(world).sum(), flows.counted_time(world))
+    } else {
+        goodput_mbps(flows.body_bytes(world), world.elapsed().saturating_sub(begin))
+    }
+}
+
+fn others_goodput_mbps(flows: &Flows, world: &World) -> Option<f64> {
+    let bytes = flows.counted_of_others(world)?;
+    Some(goodput_mbps(bytes, flows.counted_time(world)))
+}
+
+fn flow_records(run: &Parameters, flows: &Flows, world: &World) -> Vec<FlowRecord> {
+    let record = |(flow, counted): (&Flow, u64)| {
+        let record = flow_record(flow, world);
+        if !is_sharing(run) {
+            return record;
+        }
+        FlowRecord { goodput_mbps: goodput_mbps(counted, flows.counted_time(world)), ..record }
+    };
+    flows.begun().iter().zip(flows.counted(world)).map(record).collect()
 }
 
 fn flow_record(flow: &Flow, world: &World) -> FlowRecord {
@@ -227,6 +248,24 @@ fn jain(flows: &[FlowRecord]) -> Option<f64> {
     let sum: f64 = flows.iter().map(|flow| flow.goodput_mbps).sum();
     let squares: f64 = flows.iter().map(|flow| flow.goodput_mbps.powi(2)).sum();
     (squares > 0.0).then(|| round(sum.powi(2) / (f64::from(count) * squares), 1e6))
+}
+
+/// The access link towards the clients, and from them.
+fn link_records(
+    world: &World,
+    watched: Watched,
+    seen: &Observed,
+    body_bytes: u64,
+) -> (LinkRecord, LinkRecord) {
+    let (downlink, uplink) = access_stats(world, watched.downlink, watched.uplink);
+    let (down_sojourns, up_sojourns) = access_sojourns(world, watched.downlink, watched.uplink);
+    let small = |path| world.small_packets(path).bytes.get();
+    let down = link_record(&downlink, body_bytes, small(watched.downlink), seen.downlink);
+    let up = link_record(&uplink, 0, small(watched.uplink), seen.uplink);
+    (
+        LinkRecord { sojourn_p95_ms: p95_ms(down_sojourns), ..down },
+        LinkRecord { sojourn_p95_ms: p95_ms(up_sojourns), ..up },
+    )
 }
 
 fn link_record(link: &LinkStats, payload: u64, small: u64, idle: IdleTime) -> LinkRecord {

@@ -80,6 +80,12 @@ pub struct Parameters {
     pub reorder: Ratio,
     /// Traffic of others on the access link towards the client, at a constant rate.
     pub cross_traffic: Option<Rate>,
+    /// Congestion controller of downloads without end by others, from before the first flow on: over
+    /// the same access link, without a tunnel, each from an origin of its own as far away as the
+    /// run's.
+    pub others: Option<ControllerName>,
+    /// How many, 1 to 100.
+    pub others_count: u64,
     /// Congestion controller of the origin.
     pub origin_controller: ControllerName,
     /// Congestion controller of every proxy and of the client's tunnels.
@@ -133,6 +139,8 @@ impl Default for Parameters {
             jitter: ms(0),
             reorder: Ratio::ZERO,
             cross_traffic: None,
+            others: None,
+            others_count: 1,
             origin_controller: ControllerName::Bbr1,
             tunnel_controller: ControllerName::Bbr1Tunnel,
             initial_window: 10,

@@ -29,8 +29,13 @@ pub struct RunRecord {
     pub fct_over_ideal: Option<f64>,
     /// Bytes of body that arrived.
     pub body_bytes: u64,
-    /// Body bits per second, from the first packet to the end.
+    /// Body bits per second, from the first packet to the end; with the workload `sharing` while it
+    /// is counted.
     pub goodput_mbps: f64,
+    /// Body bits per second of all `others` together: while it is counted with the workload
+    /// `sharing`, else from the beginning of the first flow to the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others_mbps: Option<f64>,
     /// Share of the origin's packets that it declared lost, whose contents it sent again.
     pub e2e_retransmit_ratio: f64,
     /// Share of the first proxy's packets whose contents it sent again; 0 where the tunnel repairs
@@ -119,7 +124,7 @@ pub struct LinkRecord {
     /// Bytes of packets too small to carry a part of the body: acknowledgements, and what travels
     /// with them.
     pub ack_bytes: u64,
-    /// The rest: headers, handshakes and what was sent again.
+    /// The rest: headers, handshakes, what was sent again, and the traffic of others.
     pub header_bytes: u64,
     /// Packets lost by chance.
     pub lost_packets: u64,
@@ -150,7 +155,7 @@ pub struct FlowRecord {
     pub size_bytes: u64,
     /// Bytes of body that arrived.
     pub body_bytes: u64,
-    /// Body bits per second while it ran.
+    /// Body bits per second while it ran; with the workload `sharing` while it is counted.
     pub goodput_mbps: f64,
 }
 

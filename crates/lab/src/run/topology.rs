@@ -15,7 +15,7 @@ use tandem_node::{
 };
 use tandem_units::{ByteCount, Rate};
 
-use super::{Mode, Parameters, RunError, TraceStore, links};
+use super::{Mode, Parameters, RunError, TraceStore, links, others};
 use crate::{
     Capacity, Contents, FileSet, Handle, HostId, LinkConfig, LinkStats, NameAnswer, PathId, Seed,
     Sojourns, TestCertificate, UDP_IP_OVERHEAD, World,
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Where the origin serves, and the proxies too.
-const PORT: u16 = 443;
+pub(super) const PORT: u16 = 443;
 
 /// Where a client listens for local programs that download.
 const LOCAL_PORT: u16 = 4433;
@@ -61,6 +61,7 @@ pub(super) enum Part {
     Proxy = 1000,
     Client = 2000,
     Origin = 3000,
+    Others = 4000,
 }
 
 /// What is watched while a run goes on.
@@ -102,9 +103,9 @@ pub(super) struct Topology<'a> {
     pub(super) origins: Vec<Handle<Origin>>,
     peers: Vec<Peer>,
     /// Where the access link ends: nobody's host.
-    everybody: Handle<SinkHost>,
-    certificate: TestCertificate,
-    run: &'a Parameters,
+    pub(super) everybody: Handle<SinkHost>,
+    pub(super) certificate: TestCertificate,
+    pub(super) run: &'a Parameters,
     files: FileSet,
     clients: u32,
 }
@@ -114,6 +115,7 @@ impl<'a> Topology<'a> {
         let mut names: Vec<_> = (1..=run.proxies).map(proxy_name).collect();
         names.extend((1..=run.origins).map(origin_name));
         names.push(PROGRAM.to_owned());
+        names.extend(run.others.iter().flat_map(|_| (1..=run.others_count).map(others::name)));
         let certificate = TestCertificate::new(names.iter().map(String::as_str));
         let mut world = World::new(Seed(run.seed).derive(Part::Network as u64));
         world.verify_links();
@@ -416,7 +418,7 @@ fn add_proxies(
     (1..=count).map(&mut add).collect()
 }
 
-fn set_name(world: &mut World, name: &str, ip: &str) {
+pub(super) fn set_name(world: &mut World, name: &str, ip: &str) {
     let ip: IpAddr = ip.parse().expect("an address");
     world.set_name(name, NameAnswer::After(Duration::ZERO, Ok(vec![ip])));
 }

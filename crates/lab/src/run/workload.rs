@@ -7,7 +7,8 @@ use tandem_units::{HumanDuration, Rate};
 
 /// What is transferred in a run.
 ///
-/// As text: `download`, `long:60s`, `flows:4,2s`, `requests:100,200ms` or `datagrams:1Mbit/s,10s`.
+/// As text: `download`, `long:60s`, `flows:4,2s`, `sharing:8,30s,60s`, `parallel:10`,
+/// `requests:100,200ms` or `datagrams:1Mbit/s,10s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// One download of [`size`](crate::run::Parameters::size) bytes.
@@ -22,6 +23,18 @@ pub enum Workload {
         /// From one beginning to the next.
         interval: HumanDuration,
     },
+    /// Downloads without end that begin at once, each of a client with a tunnel of its own; what
+    /// each gets is counted after a while.
+    Sharing {
+        /// How many.
+        count: u64,
+        /// From their beginning on this is not counted.
+        settle: HumanDuration,
+        /// Counted after that.
+        duration: HumanDuration,
+    },
+    /// So many downloads at once, by local programs through one tunnel.
+    Parallel(u64),
     /// Downloads of a local program through one tunnel, each with a new connection. They begin at
     /// random, so many milliseconds apart in the mean (a Bernoulli process with steps of one
     /// millisecond), and have a heavy tail: bounded Pareto of shape 1, the largest 1000 times the
@@ -45,7 +58,7 @@ pub enum Workload {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{seen:?} is not a workload; allowed: download, long:TIME, flows:COUNT,INTERVAL, \
-     requests:COUNT,INTERVAL, datagrams:RATE,TIME"
+     sharing:COUNT,SETTLE,TIME, parallel:COUNT, requests:COUNT,INTERVAL, datagrams:RATE,TIME"
 )]
 pub struct UnknownWorkload {
     /// The text.
@@ -65,10 +78,18 @@ fn parse(text: &str) -> Option<Workload> {
         return Some(Workload::Download);
     }
     let (kind, rest) = text.split_once(':')?;
-    if kind == "long" {
-        return rest.parse().ok().map(Workload::Long);
+    match kind {
+        "long" => return rest.parse().ok().map(Workload::Long),
+        "parallel" => return rest.parse().ok().map(Workload::Parallel),
+        _ => {}
     }
     let (first, second) = rest.split_once(',')?;
+    if kind == "sharing" {
+        let (settle, duration) = second.split_once(',')?;
+        let [settle, duration] = [settle, duration].map(|time| time.trim().parse().ok());
+        let count = first.parse().ok()?;
+        return Some(Workload::Sharing { count, settle: settle?, duration: duration? });
+    }
     let time = second.trim().parse().ok()?;
     match kind {
         "flows" => Some(Workload::Flows { count: first.parse().ok()?, interval: time }),
@@ -84,6 +105,10 @@ impl fmt::Display for Workload {
             Self::Download => f.pad("download"),
             Self::Long(duration) => write!(f, "long:{duration}"),
             Self::Flows { count, interval } => write!(f, "flows:{count},{interval}"),
+            Self::Sharing { count, settle, duration } => {
+                write!(f, "sharing:{count},{settle},{duration}")
+            }
+            Self::Parallel(count) => write!(f, "parallel:{count}"),
             Self::Requests { count, interval } => write!(f, "requests:{count},{interval}"),
             Self::Datagrams { rate, duration } => write!(f, "datagrams:{rate},{duration}"),
         }
@@ -108,9 +133,15 @@ mod tests {
 
     #[test]
     fn a_workload_is_the_same_in_text_and_back() {
-        for text in
-            ["download", "long:1min", "flows:4,2s", "requests:100,200ms", "datagrams:1 Mbit/s,10s"]
-        {
+        for text in [
+            "download",
+            "long:1min",
+            "flows:4,2s",
+            "sharing:8,30s,1min",
+            "parallel:10",
+            "requests:100,200ms",
+            "datagrams:1 Mbit/s,10s",
+        ] {
             let workload: Workload = text.parse().unwrap();
             assert_eq!(workload.to_string(), text);
         }
@@ -119,7 +150,17 @@ mod tests {
 
     #[test]
     fn what_is_no_workload_is_refused_with_what_is_allowed() {
-        for text in ["", "upload", "long", "long:x", "flows:4", "flows:x,2s", "requests:1,2"] {
+        for text in [
+            "",
+            "upload",
+            "long",
+            "long:x",
+            "flows:4",
+            "flows:x,2s",
+            "requests:1,2",
+            "parallel:x",
+            "sharing:8,30s",
+        ] {
             let error = text.parse::<Workload>().expect_err(text).to_string();
             assert!(error.contains("requests:COUNT,INTERVAL"), "{error}");
         }

@@ -193,6 +193,69 @@ fn flows_from_several_origins_share_the_access_link() {
     }
 }
 
+fn sharing(count: u64, settle_ms: u64, duration_ms: u64) -> Workload {
+    Workload::Sharing { count, settle: ms(settle_ms), duration: ms(duration_ms) }
+}
+
+#[test]
+fn sharing_counts_what_each_flow_gets_in_a_window_of_time() {
+    for mode in [Mode::Mft, Mode::Rmdt] {
+        let parameters = Parameters {
+            workload: sharing(3, 2000, 3000),
+            origins: 3,
+            origin_rtt_step: ms(10),
+            ..short(mode)
+        };
+        let record = run(&parameters).record;
+        assert!(record.completed && record.fct_s.is_none(), "{record:?}");
+        assert_eq!((record.flows.len(), record.elapsed_s), (3, 5.0), "{record:?}");
+        let sum: f64 = record.flows.iter().map(|flow| flow.goodput_mbps).sum();
+        assert!((sum - record.goodput_mbps).abs() < 1e-4, "{record:?}");
+        // What waited at an exit before the window counts too when it is let go.
+        assert!((7.0..12.0).contains(&sum), "what the link carries: {record:?}");
+        assert!(record.jain_index.is_some_and(|index| index < 1.0), "{record:?}");
+        let all: u64 = record.flows.iter().map(|flow| flow.body_bytes).sum();
+        assert_eq!(record.body_bytes, all, "before the window too");
+    }
+}
+
+#[test]
+fn parallel_downloads_share_one_tunnel() {
+    for mode in [Mode::Mft, Mode::Mst, Mode::Rmdt] {
+        let size = ByteCount::new(100_000);
+        let workload = Workload::Parallel(10);
+        let record = run(&Parameters { workload, size, ..short(mode) }).record;
+        assert!(record.completed, "{record:?}");
+        assert_eq!((record.flows.len(), record.body_bytes), (10, 1_000_000), "{record:?}");
+        let starts = record.flows.iter().map(|flow| flow.start_s);
+        assert!(starts.clone().fold(0.0, f64::max) - starts.fold(9.0, f64::min) < 1e-9);
+        assert!(record.jain_index.is_some_and(|index| index > 0.5), "{record:?}");
+    }
+}
+
+#[test]
+fn others_share_the_access_link_and_are_counted() {
+    for (mode, others) in [(Mode::Mft, ControllerName::Bbr1), (Mode::Rmdt, ControllerName::Cubic)] {
+        let alone = Parameters { workload: sharing(1, 2000, 3000), ..short(mode) };
+        let shared = Parameters { others: Some(others), others_count: 2, ..alone.clone() };
+        let (alone, shared) = (run(&alone).record, run(&shared).record);
+        assert_eq!(alone.others_mbps, None, "{alone:?}");
+        let theirs = shared.others_mbps.unwrap();
+        assert!(theirs > 1.0 && shared.goodput_mbps > 0.5, "{shared:?}");
+        assert!((7.0..12.0).contains(&(theirs + shared.goodput_mbps)), "{shared:?}");
+        assert!(shared.goodput_mbps < alone.goodput_mbps, "{shared:?}");
+    }
+}
+
+#[test]
+fn a_download_beside_others_takes_longer_and_has_no_ideal() {
+    let alone = run(&short(Mode::Mdt)).record;
+    let others = Some(ControllerName::Bbr1);
+    let shared = run(&Parameters { others, ..short(Mode::Mdt) }).record;
+    assert!(shared.fct_s > alone.fct_s && shared.ideal_s.is_none(), "{shared:?}");
+    assert_eq!(shared.body_bytes, alone.body_bytes);
+}
+
 #[test]
 fn clients_at_other_distances_share_the_access_link() {
     let workload = Workload::Flows { count: 3, interval: ms(0) };
@@ -315,6 +378,12 @@ fn what_cannot_be_run_is_refused_by_name() {
     refused(|run| run.time_limit = ms(0), "time_limit");
     refused(|run| run.samples = 1001, "samples");
     refused(|run| run.client_rtt_step = ms(1), "client_rtt_step");
+    refused(|run| run.others = Some(ControllerName::Off), "others");
+    refused(|run| run.others_count = 0, "others_count");
+    refused(|run| run.workload = Workload::Parallel(0), "workload");
+    refused(|run| run.workload = sharing(0, 1000, 1000), "workload");
+    refused(|run| run.workload = sharing(2, 1000, 0), "workload");
+    refused(|run| run.workload = sharing(2, 1000, 600_000), "workload");
     refused(|run| run.client_rtt = ms(3_600_000), "client_rtt");
     refused(|run| run.timer_granularity = Some(ms(0)), "timer_granularity");
     refused(|run| run.workload = Workload::Long(ms(0)), "workload");
