@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal};
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
+use crate::text;
+
 /// Starts logging at this level, raised by each `-v`; `RUST_LOG` overrides both.
 pub(crate) fn start(level: Level, verbose: u8) {
     let level = (0..verbose).fold(level, |level, _| match level {
@@ -18,10 +20,9 @@ pub(crate) fn start(level: Level, verbose: u8) {
         Ok(filter) => filter,
         Err(_) => EnvFilter::new(ours),
     };
-    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal() && !no_color)
+        .with_ansi(io::stderr().is_terminal() && text::may_be_coloured())
         .init();
 }

@@ -1,11 +1,17 @@
 //! Standard output for results, standard error for everything else.
 
 use std::{
+    env,
     fmt::Display,
     io::{self, Write},
 };
 
 use crate::error::CliError;
+
+/// Whether its user lets the program use colours (<https://no-color.org>).
+pub(crate) fn may_be_coloured() -> bool {
+    env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
 
 /// Writes a result and a line end to standard output.
 pub(crate) fn print(result: impl Display) -> Result<(), CliError> {

@@ -6,7 +6,9 @@ mod journey;
 mod network;
 mod sample;
 mod series;
+mod stage;
 mod table;
+mod view;
 mod watch;
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
@@ -22,6 +24,7 @@ use self::{
     journey::Journey,
     network::Network,
     series::Series,
+    stage::Stage,
     watch::watch,
 };
 use crate::{
@@ -36,6 +39,9 @@ use crate::{
 ///
 /// Downloads a real file over real UDP sockets on loopback, across an emulated link between client
 /// and proxy and another one between proxy and origin. Needs no root and no set-up.
+///
+/// On a terminal it draws, while a download runs, pacing rate and smoothed RTT of the origin (E2E)
+/// and of the proxy (tunnel), and the tunnel's queue; --series writes the same to a file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
     /// Size of the file
@@ -89,7 +95,7 @@ pub(crate) struct Demo {
     #[arg(long)]
     json: bool,
 
-    /// No progress bars
+    /// No progress on the terminal
     #[arg(short, long)]
     quiet: bool,
 }
@@ -116,17 +122,22 @@ impl Demo {
         if !self.json && !self.quiet {
             text::say(self.describe());
         }
-        let show = if self.quiet || self.json { Show::Never } else { Show::OnTerminal };
-        let bars = Bars::new(show);
-        let journeys = self.distinct_journeys().into_iter();
-        let journeys = journeys.map(|it| (it, bars.add(&it.to_string(), "waiting")));
+        let journeys = self.distinct_journeys();
+        let is_silent = self.quiet || self.json;
+        let mut stage = if is_silent { None } else { Stage::open(&self, &journeys) };
+        let has_bars = stage.is_none() && !is_silent;
+        let bars = Bars::new(if has_bars { Show::OnTerminal } else { Show::Never });
+        let journeys = journeys.into_iter().map(|it| (it, bars.add(&it.to_string(), "waiting")));
         let mut results = Vec::new();
-        for (journey, bar) in journeys.collect::<Vec<_>>() {
+        for (place, (journey, bar)) in journeys.collect::<Vec<_>>().into_iter().enumerate() {
+            if let Some(stage) = &mut stage {
+                stage.begin(place, journey);
+            }
             let gauges = Arc::<Gauges>::default();
             let network = Network::start(journey, &self, &file, &gauges)?;
             let told = Told { bar: &bar, gauges: &gauges };
             let download = || runtime.block_on(network.download(&file, &told, &mut signals));
-            let (fetched, samples) = watch(&gauges, &mut |_, _| {}, download)?;
+            let (fetched, samples) = watch(&gauges, stage.as_mut(), download)?;
             if let Some(series) = &mut series {
                 series.add(journey, samples.as_slice())?;
             }
@@ -138,8 +149,12 @@ impl Demo {
                 }
             };
             finish(&bar, &result);
+            if let Some(stage) = &mut stage {
+                stage.end(&result);
+            }
             results.push(result);
         }
+        drop(stage); // with the picture, before the results are printed
         text::print(if self.json {
             serde_json::to_string(&results).expect("numbers and texts are JSON")
         } else {
@@ -176,6 +191,11 @@ impl Demo {
         LinkConfig { delay: Duration::from(self.origin_rtt) / 2, ..LinkConfig::default() }
     }
 
+    /// The least RTT between client and origin.
+    fn rtt(&self) -> Duration {
+        Duration::from(self.client_rtt) + Duration::from(self.origin_rtt)
+    }
+
     fn seed(&self) -> Seed {
         Seed(self.seed)
     }
@@ -187,8 +207,7 @@ impl Demo {
         mut outcome: Outcome,
         packets: OriginPackets,
     ) -> DemoResult {
-        let rtt = Duration::from(self.client_rtt) + Duration::from(self.origin_rtt);
-        let ideal = seconds(ideal_completion(self.size, self.rate, rtt, self.loss));
+        let ideal = seconds(ideal_completion(self.size, self.rate, self.rtt(), self.loss));
         outcome.ideal_s = Some(ideal);
         let OriginPackets { sent, lost } = packets;
         #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 packets")]

@@ -4,30 +4,38 @@ use std::{
     panic,
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
+    time::Duration,
 };
 
 use tandem_net::clock;
 
 use super::{
     gauges::{Gauges, PERIOD, Readings},
-    sample::Samples,
+    sample::{Sample, Samples},
+    stage::Stage,
 };
 use crate::error::CliError;
 
-/// Who is shown a journey: what the gauges show now, and what they showed before.
-pub(super) type Show<'a> = dyn FnMut(&Readings, &Samples) + Send + 'a;
+/// A journey as it is at one moment, and as it was before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment<'a> {
+    /// Time since the client began to connect.
+    pub(super) at: Duration,
+    pub(super) readings: &'a Readings,
+    pub(super) samples: &'a [Sample],
+}
 
 /// Runs `journey` while a thread beside it samples the gauges and shows them.
 pub(super) fn watch<T>(
     gauges: &Gauges,
-    show: &mut Show<'_>,
+    stage: Option<&mut Stage>,
     journey: impl FnOnce() -> T,
 ) -> Result<(T, Samples), CliError> {
     thread::scope(|scope| {
         let (running, has_ended) = mpsc::channel();
         let watcher = thread::Builder::new()
             .name("watch".to_owned())
-            .spawn_scoped(scope, move || sample(gauges, show, &has_ended))
+            .spawn_scoped(scope, move || sample(gauges, stage, &has_ended))
             .map_err(|error| CliError::System { what: "start a thread", error })?;
         let result = journey();
         drop(running);
@@ -37,13 +45,16 @@ pub(super) fn watch<T>(
 }
 
 /// Until the sender is gone.
-fn sample(gauges: &Gauges, show: &mut Show<'_>, has_ended: &Receiver<()>) -> Samples {
+fn sample(gauges: &Gauges, mut stage: Option<&mut Stage>, has_ended: &Receiver<()>) -> Samples {
     let start = clock::now();
     let mut samples = Samples::new();
     loop {
         let readings = gauges.read();
-        samples.add(clock::now().saturating_duration_since(start), &readings);
-        show(&readings, &samples);
+        let at = clock::now().saturating_duration_since(start);
+        samples.add(at, &readings);
+        if let Some(stage) = &mut stage {
+            stage.show(Moment { at, readings: &readings, samples: samples.as_slice() });
+        }
         if has_ended.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
             return samples;
         }

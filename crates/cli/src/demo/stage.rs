@@ -1,0 +1,78 @@
+//! The terminal on which a demo shows how its journeys go.
+
+use tandem_lab::ideal_completion;
+
+use super::{
+    Demo, DemoResult,
+    journey::Journey,
+    table,
+    view::{Entry, Palette, Picture, Screen, Yardstick},
+    watch::Moment,
+};
+use crate::{outcome::seconds, text};
+
+/// Moments for each picture: ten pictures a second.
+const MOMENTS_PER_PICTURE: u32 = 2;
+
+/// Shows one journey after the other. Goes, with the picture, when it is dropped.
+#[derive(Debug)]
+pub(super) struct Stage {
+    screen: Screen,
+    palette: Palette,
+    yardstick: Yardstick,
+    entries: Vec<Entry>,
+    /// Place of the running journey in `entries`, and its name.
+    running: (usize, String),
+    moments: u32,
+}
+
+impl Stage {
+    /// `None` where no picture can be drawn.
+    pub(super) fn open(demo: &Demo, journeys: &[Journey]) -> Option<Self> {
+        #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bit/s")]
+        let rate_mbps = demo.rate.bits_per_second() as f64 / 1e6;
+        let rtt = demo.rtt();
+        let ideal = ideal_completion(demo.size, demo.rate, rtt, demo.loss);
+        let yardstick =
+            Yardstick { rate_mbps, rtt_ms: rtt.as_secs_f64() * 1e3, ideal_s: seconds(ideal) };
+        let entries = journeys.iter().map(|journey| Entry::Waiting(journey.to_string())).collect();
+        Some(Self {
+            screen: Screen::open()?,
+            palette: Palette::new(text::may_be_coloured()),
+            yardstick,
+            entries,
+            running: (0, String::new()),
+            moments: 0,
+        })
+    }
+
+    /// The journey at this place begins.
+    pub(super) fn begin(&mut self, place: usize, journey: Journey) {
+        let name = journey.to_string();
+        if let Some(entry) = self.entries.get_mut(place) {
+            *entry = Entry::Running(name.clone());
+        }
+        self.running = (place, name);
+    }
+
+    /// Draws the running journey, now and then.
+    pub(super) fn show(&mut self, moment: Moment<'_>) {
+        if self.moments.is_multiple_of(MOMENTS_PER_PICTURE) {
+            self.screen.draw(&Picture {
+                name: &self.running.1,
+                moment,
+                entries: &self.entries,
+                yardstick: self.yardstick,
+                palette: self.palette,
+            });
+        }
+        self.moments = self.moments.wrapping_add(1);
+    }
+
+    /// The running journey has ended.
+    pub(super) fn end(&mut self, result: &DemoResult) {
+        if let Some(entry) = self.entries.get_mut(self.running.0) {
+            *entry = Entry::Finished(table::cells(result));
+        }
+    }
+}

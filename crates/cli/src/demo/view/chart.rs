@@ -1,0 +1,154 @@
+//! Lines over time, with axes and a legend that says where each line is now.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Modifier, Style},
+    symbols::Marker,
+    text::{Line, Span},
+    widgets::{Axis, Chart, Dataset, GraphType, Widget},
+};
+
+use super::scale::{Scale, short};
+
+/// Charts at least this high have numbers at the quarters of the vertical axis too.
+const QUARTERS_HEIGHT_MIN: u16 = 15;
+
+/// How the lines of one layer look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// For the legend.
+    key: &'static str,
+    marker: Marker,
+    style: Style,
+}
+
+/// How everything looks.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Palette {
+    pub(super) e2e: Look,
+    pub(super) tunnel: Look,
+}
+
+impl Palette {
+    /// Magenta and green differ on light and dark terminals and for colour-blind eyes. Without colour
+    /// the tunnel's lines are made of larger dots.
+    pub(in super::super) fn new(has_colour: bool) -> Self {
+        let coloured = |colour: Color| Look {
+            key: "━",
+            marker: Marker::Braille,
+            style: Style::new().fg(colour),
+        };
+        if has_colour {
+            return Self { e2e: coloured(Color::Magenta), tunnel: coloured(Color::Green) };
+        }
+        let plain = |key, marker| Look { key, marker, style: Style::new() };
+        Self { e2e: plain("⠒", Marker::Braille), tunnel: plain("•", Marker::Dot) }
+    }
+}
+
+/// What is less important than the rest.
+pub(super) const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+
+/// What is more important than the rest.
+pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
+
+/// One quantity of one layer.
+#[derive(Clone, Debug)]
+pub(super) struct Curve {
+    name: &'static str,
+    look: Look,
+    /// Seconds and values; what is above the scale is drawn at its upper end.
+    points: Vec<(f64, f64)>,
+    last: Option<f64>,
+}
+
+impl Curve {
+    /// Leaves out what is not known.
+    pub(super) fn new(
+        name: &'static str,
+        look: Look,
+        points: impl Iterator<Item = (f64, Option<f64>)>,
+    ) -> Self {
+        let points: Vec<_> = points.filter_map(|(at, value)| Some((at, value?))).collect();
+        let last = points.last().map(|&(_, value)| value);
+        Self { name, look, points, last }
+    }
+
+    /// The largest value; 0 if there is none.
+    pub(super) fn max(&self) -> f64 {
+        self.points.iter().map(|&(_, value)| value).fold(0.0, f64::max)
+    }
+
+    fn bound(mut self, scale: Scale) -> Self {
+        for (_, value) in &mut self.points {
+            *value = value.min(scale.max);
+        }
+        self
+    }
+
+    fn legend(&self) -> Vec<Span<'static>> {
+        let value = self.last.map_or_else(|| "-".to_owned(), short);
+        let Look { key, style, .. } = self.look;
+        vec![
+            Span::styled(format!(" {key} "), style),
+            Span::raw(format!("{} ", self.name)),
+            Span::styled(value, STRONG),
+        ]
+    }
+
+    fn dataset(&self, graph: GraphType) -> Dataset<'_> {
+        let Look { marker, style, .. } = self.look;
+        Dataset::default().marker(marker).style(style).graph_type(graph).data(&self.points)
+    }
+}
+
+/// One chart.
+#[derive(Clone, Debug)]
+pub(super) struct Plot {
+    /// What is drawn, and its unit.
+    title: &'static str,
+    seconds: Scale,
+    values: Scale,
+    curves: Vec<Curve>,
+    graph: GraphType,
+}
+
+impl Plot {
+    /// Lines.
+    pub(super) fn lines(
+        title: &'static str,
+        (seconds, values): (Scale, Scale),
+        curves: impl IntoIterator<Item = Curve>,
+    ) -> Self {
+        let curves = curves.into_iter().map(|curve| curve.bound(values)).collect();
+        Self { title, seconds, values, curves, graph: GraphType::Line }
+    }
+
+    /// The same, with the area below the lines filled.
+    pub(super) fn filled(self) -> Self {
+        Self { graph: GraphType::Area, ..self }
+    }
+}
+
+impl Widget for Plot {
+    fn render(self, area: Rect, buffer: &mut Buffer) {
+        let [head, body] =
+            Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+        let legend: Line<'_> = self.curves.iter().flat_map(Curve::legend).collect();
+        Span::styled(self.title, STRONG).render(head, buffer);
+        legend.right_aligned().render(head, buffer);
+        let steps = if body.height < QUARTERS_HEIGHT_MIN { 2 } else { 4 };
+        let seconds = Axis::default()
+            .bounds(self.seconds.bounds())
+            .labels(self.seconds.labels(2, " s"))
+            .style(FAINT);
+        let values = Axis::default()
+            .bounds(self.values.bounds())
+            .labels(self.values.labels(steps, ""))
+            .style(FAINT);
+        // The first is the more important one, so it is drawn last.
+        let datasets = self.curves.iter().rev().map(|curve| curve.dataset(self.graph)).collect();
+        Chart::new(datasets).x_axis(seconds).y_axis(values).render(body, buffer);
+    }
+}

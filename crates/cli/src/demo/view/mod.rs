@@ -1,0 +1,121 @@
+//! A journey as a picture: four lines of two layers, the tunnel's queue, and how all journeys went.
+
+mod chart;
+mod progress;
+mod results;
+mod scale;
+mod screen;
+#[cfg(test)]
+mod tests;
+
+use ratatui::{
+    buffer::Buffer,
+    layout::{Constraint, Layout, Rect},
+    text::Span,
+    widgets::Widget,
+};
+
+pub(super) use self::{chart::Palette, results::Entry, screen::Screen};
+use self::{
+    chart::{Curve, FAINT, Look, Plot},
+    scale::Scale,
+};
+use super::{sample::Sample, watch::Moment};
+
+/// What the path between client and origin can do, so that scales are the same for all journeys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Yardstick {
+    pub(super) rate_mbps: f64,
+    pub(super) rtt_ms: f64,
+    /// The least time that a journey can take.
+    pub(super) ideal_s: f64,
+}
+
+/// Everything that is drawn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Picture<'a> {
+    /// Name of the running journey.
+    pub(super) name: &'a str,
+    pub(super) moment: Moment<'a>,
+    pub(super) entries: &'a [Entry],
+    pub(super) yardstick: Yardstick,
+    pub(super) palette: Palette,
+}
+
+impl Widget for &Picture<'_> {
+    fn render(self, area: Rect, buffer: &mut Buffer) {
+        let rows = [Constraint::Length(1), Constraint::Fill(1), Constraint::Fill(1)];
+        let [head, upper, lower] = Layout::vertical(rows).areas(area);
+        let halves = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2);
+        let [rates, rtts] = halves.areas(upper);
+        let [queue, results] = halves.areas(lower);
+        progress::render(self.name, &self.moment, head, buffer);
+        self.rates().render(rates, buffer);
+        self.rtts().render(rtts, buffer);
+        match self.queue() {
+            Some(plot) => plot.render(queue, buffer),
+            None => Span::styled("no tunnel, so no queue of one", FAINT).render(queue, buffer),
+        }
+        results::render(self.entries, results, buffer);
+    }
+}
+
+impl Picture<'_> {
+    fn rates(&self) -> Plot {
+        let curves =
+            self.layers(|sample| sample.e2e_pacing_mbps, |sample| sample.tunnel_pacing_mbps);
+        let rate = self.yardstick.rate_mbps;
+        // A start may be so fast that nothing of the rest could be seen.
+        let values = Scale::up_to(most(&curves).clamp(1.2 * rate, 2.0 * rate));
+        Plot::lines("pacing Mbit/s", (self.seconds(), values), curves)
+    }
+
+    fn rtts(&self) -> Plot {
+        let curves = self.layers(|sample| sample.e2e_srtt_ms, |sample| sample.tunnel_srtt_ms);
+        let values = Scale::up_to(most(&curves).max(1.5 * self.yardstick.rtt_ms));
+        Plot::lines("SRTT ms", (self.seconds(), values), curves)
+    }
+
+    fn queue(&self) -> Option<Plot> {
+        self.has_tunnel().then(|| {
+            #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
+            let kilobytes = |sample: &Sample| sample.tunnel_queue_bytes.map(|it| it as f64 / 1e3);
+            let curve = self.curve("tunnel", self.palette.tunnel, kilobytes);
+            let values = Scale::up_to(curve.max().max(10.0));
+            Plot::lines("queue kB", (self.seconds(), values), vec![curve]).filled()
+        })
+    }
+
+    /// The origin's curve, and the tunnel's where there is one.
+    fn layers(
+        &self,
+        e2e: impl Fn(&Sample) -> Option<f64>,
+        tunnel: impl Fn(&Sample) -> Option<f64>,
+    ) -> Vec<Curve> {
+        let e2e = self.curve("E2E", self.palette.e2e, e2e);
+        let tunnel = self.has_tunnel().then(|| self.curve("tunnel", self.palette.tunnel, tunnel));
+        [e2e].into_iter().chain(tunnel).collect()
+    }
+
+    fn curve(
+        &self,
+        name: &'static str,
+        look: Look,
+        value: impl Fn(&Sample) -> Option<f64>,
+    ) -> Curve {
+        let samples = self.moment.samples.iter();
+        Curve::new(name, look, samples.map(|sample| (sample.at_s, value(sample))))
+    }
+
+    fn has_tunnel(&self) -> bool {
+        self.moment.readings.tunnel_queue.is_some()
+    }
+
+    fn seconds(&self) -> Scale {
+        Scale::up_to(self.moment.at.as_secs_f64().max(self.yardstick.ideal_s))
+    }
+}
+
+fn most(curves: &[Curve]) -> f64 {
+    curves.iter().map(Curve::max).fold(0.0, f64::max)
+}
