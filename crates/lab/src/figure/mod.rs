@@ -3,6 +3,7 @@
 mod chart;
 mod data;
 mod golden;
+mod measure;
 mod over_time;
 mod panel;
 mod paper;
@@ -18,7 +19,8 @@ use crate::{
 
 pub use data::{Point, Series};
 pub use golden::golden;
-pub use panel::{Chart, Measure, Panel, Scale, Show};
+pub use measure::Measure;
+pub use panel::{Chart, Panel, Scale, Show};
 pub use paper::{PaperNumber, PaperStatement};
 
 /// A figure that can be made again.

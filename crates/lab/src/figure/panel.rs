@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
+use serde_with::{OneOrMany, serde_as};
 
-use super::{Point, Series, over_time};
+use super::{Measure, Point, Series, over_time};
 use crate::{
-    run::{Mode, Parameters, RunRecord},
-    summary::{fields, magnitude, paired_ratio, statistics},
+    run::{Mode, RunRecord},
+    summary::{PairedRatio, fields, magnitude, paired_ratio, statistics},
 };
 
 /// One chart of a figure: a line for each mode, and for each value of `lines`.
+#[serde_as]
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Panel {
@@ -39,8 +41,11 @@ pub struct Panel {
     pub show: Show,
     /// A parameter of which each value has a line of its own, in the modes that heed it.
     pub lines: Option<String>,
-    /// The mode that each run is compared with, seed by seed; then the y axis has per cent more.
-    pub relative_to: Option<Mode>,
+    /// The modes that each run is compared with, seed by seed; then the y axis has per cent more than
+    /// the one of them that has the least at that point.
+    #[serde_as(as = "OneOrMany<_>")]
+    #[serde(default)]
+    pub relative_to: Vec<Mode>,
     /// Parameters that runs must have to belong here; `largest` is the largest value of any run.
     #[serde(default)]
     pub only: BTreeMap<String, String>,
@@ -56,7 +61,7 @@ pub enum Chart {
     /// A line of per cents that are not above each x: the mean of each percentile over all runs.
     Distribution,
     /// Both layers or both queues over the time of one run of each mode, which has to keep
-    /// [`Parameters::samples`].
+    /// [`samples`](crate::run::Parameters::samples).
     Time,
 }
 
@@ -69,50 +74,6 @@ pub enum Scale {
     Linear,
     /// Equal factors.
     Log,
-}
-
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Measure {
-    /// Flow completion time in seconds.
-    Fct,
-    /// The tunnel's set-up in per cent of the flow completion time that follows it.
-    SetupPercent,
-    /// Mean smoothed RTT of the end-to-end connection in milliseconds.
-    E2eSrtt,
-    /// Share of the origin's packets that it sent again, in per cent.
-    E2eRetransmitPercent,
-    /// Share of the first proxy's packets that it sent again, in per cent.
-    TunnelRetransmitPercent,
-    /// Bytes that came to the access link towards the client, as IP packets.
-    DownlinkBytes,
-    /// One-way delay of the origin's UDP payloads in milliseconds, as a distribution.
-    PacketDelay,
-    /// Pacing rate of origin and first proxy in Mbit/s, over time.
-    PacingRate,
-    /// Smoothed RTT of origin and first proxy in milliseconds, over time.
-    Srtt,
-    /// What waits in the first proxy's tunnel queue and before the access link in kB, over time.
-    Queue,
-}
-
-impl Measure {
-    /// `None` where the run has nothing to measure.
-    #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
-    fn of(self, record: &RunRecord) -> Option<f64> {
-        let fct_s = record.fct_s.filter(|_| record.completed)?;
-        match self {
-            Self::Fct => Some(fct_s),
-            Self::SetupPercent if !record.parameters.mode.has_tunnel() => None,
-            Self::SetupPercent => record.tunnel_setup_s.map(|setup_s| setup_s / fct_s * 100.0),
-            Self::E2eSrtt => Some(record.e2e_srtt_mean_ms),
-            Self::E2eRetransmitPercent => Some(record.e2e_retransmit_ratio * 100.0),
-            Self::TunnelRetransmitPercent => Some(record.tunnel_retransmit_ratio * 100.0),
-            Self::DownlinkBytes => Some(record.downlink.bytes as f64),
-            Self::PacketDelay | Self::PacingRate | Self::Srtt | Self::Queue => None,
-        }
-    }
 }
 
 /// What is shown of the runs that differ in their seed.
@@ -185,8 +146,14 @@ impl Panel {
     /// What the panel sees of a run.
     fn run(&self, record: &RunRecord) -> Run {
         let (x, x_text) = value(record, &self.x);
-        let Parameters { mode, seed, .. } = record.parameters;
-        Run { mode, variant: self.variant(record), seed, x, x_text, y: self.y.of(record) }
+        Run {
+            mode: record.parameters.mode,
+            parameters: fields(&record.parameters),
+            variant: self.variant(record),
+            x,
+            x_text,
+            y: self.y.of(record),
+        }
     }
 
     fn points(&self, mode: Mode, variant: Option<&str>, runs: &[Run]) -> Vec<Point> {
@@ -206,35 +173,51 @@ impl Panel {
     fn point(&self, group: &[&Run], all: &[Run]) -> Option<Point> {
         let first = group.first()?;
         let values: Vec<_> = group.iter().filter_map(|run| run.y).collect();
-        let (value, low, high) = match self.relative_to {
-            None => {
-                let statistics = statistics(&values)?;
-                match self.show {
-                    Show::Mean => {
-                        let half = statistics.half_width.unwrap_or_default();
-                        (statistics.mean, statistics.mean - half, statistics.mean + half)
-                    }
-                    Show::Tail => {
-                        let tail = statistics.tail.value();
-                        (tail, tail, tail)
-                    }
+        let (value, low, high) = if self.relative_to.is_empty() {
+            let statistics = statistics(&values)?;
+            match self.show {
+                Show::Mean => {
+                    let half = statistics.half_width.unwrap_or_default();
+                    (statistics.mean, statistics.mean - half, statistics.mean + half)
+                }
+                Show::Tail => {
+                    let tail = statistics.tail.value();
+                    (tail, tail, tail)
                 }
             }
-            Some(base) => {
-                let partner = |run: &&Run| {
-                    let is_it = |other: &&Run| {
-                        other.mode == base && other.seed == run.seed && other.x_text == run.x_text
-                    };
-                    all.iter().find(is_it).and_then(|other| other.y)
-                };
-                let pairs = group.iter().filter_map(|run| Some((run.y?, partner(run)?)));
-                let ratio = paired_ratio(&pairs.collect::<Vec<_>>())?;
-                let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-                (percent(ratio.mean), percent(ratio.low), percent(ratio.high))
-            }
+        } else {
+            let ratios = self.relative_to.iter().filter_map(|base| self.ratio(group, *base, all));
+            let ratio = ratios.max_by(|a, b| a.mean.total_cmp(&b.mean))?;
+            let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+            (percent(ratio.mean), percent(ratio.low), percent(ratio.high))
         };
         let (runs, completed) = (group.len(), values.len());
         Some(Point { x: first.x, x_text: first.x_text.clone(), value, low, high, runs, completed })
+    }
+}
+
+impl Panel {
+    /// Runs against those of another mode that differ from them in nothing else that both heed.
+    fn ratio(&self, group: &[&Run], base: Mode, all: &[Run]) -> Option<PairedRatio> {
+        let mode = group.first()?.mode;
+        let same = |run: &Run| {
+            let is_heeded = |key: &str| key != "mode" && mode.heeds(key) && base.heeds(key);
+            let fields = run.parameters.iter().filter(|(key, _)| is_heeded(key));
+            fields.map(|(_, value)| value.to_string()).collect::<Vec<_>>()
+        };
+        let theirs = all.iter().filter(|run| run.mode == base);
+        let theirs: BTreeMap<_, _> = theirs.filter_map(|run| Some((same(run), run.y?))).collect();
+        let pair = |run: &&Run| Some((run.y?, *theirs.get(&same(run))?));
+        let pairs: Vec<_> = group.iter().filter_map(pair).collect();
+        match self.show {
+            Show::Mean => paired_ratio(&pairs),
+            Show::Tail => {
+                let (ours, theirs): (Vec<_>, Vec<_>) = pairs.iter().copied().unzip();
+                let tail = |values: &[f64]| statistics(values).map(|it| it.tail.value());
+                let mean = tail(&ours)? / tail(&theirs)?;
+                Some(PairedRatio { pairs: pairs.len(), mean, low: mean, high: mean })
+            }
+        }
     }
 }
 
@@ -262,8 +245,8 @@ fn value(record: &RunRecord, key: &str) -> (f64, String) {
 
 struct Run {
     mode: Mode,
+    parameters: Map<String, Value>,
     variant: Option<String>,
-    seed: u64,
     x: f64,
     x_text: String,
     y: Option<f64>,

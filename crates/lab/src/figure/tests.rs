@@ -1,5 +1,5 @@
 use super::*;
-use tandem_units::ByteCount;
+use tandem_units::{ByteCount, Rate};
 
 use crate::run::{self, Mode, Parameters, TraceStore};
 
@@ -67,4 +67,76 @@ fn a_panel_over_time_has_a_line_for_each_layer_of_a_run() {
         assert!((20..=50).contains(&line.points.len()), "{line:?}");
         assert!(line.points.is_sorted_by_key(|point| point.x), "{line:?}");
     }
+}
+
+/// Runs of 1 and 2 s at 10 Mbit/s, half as long at 20; those of `mst` are slower at the first and
+/// faster at the second, those of `rmdt` take as long as the better one, and 1 % more.
+fn invented() -> Vec<RunRecord> {
+    let any = Parameters { size: ByteCount::new(2000), ..Parameters::default() };
+    let any = run::run(&any, &TraceStore::default()).unwrap().record;
+    let mut records = Vec::new();
+    for (mode, at_10, at_20) in
+        [(Mode::Rmdt, 1.01, 0.808), (Mode::Mdt, 1.0, 1.0), (Mode::Mst, 1.25, 0.8)]
+    {
+        for seed in [1, 2] {
+            for (rate, factor) in [(10, at_10), (20, at_20 / 2.0)] {
+                let rate = Rate::from_mbps(rate);
+                let parameters = Parameters { mode, seed, rate, ..Parameters::default() };
+                let fct_s = Some(if seed == 1 { factor } else { factor * 2.0 });
+                records.push(RunRecord { parameters, fct_s, ..any.clone() });
+            }
+        }
+    }
+    records
+}
+
+fn only_panel(rest: &str) -> Panel {
+    let labels = "title = 't'\nx_label = ''\ny_label = ''\ny = 'fct'";
+    panel::panels(&format!("[[panel]]\n{labels}\n{rest}")).remove(0)
+}
+
+#[test]
+fn runs_are_compared_with_those_that_differ_in_the_mode_alone() {
+    let records = invented();
+    let panel = only_panel("x = 'size'\nlines = 'rate'\nrelative_to = 'mdt'");
+    let series = panel.series(1, &records);
+    let percent = |name: &str| {
+        let line = series.iter().find(|line| line.name() == name);
+        line.unwrap_or_else(|| panic!("no {name}")).points[0].clone()
+    };
+    for (name, expected) in [
+        ("mdt 20 Mbit/s", 0.0),
+        ("mst 10 Mbit/s", 25.0),
+        ("mst 20 Mbit/s", -20.0),
+        ("rmdt 10 Mbit/s", 1.0),
+    ] {
+        let Point { value, low, high, .. } = percent(name);
+        assert!((value - expected).abs() < 1e-9, "{name}: {value}");
+        assert!(high - low < 1e-6, "both seeds have the same ratio: {low} to {high}");
+    }
+}
+
+#[test]
+fn of_several_modes_the_best_at_each_point_is_what_runs_are_compared_with() {
+    let records = invented();
+    for show in ["mean", "tail"] {
+        let rest = format!("x = 'rate'\nrelative_to = ['mdt', 'mst']\nshow = '{show}'");
+        let series = only_panel(&rest).series(1, &records);
+        let rmdt = series.iter().find(|line| line.mode == Mode::Rmdt).unwrap();
+        for point in &rmdt.points {
+            assert!((point.value - 1.0).abs() < 1e-9, "{show}: {point:?}");
+        }
+    }
+}
+
+#[test]
+fn runs_without_a_completion_time_have_other_measures() {
+    let mut record = invented().remove(0);
+    record.fct_s = None;
+    (record.jain_index, record.others_mbps, record.goodput_mbps) = (Some(0.9), Some(4.0), 6.0);
+    assert_eq!(Measure::Fct.of(&record), None);
+    assert_eq!(Measure::Jain.of(&record), Some(0.9));
+    assert_eq!(Measure::OthersPercent.of(&record), Some(40.0));
+    record.completed = false;
+    assert_eq!(Measure::Jain.of(&record), None);
 }
