@@ -84,6 +84,10 @@ struct ProxySettings {
     #[arg(long, value_name = "TIME", env = "TANDEM_DRAIN")]
     drain: Option<HumanDuration>,
 
+    /// How often to tell clients that want it of their tunnel, 5ms to 1s [default: once in its least RTT]
+    #[arg(long, value_name = "TIME", env = "TANDEM_FEEDBACK_INTERVAL")]
+    feedback_interval: Option<HumanDuration>,
+
     #[command(flatten)]
     tls: ServerTlsSettings,
 
@@ -101,6 +105,7 @@ impl Settings for ProxySettings {
             allow_anyone: self.allow_anyone.or(lower.allow_anyone),
             template: self.template.or(lower.template),
             drain: self.drain.or(lower.drain),
+            feedback_interval: self.feedback_interval.or(lower.feedback_interval),
             tls: self.tls.or(lower.tls),
             transport: self.transport.or(lower.transport),
         }
@@ -127,6 +132,8 @@ struct ProxySetup {
     template: Option<Via>,
     #[serde(skip_serializing_if = "Option::is_none")]
     drain: Option<HumanDuration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    feedback_interval: Option<HumanDuration>,
     tls: ServerTlsSetup,
     transport: TransportSetup,
 }
@@ -160,6 +167,7 @@ impl TryFrom<ProxySettings> for ProxySetup {
             allow_anyone,
             template: settings.template,
             drain: settings.drain,
+            feedback_interval: settings.feedback_interval,
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
         })
@@ -187,6 +195,7 @@ impl ProxySetup {
             policy: TargetPolicy::allowing(
                 self.allow_target.iter().map(|prefix| prefix.0).collect(),
             ),
+            feedback_interval: self.feedback_interval.map(Into::into),
             template,
             limits: Limits {
                 drain: self.drain.map_or(Limits::default().drain, Into::into),

@@ -14,7 +14,7 @@ const MAX_LINES: usize = 600;
 const MAY_USE: [(&str, &[&str]); 7] = [
     ("tandem-units", &[]),
     ("tandem-wire", &["tandem-units"]),
-    ("tandem-congestion", &["tandem-units"]),
+    ("tandem-congestion", &["tandem-wire", "tandem-units"]),
     ("tandem-node", &["tandem-wire", "tandem-congestion", "tandem-units"]),
     ("tandem-net", &["tandem-node", "tandem-units"]),
     ("tandem-lab", &["tandem-node", "tandem-congestion", "tandem-units"]),

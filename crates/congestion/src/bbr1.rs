@@ -239,6 +239,11 @@ impl Bbr1 {
         controller
     }
 
+    /// Whether the last acknowledgements began a round trip.
+    pub(crate) const fn is_round_start(&self) -> bool {
+        self.round.is_start
+    }
+
     /// `BBRUpdateRound`: a round ends when a packet is acknowledged that left after the last ended.
     fn update_round(&mut self, sample: &RateSample) {
         self.round.is_start = sample.prior_delivered >= self.round.next_delivered;
@@ -557,6 +562,11 @@ impl Algorithm for Bbr1 {
     fn initial_window(&self) -> ByteCount {
         let packets = u64::from(self.config.initial_window_packets).max(MIN_PIPE_PACKETS);
         self.max_datagram_size.saturating_mul(packets)
+    }
+
+    /// What fills the path, once Startup has found that out; so has Linux.
+    fn ssthresh(&self) -> Option<ByteCount> {
+        self.full_pipe.is_filled.then(|| self.in_flight_target(Gain::ONE))
     }
 
     fn pacing_rate(&self) -> Option<Rate> {

@@ -11,9 +11,9 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -48,6 +48,8 @@ pub struct Deliveries(Arc<Shared>);
 struct Shared {
     /// Datagrams whose fate has not been polled. While there are none, packets are not looked at.
     tracked: AtomicUsize,
+    /// RFC 9002's `min_rtt` of the path that was acknowledged last, in nanoseconds; 0: none yet.
+    min_rtt_nanos: AtomicU64,
     account: Mutex<Account>,
 }
 
@@ -112,6 +114,17 @@ impl Deliveries {
         let account = self.lock();
         let last = account.in_flight.back()?;
         Some((last.id?, last.sent))
+    }
+
+    /// RFC 9002's `min_rtt`, once it is measured.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        let nanos = self.0.min_rtt_nanos.load(Ordering::Relaxed);
+        (nanos > 0).then(|| Duration::from_nanos(nanos))
+    }
+
+    pub(crate) fn set_min_rtt(&self, min_rtt: Duration) {
+        let nanos = u64::try_from(min_rtt.as_nanos()).unwrap_or(u64::MAX);
+        self.0.min_rtt_nanos.store(nanos, Ordering::Relaxed);
     }
 
     /// To be called before the engine makes packets: what it let go since its last packet has not

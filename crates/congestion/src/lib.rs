@@ -8,6 +8,7 @@
 //! | `off` | [`Off`], no congestion control |
 //! | `delivery_rate` | [`DeliveryRate`], what rate-based controllers measure |
 //! | `delivery` | [`Deliveries`], what became of each datagram |
+//! | `tecc` | [`Tecc`], which follows the reports of a tunnel |
 //! | `name` | [`ControllerName`], [`ControllerConfig`]: which controller a connection gets |
 //! | `noq` | [`factory`], [`tracking`], [`Adapter`]: the way into noq |
 //!
@@ -24,6 +25,7 @@ mod new_reno;
 mod noq;
 mod off;
 mod random;
+mod tecc;
 
 pub use algorithm::{Ack, AcksEnd, Algorithm, CongestionEvent, CongestionSignal, Lost, Sent};
 pub use bbr1::{Bbr1, Bbr1Config, Standstill};
@@ -33,6 +35,10 @@ pub use name::{ControllerConfig, ControllerName, UnknownController};
 pub use new_reno::NewReno;
 pub use noq::{Adapter, Factory, factory, tracking};
 pub use off::Off;
+pub use tecc::{
+    Applied, Factor, Feedback, Leg, RetransmissionUnits, Tecc, TeccConfig, TeccConfigError,
+    WindowRtt,
+};
 
 /// The time at which a unit test begins.
 #[cfg(test)]

@@ -3,6 +3,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::TeccConfig;
+
 /// A congestion controller that a connection can be given.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -16,6 +18,11 @@ pub enum ControllerName {
     /// [`Standstill::SaysNothing`](crate::Standstill::SaysNothing).
     #[serde(rename = "bbr1-tunnel")]
     Bbr1Tunnel,
+    /// Follows the reports of a tunnel that the connection goes through, and is `Bbr1` without them.
+    Tecc,
+    /// The same as the paper has it.
+    #[serde(rename = "tecc-paper")]
+    TeccPaper,
     /// RFC 9002's controller, ours.
     NewReno,
     /// RFC 9438's controller, noq's.
@@ -28,14 +35,29 @@ pub enum ControllerName {
 
 impl ControllerName {
     /// Every controller, in the order of the documentation.
-    pub const ALL: [Self; 6] =
-        [Self::Bbr1, Self::Bbr1Tunnel, Self::NewReno, Self::Cubic, Self::Bbr3, Self::Off];
+    pub const ALL: [Self; 8] = [
+        Self::Bbr1,
+        Self::Bbr1Tunnel,
+        Self::Tecc,
+        Self::TeccPaper,
+        Self::NewReno,
+        Self::Cubic,
+        Self::Bbr3,
+        Self::Off,
+    ];
+
+    /// Whether it follows reports of a tunnel.
+    pub const fn takes_reports(self) -> bool {
+        matches!(self, Self::Tecc | Self::TeccPaper)
+    }
 
     /// The name as configuration files and command lines have it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Bbr1 => "bbr1",
             Self::Bbr1Tunnel => "bbr1-tunnel",
+            Self::Tecc => "tecc",
+            Self::TeccPaper => "tecc-paper",
             Self::NewReno => "newreno",
             Self::Cubic => "cubic",
             Self::Bbr3 => "bbr3",
@@ -64,7 +86,8 @@ impl FromStr for ControllerName {
 /// A name that is no controller's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{seen:?} is not a congestion controller; allowed: bbr1, bbr1-tunnel, newreno, cubic, bbr3, off"
+    "{seen:?} is not a congestion controller; allowed: bbr1, bbr1-tunnel, tecc, tecc-paper, \
+     newreno, cubic, bbr3, off"
 )]
 pub struct UnknownController {
     /// The name.
@@ -82,6 +105,8 @@ pub struct ControllerConfig {
     /// See [`Bbr1Config::up_gain_percent`](crate::Bbr1Config::up_gain_percent); 200 for
     /// `bbr1-tunnel`. Other controllers than ours of BBR ignore it.
     pub bbr_up_gain_percent: u32,
+    /// For [`ControllerName::Tecc`] and [`ControllerName::TeccPaper`]; others ignore it.
+    pub tecc: TeccConfig,
     /// Where the randomness of every controller begins.
     pub seed: u64,
 }
@@ -98,7 +123,11 @@ impl From<ControllerName> for ControllerConfig {
             ControllerName::Bbr1Tunnel => (32, 200),
             _ => (10, 125),
         };
-        Self { name, initial_window_packets, bbr_up_gain_percent, seed: 0 }
+        let tecc = match name {
+            ControllerName::TeccPaper => TeccConfig::PAPER,
+            _ => TeccConfig::default(),
+        };
+        Self { name, initial_window_packets, bbr_up_gain_percent, tecc, seed: 0 }
     }
 }
 

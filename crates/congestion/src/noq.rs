@@ -13,18 +13,19 @@ use tandem_units::{ByteCount, Rate};
 
 use crate::{
     Ack, AcksEnd, Algorithm, Bbr1, Bbr1Config, CongestionEvent, CongestionSignal, ControllerConfig,
-    ControllerName, Deliveries, Lost, NewReno, Off, Sent, Standstill,
+    ControllerName, Deliveries, Feedback, Lost, NewReno, Off, Sent, Standstill, Tecc,
 };
 
 /// What builds a controller for each new path, as noq's `TransportConfig` takes it.
 pub type Factory = Arc<dyn ControllerFactory + Send + Sync>;
 
-/// The factory of the controller that `config` names.
+/// The factory of the controller that `config` names, for one connection. Only
+/// [`ControllerName::Tecc`] listens to `feedback`.
 ///
 /// Each controller that it builds gets the next seed, so a run with the same connections repeats.
 /// The exception is noq's own `BBRv3`, which draws from the operating system.
-pub fn factory(config: &ControllerConfig) -> Factory {
-    Arc::new(SeededFactory { config: config.clone(), built: AtomicU64::new(0) })
+pub fn factory(config: &ControllerConfig, feedback: Feedback) -> Factory {
+    Arc::new(SeededFactory { config: config.clone(), feedback, built: AtomicU64::new(0) })
 }
 
 /// A factory for one connection, whose controllers also report to `deliveries` what became of its
@@ -78,6 +79,7 @@ impl Controller for Tracking {
         rtt: &RttEstimator,
     ) {
         self.deliveries.on_acked(packet_number, sent);
+        self.deliveries.set_min_rtt(rtt.min());
         self.inner.on_ack(now, sent, bytes, packet_number, is_app_limited, rtt);
     }
 
@@ -154,6 +156,7 @@ impl Controller for Tracking {
 #[derive(Debug)]
 struct SeededFactory {
     config: ControllerConfig,
+    feedback: Feedback,
     /// How many controllers were built.
     built: AtomicU64,
 }
@@ -161,21 +164,17 @@ struct SeededFactory {
 impl ControllerFactory for SeededFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let max_datagram_size = ByteCount::new(current_mtu.into());
-        let packets = self.config.initial_window_packets.max(MIN_INITIAL_WINDOW_PACKETS);
+        let packets = self.initial_window_packets();
         let initial_window = max_datagram_size.saturating_mul(packets.into());
         match self.config.name {
             ControllerName::Bbr1 | ControllerName::Bbr1Tunnel => {
-                let index = self.built.fetch_add(1, Ordering::Relaxed);
-                let config = Bbr1Config {
-                    initial_window_packets: packets,
-                    up_gain_percent: self.config.bbr_up_gain_percent,
-                    standstill: match self.config.name {
-                        ControllerName::Bbr1Tunnel => Standstill::SaysNothing,
-                        _ => Standstill::IsSlow,
-                    },
-                    seed: self.config.seed.wrapping_add(index),
-                };
-                Box::new(Adapter(Bbr1::new(config, now, max_datagram_size)))
+                Box::new(Adapter(self.bbr1(now, max_datagram_size)))
+            }
+            ControllerName::Tecc | ControllerName::TeccPaper => {
+                let bbr = self.bbr1(now, max_datagram_size);
+                let feedback = self.feedback.clone();
+                let tecc = Tecc::new(bbr, self.config.tecc, feedback, max_datagram_size);
+                Box::new(Adapter(tecc))
             }
             ControllerName::NewReno => {
                 Box::new(Adapter(NewReno::new(initial_window, max_datagram_size)))
@@ -192,6 +191,26 @@ impl ControllerFactory for SeededFactory {
             }
             ControllerName::Off => Box::new(Adapter(Off)),
         }
+    }
+}
+
+impl SeededFactory {
+    fn bbr1(&self, now: Instant, max_datagram_size: ByteCount) -> Bbr1 {
+        let index = self.built.fetch_add(1, Ordering::Relaxed);
+        let config = Bbr1Config {
+            initial_window_packets: self.initial_window_packets(),
+            up_gain_percent: self.config.bbr_up_gain_percent,
+            standstill: match self.config.name {
+                ControllerName::Bbr1Tunnel => Standstill::SaysNothing,
+                _ => Standstill::IsSlow,
+            },
+            seed: self.config.seed.wrapping_add(index),
+        };
+        Bbr1::new(config, now, max_datagram_size)
+    }
+
+    fn initial_window_packets(&self) -> u32 {
+        self.config.initial_window_packets.max(MIN_INITIAL_WINDOW_PACKETS)
     }
 }
 

@@ -10,12 +10,16 @@ mod world;
 use std::str::FromStr;
 use std::time::Duration;
 
-use tandem_congestion::{ControllerConfig, ControllerName, factory};
+use tandem_congestion::{ControllerConfig, ControllerName, Feedback, factory};
 use tandem_units::{ByteCount, Rate, Ratio};
 use world::{Download, Report};
 
 fn download(controller: &ControllerConfig, loss_percent: u64) -> Download {
-    Download::new(factory(controller), Ratio::of(loss_percent, 100), controller.seed)
+    Download::new(
+        factory(controller, Feedback::default()),
+        Ratio::of(loss_percent, 100),
+        controller.seed,
+    )
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use noq_proto::RttEstimator;
 use noq_proto::congestion::{Controller, ControllerFactory};
 use proptest::prelude::*;
-use tandem_congestion::{ControllerConfig, ControllerName, factory};
+use tandem_congestion::{ControllerConfig, ControllerName, Feedback, factory};
 use tandem_units::Ratio;
 use world::Download;
 
@@ -79,7 +79,7 @@ impl Sender {
         let (now, mtu) = (world::start(), 1452);
         Self {
             name: config.name,
-            controller: factory(config).build(now, mtu),
+            controller: factory(config, Feedback::default()).build(now, mtu),
             rtt: rtt(),
             now,
             mtu,
@@ -271,7 +271,7 @@ proptest! {
         seed: u64,
         ops in ops(),
     ) {
-        let config = ControllerConfig { name, initial_window_packets, bbr_up_gain_percent, seed };
+        let config = ControllerConfig { initial_window_packets, bbr_up_gain_percent, seed, ..name.into() };
         let mut sender = Sender::new(&config);
         sender.check()?;
         for op in &ops {

@@ -44,6 +44,8 @@ pub struct Stats {
     pub resequenced: ResequencerStats,
     /// Fields of our own that were ignored because they are malformed or not allowed.
     pub fields_ignored: u64,
+    /// Reports on tunnels.
+    pub feedback: FeedbackStats,
     /// QUIC packets sent on all connections, those that have ended included.
     pub sent_packets: u64,
     /// QUIC packets declared lost on all connections, those that have ended included.
@@ -60,6 +62,19 @@ impl Stats {
         self.dropped.deadline += late.deadline;
         self.dropped.standing_queue += late.standing_queue;
     }
+}
+
+/// Reports on tunnels, of which a proxy tells clients, and these origins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeedbackStats {
+    /// Sent: by a proxy to clients, or by a client to an origin.
+    pub sent: u64,
+    /// Received and followed, or passed on.
+    pub used: u64,
+    /// Received after a newer one, and ignored.
+    pub stale: u64,
+    /// Malformed or absurd, and ignored.
+    pub malformed: u64,
 }
 
 /// Connections whose peer broke the protocol, by the kind of error that ended them.

@@ -203,9 +203,24 @@ impl TunnelQueue {
         self.flows.get(&stream).map_or(0, |flow| flow.bytes)
     }
 
+    /// Bytes of a flow that wait, be it to go again.
+    pub(crate) fn flow_len(&self, stream: StreamId) -> usize {
+        self.waiting(stream) + self.repair.waiting_bytes_of(stream)
+    }
+
+    /// Repaired datagrams that were sent, and of those, sent again.
+    pub(crate) const fn sends(&self) -> (u64, u64) {
+        self.repair.sends()
+    }
+
     /// More urgent flows go first, whatever that leaves for others.
     pub(crate) fn set_urgency(&mut self, stream: StreamId, urgency: Urgency) {
         self.turns.set_urgency(stream, urgency);
+    }
+
+    /// How urgent a flow is.
+    pub(crate) fn urgency(&self, stream: StreamId) -> Urgency {
+        self.turns.urgency(stream)
     }
 
     /// From now on datagrams of this flow are repaired, or repaired in another way.

@@ -10,6 +10,7 @@ pub mod capsule;
 mod chunks;
 mod code;
 mod error;
+mod feedback;
 mod group;
 pub mod h3_frame;
 mod http_datagram;
@@ -20,12 +21,14 @@ pub mod proxy_status;
 pub mod qpack;
 mod repair;
 mod settings;
+mod tunnel_info;
 pub mod uri_template;
 mod varint;
 
 pub use capsule::{Capsule, CapsuleDecoder, encode_capsule, encode_datagram_capsule};
 pub use code::Code;
 pub use error::{DecodeError, ErrorScope};
+pub use feedback::{FeedbackField, FeedbackFieldError};
 pub use group::{GroupField, GroupFieldError};
 pub use h3_frame::{
     Frame, FrameDecoder, StreamKind, encode_data_header, encode_goaway, encode_headers,
@@ -41,5 +44,6 @@ pub use repair::{
     Order, RepairField, RepairFieldError, RetransmissionLimit, Sequenced, UnknownOrder,
 };
 pub use settings::Settings;
+pub use tunnel_info::{TunnelInfo, TunnelInfoError};
 pub use uri_template::{Expanded, PathMatcher, TargetError, Template, TemplateError};
 pub use varint::{VarInt, VarIntRangeError};

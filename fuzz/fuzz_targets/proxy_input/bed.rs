@@ -99,6 +99,7 @@ fn proxy() -> Proxy {
         transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
         access: Access::Anyone,
         policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().expect("a prefix")]),
+        feedback_interval: None,
         template: ProxyConfig::default_template().expect("a template"),
         limits,
         seed: Some(1),

@@ -206,6 +206,7 @@ fn start_proxy(
         transport: Transport { mtu: Mtu::TUNNEL, ..transport.clone() },
         access: Access::Anyone, // on loopback
         policy: TargetPolicy::allowing(vec![IpNet::V4(loopback)]),
+        feedback_interval: None,
         template: ProxyConfig::default_template().expect("RFC 9298's template is one"),
         limits: Limits::default(),
         seed: None,

@@ -14,15 +14,24 @@ use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 /// Each has the name of the [`Parameters`] that it sets. What is not given has their default.
 #[derive(Debug, clap::Args)]
 pub(super) struct ParameterArgs {
-    /// How payloads travel: mft (no tunnel), mft+, mdt, mst, msgt, rmdt or rmdt+; several with commas
-    /// between
+    /// How payloads travel: mft (no tunnel), mft+, mdt, mst, msgt, rmdt, rmdt+, tecc or tecc-paper;
+    /// several with commas between
     #[arg(long, value_name = "MODE,..", value_delimiter = ',', default_value = "mft,mdt,mst,rmdt")]
     mode: Vec<Mode>,
 
-    /// Order in which payloads leave a tunnel of mode rmdt: off, window or ordered
-    /// [default: ordered]
+    /// Order in which payloads leave a tunnel that repairs them: off, window or ordered
+    /// [default: ordered with rmdt, else window]
     #[arg(long, value_name = "ORDER")]
     resequence: Option<Order>,
+
+    /// What differs in how an origin of mode tecc or tecc-paper uses reports, such as
+    /// q-target=60ms,theta=1Ts
+    #[arg(long, value_name = "KEY=VALUE,..")]
+    tecc: Option<String>,
+
+    /// How often proxies report in these modes [default: once in the tunnel's least RTT]
+    #[arg(long, value_name = "TIME")]
+    feedback_interval: Option<HumanDuration>,
 
     /// Request streams of each flow in mode msgt, 2 to 16 [default: 8]
     #[arg(long, value_name = "N")]
@@ -208,7 +217,9 @@ impl ParameterArgs {
         let default = Parameters::default();
         Parameters {
             mode: default.mode,
-            resequence: self.resequence.unwrap_or(default.resequence),
+            resequence: self.resequence,
+            tecc: self.tecc.clone(),
+            feedback_interval: self.feedback_interval,
             group_streams: self.group_streams.unwrap_or(default.group_streams),
             seed: default.seed,
             workload: self.workload.unwrap_or(default.workload),

@@ -20,7 +20,7 @@ use noq_proto::{
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tandem_congestion::{
-    ControllerConfig, ControllerName, DatagramId, Deliveries, Delivery, factory, tracking,
+    ControllerConfig, ControllerName, DatagramId, Deliveries, Delivery, Feedback, factory, tracking,
 };
 
 /// What happens on the way, and when.
@@ -358,7 +358,10 @@ fn configs(conditions: &Conditions, deliveries: &[Deliveries; 2]) -> (ServerConf
             .mtu_discovery_config(Some(discovery))
             .max_idle_timeout(None)
             .keep_alive_interval(Some(Duration::from_millis(10)))
-            .congestion_controller_factory(tracking(factory(&controller), deliveries.clone()));
+            .congestion_controller_factory(tracking(
+                factory(&controller, Feedback::default()),
+                deliveries.clone(),
+            ));
         Arc::new(transport)
     };
     client.transport_config(transport(&deliveries[0]));

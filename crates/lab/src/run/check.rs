@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use tandem_congestion::ControllerName;
+use tandem_congestion::{ControllerName, TeccConfig, TeccConfigError};
 use tandem_units::{ByteCount, Ratio};
 
 use super::{Parameters, Workload};
@@ -21,6 +21,9 @@ pub enum RunError {
         /// What would be allowed.
         allowed: &'static str,
     },
+    /// A setting of TECC is not allowed.
+    #[error("tecc: {0}")]
+    Tecc(#[from] TeccConfigError),
     /// A trace cannot be read.
     #[error(transparent)]
     Trace(#[from] RateTraceError),
@@ -85,6 +88,25 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
         let Some(loss) = loss else { continue };
         require(loss.mean() < Ratio::ONE, name, &loss.to_string(), "something has to arrive")?;
     }
+    check_senders(run)?;
+    if let Some(window) = run.window {
+        let is_sane = (10_000..=1_000_000_000).contains(&window.get());
+        require(is_sane, "window", &window.to_string(), "10 kB to 1 GB")?;
+    }
+    if let Some(granularity) = run.timer_granularity {
+        let is_sane = !granularity.0.is_zero() && granularity.0 <= Duration::from_secs(1);
+        require(is_sane, "timer_granularity", &granularity.to_string(), "above 0s, at most 1s")?;
+    }
+    let samples = run.samples.to_string();
+    require(run.samples <= SAMPLES_MAX, "samples", &samples, "at most 1000")?;
+    let limit = run.time_limit;
+    let is_sane = !limit.0.is_zero() && limit.0 <= TIME_LIMIT_MAX;
+    require(is_sane, "time_limit", &limit.to_string(), "above 0s, at most 24h")?;
+    check_workload(run)
+}
+
+/// Refuses what no sender can be.
+fn check_senders(run: &Parameters) -> Result<(), RunError> {
     let off = run.origin_controller == ControllerName::Off;
     let allowed = "bbr1, bbr1-tunnel, newreno, cubic or bbr3; only a tunnel may do without";
     require(!off, "origin_controller", "off", allowed)?;
@@ -103,20 +125,15 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
         let is_sane = (100..=300).contains(&gain);
         require(is_sane, "tunnel_up_gain_percent", &gain.to_string(), "100 to 300")?;
     }
-    if let Some(window) = run.window {
-        let is_sane = (10_000..=1_000_000_000).contains(&window.get());
-        require(is_sane, "window", &window.to_string(), "10 kB to 1 GB")?;
+    if let Some(text) = &run.tecc {
+        TeccConfig::default().with(text)?;
     }
-    if let Some(granularity) = run.timer_granularity {
-        let is_sane = !granularity.0.is_zero() && granularity.0 <= Duration::from_secs(1);
-        require(is_sane, "timer_granularity", &granularity.to_string(), "above 0s, at most 1s")?;
+    if let Some(interval) = run.feedback_interval {
+        let least = Duration::from_millis(5);
+        let is_sane = interval.0 >= least && interval.0 <= Duration::from_secs(1);
+        require(is_sane, "feedback_interval", &interval.to_string(), "5ms to 1s")?;
     }
-    let samples = run.samples.to_string();
-    require(run.samples <= SAMPLES_MAX, "samples", &samples, "at most 1000")?;
-    let limit = run.time_limit;
-    let is_sane = !limit.0.is_zero() && limit.0 <= TIME_LIMIT_MAX;
-    require(is_sane, "time_limit", &limit.to_string(), "above 0s, at most 24h")?;
-    check_workload(run)
+    Ok(())
 }
 
 fn check_workload(run: &Parameters) -> Result<(), RunError> {

@@ -52,9 +52,13 @@ pub(super) fn of(
         tunnel_retransmit_ratio: match run.mode {
             Mode::Mft | Mode::MftPlus | Mode::Mdt => 0.0,
             Mode::Mst | Mode::Msgt => tunnel_lost_ratio,
-            Mode::Rmdt | Mode::RmdtPlus => ratio(tunnel.repaired.sent_again, tunnel.sent_packets),
+            Mode::Rmdt | Mode::RmdtPlus | Mode::Tecc | Mode::TeccPaper => {
+                ratio(tunnel.repaired.sent_again, tunnel.sent_packets)
+            }
         },
         tunnel_lost_ratio,
+        feedback_sent: tunnel.feedback.sent,
+        feedback_used: origin.reports_used,
         duplicate_ratio: ratio(duplicates, origin.sent_packets),
         repair,
         tunnel_queue_mean_bytes: round(seen.tunnel_queue_mean_bytes, 1e1),
@@ -169,19 +173,21 @@ impl<'a> Times<'a> {
 }
 
 /// What all origins together sent and lost.
-fn origin_packets(topology: &mut Topology<'_>) -> Packets {
+fn origin_packets(topology: &mut Topology<'_>) -> Origins {
     let Topology { world, origins, .. } = topology;
     let each = origins.iter().map(|origin| world.inspect(*origin).stats());
-    each.fold(Packets::default(), |sum, origin| Packets {
+    each.fold(Origins::default(), |sum, origin| Origins {
         sent_packets: sum.sent_packets + origin.sent_packets,
         lost_packets: sum.lost_packets + origin.lost_packets,
+        reports_used: sum.reports_used + origin.feedback.used,
     })
 }
 
 #[derive(Clone, Copy, Default)]
-struct Packets {
+struct Origins {
     sent_packets: u64,
     lost_packets: u64,
+    reports_used: u64,
 }
 
 fn has_completed(run: &Parameters, flows: &Flows, world: &World) -> bool {

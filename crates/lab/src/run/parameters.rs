@@ -23,9 +23,16 @@ use crate::{LossAt, LossModel, QueueConfig, run::Workload, summary::fields};
 pub struct Parameters {
     /// How payloads travel between client and proxy.
     pub mode: Mode,
-    /// In which order repaired payloads leave the tunnel. Only for [`Mode::Rmdt`] and [`Mode::RmdtPlus`].
+    /// In which order repaired payloads leave the tunnel. Only for modes that repair datagrams; if
+    /// nothing is said, `ordered` for [`Mode::Rmdt`], and `window` where the origin knows of the tunnel.
     #[serde(with = "order_as_text")]
-    pub resequence: Order,
+    pub resequence: Option<Order>,
+    /// What is not as usual in the origin's use of reports, as
+    /// [`TeccConfig`](tandem_congestion::TeccConfig) has it in text. Only for [`Mode::Tecc`] and
+    /// [`Mode::TeccPaper`].
+    pub tecc: Option<String>,
+    /// How often the proxies report; if nothing is said, once in the tunnel's least RTT. Likewise.
+    pub feedback_interval: Option<HumanDuration>,
     /// Request streams of each flow, 2 to 16. Only for [`Mode::Msgt`].
     pub group_streams: u8,
     /// What every random choice follows from.
@@ -113,7 +120,9 @@ impl Default for Parameters {
         let ms = |ms| HumanDuration::from(Duration::from_millis(ms));
         Self {
             mode: Mode::Mdt,
-            resequence: Order::Ordered,
+            resequence: None,
+            tecc: None,
+            feedback_interval: None,
             group_streams: 8,
             seed: 1,
             workload: Workload::Download,
@@ -204,12 +213,26 @@ pub enum Mode {
     /// what it knows. Everything that an origin can have of a tunnel that tells it nothing.
     #[serde(rename = "rmdt+")]
     RmdtPlus,
+    /// The same, and the tunnel tells the origin how fast it can send (TECC).
+    Tecc,
+    /// TECC as the paper has it.
+    #[serde(rename = "tecc-paper")]
+    TeccPaper,
 }
 
 impl Mode {
     /// Every mode, in the order of tables and figures.
-    pub const ALL: [Self; 7] =
-        [Self::Mft, Self::MftPlus, Self::Mdt, Self::Mst, Self::Msgt, Self::Rmdt, Self::RmdtPlus];
+    pub const ALL: [Self; 9] = [
+        Self::Mft,
+        Self::MftPlus,
+        Self::Mdt,
+        Self::Mst,
+        Self::Msgt,
+        Self::Rmdt,
+        Self::RmdtPlus,
+        Self::Tecc,
+        Self::TeccPaper,
+    ];
 
     /// The name on command lines, in plans and results.
     pub const fn as_str(self) -> &'static str {
@@ -221,13 +244,17 @@ impl Mode {
             Self::Msgt => "msgt",
             Self::Rmdt => "rmdt",
             Self::RmdtPlus => "rmdt+",
+            Self::Tecc => "tecc",
+            Self::TeccPaper => "tecc-paper",
         }
     }
 
     /// Whether a parameter of [`Parameters`] makes a difference in this mode.
     pub(crate) fn heeds(self, key: &str) -> bool {
         match key {
-            "resequence" => matches!(self, Self::Rmdt | Self::RmdtPlus),
+            "resequence" => self.repairs_datagrams(),
+            "tecc" | "feedback_interval" => self.has_feedback(),
+            "origin_controller" => !self.has_feedback(),
             "group_streams" => self == Self::Msgt,
             "tunnel_controller" | "proxies" | "local_program" => self.has_tunnel(),
             _ => true,
@@ -239,9 +266,24 @@ impl Mode {
         !matches!(self, Self::Mft | Self::MftPlus)
     }
 
-    /// Whether the origin behaves as if it knew of a tunnel that repairs.
+    /// Whether the tunnel repairs datagrams.
+    pub(crate) const fn repairs_datagrams(self) -> bool {
+        matches!(self, Self::Rmdt | Self::RmdtPlus | Self::Tecc | Self::TeccPaper)
+    }
+
+    /// Whether the tunnel tells the origin how fast it can send.
+    pub(crate) const fn has_feedback(self) -> bool {
+        matches!(self, Self::Tecc | Self::TeccPaper)
+    }
+
+    /// Whether the origin starts and probes as if it knew of a tunnel that repairs.
     pub(crate) const fn has_cooperating_origin(self) -> bool {
-        matches!(self, Self::MftPlus | Self::RmdtPlus)
+        matches!(self, Self::MftPlus | Self::RmdtPlus | Self::Tecc)
+    }
+
+    /// Whether it waits for the tunnel's repairs before its own.
+    pub(crate) const fn has_patient_origin(self) -> bool {
+        self.has_cooperating_origin() || self.has_feedback()
     }
 }
 
@@ -262,7 +304,9 @@ impl FromStr for Mode {
 
 /// A name that is no mode's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{seen:?} is not a mode; allowed: mft, mft+, mdt, mst, msgt, rmdt, rmdt+")]
+#[error(
+    "{seen:?} is not a mode; allowed: mft, mft+, mdt, mst, msgt, rmdt, rmdt+, tecc, tecc-paper"
+)]
 pub struct UnknownMode {
     /// The name.
     pub seen: String,
@@ -270,16 +314,29 @@ pub struct UnknownMode {
 
 /// An order by its name.
 mod order_as_text {
-    #![expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants references")]
+    #![expect(
+        clippy::ref_option,
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde wants references"
+    )]
 
     use serde::{Deserialize, Deserializer, Serializer, de};
     use tandem_node::client::Order;
 
-    pub(super) fn serialize<S: Serializer>(order: &Order, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(order)
+    pub(super) fn serialize<S: Serializer>(
+        order: &Option<Order>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match order {
+            Some(order) => to.collect_str(order),
+            None => to.serialize_none(),
+        }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Order, D::Error> {
-        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Order>, D::Error> {
+        let order = Option::<String>::deserialize(from)?;
+        order.map(|order| order.parse().map_err(de::Error::custom)).transpose()
     }
 }

@@ -43,6 +43,12 @@ pub struct RunRecord {
     pub tunnel_retransmit_ratio: f64,
     /// Share of the first proxy's packets that it declared lost.
     pub tunnel_lost_ratio: f64,
+    /// Reports that the first proxy sent.
+    #[serde(default)]
+    pub feedback_sent: u64,
+    /// Reports that the origins followed.
+    #[serde(default)]
+    pub feedback_used: u64,
     /// Share of the origin's packets that were declared lost but arrived: what they carried was
     /// delivered twice.
     pub duplicate_ratio: f64,

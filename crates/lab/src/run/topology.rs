@@ -8,7 +8,9 @@ use std::{
 use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_node::{
     Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
-    client::{FetchConfig, ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode, Urgency},
+    client::{
+        FetchConfig, ForwardConfig, HopConfig, Order, Repair, Task, Template, TunnelMode, Urgency,
+    },
     limits::Limits,
     proxy::{Access, TargetPolicy},
     quic::{Mtu, Transport},
@@ -423,15 +425,15 @@ pub(super) fn set_name(world: &mut World, name: &str, ip: &str) {
     world.set_name(name, NameAnswer::After(Duration::ZERO, Ok(vec![ip])));
 }
 
-const fn tunnel_mode(run: &Parameters) -> TunnelMode {
+fn tunnel_mode(run: &Parameters) -> TunnelMode {
+    let repair = |usual| Repair { order: run.resequence.unwrap_or(usual), ..Repair::default() };
     match run.mode {
         Mode::Mft | Mode::MftPlus | Mode::Mdt => TunnelMode::Mdt,
         Mode::Mst => TunnelMode::Mst,
         Mode::Msgt => TunnelMode::Msgt(run.group_streams),
-        Mode::Rmdt | Mode::RmdtPlus => {
-            let order = run.resequence;
-            TunnelMode::Rmdt(Repair { order, deadline: None, limit: None })
-        }
+        Mode::Rmdt => TunnelMode::Rmdt(repair(Order::Ordered)),
+        Mode::RmdtPlus => TunnelMode::Rmdt(repair(Order::Window)),
+        Mode::Tecc | Mode::TeccPaper => TunnelMode::Tecc(repair(Order::Window)),
     }
 }
 
@@ -440,15 +442,26 @@ fn transport(run: &Parameters) -> Transport {
     let mut controller = ControllerConfig {
         initial_window_packets: to_u32(run.initial_window),
         seed: run.seed,
-        ..run.origin_controller.into()
+        ..origin_controller(run).into()
     };
-    let is_patient = run.mode.has_cooperating_origin();
-    if is_patient {
+    if let Some(text) = &run.tecc {
+        controller.tecc = controller.tecc.with(text).expect("checked before");
+    }
+    if run.mode.has_cooperating_origin() {
         let (window, gain) = COOPERATING;
         controller.initial_window_packets = controller.initial_window_packets.max(window);
         controller.bbr_up_gain_percent = controller.bbr_up_gain_percent.max(gain);
     }
+    let is_patient = run.mode.has_patient_origin();
     Transport { controller, is_patient, ..Transport::default() }
+}
+
+const fn origin_controller(run: &Parameters) -> ControllerName {
+    match run.mode {
+        Mode::Tecc => ControllerName::Tecc,
+        Mode::TeccPaper => ControllerName::TeccPaper,
+        _ => run.origin_controller,
+    }
 }
 
 fn tunnel_transport(run: &Parameters) -> Transport {
@@ -486,6 +499,7 @@ fn proxy(run: &Parameters, number: u64, certificate: &TestCertificate) -> Proxy 
         transport: tunnel_transport(run),
         access: Access::Anyone,
         policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().expect("a prefix")]),
+        feedback_interval: run.feedback_interval.map(|interval| interval.0),
         template: ProxyConfig::default_template().expect("the default is a template"),
         limits: Limits::default(),
         seed: Some(Seed(run.seed).derive(Part::Proxy as u64 + number).0),

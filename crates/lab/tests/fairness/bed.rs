@@ -236,6 +236,7 @@ impl Bed {
             transport: Transport { mtu: Mtu::TUNNEL, ..self.transport(number + 10, name) },
             access: Access::Anyone,
             policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
+            feedback_interval: None,
             template: ProxyConfig::default_template().unwrap(),
             limits: Limits::default(),
             seed: Some(self.seed * 1000 + 100 + number as u64),

@@ -65,6 +65,7 @@ impl Setup {
             transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
             access: self.access.clone(),
             policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
+            feedback_interval: None,
             template: ProxyConfig::default_template().unwrap(),
             limits: self.limits.clone(),
             seed: Some(1),

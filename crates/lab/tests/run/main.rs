@@ -347,7 +347,8 @@ fn a_cooperating_origin_starts_with_32_packets_unless_more_are_said() {
 #[test]
 fn a_cooperating_origin_sends_hardly_anything_again_that_the_tunnel_repairs() {
     let loss = LossModel::Bernoulli(Ratio::of(5, 100));
-    let with = |mode| run(&Parameters { loss, resequence: Order::Window, ..short(mode) }).record;
+    let with =
+        |mode| run(&Parameters { loss, resequence: Some(Order::Window), ..short(mode) }).record;
     let (stock, cooperating) = (with(Mode::Rmdt), with(Mode::RmdtPlus));
     assert!(stock.e2e_retransmit_ratio > 0.03, "{stock:?}");
     assert!(cooperating.e2e_retransmit_ratio < 0.01, "{cooperating:?}");

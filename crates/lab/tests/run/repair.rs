@@ -15,7 +15,7 @@ use super::run;
 fn fast(resequence: Order, origin_controller: ControllerName) -> RunRecord {
     let record = run(&Parameters {
         mode: Mode::Rmdt,
-        resequence,
+        resequence: Some(resequence),
         origin_controller,
         rate: Rate::from_mbps(50),
         queue: "625 kB".parse().expect("a queue"),
@@ -54,7 +54,7 @@ fn the_queue_before_an_ordered_exit_is_short() {
             Parameters { mode: Mode::Rmdt, resequence, origin_controller, ..<_>::default() };
         run(&parameters).record
     };
-    let (window, ordered) = (of(Order::Window), of(Order::Ordered));
+    let (window, ordered) = (of(Some(Order::Window)), of(Some(Order::Ordered)));
     // Without loss both fill the link; the exit's order is what decides over dropping early.
     assert!(window.repair.tunnel_queue_aqm_drops == 0 && ordered.repair.tunnel_queue_aqm_drops > 0);
     assert!(ordered.e2e_srtt_mean_ms * 2.0 < window.e2e_srtt_mean_ms, "{ordered:?}");

@@ -208,6 +208,7 @@ impl Scenario {
             },
             access: Access::Anyone,
             policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
+            feedback_interval: None,
             template: ProxyConfig::default_template().unwrap(),
             limits: self.limits.clone(),
             seed: Some(self.seed.0 + 200 + number as u64),

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use tandem_wire::{Code, RequestHead, ResponseHead};
+use tandem_wire::{Code, RequestHead, ResponseHead, TunnelInfo};
 
-use super::{FetchConfig, peer::Peer};
+use super::{FetchConfig, peer::Peer, relay::Relay};
 use crate::{
     error::ClientError,
     h3::{Body, ConnectionError, End},
@@ -70,6 +70,8 @@ pub(super) enum Failure {
 pub(super) struct Fetch {
     pub(super) peer: Peer,
     config: FetchConfig,
+    /// Passes reports of the tunnel on, if the origin is to have them.
+    relay: Option<Relay>,
     parts: BTreeMap<StreamId, Part>,
     /// Ranges that could not be asked for yet, because the origin allows no more streams.
     waiting: Vec<(u64, u64)>,
@@ -82,10 +84,11 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    pub(super) fn new(peer: Peer, config: FetchConfig, credit: u64) -> Self {
+    pub(super) fn new(peer: Peer, config: FetchConfig, credit: u64, relay: Option<Relay>) -> Self {
         Self {
             peer,
             config,
+            relay,
             parts: BTreeMap::new(),
             waiting: Vec::new(),
             etag: None,
@@ -140,6 +143,9 @@ impl Fetch {
         if let Some(etag) = &self.etag {
             headers.insert(header::IF_MATCH, etag.clone());
         }
+        if let Some(relay) = &mut self.relay {
+            relay.add_to(&mut headers);
+        }
         let head = RequestHead {
             method: Method::GET,
             scheme: Some("https".to_owned()),
@@ -155,12 +161,34 @@ impl Fetch {
         true
     }
 
+    /// The origin's SETTINGS came.
+    pub(super) fn on_settings(&mut self) {
+        if let Some(relay) = &mut self.relay {
+            relay.on_settings(&mut self.peer);
+        }
+    }
+
+    /// Passes a report of the tunnel on. Returns whether it went at once.
+    pub(super) fn relay(&mut self, info: TunnelInfo) -> bool {
+        self.relay.as_mut().is_some_and(|relay| relay.push(&mut self.peer, info))
+    }
+
+    /// Whether a stream that ended is that of the reports, which a download does without.
+    pub(super) fn on_relay_end(&mut self, stream: StreamId) -> bool {
+        let relay = self.relay.as_mut().filter(|relay| relay.owns(stream));
+        relay.map(Relay::on_end).is_some()
+    }
+
     /// Takes an answer. The first is worth telling of.
     pub(super) fn on_response(
         &mut self,
         stream: StreamId,
         head: &ResponseHead,
     ) -> Result<Option<Event>, Failure> {
+        if let Some(relay) = self.relay.as_mut().filter(|relay| relay.owns(stream)) {
+            relay.on_response(stream, head.status);
+            return Ok(None);
+        }
         let is_first = self.status.is_none();
         if !matches!(head.status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             return Err(Failure::Client(match head.status {

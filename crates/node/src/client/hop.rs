@@ -8,20 +8,21 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tandem_wire::{
-    CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, Capsule, CapsuleDecoder, Code, DecodeError, GroupField,
-    HttpDatagram, QuarterStreamId, RepairFieldError, RequestHead, ResponseHead,
-    RetransmissionLimit, Template, Urgency, VarInt, split_context_id,
+    CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, Capsule, CapsuleDecoder, Code, DecodeError,
+    FeedbackField, GroupField, HttpDatagram, QuarterStreamId, RepairFieldError, RequestHead,
+    ResponseHead, RetransmissionLimit, Template, TunnelInfo, Urgency, VarInt, split_context_id,
 };
 
 use super::{
     flow::{Arrived, Carries, Flow, FlowEnd, OnStream, Target},
     peer::Peer,
+    reports::{Received, Reports},
 };
 use crate::{
     error::ClientError,
     h3::{Body, End},
     limits::Limits,
-    proxy::Token,
+    proxy::{FEEDBACK, Token},
     quic::{self, StreamId},
     repair_fields::{
         self, CONTEXT_ID_OF_CLIENT, LIMIT_LEAST, Repair, Said, Writer, limit_to_ask, wanted_limit,
@@ -49,6 +50,9 @@ pub enum TunnelMode {
     Msgt(u8),
     /// HTTP Datagrams of which those that were lost are sent again, if the proxy can; else as `Mdt`.
     Rmdt(Repair),
+    /// The same, and the proxy tells of the tunnel. In a download what it tells goes to the origin,
+    /// which learns how fast the access link is and how much it loses.
+    Tecc(Repair),
 }
 
 /// Smallest UDP payload that QUIC needs (RFC 9000 §14).
@@ -78,6 +82,9 @@ pub(super) struct Hop {
     streams: u8,
     /// How to repair, if at all.
     repair: Option<Repair>,
+    /// Whether the proxy is asked to tell of the tunnel.
+    wants_feedback: bool,
+    reports: Reports,
     /// Size of payloads that the connection inside may count on.
     promised: usize,
     /// Longest value of a capsule.
@@ -104,7 +111,7 @@ impl Hop {
             queue: TunnelQueue::new(limits),
             exit: TunnelExit::new(limits.held_bytes),
             form: match mode {
-                TunnelMode::Mdt | TunnelMode::Rmdt(_) => Form::Datagram,
+                TunnelMode::Mdt | TunnelMode::Rmdt(_) | TunnelMode::Tecc(_) => Form::Datagram,
                 TunnelMode::Mst | TunnelMode::Msgt(_) => Form::Capsule,
             },
             streams: match mode {
@@ -113,8 +120,10 @@ impl Hop {
             },
             repair: match mode {
                 TunnelMode::Mdt | TunnelMode::Mst | TunnelMode::Msgt(_) => None,
-                TunnelMode::Rmdt(repair) => Some(repair),
+                TunnelMode::Rmdt(repair) | TunnelMode::Tecc(repair) => Some(repair),
             },
+            wants_feedback: matches!(mode, TunnelMode::Tecc(_)),
+            reports: Reports::default(),
             promised: CAPSULE_PAYLOAD,
             capsule_max: limits.capsule,
             readable: BTreeSet::new(),
@@ -174,6 +183,9 @@ impl Hop {
         }
         if let Some(repair) = self.wished_repair() {
             repair_fields::ask(&mut headers, &repair);
+        }
+        if self.wants_feedback && first.is_none() && self.form == Form::Datagram {
+            headers.insert(FEEDBACK, FeedbackField::Request { weight: 1 }.encode());
         }
         if let Some(token) = &self.token
             && let Ok(mut value) = HeaderValue::from_str(&token.field_value())
@@ -253,6 +265,9 @@ impl Hop {
             return None;
         }
         self.invite(stream, &head.headers);
+        if self.wants_feedback {
+            self.reports.on_granted(stream, &head.headers);
+        }
         let repair = self.wished_repair()?;
         let (said, error) = repair_fields::read(&head.headers, Writer::Proxy);
         let flow = self.flows.get_mut(&stream)?;
@@ -285,6 +300,11 @@ impl Hop {
     /// Whether a request stream has joined, or was to join, the flow of another.
     pub(super) fn has_joined(&self, stream: StreamId) -> bool {
         self.flows.get(&stream).is_some_and(|flow| flow.first.is_some())
+    }
+
+    /// Whether the proxy is asked to tell of the tunnel.
+    pub(super) const fn wants_feedback(&self) -> bool {
+        self.wants_feedback
     }
 
     /// How to repair, unless payloads go on streams, which repair by themselves.
@@ -329,6 +349,7 @@ impl Hop {
         self.peer = Peer::new(settings, limits);
         self.queue = TunnelQueue::new(limits);
         self.exit.clear();
+        self.reports = Reports::default();
         self.readable.clear();
         self.flows.clear();
         self.next = None;
@@ -376,6 +397,16 @@ impl Hop {
         }
         let (_, connection) = self.peer.parts()?;
         Some(self.exit.push(now, stream, payload, connection.smoothed_rtt()))
+    }
+
+    /// Takes what may be a report on a flow. `None`: it is none.
+    pub(super) fn take_report(&mut self, arrived: &Arrived) -> Option<Received> {
+        self.reports.take(arrived)
+    }
+
+    /// The newest report on the flow that carries the next peer, if it has not been asked for.
+    pub(super) fn take_news(&mut self) -> Option<TunnelInfo> {
+        self.reports.take_news(self.next?)
     }
 
     /// The next numbered payload whose turn it is.
@@ -488,6 +519,7 @@ impl Hop {
         }
         self.queue.remove(stream);
         self.exit.remove(stream);
+        self.reports.remove(stream);
         if let Some((session, connection)) = self.peer.parts() {
             session.reset(connection, stream, code);
         }

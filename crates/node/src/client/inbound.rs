@@ -10,6 +10,7 @@ use super::{
     flow::{Arrived, Carries, FlowEnd, OnStream},
     hop::Hop,
     peer::INSIDE_TUNNEL,
+    reports::Received,
 };
 use crate::{h3, node::Output, quic::StreamId};
 
@@ -92,6 +93,10 @@ impl Client {
         // RFC 9298 §5: "the receiver SHALL either drop that datagram silently or buffer it
         // temporarily".
         if arrived.context_id != CONTEXT_ID_UDP {
+            if let Some(report) = self.hops.get_mut(index)?.take_report(&arrived) {
+                self.on_report(index, &report);
+                return None;
+            }
             match self.hops.get_mut(index)?.take_numbered(now, arrived) {
                 None => self.stats.dropped.unknown_context += 1,
                 Some(Err(_)) => self.stats.dropped.malformed += 1,
@@ -100,6 +105,25 @@ impl Client {
             return None;
         }
         self.deliver_payload(now, (index, arrived.stream), arrived.payload, buf)
+    }
+
+    /// A proxy told of a flow. What the last one tells of the way to the origin goes there.
+    fn on_report(&mut self, index: usize, report: &Received) {
+        let feedback = &mut self.stats.feedback;
+        match report {
+            Received::New => feedback.used += 1,
+            Received::Stale => feedback.stale += 1,
+            Received::Malformed(error) => {
+                tracing::debug!(%error, "report ignored");
+                feedback.malformed += 1;
+            }
+        }
+        if index + 1 == self.hops.len()
+            && let TaskState::Fetch(fetch) = &mut self.task
+            && let Some(info) = self.hops.last_mut().and_then(Hop::take_news)
+        {
+            feedback.sent += u64::from(fetch.relay(info));
+        }
     }
 
     /// Passes on the next payload that waited for those before it.

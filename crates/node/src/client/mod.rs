@@ -12,6 +12,8 @@ mod inbound;
 mod local;
 mod peer;
 mod recover;
+mod relay;
+mod reports;
 mod start;
 
 use std::{
@@ -275,6 +277,11 @@ impl Client {
         let is_origin = index == self.hops.len();
         match event {
             h3::Event::Settings if !is_origin => self.on_hop_settings(now, index),
+            h3::Event::Settings => {
+                if let TaskState::Fetch(fetch) = &mut self.task {
+                    fetch.on_settings();
+                }
+            }
             h3::Event::Response(stream, head) if is_origin => {
                 let TaskState::Fetch(fetch) = &mut self.task else { return };
                 match fetch.on_response(stream, &head) {
@@ -294,8 +301,10 @@ impl Client {
                     hop.on_writable(stream);
                 }
             }
-            h3::Event::Failed(_, code) if is_origin => {
-                if let TaskState::Fetch(fetch) = &self.task {
+            h3::Event::Failed(stream, code) if is_origin => {
+                if let TaskState::Fetch(fetch) = &mut self.task
+                    && !fetch.on_relay_end(stream)
+                {
                     let error = fetch.reset(code);
                     self.end(now, Err(error));
                 }
@@ -307,10 +316,7 @@ impl Client {
             }
             h3::Event::GoAway => debug!(index, "the peer is going away"),
             // The body of an answer is read by `poll_fetch`; requests have no body.
-            h3::Event::Settings
-            | h3::Event::Body(_)
-            | h3::Event::Request(..)
-            | h3::Event::Writable(_) => {}
+            h3::Event::Body(_) | h3::Event::Request(..) | h3::Event::Writable(_) => {}
         }
     }
 

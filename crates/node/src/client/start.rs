@@ -11,7 +11,7 @@ use tandem_wire::{Code, ResponseHead, Urgency};
 
 use super::{
     Carries, Client, ClientConfig, Fetch, FlowEnd, Forward, Hop, INSIDE_TUNNEL, Life, Peer, Task,
-    TaskState, flow::Target, peer::Settings, recover::Recovery,
+    TaskState, flow::Target, peer::Settings, recover::Recovery, relay::Relay,
 };
 use crate::{
     error::ClientError,
@@ -58,7 +58,8 @@ impl Client {
                 };
                 fetch.streams = fetch.streams.max(1);
                 let peer = Peer::new(settings, &limits);
-                TaskState::Fetch(Box::new(Fetch::new(peer, *fetch, limits.body_credit)))
+                let relay = hops.last().filter(|hop| hop.wants_feedback()).map(|_| Relay::new());
+                TaskState::Fetch(Box::new(Fetch::new(peer, *fetch, limits.body_credit, relay)))
             }
         };
         Ok(Self {

@@ -1,6 +1,7 @@
 //! The origin: GET and HEAD of the files below a folder, over HTTP/3.
 
 mod answer;
+mod feedback;
 mod path;
 
 use std::{
@@ -11,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use tandem_wire::{Code, ErrorScope, HttpDatagram, RequestHead, ResponseHead};
+use tandem_wire::{Code, ErrorScope, HttpDatagram, RequestHead, ResponseHead, TunnelInfo};
 use tracing::debug;
 
 use self::answer::Answer;
@@ -74,8 +75,12 @@ pub struct Origin {
     server: Server,
     listen: SocketAddr,
     limits: Limits,
+    /// Whether the congestion controller is one that listens to reports.
+    takes_reports: bool,
     exchanges: BTreeMap<RequestId, Exchange>,
     requests_by_file: BTreeMap<FileId, RequestId>,
+    /// The request of each connection on which reports come.
+    channels: BTreeMap<ConnectionId, StreamId>,
     outputs: VecDeque<Output>,
     next_file: u64,
     stats: Stats,
@@ -85,6 +90,7 @@ impl Origin {
     /// An origin that will ask for its listening socket at the first poll.
     pub fn new(config: OriginConfig) -> Result<Self, ConfigError> {
         let tls = ServerTls::new(config.tls)?;
+        let takes_reports = config.transport.controller.name.takes_reports();
         let server = Server::new(&tls, &config.transport, &config.limits, config.seed);
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(config.listen) };
         Ok(Self {
@@ -93,6 +99,8 @@ impl Origin {
             limits: config.limits,
             exchanges: BTreeMap::new(),
             requests_by_file: BTreeMap::new(),
+            channels: BTreeMap::new(),
+            takes_reports,
             outputs: VecDeque::from([open]),
             next_file: 0,
             stats: Stats::default(),
@@ -114,11 +122,14 @@ impl Origin {
     fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {
         match event {
             server::Event::Http(h3::Event::Request(stream, head)) => {
-                self.on_request((id, stream), head);
+                self.on_request(now, (id, stream), head);
             }
             server::Event::Http(h3::Event::Body(stream)) => self.skip_body(now, (id, stream)),
             server::Event::Http(h3::Event::Writable(stream)) => self.send((id, stream)),
-            server::Event::Http(h3::Event::Failed(stream, _)) => self.close((id, stream)),
+            server::Event::Http(h3::Event::Failed(stream, _)) => {
+                self.close_channel((id, stream));
+                self.close((id, stream));
+            }
             server::Event::Closed => {
                 let first = (id, StreamId(0));
                 let last = (id, StreamId(u64::MAX));
@@ -126,8 +137,9 @@ impl Origin {
                 for id in gone {
                     self.close(id);
                 }
+                self.channels.remove(&id);
             }
-            server::Event::Datagrams => self.refuse_datagrams(now, id),
+            server::Event::Datagrams => self.take_datagrams(now, id),
             server::Event::Opened
             | server::Event::Http(
                 h3::Event::Settings | h3::Event::Response(..) | h3::Event::GoAway,
@@ -135,8 +147,8 @@ impl Origin {
         }
     }
 
-    /// Nothing that we serve has datagrams.
-    fn refuse_datagrams(&mut self, now: Instant, id: ConnectionId) {
+    /// Nothing that we serve has datagrams but reports.
+    fn take_datagrams(&mut self, now: Instant, id: ConnectionId) {
         while let Some(data) =
             self.server.parts(id).and_then(|(_, connection)| connection.receive_datagram())
         {
@@ -144,6 +156,9 @@ impl Origin {
                 Err(error) if error.scope() == ErrorScope::Connection => {
                     self.stats.dropped.malformed += 1;
                     self.server.break_connection(now, id, &error.into());
+                }
+                Ok(datagram) if self.is_channel((id, &datagram)) => {
+                    self.take_report(now, id, datagram);
                 }
                 Ok(datagram) => {
                     // RFC 9297 §2: "If an HTTP Datagram is received and it is associated with a
@@ -162,8 +177,12 @@ impl Origin {
         }
     }
 
-    fn on_request(&mut self, id: RequestId, head: RequestHead) {
+    fn on_request(&mut self, now: Instant, id: RequestId, head: RequestHead) {
         self.stats.requests += 1;
+        self.read_report(now, id.0, &head.headers);
+        if head.protocol.as_deref() == Some(TunnelInfo::PROTOCOL) {
+            return self.open_channel(id);
+        }
         if !matches!(head.method, Method::GET | Method::HEAD) {
             return self.refuse(id, &head.method, answer::method_not_allowed());
         }
@@ -310,7 +329,8 @@ impl Origin {
             let Some((session, connection)) = self.server.parts(id.0) else { return };
             match session.read_body(connection, id.1) {
                 Ok(Body::Data(_)) => {}
-                Ok(Body::Blocked | Body::End) => return,
+                Ok(Body::Blocked) => return,
+                Ok(Body::End) => return self.close_channel(id),
                 Ok(Body::Failed(_)) => return self.close(id),
                 Err(error) => return self.server.break_connection(now, id.0, &error),
             }

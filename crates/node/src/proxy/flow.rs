@@ -52,6 +52,8 @@ pub(super) struct Flow {
     pub(super) invitation: Option<Invitation>,
     /// What its request says of repair.
     pub(super) repair: Said,
+    /// The weight of a flow that is reported on.
+    pub(super) feedback: Option<u8>,
     /// The capsules on the request stream.
     pub(super) capsules: CapsuleDecoder,
     /// When a packet last passed, either way.
@@ -87,6 +89,7 @@ impl Flow {
             group: StreamGroup::new(stream),
             invitation: None,
             repair: Said::Nothing,
+            feedback: None,
             capsules: CapsuleDecoder::new(limits.capsule),
             last_active: now,
             next_look,

@@ -1,6 +1,7 @@
 //! The proxy: CONNECT-UDP over HTTP/3 (RFC 9298).
 
 mod access;
+mod feedback;
 mod flow;
 mod group;
 mod policy;
@@ -10,7 +11,7 @@ mod request;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::SocketAddr,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -18,10 +19,14 @@ use tandem_units::ByteCount;
 use tandem_wire::{Code, HttpDatagram, PathMatcher, Template, TemplateError};
 use tracing::{debug, info};
 
-use self::flow::{End, Flow};
+pub(crate) use self::feedback::FEEDBACK;
 pub use self::{
     access::{Access, Token, TokenError},
     policy::TargetPolicy,
+};
+use self::{
+    feedback::Reporter,
+    flow::{End, Flow},
 };
 use crate::{
     h3,
@@ -47,6 +52,9 @@ pub struct ProxyConfig {
     pub access: Access,
     /// Which targets they may reach.
     pub policy: TargetPolicy,
+    /// How often clients that want it are told of their tunnels, 5 ms to 1 s; `None`: once in each
+    /// tunnel's least RTT.
+    pub feedback_interval: Option<Duration>,
     /// URI template that requests must match by their path (RFC 9298 §2).
     pub template: Template,
     /// Bounds.
@@ -66,6 +74,7 @@ impl ProxyConfig {
 struct Peer {
     flows: BTreeMap<StreamId, Flow>,
     queue: TunnelQueue,
+    reporter: Reporter,
     /// Datagrams of requests that have not been seen yet, and until when they wait.
     early: VecDeque<(Instant, HttpDatagram)>,
     /// Whether datagrams of it may wait in the engine.
@@ -79,6 +88,7 @@ impl Peer {
         Self {
             flows: BTreeMap::new(),
             queue: TunnelQueue::new(limits),
+            reporter: Reporter::default(),
             early: VecDeque::new(),
             has_datagrams: false,
             queue_timer: None,
@@ -97,6 +107,7 @@ pub struct Proxy {
     policy: TargetPolicy,
     matcher: PathMatcher,
     template: Template,
+    feedback_interval: Option<Duration>,
     limits: Limits,
     peers: BTreeMap<ConnectionId, Peer>,
     flows_by_socket: BTreeMap<SocketId, FlowId>,
@@ -143,6 +154,7 @@ impl Proxy {
             policy: config.policy,
             matcher,
             template: config.template,
+            feedback_interval: config.feedback_interval,
             exit: TunnelExit::new(config.limits.held_bytes),
             limits: config.limits,
             peers: BTreeMap::new(),
@@ -231,6 +243,7 @@ impl Proxy {
         // side is open."
         let flow = self.peers.get_mut(&id).and_then(|peer| {
             peer.queue.remove(stream);
+            peer.reporter.remove(stream);
             peer.flows.remove(&stream)
         });
         if let Some(mut flow) = flow {
@@ -350,13 +363,16 @@ impl Proxy {
     }
 
     fn poll_quic(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
-        let Self { server, peers, stats, queue_timers, .. } = self;
+        let Self { server, peers, stats, queue_timers, feedback_interval, .. } = self;
         let transmit = server.poll_transmit(now, buf, |id, session, connection| {
             if let Some(peer) = peers.get_mut(&id) {
+                let (queue, interval) = (&peer.queue, *feedback_interval);
+                stats.feedback.sent += peer.reporter.send(now, connection, queue, interval);
                 peer.queue.feed(now, session, connection);
+                peer.reporter.observe(&peer.queue);
                 stats.add_late(&peer.queue.take_drops());
                 stats.repaired.add(&peer.queue.take_repaired());
-                let timer = peer.queue.next_timeout();
+                let timer = quic::earliest(peer.queue.next_timeout(), peer.reporter.next_timeout());
                 move_timer(queue_timers, id, &mut peer.queue_timer, timer);
             }
         })?;

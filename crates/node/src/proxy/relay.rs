@@ -63,6 +63,7 @@ impl Proxy {
                 flow.to_client_datagrams += 1;
                 self.stats.to_client_datagrams += 1;
                 self.stats.to_client_bytes += len as u64;
+                peer.reporter.on_arrival(now, stream, len);
             }
             Push::Full => self.stats.dropped.queue_full += 1,
             Push::TooLarge => self.stats.dropped.too_large += 1,

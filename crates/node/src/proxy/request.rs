@@ -8,12 +8,14 @@ use std::{
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tandem_wire::{
-    CAPSULE_PROTOCOL_TRUE, Code, GroupField, ProxyStatus, RequestHead, ResponseHead, Urgency,
+    CAPSULE_PROTOCOL_TRUE, Code, FeedbackField, GroupField, ProxyStatus, RequestHead, ResponseHead,
+    Urgency,
 };
 use tracing::{debug, info};
 
 use super::{
     FlowId, Proxy,
+    feedback::{self, FEEDBACK},
     flow::{End, Flow, State, choose},
     group::Invitation,
 };
@@ -78,6 +80,7 @@ impl Proxy {
         let mut flow = Flow::new(id.1, state, self.first_form(id, head), &self.limits, now);
         flow.invitation = invitation;
         flow.repair = self.read_repair(head, flow.form);
+        flow.feedback = self.read_feedback(head, flow.form);
         self.insert_flow(id, flow);
         Ok(())
     }
@@ -130,6 +133,16 @@ impl Proxy {
             self.stats.fields_ignored += 1;
         }
         said
+    }
+
+    /// The weight of a flow that is to be reported on; reports go in datagrams only.
+    fn read_feedback(&mut self, head: &RequestHead, form: Form) -> Option<u8> {
+        let weight = feedback::wanted_weight(&head.headers).unwrap_or_else(|error| {
+            debug!(%error, "feedback field ignored");
+            self.stats.fields_ignored += 1;
+            None
+        });
+        weight.filter(|_| form == Form::Datagram)
     }
 
     fn resolve(
@@ -253,6 +266,11 @@ impl Proxy {
         let State::Opening { target, .. } = flow.state else { return };
         flow.state = State::Open { socket, target };
         flow.last_active = now;
+        if let Some(weight) = flow.feedback
+            && !peer.reporter.insert(now, id.1, weight, peer.queue.urgency(id.1))
+        {
+            flow.feedback = None;
+        }
         let grant = granted(target, flow);
         if let Said::Ours(field) = flow.repair {
             let wish = field.into();
@@ -294,6 +312,10 @@ fn granted(target: SocketAddr, flow: &Flow) -> ResponseHead {
         headers.insert(PROMISED_SIZE, HeaderValue::from(size));
     }
     repair_fields::grant(&mut headers, flow.repair);
+    if flow.feedback.is_some() {
+        let field = FeedbackField::Grant { context_id: feedback::CONTEXT_ID };
+        headers.insert(FEEDBACK, field.encode());
+    }
     if let Some(invitation) = &flow.invitation {
         invitation.grant(&mut headers);
     }

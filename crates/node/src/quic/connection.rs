@@ -9,9 +9,9 @@ use bytes::Bytes;
 use noq_proto::{
     Dir, PathId, ReadError, SendDatagramError, VarInt, WriteError, congestion::Controller,
 };
-use tandem_congestion::{DatagramId, Deliveries, Delivery};
+use tandem_congestion::{Applied, DatagramId, Deliveries, Delivery, Feedback};
 use tandem_units::{ByteCount, Rate};
-use tandem_wire::Code;
+use tandem_wire::{Code, TunnelInfo};
 
 use super::StreamId;
 use crate::{
@@ -69,16 +69,35 @@ pub(crate) enum SendDatagram {
     TooLarge,
 }
 
+/// What a connection's controller makes of its path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathEstimate {
+    pub(crate) congestion_window: ByteCount,
+    pub(crate) pacing_rate: Option<Rate>,
+    /// What the path carries, if the controller says.
+    pub(crate) bandwidth: Option<Rate>,
+    /// Whether it still looks for what the path carries: slow start.
+    pub(crate) is_starting: bool,
+    pub(crate) min_rtt: Duration,
+    pub(crate) smoothed_rtt: Duration,
+}
+
 /// One QUIC connection.
 pub(crate) struct Connection {
     inner: noq_proto::Connection,
     /// What its controllers tell of tracked datagrams.
     deliveries: Deliveries,
+    /// Through which reports come to its controller.
+    feedback: Feedback,
 }
 
 impl Connection {
-    pub(super) fn new(inner: noq_proto::Connection, deliveries: Deliveries) -> Self {
-        Self { inner, deliveries }
+    pub(super) fn new(
+        inner: noq_proto::Connection,
+        deliveries: Deliveries,
+        feedback: Feedback,
+    ) -> Self {
+        Self { inner, deliveries, feedback }
     }
 
     pub(super) fn inner(&mut self) -> &mut noq_proto::Connection {
@@ -212,6 +231,27 @@ impl Connection {
         self.inner.rtt(PathId::ZERO).unwrap_or_default()
     }
 
+    /// What its controller makes of the path.
+    pub(crate) fn path_estimate(&self) -> PathEstimate {
+        let smoothed_rtt = self.smoothed_rtt();
+        let metrics = self.inner.congestion_state(PathId::ZERO).map(Controller::metrics);
+        let metrics = metrics.unwrap_or_default();
+        let window = metrics.congestion_window;
+        PathEstimate {
+            congestion_window: ByteCount::new(window),
+            pacing_rate: metrics.pacing_rate.and_then(from_noq_rate),
+            bandwidth: metrics.bandwidth_estimate.and_then(Rate::from_bps),
+            is_starting: metrics.ssthresh.is_none_or(|threshold| window < threshold),
+            min_rtt: self.deliveries.min_rtt().unwrap_or(smoothed_rtt),
+            smoothed_rtt,
+        }
+    }
+
+    /// Lets the sender follow a report on the tunnel that it sends through.
+    pub(crate) fn apply_feedback(&self, now: Instant, info: &TunnelInfo) -> Applied {
+        self.feedback.apply(now, info)
+    }
+
     /// The next datagram that came.
     pub(crate) fn receive_datagram(&mut self) -> Option<Bytes> {
         self.inner.datagrams().recv()
@@ -235,8 +275,7 @@ impl Connection {
         ConnectionStats {
             smoothed_rtt: self.smoothed_rtt(),
             congestion_window: ByteCount::new(controller.map_or(0, Controller::window)),
-            // noq's are bytes per second.
-            pacing_rate: pacing_rate.and_then(|rate| Rate::from_bps(rate.saturating_mul(8))),
+            pacing_rate: pacing_rate.and_then(from_noq_rate),
             sent_packets: stats.sent_packets,
             lost_packets: stats.lost_packets,
             received_datagrams: stats.udp_rx.datagrams,
@@ -271,6 +310,11 @@ pub(super) fn ecn_to_noq(ecn: Ecn) -> noq_proto::EcnCodepoint {
         Ecn::Ect1 => noq_proto::EcnCodepoint::Ect1,
         Ecn::Ce => noq_proto::EcnCodepoint::Ce,
     }
+}
+
+/// noq's pacing rates are bytes per second.
+const fn from_noq_rate(rate: u64) -> Option<Rate> {
+    Rate::from_bps(rate.saturating_mul(8))
 }
 
 fn to_noq(stream: StreamId) -> noq_proto::StreamId {

@@ -12,7 +12,9 @@ use noq_proto::{
     ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, Dir, FourTuple, Incoming,
     ServerConfig, StreamEvent, TransportConfig,
 };
-use tandem_congestion::{ControllerName, Deliveries, Factory, factory, tracking};
+use tandem_congestion::{
+    ControllerConfig, ControllerName, Deliveries, Feedback, factory, tracking,
+};
 use tandem_wire::Code;
 use tracing::debug;
 
@@ -92,7 +94,8 @@ pub(crate) struct Endpoint {
     client: Option<ClientConfig>,
     server: Option<ServerConfig>,
     transport: TransportConfig,
-    controllers: Factory,
+    /// That of the next connection.
+    controller: ControllerConfig,
     max_connections: usize,
     marks_ecn: bool,
 }
@@ -151,7 +154,7 @@ impl Endpoint {
             client: None,
             server,
             transport: transport.to_noq(limits),
-            controllers: factory(&transport.controller),
+            controller: transport.controller.clone(),
             max_connections: 1,
             // RFC 9298 §6: without congestion control, the tunnel "MUST NOT signal ECN support": its
             // packets are Not-ECT.
@@ -173,20 +176,22 @@ impl Endpoint {
         server_name: &str,
     ) -> Result<ConnectionId, String> {
         let mut config = self.client.clone().ok_or_else(|| "not a client".to_owned())?;
-        let deliveries = Deliveries::default();
-        config.transport_config(self.transport(&deliveries));
+        let (deliveries, feedback) = (Deliveries::default(), Feedback::default());
+        config.transport_config(self.transport(&deliveries, &feedback));
         let (handle, connection) = self
             .inner
             .connect(now, config, remote, server_name)
             .map_err(|error| error.to_string())?;
-        Ok(self.insert(handle, Connection::new(connection, deliveries)))
+        Ok(self.insert(handle, Connection::new(connection, deliveries, feedback)))
     }
 
-    /// Settings of one connection, whose controllers tell what becomes of its datagrams.
-    fn transport(&self, deliveries: &Deliveries) -> Arc<TransportConfig> {
+    /// Settings of one connection, whose controllers tell what becomes of its datagrams and listen
+    /// to reports.
+    fn transport(&mut self, deliveries: &Deliveries, feedback: &Feedback) -> Arc<TransportConfig> {
         let mut transport = self.transport.clone();
-        let controllers = tracking(self.controllers.clone(), deliveries.clone());
-        transport.congestion_controller_factory(controllers);
+        let controllers = factory(&self.controller, feedback.clone());
+        self.controller.seed = self.controller.seed.wrapping_add(1);
+        transport.congestion_controller_factory(tracking(controllers, deliveries.clone()));
         Arc::new(transport)
     }
 
@@ -233,14 +238,14 @@ impl Endpoint {
             return;
         }
         let remote = incoming.remote_address();
-        let deliveries = Deliveries::default();
+        let (deliveries, feedback) = (Deliveries::default(), Feedback::default());
         let config = self.server.clone().map(|mut config| {
-            config.transport_config(self.transport(&deliveries));
+            config.transport_config(self.transport(&deliveries, &feedback));
             Arc::new(config)
         });
         match self.inner.accept(incoming, now, &mut answer, config) {
             Ok((handle, connection)) => {
-                let id = self.insert(handle, Connection::new(connection, deliveries));
+                let id = self.insert(handle, Connection::new(connection, deliveries, feedback));
                 self.events.push_back((id, Event::Accepted { remote }));
             }
             Err(error) => {

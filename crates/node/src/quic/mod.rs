@@ -7,7 +7,9 @@ mod endpoint;
 mod tests;
 
 pub use config::{ClientTls, ConfigError, Mtu, QlogDir, ResetSecret, ServerTls, Transport};
-pub(crate) use connection::{Connection, Direction, Read, SendDatagram, StreamGone, Write};
+pub(crate) use connection::{
+    Connection, Direction, PathEstimate, Read, SendDatagram, StreamGone, Write,
+};
 pub(crate) use endpoint::{Closed, Endpoint, Event, earliest};
 
 /// Names a connection of one endpoint. Never used twice.

@@ -105,6 +105,8 @@ pub(super) struct Repair {
     /// Probes since the last acknowledgement.
     probes: u32,
     next_probe: Option<Instant>,
+    /// Datagrams sent, and of those, sent again.
+    sends: (u64, u64),
     stats: Repaired,
 }
 
@@ -173,6 +175,7 @@ impl Repair {
             keeps_queue_short: false,
             probes: 0,
             next_probe: None,
+            sends: (0, 0),
             stats: Repaired::default(),
         }
     }
@@ -205,6 +208,16 @@ impl Repair {
     /// Bytes of what waits to be sent again.
     pub(super) const fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
+    }
+
+    /// The same of one flow.
+    pub(super) fn waiting_bytes_of(&self, stream: StreamId) -> usize {
+        self.flows.get(&stream).map_or(0, FlowRepair::waiting_bytes)
+    }
+
+    /// Datagrams sent, and of those, sent again.
+    pub(super) const fn sends(&self) -> (u64, u64) {
+        self.sends
     }
 
     /// When to look whether the end of what was sent is to be sent again.
@@ -375,7 +388,9 @@ impl Repair {
             }
             return false;
         }
-        self.stats.sent_again += u64::from(kept.sends > 0);
+        let again = u64::from(kept.sends > 0);
+        self.sends = (self.sends.0 + 1, self.sends.1 + again);
+        self.stats.sent_again += again;
         kept.sends += 1;
         kept.under_way += 1;
         if flow.waiting.remove(&number) {

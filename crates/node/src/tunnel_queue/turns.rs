@@ -22,12 +22,16 @@ impl Turns {
         }
     }
 
+    pub(super) fn urgency(&self, stream: StreamId) -> Urgency {
+        self.urgencies.get(&stream).copied().unwrap_or_default()
+    }
+
     pub(super) fn front(&self) -> Option<StreamId> {
         self.by_urgency.iter().find_map(|turns| turns.front().copied())
     }
 
     pub(super) fn push_back(&mut self, stream: StreamId) {
-        let urgency = self.urgencies.get(&stream).copied().unwrap_or_default();
+        let urgency = self.urgency(stream);
         if let Some(turns) = self.by_urgency.get_mut(usize::from(urgency.get())) {
             turns.push_back(stream);
         }

@@ -22,6 +22,8 @@ pub(super) const fn color(mode: Mode) -> RGBColor {
         Mode::Msgt => RGBColor(204, 121, 167),
         Mode::Rmdt => RGBColor(0, 158, 115),
         Mode::RmdtPlus => RGBColor(86, 100, 40),
+        Mode::Tecc => RGBColor(150, 20, 60),
+        Mode::TeccPaper => RGBColor(230, 159, 0),
     }
 }
 
@@ -56,6 +58,10 @@ pub(super) fn marker(
         Mode::Msgt => vec![(x, y - 6), (x + 5, y), (x, y + 6), (x - 5, y)],
         Mode::RmdtPlus => vec![(x - 5, y), (x, y - 5), (x + 5, y), (x + 3, y + 5), (x - 3, y + 5)],
         Mode::Rmdt => vec![(x, y + 6), (x + 6, y - 4), (x - 6, y - 4)],
+        Mode::Tecc => {
+            vec![(x, y - 6), (x + 4, y - 4), (x + 4, y + 6), (x - 4, y + 6), (x - 4, y - 4)]
+        }
+        Mode::TeccPaper => vec![(x - 6, y), (x - 2, y - 5), (x + 6, y), (x - 2, y + 5)],
         Mode::Mdt => {
             canvas.draw(&Circle::new((x, y), 5, inside.filled()))?;
             return canvas.draw(&Circle::new((x, y), 5, color.stroke_width(2)));

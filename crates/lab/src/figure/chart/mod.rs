@@ -343,6 +343,8 @@ const fn meaning(mode: Mode) -> &'static str {
         Mode::Msgt => "several streams, each in order",
         Mode::Rmdt => "datagrams, repaired",
         Mode::RmdtPlus => "datagrams, repaired, patient origin",
+        Mode::Tecc => "repaired, and the origin is told",
+        Mode::TeccPaper => "the same, as printed",
     }
 }
 

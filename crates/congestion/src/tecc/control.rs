@@ -1,0 +1,228 @@
+//! The rate and the window that follow from reports: Algorithm 1.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tandem_units::{ByteCount, Rate};
+use tandem_wire::TunnelInfo;
+
+use super::{
+    config::{Leg, RetransmissionUnits, TeccConfig, WindowRtt},
+    guard::{BehindProxy, Trust},
+    is_older,
+};
+use crate::Ack;
+
+/// Full packets that the window holds beside what fills the path.
+const WINDOW_EXTRA: u64 = 3;
+
+/// Rounds in which reports alone say how much may be on its way.
+const FIRST_ROUNDS: u32 = 3;
+
+/// What may be sent for what is acknowledged: BBR's gain in Startup, which doubles the rate each RTT.
+const TRUST_PERCENT: u64 = 289;
+
+/// A report counts for so many end-to-end RTTs.
+const LIFETIME_RTTS: u32 = 2;
+
+/// The end-to-end RTT of a connection that has measured none.
+const NOMINAL_RTT: Duration = Duration::from_millis(100);
+
+/// What became of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The sender follows it.
+    Used,
+    /// A newer one came before.
+    Stale,
+    /// The sender's controller is not [`super::Tecc`].
+    NotListening,
+}
+
+/// Through which the reports of a client come to the sender of its connection. Clones share it; each
+/// connection has its own.
+#[derive(Clone, Debug, Default)]
+pub struct Feedback(Arc<Mutex<Control>>);
+
+impl Feedback {
+    /// Lets the sender follow a report from now on.
+    pub fn apply(&self, now: Instant, info: &TunnelInfo) -> Applied {
+        self.control().apply(now, info)
+    }
+
+    pub(super) fn attach(&self, config: TeccConfig, max_datagram_size: ByteCount) {
+        let mut control = self.control();
+        control.config = Some(config);
+        control.max_datagram_size = max_datagram_size;
+    }
+
+    /// Only one thread works on a connection at a time, so that nobody waits here.
+    pub(super) fn control(&self) -> MutexGuard<'_, Control> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The state of Algorithm 1 for one connection.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    /// `None` until a sender listens.
+    config: Option<TeccConfig>,
+    max_datagram_size: ByteCount,
+    /// The newest report and when it came.
+    report: Option<(Instant, TunnelInfo)>,
+    /// Whether the report is followed.
+    is_followed: bool,
+    /// U, its moving average.
+    utilization: Option<f64>,
+    /// Sr before any cap.
+    rate: Option<Rate>,
+    /// `T_s`, least and smoothed.
+    rtts: Option<(Duration, Duration)>,
+    /// The least RTT since the last report.
+    cycle_rtt: Option<Duration>,
+    /// The most that was acknowledged lately.
+    acked_rate: Option<Rate>,
+    /// Rounds since reports began to count.
+    rounds: u32,
+    behind_proxy: BehindProxy,
+    trust: Trust,
+}
+
+impl Control {
+    fn apply(&mut self, now: Instant, info: &TunnelInfo) -> Applied {
+        let Some(config) = self.config else { return Applied::NotListening };
+        if self.report.is_some_and(|(_, last)| info.sequence <= last.sequence) {
+            return Applied::Stale;
+        }
+        let rate = self.sending_rate(&config, info);
+        self.rate = Some(rate);
+        if config.has_guard {
+            let rtts = (self.least_rtt(), self.cycle_rtt.take());
+            self.behind_proxy.on_report(now, info, rtts, rate);
+        }
+        self.report = Some((now, *info));
+        self.follow(now);
+        Applied::Used
+    }
+
+    /// Algorithm 1, lines 2 to 5.
+    fn sending_rate(&mut self, config: &TeccConfig, info: &TunnelInfo) -> Rate {
+        let (_, smoothed) = self.rtts.unwrap_or((NOMINAL_RTT, NOMINAL_RTT));
+        let leg = match config.theta_leg {
+            Leg::EndToEnd => smoothed,
+            Leg::Tunnel => info.smoothed_rtt,
+        };
+        let theta = config.theta.get() * leg.as_secs_f64().max(0.001);
+        let tunnel_rate = to_f64(info.sending_rate.bits_per_second()) / 8.0;
+        let queue = to_f64(info.queue.get()) - config.queue_target.as_secs_f64() * tunnel_rate;
+        let again = config.delta.get() * info.retransmit_ratio.as_f64() * tunnel_rate;
+        let again = match config.units {
+            RetransmissionUnits::Theta => again * theta,
+            RetransmissionUnits::Literal => again,
+        };
+        let excess = (queue + again) / (theta * tunnel_rate);
+        let least = 1.0 - config.max_penalty.get();
+        let newest = (1.0 - excess).clamp(least, config.max_utilization.get());
+        let weight = config.ewma_weight.get();
+        let before = self.utilization.unwrap_or(newest);
+        let utilization = (1.0 - weight) * before + weight * newest;
+        self.utilization = Some(utilization);
+        let additive = config.additive_increase.get() * to_f64(self.max_datagram_size.get())
+            / smoothed.as_secs_f64().max(0.001);
+        to_rate((utilization * tunnel_rate + additive) * 8.0)
+    }
+
+    pub(super) fn on_sent(&mut self, now: Instant) {
+        self.follow(now);
+    }
+
+    pub(super) fn on_ack(&mut self, ack: &Ack) {
+        let latest = ack.latest_rtt();
+        let least = self.rtts.map_or(latest, |(least, _)| least.min(latest));
+        self.rtts = Some((least, ack.smoothed_rtt));
+        self.cycle_rtt = Some(self.cycle_rtt.map_or(latest, |least| least.min(latest)));
+        self.trust.on_acked(ack.bytes);
+    }
+
+    pub(super) fn on_acks_end(&mut self, now: Instant, is_round: bool, acked: Option<Rate>) {
+        self.acked_rate = acked;
+        if is_round {
+            self.trust.on_round(now, self.is_followed);
+            self.rounds = if self.is_followed { self.rounds.saturating_add(1) } else { 0 };
+        }
+        self.follow(now);
+    }
+
+    pub(super) fn on_lost(&mut self, bytes: ByteCount) {
+        self.trust.on_lost(bytes);
+    }
+
+    pub(super) fn forget_report(&mut self) {
+        self.is_followed = false;
+        self.rate = None;
+    }
+
+    pub(super) fn set_max_datagram_size(&mut self, bytes: ByteCount) {
+        self.max_datagram_size = bytes;
+    }
+
+    /// Looks whether the report is still to be followed.
+    fn follow(&mut self, now: Instant) {
+        let has_guard = self.config.is_some_and(|config| config.has_guard);
+        let lifetime = self.lifetime();
+        self.is_followed = self.rate.is_some()
+            && self.report.is_some_and(|(came, _)| !is_older(now, came, lifetime))
+            && (!has_guard || self.trust.holds(now));
+    }
+
+    fn lifetime(&self) -> Duration {
+        self.rtts.map_or(NOMINAL_RTT, |(_, smoothed)| smoothed).saturating_mul(LIFETIME_RTTS)
+    }
+
+    fn least_rtt(&self) -> Duration {
+        self.rtts.map_or(NOMINAL_RTT, |(least, _)| least)
+    }
+
+    /// What may be on its way as acknowledgements have it: no report makes more of it than this.
+    fn trusted_window(&self, config: &TeccConfig) -> ByteCount {
+        let acked = self.acked_rate.map_or(ByteCount::ZERO, |rate| rate.bytes_in(self.least_rtt()));
+        let trusted = acked.mul_div_floor(ByteCount::new(TRUST_PERCENT), ByteCount::new(100));
+        if self.rounds < FIRST_ROUNDS { trusted.max(config.first_flight) } else { trusted }
+    }
+
+    /// Sr, while reports are followed.
+    pub(super) fn rate(&self) -> Option<Rate> {
+        let config = self.config.filter(|_| self.is_followed)?;
+        let rate = self.rate?;
+        let cap = Rate::average(self.trusted_window(&config), self.least_rtt())?;
+        let caps = [Some(cap), self.behind_proxy.cap()];
+        Some(caps.into_iter().flatten().fold(rate, Rate::min))
+    }
+
+    /// The window, while reports are followed.
+    pub(super) fn window(&self) -> Option<ByteCount> {
+        let config = self.config.filter(|_| self.is_followed)?;
+        let (least, smoothed) = self.rtts.unwrap_or((NOMINAL_RTT, NOMINAL_RTT));
+        let rtt = match config.window_rtt {
+            WindowRtt::Least => least,
+            WindowRtt::Smoothed => smoothed,
+        };
+        let extra = self.max_datagram_size.saturating_mul(WINDOW_EXTRA);
+        let wanted = self.rate()?.bytes_in(rtt.mul_f64(config.window.get())) + extra;
+        Some(wanted.min(self.trusted_window(&config)).max(extra + self.max_datagram_size))
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates and sizes are far below 2^52")]
+const fn to_f64(number: u64) -> f64 {
+    number as f64
+}
+
+/// At least 1 bit/s.
+fn to_rate(bits_per_second: f64) -> Rate {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+    let bits_per_second = bits_per_second.clamp(1.0, 1e15) as u64;
+    Rate::from_bps(bits_per_second).unwrap_or(Rate::from_mbps(1))
+}

@@ -1,0 +1,109 @@
+//! An origin's sender that cooperates with a tunnel on the way (TECC, NSDI '24, §4.2).
+//!
+//! A proxy reports at which rate it can send, how much waits there and how much it sends again
+//! ([`TunnelInfo`](tandem_wire::TunnelInfo)). While reports come the origin sends at the rate that
+//! Algorithm 1 makes of them; before, after, and when they cannot be true, it is [`Bbr1`].
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `config` | [`TeccConfig`], the algorithm's constants |
+//! | `control` | [`Feedback`], through which reports come in, and the rate and window that follow |
+//! | `guard` | what tells that a report cannot be the whole truth |
+
+mod config;
+mod control;
+mod guard;
+
+use std::time::Instant;
+
+use tandem_units::{ByteCount, Rate};
+
+pub use self::{
+    config::{Factor, Leg, RetransmissionUnits, TeccConfig, TeccConfigError, WindowRtt},
+    control::{Applied, Feedback},
+};
+use crate::{Ack, AcksEnd, Algorithm, Bbr1, CongestionEvent, CongestionSignal, Lost, Sent};
+
+/// A sender that follows reports of a tunnel, and is [`Bbr1`] without them.
+#[derive(Clone, Debug)]
+pub struct Tecc {
+    bbr: Bbr1,
+    feedback: Feedback,
+}
+
+impl Tecc {
+    /// A sender whose reports come through `feedback`.
+    pub fn new(
+        bbr: Bbr1,
+        config: TeccConfig,
+        feedback: Feedback,
+        max_datagram_size: ByteCount,
+    ) -> Self {
+        feedback.attach(config, max_datagram_size);
+        Self { bbr, feedback }
+    }
+}
+
+impl Algorithm for Tecc {
+    fn on_packet_sent(&mut self, sent: Sent) {
+        self.bbr.on_packet_sent(sent);
+        self.feedback.control().on_sent(sent.now);
+    }
+
+    fn on_ack(&mut self, ack: Ack) {
+        self.bbr.on_ack(ack);
+        self.feedback.control().on_ack(&ack);
+    }
+
+    fn on_acks_end(&mut self, end: AcksEnd) {
+        self.bbr.on_acks_end(end);
+        let (is_round, acked_rate) = (self.bbr.is_round_start(), self.bbr.bandwidth_estimate());
+        self.feedback.control().on_acks_end(end.now, is_round, acked_rate);
+    }
+
+    fn on_packet_lost(&mut self, lost: Lost) {
+        self.bbr.on_packet_lost(lost);
+        self.feedback.control().on_lost(lost.bytes);
+    }
+
+    fn on_congestion_event(&mut self, event: CongestionEvent) {
+        self.bbr.on_congestion_event(event);
+        if event.signal == CongestionSignal::PersistentLoss {
+            self.feedback.control().forget_report();
+        }
+    }
+
+    fn on_mtu_update(&mut self, max_datagram_size: ByteCount) {
+        self.bbr.on_mtu_update(max_datagram_size);
+        self.feedback.control().set_max_datagram_size(max_datagram_size);
+    }
+
+    fn congestion_window(&self) -> ByteCount {
+        self.feedback.control().window().unwrap_or_else(|| self.bbr.congestion_window())
+    }
+
+    fn initial_window(&self) -> ByteCount {
+        self.bbr.initial_window()
+    }
+
+    fn ssthresh(&self) -> Option<ByteCount> {
+        self.bbr.ssthresh()
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        self.feedback.control().rate().or_else(|| self.bbr.pacing_rate())
+    }
+
+    fn send_quantum(&self) -> Option<ByteCount> {
+        self.bbr.send_quantum()
+    }
+
+    fn bandwidth_estimate(&self) -> Option<Rate> {
+        self.bbr.bandwidth_estimate()
+    }
+}
+
+/// Whether `now` is later than `since` by more than `than`.
+fn is_older(now: Instant, since: Instant, than: std::time::Duration) -> bool {
+    now.saturating_duration_since(since) > than
+}

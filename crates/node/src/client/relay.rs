@@ -1,0 +1,125 @@
+//! Passes the reports of a tunnel on to the origin: `QUIC_INFO` (TECC §4.2.2).
+//!
+//! The newest report goes with each request, so that the origin knows a rate before it sends its
+//! first byte; later ones go as HTTP Datagrams of an extended CONNECT request of their own, which an
+//! origin that does not know it refuses.
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
+use tandem_wire::{HttpDatagram, QuarterStreamId, RequestHead, TunnelInfo, VarInt};
+
+use super::peer::Peer;
+use crate::{
+    h3::End,
+    quic::{SendDatagram, StreamId},
+};
+
+const QUIC_INFO: HeaderName = HeaderName::from_static(TunnelInfo::FIELD);
+
+/// The path of that request.
+const PATH: &str = "/.well-known/tandem-quic-info";
+
+/// The request on which reports go to the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Channel {
+    /// Not asked for yet.
+    None,
+    /// Asked for.
+    Asked(StreamId),
+    /// Granted.
+    Open(StreamId),
+    /// Refused, or ended.
+    Gone,
+}
+
+/// Passes reports on to one origin.
+#[derive(Debug)]
+pub(super) struct Relay {
+    channel: Channel,
+    latest: Option<TunnelInfo>,
+    /// The tunnel may be built anew and count from the beginning; the origin's count goes on.
+    next_sequence: VarInt,
+}
+
+impl Relay {
+    pub(super) const fn new() -> Self {
+        Self { channel: Channel::None, latest: None, next_sequence: VarInt::from_u32(0) }
+    }
+
+    /// Adds the newest report to a request.
+    pub(super) fn add_to(&mut self, headers: &mut HeaderMap) {
+        if let Some(info) = self.next() {
+            headers.insert(QUIC_INFO, info.to_field());
+        }
+    }
+
+    /// Asks for the request of its own once the origin's SETTINGS allow it.
+    pub(super) fn on_settings(&mut self, peer: &mut Peer) {
+        let authority = peer.settings.authority.clone();
+        let Some((session, _)) = peer.parts() else { return };
+        // RFC 9220 §3: a client "MUST NOT" use extended CONNECT before the setting came; RFC 9297
+        // §2.1.1 says the same of datagrams.
+        let takes_reports = session
+            .peer_settings()
+            .is_some_and(|settings| settings.enable_connect_protocol && settings.h3_datagram);
+        if !takes_reports || self.channel != Channel::None {
+            return;
+        }
+        let mut headers = HeaderMap::new();
+        self.add_to(&mut headers);
+        let head = RequestHead {
+            method: Method::CONNECT,
+            scheme: Some("https".to_owned()),
+            authority: Some(authority),
+            path: Some(PATH.to_owned()),
+            protocol: Some(TunnelInfo::PROTOCOL.to_owned()),
+            headers,
+        };
+        if let Some((session, connection)) = peer.parts()
+            && let Some(stream) = session.send_request(connection, &head, End::More)
+        {
+            self.channel = Channel::Asked(stream);
+        }
+    }
+
+    /// Whether this is the request of its own.
+    pub(super) fn owns(&self, stream: StreamId) -> bool {
+        matches!(self.channel, Channel::Asked(own) | Channel::Open(own) if own == stream)
+    }
+
+    /// The answer to that request came.
+    pub(super) fn on_response(&mut self, stream: StreamId, status: StatusCode) {
+        self.channel = if status.is_success() { Channel::Open(stream) } else { Channel::Gone };
+    }
+
+    /// That request has ended.
+    pub(super) fn on_end(&mut self) {
+        self.channel = Channel::Gone;
+    }
+
+    /// A report came. Returns whether it went on at once.
+    pub(super) fn push(&mut self, peer: &mut Peer, info: TunnelInfo) -> bool {
+        self.latest = Some(info);
+        let Channel::Open(stream) = self.channel else { return false };
+        let Some(datagram) = self.next().and_then(|info| encode(stream, &info)) else {
+            return false;
+        };
+        let Some((_, connection)) = peer.parts() else { return false };
+        connection.send_datagram(datagram) == SendDatagram::Taken
+    }
+
+    fn next(&mut self) -> Option<TunnelInfo> {
+        let sequence = self.next_sequence;
+        let info = TunnelInfo { sequence, ..self.latest? };
+        self.next_sequence = VarInt::saturating_from(sequence.get() + 1);
+        Some(info)
+    }
+}
+
+fn encode(stream: StreamId, info: &TunnelInfo) -> Option<Bytes> {
+    let quarter_stream_id = QuarterStreamId::from_stream_id(stream.0)?;
+    let mut datagram = BytesMut::with_capacity(TunnelInfo::LEN_MAX + 16);
+    HttpDatagram::encode_ids(quarter_stream_id, TunnelInfo::CONTEXT_ID, &mut datagram);
+    info.encode(&mut datagram);
+    Some(datagram.freeze())
+}

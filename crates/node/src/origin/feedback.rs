@@ -1,0 +1,80 @@
+//! Reports of tunnels that clients pass on: `QUIC_INFO` (TECC §4.2.2).
+
+use std::time::Instant;
+
+use http::{HeaderMap, HeaderName, StatusCode};
+use tandem_congestion::Applied;
+use tandem_wire::{HttpDatagram, ResponseHead, TunnelInfo, TunnelInfoError};
+use tracing::debug;
+
+use super::{Origin, RequestId, answer};
+use crate::{
+    fields::only_line,
+    h3::End,
+    quic::{ConnectionId, StreamId},
+};
+
+const QUIC_INFO: HeaderName = HeaderName::from_static(TunnelInfo::FIELD);
+
+impl Origin {
+    /// Grants the request on which reports come: one a connection, and none if nobody listens.
+    pub(super) fn open_channel(&mut self, id: RequestId) {
+        let status = match self.channels.contains_key(&id.0) {
+            _ if !self.takes_reports => StatusCode::NOT_IMPLEMENTED,
+            true => StatusCode::CONFLICT,
+            false => StatusCode::OK,
+        };
+        if status != StatusCode::OK {
+            return self.refuse(id, &http::Method::CONNECT, answer::plain(status));
+        }
+        let Some((session, connection)) = self.server.parts(id.0) else { return };
+        let head = ResponseHead { status, headers: HeaderMap::new() };
+        session.send_response(connection, id.1, &head, End::More);
+        self.channels.insert(id.0, id.1);
+    }
+
+    /// The client has ended a request, which may be that of its reports.
+    pub(super) fn close_channel(&mut self, (id, stream): RequestId) {
+        if self.channels.get(&id) == Some(&stream) {
+            self.channels.remove(&id);
+            if let Some((session, connection)) = self.server.parts(id) {
+                session.finish(connection, stream);
+            }
+        }
+    }
+
+    pub(super) fn is_channel(&self, (id, datagram): (ConnectionId, &HttpDatagram)) -> bool {
+        self.channels.get(&id) == Some(&StreamId(datagram.quarter_stream_id.stream_id()))
+    }
+
+    /// Takes a report of that request.
+    pub(super) fn take_report(&mut self, now: Instant, id: ConnectionId, datagram: HttpDatagram) {
+        if datagram.context_id == TunnelInfo::CONTEXT_ID {
+            self.apply(now, id, TunnelInfo::decode(datagram.payload));
+        } else {
+            self.stats.dropped.unknown_context += 1;
+        }
+    }
+
+    /// Takes the report that a request brings.
+    pub(super) fn read_report(&mut self, now: Instant, id: ConnectionId, headers: &HeaderMap) {
+        if let Some(line) = only_line(headers, &QUIC_INFO) {
+            let info = line.map_err(|_| TunnelInfoError::Syntax);
+            self.apply(now, id, info.and_then(|line| TunnelInfo::parse_field(&line)));
+        }
+    }
+
+    fn apply(&mut self, now: Instant, id: ConnectionId, info: Result<TunnelInfo, TunnelInfoError>) {
+        let Some((_, connection)) = self.server.parts(id) else { return };
+        let feedback = &mut self.stats.feedback;
+        match info.map(|info| connection.apply_feedback(now, &info)) {
+            Ok(Applied::Used) => feedback.used += 1,
+            Ok(Applied::Stale) => feedback.stale += 1,
+            Ok(Applied::NotListening) => {}
+            Err(error) => {
+                debug!(%error, "report ignored");
+                feedback.malformed += 1;
+            }
+        }
+    }
+}
