@@ -17,6 +17,7 @@ use tandem_lab::{
     figure::{Drawing, FIGURES, Figure, Point, golden},
     plan::{Plan, Variant},
     run::{Mode, Parameters, RunRecord, TraceStore, run},
+    summary::statistics,
     sweep::{load_traces, run_all},
 };
 use tandem_units::Ratio;
@@ -92,6 +93,21 @@ fn nothing_in_a_figure_breaks_the_rules_of_links_and_queues() {
         let meta = &made(figure.id).drawing.meta;
         assert_eq!((meta.violations, meta.completed), (0, meta.runs), "{}", figure.id);
     }
+}
+
+#[test]
+fn where_a_tunnels_queue_is_long_the_end_to_end_rtt_is_too() {
+    let samples = &made("tecc/t4").records[0].series;
+    let mut queues: Vec<_> = samples.iter().map(|sample| sample.tunnel_queue_bytes).collect();
+    queues.sort_unstable();
+    let median = queues[queues.len() / 2];
+    let mean_ms = |is_long: bool| {
+        let of = samples.iter().filter(|sample| (sample.tunnel_queue_bytes > median) == is_long);
+        let each: Vec<_> = of.filter_map(|sample| sample.e2e_srtt_ms).collect();
+        statistics(&each).unwrap().mean
+    };
+    let (short, long) = (mean_ms(false), mean_ms(true));
+    assert!(long > 1.5 * short, "{short} ms, {long} ms");
 }
 
 #[test]

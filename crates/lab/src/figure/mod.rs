@@ -48,10 +48,11 @@ macro_rules! figure {
 }
 
 /// Every figure, in the order of papers and numbers.
-pub const FIGURES: [Figure; 6] = [
+pub const FIGURES: [Figure; 7] = [
     figure!("tecc/t2a", "completion time by tunnel mode and flow size at 10 % loss (Fig. 2a)"),
     figure!("tecc/t2b", "delay of the end-to-end packets by tunnel mode at 10 % loss (Fig. 2b)"),
     figure!("tecc/t3", "a repairing tunnel with and without congestion control (Fig. 3)"),
+    figure!("tecc/t4", "rates, RTTs and queues of two nested controllers over time (Fig. 4)"),
     figure!("tecc/t12", "completion time of 30 MB by loss rate at 10 Mbit/s (Fig. 12)"),
     figure!("tecc/t14", "what a tunnel costs without loss: set-up and extra bytes (Fig. 14)"),
     figure!("tandem/servers", "servers that know nothing of tunnels, over a bad link (our own)"),

@@ -19,8 +19,8 @@ const fn lines(measure: Measure) -> &'static [Line] {
             ("tunnel", |sample| sample.tunnel_srtt_ms),
         ],
         Measure::Queue => &[
-            ("tunnel's queue", |sample| Some(sample.tunnel_queue_bytes as f64 / 1e3)),
-            ("link's queue", |sample| Some(sample.link_queue_bytes as f64 / 1e3)),
+            ("tunnel", |sample| Some(sample.tunnel_queue_bytes as f64 / 1e3)),
+            ("access link", |sample| Some(sample.link_queue_bytes as f64 / 1e3)),
         ],
         _ => &[],
     }

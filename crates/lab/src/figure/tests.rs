@@ -62,7 +62,8 @@ fn a_panel_over_time_has_a_line_for_each_layer_of_a_run() {
     let srtt = panel("srtt");
     assert_eq!(names(&srtt), ["mft end to end", "rmdt end to end", "rmdt tunnel"]);
     assert_eq!(names(&panel("pacing_rate")), names(&srtt));
-    assert_eq!(panel("queue").len(), 4);
+    let queues = ["mft tunnel", "mft access link", "rmdt tunnel", "rmdt access link"];
+    assert_eq!(names(&panel("queue")), queues);
     for line in srtt {
         assert!((20..=50).contains(&line.points.len()), "{line:?}");
         assert!(line.points.is_sorted_by_key(|point| point.x), "{line:?}");

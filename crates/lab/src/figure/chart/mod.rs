@@ -141,6 +141,7 @@ fn all_panels(canvas: &Canvas<'_>, panels: &[Panel], series: &[Series], paper: &
     let gap = 34;
     let inside = i32::try_from(WIDTH).unwrap_or(0) - 2 * MARGIN;
     let width = (inside - gap * (count - 1)) / count;
+    let legend = legend(series);
     for (panel, number) in panels.iter().zip(1..) {
         let left = MARGIN + (width + gap) * ((number - 1) % PANELS_IN_A_ROW);
         let top = HEAD + ROW * ((number - 1) / PANELS_IN_A_ROW);
@@ -159,7 +160,7 @@ fn all_panels(canvas: &Canvas<'_>, panels: &[Panel], series: &[Series], paper: &
             canvas.draw_text("no run of this plan belongs here", &style, (middle.0, top + 150))?;
             continue;
         }
-        one_panel(&area, panel, &lines, &theirs)?;
+        one_panel(&area, panel, &shaded_lines(&legend, &lines), &theirs)?;
         let style = text(TEXT, QUIET_INK).pos(Pos::new(HPos::Center, VPos::Bottom));
         canvas.draw_text(&panel.x_label, &style, middle)?;
     }
@@ -169,14 +170,15 @@ fn all_panels(canvas: &Canvas<'_>, panels: &[Panel], series: &[Series], paper: &
 fn one_panel(
     area: &Canvas<'_>,
     panel: &Panel,
-    lines: &[&Series],
+    shaded_lines: &[(&Series, usize)],
     theirs: &[&PaperNumber],
 ) -> Drawn {
+    let lines: Vec<_> = shaded_lines.iter().map(|(line, _)| *line).collect();
     let x = match panel.chart {
-        Chart::Points => Axis::of_points(panel.x_scale, lines),
-        Chart::Distribution | Chart::Time => Axis::of_distributed(panel.x_scale, lines),
+        Chart::Points => Axis::of_points(panel.x_scale, &lines),
+        Chart::Distribution | Chart::Time => Axis::of_distributed(panel.x_scale, &lines),
     };
-    let y = Axis::of_values(panel.y_scale, lines, theirs);
+    let y = Axis::of_values(panel.y_scale, &lines, theirs);
     let mut plane = ChartBuilder::on(area)
         .set_label_area_size(LabelAreaPosition::Left, LEFT_LABELS)
         .set_label_area_size(LabelAreaPosition::Bottom, BOTTOM_LABELS)
@@ -197,18 +199,18 @@ fn one_panel(
     }
     the_papers(area, &mut plane, (&x, &y), theirs)?;
     let count = lines.len();
-    for (place, line) in lines.iter().enumerate() {
+    for (place, (line, shade)) in shaded_lines.iter().enumerate() {
         if panel.chart != Chart::Points {
             let path = line.points.iter().map(|point| (x.at(point.x), y.at(point.value)));
             let is_covered = place == 0 && panel.chart == Chart::Distribution;
             let width = if is_covered { 5 } else { 2 }; // seen on both sides of the one that covers it
-            let style = shaded(line.mode, shade(lines, line)).stroke_width(width);
+            let style = shaded(line.mode, *shade).stroke_width(width);
             plane.draw_series([PathElement::new(path.collect::<Vec<_>>(), style)])?;
             continue;
         }
         let aside = x.aside(place, count);
         let spot = |at: f64, value: f64| (x.at(at) + aside, y.at(value));
-        one_line(area, &mut plane, (line, shade(lines, line)), spot)?;
+        one_line(area, &mut plane, (line, *shade), spot)?;
     }
     Ok(())
 }
@@ -321,6 +323,15 @@ fn legend(series: &[Series]) -> Vec<(&Series, usize)> {
         }
     }
     lines.iter().map(|line| (*line, shade(&lines, line))).collect()
+}
+
+/// Lines with the shades that the legend gives them.
+fn shaded_lines<'a>(legend: &[(&Series, usize)], lines: &[&'a Series]) -> Vec<(&'a Series, usize)> {
+    let shade = |line: &Series| {
+        let entry = legend.iter().find(|(other, _)| other.name() == line.name());
+        entry.map_or(0, |(_, shade)| *shade)
+    };
+    lines.iter().map(|line| (*line, shade(line))).collect()
 }
 
 /// Which of its mode's lines one is.
