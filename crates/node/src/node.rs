@@ -289,4 +289,6 @@ pub struct FetchReport {
     pub smoothed_rtt: Duration,
     /// Smoothed RTT of each hop's connection at the end, nearest proxy first.
     pub hop_smoothed_rtt: Vec<Duration>,
+    /// Reports of the last proxy that were taken, and those that went to the origin.
+    pub feedback: crate::stats::FeedbackStats,
 }

@@ -8,6 +8,7 @@ use tandem_node::{
     Client, Proxy,
     client::{Repair, TunnelMode},
     limits::Limits,
+    stats::FeedbackStats,
 };
 
 use crate::{
@@ -171,7 +172,10 @@ fn a_client_of_the_draft_is_repaired_as_often_as_it_says() {
 }
 
 fn client(grant: &[(&str, &str)]) -> Bed<Client> {
-    let mode = TunnelMode::Rmdt(Repair::default());
+    client_in(TunnelMode::Rmdt(Repair::default()), grant)
+}
+
+fn client_in(mode: TunnelMode, grant: &[(&str, &str)]) -> Bed<Client> {
     let mut bed = tunnelling_in(mode, fetch("origin.test", 1)).with_control_stream();
     let mut lines = vec![(":status", "200"), ("capsule-protocol", "?1")];
     lines.extend(grant);
@@ -212,4 +216,48 @@ fn a_proxy_of_ours_gets_numbers() {
     assert_eq!(bed.stats().dropped.malformed, 3);
     let bed = client(&[("tandem-repair", "1;context=2")]);
     assert!(bed.seen().datagrams.iter().all(|datagram| datagram[..2] == [0, 0]), "an even context");
+}
+
+#[test]
+fn a_proxy_that_tells_nothing_of_its_tunnel_serves_who_asked_for_it() {
+    for grant in [
+        &[][..],
+        &[("tandem-feedback", "2;context=3")],
+        &[("tandem-feedback", "1;context=2")],
+        &[("tandem-feedback", "1")],
+    ] {
+        let mut bed = client_in(TunnelMode::Tecc(Repair::default()), grant);
+        assert!(!bed.seen().datagrams.is_empty(), "{grant:?}");
+        // Not agreed on, so that it is a context like any other that is not known.
+        bed.peer().datagram(http_datagram(0, 3, &[1, 1, 1, 1, 1, 1, 1, 1, 1]));
+        bed.run();
+        let stats = bed.stats();
+        assert_eq!(stats.feedback, FeedbackStats::default(), "{grant:?}");
+        assert_eq!((stats.dropped.unknown_context, bed.closed_with()), (1, None), "{grant:?}");
+    }
+}
+
+#[test]
+fn reports_that_cannot_be_are_counted_and_end_nothing() {
+    let mode = TunnelMode::Tecc(Repair::default());
+    let mut bed = client_in(mode, &[("tandem-feedback", "1;context=3")]);
+    let report = |sequence: u64, rate: u64| {
+        [1, sequence, rate, 0, 0, 0, 40_000, 40_000, 0].map(varint).concat()
+    };
+    for content in [
+        report(0, 5_000),
+        report(1, 5_000),
+        report(1, 9_000), // again
+        report(0, 9_000), // late
+        report(2, 0),
+        vec![1, 3],
+        vec![],
+        [2, 4].map(varint).concat(),
+    ] {
+        bed.peer().datagram(http_datagram(0, 3, &content));
+        bed.run();
+    }
+    let FeedbackStats { sent, used, stale, malformed } = bed.stats().feedback;
+    assert_eq!((sent, used, stale, malformed), (0, 2, 2, 4));
+    assert_eq!(bed.closed_with(), None);
 }

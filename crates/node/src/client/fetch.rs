@@ -168,9 +168,16 @@ impl Fetch {
         }
     }
 
-    /// Passes a report of the tunnel on. Returns whether it went at once.
-    pub(super) fn relay(&mut self, info: TunnelInfo) -> bool {
-        self.relay.as_mut().is_some_and(|relay| relay.push(&mut self.peer, info))
+    /// Passes a report of the tunnel on.
+    pub(super) fn relay(&mut self, info: TunnelInfo) {
+        if let Some(relay) = &mut self.relay {
+            relay.push(&mut self.peer, info);
+        }
+    }
+
+    /// Reports that went to the origin.
+    pub(super) fn reports_sent(&self) -> u64 {
+        self.relay.as_ref().map_or(0, |relay| relay.sent)
     }
 
     /// Whether a stream that ended is that of the reports, which a download does without.

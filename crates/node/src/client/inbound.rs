@@ -122,7 +122,7 @@ impl Client {
             && let TaskState::Fetch(fetch) = &mut self.task
             && let Some(info) = self.hops.last_mut().and_then(Hop::take_news)
         {
-            feedback.sent += u64::from(fetch.relay(info));
+            fetch.relay(info);
         }
     }
 

@@ -164,8 +164,9 @@ impl Client {
         for hop in &self.hops {
             stats.resequenced.add(&hop.exit_stats());
         }
-        if let TaskState::Forward(forward) = &self.task {
-            stats.flows_open = forward.flows.len() as u64;
+        match &self.task {
+            TaskState::Fetch(fetch) => stats.feedback.sent = fetch.reports_sent(),
+            TaskState::Forward(forward) => stats.flows_open = forward.flows.len() as u64,
         }
         stats
     }
@@ -360,7 +361,7 @@ impl Client {
     fn report(&mut self, now: Instant) -> Option<FetchReport> {
         let hop_smoothed_rtt =
             self.hops.iter_mut().map(|hop| hop.peer.stats().smoothed_rtt).collect();
-        let began = self.began?;
+        let (began, feedback) = (self.began?, self.stats().feedback);
         let TaskState::Fetch(fetch) = &mut self.task else { return None };
         Some(FetchReport {
             status: fetch.status?.as_u16(),
@@ -370,6 +371,7 @@ impl Client {
             completion: fetch.completion(now),
             smoothed_rtt: fetch.peer.stats().smoothed_rtt,
             hop_smoothed_rtt,
+            feedback,
         })
     }
 

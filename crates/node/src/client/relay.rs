@@ -39,17 +39,20 @@ pub(super) struct Relay {
     latest: Option<TunnelInfo>,
     /// The tunnel may be built anew and count from the beginning; the origin's count goes on.
     next_sequence: VarInt,
+    /// Reports that went to the origin.
+    pub(super) sent: u64,
 }
 
 impl Relay {
     pub(super) const fn new() -> Self {
-        Self { channel: Channel::None, latest: None, next_sequence: VarInt::from_u32(0) }
+        Self { channel: Channel::None, latest: None, next_sequence: VarInt::from_u32(0), sent: 0 }
     }
 
     /// Adds the newest report to a request.
     pub(super) fn add_to(&mut self, headers: &mut HeaderMap) {
         if let Some(info) = self.next() {
             headers.insert(QUIC_INFO, info.to_field());
+            self.sent += 1;
         }
     }
 
@@ -97,15 +100,13 @@ impl Relay {
         self.channel = Channel::Gone;
     }
 
-    /// A report came. Returns whether it went on at once.
-    pub(super) fn push(&mut self, peer: &mut Peer, info: TunnelInfo) -> bool {
+    /// A report came. It goes on at once if it can, and with the next request in any case.
+    pub(super) fn push(&mut self, peer: &mut Peer, info: TunnelInfo) {
         self.latest = Some(info);
-        let Channel::Open(stream) = self.channel else { return false };
-        let Some(datagram) = self.next().and_then(|info| encode(stream, &info)) else {
-            return false;
-        };
-        let Some((_, connection)) = peer.parts() else { return false };
-        connection.send_datagram(datagram) == SendDatagram::Taken
+        let Channel::Open(stream) = self.channel else { return };
+        let Some(datagram) = self.next().and_then(|info| encode(stream, &info)) else { return };
+        let Some((_, connection)) = peer.parts() else { return };
+        self.sent += u64::from(connection.send_datagram(datagram) == SendDatagram::Taken);
     }
 
     fn next(&mut self) -> Option<TunnelInfo> {
