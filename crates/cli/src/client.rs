@@ -95,7 +95,9 @@ struct ClientSettings {
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT")]
     timeout: Option<HumanDuration>,
 
-    /// How payloads travel through the tunnel [default: mdt]
+    /// How payloads travel through the tunnel: mdt, mst, msgt, rmdt, or tecc, which is for programs
+    /// that embed a client: this one takes the proxy's reports and passes them on to nobody [default:
+    /// mdt]
     #[arg(long, env = "TANDEM_MODE", value_parser = tunnel_mode)]
     mode: Option<Mode>,
 
@@ -113,12 +115,15 @@ struct ClientSettings {
     transport: TransportSettings,
 }
 
+/// The modes that are a tunnel's.
+const TUNNEL_MODES: &str = "mdt, mst, msgt, rmdt, tecc, tecc-paper";
+
 /// Parses a mode that is a tunnel's.
 fn tunnel_mode(text: &str) -> Result<Mode, String> {
     Mode::from_str(text, false)
         .ok()
         .filter(|mode| mode.is_tunnel())
-        .ok_or_else(|| format!("{text:?} is no mode of a tunnel; allowed: mdt, mst, msgt, rmdt"))
+        .ok_or_else(|| format!("{text:?} is no mode of a tunnel; allowed: {TUNNEL_MODES}"))
 }
 
 impl Settings for ClientSettings {
@@ -172,7 +177,8 @@ impl TryFrom<ClientSettings> for ClientSetup {
         }
         let mode = settings.mode.unwrap_or(Mode::Mdt);
         if !mode.is_tunnel() {
-            let reason = "local programs are carried through a tunnel: mdt, mst, msgt or rmdt";
+            let reason =
+                "local programs are carried through a tunnel: mdt, mst, msgt, rmdt or tecc";
             return Err(ConfigError::Conflict { first: "mode direct", second: "via", reason });
         }
         Ok(Self {
@@ -182,7 +188,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             timeout: settings.timeout,
             mode,
             group_streams: settings.group_streams,
-            repair: settings.repair.try_into()?,
+            repair: RepairSetup::new(settings.repair, mode)?,
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
         })

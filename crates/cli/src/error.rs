@@ -7,6 +7,7 @@ use std::{
     process::ExitCode,
 };
 
+use tandem_congestion::{ControllerName, TeccConfigError};
 use tandem_lab::{
     RateTraceError, SyntheticError,
     figure::UnknownFigure,
@@ -228,11 +229,15 @@ pub(crate) enum ConfigError {
         /// Environment variable.
         variable: &'static str,
     },
-    /// What is older is always, or never, too old.
-    #[error("repair-deadline {seen}; allowed: 1ms to 60s")]
-    RepairDeadline {
+    /// A time is too short or too long.
+    #[error("{name} = {seen}; allowed: {allowed}")]
+    TimeOutOfRange {
+        /// Name of the flag and key.
+        name: &'static str,
         /// What was given.
         seen: tandem_units::HumanDuration,
+        /// What would be allowed.
+        allowed: &'static str,
     },
     /// Two settings contradict each other.
     #[error("{first} and {second} cannot be used together: {reason}")]
@@ -269,6 +274,18 @@ pub(crate) enum ConfigError {
          allowed here: bbr1, bbr1-tunnel, newreno, cubic, bbr3"
     )]
     ControllerOff,
+    /// A sender that follows reports of a tunnel, where none come.
+    #[error(
+        "controller = {seen} is for origins, to whom clients of mode tecc tell of their tunnels; \
+         allowed here: bbr1, bbr1-tunnel, newreno, cubic, bbr3"
+    )]
+    ControllerTecc {
+        /// The controller.
+        seen: ControllerName,
+    },
+    /// A setting of how origins use reports is not allowed.
+    #[error("tecc: {0}")]
+    Tecc(#[from] TeccConfigError),
     /// A number is too small or too large.
     #[error("{name} = {seen}; allowed: {} to {}", allowed.start(), allowed.end())]
     OutOfRange {

@@ -113,12 +113,7 @@ impl Get {
     fn plan(&self) -> Result<Plan, ConfigError> {
         let mode = match (self.mode, self.via.is_empty()) {
             (Some(mode), true) if mode.is_tunnel() => {
-                let first = match mode {
-                    Mode::Mst => "mode mst",
-                    Mode::Msgt => "mode msgt",
-                    Mode::Rmdt => "mode rmdt",
-                    Mode::Mdt | Mode::Direct => "mode mdt",
-                };
+                let first = mode.setting();
                 let reason = "a tunnel needs a proxy at its other end";
                 return Err(ConfigError::Incomplete { first, second: "via", reason });
             }
@@ -146,7 +141,7 @@ impl Get {
             tls: tls.origin.clone(),
             transport: transport.to_node("get", WorkFor::EndToEnd),
         };
-        let repair = RepairSetup::try_from(self.repair)?;
+        let repair = RepairSetup::new(self.repair, mode)?;
         let tunnel = mode.tunnel(repair.to_node(), self.group_streams).unwrap_or_default();
         let transport = TransportSetup::new(self.transport.clone(), WorkFor::Tunnel)?;
         let hops = hops::hops(&self.via, &tls, &transport, &self.token_file, tunnel)?;

@@ -102,7 +102,7 @@ impl TryFrom<OriginSettings> for OriginSetup {
             listen: settings.listen.ok_or(missing("listen", "ADDR", "TANDEM_LISTEN"))?,
             root,
             tls: settings.tls.try_into()?,
-            transport: TransportSetup::new(settings.transport, WorkFor::EndToEnd)?,
+            transport: TransportSetup::new(settings.transport, WorkFor::Origin)?,
         })
     }
 }
@@ -114,7 +114,7 @@ impl OriginSetup {
             tls: self.tls.server_config(identity, None)?,
             transport: Transport {
                 reset_secret: identity.reset_secret(),
-                ..self.transport.to_node("origin", WorkFor::EndToEnd)
+                ..self.transport.to_node("origin", WorkFor::Origin)
             },
             limits: Limits::default(),
             seed: None,

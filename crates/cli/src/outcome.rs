@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use tandem_node::{
-    client::{Repair, TunnelMode},
+    client::{Order, Repair, TunnelMode},
     node::FetchReport,
 };
 use tandem_units::ByteCount;
@@ -27,6 +27,12 @@ pub(crate) enum Mode {
     Msgt,
     /// As mdt, but the tunnel sends again what it loses.
     Rmdt,
+    /// As rmdt, and the proxy tells of the tunnel. To an origin that listens (`tandem origin
+    /// --controller tecc`) `get` passes it on; with any other peers it is as rmdt, or as mdt.
+    Tecc,
+    /// The same for a client; the origin's controller makes the difference.
+    #[serde(rename = "tecc-paper")]
+    TeccPaper,
 }
 
 impl Mode {
@@ -38,7 +44,15 @@ impl Mode {
             Self::Mst => "mst",
             Self::Msgt => "msgt",
             Self::Rmdt => "rmdt",
+            Self::Tecc => "tecc",
+            Self::TeccPaper => "tecc-paper",
         }
+    }
+
+    /// In which order payloads leave the tunnel unless something else is said: as they were sent, for
+    /// origins that know of no tunnel.
+    pub(crate) fn order(self) -> Order {
+        if self.has_feedback() { Order::Window } else { Repair::default().order }
     }
 
     /// How the tunnel's hops carry payloads; `None` without a tunnel.
@@ -49,12 +63,31 @@ impl Mode {
             Self::Mst => Some(TunnelMode::Mst),
             Self::Msgt => Some(TunnelMode::Msgt(group.unwrap_or_default().0)),
             Self::Rmdt => Some(TunnelMode::Rmdt(repair)),
+            Self::Tecc | Self::TeccPaper => Some(TunnelMode::Tecc(repair)),
         }
     }
 
     /// Whether there is a tunnel.
     pub(crate) const fn is_tunnel(self) -> bool {
         !matches!(self, Self::Direct)
+    }
+
+    /// Whether the proxy is asked to tell of the tunnel.
+    pub(crate) const fn has_feedback(self) -> bool {
+        matches!(self, Self::Tecc | Self::TeccPaper)
+    }
+
+    /// As errors name the setting.
+    pub(crate) const fn setting(self) -> &'static str {
+        match self {
+            Self::Direct => "mode direct",
+            Self::Mdt => "mode mdt",
+            Self::Mst => "mode mst",
+            Self::Msgt => "mode msgt",
+            Self::Rmdt => "mode rmdt",
+            Self::Tecc => "mode tecc",
+            Self::TeccPaper => "mode tecc-paper",
+        }
     }
 }
 
@@ -92,6 +125,10 @@ pub(crate) struct Outcome {
     pub(crate) tunnel_retransmit_ratio: Option<f64>,
     /// Smoothed RTT of the end-to-end connection at the end.
     pub(crate) rtt_ms: f64,
+    /// Reports on the tunnel that went on to the origin.
+    pub(crate) feedback_sent: u64,
+    /// Reports of the proxy that were taken.
+    pub(crate) feedback_used: u64,
 }
 
 impl Outcome {
@@ -118,9 +155,11 @@ impl Outcome {
             goodput_mbps: round(bits / report.completion.as_secs_f64().max(1e-9) / 1e6, 1e3),
             tunnel_retransmit_ratio: match mode {
                 Mode::Mdt => Some(0.0), // repairs nothing
-                Mode::Direct | Mode::Mst | Mode::Msgt | Mode::Rmdt => None,
+                _ => None,
             },
             rtt_ms: round(report.smoothed_rtt.as_secs_f64() * 1e3, 1e3),
+            feedback_sent: report.feedback.sent,
+            feedback_used: report.feedback.used,
         }
     }
 

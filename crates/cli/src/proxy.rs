@@ -1,6 +1,6 @@
 //! `tandem proxy`.
 
-use std::path::PathBuf;
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use tandem_net::DriverOptions;
@@ -84,7 +84,8 @@ struct ProxySettings {
     #[arg(long, value_name = "TIME", env = "TANDEM_DRAIN")]
     drain: Option<HumanDuration>,
 
-    /// How often to tell clients that want it of their tunnel, 5ms to 1s [default: once in its least RTT]
+    /// How often to tell clients of mode tecc of their tunnel, 5ms to 1s [default: once in the tunnel's
+    /// least RTT]
     #[arg(long, value_name = "TIME", env = "TANDEM_FEEDBACK_INTERVAL")]
     feedback_interval: Option<HumanDuration>,
 
@@ -117,6 +118,10 @@ impl Settings for ProxySettings {
     }
 }
 
+/// Reports come no more often, and no more seldom.
+const FEEDBACK_INTERVAL: RangeInclusive<Duration> =
+    Duration::from_millis(5)..=Duration::from_secs(1);
+
 /// What the proxy runs with.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -147,6 +152,12 @@ impl TryFrom<ProxySettings> for ProxySetup {
             value: "ADDR",
             variable: "TANDEM_LISTEN",
         })?;
+        if let Some(seen) =
+            settings.feedback_interval.filter(|it| !FEEDBACK_INTERVAL.contains(&it.0))
+        {
+            let (name, allowed) = ("feedback-interval", "5ms to 1s");
+            return Err(ConfigError::TimeOutOfRange { name, seen, allowed });
+        }
         let allow_anyone = settings.allow_anyone.unwrap_or_default();
         let asks_who = settings.token_file.is_some() || settings.client_ca.is_some();
         if asks_who && allow_anyone {
@@ -238,6 +249,20 @@ mod tests {
     fn everybody_and_somebody_is_a_contradiction() {
         let setup = check("listen = \"[::1]:1\"\nallow-anyone = true\ntoken-file = \"t\"");
         assert!(matches!(setup, Err(ConfigError::Conflict { .. })), "{setup:?}");
+    }
+
+    #[test]
+    fn reports_come_neither_too_often_nor_too_seldom() {
+        for (interval, is_fine) in
+            [("4ms", false), ("5ms", true), ("1s", true), ("1001ms", false), ("0s", false)]
+        {
+            let setup = check(&format!("listen = \"[::1]:1\"\nfeedback-interval = \"{interval}\""));
+            let error = setup.map(|_| ()).map_err(|error| error.to_string());
+            assert_eq!(error.is_ok(), is_fine, "{interval}: {error:?}");
+        }
+        let setup = check("listen = \"[::1]:1\"\nfeedback-interval = \"4ms\"");
+        let error = setup.unwrap_err().to_string();
+        assert_eq!(error, "feedback-interval = 4ms; allowed: 5ms to 1s");
     }
 
     #[test]

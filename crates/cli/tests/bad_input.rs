@@ -47,6 +47,9 @@ fn wrong_flags_say_what_is_allowed() {
         ("lab link --device-mtu 576", &["576", "1280"]),
         ("demo --modes mft", &["mft", "direct"]),
         ("demo --controller off", &["off", "bbr1"]),
+        ("demo --controller tecc", &["tecc is for origins", "MODE@tecc"]),
+        ("demo --modes mst:window", &["mst", "tecc"]),
+        ("client --via https://p --udp 127.0.0.1:0=a:1 --mode tcp", &["tcp", "tecc-paper"]),
         ("dance", &["dance"]),
     ] {
         let run = scene.run(line);
@@ -65,6 +68,23 @@ fn settings_that_do_not_fit_together_are_refused() {
         ("get https://a/ -o f --mode mdt", &["mode mdt", "via"][..]),
         ("get https://a/ -o f --mode direct --via https://p", &["mode direct", "via"]),
         ("get https://a/ -o f --mode rmdt", &["mode rmdt", "via"]),
+        ("get https://a/ -o f --mode tecc", &["mode tecc", "via"]),
+        ("get https://a/ -o f --controller tecc", &["tecc is for origins", "cubic"]),
+        (
+            "proxy --listen 127.0.0.1:0 --controller tecc-paper",
+            &["tecc-paper is for origins", "bbr1-tunnel"],
+        ),
+        ("proxy --listen 127.0.0.1:0 --feedback-interval 4ms", &["feedback-interval = 4ms", "5ms"]),
+        ("proxy --listen 127.0.0.1:0 --feedback-interval 2s", &["feedback-interval = 2s", "1s"]),
+        ("origin --listen 127.0.0.1:0 --root . --tecc delta=1", &["tecc needs controller tecc"]),
+        (
+            "origin --listen 127.0.0.1:0 --root . --controller tecc --tecc q-target=1h",
+            &["q-target", "1h", "0 to 2 s"],
+        ),
+        (
+            "origin --listen 127.0.0.1:0 --root . --controller tecc-paper --tecc x=1",
+            &["\"x\"", "q-target"],
+        ),
         ("get https://a/ -o f --repair-deadline 0ms", &["repair-deadline", "1ms to 60s"]),
         ("get https://a/ -o f --repair-deadline 61s", &["repair-deadline", "1ms to 60s"]),
         ("get https://a/ -o - --streams 2", &["streams", "output -"]),

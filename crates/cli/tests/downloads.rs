@@ -29,6 +29,7 @@ fn a_file_arrives_directly_and_through_one_and_two_proxies() {
         (1, format!("{near_hop} --streams 4")),
         (1, format!("{near_hop} --mode rmdt")),
         (2, format!("{near_hop} {far_hop} --mode rmdt --resequence window --repair-limit 3")),
+        (2, format!("{near_hop} {far_hop} --mode tecc --streams 4")),
     ] {
         let line =
             format!("get https://{}/file --ca origin.pem {options} -o out --json", origin.address);
@@ -39,6 +40,7 @@ fn a_file_arrives_directly_and_through_one_and_two_proxies() {
         let mode = match hops {
             0 => "direct",
             _ if line.contains("rmdt") => "rmdt",
+            _ if line.contains("tecc") => "tecc",
             _ => "mdt",
         };
         assert_eq!(result["mode"], mode);
@@ -49,6 +51,43 @@ fn a_file_arrives_directly_and_through_one_and_two_proxies() {
         let (status, said) = server.stop();
         assert!(status.success(), "{said}");
         assert!(!said.contains("listening on"), "said twice: {said}");
+    }
+}
+
+#[test]
+fn reports_of_a_tunnel_reach_the_origin_and_trouble_no_origin_that_does_not_listen() {
+    let scene = Scene::new();
+    let file = scene.write_noise("root/file", 500_000);
+    for (origin, mode) in [
+        ("--controller tecc --tecc q-target=60ms,theta=1Ts", "tecc"),
+        ("--controller tecc-paper", "tecc-paper"),
+        ("--controller cubic", "tecc"),
+        ("--controller bbr1", "tecc"),
+    ] {
+        let line =
+            format!("origin --listen 127.0.0.1:0 --root root --write-ca origin.pem {origin}");
+        let origin = scene.serve(&line);
+        let proxy = scene.serve(
+            "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.0/8 --write-ca proxy.pem \
+             --feedback-interval 20ms",
+        );
+        let access = scene.serve(&format!(
+            "lab relay --listen 127.0.0.1:0 --to {} --rate 8Mbit/s --delay 5ms",
+            proxy.address
+        ));
+        let get = format!(
+            "get https://{}/file --via https://{} --ca origin.pem --ca proxy.pem --mode {mode} \
+             -o out --json",
+            origin.address, access.address
+        );
+        let result: Value = serde_json::from_str(&scene.run(&get).succeeds()).unwrap();
+        assert_eq!(sha256(&scene.path("out")), sha256(&file), "{line}");
+        assert_eq!(result["mode"], mode);
+        let [sent, used] = ["feedback_sent", "feedback_used"].map(|key| result[key].as_u64());
+        assert!(used > Some(2), "{line}: {result}"); // 500 kB take half a second at least
+        // An origin that does not listen gets what goes with the request.
+        let is_relayed = if line.contains("tecc") { sent > Some(2) } else { sent <= Some(2) };
+        assert!(is_relayed, "{line}: {result}");
     }
 }
 
@@ -72,6 +111,9 @@ fn json_has_the_promised_fields() {
             assert!(result[key].as_f64().is_some_and(|value| value >= 0.0), "{key}: {result}");
         }
         assert_eq!(result["ideal_s"], Value::Null);
+        for key in ["feedback_sent", "feedback_used"] {
+            assert_eq!(result[key], 0, "{key}: {result}"); // nobody asked for reports
+        }
     }
     assert_eq!(direct["tunnel_retransmit_ratio"], Value::Null);
     assert_eq!(tunnelled["tunnel_retransmit_ratio"], 0.0);

@@ -124,7 +124,8 @@ fn the_demo_shows_each_mode() {
         serde_json::from_str(&scene.run(&format!("{demo} --json")).succeeds()).unwrap();
     let results = results.as_array().unwrap();
     let modes: Vec<_> = results.iter().map(|result| result["journey"].as_str().unwrap()).collect();
-    assert_eq!(modes, ["direct", "mdt", "mst", "rmdt", "rmdt:off@cubic", "rmdt@cubic"]);
+    let all = ["direct", "mdt", "mst", "rmdt", "tecc", "rmdt:off@cubic", "rmdt@cubic"];
+    assert_eq!(modes, all);
     assert!(results.iter().all(|result| result["sha256"] == results[0]["sha256"]));
     for result in results {
         assert_eq!(result["bytes"], 200_000);

@@ -46,7 +46,7 @@ impl ControllerName {
         Self::Off,
     ];
 
-    /// Whether it follows reports of a tunnel.
+    /// Whether it follows reports of a tunnel: a controller for origins only.
     pub const fn takes_reports(self) -> bool {
         matches!(self, Self::Tecc | Self::TeccPaper)
     }
@@ -100,10 +100,10 @@ pub struct ControllerConfig {
     /// The controller.
     pub name: ControllerName,
     /// The initial window in full datagrams, at least 2. RFC 9002 §7.2 has 10, and so has every
-    /// name but `bbr1-tunnel`, which has 32. No effect on [`ControllerName::Off`].
+    /// name but `bbr1-tunnel` and `tecc`, which have 32. No effect on [`ControllerName::Off`].
     pub initial_window_packets: u32,
     /// See [`Bbr1Config::up_gain_percent`](crate::Bbr1Config::up_gain_percent); 200 for
-    /// `bbr1-tunnel`. Other controllers than ours of BBR ignore it.
+    /// `bbr1-tunnel` and `tecc`. Other controllers than ours of BBR ignore it.
     pub bbr_up_gain_percent: u32,
     /// For [`ControllerName::Tecc`] and [`ControllerName::TeccPaper`]; others ignore it.
     pub tecc: TeccConfig,
@@ -120,7 +120,7 @@ impl Default for ControllerConfig {
 impl From<ControllerName> for ControllerConfig {
     fn from(name: ControllerName) -> Self {
         let (initial_window_packets, bbr_up_gain_percent) = match name {
-            ControllerName::Bbr1Tunnel => (32, 200),
+            ControllerName::Bbr1Tunnel | ControllerName::Tecc => (32, 200),
             _ => (10, 125),
         };
         let tecc = match name {
@@ -151,8 +151,9 @@ mod tests {
         for controller in ControllerName::ALL {
             let config = ControllerConfig::from(controller);
             let settings = (config.initial_window_packets, config.bbr_up_gain_percent);
-            let is_for_tunnels = controller == ControllerName::Bbr1Tunnel;
-            let expected = if is_for_tunnels { (32, 200) } else { (10, 125) };
+            let knows_tunnels =
+                matches!(controller, ControllerName::Bbr1Tunnel | ControllerName::Tecc);
+            let expected = if knows_tunnels { (32, 200) } else { (10, 125) };
             assert_eq!(settings, expected, "{controller}");
         }
     }

@@ -1,4 +1,4 @@
-//! How tunnels of mode rmdt repair what they lose.
+//! How tunnels of modes rmdt and tecc repair what they lose.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 use tandem_node::client::{Order, Repair, UnknownOrder};
 use tandem_units::HumanDuration;
 
-use crate::error::ConfigError;
+use crate::{error::ConfigError, outcome::Mode};
 
 /// Table `[repair]` of a file, and its flags.
 #[derive(Clone, Copy, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct RepairSettings {
-    /// Order in which payloads leave a tunnel of mode rmdt: off (as they come), window (none more
+    /// Order in which payloads leave a tunnel that repairs them: off (as they come), window (none more
     /// than 100 ahead of one that is being repaired) or ordered (as they were sent, which any origin
-    /// takes well) [default: ordered]
+    /// takes well) [default: window with tecc, else ordered]
     #[arg(long, value_name = "ORDER", env = "TANDEM_RESEQUENCE")]
     pub(crate) resequence: Option<Resequence>,
 
-    /// Neither send nor repair, in mode rmdt, what has waited for so long, 1ms to 60s [default: 12
+    /// Neither send nor repair, in modes rmdt and tecc, what has waited for so long, 1ms to 60s [default: 12
     /// RTTs of the tunnel, for repairs only]
     #[arg(long = "repair-deadline", value_name = "TIME", env = "TANDEM_REPAIR_DEADLINE")]
     pub(crate) deadline: Option<HumanDuration>,
@@ -76,21 +76,22 @@ pub(crate) struct RepairSetup {
     limit: Option<u8>,
 }
 
-impl TryFrom<RepairSettings> for RepairSetup {
-    type Error = ConfigError;
-
-    fn try_from(settings: RepairSettings) -> Result<Self, ConfigError> {
+impl RepairSetup {
+    /// Checks the settings; what is not said is as the mode wants it.
+    pub(crate) fn new(settings: RepairSettings, mode: Mode) -> Result<Self, ConfigError> {
         let RepairSettings { resequence, deadline, limit } = settings;
         let allowed = Duration::from_millis(1)..=Duration::from_secs(60);
         if let Some(deadline) = deadline.filter(|deadline| !allowed.contains(&deadline.0)) {
-            return Err(ConfigError::RepairDeadline { seen: deadline });
+            return Err(ConfigError::TimeOutOfRange {
+                name: "repair-deadline",
+                seen: deadline,
+                allowed: "1ms to 60s",
+            });
         }
-        let resequence = resequence.unwrap_or(Resequence(Repair::default().order));
+        let resequence = resequence.unwrap_or(Resequence(mode.order()));
         Ok(Self { resequence, deadline, limit })
     }
-}
 
-impl RepairSetup {
     /// The node's form.
     pub(crate) fn to_node(self) -> Repair {
         Repair {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tandem_congestion::{ControllerConfig, ControllerName};
+use tandem_congestion::{ControllerConfig, ControllerName, TeccConfig};
 use tandem_node::quic::{Mtu, QlogDir, Transport};
 
 use crate::error::ConfigError;
@@ -12,20 +12,26 @@ use crate::error::ConfigError;
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct TransportSettings {
-    /// Congestion controller: bbr1, bbr1-tunnel, newreno, cubic, bbr3, or for tunnels off [default:
-    /// bbr1-tunnel for tunnels, bbr1 for all else]
+    /// Congestion controller: bbr1, bbr1-tunnel, newreno, cubic, bbr3, for tunnels also off, for
+    /// origins also tecc and tecc-paper, which follow what clients of mode tecc tell of their tunnels
+    /// [default: bbr1-tunnel for tunnels, bbr1 for all else]
     #[arg(long, value_name = "NAME", env = "TANDEM_CONTROLLER")]
     pub(crate) controller: Option<ControllerName>,
 
     /// Packets that may be on their way before anything is known of the path, 2 to 1000 [default: 32
-    /// with bbr1-tunnel, else 10]
+    /// with bbr1-tunnel and tecc, else 10]
     #[arg(long, value_name = "PACKETS", env = "TANDEM_INITIAL_WINDOW")]
     pub(crate) initial_window: Option<u32>,
 
-    /// Percent of the known bandwidth at which bbr1 and bbr1-tunnel look for more, 100 to 300
-    /// [default: 200 with bbr1-tunnel, 125 with bbr1]
+    /// Percent of the known bandwidth at which bbr1, bbr1-tunnel, tecc and tecc-paper look for more,
+    /// 100 to 300 [default: 200 with bbr1-tunnel and tecc, else 125]
     #[arg(long, value_name = "PERCENT", env = "TANDEM_UP_GAIN_PERCENT")]
     pub(crate) up_gain_percent: Option<u32>,
+
+    /// What differs in how an origin with tecc or tecc-paper uses reports, such as
+    /// q-target=60ms,theta=1Ts
+    #[arg(long, value_name = "KEY=VALUE,..", env = "TANDEM_TECC")]
+    pub(crate) tecc: Option<String>,
 
     /// Write a qlog file for each connection into this existing folder
     #[arg(long, value_name = "DIR", env = "TANDEM_QLOG_DIR")]
@@ -38,6 +44,7 @@ impl TransportSettings {
             controller: self.controller.or(lower.controller),
             initial_window: self.initial_window.or(lower.initial_window),
             up_gain_percent: self.up_gain_percent.or(lower.up_gain_percent),
+            tecc: self.tecc.or(lower.tecc),
             qlog_dir: self.qlog_dir.or(lower.qlog_dir),
         }
     }
@@ -56,6 +63,11 @@ pub(crate) struct TransportSetup {
     initial_window: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     up_gain_percent: Option<u32>,
+    /// What differs from the controller's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tecc: Option<String>,
+    #[serde(skip)]
+    tecc_config: TeccConfig,
     #[serde(skip_serializing_if = "Option::is_none")]
     qlog_dir: Option<PathBuf>,
 }
@@ -65,15 +77,17 @@ pub(crate) struct TransportSetup {
 pub(crate) enum WorkFor {
     /// Datagrams of connections that have a congestion control of their own.
     Tunnel,
-    /// Requests and answers.
+    /// Requests, and what comes for them.
     EndToEnd,
+    /// Answers to requests, maybe through tunnels that report.
+    Origin,
 }
 
 impl WorkFor {
     const fn controller(self) -> ControllerName {
         match self {
             Self::Tunnel => ControllerName::Bbr1Tunnel,
-            Self::EndToEnd => ControllerName::Bbr1,
+            Self::EndToEnd | Self::Origin => ControllerName::Bbr1,
         }
     }
 }
@@ -81,8 +95,19 @@ impl WorkFor {
 impl TransportSetup {
     /// Checks that the controller and its settings fit the work and that the folder exists.
     pub(crate) fn new(settings: TransportSettings, work: WorkFor) -> Result<Self, ConfigError> {
-        let TransportSettings { controller, initial_window, up_gain_percent, qlog_dir } = settings;
+        let TransportSettings { controller, initial_window, up_gain_percent, tecc, qlog_dir } =
+            settings;
         let controller = controller.unwrap_or(work.controller());
+        if controller.takes_reports() && work != WorkFor::Origin {
+            return Err(ConfigError::ControllerTecc { seen: controller });
+        }
+        if tecc.is_some() && !controller.takes_reports() {
+            let reason = "it says how reports of tunnels are used";
+            let second = "controller tecc or tecc-paper";
+            return Err(ConfigError::Incomplete { first: "tecc", second, reason });
+        }
+        let tecc_config = ControllerConfig::from(controller).tecc;
+        let tecc_config = tecc_config.with(tecc.as_deref().unwrap_or_default())?;
         for (name, seen, allowed) in [
             ("initial-window", initial_window, 2..=1000),
             ("up-gain-percent", up_gain_percent, 100..=300),
@@ -92,23 +117,23 @@ impl TransportSetup {
             }
         }
         // RFC 9298 §6: a tunnel may do without congestion control only if what it carries has one.
-        if work == WorkFor::EndToEnd && controller == ControllerName::Off {
+        if work != WorkFor::Tunnel && controller == ControllerName::Off {
             return Err(ConfigError::ControllerOff);
         }
         if let Some(dir) = qlog_dir.as_ref().filter(|dir| !dir.is_dir()) {
             return Err(ConfigError::NoFolder { what: "qlog-dir", path: dir.clone() });
         }
-        Ok(Self { controller, initial_window, up_gain_percent, qlog_dir })
+        Ok(Self { controller, initial_window, up_gain_percent, tecc, tecc_config, qlog_dir })
     }
 
     /// The node's form; qlog files begin with `role`.
     pub(crate) fn to_node(&self, role: &str, work: WorkFor) -> Transport {
         let mtu = match work {
             WorkFor::Tunnel => Mtu::TUNNEL,
-            WorkFor::EndToEnd => Mtu::default(),
+            WorkFor::EndToEnd | WorkFor::Origin => Mtu::default(),
         };
         let qlog = self.qlog_dir.as_ref();
-        let mut controller = ControllerConfig::from(self.controller);
+        let mut controller = ControllerConfig { tecc: self.tecc_config, ..self.controller.into() };
         if let Some(packets) = self.initial_window {
             controller.initial_window_packets = packets;
         }
@@ -118,6 +143,8 @@ impl TransportSetup {
         Transport {
             controller,
             mtu,
+            // What the tunnel repairs comes late.
+            is_patient: self.controller.takes_reports(),
             qlog: qlog.map(|dir| QlogDir { dir: dir.clone(), prefix: role.to_owned() }),
             ..Transport::default()
         }
@@ -132,15 +159,59 @@ mod tests {
     fn congestion_control_is_on_unless_a_tunnels_operator_says_off() {
         // RFC 9298 §6: congestion control MUST NOT be disabled unless what the tunnel carries is
         // known to have its own.
-        for work in [WorkFor::Tunnel, WorkFor::EndToEnd] {
+        for work in [WorkFor::Tunnel, WorkFor::EndToEnd, WorkFor::Origin] {
             let setup = TransportSetup::new(TransportSettings::default(), work).unwrap();
             assert_ne!(setup.controller, ControllerName::Off, "{work:?}");
         }
         let controller = Some(ControllerName::Off);
         let off = || TransportSettings { controller, ..TransportSettings::default() };
         assert!(TransportSetup::new(off(), WorkFor::Tunnel).is_ok());
-        let refused = TransportSetup::new(off(), WorkFor::EndToEnd);
-        assert!(matches!(refused, Err(ConfigError::ControllerOff)));
+        for work in [WorkFor::EndToEnd, WorkFor::Origin] {
+            let refused = TransportSetup::new(off(), work);
+            assert!(matches!(refused, Err(ConfigError::ControllerOff)));
+        }
+    }
+
+    #[test]
+    fn origins_that_follow_reports_are_patient_and_begin_boldly() {
+        let of = |name, tecc: Option<&str>| {
+            let tecc = tecc.map(str::to_owned);
+            let settings =
+                TransportSettings { controller: Some(name), tecc, ..TransportSettings::default() };
+            let setup = TransportSetup::new(settings, WorkFor::Origin).unwrap();
+            setup.to_node("test", WorkFor::Origin)
+        };
+        let tecc = of(ControllerName::Tecc, Some("q-target=60ms"));
+        assert!(tecc.is_patient);
+        assert_eq!(tecc.controller.initial_window_packets, 32);
+        assert_eq!(tecc.controller.bbr_up_gain_percent, 200);
+        assert_eq!(Ok(tecc.controller.tecc), "q-target=60ms".parse());
+        let paper = of(ControllerName::TeccPaper, Some("units=literal"));
+        assert_eq!(Ok(paper.controller.tecc), TeccConfig::PAPER.with("units=literal"));
+        assert!(!of(ControllerName::Bbr1, None).is_patient);
+    }
+
+    #[test]
+    fn reports_are_followed_by_origins_only() {
+        for controller in [ControllerName::Tecc, ControllerName::TeccPaper] {
+            for work in [WorkFor::Tunnel, WorkFor::EndToEnd] {
+                let settings =
+                    TransportSettings { controller: Some(controller), ..Default::default() };
+                let error = TransportSetup::new(settings, work).unwrap_err().to_string();
+                assert!(
+                    error.contains(controller.as_str()) && error.contains("origins"),
+                    "{error}"
+                );
+            }
+        }
+        let with = |controller, tecc: &str| {
+            let tecc = Some(tecc.to_owned());
+            let settings = TransportSettings { controller, tecc, ..Default::default() };
+            TransportSetup::new(settings, WorkFor::Origin).unwrap_err().to_string()
+        };
+        assert!(with(None, "delta=1").starts_with("tecc needs controller tecc"));
+        let error = with(Some(ControllerName::Tecc), "delta=3");
+        assert_eq!(error, "tecc: delta = \"3\"; allowed: 0 to 2");
     }
 
     #[test]

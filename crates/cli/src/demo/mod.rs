@@ -72,13 +72,14 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// How to travel, in this order: direct, mdt, mst, msgt or rmdt, also rmdt:ORDER (off, window);
-    /// with @CONTROLLER only the origin has this controller
+    /// How to travel, in this order: direct, mdt, mst, msgt, rmdt, tecc or tecc-paper, also
+    /// rmdt:ORDER (off, window); with @CONTROLLER only the origin has this controller, and with tecc
+    /// it has tecc unless that says otherwise
     #[arg(
         long,
         value_name = "MODES",
         value_delimiter = ',',
-        default_value = "direct,mdt,mst,rmdt,rmdt:off@cubic,rmdt@cubic"
+        default_value = "direct,mdt,mst,rmdt,tecc,rmdt:off@cubic,rmdt@cubic"
     )]
     modes: Vec<Journey>,
 
@@ -102,6 +103,16 @@ pub(crate) struct Demo {
 
 /// Parses a controller that may carry a download.
 fn controller(text: &str) -> Result<ControllerName, String> {
+    match text.parse::<ControllerName>() {
+        Ok(name) if name.takes_reports() => {
+            Err(format!("{name} is for origins: give mode {name}, or MODE@{name}"))
+        }
+        _ => origin_controller(text),
+    }
+}
+
+/// The same of one that only an origin has.
+fn origin_controller(text: &str) -> Result<ControllerName, String> {
     match text.parse() {
         Ok(ControllerName::Off) => {
             Err("\"off\" is for tunnels only; allowed: bbr1, bbr1-tunnel, newreno, cubic, bbr3"
@@ -214,7 +225,7 @@ impl Demo {
         let ratio = lost as f64 / sent.max(1) as f64;
         DemoResult {
             journey: journey.to_string(),
-            origin_controller: journey.origin_controller.unwrap_or(self.controller).to_string(),
+            origin_controller: journey.origin_controller().unwrap_or(self.controller).to_string(),
             fct_over_ideal: round(outcome.fct_s / ideal, 1e3),
             e2e_retransmit_ratio: round(ratio, 1e6),
             outcome,

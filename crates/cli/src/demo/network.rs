@@ -76,39 +76,40 @@ impl Network {
     ) -> Result<Self, CliError> {
         let identity = DevelopmentIdentity::new(&[]).expect("loopback's names are names");
         let transport = Transport { controller: demo.controller.into(), ..Transport::default() };
-        let of_origin = journey.origin_controller.unwrap_or(demo.controller);
-        let of_origin = Transport { controller: of_origin.into(), ..Transport::default() };
+        let of_origin = journey.origin_controller().unwrap_or(demo.controller);
+        let of_origin = Transport {
+            controller: of_origin.into(),
+            is_patient: of_origin.takes_reports(),
+            ..Transport::default()
+        };
         let origin = start_origin(&identity, &of_origin, file, gauges)?;
         let (client_link, origin_link) = (demo.client_link(), demo.origin_link());
-        Ok(match journey.mode {
-            Mode::Direct => {
-                let links = Links::symmetric(&[client_link, origin_link]);
-                let link = Link::start(origin.address, links, demo)?;
-                Self {
-                    journey,
-                    transport,
-                    identity,
-                    origin_address: link.address,
-                    proxy_address: None,
-                    origin,
-                    proxy: None,
-                    links: vec![link],
-                }
+        Ok(if journey.mode == Mode::Direct {
+            let links = Links::symmetric(&[client_link, origin_link]);
+            let link = Link::start(origin.address, links, demo)?;
+            Self {
+                journey,
+                transport,
+                identity,
+                origin_address: link.address,
+                proxy_address: None,
+                origin,
+                proxy: None,
+                links: vec![link],
             }
-            Mode::Mdt | Mode::Mst | Mode::Msgt | Mode::Rmdt => {
-                let long = Link::start(origin.address, Links::symmetric(&[origin_link]), demo)?;
-                let proxy = start_proxy(&identity, &transport, gauges)?;
-                let bad = Link::start(proxy.address, Links::symmetric(&[client_link]), demo)?;
-                Self {
-                    journey,
-                    transport,
-                    identity,
-                    origin_address: long.address,
-                    proxy_address: Some(bad.address),
-                    origin,
-                    proxy: Some(proxy),
-                    links: vec![bad, long],
-                }
+        } else {
+            let long = Link::start(origin.address, Links::symmetric(&[origin_link]), demo)?;
+            let proxy = start_proxy(&identity, &transport, gauges)?;
+            let bad = Link::start(proxy.address, Links::symmetric(&[client_link]), demo)?;
+            Self {
+                journey,
+                transport,
+                identity,
+                origin_address: long.address,
+                proxy_address: Some(bad.address),
+                origin,
+                proxy: Some(proxy),
+                links: vec![bad, long],
             }
         })
     }
