@@ -83,7 +83,8 @@ struct ClientSettings {
     via: Vec<Via>,
 
     /// Listen at a local UDP address and carry what comes to HOST:PORT; with ;u=0 (first) to ;u=7
-    /// (last) it goes before or after that of other listeners; repeatable
+    /// (last) it goes before or after that of other listeners, and with ;w=1 to ;w=64 a program gets
+    /// so many times the share of one with ;w=1; repeatable
     #[arg(long, value_name = "LISTEN=TARGET", env = "TANDEM_UDP", value_delimiter = ' ')]
     udp: Vec<Forward>,
 
@@ -202,6 +203,7 @@ impl ClientSetup {
             target_host: forward.target_host.clone(),
             target_port: forward.target_port,
             urgency: forward.urgency,
+            weight: forward.weight,
         };
         let mode = self.mode.tunnel(self.repair.to_node(), self.group_streams).unwrap_or_default();
         let tls = self.tls.read()?;

@@ -3,8 +3,8 @@
 //!
 //! The engine is given no more than one pacing burst of datagrams, or two congestion windows of
 //! stream data, at a time, so that the length here is the tunnel's queue q(t). Flows have their turns
-//! by urgency, and those of the same urgency by deficit round robin; a flow whose datagrams are repaired sends those that were lost before new
-//! ones. When the queue is full, the flow that holds most of it loses its newest.
+//! by urgency, and those of the same urgency by deficit round robin, in proportion to their weights; a
+//! flow whose datagrams are repaired sends those that were lost before new ones. When the queue is full, the flow that holds most of it loses its newest.
 
 mod brake;
 mod item;
@@ -92,9 +92,6 @@ pub(crate) enum Push {
     /// It fits no packet.
     TooLarge,
 }
-
-/// Bytes that a flow may send in its turn: a full packet.
-const QUANTUM: usize = 1500;
 
 /// Payloads of one flow.
 #[derive(Debug, Default)]
@@ -216,6 +213,11 @@ impl TunnelQueue {
     /// More urgent flows go first, whatever that leaves for others.
     pub(crate) fn set_urgency(&mut self, stream: StreamId, urgency: Urgency) {
         self.turns.set_urgency(stream, urgency);
+    }
+
+    /// Flows that are as urgent share the tunnel in proportion to their weights, 1 unless it is said.
+    pub(crate) fn set_weight(&mut self, stream: StreamId, weight: u8) {
+        self.turns.set_weight(stream, weight);
     }
 
     /// How urgent a flow is.
@@ -380,7 +382,7 @@ impl TunnelQueue {
         let Some(flow) = self.flows.get_mut(&stream) else { return false };
         let may_send = len <= flow.deficit || is_alone;
         if !may_send {
-            flow.deficit += QUANTUM;
+            flow.deficit += self.turns.quantum(stream);
         }
         may_send
     }

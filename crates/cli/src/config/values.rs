@@ -9,7 +9,7 @@ use std::{
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
-use tandem_wire::{GroupField, Template, Urgency, uri_template::check_host};
+use tandem_wire::{FeedbackField, GroupField, Template, Urgency, uri_template::check_host};
 
 /// Why a text is not the value that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -145,20 +145,40 @@ pub(crate) struct Forward {
     pub(crate) target_port: u16,
     /// How urgent its packets are among those of other listeners.
     pub(crate) urgency: Urgency,
+    /// The share of its flows among those that are as urgent.
+    pub(crate) weight: u8,
+}
+
+/// What a text says of how a listener's flows share the tunnel: `u=0` to `u=7` and `w=1` to `w=64`, each
+/// once at most.
+fn parse_share(text: &str) -> Result<(Urgency, u8), String> {
+    let (mut urgency, mut weight) = (None, None);
+    for part in text.split(';') {
+        let is_first = if let Some(digits) = part.strip_prefix("w=") {
+            let allowed = 1..=FeedbackField::WEIGHT_MAX;
+            let said = digits.parse().ok().filter(|weight| allowed.contains(weight));
+            let said = said.ok_or_else(|| format!("{part:?} is no weight"))?;
+            weight.replace(said).is_none()
+        } else {
+            urgency.replace(part.parse().map_err(|error| format!("{error}"))?).is_none()
+        };
+        if !is_first {
+            return Err(format!("{part:?} is said twice"));
+        }
+    }
+    Ok((urgency.unwrap_or_default(), weight.unwrap_or(1)))
 }
 
 impl FromStr for Forward {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let expected = "LISTEN=TARGET[;u=0..7], such as 127.0.0.1:5353=dns.example:53";
+        let expected =
+            "LISTEN=TARGET[;u=0..7][;w=1..64], such as 127.0.0.1:5353=dns.example:53;u=1";
         let refused = |reason: &str| ValueError::Part { reason: reason.to_owned(), expected };
-        let (ends, urgency) = match text.split_once(';') {
-            None => (text, Urgency::default()),
-            Some((ends, urgency)) => {
-                let urgency = urgency.parse();
-                (ends, urgency.map_err(|error| refused(&format!("{error}")))?)
-            }
+        let (ends, (urgency, weight)) = match text.split_once(';') {
+            None => (text, (Urgency::default(), 1)),
+            Some((ends, share)) => (ends, parse_share(share).map_err(|error| refused(&error))?),
         };
         let (listen, target) = ends.split_once('=').ok_or(ValueError::Form { expected })?;
         let listen = listen.parse().map_err(|error| refused(&format!("{listen:?} is {error}")))?;
@@ -171,7 +191,8 @@ impl FromStr for Forward {
         check_host(target_host).map_err(|_| no_target())?;
         match port.parse() {
             Ok(target_port) if target_port != 0 && !is_ambiguous => {
-                Ok(Self { listen, target_host: target_host.to_owned(), target_port, urgency })
+                let target_host = target_host.to_owned();
+                Ok(Self { listen, target_host, target_port, urgency, weight })
             }
             Ok(_) | Err(_) => Err(no_target()),
         }
@@ -180,13 +201,16 @@ impl FromStr for Forward {
 
 impl fmt::Display for Forward {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { listen, target_host, target_port, urgency } = self;
+        let Self { listen, target_host, target_port, urgency, weight } = self;
         if target_host.contains(':') {
             write!(f, "{listen}=[{target_host}]:{target_port}")?;
         } else {
             write!(f, "{listen}={target_host}:{target_port}")?;
         }
-        if *urgency == Urgency::default() { Ok(()) } else { write!(f, ";{urgency}") }
+        if *urgency != Urgency::default() {
+            write!(f, ";{urgency}")?;
+        }
+        if *weight == 1 { Ok(()) } else { write!(f, ";w={weight}") }
     }
 }
 
@@ -280,6 +304,8 @@ mod tests {
             ("[::1]:53=[2001:db8::1]:53", "2001:db8::1"),
             ("127.0.0.1:0=192.0.2.1:443", "192.0.2.1"),
             ("127.0.0.1:0=192.0.2.1:443;u=0", "192.0.2.1"),
+            ("127.0.0.1:0=192.0.2.1:443;w=64", "192.0.2.1"),
+            ("127.0.0.1:0=192.0.2.1:443;u=1;w=4", "192.0.2.1"),
         ] {
             let forward: Forward = text.parse().expect(text);
             assert_eq!(forward.target_host, host);
@@ -295,6 +321,11 @@ mod tests {
             "127.0.0.1:53=dns.example:53;u=8",
             "127.0.0.1:53=dns.example:53;",
             "127.0.0.1:53=dns.example:53;u=1;u=1",
+            "127.0.0.1:53=dns.example:53;w=0",
+            "127.0.0.1:53=dns.example:53;w=65",
+            "127.0.0.1:53=dns.example:53;w=2;w=2",
+            "127.0.0.1:53=dns.example:53;w=",
+            "127.0.0.1:53=dns.example:53;u=1;",
         ] {
             assert!(text.parse::<Forward>().is_err(), "{text}");
         }

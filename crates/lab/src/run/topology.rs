@@ -199,12 +199,14 @@ impl<'a> Topology<'a> {
                 target_host: origin_name(1),
                 target_port: PORT,
                 urgency: Urgency::default(),
+                weight: 1,
             },
             ForwardConfig {
                 listen: SocketAddr::new(at, LOCAL_DATAGRAMS),
                 target_host: SENDER_IP.to_owned(),
                 target_port: DISCARD,
                 urgency: Urgency::default(),
+                weight: 1,
             },
         ]);
         let client = self.client(number, task);

@@ -357,6 +357,7 @@ fn forwarding(shots: Vec<Shot>) -> Bed<Client> {
         target_host: "echo.test".to_owned(),
         target_port: 7,
         urgency: Urgency::default(),
+        weight: 1,
     };
     let mut bed = tunnelling(Task::Forward(vec![config])).with_control_stream();
     let program = SenderHost::new("10.0.0.2:5000".parse().expect("an address"), shots);

@@ -7,14 +7,16 @@ use tandem_lab::{
     endpoints::{EchoHost, SenderHost, Shot},
 };
 use tandem_node::{
-    client::{TunnelMode, Urgency},
+    client::{Repair, TunnelMode},
     limits::Limits,
 };
 use tandem_units::Ratio;
 
 use crate::{
     MS, SECOND,
-    programs::{Streamer, TARGET_PORT, forward, forward_by_urgency, lost_hops, numbers, program},
+    programs::{
+        Share, Streamer, TARGET_PORT, forward, forward_by_share, lost_hops, numbers, program,
+    },
     scenario::{Scenario, Testbed},
 };
 
@@ -33,23 +35,23 @@ fn streams<const N: usize>(
     testbed: &mut Testbed,
     intervals: [Duration; N],
 ) -> [(Handle<Streamer>, Handle<SenderHost>); N] {
-    streams_by_urgency(scenario, testbed, intervals, [Urgency::default(); N])
+    streams_by_share(scenario, testbed, intervals, [Share::default(); N])
 }
 
-/// The same with an urgency for each.
-fn streams_by_urgency<const N: usize>(
+/// The same with a share for each.
+fn streams_by_share<const N: usize>(
     scenario: &Scenario,
     testbed: &mut Testbed,
     intervals: [Duration; N],
-    urgencies: [Urgency; N],
+    shares: [Share; N],
 ) -> [(Handle<Streamer>, Handle<SenderHost>); N] {
     let ips = std::array::from_fn::<_, N, _>(|number| format!("10.0.0.{}", 30 + number));
     let targets = std::array::from_fn::<_, N, _>(|number| {
         let streamer = Streamer::new(intervals[number], PAYLOAD);
         testbed.world.add_host(&ips[number], [&*ips[number]], streamer)
     });
-    let wanted: [_; N] = std::array::from_fn(|number| (&*ips[number], urgencies[number]));
-    forward_by_urgency(scenario, testbed, &wanted);
+    let wanted: [_; N] = std::array::from_fn(|number| (&*ips[number], shares[number]));
+    forward_by_share(scenario, testbed, &wanted);
     std::array::from_fn(|number| {
         let ip = format!("10.0.0.{}", 70 + number);
         let target = u16::try_from(number).unwrap();
@@ -118,8 +120,9 @@ fn what_is_urgent_goes_before_all_else() {
     for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
         let scenario = Scenario { mode, ..Scenario::new(1, 1) };
         scenario.run(|testbed| {
-            let urgencies = ["u=4", "u=1"].map(|text| text.parse().unwrap());
-            let streams = streams_by_urgency(&scenario, testbed, [GREEDY, GREEDY], urgencies);
+            let shares = ["u=4", "u=1"]
+                .map(|text| Share { urgency: text.parse().unwrap(), ..Share::default() });
+            let streams = streams_by_share(&scenario, testbed, [GREEDY, GREEDY], shares);
             testbed.world.run_for(6 * SECOND);
             let [(_, patient), (_, urgent)] = streams;
             let came = [patient, urgent].map(|program| replies(&testbed.world, program));
@@ -140,6 +143,23 @@ fn two_greedy_flows_share_a_tunnel_evenly() {
             let came = streams.map(|(_, program)| replies(&testbed.world, program));
             let [first, second] = came;
             assert!(first.abs_diff(second) * 10 <= first.max(second), "{mode:?}: {came:?}");
+            assert!(first + second >= 4_500, "{mode:?}: {came:?}");
+            testbed.world.trace().digest()
+        });
+    }
+}
+
+#[test]
+fn two_greedy_flows_share_a_tunnel_by_their_weights() {
+    for mode in [TunnelMode::Mdt, TunnelMode::Rmdt(Repair::default())] {
+        let scenario = Scenario { mode, ..Scenario::new(1, 1) };
+        scenario.run(|testbed| {
+            let shares = [1, 3].map(|weight| Share { weight, ..Share::default() });
+            let streams = streams_by_share(&scenario, testbed, [GREEDY, GREEDY], shares);
+            testbed.world.run_for(6 * SECOND);
+            let came = streams.map(|(_, program)| replies(&testbed.world, program));
+            let [first, second] = came;
+            assert!((3 * first).abs_diff(second) * 10 <= second, "{mode:?}: {came:?}");
             assert!(first + second >= 4_500, "{mode:?}: {came:?}");
             testbed.world.trace().digest()
         });

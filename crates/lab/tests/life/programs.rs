@@ -73,21 +73,35 @@ pub(crate) fn listener(target: u16) -> SocketAddr {
 
 /// Makes the client carry the packets of programs to these targets, and waits until it does.
 pub(crate) fn forward(scenario: &Scenario, testbed: &mut Testbed, targets: &[&str]) {
-    let targets: Vec<_> = targets.iter().map(|host| (*host, Urgency::default())).collect();
-    forward_by_urgency(scenario, testbed, &targets);
+    let targets: Vec<_> = targets.iter().map(|host| (*host, Share::default())).collect();
+    forward_by_share(scenario, testbed, &targets);
 }
 
-/// The same with an urgency for each target.
-pub(crate) fn forward_by_urgency(
+/// What a flow gets of a tunnel that others want too.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    pub(crate) urgency: Urgency,
+    pub(crate) weight: u8,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self { urgency: Urgency::default(), weight: 1 }
+    }
+}
+
+/// The same with a share for each target.
+pub(crate) fn forward_by_share(
     scenario: &Scenario,
     testbed: &mut Testbed,
-    targets: &[(&str, Urgency)],
+    targets: &[(&str, Share)],
 ) {
-    let configs = targets.iter().zip(0..).map(|((host, urgency), number)| ForwardConfig {
+    let configs = targets.iter().zip(0..).map(|((host, share), number)| ForwardConfig {
         listen: listener(number),
         target_host: (*host).to_owned(),
         target_port: TARGET_PORT,
-        urgency: *urgency,
+        urgency: share.urgency,
+        weight: share.weight,
     });
     let task = Task::Forward(configs.collect());
     let client: Handle<Client> = testbed.client;

@@ -318,6 +318,7 @@ fn the_packets_of_local_programs_go_through_the_tunnel_and_back() {
             target_host: "10.0.0.8".to_owned(),
             target_port: 7,
             urgency: Urgency::default(),
+            weight: 1,
         };
         world.replace(client, scenario.client(Task::Forward(vec![forward])));
         let is_up = |world: &World| {

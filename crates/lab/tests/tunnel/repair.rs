@@ -85,6 +85,7 @@ fn echoes(repair: Option<Repair>) -> Vec<Duration> {
             target_host: "10.0.0.8".to_owned(),
             target_port: 7,
             urgency: Urgency::default(),
+            weight: 1,
         };
         world.replace(*client, scenario.client(Task::Forward(vec![forward])));
         let client = *client;

@@ -1,7 +1,7 @@
 //! The flows through a hop, and what comes through them.
 
 use bytes::Bytes;
-use tandem_wire::{CapsuleDecoder, Code, DecodeError, Urgency, VarInt};
+use tandem_wire::{CapsuleDecoder, Code, DecodeError, FeedbackField, Urgency, VarInt};
 
 use super::forward::LocalFlowId;
 use crate::{
@@ -25,6 +25,20 @@ pub(super) struct Target {
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) urgency: Urgency,
+    /// Its share of the tunnel among flows that are as urgent, 1 to [`FeedbackField::WEIGHT_MAX`].
+    pub(super) weight: u8,
+}
+
+impl Target {
+    /// Somewhere with no wishes.
+    pub(super) fn new(host: String, port: u16) -> Self {
+        Self { host, port, urgency: Urgency::default(), weight: 1 }
+    }
+
+    /// Takes what is allowed for a weight.
+    pub(super) fn with_weight(self, weight: u8) -> Self {
+        Self { weight: weight.clamp(1, FeedbackField::WEIGHT_MAX), ..self }
+    }
 }
 
 /// A flow through a hop.

@@ -52,8 +52,10 @@ impl Forward {
 
     /// Where the flows of a listening socket go.
     pub(super) fn target(&self, socket: SocketId) -> Option<Target> {
-        let ForwardConfig { target_host, target_port, urgency, .. } = self.config(socket)?;
-        Some(Target { host: target_host.clone(), port: *target_port, urgency: *urgency })
+        let ForwardConfig { target_host, target_port, urgency, weight, .. } =
+            self.config(socket)?;
+        let target = Target::new(target_host.clone(), *target_port).with_weight(*weight);
+        Some(Target { urgency: *urgency, ..target })
     }
 
     /// How a listening socket was asked for.

@@ -184,8 +184,9 @@ impl Hop {
         if let Some(repair) = self.wished_repair() {
             repair_fields::ask(&mut headers, &repair);
         }
-        if self.wants_feedback && first.is_none() && self.form == Form::Datagram {
-            headers.insert(FEEDBACK, FeedbackField::Request { weight: 1 }.encode());
+        let wants_reports = self.wants_feedback && first.is_none() && self.form == Form::Datagram;
+        if wants_reports || target.weight != 1 {
+            headers.insert(FEEDBACK, FeedbackField::Request { weight: target.weight }.encode());
         }
         if let Some(token) = &self.token
             && let Ok(mut value) = HeaderValue::from_str(&token.field_value())
@@ -220,6 +221,7 @@ impl Hop {
         };
         self.flows.insert(stream, flow);
         self.queue.set_urgency(stream, target.urgency);
+        self.queue.set_weight(stream, target.weight);
         Some(stream)
     }
 
@@ -256,6 +258,7 @@ impl Hop {
         head: &ResponseHead,
     ) -> Option<RepairFieldError> {
         let flow = self.flows.get_mut(&stream)?;
+        let target_weight = flow.target.weight;
         flow.is_granted = true;
         if let Some(size) = promised_size(&head.headers) {
             flow.too_large = TooLarge::Capsule(size);
@@ -265,7 +268,7 @@ impl Hop {
             return None;
         }
         self.invite(stream, &head.headers);
-        if self.wants_feedback {
+        if self.wants_feedback || target_weight != 1 {
             self.reports.on_granted(stream, &head.headers);
         }
         let repair = self.wished_repair()?;

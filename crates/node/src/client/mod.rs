@@ -111,6 +111,9 @@ pub struct ForwardConfig {
     pub target_port: u16,
     /// More urgent packets go first, on both sides of the tunnel.
     pub urgency: Urgency,
+    /// The share of each flow among those that are as urgent, on both sides of the tunnel: 1 to 64.
+    /// In capsules it counts for less: of these the engine holds two windows, which flows share evenly.
+    pub weight: u8,
 }
 
 enum TaskState {

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use tandem_wire::{Code, ResponseHead, Urgency};
+use tandem_wire::{Code, ResponseHead};
 
 use super::{
     Carries, Client, ClientConfig, Fetch, FlowEnd, Forward, Hop, INSIDE_TUNNEL, Life, Peer, Task,
@@ -188,11 +188,7 @@ impl Client {
             Some(Ok(())) => {}
         }
         let next = self.peer(index + 1);
-        let next = next.map(|peer| Target {
-            host: peer.settings.host.clone(),
-            port: peer.settings.port,
-            urgency: Urgency::default(),
-        });
+        let next = next.map(|peer| Target::new(peer.settings.host.clone(), peer.settings.port));
         let Some(hop) = self.hops.get_mut(index) else { return };
         if let Some(target) = next {
             if hop.request(&target, Carries::NextPeer).is_none() {

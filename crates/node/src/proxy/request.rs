@@ -49,8 +49,10 @@ impl Proxy {
             Ok(target) => target,
             Err(error) => return self.refuse(id, &error),
         };
+        let weight = self.read_weight(head);
         if let Some(peer) = self.peers.get_mut(&id.0) {
             peer.queue.set_urgency(id.1, urgency(head));
+            peer.queue.set_weight(id.1, weight);
         }
         let group = self.read_group(head);
         let result = match group.and_then(|field| field.first) {
@@ -80,7 +82,7 @@ impl Proxy {
         let mut flow = Flow::new(id.1, state, self.first_form(id, head), &self.limits, now);
         flow.invitation = invitation;
         flow.repair = self.read_repair(head, flow.form);
-        flow.feedback = self.read_feedback(head, flow.form);
+        flow.feedback = reported_weight(head, flow.form);
         self.insert_flow(id, flow);
         Ok(())
     }
@@ -135,14 +137,14 @@ impl Proxy {
         said
     }
 
-    /// The weight of a flow that is to be reported on; reports go in datagrams only.
-    fn read_feedback(&mut self, head: &RequestHead, form: Form) -> Option<u8> {
+    /// The weight of a flow in the tunnel's queue.
+    fn read_weight(&mut self, head: &RequestHead) -> u8 {
         let weight = feedback::wanted_weight(&head.headers).unwrap_or_else(|error| {
             debug!(%error, "feedback field ignored");
             self.stats.fields_ignored += 1;
             None
         });
-        weight.filter(|_| form == Form::Datagram)
+        weight.unwrap_or(1)
     }
 
     fn resolve(
@@ -301,6 +303,11 @@ impl Proxy {
 fn urgency(head: &RequestHead) -> Urgency {
     let value = head.headers.get(Urgency::FIELD).and_then(|value| value.to_str().ok());
     value.map_or_else(Urgency::default, Urgency::parse_field)
+}
+
+/// The weight of a flow that is to be reported on; reports go in datagrams only.
+fn reported_weight(head: &RequestHead, form: Form) -> Option<u8> {
+    feedback::wanted_weight(&head.headers).ok().flatten().filter(|_| form == Form::Datagram)
 }
 
 /// RFC 9298 §3.5: "any 2xx (Successful) HTTP status code, without any "Transfer-Encoding" or

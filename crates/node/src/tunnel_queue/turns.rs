@@ -4,12 +4,18 @@ use tandem_wire::Urgency;
 
 use crate::quic::StreamId;
 
-/// Whose turn it is: that of the most urgent flows (RFC 9218 §4.1), and of those one after the other.
+/// Bytes that a flow of weight 1 may send in its turn: a full packet.
+const QUANTUM: usize = 1500;
+
+/// Whose turn it is: that of the most urgent flows (RFC 9218 §4.1), and of those one after the other;
+/// each turn is as long as the flow's weight.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     by_urgency: [VecDeque<StreamId>; Urgency::COUNT],
     /// Of flows whose urgency is not the default.
     urgencies: BTreeMap<StreamId, Urgency>,
+    /// Of flows whose weight is not 1.
+    weights: BTreeMap<StreamId, u8>,
 }
 
 impl Turns {
@@ -24,6 +30,20 @@ impl Turns {
 
     pub(super) fn urgency(&self, stream: StreamId) -> Urgency {
         self.urgencies.get(&stream).copied().unwrap_or_default()
+    }
+
+    /// From the flow's next turn on.
+    pub(super) fn set_weight(&mut self, stream: StreamId, weight: u8) {
+        if weight <= 1 {
+            self.weights.remove(&stream);
+        } else {
+            self.weights.insert(stream, weight);
+        }
+    }
+
+    /// Bytes that a flow may send in its turn.
+    pub(super) fn quantum(&self, stream: StreamId) -> usize {
+        QUANTUM * usize::from(self.weights.get(&stream).copied().unwrap_or(1))
     }
 
     pub(super) fn front(&self) -> Option<StreamId> {
@@ -57,6 +77,7 @@ impl Turns {
 
     pub(super) fn remove(&mut self, stream: StreamId) {
         self.urgencies.remove(&stream);
+        self.weights.remove(&stream);
         for turns in &mut self.by_urgency {
             turns.retain(|&other| other != stream);
         }
@@ -74,6 +95,18 @@ mod tests {
     const LATE: StreamId = StreamId(0);
     const FIRST: StreamId = StreamId(4);
     const SECOND: StreamId = StreamId(8);
+
+    #[test]
+    fn a_turn_is_as_long_as_the_weight() {
+        let mut turns = Turns::default();
+        turns.set_weight(FIRST, 3);
+        assert_eq!((turns.quantum(FIRST), turns.quantum(SECOND)), (3 * QUANTUM, QUANTUM));
+        turns.set_weight(FIRST, 1);
+        turns.set_weight(SECOND, 64);
+        turns.remove(SECOND);
+        assert_eq!((turns.quantum(FIRST), turns.quantum(SECOND)), (QUANTUM, QUANTUM));
+        assert!(turns.weights.is_empty());
+    }
 
     #[test]
     fn the_urgent_go_first_and_equals_take_turns() {
