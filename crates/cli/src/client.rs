@@ -12,7 +12,7 @@ use tandem_node::{
     node::Event,
 };
 use tandem_units::HumanDuration;
-use tracing::{info, warn};
+use tracing::{info, trace, warn};
 
 use crate::{
     config::{
@@ -69,6 +69,7 @@ impl<N> Application<N> for Tunnel {
             Event::HopUp { hop, authority, setup } => info!(hop, authority, ?setup, "tunnel up"),
             Event::HopLost { hop, error } => warn!(hop, %error, "tunnel broken, building it anew"),
             Event::Closed(result) => self.0 = result,
+            Event::TunnelInfo { local, info } => trace!(%local, ?info, "the tunnel told"),
             Event::ResponseStarted { .. } | Event::Fetched(_) => {}
         }
     }

@@ -140,6 +140,7 @@ impl Get {
             streams: streams.into(),
             tls: tls.origin.clone(),
             transport: transport.to_node("get", WorkFor::EndToEnd),
+            relays_feedback: false,
         };
         let repair = RepairSetup::new(self.repair, mode)?;
         let tunnel = mode.tunnel(repair.to_node(), self.group_streams).unwrap_or_default();

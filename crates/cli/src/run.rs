@@ -105,6 +105,7 @@ impl<N> Application<N> for Server {
             Event::Closed(_)
             | Event::HopUp { .. }
             | Event::HopLost { .. }
+            | Event::TunnelInfo { .. }
             | Event::ResponseStarted { .. }
             | Event::Fetched(_) => {}
         }

@@ -13,6 +13,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use tandem_wire::TunnelInfo;
 
 /// One host's whole stack: datagrams, answers and time in; datagrams, requests and a deadline out.
 pub trait Node {
@@ -97,6 +98,10 @@ pub enum Input {
         /// Bytes.
         bytes: u64,
     },
+    /// What the tunnel that a download runs through tells, where the tunnel is somebody else's: the
+    /// newest of what is told last goes on to the origin. For a client whose
+    /// [`FetchConfig`](crate::client::FetchConfig) relays it; others ignore it.
+    TunnelInfo(TunnelInfo),
     /// The operator wants the node to end: say goodbye to peers, then emit [`Event::Closed`].
     Shutdown,
 }
@@ -257,6 +262,15 @@ pub enum Event {
         hop: usize,
         /// What broke it.
         error: crate::error::ClientError,
+    },
+    /// A proxy told of the tunnel, for a local program whose flow goes through it: to be passed on to
+    /// the program, which may pass it on to its origin. At most one for each report of the proxy;
+    /// newer ones replace older ones.
+    TunnelInfo {
+        /// The program's address.
+        local: SocketAddr,
+        /// What the proxy told.
+        info: TunnelInfo,
     },
     /// The header of the answer to a fetch came.
     ResponseStarted {

@@ -163,6 +163,7 @@ impl Network {
             streams: 1,
             tls: tls()?,
             transport: self.transport.clone(),
+            relays_feedback: false,
         };
         Ok(ClientConfig {
             hops: self.proxy_address.into_iter().map(hop).collect::<Result<_, _>>()?,

@@ -8,6 +8,7 @@ use tandem_units::{ByteCount, Rate};
 
 use super::{
     Parameters, Workload,
+    reports::Reports,
     topology::{Datagrams, Part, Topology},
 };
 use crate::{Handle, Seed, World, endpoints::Pace};
@@ -32,6 +33,7 @@ pub(super) struct Flows {
     lasts: Option<Duration>,
     datagrams: Option<Datagrams>,
     others: Vec<Handle<Client>>,
+    reports: Reports,
     /// From the beginning of the first flow to that of counting.
     settle: Duration,
     before: Option<Before>,
@@ -89,6 +91,7 @@ impl Flows {
             },
             datagrams,
             others: others.unwrap_or_default(),
+            reports: Reports::default(),
             settle: match run.workload {
                 Workload::Sharing { settle, .. } => settle.0,
                 _ => Duration::ZERO,
@@ -116,6 +119,16 @@ impl Flows {
             };
             self.begun.push(Flow { client, start: now, size });
         }
+    }
+
+    /// Whether the tunnel told something that local programs do not know yet.
+    pub(super) fn have_news(&self, world: &World) -> bool {
+        self.reports.have_news(world, self.forwarder)
+    }
+
+    /// Tells local programs what the tunnel told.
+    pub(super) fn pass_reports(&mut self, topology: &mut Topology<'_>) {
+        self.reports.pass(topology, self.forwarder);
     }
 
     /// Begins to count, if it is time.

@@ -11,6 +11,7 @@ mod others;
 mod outcome;
 mod parameters;
 mod record;
+mod reports;
 mod topology;
 mod trace_store;
 mod workload;
@@ -55,6 +56,7 @@ pub fn run(parameters: &Parameters, traces: &TraceStore) -> Result<RunOutcome, R
     let mut observer = Observer::new();
     let limit = parameters.time_limit.0;
     loop {
+        flows.pass_reports(&mut topology);
         flows.start_due(&mut topology);
         let watched = topology.watched;
         let world = &mut topology.world;
@@ -71,7 +73,7 @@ pub fn run(parameters: &Parameters, traces: &TraceStore) -> Result<RunOutcome, R
         let next = next.into_iter().flatten().filter(|at| *at > now).min().unwrap_or(limit);
         world.run_until(next.saturating_sub(now), |world| {
             observer.watch(world, watched);
-            flows.have_ended(world)
+            flows.have_ended(world) || flows.have_news(world)
         });
     }
     Ok(outcome::of(parameters, topology, &flows, observer))

@@ -64,6 +64,7 @@ impl Topology<'_> {
             streams: 1,
             tls: self.certificate.client(),
             transport: Transport::default(),
+            relays_feedback: false,
         }));
         let seed = Some(self.seed(Part::Others, CLIENTS + number));
         let config = ClientConfig { hops: Vec::new(), task, limits: Limits::default(), seed };

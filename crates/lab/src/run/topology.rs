@@ -1,6 +1,7 @@
 //! The hosts of a run and the links between them.
 
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
@@ -110,6 +111,8 @@ pub(super) struct Topology<'a> {
     pub(super) run: &'a Parameters,
     files: FileSet,
     clients: u32,
+    /// Local programs by their addresses.
+    pub(super) programs: BTreeMap<IpAddr, Handle<Client>>,
 }
 
 impl<'a> Topology<'a> {
@@ -165,6 +168,7 @@ impl<'a> Topology<'a> {
             run,
             files: FileSet::new(),
             clients: 0,
+            programs: BTreeMap::new(),
         })
     }
 
@@ -237,6 +241,7 @@ impl<'a> Topology<'a> {
         };
         let client = Client::new(config).expect("the certificate serves QUIC");
         let handle = self.world.add_host(&format!("program {number}"), [&*ip], client);
+        self.programs.insert(ip.parse().expect("an address"), handle);
         self.world.connect(handle, forwarder, LinkConfig::default());
         self.world.measure_delay(self.watched.origin, handle);
         handle
@@ -346,6 +351,7 @@ impl<'a> Topology<'a> {
             streams: usize::try_from(self.run.streams).unwrap_or(usize::MAX),
             tls: self.certificate.client(),
             transport,
+            relays_feedback: self.run.mode.has_feedback(),
         }))
     }
 

@@ -263,6 +263,7 @@ impl Bed {
             streams: 1,
             tls: self.certificate.client(),
             transport: Transport::default(),
+            relays_feedback: false,
         }));
         let seed = Some(self.seed * 1000 + 200 + number as u64);
         Client::new(ClientConfig { hops, task, limits: Limits::default(), seed }).unwrap()

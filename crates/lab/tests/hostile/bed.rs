@@ -133,6 +133,7 @@ pub(crate) fn fetch(host: &str, streams: usize) -> Task {
         streams,
         tls: certificate().client(),
         transport: Transport::default(),
+        relays_feedback: false,
     }))
 }
 

@@ -7,10 +7,11 @@ use tandem_lab::{
     endpoints::{EchoHost, SenderHost, Shot},
 };
 use tandem_node::{
+    Event,
     client::{Repair, TunnelMode},
     limits::Limits,
 };
-use tandem_units::Ratio;
+use tandem_units::{Rate, Ratio};
 
 use crate::{
     MS, SECOND,
@@ -57,6 +58,18 @@ fn streams_by_share<const N: usize>(
         let target = u16::try_from(number).unwrap();
         (targets[number], program(testbed, &ip, target, Shot::every(SECOND, 1, 10)))
     })
+}
+
+/// The last rate at which the proxy said that it can send a program's packets.
+fn last_rate_told(testbed: &Testbed, ip: &str) -> Rate {
+    let told = testbed.world.events(testbed.client).iter().rev();
+    let mut rates = told.filter_map(|(_, event)| match event {
+        Event::TunnelInfo { local, info } if local.ip().to_string() == ip => {
+            Some(info.sending_rate)
+        }
+        _ => None,
+    });
+    rates.next().unwrap()
 }
 
 fn replies(world: &World, program: Handle<SenderHost>) -> u64 {
@@ -151,7 +164,8 @@ fn two_greedy_flows_share_a_tunnel_evenly() {
 
 #[test]
 fn two_greedy_flows_share_a_tunnel_by_their_weights() {
-    for mode in [TunnelMode::Mdt, TunnelMode::Rmdt(Repair::default())] {
+    let repair = Repair::default();
+    for mode in [TunnelMode::Mdt, TunnelMode::Rmdt(repair), TunnelMode::Tecc(repair)] {
         let scenario = Scenario { mode, ..Scenario::new(1, 1) };
         scenario.run(|testbed| {
             let shares = [1, 3].map(|weight| Share { weight, ..Share::default() });
@@ -161,6 +175,12 @@ fn two_greedy_flows_share_a_tunnel_by_their_weights() {
             let [first, second] = came;
             assert!((3 * first).abs_diff(second) * 10 <= second, "{mode:?}: {came:?}");
             assert!(first + second >= 4_500, "{mode:?}: {came:?}");
+            if let TunnelMode::Tecc(_) = mode {
+                let told = ["10.0.0.70", "10.0.0.71"].map(|ip| last_rate_told(testbed, ip));
+                let [first, second] = told.map(Rate::bits_per_second);
+                assert!((3 * first).abs_diff(second) * 10 <= second, "{told:?}");
+                assert!((8_000_000..12_000_000).contains(&(first + second)), "{told:?}");
+            }
             testbed.world.trace().digest()
         });
     }

@@ -1,6 +1,7 @@
 //! Runs as `tandem lab run` makes them: from parameters to records.
 
 mod calibration;
+mod feedback;
 mod repair;
 
 use std::{fs, time::Duration};

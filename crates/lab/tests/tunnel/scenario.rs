@@ -184,6 +184,7 @@ impl Scenario {
             streams: 1,
             tls: certificate().client(),
             transport: Transport::default(),
+            relays_feedback: false,
         }))
     }
 
@@ -249,7 +250,10 @@ impl Testbed {
                 Event::Fetched(report) => fetched = Some(report.clone()),
                 Event::Closed(result) => closed = Some(result.clone()),
                 Event::HopLost { error, .. } => lost.push(error.clone()),
-                Event::Listening(_) | Event::HopUp { .. } | Event::ResponseStarted { .. } => {}
+                Event::Listening(_)
+                | Event::HopUp { .. }
+                | Event::TunnelInfo { .. }
+                | Event::ResponseStarted { .. } => {}
             }
         }
         let result = closed.unwrap().map(|()| fetched.expect("a download ends with a report"));

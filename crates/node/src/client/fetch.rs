@@ -168,11 +168,11 @@ impl Fetch {
         }
     }
 
-    /// Passes a report of the tunnel on.
-    pub(super) fn relay(&mut self, info: TunnelInfo) {
-        if let Some(relay) = &mut self.relay {
-            relay.push(&mut self.peer, info);
-        }
+    /// Passes a report of the tunnel on. `false`: the origin is to have none.
+    pub(super) fn relay(&mut self, info: TunnelInfo) -> bool {
+        let Some(relay) = &mut self.relay else { return false };
+        relay.push(&mut self.peer, info);
+        true
     }
 
     /// Reports that went to the origin.

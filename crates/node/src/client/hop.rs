@@ -407,9 +407,10 @@ impl Hop {
         self.reports.take(arrived)
     }
 
-    /// The newest report on the flow that carries the next peer, if it has not been asked for.
-    pub(super) fn take_news(&mut self) -> Option<TunnelInfo> {
-        self.reports.take_news(self.next?)
+    /// The newest report on a flow, if it has not been taken, and whom the flow carries.
+    pub(super) fn take_news(&mut self, stream: StreamId) -> Option<(Carries, TunnelInfo)> {
+        let carries = self.flows.get(&stream)?.carries;
+        Some((carries, self.reports.take_news(stream).filter(|_| self.wants_feedback)?))
     }
 
     /// The next numbered payload whose turn it is.

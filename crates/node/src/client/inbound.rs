@@ -94,7 +94,7 @@ impl Client {
         // temporarily".
         if arrived.context_id != CONTEXT_ID_UDP {
             if let Some(report) = self.hops.get_mut(index)?.take_report(&arrived) {
-                self.on_report(index, &report);
+                self.on_report(index, arrived.stream, &report);
                 return None;
             }
             match self.hops.get_mut(index)?.take_numbered(now, arrived) {
@@ -107,8 +107,9 @@ impl Client {
         self.deliver_payload(now, (index, arrived.stream), arrived.payload, buf)
     }
 
-    /// A proxy told of a flow. What the last one tells of the way to the origin goes there.
-    fn on_report(&mut self, index: usize, report: &Received) {
+    /// A proxy told of a flow. What the last one tells of the way to the origin goes there, or to whom it
+    /// may concern.
+    fn on_report(&mut self, index: usize, stream: StreamId, report: &Received) {
         let feedback = &mut self.stats.feedback;
         match report {
             Received::New => feedback.used += 1,
@@ -118,11 +119,15 @@ impl Client {
                 feedback.malformed += 1;
             }
         }
-        if index + 1 == self.hops.len()
-            && let TaskState::Fetch(fetch) = &mut self.task
-            && let Some(info) = self.hops.last_mut().and_then(Hop::take_news)
-        {
-            fetch.relay(info);
+        if index + 1 != self.hops.len() {
+            return;
+        }
+        match (self.hops.last_mut().and_then(|hop| hop.take_news(stream)), &mut self.task) {
+            (Some((Carries::NextPeer, info)), TaskState::Fetch(fetch)) => {
+                fetch.relay(info);
+            }
+            (Some((Carries::Local(id), info)), TaskState::Forward(_)) => self.tell_local(id, info),
+            _ => {}
         }
     }
 

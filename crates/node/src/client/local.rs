@@ -3,17 +3,20 @@
 use std::{collections::VecDeque, time::Instant};
 
 use bytes::Bytes;
-use tandem_wire::Code;
+use tandem_wire::{Code, TunnelInfo};
 
 use super::{
     Carries, Client, TaskState,
     forward::{LocalFlow, LocalFlowId},
 };
 use crate::{
-    node::{Output, Received, SocketId, SocketKind, Transmit},
+    node::{Event, Output, Received, SocketId, SocketKind, Transmit},
     quic::StreamId,
     tunnel_queue::Push,
 };
+
+/// Outputs that wait at most when a report is to be told: the next report comes soon enough.
+const UNTOLD_MAX: usize = 256;
 
 impl Client {
     /// Opens the listeners.
@@ -128,6 +131,14 @@ impl Client {
             segment_size: None,
         };
         Output::Transmit { socket: id.socket, transmit }
+    }
+
+    /// Tells the embedding program what a program's flow gets of the tunnel.
+    pub(super) fn tell_local(&mut self, id: LocalFlowId, info: TunnelInfo) {
+        let event = Event::TunnelInfo { local: id.program, info };
+        if self.outputs.len() < UNTOLD_MAX {
+            self.outputs.push_back(Output::Event(event));
+        }
     }
 
     /// Forgets a flow whose request has ended.

@@ -25,7 +25,7 @@ use std::{
 use bytes::Bytes;
 use tandem_units::ByteCount;
 use tandem_wire::Code;
-pub use tandem_wire::{Order, Template, UnknownOrder, Urgency};
+pub use tandem_wire::{Order, Template, TunnelInfo, UnknownOrder, Urgency};
 use tracing::debug;
 
 pub use self::hop::TunnelMode;
@@ -98,6 +98,9 @@ pub struct FetchConfig {
     pub tls: rustls::ClientConfig,
     /// QUIC towards the origin. Its MTU holds without hops; inside a tunnel it is what fits.
     pub transport: Transport,
+    /// Whether the origin is told what comes as [`Input::TunnelInfo`], because the way there leads
+    /// through a tunnel that is not this client's. Its own tunnels' reports go there in any case.
+    pub relays_feedback: bool,
 }
 
 /// Settings of a listener.
@@ -518,6 +521,11 @@ impl Node for Client {
             Input::BodyCredit { bytes } => {
                 if let TaskState::Fetch(fetch) = &mut self.task {
                     fetch.add_credit(bytes);
+                }
+            }
+            Input::TunnelInfo(info) => {
+                if let TaskState::Fetch(fetch) = &mut self.task {
+                    self.stats.feedback.used += u64::from(fetch.relay(info));
                 }
             }
             Input::Shutdown => {

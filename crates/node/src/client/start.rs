@@ -58,7 +58,8 @@ impl Client {
                 };
                 fetch.streams = fetch.streams.max(1);
                 let peer = Peer::new(settings, &limits);
-                let relay = hops.last().filter(|hop| hop.wants_feedback()).map(|_| Relay::new());
+                let is_told = hops.last().is_some_and(Hop::wants_feedback);
+                let relay = (is_told || fetch.relays_feedback).then(Relay::new);
                 TaskState::Fetch(Box::new(Fetch::new(peer, *fetch, limits.body_credit, relay)))
             }
         };

@@ -370,7 +370,10 @@ impl Node for Origin {
             Input::Shutdown => {
                 self.server.drain(now);
             }
-            Input::SocketFailed { .. } | Input::Resolved { .. } | Input::BodyCredit { .. } => {}
+            Input::SocketFailed { .. }
+            | Input::Resolved { .. }
+            | Input::BodyCredit { .. }
+            | Input::TunnelInfo(_) => {}
         }
     }
 

@@ -415,7 +415,10 @@ impl Node for Proxy {
             }
             Input::Resolved { query, result } => self.on_resolved(query, result),
             Input::Shutdown => self.server.drain(now),
-            Input::FileOpened { .. } | Input::FileChunk { .. } | Input::BodyCredit { .. } => {}
+            Input::FileOpened { .. }
+            | Input::FileChunk { .. }
+            | Input::BodyCredit { .. }
+            | Input::TunnelInfo(_) => {}
         }
     }
 
