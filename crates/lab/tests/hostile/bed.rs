@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use noq_proto::Dir;
+use tandem_congestion::ControllerName;
 use tandem_lab::{Contents, FileSet, Handle, LinkConfig, NameAnswer, Seed, TestCertificate, World};
 use tandem_node::{
     Client, ClientConfig, Event, Node, Origin, OriginConfig, Proxy, ProxyConfig, Stats,
@@ -47,12 +48,18 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) access: Access,
     pub(crate) permits: Permits,
+    /// Of an origin.
+    pub(crate) controller: ControllerName,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        let permits = Permits::default();
-        Self { limits: Limits::default(), access: Access::Anyone, permits }
+        Self {
+            limits: Limits::default(),
+            access: Access::Anyone,
+            permits: Permits::default(),
+            controller: ControllerName::default(),
+        }
     }
 }
 
@@ -78,7 +85,7 @@ impl Setup {
         let config = OriginConfig {
             listen: "0.0.0.0:443".parse().unwrap(),
             tls: certificate().server(),
-            transport: Transport::default(),
+            transport: Transport { controller: self.controller.into(), ..Transport::default() },
             limits: self.limits.clone(),
             seed: Some(1),
         };
@@ -145,7 +152,7 @@ fn client(hops: Vec<HopConfig>, task: Task) -> Bed<Client> {
     bed
 }
 
-fn certificate() -> TestCertificate {
+pub(crate) fn certificate() -> TestCertificate {
     TestCertificate::new(["peer.test"])
 }
 

@@ -5,12 +5,14 @@
 mod bed;
 mod connect_udp;
 mod control_streams;
+mod feedback;
 mod groups;
 mod h3_bytes;
 mod memory;
 mod packets;
 mod random;
 mod raw_peer;
+mod relaying_peer;
 mod repair;
 mod request_streams;
 mod responses;

@@ -37,11 +37,13 @@ pub(crate) struct Permits {
     pub(crate) streams: u32,
     /// Whether it may send DATAGRAM frames.
     pub(crate) datagrams: bool,
+    /// Size of the peer's own packets, in bytes of UDP payload.
+    pub(crate) packet: u16,
 }
 
 impl Default for Permits {
     fn default() -> Self {
-        Self { stream_window: 1_000_000, streams: 100, datagrams: true }
+        Self { stream_window: 1_000_000, streams: 100, datagrams: true, packet: 1200 }
     }
 }
 
@@ -401,6 +403,7 @@ fn transport(permits: Permits) -> Arc<TransportConfig> {
         .keep_alive_interval(Some(Duration::from_secs(10)))
         .datagram_receive_buffer_size(permits.datagrams.then_some(10_000_000))
         .datagram_send_buffer_size(10_000_000)
+        .initial_mtu(permits.packet)
         .mtu_discovery_config(None);
     Arc::new(config)
 }
