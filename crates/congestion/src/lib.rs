@@ -14,6 +14,20 @@
 //!
 //! A new controller is one file that implements [`Algorithm`], a variant of [`ControllerName`] and
 //! an arm in [`factory`].
+//!
+//! # A server of yours that follows tunnels
+//!
+//! Any server on noq, or on noq-proto, can be an origin that cooperates with tunnels (TECC). For each
+//! connection:
+//!
+//! 1. make a [`Feedback`], and give `factory(&ControllerName::Tecc.into(), feedback.clone())` to the
+//!    connection's `TransportConfig::congestion_controller_factory`, with a `packet_threshold` of 1000
+//!    and a `time_threshold` of 1.75, since what the tunnel repairs comes late;
+//! 2. agree with the client on how reports come: a field of its request, datagrams, a stream;
+//! 3. for each that comes, `feedback.apply(now, &TunnelInfo::decode(bytes)?)`.
+//!
+//! While reports come the sender follows them; without them it is [`Bbr1`]. A complete server is in
+//! `examples/origin_on_noq.rs`; how to be a client that has reports, in `tandem-net`.
 
 mod algorithm;
 mod bbr1;
@@ -35,6 +49,7 @@ pub use name::{ControllerConfig, ControllerName, UnknownController};
 pub use new_reno::NewReno;
 pub use noq::{Adapter, Factory, factory, tracking};
 pub use off::Off;
+pub use tandem_wire::TunnelInfo;
 pub use tecc::{
     Applied, Factor, Feedback, Leg, RetransmissionUnits, Tecc, TeccConfig, TeccConfigError,
     WindowRtt,

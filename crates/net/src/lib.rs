@@ -31,6 +31,21 @@
 //! Give each node a runtime of its own, of one thread (`tokio::runtime::Builder::new_current_thread`):
 //! on a runtime of several threads, waking the driver often means waking another processor core,
 //! which costs more than handling a packet.
+//!
+//! # Telling an origin of a tunnel
+//!
+//! A program that wants its server to know how fast the access link is (TECC) opens a tunnel with a
+//! [`Client`](tandem_node::Client) in mode [`Tecc`](tandem_node::client::TunnelMode::Tecc):
+//!
+//! - a download ([`Task::Fetch`](tandem_node::client::Task)) tells its origin by itself;
+//! - a client that forwards gives an [`Event::TunnelInfo`](tandem_node::Event::TunnelInfo) for each report
+//!   on a local program's flow. Pass it on to that program's server as you have agreed with it:
+//!   [`TunnelInfo::encode`](tandem_node::client::TunnelInfo::encode) writes it, and servers read it with
+//!   `tandem-congestion`;
+//! - a download through somebody else's tunnel is given reports as
+//!   [`Input::TunnelInfo`](tandem_node::Input::TunnelInfo), in [`Application::tick`].
+//!
+//! `examples/relay_feedback.rs` does all of it.
 
 mod alarm;
 pub mod clock;
