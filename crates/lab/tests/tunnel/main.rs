@@ -1,6 +1,7 @@
 //! Tunnels end to end in virtual time: client, proxies, origin, and an access link that is as bad
 //! as a test wants it. Every run is made twice and must repeat packet by packet.
 
+mod feedback;
 mod repair;
 mod scenario;
 

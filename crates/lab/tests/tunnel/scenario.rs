@@ -41,6 +41,7 @@ pub(crate) struct Scenario {
     pub(crate) mode: TunnelMode,
     /// Of the tunnels, at both ends.
     pub(crate) controller: ControllerName,
+    pub(crate) origin_controller: ControllerName,
 }
 
 /// A seed that is told when the test fails, with the command that repeats it.
@@ -106,6 +107,7 @@ impl Scenario {
             reset_secret: None,
             mode: TunnelMode::Mdt,
             controller: ControllerName::default(),
+            origin_controller: ControllerName::default(),
         }
     }
 
@@ -192,7 +194,11 @@ impl Scenario {
         let config = OriginConfig {
             listen: "0.0.0.0:443".parse().unwrap(),
             tls: tls.server(),
-            transport: Transport::default(),
+            transport: Transport {
+                controller: self.origin_controller.into(),
+                is_patient: matches!(self.mode, TunnelMode::Tecc(_)),
+                ..Transport::default()
+            },
             limits: Limits::default(),
             seed: Some(self.seed.0 + 100),
         };

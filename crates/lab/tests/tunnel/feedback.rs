@@ -1,0 +1,120 @@
+//! What becomes of the reports on a tunnel when something happens to it.
+
+use std::time::Duration;
+
+use tandem_congestion::ControllerName;
+use tandem_node::{
+    Input, Stats,
+    client::{Order, Repair, TunnelMode},
+    quic::ResetSecret,
+};
+use tandem_units::{ByteCount, Ratio};
+
+use crate::scenario::{Outcome, Scenario, Testbed, certificate};
+
+/// A download of 8 MB whose origin follows reports.
+fn scenario(proxies: usize) -> Scenario {
+    Scenario {
+        file: ByteCount::new(8_000_000),
+        mode: TunnelMode::Tecc(Repair { order: Order::Window, ..Repair::default() }),
+        controller: ControllerName::Bbr1Tunnel,
+        origin_controller: ControllerName::Tecc,
+        ..Scenario::new(1, proxies)
+    }
+}
+
+/// How a download ended to which something happened half-way.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    outcome: Outcome,
+    /// Of the origin, when it happened and at the end.
+    origin: [Stats; 2],
+    client: Stats,
+}
+
+impl Seen {
+    /// Reports that the origin followed before it happened, and after.
+    fn used(&self) -> (u64, u64) {
+        let [before, after] = self.origin.map(|stats| stats.feedback.used);
+        (before, after - before)
+    }
+
+    fn assert_nothing_odd(&self) {
+        for feedback in [self.origin[1].feedback, self.client.feedback] {
+            assert_eq!(feedback.malformed, 0, "{feedback:?}");
+            // What the tunnel repairs comes late.
+            assert!(feedback.stale * 10 <= feedback.used, "{feedback:?}");
+        }
+    }
+}
+
+fn half_way(scenario: &Scenario, act: impl Fn(&mut Testbed)) -> Seen {
+    let half = ByteCount::new(scenario.file.get() / 2);
+    scenario.run(|testbed| {
+        testbed.run_until_fetched(half);
+        let origin = testbed.origin;
+        let before = testbed.world.node_mut(origin).stats();
+        act(testbed);
+        let outcome = testbed.finish();
+        assert!(outcome.result.is_ok(), "{outcome:?}");
+        let client = testbed.world.node_mut(testbed.client).stats();
+        Seen { outcome, origin: [before, testbed.world.node_mut(origin).stats()], client }
+    })
+}
+
+#[test]
+fn reports_come_once_in_the_tunnels_least_rtt() {
+    for (proxies, loss_percent) in [(1, 0), (1, 5), (2, 0)] {
+        let mut scenario = scenario(proxies);
+        scenario.access.loss = Ratio::of(loss_percent, 100).into();
+        let seen = half_way(&scenario, |_| {});
+        seen.assert_nothing_odd();
+        let took = seen.outcome.report().completion;
+        // 40 ms; the last of two proxies has 60 ms to the client.
+        let most = took.as_millis() / if proxies == 1 { 40 } else { 60 };
+        let used = u128::from(seen.origin[1].feedback.used);
+        let place = format!("{proxies} proxies, {loss_percent} % loss");
+        assert!((most * 3 / 4..=most + 5).contains(&used), "{place}: {used} in {took:?}");
+    }
+}
+
+#[test]
+fn reports_flow_again_after_a_proxy_has_restarted() {
+    let reset_secret = Some(ResetSecret([7; 32]));
+    for (proxies, restarted) in [(1, 0), (2, 0), (2, 1)] {
+        let scenario = Scenario { reset_secret: reset_secret.clone(), ..scenario(proxies) };
+        let seen = half_way(&scenario, |testbed| {
+            let proxy = testbed.proxies[restarted];
+            testbed.world.replace(proxy, scenario.proxy(&certificate(), restarted + 1));
+        });
+        assert_eq!(seen.outcome.lost.len(), 1, "{seen:?}");
+        seen.assert_nothing_odd();
+        let (before, after) = seen.used();
+        assert!(before > 30 && after > 30, "{proxies} proxies: {before} before, {after} after");
+    }
+}
+
+#[test]
+fn reports_go_on_while_a_proxy_drains() {
+    let seen = half_way(&scenario(1), |testbed| {
+        testbed.world.input(testbed.proxies[0], Input::Shutdown);
+    });
+    assert_eq!(seen.outcome.lost, []);
+    seen.assert_nothing_odd();
+    let (before, after) = seen.used();
+    assert!(after * 10 > before * 8, "{before} before, {after} after");
+}
+
+#[test]
+fn an_outage_costs_reports_and_not_the_download() {
+    let outage = Duration::from_secs(2);
+    let seen = half_way(&scenario(1), |testbed| {
+        let (client, proxy) = (testbed.client, testbed.proxies[0]);
+        testbed.world.block(client, proxy, outage);
+        testbed.world.block(proxy, client, outage);
+    });
+    assert_eq!(seen.outcome.lost, []);
+    seen.assert_nothing_odd();
+    let (before, after) = seen.used();
+    assert!(after > 30, "{before} before, {after} after");
+}
