@@ -8,6 +8,7 @@ mod control_streams;
 mod feedback;
 mod groups;
 mod h3_bytes;
+mod lying_client;
 mod memory;
 mod packets;
 mod random;

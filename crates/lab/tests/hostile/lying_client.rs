@@ -1,0 +1,301 @@
+//! A client that tells its origin lies about its path, and what the origin loses by believing it.
+
+#![expect(clippy::unwrap_used, reason = "what is wrong here fails the test")]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use noq_proto::Dir;
+use tandem_congestion::{ControllerConfig, ControllerName};
+use tandem_lab::{Contents, FileSet, Handle, LinkConfig, Seed, World};
+use tandem_node::{
+    Client, ClientConfig, Origin, OriginConfig, Proxy, ProxyConfig,
+    client::{ForwardConfig, HopConfig, Order, Repair, Task, TunnelMode, Urgency},
+    limits::Limits,
+    proxy::{Access, TargetPolicy},
+    quic::{Mtu, Transport},
+};
+use tandem_units::{ByteCount, Rate, Ratio};
+use tandem_wire::{Template, TunnelInfo};
+
+use crate::{
+    bed::{MS, certificate},
+    h3_bytes::{control_stream, get, headers, http_datagram, varint},
+    raw_peer::{Permits, RawPeer},
+};
+
+/// How often the client reports.
+const INTERVAL: Duration = Duration::from_millis(40);
+
+/// What the access link carries.
+const MBPS: u64 = 10;
+
+/// What a client tells, as Tr, q and the arrival rate in kbit/s and bytes; `None`: nothing at the moment.
+type Story = fn(u64) -> Option<(u64, u64, u64)>;
+
+/// The truth, if as much waits as is to wait.
+const TRUTH: Story = |_| Some((10_000, 50_000, 10_000));
+const TEN_TIMES: Story = |_| Some((100_000, 0, 100_000));
+/// Ten times for a while, then silence for longer than a report lives.
+const ON_AND_OFF: Story = |number| (number % 30 < 12).then_some((100_000, 0, 100_000));
+/// Now ten times, now the truth.
+const ALTERNATING: Story =
+    |number| Some(if number % 20 < 5 { (100_000, 0, 100_000) } else { (10_000, 50_000, 10_000) });
+
+/// A path, and what is told on it.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    has_tunnel: bool,
+    queue: &'static str,
+    loss_percent: u64,
+    controller: ControllerName,
+    story: Option<Story>,
+}
+
+/// What the origin counted in one second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Second {
+    sent: u64,
+    lost: u64,
+    /// Bytes that came to the client.
+    came: u64,
+}
+
+struct Bed {
+    world: World,
+    liar: Handle<RawPeer>,
+    origin: Handle<Origin>,
+}
+
+impl Case {
+    fn access(&self) -> LinkConfig {
+        LinkConfig {
+            capacity: Rate::from_mbps(MBPS).into(),
+            delay: 20 * MS,
+            queue: self.queue.parse().unwrap(),
+            loss: Ratio::of(self.loss_percent, 100).into(),
+            ..LinkConfig::default()
+        }
+    }
+
+    fn bed(&self) -> Bed {
+        let tls = certificate();
+        let mut world = World::new(Seed(1));
+        // What it is without reports is not what is tested: plain BBRv1.
+        let controller = ControllerConfig {
+            initial_window_packets: 10,
+            bbr_up_gain_percent: 125,
+            ..self.controller.into()
+        };
+        let is_patient = self.has_tunnel;
+        let transport = Transport { controller, is_patient, ..Transport::default() };
+        let config = OriginConfig {
+            listen: "0.0.0.0:443".parse().unwrap(),
+            tls: tls.server(),
+            transport,
+            limits: Limits::default(),
+            seed: Some(2),
+        };
+        let origin = world.add_host("origin", ["10.0.0.9"], Origin::new(config).unwrap());
+        let contents = Contents::Generated { len: ByteCount::new(1_000_000_000), seed: Seed(1) };
+        world.set_files(origin, FileSet::new().with("file", contents));
+        let server = if self.has_tunnel { "10.0.0.1:4433" } else { "10.0.0.9:443" };
+        let permits = Permits { stream_window: 16_000_000, ..Permits::default() };
+        let liar = RawPeer::client(1, &tls, server.parse().unwrap(), permits);
+        let far = LinkConfig { delay: 50 * MS, ..LinkConfig::default() };
+        let liar = if self.has_tunnel {
+            let client = world.add_host("client", ["10.0.0.1"], forwarder());
+            let proxy = world.add_host("proxy", ["10.0.0.2"], proxy());
+            world.connect(client, proxy, self.access());
+            world.connect(proxy, origin, far);
+            let answer = Ok(vec!["10.0.0.2".parse().unwrap()]);
+            world.set_name("peer.test", tandem_lab::NameAnswer::After(MS, answer));
+            world.run_for(Duration::from_secs(1));
+            let liar = world.add_host("liar", ["10.0.0.7"], liar);
+            world.connect(liar, client, LinkConfig::default());
+            liar
+        } else {
+            let liar = world.add_host("liar", ["10.0.0.7"], liar);
+            world.route(liar, origin, vec![self.access(), far.clone()]);
+            world.route(origin, liar, vec![far, self.access()]);
+            liar
+        };
+        Bed { world, liar, origin }
+    }
+
+    /// What the origin counted, second by second from the request on.
+    fn run(&self, seconds: u64) -> Vec<Second> {
+        let mut bed = self.bed();
+        let liar = bed.liar;
+        let is_connected = |world: &World| world.node(liar).is_connected();
+        assert!(bed.world.run_until(Duration::from_secs(2), is_connected), "no handshake");
+        let peer = bed.world.node_mut(liar);
+        let control = peer.open(Dir::Uni);
+        peer.send(control, control_stream(&[]));
+        let channel = self.story.map(|_| {
+            let channel = peer.open(Dir::Bi);
+            peer.send(channel, open_channel());
+            channel
+        });
+        let download = peer.open(Dir::Bi);
+        match self.story.and_then(|story| story(0)) {
+            Some(told) => peer.send(download, get_with(&report(0, told))),
+            None => peer.send(download, get("/file")),
+        }
+        peer.finish(download);
+        let mut seconds_seen = Vec::new();
+        let (mut before, mut came_before) = (bed.counted(), 0);
+        for number in 1..=seconds * 25 {
+            bed.world.run_for(INTERVAL);
+            if let (Some(channel), Some(story)) = (channel, self.story)
+                && let Some(told) = story(number)
+                && number > 4
+            {
+                bed.world.node_mut(liar).datagram(http_datagram(channel, 0, &report(number, told)));
+            }
+            if number % 25 == 0 {
+                let (sent, lost) = bed.counted();
+                let came = bed.came();
+                seconds_seen.push(Second {
+                    sent: sent - before.0,
+                    lost: lost - before.1,
+                    came: came - came_before,
+                });
+                (before, came_before) = ((sent, lost), came);
+            }
+        }
+        seconds_seen
+    }
+}
+
+impl Bed {
+    /// Packets that the origin sent, and lost.
+    fn counted(&mut self) -> (u64, u64) {
+        let stats = self.world.node_mut(self.origin).stats();
+        (stats.sent_packets, stats.lost_packets)
+    }
+
+    fn came(&self) -> u64 {
+        self.world.node(self.liar).streams.values().map(|came| came.data.len() as u64).sum()
+    }
+}
+
+fn report(sequence: u64, (rate, queue, arrived): (u64, u64, u64)) -> Vec<u8> {
+    let fields = [1, sequence, rate, rate, queue, 0, 40_000, 40_000, arrived];
+    fields.into_iter().flat_map(varint).collect()
+}
+
+fn open_channel() -> Vec<u8> {
+    headers(&[
+        (":method", "CONNECT"),
+        (":protocol", "tandem-quic-info"),
+        (":scheme", "https"),
+        (":authority", "peer.test"),
+        (":path", "/.well-known/tandem-quic-info"),
+    ])
+}
+
+fn get_with(report: &[u8]) -> Vec<u8> {
+    let info = TunnelInfo::decode(Bytes::copy_from_slice(report)).expect("a good report");
+    headers(&[
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", "peer.test"),
+        (":path", "/file"),
+        ("tandem-quic-info", info.to_field().to_str().expect("ASCII")),
+    ])
+}
+
+fn tunnel_transport() -> Transport {
+    let controller = ControllerName::Bbr1Tunnel.into();
+    Transport { controller, mtu: Mtu::TUNNEL, ..Transport::default() }
+}
+
+fn forwarder() -> Client {
+    let hop = HopConfig {
+        template: Template::default_for("peer.test").unwrap(),
+        tls: certificate().client(),
+        transport: tunnel_transport(),
+        mode: TunnelMode::Tecc(Repair { order: Order::Window, ..Repair::default() }),
+        token: None,
+    };
+    let forward = ForwardConfig {
+        listen: "10.0.0.1:4433".parse().unwrap(),
+        target_host: "10.0.0.9".to_owned(),
+        target_port: 443,
+        urgency: Urgency::default(),
+        weight: 1,
+    };
+    let task = Task::Forward(vec![forward]);
+    let config = ClientConfig { hops: vec![hop], task, limits: Limits::default(), seed: Some(3) };
+    Client::new(config).unwrap()
+}
+
+fn proxy() -> Proxy {
+    let config = ProxyConfig {
+        listen: "0.0.0.0:443".parse().unwrap(),
+        tls: certificate().server(),
+        transport: tunnel_transport(),
+        access: Access::Anyone,
+        policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
+        feedback_interval: None,
+        template: ProxyConfig::default_template().unwrap(),
+        limits: Limits::default(),
+        seed: Some(4),
+    };
+    Proxy::new(config).unwrap()
+}
+
+fn sum<'a>(seconds: impl IntoIterator<Item = &'a Second>) -> Second {
+    seconds.into_iter().fold(Second::default(), |sum, second| Second {
+        sent: sum.sent + second.sent,
+        lost: sum.lost + second.lost,
+        came: sum.came + second.came,
+    })
+}
+
+/// The worst share of packets lost in any ten seconds after the first, in percent.
+fn worst_ten(seconds: &[Second]) -> u64 {
+    let tens = seconds.iter().skip(1).collect::<Vec<_>>();
+    let share = |ten: &[&Second]| {
+        let sum = sum(ten.iter().copied());
+        (sum.lost * 100).div_ceil(sum.sent.max(1))
+    };
+    tens.windows(10).map(share).max().unwrap_or(0)
+}
+
+const LIES: [(&str, Story); 3] = [
+    ("ten times", TEN_TIMES),
+    ("ten times, on and off", ON_AND_OFF),
+    ("ten times and the truth in turns", ALTERNATING),
+];
+
+#[test]
+fn a_lie_gains_nothing_that_lasts() {
+    for (queue, loss_percent, has_tunnel) in [("30kB", 0, false), ("150kB", 5, true)] {
+        let controller = ControllerName::Tecc;
+        let told = |story| {
+            let case = Case { has_tunnel, queue, loss_percent, controller, story: Some(story) };
+            // After the tenth second.
+            sum(case.run(20).iter().skip(10)).came
+        };
+        let truth = told(TRUTH);
+        for (what, story) in LIES {
+            let lie = told(story);
+            let place = format!("tunnel {has_tunnel}, {queue}, {loss_percent} %, {what}");
+            assert!(lie <= truth * 105 / 100, "{place}: {lie} bytes, {truth} with the truth");
+        }
+    }
+}
+
+#[test]
+fn through_a_tunnel_a_lie_costs_the_origin_hardly_a_packet() {
+    for (queue, loss_percent) in [("30kB", 5), ("2MB", 0)] {
+        for (what, story) in LIES {
+            let (controller, story) = (ControllerName::Tecc, Some(story));
+            let case = Case { has_tunnel: true, queue, loss_percent, controller, story };
+            let worst = worst_ten(&case.run(15));
+            assert!(worst <= 2, "{queue}, {loss_percent} %, {what}: {worst} % lost in ten seconds");
+        }
+    }
+}
