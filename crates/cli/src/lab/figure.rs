@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
 };
 
 use tandem_lab::{
@@ -12,6 +13,7 @@ use tandem_lab::{
 };
 
 use super::{
+    stop,
     sweep::{How, refuse_violations},
     table,
 };
@@ -29,7 +31,7 @@ const POINTS_MAX: usize = 12;
 /// in DIR; ended early, the same command goes on where it was.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Figure {
-    /// Which one; see --list
+    /// Which one, see --list; or every one of a paper, such as tecc/all; or all
     #[arg(required_unless_present = "list")]
     id: Option<String>,
 
@@ -59,14 +61,19 @@ impl Figure {
         let Some(id) = &self.id else {
             return list();
         };
-        let figure = Paper::find(id).map_err(ConfigError::from)?;
+        let figures = Paper::find_all(id).map_err(ConfigError::from)?;
+        let stop = stop::on_signal()?;
+        figures.iter().try_for_each(|figure| self.make(figure, &stop))
+    }
+
+    fn make(&self, figure: &Paper, stop: &AtomicBool) -> Result<(), CliError> {
         let plan = figure.plan(if self.full { Variant::Full } else { Variant::Short });
         let stem = self.out.join(figure.id);
         let folder = stem.parent().unwrap_or(Path::new(""));
         fs::create_dir_all(folder).map_err(CliError::write(folder))?;
         let mut records = Vec::new();
         let runs = stem.with_extension("jsonl");
-        self.how.run_all(&plan, &runs, |record| records.push(record.clone()))?;
+        self.how.run_all(&plan, &runs, stop, |record| records.push(record.clone()))?;
         let drawing = figure.draw(&plan, &records);
         write(&stem, &drawing)?;
         if self.json {

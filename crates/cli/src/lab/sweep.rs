@@ -4,6 +4,7 @@ use std::{
     fs,
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
     thread,
 };
 
@@ -69,7 +70,8 @@ impl Sweep {
         let file = self.out.unwrap_or_else(|| self.plan.with_extension("jsonl"));
         let mut summaries = Summaries::new(columns(&plan));
         plan.runs().for_each(|run| summaries.expect(&run));
-        self.how.run_all(&plan, &file, |record| summaries.add(record))?;
+        let stop = stop::on_signal()?;
+        self.how.run_all(&plan, &file, &stop, |record| summaries.add(record))?;
         if self.json {
             for summary in summaries.summaries() {
                 text::print(serde_json::to_string(&summary).expect("numbers and texts are JSON"))?;
@@ -104,12 +106,13 @@ pub(super) fn refuse_violations(violations: u64) -> Result<(), CliError> {
 }
 
 impl How {
-    /// Runs what is missing in the file, with a progress bar. `each` sees every run of the plan
+    /// Runs what is missing in the file, with a progress bar, until `stop` is true. `each` sees every run of the plan
     /// once: those of the file first.
     pub(super) fn run_all(
         &self,
         plan: &Plan,
         file: &Path,
+        stop: &AtomicBool,
         mut each: impl FnMut(&RunRecord),
     ) -> Result<(), CliError> {
         let traces = sweep::load_traces(plan).map_err(ConfigError::from)?;
@@ -118,12 +121,11 @@ impl How {
         if !self.quiet {
             say_found(file, found);
         }
-        let stop = stop::on_signal()?;
         let show = if self.quiet { Show::Never } else { Show::OnTerminal };
         let bar = RunsBar::new(show, plan.len(), found.finished);
         let mut finished = found.finished;
         let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let ended = runs.run(&traces, self.jobs.unwrap_or(cores), &stop, |record| {
+        let ended = runs.run(&traces, self.jobs.unwrap_or(cores), stop, |record| {
             finished += 1;
             bar.advance();
             each(record);

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::PaperNumber;
+use super::{PaperNumber, traces::Traces};
 use crate::run::Mode;
 
 /// One line of a panel.
@@ -49,10 +49,11 @@ pub struct Point {
 }
 
 /// One line a point. Values have six digits after the point; `paper` is the paper's own, if it
-/// prints one.
-pub(super) fn csv(series: &[Series], paper: &[PaperNumber]) -> String {
+/// prints one; `traces` whether links followed recordings, if they followed any trace.
+pub(super) fn csv(series: &[Series], paper: &[PaperNumber], traces: Option<Traces>) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let header = ["panel", "mode", "x", "value", "low", "high", "runs", "completed", "paper"];
+    let header =
+        ["panel", "mode", "x", "value", "low", "high", "runs", "completed", "paper", "traces"];
     writer.write_record(header).expect("memory can be written");
     for line in series {
         let Series { panel, mode, points, .. } = line;
@@ -72,6 +73,7 @@ pub(super) fn csv(series: &[Series], paper: &[PaperNumber]) -> String {
                     point.runs.to_string(),
                     point.completed.to_string(),
                     theirs.map(|theirs| theirs.value.to_string()).unwrap_or_default(),
+                    traces.map(|traces| traces.as_str().to_owned()).unwrap_or_default(),
                 ])
                 .expect("memory can be written");
         }

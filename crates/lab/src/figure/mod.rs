@@ -2,11 +2,13 @@
 
 mod chart;
 mod data;
+mod flows;
 mod golden;
 mod measure;
 mod over_time;
 mod panel;
 mod paper;
+mod traces;
 
 use std::path::Path;
 
@@ -22,6 +24,7 @@ pub use golden::golden;
 pub use measure::Measure;
 pub use panel::{Chart, Panel, Scale, Show};
 pub use paper::{PaperNumber, PaperStatement};
+use traces::Traces;
 
 /// A figure that can be made again.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +76,8 @@ pub struct Meta {
     pub seeds: String,
     /// Streams that each download is divided over.
     pub streams: u64,
+    /// Traces that links follow: recordings, or `synthetic:KIND` where there are none.
+    pub traces: Vec<String>,
     /// Number of runs.
     pub runs: usize,
     /// How many of them completed.
@@ -101,6 +106,16 @@ impl Figure {
         figure.ok_or_else(|| UnknownFigure { seen: id.to_owned() })
     }
 
+    /// The figure of this ID; every figure of a paper, such as `tecc/all`; or `all`.
+    pub fn find_all(id: &str) -> Result<Vec<Self>, UnknownFigure> {
+        let Some(paper) = id.strip_suffix("all") else { return Ok(vec![Self::find(id)?]) };
+        let of_paper = |figure: &Self| figure.id.starts_with(paper);
+        let figures: Vec<_> = FIGURES.into_iter().filter(of_paper).collect();
+        let is_whole = paper.is_empty() || paper.ends_with('/');
+        let none = || UnknownFigure { seen: id.to_owned() };
+        if is_whole && !figures.is_empty() { Ok(figures) } else { Err(none()) }
+    }
+
     /// Its runs.
     #[expect(clippy::missing_panics_doc, reason = "a test parses each plan of ours")]
     pub fn plan(&self, variant: Variant) -> Plan {
@@ -118,7 +133,7 @@ impl Figure {
             .flat_map(|(panel, number)| panel.series(number, records))
             .collect();
         Drawing {
-            csv: data::csv(&series, &paper.numbers),
+            csv: data::csv(&series, &paper.numbers, Traces::of(plan)),
             svg: chart::draw(self, plan, &panels, &series, &paper),
             meta: self.meta(plan, records),
             series,
@@ -133,6 +148,7 @@ impl Figure {
             plan_hash: plan.hash(),
             seeds: plan.seeds().to_string(),
             streams: plan.runs().map(|run| run.streams).max().unwrap_or(1),
+            traces: traces::names(plan),
             runs: records.len(),
             completed: records.iter().filter(|record| record.completed).count(),
             violations: records.iter().map(|record| record.violations).sum(),

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use serde_with::{OneOrMany, serde_as};
 
-use super::{Measure, Point, Series, over_time};
+use super::{Measure, Point, Series, flows, over_time};
 use crate::{
     run::{Mode, RunRecord},
     summary::{PairedRatio, fields, magnitude, paired_ratio, statistics},
@@ -39,13 +39,17 @@ pub struct Panel {
     /// What of it is shown.
     #[serde(default)]
     pub show: Show,
-    /// A parameter of which each value has a line of its own, in the modes that heed it.
+    /// A parameter of which each value has a line of its own, in the modes that have several.
     pub lines: Option<String>,
-    /// The modes that each run is compared with, seed by seed; then the y axis has per cent more than
-    /// the one of them that has the least at that point.
+    /// The modes that have a line; all, if none is named. The others are compared with at most.
+    #[serde(default)]
+    pub modes: Vec<Mode>,
+    /// The lines that each run is compared with, seed by seed, by their mode or by their name, such
+    /// as `rmdt off`; then the y axis has per cent more than the one of them that has the least at
+    /// that point.
     #[serde_as(as = "OneOrMany<_>")]
     #[serde(default)]
-    pub relative_to: Vec<Mode>,
+    pub relative_to: Vec<String>,
     /// Parameters that runs must have to belong here; `largest` is the largest value of any run.
     #[serde(default)]
     pub only: BTreeMap<String, String>,
@@ -63,6 +67,8 @@ pub enum Chart {
     /// Both layers or both queues over the time of one run of each mode, which has to keep
     /// [`samples`](crate::run::Parameters::samples).
     Time,
+    /// Mean and percentiles of the completion times of all flows of all runs, side by side.
+    Flows,
 }
 
 /// How an axis is divided.
@@ -122,55 +128,65 @@ impl Panel {
         }
         let mut runs: Vec<_> = records.iter().map(|record| self.run(record)).collect();
         number_names(&mut runs);
-        let line = |(mode, variant): (Mode, Option<String>)| {
-            let points = if self.chart == Chart::Distribution {
-                let belong = |record: &&&RunRecord| {
-                    record.parameters.mode == mode && self.variant(record) == variant
-                };
-                distribution(&records.iter().filter(belong).copied().collect::<Vec<_>>())
-            } else {
-                self.points(mode, variant.as_deref(), &runs)
-            };
-            Series { panel, mode, variant, points }
+        name_lines(&mut runs);
+        let all = lines(&runs);
+        let of = |line: &Line| {
+            let ours = runs.iter().filter(|run| run.is_of(line));
+            ours.map(|run| run.record).collect::<Vec<_>>()
         };
-        let lines = variants(&runs).into_iter().map(line);
-        lines.filter(|series| !series.points.is_empty()).collect()
+        let bases: Vec<_> = all.iter().filter(|line| self.is_base(line)).collect();
+        let drawn = |line: &&Line| self.modes.is_empty() || self.modes.contains(&line.0);
+        let series = all.iter().filter(drawn).map(|line| {
+            let points = match self.chart {
+                Chart::Distribution => distribution(&of(line)),
+                Chart::Flows => {
+                    let bases: Vec<_> = bases.iter().map(|base| of(base)).collect();
+                    flows::points(&of(line), &bases)
+                }
+                Chart::Points | Chart::Time => self.points(line, &bases, &runs),
+            };
+            Series { panel, mode: line.0, variant: line.1.clone(), points }
+        });
+        series.filter(|series| !series.points.is_empty()).collect()
     }
 
-    /// Which of its mode's lines a run belongs to.
-    fn variant(&self, record: &RunRecord) -> Option<String> {
-        let key = self.lines.as_ref().filter(|key| record.parameters.mode.heeds(key))?;
-        Some(value(record, key).1)
+    /// Whether other lines are compared with this one.
+    fn is_base(&self, (mode, variant): &Line) -> bool {
+        self.relative_to.iter().any(|base| {
+            let whole = variant.as_ref().map(|variant| format!("{mode} {variant}"));
+            base == mode.as_str() || Some(base) == whole.as_ref()
+        })
     }
 
     /// What the panel sees of a run.
-    fn run(&self, record: &RunRecord) -> Run {
+    fn run<'a>(&self, record: &'a RunRecord) -> Run<'a> {
         let (x, x_text) = value(record, &self.x);
+        let lines = self.lines.as_ref().filter(|key| record.parameters.mode.heeds(key));
         Run {
+            record,
             mode: record.parameters.mode,
             parameters: fields(&record.parameters),
-            variant: self.variant(record),
+            variant: lines.map(|key| value(record, key).1),
             x,
             x_text,
             y: self.y.of(record),
         }
     }
 
-    fn points(&self, mode: Mode, variant: Option<&str>, runs: &[Run]) -> Vec<Point> {
-        let mut groups: Vec<(&Run, Vec<&Run>)> = Vec::new();
-        let ours = |run: &&Run| run.mode == mode && run.variant.as_deref() == variant;
-        for run in runs.iter().filter(ours) {
+    fn points(&self, line: &Line, bases: &[&Line], runs: &[Run<'_>]) -> Vec<Point> {
+        let mut groups: Vec<(&Run<'_>, Vec<&Run<'_>>)> = Vec::new();
+        for run in runs.iter().filter(|run| run.is_of(line)) {
             match groups.iter_mut().find(|(first, _)| first.x_text == run.x_text) {
                 Some((_, group)) => group.push(run),
                 None => groups.push((run, vec![run])),
             }
         }
         groups.sort_by(|(a, _), (b, _)| a.x.total_cmp(&b.x));
-        groups.iter().filter_map(|(_, group)| self.point(group, runs)).collect()
+        groups.iter().filter_map(|(_, group)| self.point(group, bases, runs)).collect()
     }
 
     /// Runs that differ in their seed as one point; `None` if none of them has a value.
-    fn point(&self, group: &[&Run], all: &[Run]) -> Option<Point> {
+    fn point(&self, group: &[&Run<'_>], bases: &[&Line], all: &[Run<'_>]) -> Option<Point> {
         let first = group.first()?;
         let values: Vec<_> = group.iter().filter_map(|run| run.y).collect();
         let (value, low, high) = if self.relative_to.is_empty() {
@@ -186,7 +202,7 @@ impl Panel {
                 }
             }
         } else {
-            let ratios = self.relative_to.iter().filter_map(|base| self.ratio(group, *base, all));
+            let ratios = bases.iter().filter_map(|base| self.ratio(group, base, all));
             let ratio = ratios.max_by(|a, b| a.mean.total_cmp(&b.mean))?;
             let percent = |ratio: f64| (ratio - 1.0) * 100.0;
             (percent(ratio.mean), percent(ratio.low), percent(ratio.high))
@@ -197,17 +213,21 @@ impl Panel {
 }
 
 impl Panel {
-    /// Runs against those of another mode that differ from them in nothing else that both heed.
-    fn ratio(&self, group: &[&Run], base: Mode, all: &[Run]) -> Option<PairedRatio> {
-        let mode = group.first()?.mode;
-        let same = |run: &Run| {
-            let is_heeded = |key: &str| key != "mode" && mode.heeds(key) && base.heeds(key);
-            let fields = run.parameters.iter().filter(|(key, _)| is_heeded(key));
+    /// Runs against those of another line that differ from them in nothing else than the mode and
+    /// how its tunnel works.
+    fn ratio(&self, group: &[&Run<'_>], base: &Line, all: &[Run<'_>]) -> Option<PairedRatio> {
+        let (ours, theirs) = (group.first()?.mode, base.0);
+        let same = |run: &Run<'_>| {
+            let is_line = |key: &str| self.lines.as_deref() == Some(key);
+            let is_own = |key: &str| OF_MODES.contains(&key) && (ours != theirs || is_line(key));
+            let is_compared =
+                |key: &str| key != "mode" && ours.heeds(key) && theirs.heeds(key) && !is_own(key);
+            let fields = run.parameters.iter().filter(|(key, _)| is_compared(key));
             fields.map(|(_, value)| value.to_string()).collect::<Vec<_>>()
         };
-        let theirs = all.iter().filter(|run| run.mode == base);
+        let theirs = all.iter().filter(|run| run.is_of(base));
         let theirs: BTreeMap<_, _> = theirs.filter_map(|run| Some((same(run), run.y?))).collect();
-        let pair = |run: &&Run| Some((run.y?, *theirs.get(&same(run))?));
+        let pair = |run: &&Run<'_>| Some((run.y?, *theirs.get(&same(run))?));
         let pairs: Vec<_> = group.iter().filter_map(pair).collect();
         match self.show {
             Show::Mean => paired_ratio(&pairs),
@@ -243,7 +263,15 @@ fn value(record: &RunRecord, key: &str) -> (f64, String) {
     magnitude(fields(&record.parameters).get(key).unwrap_or(&Value::Null))
 }
 
-struct Run {
+/// A mode, and which of its lines, if it has several.
+type Line = (Mode, Option<String>);
+
+/// Parameters that say how a mode's tunnel works, in which modes that are compared may differ.
+const OF_MODES: [&str; 5] =
+    ["resequence", "tecc", "tunnel_controller", "tunnel_initial_window", "tunnel_up_gain_percent"];
+
+struct Run<'a> {
+    record: &'a RunRecord,
     mode: Mode,
     parameters: Map<String, Value>,
     variant: Option<String>,
@@ -252,8 +280,14 @@ struct Run {
     y: Option<f64>,
 }
 
+impl Run<'_> {
+    fn is_of(&self, (mode, variant): &Line) -> bool {
+        self.mode == *mode && self.variant == *variant
+    }
+}
+
 /// The lines of a panel, mode by mode, in the order in which their runs come.
-fn variants(runs: &[Run]) -> Vec<(Mode, Option<String>)> {
+fn lines(runs: &[Run<'_>]) -> Vec<Line> {
     let mut lines = Vec::new();
     for mode in Mode::ALL {
         for run in runs.iter().filter(|run| run.mode == mode) {
@@ -266,10 +300,23 @@ fn variants(runs: &[Run]) -> Vec<(Mode, Option<String>)> {
     lines
 }
 
+/// A mode's only line needs no name of its own.
+fn name_lines(runs: &mut [Run<'_>]) {
+    for mode in Mode::ALL {
+        let ours = runs.iter_mut().filter(|run| run.mode == mode).collect::<Vec<_>>();
+        let first = ours.first().and_then(|run| run.variant.clone());
+        if ours.iter().all(|run| run.variant == first) {
+            for run in ours {
+                run.variant = None;
+            }
+        }
+    }
+}
+
 /// Values along the x axis that are names and no numbers stand side by side, in the order in which
 /// they come.
 #[expect(clippy::cast_precision_loss, reason = "a few names")]
-fn number_names(runs: &mut [Run]) {
+fn number_names(runs: &mut [Run<'_>]) {
     let mut names: Vec<String> = Vec::new();
     for run in runs.iter() {
         if !names.contains(&run.x_text) {

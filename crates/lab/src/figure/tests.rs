@@ -26,6 +26,18 @@ fn an_unknown_figure_is_told_the_known_ones() {
 }
 
 #[test]
+fn all_figures_or_all_of_a_paper_can_be_asked_for_at_once() {
+    let ids = |id| Figure::find_all(id).map(|all| all.iter().map(|it| it.id).collect::<Vec<_>>());
+    assert_eq!(ids("tecc/t4").unwrap(), ["tecc/t4"]);
+    assert_eq!(ids("all").unwrap().len(), FIGURES.len());
+    let tecc = ids("tecc/all").unwrap();
+    assert!(tecc.contains(&"tecc/t4") && tecc.iter().all(|id| id.starts_with("tecc/")), "{tecc:?}");
+    for unknown in ["", "tecc", "call", "teccall", "other/all"] {
+        assert!(Figure::find_all(unknown).is_err(), "{unknown:?}");
+    }
+}
+
+#[test]
 fn a_drawing_is_well_formed_and_has_each_point() {
     let figure = Figure::find("tecc/t2a").unwrap();
     let plan = figure.plan(Variant::Short);
@@ -128,6 +140,31 @@ fn of_several_modes_the_best_at_each_point_is_what_runs_are_compared_with() {
             assert!((point.value - 1.0).abs() < 1e-9, "{show}: {point:?}");
         }
     }
+}
+
+#[test]
+fn a_line_can_be_compared_with_another_of_its_mode() {
+    let mut records = invented();
+    for record in &mut records {
+        let order = if record.parameters.mode == Mode::Mst { "off" } else { "ordered" };
+        record.parameters.mode = Mode::Rmdt;
+        record.parameters.resequence = Some(order.parse().unwrap());
+    }
+    records.drain(..4); // leaves what was mdt and mst
+    let rest = "x = 'rate'\nlines = 'resequence'\nrelative_to = 'rmdt ordered'";
+    let series = only_panel(rest).series(1, &records);
+    let off = series.iter().find(|line| line.name() == "rmdt off").unwrap();
+    let percent: Vec<_> = off.points.iter().map(|point| point.value.round()).collect();
+    assert_eq!(percent, [25.0, -20.0]);
+}
+
+#[test]
+fn a_panel_can_leave_out_the_lines_that_it_compares_with() {
+    let rest = "x = 'rate'\nmodes = ['rmdt']\nrelative_to = 'mdt'\nlines = 'resequence'";
+    let series = only_panel(rest).series(1, &invented());
+    let names: Vec<_> = series.iter().map(Series::name).collect();
+    assert_eq!(names, ["rmdt"], "a mode's only line has no name of its own");
+    assert!((series[0].points[0].value - 1.0).abs() < 1e-9, "{series:?}");
 }
 
 #[test]

@@ -4,14 +4,20 @@ mod error;
 mod parse;
 mod seeds;
 
-use std::path::Path;
+use std::{collections::BTreeMap, env, path::Path};
 
 use serde_json::{Map, Value};
 
-use crate::{run::Parameters, sha256::Sha256};
+use crate::{
+    run::{Mode, Parameters},
+    sha256::Sha256,
+};
 
 pub use error::PlanError;
 pub use seeds::{ParseSeedsError, Seeds};
+
+/// The variable of the environment that names the folder of recorded traces.
+pub const RECORDINGS: &str = "TANDEM_TRACES";
 
 /// Most runs of a plan: a guard against a list too many.
 pub const RUNS_MAX: u64 = 100_000;
@@ -29,8 +35,9 @@ pub enum Variant {
 /// Many runs: every combination of the values that are lists, with every seed.
 ///
 /// The keys are the fields of [`Parameters`], each with a value or a list of values; what is not
-/// said has its default. Besides, there are `title`, `description` and `seeds`, and a table
-/// `[short]` with what [`Variant::Short`] has instead.
+/// said has its default. Besides, there are `title`, `description` and `seeds`, and tables: `[short]`
+/// with what [`Variant::Short`] has instead, `[recordings]` with what [`Variant::Full`] has instead
+/// where [`RECORDINGS`] is set, and `[for.MODE]` with what one mode has instead.
 ///
 /// ```
 /// use tandem_lab::plan::{Plan, Variant};
@@ -47,9 +54,13 @@ pub struct Plan {
     /// The same in every run.
     fixed: Map<String, Value>,
     axes: Vec<Axis>,
+    of_modes: BTreeMap<Mode, OfMode>,
     seeds: Seeds,
     len: u64,
 }
+
+/// What one mode has instead.
+type OfMode = Map<String, Value>;
 
 /// One thing that varies.
 #[derive(Clone, Debug)]
@@ -62,7 +73,7 @@ impl Plan {
     /// Reads a plan and checks every combination. `file` names it in messages; paths in it are
     /// relative to the file's folder.
     pub fn parse(file: &Path, text: &str, variant: Variant) -> Result<Self, PlanError> {
-        parse::parse(file, text, variant)
+        parse::parse(file, text, variant, env::var_os(RECORDINGS).is_some())
     }
 
     /// What the plan calls itself.
@@ -110,8 +121,8 @@ impl Plan {
     }
 
     /// Every run: the first key of the file varies slowest, the seed fastest. Of a list that makes
-    /// no difference in a mode, such as `tunnel_controller` without a tunnel, that mode is run with
-    /// the first value only.
+    /// no difference in a mode, such as `tunnel_controller` without a tunnel or what the mode has a
+    /// value of its own for, that mode is run with the first value only.
     pub fn runs(&self) -> impl Iterator<Item = Parameters> {
         (0..self.combinations()).filter_map(|number| self.run(number))
     }
@@ -130,10 +141,16 @@ impl Plan {
             }
             rest /= count;
         }
+        let mode = keys.get("mode").map_or(Parameters::default().mode, |mode| {
+            serde_json::from_value(mode.clone()).expect("each value was checked by itself")
+        });
+        let own = self.of_modes.get(&mode);
+        keys.extend(own.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
         let mut parameters: Parameters =
             serde_json::from_value(Value::Object(keys)).expect("each value was checked by itself");
         parameters.seed = self.seeds.first() + number % self.seeds.count();
-        let is_another = not_first.iter().any(|key| !parameters.mode.heeds(key));
+        let is_alike = |key: &str| !mode.heeds(key) || own.is_some_and(|own| own.contains_key(key));
+        let is_another = not_first.iter().any(|key| is_alike(key));
         (!is_another).then_some(parameters)
     }
 

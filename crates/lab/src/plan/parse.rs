@@ -8,40 +8,55 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{Axis, Plan, PlanError, RUNS_MAX, Seeds, Variant};
+use super::{Axis, OfMode, Plan, PlanError, RUNS_MAX, Seeds, Variant};
 use crate::{
     SyntheticTrace,
-    run::{self, Parameters},
+    run::{self, Mode, Parameters},
     summary::fields,
 };
 
 /// Keys of a plan that are no parameters. `panel` says what a figure draws of it.
-const OTHER_KEYS: [&str; 5] = ["title", "description", "seeds", "short", "panel"];
+const OTHER_KEYS: [&str; 7] =
+    ["title", "description", "seeds", "short", "recordings", "for", "panel"];
 
-/// Those that `[short]` has too.
-const SHORT_KEYS: [&str; 3] = ["title", "description", "seeds"];
+/// Those that `[short]` and `[recordings]` have too.
+const INSTEAD_KEYS: [&str; 3] = ["title", "description", "seeds"];
 
 /// Keys whose values are paths.
 const PATHS: [&str; 2] = ["trace", "uplink_trace"];
 
-pub(super) fn parse(file: &Path, text: &str, variant: Variant) -> Result<Plan, PlanError> {
+/// `has_recordings` is whether `[recordings]` counts.
+pub(super) fn parse(
+    file: &Path,
+    text: &str,
+    variant: Variant,
+    has_recordings: bool,
+) -> Result<Plan, PlanError> {
     let reader = Reader { file, text, defaults: defaults() };
     let document = DeTable::parse(text).map_err(|error| PlanError::Syntax {
         file: file.to_owned(),
         line: reader.line(&error.span().unwrap_or_default()),
         reason: error.message().replace('\n', "; "),
     })?;
-    let mut entries = reader.entries(document.get_ref(), &OTHER_KEYS)?;
-    if let Some(short) = document.get_ref().get("short") {
-        let DeValue::Table(table) = short.get_ref() else {
-            return Err(reader.value_error("short", short, "allowed: a table, [short]"));
-        };
-        let short = reader.entries(table, &SHORT_KEYS)?;
+    let document = document.get_ref();
+    let mut entries = reader.entries(document, &OTHER_KEYS)?;
+    if let Some(short) = document.get("short") {
+        let short = reader.entries(reader.table("short", short)?, &INSTEAD_KEYS)?;
         if variant == Variant::Short {
             entries.override_with(short);
         }
     }
-    reader.plan(entries)
+    if let Some(recordings) = document.get("recordings") {
+        let table = reader.table("recordings", recordings)?;
+        if variant == Variant::Full && has_recordings {
+            entries.override_with(reader.entries(table, &INSTEAD_KEYS)?);
+        }
+    }
+    let of_modes = match document.get("for") {
+        Some(tables) => reader.of_modes(reader.table("for", tables)?)?,
+        None => BTreeMap::new(),
+    };
+    reader.plan(entries, of_modes)
 }
 
 /// The fields of a run, with their defaults.
@@ -116,6 +131,41 @@ impl Reader<'_> {
         Ok(entries)
     }
 
+    fn table<'t, 'd>(
+        &self,
+        key: &str,
+        value: &'t Spanned<DeValue<'d>>,
+    ) -> Result<&'t DeTable<'d>, PlanError> {
+        match value.get_ref() {
+            DeValue::Table(table) => Ok(table),
+            _ => Err(self.value_error(key, value, &format!("allowed: a table, [{key}]"))),
+        }
+    }
+
+    /// What modes have instead: one value for each key.
+    fn of_modes(&self, tables: &DeTable<'_>) -> Result<BTreeMap<Mode, OfMode>, PlanError> {
+        let mut of_modes = BTreeMap::new();
+        for (name, table) in tables {
+            let mode = name.get_ref().parse::<Mode>();
+            let mode = mode.map_err(|error| self.value_error("for", table, &error.to_string()))?;
+            let mut of_mode = OfMode::new();
+            for (key, value) in self.table(name.get_ref(), table)? {
+                let at = key.span();
+                let key = key.get_ref().as_ref();
+                if key == "mode" || !self.defaults.contains_key(key) {
+                    return Err(self.unknown_key(at, key, &[]));
+                }
+                let Entry { values, is_list, .. } = self.entry(key, at, value)?;
+                if is_list {
+                    return Err(self.value_error(key, value, "allowed: one value for one mode"));
+                }
+                of_mode.extend(values.into_iter().map(|value| (key.to_owned(), value)));
+            }
+            of_modes.insert(mode, of_mode);
+        }
+        Ok(of_modes)
+    }
+
     fn unknown_key(&self, at: Range<usize>, key: &str, others: &[&str]) -> PlanError {
         let allowed = others.iter().copied().chain(self.defaults.keys().map(String::as_str));
         PlanError::UnknownKey {
@@ -179,7 +229,8 @@ impl Reader<'_> {
     }
 
     /// A path is relative to the plan's folder; `$NAME/` at its start is a variable of the
-    /// environment, for data that is not beside the plan.
+    /// environment, for data that is not beside the plan. It stays as it is, so that results are the
+    /// same wherever that data is.
     fn path(&self, path: &str) -> Result<String, String> {
         if let Some(kind) = path.strip_prefix(SyntheticTrace::PREFIX) {
             return kind
@@ -187,16 +238,19 @@ impl Reader<'_> {
                 .map(|_| path.to_owned())
                 .map_err(|error| error.to_string());
         }
-        if let Some((name, rest)) = path.strip_prefix('$').and_then(|path| path.split_once('/')) {
-            let folder = std::env::var(name);
-            let folder = folder.map_err(|_| format!("the variable {name} is not set"))?;
-            return Ok(format!("{folder}/{rest}"));
+        if let Some((name, _)) = path.strip_prefix('$').and_then(|path| path.split_once('/')) {
+            let is_set = std::env::var_os(name).is_some();
+            return if is_set {
+                Ok(path.to_owned())
+            } else {
+                Err(format!("the variable {name} is not set"))
+            };
         }
         let folder = self.file.parent().unwrap_or(Path::new(""));
         Ok(folder.join(path).to_string_lossy().into_owned())
     }
 
-    fn plan(&self, entries: Entries) -> Result<Plan, PlanError> {
+    fn plan(&self, entries: Entries, of_modes: BTreeMap<Mode, OfMode>) -> Result<Plan, PlanError> {
         let Entries { title, description, seeds, parameters } = entries;
         let seeds = seeds.unwrap_or(Seeds::one(1));
         let mut in_order: Vec<_> = parameters.into_iter().collect();
@@ -216,7 +270,7 @@ impl Reader<'_> {
         if len > RUNS_MAX {
             return Err(PlanError::TooManyRuns { file: self.file.to_owned(), runs: len });
         }
-        let mut plan = Plan { title, description, fixed, axes, seeds, len };
+        let mut plan = Plan { title, description, fixed, axes, of_modes, seeds, len };
         plan.count();
         self.check_combinations(&plan, &places)?;
         Ok(plan)

@@ -40,6 +40,28 @@ fn the_short_variant_replaces_what_it_names_and_keeps_the_order() {
 }
 
 #[test]
+fn recordings_replace_what_they_name_in_the_full_variant_if_there_are_any() {
+    let text = "trace = 'synthetic:driving'\n[recordings]\ntrace = ['a.down', 'b.down']";
+    let len = |variant, has| parse::parse(Path::new("p.toml"), text, variant, has).unwrap().len();
+    assert_eq!(len(Variant::Full, true), 2);
+    assert_eq!(len(Variant::Full, false), 1);
+    assert_eq!(len(Variant::Short, true), 1);
+}
+
+#[test]
+fn what_a_mode_has_instead_is_not_varied_for_it() {
+    let text = "mode = ['mft', 'mdt', 'tecc']\nresequence = ['off', 'ordered']\nproxies = [1, 2]\n\
+                [for.tecc]\nresequence = 'window'\n[for.mdt]\nproxies = 3";
+    let plan = parse(text).unwrap();
+    let shown = |run: Parameters| {
+        let order = run.resequence.map(|order| order.to_string());
+        format!("{} {} {}", run.mode, order.unwrap_or_default(), run.proxies)
+    };
+    let runs: Vec<_> = plan.runs().map(shown).collect();
+    assert_eq!(runs, ["mft off 1", "mdt off 3", "tecc window 1", "tecc window 2"]);
+}
+
+#[test]
 fn mistakes_name_file_line_and_what_is_allowed() {
     for (text, words) in [
         ("\nsizes = '1MB'", &["plan.toml:2:", "unknown key \"sizes\"", "size", "origin_rtt"][..]),
@@ -55,6 +77,10 @@ fn mistakes_name_file_line_and_what_is_allowed() {
         ("mode = 'mst'\nproxies = [1, 9]", &["plan.toml:2:", "proxies", "4"]),
         ("size = ", &["plan.toml:1:"]),
         ("[short]\npanel = 'x'", &["plan.toml:2:", "unknown key \"panel\""]),
+        ("[for]\nmxt = { rate = '1Mbit/s' }", &["plan.toml:2:", "for", "mxt", "tecc-paper"]),
+        ("[for.mdt]\nrate = ['1Mbit/s']", &["plan.toml:2:", "rate", "one value for one mode"]),
+        ("[for.mdt]\nmode = 'mft'", &["plan.toml:2:", "unknown key \"mode\""]),
+        ("for = 1", &["plan.toml:1:", "for = 1", "[for]"]),
         ("trace = '$TANDEM_NO_SUCH_VARIABLE/x'", &["TANDEM_NO_SUCH_VARIABLE", "not set"]),
     ] {
         let error = error(text);

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    env,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -40,10 +41,20 @@ impl TraceStore {
     }
 }
 
-/// Reads the file, or makes what `synthetic:KIND` names.
+/// Reads the file, or makes what `synthetic:KIND` names. `$NAME/` at the beginning is a variable of
+/// the environment.
 fn read(path: &Path) -> Result<RateTrace, RunError> {
-    let kind = path.to_str().and_then(|name| name.strip_prefix(SyntheticTrace::PREFIX));
-    let Some(kind) = kind else { return Ok(RateTrace::read(path)?) };
+    let name = path.to_str().unwrap_or_default();
+    if let Some((variable, rest)) = name.strip_prefix('$').and_then(|name| name.split_once('/')) {
+        let Some(folder) = env::var_os(variable) else {
+            let allowed = "the variable of the environment that it begins with is not set";
+            return Err(RunError::Parameter { name: "trace", seen: name.to_owned(), allowed });
+        };
+        return Ok(RateTrace::read(&Path::new(&folder).join(rest))?);
+    }
+    let Some(kind) = name.strip_prefix(SyntheticTrace::PREFIX) else {
+        return Ok(RateTrace::read(path)?);
+    };
     let kind: SyntheticTrace = kind.parse()?;
     Ok(kind.generate(SyntheticTrace::DEFAULT_SEED, SyntheticTrace::DEFAULT_DURATION)?)
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
-use super::{PaperNumber, Series};
-use crate::figure::Scale;
+use super::{PaperNumber, Series, text_width};
+use crate::{SyntheticTrace, figure::Scale};
 
 /// About so many ticks.
 const TICKS: f64 = 5.0;
@@ -18,22 +18,46 @@ const ASIDE: f64 = 0.012;
 pub(super) struct Axis {
     scale: Scale,
     range: Range<f64>,
-    /// Coordinate and label.
-    ticks: Vec<(f64, String)>,
+    ticks: Vec<Tick>,
+    /// Names that had no room, so that numbers stand for them.
+    numbered: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Tick {
+    /// Its coordinate.
+    at: f64,
+    /// What is there.
+    text: String,
+    /// What is written there.
+    label: String,
+}
+
+impl Tick {
+    fn new(at: f64, text: String) -> Self {
+        Self { at, label: text.clone(), text }
+    }
 }
 
 impl Axis {
-    /// An x axis with a tick at each x of the lines.
-    pub(super) fn of_points(scale: Scale, lines: &[&Series]) -> Self {
+    /// An x axis of so many pixels with a tick at each x of the lines.
+    pub(super) fn of_points(scale: Scale, lines: &[&Series], width: i32) -> Self {
         let points = lines.iter().flat_map(|line| &line.points);
-        let mut ticks: Vec<_> =
-            points.map(|point| (coordinate(scale, point.x), point.x_text.clone())).collect();
-        ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
-        ticks.dedup_by(|a, b| a.1 == b.1);
-        let first = ticks.first().map_or(0.0, |tick| tick.0);
-        let last = ticks.last().map_or(1.0, |tick| tick.0);
+        let mut ticks: Vec<_> = points
+            .map(|point| Tick::new(coordinate(scale, point.x), point.x_text.clone()))
+            .collect();
+        ticks.sort_by(|a, b| a.at.total_cmp(&b.at));
+        ticks.dedup_by(|a, b| a.text == b.text);
+        let numbered = shorten(&mut ticks, width);
+        let first = ticks.first().map_or(0.0, |tick| tick.at);
+        let last = ticks.last().map_or(1.0, |tick| tick.at);
         let space = if last > first { (last - first) * 0.06 } else { 1.0 };
-        Self { scale, range: first - space..last + space, ticks }
+        Self { scale, range: first - space..last + space, ticks, numbered }
+    }
+
+    /// What numbers mean that stand for names, if they do.
+    pub(super) fn numbered(self) -> Option<String> {
+        self.numbered
     }
 
     /// An x axis for values that are spread over it.
@@ -69,8 +93,8 @@ impl Axis {
         #[expect(clippy::cast_precision_loss, reason = "about five ticks")]
         let ticks = (first..).map(|number| number as f64 * step).take_while(|at| *at <= end);
         let label = |at: f64| format!("{at:.decimals$}").replace('-', "\u{2212}");
-        let ticks = ticks.map(|at| (at, label(at))).collect();
-        Self { scale: Scale::Linear, range: start..end, ticks }
+        let ticks = ticks.map(|at| Tick::new(at, label(at))).collect();
+        Self { scale: Scale::Linear, range: start..end, ticks, numbered: None }
     }
 
     fn logarithmic(low: f64, high: f64) -> Self {
@@ -80,12 +104,12 @@ impl Axis {
         let ticks = |steps: &[f64]| -> Vec<_> {
             let values =
                 decades.clone().flat_map(|n| steps.iter().map(move |m| m * 10_f64.powi(n)));
-            let ticks = values.map(|value| (value.log10(), format!("{}", round(value))));
-            ticks.filter(|(at, _)| range.contains(at)).collect()
+            let ticks = values.map(|value| Tick::new(value.log10(), format!("{}", round(value))));
+            ticks.filter(|tick| range.contains(&tick.at)).collect()
         };
         let few = ticks(&[1.0, 2.0, 5.0]);
         let ticks = if few.len() < 4 { ticks(&[1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0]) } else { few };
-        Self { scale: Scale::Log, range, ticks }
+        Self { scale: Scale::Log, range, ticks, numbered: None }
     }
 
     /// The coordinate of a value.
@@ -93,9 +117,9 @@ impl Axis {
         coordinate(self.scale, value)
     }
 
-    /// The coordinate of the tick with this label.
-    pub(super) fn place(&self, label: &str) -> Option<f64> {
-        self.ticks.iter().find(|(_, text)| text == label).map(|(at, _)| *at)
+    /// The coordinate of the tick where this is.
+    pub(super) fn place(&self, text: &str) -> Option<f64> {
+        self.ticks.iter().find(|tick| tick.text == text).map(|tick| tick.at)
     }
 
     /// By how much the points of one of several lines stand aside, so that their bars can be told
@@ -124,7 +148,7 @@ impl Ranged for Axis {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
-        self.ticks.iter().map(|(at, _)| *at).collect()
+        self.ticks.iter().map(|tick| tick.at).collect()
     }
 
     fn range(&self) -> Range<f64> {
@@ -134,9 +158,31 @@ impl Ranged for Axis {
 
 impl ValueFormatter<f64> for Axis {
     fn format_ext(&self, at: &f64) -> String {
-        let tick = self.ticks.iter().find(|(tick, _)| (tick - at).abs() < 1e-9);
-        tick.map(|(_, label)| label.clone()).unwrap_or_default()
+        let tick = self.ticks.iter().find(|tick| (tick.at - at).abs() < 1e-9);
+        tick.map(|tick| tick.label.clone()).unwrap_or_default()
     }
+}
+
+/// Writes traces without their folder and ending. Where names are too long to stand side by side,
+/// numbers stand for them; then it gives what these mean.
+fn shorten(ticks: &mut [Tick], width: i32) -> Option<String> {
+    for tick in ticks.iter_mut() {
+        let file = tick.label.rsplit('/').next().unwrap_or_default();
+        let name = file.trim_end_matches(".down").trim_end_matches(".up");
+        tick.label = name.trim_start_matches(SyntheticTrace::PREFIX).to_owned();
+    }
+    let is_name = |tick: &Tick| tick.label.starts_with(|first: char| first.is_ascii_alphabetic());
+    let widest = ticks.iter().map(|tick| text_width(&tick.label)).max()?;
+    let room = width / i32::try_from(ticks.len()).ok()?;
+    if widest <= room || !ticks.iter().all(is_name) {
+        return None;
+    }
+    let mut names = Vec::new();
+    for (tick, number) in ticks.iter_mut().zip(1..) {
+        names.push(format!("{number} {}", tick.label));
+        tick.label = number.to_string();
+    }
+    Some(names.join(", "))
 }
 
 fn coordinate(scale: Scale, value: f64) -> f64 {
@@ -164,4 +210,34 @@ fn decimals(step: f64) -> usize {
 /// Without what binary fractions leave behind.
 fn round(value: f64) -> f64 {
     (value * 1e9).round() / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticks(names: &[&str]) -> Vec<Tick> {
+        names.iter().map(|name| Tick::new(0.0, (*name).to_owned())).collect()
+    }
+
+    fn labels(ticks: &[Tick]) -> Vec<&str> {
+        ticks.iter().map(|tick| tick.label.as_str()).collect()
+    }
+
+    #[test]
+    fn numbers_stand_for_names_that_have_no_room() {
+        let mut few = ticks(&["$TANDEM_TRACES/cellular_home.down", "synthetic:wifi"]);
+        assert_eq!(shorten(&mut few, 400), None);
+        assert_eq!(labels(&few), ["cellular_home", "wifi"]);
+        let key = shorten(&mut few, 100);
+        assert_eq!(key.as_deref(), Some("1 cellular_home, 2 wifi"));
+        assert_eq!(labels(&few), ["1", "2"]);
+    }
+
+    #[test]
+    fn what_is_no_name_stays_however_long_it_is() {
+        let mut sizes = ticks(&["100 kB", "1000 kB"]);
+        assert_eq!(shorten(&mut sizes, 20), None);
+        assert_eq!(labels(&sizes), ["100 kB", "1000 kB"]);
+    }
 }

@@ -13,7 +13,7 @@ use self::{
     axis::Axis,
     mark::{Fill, color, diamond, marker, shaded},
 };
-use super::{Chart, Figure, Panel, PaperNumber, Point, Series, paper::Paper};
+use super::{Chart, Figure, Panel, PaperNumber, Point, Series, paper::Paper, traces::Traces};
 use crate::{plan::Plan, run::Mode};
 
 const WIDTH: u32 = 1040;
@@ -24,6 +24,8 @@ const PANEL_HEIGHT: i32 = 330;
 /// From the top of one row of panels to that of the next.
 const ROW: i32 = PANEL_HEIGHT + 24;
 const PANELS_IN_A_ROW: i32 = 3;
+/// Between two panels of a row.
+const GAP: i32 = 34;
 const LINE_HEIGHT: i32 = 19;
 /// Of a panel: its title and the y axis's label above, both axes' numbers, the x axis's label.
 const PANEL_HEAD: i32 = 52;
@@ -37,7 +39,7 @@ const QUIET_INK: RGBColor = RGBColor(97, 110, 124);
 const GRID: RGBColor = RGBColor(226, 232, 238);
 
 /// What stands for them and for the modes' colours on dark screens.
-const DARK: [(RGBColor, &str); 11] = [
+const DARK: [(RGBColor, &str); 13] = [
     (PAPER, "#14181D"),
     (INK, "#E4E9EE"),
     (QUIET_INK, "#9AA5B1"),
@@ -49,6 +51,8 @@ const DARK: [(RGBColor, &str); 11] = [
     (color(Mode::Msgt), "#E39AC3"),
     (color(Mode::Rmdt), "#2CC295"),
     (color(Mode::RmdtPlus), "#B4C46A"),
+    (color(Mode::Tecc), "#FF7C9C"),
+    (color(Mode::TeccPaper), "#F2C14E"),
 ];
 
 /// Plotters sizes fonts by their line, 1.24 times what SVG calls their size.
@@ -74,7 +78,7 @@ pub(super) fn draw(
     series: &[Series],
     paper: &Paper,
 ) -> String {
-    let notes = notes(plan, series, paper);
+    let notes = notes(plan, panels, series, paper);
     let lines = i32::try_from(notes.len()).unwrap_or(0);
     let height = below_panels(panels) + lines * LINE_HEIGHT + MARGIN / 2;
     let mut svg = String::new();
@@ -115,19 +119,16 @@ fn head(
     canvas.draw_text(title, &text(TITLE, INK), (MARGIN, 20))?;
     let setting = plan.description().unwrap_or_default();
     canvas.draw_text(setting, &text(TEXT, QUIET_INK), (MARGIN, 50))?;
+    let legend = legend(series);
+    let (names, _) = names(&legend, !paper.numbers.is_empty());
     let mut x = MARGIN;
     let y = 88;
-    for (line, shade) in legend(series) {
+    for ((line, shade), name) in legend.into_iter().zip(names) {
         let color = shaded(line.mode, shade);
         canvas.draw(&PathElement::new([(x, y), (x + 26, y)], color.stroke_width(2)))?;
         marker(canvas, (x + 13, y), color, line.mode, Fill::Full)?;
-        let mode = line.mode.as_str().to_uppercase();
-        let name = match &line.variant {
-            None => format!("{mode}: {}", meaning(line.mode)),
-            Some(variant) => format!("{mode}, {variant}"),
-        };
         canvas.draw_text(&name, &text(TEXT, INK).pos(middle_left()), (x + 34, y))?;
-        x += 34 + text_width(&name) + 26;
+        x += name_width(&name);
     }
     if !paper.numbers.is_empty() {
         diamond(canvas, (x + 8, y))?;
@@ -138,12 +139,11 @@ fn head(
 
 fn all_panels(canvas: &Canvas<'_>, panels: &[Panel], series: &[Series], paper: &Paper) -> Drawn {
     let count = i32::try_from(panels.len()).unwrap_or(1).clamp(1, PANELS_IN_A_ROW);
-    let gap = 34;
     let inside = i32::try_from(WIDTH).unwrap_or(0) - 2 * MARGIN;
-    let width = (inside - gap * (count - 1)) / count;
+    let width = (inside - GAP * (count - 1)) / count;
     let legend = legend(series);
     for (panel, number) in panels.iter().zip(1..) {
-        let left = MARGIN + (width + gap) * ((number - 1) % PANELS_IN_A_ROW);
+        let left = MARGIN + (width + GAP) * ((number - 1) % PANELS_IN_A_ROW);
         let top = HEAD + ROW * ((number - 1) / PANELS_IN_A_ROW);
         let lines: Vec<_> =
             series.iter().filter(|line| i32::try_from(line.panel) == Ok(number)).collect();
@@ -174,8 +174,9 @@ fn one_panel(
     theirs: &[&PaperNumber],
 ) -> Drawn {
     let lines: Vec<_> = shaded_lines.iter().map(|(line, _)| *line).collect();
+    let width = i32::try_from(area.dim_in_pixel().0).unwrap_or(0) - LEFT_LABELS - 10;
     let x = match panel.chart {
-        Chart::Points => Axis::of_points(panel.x_scale, &lines),
+        Chart::Points | Chart::Flows => Axis::of_points(panel.x_scale, &lines, width),
         Chart::Distribution | Chart::Time => Axis::of_distributed(panel.x_scale, &lines),
     };
     let y = Axis::of_values(panel.y_scale, &lines, theirs);
@@ -200,7 +201,7 @@ fn one_panel(
     the_papers(area, &mut plane, (&x, &y), theirs)?;
     let count = lines.len();
     for (place, (line, shade)) in shaded_lines.iter().enumerate() {
-        if panel.chart != Chart::Points {
+        if matches!(panel.chart, Chart::Distribution | Chart::Time) {
             let path = line.points.iter().map(|point| (x.at(point.x), y.at(point.value)));
             let is_covered = place == 0 && panel.chart == Chart::Distribution;
             let width = if is_covered { 5 } else { 2 }; // seen on both sides of the one that covers it
@@ -278,7 +279,7 @@ fn below(canvas: &Canvas<'_>, top: i32, notes: &[String]) -> Drawn {
 }
 
 /// What stands below the panels, line by line.
-fn notes(plan: &Plan, series: &[Series], paper: &Paper) -> Vec<String> {
+fn notes(plan: &Plan, panels: &[Panel], series: &[Series], paper: &Paper) -> Vec<String> {
     let streams = plan.runs().map(|run| run.streams).max().unwrap_or(1);
     let points = || series.iter().flat_map(|series| &series.points);
     let seeds = plan.seeds();
@@ -286,6 +287,9 @@ fn notes(plan: &Plan, series: &[Series], paper: &Paper) -> Vec<String> {
     let has_bars = points().any(|point| point.high > point.low);
     let bars = if has_bars { "; bars: 95 % confidence of the mean" } else { "" };
     let mut texts = vec![format!("Ours: seeds {seeds}, {streams}{bars}.")];
+    texts.extend(names(&legend(series), !paper.numbers.is_empty()).1);
+    texts.extend(numbered_names(panels, series));
+    texts.extend(Traces::of(plan).map(|traces| traces.said().to_owned()));
     if points().any(|point| point.completed < point.runs) {
         texts.push("Hollow: not all runs completed; the value is over those that did.".to_owned());
     }
@@ -296,6 +300,27 @@ fn notes(plan: &Plan, series: &[Series], paper: &Paper) -> Vec<String> {
         });
     }
     texts.iter().flat_map(|text| wrapped(text)).collect()
+}
+
+/// What the numbers mean that stand for names along the panels' x axes.
+fn numbered_names(panels: &[Panel], series: &[Series]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (panel, number) in panels.iter().zip(1..) {
+        let lines: Vec<_> = series.iter().filter(|line| line.panel == number).collect();
+        if matches!(panel.chart, Chart::Points | Chart::Flows) {
+            let names = Axis::of_points(panel.x_scale, &lines, panel_width(panels)).numbered();
+            notes.extend(names.map(|names| format!("{}: {names}.", panel.x_label)));
+        }
+    }
+    notes.dedup();
+    notes
+}
+
+/// Pixels between a panel's y axis and its right end.
+fn panel_width(panels: &[Panel]) -> i32 {
+    let count = i32::try_from(panels.len()).unwrap_or(1).clamp(1, PANELS_IN_A_ROW);
+    let inside = i32::try_from(WIDTH).unwrap_or(0) - 2 * MARGIN;
+    (inside - GAP * (count - 1)) / count - LEFT_LABELS - 10
 }
 
 /// Lines of words that fit the figure's width.
@@ -323,6 +348,33 @@ fn legend(series: &[Series]) -> Vec<(&Series, usize)> {
         }
     }
     lines.iter().map(|line| (*line, shade(&lines, line))).collect()
+}
+
+/// What the legend calls its lines; what their modes mean is said there if there is room for it,
+/// else in the note that comes with them.
+fn names(legend: &[(&Series, usize)], has_paper: bool) -> (Vec<String>, Option<String>) {
+    let meant = |mode: Mode| format!("{}: {}", mode.as_str().to_uppercase(), meaning(mode));
+    let all = |name: fn(Mode) -> String| -> Vec<String> {
+        let name = |(line, _): &(&Series, usize)| match &line.variant {
+            None => name(line.mode),
+            Some(variant) => format!("{}, {variant}", line.mode.as_str().to_uppercase()),
+        };
+        legend.iter().map(name).collect()
+    };
+    let long = all(meant);
+    let end = MARGIN + long.iter().map(|name| name_width(name)).sum::<i32>();
+    let end = if has_paper { end + 100 } else { end };
+    if i32::try_from(WIDTH).is_ok_and(|width| end <= width) {
+        return (long, None);
+    }
+    let mut modes: Vec<_> = legend.iter().map(|(line, _)| meant(line.mode)).collect();
+    modes.dedup();
+    (all(|mode| mode.as_str().to_uppercase()), Some(format!("{}.", modes.join("; "))))
+}
+
+/// How much room a name takes in the legend, with its mark.
+fn name_width(name: &str) -> i32 {
+    34 + text_width(name) + 26
 }
 
 /// Lines with the shades that the legend gives them.

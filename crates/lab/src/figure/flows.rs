@@ -1,0 +1,66 @@
+//! Completion times of the flows of many runs together.
+
+use super::Point;
+use crate::run::RunRecord;
+
+/// What is drawn of them, from left to right: the mean, and flows in 10 000 that are not slower.
+const DRAWN: [(&str, Option<usize>); 5] = [
+    ("mean", None),
+    ("median", Some(5_000)),
+    ("p95", Some(9_500)),
+    ("p99", Some(9_900)),
+    ("p99.9", Some(9_990)),
+];
+
+/// A point for each, in seconds; in per cent more than the least of `bases`, if there are any.
+#[expect(clippy::cast_precision_loss, reason = "five places")]
+pub(super) fn points(records: &[&RunRecord], bases: &[Vec<&RunRecord>]) -> Vec<Point> {
+    let flows = records.iter().map(|record| record.flows.len()).sum();
+    let ours = sorted(records);
+    let bases: Vec<_> = bases.iter().map(|base| sorted(base)).collect();
+    let point = |(place, (name, rank)): (usize, (&str, Option<usize>))| {
+        let ours_s = drawn(&ours, rank)?;
+        let least = bases.iter().filter_map(|base| drawn(base, rank)).min_by(f64::total_cmp);
+        let value = least.map_or(ours_s, |least| (ours_s / least - 1.0) * 100.0);
+        let x = place as f64 + 1.0;
+        let (low, high) = (value, value);
+        let completed = ours.len();
+        Some(Point { x, x_text: name.to_owned(), value, low, high, runs: flows, completed })
+    };
+    DRAWN.into_iter().enumerate().filter_map(point).collect()
+}
+
+/// The completion times of all flows that completed.
+fn sorted(records: &[&RunRecord]) -> Vec<f64> {
+    let flows = records.iter().flat_map(|record| &record.flows);
+    let mut times: Vec<_> = flows.filter_map(|flow| flow.fct_s).collect();
+    times.sort_by(f64::total_cmp);
+    times
+}
+
+/// The nearest rank, or the mean.
+#[expect(clippy::cast_precision_loss, reason = "exact below 2^53 flows")]
+fn drawn(sorted: &[f64], rank: Option<usize>) -> Option<f64> {
+    match rank {
+        None if sorted.is_empty() => None,
+        None => Some(sorted.iter().sum::<f64>() / sorted.len() as f64),
+        Some(rank) => {
+            let place = (sorted.len() * rank).div_ceil(10_000);
+            sorted.get(place.checked_sub(1)?).copied()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let times: Vec<_> = (1..=1000).map(f64::from).collect();
+        let seen = DRAWN.map(|(_, rank)| drawn(&times, rank).unwrap());
+        assert_eq!(seen, [500.5, 500.0, 950.0, 990.0, 999.0]);
+        assert_eq!(drawn(&[], Some(9_900)), None);
+        assert_eq!(drawn(&[], None), None);
+    }
+}
