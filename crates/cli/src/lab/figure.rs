@@ -106,7 +106,10 @@ fn write(stem: &Path, drawing: &Drawing) -> Result<(), CliError> {
 
 /// The CSV as a table, without most points of lines that have many.
 fn points(drawing: &Drawing) -> SummaryTable {
-    let mut lines = drawing.csv.lines().map(|line| line.split(',').map(str::to_owned).collect());
+    let mut reader =
+        csv::ReaderBuilder::new().has_headers(false).from_reader(drawing.csv.as_bytes());
+    let mut lines =
+        reader.records().flatten().map(|line| line.iter().map(str::to_owned).collect::<Vec<_>>());
     let header = lines.next().unwrap_or_default();
     let mut rows = Vec::new();
     for series in &drawing.series {

@@ -34,6 +34,8 @@ pub enum Measure {
     PacingRate,
     /// Smoothed RTT of origin and first proxy in milliseconds, over time.
     Srtt,
+    /// Body bits per second of each flow in Mbit/s, over time.
+    Throughput,
     /// What waits in the first proxy's tunnel queue and before the access link in kB, over time.
     Queue,
 }
@@ -62,7 +64,9 @@ impl Measure {
                 let theirs = record.others_mbps?;
                 Some(theirs / (theirs + record.goodput_mbps) * 100.0)
             }
-            Self::PacketDelay | Self::PacingRate | Self::Srtt | Self::Queue => None,
+            Self::PacketDelay | Self::PacingRate | Self::Srtt | Self::Throughput | Self::Queue => {
+                None
+            }
         }
     }
 }

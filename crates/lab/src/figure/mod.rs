@@ -50,14 +50,36 @@ macro_rules! figure {
     };
 }
 
-/// Every figure, in the order of papers and numbers.
-pub const FIGURES: [Figure; 7] = [
+/// Every figure: those of papers in the order of their numbers, then our own.
+pub const FIGURES: [Figure; 26] = [
     figure!("tecc/t2a", "completion time by tunnel mode and flow size at 10 % loss (Fig. 2a)"),
     figure!("tecc/t2b", "delay of the end-to-end packets by tunnel mode at 10 % loss (Fig. 2b)"),
     figure!("tecc/t3", "a repairing tunnel with and without congestion control (Fig. 3)"),
     figure!("tecc/t4", "rates, RTTs and queues of two nested controllers over time (Fig. 4)"),
+    figure!("tecc/t10", "completion time by flow size at 10 Mbit/s (Fig. 10)"),
+    figure!("tecc/t11", "completion time of 30 MB by RTT between client and proxy (Fig. 11)"),
     figure!("tecc/t12", "completion time of 30 MB by loss rate at 10 Mbit/s (Fig. 12)"),
+    figure!("tecc/t13", "completion time of 30 MB on five mobile traces (Fig. 13)"),
     figure!("tecc/t14", "what a tunnel costs without loss: set-up and extra bytes (Fig. 14)"),
+    figure!("tecc/t15", "flows that come and go (Fig. 15)"),
+    figure!("tecc/tt2", "fairness among eight flows by RTT (Table 2)"),
+    figure!("tecc/tt3", "completion time of requests in a mix of networks (Table 3)"),
+    figure!("tecc/tdup", "what the origin sends again although it had arrived (§4.2.5)"),
+    figure!("tecc/traces", "completion time of 10 MB on twelve recordings (our own)"),
+    figure!(
+        "tecc/outages",
+        "completion time where the link is gone a quarter of the time (our own)"
+    ),
+    figure!("tecc/rates", "access links of 10 to 100 Mbit/s (our own)"),
+    figure!("tecc/bursts", "loss in bursts (our own)"),
+    figure!("tecc/loss-before", "loss before the bottleneck (our own)"),
+    figure!("tecc/queues", "queues from 30 kB to 2 MB (our own)"),
+    figure!("tecc/client-rtt", "10 to 100 ms between client and proxy (our own)"),
+    figure!("tecc/origin-rtt", "10 to 200 ms between proxy and origin (our own)"),
+    figure!("tecc/uplink-traces", "acknowledgements over a link that comes and goes (our own)"),
+    figure!("tecc/ten-flows", "several flows in one tunnel (our own)"),
+    figure!("tecc/behind-proxy", "a bottleneck behind the proxy (our own)"),
+    figure!("tecc/sharing", "sharing the access link with CUBIC and BBRv1 (our own)"),
     figure!("tandem/servers", "servers that know nothing of tunnels, over a bad link (our own)"),
 ];
 

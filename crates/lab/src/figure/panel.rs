@@ -123,20 +123,18 @@ impl Panel {
                 let of_mode = |record: &&&RunRecord| record.parameters.mode == mode;
                 records.iter().filter(of_mode).copied().collect::<Vec<_>>()
             };
-            let each = Mode::ALL.into_iter();
+            let each = Mode::ALL.into_iter().filter(|mode| self.draws(*mode));
             return each.flat_map(|mode| over_time::series(panel, self.y, &of(mode))).collect();
         }
         let mut runs: Vec<_> = records.iter().map(|record| self.run(record)).collect();
         number_names(&mut runs);
-        name_lines(&mut runs);
         let all = lines(&runs);
         let of = |line: &Line| {
             let ours = runs.iter().filter(|run| run.is_of(line));
             ours.map(|run| run.record).collect::<Vec<_>>()
         };
         let bases: Vec<_> = all.iter().filter(|line| self.is_base(line)).collect();
-        let drawn = |line: &&Line| self.modes.is_empty() || self.modes.contains(&line.0);
-        let series = all.iter().filter(drawn).map(|line| {
+        let series = all.iter().filter(|line| self.draws(line.0)).map(|line| {
             let points = match self.chart {
                 Chart::Distribution => distribution(&of(line)),
                 Chart::Flows => {
@@ -145,9 +143,17 @@ impl Panel {
                 }
                 Chart::Points | Chart::Time => self.points(line, &bases, &runs),
             };
-            Series { panel, mode: line.0, variant: line.1.clone(), points }
+            // A mode's only line needs no name of its own.
+            let is_only = all.iter().filter(|other| other.0 == line.0).count() == 1;
+            let variant = line.1.clone().filter(|_| !is_only);
+            Series { panel, mode: line.0, variant, points }
         });
         series.filter(|series| !series.points.is_empty()).collect()
+    }
+
+    /// Whether a mode has lines.
+    fn draws(&self, mode: Mode) -> bool {
+        self.modes.is_empty() || self.modes.contains(&mode)
     }
 
     /// Whether other lines are compared with this one.
@@ -298,19 +304,6 @@ fn lines(runs: &[Run<'_>]) -> Vec<Line> {
         }
     }
     lines
-}
-
-/// A mode's only line needs no name of its own.
-fn name_lines(runs: &mut [Run<'_>]) {
-    for mode in Mode::ALL {
-        let ours = runs.iter_mut().filter(|run| run.mode == mode).collect::<Vec<_>>();
-        let first = ours.first().and_then(|run| run.variant.clone());
-        if ours.iter().all(|run| run.variant == first) {
-            for run in ours {
-                run.variant = None;
-            }
-        }
-    }
 }
 
 /// Values along the x axis that are names and no numbers stand side by side, in the order in which

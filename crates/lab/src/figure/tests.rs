@@ -11,6 +11,8 @@ fn every_figure_has_a_plan_panels_and_the_papers_words() {
         assert!(full.title().is_some() && full.description().is_some(), "{}", figure.id);
         let panels = panel::panels(figure.plan);
         assert!(!panels.is_empty(), "{}", figure.id);
+        let described = full.description().unwrap_or_default().chars().count();
+        assert!(described <= 280, "{}: {described} letters do not fit two lines", figure.id);
         let paper = paper::parse(figure.paper);
         assert!(!paper.statements.is_empty(), "{}", figure.id);
         for number in paper.numbers {
@@ -23,6 +25,37 @@ fn every_figure_has_a_plan_panels_and_the_papers_words() {
 fn an_unknown_figure_is_told_the_known_ones() {
     let error = Figure::find("tecc/t99").expect_err("there is none").to_string();
     assert!(error.contains("tecc/t99") && error.contains("tecc/t2a"), "{error}");
+}
+
+#[test]
+fn lines_that_others_are_compared_with_begin_with_the_name_of_a_mode() {
+    for figure in FIGURES {
+        for panel in panel::panels(figure.plan) {
+            for line in panel.relative_to {
+                let mode = line.split(' ').next().unwrap_or_default().parse::<Mode>();
+                assert!(mode.is_ok(), "{}: {line:?}", figure.id);
+            }
+        }
+    }
+}
+
+#[test]
+fn rates_over_time_are_those_of_each_flow() {
+    let workload = "flows:2,500ms".parse().unwrap();
+    let size = ByteCount::new(1_000_000);
+    let run = Parameters { workload, size, samples: 100, ..Parameters::default() };
+    let record = run::run(&run, &TraceStore::default()).unwrap().record;
+    let head = "title = 't'\nchart = 'time'\nx = 'time'\nx_label = 's'\ny_label = ''";
+    let panels = panel::panels(&format!("[[panel]]\n{head}\ny = 'throughput'"));
+    let series = panels[0].series(1, &[record]);
+    let names: Vec<_> = series.iter().map(Series::name).collect();
+    assert_eq!(names, ["mdt flow 1", "mdt flow 2"]);
+    let begins = |line: &Series| line.points.iter().find(|it| it.value > 0.0).unwrap().x;
+    assert!(begins(&series[0]) + 0.3 < begins(&series[1]), "{series:?}");
+    for line in &series {
+        let peak = line.points.iter().map(|point| point.value).fold(0.0, f64::max);
+        assert!((3.0..40.0).contains(&peak), "{line:?}");
+    }
 }
 
 #[test]

@@ -172,7 +172,12 @@ impl Flows {
     pub(super) fn body_bytes(&self, world: &World) -> u64 {
         let datagrams = self.datagrams.as_ref();
         let datagrams = datagrams.map_or(0, |it| world.node(it.receiver).bytes());
-        datagrams + self.begun.iter().map(|flow| world.body(flow.client).bytes()).sum::<u64>()
+        datagrams + self.body_bytes_of_each(world).iter().sum::<u64>()
+    }
+
+    /// Those of each flow that has begun, in order.
+    pub(super) fn body_bytes_of_each(&self, world: &World) -> Vec<u64> {
+        self.begun.iter().map(|flow| world.body(flow.client).bytes()).collect()
     }
 
     /// Bytes that each flow has got since counting began, in order.

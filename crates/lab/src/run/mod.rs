@@ -64,7 +64,9 @@ pub fn run(parameters: &Parameters, traces: &TraceStore) -> Result<RunOutcome, R
         let now = world.elapsed();
         if observer.next() <= now {
             let body_bytes = flows.body_bytes(world);
-            observer.sample(world, watched, body_bytes);
+            let is_kept = parameters.samples > 0;
+            let each = if is_kept { flows.body_bytes_of_each(world) } else { Vec::new() };
+            observer.sample(world, watched, body_bytes, each);
         }
         if flows.have_ended(world) || now >= limit {
             break;

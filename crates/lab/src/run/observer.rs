@@ -39,6 +39,14 @@ pub struct Sample {
     pub body_bytes: u64,
 }
 
+/// What is seen at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) sample: Sample,
+    /// Bytes of body that have arrived, of each flow that has begun, if that is to be kept.
+    pub(super) flows: Vec<u64>,
+}
+
 /// A quantity that changes in steps, over time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Level {
@@ -70,7 +78,7 @@ pub(super) struct Observer {
     first_byte: Option<FirstByte>,
     interval: Duration,
     next: Duration,
-    samples: Vec<Sample>,
+    samples: Vec<Seen>,
     e2e_srtt: Mean,
     tunnel_srtt: Mean,
 }
@@ -111,7 +119,7 @@ pub(super) struct Observed {
     pub(super) tunnel_srtt_ms: Mean,
     pub(super) downlink: IdleTime,
     pub(super) uplink: IdleTime,
-    pub(super) samples: Vec<Sample>,
+    pub(super) samples: Vec<Seen>,
 }
 
 /// How long a bottleneck had nothing to do, from the first byte of a body on.
@@ -156,8 +164,15 @@ impl Observer {
         self.uplink_waste.set(now, u64::from(is_wasted));
     }
 
-    /// Looks at all that is looked at now and then.
-    pub(super) fn sample(&mut self, world: &mut World, watched: Watched, body_bytes: u64) {
+    /// Looks at all that is looked at now and then. `body_bytes` is what has arrived, `flows` the same
+    /// of each flow, if that is to be kept.
+    pub(super) fn sample(
+        &mut self,
+        world: &mut World,
+        watched: Watched,
+        body_bytes: u64,
+        flows: Vec<u64>,
+    ) {
         let now = world.elapsed();
         self.next = now + self.interval;
         let (downlink, uplink) = access_stats(world, watched.downlink, watched.uplink);
@@ -187,7 +202,7 @@ impl Observer {
             sample.e2e_srtt_ms.into_iter().for_each(|srtt| self.e2e_srtt.add(srtt));
             sample.tunnel_srtt_ms.into_iter().for_each(|srtt| self.tunnel_srtt.add(srtt));
         }
-        self.samples.push(sample);
+        self.samples.push(Seen { sample, flows });
         if self.samples.len() >= SAMPLES_MAX {
             let mut is_kept = false;
             self.samples.retain(|_| {

@@ -6,10 +6,9 @@ use tandem_node::{ConnectionStats, Stats, node::FetchReport};
 use tandem_units::Ratio;
 
 use super::{
-    FlowRecord, LinkRecord, Mode, Parameters, RepairRecord, RunOutcome, RunRecord, Sample,
-    Workload,
+    FlowRecord, LinkRecord, Mode, Parameters, RepairRecord, RunOutcome, RunRecord, Workload,
     flows::{Flow, Flows},
-    observer::{IdleTime, Observed, Observer},
+    observer::{IdleTime, Observed, Observer, Seen},
     topology::{Topology, Watched, access_sojourns, access_stats},
 };
 use crate::{Capacity, LinkStats, LossAt, Sojourns, World};
@@ -36,6 +35,7 @@ pub(super) fn of(
     let violations = world.violations();
     let each = flow_records(run, flows, world);
     let times = Times::of(run, &topology, flows);
+    let kept = thinned(&seen.samples, run.samples);
     let record = RunRecord {
         parameters: run.clone(),
         completed: has_completed(run, flows, world),
@@ -74,12 +74,13 @@ pub(super) fn of(
         elapsed_s: seconds(world.elapsed()),
         digest: world.trace().digest().to_string(),
         jain_index: jain(&each),
+        flow_bytes: kept.clone().filter(|_| each.len() > 1).map(|it| it.flows.clone()).collect(),
         flows: if each.len() > 1 { each } else { Vec::new() },
-        series: thinned(&seen.samples, usize::try_from(run.samples).unwrap_or(usize::MAX)),
+        series: kept.map(|it| it.sample).collect(),
     };
     RunOutcome {
         record,
-        series: seen.samples,
+        series: seen.samples.iter().map(|it| it.sample).collect(),
         packet_delays: world.delays().to_vec(),
         violations: violations
             .iter()
@@ -294,9 +295,10 @@ fn link_record(link: &LinkStats, payload: u64, small: u64, idle: IdleTime) -> Li
 }
 
 /// At most so many, evenly spaced, from the first on.
-fn thinned(samples: &[Sample], most: usize) -> Vec<Sample> {
+fn thinned(samples: &[Seen], most: u64) -> impl Iterator<Item = &Seen> + Clone {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
     let every = samples.len().div_ceil(most.max(1)).max(1);
-    samples.iter().step_by(every).take(most).copied().collect()
+    samples.iter().step_by(every).take(most)
 }
 
 fn p95_ms(sojourns: Option<&Sojourns>) -> f64 {

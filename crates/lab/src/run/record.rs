@@ -94,6 +94,10 @@ pub struct RunRecord {
     /// Both layers over time, as many samples as `samples` says at most, evenly spaced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<Sample>,
+    /// Bytes of body that have arrived, of each flow that has begun, at the moment of each sample of
+    /// `series`; only if there were several flows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flow_bytes: Vec<Vec<u64>>,
 }
 
 /// What a tunnel of mode rmdt did towards the client; all 0 in the other modes.

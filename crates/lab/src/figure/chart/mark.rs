@@ -27,13 +27,16 @@ pub(super) const fn color(mode: Mode) -> RGBColor {
     }
 }
 
-/// The colours of a mode's several lines, each paler than the one before.
+/// The colours of a mode's several lines: shades of its own.
 pub(super) fn shaded(mode: Mode, number: usize) -> RGBColor {
     let RGBColor(red, green, blue) = color(mode);
     let share = match number {
         0 => 0,
         1 => 40,
-        _ => 65,
+        2 => 65,
+        3 => 20,
+        4 => 52,
+        _ => 74,
     };
     let paler = |part: u8| {
         let mixed = (u32::from(part) * (100 - share) + 255 * share) / 100;

@@ -117,12 +117,14 @@ fn head(
 ) -> Drawn {
     let title = plan.title().unwrap_or(figure.about);
     canvas.draw_text(title, &text(TITLE, INK), (MARGIN, 20))?;
-    let setting = plan.description().unwrap_or_default();
-    canvas.draw_text(setting, &text(TEXT, QUIET_INK), (MARGIN, 50))?;
+    let setting = wrapped(plan.description().unwrap_or_default());
+    for (line, y) in setting.iter().zip([48, 65]) {
+        canvas.draw_text(line, &text(TEXT, QUIET_INK), (MARGIN, y))?;
+    }
     let legend = legend(series);
     let (names, _) = names(&legend, !paper.numbers.is_empty());
     let mut x = MARGIN;
-    let y = 88;
+    let y = 96;
     for ((line, shade), name) in legend.into_iter().zip(names) {
         let color = shaded(line.mode, shade);
         canvas.draw(&PathElement::new([(x, y), (x + 26, y)], color.stroke_width(2)))?;
@@ -367,9 +369,9 @@ fn names(legend: &[(&Series, usize)], has_paper: bool) -> (Vec<String>, Option<S
     if i32::try_from(WIDTH).is_ok_and(|width| end <= width) {
         return (long, None);
     }
-    let mut modes: Vec<_> = legend.iter().map(|(line, _)| meant(line.mode)).collect();
-    modes.dedup();
-    (all(|mode| mode.as_str().to_uppercase()), Some(format!("{}.", modes.join("; "))))
+    let is_there = |mode: &Mode| legend.iter().any(|(line, _)| line.mode == *mode);
+    let meanings: Vec<_> = Mode::ALL.into_iter().filter(is_there).map(meant).collect();
+    (all(|mode| mode.as_str().to_uppercase()), Some(format!("{}.", meanings.join("; "))))
 }
 
 /// How much room a name takes in the legend, with its mark.
