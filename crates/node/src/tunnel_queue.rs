@@ -349,11 +349,14 @@ impl TunnelQueue {
                 Turn::Used => {}
                 Turn::Ended => self.turns.rotate(),
                 Turn::Nothing => self.end_turns(stream),
-                Turn::EngineIsFull => return,
+                // What is to be sent anyway will tell what became of what was sent before.
+                Turn::EngineIsFull => return self.repair.cancel_probe(),
             }
         }
         if is_repaired {
             self.repair.probe(now, engine.connection);
+        } else {
+            self.repair.cancel_probe();
         }
     }
 

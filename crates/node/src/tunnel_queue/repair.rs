@@ -421,6 +421,12 @@ impl Repair {
         }
     }
 
+    /// Nothing is to be probed before the queue is fed again. A time that has passed must not stay: the
+    /// node would be woken for it again and again.
+    pub(super) const fn cancel_probe(&mut self) {
+        self.next_probe = None;
+    }
+
     /// The newest that is under way, has not arrived, and may be sent again.
     fn newest_wanted(&self) -> Option<(StreamId, u64)> {
         let mut newest = self.under_way.iter().rev().take(PROBE_DEPTH).flatten().copied();
