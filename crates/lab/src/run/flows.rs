@@ -91,7 +91,7 @@ impl Flows {
             },
             datagrams,
             others: others.unwrap_or_default(),
-            reports: Reports::default(),
+            reports: Reports::of(forwarder.filter(|_| run.mode.has_feedback())),
             settle: match run.workload {
                 Workload::Sharing { settle, .. } => settle.0,
                 _ => Duration::ZERO,
@@ -123,12 +123,12 @@ impl Flows {
 
     /// Whether the tunnel told something that local programs do not know yet.
     pub(super) fn have_news(&self, world: &World) -> bool {
-        self.reports.have_news(world, self.forwarder)
+        self.reports.have_news(world)
     }
 
     /// Tells local programs what the tunnel told.
     pub(super) fn pass_reports(&mut self, topology: &mut Topology<'_>) {
-        self.reports.pass(topology, self.forwarder);
+        self.reports.pass(topology);
     }
 
     /// Begins to count, if it is time.

@@ -6,21 +6,27 @@ use super::topology::Topology;
 use crate::{Handle, World};
 
 /// Passes on what proxies tell of the flows of local programs, as a program that embeds a client does.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Reports {
+    /// The client; `None`: nobody tells it anything.
+    forwarder: Option<Handle<Client>>,
     /// Events of the client that have been looked at.
     seen: usize,
 }
 
 impl Reports {
+    pub(super) const fn of(forwarder: Option<Handle<Client>>) -> Self {
+        Self { forwarder, seen: 0 }
+    }
+
     /// Whether there may be something to pass on.
-    pub(super) fn have_news(&self, world: &World, forwarder: Option<Handle<Client>>) -> bool {
-        forwarder.is_some_and(|forwarder| world.events(forwarder).len() > self.seen)
+    pub(super) fn have_news(&self, world: &World) -> bool {
+        self.forwarder.is_some_and(|forwarder| world.events(forwarder).len() > self.seen)
     }
 
     /// Passes everything on, each to the program whose flow it tells of.
-    pub(super) fn pass(&mut self, topology: &mut Topology<'_>, forwarder: Option<Handle<Client>>) {
-        let Some(forwarder) = forwarder else { return };
+    pub(super) fn pass(&mut self, topology: &mut Topology<'_>) {
+        let Some(forwarder) = self.forwarder else { return };
         let events = topology.world.events(forwarder);
         let told = events.iter().skip(self.seen).filter_map(|(_, event)| match event {
             Event::TunnelInfo { local, info } => Some((local.ip(), *info)),
