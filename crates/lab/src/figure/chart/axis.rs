@@ -37,6 +37,10 @@ impl Tick {
     fn new(at: f64, text: String) -> Self {
         Self { at, label: text.clone(), text }
     }
+
+    fn is_name(&self) -> bool {
+        self.text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '$')
+    }
 }
 
 impl Axis {
@@ -123,11 +127,18 @@ impl Axis {
     }
 
     /// By how much the points of one of several lines stand aside, so that their bars can be told
-    /// apart.
+    /// apart, and nobody takes them for those of the next tick.
     #[expect(clippy::cast_precision_loss, reason = "a few lines")]
     pub(super) fn aside(&self, place: usize, count: usize) -> f64 {
         let width = self.range.end - self.range.start;
-        (place as f64 - (count.saturating_sub(1)) as f64 / 2.0) * ASIDE * width
+        let gaps = self.ticks.iter().zip(self.ticks.iter().skip(1)).map(|(a, b)| b.at - a.at);
+        let room = gaps.fold(width, f64::min) * 0.8 / count.max(1) as f64;
+        (place as f64 - (count.saturating_sub(1)) as f64 / 2.0) * room.min(ASIDE * width)
+    }
+
+    /// Whether names stand along it, between which there is nothing.
+    pub(super) fn has_names(&self) -> bool {
+        self.ticks.iter().all(Tick::is_name)
     }
 
     /// Whether zero is inside, and not at the edge.
@@ -171,10 +182,9 @@ fn shorten(ticks: &mut [Tick], width: i32) -> Option<String> {
         let name = file.trim_end_matches(".down").trim_end_matches(".up");
         tick.label = name.trim_start_matches(SyntheticTrace::PREFIX).to_owned();
     }
-    let is_name = |tick: &Tick| tick.label.starts_with(|first: char| first.is_ascii_alphabetic());
     let widest = ticks.iter().map(|tick| text_width(&tick.label)).max()?;
     let room = width / i32::try_from(ticks.len()).ok()?;
-    if widest <= room || !ticks.iter().all(is_name) {
+    if widest <= room || !ticks.iter().all(Tick::is_name) {
         return None;
     }
     let mut names = Vec::new();

@@ -213,21 +213,24 @@ fn one_panel(
         }
         let aside = x.aside(place, count);
         let spot = |at: f64, value: f64| (x.at(at) + aside, y.at(value));
-        one_line(area, &mut plane, (line, *shade), spot)?;
+        if !x.has_names() {
+            let path = line.points.iter().map(|point| spot(point.x, point.value));
+            let style = shaded(line.mode, *shade).stroke_width(2);
+            plane.draw_series([PathElement::new(path.collect::<Vec<_>>(), style)])?;
+        }
+        points(area, &plane, (line, *shade), spot)?;
     }
     Ok(())
 }
 
-/// A line with error bars, and markers that are hollow where not all runs completed.
-fn one_line(
+/// A line's points with error bars, and markers that are hollow where not all runs completed.
+fn points(
     area: &Canvas<'_>,
-    plane: &mut Plane<'_, '_>,
+    plane: &Plane<'_, '_>,
     (line, shade): (&Series, usize),
     spot: impl Fn(f64, f64) -> (f64, f64),
 ) -> Drawn {
     let color = shaded(line.mode, shade);
-    let path: Vec<_> = line.points.iter().map(|point| spot(point.x, point.value)).collect();
-    plane.draw_series([PathElement::new(path, color.stroke_width(2))])?;
     for Point { x, value, low, high, runs, completed, .. } in &line.points {
         let pixel = |value: f64| pixel(area, plane, spot(*x, value));
         let (at, (left, low), (_, high)) = (pixel(*value), pixel(*low), pixel(*high));

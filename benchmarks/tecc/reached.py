@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""The table of what was reached, from the full runs in a folder: ID.jsonl or ID.jsonl.xz.
+
+    benchmarks/tecc/reached.py FOLDER > reached.md
+"""
+
+import json
+import lzma
+import math
+import pathlib
+import sys
+from collections import defaultdict
+
+FOLDER = pathlib.Path(sys.argv[1])
+PLAIN = ["mft", "mdt", "mst", "rmdt"]
+# Where the four are compared, and what tells the points of a figure apart.
+POINTS = {
+    "t10": ["size"],
+    "t11": ["client_rtt"],
+    "t12": ["loss"],
+    "t13": ["trace", "loss"],
+    "traces": ["trace", "loss"],
+    "outages": ["loss"],
+    "rates": ["rate", "streams"],
+    "bursts": ["loss"],
+    "loss-before": ["loss"],
+    "queues": ["queue"],
+    "client-rtt": ["client_rtt"],
+    "origin-rtt": ["origin_rtt"],
+    "uplink-traces": ["uplink_trace"],
+    "ten-flows": ["workload"],
+    "behind-proxy": ["origin_rate"],
+}
+# Student's t at 97.5 % by degrees of freedom.
+T = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 7: 2.365, 9: 2.262, 11: 2.201, 19: 2.093}
+
+
+def without_series(run):
+    for key in ["series", "flow_bytes", "flows"]:
+        run.pop(key, None)
+    return run
+
+
+def load(name):
+    """The runs of a figure; none if it was not made."""
+    for file, opened in [(FOLDER / f"{name}.jsonl.xz", lzma.open), (FOLDER / f"{name}.jsonl", open)]:
+        if file.exists():
+            with opened(file, "rt") as lines:
+                return [without_series(json.loads(line)) for line in lines]
+    return []
+
+
+def line_of(run):
+    """Which line of a figure a run belongs to."""
+    is_as_it_comes = run["mode"] == "rmdt" and run.get("resequence") == "off"
+    return "rmdt off" if is_as_it_comes else run["mode"]
+
+
+def points(name):
+    """{point: {line: {seed: run}}} of a figure."""
+    found = defaultdict(lambda: defaultdict(dict))
+    for run in load(name):
+        point = tuple(str(run[key]).rsplit("/", 1)[-1] for key in POINTS[name])
+        found[point][line_of(run)][run["seed"]] = run
+    return found
+
+
+def mean(values):
+    values = [value for value in values if value is not None]
+    return sum(values) / len(values) if values else math.nan
+
+
+def tail(values):
+    """The 99th percentile, or the largest of fewer than 100."""
+    values = sorted(value for value in values if value is not None)
+    if not values:
+        return math.nan
+    return values[math.ceil(len(values) * 0.99) - 1] if len(values) >= 100 else values[-1]
+
+
+def ratio(ours, theirs, key="fct_s"):
+    """The ratio of means over the seeds of both, and its 95 % bounds."""
+    pairs = [(ours[seed][key], theirs[seed][key]) for seed in ours if seed in theirs]
+    pairs = [pair for pair in pairs if None not in pair]
+    if not pairs:
+        return math.nan, math.nan, math.nan
+    count = len(pairs)
+    that = mean(pair[1] for pair in pairs)
+    value = mean(pair[0] for pair in pairs) / that
+    if count < 2:
+        return value, value, value
+    residues = [this - value * other for this, other in pairs]
+    deviation = math.sqrt(sum(residue**2 for residue in residues) / (count - 1))
+    free = max((known for known in T if known <= count - 1), default=1)
+    half = (1.984 if count >= 100 else T[free]) * deviation / math.sqrt(count) / that
+    return value, value - half, value + half
+
+
+def of(lines, line, key):
+    return [run[key] for run in lines.get(line, {}).values()]
+
+
+def percent(value):
+    return f"{(value - 1) * 100:+.1f} %"
+
+
+def row(what, goal, *values):
+    print(f"| {what} | {goal} | {'; '.join(values)} |")
+
+
+def rates():
+    found = points("rates")
+    ways = [(10, 1), (30, 1), (50, 1), (100, 4)]
+    values = [mean(of(found[(f"{mbps} Mbit/s", str(n))], "tecc", "fct_over_ideal")) for mbps, n in ways]
+    goal = "1.03, 1.05, 1.07, 1.12"
+    row("FCT / ideal, 30 MB, 5 % loss, 10, 30, 50, 100 Mbit/s", goal, ", ".join(f"{it:.3f}" for it in values))
+
+
+def traces():
+    found = points("traces")
+    for loss, goal in [("0%", "1.04, then 1.03"), ("5%", "1.06, then 1.05")]:
+        here = {point: lines for point, lines in found.items() if point[1] == loss}
+        each = {point[0]: mean(of(lines, "tecc", "fct_over_ideal")) for point, lines in here.items()}
+        row(f"FCT / ideal, mean over {len(each)} recordings, {loss} loss", goal, f"{mean(each.values()):.3f}")
+    lossy = {point[0]: lines for point, lines in found.items() if point[1] == "5%"}
+    against = [ratio(lines["tecc"], lines["rmdt off"])[0] for lines in lossy.values()]
+    tails = [tail(of(it, "tecc", "fct_s")) / tail(of(it, "rmdt off", "fct_s")) for it in lossy.values()]
+    goal = "mean -30 %, p99 -50 %"
+    spread = [f"{percent(mean(it))} (from {percent(min(it))} to {percent(max(it))})" for it in (against, tails) if it]
+    row("against RMDT as it comes, these recordings, 5 % loss: mean; p99", goal, *spread)
+    slower = [name for name, lines in lossy.items() if ratio(lines["tecc"], lines["mft"])[0] >= 1]
+    row("recordings at 5 % loss where it is no better than MFT", "none", ", ".join(slower) or "none")
+    srtt = [mean(of(lines, "tecc", "e2e_srtt_mean_ms")) for lines in lossy.values()]
+    row("E2E smoothed RTT, these recordings", "400 ms", f"{mean(srtt):.0f} ms")
+
+
+def everywhere():
+    worse, count = [], 0
+    plus = {"mft+": [], "rmdt+": []}
+    for name in POINTS:
+        for point, lines in points(name).items():
+            ours, where = lines.get("tecc"), f"{name} {' '.join(point)}"
+            if not ours:
+                continue
+            bases = [ratio(ours, lines[base]) for base in [*PLAIN, "rmdt off"] if lines.get(base)]
+            if bases:
+                value, _, high = max(bases)
+                count += 1
+                if high > 1.01:
+                    worse.append(f"{where} ({percent(value)}, at most {percent(high)})")
+            for base, ratios in plus.items():
+                if lines.get(base):
+                    ratios.append((ratio(ours, lines[base])[0], where))
+    row(f"points of {count} whose bound against the best of MFT, MDT, MST, RMDT is above 1.01", "5 % of them at most", f"{len(worse)}: {', '.join(worse)}")
+    for base, ratios in plus.items():
+        if ratios:
+            least = max(ratios)
+            over = [where for value, where in ratios if value > 1.03]
+            row(f"against {base}: mean over points; worst", "better; +3 %", percent(mean(it[0] for it in ratios)),
+                f"{percent(least[0])} ({least[1]})", f"above +3 %: {', '.join(over) or 'none'}")
+
+
+def short_flows():
+    for size, goal in [("100 kB", "-55 %"), ("1 MB", "-33 %")]:
+        lines = points("t10")[(size,)]
+        if lines.get("tecc"):
+            p99 = tail(of(lines, "tecc", "fct_s")) / tail(of(lines, "mft", "fct_s"))
+            row(f"{size} at 5 % loss against MFT: mean; p99", goal, percent(ratio(lines["tecc"], lines["mft"])[0]), percent(p99))
+
+
+def delay():
+    over = []
+    for name in ["client-rtt", "origin-rtt", "queues", "bursts", "loss-before"]:
+        for lines in points(name).values():
+            for run in lines.get("tecc", {}).values():
+                base = sum(float(run[key].removesuffix("ms")) for key in ["client_rtt", "origin_rtt"])
+                over.append(run["e2e_srtt_mean_ms"] / base)
+    row("E2E smoothed RTT / base RTT, constant links: mean; largest of a run", "1.5", f"{mean(over):.2f}", f"{max(over, default=math.nan):.2f}")
+
+
+def outages():
+    for point, lines in sorted(points("outages").items()):
+        runs = list(lines.get("tecc", {}).values())
+        done = sum(run["completed"] for run in runs)
+        stock = mean(of(lines, "rmdt off", "fct_over_ideal"))
+        row(f"mmwave_blockage, {point[0]} loss: FCT / ideal; p99; completed", "3; no flow ever dies",
+            f"{mean(run['fct_over_ideal'] for run in runs):.2f}", f"{tail([run['fct_over_ideal'] for run in runs]):.2f}",
+            f"{done} of {len(runs)}", f"RMDT as it comes {stock:.1f}")
+
+
+def duplicates():
+    groups = defaultdict(list)
+    for name in ["tdup", "traces", "t13"]:
+        for run in load(name):
+            if run["mode"] == "tecc":
+                where = (name, run["loss"], run["client_rtt"], str(run["trace"]).rsplit("/", 1)[-1])
+                groups[where].append(run["duplicate_ratio"] * 100)
+    means = {where: mean(values) for where, values in groups.items()}
+    if means:
+        worst = max(means, key=means.get)
+        row("duplicates by the origin: mean of points; largest point", "1 %", f"{mean(means.values()):.2f} %", f"{means[worst]:.2f} % ({' '.join(worst)})")
+
+
+def fairness():
+    groups = defaultdict(list)
+    for run in load("tt2"):
+        groups[(run["origin_rtt"], run["origin_rtt_step"], run["client_rtt_step"], run["mode"])].append(run["jain_index"])
+    for what, key, goal in [
+        ("equal RTTs", ("10ms", "0s", "0s"), "0.99"),
+        ("server delays 10 to 80 ms", ("10ms", "10ms", "0s"), "0.99"),
+        ("client delays 10 to 80 ms", ("10ms", "0s", "10ms"), "0.86"),
+        ("client delays 10 to 80 ms, origin at 100 ms", ("100ms", "0s", "10ms"), "MFT - 0.05"),
+    ]:
+        seen = [f"{mode} {mean(groups[(*key, mode)]):.3f}" for mode in ["tecc", "mft"] if groups[(*key, mode)]]
+        row(f"Jain's index, eight flows, {what}", goal, *seen)
+
+
+def overhead():
+    sizes = defaultdict(lambda: defaultdict(list))
+    for run in load("t14"):
+        sizes[run["size"]][run["mode"]].append(run["downlink_bytes"])
+    extra = [f"{size} {percent(mean(modes['tecc']) / mean(modes['mft']))}" for size, modes in sizes.items() if modes["tecc"]]
+    row("bytes towards the client, against MFT, no loss", "+4 % from 1 MB on", ", ".join(extra))
+
+
+print("| what | goal | measured |\n| --- | --- | --- |")
+for part in [rates, traces, everywhere, short_flows, delay, outages, duplicates, fairness, overhead]:
+    part()
