@@ -50,6 +50,12 @@ def load(name):
     return []
 
 
+def named(value):
+    """A value as text; of a recording the name alone."""
+    text = str(value)
+    return pathlib.PurePath(text).stem if text.startswith("$") else text
+
+
 def line_of(run):
     """Which line of a figure a run belongs to."""
     is_as_it_comes = run["mode"] == "rmdt" and run.get("resequence") == "off"
@@ -60,7 +66,7 @@ def points(name):
     """{point: {line: {seed: run}}} of a figure."""
     found = defaultdict(lambda: defaultdict(dict))
     for run in load(name):
-        point = tuple(str(run[key]).rsplit("/", 1)[-1] for key in POINTS[name])
+        point = tuple(named(run[key]) for key in POINTS[name])
         found[point][line_of(run)][run["seed"]] = run
     return found
 
@@ -193,7 +199,7 @@ def duplicates():
     for name in ["tdup", "traces", "t13"]:
         for run in load(name):
             if run["mode"] == "tecc":
-                where = (name, run["loss"], run["client_rtt"], str(run["trace"]).rsplit("/", 1)[-1])
+                where = (name, run["loss"], run["client_rtt"], named(run["trace"]))
                 groups[where].append(run["duplicate_ratio"] * 100)
     means = {where: mean(values) for where, values in groups.items()}
     if means:
