@@ -23,61 +23,29 @@
 //!   measurement sets the pacing rate anew, as Linux does.
 //! - The bandwidth filter counts rounds with samples that are not application-limited, so an
 //!   application's pause does not make the estimate expire.
-//! - With [`Standstill::SaysNothing`] the time in which the path stands still is no part of a sample.
+//! - What is different for tunnels is in [`Flavor::Tunnel`].
 //! - Startup also ends after eight application-limited rounds without growth. A sender that waits
 //!   for flow control is application-limited all the time and would stay in Startup for ever.
 //!
 //! [draft-cardwell-iccrg-bbr-congestion-control-00]: https://datatracker.ietf.org/doc/html/draft-cardwell-iccrg-bbr-congestion-control-00
+
+mod config;
+mod gain;
+mod overflow;
 
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use tandem_units::{ByteCount, Rate};
 
+pub use self::config::{Bbr1Config, Flavor};
+use self::{gain::Gain, overflow::OverflowGuard};
 use crate::max_filter::MaxFilter;
 use crate::random::Random;
 use crate::{
     Ack, AcksEnd, Algorithm, CongestionEvent, CongestionSignal, DeliveryRate, Lost, RateSample,
     Sent,
 };
-
-/// The settings of [`Bbr1`]. The default is the draft's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bbr1Config {
-    /// The initial window in full datagrams, at least 4.
-    pub initial_window_packets: u32,
-    /// The pacing gain, in percent, of the phase of `ProbeBW` that looks for more bandwidth; at
-    /// least 100, which never looks.
-    ///
-    /// 200 follows a rate that rises quickly, as cellular links do, at the cost of more queue. Above
-    /// 125 there is a second, plain 125 % phase in the middle of the cycle.
-    pub up_gain_percent: u32,
-    /// Whether the time in which the path stands still, as radio links do, counts as slow delivery.
-    pub standstill: Standstill,
-    /// Where the randomness begins: it picks the phase in which `ProbeBW` is entered.
-    pub seed: u64,
-}
-
-/// What a path that delivers nothing for a while says about its bandwidth.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standstill {
-    /// That it is low, as in the draft.
-    #[default]
-    IsSlow,
-    /// Nothing, beyond a round trip and 100 ms.
-    SaysNothing,
-}
-
-impl Default for Bbr1Config {
-    fn default() -> Self {
-        Self {
-            initial_window_packets: 10,
-            up_gain_percent: 125,
-            standstill: Standstill::default(),
-            seed: 0,
-        }
-    }
-}
 
 /// `BBRv1`; see the module's table.
 #[derive(Clone, Debug)]
@@ -94,6 +62,7 @@ pub struct Bbr1 {
     round_trip_propagation_stamp: Instant,
     round: Round,
     full_pipe: FullPipe,
+    overflow: OverflowGuard,
 
     is_idle_restart: bool,
     bytes_in_flight: ByteCount,
@@ -148,43 +117,6 @@ struct ProbeRttDone {
     is_round_done: bool,
 }
 
-/// A factor in thousandths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Gain(u32);
-
-impl Gain {
-    const ONE: Self = Self(1000);
-    /// `BBRHighGain`, 2/ln 2: the smallest that doubles the rate every round.
-    const HIGH: Self = Self(2885);
-    /// Its reciprocal drains in one round what Startup queued.
-    const DRAIN: Self = Self(347);
-    /// The window of `ProbeBW`: room for a queue and for delayed and aggregated ACKs.
-    const CWND: Self = Self(2000);
-    /// What counts as growth of the bandwidth in Startup.
-    const FULL_BANDWIDTH: Self = Self(1250);
-
-    const fn from_percent(percent: u32) -> Self {
-        Self(percent.saturating_mul(10))
-    }
-
-    /// What is missing to `Gain(2000)`, at least one half.
-    fn drained_by(self) -> Self {
-        let mirrored = (2 * Self::ONE.0).saturating_sub(self.0);
-        Self(mirrored.max(Self::ONE.0 / 2))
-    }
-
-    fn of_bytes(self, bytes: ByteCount) -> ByteCount {
-        bytes.mul_div_floor(self.0.into(), Self::ONE.0.into())
-    }
-
-    fn of_rate(self, rate: Rate) -> Rate {
-        let bits_per_second =
-            u128::from(rate.bits_per_second()) * u128::from(self.0) / u128::from(Self::ONE.0);
-        let bits_per_second = u64::try_from(bits_per_second).unwrap_or(u64::MAX);
-        Rate::from_bps(bits_per_second.max(1)).expect("at least 1")
-    }
-}
-
 /// `RTpropFilterLen`: the age at which the minimum must be measured again.
 const RTT_FILTER_LENGTH: Duration = Duration::from_secs(10);
 /// `ProbeRTTDuration`.
@@ -226,6 +158,7 @@ impl Bbr1 {
             round_trip_propagation_stamp: now,
             round: Round::default(),
             full_pipe: FullPipe::default(),
+            overflow: OverflowGuard::default(),
             is_idle_restart: false,
             bytes_in_flight: ByteCount::ZERO,
             newly_acked: ByteCount::ZERO,
@@ -265,6 +198,24 @@ impl Bbr1 {
         }
         self.bandwidth_filter.insert(rate);
         self.bottleneck_bandwidth = self.bandwidth_filter.max();
+    }
+
+    /// Begins the estimate anew if the bottleneck's queue overflows.
+    fn check_overflow(&mut self, sample: &RateSample, prior_in_flight: ByteCount) {
+        if self.config.flavor == Flavor::Plain {
+            return;
+        }
+        self.overflow.on_acked(self.newly_acked, prior_in_flight, sample.rtt);
+        let Some(least_rtt) = self.round_trip_propagation.filter(|_| self.round.is_start) else {
+            return;
+        };
+        if self.overflow.on_round(least_rtt, self.max_datagram_size) {
+            self.bandwidth_filter.forget_but_last();
+            self.bottleneck_bandwidth = self.bandwidth_filter.max();
+            self.full_pipe.is_filled = true;
+        }
+        let far = self.in_flight_target(Gain::HIGH);
+        self.overflow.forget_bound_above(far);
     }
 
     /// `BBRCheckCyclePhase`.
@@ -370,7 +321,7 @@ impl Bbr1 {
             done.is_round_done |= self.round.is_start;
             self.state = State::ProbeRtt { done: Some(done) };
             self.check_probe_rtt_done(now);
-        } else if self.bytes_in_flight <= self.min_pipe_cwnd() {
+        } else if self.bytes_in_flight <= self.probe_rtt_cwnd() {
             let done = ProbeRttDone { stamp: now + PROBE_RTT_DURATION, is_round_done: false };
             self.state = State::ProbeRtt { done: Some(done) };
             self.round.next_delivered = self.delivery.delivered();
@@ -426,9 +377,13 @@ impl Bbr1 {
         {
             self.congestion_window = grown;
         }
+        if let Some(bound) = self.overflow.bound() {
+            let least = self.in_flight_target(Gain::ONE);
+            self.congestion_window = self.congestion_window.min(bound.max(least));
+        }
         self.congestion_window = self.congestion_window.max(self.min_pipe_cwnd());
         if matches!(self.state, State::ProbeRtt { .. }) {
-            self.congestion_window = self.congestion_window.min(self.min_pipe_cwnd());
+            self.congestion_window = self.congestion_window.min(self.probe_rtt_cwnd());
         }
     }
 
@@ -484,6 +439,16 @@ impl Bbr1 {
         self.max_datagram_size.saturating_mul(MIN_PIPE_PACKETS)
     }
 
+    /// What is in flight in `ProbeRTT`.
+    fn probe_rtt_cwnd(&self) -> ByteCount {
+        let half =
+            match (self.config.flavor, self.bottleneck_bandwidth, self.round_trip_propagation) {
+                (Flavor::Tunnel, Some(bandwidth), Some(rtt)) => bandwidth.bytes_in(rtt / 2),
+                _ => ByteCount::ZERO,
+            };
+        half.max(self.min_pipe_cwnd())
+    }
+
     /// `BBRInitPacingRate`.
     fn initial_pacing_rate(&self, rtt: Duration) -> Rate {
         let rtt = rtt.max(Duration::from_millis(1));
@@ -509,7 +474,7 @@ impl Algorithm for Bbr1 {
     fn on_acks_end(&mut self, end: AcksEnd) {
         let prior_in_flight = self.bytes_in_flight;
         self.bytes_in_flight = end.bytes_in_flight;
-        if self.config.standstill == Standstill::SaysNothing
+        if self.config.flavor == Flavor::Tunnel
             && let Some(rtt) = self.round_trip_propagation
         {
             self.delivery.forgive_standstill(end.now, rtt + STANDSTILL_AFTER);
@@ -517,6 +482,7 @@ impl Algorithm for Bbr1 {
         if let Some(sample) = self.delivery.on_acks_end(end.now) {
             self.update_round(&sample);
             self.update_bottleneck_bandwidth(&sample);
+            self.check_overflow(&sample, prior_in_flight);
             self.check_cycle_phase(end.now, prior_in_flight);
             self.check_full_pipe(&sample);
             self.check_drain(end.now);
@@ -534,6 +500,7 @@ impl Algorithm for Bbr1 {
 
     fn on_packet_lost(&mut self, lost: Lost) {
         self.newly_lost += lost.bytes;
+        self.overflow.on_lost(lost.bytes);
         self.bytes_in_flight -= lost.bytes;
         self.delivery.on_packet_lost(&lost);
     }

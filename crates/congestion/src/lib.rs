@@ -42,7 +42,7 @@ mod random;
 mod tecc;
 
 pub use algorithm::{Ack, AcksEnd, Algorithm, CongestionEvent, CongestionSignal, Lost, Sent};
-pub use bbr1::{Bbr1, Bbr1Config, Standstill};
+pub use bbr1::{Bbr1, Bbr1Config, Flavor};
 pub use delivery::{DatagramId, Deliveries, Delivery};
 pub use delivery_rate::{DeliveryRate, RateSample};
 pub use name::{ControllerConfig, ControllerName, UnknownController};

@@ -30,6 +30,13 @@ impl MaxFilter {
         }
     }
 
+    /// Forgets all rounds but the current one and that before it.
+    pub(crate) fn forget_but_last(&mut self) {
+        for older in self.rounds.iter_mut().skip(2) {
+            *older = None;
+        }
+    }
+
     /// The maximum, or `None` if there are no samples.
     pub(crate) fn max(&self) -> Option<Rate> {
         self.rounds.iter().copied().max().flatten()

@@ -15,7 +15,7 @@ pub enum ControllerName {
     #[default]
     Bbr1,
     /// The same with what pays in tunnels: a larger initial window, more curiosity, and
-    /// [`Standstill::SaysNothing`](crate::Standstill::SaysNothing).
+    /// [`Flavor::Tunnel`](crate::Flavor::Tunnel).
     #[serde(rename = "bbr1-tunnel")]
     Bbr1Tunnel,
     /// Follows the reports of a tunnel that the connection goes through, and is `Bbr1` without them.
@@ -120,7 +120,7 @@ impl Default for ControllerConfig {
 impl From<ControllerName> for ControllerConfig {
     fn from(name: ControllerName) -> Self {
         let (initial_window_packets, bbr_up_gain_percent) = match name {
-            ControllerName::Bbr1Tunnel | ControllerName::Tecc => (32, 200),
+            ControllerName::Bbr1Tunnel => (32, 200),
             _ => (10, 125),
         };
         let tecc = match name {
@@ -151,8 +151,7 @@ mod tests {
         for controller in ControllerName::ALL {
             let config = ControllerConfig::from(controller);
             let settings = (config.initial_window_packets, config.bbr_up_gain_percent);
-            let knows_tunnels =
-                matches!(controller, ControllerName::Bbr1Tunnel | ControllerName::Tecc);
+            let knows_tunnels = controller == ControllerName::Bbr1Tunnel;
             let expected = if knows_tunnels { (32, 200) } else { (10, 125) };
             assert_eq!(settings, expected, "{controller}");
         }

@@ -13,7 +13,7 @@ use tandem_units::{ByteCount, Rate};
 
 use crate::{
     Ack, AcksEnd, Algorithm, Bbr1, Bbr1Config, CongestionEvent, CongestionSignal, ControllerConfig,
-    ControllerName, Deliveries, Feedback, Lost, NewReno, Off, Sent, Standstill, Tecc,
+    ControllerName, Deliveries, Feedback, Flavor, Lost, NewReno, Off, Sent, Tecc,
 };
 
 /// What builds a controller for each new path, as noq's `TransportConfig` takes it.
@@ -200,9 +200,9 @@ impl SeededFactory {
         let config = Bbr1Config {
             initial_window_packets: self.initial_window_packets(),
             up_gain_percent: self.config.bbr_up_gain_percent,
-            standstill: match self.config.name {
-                ControllerName::Bbr1Tunnel => Standstill::SaysNothing,
-                _ => Standstill::IsSlow,
+            flavor: match self.config.name {
+                ControllerName::Bbr1Tunnel => Flavor::Tunnel,
+                _ => Flavor::Plain,
             },
             seed: self.config.seed.wrapping_add(index),
         };

@@ -138,8 +138,9 @@ pub(crate) struct TunnelQueue {
     repair: Repair,
     bytes: usize,
     bytes_max: usize,
-    /// While there is a flow whose queue is kept short.
+    /// While there is a flow whose queue is kept short, here or by its origin.
     short_bytes_max: usize,
+    is_reported: bool,
     drops: LateDrops,
 }
 
@@ -186,6 +187,7 @@ impl TunnelQueue {
             bytes: 0,
             bytes_max: limits.tunnel_queue,
             short_bytes_max: limits.short_tunnel_queue.max(limits.tunnel_queue),
+            is_reported: false,
             drops: LateDrops::default(),
         }
     }
@@ -218,6 +220,11 @@ impl TunnelQueue {
     /// Flows that are as urgent share the tunnel in proportion to their weights, 1 unless it is said.
     pub(crate) fn set_weight(&mut self, stream: StreamId, weight: u8) {
         self.turns.set_weight(stream, weight);
+    }
+
+    /// Origins hear how long the queue is.
+    pub(crate) const fn set_reported(&mut self) {
+        self.is_reported = true;
     }
 
     /// How urgent a flow is.
@@ -298,7 +305,8 @@ impl TunnelQueue {
     }
 
     const fn bytes_max(&self) -> usize {
-        if self.repair.keeps_queue_short() { self.short_bytes_max } else { self.bytes_max }
+        let is_short = self.is_reported || self.repair.keeps_queue_short();
+        if is_short { self.short_bytes_max } else { self.bytes_max }
     }
 
     /// Drops the newest of the longest flow, unless that is the one that asks.

@@ -19,12 +19,12 @@ pub(crate) struct TransportSettings {
     pub(crate) controller: Option<ControllerName>,
 
     /// Packets that may be on their way before anything is known of the path, 2 to 1000 [default: 32
-    /// with bbr1-tunnel and tecc, else 10]
+    /// with bbr1-tunnel, else 10]
     #[arg(long, value_name = "PACKETS", env = "TANDEM_INITIAL_WINDOW")]
     pub(crate) initial_window: Option<u32>,
 
     /// Percent of the known bandwidth at which bbr1, bbr1-tunnel, tecc and tecc-paper look for more,
-    /// 100 to 300 [default: 200 with bbr1-tunnel and tecc, else 125]
+    /// 100 to 300 [default: 200 with bbr1-tunnel, else 125]
     #[arg(long, value_name = "PERCENT", env = "TANDEM_UP_GAIN_PERCENT")]
     pub(crate) up_gain_percent: Option<u32>,
 
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_that_follow_reports_are_patient_and_begin_boldly() {
+    fn origins_that_follow_reports_are_patient_and_else_as_with_bbr1() {
         let of = |name, tecc: Option<&str>| {
             let tecc = tecc.map(str::to_owned);
             let settings =
@@ -183,8 +183,8 @@ mod tests {
         };
         let tecc = of(ControllerName::Tecc, Some("q-target=60ms"));
         assert!(tecc.is_patient);
-        assert_eq!(tecc.controller.initial_window_packets, 32);
-        assert_eq!(tecc.controller.bbr_up_gain_percent, 200);
+        assert_eq!(tecc.controller.initial_window_packets, 10);
+        assert_eq!(tecc.controller.bbr_up_gain_percent, 125);
         assert_eq!(Ok(tecc.controller.tecc), "q-target=60ms".parse());
         let paper = of(ControllerName::TeccPaper, Some("units=literal"));
         assert_eq!(Ok(paper.controller.tecc), TeccConfig::PAPER.with("units=literal"));

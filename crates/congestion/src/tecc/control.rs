@@ -21,11 +21,17 @@ const WINDOW_EXTRA: u64 = 3;
 /// Rounds in which reports alone say how much may be on its way.
 const FIRST_ROUNDS: u32 = 3;
 
-/// What may be sent for what is acknowledged: BBR's gain in Startup, which doubles the rate each RTT.
-const TRUST_PERCENT: u64 = 289;
+/// What may be sent for what is acknowledged, in percent: twice what slow start does.
+const TRUST_PERCENT: u64 = 400;
+
+/// The same after reports have proved wrong.
+const SHAKEN_PERCENT: u64 = 125;
 
 /// A report counts for so many end-to-end RTTs.
 const LIFETIME_RTTS: u32 = 2;
+
+/// And for so long where RTTs are shorter than the time between reports.
+const LIFETIME_LEAST: Duration = Duration::from_millis(20);
 
 /// The end-to-end RTT of a connection that has measured none.
 const NOMINAL_RTT: Duration = Duration::from_millis(100);
@@ -99,7 +105,8 @@ impl Control {
         let rate = self.sending_rate(&config, info);
         self.rate = Some(rate);
         if config.has_guard {
-            let rtts = (self.least_rtt(), self.cycle_rtt.take());
+            let (least, smoothed) = self.rtts.unwrap_or((NOMINAL_RTT, NOMINAL_RTT));
+            let rtts = (least, smoothed, self.cycle_rtt.take());
             self.behind_proxy.on_report(now, info, rtts, rate);
         }
         self.report = Some((now, *info));
@@ -124,7 +131,10 @@ impl Control {
         };
         let excess = (queue + again) / (theta * tunnel_rate);
         let least = 1.0 - config.max_penalty.get();
-        let newest = (1.0 - excess).clamp(least, config.max_utilization.get());
+        // A tunnel that starts up says more than it has seen already.
+        let is_starting = info.bandwidth.is_some_and(|seen| seen < info.sending_rate);
+        let most = if is_starting { 1.0 } else { config.max_utilization.get() };
+        let newest = (1.0 - excess).clamp(least, most);
         let weight = config.ewma_weight.get();
         let before = self.utilization.unwrap_or(newest);
         let utilization = (1.0 - weight) * before + weight * newest;
@@ -148,15 +158,15 @@ impl Control {
 
     pub(super) fn on_acks_end(&mut self, now: Instant, is_round: bool, acked: Option<Rate>) {
         self.acked_rate = acked;
-        if is_round {
-            self.trust.on_round(now, self.is_followed);
-            self.rounds = if self.is_followed { self.rounds.saturating_add(1) } else { 0 };
+        if is_round && self.is_followed {
+            self.rounds = self.rounds.saturating_add(1);
         }
         self.follow(now);
     }
 
-    pub(super) fn on_lost(&mut self, bytes: ByteCount) {
-        self.trust.on_lost(bytes);
+    pub(super) fn on_lost(&mut self, now: Instant, bytes: ByteCount) {
+        let (_, smoothed) = self.rtts.unwrap_or((NOMINAL_RTT, NOMINAL_RTT));
+        self.trust.on_lost(now, bytes, smoothed);
     }
 
     pub(super) fn forget_report(&mut self) {
@@ -175,10 +185,14 @@ impl Control {
         self.is_followed = self.rate.is_some()
             && self.report.is_some_and(|(came, _)| !is_older(now, came, lifetime))
             && (!has_guard || self.trust.holds(now));
+        if self.is_followed {
+            self.trust.on_followed(now);
+        }
     }
 
     fn lifetime(&self) -> Duration {
-        self.rtts.map_or(NOMINAL_RTT, |(_, smoothed)| smoothed).saturating_mul(LIFETIME_RTTS)
+        let smoothed = self.rtts.map_or(NOMINAL_RTT, |(_, smoothed)| smoothed);
+        smoothed.saturating_mul(LIFETIME_RTTS).max(LIFETIME_LEAST)
     }
 
     fn least_rtt(&self) -> Duration {
@@ -188,7 +202,9 @@ impl Control {
     /// What may be on its way as acknowledgements have it: no report makes more of it than this.
     fn trusted_window(&self, config: &TeccConfig) -> ByteCount {
         let acked = self.acked_rate.map_or(ByteCount::ZERO, |rate| rate.bytes_in(self.least_rtt()));
-        let trusted = acked.mul_div_floor(ByteCount::new(TRUST_PERCENT), ByteCount::new(100));
+        let is_shaken = config.has_guard && self.trust.is_shaken();
+        let percent = if is_shaken { SHAKEN_PERCENT } else { TRUST_PERCENT };
+        let trusted = acked.mul_div_floor(ByteCount::new(percent), ByteCount::new(100));
         if self.rounds < FIRST_ROUNDS { trusted.max(config.first_flight) } else { trusted }
     }
 

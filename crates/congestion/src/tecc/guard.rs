@@ -14,10 +14,7 @@ use super::is_older;
 /// Delay that nothing explains counts above this, and above a fifth of the least RTT.
 const UNEXPLAINED: Duration = Duration::from_millis(30);
 
-/// What arrives at the proxy is less than this share of what is sent, in percent.
-const LESS_PERCENT: u64 = 80;
-
-/// So many RTTs it has to last.
+/// So many smoothed RTTs it has to last.
 const RTTS: u32 = 2;
 
 /// A share of what arrives at the proxy, in percent: less than it empties the queue behind it.
@@ -26,16 +23,39 @@ const DRAIN_PERCENT: u64 = 85;
 /// By so many percent the cap grows in each RTT without such a queue.
 const GROWTH_PERCENT: u64 = 110;
 
+/// A bottleneck that was found is looked for more closely for so long.
+const KNOWN: Duration = Duration::from_secs(30);
+
 /// Reports that are remembered at most.
-const ARRIVALS_MAX: usize = 256;
+const REPORTS_MAX: usize = 256;
+
+/// How much of the end-to-end RTT the tunnel's queues explain: that of the proxy, and that of its
+/// bottleneck.
+fn in_tunnel(info: &TunnelInfo) -> Duration {
+    let at_bottleneck = info.smoothed_rtt.saturating_sub(info.min_rtt);
+    at_bottleneck + info.sending_rate.time_to_send(info.queue)
+}
+
+/// What a report says of the way beyond the proxy.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: Instant,
+    /// The least end-to-end RTT since the report before.
+    rtt: Duration,
+    /// How much of it the tunnel explains.
+    in_tunnel: Duration,
+    arrival_rate: Rate,
+}
 
 /// A bottleneck between origin and proxy.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BehindProxy {
-    /// What arrived at the proxy, of late.
-    arrivals: VecDeque<(Instant, Rate)>,
+    /// The reports of the last smoothed RTTs.
+    seen: VecDeque<Seen>,
     /// Since when there is a queue there.
     since: Option<Instant>,
+    /// When there was one last.
+    known: Option<Instant>,
     /// What the origin sends at most because of it, and since when.
     cap: Option<(Rate, Instant)>,
 }
@@ -51,46 +71,52 @@ impl BehindProxy {
         &mut self,
         now: Instant,
         info: &TunnelInfo,
-        (least_rtt, cycle_rtt): (Duration, Option<Duration>),
+        (least_rtt, smoothed_rtt, cycle_rtt): (Duration, Duration, Option<Duration>),
         rate: Rate,
     ) {
-        let window = least_rtt * RTTS;
-        self.arrivals.extend(info.arrival_rate.map(|rate| (now, rate)));
-        while self.arrivals.len() > ARRIVALS_MAX
-            || self.arrivals.front().is_some_and(|(at, _)| is_older(now, *at, window))
-        {
-            self.arrivals.pop_front();
+        let in_tunnel = in_tunnel(info);
+        if let (Some(rtt), Some(arrival_rate)) = (cycle_rtt, info.arrival_rate) {
+            self.seen.push_back(Seen { at: now, rtt, in_tunnel, arrival_rate });
         }
-        let (Some(cycle_rtt), Some(arrives)) = (cycle_rtt, self.most()) else { return };
-        let in_tunnel = info.smoothed_rtt.saturating_sub(info.min_rtt);
-        let explained = info.sending_rate.time_to_send(info.queue) + in_tunnel;
-        let excess = cycle_rtt.saturating_sub(least_rtt).saturating_sub(explained);
+        let window = smoothed_rtt * RTTS;
+        while self.seen.len() > REPORTS_MAX
+            || self.seen.front().is_some_and(|seen| is_older(now, seen.at, window))
+        {
+            self.seen.pop_front();
+        }
+        let is_known = self.known.is_some_and(|at| !is_older(now, at, KNOWN));
+        let patience = if is_known { Duration::ZERO } else { window };
+        let excess = self.excess(least_rtt, if is_known { 1 } else { REPORTS_MAX });
         let is_queueing = excess > UNEXPLAINED.max(least_rtt / 5);
+        self.since = is_queueing.then(|| self.since.unwrap_or(now));
         match self.cap {
-            None => {
-                let is_less = arrives.bits_per_second() < percent(rate, LESS_PERCENT);
-                let since = (is_queueing && is_less).then(|| self.since.unwrap_or(now));
-                self.since = since;
-                if since.is_some_and(|since| is_older(now, since, window)) {
-                    self.set_cap(now, percent(arrives, DRAIN_PERCENT));
-                }
-            }
-            Some((_, set)) if !is_older(now, set, least_rtt) => {}
-            Some(_) if is_queueing => self.set_cap(now, percent(arrives, DRAIN_PERCENT)),
+            None if self.since.is_some_and(|since| now >= since + patience) => self.drain(now),
+            None => {}
+            Some((_, set)) if !is_older(now, set, smoothed_rtt) => {}
+            Some(_) if is_queueing => self.drain(now),
             Some((cap, _)) => self.set_cap(now, percent(cap, GROWTH_PERCENT)),
         }
-        if self.cap().is_some_and(|cap| cap > rate) {
-            self.cap = None;
-            self.since = None;
+        self.cap = self.cap.filter(|(cap, _)| *cap <= rate);
+    }
+
+    /// What is left of the least RTT of so many reports when the path and the longest that the tunnel
+    /// explains are taken off: packets may have waited there long before the report.
+    fn excess(&self, least_rtt: Duration, reports: usize) -> Duration {
+        let newest = self.seen.iter().rev().take(reports);
+        let rtt = newest.map(|seen| seen.rtt).min().unwrap_or_default();
+        let in_tunnel = self.seen.iter().map(|seen| seen.in_tunnel).max().unwrap_or_default();
+        rtt.saturating_sub(least_rtt).saturating_sub(in_tunnel)
+    }
+
+    fn drain(&mut self, now: Instant) {
+        self.known = Some(now);
+        if let Some(most) = self.seen.iter().map(|seen| seen.arrival_rate).max() {
+            self.set_cap(now, percent(most, DRAIN_PERCENT));
         }
     }
 
     fn set_cap(&mut self, now: Instant, bits_per_second: u64) {
         self.cap = Rate::from_bps(bits_per_second).map(|cap| (cap, now));
-    }
-
-    fn most(&self) -> Option<Rate> {
-        self.arrivals.iter().map(|(_, rate)| *rate).max()
     }
 }
 
@@ -98,14 +124,14 @@ fn percent(rate: Rate, percent: u64) -> u64 {
     rate.bits_per_second().saturating_mul(percent) / 100
 }
 
-/// Of what is sent, one part in so many may be lost in a round.
-const LOSS_PARTS: u64 = 5;
+/// Of what is acknowledged, one part in so many may be lost besides.
+const LOSS_PARTS: u64 = 10;
 
-/// So many rounds in a row.
-const LOSSY_ROUNDS: u32 = 2;
+/// How much may be lost beyond that before reports are set aside.
+const PATIENCE: ByteCount = ByteCount::new(64_000);
 
-/// Rounds with less say nothing.
-const ROUND_LEAST: ByteCount = ByteCount::new(30_000);
+/// Losses count so many RTTs after reports did.
+const AFTER_RTTS: u32 = 2;
 
 /// How long reports are set aside after the first time, and at most.
 const ASIDE: Duration = Duration::from_secs(2);
@@ -114,19 +140,34 @@ const ASIDE_MAX: Duration = Duration::from_secs(60);
 /// Whether reports can be true: while a tunnel repairs, next to nothing is lost end to end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trust {
-    acked: ByteCount,
-    lost: ByteCount,
-    lossy_rounds: u32,
+    /// When reports counted last.
+    followed: Option<Instant>,
+    /// Lost beyond what may be.
+    excess: ByteCount,
     aside: Option<(Instant, Duration)>,
 }
 
 impl Trust {
-    pub(super) fn on_acked(&mut self, bytes: ByteCount) {
-        self.acked += bytes;
+    pub(super) fn on_followed(&mut self, now: Instant) {
+        self.followed = Some(now);
     }
 
-    pub(super) fn on_lost(&mut self, bytes: ByteCount) {
-        self.lost += bytes;
+    pub(super) fn on_acked(&mut self, bytes: ByteCount) {
+        self.excess = self
+            .excess
+            .saturating_sub(bytes.mul_div_floor(ByteCount::new(1), ByteCount::new(LOSS_PARTS)));
+    }
+
+    pub(super) fn on_lost(&mut self, now: Instant, bytes: ByteCount, rtt: Duration) {
+        if self.followed.is_none_or(|at| is_older(now, at, rtt * AFTER_RTTS)) {
+            return;
+        }
+        self.excess += bytes;
+        if self.excess > PATIENCE && self.holds(now) {
+            let time = self.aside.map_or(ASIDE, |(_, time)| (time * 2).min(ASIDE_MAX));
+            self.aside = Some((now, time));
+            self.excess = ByteCount::ZERO;
+        }
     }
 
     /// Whether reports count.
@@ -134,19 +175,8 @@ impl Trust {
         self.aside.is_none_or(|(since, time)| is_older(now, since, time))
     }
 
-    /// A round trip has ended, in which reports counted or not.
-    pub(super) fn on_round(&mut self, now: Instant, is_following: bool) {
-        if self.acked + self.lost < ROUND_LEAST {
-            return;
-        }
-        let sent = self.acked + self.lost;
-        let is_lossy = is_following && self.lost.saturating_mul(LOSS_PARTS) > sent;
-        self.lossy_rounds = if is_lossy { self.lossy_rounds + 1 } else { 0 };
-        (self.acked, self.lost) = (ByteCount::ZERO, ByteCount::ZERO);
-        if self.lossy_rounds >= LOSSY_ROUNDS {
-            let time = self.aside.map_or(ASIDE, |(_, time)| (time * 2).min(ASIDE_MAX));
-            self.aside = Some((now, time));
-            self.lossy_rounds = 0;
-        }
+    /// Whether they were set aside before.
+    pub(super) const fn is_shaken(&self) -> bool {
+        self.aside.is_some()
     }
 }

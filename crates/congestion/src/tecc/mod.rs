@@ -63,7 +63,7 @@ impl Algorithm for Tecc {
 
     fn on_packet_lost(&mut self, lost: Lost) {
         self.bbr.on_packet_lost(lost);
-        self.feedback.control().on_lost(lost.bytes);
+        self.feedback.control().on_lost(lost.now, lost.bytes);
     }
 
     fn on_congestion_event(&mut self, event: CongestionEvent) {

@@ -111,6 +111,9 @@ fn check_senders(run: &Parameters) -> Result<(), RunError> {
     let allowed = "bbr1, bbr1-tunnel, newreno, cubic or bbr3; only a tunnel may do without";
     require(!off, "origin_controller", "off", allowed)?;
     require(run.others != Some(ControllerName::Off), "others", "off", allowed)?;
+    let tunnel = run.tunnel_controller;
+    let allowed = "not tecc: it is for origins; use mode tecc";
+    require(!tunnel.takes_reports(), "tunnel_controller", tunnel.as_str(), allowed)?;
     let others = run.others_count.to_string();
     require((1..=100).contains(&run.others_count), "others_count", &others, "1 to 100")?;
     for (name, window) in [

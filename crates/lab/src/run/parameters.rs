@@ -278,7 +278,7 @@ impl Mode {
 
     /// Whether the origin starts and probes as if it knew of a tunnel that repairs.
     pub(crate) const fn has_cooperating_origin(self) -> bool {
-        matches!(self, Self::MftPlus | Self::RmdtPlus | Self::Tecc)
+        matches!(self, Self::MftPlus | Self::RmdtPlus)
     }
 
     /// Whether it waits for the tunnel's repairs before its own.

@@ -299,3 +299,21 @@ fn through_a_tunnel_a_lie_costs_the_origin_hardly_a_packet() {
         }
     }
 }
+#[test]
+fn without_a_tunnel_a_lie_makes_the_origin_lose_little_more_than_bbr_does() {
+    for (queue, loss_percent) in [("30kB", 0), ("30kB", 5), ("150kB", 0), ("150kB", 5), ("2MB", 0)]
+    {
+        let run = |controller, story| {
+            let case = Case { has_tunnel: false, queue, loss_percent, controller, story };
+            case.run(30)
+        };
+        let bbr = worst_ten(&run(ControllerName::Bbr1, None));
+        for (what, story) in LIES {
+            let lie = run(ControllerName::Tecc, Some(story));
+            let place = format!("{queue}, {loss_percent} %, {what}");
+            let (worst, late) = (worst_ten(&lie), worst_ten(&lie[9..]));
+            assert!(worst <= bbr + 3, "{place}: {worst} %, {bbr} % with BBR");
+            assert!(late <= loss_percent + 7, "{place}: {late} % after ten seconds");
+        }
+    }
+}

@@ -32,8 +32,14 @@ const FLOWS_MAX: usize = 64;
 const INTERVAL_LEAST: Duration = Duration::from_millis(5);
 const INTERVAL_MOST: Duration = Duration::from_secs(1);
 
+/// A queue that has grown to twice of what was reported, and by this, is reported at once.
+const EARLY_BYTES: usize = 64_000;
+
 /// Reports on a flow of which nothing comes and nothing waits, before it is left alone.
 const IDLE_REPORTS: u32 = 3;
+
+/// So many reports a flow is young: some end-to-end round trips.
+const YOUNG_REPORTS: u32 = 16;
 
 /// The weight that a request's field asks for, if it asks for reports.
 pub(super) fn wanted_weight(headers: &HeaderMap) -> Result<Option<u8>, FeedbackFieldError> {
@@ -64,11 +70,27 @@ struct Reported {
     sequence: u64,
     /// The fewest bytes that waited since the last report.
     least_queue: usize,
+    /// What the last report said of it.
+    last_queue: usize,
     /// Bytes that came from the target since the last report.
     arrived: u64,
     arrival_rate: Option<Rate>,
     /// Reports in a row without anything to say.
     idle: u32,
+    /// Reports since it was silent.
+    reports: u32,
+}
+
+impl Reported {
+    fn arrives(&self) -> u64 {
+        self.arrival_rate.map_or(0, Rate::bits_per_second)
+    }
+
+    /// Whether it takes all of its share: some of it waits, or it has not had time to hear how much its
+    /// share is.
+    const fn is_greedy(&self) -> bool {
+        self.least_queue > 0 || self.reports < YOUNG_REPORTS
+    }
 }
 
 impl Reporter {
@@ -88,9 +110,11 @@ impl Reporter {
             urgency,
             sequence: 0,
             least_queue: 0,
+            last_queue: 0,
             arrived: 0,
             arrival_rate: None,
             idle: 0,
+            reports: 0,
         };
         self.flows.insert(stream, reported);
         self.due = Some(now);
@@ -113,14 +137,22 @@ impl Reporter {
     pub(super) fn on_arrival(&mut self, now: Instant, stream: StreamId, len: usize) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
         flow.arrived += len as u64;
-        flow.idle = 0;
+        if std::mem::take(&mut flow.idle) >= IDLE_REPORTS {
+            flow.reports = 0;
+        }
         self.due.get_or_insert(now);
     }
 
     /// Notes how much waits, after the tunnel has sent what it could.
-    pub(super) fn observe(&mut self, queue: &TunnelQueue) {
+    pub(super) fn observe(&mut self, now: Instant, queue: &TunnelQueue) {
+        let may_be_early = self.last.is_some_and(|last| now >= last + INTERVAL_LEAST);
         for (&stream, flow) in &mut self.flows {
-            flow.least_queue = flow.least_queue.min(queue.flow_len(stream));
+            let len = queue.flow_len(stream);
+            if len > flow.last_queue.saturating_mul(2) + EARLY_BYTES && may_be_early {
+                flow.least_queue = len;
+                self.due = Some(now);
+            }
+            flow.least_queue = flow.least_queue.min(len);
         }
     }
 
@@ -154,6 +186,8 @@ impl Reporter {
             }
             let Some(flow) = self.flows.get_mut(&stream) else { continue };
             flow.sequence += 1;
+            flow.reports += 1;
+            flow.last_queue = flow.least_queue;
             flow.least_queue = queue.flow_len(stream);
             flow.idle = if flow.arrived == 0 && flow.least_queue == 0 { flow.idle + 1 } else { 0 };
             flow.arrived = 0;
@@ -173,7 +207,7 @@ impl Reporter {
         retransmit_ratio: Ratio,
     ) -> Option<TunnelInfo> {
         let flow = self.flows.get(&stream).filter(|flow| flow.idle < IDLE_REPORTS)?;
-        let rate = sending_rate(path, flow.least_queue > 0)?;
+        let rate = sending_rate(path)?;
         Some(TunnelInfo {
             sequence: VarInt::saturating_from(flow.sequence),
             sending_rate: self.share(stream, rate),
@@ -186,19 +220,23 @@ impl Reporter {
         })
     }
 
-    /// A flow's part of what the tunnel can send: its share by weight among the flows that are as
-    /// urgent, or what the others leave, if that is more.
+    /// A flow's part of what the tunnel can send: its share, by weight, of what more urgent flows and
+    /// those leave that take less than theirs.
     fn share(&self, stream: StreamId, rate: Rate) -> Rate {
         let Some(flow) = self.flows.get(&stream) else { return rate };
-        let arrives = |other: &Reported| other.arrival_rate.map_or(0, Rate::bits_per_second);
+        let arrives = |other: &Reported| other.arrives();
         let others = || self.flows.iter().filter(|(other, _)| **other != stream).map(|(_, it)| it);
         let urgent = others().filter(|it| it.urgency < flow.urgency).map(arrives).sum::<u64>();
         let left = rate.bits_per_second().saturating_sub(urgent);
         let equals = || others().filter(|it| it.urgency == flow.urgency && it.idle == 0);
-        let weights = equals().map(|it| u64::from(it.weight)).sum::<u64>() + u64::from(flow.weight);
-        let fair = |it: &Reported| left * u64::from(it.weight) / weights;
-        let taken = equals().map(|it| arrives(it).min(fair(it))).sum::<u64>();
-        let share = fair(flow).max(left.saturating_sub(taken));
+        let weights = |flows: &mut dyn Iterator<Item = &Reported>| {
+            u64::from(flow.weight) + flows.map(|it| u64::from(it.weight)).sum::<u64>()
+        };
+        let all = weights(&mut equals());
+        let fair = |it: &Reported| left * u64::from(it.weight) / all;
+        let modest = equals().filter(|it| !it.is_greedy()).map(|it| it.arrives().min(fair(it)));
+        let greedy = weights(&mut equals().filter(|it| it.is_greedy()));
+        let share = left.saturating_sub(modest.sum()) * u64::from(flow.weight) / greedy;
         Rate::from_bps(share).unwrap_or(SHARE_LEAST)
     }
 }
@@ -208,15 +246,21 @@ const SHARE_LEAST: Rate = Rate::from_bps(10_000).expect("not zero");
 
 /// Tr: what the tunnel can send.
 ///
-/// While it starts up and nothing waits, its bandwidth says how fast the origin sends, and the rate
-/// at which it would send if it had more is the better word. As soon as something waits, the
-/// bandwidth is what the path carries.
-fn sending_rate(path: &PathEstimate, is_backlogged: bool) -> Option<Rate> {
+/// While it starts up, its bandwidth says how fast the origin sends. Then it is twice that, but not
+/// less than what a new tunnel begins with; less by as much as the RTT has grown, because then
+/// the bottleneck has more than it carries.
+fn sending_rate(path: &PathEstimate) -> Option<Rate> {
     let window = Rate::average(path.congestion_window, path.smoothed_rtt);
-    match path.bandwidth {
-        Some(bandwidth) if is_backlogged || !path.is_starting => Some(bandwidth),
-        _ => path.pacing_rate.or(window),
-    }
+    let Some(pacing) = path.pacing_rate.filter(|_| path.is_starting) else {
+        return path.bandwidth.or(path.pacing_rate).or(window);
+    };
+    let grown = path.smoothed_rtt.max(path.min_rtt);
+    let usual = (path.min_rtt + path.min_rtt / 4).min(grown);
+    let first = Rate::average(path.initial_window.saturating_mul(3), path.min_rtt);
+    let twice = path.bandwidth.and_then(|it| Rate::from_bps(2 * it.bits_per_second()));
+    let rate = pacing.min(twice.max(first).unwrap_or(pacing));
+    let rate = Rate::average(rate.bytes_in(usual), grown).unwrap_or(rate);
+    Some(path.bandwidth.map_or(rate, |bandwidth| rate.max(bandwidth)))
 }
 
 fn encode(stream: StreamId, info: &TunnelInfo) -> bytes::Bytes {

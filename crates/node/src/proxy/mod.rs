@@ -369,7 +369,7 @@ impl Proxy {
                 let (queue, interval) = (&peer.queue, *feedback_interval);
                 stats.feedback.sent += peer.reporter.send(now, connection, queue, interval);
                 peer.queue.feed(now, session, connection);
-                peer.reporter.observe(&peer.queue);
+                peer.reporter.observe(now, &peer.queue);
                 stats.add_late(&peer.queue.take_drops());
                 stats.repaired.add(&peer.queue.take_repaired());
                 let timer = quic::earliest(peer.queue.next_timeout(), peer.reporter.next_timeout());

@@ -273,6 +273,9 @@ impl Proxy {
         {
             flow.feedback = None;
         }
+        if flow.feedback.is_some() {
+            peer.queue.set_reported();
+        }
         let grant = granted(target, flow);
         if let Said::Ours(field) = flow.repair {
             let wish = field.into();

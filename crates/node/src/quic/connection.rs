@@ -73,6 +73,7 @@ pub(crate) enum SendDatagram {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathEstimate {
     pub(crate) congestion_window: ByteCount,
+    pub(crate) initial_window: ByteCount,
     pub(crate) pacing_rate: Option<Rate>,
     /// What the path carries, if the controller says.
     pub(crate) bandwidth: Option<Rate>,
@@ -234,11 +235,13 @@ impl Connection {
     /// What its controller makes of the path.
     pub(crate) fn path_estimate(&self) -> PathEstimate {
         let smoothed_rtt = self.smoothed_rtt();
-        let metrics = self.inner.congestion_state(PathId::ZERO).map(Controller::metrics);
+        let controller = self.inner.congestion_state(PathId::ZERO);
+        let metrics = controller.map(Controller::metrics);
         let metrics = metrics.unwrap_or_default();
         let window = metrics.congestion_window;
         PathEstimate {
             congestion_window: ByteCount::new(window),
+            initial_window: ByteCount::new(controller.map_or(0, Controller::initial_window)),
             pacing_rate: metrics.pacing_rate.and_then(from_noq_rate),
             bandwidth: metrics.bandwidth_estimate.and_then(Rate::from_bps),
             is_starting: metrics.ssthresh.is_none_or(|threshold| window < threshold),

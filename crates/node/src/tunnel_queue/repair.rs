@@ -120,6 +120,7 @@ pub(super) struct FlowRepair {
     bytes: usize,
     /// Numbers of what was lost, or not taken by the engine.
     waiting: BTreeSet<u64>,
+    waiting_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -212,7 +213,7 @@ impl Repair {
 
     /// The same of one flow.
     pub(super) fn waiting_bytes_of(&self, stream: StreamId) -> usize {
-        self.flows.get(&stream).map_or(0, FlowRepair::waiting_bytes)
+        self.flows.get(&stream).map_or(0, |flow| flow.waiting_bytes)
     }
 
     /// Datagrams sent, and of those, sent again.
@@ -232,7 +233,7 @@ impl Repair {
     pub(super) fn remove(&mut self, stream: StreamId) {
         if let Some(flow) = self.flows.remove(&stream) {
             self.bytes -= flow.bytes;
-            self.waiting_bytes -= flow.waiting_bytes();
+            self.waiting_bytes -= flow.waiting_bytes;
         }
     }
 
@@ -284,6 +285,7 @@ impl Repair {
             return false;
         }
         if flow.waiting.insert(number) {
+            flow.waiting_bytes += len;
             self.waiting_bytes += len;
         }
         true
@@ -296,6 +298,7 @@ impl Repair {
         flow.bytes -= data.len();
         self.bytes -= data.len();
         if flow.waiting.remove(&number) {
+            flow.waiting_bytes -= data.len();
             self.waiting_bytes -= data.len();
         }
         flow.raise_floor(self.heard, self.smoothed_rtt);
@@ -384,6 +387,7 @@ impl Repair {
         let id = self.first_id + self.under_way.len() as u64;
         if !connection.send_tracked_datagram(DatagramId(id), data) {
             if flow.waiting.insert(number) {
+                flow.waiting_bytes += len;
                 self.waiting_bytes += len;
             }
             return false;
@@ -394,6 +398,7 @@ impl Repair {
         kept.sends += 1;
         kept.under_way += 1;
         if flow.waiting.remove(&number) {
+            flow.waiting_bytes -= len;
             self.waiting_bytes -= len;
         }
         self.under_way.push_back(Some((stream, number)));
@@ -460,6 +465,7 @@ impl FlowRepair {
             kept: VecDeque::new(),
             bytes: 0,
             waiting: BTreeSet::new(),
+            waiting_bytes: 0,
         }
     }
 
@@ -479,11 +485,6 @@ impl FlowRepair {
     fn oldest(&self) -> Option<u64> {
         let index = self.kept.iter().position(|kept| kept.data.is_some())?;
         Some(self.floor + index as u64)
-    }
-
-    fn waiting_bytes(&self) -> usize {
-        let data = self.waiting.iter().filter_map(|&number| self.kept(number)?.data.as_ref());
-        data.map(Bytes::len).sum()
     }
 
     /// Why it is not to be sent again, if it is not.
