@@ -64,6 +64,7 @@ fn after_refusal(status: u16, proxy_status: &str) -> Option<&'static str> {
 fn after_status(status: u16) -> Option<&'static str> {
     match status {
         404 | 410 => Some("check the path of the URL"),
+        405 => Some("it takes uploads only if it is told to, as tandem origin --takes-uploads"),
         401 | 403 => Some("the origin does not give this to everybody"),
         500..=599 => Some("the origin failed; try again later"),
         _ => None,
@@ -95,6 +96,7 @@ mod tests {
             (refused(403, "p; error=destination_ip_prohibited"), "--allow-target"),
             (ClientError::NoAnswer { peer: peer(), timeout: Duration::from_secs(1) }, "UDP"),
             (ClientError::Status { url: "https://o/".to_owned(), status: 404 }, "path"),
+            (ClientError::Status { url: "https://o/".to_owned(), status: 405 }, "--takes-uploads"),
         ] {
             let advice = try_this(&error);
             assert!(advice.contains(expected), "{error}: {advice:?}");

@@ -14,7 +14,7 @@ use tandem_units::HumanDuration;
 use crate::{
     config::{
         GroupStreams, HttpsUrl, RepairSettings, RepairSetup, TransportSettings, TransportSetup,
-        Via, WorkFor,
+        UploadSize, Via, WorkFor,
     },
     download::Download,
     error::{CliError, ConfigError},
@@ -29,15 +29,21 @@ use crate::{
 
 /// Fetch a URL over HTTP/3, directly or through proxies.
 ///
-/// Until the file is complete it is called FILE.part.
+/// Until the file is complete it is called FILE.part. With --upload zeros are sent there instead, to
+/// see how fast that goes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Get {
-    /// What to fetch, an https URL
+    /// What to fetch, or where to send to: an https URL
     url: HttpsUrl,
 
     /// Where the file goes; - is standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "upload")]
+    output: Option<PathBuf>,
+
+    /// Send so many zeros (PUT) instead of fetching, at most 10 GB, to an origin that takes uploads.
+    /// In modes tecc and tecc-paper they follow what this end of the tunnel can send
+    #[arg(long, value_name = "BYTES", conflicts_with_all = ["output", "streams"])]
+    upload: Option<UploadSize>,
 
     /// Proxy as https://HOST:PORT or URI template; repeat for a chain, nearest proxy first
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
@@ -85,7 +91,8 @@ impl Get {
     /// Fetches, and prints what was measured.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let Plan { config, tls, mode, hops } = self.plan()?;
-        let download = Download::to(&self.output)?;
+        // Nothing comes back of an upload.
+        let download = Download::to(self.output.as_deref().unwrap_or(Path::new("-")))?;
         tls.warn();
         let show = if self.quiet || self.json { Show::Never } else { Show::OnTerminal };
         let bar = Bars::new(show).add("get", "connecting");
@@ -96,11 +103,12 @@ impl Get {
         });
         bar.clear();
         let (report, sha256) = fetched?;
+        let sha256 = self.upload.is_none().then_some(sha256);
         let outcome = Outcome::new(self.url.to_string(), mode, hops, &report, sha256);
         let shown = if self.json {
             serde_json::to_string(&outcome).expect("numbers and texts are JSON")
         } else {
-            outcome.summary(&self.output.display().to_string())
+            outcome.summary(self.output.as_deref())
         };
         if self.writes_to_stdout() {
             text::say(shown); // so that it does not mix with the file
@@ -132,14 +140,20 @@ impl Get {
         }
         let tls_setup = ClientTlsSetup::try_from(self.tls.clone())?;
         let tls = tls_setup.read()?;
-        let transport = TransportSetup::new(self.transport.clone(), WorkFor::EndToEnd)?;
+        // With an upload we are the sender whom reports concern.
+        let follows = mode.follower().filter(|_| self.upload.is_some());
+        let work = if follows.is_some() { WorkFor::Origin } else { WorkFor::EndToEnd };
+        let mut settings = self.transport.clone();
+        settings.controller = settings.controller.or(follows);
+        let transport = TransportSetup::new(settings, work)?;
         let fetch = FetchConfig {
             host: self.url.host(),
             port: self.url.port(),
             path: self.url.path(),
             streams: streams.into(),
+            upload: self.upload.map(|size| size.0),
             tls: tls.origin.clone(),
-            transport: transport.to_node("get", WorkFor::EndToEnd),
+            transport: transport.to_node("get", work),
             relays_feedback: false,
         };
         let repair = RepairSetup::new(self.repair, mode)?;
@@ -153,7 +167,7 @@ impl Get {
     }
 
     fn writes_to_stdout(&self) -> bool {
-        self.output == Path::new("-")
+        self.output.as_deref() == Some(Path::new("-"))
     }
 }
 

@@ -56,6 +56,12 @@ struct OriginSettings {
     #[arg(long, value_name = "DIR", env = "TANDEM_ROOT")]
     root: Option<PathBuf>,
 
+    /// Read, count and drop uploads (PUT), at most 10 GB each, instead of refusing them: a place to
+    /// measure against
+    #[arg(long, value_name = "BOOL", env = "TANDEM_TAKES_UPLOADS",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    takes_uploads: Option<bool>,
+
     #[command(flatten)]
     tls: ServerTlsSettings,
 
@@ -68,6 +74,7 @@ impl Settings for OriginSettings {
         Self {
             listen: self.listen.or(lower.listen),
             root: self.root.or(lower.root),
+            takes_uploads: self.takes_uploads.or(lower.takes_uploads),
             tls: self.tls.or(lower.tls),
             transport: self.transport.or(lower.transport),
         }
@@ -85,6 +92,7 @@ impl Settings for OriginSettings {
 struct OriginSetup {
     listen: ListenAddr,
     root: PathBuf,
+    takes_uploads: bool,
     tls: ServerTlsSetup,
     transport: TransportSetup,
 }
@@ -101,6 +109,7 @@ impl TryFrom<OriginSettings> for OriginSetup {
         Ok(Self {
             listen: settings.listen.ok_or(missing("listen", "ADDR", "TANDEM_LISTEN"))?,
             root,
+            takes_uploads: settings.takes_uploads.unwrap_or(false),
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Origin)?,
         })
@@ -116,6 +125,7 @@ impl OriginSetup {
                 reset_secret: identity.reset_secret(),
                 ..self.transport.to_node("origin", WorkFor::Origin)
             },
+            takes_uploads: self.takes_uploads,
             limits: Limits::default(),
             seed: None,
         })

@@ -1,8 +1,9 @@
-//! What a download measured, for people and for programs.
+//! What a download or an upload measured, for people and for programs.
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::Path, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use tandem_congestion::ControllerName;
 use tandem_node::{
     client::{Order, Repair, TunnelMode},
     node::FetchReport,
@@ -77,6 +78,15 @@ impl Mode {
         matches!(self, Self::Tecc | Self::TeccPaper)
     }
 
+    /// The controller of a sender whom the tunnel tells.
+    pub(crate) const fn follower(self) -> Option<ControllerName> {
+        match self {
+            Self::Tecc => Some(ControllerName::Tecc),
+            Self::TeccPaper => Some(ControllerName::TeccPaper),
+            _ => None,
+        }
+    }
+
     /// As errors name the setting.
     pub(crate) const fn setting(self) -> &'static str {
         match self {
@@ -108,9 +118,10 @@ pub(crate) struct Outcome {
     pub(crate) hops: usize,
     /// Length of the body.
     pub(crate) bytes: u64,
-    /// SHA-256 of the body, in hexadecimal.
-    pub(crate) sha256: Sha256Hex,
-    /// From the first packet of the end-to-end connection to the last byte.
+    /// SHA-256 of the body, in hexadecimal; null of an upload.
+    pub(crate) sha256: Option<Sha256Hex>,
+    /// From the first packet of the end-to-end connection to the last byte, or to the answer to an
+    /// upload.
     pub(crate) fct_s: f64,
     /// The time that it could take at best; null if the path is not known.
     pub(crate) ideal_s: Option<f64>,
@@ -125,9 +136,9 @@ pub(crate) struct Outcome {
     pub(crate) tunnel_retransmit_ratio: Option<f64>,
     /// Smoothed RTT of the end-to-end connection at the end.
     pub(crate) rtt_ms: f64,
-    /// Reports on the tunnel that went on to the origin.
+    /// Reports on the tunnel that went on to the origin, or to the sender of an upload.
     pub(crate) feedback_sent: u64,
-    /// Reports of the proxy that were taken.
+    /// Reports of the proxy that were taken, or that the sender of an upload followed.
     pub(crate) feedback_used: u64,
 }
 
@@ -137,7 +148,7 @@ impl Outcome {
         mode: Mode,
         hops: usize,
         report: &FetchReport,
-        sha256: Sha256Hex,
+        sha256: impl Into<Option<Sha256Hex>>,
     ) -> Self {
         let fct_s = seconds(report.completion);
         #[expect(clippy::cast_precision_loss, reason = "exact below 2^50 bytes")]
@@ -147,7 +158,7 @@ impl Outcome {
             mode,
             hops,
             bytes: report.bytes,
-            sha256,
+            sha256: sha256.into(),
             fct_s,
             ideal_s: None,
             handshake_s: seconds(report.handshake),
@@ -163,24 +174,29 @@ impl Outcome {
         }
     }
 
-    /// For people. `saved`: where the body is now.
-    pub(crate) fn summary(&self, saved: &str) -> String {
-        let Self { bytes, sha256, fct_s, handshake_s, setup_s, goodput_mbps, rtt_ms, .. } = self;
+    /// For people. `saved`: where the body is now, if it came here.
+    pub(crate) fn summary(&self, saved: Option<&Path>) -> String {
+        let Self { url, bytes, sha256, fct_s, handshake_s, setup_s, goodput_mbps, rtt_ms, .. } =
+            self;
         let size = ByteCount::new(*bytes);
         let path = match self.hops {
             0 => self.mode.to_string(),
             1 => format!("1 proxy, {}", self.mode),
             hops => format!("{hops} proxies, {}", self.mode),
         };
+        let body = match saved {
+            Some(file) => format!("saved     {}", file.display()),
+            None => format!("sent to   {url}"),
+        };
+        let hash = sha256.as_ref().map(|hash| format!("sha-256   {}\n", hash.0));
+        let hash = hash.unwrap_or_default();
         format!(
-            "saved     {saved}\n\
-             size      {size}\n\
-             sha-256   {}\n\
+            "{body}\n\
+             size      {size}\n{hash}\
              path      {path}, RTT {rtt_ms:.1} ms\n\
              time      {fct_s:.3} s, handshake {handshake_s:.3} s of it, after {setup_s:.3} s of \
              set-up\n\
-             goodput   {goodput_mbps:.2} Mbit/s",
-            sha256.0
+             goodput   {goodput_mbps:.2} Mbit/s"
         )
     }
 }

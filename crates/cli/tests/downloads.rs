@@ -92,6 +92,54 @@ fn reports_of_a_tunnel_reach_the_origin_and_trouble_no_origin_that_does_not_list
 }
 
 #[test]
+fn an_upload_goes_to_an_origin_that_takes_it_and_to_no_other() {
+    let scene = Scene::new();
+    fs::create_dir_all(scene.path("root")).unwrap();
+    let origin = scene
+        .serve("origin --listen 127.0.0.1:0 --root root --write-ca origin.pem --takes-uploads");
+    let proxy = scene.proxy("proxy.pem");
+    let put = format!("get https://{}/anywhere --ca origin.pem --upload 3MB", origin.address);
+    let via = format!("{put} --via https://{} --ca proxy.pem", proxy.address);
+    for (line, mode) in [
+        (put.clone(), "direct"),
+        (via.clone(), "mdt"),
+        (format!("{via} --mode rmdt"), "rmdt"),
+        (format!("{via} --mode tecc"), "tecc"),
+        (format!("{via} --mode tecc-paper"), "tecc-paper"),
+        (format!("{via} --mode tecc --controller cubic"), "tecc"),
+    ] {
+        let result: Value =
+            serde_json::from_str(&scene.run(&format!("{line} --json")).succeeds()).unwrap();
+        assert_eq!(
+            (&result["bytes"], &result["mode"]),
+            (&3_000_000.into(), &mode.into()),
+            "{line}"
+        );
+        assert_eq!(result["sha256"], Value::Null, "{line}");
+        let used = result["feedback_used"].as_u64();
+        let follows = mode.starts_with("tecc") && !line.contains("cubic");
+        assert_eq!(used > Some(0), follows, "{line}: {result}");
+    }
+    assert!(scene.run(&put).succeeds().starts_with("sent to   https://"));
+    assert_eq!(fs::read_dir(scene.path("root")).unwrap().count(), 0, "nothing is stored");
+    let other = scene.origin();
+    let refused = format!("get https://{}/anywhere --ca origin.pem --upload 1kB", other.address);
+    scene.run(&refused).fails(1, &["status 405", "--takes-uploads"]);
+    for (arguments, words) in [
+        ("--upload 11GB", ["at most 10 GB", "11GB"]),
+        ("--upload much", ["at most 10 GB", "much"]),
+        ("--upload 1kB -o out", ["--output", "--upload"]),
+        ("--upload 1kB --streams 2", ["--streams", "--upload"]),
+    ] {
+        let run = scene.run(&format!("get https://localhost/ {arguments}"));
+        assert_eq!(run.code(), Some(2), "{arguments}: {}", run.stderr());
+        for word in words {
+            assert!(run.stderr().contains(word), "{arguments}: {}", run.stderr());
+        }
+    }
+}
+
+#[test]
 fn json_has_the_promised_fields() {
     let scene = Scene::new();
     scene.write("root/file", "abc");

@@ -203,6 +203,7 @@ impl Identity {
             listen: ANY_PORT,
             tls: self.server_tls()?,
             transport: Transport { controller, is_patient: true, ..Transport::default() },
+            takes_uploads: false,
             limits: Limits::default(),
             seed: None,
         })?)
@@ -254,6 +255,7 @@ impl Identity {
             port: tunnel.port(),
             path: "/file".to_owned(),
             streams: 1,
+            upload: None,
             tls: self.client_tls()?,
             transport: Transport { mtu: Mtu::inside_tunnel(1200), ..Transport::default() },
             relays_feedback: true,

@@ -49,6 +49,8 @@ pub struct Limits {
     pub local_flows: usize,
     /// Bytes of a body read ahead from a file for one request.
     pub read_ahead: usize,
+    /// Bytes of one upload that an origin takes. 10 GB, so that nobody keeps it busy for ever.
+    pub upload: u64,
     /// Bytes of a fetched body given to the application before it takes them over.
     pub body_credit: u64,
     /// QUIC's idle timeout.
@@ -67,6 +69,11 @@ pub struct Limits {
     pub reconnect: Duration,
     /// A client gives up on a hop or an origin that does not answer for this long.
     pub setup_timeout: Duration,
+}
+
+impl Limits {
+    /// Bytes of one upload unless something else is said.
+    pub const UPLOAD: u64 = 10_000_000_000;
 }
 
 impl Default for Limits {
@@ -88,6 +95,7 @@ impl Default for Limits {
             capsule: 65_527 + 8,
             local_flows: 1024,
             read_ahead: 256 * 1024,
+            upload: Self::UPLOAD,
             body_credit: 8 * 1024 * 1024,
             connection_idle: Duration::from_secs(30),
             drain: Duration::from_secs(10),

@@ -52,6 +52,8 @@ pub struct Stats {
     pub lost_packets: u64,
     /// Bytes of files given to clients.
     pub file_bytes: u64,
+    /// Bytes of uploads that clients sent.
+    pub upload_bytes: u64,
 }
 
 impl Stats {

@@ -17,7 +17,7 @@ use crate::error::ConfigError;
 
 pub(crate) use repair::{RepairSettings, RepairSetup};
 pub(crate) use transport::{TransportSettings, TransportSetup, WorkFor};
-pub(crate) use values::{Forward, GroupStreams, HttpsUrl, ListenAddr, Prefix, Via};
+pub(crate) use values::{Forward, GroupStreams, HttpsUrl, ListenAddr, Prefix, UploadSize, Via};
 
 /// Settings of a subcommand, none of them required yet.
 pub(crate) trait Settings: Default + DeserializeOwned {

@@ -9,6 +9,8 @@ use std::{
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
+use tandem_node::limits::Limits;
+use tandem_units::ByteCount;
 use tandem_wire::{FeedbackField, GroupField, Template, Urgency, uri_template::check_host};
 
 /// Why a text is not the value that was asked for.
@@ -131,6 +133,19 @@ impl FromStr for GroupStreams {
         let streams: u8 =
             text.parse().map_err(|_| ValueError::Form { expected: "2 to 16 streams" })?;
         streams.try_into()
+    }
+}
+
+/// Bytes of an upload, as many as an origin takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UploadSize(pub(crate) ByteCount);
+
+impl FromStr for UploadSize {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let size = text.parse().ok().filter(|size: &ByteCount| size.get() <= Limits::UPLOAD);
+        size.map(Self).ok_or(ValueError::Form { expected: "a size of at most 10 GB, as 30MB" })
     }
 }
 

@@ -161,6 +161,7 @@ impl Network {
             port: self.origin_address.port(),
             path: format!("/{}", file::NAME),
             streams: 1,
+            upload: None,
             tls: tls()?,
             transport: self.transport.clone(),
             relays_feedback: false,
@@ -184,6 +185,7 @@ fn start_origin(
         listen: ANY_PORT.0,
         tls: server_config(vec![identity.certificate.clone()], identity.key.clone_key(), None)?,
         transport: transport.clone(),
+        takes_uploads: false,
         limits: Limits::default(),
         seed: None,
     };

@@ -41,8 +41,9 @@ pub(super) struct ParameterArgs {
     #[arg(long, value_name = "FIRST..LAST", default_value = "1")]
     seeds: Seeds,
 
-    /// What is transferred: download, long:TIME, flows:COUNT,INTERVAL, sharing:COUNT,SETTLE,TIME,
-    /// parallel:COUNT, requests:COUNT,INTERVAL or datagrams:RATE,TIME [default: download]
+    /// What is transferred: download, upload, long:TIME, flows:COUNT,INTERVAL,
+    /// sharing:COUNT,SETTLE,TIME, parallel:COUNT, requests:COUNT,INTERVAL or datagrams:RATE,TIME
+    /// [default: download]
     #[arg(long, value_name = "WHAT")]
     workload: Option<Workload>,
 

@@ -150,6 +150,10 @@ fn check_workload(run: &Parameters) -> Result<(), RunError> {
     let fits = "has to begin and end within time_limit";
     match run.workload {
         Workload::Download => Ok(()),
+        Workload::Upload => {
+            let allowed = "an upload is one request, on one stream";
+            require(run.streams == 1, "streams", &run.streams.to_string(), allowed)
+        }
         Workload::Long(duration) => {
             refuse(!duration.0.is_zero() && duration.0 <= limit, fits)?;
             one_stream()

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use rand_pcg::{Pcg64, rand_core::Rng};
-use tandem_node::{Client, Event, node::FetchReport};
+use tandem_node::{Client, Event, Origin, node::FetchReport};
 use tandem_units::{ByteCount, Rate};
 
 use super::{
@@ -32,6 +32,8 @@ pub(super) struct Flows {
     /// When what has no end by itself ends.
     lasts: Option<Duration>,
     datagrams: Option<Datagrams>,
+    /// Who takes the body, if it is no client.
+    uploads_to: Option<Handle<Origin>>,
     others: Vec<Handle<Client>>,
     reports: Reports,
     /// From the beginning of the first flow to that of counting.
@@ -90,6 +92,7 @@ impl Flows {
                 _ => None,
             },
             datagrams,
+            uploads_to: topology.watched.is_upload.then_some(topology.watched.origin),
             others: others.unwrap_or_default(),
             reports: Reports::of(forwarder.filter(|_| run.mode.has_feedback())),
             settle: match run.workload {
@@ -177,6 +180,9 @@ impl Flows {
 
     /// Those of each flow that has begun, in order.
     pub(super) fn body_bytes_of_each(&self, world: &World) -> Vec<u64> {
+        if let Some(origin) = self.uploads_to {
+            return vec![world.node(origin).uploaded().get()];
+        }
         self.begun.iter().map(|flow| world.body(flow.client).bytes()).collect()
     }
 
@@ -240,7 +246,7 @@ const DATAGRAMS_GRACE: Duration = Duration::from_secs(5);
 /// When which flow begins, after the first one can, in order of time.
 fn schedule(run: &Parameters, seed: Seed) -> Vec<(Duration, ByteCount)> {
     match run.workload {
-        Workload::Download => vec![(Duration::ZERO, run.size)],
+        Workload::Download | Workload::Upload => vec![(Duration::ZERO, run.size)],
         Workload::Long(_) => vec![(Duration::ZERO, ENDLESS)],
         Workload::Flows { count, interval } => {
             let numbers = 0..u32::try_from(count).unwrap_or(u32::MAX);

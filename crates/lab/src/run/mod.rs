@@ -14,6 +14,7 @@ mod record;
 mod reports;
 mod topology;
 mod trace_store;
+mod watched;
 mod workload;
 
 use std::time::Duration;

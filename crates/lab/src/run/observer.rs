@@ -5,7 +5,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tandem_node::ConnectionStats;
 
-use super::topology::{Watched, access_stats};
+use super::{
+    topology::access_stats,
+    watched::{Senders, Watched},
+};
 use crate::{LinkStats, World};
 
 /// How often a run is looked at, at first.
@@ -14,7 +17,8 @@ const INTERVAL: Duration = Duration::from_millis(10);
 /// Most samples of a run. When there are so many, every second one goes and the interval doubles.
 const SAMPLES_MAX: usize = 60_000;
 
-/// Both layers of a run at one moment.
+/// Both layers of a run at one moment. With an upload *origin* and *proxy* are the client's two
+/// connections, which then send.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Virtual time since the start of the run.
@@ -33,7 +37,7 @@ pub struct Sample {
     pub tunnel_srtt_ms: Option<f64>,
     /// What waits in the first proxy's tunnel queue.
     pub tunnel_queue_bytes: u64,
-    /// What waits in front of the access link towards the client.
+    /// What waits in front of the access link towards the client, or from it with an upload.
     pub link_queue_bytes: u64,
     /// Bytes of body that have arrived.
     pub body_bytes: u64,
@@ -155,11 +159,16 @@ impl Observer {
         let now = world.elapsed();
         let Some(proxy) = watched.proxy else { return };
         let queued = world.node(proxy).tunnel_queue().get();
-        self.queue.set(now, queued);
+        if !watched.is_upload {
+            self.queue.set(now, queued);
+        }
         let is_wasted = queued > 0 && world.is_path_idle(watched.downlink);
         self.downlink_waste.set(now, u64::from(is_wasted));
         let Some(client) = watched.client else { return };
         let queued = world.node(client).tunnel_queue().get();
+        if watched.is_upload {
+            self.queue.set(now, queued);
+        }
         let is_wasted = queued > 0 && world.is_path_idle(watched.uplink);
         self.uplink_waste.set(now, u64::from(is_wasted));
     }
@@ -183,8 +192,7 @@ impl Observer {
                 uplink_busy: uplink.busy_time(world.now()),
             });
         }
-        let e2e = world.inspect(watched.origin).connections().next();
-        let tunnel = watched.proxy.and_then(|proxy| world.inspect(proxy).connections().next());
+        let Senders { end_to_end: e2e, tunnel } = watched.senders(world);
         let sample = Sample {
             at_s: now.as_secs_f64(),
             e2e_cwnd_bytes: cwnd(e2e),
@@ -194,7 +202,7 @@ impl Observer {
             tunnel_pacing_mbps: pacing_mbps(tunnel),
             tunnel_srtt_ms: srtt_ms(tunnel),
             tunnel_queue_bytes: self.queue.value,
-            link_queue_bytes: downlink.queued.get(),
+            link_queue_bytes: if watched.is_upload { uplink } else { downlink }.queued.get(),
             body_bytes,
         };
         // Before the first byte there may be no sample of the RTT yet.

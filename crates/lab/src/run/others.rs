@@ -47,6 +47,7 @@ impl Topology<'_> {
             listen: ([0, 0, 0, 0], PORT).into(),
             tls: self.certificate.server(),
             transport: Transport { controller, ..Transport::default() },
+            takes_uploads: false,
             limits: Limits::default(),
             seed: Some(seed),
         });
@@ -62,6 +63,7 @@ impl Topology<'_> {
             port: PORT,
             path: "/file".to_owned(),
             streams: 1,
+            upload: None,
             tls: self.certificate.client(),
             transport: Transport::default(),
             relays_feedback: false,

@@ -9,7 +9,8 @@ use super::{
     FlowRecord, LinkRecord, Mode, Parameters, RepairRecord, RunOutcome, RunRecord, Workload,
     flows::{Flow, Flows},
     observer::{IdleTime, Observed, Observer, Seen},
-    topology::{Topology, Watched, access_sojourns, access_stats},
+    topology::{Topology, access_sojourns, access_stats},
+    watched::Watched,
 };
 use crate::{Capacity, LinkStats, LossAt, Sojourns, World};
 
@@ -21,15 +22,16 @@ pub(super) fn of(
     observer: Observer,
 ) -> RunOutcome {
     let seen = observer.finish(&topology.world, topology.watched);
-    let origin = origin_packets(&mut topology);
-    let tunnel = proxy_stats(&mut topology);
-    let repair = repair_record(&mut topology, &tunnel);
-    let received = received_datagrams(&mut topology.world, flows);
-    let duplicates = (received + origin.lost_packets).saturating_sub(origin.sent_packets);
+    let watched = topology.watched;
+    let sender = sender_packets(&mut topology);
+    let tunnel = watched.entrance(&mut topology.world);
+    let repair = repair_record(&tunnel, &watched.exit(&mut topology.world));
+    let received = received_datagrams(&mut topology, flows);
+    let duplicates = (received + sender.lost_packets).saturating_sub(sender.sent_packets);
     let tunnel_lost_ratio = ratio(tunnel.lost_packets, tunnel.sent_packets);
     let world = &topology.world;
     let body_bytes = flows.body_bytes(world);
-    let (downlink, uplink) = link_records(world, topology.watched, &seen, body_bytes);
+    let (downlink, uplink) = link_records(world, watched, &seen, body_bytes);
     let is_datagrams = matches!(run.workload, Workload::Datagrams { .. });
     let delays = if run.local_program || is_datagrams { world.delays() } else { &[] };
     let violations = world.violations();
@@ -48,7 +50,7 @@ pub(super) fn of(
         body_bytes,
         goodput_mbps: all_goodput_mbps(run, flows, world, times.begin),
         others_mbps: others_goodput_mbps(flows, world),
-        e2e_retransmit_ratio: ratio(origin.lost_packets, origin.sent_packets),
+        e2e_retransmit_ratio: ratio(sender.lost_packets, sender.sent_packets),
         tunnel_retransmit_ratio: match run.mode {
             Mode::Mft | Mode::MftPlus | Mode::Mdt => 0.0,
             Mode::Mst | Mode::Msgt => tunnel_lost_ratio,
@@ -58,8 +60,8 @@ pub(super) fn of(
         },
         tunnel_lost_ratio,
         feedback_sent: tunnel.feedback.sent,
-        feedback_used: origin.reports_used,
-        duplicate_ratio: ratio(duplicates, origin.sent_packets),
+        feedback_used: sender.reports_used,
+        duplicate_ratio: ratio(duplicates, sender.sent_packets),
         repair,
         tunnel_queue_mean_bytes: round(seen.tunnel_queue_mean_bytes, 1e1),
         tunnel_queue_max_bytes: seen.tunnel_queue_max_bytes,
@@ -89,21 +91,13 @@ pub(super) fn of(
     }
 }
 
-/// What the first proxy counted; zeros without a tunnel.
-fn proxy_stats(topology: &mut Topology<'_>) -> Stats {
-    let proxy = topology.watched.proxy;
-    proxy.map(|proxy| topology.world.inspect(proxy).stats()).unwrap_or_default()
-}
-
-/// What the first proxy did to repair, and the first client to bring into order.
-fn repair_record(topology: &mut Topology<'_>, proxy: &Stats) -> RepairRecord {
-    let client = topology.watched.client;
-    let client = client.map(|client| topology.world.inspect(client).stats()).unwrap_or_default();
-    let exit = client.resequenced;
-    let (repaired, waited) = (proxy.repaired.given_up, exit.given_up);
+/// What one end of the tunnel did to repair, and the other to bring into order.
+fn repair_record(entrance: &Stats, exit: &Stats) -> RepairRecord {
+    let exit = exit.resequenced;
+    let (repaired, waited) = (entrance.repaired.given_up, exit.given_up);
     let mean = exit.waited_time.checked_div(u32::try_from(exit.waited).unwrap_or(u32::MAX));
     RepairRecord {
-        repair_probes: proxy.repaired.probes,
+        repair_probes: entrance.repaired.probes,
         repair_given_up: repaired.total(),
         exit_held_max_bytes: exit.held_bytes_max as u64,
         exit_waited_mean_ms: round(mean.unwrap_or_default().as_secs_f64() * 1e3, 1e3),
@@ -114,8 +108,8 @@ fn repair_record(topology: &mut Topology<'_>, proxy: &Stats) -> RepairRecord {
             + waited.packets
             + waited.flush,
         exit_duplicates: exit.duplicates,
-        tunnel_queue_aqm_drops: proxy.dropped.standing_queue,
-        tunnel_queue_full_drops: proxy.dropped.queue_full,
+        tunnel_queue_aqm_drops: entrance.dropped.standing_queue,
+        tunnel_queue_full_drops: entrance.dropped.queue_full,
     }
 }
 
@@ -144,17 +138,19 @@ impl<'a> Times<'a> {
         let start = first.map_or(Duration::ZERO, |flow| flow.start);
         let setup = reports.first().map_or(Duration::ZERO, |report| report.setup);
         let begin = start + setup;
+        let is_upload = topology.watched.is_upload;
+        let loss = run.uplink_loss.filter(|_| is_upload).unwrap_or(run.loss);
         let loss = match run.loss_at {
             LossAt::Before => Ratio::ZERO,
-            LossAt::After => run.loss.mean(),
+            LossAt::After => loss.mean(),
         };
-        let is_alone = run.workload == Workload::Download
+        let is_alone = matches!(run.workload, Workload::Download | Workload::Upload)
             && run.cross_traffic.is_none()
             && run.others.is_none();
         let ideal = |capacity: &Capacity, loss| {
             capacity.ideal_completion(run.size, run.e2e_rtt(), loss, begin).filter(|_| is_alone)
         };
-        let access = ideal(&topology.downlink_capacity, loss);
+        let access = ideal(&topology.capacity, loss);
         // What is lost after it a tunnel can send again, so that it carries everything once.
         let far = run.origin_rate.and_then(|rate| ideal(&rate.into(), Ratio::ZERO));
         Self { reports, ideal: access.max(far), begin }
@@ -173,11 +169,19 @@ impl<'a> Times<'a> {
     }
 }
 
-/// What all origins together sent and lost.
-fn origin_packets(topology: &mut Topology<'_>) -> Origins {
-    let Topology { world, origins, .. } = topology;
+/// What all senders of a body together sent and lost.
+fn sender_packets(topology: &mut Topology<'_>) -> Sender {
+    let Topology { world, origins, watched, .. } = topology;
+    if let (true, Some(client)) = (watched.is_upload, watched.client) {
+        let end_to_end = watched.senders(world).end_to_end.unwrap_or_default();
+        return Sender {
+            sent_packets: end_to_end.sent_packets,
+            lost_packets: end_to_end.lost_packets,
+            reports_used: world.inspect(client).stats().feedback.used,
+        };
+    }
     let each = origins.iter().map(|origin| world.inspect(*origin).stats());
-    each.fold(Origins::default(), |sum, origin| Origins {
+    each.fold(Sender::default(), |sum, origin| Sender {
         sent_packets: sum.sent_packets + origin.sent_packets,
         lost_packets: sum.lost_packets + origin.lost_packets,
         reports_used: sum.reports_used + origin.feedback.used,
@@ -185,7 +189,7 @@ fn origin_packets(topology: &mut Topology<'_>) -> Origins {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Origins {
+struct Sender {
     sent_packets: u64,
     lost_packets: u64,
     reports_used: u64,
@@ -201,7 +205,11 @@ fn has_completed(run: &Parameters, flows: &Flows, world: &World) -> bool {
 }
 
 /// UDP payloads that came over the end-to-end connections of all flows.
-fn received_datagrams(world: &mut World, flows: &Flows) -> u64 {
+fn received_datagrams(topology: &mut Topology<'_>, flows: &Flows) -> u64 {
+    let Topology { world, watched, .. } = topology;
+    if watched.is_upload {
+        return world.inspect(watched.origin).connections().map(|it| it.received_datagrams).sum();
+    }
     let received = |client: Option<ConnectionStats>| client.map_or(0, |it| it.received_datagrams);
     let flows = flows.begun().iter();
     flows.map(|flow| received(world.inspect(flow.client).connections().last())).sum()
@@ -267,8 +275,10 @@ fn link_records(
     let (downlink, uplink) = access_stats(world, watched.downlink, watched.uplink);
     let (down_sojourns, up_sojourns) = access_sojourns(world, watched.downlink, watched.uplink);
     let small = |path| world.small_packets(path).bytes.get();
-    let down = link_record(&downlink, body_bytes, small(watched.downlink), seen.downlink);
-    let up = link_record(&uplink, 0, small(watched.uplink), seen.uplink);
+    let body_on = |path| if path == watched.bottleneck() { body_bytes } else { 0 };
+    let record = |link, path, idle| link_record(link, body_on(path), small(path), idle);
+    let down = record(&downlink, watched.downlink, seen.downlink);
+    let up = record(&uplink, watched.uplink, seen.uplink);
     (
         LinkRecord { sojourn_p95_ms: p95_ms(down_sojourns), ..down },
         LinkRecord { sojourn_p95_ms: p95_ms(up_sojourns), ..up },

@@ -39,7 +39,7 @@ pub struct Parameters {
     pub seed: u64,
     /// What is transferred.
     pub workload: Workload,
-    /// Length of a download.
+    /// Length of a download or an upload.
     pub size: ByteCount,
     /// Whether the download is that of a local program behind `tandem client --udp`, and not of the
     /// client itself. Without meaning without a tunnel.
@@ -93,7 +93,7 @@ pub struct Parameters {
     pub others: Option<ControllerName>,
     /// How many, 1 to 100.
     pub others_count: u64,
-    /// Congestion controller of the origin.
+    /// Congestion controller of the origin, or of the client's end-to-end connection with an upload.
     pub origin_controller: ControllerName,
     /// Congestion controller of every proxy and of the client's tunnels.
     pub tunnel_controller: ControllerName,
@@ -105,7 +105,7 @@ pub struct Parameters {
     /// Percent of the known bandwidth at which tunnels with `bbr1` and `bbr1-tunnel` look for more;
     /// 125 and 200 if nothing is said.
     pub tunnel_up_gain_percent: Option<u64>,
-    /// The most that the origin may have on its way, as a receive window of the client.
+    /// The most that the sender of the body may have on its way, as the receiver's window.
     pub window: Option<ByteCount>,
     /// Timers of all hosts run out at multiples of this, as in production; exact if not set.
     pub timer_granularity: Option<HumanDuration>,

@@ -8,7 +8,9 @@ use super::{Parameters, Sample};
 ///
 /// Seconds are rounded to microseconds, milliseconds to microseconds, ratios to 10^-6. Bytes are
 /// those of IP packets if nothing else is said. *Tunnel* is the connection between client and first
-/// proxy, *end-to-end* (E2E) the one between client and origin.
+/// proxy, *end-to-end* (E2E) the one between client and origin. With an upload the client sends: what is
+/// said here of the origin is said of its end of the E2E connection, what is said of the first proxy
+/// of its end of the tunnel, and what arrives at the client arrives at the origin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// What the run was made of.

@@ -18,7 +18,7 @@ use tandem_node::{
 };
 use tandem_units::{ByteCount, Rate};
 
-use super::{Mode, Parameters, RunError, TraceStore, links, others};
+use super::{Mode, Parameters, RunError, TraceStore, Workload, links, others, watched::Watched};
 use crate::{
     Capacity, Contents, FileSet, Handle, HostId, LinkConfig, LinkStats, NameAnswer, PathId, Seed,
     Sojourns, TestCertificate, UDP_IP_OVERHEAD, World,
@@ -67,21 +67,6 @@ pub(super) enum Part {
     Others = 4000,
 }
 
-/// What is watched while a run goes on.
-#[derive(Clone, Copy)]
-pub(super) struct Watched {
-    /// The first origin.
-    pub(super) origin: Handle<Origin>,
-    /// The proxy next to the clients, if there is a tunnel.
-    pub(super) proxy: Option<Handle<Proxy>>,
-    /// The first client.
-    pub(super) client: Option<Handle<Client>>,
-    /// The access link towards the clients.
-    pub(super) downlink: PathId,
-    /// The access link from the clients.
-    pub(super) uplink: PathId,
-}
-
 /// A host that clients send their packets to: the first proxy, or an origin where there is none.
 struct Peer {
     host: HostId,
@@ -99,8 +84,8 @@ pub(super) struct Datagrams {
 pub(super) struct Topology<'a> {
     pub(super) world: World,
     pub(super) watched: Watched,
-    /// What the access link can carry towards the clients.
-    pub(super) downlink_capacity: Capacity,
+    /// What the access link can carry in the direction of the body.
+    pub(super) capacity: Capacity,
     /// In the order of the chain.
     pub(super) proxies: Vec<Handle<Proxy>>,
     pub(super) origins: Vec<Handle<Origin>>,
@@ -135,7 +120,8 @@ impl<'a> Topology<'a> {
         // Nobody's host: the paths are there before the clients that share them.
         let everybody = world.add_host("clients", ["10.0.3.1"], SinkHost::new(DISCARD));
         let (down, up) = (links::downlink(run, traces)?, links::uplink(run, traces)?);
-        let downlink_capacity = down.capacity.clone();
+        let is_upload = is_upload(run);
+        let capacity = if is_upload { &up.capacity } else { &down.capacity }.clone();
         let origin = *origins.first().expect("there is an origin");
         let edge = proxies.first().map_or(origin.id(), |proxy| proxy.id());
         let downlink = world.route(edge, everybody, vec![down]);
@@ -158,8 +144,8 @@ impl<'a> Topology<'a> {
         let proxy = proxies.first().copied();
         Ok(Self {
             world,
-            watched: Watched { origin, proxy, client: None, downlink, uplink },
-            downlink_capacity,
+            watched: Watched { origin, proxy, client: None, downlink, uplink, is_upload },
+            capacity,
             proxies,
             origins,
             peers,
@@ -172,7 +158,7 @@ impl<'a> Topology<'a> {
         })
     }
 
-    /// A client that downloads so many bytes by itself, from now on.
+    /// A client that downloads so many bytes by itself, or uploads them, from now on.
     pub(super) fn add_download(&mut self, size: ByteCount) -> Handle<Client> {
         let path = self.add_file(size);
         let (number, ip) = self.next_client();
@@ -344,11 +330,13 @@ impl<'a> Topology<'a> {
 
     fn fetch(&self, host: &str, port: u16, path: String, mtu: Mtu) -> Task {
         let transport = Transport { mtu, receive_window: self.run.window, ..transport(self.run) };
+        let upload = is_upload(self.run).then_some(self.run.size);
         Task::Fetch(Box::new(FetchConfig {
             host: host.to_owned(),
             port,
             path,
             streams: usize::try_from(self.run.streams).unwrap_or(usize::MAX),
+            upload,
             tls: self.certificate.client(),
             transport,
             relays_feedback: self.run.mode.has_feedback(),
@@ -433,6 +421,10 @@ pub(super) fn set_name(world: &mut World, name: &str, ip: &str) {
     world.set_name(name, NameAnswer::After(Duration::ZERO, Ok(vec![ip])));
 }
 
+fn is_upload(run: &Parameters) -> bool {
+    run.workload == Workload::Upload
+}
+
 fn tunnel_mode(run: &Parameters) -> TunnelMode {
     let repair = |usual| Repair { order: run.resequence.unwrap_or(usual), ..Repair::default() };
     match run.mode {
@@ -490,10 +482,12 @@ fn to_u32(number: u64) -> u32 {
 }
 
 fn origin(run: &Parameters, number: u64, certificate: &TestCertificate) -> Origin {
+    let receive_window = run.window.filter(|_| is_upload(run));
     let config = OriginConfig {
         listen: ([0, 0, 0, 0], PORT).into(),
         tls: certificate.server(),
-        transport: transport(run),
+        transport: Transport { receive_window, ..transport(run) },
+        takes_uploads: is_upload(run),
         limits: Limits::default(),
         seed: Some(Seed(run.seed).derive(Part::Origin as u64 + number).0),
     };

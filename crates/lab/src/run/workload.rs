@@ -7,12 +7,14 @@ use tandem_units::{HumanDuration, Rate};
 
 /// What is transferred in a run.
 ///
-/// As text: `download`, `long:60s`, `flows:4,2s`, `sharing:8,30s,60s`, `parallel:10`,
+/// As text: `download`, `upload`, `long:60s`, `flows:4,2s`, `sharing:8,30s,60s`, `parallel:10`,
 /// `requests:100,200ms` or `datagrams:1Mbit/s,10s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// One download of [`size`](crate::run::Parameters::size) bytes.
     Download,
+    /// The same number of bytes from the client to the origin.
+    Upload,
     /// One download that lasts longer than this; what came by then counts.
     Long(HumanDuration),
     /// Downloads that come and go: so many, one beginning each interval, each of a client with a
@@ -57,7 +59,7 @@ pub enum Workload {
 /// A text that is no workload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{seen:?} is not a workload; allowed: download, long:TIME, flows:COUNT,INTERVAL, \
+    "{seen:?} is not a workload; allowed: download, upload, long:TIME, flows:COUNT,INTERVAL, \
      sharing:COUNT,SETTLE,TIME, parallel:COUNT, requests:COUNT,INTERVAL, datagrams:RATE,TIME"
 )]
 pub struct UnknownWorkload {
@@ -76,6 +78,9 @@ impl FromStr for Workload {
 fn parse(text: &str) -> Option<Workload> {
     if text == "download" {
         return Some(Workload::Download);
+    }
+    if text == "upload" {
+        return Some(Workload::Upload);
     }
     let (kind, rest) = text.split_once(':')?;
     match kind {
@@ -103,6 +108,7 @@ impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Download => f.pad("download"),
+            Self::Upload => f.pad("upload"),
             Self::Long(duration) => write!(f, "long:{duration}"),
             Self::Flows { count, interval } => write!(f, "flows:{count},{interval}"),
             Self::Sharing { count, settle, duration } => {
@@ -135,6 +141,7 @@ mod tests {
     fn a_workload_is_the_same_in_text_and_back() {
         for text in [
             "download",
+            "upload",
             "long:1min",
             "flows:4,2s",
             "sharing:8,30s,1min",
@@ -152,7 +159,7 @@ mod tests {
     fn what_is_no_workload_is_refused_with_what_is_allowed() {
         for text in [
             "",
-            "upload",
+            "upload:1MB",
             "long",
             "long:x",
             "flows:4",

@@ -223,6 +223,7 @@ impl Bed {
             listen: "0.0.0.0:443".parse().unwrap(),
             tls: self.certificate.server(),
             transport: self.transport(number, name),
+            takes_uploads: false,
             limits: Limits::default(),
             seed: Some(self.seed * 1000 + number as u64),
         };
@@ -261,6 +262,7 @@ impl Bed {
             port: 443,
             path: "/file".to_owned(),
             streams: 1,
+            upload: None,
             tls: self.certificate.client(),
             transport: Transport::default(),
             relays_feedback: false,

@@ -50,6 +50,7 @@ pub(crate) struct Setup {
     pub(crate) permits: Permits,
     /// Of an origin.
     pub(crate) controller: ControllerName,
+    pub(crate) takes_uploads: bool,
 }
 
 impl Default for Setup {
@@ -59,6 +60,7 @@ impl Default for Setup {
             access: Access::Anyone,
             permits: Permits::default(),
             controller: ControllerName::default(),
+            takes_uploads: false,
         }
     }
 }
@@ -86,6 +88,7 @@ impl Setup {
             listen: "0.0.0.0:443".parse().unwrap(),
             tls: certificate().server(),
             transport: Transport { controller: self.controller.into(), ..Transport::default() },
+            takes_uploads: self.takes_uploads,
             limits: self.limits.clone(),
             seed: Some(1),
         };
@@ -138,6 +141,7 @@ pub(crate) fn fetch(host: &str, streams: usize) -> Task {
         port: 443,
         path: "/file".to_owned(),
         streams,
+        upload: None,
         tls: certificate().client(),
         transport: Transport::default(),
         relays_feedback: false,

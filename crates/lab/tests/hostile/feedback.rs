@@ -322,6 +322,7 @@ impl Loop {
             listen: "0.0.0.0:443".parse().unwrap(),
             tls: tls.server(),
             transport: Transport { controller: controller.into(), ..Transport::default() },
+            takes_uploads: false,
             limits: Limits::default(),
             seed: Some(2),
         };

@@ -93,6 +93,7 @@ impl Case {
             listen: "0.0.0.0:443".parse().unwrap(),
             tls: tls.server(),
             transport,
+            takes_uploads: false,
             limits: Limits::default(),
             seed: Some(2),
         };

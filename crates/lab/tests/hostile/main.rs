@@ -19,3 +19,4 @@ mod request_streams;
 mod responses;
 mod target;
 mod tunnels;
+mod uploads;

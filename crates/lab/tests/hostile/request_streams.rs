@@ -313,7 +313,7 @@ fn an_answer_waits_for_the_clients_window() {
 
 #[test]
 fn methods_that_the_origin_does_not_know_are_refused() {
-    for (method, status) in [("POST", 405), ("OPTIONS", 405), ("BREW", 405)] {
+    for (method, status) in [("POST", 405), ("PUT", 405), ("OPTIONS", 405), ("BREW", 405)] {
         let mut bed = origin();
         let answer = bed.ask(headers(&[(":method", method), S, A, P]));
         assert_eq!((answer.status(), answer.field("allow")), (status, "GET, HEAD"));

@@ -3,6 +3,7 @@
 mod calibration;
 mod feedback;
 mod repair;
+mod upload;
 
 use std::{fs, time::Duration};
 

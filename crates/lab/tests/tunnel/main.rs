@@ -4,6 +4,7 @@
 mod feedback;
 mod repair;
 mod scenario;
+mod upload;
 
 use std::time::Duration;
 

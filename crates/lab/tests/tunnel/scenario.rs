@@ -41,7 +41,11 @@ pub(crate) struct Scenario {
     pub(crate) mode: TunnelMode,
     /// Of the tunnels, at both ends.
     pub(crate) controller: ControllerName,
+    /// Of the end-to-end connection, at the end that sends.
     pub(crate) origin_controller: ControllerName,
+    /// Whether the client sends as many bytes as the file has, instead of fetching it.
+    pub(crate) uploads: bool,
+    pub(crate) takes_uploads: bool,
 }
 
 /// A seed that is told when the test fails, with the command that repeats it.
@@ -68,6 +72,7 @@ pub(crate) struct Testbed {
     pub(crate) proxies: Vec<Handle<Proxy>>,
     pub(crate) origin: Handle<Origin>,
     contents: Contents,
+    uploads: bool,
 }
 
 /// How a download ended.
@@ -108,6 +113,8 @@ impl Scenario {
             mode: TunnelMode::Mdt,
             controller: ControllerName::default(),
             origin_controller: ControllerName::default(),
+            uploads: false,
+            takes_uploads: false,
         }
     }
 
@@ -134,7 +141,7 @@ impl Scenario {
         if let Some(granularity) = self.timer_granularity {
             world.set_timer_granularity(granularity);
         }
-        let client = world.add_host("client", ["10.0.0.1"], self.client(Self::fetch()));
+        let client = world.add_host("client", ["10.0.0.1"], self.client(self.task()));
         let origin = world.add_host("origin", ["10.0.0.9"], self.origin(&tls));
         let mut proxies = Vec::new();
         for number in 1..=self.proxies {
@@ -160,7 +167,7 @@ impl Scenario {
         }
         let contents = Contents::Generated { len: self.file, seed: Seed(self.seed.0) };
         world.set_files(origin, FileSet::new().with("file", contents.clone()));
-        Testbed { world, client, proxies, origin, contents }
+        Testbed { world, client, proxies, origin, contents, uploads: self.uploads }
     }
 
     pub(crate) fn client(&self, task: Task) -> Client {
@@ -184,21 +191,38 @@ impl Scenario {
             port: 443,
             path: "/file".to_owned(),
             streams: 1,
+            upload: None,
             tls: certificate().client(),
             transport: Transport::default(),
             relays_feedback: false,
         }))
     }
 
+    fn task(&self) -> Task {
+        let mut task = Self::fetch();
+        if let Task::Fetch(fetch) = &mut task
+            && self.uploads
+        {
+            fetch.upload = Some(self.file);
+            fetch.transport = self.sender();
+        }
+        task
+    }
+
+    fn sender(&self) -> Transport {
+        Transport {
+            controller: self.origin_controller.into(),
+            is_patient: matches!(self.mode, TunnelMode::Tecc(_)),
+            ..Transport::default()
+        }
+    }
+
     fn origin(&self, tls: &TestCertificate) -> Origin {
         let config = OriginConfig {
             listen: "0.0.0.0:443".parse().unwrap(),
             tls: tls.server(),
-            transport: Transport {
-                controller: self.origin_controller.into(),
-                is_patient: matches!(self.mode, TunnelMode::Tecc(_)),
-                ..Transport::default()
-            },
+            transport: self.sender(),
+            takes_uploads: self.takes_uploads,
             limits: Limits::default(),
             seed: Some(self.seed.0 + 100),
         };
@@ -244,7 +268,7 @@ pub(crate) fn certificate() -> TestCertificate {
 impl Testbed {
     /// Runs until the client has ended, and checks what it fetched.
     pub(crate) fn finish(&mut self) -> Outcome {
-        let Self { world, client, contents, .. } = self;
+        let Self { world, client, origin, contents, .. } = self;
         let client = *client;
         let ended = |world: &World| matches!(world.events(client), [.., (_, Event::Closed(_))]);
         assert!(world.run_until(Duration::from_secs(120), ended), "still running: {world:?}");
@@ -263,7 +287,9 @@ impl Testbed {
             }
         }
         let result = closed.unwrap().map(|()| fetched.expect("a download ends with a report"));
-        if result.is_ok() {
+        if result.is_ok() && self.uploads {
+            assert_eq!(world.node(*origin).uploaded().get(), contents.len());
+        } else if result.is_ok() {
             assert_eq!(world.body(client).bytes(), contents.len());
             assert_eq!(world.body(client).sha256(), contents.sha256());
         }

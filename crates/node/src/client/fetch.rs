@@ -1,4 +1,4 @@
-//! A download: one request, or several ranges of one file at once.
+//! A download: one request, or several ranges of one file at once. Or an upload.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -6,12 +6,14 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tandem_wire::{Code, RequestHead, ResponseHead, TunnelInfo};
 
-use super::{FetchConfig, peer::Peer, relay::Relay};
+use super::{FetchConfig, peer::Peer, relay::Relay, upload::Upload};
 use crate::{
     error::ClientError,
+    fields::content_length,
     h3::{Body, ConnectionError, End},
     node::Event,
     quic::StreamId,
+    stats::FeedbackStats,
 };
 
 /// With several streams, the first request asks for so many bytes; its answer tells how many there
@@ -72,6 +74,8 @@ pub(super) struct Fetch {
     config: FetchConfig,
     /// Passes reports of the tunnel on, if the origin is to have them.
     relay: Option<Relay>,
+    /// What is sent, if nothing is to be fetched.
+    pub(super) upload: Option<Upload>,
     parts: BTreeMap<StreamId, Part>,
     /// Ranges that could not be asked for yet, because the origin allows no more streams.
     waiting: Vec<(u64, u64)>,
@@ -85,10 +89,12 @@ pub(super) struct Fetch {
 
 impl Fetch {
     pub(super) fn new(peer: Peer, config: FetchConfig, credit: u64, relay: Option<Relay>) -> Self {
+        let upload = config.upload.map(Upload::new);
         Self {
             peer,
             config,
             relay,
+            upload,
             parts: BTreeMap::new(),
             waiting: Vec::new(),
             etag: None,
@@ -146,8 +152,11 @@ impl Fetch {
         if let Some(relay) = &mut self.relay {
             relay.add_to(&mut headers);
         }
+        let upload = self.upload.as_ref();
+        let method = upload.map_or(Method::GET, |upload| upload.add_to(&mut headers));
+        let end_of_request = if self.upload.is_some() { End::More } else { End::Last };
         let head = RequestHead {
-            method: Method::GET,
+            method,
             scheme: Some("https".to_owned()),
             authority: Some(self.peer.settings.authority.clone()),
             path: Some(self.config.path.clone()),
@@ -155,10 +164,22 @@ impl Fetch {
             headers,
         };
         let Some((session, connection)) = self.peer.parts() else { return false };
-        let Some(stream) = session.send_request(connection, &head, End::Last) else { return false };
+        let Some(stream) = session.send_request(connection, &head, end_of_request) else {
+            return false;
+        };
+        if let Some(upload) = &mut self.upload {
+            upload.begin(&mut self.peer, stream);
+        }
         self.parts
             .insert(stream, Part { offset: start, end, is_answered: false, has_ended: false });
         true
+    }
+
+    /// A request's stream has room again.
+    pub(super) fn on_writable(&mut self, stream: StreamId) {
+        if let Some(upload) = self.upload.as_mut().filter(|_| self.parts.contains_key(&stream)) {
+            upload.send(&mut self.peer, stream);
+        }
     }
 
     /// The origin's SETTINGS came.
@@ -175,9 +196,15 @@ impl Fetch {
         true
     }
 
-    /// Reports that went to the origin.
-    pub(super) fn reports_sent(&self) -> u64 {
-        self.relay.as_ref().map_or(0, |relay| relay.sent)
+    /// Adds the reports that went to the origin, or that the sender of an upload followed.
+    pub(super) fn add_to(&self, feedback: &mut FeedbackStats) {
+        match &self.upload {
+            Some(upload) => {
+                feedback.sent = upload.reports;
+                feedback.used += upload.followed;
+            }
+            None => feedback.sent = self.relay.as_ref().map_or(0, |relay| relay.sent),
+        }
     }
 
     /// Whether a stream that ended is that of the reports, which a download does without.
@@ -195,6 +222,9 @@ impl Fetch {
         if let Some(relay) = self.relay.as_mut().filter(|relay| relay.owns(stream)) {
             relay.on_response(stream, head.status);
             return Ok(None);
+        }
+        if self.upload.is_some() {
+            return self.on_upload_answered(head.status);
         }
         let is_first = self.status.is_none();
         if !matches!(head.status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
@@ -243,10 +273,28 @@ impl Fetch {
         Ok(Some(Event::ResponseStarted { status: head.status.as_u16(), len: total }))
     }
 
+    fn on_upload_answered(&mut self, status: StatusCode) -> Result<Option<Event>, Failure> {
+        let Some(upload) = &self.upload else { return Ok(None) };
+        if upload.is_complete(status) {
+            self.status = Some(status);
+            self.bytes = upload.len.get();
+            return Ok(None);
+        }
+        Err(Failure::Client(if status.is_success() {
+            self.body_error(format!("status {status} before all was sent, or instead of 204"))
+        } else {
+            ClientError::Status { url: self.url(), status: status.as_u16() }
+        }))
+    }
+
     /// The next piece of any part; `None`: nothing at the moment.
     pub(super) fn poll(&mut self) -> Option<Result<Progress, Failure>> {
         if self.is_complete || self.status.is_none() {
             return None;
+        }
+        if self.upload.is_some() {
+            self.is_complete = true;
+            return Some(Ok(Progress::Complete));
         }
         if !self.waiting.is_empty() && self.peer.session.is_peer_going() {
             let reason = "the origin is going away and takes no more requests".to_owned();
@@ -378,24 +426,6 @@ fn content_range(headers: &HeaderMap) -> Option<(u64, u64, Option<u64>)> {
     let total = if total == "*" { None } else { Some(total.parse().ok()?) };
     let end = last.checked_add(1)?;
     (first < end && total.is_none_or(|total| end <= total)).then_some((first, end, total))
-}
-
-/// RFC 9110 §8.6: digits; several fields, or a list, only if all say the same.
-fn content_length(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
-    let mut length = None;
-    for value in headers.get_all(header::CONTENT_LENGTH) {
-        for item in value.as_bytes().split(|byte| *byte == b',') {
-            let digits = str::from_utf8(item).map(str::trim).unwrap_or_default();
-            let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-            let Some(said) = digits.parse().ok().filter(|_| is_number) else {
-                return Err("Content-Length is no number");
-            };
-            if length.replace(said).is_some_and(|before| before != said) {
-                return Err("two values of Content-Length");
-            }
-        }
-    }
-    Ok(length)
 }
 
 /// RFC 9110 §13.1.1: "An origin server MUST use the strong comparison function" for If-Match, so a

@@ -22,7 +22,7 @@ use crate::{
     error::ClientError,
     h3::{Body, End},
     limits::Limits,
-    proxy::{FEEDBACK, Token},
+    proxy::{FEEDBACK, Reporter, Token},
     quic::{self, StreamId},
     repair_fields::{
         self, CONTEXT_ID_OF_CLIENT, LIMIT_LEAST, Repair, Said, Writer, limit_to_ask, wanted_limit,
@@ -85,6 +85,9 @@ pub(super) struct Hop {
     /// Whether the proxy is asked to tell of the tunnel.
     wants_feedback: bool,
     reports: Reports,
+    /// Tells the connection inside of this end of the tunnel, if it is ours and follows it.
+    reporter: Option<Reporter>,
+    own_report: Option<TunnelInfo>,
     /// Size of payloads that the connection inside may count on.
     promised: usize,
     /// Longest value of a capsule.
@@ -124,6 +127,8 @@ impl Hop {
             },
             wants_feedback: matches!(mode, TunnelMode::Tecc(_)),
             reports: Reports::default(),
+            reporter: None,
+            own_report: None,
             promised: CAPSULE_PAYLOAD,
             capsule_max: limits.capsule,
             readable: BTreeSet::new(),
@@ -310,6 +315,27 @@ impl Hop {
         self.wants_feedback
     }
 
+    /// It is this client that sends: what the proxy could tell is of no use. In mode tecc the
+    /// end-to-end connection is told of this end of the tunnel instead, if it is inside of this hop.
+    pub(super) fn report_inside(&mut self, is_last: bool) {
+        let is_told = std::mem::take(&mut self.wants_feedback);
+        self.reporter = (is_told && is_last).then(Reporter::default);
+    }
+
+    /// The flow that carries the next peer is granted.
+    pub(super) fn begin_reports(&mut self, now: Instant) {
+        if let (Some(reporter), Some(stream)) = (&mut self.reporter, self.next)
+            && !reporter.insert(now, stream, 1, self.queue.urgency(stream))
+        {
+            tracing::debug!(%stream, "no reports");
+        }
+    }
+
+    /// The newest report on this end of the tunnel, once.
+    pub(super) fn take_own_report(&mut self) -> Option<TunnelInfo> {
+        self.own_report.take()
+    }
+
     /// How to repair, unless payloads go on streams, which repair by themselves.
     fn wished_repair(&self) -> Option<Repair> {
         self.repair.filter(|_| self.form == Form::Datagram)
@@ -353,6 +379,7 @@ impl Hop {
         self.queue = TunnelQueue::new(limits);
         self.exit.clear();
         self.reports = Reports::default();
+        self.reporter = self.reporter.take().map(|_| Reporter::default());
         self.readable.clear();
         self.flows.clear();
         self.next = None;
@@ -376,14 +403,27 @@ impl Hop {
             too_large = flow.too_large;
             stream = flow.group.pick(|it| queue.waiting(it)).unwrap_or(stream);
         }
+        if let Some(reporter) = &mut self.reporter {
+            reporter.on_arrival(now, stream, data.len());
+        }
         let payload = Payload { form: self.form, too_large, data };
         self.queue.push(now, stream, payload, max_datagram_size)
     }
 
     /// Gives the engine as much as it takes. Returns what was dropped and repaired meanwhile.
     pub(super) fn feed(&mut self, now: Instant) -> (LateDrops, Repaired) {
-        if let Some((session, connection)) = self.peer.parts() {
-            self.queue.feed(now, session, connection);
+        let Self { peer, queue, reporter, next, .. } = self;
+        if let Some((session, connection)) = peer.parts() {
+            if let Some(reporter) = reporter {
+                let due = reporter.take_due(now, &connection.path_estimate(), queue, None);
+                self.own_report = due.into_iter().map(|(_, info)| info).next();
+            }
+            queue.feed(now, session, connection);
+            if let Some(reporter) = reporter {
+                reporter.observe(now, queue);
+            }
+        } else if let (Some(reporter), Some(stream)) = (reporter, *next) {
+            reporter.remove(stream); // so that nothing is due of a connection that has gone
         }
         (self.queue.take_drops(), self.queue.take_repaired())
     }
@@ -428,7 +468,9 @@ impl Hop {
 
     /// When its queue and its exit want to be looked at.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        quic::earliest(self.queue.next_timeout(), self.exit.next_timeout())
+        let report = self.reporter.as_ref().and_then(Reporter::next_timeout);
+        let next = quic::earliest(self.queue.next_timeout(), self.exit.next_timeout());
+        quic::earliest(next, report)
     }
 
     /// A request stream that was blocked has room again.
@@ -524,6 +566,9 @@ impl Hop {
         self.queue.remove(stream);
         self.exit.remove(stream);
         self.reports.remove(stream);
+        if let Some(reporter) = &mut self.reporter {
+            reporter.remove(stream);
+        }
         if let Some((session, connection)) = self.peer.parts() {
             session.reset(connection, stream, code);
         }

@@ -15,6 +15,7 @@ mod recover;
 mod relay;
 mod reports;
 mod start;
+mod upload;
 
 use std::{
     collections::VecDeque,
@@ -78,13 +79,13 @@ pub struct HopConfig {
 
 /// What to do.
 pub enum Task {
-    /// Download a file over HTTP/3.
+    /// Download a file over HTTP/3, or upload one.
     Fetch(Box<FetchConfig>),
     /// Carry the packets of local programs. Needs at least one hop.
     Forward(Vec<ForwardConfig>),
 }
 
-/// Settings of a download.
+/// Settings of a download, or of an upload.
 pub struct FetchConfig {
     /// The origin's host name or address, the latter without brackets.
     pub host: String,
@@ -94,6 +95,8 @@ pub struct FetchConfig {
     pub path: String,
     /// Number of streams to divide the file over, at least 1.
     pub streams: usize,
+    /// Sends so many zeros there (PUT), on one stream, instead of fetching what is there.
+    pub upload: Option<ByteCount>,
     /// Which certificates to trust. ALPN is set by the node.
     pub tls: rustls::ClientConfig,
     /// QUIC towards the origin. Its MTU holds without hops; inside a tunnel it is what fits.
@@ -171,7 +174,7 @@ impl Client {
             stats.resequenced.add(&hop.exit_stats());
         }
         match &self.task {
-            TaskState::Fetch(fetch) => stats.feedback.sent = fetch.reports_sent(),
+            TaskState::Fetch(fetch) => fetch.add_to(&mut stats.feedback),
             TaskState::Forward(forward) => stats.flows_open = forward.flows.len() as u64,
         }
         stats
@@ -308,6 +311,11 @@ impl Client {
                     hop.on_writable(stream);
                 }
             }
+            h3::Event::Writable(stream) => {
+                if let TaskState::Fetch(fetch) = &mut self.task {
+                    fetch.on_writable(stream);
+                }
+            }
             h3::Event::Failed(stream, code) if is_origin => {
                 if let TaskState::Fetch(fetch) = &mut self.task
                     && !fetch.on_relay_end(stream)
@@ -322,8 +330,8 @@ impl Client {
                 self.on_flow_closed(now, index, stream, &end);
             }
             h3::Event::GoAway => debug!(index, "the peer is going away"),
-            // The body of an answer is read by `poll_fetch`; requests have no body.
-            h3::Event::Body(_) | h3::Event::Request(..) | h3::Event::Writable(_) => {}
+            // The body of an answer is read by `poll_fetch`.
+            h3::Event::Body(_) | h3::Event::Request(..) => {}
         }
     }
 
@@ -408,6 +416,12 @@ impl Client {
             let (late, repaired) = hop.feed(now);
             self.stats.add_late(&late);
             self.stats.repaired.add(&repaired);
+        }
+        if let TaskState::Fetch(fetch) = &mut self.task
+            && let Some(upload) = &mut fetch.upload
+            && let Some(info) = self.hops.get_mut(index).and_then(Hop::take_own_report)
+        {
+            upload.follow(now, &mut fetch.peer, info);
         }
     }
 

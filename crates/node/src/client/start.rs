@@ -58,8 +58,15 @@ impl Client {
                 };
                 fetch.streams = fetch.streams.max(1);
                 let peer = Peer::new(settings, &limits);
+                if fetch.upload.is_some() {
+                    fetch.streams = 1;
+                    for (hop, left) in hops.iter_mut().rev().zip(0..) {
+                        hop.report_inside(left == 0);
+                    }
+                }
                 let is_told = hops.last().is_some_and(Hop::wants_feedback);
-                let relay = (is_told || fetch.relays_feedback).then(Relay::new);
+                let relays = (is_told || fetch.relays_feedback) && fetch.upload.is_none();
+                let relay = relays.then(Relay::new);
                 TaskState::Fetch(Box::new(Fetch::new(peer, *fetch, limits.body_credit, relay)))
             }
         };
@@ -251,6 +258,7 @@ impl Client {
             };
         }
         let carries = flow.carries;
+        hop.begin_reports(now);
         if let Some(error) = hop.on_granted(stream, head) {
             tracing::debug!(%error, "repair field ignored");
             self.stats.fields_ignored += 1;

@@ -26,10 +26,11 @@ pub(super) fn plain(status: StatusCode) -> (ResponseHead, Bytes) {
     (ResponseHead { status, headers }, Bytes::from(text))
 }
 
-pub(super) fn method_not_allowed() -> (ResponseHead, Bytes) {
+pub(super) fn method_not_allowed(takes_uploads: bool) -> (ResponseHead, Bytes) {
+    let allowed = if takes_uploads { "GET, HEAD, PUT" } else { "GET, HEAD" };
     let (mut head, body) = plain(StatusCode::METHOD_NOT_ALLOWED);
     // RFC 9110 §15.5.6: "The origin server MUST generate an Allow header field in a 405 response".
-    head.headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+    head.headers.insert(header::ALLOW, HeaderValue::from_static(allowed));
     (head, body)
 }
 

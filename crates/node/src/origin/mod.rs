@@ -1,8 +1,9 @@
-//! The origin: GET and HEAD of the files below a folder, over HTTP/3.
+//! The origin: GET and HEAD of the files below a folder, over HTTP/3, and PUT of what nobody keeps.
 
 mod answer;
 mod feedback;
 mod path;
+mod upload;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,6 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
+use tandem_units::ByteCount;
 use tandem_wire::{Code, ErrorScope, HttpDatagram, RequestHead, ResponseHead, TunnelInfo};
 use tracing::debug;
 
@@ -36,6 +38,9 @@ pub struct OriginConfig {
     pub tls: rustls::ServerConfig,
     /// QUIC towards the clients.
     pub transport: Transport,
+    /// Whether uploads (PUT) are read, counted and dropped, instead of refused: a place to measure
+    /// against. Nothing is stored.
+    pub takes_uploads: bool,
     /// Bounds.
     pub limits: Limits,
     /// Makes every random choice repeatable. Only for tests: connection IDs become predictable.
@@ -77,8 +82,11 @@ pub struct Origin {
     limits: Limits,
     /// Whether the congestion controller is one that listens to reports.
     takes_reports: bool,
+    takes_uploads: bool,
     exchanges: BTreeMap<RequestId, Exchange>,
     requests_by_file: BTreeMap<FileId, RequestId>,
+    /// Bytes that are still to come of each upload.
+    uploads: BTreeMap<RequestId, u64>,
     /// The request of each connection on which reports come.
     channels: BTreeMap<ConnectionId, StreamId>,
     outputs: VecDeque<Output>,
@@ -101,6 +109,8 @@ impl Origin {
             requests_by_file: BTreeMap::new(),
             channels: BTreeMap::new(),
             takes_reports,
+            takes_uploads: config.takes_uploads,
+            uploads: BTreeMap::new(),
             outputs: VecDeque::from([open]),
             next_file: 0,
             stats: Stats::default(),
@@ -114,6 +124,11 @@ impl Origin {
         stats
     }
 
+    /// Bytes of uploads that came.
+    pub const fn uploaded(&self) -> ByteCount {
+        ByteCount::new(self.stats.upload_bytes)
+    }
+
     /// Every connection that is open, the oldest first.
     pub fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
         self.server.connections()
@@ -124,10 +139,11 @@ impl Origin {
             server::Event::Http(h3::Event::Request(stream, head)) => {
                 self.on_request(now, (id, stream), head);
             }
-            server::Event::Http(h3::Event::Body(stream)) => self.skip_body(now, (id, stream)),
+            server::Event::Http(h3::Event::Body(stream)) => self.read_body(now, (id, stream)),
             server::Event::Http(h3::Event::Writable(stream)) => self.send((id, stream)),
             server::Event::Http(h3::Event::Failed(stream, _)) => {
                 self.close_channel((id, stream));
+                self.uploads.remove(&(id, stream));
                 self.close((id, stream));
             }
             server::Event::Closed => {
@@ -138,6 +154,7 @@ impl Origin {
                     self.close(id);
                 }
                 self.channels.remove(&id);
+                self.uploads.retain(|(connection, _), _| *connection != id);
             }
             server::Event::Datagrams => self.take_datagrams(now, id),
             server::Event::Opened
@@ -183,8 +200,12 @@ impl Origin {
         if head.protocol.as_deref() == Some(TunnelInfo::PROTOCOL) {
             return self.open_channel(id);
         }
+        if head.method == Method::PUT && self.takes_uploads {
+            return self.begin_upload(id, &head);
+        }
         if !matches!(head.method, Method::GET | Method::HEAD) {
-            return self.refuse(id, &head.method, answer::method_not_allowed());
+            let answer = answer::method_not_allowed(self.takes_uploads);
+            return self.refuse(id, &head.method, answer);
         }
         let Some(mut path) = head.path.as_deref().and_then(path::segments) else {
             return self.refuse(id, &head.method, answer::plain(StatusCode::NOT_FOUND));
@@ -323,15 +344,21 @@ impl Origin {
         }
     }
 
-    /// Requests have no body that we want; what comes is read and forgotten.
-    fn skip_body(&mut self, now: Instant, id: RequestId) {
+    /// Nothing that comes in a body is kept.
+    fn read_body(&mut self, now: Instant, id: RequestId) {
         loop {
             let Some((session, connection)) = self.server.parts(id.0) else { return };
             match session.read_body(connection, id.1) {
-                Ok(Body::Data(_)) => {}
-                Ok(Body::Blocked) => return,
-                Ok(Body::End) => return self.close_channel(id),
-                Ok(Body::Failed(_)) => return self.close(id),
+                Ok(Body::Data(data)) if self.take_upload(id, data.len()) => {}
+                Ok(Body::Data(_) | Body::Blocked) => return,
+                Ok(Body::End) => {
+                    self.end_upload(id);
+                    return self.close_channel(id);
+                }
+                Ok(Body::Failed(_)) => {
+                    self.uploads.remove(&id);
+                    return self.close(id);
+                }
                 Err(error) => return self.server.break_connection(now, id.0, &error),
             }
         }
@@ -379,7 +406,8 @@ impl Node for Origin {
 
     fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
         buf.clear();
-        self.server.finish_drain(now, self.exchanges.is_empty());
+        let is_idle = self.exchanges.is_empty() && self.uploads.is_empty();
+        self.server.finish_drain(now, is_idle);
         while let Some((id, event)) = self.server.poll_event(now) {
             self.on_event(now, id, event);
         }

@@ -53,7 +53,7 @@ pub(super) fn wanted_weight(headers: &HeaderMap) -> Result<Option<u8>, FeedbackF
 
 /// Reports on the flows of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Reporter {
+pub(crate) struct Reporter {
     flows: BTreeMap<StreamId, Reported>,
     /// When reports are due; `None` while nothing comes.
     due: Option<Instant>,
@@ -95,7 +95,7 @@ impl Reported {
 
 impl Reporter {
     /// Reports on a flow from now on. `false`: on too many already.
-    pub(super) fn insert(
+    pub(crate) fn insert(
         &mut self,
         now: Instant,
         stream: StreamId,
@@ -121,7 +121,7 @@ impl Reporter {
         true
     }
 
-    pub(super) fn remove(&mut self, stream: StreamId) {
+    pub(crate) fn remove(&mut self, stream: StreamId) {
         self.flows.remove(&stream);
         if self.flows.is_empty() {
             self.due = None;
@@ -129,12 +129,12 @@ impl Reporter {
     }
 
     /// When reports are due.
-    pub(super) const fn next_timeout(&self) -> Option<Instant> {
+    pub(crate) const fn next_timeout(&self) -> Option<Instant> {
         self.due
     }
 
     /// A payload came from the target of a flow.
-    pub(super) fn on_arrival(&mut self, now: Instant, stream: StreamId, len: usize) {
+    pub(crate) fn on_arrival(&mut self, now: Instant, stream: StreamId, len: usize) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
         flow.arrived += len as u64;
         if std::mem::take(&mut flow.idle) >= IDLE_REPORTS {
@@ -144,7 +144,7 @@ impl Reporter {
     }
 
     /// Notes how much waits, after the tunnel has sent what it could.
-    pub(super) fn observe(&mut self, now: Instant, queue: &TunnelQueue) {
+    pub(crate) fn observe(&mut self, now: Instant, queue: &TunnelQueue) {
         let may_be_early = self.last.is_some_and(|last| now >= last + INTERVAL_LEAST);
         for (&stream, flow) in &mut self.flows {
             let len = queue.flow_len(stream);
@@ -164,10 +164,22 @@ impl Reporter {
         queue: &TunnelQueue,
         interval: Option<Duration>,
     ) -> u64 {
+        let due = self.take_due(now, &connection.path_estimate(), queue, interval);
+        let encoded = due.into_iter().map(|(stream, info)| encode(stream, &info));
+        encoded.map(|it| u64::from(connection.send_datagram(it) == SendDatagram::Taken)).sum()
+    }
+
+    /// The reports that are due.
+    pub(crate) fn take_due(
+        &mut self,
+        now: Instant,
+        path: &PathEstimate,
+        queue: &TunnelQueue,
+        interval: Option<Duration>,
+    ) -> Vec<(StreamId, TunnelInfo)> {
         if self.due.is_none_or(|due| due > now) {
-            return 0;
+            return Vec::new();
         }
-        let path = connection.path_estimate();
         let interval = interval.unwrap_or(path.min_rtt).clamp(INTERVAL_LEAST, INTERVAL_MOST);
         let elapsed = self.last.map_or(interval, |last| now.saturating_duration_since(last));
         let sends = queue.sends();
@@ -175,15 +187,13 @@ impl Reporter {
         for flow in self.flows.values_mut() {
             flow.arrival_rate = Rate::average(ByteCount::new(flow.arrived), elapsed);
         }
-        let mut sent = 0;
+        let mut reports = Vec::new();
         let streams: Vec<_> = self.flows.keys().copied().collect();
         for stream in streams {
-            let Some(info) = self.report(stream, &path, Ratio::of(again, all.max(1))) else {
+            let Some(info) = self.report(stream, path, Ratio::of(again, all.max(1))) else {
                 continue;
             };
-            if connection.send_datagram(encode(stream, &info)) == SendDatagram::Taken {
-                sent += 1;
-            }
+            reports.push((stream, info));
             let Some(flow) = self.flows.get_mut(&stream) else { continue };
             flow.sequence += 1;
             flow.reports += 1;
@@ -196,7 +206,7 @@ impl Reporter {
         let is_active = self.flows.values().any(|flow| flow.idle < IDLE_REPORTS);
         self.last = is_active.then_some(now);
         self.due = is_active.then_some(now + interval);
-        sent
+        reports
     }
 
     /// `None`: there is nothing to say of this flow.

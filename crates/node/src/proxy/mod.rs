@@ -19,14 +19,11 @@ use tandem_units::ByteCount;
 use tandem_wire::{Code, HttpDatagram, PathMatcher, Template, TemplateError};
 use tracing::{debug, info};
 
-pub(crate) use self::feedback::FEEDBACK;
+pub(crate) use self::feedback::{FEEDBACK, Reporter};
+use self::flow::{End, Flow};
 pub use self::{
     access::{Access, Token, TokenError},
     policy::TargetPolicy,
-};
-use self::{
-    feedback::Reporter,
-    flow::{End, Flow},
 };
 use crate::{
     h3,

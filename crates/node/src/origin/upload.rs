@@ -1,0 +1,60 @@
+//! Uploads: read, counted, dropped. A place to measure against.
+
+use http::{HeaderMap, Method, StatusCode};
+use tandem_wire::{Code, RequestHead, ResponseHead};
+
+use super::{Origin, RequestId, answer};
+use crate::{fields::content_length, h3::End};
+
+impl Origin {
+    /// Begins to take an upload, if its length is said and bearable.
+    pub(super) fn begin_upload(&mut self, id: RequestId, head: &RequestHead) {
+        let refused = match content_length(&head.headers) {
+            Ok(Some(len)) if len <= self.limits.upload => {
+                self.uploads.insert(id, len);
+                return;
+            }
+            Ok(Some(_)) => StatusCode::PAYLOAD_TOO_LARGE,
+            Ok(None) => StatusCode::LENGTH_REQUIRED,
+            Err(_) => StatusCode::BAD_REQUEST,
+        };
+        self.refuse(id, &Method::PUT, answer::plain(refused));
+    }
+
+    /// Takes a part of a request's body. `false`: it is longer than was said.
+    pub(super) fn take_upload(&mut self, id: RequestId, len: usize) -> bool {
+        let Some(left) = self.uploads.get_mut(&id) else { return true };
+        let Some(rest) = left.checked_sub(len as u64) else {
+            self.abort_upload(id);
+            return false;
+        };
+        *left = rest;
+        self.stats.upload_bytes += len as u64;
+        true
+    }
+
+    /// A request's body has ended.
+    pub(super) fn end_upload(&mut self, id: RequestId) {
+        match self.uploads.get(&id) {
+            None => {}
+            Some(0) => {
+                self.uploads.remove(&id);
+                let Some((session, connection)) = self.server.parts(id.0) else { return };
+                let head =
+                    ResponseHead { status: StatusCode::NO_CONTENT, headers: HeaderMap::new() };
+                session.send_response(connection, id.1, &head, End::Last);
+            }
+            Some(_) => self.abort_upload(id),
+        }
+    }
+
+    /// RFC 9114 §4.1.2: a request whose content-length "does not equal the sum of the DATA frame
+    /// lengths received" is malformed, which is "a stream error of type `H3_MESSAGE_ERROR`".
+    fn abort_upload(&mut self, id: RequestId) {
+        self.uploads.remove(&id);
+        self.stats.requests_refused += 1;
+        if let Some((session, connection)) = self.server.parts(id.0) {
+            session.reset(connection, id.1, Code::H3_MESSAGE_ERROR);
+        }
+    }
+}
