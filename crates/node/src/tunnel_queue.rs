@@ -237,6 +237,11 @@ impl TunnelQueue {
         self.repair.set_plan(stream, plan);
     }
 
+    /// Repairs nothing of a flow any more.
+    pub(crate) fn end_repair(&mut self, stream: StreamId) {
+        self.repair.remove(stream);
+    }
+
     /// Puts a capsule that is no payload before all that has not begun.
     pub(crate) fn push_capsule(&mut self, stream: StreamId, capsule: &[u8]) {
         self.insert_frame(stream, encode_frame(capsule));

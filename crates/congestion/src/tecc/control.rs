@@ -10,7 +10,7 @@ use tandem_wire::TunnelInfo;
 
 use super::{
     config::{Leg, RetransmissionUnits, TeccConfig, WindowRtt},
-    guard::{BehindProxy, Trust},
+    guard::{BehindProxy, Delays, Trust},
     is_older,
 };
 use crate::Ack;
@@ -32,6 +32,12 @@ const LIFETIME_RTTS: u32 = 2;
 
 /// And for so long where RTTs are shorter than the time between reports.
 const LIFETIME_LEAST: Duration = Duration::from_millis(20);
+
+/// When neither a report nor an acknowledgement comes for longer than this, the tunnel's link is gone.
+const SILENCE_LEAST: Duration = Duration::from_millis(100);
+
+/// For so many rounds after that, rates are not taken for what the path carries.
+const SILENT_ROUNDS: u32 = 3;
 
 /// The end-to-end RTT of a connection that has measured none.
 const NOMINAL_RTT: Duration = Duration::from_millis(100);
@@ -70,6 +76,27 @@ impl Feedback {
     }
 }
 
+/// An end-to-end round trip.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    since: Option<Instant>,
+    acked: ByteCount,
+    /// Time in which the link was gone.
+    silence: Duration,
+}
+
+impl Round {
+    fn beginning(now: Instant) -> Self {
+        Self { since: Some(now), ..Self::default() }
+    }
+
+    /// What was acknowledged in the time that the link was there. `None`: it always was.
+    fn outside_silence(&self, now: Instant, least_rtt: Duration) -> Option<Rate> {
+        let took = self.since.filter(|_| !self.silence.is_zero()).map(|since| now - since)?;
+        Rate::average(self.acked, took.saturating_sub(self.silence).max(least_rtt))
+    }
+}
+
 /// The state of Algorithm 1 for one connection.
 #[derive(Debug, Default)]
 pub(super) struct Control {
@@ -90,6 +117,13 @@ pub(super) struct Control {
     cycle_rtt: Option<Duration>,
     /// The most that was acknowledged lately.
     acked_rate: Option<Rate>,
+    /// When a report or an acknowledgement came last.
+    heard: Option<Instant>,
+    /// The longest silence since the last report.
+    cycle_silence: Duration,
+    round: Round,
+    /// What the last round with a silence in it carried besides it, for so many rounds.
+    outside_silence: Option<(Rate, u32)>,
     /// Rounds since reports began to count.
     rounds: u32,
     behind_proxy: BehindProxy,
@@ -102,12 +136,15 @@ impl Control {
         if self.report.is_some_and(|(_, last)| info.sequence <= last.sequence) {
             return Applied::Stale;
         }
+        self.hear(now);
         let rate = self.sending_rate(&config, info);
         self.rate = Some(rate);
         if config.has_guard {
-            let (least, smoothed) = self.rtts.unwrap_or((NOMINAL_RTT, NOMINAL_RTT));
-            let rtts = (least, smoothed, self.cycle_rtt.take());
-            self.behind_proxy.on_report(now, info, rtts, rate);
+            let (least_rtt, smoothed_rtt) = self.rtts.unwrap_or((NOMINAL_RTT, NOMINAL_RTT));
+            let cycle_rtt = self.cycle_rtt.take();
+            let silence = std::mem::take(&mut self.cycle_silence);
+            let delays = Delays { least_rtt, smoothed_rtt, cycle_rtt, silence };
+            self.behind_proxy.on_report(now, info, rate, delays);
         }
         self.report = Some((now, *info));
         self.follow(now);
@@ -148,16 +185,35 @@ impl Control {
         self.follow(now);
     }
 
+    /// Something came from the client.
+    fn hear(&mut self, now: Instant) {
+        let silence = self.heard.replace(now).map_or(Duration::ZERO, |heard| now - heard);
+        if silence > SILENCE_LEAST {
+            self.cycle_silence = self.cycle_silence.max(silence);
+            self.round.silence += silence;
+        }
+    }
+
     pub(super) fn on_ack(&mut self, ack: &Ack) {
+        self.hear(ack.now);
         let latest = ack.latest_rtt();
         let least = self.rtts.map_or(latest, |(least, _)| least.min(latest));
         self.rtts = Some((least, ack.smoothed_rtt));
         self.cycle_rtt = Some(self.cycle_rtt.map_or(latest, |least| least.min(latest)));
+        self.round.acked += ack.bytes;
         self.trust.on_acked(ack.bytes);
     }
 
     pub(super) fn on_acks_end(&mut self, now: Instant, is_round: bool, acked: Option<Rate>) {
         self.acked_rate = acked;
+        if is_round {
+            let round = std::mem::replace(&mut self.round, Round::beginning(now));
+            let before =
+                self.outside_silence.and_then(|(rate, left)| Some((rate, left.checked_sub(1)?)));
+            let newest =
+                round.outside_silence(now, self.least_rtt()).map(|rate| (rate, SILENT_ROUNDS));
+            self.outside_silence = newest.or(before);
+        }
         if is_round && self.is_followed {
             self.rounds = self.rounds.saturating_add(1);
         }
@@ -201,7 +257,8 @@ impl Control {
 
     /// What may be on its way as acknowledgements have it: no report makes more of it than this.
     fn trusted_window(&self, config: &TeccConfig) -> ByteCount {
-        let acked = self.acked_rate.map_or(ByteCount::ZERO, |rate| rate.bytes_in(self.least_rtt()));
+        let rate = self.acked_rate.max(self.outside_silence.map(|(rate, _)| rate));
+        let acked = rate.map_or(ByteCount::ZERO, |rate| rate.bytes_in(self.least_rtt()));
         let is_shaken = config.has_guard && self.trust.is_shaken();
         let percent = if is_shaken { SHAKEN_PERCENT } else { TRUST_PERCENT };
         let trusted = acked.mul_div_floor(ByteCount::new(percent), ByteCount::new(100));

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tandem_units::{ByteCount, Rate};
+use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::TunnelInfo;
 
 use super::is_older;
@@ -29,11 +29,13 @@ const KNOWN: Duration = Duration::from_secs(30);
 /// Reports that are remembered at most.
 const REPORTS_MAX: usize = 256;
 
-/// How much of the end-to-end RTT the tunnel's queues explain: that of the proxy, and that of its
-/// bottleneck.
+/// How much of the end-to-end RTT the tunnel explains: the queue of the proxy, that of its bottleneck,
+/// and the time in which what was lost comes again, for which everything waits that came after it.
 fn in_tunnel(info: &TunnelInfo) -> Duration {
     let at_bottleneck = info.smoothed_rtt.saturating_sub(info.min_rtt);
-    at_bottleneck + info.sending_rate.time_to_send(info.queue)
+    let is_repairing = info.retransmit_ratio > Ratio::ZERO;
+    let at_exit = if is_repairing { info.min_rtt } else { Duration::ZERO };
+    at_bottleneck + info.sending_rate.time_to_send(info.queue) + at_exit
 }
 
 /// What a report says of the way beyond the proxy.
@@ -41,10 +43,23 @@ fn in_tunnel(info: &TunnelInfo) -> Duration {
 struct Seen {
     at: Instant,
     /// The least end-to-end RTT since the report before.
-    rtt: Duration,
+    rtt: Option<Duration>,
     /// How much of it the tunnel explains.
     in_tunnel: Duration,
-    arrival_rate: Rate,
+    /// For how long the tunnel's link was gone, in which what it had waited.
+    silence: Duration,
+    arrival_rate: Option<Rate>,
+}
+
+/// What was measured end to end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delays {
+    pub(super) least_rtt: Duration,
+    pub(super) smoothed_rtt: Duration,
+    /// The least since the report before.
+    pub(super) cycle_rtt: Option<Duration>,
+    /// For how long the tunnel's link was gone since then.
+    pub(super) silence: Duration,
 }
 
 /// A bottleneck between origin and proxy.
@@ -65,19 +80,17 @@ impl BehindProxy {
         self.cap.map(|(cap, _)| cap)
     }
 
-    /// Looks at a report. `cycle_rtt`: the least end-to-end RTT since the last; `rate`: what the
-    /// origin would send at.
+    /// Looks at a report, by which the origin would send at this rate.
     pub(super) fn on_report(
         &mut self,
         now: Instant,
         info: &TunnelInfo,
-        (least_rtt, smoothed_rtt, cycle_rtt): (Duration, Duration, Option<Duration>),
         rate: Rate,
+        Delays { least_rtt, smoothed_rtt, cycle_rtt, silence }: Delays,
     ) {
         let in_tunnel = in_tunnel(info);
-        if let (Some(rtt), Some(arrival_rate)) = (cycle_rtt, info.arrival_rate) {
-            self.seen.push_back(Seen { at: now, rtt, in_tunnel, arrival_rate });
-        }
+        let (rtt, arrival_rate) = (cycle_rtt, info.arrival_rate);
+        self.seen.push_back(Seen { at: now, rtt, in_tunnel, silence, arrival_rate });
         let window = smoothed_rtt * RTTS;
         while self.seen.len() > REPORTS_MAX
             || self.seen.front().is_some_and(|seen| is_older(now, seen.at, window))
@@ -102,15 +115,16 @@ impl BehindProxy {
     /// What is left of the least RTT of so many reports when the path and the longest that the tunnel
     /// explains are taken off: packets may have waited there long before the report.
     fn excess(&self, least_rtt: Duration, reports: usize) -> Duration {
-        let newest = self.seen.iter().rev().take(reports);
-        let rtt = newest.map(|seen| seen.rtt).min().unwrap_or_default();
+        let newest = self.seen.iter().rev().filter_map(|seen| seen.rtt).take(reports);
+        let rtt = newest.min().unwrap_or_default();
         let in_tunnel = self.seen.iter().map(|seen| seen.in_tunnel).max().unwrap_or_default();
-        rtt.saturating_sub(least_rtt).saturating_sub(in_tunnel)
+        let silence = self.seen.iter().map(|seen| seen.silence).sum();
+        rtt.saturating_sub(least_rtt).saturating_sub(in_tunnel).saturating_sub(silence)
     }
 
     fn drain(&mut self, now: Instant) {
         self.known = Some(now);
-        if let Some(most) = self.seen.iter().map(|seen| seen.arrival_rate).max() {
+        if let Some(most) = self.seen.iter().filter_map(|seen| seen.arrival_rate).max() {
             self.set_cap(now, percent(most, DRAIN_PERCENT));
         }
     }

@@ -154,3 +154,21 @@ fn a_bottleneck_behind_the_proxy_does_not_stay_full() {
     assert!(lost < 62_500 && waits < 50_000, "{lost} of 6.25 MB lost, {waits} of 150 kB wait");
     assert!(waits_without > 100_000, "{lost_without} lost, {waits_without} wait without guard");
 }
+
+/// What is acknowledged in ten seconds where everything waits 40 ms for what was lost before it.
+fn with_repairs(config: &str) -> u64 {
+    let mut path = Path::new(Rate::from_mbps(10), 140 * MS, ByteCount::new(150_000));
+    let config = TeccConfig::default().with("window=1.4").unwrap().with(config).unwrap();
+    let mut sender = Sender::new(config);
+    sender.round_trip(100 * MS); // alone on its way, it waits for nothing
+    path.run(&mut sender, 10 * SECOND, |_, sender| {
+        sender.report(TunnelInfo { retransmit_ratio: Ratio::of(5, 100), ..report() });
+    });
+    sender.acked.get()
+}
+
+#[test]
+fn what_waits_at_the_exit_for_repairs_is_no_bottleneck_behind_the_proxy() {
+    let (with, without) = (with_repairs("guard=on"), with_repairs("guard=off"));
+    assert!(with >= without * 98 / 100, "{with} bytes, {without} without the guard");
+}

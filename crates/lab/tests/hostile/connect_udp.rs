@@ -445,7 +445,7 @@ fn datagrams_of_a_request_without_datagrams_end_it() {
 fn early_datagrams_wait_about_a_round_trip_and_no_longer() {
     // RFC 9297 §2.1: "the receiver SHALL either drop that datagram silently or buffer it temporarily
     // (on the order of a round trip) while awaiting the creation of the corresponding stream."
-    for (wait, is_kept) in [(20 * MS, true), (200 * MS, false)] {
+    for (wait, is_kept) in [(100 * MS, true), (300 * MS, false)] {
         let mut bed = proxy();
         let flow = bed.peer().open(Dir::Bi);
         bed.peer().datagram(udp_datagram(flow, b"early"));

@@ -5,7 +5,7 @@ mod feedback;
 mod repair;
 mod upload;
 
-use std::{fs, time::Duration};
+use std::{fs, path::PathBuf, time::Duration};
 
 use tandem_congestion::ControllerName;
 use tandem_lab::{
@@ -128,6 +128,22 @@ fn requests_of_a_heavy_tail_share_a_tunnel() {
         assert_eq!(record.flows.len(), 20);
         let sizes: u64 = record.flows.iter().map(|flow| flow.size_bytes).sum();
         assert_eq!(record.body_bytes, sizes);
+    }
+}
+
+#[test]
+fn a_warm_tunnel_delays_the_handshakes_of_local_programs_by_2_percent_at_most() {
+    let workload = Workload::Requests { count: 5, interval: ms(2000) };
+    let requests = |mode| {
+        let size = ByteCount::new(2000);
+        let record = run(&Parameters { workload, size, ..short(mode) }).record;
+        // The first finds the tunnel cold: it learns whether the proxy keeps what comes early.
+        record.flows.into_iter().skip(1).map(|flow| flow.fct_s.unwrap())
+    };
+    for mode in Mode::ALL.into_iter().filter(|mode| mode.has_tunnel()) {
+        for (with, without) in requests(mode).zip(requests(Mode::Mft)) {
+            assert!(with <= 1.02 * without, "{mode}: {with} s instead of {without} s");
+        }
     }
 }
 
@@ -287,6 +303,51 @@ fn a_bottleneck_behind_the_proxy_decides_where_it_is_the_slower_one() {
             "{behind:?}"
         );
         assert!(behind.downlink.queue_max_bytes < before.downlink.queue_max_bytes, "{mode}");
+    }
+}
+
+/// 156 Mbit/s for 100 ms, then nothing for 0.3 s or, every fourth time, for 1.2 s.
+fn now_and_then(folder: &std::path::Path) -> PathBuf {
+    let mut begin: u64 = 0;
+    let mut lines = String::new();
+    for gone in [310, 410, 310, 1240].repeat(12) {
+        for at in begin + 1..=begin + 100 {
+            lines += &format!("{at}\n").repeat(13);
+        }
+        begin += 100 + gone;
+    }
+    let trace = folder.join("now-and-then");
+    fs::write(&trace, lines + &format!("{begin}\n")).expect("a folder of ours");
+    trace
+}
+
+#[test]
+fn outages_do_not_make_an_origin_follow_its_tunnel_too_slowly() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = Some(now_and_then(folder.path()));
+    for seed in 1..=3 {
+        let size = ByteCount::new(10_000_000);
+        let parameters = Parameters { size, trace: trace.clone(), seed, ..short(Mode::Tecc) };
+        let traces = TraceStore::load([&parameters]).unwrap();
+        let record = run::run(&parameters, &traces).unwrap().record;
+        // Taken for a bottleneck behind the proxy, they made 15, 195 and 162 s of it.
+        assert!(record.fct_s.is_some_and(|fct_s| fct_s < 20.0), "{record:?}");
+    }
+}
+
+#[test]
+fn a_queue_that_overflows_does_not_make_a_tunnels_packets_small_for_long() {
+    let loss = LossModel::Bernoulli(Ratio::of(5, 100));
+    let size = ByteCount::new(30_000_000);
+    for seed in 2..=3 {
+        let rate = Rate::from_mbps(50);
+        let record = run(&Parameters { rate, size, loss, seed, ..short(Mode::Tecc) });
+        let RunRecord { tunnel_lost_ratio, tunnel_retransmit_ratio, .. } = record.record;
+        // What goes in capsules meanwhile, because it fits no datagram, is not sent again as one.
+        assert!(
+            tunnel_retransmit_ratio > 0.5 * tunnel_lost_ratio,
+            "{tunnel_lost_ratio} lost, {tunnel_retransmit_ratio} sent again as datagrams"
+        );
     }
 }
 

@@ -47,6 +47,8 @@ pub(super) struct Flow {
     pub(super) carries: Carries,
     pub(super) target: Target,
     pub(super) is_granted: bool,
+    /// What came under Context IDs that the grant, which is late, may name.
+    pub(super) early: Vec<Arrived>,
     /// The flow that it has joined.
     pub(super) first: Option<StreamId>,
     /// The request streams of the flow: itself and those that joined it.

@@ -23,8 +23,10 @@ pub(super) struct LocalFlowId {
 pub(super) struct LocalFlow {
     /// Its request; `None` until the proxy allows one more.
     pub(super) stream: Option<StreamId>,
-    /// Payloads that came before the request was granted.
+    /// Payloads that came before the request was granted and wait for that.
     pub(super) early: VecDeque<Bytes>,
+    /// How many did not wait.
+    pub(super) sent_early: usize,
     pub(super) last_active: Instant,
 }
 

@@ -1,5 +1,7 @@
 //! One hop: the connection to a proxy, and the flows through it.
 
+mod incoming;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
@@ -8,19 +10,19 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tandem_wire::{
-    CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, Capsule, CapsuleDecoder, Code, DecodeError,
-    FeedbackField, GroupField, HttpDatagram, QuarterStreamId, RepairFieldError, RequestHead,
-    ResponseHead, RetransmissionLimit, Template, TunnelInfo, Urgency, VarInt, split_context_id,
+    CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, CapsuleDecoder, Code, FeedbackField, GroupField,
+    HttpDatagram, QuarterStreamId, RepairFieldError, RequestHead, ResponseHead,
+    RetransmissionLimit, Template, TunnelInfo, Urgency, VarInt,
 };
 
 use super::{
-    flow::{Arrived, Carries, Flow, FlowEnd, OnStream, Target},
+    flow::{Carries, Flow, Target},
     peer::Peer,
-    reports::{Received, Reports},
+    reports::Reports,
 };
 use crate::{
     error::ClientError,
-    h3::{Body, End},
+    h3::End,
     limits::Limits,
     proxy::{FEEDBACK, Reporter, Token},
     quic::{self, StreamId},
@@ -90,10 +92,13 @@ pub(super) struct Hop {
     own_report: Option<TunnelInfo>,
     /// Size of payloads that the connection inside may count on.
     promised: usize,
+    /// The proxy has answered as ours do, which keep what comes before they have granted a flow.
+    keeps_early: bool,
     /// Longest value of a capsule.
     capsule_max: usize,
     /// Request streams that may have something to read.
     readable: BTreeSet<StreamId>,
+    early_max: usize,
     pub(super) flows: BTreeMap<StreamId, Flow>,
     /// The flow that carries the next peer.
     pub(super) next: Option<StreamId>,
@@ -130,8 +135,10 @@ impl Hop {
             reporter: None,
             own_report: None,
             promised: CAPSULE_PAYLOAD,
+            keeps_early: false,
             capsule_max: limits.capsule,
             readable: BTreeSet::new(),
+            early_max: limits.early_datagrams_per_flow,
             flows: BTreeMap::new(),
             next: None,
         }
@@ -217,6 +224,7 @@ impl Hop {
             carries,
             target: target.clone(),
             is_granted: false,
+            early: Vec::new(),
             first,
             group: StreamGroup::new(stream),
             too_large: TooLarge::Drop,
@@ -227,6 +235,10 @@ impl Hop {
         self.flows.insert(stream, flow);
         self.queue.set_urgency(stream, target.urgency);
         self.queue.set_weight(stream, target.weight);
+        if self.keeps_early && self.wished_repair().is_some() {
+            // What goes before the grant, whose Context ID nobody knows yet.
+            self.queue.set_repair(stream, RepairPlan::unnumbered(LIMIT_LEAST, TooLarge::Drop));
+        }
         Some(stream)
     }
 
@@ -240,6 +252,15 @@ impl Hop {
             Some(TooLarge::Capsule(_)) => self.promised,
             Some(TooLarge::Drop) | None => MIN_PAYLOAD,
         }
+    }
+
+    /// Whether a payload may go to the proxy before the flow is granted.
+    ///
+    /// RFC 9298 §5: "A client MAY optimistically start sending UDP packets in HTTP Datagrams before
+    /// receiving the response to its UDP proxying request." A proxy may drop them, and a handshake
+    /// whose first packet is lost takes a second longer: only one that keeps them gets them.
+    pub(super) fn takes_early(&mut self, payload: &[u8]) -> bool {
+        self.keeps_early && payload.len() <= self.fits_now()
     }
 
     fn fits_now(&mut self) -> usize {
@@ -267,6 +288,7 @@ impl Hop {
         flow.is_granted = true;
         if let Some(size) = promised_size(&head.headers) {
             flow.too_large = TooLarge::Capsule(size);
+            self.keeps_early = true;
         }
         if let Some(first) = flow.first {
             self.flows.get_mut(&first)?.group.join(stream);
@@ -281,7 +303,7 @@ impl Hop {
         let flow = self.flows.get_mut(&stream)?;
         flow.repair = said;
         match said {
-            Said::Nothing => {}
+            Said::Nothing => self.queue.end_repair(stream),
             Said::Draft => self.ask_limit(stream, LIMIT_LEAST),
             Said::Ours(field) => {
                 let plan = RepairPlan::numbered(CONTEXT_ID_OF_CLIENT, repair, flow.too_large);
@@ -380,6 +402,7 @@ impl Hop {
         self.exit.clear();
         self.reports = Reports::default();
         self.reporter = self.reporter.take().map(|_| Reporter::default());
+        self.keeps_early = false;
         self.readable.clear();
         self.flows.clear();
         self.next = None;
@@ -428,36 +451,6 @@ impl Hop {
         (self.queue.take_drops(), self.queue.take_repaired())
     }
 
-    /// Takes what came under another Context ID than that of plain payloads. `None`: it was not
-    /// agreed on.
-    pub(super) fn take_numbered(
-        &mut self,
-        now: Instant,
-        Arrived { stream, context_id, payload }: Arrived,
-    ) -> Option<Result<(), DecodeError>> {
-        if !self.exit.takes(stream, context_id) {
-            return None;
-        }
-        let (_, connection) = self.peer.parts()?;
-        Some(self.exit.push(now, stream, payload, connection.smoothed_rtt()))
-    }
-
-    /// Takes what may be a report on a flow. `None`: it is none.
-    pub(super) fn take_report(&mut self, arrived: &Arrived) -> Option<Received> {
-        self.reports.take(arrived)
-    }
-
-    /// The newest report on a flow, if it has not been taken, and whom the flow carries.
-    pub(super) fn take_news(&mut self, stream: StreamId) -> Option<(Carries, TunnelInfo)> {
-        let carries = self.flows.get(&stream)?.carries;
-        Some((carries, self.reports.take_news(stream).filter(|_| self.wants_feedback)?))
-    }
-
-    /// The next numbered payload whose turn it is.
-    pub(super) fn release(&mut self, now: Instant) -> Option<(StreamId, Bytes)> {
-        self.exit.poll_release(now)
-    }
-
     pub(super) fn exit_stats(&self) -> ResequencerStats {
         self.exit.stats()
     }
@@ -476,78 +469,6 @@ impl Hop {
     /// A request stream that was blocked has room again.
     pub(super) fn on_writable(&mut self, stream: StreamId) {
         self.queue.on_writable(stream);
-    }
-
-    /// A request stream may have something to read.
-    pub(super) fn on_readable(&mut self, stream: StreamId) {
-        self.readable.insert(stream);
-    }
-
-    /// The next payload that came.
-    pub(super) fn receive(&mut self) -> Option<Result<Arrived, DecodeError>> {
-        let (_, connection) = self.peer.parts()?;
-        let data = connection.receive_datagram()?;
-        Some(match HttpDatagram::decode(data) {
-            Ok(HttpDatagram { quarter_stream_id, context_id, payload }) => {
-                let stream = StreamId(quarter_stream_id.stream_id());
-                Ok(Arrived { stream, context_id, payload })
-            }
-            Err(error) => Err(error),
-        })
-    }
-
-    /// What came next on any flow's request stream.
-    pub(super) fn read_streams(&mut self) -> Option<OnStream> {
-        while let Some(&stream) = self.readable.first() {
-            let read = self.read_stream(stream);
-            if !matches!(read, Some(OnStream::Payload(_) | OnStream::Malformed)) {
-                self.readable.remove(&stream);
-            }
-            if read.is_some() {
-                return read;
-            }
-        }
-        None
-    }
-
-    fn read_stream(&mut self, stream: StreamId) -> Option<OnStream> {
-        loop {
-            let flow = self.flows.get_mut(&stream)?;
-            match flow.capsules.next() {
-                Ok(Some(Capsule::Datagram(value))) => {
-                    return Some(match split_context_id(value) {
-                        Ok((context_id, payload)) => {
-                            OnStream::Payload(Arrived { stream, context_id, payload })
-                        }
-                        Err(_) => OnStream::Malformed,
-                    });
-                }
-                Ok(Some(Capsule::RetransmissionLimit(limit))) => {
-                    self.on_limit(stream, limit);
-                    continue;
-                }
-                Ok(Some(Capsule::Unknown { .. })) => continue,
-                Ok(None) => {}
-                Err(error) => return Some(OnStream::Ended(stream, FlowEnd::malformed(&error))),
-            }
-            let (session, connection) = self.peer.parts()?;
-            match session.read_body(connection, stream) {
-                Ok(Body::Data(data)) => flow.capsules.push(data),
-                Ok(Body::Blocked) => return None,
-                Ok(Body::End) => {
-                    let end = match flow.capsules.finish() {
-                        Ok(()) => FlowEnd::new(Code::H3_NO_ERROR, "the proxy ended it"),
-                        Err(error) => FlowEnd::malformed(&error),
-                    };
-                    return Some(OnStream::Ended(stream, end));
-                }
-                Ok(Body::Failed(code)) => {
-                    let end = FlowEnd::new(Code::H3_REQUEST_CANCELLED, code.to_string());
-                    return Some(OnStream::Ended(stream, end));
-                }
-                Err(error) => return Some(OnStream::Broken(error)),
-            }
-        }
     }
 
     /// Closes a flow, with what its proxy is told.

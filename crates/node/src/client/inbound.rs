@@ -92,19 +92,33 @@ impl Client {
     ) -> Option<Output> {
         // RFC 9298 §5: "the receiver SHALL either drop that datagram silently or buffer it
         // temporarily".
-        if arrived.context_id != CONTEXT_ID_UDP {
-            if let Some(report) = self.hops.get_mut(index)?.take_report(&arrived) {
-                self.on_report(index, arrived.stream, &report);
-                return None;
-            }
-            match self.hops.get_mut(index)?.take_numbered(now, arrived) {
-                None => self.stats.dropped.unknown_context += 1,
-                Some(Err(_)) => self.stats.dropped.malformed += 1,
-                Some(Ok(())) => {}
-            }
-            return None;
+        if arrived.context_id == CONTEXT_ID_UDP {
+            return self.deliver_payload(now, (index, arrived.stream), arrived.payload, buf);
         }
-        self.deliver_payload(now, (index, arrived.stream), arrived.payload, buf)
+        let arrived = self.hops.get_mut(index)?.keep_early(arrived)?;
+        self.take_agreed(now, index, arrived);
+        None
+    }
+
+    /// Takes what came under a Context ID that was agreed on.
+    fn take_agreed(&mut self, now: Instant, index: usize, arrived: Arrived) {
+        let Some(hop) = self.hops.get_mut(index) else { return };
+        if let Some(report) = hop.take_report(&arrived) {
+            return self.on_report(index, arrived.stream, &report);
+        }
+        match hop.take_numbered(now, arrived) {
+            None => self.stats.dropped.unknown_context += 1,
+            Some(Err(_)) => self.stats.dropped.malformed += 1,
+            Some(Ok(())) => {}
+        }
+    }
+
+    /// Takes what came before its flow was granted, which it is now.
+    pub(super) fn take_early(&mut self, now: Instant, index: usize, stream: StreamId) {
+        let early = self.hops.get_mut(index).map(|hop| hop.take_early(stream));
+        for arrived in early.unwrap_or_default() {
+            self.take_agreed(now, index, arrived);
+        }
     }
 
     /// A proxy told of a flow. What the last one tells of the way to the origin goes there, or to whom it

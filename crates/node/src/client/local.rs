@@ -46,7 +46,8 @@ impl Client {
                 return;
             }
             let stream = hop.request(&target, Carries::Local(id));
-            let flow = LocalFlow { stream, early: VecDeque::new(), last_active: now };
+            let early = VecDeque::new();
+            let flow = LocalFlow { stream, early, sent_early: 0, last_active: now };
             forward.flows.insert(id, flow);
             self.stats.flows += 1;
             forward.next_look.get_or_insert(now + self.limits.flow_idle);
@@ -56,12 +57,20 @@ impl Client {
         let payload = received.payload.freeze();
         let granted =
             flow.stream.filter(|stream| hop.flows.get(stream).is_some_and(|flow| flow.is_granted));
-        match granted {
-            Some(stream) => self.to_tunnel(now, stream, payload),
-            None if flow.early.len() < self.limits.early_datagrams_per_flow => {
+        match (granted, flow.stream) {
+            (Some(stream), _) => self.to_tunnel(now, stream, payload),
+            (None, Some(stream))
+                if flow.early.is_empty()
+                    && flow.sent_early < self.limits.early_datagrams_per_flow
+                    && hop.takes_early(&payload) =>
+            {
+                flow.sent_early += 1;
+                self.to_tunnel(now, stream, payload);
+            }
+            _ if flow.early.len() < self.limits.early_datagrams_per_flow => {
                 flow.early.push_back(payload);
             }
-            None => self.stats.dropped.unknown_flow += 1,
+            _ => self.stats.dropped.unknown_flow += 1,
         }
     }
 

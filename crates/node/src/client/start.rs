@@ -263,7 +263,9 @@ impl Client {
             tracing::debug!(%error, "repair field ignored");
             self.stats.fields_ignored += 1;
         }
-        if hop.has_joined(stream) {
+        let has_joined = hop.has_joined(stream);
+        self.take_early(now, index, stream);
+        if has_joined {
             return; // what it carries is on its way already
         }
         match carries {

@@ -24,8 +24,8 @@ const MAX_BATCH: usize = 60_000;
 /// Most datagrams in one call, the kernel's own limit for GSO.
 const MAX_BATCH_SEGMENTS: usize = 64;
 
-/// Least time that a datagram waits for its request: so long may acknowledgements and timers take.
-const EARLY_LEAST: Duration = Duration::from_millis(50);
+/// Least time that a datagram waits for its request: so long it may take to repair that one.
+const EARLY_LEAST: Duration = Duration::from_millis(200);
 /// Longest time, whatever RTT a client pretends.
 const EARLY_MOST: Duration = Duration::from_secs(1);
 

@@ -42,8 +42,12 @@ const DATAGRAM_SEND_BUFFER: usize = 20_000;
 const DATAGRAM_RECEIVE_BUFFER: usize = 4_000_000;
 
 /// How long after it fell back to small packets the engine probes for larger ones again. Its
-/// default of a minute is for real black holes; random loss looks like one to it.
-const BLACK_HOLE_COOLDOWN: Duration = Duration::from_secs(5);
+/// default of a minute is for real black holes; random loss looks like one to it, and so does a full
+/// queue that has room for small packets only.
+const BLACK_HOLE_COOLDOWN: Duration = Duration::from_millis(100);
+
+/// How long after that a size for which three probes were lost is tried again.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How the QUIC connections of a node behave.
 #[derive(Clone, Debug)]
@@ -118,9 +122,9 @@ impl Default for Mtu {
 impl Mtu {
     /// For a tunnel: carries a 1200-byte Initial through three hops.
     ///
-    /// Not probed for more: what is inside could not know of it. The engine takes bursts of random
-    /// loss for a path that shrank; then payloads that fit no more go in capsules until it has
-    /// found the size again.
+    /// Not probed for more: what is inside could not know of it. The engine takes bursts of loss for
+    /// a path that shrank; then payloads that fit no more go in capsules until it has found the size
+    /// again.
     pub const TUNNEL: Self =
         Self { start: 1332, least: 1200, probe_up_to: 1332, receive_up_to: Self::RECEIVE_UP_TO };
 
@@ -225,9 +229,14 @@ impl Transport {
     }
 
     fn mtu_discovery(&self) -> Option<MtuDiscoveryConfig> {
-        (self.mtu.probe_up_to > self.mtu.least).then(|| {
+        let Mtu { start, least, probe_up_to, .. } = self.mtu;
+        (probe_up_to > least).then(|| {
             let mut discovery = MtuDiscoveryConfig::default();
-            discovery.upper_bound(self.mtu.probe_up_to).black_hole_cooldown(BLACK_HOLE_COOLDOWN);
+            discovery.upper_bound(probe_up_to).black_hole_cooldown(BLACK_HOLE_COOLDOWN);
+            if start == probe_up_to {
+                // One probe tells whether the size is back; nothing in between is of use.
+                discovery.minimum_change(probe_up_to - least).interval(PROBE_INTERVAL);
+            }
             discovery
         })
     }

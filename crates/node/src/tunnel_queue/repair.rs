@@ -116,6 +116,8 @@ pub(super) struct FlowRepair {
     pub(super) brake: Brake,
     /// The repair floor, which is the number of `kept`'s first.
     floor: u64,
+    /// What has a lower number went without it.
+    numbered_from: u64,
     kept: VecDeque<Kept>,
     bytes: usize,
     /// Numbers of what was lost, or not taken by the engine.
@@ -184,7 +186,11 @@ impl Repair {
     /// Begins the repair of a flow, or changes it.
     pub(super) fn set_plan(&mut self, stream: StreamId, plan: RepairPlan) {
         self.keeps_queue_short |= plan.keeps_queue_short;
-        self.flows.entry(stream).or_insert_with(|| FlowRepair::new(plan)).plan = plan;
+        let flow = self.flows.entry(stream).or_insert_with(|| FlowRepair::new(plan));
+        if flow.plan.context_id.is_none() && plan.context_id.is_some() {
+            flow.numbered_from = flow.next();
+        }
+        flow.plan = plan;
     }
 
     pub(super) fn flow(&mut self, stream: StreamId) -> Option<&mut FlowRepair> {
@@ -343,7 +349,7 @@ impl Repair {
             under_way: 0,
             is_in_capsule: false,
         });
-        (number, flow.floor)
+        (number, flow.floor.max(flow.numbered_from))
     }
 
     fn give_up_of_longest(&mut self) -> bool {
@@ -462,6 +468,7 @@ impl FlowRepair {
             plan,
             brake: Brake::default(),
             floor: 0,
+            numbered_from: 0,
             kept: VecDeque::new(),
             bytes: 0,
             waiting: BTreeSet::new(),
