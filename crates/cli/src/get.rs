@@ -147,14 +147,15 @@ impl Get {
         settings.controller = settings.controller.or(follows);
         let transport = TransportSetup::new(settings, work)?;
         let fetch = FetchConfig {
-            host: self.url.host(),
-            port: self.url.port(),
-            path: self.url.path(),
             streams: streams.into(),
             upload: self.upload.map(|size| size.0),
-            tls: tls.origin.clone(),
             transport: transport.to_node("get", work),
-            relays_feedback: false,
+            ..FetchConfig::new(
+                self.url.host(),
+                self.url.port(),
+                self.url.path(),
+                tls.origin.clone(),
+            )
         };
         let repair = RepairSetup::new(self.repair, mode)?;
         let tunnel = mode.tunnel(repair.to_node(), self.group_streams).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tandem_net::{DriverOptions, Files};
-use tandem_node::{OriginConfig, limits::Limits, quic::Transport};
+use tandem_node::{OriginConfig, quic::Transport};
 
 use crate::{
     config::{
@@ -119,15 +119,12 @@ impl TryFrom<OriginSettings> for OriginSetup {
 impl OriginSetup {
     fn to_node(&self, identity: &Identity) -> Result<OriginConfig, ConfigError> {
         Ok(OriginConfig {
-            listen: self.listen.0,
-            tls: self.tls.server_config(identity, None)?,
             transport: Transport {
                 reset_secret: identity.reset_secret(),
                 ..self.transport.to_node("origin", WorkFor::Origin)
             },
             takes_uploads: self.takes_uploads,
-            limits: Limits::default(),
-            seed: None,
+            ..OriginConfig::new(self.listen.0, self.tls.server_config(identity, None)?)
         })
     }
 }

@@ -193,11 +193,9 @@ impl ProxySetup {
         };
         let template = match &self.template {
             Some(Via(template)) => template.clone(),
-            None => ProxyConfig::default_template().expect("RFC 9298's template is one"),
+            None => ProxyConfig::default_template(),
         };
         Ok(ProxyConfig {
-            listen: self.listen.0,
-            tls: self.tls.server_config(identity, self.client_ca.as_deref())?,
             transport: Transport {
                 reset_secret: identity.reset_secret(),
                 ..self.transport.to_node("proxy", WorkFor::Tunnel)
@@ -212,7 +210,10 @@ impl ProxySetup {
                 drain: self.drain.map_or(Limits::default().drain, Into::into),
                 ..Limits::default()
             },
-            seed: None,
+            ..ProxyConfig::new(
+                self.listen.0,
+                self.tls.server_config(identity, self.client_ca.as_deref())?,
+            )
         })
     }
 }

@@ -39,12 +39,12 @@ use std::time::{Duration, Instant};
 use tandem_units::{ByteCount, Rate};
 
 pub use self::config::{Bbr1Config, Flavor};
-use self::{gain::Gain, overflow::OverflowGuard};
+use self::overflow::OverflowGuard;
 use crate::max_filter::MaxFilter;
 use crate::random::Random;
 use crate::{
-    Ack, AcksEnd, Algorithm, CongestionEvent, CongestionSignal, DeliveryRate, Lost, RateSample,
-    Sent,
+    Ack, AcksEnd, Algorithm, CongestionEvent, CongestionSignal, DeliveryRate, Factor, Lost,
+    RateSample, Sent,
 };
 
 /// `BBRv1`; see the module's table.
@@ -214,7 +214,7 @@ impl Bbr1 {
             self.bottleneck_bandwidth = self.bandwidth_filter.max();
             self.full_pipe.is_filled = true;
         }
-        let far = self.in_flight_target(Gain::HIGH);
+        let far = self.in_flight_target(gain::HIGH);
         self.overflow.forget_bound_above(far);
     }
 
@@ -224,9 +224,11 @@ impl Bbr1 {
         let elapsed = now.saturating_duration_since(cycle_stamp);
         let is_full_length = self.round_trip_propagation.is_some_and(|rtt| elapsed > rtt);
         let gain = self.pacing_gain();
-        let is_over = match gain.cmp(&Gain::ONE) {
+        let is_over = match gain.cmp(&Factor::ONE) {
             Ordering::Equal => is_full_length,
-            Ordering::Less => is_full_length || prior_in_flight <= self.in_flight_target(Gain::ONE),
+            Ordering::Less => {
+                is_full_length || prior_in_flight <= self.in_flight_target(Factor::ONE)
+            }
             // Until what is in flight shows the gain, or the path cannot hold more.
             Ordering::Greater => {
                 let has_shown = prior_in_flight >= self.in_flight_target(gain);
@@ -257,7 +259,7 @@ impl Bbr1 {
         let Some(bandwidth) = self.bottleneck_bandwidth else { return };
         let may_count_app_limited = self.delivery.delivered() > self.app_limited_startup_limit();
         let full_pipe = &mut self.full_pipe;
-        if full_pipe.bandwidth.is_none_or(|full| bandwidth >= Gain::FULL_BANDWIDTH.of_rate(full)) {
+        if full_pipe.bandwidth.is_none_or(|full| bandwidth >= gain::FULL_BANDWIDTH.of_rate(full)) {
             *full_pipe = FullPipe { bandwidth: Some(bandwidth), ..FullPipe::default() };
         } else if !sample.is_app_limited {
             full_pipe.rounds += 1;
@@ -280,7 +282,8 @@ impl Bbr1 {
         if self.state == State::Startup && self.full_pipe.is_filled {
             self.state = State::Drain;
         }
-        if self.state == State::Drain && self.bytes_in_flight <= self.in_flight_target(Gain::ONE) {
+        if self.state == State::Drain && self.bytes_in_flight <= self.in_flight_target(Factor::ONE)
+        {
             self.enter_probe_bw(now);
         }
     }
@@ -378,7 +381,7 @@ impl Bbr1 {
             self.congestion_window = grown;
         }
         if let Some(bound) = self.overflow.bound() {
-            let least = self.in_flight_target(Gain::ONE);
+            let least = self.in_flight_target(Factor::ONE);
             self.congestion_window = self.congestion_window.min(bound.max(least));
         }
         self.congestion_window = self.congestion_window.max(self.min_pipe_cwnd());
@@ -389,7 +392,7 @@ impl Bbr1 {
 
     /// `BBRInflight`: the bandwidth-delay product times a gain, and room for packets that end hosts
     /// send, receive and acknowledge in batches.
-    fn in_flight_target(&self, gain: Gain) -> ByteCount {
+    fn in_flight_target(&self, gain: Factor) -> ByteCount {
         let (Some(bandwidth), Some(rtt)) = (self.bottleneck_bandwidth, self.round_trip_propagation)
         else {
             return self.initial_window();
@@ -410,28 +413,28 @@ impl Bbr1 {
         }
     }
 
-    fn pacing_gain(&self) -> Gain {
+    fn pacing_gain(&self) -> Factor {
         match self.state {
-            State::Startup => Gain::HIGH,
-            State::Drain => Gain::DRAIN,
-            State::ProbeRtt { .. } => Gain::ONE,
+            State::Startup => gain::HIGH,
+            State::Drain => gain::DRAIN,
+            State::ProbeRtt { .. } => Factor::ONE,
             State::ProbeBw { cycle_index, .. } => {
-                let up = Gain::from_percent(self.config.up_gain_percent);
+                let up = Factor::from_percent(self.config.up_gain_percent);
                 match cycle_index {
                     0 => up,
-                    1 => up.drained_by(),
-                    4 if up > Gain::FULL_BANDWIDTH => Gain::FULL_BANDWIDTH,
-                    _ => Gain::ONE,
+                    1 => gain::drained_by(up),
+                    4 if up > gain::FULL_BANDWIDTH => gain::FULL_BANDWIDTH,
+                    _ => Factor::ONE,
                 }
             }
         }
     }
 
-    fn cwnd_gain(&self) -> Gain {
+    fn cwnd_gain(&self) -> Factor {
         match self.state {
-            State::Startup | State::Drain => Gain::HIGH,
-            State::ProbeBw { .. } => Gain::CWND,
-            State::ProbeRtt { .. } => Gain::ONE,
+            State::Startup | State::Drain => gain::HIGH,
+            State::ProbeBw { .. } => gain::CWND,
+            State::ProbeRtt { .. } => Factor::ONE,
         }
     }
 
@@ -453,7 +456,7 @@ impl Bbr1 {
     fn initial_pacing_rate(&self, rtt: Duration) -> Rate {
         let rtt = rtt.max(Duration::from_millis(1));
         Rate::average(self.initial_window(), rtt)
-            .map_or(Rate::from_mbps(1), |rate| Gain::HIGH.of_rate(rate))
+            .map_or(Rate::from_mbps(1), |rate| gain::HIGH.of_rate(rate))
     }
 }
 
@@ -533,7 +536,7 @@ impl Algorithm for Bbr1 {
 
     /// What fills the path, once Startup has found that out; so has Linux.
     fn ssthresh(&self) -> Option<ByteCount> {
-        self.full_pipe.is_filled.then(|| self.in_flight_target(Gain::ONE))
+        self.full_pipe.is_filled.then(|| self.in_flight_target(Factor::ONE))
     }
 
     fn pacing_rate(&self) -> Option<Rate> {
@@ -568,7 +571,7 @@ mod tests {
             let mut controller = Bbr1::new(config, now, DATAGRAM);
             let cycle = std::array::from_fn(|cycle_index| {
                 controller.state = State::ProbeBw { cycle_index, cycle_stamp: now };
-                controller.pacing_gain().0
+                controller.pacing_gain().thousandths()
             });
             assert_eq!(cycle, gains, "{up_gain_percent} %");
         }

@@ -7,6 +7,7 @@
 //! | `new_reno` | [`NewReno`], RFC 9002 |
 //! | `off` | [`Off`], no congestion control |
 //! | `delivery_rate` | [`DeliveryRate`], what rate-based controllers measure |
+//! | `factor` | [`Factor`], of rates and bytes, in thousandths |
 //! | `delivery` | [`Deliveries`], what became of each datagram |
 //! | `tecc` | [`Tecc`], which follows the reports of a tunnel |
 //! | `name` | [`ControllerName`], [`ControllerConfig`]: which controller a connection gets |
@@ -33,6 +34,7 @@ mod algorithm;
 mod bbr1;
 mod delivery;
 mod delivery_rate;
+mod factor;
 mod max_filter;
 mod name;
 mod new_reno;
@@ -45,14 +47,14 @@ pub use algorithm::{Ack, AcksEnd, Algorithm, CongestionEvent, CongestionSignal, 
 pub use bbr1::{Bbr1, Bbr1Config, Flavor};
 pub use delivery::{DatagramId, Deliveries, Delivery};
 pub use delivery_rate::{DeliveryRate, RateSample};
+pub use factor::Factor;
 pub use name::{ControllerConfig, ControllerName, UnknownController};
 pub use new_reno::NewReno;
 pub use noq::{Adapter, Factory, factory, tracking};
 pub use off::Off;
 pub use tandem_wire::TunnelInfo;
 pub use tecc::{
-    Applied, Factor, Feedback, Leg, RetransmissionUnits, Tecc, TeccConfig, TeccConfigError,
-    WindowRtt,
+    Applied, Feedback, Leg, RetransmissionUnits, Tecc, TeccConfig, TeccConfigError, WindowRtt,
 };
 
 /// The time at which a unit test begins.

@@ -200,26 +200,17 @@ impl Identity {
     fn origin(&self) -> Result<Origin, Box<dyn Error>> {
         let controller = ControllerName::Tecc.into();
         Ok(Origin::new(OriginConfig {
-            listen: ANY_PORT,
-            tls: self.server_tls()?,
             transport: Transport { controller, is_patient: true, ..Transport::default() },
-            takes_uploads: false,
-            limits: Limits::default(),
-            seed: None,
+            ..OriginConfig::new(ANY_PORT, self.server_tls()?)
         })?)
     }
 
     fn proxy(&self) -> Result<Proxy, Box<dyn Error>> {
         Ok(Proxy::new(ProxyConfig {
-            listen: ANY_PORT,
-            tls: self.server_tls()?,
             transport: tunnel_transport(),
             access: Access::Anyone, // on loopback
             policy: TargetPolicy::allowing(vec!["127.0.0.0/8".parse()?]),
-            feedback_interval: None,
-            template: ProxyConfig::default_template()?,
-            limits: Limits::default(),
-            seed: None,
+            ..ProxyConfig::new(ANY_PORT, self.server_tls()?)
         })?)
     }
 
@@ -251,14 +242,14 @@ impl Identity {
     fn download(&self, tunnel: Option<SocketAddr>) -> Result<ClientConfig, Box<dyn Error>> {
         let tunnel = tunnel.ok_or("there is no tunnel")?;
         let task = Task::Fetch(Box::new(FetchConfig {
-            host: tunnel.ip().to_string(),
-            port: tunnel.port(),
-            path: "/file".to_owned(),
-            streams: 1,
-            upload: None,
-            tls: self.client_tls()?,
             transport: Transport { mtu: Mtu::inside_tunnel(1200), ..Transport::default() },
             relays_feedback: true,
+            ..FetchConfig::new(
+                tunnel.ip().to_string(),
+                tunnel.port(),
+                "/file".to_owned(),
+                self.client_tls()?,
+            )
         }));
         Ok(ClientConfig { hops: Vec::new(), task, limits: Limits::default(), seed: None })
     }

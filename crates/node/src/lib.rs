@@ -12,6 +12,7 @@ pub mod origin;
 pub mod proxy;
 pub mod quic;
 mod repair_fields;
+mod reporter;
 pub mod resequence;
 mod server;
 pub mod stats;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tandem_wire::{
-    Order, RepairField, RepairFieldError, RetransmissionLimit, VarInt, parse_boolean_item,
+    FieldError, Order, RepairField, RetransmissionLimit, VarInt, parse_boolean_item,
 };
 
 use crate::fields::only_line;
@@ -73,21 +73,21 @@ pub(crate) enum Writer {
 }
 
 /// Reads what the other end says. The error says why its `tandem-repair` is ignored.
-pub(crate) fn read(headers: &HeaderMap, writer: Writer) -> (Said, Option<RepairFieldError>) {
+pub(crate) fn read(headers: &HeaderMap, writer: Writer) -> (Said, Option<FieldError>) {
     let draft = headers.get(DG_RETRANS).and_then(|value| value.to_str().ok());
     let else_said = match draft.and_then(parse_boolean_item) {
         Some(true) => Said::Draft,
         Some(false) | None => Said::Nothing,
     };
     let Some(line) = only_line(headers, &TANDEM_REPAIR) else { return (else_said, None) };
-    let field = line.map_err(RepairFieldError::Syntax);
+    let field = line.map_err(FieldError::Syntax);
     let (is_even, allowed) = match writer {
         Writer::Client => (true, "even, 2 to 2^30 - 2"),
         Writer::Proxy => (false, "odd, 1 to 2^30 - 1"),
     };
     match field.and_then(|value| RepairField::parse(&value)) {
         Ok(field) if (field.context_id.get() % 2 == 0) == is_even => (Said::Ours(field), None),
-        Ok(_) => (else_said, Some(RepairFieldError::Parameter { name: "context", allowed })),
+        Ok(_) => (else_said, Some(FieldError::Parameter { name: "context", allowed })),
         Err(error) => (else_said, Some(error)),
     }
 }

@@ -5,7 +5,7 @@ use sfv::{ItemSerializer, key_ref};
 
 use crate::{
     VarInt,
-    integer_item::{integer, parse_integer},
+    integer_item::{FieldError, VERSION, Versioned, integer},
 };
 
 /// Our own field `tandem-feedback`, of a request and of the grant that agrees: an Integer, the
@@ -27,25 +27,6 @@ pub enum FeedbackField {
     },
 }
 
-/// Why a `tandem-feedback` field is ignored.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FeedbackFieldError {
-    /// No Item of the type Integer.
-    #[error("not a structured Integer: {0}")]
-    Syntax(String),
-    /// Another version.
-    #[error("version {0}; allowed: 1")]
-    Version(i64),
-    /// A parameter with a value that is not allowed.
-    #[error("parameter {name} is missing or not allowed; allowed: {allowed}")]
-    Parameter {
-        /// Its name.
-        name: &'static str,
-        /// What is allowed.
-        allowed: &'static str,
-    },
-}
-
 impl FeedbackField {
     /// The field's name.
     pub const NAME: &str = "tandem-feedback";
@@ -53,12 +34,10 @@ impl FeedbackField {
     /// The largest weight.
     pub const WEIGHT_MAX: u8 = 64;
 
-    const VERSION: u32 = 1;
-
     /// Encodes the field's value.
     #[expect(clippy::missing_panics_doc, reason = "what is encoded is printable ASCII")]
     pub fn encode(&self) -> HeaderValue {
-        let item = ItemSerializer::new().bare_item(sfv::Integer::from(Self::VERSION));
+        let item = ItemSerializer::new().bare_item(sfv::Integer::from(VERSION));
         let item = match *self {
             Self::Request { weight: 1 } => item,
             Self::Request { weight } => item.parameter(key_ref("weight"), integer(weight.into())),
@@ -70,47 +49,19 @@ impl FeedbackField {
     }
 
     /// Reads the value of a request's field. Unknown parameters are ignored.
-    pub fn parse_request(value: &str) -> Result<Self, FeedbackFieldError> {
-        let weight = parse_parameter(value, "weight", 1..=Self::WEIGHT_MAX.into());
-        let weight = weight.and_then(|weight| match weight {
-            None => Ok(1),
-            Some(Ok(weight)) => Ok(weight),
-            Some(Err(())) => {
-                Err(FeedbackFieldError::Parameter { name: "weight", allowed: "1 to 64" })
-            }
-        });
-        let weight = u8::try_from(weight?).unwrap_or(Self::WEIGHT_MAX);
-        Ok(Self::Request { weight })
+    pub fn parse_request(value: &str) -> Result<Self, FieldError> {
+        let range = 1..=Self::WEIGHT_MAX.into();
+        let weight = Versioned::parse(value)?.number("weight", range, "1 to 64")?.unwrap_or(1);
+        Ok(Self::Request { weight: u8::try_from(weight).unwrap_or(Self::WEIGHT_MAX) })
     }
 
     /// Reads the value of a grant's field. Unknown parameters are ignored.
-    pub fn parse_grant(value: &str) -> Result<Self, FeedbackFieldError> {
-        match parse_parameter(value, "context", 1..=(1 << 30) - 1)? {
-            Some(Ok(id)) if id % 2 == 1 => {
-                Ok(Self::Grant { context_id: VarInt::saturating_from(id) })
-            }
-            _ => Err(FeedbackFieldError::Parameter {
-                name: "context",
-                allowed: "odd, 1 to 2^30 - 1",
-            }),
-        }
+    pub fn parse_grant(value: &str) -> Result<Self, FieldError> {
+        let (name, allowed) = ("context", "odd, 1 to 2^30 - 1");
+        let id = Versioned::parse(value)?.number(name, 1..=(1 << 30) - 1, allowed)?;
+        let id = id.filter(|id| id % 2 == 1).ok_or(FieldError::Parameter { name, allowed })?;
+        Ok(Self::Grant { context_id: VarInt::saturating_from(id) })
     }
-}
-
-/// A parameter that is a number within a range, if it is there.
-fn parse_parameter(
-    value: &str,
-    name: &str,
-    range: std::ops::RangeInclusive<u64>,
-) -> Result<Option<Result<u64, ()>>, FeedbackFieldError> {
-    let (version, params) = parse_integer(value).map_err(FeedbackFieldError::Syntax)?;
-    if version != i64::from(FeedbackField::VERSION) {
-        return Err(FeedbackFieldError::Version(version));
-    }
-    Ok(params.get(name).map(|value| {
-        let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
-        number.filter(|number| range.contains(number)).ok_or(())
-    }))
 }
 
 #[cfg(test)]

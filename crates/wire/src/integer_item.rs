@@ -1,4 +1,63 @@
+//! Structured fields of our own that are an Integer, the version, with parameters ([RFC 9651 §3.3]).
+//!
+//! [RFC 9651 §3.3]: https://www.rfc-editor.org/rfc/rfc9651#section-3.3
+
+use std::ops::RangeInclusive;
+
 use sfv::{Item, Parameters, Parser};
+
+/// Why such a field is ignored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    /// No Item of the type Integer.
+    #[error("not a structured Integer: {0}")]
+    Syntax(String),
+    /// Another version.
+    #[error("version {0}; allowed: 1")]
+    Version(i64),
+    /// A parameter with a value that is not allowed.
+    #[error("parameter {name} is missing or not allowed; allowed: {allowed}")]
+    Parameter {
+        /// Its name.
+        name: &'static str,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+}
+
+/// Every field of ours has this version.
+pub(crate) const VERSION: u32 = 1;
+
+/// The parameters of a field of our version.
+pub(crate) struct Versioned(Parameters);
+
+impl Versioned {
+    pub(crate) fn parse(value: &str) -> Result<Self, FieldError> {
+        let (version, parameters) = parse_integer(value).map_err(FieldError::Syntax)?;
+        if version != i64::from(VERSION) {
+            return Err(FieldError::Version(version));
+        }
+        Ok(Self(parameters))
+    }
+
+    /// A parameter that is a number within a range, if it is there.
+    pub(crate) fn number(
+        &self,
+        name: &'static str,
+        range: RangeInclusive<u64>,
+        allowed: &'static str,
+    ) -> Result<Option<u64>, FieldError> {
+        let Some(value) = self.0.get(name) else { return Ok(None) };
+        let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
+        let number = number.filter(|number| range.contains(number));
+        number.map(Some).ok_or(FieldError::Parameter { name, allowed })
+    }
+
+    /// A parameter that is a Token, if it is there.
+    pub(crate) fn token(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.as_token().map(sfv::TokenRef::as_str)
+    }
+}
 
 /// Reads a structured field that is an Item of the type Integer ([RFC 9651 §3.3.1]), and its
 /// parameters. The error is for people.

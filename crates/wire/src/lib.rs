@@ -28,7 +28,7 @@ mod varint;
 pub use capsule::{Capsule, CapsuleDecoder, encode_capsule, encode_datagram_capsule};
 pub use code::Code;
 pub use error::{DecodeError, ErrorScope};
-pub use feedback::{FeedbackField, FeedbackFieldError};
+pub use feedback::FeedbackField;
 pub use group::{GroupField, GroupFieldError};
 pub use h3_frame::{
     Frame, FrameDecoder, StreamKind, encode_data_header, encode_goaway, encode_headers,
@@ -37,12 +37,11 @@ pub use h3_frame::{
 pub use http_datagram::{
     CONTEXT_ID_UDP, HttpDatagram, MAX_UDP_PAYLOAD, QuarterStreamId, split_context_id,
 };
+pub use integer_item::FieldError;
 pub use message::{MessageError, RequestHead, ResponseHead, decode_trailers};
 pub use priority::{ParseUrgencyError, Urgency};
 pub use proxy_status::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, parse_boolean_item};
-pub use repair::{
-    Order, RepairField, RepairFieldError, RetransmissionLimit, Sequenced, UnknownOrder,
-};
+pub use repair::{Order, RepairField, RetransmissionLimit, Sequenced, UnknownOrder};
 pub use settings::Settings;
 pub use tunnel_info::{TunnelInfo, TunnelInfoError};
 pub use uri_template::{Expanded, PathMatcher, TargetError, Template, TemplateError};

@@ -5,11 +5,11 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use bytes::{BufMut, Bytes};
 use http::HeaderValue;
-use sfv::{ItemSerializer, TokenRef, key_ref, token_ref};
+use sfv::{ItemSerializer, key_ref, token_ref};
 
 use crate::{
     DecodeError, VarInt,
-    integer_item::{integer, parse_integer},
+    integer_item::{FieldError, VERSION, Versioned, integer},
 };
 
 /// Type of the draft's `SET_H3_DGRAM_RETX_LIMIT` capsule for one context.
@@ -169,30 +169,9 @@ pub struct RepairField {
     pub order: Order,
 }
 
-/// Why a `tandem-repair` field is ignored.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RepairFieldError {
-    /// No Item of the type Integer.
-    #[error("not a structured Integer: {0}")]
-    Syntax(String),
-    /// Another version.
-    #[error("version {0}; allowed: 1")]
-    Version(i64),
-    /// A parameter with a value that is not allowed.
-    #[error("parameter {name} is missing or not allowed; allowed: {allowed}")]
-    Parameter {
-        /// Its name.
-        name: &'static str,
-        /// What is allowed.
-        allowed: &'static str,
-    },
-}
-
 impl RepairField {
     /// The field's name.
     pub const NAME: &str = "tandem-repair";
-
-    const VERSION: u32 = 1;
 
     /// The longest deadline; later, nothing is worth repairing.
     pub const DEADLINE_MAX: Duration = Duration::from_secs(60);
@@ -206,7 +185,7 @@ impl RepairField {
     #[expect(clippy::missing_panics_doc, reason = "what is encoded is printable ASCII")]
     pub fn encode(&self) -> HeaderValue {
         let mut item = ItemSerializer::new()
-            .bare_item(sfv::Integer::from(Self::VERSION))
+            .bare_item(sfv::Integer::from(VERSION))
             .parameter(key_ref("context"), integer(self.context_id.get()));
         if let Some(deadline) = self.deadline {
             let millis = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
@@ -224,30 +203,18 @@ impl RepairField {
     }
 
     /// Reads a field's value. Unknown parameters are ignored.
-    pub fn parse(value: &str) -> Result<Self, RepairFieldError> {
-        let (version, params) = parse_integer(value).map_err(RepairFieldError::Syntax)?;
-        if version != i64::from(Self::VERSION) {
-            return Err(RepairFieldError::Version(version));
-        }
-        let number = |name, range: std::ops::RangeInclusive<u64>, allowed| {
-            let Some(value) = params.get(name) else { return Ok(None) };
-            let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
-            let number = number.filter(|number| range.contains(number));
-            number.map(Some).ok_or(RepairFieldError::Parameter { name, allowed })
-        };
-        let context_id = number("context", 1..=(1 << 30) - 1, "1 to 2^30 - 1")?;
-        let deadline = number("deadline", 1..=60_000, "1 to 60000 ms")?;
-        let limit = number("limit", 0..=255, "0 to 255")?;
-        let order = params.get("order").and_then(|order| order.as_token());
-        let order = order.map(TokenRef::as_str).unwrap_or_default();
+    pub fn parse(value: &str) -> Result<Self, FieldError> {
+        let field = Versioned::parse(value)?;
+        let (name, allowed) = ("context", "1 to 2^30 - 1");
+        let context_id = field.number(name, 1..=(1 << 30) - 1, allowed)?;
+        let context_id = context_id.ok_or(FieldError::Parameter { name, allowed })?;
+        let deadline = field.number("deadline", 1..=60_000, "1 to 60000 ms")?;
+        let limit = field.number("limit", 0..=255, "0 to 255")?;
         Ok(Self {
-            context_id: VarInt::saturating_from(context_id.ok_or(RepairFieldError::Parameter {
-                name: "context",
-                allowed: "1 to 2^30 - 1",
-            })?),
+            context_id: VarInt::saturating_from(context_id),
             deadline: deadline.map(Duration::from_millis),
             limit: limit.and_then(|limit| u8::try_from(limit).ok()),
-            order: order.parse().unwrap_or_default(),
+            order: field.token("order").unwrap_or_default().parse().unwrap_or_default(),
         })
     }
 }
@@ -314,7 +281,7 @@ mod tests {
     #[test]
     fn fields_parse_or_say_what_is_wrong() {
         let plain = RepairField::new(VarInt::from_u32(2));
-        let parameter = |name, allowed| Err(RepairFieldError::Parameter { name, allowed });
+        let parameter = |name, allowed| Err(FieldError::Parameter { name, allowed });
         for (value, expected) in [
             ("1;context=2", Ok(plain)),
             ("1;context=2;unknown=x;order=later", Ok(plain)),
@@ -324,7 +291,7 @@ mod tests {
                 "1;context=2;deadline=150",
                 Ok(RepairField { deadline: Some(Duration::from_millis(150)), ..plain }),
             ),
-            ("2;context=2", Err(RepairFieldError::Version(2))),
+            ("2;context=2", Err(FieldError::Version(2))),
             ("1", parameter("context", "1 to 2^30 - 1")),
             ("1;context=0", parameter("context", "1 to 2^30 - 1")),
             ("1;context=-1", parameter("context", "1 to 2^30 - 1")),
@@ -337,7 +304,7 @@ mod tests {
         }
         for value in ["", "?1", "1;;", "\u{e4}", "1, 2"] {
             let error = RepairField::parse(value).expect_err(value);
-            assert!(matches!(error, RepairFieldError::Syntax(_)), "{value}: {error}");
+            assert!(matches!(error, FieldError::Syntax(_)), "{value}: {error}");
         }
     }
 

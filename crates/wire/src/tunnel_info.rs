@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::HeaderValue;
 use sfv::{Item, ItemSerializer, Parser};
 use tandem_units::{ByteCount, Rate, Ratio};
 
-use crate::VarInt;
+use crate::{HttpDatagram, QuarterStreamId, VarInt};
 
 /// One report of a proxy on a flow of its tunnel: `TUNNEL_INFO` from proxy to client, `QUIC_INFO`
 /// from client to origin (TECC §4.2.2). Newer reports replace older ones.
@@ -134,6 +134,15 @@ impl TunnelInfo {
         ] {
             VarInt::saturating_from(value).encode(out);
         }
+    }
+
+    /// The report as an HTTP Datagram.
+    pub fn to_datagram(&self, quarter_stream_id: QuarterStreamId, context_id: VarInt) -> Bytes {
+        let ids = HttpDatagram::overhead(quarter_stream_id, context_id);
+        let mut datagram = BytesMut::with_capacity(ids + Self::LEN_MAX);
+        HttpDatagram::encode_ids(quarter_stream_id, context_id, &mut datagram);
+        self.encode(&mut datagram);
+        datagram.freeze()
     }
 
     /// The value of [`Self::FIELD`].

@@ -94,15 +94,12 @@ fn proxy() -> Proxy {
         ..Limits::default()
     };
     let config = ProxyConfig {
-        listen: server_address(),
-        tls: TLS.get_or_init(|| certificate().server()).clone(),
         transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
         access: Access::Anyone,
         policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().expect("a prefix")]),
-        feedback_interval: None,
-        template: ProxyConfig::default_template().expect("a template"),
         limits,
         seed: Some(1),
+        ..ProxyConfig::new(server_address(), TLS.get_or_init(|| certificate().server()).clone())
     };
     Proxy::new(config).expect("the settings are sound")
 }

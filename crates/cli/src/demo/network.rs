@@ -157,14 +157,13 @@ impl Network {
             })
         };
         let fetch = FetchConfig {
-            host: self.origin_address.ip().to_string(),
-            port: self.origin_address.port(),
-            path: format!("/{}", file::NAME),
-            streams: 1,
-            upload: None,
-            tls: tls()?,
             transport: self.transport.clone(),
-            relays_feedback: false,
+            ..FetchConfig::new(
+                self.origin_address.ip().to_string(),
+                self.origin_address.port(),
+                format!("/{}", file::NAME),
+                tls()?,
+            )
         };
         Ok(ClientConfig {
             hops: self.proxy_address.into_iter().map(hop).collect::<Result<_, _>>()?,
@@ -182,12 +181,11 @@ fn start_origin(
     gauges: &Arc<Gauges>,
 ) -> Result<Host<Origin>, CliError> {
     let config = OriginConfig {
-        listen: ANY_PORT.0,
-        tls: server_config(vec![identity.certificate.clone()], identity.key.clone_key(), None)?,
         transport: transport.clone(),
-        takes_uploads: false,
-        limits: Limits::default(),
-        seed: None,
+        ..OriginConfig::new(
+            ANY_PORT.0,
+            server_config(vec![identity.certificate.clone()], identity.key.clone_key(), None)?,
+        )
     };
     let node = Origin::new(config).map_err(ConfigError::from)?;
     let root = file.root();
@@ -205,15 +203,14 @@ fn start_proxy(
 ) -> Result<Host<Proxy>, CliError> {
     let loopback = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
     let config = ProxyConfig {
-        listen: ANY_PORT.0,
-        tls: server_config(vec![identity.certificate.clone()], identity.key.clone_key(), None)?,
         transport: Transport { mtu: Mtu::TUNNEL, ..transport.clone() },
         access: Access::Anyone, // on loopback
         policy: TargetPolicy::allowing(vec![IpNet::V4(loopback)]),
-        feedback_interval: None,
-        template: ProxyConfig::default_template().expect("RFC 9298's template is one"),
-        limits: Limits::default(),
-        seed: None,
+        template: ProxyConfig::default_template(),
+        ..ProxyConfig::new(
+            ANY_PORT.0,
+            server_config(vec![identity.certificate.clone()], identity.key.clone_key(), None)?,
+        )
     };
     let mut node = Proxy::new(config).map_err(ConfigError::from)?;
     gauges.of_proxy(&mut node); // from now on it is known that there is one

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use tandem_units::ByteCount;
 
+use crate::Factor;
+
 /// A round overflows if it loses more of what it sent than usual by this, in millionths, and by three
 /// standard deviations of what chance makes of the usual.
 const MORE_PPM: u64 = 30_000;
@@ -22,11 +24,11 @@ const WAITED_PERCENT: u32 = 25;
 /// The weight of a round in what is usual: one part in so many.
 const USUAL_ROUNDS: u64 = 16;
 
-/// What is sent at most after an overflow, of what arrived, in percent.
-const BACK_OFF_PERCENT: u64 = 95;
+/// What is sent at most after an overflow, of what arrived.
+const BACK_OFF: Factor = Factor::from_percent(95);
 
-/// By how much the bound grows in a round without an overflow, in percent.
-const GROWTH_PERCENT: u64 = 106;
+/// By how much the bound grows in a round without an overflow.
+const GROWTH: Factor = Factor::from_percent(106);
 
 /// Millionths.
 const MILLION: u64 = 1_000_000;
@@ -70,11 +72,11 @@ impl OverflowGuard {
         self.usual_ppm = usual_ppm;
         if overflows {
             let arrived = in_flight.mul_div_floor(acked, ByteCount::new(sent));
-            let arrived = percent(arrived, BACK_OFF_PERCENT);
+            let arrived = BACK_OFF.of_bytes(arrived);
             self.bound = Some(bound.map_or(arrived, |bound| bound.min(arrived)));
         } else {
             self.usual_ppm = (usual_ppm * (USUAL_ROUNDS - 1) + share_ppm) / USUAL_ROUNDS;
-            self.bound = bound.map(|bound| percent(bound, GROWTH_PERCENT));
+            self.bound = bound.map(|bound| GROWTH.of_bytes(bound));
         }
         overflows
     }
@@ -88,8 +90,4 @@ impl OverflowGuard {
     pub(super) fn forget_bound_above(&mut self, bytes: ByteCount) {
         self.bound = self.bound.filter(|bound| *bound <= bytes);
     }
-}
-
-fn percent(bytes: ByteCount, percent: u64) -> ByteCount {
-    bytes.mul_div_floor(ByteCount::new(percent), ByteCount::new(100))
 }

@@ -1,36 +1,10 @@
 //! The settings of [`super::Tecc`], and how they are written.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{str::FromStr, time::Duration};
 
 use tandem_units::{ByteCount, HumanDuration};
 
-/// A factor in thousandths, 0 to 1000 000.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Factor(u32);
-
-impl Factor {
-    /// So many thousandths.
-    pub const fn from_thousandths(thousandths: u32) -> Self {
-        Self(thousandths)
-    }
-
-    pub(super) fn get(self) -> f64 {
-        f64::from(self.0) / 1000.0
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let value: f64 = text.parse().ok()?;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range")]
-        let thousandths = (0.0..=1000.0).contains(&value).then(|| (value * 1000.0).round() as u32);
-        thousandths.map(Self)
-    }
-}
-
-impl fmt::Display for Factor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.get())
-    }
-}
+use crate::Factor;
 
 /// Whose RTT θ is a multiple of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,16 +72,16 @@ pub struct TeccConfig {
 impl Default for TeccConfig {
     fn default() -> Self {
         Self {
-            theta: Factor(2000),
+            theta: Factor::from_thousandths(2000),
             theta_leg: Leg::EndToEnd,
-            delta: Factor(950),
-            max_penalty: Factor(500),
-            max_utilization: Factor(1250),
-            ewma_weight: Factor(1000),
-            additive_increase: Factor(1000),
+            delta: Factor::from_thousandths(950),
+            max_penalty: Factor::from_thousandths(500),
+            max_utilization: Factor::from_thousandths(1250),
+            ewma_weight: Factor::from_thousandths(1000),
+            additive_increase: Factor::from_thousandths(1000),
             queue_target: Duration::from_millis(40),
             units: RetransmissionUnits::Theta,
-            window: Factor(2000),
+            window: Factor::from_thousandths(2000),
             window_rtt: WindowRtt::Least,
             first_flight: ByteCount::new(500_000),
             has_guard: true,
@@ -118,16 +92,16 @@ impl Default for TeccConfig {
 impl TeccConfig {
     /// Algorithm 1 as the paper has it, with the units that make sense.
     pub const PAPER: Self = Self {
-        theta: Factor(667),
+        theta: Factor::from_thousandths(667),
         theta_leg: Leg::EndToEnd,
-        delta: Factor(950),
-        max_penalty: Factor(500),
-        max_utilization: Factor(1000),
-        ewma_weight: Factor(500),
-        additive_increase: Factor(1000),
+        delta: Factor::from_thousandths(950),
+        max_penalty: Factor::from_thousandths(500),
+        max_utilization: Factor::from_thousandths(1000),
+        ewma_weight: Factor::from_thousandths(500),
+        additive_increase: Factor::from_thousandths(1000),
         queue_target: Duration::ZERO,
         units: RetransmissionUnits::Theta,
-        window: Factor(1000),
+        window: Factor::from_thousandths(1000),
         window_rtt: WindowRtt::Smoothed,
         first_flight: ByteCount::new(500_000),
         has_guard: false,
@@ -148,7 +122,8 @@ impl TeccConfig {
             TeccConfigError::Value { key, seen, allowed }
         };
         let factor = |value: &str, allowed, range: std::ops::RangeInclusive<u32>| {
-            let factor = Factor::parse(value).filter(|factor| range.contains(&factor.0));
+            let factor =
+                Factor::parse(value).filter(|factor| range.contains(&factor.thousandths()));
             factor.ok_or_else(|| refused(allowed))
         };
         match key {
@@ -244,10 +219,14 @@ mod tests {
     #[test]
     fn a_text_changes_what_it_names() {
         let config: TeccConfig = "theta=0.667Tl, q-target=100ms,units=literal".parse().unwrap();
-        assert_eq!((config.theta, config.theta_leg), (Factor(667), Leg::Tunnel));
+        assert_eq!((config.theta, config.theta_leg), (Factor::from_thousandths(667), Leg::Tunnel));
         assert_eq!(config.queue_target, Duration::from_millis(100));
         assert_eq!(config.units, RetransmissionUnits::Literal);
-        let rest = TeccConfig { theta: Factor(2000), theta_leg: Leg::EndToEnd, ..config };
+        let rest = TeccConfig {
+            theta: Factor::from_thousandths(2000),
+            theta_leg: Leg::EndToEnd,
+            ..config
+        };
         let rest = TeccConfig { queue_target: Duration::from_millis(40), ..rest };
         assert_eq!(rest.with("units=theta"), Ok(TeccConfig::default()));
         assert_eq!("".parse(), Ok(TeccConfig::default()));

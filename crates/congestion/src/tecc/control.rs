@@ -13,7 +13,7 @@ use super::{
     guard::{BehindProxy, Delays, Trust},
     is_older,
 };
-use crate::Ack;
+use crate::{Ack, Factor};
 
 /// Full packets that the window holds beside what fills the path.
 const WINDOW_EXTRA: u64 = 3;
@@ -21,11 +21,11 @@ const WINDOW_EXTRA: u64 = 3;
 /// Rounds in which reports alone say how much may be on its way.
 const FIRST_ROUNDS: u32 = 3;
 
-/// What may be sent for what is acknowledged, in percent: twice what slow start does.
-const TRUST_PERCENT: u64 = 400;
+/// What may be sent for what is acknowledged: twice what slow start does.
+const TRUST: Factor = Factor::from_percent(400);
 
 /// The same after reports have proved wrong.
-const SHAKEN_PERCENT: u64 = 125;
+const SHAKEN_TRUST: Factor = Factor::from_percent(125);
 
 /// A report counts for so many end-to-end RTTs.
 const LIFETIME_RTTS: u32 = 2;
@@ -140,7 +140,7 @@ impl Control {
         let rate = self.sending_rate(&config, info);
         self.rate = Some(rate);
         if config.has_guard {
-            let (least_rtt, smoothed_rtt) = self.rtts.unwrap_or((NOMINAL_RTT, NOMINAL_RTT));
+            let (least_rtt, smoothed_rtt) = self.rtts();
             let cycle_rtt = self.cycle_rtt.take();
             let silence = std::mem::take(&mut self.cycle_silence);
             let delays = Delays { least_rtt, smoothed_rtt, cycle_rtt, silence };
@@ -153,7 +153,7 @@ impl Control {
 
     /// Algorithm 1, lines 2 to 5.
     fn sending_rate(&mut self, config: &TeccConfig, info: &TunnelInfo) -> Rate {
-        let (_, smoothed) = self.rtts.unwrap_or((NOMINAL_RTT, NOMINAL_RTT));
+        let (_, smoothed) = self.rtts();
         let leg = match config.theta_leg {
             Leg::EndToEnd => smoothed,
             Leg::Tunnel => info.smoothed_rtt,
@@ -221,7 +221,7 @@ impl Control {
     }
 
     pub(super) fn on_lost(&mut self, now: Instant, bytes: ByteCount) {
-        let (_, smoothed) = self.rtts.unwrap_or((NOMINAL_RTT, NOMINAL_RTT));
+        let (_, smoothed) = self.rtts();
         self.trust.on_lost(now, bytes, smoothed);
     }
 
@@ -247,12 +247,17 @@ impl Control {
     }
 
     fn lifetime(&self) -> Duration {
-        let smoothed = self.rtts.map_or(NOMINAL_RTT, |(_, smoothed)| smoothed);
+        let (_, smoothed) = self.rtts();
         smoothed.saturating_mul(LIFETIME_RTTS).max(LIFETIME_LEAST)
     }
 
+    /// `T_s`, least and smoothed.
+    fn rtts(&self) -> (Duration, Duration) {
+        self.rtts.unwrap_or((NOMINAL_RTT, NOMINAL_RTT))
+    }
+
     fn least_rtt(&self) -> Duration {
-        self.rtts.map_or(NOMINAL_RTT, |(least, _)| least)
+        self.rtts().0
     }
 
     /// What may be on its way as acknowledgements have it: no report makes more of it than this.
@@ -260,8 +265,7 @@ impl Control {
         let rate = self.acked_rate.max(self.outside_silence.map(|(rate, _)| rate));
         let acked = rate.map_or(ByteCount::ZERO, |rate| rate.bytes_in(self.least_rtt()));
         let is_shaken = config.has_guard && self.trust.is_shaken();
-        let percent = if is_shaken { SHAKEN_PERCENT } else { TRUST_PERCENT };
-        let trusted = acked.mul_div_floor(ByteCount::new(percent), ByteCount::new(100));
+        let trusted = if is_shaken { SHAKEN_TRUST } else { TRUST }.of_bytes(acked);
         if self.rounds < FIRST_ROUNDS { trusted.max(config.first_flight) } else { trusted }
     }
 
@@ -277,7 +281,7 @@ impl Control {
     /// The window, while reports are followed.
     pub(super) fn window(&self) -> Option<ByteCount> {
         let config = self.config.filter(|_| self.is_followed)?;
-        let (least, smoothed) = self.rtts.unwrap_or((NOMINAL_RTT, NOMINAL_RTT));
+        let (least, smoothed) = self.rtts();
         let rtt = match config.window_rtt {
             WindowRtt::Least => least,
             WindowRtt::Smoothed => smoothed,

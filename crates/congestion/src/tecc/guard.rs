@@ -10,6 +10,7 @@ use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::TunnelInfo;
 
 use super::is_older;
+use crate::Factor;
 
 /// Delay that nothing explains counts above this, and above a fifth of the least RTT.
 const UNEXPLAINED: Duration = Duration::from_millis(30);
@@ -17,11 +18,11 @@ const UNEXPLAINED: Duration = Duration::from_millis(30);
 /// So many smoothed RTTs it has to last.
 const RTTS: u32 = 2;
 
-/// A share of what arrives at the proxy, in percent: less than it empties the queue behind it.
-const DRAIN_PERCENT: u64 = 85;
+/// A share of what arrives at the proxy: less than it empties the queue behind it.
+const DRAIN: Factor = Factor::from_percent(85);
 
-/// By so many percent the cap grows in each RTT without such a queue.
-const GROWTH_PERCENT: u64 = 110;
+/// By so much the cap grows in each RTT without such a queue.
+const GROWTH: Factor = Factor::from_percent(110);
 
 /// A bottleneck that was found is looked for more closely for so long.
 const KNOWN: Duration = Duration::from_secs(30);
@@ -107,7 +108,7 @@ impl BehindProxy {
             None => {}
             Some((_, set)) if !is_older(now, set, smoothed_rtt) => {}
             Some(_) if is_queueing => self.drain(now),
-            Some((cap, _)) => self.set_cap(now, percent(cap, GROWTH_PERCENT)),
+            Some((cap, _)) => self.cap = Some((GROWTH.of_rate(cap), now)),
         }
         self.cap = self.cap.filter(|(cap, _)| *cap <= rate);
     }
@@ -125,17 +126,9 @@ impl BehindProxy {
     fn drain(&mut self, now: Instant) {
         self.known = Some(now);
         if let Some(most) = self.seen.iter().filter_map(|seen| seen.arrival_rate).max() {
-            self.set_cap(now, percent(most, DRAIN_PERCENT));
+            self.cap = Some((DRAIN.of_rate(most), now));
         }
     }
-
-    fn set_cap(&mut self, now: Instant, bits_per_second: u64) {
-        self.cap = Rate::from_bps(bits_per_second).map(|cap| (cap, now));
-    }
-}
-
-fn percent(rate: Rate, percent: u64) -> u64 {
-    rate.bits_per_second().saturating_mul(percent) / 100
 }
 
 /// Of what is acknowledged, one part in so many may be lost besides.

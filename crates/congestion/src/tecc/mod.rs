@@ -19,7 +19,7 @@ use std::time::Instant;
 use tandem_units::{ByteCount, Rate};
 
 pub use self::{
-    config::{Factor, Leg, RetransmissionUnits, TeccConfig, TeccConfigError, WindowRtt},
+    config::{Leg, RetransmissionUnits, TeccConfig, TeccConfigError, WindowRtt},
     control::{Applied, Feedback},
 };
 use crate::{Ack, AcksEnd, Algorithm, Bbr1, CongestionEvent, CongestionSignal, Lost, Sent};

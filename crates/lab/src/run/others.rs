@@ -44,12 +44,9 @@ impl Topology<'_> {
         let seed = self.seed(Part::Others, number);
         let controller = ControllerConfig { seed, ..controller.into() };
         let origin = Origin::new(OriginConfig {
-            listen: ([0, 0, 0, 0], PORT).into(),
-            tls: self.certificate.server(),
             transport: Transport { controller, ..Transport::default() },
-            takes_uploads: false,
-            limits: Limits::default(),
             seed: Some(seed),
+            ..OriginConfig::new(([0, 0, 0, 0], PORT).into(), self.certificate.server())
         });
         let origin = origin.expect("the certificate serves QUIC");
         let ip = format!("10.0.5.{number}");
@@ -58,16 +55,12 @@ impl Topology<'_> {
         let contents = Contents::Generated { len: size, seed: Seed(seed) };
         self.world.set_files(origin, FileSet::new().with("file", contents));
 
-        let task = Task::Fetch(Box::new(FetchConfig {
+        let task = Task::Fetch(Box::new(FetchConfig::new(
             host,
-            port: PORT,
-            path: "/file".to_owned(),
-            streams: 1,
-            upload: None,
-            tls: self.certificate.client(),
-            transport: Transport::default(),
-            relays_feedback: false,
-        }));
+            PORT,
+            "/file".to_owned(),
+            self.certificate.client(),
+        )));
         let seed = Some(self.seed(Part::Others, CLIENTS + number));
         let config = ClientConfig { hops: Vec::new(), task, limits: Limits::default(), seed };
         let client = Client::new(config).expect("the certificate serves QUIC");

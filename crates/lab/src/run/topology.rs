@@ -332,14 +332,11 @@ impl<'a> Topology<'a> {
         let transport = Transport { mtu, receive_window: self.run.window, ..transport(self.run) };
         let upload = is_upload(self.run).then_some(self.run.size);
         Task::Fetch(Box::new(FetchConfig {
-            host: host.to_owned(),
-            port,
-            path,
             streams: usize::try_from(self.run.streams).unwrap_or(usize::MAX),
             upload,
-            tls: self.certificate.client(),
             transport,
             relays_feedback: self.run.mode.has_feedback(),
+            ..FetchConfig::new(host.to_owned(), port, path, self.certificate.client())
         }))
     }
 
@@ -484,27 +481,22 @@ fn to_u32(number: u64) -> u32 {
 fn origin(run: &Parameters, number: u64, certificate: &TestCertificate) -> Origin {
     let receive_window = run.window.filter(|_| is_upload(run));
     let config = OriginConfig {
-        listen: ([0, 0, 0, 0], PORT).into(),
-        tls: certificate.server(),
         transport: Transport { receive_window, ..transport(run) },
         takes_uploads: is_upload(run),
-        limits: Limits::default(),
         seed: Some(Seed(run.seed).derive(Part::Origin as u64 + number).0),
+        ..OriginConfig::new(([0, 0, 0, 0], PORT).into(), certificate.server())
     };
     Origin::new(config).expect("the certificate serves QUIC")
 }
 
 fn proxy(run: &Parameters, number: u64, certificate: &TestCertificate) -> Proxy {
     let config = ProxyConfig {
-        listen: ([0, 0, 0, 0], PORT).into(),
-        tls: certificate.server(),
         transport: tunnel_transport(run),
         access: Access::Anyone,
         policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().expect("a prefix")]),
         feedback_interval: run.feedback_interval.map(|interval| interval.0),
-        template: ProxyConfig::default_template().expect("the default is a template"),
-        limits: Limits::default(),
         seed: Some(Seed(run.seed).derive(Part::Proxy as u64 + number).0),
+        ..ProxyConfig::new(([0, 0, 0, 0], PORT).into(), certificate.server())
     };
     Proxy::new(config).expect("the certificate serves QUIC")
 }

@@ -220,27 +220,20 @@ impl Bed {
 
     fn origin(&self, number: usize, name: ControllerName) -> Origin {
         let config = OriginConfig {
-            listen: "0.0.0.0:443".parse().unwrap(),
-            tls: self.certificate.server(),
             transport: self.transport(number, name),
-            takes_uploads: false,
-            limits: Limits::default(),
             seed: Some(self.seed * 1000 + number as u64),
+            ..OriginConfig::new("0.0.0.0:443".parse().unwrap(), self.certificate.server())
         };
         Origin::new(config).unwrap()
     }
 
     fn proxy(&self, number: usize, name: ControllerName) -> Proxy {
         let config = ProxyConfig {
-            listen: "0.0.0.0:443".parse().unwrap(),
-            tls: self.certificate.server(),
             transport: Transport { mtu: Mtu::TUNNEL, ..self.transport(number + 10, name) },
             access: Access::Anyone,
             policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
-            feedback_interval: None,
-            template: ProxyConfig::default_template().unwrap(),
-            limits: Limits::default(),
             seed: Some(self.seed * 1000 + 100 + number as u64),
+            ..ProxyConfig::new("0.0.0.0:443".parse().unwrap(), self.certificate.server())
         };
         Proxy::new(config).unwrap()
     }
@@ -257,16 +250,12 @@ impl Bed {
             Flow::Tunnel(name) => vec![hop(name)],
             Flow::Direct(_) => Vec::new(),
         };
-        let task = Task::Fetch(Box::new(FetchConfig {
-            host: origin_name(number),
-            port: 443,
-            path: "/file".to_owned(),
-            streams: 1,
-            upload: None,
-            tls: self.certificate.client(),
-            transport: Transport::default(),
-            relays_feedback: false,
-        }));
+        let task = Task::Fetch(Box::new(FetchConfig::new(
+            origin_name(number),
+            443,
+            "/file".to_owned(),
+            self.certificate.client(),
+        )));
         let seed = Some(self.seed * 1000 + 200 + number as u64);
         Client::new(ClientConfig { hops, task, limits: Limits::default(), seed }).unwrap()
     }

@@ -20,7 +20,7 @@ use tandem_node::{
 use tandem_wire::{Code, Template};
 
 use crate::{
-    h3_bytes::{Answer, connect_udp, control_stream, get, udp_datagram},
+    h3_bytes::{Answer, connect_udp, control_stream, get, headers, udp_datagram},
     raw_peer::{Came, Permits, RawPeer},
     target::Target,
 };
@@ -69,15 +69,12 @@ impl Setup {
     /// A proxy, connected to its attacker, who has not sent anything yet.
     pub(crate) fn proxy(&self) -> Bed<Proxy> {
         let config = ProxyConfig {
-            listen: "0.0.0.0:443".parse().unwrap(),
-            tls: certificate().server(),
             transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
             access: self.access.clone(),
             policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
-            feedback_interval: None,
-            template: ProxyConfig::default_template().unwrap(),
             limits: self.limits.clone(),
             seed: Some(1),
+            ..ProxyConfig::new("0.0.0.0:443".parse().unwrap(), certificate().server())
         };
         self.server(Proxy::new(config).unwrap())
     }
@@ -85,12 +82,11 @@ impl Setup {
     /// An origin, likewise.
     pub(crate) fn origin(&self) -> Bed<Origin> {
         let config = OriginConfig {
-            listen: "0.0.0.0:443".parse().unwrap(),
-            tls: certificate().server(),
             transport: Transport { controller: self.controller.into(), ..Transport::default() },
             takes_uploads: self.takes_uploads,
             limits: self.limits.clone(),
             seed: Some(1),
+            ..OriginConfig::new("0.0.0.0:443".parse().unwrap(), certificate().server())
         };
         self.server(Origin::new(config).unwrap())
     }
@@ -135,16 +131,20 @@ pub(crate) fn tunnelling_in(mode: TunnelMode, task: Task) -> Bed<Client> {
     client(vec![hop], task)
 }
 
+/// A client whose attacker has granted a flow with these fields.
+pub(crate) fn granted(mode: TunnelMode, grant: &[(&str, &str)]) -> Bed<Client> {
+    let mut bed = tunnelling_in(mode, fetch("origin.test", 1)).with_control_stream();
+    let mut lines = vec![(":status", "200"), ("capsule-protocol", "?1")];
+    lines.extend(grant);
+    bed.peer().send(0, headers(&lines));
+    bed.run();
+    bed
+}
+
 pub(crate) fn fetch(host: &str, streams: usize) -> Task {
     Task::Fetch(Box::new(FetchConfig {
-        host: host.to_owned(),
-        port: 443,
-        path: "/file".to_owned(),
         streams,
-        upload: None,
-        tls: certificate().client(),
-        transport: Transport::default(),
-        relays_feedback: false,
+        ..FetchConfig::new(host.to_owned(), 443, "/file".to_owned(), certificate().client())
     }))
 }
 

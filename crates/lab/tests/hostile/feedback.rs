@@ -23,8 +23,8 @@ use tandem_units::{ByteCount, Rate};
 use tandem_wire::{Template, TunnelInfo};
 
 use crate::{
-    bed::{Bed, MS, Serving, Setup, certificate, fetch, proxy, tunnelling_in},
-    h3_bytes::{connect_udp_lines, control_stream, headers, http_datagram, varint},
+    bed::{Bed, MS, Serving, Setup, certificate, fetch, granted, proxy},
+    h3_bytes::{connect_udp_lines, control_stream, headers, http_datagram, open_channel, varint},
     raw_peer::StreamEnd,
     relaying_peer::{REPORTS, RelayingPeer},
 };
@@ -68,16 +68,6 @@ fn malformed(sequence: u64) -> Vec<Vec<u8>> {
     let whole = fields(truth(sequence));
     all.extend((0..whole.len()).map(|len| whole[..len].to_vec()));
     all
-}
-
-fn open_channel() -> Vec<u8> {
-    headers(&[
-        (":method", "CONNECT"),
-        (":protocol", "tandem-quic-info"),
-        (":scheme", "https"),
-        (":authority", "peer.test"),
-        (":path", "/.well-known/tandem-quic-info"),
-    ])
 }
 
 /// The field line of a report.
@@ -236,13 +226,7 @@ fn a_proxy_grants_reports_to_who_asks_well() {
 
 /// A client that wants reports of its attacker, who has granted a flow with these fields.
 fn client(grant: &[(&str, &str)]) -> Bed<Client> {
-    let mode = TunnelMode::Tecc(Repair::default());
-    let mut bed = tunnelling_in(mode, fetch("origin.test", 1)).with_control_stream();
-    let mut lines = vec![(":status", "200"), ("capsule-protocol", "?1")];
-    lines.extend(grant);
-    bed.peer().send(0, headers(&lines));
-    bed.run();
-    bed
+    granted(TunnelMode::Tecc(Repair::default()), grant)
 }
 
 #[test]
@@ -319,12 +303,9 @@ impl Loop {
         let target = "10.0.0.9:443".parse().unwrap();
         let proxy = world.add_host("proxy", ["10.0.0.1"], RelayingPeer::new(&tls, target));
         let config = OriginConfig {
-            listen: "0.0.0.0:443".parse().unwrap(),
-            tls: tls.server(),
             transport: Transport { controller: controller.into(), ..Transport::default() },
-            takes_uploads: false,
-            limits: Limits::default(),
             seed: Some(2),
+            ..OriginConfig::new("0.0.0.0:443".parse().unwrap(), tls.server())
         };
         let origin = world.add_host("origin", ["10.0.0.9"], Origin::new(config).unwrap());
         let access = LinkConfig {

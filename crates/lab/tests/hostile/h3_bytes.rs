@@ -49,6 +49,17 @@ pub(crate) fn control_stream(more: &[u8]) -> Vec<u8> {
     [varint(0x00), settings(MASQUE_SETTINGS), more.to_vec()].concat()
 }
 
+/// The request on which a client's reports come.
+pub(crate) fn open_channel() -> Vec<u8> {
+    headers(&[
+        (":method", "CONNECT"),
+        (":protocol", "tandem-quic-info"),
+        (":scheme", "https"),
+        (":authority", "peer.test"),
+        (":path", "/.well-known/tandem-quic-info"),
+    ])
+}
+
 pub(crate) fn get(path: &str) -> Vec<u8> {
     headers(&[
         (":method", "GET"),

@@ -20,7 +20,7 @@ use tandem_wire::{Template, TunnelInfo};
 
 use crate::{
     bed::{MS, certificate},
-    h3_bytes::{control_stream, get, headers, http_datagram, varint},
+    h3_bytes::{control_stream, get, headers, http_datagram, open_channel, varint},
     raw_peer::{Permits, RawPeer},
 };
 
@@ -90,12 +90,9 @@ impl Case {
         let is_patient = self.has_tunnel;
         let transport = Transport { controller, is_patient, ..Transport::default() };
         let config = OriginConfig {
-            listen: "0.0.0.0:443".parse().unwrap(),
-            tls: tls.server(),
             transport,
-            takes_uploads: false,
-            limits: Limits::default(),
             seed: Some(2),
+            ..OriginConfig::new("0.0.0.0:443".parse().unwrap(), tls.server())
         };
         let origin = world.add_host("origin", ["10.0.0.9"], Origin::new(config).unwrap());
         let contents = Contents::Generated { len: ByteCount::new(1_000_000_000), seed: Seed(1) };
@@ -186,16 +183,6 @@ fn report(sequence: u64, (rate, queue, arrived): (u64, u64, u64)) -> Vec<u8> {
     fields.into_iter().flat_map(varint).collect()
 }
 
-fn open_channel() -> Vec<u8> {
-    headers(&[
-        (":method", "CONNECT"),
-        (":protocol", "tandem-quic-info"),
-        (":scheme", "https"),
-        (":authority", "peer.test"),
-        (":path", "/.well-known/tandem-quic-info"),
-    ])
-}
-
 fn get_with(report: &[u8]) -> Vec<u8> {
     let info = TunnelInfo::decode(Bytes::copy_from_slice(report)).expect("a good report");
     headers(&[
@@ -234,15 +221,11 @@ fn forwarder() -> Client {
 
 fn proxy() -> Proxy {
     let config = ProxyConfig {
-        listen: "0.0.0.0:443".parse().unwrap(),
-        tls: certificate().server(),
         transport: tunnel_transport(),
         access: Access::Anyone,
         policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
-        feedback_interval: None,
-        template: ProxyConfig::default_template().unwrap(),
-        limits: Limits::default(),
         seed: Some(4),
+        ..ProxyConfig::new("0.0.0.0:443".parse().unwrap(), certificate().server())
     };
     Proxy::new(config).unwrap()
 }

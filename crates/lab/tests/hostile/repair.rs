@@ -12,7 +12,7 @@ use tandem_node::{
 };
 
 use crate::{
-    bed::{Bed, MS, Serving, Setup, fetch, tunnelling_in},
+    bed::{Bed, MS, Serving, Setup, granted},
     h3_bytes::{DATA, capsule, connect_udp_lines, frame, headers, http_datagram, varint},
 };
 
@@ -172,16 +172,7 @@ fn a_client_of_the_draft_is_repaired_as_often_as_it_says() {
 }
 
 fn client(grant: &[(&str, &str)]) -> Bed<Client> {
-    client_in(TunnelMode::Rmdt(Repair::default()), grant)
-}
-
-fn client_in(mode: TunnelMode, grant: &[(&str, &str)]) -> Bed<Client> {
-    let mut bed = tunnelling_in(mode, fetch("origin.test", 1)).with_control_stream();
-    let mut lines = vec![(":status", "200"), ("capsule-protocol", "?1")];
-    lines.extend(grant);
-    bed.peer().send(0, headers(&lines));
-    bed.run();
-    bed
+    granted(TunnelMode::Rmdt(Repair::default()), grant)
 }
 
 #[test]
@@ -226,7 +217,7 @@ fn a_proxy_that_tells_nothing_of_its_tunnel_serves_who_asked_for_it() {
         &[("tandem-feedback", "1;context=2")],
         &[("tandem-feedback", "1")],
     ] {
-        let mut bed = client_in(TunnelMode::Tecc(Repair::default()), grant);
+        let mut bed = granted(TunnelMode::Tecc(Repair::default()), grant);
         assert!(!bed.seen().datagrams.is_empty(), "{grant:?}");
         // Not agreed on, so that it is a context like any other that is not known.
         bed.peer().datagram(http_datagram(0, 3, &[1, 1, 1, 1, 1, 1, 1, 1, 1]));
@@ -240,7 +231,7 @@ fn a_proxy_that_tells_nothing_of_its_tunnel_serves_who_asked_for_it() {
 #[test]
 fn reports_that_cannot_be_are_counted_and_end_nothing() {
     let mode = TunnelMode::Tecc(Repair::default());
-    let mut bed = client_in(mode, &[("tandem-feedback", "1;context=3")]);
+    let mut bed = granted(mode, &[("tandem-feedback", "1;context=3")]);
     let report = |sequence: u64, rate: u64| {
         [1, sequence, rate, 0, 0, 0, 40_000, 40_000, 0].map(varint).concat()
     };

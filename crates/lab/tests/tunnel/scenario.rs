@@ -186,16 +186,12 @@ impl Scenario {
     }
 
     pub(crate) fn fetch() -> Task {
-        Task::Fetch(Box::new(FetchConfig {
-            host: "origin.test".to_owned(),
-            port: 443,
-            path: "/file".to_owned(),
-            streams: 1,
-            upload: None,
-            tls: certificate().client(),
-            transport: Transport::default(),
-            relays_feedback: false,
-        }))
+        Task::Fetch(Box::new(FetchConfig::new(
+            "origin.test".to_owned(),
+            443,
+            "/file".to_owned(),
+            certificate().client(),
+        )))
     }
 
     fn task(&self) -> Task {
@@ -219,30 +215,25 @@ impl Scenario {
 
     fn origin(&self, tls: &TestCertificate) -> Origin {
         let config = OriginConfig {
-            listen: "0.0.0.0:443".parse().unwrap(),
-            tls: tls.server(),
             transport: self.sender(),
             takes_uploads: self.takes_uploads,
-            limits: Limits::default(),
             seed: Some(self.seed.0 + 100),
+            ..OriginConfig::new("0.0.0.0:443".parse().unwrap(), tls.server())
         };
         Origin::new(config).unwrap()
     }
 
     pub(crate) fn proxy(&self, tls: &TestCertificate, number: usize) -> Proxy {
         let config = ProxyConfig {
-            listen: "0.0.0.0:443".parse().unwrap(),
-            tls: tls.server(),
             transport: Transport {
                 reset_secret: self.reset_secret.clone(),
                 ..self.tunnel_transport()
             },
             access: Access::Anyone,
             policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
-            feedback_interval: None,
-            template: ProxyConfig::default_template().unwrap(),
             limits: self.limits.clone(),
             seed: Some(self.seed.0 + 200 + number as u64),
+            ..ProxyConfig::new("0.0.0.0:443".parse().unwrap(), tls.server())
         };
         Proxy::new(config).unwrap()
     }

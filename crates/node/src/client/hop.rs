@@ -10,9 +10,9 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tandem_wire::{
-    CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, CapsuleDecoder, Code, FeedbackField, GroupField,
-    HttpDatagram, QuarterStreamId, RepairFieldError, RequestHead, ResponseHead,
-    RetransmissionLimit, Template, TunnelInfo, Urgency, VarInt,
+    CAPSULE_PROTOCOL_TRUE, CONTEXT_ID_UDP, CapsuleDecoder, Code, FeedbackField, FieldError,
+    GroupField, HttpDatagram, QuarterStreamId, RequestHead, ResponseHead, RetransmissionLimit,
+    Template, TunnelInfo, Urgency, VarInt,
 };
 
 use super::{
@@ -22,13 +22,15 @@ use super::{
 };
 use crate::{
     error::ClientError,
+    fields::FEEDBACK,
     h3::End,
     limits::Limits,
-    proxy::{FEEDBACK, Reporter, Token},
+    proxy::Token,
     quic::{self, StreamId},
     repair_fields::{
         self, CONTEXT_ID_OF_CLIENT, LIMIT_LEAST, Repair, Said, Writer, limit_to_ask, wanted_limit,
     },
+    reporter::Reporter,
     resequence::ResequencerStats,
     stats::Repaired,
     stream_group::{self, GROUP, StreamGroup},
@@ -282,7 +284,7 @@ impl Hop {
         &mut self,
         stream: StreamId,
         head: &ResponseHead,
-    ) -> Option<RepairFieldError> {
+    ) -> Option<FieldError> {
         let flow = self.flows.get_mut(&stream)?;
         let target_weight = flow.target.weight;
         flow.is_granted = true;
@@ -438,7 +440,7 @@ impl Hop {
         let Self { peer, queue, reporter, next, .. } = self;
         if let Some((session, connection)) = peer.parts() {
             if let Some(reporter) = reporter {
-                let due = reporter.take_due(now, &connection.path_estimate(), queue, None);
+                let due = reporter.take_due(now, connection, queue, None);
                 self.own_report = due.into_iter().map(|(_, info)| info).next();
             }
             queue.feed(now, session, connection);

@@ -103,8 +103,9 @@ impl Client {
     /// Takes what came under a Context ID that was agreed on.
     fn take_agreed(&mut self, now: Instant, index: usize, arrived: Arrived) {
         let Some(hop) = self.hops.get_mut(index) else { return };
+        let stream = arrived.stream;
         if let Some(report) = hop.take_report(&arrived) {
-            return self.on_report(index, arrived.stream, &report);
+            return self.on_report(index, stream, &report);
         }
         match hop.take_numbered(now, arrived) {
             None => self.stats.dropped.unknown_context += 1,
@@ -125,22 +126,27 @@ impl Client {
     /// may concern.
     fn on_report(&mut self, index: usize, stream: StreamId, report: &Received) {
         let feedback = &mut self.stats.feedback;
-        match report {
-            Received::New => feedback.used += 1,
-            Received::Stale => feedback.stale += 1,
+        let info = match report {
+            Received::New(info) => *info,
+            Received::Stale => {
+                feedback.stale += 1;
+                return;
+            }
             Received::Malformed(error) => {
                 tracing::debug!(%error, "report ignored");
                 feedback.malformed += 1;
+                return;
             }
-        }
+        };
+        feedback.used += 1;
         if index + 1 != self.hops.len() {
             return;
         }
-        match (self.hops.last_mut().and_then(|hop| hop.take_news(stream)), &mut self.task) {
-            (Some((Carries::NextPeer, info)), TaskState::Fetch(fetch)) => {
+        match (self.hops.last().and_then(|hop| hop.tells(stream)), &mut self.task) {
+            (Some(Carries::NextPeer), TaskState::Fetch(fetch)) => {
                 fetch.relay(info);
             }
-            (Some((Carries::Local(id), info)), TaskState::Forward(_)) => self.tell_local(id, info),
+            (Some(Carries::Local(id)), TaskState::Forward(_)) => self.tell_local(id, info),
             _ => {}
         }
     }

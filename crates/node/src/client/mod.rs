@@ -106,6 +106,22 @@ pub struct FetchConfig {
     pub relays_feedback: bool,
 }
 
+impl FetchConfig {
+    /// A download over one stream.
+    pub fn new(host: String, port: u16, path: String, tls: rustls::ClientConfig) -> Self {
+        Self {
+            host,
+            port,
+            path,
+            streams: 1,
+            upload: None,
+            tls,
+            transport: Transport::default(),
+            relays_feedback: false,
+        }
+    }
+}
+
 /// Settings of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardConfig {

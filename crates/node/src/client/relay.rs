@@ -4,11 +4,10 @@
 //! first byte; later ones go as HTTP Datagrams of an extended CONNECT request of their own, which an
 //! origin that does not know it refuses.
 
-use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
-use tandem_wire::{HttpDatagram, QuarterStreamId, RequestHead, TunnelInfo, VarInt};
+use tandem_wire::{QuarterStreamId, RequestHead, TunnelInfo};
 
-use super::peer::Peer;
+use super::{peer::Peer, reports::Renumbered};
 use crate::{
     h3::End,
     quic::{SendDatagram, StreamId},
@@ -37,15 +36,14 @@ enum Channel {
 pub(super) struct Relay {
     channel: Channel,
     latest: Option<TunnelInfo>,
-    /// The tunnel may be built anew and count from the beginning; the origin's count goes on.
-    next_sequence: VarInt,
+    renumbered: Renumbered,
     /// Reports that went to the origin.
     pub(super) sent: u64,
 }
 
 impl Relay {
     pub(super) const fn new() -> Self {
-        Self { channel: Channel::None, latest: None, next_sequence: VarInt::from_u32(0), sent: 0 }
+        Self { channel: Channel::None, latest: None, renumbered: Renumbered::new(), sent: 0 }
     }
 
     /// Adds the newest report to a request.
@@ -104,23 +102,14 @@ impl Relay {
     pub(super) fn push(&mut self, peer: &mut Peer, info: TunnelInfo) {
         self.latest = Some(info);
         let Channel::Open(stream) = self.channel else { return };
-        let Some(datagram) = self.next().and_then(|info| encode(stream, &info)) else { return };
+        let Some(quarter_stream_id) = QuarterStreamId::from_stream_id(stream.0) else { return };
+        let Some(info) = self.next() else { return };
         let Some((_, connection)) = peer.parts() else { return };
+        let datagram = info.to_datagram(quarter_stream_id, TunnelInfo::CONTEXT_ID);
         self.sent += u64::from(connection.send_datagram(datagram) == SendDatagram::Taken);
     }
 
     fn next(&mut self) -> Option<TunnelInfo> {
-        let sequence = self.next_sequence;
-        let info = TunnelInfo { sequence, ..self.latest? };
-        self.next_sequence = VarInt::saturating_from(sequence.get() + 1);
-        Some(info)
+        self.latest.map(|info| self.renumbered.next(info))
     }
-}
-
-fn encode(stream: StreamId, info: &TunnelInfo) -> Option<Bytes> {
-    let quarter_stream_id = QuarterStreamId::from_stream_id(stream.0)?;
-    let mut datagram = BytesMut::with_capacity(TunnelInfo::LEN_MAX + 16);
-    HttpDatagram::encode_ids(quarter_stream_id, TunnelInfo::CONTEXT_ID, &mut datagram);
-    info.encode(&mut datagram);
-    Some(datagram.freeze())
 }

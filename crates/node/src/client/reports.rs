@@ -6,20 +6,23 @@ use http::HeaderMap;
 use tandem_wire::{FeedbackField, TunnelInfo, TunnelInfoError, VarInt};
 
 use super::flow::Arrived;
-use crate::{fields::only_line, proxy::FEEDBACK, quic::StreamId};
+use crate::{
+    fields::{FEEDBACK, only_line},
+    quic::StreamId,
+};
 
 /// What became of a report.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Received {
     /// It is the newest.
-    New,
+    New(TunnelInfo),
     /// A newer one came before.
     Stale,
     /// It cannot be understood.
     Malformed(TunnelInfoError),
 }
 
-/// The newest report on each flow.
+/// What reports on each flow are newer than.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     flows: BTreeMap<StreamId, Reported>,
@@ -28,8 +31,7 @@ pub(super) struct Reports {
 #[derive(Debug)]
 struct Reported {
     context_id: VarInt,
-    newest: Option<TunnelInfo>,
-    is_news: bool,
+    newest: Option<VarInt>,
 }
 
 impl Reports {
@@ -39,7 +41,7 @@ impl Reports {
         let line = only_line(headers, &FEEDBACK).and_then(Result::ok);
         let field = line.and_then(|line| FeedbackField::parse_grant(&line).ok());
         if let Some(FeedbackField::Grant { context_id }) = field {
-            self.flows.insert(stream, Reported { context_id, newest: None, is_news: false });
+            self.flows.insert(stream, Reported { context_id, newest: None });
         }
     }
 
@@ -55,20 +57,32 @@ impl Reports {
         }
         Some(match TunnelInfo::decode(arrived.payload.clone()) {
             Err(error) => Received::Malformed(error),
-            Ok(info) if flow.newest.is_some_and(|newest| info.sequence <= newest.sequence) => {
+            Ok(info) if flow.newest.is_some_and(|newest| info.sequence <= newest) => {
                 Received::Stale
             }
             Ok(info) => {
-                flow.newest = Some(info);
-                flow.is_news = true;
-                Received::New
+                flow.newest = Some(info.sequence);
+                Received::New(info)
             }
         })
     }
+}
 
-    /// The newest report on a flow, once.
-    pub(super) fn take_news(&mut self, stream: StreamId) -> Option<TunnelInfo> {
-        let flow = self.flows.get_mut(&stream)?;
-        std::mem::take(&mut flow.is_news).then_some(flow.newest).flatten()
+/// Numbers reports anew: a tunnel may be built anew and count from the beginning, and who follows
+/// them goes on.
+#[derive(Debug)]
+pub(super) struct Renumbered {
+    next: VarInt,
+}
+
+impl Renumbered {
+    pub(super) const fn new() -> Self {
+        Self { next: VarInt::from_u32(0) }
+    }
+
+    pub(super) fn next(&mut self, info: TunnelInfo) -> TunnelInfo {
+        let sequence = self.next;
+        self.next = VarInt::saturating_from(sequence.get() + 1);
+        TunnelInfo { sequence, ..info }
     }
 }

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tandem_congestion::Applied;
 use tandem_units::ByteCount;
-use tandem_wire::{TunnelInfo, VarInt};
+use tandem_wire::TunnelInfo;
 
-use super::peer::Peer;
+use super::{peer::Peer, reports::Renumbered};
 use crate::quic::{StreamId, Write};
 
 /// What is written at once.
@@ -21,8 +21,7 @@ pub(super) struct Upload {
     /// Bytes that the engine has not taken yet.
     left: u64,
     has_ended: bool,
-    /// The tunnel may be built anew and count from the beginning; ours goes on.
-    next_sequence: VarInt,
+    renumbered: Renumbered,
     /// Reports of our own tunnel, and those that the sender followed.
     pub(super) reports: u64,
     pub(super) followed: u64,
@@ -34,7 +33,7 @@ impl Upload {
             len,
             left: len.get(),
             has_ended: false,
-            next_sequence: VarInt::from_u32(0),
+            renumbered: Renumbered::new(),
             reports: 0,
             followed: 0,
         }
@@ -82,10 +81,8 @@ impl Upload {
     /// Lets the sender follow a report on our own tunnel.
     pub(super) fn follow(&mut self, now: Instant, peer: &mut Peer, info: TunnelInfo) {
         let Some((_, connection)) = peer.parts() else { return };
-        let sequence = self.next_sequence;
-        self.next_sequence = VarInt::saturating_from(sequence.get() + 1);
         self.reports += 1;
-        let applied = connection.apply_feedback(now, &TunnelInfo { sequence, ..info });
+        let applied = connection.apply_feedback(now, &self.renumbered.next(info));
         self.followed += u64::from(applied == Applied::Used);
     }
 }

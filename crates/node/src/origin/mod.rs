@@ -47,6 +47,20 @@ pub struct OriginConfig {
     pub seed: Option<u64>,
 }
 
+impl OriginConfig {
+    /// An origin that takes no uploads.
+    pub fn new(listen: SocketAddr, tls: rustls::ServerConfig) -> Self {
+        Self {
+            listen,
+            tls,
+            transport: Transport::default(),
+            takes_uploads: false,
+            limits: Limits::default(),
+            seed: None,
+        }
+    }
+}
+
 /// The file that stands for a folder.
 const INDEX: &str = "index.html";
 

@@ -16,10 +16,9 @@ use std::{
 
 use bytes::Bytes;
 use tandem_units::ByteCount;
-use tandem_wire::{Code, HttpDatagram, PathMatcher, Template, TemplateError};
+use tandem_wire::{Code, HttpDatagram, PathMatcher, Template};
 use tracing::{debug, info};
 
-pub(crate) use self::feedback::{FEEDBACK, Reporter};
 use self::flow::{End, Flow};
 pub use self::{
     access::{Access, Token, TokenError},
@@ -30,6 +29,7 @@ use crate::{
     limits::Limits,
     node::{Event, Input, Node, Output, QueryId, Received, SocketId, SocketKind},
     quic::{self, ConfigError, ConnectionId, ServerTls, StreamId, Transport},
+    reporter::Reporter,
     server::{self, Server},
     stats::{ConnectionStats, Stats},
     timers::move_timer,
@@ -61,9 +61,25 @@ pub struct ProxyConfig {
 }
 
 impl ProxyConfig {
+    /// A proxy that nobody may use yet, and that reaches public addresses only.
+    pub fn new(listen: SocketAddr, tls: rustls::ServerConfig) -> Self {
+        Self {
+            listen,
+            tls,
+            transport: Transport::default(),
+            access: Access::Tokens(Vec::new()),
+            policy: TargetPolicy::default(),
+            feedback_interval: None,
+            template: Self::default_template(),
+            limits: Limits::default(),
+            seed: None,
+        }
+    }
+
     /// The default template; its authority does not matter to a proxy.
-    pub fn default_template() -> Result<Template, TemplateError> {
-        Template::default_for("proxy.invalid")
+    #[expect(clippy::missing_panics_doc, reason = "RFC 9298's template is one")]
+    pub fn default_template() -> Template {
+        Template::default_for("proxy.invalid").expect("RFC 9298's template is one")
     }
 }
 
@@ -364,7 +380,8 @@ impl Proxy {
         let transmit = server.poll_transmit(now, buf, |id, session, connection| {
             if let Some(peer) = peers.get_mut(&id) {
                 let (queue, interval) = (&peer.queue, *feedback_interval);
-                stats.feedback.sent += peer.reporter.send(now, connection, queue, interval);
+                stats.feedback.sent +=
+                    feedback::send(now, &mut peer.reporter, connection, queue, interval);
                 peer.queue.feed(now, session, connection);
                 peer.reporter.observe(now, &peer.queue);
                 stats.add_late(&peer.queue.take_drops());

@@ -14,13 +14,13 @@ use tandem_wire::{
 use tracing::{debug, info};
 
 use super::{
-    FlowId, Proxy,
-    feedback::{self, FEEDBACK},
+    FlowId, Proxy, feedback,
     flow::{End, Flow, State, choose},
     group::Invitation,
 };
 use crate::{
     error::RequestError,
+    fields::FEEDBACK,
     h3::{self, has_content},
     node::{Output, QueryId, ResolveError, SocketId, SocketKind},
     quic::StreamId,
@@ -37,6 +37,14 @@ const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 /// How the proxy calls itself in `Proxy-Status`.
 const NAME: &str = "tandem";
 
+/// What a request asks for.
+struct Asked {
+    target: (String, u16),
+    group: Option<GroupField>,
+    /// If reports are wanted.
+    weight: Option<u8>,
+}
+
 impl Proxy {
     pub(super) fn on_request(&mut self, now: Instant, id: FlowId, head: &RequestHead) {
         self.stats.requests += 1;
@@ -52,12 +60,12 @@ impl Proxy {
         let weight = self.read_weight(head);
         if let Some(peer) = self.peers.get_mut(&id.0) {
             peer.queue.set_urgency(id.1, urgency(head));
-            peer.queue.set_weight(id.1, weight);
+            peer.queue.set_weight(id.1, weight.unwrap_or(1));
         }
         let group = self.read_group(head);
         let result = match group.and_then(|field| field.first) {
             Some(first) => self.join(now, id, StreamId(first.get()), &target),
-            None => self.open_flow(now, id, head, (target, group)),
+            None => self.open_flow(now, id, head, Asked { target, group, weight }),
         };
         if let Err(error) = result {
             self.refuse(id, &error);
@@ -69,7 +77,7 @@ impl Proxy {
         now: Instant,
         id: FlowId,
         head: &RequestHead,
-        ((host, port), group): ((String, u16), Option<GroupField>),
+        Asked { target: (host, port), group, weight }: Asked,
     ) -> Result<(), RequestError> {
         let invitation = group.map(|field| Invitation::new((&host, port), field));
         let state = match host.parse::<IpAddr>() {
@@ -82,7 +90,7 @@ impl Proxy {
         let mut flow = Flow::new(id.1, state, self.first_form(id, head), &self.limits, now);
         flow.invitation = invitation;
         flow.repair = self.read_repair(head, flow.form);
-        flow.feedback = reported_weight(head, flow.form);
+        flow.feedback = weight.filter(|_| flow.form == Form::Datagram); // reports go in datagrams only
         self.insert_flow(id, flow);
         Ok(())
     }
@@ -137,14 +145,13 @@ impl Proxy {
         said
     }
 
-    /// The weight of a flow in the tunnel's queue.
-    fn read_weight(&mut self, head: &RequestHead) -> u8 {
-        let weight = feedback::wanted_weight(&head.headers).unwrap_or_else(|error| {
+    /// The weight of a flow in the tunnel's queue, if reports on it are wanted.
+    fn read_weight(&mut self, head: &RequestHead) -> Option<u8> {
+        feedback::wanted_weight(&head.headers).unwrap_or_else(|error| {
             debug!(%error, "feedback field ignored");
             self.stats.fields_ignored += 1;
             None
-        });
-        weight.unwrap_or(1)
+        })
     }
 
     fn resolve(
@@ -306,11 +313,6 @@ impl Proxy {
 fn urgency(head: &RequestHead) -> Urgency {
     let value = head.headers.get(Urgency::FIELD).and_then(|value| value.to_str().ok());
     value.map_or_else(Urgency::default, Urgency::parse_field)
-}
-
-/// The weight of a flow that is to be reported on; reports go in datagrams only.
-fn reported_weight(head: &RequestHead, form: Form) -> Option<u8> {
-    feedback::wanted_weight(&head.headers).ok().flatten().filter(|_| form == Form::Datagram)
 }
 
 /// RFC 9298 §3.5: "any 2xx (Successful) HTTP status code, without any "Transfer-Encoding" or

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use tandem_wire::{Capsule, Code, DecodeError, HttpDatagram, TunnelInfo, split_context_id};
+use tandem_wire::{Capsule, Code, DecodeError, HttpDatagram, split_context_id};
 
 use super::{
     super::{
@@ -49,13 +49,9 @@ impl Hop {
         self.reports.take(arrived)
     }
 
-    /// The newest report on a flow, if it has not been taken, and whom the flow carries.
-    pub(in crate::client) fn take_news(
-        &mut self,
-        stream: StreamId,
-    ) -> Option<(Carries, TunnelInfo)> {
-        let carries = self.flows.get(&stream)?.carries;
-        Some((carries, self.reports.take_news(stream).filter(|_| self.wants_feedback)?))
+    /// Whom a flow carries, if it is to be told what the proxy reports.
+    pub(in crate::client) fn tells(&self, stream: StreamId) -> Option<Carries> {
+        self.flows.get(&stream).filter(|_| self.wants_feedback).map(|flow| flow.carries)
     }
 
     /// The next numbered payload whose turn it is.
