@@ -20,6 +20,7 @@ POINTS = {
     "t12": ["loss"],
     "t13": ["trace", "loss"],
     "traces": ["trace", "loss"],
+    "headline": ["trace", "loss"],
     "outages": ["loss"],
     "rates": ["rate", "streams"],
     "bursts": ["loss"],
@@ -130,10 +131,11 @@ def traces():
         row(f"FCT / ideal, mean over {len(each)} recordings, {loss} loss", goal, f"{mean(each.values()):.3f}")
     lossy = {point[0]: lines for point, lines in found.items() if point[1] == "5%"}
     against = [ratio(lines["tecc"], lines["rmdt off"])[0] for lines in lossy.values()]
-    tails = [tail(of(it, "tecc", "fct_s")) / tail(of(it, "rmdt off", "fct_s")) for it in lossy.values()]
+    hundred = points("headline").values()
+    tails = [tail(of(it, "tecc", "fct_s")) / tail(of(it, "rmdt off", "fct_s")) for it in hundred]
     goal = "mean -30 %, p99 -50 %"
     spread = [f"{percent(mean(it))} (from {percent(min(it))} to {percent(max(it))})" for it in (against, tails) if it]
-    row("against RMDT as it comes, these recordings, 5 % loss: mean; p99", goal, *spread)
+    row("against RMDT as it comes, these recordings, 5 % loss: mean; p99 of 100", goal, *spread)
     slower = [name for name, lines in lossy.items() if ratio(lines["tecc"], lines["mft"])[0] >= 1]
     row("recordings at 5 % loss where it is no better than MFT", "none", ", ".join(slower) or "none")
     srtt = [mean(of(lines, "tecc", "e2e_srtt_mean_ms")) for lines in lossy.values()]
@@ -143,7 +145,7 @@ def traces():
 def everywhere():
     worse, count = [], 0
     plus = {"mft+": [], "rmdt+": []}
-    for name in POINTS:
+    for name in [name for name in POINTS if name != "headline"]:
         for point, lines in points(name).items():
             ours, where = lines.get("tecc"), f"{name} {' '.join(point)}"
             if not ours:
@@ -157,7 +159,7 @@ def everywhere():
             for base, ratios in plus.items():
                 if lines.get(base):
                     ratios.append((ratio(ours, lines[base])[0], where))
-    row(f"points of {count} whose bound against the best of MFT, MDT, MST, RMDT is above 1.01", "5 % of them at most", f"{len(worse)}: {', '.join(worse)}")
+    row(f"points of {count} whose bound against the best of MFT, MDT, MST, RMDT is above 1.01", "none", f"{len(worse)}: {', '.join(worse)}")
     for base, ratios in plus.items():
         if ratios:
             least = max(ratios)
