@@ -1,7 +1,7 @@
 #!/bin/sh
-# Fuzzes each target for SECONDS (default 30), or only the targets that are named:
+# Fuzzes each target for SECONDS (default 30). If targets are named, it fuzzes only those:
 #   fuzz/run.sh [SECONDS [TARGET ...]]
-# Needs cargo-fuzz. RUSTC_BOOTSTRAP lets the stable compiler use the sanitizer's flags.
+# The script needs cargo-fuzz. RUSTC_BOOTSTRAP lets the stable compiler accept the sanitizer's flags.
 set -eu
 cd "$(dirname "$0")"
 seconds="${1:-30}"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Checks `tandem lab link` between real programs in network namespaces. Needs root, /dev/net/tun,
-# iproute2 and Python; fails where they are missing.
-#   interop/link.sh                  with a new build
-#   TANDEM=FILE interop/link.sh      with this program
-# Ends with the line "N passed, N failed".
+# Checks `tandem lab link` between real programs in network namespaces. It needs root, /dev/net/tun,
+# iproute2 and Python, and fails where they are missing.
+#   interop/link.sh                  uses a new build
+#   TANDEM=FILE interop/link.sh      uses this program
+# The last line is "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs every pair of clients, proxies and origins; installs and builds first what they need.
-#   interop/run.sh [WORD ...]     only the pairs whose line has all these words
-#   interop/run.sh --list         what there is
-#   TANDEM=FILE interop/run.sh    with this program instead of a new build
-# Ends with the line "N passed, N failed". A prerequisite that cannot be had fails the run.
+# Runs every combination of client, proxies and origin. It first installs and builds the programs that they need.
+#   interop/run.sh [WORD ...]     runs only the pairs whose line has all these words
+#   interop/run.sh --list         lists the pairs
+#   TANDEM=FILE interop/run.sh    uses this program instead of a new build
+# The last line is "N passed, N failed". The run fails if a prerequisite is missing and cannot be installed.
 set -euo pipefail
 cd "$(dirname "$0")"
 cache="$PWD/.cache"
@@ -16,7 +16,7 @@ command -v firefox-esr >/dev/null || { apt-get update -q && apt-get install -qy 
 
 if ! cmp -s requirements.txt "$cache/venv/requirements.txt"; then
     python3 -m venv --clear "$cache/venv"
-    # All are listed, so none has to be searched for: curl_cffi asks for newer ones than it needs.
+    # The file lists all packages, so that pip need not resolve any: curl_cffi asks for newer ones than it needs.
     "$cache/venv/bin/pip" install --quiet --no-deps -r requirements.txt
     cp requirements.txt "$cache/venv/"
 fi
