@@ -12,7 +12,8 @@ use std::{
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use tandem_node::resequence::{Bounds, Resequence, Resequencer, Sequenced};
+use tandem_node::tunnel::resequence::{Bounds, Resequence, Resequencer, Sequenced};
+use tandem_wire::VarInt;
 
 const PACKETS: u64 = 20_000;
 
@@ -37,8 +38,8 @@ fn run(now: Instant, mode: Resequence, arrivals: &[u64], payload: &Bytes) -> u64
     let mut resequencer = Resequencer::new(mode, Bounds::default());
     for (&number, step) in arrivals.iter().zip(0..) {
         let now = now + Duration::from_micros(100) * step;
-        let repair_floor = number.saturating_sub(1000);
-        let datagram = Sequenced { number, repair_floor, payload: payload.clone() };
+        let [sequence, floor] = [number, number.saturating_sub(1000)].map(VarInt::saturating_from);
+        let datagram = Sequenced { sequence, floor, payload: payload.clone() };
         resequencer.push(now, datagram);
         while let Some(payload) = resequencer.poll_release(now) {
             black_box(payload);

@@ -3,10 +3,6 @@
 use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName, header};
-use tandem_wire::FeedbackField;
-
-/// The field that asks a proxy for reports, and agrees to them.
-pub(crate) const FEEDBACK: HeaderName = HeaderName::from_static(FeedbackField::NAME);
 
 /// The value of a field of which a message may have one line; `None`: it has none. The error is for
 /// people.

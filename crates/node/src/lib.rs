@@ -11,15 +11,10 @@ pub mod node;
 pub mod origin;
 pub mod proxy;
 pub mod quic;
-mod repair_fields;
-mod reporter;
-pub mod resequence;
 mod server;
 pub mod stats;
-mod stream_group;
 mod timers;
-mod tunnel_exit;
-mod tunnel_queue;
+pub mod tunnel;
 
 pub use client::{Client, ClientConfig};
 pub use node::{Event, Input, Node, Output};

@@ -285,6 +285,19 @@ pub enum Event {
     Closed(Result<(), crate::error::ClientError>),
 }
 
+impl Event {
+    /// What a server says when its listening socket was opened, or could not be.
+    pub(crate) fn listening(
+        address: SocketAddr,
+        result: Result<SocketAddr, io::ErrorKind>,
+    ) -> Self {
+        match result {
+            Ok(local) => Self::Listening(local),
+            Err(kind) => Self::Closed(Err(crate::error::ClientError::Listen { address, kind })),
+        }
+    }
+}
+
 /// What a fetch measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FetchReport {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::Code;
 
-use crate::{resequence::ResequencerStats, tunnel_queue::LateDrops};
+use crate::tunnel::resequence::ResequencerStats;
 
 /// What a node counted since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,12 +57,21 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Counts what a tunnel's queue dropped after it had taken it.
-    pub(crate) const fn add_late(&mut self, late: &LateDrops) {
-        self.dropped.too_large += late.too_large;
-        self.dropped.queue_full += late.queue_full;
-        self.dropped.deadline += late.deadline;
-        self.dropped.standing_queue += late.standing_queue;
+    /// Counts a payload towards a target, unless it was dropped.
+    pub(crate) fn count_to_target(&mut self, is_queued: bool, len: usize) {
+        if is_queued {
+            self.to_target_datagrams += 1;
+            self.to_target_bytes += len as u64;
+        }
+    }
+
+    /// Adds what tunnels counted.
+    pub(crate) fn add_tunnels(&mut self, other: &Self) {
+        self.dropped.add(&other.dropped);
+        self.repaired.add(&other.repaired);
+        self.resequenced.add(&other.resequenced);
+        self.feedback.add(&other.feedback);
+        self.fields_ignored += other.fields_ignored;
     }
 }
 
@@ -77,6 +86,16 @@ pub struct FeedbackStats {
     pub stale: u64,
     /// Malformed or absurd, and ignored.
     pub malformed: u64,
+}
+
+impl FeedbackStats {
+    /// Adds what another tunnel counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.used += other.used;
+        self.stale += other.stale;
+        self.malformed += other.malformed;
+    }
 }
 
 /// Connections whose peer broke the protocol, by the kind of error that ended them.
@@ -177,6 +196,20 @@ impl Dropped {
             + self.deadline
             + self.standing_queue
             + self.too_many_flows
+    }
+}
+
+impl Dropped {
+    /// Adds what another tunnel counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.queue_full += other.queue_full;
+        self.too_large += other.too_large;
+        self.unknown_context += other.unknown_context;
+        self.unknown_flow += other.unknown_flow;
+        self.malformed += other.malformed;
+        self.deadline += other.deadline;
+        self.standing_queue += other.standing_queue;
+        self.too_many_flows += other.too_many_flows;
     }
 }
 

@@ -171,6 +171,12 @@ pub fn encode_capsule(capsule_type: VarInt, value: &[u8], out: &mut impl BufMut)
     out.put_slice(value);
 }
 
+/// Length in bytes of a DATAGRAM capsule with a payload of `payload_len` bytes.
+pub const fn datagram_capsule_len(context_id: VarInt, payload_len: usize) -> usize {
+    let value_len = context_id.encoded_len() + payload_len;
+    CAPSULE_TYPE_DATAGRAM.encoded_len() + VarInt::from_len(value_len).encoded_len() + value_len
+}
+
 /// Appends a DATAGRAM capsule with the payload of CONNECT-UDP to `out` ([RFC 9298 §5]).
 ///
 /// [RFC 9298 §5]: https://www.rfc-editor.org/rfc/rfc9298#section-5

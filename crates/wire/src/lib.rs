@@ -25,7 +25,9 @@ mod tunnel_info;
 pub mod uri_template;
 mod varint;
 
-pub use capsule::{Capsule, CapsuleDecoder, encode_capsule, encode_datagram_capsule};
+pub use capsule::{
+    Capsule, CapsuleDecoder, datagram_capsule_len, encode_capsule, encode_datagram_capsule,
+};
 pub use code::Code;
 pub use error::{DecodeError, ErrorScope};
 pub use feedback::FeedbackField;

@@ -11,7 +11,7 @@ use tandem_lab::{
 use tandem_node::{
     Event,
     client::{ForwardConfig, Order, Repair, Task, TunnelMode, Urgency},
-    resequence::GivenUp,
+    tunnel::resequence::GivenUpGaps,
 };
 
 use super::{MS, SECOND, disturb, lossy};
@@ -30,7 +30,7 @@ fn what_a_repairing_tunnel_loses_the_origin_does_not_see() {
             let origin = testbed.world.node_mut(testbed.origin).stats();
             assert!(origin.lost_packets * 500 < origin.sent_packets, "{origin:?}");
             let stats = testbed.world.node_mut(testbed.client).stats();
-            assert_eq!(stats.resequenced.given_up, GivenUp::default(), "{proxies} proxies");
+            assert_eq!(stats.resequenced.given_up, GivenUpGaps::default(), "{proxies} proxies");
             outcome
         });
     }

@@ -70,7 +70,8 @@ pub(super) enum Failure {
 
 /// A download.
 pub(super) struct Fetch {
-    pub(super) peer: Peer,
+    /// Of the origin.
+    authority: String,
     config: FetchConfig,
     /// Passes reports of the tunnel on, if the origin is to have them.
     relay: Option<Relay>,
@@ -88,10 +89,15 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    pub(super) fn new(peer: Peer, config: FetchConfig, credit: u64, relay: Option<Relay>) -> Self {
+    pub(super) fn new(
+        authority: String,
+        config: FetchConfig,
+        credit: u64,
+        relay: Option<Relay>,
+    ) -> Self {
         let upload = config.upload.map(Upload::new);
         Self {
-            peer,
+            authority,
             config,
             relay,
             upload,
@@ -115,30 +121,30 @@ impl Fetch {
     }
 
     /// Sends the first request.
-    pub(super) fn start(&mut self) {
+    pub(super) fn start(&mut self, origin: &mut Peer) {
         if self.config.streams > 1 {
             self.waiting.push((0, FIRST_RANGE));
         }
-        self.ask();
+        self.ask(origin);
     }
 
     /// Sends requests for the ranges that wait, or for the whole.
-    pub(super) fn ask(&mut self) {
+    pub(super) fn ask(&mut self, origin: &mut Peer) {
         if self.config.streams <= 1 {
             if self.parts.is_empty() && self.status.is_none() {
-                self.request(0, None);
+                self.request(origin, 0, None);
             }
             return;
         }
         while let Some((start, end)) = self.waiting.pop() {
-            if !self.request(start, Some(end)) {
+            if !self.request(origin, start, Some(end)) {
                 self.waiting.push((start, end));
                 return;
             }
         }
     }
 
-    fn request(&mut self, start: u64, end: Option<u64>) -> bool {
+    fn request(&mut self, origin: &mut Peer, start: u64, end: Option<u64>) -> bool {
         let mut headers = HeaderMap::new();
         if let Some(end) = end
             && let Ok(range) = HeaderValue::from_str(&format!("bytes={start}-{}", end - 1))
@@ -158,17 +164,17 @@ impl Fetch {
         let head = RequestHead {
             method,
             scheme: Some("https".to_owned()),
-            authority: Some(self.peer.settings.authority.clone()),
+            authority: Some(self.authority.clone()),
             path: Some(self.config.path.clone()),
             protocol: None,
             headers,
         };
-        let Some((session, connection)) = self.peer.parts() else { return false };
+        let Some((session, connection)) = origin.parts() else { return false };
         let Some(stream) = session.send_request(connection, &head, end_of_request) else {
             return false;
         };
         if let Some(upload) = &mut self.upload {
-            upload.begin(&mut self.peer, stream);
+            upload.begin(origin, stream);
         }
         self.parts
             .insert(stream, Part { offset: start, end, is_answered: false, has_ended: false });
@@ -176,24 +182,31 @@ impl Fetch {
     }
 
     /// A request's stream has room again.
-    pub(super) fn on_writable(&mut self, stream: StreamId) {
+    pub(super) fn on_writable(&mut self, origin: &mut Peer, stream: StreamId) {
         if let Some(upload) = self.upload.as_mut().filter(|_| self.parts.contains_key(&stream)) {
-            upload.send(&mut self.peer, stream);
+            upload.send(origin, stream);
         }
     }
 
     /// The origin's SETTINGS came.
-    pub(super) fn on_settings(&mut self) {
+    pub(super) fn on_settings(&mut self, origin: &mut Peer) {
         if let Some(relay) = &mut self.relay {
-            relay.on_settings(&mut self.peer);
+            relay.on_settings(origin);
         }
     }
 
     /// Passes a report of the tunnel on. `false`: the origin is to have none.
-    pub(super) fn relay(&mut self, info: TunnelInfo) -> bool {
+    pub(super) fn relay(&mut self, origin: &mut Peer, info: TunnelInfo) -> bool {
         let Some(relay) = &mut self.relay else { return false };
-        relay.push(&mut self.peer, info);
+        relay.push(origin, info);
         true
+    }
+
+    /// Lets the sender of an upload follow a report on our own end of its tunnel.
+    pub(super) fn follow(&mut self, now: Instant, origin: &mut Peer, info: TunnelInfo) {
+        if let Some(upload) = &mut self.upload {
+            upload.follow(now, origin, info);
+        }
     }
 
     /// Adds the reports that went to the origin, or that the sender of an upload followed.
@@ -216,6 +229,7 @@ impl Fetch {
     /// Takes an answer. The first is worth telling of.
     pub(super) fn on_response(
         &mut self,
+        origin: &mut Peer,
         stream: StreamId,
         head: &ResponseHead,
     ) -> Result<Option<Event>, Failure> {
@@ -268,7 +282,7 @@ impl Fetch {
             (head.status, total, end_of_first)
         {
             self.waiting = divide(end, total, self.config.streams);
-            self.ask();
+            self.ask(origin);
         }
         Ok(Some(Event::ResponseStarted { status: head.status.as_u16(), len: total }))
     }
@@ -288,7 +302,7 @@ impl Fetch {
     }
 
     /// The next piece of any part; `None`: nothing at the moment.
-    pub(super) fn poll(&mut self) -> Option<Result<Progress, Failure>> {
+    pub(super) fn poll(&mut self, origin: &mut Peer) -> Option<Result<Progress, Failure>> {
         if self.is_complete || self.status.is_none() {
             return None;
         }
@@ -296,7 +310,7 @@ impl Fetch {
             self.is_complete = true;
             return Some(Ok(Progress::Complete));
         }
-        if !self.waiting.is_empty() && self.peer.session.is_peer_going() {
+        if !self.waiting.is_empty() && origin.session.is_peer_going() {
             let reason = "the origin is going away and takes no more requests".to_owned();
             return Some(Err(Failure::Client(self.body_error(reason))));
         }
@@ -305,7 +319,7 @@ impl Fetch {
         }
         let streams: Vec<_> = self.parts.keys().copied().collect();
         for stream in streams {
-            match self.read(stream) {
+            match self.read(origin, stream) {
                 Ok(None) => {}
                 Ok(Some(progress)) => return Some(Ok(progress)),
                 Err(failure) => return Some(Err(failure)),
@@ -318,7 +332,7 @@ impl Fetch {
         None
     }
 
-    fn read(&mut self, stream: StreamId) -> Result<Option<Progress>, Failure> {
+    fn read(&mut self, origin: &mut Peer, stream: StreamId) -> Result<Option<Progress>, Failure> {
         let Some(part) = self.parts.get_mut(&stream) else { return Ok(None) };
         if !part.is_answered {
             return Ok(None);
@@ -326,7 +340,7 @@ impl Fetch {
         if part.has_ended {
             return self.on_end(stream).map(|()| None);
         }
-        let Some((session, connection)) = self.peer.parts() else { return Ok(None) };
+        let Some((session, connection)) = origin.parts() else { return Ok(None) };
         let max = PIECE.min(usize::try_from(self.credit).unwrap_or(PIECE));
         let mut piece = BytesMut::new();
         let mut failed = None;
@@ -390,12 +404,7 @@ impl Fetch {
     }
 
     fn url(&self) -> String {
-        format!("https://{}{}", self.peer.settings.authority, self.config.path)
-    }
-
-    /// Time from the first packet to now.
-    pub(super) fn completion(&self, now: Instant) -> std::time::Duration {
-        self.peer.started().map_or_else(Default::default, |started| now - started)
+        format!("https://{}{}", self.authority, self.config.path)
     }
 }
 

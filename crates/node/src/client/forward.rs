@@ -1,4 +1,4 @@
-//! Local UDP listeners, each of whose peers is a flow through the tunnel.
+//! Local UDP listeners. Each program that sends to one of them is a flow through the tunnel.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -7,9 +7,19 @@ use std::{
 };
 
 use bytes::Bytes;
+use tandem_wire::Code;
 
-use super::{ForwardConfig, flow::Target};
-use crate::{node::SocketId, quic::StreamId};
+use super::{
+    ForwardConfig,
+    flow::{Carries, Target},
+    hop::Hop,
+};
+use crate::{
+    limits::Limits,
+    node::{Output, Received, SocketId, SocketKind, Transmit},
+    quic::StreamId,
+    stats::Stats,
+};
 
 /// A listening socket and the address of a local program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,48 +30,179 @@ pub(super) struct LocalFlowId {
 
 /// A flow of a local program.
 #[derive(Debug)]
-pub(super) struct LocalFlow {
+struct LocalFlow {
     /// Its request; `None` until the proxy allows one more.
-    pub(super) stream: Option<StreamId>,
-    /// Payloads that came before the request was granted and wait for that.
-    pub(super) early: VecDeque<Bytes>,
-    /// How many did not wait.
-    pub(super) sent_early: usize,
-    pub(super) last_active: Instant,
+    stream: Option<StreamId>,
+    /// Payloads that wait until the request is granted.
+    early: VecDeque<Bytes>,
+    /// Payloads that were sent before it was granted.
+    sent_early: usize,
+    last_active: Instant,
 }
 
-/// Local UDP listeners.
+/// The flows of local programs.
 pub(super) struct Forward {
-    pub(super) configs: Vec<ForwardConfig>,
-    /// Which of them a socket is.
-    pub(super) sockets: BTreeMap<SocketId, usize>,
-    pub(super) flows: BTreeMap<LocalFlowId, LocalFlow>,
-    pub(super) is_listening: bool,
+    configs: Vec<ForwardConfig>,
+    /// Which of them a socket is; empty until the sockets were asked for.
+    sockets: BTreeMap<SocketId, usize>,
+    flows: BTreeMap<LocalFlowId, LocalFlow>,
     /// When to look for idle flows.
-    pub(super) next_look: Option<Instant>,
+    next_look: Option<Instant>,
 }
 
 impl Forward {
     pub(super) fn new(configs: Vec<ForwardConfig>) -> Self {
-        Self {
-            configs,
-            sockets: BTreeMap::new(),
-            flows: BTreeMap::new(),
-            is_listening: false,
-            next_look: None,
+        Self { configs, sockets: BTreeMap::new(), flows: BTreeMap::new(), next_look: None }
+    }
+
+    /// Asks for the listening sockets, which are named from `next_socket` on. No effect the second
+    /// time.
+    pub(super) fn listen(&mut self, next_socket: &mut u64, outputs: &mut VecDeque<Output>) {
+        if !self.sockets.is_empty() {
+            return;
+        }
+        for (index, config) in self.configs.iter().enumerate() {
+            let socket = SocketId(*next_socket);
+            *next_socket += 1;
+            self.sockets.insert(socket, index);
+            let kind = SocketKind::Listen(config.listen);
+            outputs.push_back(Output::OpenSocket { socket, kind });
         }
     }
 
+    /// How a listening socket was asked for; `None`: it is none of ours.
+    pub(super) fn config(&self, socket: SocketId) -> Option<&ForwardConfig> {
+        self.configs.get(*self.sockets.get(&socket)?)
+    }
+
     /// Where the flows of a listening socket go.
-    pub(super) fn target(&self, socket: SocketId) -> Option<Target> {
+    fn target(&self, socket: SocketId) -> Option<Target> {
         let ForwardConfig { target_host, target_port, urgency, weight, .. } =
             self.config(socket)?;
         let target = Target::new(target_host.clone(), *target_port).with_weight(*weight);
         Some(Target { urgency: *urgency, ..target })
     }
 
-    /// How a listening socket was asked for.
-    pub(super) fn config(&self, socket: SocketId) -> Option<&ForwardConfig> {
-        self.configs.get(*self.sockets.get(&socket)?)
+    /// A local program sent a packet.
+    pub(super) fn from_local(
+        &mut self,
+        now: Instant,
+        received: Received,
+        hop: &mut Hop,
+        (limits, stats): (&Limits, &mut Stats),
+    ) {
+        let id = LocalFlowId { socket: received.socket, program: received.remote };
+        if !self.flows.contains_key(&id) {
+            let Some(target) = self.target(id.socket) else { return };
+            if self.flows.len() >= limits.local_flows {
+                stats.dropped.too_many_flows += 1;
+                return;
+            }
+            let stream = hop.request(&target, Carries::Local(id));
+            let early = VecDeque::new();
+            self.flows.insert(id, LocalFlow { stream, early, sent_early: 0, last_active: now });
+            stats.flows += 1;
+            self.next_look.get_or_insert(now + limits.flow_idle);
+        }
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        flow.last_active = now;
+        let (payload, early_max) = (received.payload, limits.early_datagrams_per_flow);
+        match flow.stream {
+            Some(stream) if hop.tunnel.is_granted(stream) => {
+                stats.count_to_target(hop.send(now, stream, &payload), payload.len());
+            }
+            Some(stream)
+                if flow.early.is_empty()
+                    && flow.sent_early < early_max
+                    && hop.takes_early(&payload) =>
+            {
+                flow.sent_early += 1;
+                stats.count_to_target(hop.send(now, stream, &payload), payload.len());
+            }
+            _ if flow.early.len() < early_max => flow.early.push_back(payload.freeze()),
+            _ => stats.dropped.unknown_flow += 1,
+        }
+    }
+
+    /// A flow was granted: sends what waited for it.
+    pub(super) fn on_granted(
+        &mut self,
+        now: Instant,
+        id: LocalFlowId,
+        hop: &mut Hop,
+        stats: &mut Stats,
+    ) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let Some(stream) = flow.stream else { return };
+        for payload in std::mem::take(&mut flow.early) {
+            stats.count_to_target(hop.send(now, stream, &payload), payload.len());
+        }
+    }
+
+    /// The proxy allows more streams than before: asks for the flows that wait.
+    pub(super) fn request_waiting(&mut self, hop: &mut Hop) {
+        let waiting = self.flows.iter().filter(|(_, flow)| flow.stream.is_none());
+        for id in waiting.map(|(&id, _)| id).collect::<Vec<_>>() {
+            let Some(target) = self.target(id.socket) else { continue };
+            let Some(stream) = hop.request(&target, Carries::Local(id)) else { return };
+            if let Some(flow) = self.flows.get_mut(&id) {
+                flow.stream = Some(stream);
+            }
+        }
+    }
+
+    /// The tunnel has gone: all flows have to be asked for again.
+    pub(super) fn forget_streams(&mut self) {
+        for flow in self.flows.values_mut() {
+            flow.stream = None;
+        }
+    }
+
+    /// A packet for a local program came.
+    pub(super) fn to_local(&mut self, now: Instant, id: LocalFlowId, payload: &[u8]) -> Output {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.last_active = now;
+        }
+        let transmit = Transmit {
+            destination: id.program,
+            src_ip: None,
+            ecn: None,
+            size: payload.len(),
+            segment_size: None,
+        };
+        Output::Transmit { socket: id.socket, transmit }
+    }
+
+    /// Forgets a flow whose request has ended.
+    pub(super) fn forget(&mut self, id: LocalFlowId) {
+        self.flows.remove(&id);
+    }
+
+    /// Number of flows.
+    pub(super) fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// When to look for idle flows.
+    pub(super) const fn next_timeout(&self) -> Option<Instant> {
+        self.next_look
+    }
+
+    /// Closes the flows without a packet for the idle timeout.
+    pub(super) fn close_idle(&mut self, now: Instant, hop: &mut Hop, limits: &Limits) {
+        if self.next_look.is_none_or(|look| look > now) {
+            return;
+        }
+        let idle_since = |flow: &LocalFlow| flow.last_active + limits.flow_idle;
+        self.flows.retain(|_, flow| {
+            let is_idle = idle_since(flow) <= now;
+            if let Some(stream) = flow.stream.filter(|_| is_idle) {
+                // RFC 9114 §4.1.1: "Clients SHOULD use the error code H3_REQUEST_CANCELLED to cancel
+                // requests."
+                hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
+            }
+            !is_idle
+        });
+        self.next_look = self.flows.values().map(idle_since).min();
     }
 }

@@ -1,20 +1,28 @@
-//! What comes through the hops: to the peer inside, or to a local program.
+//! What comes through the hops: to the connection inside, or to a local program.
 
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
-use tandem_wire::{CONTEXT_ID_UDP, Code, ErrorScope, HttpDatagram, MAX_UDP_PAYLOAD};
+use tandem_wire::{Code, ErrorScope, HttpDatagram, TunnelInfo};
 
 use super::{
-    Client, TaskState,
-    flow::{Arrived, Carries, FlowEnd, OnStream},
+    Client, Work,
+    flow::{Carries, FlowEnd},
     hop::Hop,
     peer::INSIDE_TUNNEL,
-    reports::Received,
 };
-use crate::{h3, node::Output, quic::StreamId};
+use crate::{
+    h3,
+    node::{Event, Output},
+    quic::StreamId,
+    tunnel::{Arrival, StreamEnd},
+};
 
-/// What a look at the hops' datagrams gave.
+/// Outputs that may wait when a report is to be passed to the embedding program; beyond that it is
+/// dropped, because the next report comes soon.
+const WAITING_OUTPUTS_MAX: usize = 256;
+
+/// What a look at the hops gave.
 pub(super) enum Took {
     Nothing,
     Progress,
@@ -22,34 +30,25 @@ pub(super) enum Took {
 }
 
 impl Client {
-    /// Passes what came through each hop to the peer inside it, or to a local program.
+    /// Passes what came through each hop to the connection inside it, or to a local program.
     pub(super) fn receive(&mut self, now: Instant, buf: &mut Vec<u8>) -> Took {
         let mut took = Took::Nothing;
-        for index in 0..self.hops.len() {
-            while let Some(arrived) = self.hops.get_mut(index).and_then(Hop::receive) {
+        for index in 0..self.chain.hops.len() {
+            while let Some(arrival) =
+                self.chain.hops.get_mut(index).and_then(|hop| hop.poll_arrival(now))
+            {
                 took = Took::Progress;
-                if let Err(error) = &arrived {
-                    self.stats.dropped.malformed += 1;
-                    if error.scope() == ErrorScope::Connection {
-                        self.protocol_error(now, index, &error.clone().into());
-                    }
-                } else if let Ok(arrived) = arrived
-                    && let Some(output) = self.deliver(now, index, arrived, buf)
-                {
-                    return Took::Output(output);
-                }
-            }
-            while let Some(read) = self.hops.get_mut(index).and_then(Hop::read_streams) {
-                took = Took::Progress;
-                match read {
-                    OnStream::Broken(error) => self.protocol_error(now, index, &error),
-                    OnStream::Malformed => self.stats.dropped.malformed += 1,
-                    OnStream::Ended(stream, end) => self.on_flow_closed(now, index, stream, &end),
-                    OnStream::Payload(arrived) => {
-                        if let Some(output) = self.deliver(now, index, arrived, buf) {
+                match arrival {
+                    Arrival::Payload(stream, payload) => {
+                        if let Some(output) = self.deliver(now, (index, stream), payload, buf) {
                             return Took::Output(output);
                         }
                     }
+                    Arrival::Report(stream, info) => self.on_report(index, stream, info),
+                    Arrival::Ended(stream, end) => {
+                        self.on_flow_closed(now, index, stream, &FlowEnd::from(end));
+                    }
+                    Arrival::Broken(error) => self.protocol_error(now, index, &error),
                 }
             }
         }
@@ -58,9 +57,8 @@ impl Client {
 
     /// A datagram that the origin sends, though nothing that we ask of it has any.
     fn take_stray_datagram(&mut self, now: Instant) -> bool {
-        let TaskState::Fetch(fetch) = &mut self.task else { return false };
-        let Some(data) =
-            fetch.peer.parts().and_then(|(_, connection)| connection.receive_datagram())
+        let Some((fetch, origin)) = self.fetch() else { return false };
+        let Some(data) = origin.parts().and_then(|(_, connection)| connection.receive_datagram())
         else {
             return false;
         };
@@ -79,124 +77,84 @@ impl Client {
                 return true;
             }
         };
-        self.protocol_error(now, self.hops.len(), &error);
+        self.protocol_error(now, self.chain.hops.len(), &error);
         true
     }
 
-    fn deliver(
-        &mut self,
-        now: Instant,
-        index: usize,
-        arrived: Arrived,
-        buf: &mut Vec<u8>,
-    ) -> Option<Output> {
-        // RFC 9298 §5: "the receiver SHALL either drop that datagram silently or buffer it
-        // temporarily".
-        if arrived.context_id == CONTEXT_ID_UDP {
-            return self.deliver_payload(now, (index, arrived.stream), arrived.payload, buf);
-        }
-        let arrived = self.hops.get_mut(index)?.keep_early(arrived)?;
-        self.take_agreed(now, index, arrived);
-        None
-    }
-
-    /// Takes what came under a Context ID that was agreed on.
-    fn take_agreed(&mut self, now: Instant, index: usize, arrived: Arrived) {
-        let Some(hop) = self.hops.get_mut(index) else { return };
-        let stream = arrived.stream;
-        if let Some(report) = hop.take_report(&arrived) {
-            return self.on_report(index, stream, &report);
-        }
-        match hop.take_numbered(now, arrived) {
-            None => self.stats.dropped.unknown_context += 1,
-            Some(Err(_)) => self.stats.dropped.malformed += 1,
-            Some(Ok(())) => {}
-        }
-    }
-
-    /// Takes what came before its flow was granted, which it is now.
-    pub(super) fn take_early(&mut self, now: Instant, index: usize, stream: StreamId) {
-        let early = self.hops.get_mut(index).map(|hop| hop.take_early(stream));
-        for arrived in early.unwrap_or_default() {
-            self.take_agreed(now, index, arrived);
-        }
-    }
-
-    /// A proxy told of a flow. What the last one tells of the way to the origin goes there, or to whom it
-    /// may concern.
-    fn on_report(&mut self, index: usize, stream: StreamId, report: &Received) {
-        let feedback = &mut self.stats.feedback;
-        let info = match report {
-            Received::New(info) => *info,
-            Received::Stale => {
-                feedback.stale += 1;
-                return;
-            }
-            Received::Malformed(error) => {
-                tracing::debug!(%error, "report ignored");
-                feedback.malformed += 1;
-                return;
-            }
-        };
-        feedback.used += 1;
-        if index + 1 != self.hops.len() {
+    /// A proxy reports on a flow. What the last proxy reports goes to the origin, or to the embedding
+    /// program of a local flow, which may pass it on.
+    fn on_report(&mut self, index: usize, stream: StreamId, info: TunnelInfo) {
+        let is_last = index + 1 == self.chain.hops.len();
+        let Some(hop) = self.chain.hops.get(index).filter(|hop| hop.tunnel.wants_reports()) else {
             return;
-        }
-        match (self.hops.last().and_then(|hop| hop.tells(stream)), &mut self.task) {
-            (Some(Carries::NextPeer), TaskState::Fetch(fetch)) => {
-                fetch.relay(info);
+        };
+        match hop.flows.get(&stream).filter(|_| is_last).map(|flow| flow.carries) {
+            Some(Carries::NextPeer) => {
+                if let Some((fetch, origin)) = self.fetch() {
+                    fetch.relay(origin, info);
+                }
             }
-            (Some(Carries::Local(id)), TaskState::Forward(_)) => self.tell_local(id, info),
-            _ => {}
+            Some(Carries::Local(id)) if self.outputs.len() < WAITING_OUTPUTS_MAX => {
+                let event = Event::TunnelInfo { local: id.program, info };
+                self.outputs.push_back(Output::Event(event));
+            }
+            Some(Carries::Local(_)) | None => {}
         }
     }
 
     /// Passes on the next payload that waited for those before it.
     pub(super) fn release(&mut self, now: Instant, buf: &mut Vec<u8>) -> Took {
-        for index in 0..self.hops.len() {
-            if let Some((stream, payload)) =
-                self.hops.get_mut(index).and_then(|hop| hop.release(now))
-            {
-                let output = self.deliver_payload(now, (index, stream), payload, buf);
+        for index in 0..self.chain.hops.len() {
+            let hop: Option<&mut Hop> = self.chain.hops.get_mut(index);
+            if let Some((stream, payload)) = hop.and_then(|hop| hop.tunnel.poll_release(now)) {
+                let output = self.deliver(now, (index, stream), payload, buf);
                 return output.map_or(Took::Progress, Took::Output);
             }
         }
         Took::Nothing
     }
 
-    fn deliver_payload(
+    fn deliver(
         &mut self,
         now: Instant,
         (index, stream): (usize, StreamId),
         payload: Bytes,
         buf: &mut Vec<u8>,
     ) -> Option<Output> {
-        if payload.len() > MAX_UDP_PAYLOAD {
-            // RFC 9298 §5: an endpoint that receives a longer one "MUST abort the corresponding
-            // stream".
-            let end = FlowEnd::new(Code::H3_DATAGRAM_ERROR, "a payload is longer than UDP allows");
-            self.on_flow_closed(now, index, stream, &end);
-            return None;
-        }
-        let flow = self.hops.get(index).and_then(|hop| hop.flows.get(&stream));
-        match flow.map(|flow| flow.carries) {
-            None => {
-                self.stats.dropped.unknown_flow += 1;
-                None
-            }
-            Some(Carries::NextPeer) => {
-                let payload = into_mut(payload);
-                if let Some(peer) = self.peer(index + 1) {
-                    peer.handle_datagram(now, (INSIDE_TUNNEL, None), None, payload);
+        let flow = self.chain.hops.get(index).and_then(|hop| hop.flows.get(&stream));
+        match (flow.map(|flow| flow.carries), &mut self.work) {
+            (Some(Carries::NextPeer), _) => {
+                if let Some(peer) = self.chain.peer(index + 1) {
+                    peer.handle_datagram(now, (INSIDE_TUNNEL, None), None, into_mut(payload));
                 }
                 None
             }
-            Some(Carries::Local(id)) => Some(self.to_local(now, id, &payload, buf)),
+            (Some(Carries::Local(id)), Work::Forward(forward)) => {
+                self.stats.to_client_datagrams += 1;
+                self.stats.to_client_bytes += payload.len() as u64;
+                buf.extend_from_slice(&payload);
+                Some(forward.to_local(now, id, &payload))
+            }
+            (Some(Carries::Local(_)) | None, _) => {
+                self.stats.dropped.unknown_flow += 1;
+                None
+            }
         }
     }
 }
 
-/// The engine wants packets that it can decrypt in place.
+impl From<StreamEnd> for FlowEnd {
+    fn from(end: StreamEnd) -> Self {
+        match end {
+            StreamEnd::Finished => Self::new(Code::H3_NO_ERROR, "the proxy ended it"),
+            StreamEnd::Reset(code) => Self::new(Code::H3_REQUEST_CANCELLED, code.to_string()),
+            StreamEnd::Malformed(code, reason) => Self::new(code, reason),
+        }
+    }
+}
+
+/// The engine wants packets that it can decrypt in place. Copies only what shares its packet with
+/// another payload.
 fn into_mut(payload: Bytes) -> BytesMut {
     payload.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared))
 }

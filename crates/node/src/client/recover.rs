@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tandem_wire::Code;
 
-use super::{Client, Life, TaskState};
+use super::{Client, Life, Work};
 use crate::{
     error::ClientError,
     node::{Event, Output},
@@ -44,7 +44,7 @@ impl Client {
         }
         let since = *self.recovery.since.get_or_insert(now);
         // Local programs may wait for ever; a download's own connection does not.
-        let is_hopeless = matches!(self.task, TaskState::Fetch(_))
+        let is_hopeless = matches!(self.work, Work::Fetch(_))
             && now.saturating_duration_since(since) >= self.limits.reconnect;
         if !self.recovery.was_up || is_hopeless {
             return self.end(now, Err(error));
@@ -66,23 +66,21 @@ impl Client {
         self.recovery.next = Some((now + wait, index));
         self.recovery.generation += 1;
         let generation = self.recovery.generation;
-        for hop in self.hops.iter_mut().skip(index) {
+        for hop in self.chain.hops.iter_mut().skip(index) {
             hop.renew(generation, &self.limits);
         }
         if index == 0 {
             self.is_resolving = false;
-            if self.outer.take().is_some() {
-                self.outputs.push_back(Output::CloseSocket(self.outer_socket));
+            if self.chain.outer.take().is_some() {
+                self.outputs.push_back(Output::CloseSocket(self.chain.outer_socket));
             }
-        } else if let Some(hop) = self.hops.get_mut(index - 1)
+        } else if let Some(hop) = self.chain.hops.get_mut(index - 1)
             && let Some(stream) = hop.next.take()
         {
             hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
         }
-        if let TaskState::Forward(forward) = &mut self.task {
-            for flow in forward.flows.values_mut() {
-                flow.stream = None;
-            }
+        if let Work::Forward(forward) = &mut self.work {
+            forward.forget_streams();
         }
     }
 
@@ -101,10 +99,9 @@ impl Client {
 
     /// The whole chain is up.
     pub(super) fn on_chain_up(&mut self) {
-        let is_anew = self.recovery.was_up;
-        if let TaskState::Fetch(fetch) = &mut self.task
-            && let Some((_, connection)) = fetch.peer.parts()
-            && is_anew
+        let is_rebuilt = self.recovery.was_up;
+        if let Some((_, connection)) = self.chain.origin.as_mut().and_then(|origin| origin.parts())
+            && is_rebuilt
         {
             // Only a packet tells the origin where the new tunnel ends, and who downloads may have
             // nothing else to send.

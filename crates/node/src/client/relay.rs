@@ -5,9 +5,9 @@
 //! origin that does not know it refuses.
 
 use http::{HeaderMap, HeaderName, Method, StatusCode};
-use tandem_wire::{QuarterStreamId, RequestHead, TunnelInfo};
+use tandem_wire::{QuarterStreamId, RequestHead, TunnelInfo, VarInt};
 
-use super::{peer::Peer, reports::Renumbered};
+use super::peer::Peer;
 use crate::{
     h3::End,
     quic::{SendDatagram, StreamId},
@@ -111,5 +111,24 @@ impl Relay {
 
     fn next(&mut self) -> Option<TunnelInfo> {
         self.latest.map(|info| self.renumbered.next(info))
+    }
+}
+
+/// Gives reports new sequence numbers: a tunnel that is rebuilt counts from the beginning, and the
+/// origin that follows its reports must not.
+#[derive(Debug)]
+pub(super) struct Renumbered {
+    next: VarInt,
+}
+
+impl Renumbered {
+    pub(super) const fn new() -> Self {
+        Self { next: VarInt::from_u32(0) }
+    }
+
+    pub(super) fn next(&mut self, info: TunnelInfo) -> TunnelInfo {
+        let sequence = self.next;
+        self.next = VarInt::saturating_from(sequence.get() + 1);
+        TunnelInfo { sequence, ..info }
     }
 }

@@ -10,8 +10,12 @@ use std::{
 use tandem_wire::{Code, ResponseHead};
 
 use super::{
-    Carries, Client, ClientConfig, Fetch, FlowEnd, Forward, Hop, INSIDE_TUNNEL, Life, Peer, Task,
-    TaskState, flow::Target, peer::Settings, recover::Recovery, relay::Relay,
+    Chain, Client, ClientConfig, Fetch, FlowEnd, Forward, Hop, INSIDE_TUNNEL, Life, Peer, Task,
+    Work,
+    flow::{Carries, Target},
+    peer::Settings,
+    recover::Recovery,
+    relay::Relay,
 };
 use crate::{
     error::ClientError,
@@ -45,43 +49,42 @@ impl Client {
             let peer = Peer::new(settings, &limits);
             hops.push(Hop::new(peer, hop.template, hop.token, hop.mode, &limits));
         }
-        let task = match task {
-            Task::Forward(configs) => TaskState::Forward(Forward::new(configs)),
+        let (work, origin) = match task {
+            Task::Forward(configs) => (Work::Forward(Forward::new(configs)), None),
             Task::Fetch(mut fetch) => {
+                let authority = authority(&fetch.host, fetch.port);
                 let settings = Settings {
                     host: fetch.host.clone(),
                     port: fetch.port,
-                    authority: authority(&fetch.host, fetch.port),
+                    authority: authority.clone(),
                     tls: ClientTls::new(fetch.tls.clone())?,
                     transport: fetch.transport.clone(),
                     seed: peer_seed(hops.len()),
                 };
                 fetch.streams = fetch.streams.max(1);
-                let peer = Peer::new(settings, &limits);
                 if fetch.upload.is_some() {
                     fetch.streams = 1;
                     for (hop, left) in hops.iter_mut().rev().zip(0..) {
-                        hop.report_inside(left == 0);
+                        hop.tunnel.report_inside(left == 0);
                     }
                 }
-                let is_told = hops.last().is_some_and(Hop::wants_feedback);
+                let is_told = hops.last().is_some_and(|hop: &Hop| hop.tunnel.wants_reports());
                 let relays = (is_told || fetch.relays_feedback) && fetch.upload.is_none();
                 let relay = relays.then(Relay::new);
-                TaskState::Fetch(Box::new(Fetch::new(peer, *fetch, limits.body_credit, relay)))
+                let fetch = Fetch::new(authority, *fetch, limits.body_credit, relay);
+                (Work::Fetch(Box::new(fetch)), Some(Peer::new(settings, &limits)))
             }
         };
         Ok(Self {
-            hops,
-            task,
+            chain: Chain::new(hops, origin, SocketId(FIRST_SOCKET)),
+            work,
             limits,
             life: Life::New,
             began: None,
-            outer: None,
             is_resolving: false,
-            outputs: VecDeque::new(),
-            outer_socket: SocketId(FIRST_SOCKET),
-            next_socket: FIRST_SOCKET,
             recovery: Recovery::default(),
+            outputs: VecDeque::new(),
+            next_socket: FIRST_SOCKET,
             stats: Stats::default(),
         })
     }
@@ -89,7 +92,7 @@ impl Client {
     /// Looks for the first peer.
     pub(super) fn begin(&mut self, now: Instant) {
         let deadline = now + self.limits.setup_timeout;
-        let Some(peer) = self.peer(0) else { return };
+        let Some(peer) = self.chain.peer(0) else { return };
         peer.deadline = Some(deadline);
         let (host, port) = (peer.settings.host.clone(), peer.settings.port);
         if let Ok(address) = host.parse::<IpAddr>() {
@@ -101,11 +104,11 @@ impl Client {
     }
 
     fn open_outer(&mut self, remote: SocketAddr) {
-        self.outer = Some(remote);
-        self.outer_socket = SocketId(self.next_socket);
+        self.chain.outer = Some(remote);
+        self.chain.outer_socket = SocketId(self.next_socket);
         self.next_socket += 1;
         let kind = SocketKind::Connected(remote);
-        self.outputs.push_back(Output::OpenSocket { socket: self.outer_socket, kind });
+        self.outputs.push_back(Output::OpenSocket { socket: self.chain.outer_socket, kind });
     }
 
     pub(super) fn on_resolved(&mut self, now: Instant, result: Result<Vec<IpAddr>, ResolveError>) {
@@ -113,7 +116,7 @@ impl Client {
         if !std::mem::take(&mut self.is_resolving) {
             return;
         }
-        let Some(peer) = self.peer(0) else { return };
+        let Some(peer) = self.chain.peer(0) else { return };
         let (host, port) = (peer.settings.host.clone(), peer.settings.port);
         let first =
             result.and_then(|addresses| addresses.first().copied().ok_or(ResolveError::NotFound));
@@ -132,27 +135,26 @@ impl Client {
         if self.life != Life::Running {
             return;
         }
-        match (result, self.outer.filter(|_| socket == self.outer_socket)) {
+        match (result, self.chain.outer.filter(|_| socket == self.chain.outer_socket)) {
             (Ok(_), Some(remote)) => self.connect(now, 0, remote),
             (Err(kind), Some(_)) => self.on_hop_failed(now, 0, ClientError::Socket(kind)),
-            (Ok(local), None) if self.is_listener(socket) => {
-                self.outputs.push_back(Output::Event(Event::Listening(local)));
-            }
-            (Ok(_), None) => {} // of an attempt that was given up
-            (Err(kind), None) => {
-                let TaskState::Forward(forward) = &self.task else { return };
-                let Some(config) = forward.config(socket) else { return };
-                let address = config.listen;
-                self.end(now, Err(ClientError::Listen { address, kind }));
+            (result, None) => {
+                let listener = self.forward().and_then(|(forward, _)| forward.config(socket));
+                // Without one, it is the socket of an attempt that was given up.
+                let Some(address) = listener.map(|config| config.listen) else { return };
+                match result {
+                    Ok(local) => self.outputs.push_back(Output::Event(Event::Listening(local))),
+                    Err(kind) => self.end(now, Err(ClientError::Listen { address, kind })),
+                }
             }
         }
     }
 
     /// An ICMP error came for the first peer's address.
     pub(super) fn on_socket_failed(&mut self, now: Instant, socket: SocketId, kind: io::ErrorKind) {
-        if socket == self.outer_socket
-            && self.outer.is_some()
-            && let Some(peer) = self.peer(0)
+        if socket == self.chain.outer_socket
+            && self.chain.outer.is_some()
+            && let Some(peer) = self.chain.peer(0)
         {
             peer.suspect(now, kind);
             self.believe_suspicion(now);
@@ -161,24 +163,18 @@ impl Client {
 
     /// Gives the first peer up if nobody listens at its address.
     pub(super) fn believe_suspicion(&mut self, now: Instant) {
-        let is_hop = !self.hops.is_empty();
-        let Some(first) = self.peer(0) else { return };
+        let Some(first) = self.chain.peer(0) else { return };
         let Some(kind) = first.believed_suspicion(now) else { return };
         let peer = first.settings.authority.clone();
-        let error = ClientError::Refusing { peer, kind };
-        if is_hop {
-            self.on_hop_failed(now, 0, error);
-        } else {
-            self.end(now, Err(error));
-        }
+        self.on_peer_failed(now, 0, ClientError::Refusing { peer, kind });
     }
 
     fn connect(&mut self, now: Instant, index: usize, remote: SocketAddr) {
         let mut limits = self.limits.clone();
-        if index < self.hops.len() {
+        if index < self.chain.hops.len() {
             limits.connection_idle = limits.connection_idle.min(limits.tunnel_idle);
         }
-        let Some(peer) = self.peer(index) else { return };
+        let Some(peer) = self.chain.peer(index) else { return };
         if let Err(error) = peer.connect(now, remote, &limits) {
             self.end(now, Err(error));
         }
@@ -186,7 +182,7 @@ impl Client {
 
     /// A hop's SETTINGS came: asks it for the next peer, or lets local programs in.
     pub(super) fn on_hop_settings(&mut self, now: Instant, index: usize) {
-        let Some(hop) = self.hops.get_mut(index) else { return };
+        let Some(hop) = self.chain.hops.get_mut(index) else { return };
         match hop.lacks() {
             None => return,
             Some(Err(what)) => {
@@ -195,9 +191,9 @@ impl Client {
             }
             Some(Ok(())) => {}
         }
-        let next = self.peer(index + 1);
+        let next = self.chain.peer(index + 1);
         let next = next.map(|peer| Target::new(peer.settings.host.clone(), peer.settings.port));
-        let Some(hop) = self.hops.get_mut(index) else { return };
+        let Some(hop) = self.chain.hops.get_mut(index) else { return };
         if let Some(target) = next {
             if hop.request(&target, Carries::NextPeer).is_none() {
                 let peer = hop.peer.settings.authority.clone();
@@ -209,13 +205,16 @@ impl Client {
         } else {
             self.hop_is_up(now, index);
             self.on_chain_up();
-            self.listen();
-            self.request_waiting_flows();
+            let Self { work, chain, next_socket, outputs, .. } = self;
+            if let (Work::Forward(forward), Some(hop)) = (work, chain.hops.last_mut()) {
+                forward.listen(next_socket, outputs);
+                forward.request_waiting(hop);
+            }
         }
     }
 
     fn hop_is_up(&mut self, now: Instant, index: usize) {
-        let Some(hop) = self.hops.get_mut(index) else { return };
+        let Some(hop) = self.chain.hops.get_mut(index) else { return };
         hop.peer.deadline = None;
         let setup = hop.peer.started().map_or_else(Default::default, |started| now - started);
         let authority = hop.peer.settings.authority.clone();
@@ -230,7 +229,7 @@ impl Client {
         stream: StreamId,
         head: &ResponseHead,
     ) {
-        let Some(hop) = self.hops.get_mut(index) else { return };
+        let Some(hop) = self.chain.hops.get_mut(index) else { return };
         let Some(flow) = hop.flows.get_mut(&stream) else { return };
         if head.status.is_success() && !grants(head) {
             let end = FlowEnd::new(Code::H3_MESSAGE_ERROR, "its grant is malformed");
@@ -240,7 +239,7 @@ impl Client {
         // has failed", and the client MUST abort the request.
         if !head.status.is_success() {
             let (carries, target) = (flow.carries, flow.target());
-            if hop.has_joined(stream) {
+            if hop.tunnel.has_joined(stream) {
                 return hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
             }
             let error = hop.refused(target, head);
@@ -253,19 +252,16 @@ impl Client {
                 Carries::NextPeer => self.end(now, Err(error)),
                 Carries::Local(id) => {
                     tracing::warn!(%error, "flow refused");
-                    self.forget_local(id);
+                    if let Some((forward, _)) = self.forward() {
+                        forward.forget(id);
+                    }
                 }
             };
         }
         let carries = flow.carries;
         hop.begin_reports(now);
-        if let Some(error) = hop.on_granted(stream, head) {
-            tracing::debug!(%error, "repair field ignored");
-            self.stats.fields_ignored += 1;
-        }
-        let has_joined = hop.has_joined(stream);
-        self.take_early(now, index, stream);
-        if has_joined {
+        hop.on_granted(stream, head);
+        if hop.tunnel.has_joined(stream) {
             return; // what it carries is on its way already
         }
         match carries {
@@ -273,44 +269,50 @@ impl Client {
                 self.hop_is_up(now, index);
                 self.start_inner(now, index + 1);
             }
-            Carries::Local(id) => self.on_local_granted(now, id),
+            Carries::Local(id) => {
+                let Self { work, chain, stats, .. } = self;
+                if let (Work::Forward(forward), Some(hop)) = (work, chain.hops.last_mut()) {
+                    forward.on_granted(now, id, hop, stats);
+                }
+            }
         }
     }
 
     /// Opens the connection to a peer inside a tunnel, with packets of the size that is certain to
     /// fit.
     fn start_inner(&mut self, now: Instant, index: usize) {
-        let Some(hop) = index.checked_sub(1).and_then(|outer| self.hops.get_mut(outer)) else {
+        let Some(hop) = index.checked_sub(1).and_then(|outer| self.chain.hops.get_mut(outer))
+        else {
             return;
         };
         let fits = u16::try_from(hop.max_payload()).unwrap_or(u16::MAX);
-        if let Some(peer) = self.peer(index)
+        if let Some(peer) = self.chain.peer(index)
             && peer.started().is_none()
         {
             peer.settings.transport.mtu = Mtu::inside_tunnel(fits);
         }
-        if index == self.hops.len() {
+        if index == self.chain.hops.len() {
             self.on_chain_up();
         }
         // After a repair, the end-to-end connection goes on where it was.
-        if self.peer(index).is_some_and(|peer| peer.started().is_none()) {
+        if self.chain.peer(index).is_some_and(|peer| peer.started().is_none()) {
             self.connect(now, index, INSIDE_TUNNEL);
         }
     }
 
     /// The handshake with a hop or the origin is complete.
     pub(super) fn on_connected(&mut self, index: usize) {
-        let end_to_end = self.peer(index).map(|peer| peer.stats().smoothed_rtt);
-        let outer = index.checked_sub(1).and_then(|outer| self.hops.get_mut(outer));
+        let end_to_end = self.chain.peer(index).map(|peer| peer.stats().smoothed_rtt);
+        let outer = index.checked_sub(1).and_then(|outer| self.chain.hops.get_mut(outer));
         if let (Some(outer), Some(end_to_end)) = (outer, end_to_end) {
             outer.on_rtt_beyond(end_to_end);
         }
-        if index < self.hops.len() {
+        if index < self.chain.hops.len() {
             return;
         }
-        if let TaskState::Fetch(fetch) = &mut self.task {
-            fetch.peer.deadline = None;
-            fetch.start();
+        if let Some((fetch, origin)) = self.fetch() {
+            origin.deadline = None;
+            fetch.start(origin);
         }
     }
 
@@ -321,11 +323,11 @@ impl Client {
         stream: StreamId,
         FlowEnd { code, reason }: &FlowEnd,
     ) {
-        let last = self.hops.len().saturating_sub(1);
-        let Some(hop) = self.hops.get_mut(index) else { return };
+        let last = self.chain.hops.len().saturating_sub(1);
+        let Some(hop) = self.chain.hops.get_mut(index) else { return };
         let Some(flow) = hop.flows.get(&stream) else { return };
         let (carries, target) = (flow.carries, flow.target());
-        let has_joined = hop.has_joined(stream);
+        let has_joined = hop.tunnel.has_joined(stream);
         hop.close_flow(stream, *code);
         if has_joined {
             return; // the flow goes on over its other streams
@@ -343,13 +345,11 @@ impl Client {
             }
             Carries::Local(id) => {
                 tracing::info!(target, reason, "flow closed");
-                self.forget_local(id);
+                if let Some((forward, _)) = self.forward() {
+                    forward.forget(id);
+                }
             }
         }
-    }
-
-    fn is_listener(&self, socket: SocketId) -> bool {
-        matches!(&self.task, TaskState::Forward(forward) if forward.sockets.contains_key(&socket))
     }
 }
 

@@ -8,7 +8,7 @@ use tandem_congestion::Applied;
 use tandem_units::ByteCount;
 use tandem_wire::TunnelInfo;
 
-use super::{peer::Peer, reports::Renumbered};
+use super::{peer::Peer, relay::Renumbered};
 use crate::quic::{StreamId, Write};
 
 /// What is written at once.

@@ -19,7 +19,6 @@ use tracing::debug;
 
 use self::answer::Answer;
 use crate::{
-    error::ClientError,
     h3::{self, Body, End},
     limits::Limits,
     node::{
@@ -386,16 +385,6 @@ impl Origin {
             self.outputs.push_back(Output::CloseFile(exchange.file));
         }
     }
-
-    fn on_listen(&mut self, result: Result<SocketAddr, std::io::ErrorKind>) {
-        match result {
-            Ok(local) => self.outputs.push_back(Output::Event(Event::Listening(local))),
-            Err(kind) => {
-                let error = ClientError::Listen { address: self.listen, kind };
-                self.outputs.push_back(Output::Event(Event::Closed(Err(error))));
-            }
-        }
-    }
 }
 
 impl Node for Origin {
@@ -405,7 +394,9 @@ impl Node for Origin {
                 self.server.handle_datagram(now, (remote, local_ip), ecn, payload);
             }
             Input::Timeout => self.server.handle_timeout(now),
-            Input::SocketOpened { result, .. } => self.on_listen(result),
+            Input::SocketOpened { result, .. } => {
+                self.outputs.push_back(Output::Event(Event::listening(self.listen, result)));
+            }
             Input::FileOpened { file, result } => self.on_file_opened(file, result),
             Input::FileChunk { file, result } => self.on_file_chunk(file, result),
             Input::Shutdown => {

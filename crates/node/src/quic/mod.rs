@@ -11,6 +11,7 @@ pub(crate) use connection::{
     Connection, Direction, PathEstimate, Read, SendDatagram, StreamGone, Write,
 };
 pub(crate) use endpoint::{Closed, Endpoint, Event, earliest};
+pub(crate) use tandem_congestion::{DatagramId, Delivery};
 
 /// Names a connection of one endpoint. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

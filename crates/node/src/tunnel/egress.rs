@@ -1,5 +1,5 @@
-//! Where repaired payloads leave a tunnel: they are brought into order, flow by flow, and wait for
-//! each other within the bounds of the node.
+//! The egress of a tunnel: numbered payloads are brought into order, flow by flow, before they leave
+//! it, and wait for missing ones within bounds.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -7,21 +7,18 @@ use std::{
 };
 
 use bytes::Bytes;
-use tandem_wire::{DecodeError, Order, Sequenced, VarInt};
+use tandem_wire::{DecodeError, Order, Sequenced};
 
-use crate::{
-    repair_fields::Repair,
-    resequence::{self, Bounds, Resequence, Resequencer, ResequencerStats},
-    timers::move_timer,
-};
+use super::resequence::{Bounds, Resequence, Resequencer, ResequencerStats};
+use crate::{quic::StreamId, timers::move_timer};
 
-/// The resequencers of a node's flows, each named by `K`.
+/// The resequencers of a tunnel's flows.
 #[derive(Debug)]
-pub(crate) struct TunnelExit<K> {
-    flows: BTreeMap<K, ExitFlow>,
-    timers: BTreeSet<(Instant, K)>,
+pub(super) struct Egress {
+    flows: BTreeMap<StreamId, EgressFlow>,
+    timers: BTreeSet<(Instant, StreamId)>,
     /// Flows that may have payloads to release.
-    releasing: VecDeque<K>,
+    releasing: VecDeque<StreamId>,
     held_bytes: usize,
     held_bytes_max: usize,
     /// Of flows that have ended.
@@ -29,34 +26,16 @@ pub(crate) struct TunnelExit<K> {
 }
 
 #[derive(Debug)]
-struct ExitFlow {
-    context_id: VarInt,
+struct EgressFlow {
     resequencer: Resequencer,
     held_bytes: usize,
     timer: Option<Instant>,
     is_releasing: bool,
 }
 
-/// What was agreed on for a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ExitPlan {
-    /// The Context ID of its numbered payloads.
-    pub(crate) context_id: VarInt,
-    pub(crate) order: Order,
-    /// Nothing older is of use to whom it is for.
-    pub(crate) deadline: Option<Duration>,
-}
-
-impl ExitPlan {
-    /// Payloads under this Context ID leave as the client wishes.
-    pub(crate) const fn new(context_id: VarInt, wish: Repair) -> Self {
-        Self { context_id, order: wish.order, deadline: wish.deadline }
-    }
-}
-
-impl<K: Copy + Ord> TunnelExit<K> {
-    /// Flows that together hold at most so many bytes of payload.
-    pub(crate) fn new(held_bytes_max: usize) -> Self {
+impl Egress {
+    /// Its flows together hold at most `held_bytes_max` bytes of payload.
+    pub(super) fn new(held_bytes_max: usize) -> Self {
         Self {
             flows: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -67,20 +46,19 @@ impl<K: Copy + Ord> TunnelExit<K> {
         }
     }
 
-    /// Numbered payloads of this flow are going to come.
-    pub(crate) fn insert(&mut self, key: K, plan: ExitPlan) {
-        let mode = match plan.order {
+    /// Numbered payloads of a flow are going to come. Nothing waits longer than `deadline`.
+    pub(super) fn insert(&mut self, key: StreamId, order: Order, deadline: Option<Duration>) {
+        let mode = match order {
             Order::Off => Resequence::Off,
             Order::Window => Resequence::WINDOW,
             Order::Ordered => Resequence::Ordered,
         };
         let mut bounds = Bounds::default();
-        if let Some(deadline) = plan.deadline {
+        if let Some(deadline) = deadline {
             bounds.gap_max = bounds.gap_max.min(deadline);
         }
         self.remove(key);
-        let flow = ExitFlow {
-            context_id: plan.context_id,
+        let flow = EgressFlow {
             resequencer: Resequencer::new(mode, bounds),
             held_bytes: 0,
             timer: None,
@@ -89,24 +67,17 @@ impl<K: Copy + Ord> TunnelExit<K> {
         self.flows.insert(key, flow);
     }
 
-    /// Whether payloads of this flow under this Context ID are numbered.
-    pub(crate) fn takes(&self, key: K, context_id: VarInt) -> bool {
-        self.flows.get(&key).is_some_and(|flow| flow.context_id == context_id)
-    }
-
     /// Takes what follows the Context ID of a numbered payload.
-    pub(crate) fn push(
+    pub(super) fn push(
         &mut self,
         now: Instant,
-        key: K,
+        key: StreamId,
         data: Bytes,
         smoothed_rtt: Duration,
     ) -> Result<(), DecodeError> {
-        let Sequenced { sequence, floor, payload } = Sequenced::decode(data)?;
+        let numbered = Sequenced::decode(data)?;
         let Some(flow) = self.flows.get_mut(&key) else { return Ok(()) };
         flow.resequencer.set_smoothed_rtt(smoothed_rtt);
-        let numbered =
-            resequence::Sequenced { number: sequence.get(), repair_floor: floor.get(), payload };
         flow.resequencer.push(now, numbered);
         self.look_at(key);
         if self.held_bytes > self.held_bytes_max {
@@ -115,8 +86,8 @@ impl<K: Copy + Ord> TunnelExit<K> {
         Ok(())
     }
 
-    /// The flow that holds most waits for nothing any more.
-    fn flush_longest(&mut self, now: Instant) {
+    /// The flow that holds most no longer waits for what is missing.
+    pub(super) fn flush_longest(&mut self, now: Instant) {
         let longest = self.flows.iter_mut().max_by_key(|(_, flow)| flow.held_bytes);
         if let Some((&key, flow)) = longest {
             flow.resequencer.flush(now);
@@ -124,8 +95,8 @@ impl<K: Copy + Ord> TunnelExit<K> {
         }
     }
 
-    /// The next payload that may go. Who takes it is to read before it takes another.
-    pub(crate) fn poll_release(&mut self, now: Instant) -> Option<(K, Bytes)> {
+    /// The next payload that may go. The connection that takes it must read before it takes another.
+    pub(super) fn poll_release(&mut self, now: Instant) -> Option<(StreamId, Bytes)> {
         while let Some(&key) = self.releasing.front() {
             let flow = self.flows.get_mut(&key);
             if let Some(payload) = flow.and_then(|flow| flow.resequencer.poll_release(now)) {
@@ -141,8 +112,8 @@ impl<K: Copy + Ord> TunnelExit<K> {
         None
     }
 
-    /// Gaps that have had their time are waited for no more.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+    /// Gives up the gaps whose time is over.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
         while let Some(&(due, key)) = self.timers.first() {
             if due > now {
                 return;
@@ -158,12 +129,12 @@ impl<K: Copy + Ord> TunnelExit<K> {
     }
 
     /// When the first gap has had its time.
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|&(due, _)| due)
     }
 
     /// Forgets a flow, and what it held.
-    pub(crate) fn remove(&mut self, key: K) {
+    pub(super) fn remove(&mut self, key: StreamId) {
         let Some(flow) = self.flows.remove(&key) else { return };
         self.held_bytes -= flow.held_bytes;
         self.ended.add(flow.resequencer.stats());
@@ -175,15 +146,18 @@ impl<K: Copy + Ord> TunnelExit<K> {
         }
     }
 
-    /// Forgets all flows.
-    pub(crate) fn clear(&mut self) {
-        while let Some((&key, _)) = self.flows.first_key_value() {
-            self.remove(key);
-        }
+    /// Bytes of payload that all flows hold.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// The most bytes of payload that one flow holds.
+    pub(super) fn longest(&self) -> usize {
+        self.flows.values().map(|flow| flow.held_bytes).max().unwrap_or(0)
     }
 
     /// What all flows counted.
-    pub(crate) fn stats(&self) -> ResequencerStats {
+    pub(super) fn stats(&self) -> ResequencerStats {
         let mut stats = self.ended;
         for flow in self.flows.values() {
             stats.add(flow.resequencer.stats());
@@ -192,7 +166,7 @@ impl<K: Copy + Ord> TunnelExit<K> {
     }
 
     /// Something may be released.
-    fn look_at(&mut self, key: K) {
+    fn look_at(&mut self, key: StreamId) {
         if let Some(flow) = self.flows.get_mut(&key)
             && !std::mem::replace(&mut flow.is_releasing, true)
         {
@@ -202,7 +176,7 @@ impl<K: Copy + Ord> TunnelExit<K> {
     }
 
     /// Notes how much a flow holds, and until when.
-    fn note(&mut self, key: K) {
+    fn note(&mut self, key: StreamId) {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let held_bytes = flow.resequencer.held_bytes();
         self.held_bytes = self.held_bytes - flow.held_bytes + held_bytes;
@@ -238,26 +212,26 @@ impl ResequencerStats {
 mod tests {
     use bytes::BytesMut;
 
+    use tandem_wire::VarInt;
+
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
-    const CONTEXT_ID: VarInt = VarInt::from_u32(1);
 
     #[expect(clippy::disallowed_methods, reason = "there is no other way to get an Instant")]
     fn start() -> Instant {
         Instant::now()
     }
 
-    fn exit(flows: u8, held_bytes_max: usize) -> TunnelExit<u8> {
-        let mut exit = TunnelExit::new(held_bytes_max);
+    fn exit(flows: u8, held_bytes_max: usize) -> Egress {
+        let mut exit = Egress::new(held_bytes_max);
         for flow in 0..flows {
-            let order = Order::Ordered;
-            exit.insert(flow, ExitPlan { context_id: CONTEXT_ID, order, deadline: None });
+            exit.insert(StreamId(flow.into()), Order::Ordered, None);
         }
         exit
     }
 
-    fn push(exit: &mut TunnelExit<u8>, now: Instant, flow: u8, number: u32) {
+    fn push(exit: &mut Egress, now: Instant, flow: u8, number: u32) {
         let numbered = Sequenced {
             sequence: VarInt::from_u32(number),
             floor: VarInt::from_u32(0),
@@ -265,11 +239,11 @@ mod tests {
         };
         let mut data = BytesMut::new();
         numbered.encode(&mut data);
-        exit.push(now, flow, data.freeze(), 40 * MS).unwrap();
+        exit.push(now, StreamId(flow.into()), data.freeze(), 40 * MS).unwrap();
     }
 
-    fn released(exit: &mut TunnelExit<u8>, now: Instant) -> Vec<u8> {
-        std::iter::from_fn(|| exit.poll_release(now)).map(|(flow, _)| flow).collect()
+    fn released(exit: &mut Egress, now: Instant) -> Vec<u64> {
+        std::iter::from_fn(|| exit.poll_release(now)).map(|(flow, _)| flow.0).collect()
     }
 
     #[test]
@@ -300,7 +274,7 @@ mod tests {
         let (mut exit, now) = (exit(2, 1000), start());
         (1..=6).for_each(|number| push(&mut exit, now, 0, number));
         (1..=4).for_each(|number| push(&mut exit, now, 1, number));
-        assert_eq!(released(&mut exit, now), [0_u8; 0]);
+        assert_eq!(released(&mut exit, now), [0_u64; 0]);
         push(&mut exit, now, 1, 5);
         assert_eq!(released(&mut exit, now), [0; 6]);
         assert_eq!(exit.held_bytes, 500);
@@ -310,10 +284,8 @@ mod tests {
     fn a_flow_that_goes_leaves_nothing() {
         let (mut exit, now) = (exit(1, 1000), start());
         push(&mut exit, now, 0, 1);
-        assert!(exit.takes(0, CONTEXT_ID) && !exit.takes(0, VarInt::from_u32(3)));
-        exit.remove(0);
+        exit.remove(StreamId(0));
         assert!(exit.timers.is_empty() && exit.releasing.is_empty() && exit.held_bytes == 0);
-        assert!(!exit.takes(0, CONTEXT_ID));
         assert_eq!(exit.stats().waited, 1);
     }
 }

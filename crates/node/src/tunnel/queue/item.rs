@@ -3,19 +3,16 @@
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use tandem_wire::{
-    CONTEXT_ID_UDP, HttpDatagram, QuarterStreamId, Sequenced, VarInt, encode_data_header,
-    encode_datagram_capsule,
-};
+use tandem_wire::{CONTEXT_ID_UDP, HttpDatagram, QuarterStreamId, Sequenced, VarInt};
 
 use super::Form;
-use crate::quic::StreamId;
+use crate::{quic::StreamId, tunnel::capsules};
 
 /// Quarter stream ID, Context ID, sequence number and distance to the floor, at their longest.
 const HEADER_MAX: usize = 8 + 4 + 8 + 8;
 
 /// Bytes of a sequence number and the distance to the floor, until a flow has sent 2^30 payloads.
-pub(crate) const NUMBERS: usize = 4 + 2;
+pub(in crate::tunnel) const NUMBERS: usize = 4 + 2;
 
 /// A payload that waits.
 #[derive(Debug)]
@@ -36,25 +33,25 @@ impl Item {
     }
 }
 
-/// A payload with room for a header in front of it, so that it is copied once.
+/// A payload with room for a header in front of it, so that the payload is copied once.
 #[derive(Debug)]
 pub(super) struct Unnumbered {
     room_and_payload: BytesMut,
     pub(super) since: Instant,
-    /// How long acknowledgements had come then.
-    pub(super) heard: Duration,
+    /// The queue's `ack_time` when it came.
+    pub(super) ack_time: Duration,
     /// Bytes that waited when it came.
     pub(super) ahead: usize,
 }
 
 impl Unnumbered {
-    /// `arrival`: when it came, in wall time and in time during which acknowledgements came.
+    /// `arrival`: when it came, and the queue's `ack_time` then.
     pub(super) fn new(payload: &[u8], arrival: (Instant, Duration), ahead: usize) -> Self {
-        let (since, heard) = arrival;
+        let (since, ack_time) = arrival;
         let mut room_and_payload = BytesMut::with_capacity(HEADER_MAX + payload.len());
         room_and_payload.put_bytes(0, HEADER_MAX);
         room_and_payload.put_slice(payload);
-        Self { room_and_payload, since, heard, ahead }
+        Self { room_and_payload, since, ack_time, ahead }
     }
 
     pub(super) fn payload_len(&self) -> usize {
@@ -101,7 +98,7 @@ impl Ids {
     pub(super) fn into_capsule(self, mut datagram: Bytes) -> Bytes {
         let ids = HttpDatagram::overhead(self.quarter_stream_id, self.context_id);
         datagram.advance(ids.min(datagram.len()));
-        encode_capsule(self.context_id, &datagram)
+        capsules::encode_payload(self.context_id, &datagram)
     }
 }
 
@@ -119,27 +116,14 @@ pub(super) fn fits_datagram(stream: StreamId, payload: &[u8], max_datagram_size:
     })
 }
 
-pub(super) fn encode_datagram(stream: StreamId, payload: Bytes) -> Option<Bytes> {
+/// The HTTP Datagram of a payload without a number; the payload is copied once.
+pub(super) fn encode_datagram(stream: StreamId, payload: &[u8]) -> Option<Bytes> {
     let quarter_stream_id = QuarterStreamId::from_stream_id(stream.0)?;
-    let datagram = HttpDatagram { quarter_stream_id, context_id: CONTEXT_ID_UDP, payload };
-    Some(datagram.encode_to_bytes())
-}
-
-/// A DATA frame with one DATAGRAM capsule.
-pub(super) fn encode_capsule(context_id: VarInt, payload: &[u8]) -> Bytes {
-    /// Type, length and context ID of a capsule, or type and length of a frame, at their longest.
-    const HEADER_MAX: usize = 16;
-    let mut capsule = BytesMut::with_capacity(payload.len() + HEADER_MAX);
-    encode_datagram_capsule(context_id, payload, &mut capsule);
-    encode_frame(&capsule)
-}
-
-/// A DATA frame.
-pub(super) fn encode_frame(content: &[u8]) -> Bytes {
-    let mut frame = BytesMut::with_capacity(content.len() + 16);
-    encode_data_header(content.len(), &mut frame);
-    frame.extend_from_slice(content);
-    frame.freeze()
+    let overhead = HttpDatagram::overhead(quarter_stream_id, CONTEXT_ID_UDP);
+    let mut out = Vec::with_capacity(overhead + payload.len());
+    HttpDatagram::encode_ids(quarter_stream_id, CONTEXT_ID_UDP, &mut out);
+    out.put_slice(payload);
+    Some(out.into())
 }
 
 #[cfg(test)]

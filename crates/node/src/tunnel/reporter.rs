@@ -9,10 +9,8 @@ use std::{
 use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::{TunnelInfo, Urgency, VarInt};
 
-use crate::{
-    quic::{Connection, PathEstimate, StreamId},
-    tunnel_queue::TunnelQueue,
-};
+use super::{carrier::Carrier, queue::Queue};
+use crate::quic::{PathEstimate, StreamId};
 
 /// Flows of one connection that are reported on at most; the others get no reports.
 const FLOWS_MAX: usize = 64;
@@ -32,7 +30,7 @@ const YOUNG_REPORTS: u32 = 16;
 
 /// Reports on the flows of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Reporter {
+pub(super) struct Reporter {
     flows: BTreeMap<StreamId, Reported>,
     /// When reports are due; `None` while nothing comes.
     due: Option<Instant>,
@@ -74,7 +72,7 @@ impl Reported {
 
 impl Reporter {
     /// Reports on a flow from now on. `false`: on too many already.
-    pub(crate) fn insert(
+    pub(super) fn insert(
         &mut self,
         now: Instant,
         stream: StreamId,
@@ -100,20 +98,26 @@ impl Reporter {
         true
     }
 
-    pub(crate) fn remove(&mut self, stream: StreamId) {
+    pub(super) fn remove(&mut self, stream: StreamId) {
         self.flows.remove(&stream);
         if self.flows.is_empty() {
             self.due = None;
         }
     }
 
+    /// Reports on nothing any more.
+    pub(super) fn clear(&mut self) {
+        self.flows.clear();
+        self.due = None;
+    }
+
     /// When reports are due.
-    pub(crate) const fn next_timeout(&self) -> Option<Instant> {
+    pub(super) const fn next_timeout(&self) -> Option<Instant> {
         self.due
     }
 
     /// A payload came from the target of a flow.
-    pub(crate) fn on_arrival(&mut self, now: Instant, stream: StreamId, len: usize) {
+    pub(super) fn on_arrival(&mut self, now: Instant, stream: StreamId, len: usize) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
         flow.arrived += len as u64;
         if std::mem::take(&mut flow.idle) >= IDLE_REPORTS {
@@ -123,7 +127,7 @@ impl Reporter {
     }
 
     /// Notes how much waits, after the tunnel has sent what it could.
-    pub(crate) fn observe(&mut self, now: Instant, queue: &TunnelQueue) {
+    pub(super) fn observe(&mut self, now: Instant, queue: &Queue) {
         let may_be_early = self.last.is_some_and(|last| now >= last + INTERVAL_LEAST);
         for (&stream, flow) in &mut self.flows {
             let len = queue.flow_len(stream);
@@ -136,17 +140,17 @@ impl Reporter {
     }
 
     /// The reports that are due.
-    pub(crate) fn take_due(
+    pub(super) fn take_due(
         &mut self,
         now: Instant,
-        connection: &Connection,
-        queue: &TunnelQueue,
+        carrier: &Carrier<'_>,
+        queue: &Queue,
         interval: Option<Duration>,
     ) -> Vec<(StreamId, TunnelInfo)> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
         }
-        let path = &connection.path_estimate();
+        let path = &carrier.path_estimate();
         let interval = interval.unwrap_or(path.min_rtt).clamp(INTERVAL_LEAST, INTERVAL_MOST);
         let elapsed = self.last.map_or(interval, |last| now.saturating_duration_since(last));
         let sends = queue.sends();

@@ -6,9 +6,10 @@
 //! by urgency, and those of the same urgency by deficit round robin, in proportion to their weights; a
 //! flow whose datagrams are repaired sends those that were lost before new ones. When the queue is full, the flow that holds most of it loses its newest.
 
-mod brake;
+mod aqm;
 mod item;
-mod repair;
+mod longest;
+mod outstanding;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -19,46 +20,36 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName};
-use tandem_wire::{CONTEXT_ID_UDP, MAX_UDP_PAYLOAD, Urgency};
+use tandem_wire::{CONTEXT_ID_UDP, Urgency};
 
 use self::{
-    brake::Oldest,
-    item::{Ids, Item, Unnumbered, encode_capsule, encode_datagram, encode_frame, fits_datagram},
-    repair::Repair,
+    aqm::Oldest,
+    item::{Ids, Item, Unnumbered, encode_datagram, fits_datagram},
+    longest::Longest,
+    outstanding::Outstanding,
     turns::Turns,
 };
-pub(crate) use self::{item::NUMBERS, repair::RepairPlan};
+pub(super) use self::{item::NUMBERS, outstanding::RepairPlan};
+use super::{capsules::encode_payload, carrier::Carrier};
 use crate::{
-    h3::Session,
     limits::Limits,
-    quic::{Connection, SendDatagram, StreamId, Write},
-    stats::Repaired,
+    quic::{SendDatagram, StreamId, Write},
+    stats::{Dropped, Repaired},
 };
 
 /// In which form a flow's payloads go (RFC 9297 §2 and §3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(in crate::tunnel) enum Form {
     /// QUIC DATAGRAM frames: repaired only if both ends agreed to it.
     Datagram,
     /// DATAGRAM capsules on the request stream: repaired and in order.
     Capsule,
 }
 
-/// Our own field of a request, and of the answer that agrees: the size of UDP payloads that the
-/// client promised to the connection inside (an Integer, RFC 9651). See `docs/wire.md`.
-pub(crate) const PROMISED_SIZE: HeaderName = HeaderName::from_static("tandem-promised-size");
-
-/// The value of that field, if it is there and sane.
-pub(crate) fn promised_size(headers: &HeaderMap) -> Option<usize> {
-    let size = headers.get(PROMISED_SIZE)?.to_str().ok()?.parse().ok()?;
-    (1200..=MAX_UDP_PAYLOAD).contains(&size).then_some(size)
-}
-
 /// What to do with a payload that fits no datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TooLarge {
-    /// RFC 9298 §6.1: it SHOULD be dropped, so that whoever sent it finds out what fits.
+pub(in crate::tunnel) enum TooLarge {
+    /// RFC 9298 §6.1: it SHOULD be dropped, so that its sender finds out what fits.
     Drop,
     /// It was promised to fit, so it goes in a capsule until the tunnel's packets are full again.
     /// Only for payloads of at most this size, and only if the other end said that it reads them.
@@ -74,23 +65,12 @@ impl TooLarge {
     }
 }
 
-/// A UDP payload that comes to the queue.
+/// A UDP payload that comes to the queue, which copies it once.
 #[derive(Debug)]
-pub(crate) struct Payload {
-    pub(crate) form: Form,
-    pub(crate) too_large: TooLarge,
-    pub(crate) data: Bytes,
-}
-
-/// What became of a payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Push {
-    /// It waits.
-    Queued,
-    /// There is no room for it.
-    Full,
-    /// It fits no packet.
-    TooLarge,
+pub(super) struct Payload<'a> {
+    pub(super) form: Form,
+    pub(super) too_large: TooLarge,
+    pub(super) data: &'a [u8],
 }
 
 /// Payloads of one flow.
@@ -116,32 +96,20 @@ impl FlowQueue {
     }
 }
 
-/// What was dropped after it was queued.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LateDrops {
-    /// To make room for another flow.
-    pub(crate) queue_full: u64,
-    /// The path's MTU shrank while it waited.
-    pub(crate) too_large: u64,
-    /// It waited longer than the other end wants.
-    pub(crate) deadline: u64,
-    /// To keep the queue short.
-    pub(crate) standing_queue: u64,
-}
-
 /// The queue.
 #[derive(Debug)]
-pub(crate) struct TunnelQueue {
+pub(super) struct Queue {
     flows: BTreeMap<StreamId, FlowQueue>,
+    longest: Longest,
     /// Flows that have something to send and may, in the order of their turns.
     turns: Turns,
-    repair: Repair,
+    outstanding: Outstanding,
     bytes: usize,
     bytes_max: usize,
     /// While there is a flow whose queue is kept short, here or by its origin.
     short_bytes_max: usize,
     is_reported: bool,
-    drops: LateDrops,
+    dropped: Dropped,
 }
 
 /// What a flow did in its turn.
@@ -169,137 +137,147 @@ enum Sent {
     StreamIsFull(Item),
 }
 
-/// Where to and when.
-struct Engine<'a> {
+/// Where payloads go, and when.
+struct Engine<'a, 'c> {
     now: Instant,
-    session: &'a mut Session,
-    connection: &'a mut Connection,
+    carrier: &'a mut Carrier<'c>,
     is_window_set: bool,
 }
 
-impl TunnelQueue {
+impl Queue {
     /// A queue that holds no more than these limits.
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &Limits) -> Self {
         Self {
             flows: BTreeMap::new(),
+            longest: Longest::default(),
             turns: Turns::default(),
-            repair: Repair::new(limits.repair_bytes),
+            outstanding: Outstanding::new(limits.repair_bytes),
             bytes: 0,
             bytes_max: limits.tunnel_queue,
             short_bytes_max: limits.short_tunnel_queue.max(limits.tunnel_queue),
             is_reported: false,
-            drops: LateDrops::default(),
+            dropped: Dropped::default(),
         }
     }
 
     /// Bytes of encoded payloads that wait, be it to go again: q(t).
-    pub(crate) const fn len(&self) -> usize {
-        self.bytes + self.repair.waiting_bytes()
+    pub(super) const fn len(&self) -> usize {
+        self.bytes + self.outstanding.waiting_bytes()
     }
 
     /// Bytes that wait for a request stream to be sent for the first time.
-    pub(crate) fn waiting(&self, stream: StreamId) -> usize {
+    pub(super) fn waiting(&self, stream: StreamId) -> usize {
         self.flows.get(&stream).map_or(0, |flow| flow.bytes)
     }
 
     /// Bytes of a flow that wait, be it to go again.
-    pub(crate) fn flow_len(&self, stream: StreamId) -> usize {
-        self.waiting(stream) + self.repair.waiting_bytes_of(stream)
+    pub(super) fn flow_len(&self, stream: StreamId) -> usize {
+        self.waiting(stream) + self.outstanding.waiting_bytes_of(stream)
     }
 
     /// Repaired datagrams that were sent, and of those, sent again.
-    pub(crate) const fn sends(&self) -> (u64, u64) {
-        self.repair.sends()
+    pub(super) const fn sends(&self) -> (u64, u64) {
+        self.outstanding.sends()
     }
 
     /// More urgent flows go first, whatever that leaves for others.
-    pub(crate) fn set_urgency(&mut self, stream: StreamId, urgency: Urgency) {
+    pub(super) fn set_urgency(&mut self, stream: StreamId, urgency: Urgency) {
         self.turns.set_urgency(stream, urgency);
     }
 
     /// Flows that are as urgent share the tunnel in proportion to their weights, 1 unless it is said.
-    pub(crate) fn set_weight(&mut self, stream: StreamId, weight: u8) {
+    pub(super) fn set_weight(&mut self, stream: StreamId, weight: u8) {
         self.turns.set_weight(stream, weight);
     }
 
     /// Origins hear how long the queue is.
-    pub(crate) const fn set_reported(&mut self) {
+    pub(super) const fn set_reported(&mut self) {
         self.is_reported = true;
     }
 
     /// How urgent a flow is.
-    pub(crate) fn urgency(&self, stream: StreamId) -> Urgency {
+    pub(super) fn urgency(&self, stream: StreamId) -> Urgency {
         self.turns.urgency(stream)
     }
 
     /// From now on datagrams of this flow are repaired, or repaired in another way.
-    pub(crate) fn set_repair(&mut self, stream: StreamId, plan: RepairPlan) {
-        self.repair.set_plan(stream, plan);
+    pub(super) fn set_repair(&mut self, stream: StreamId, plan: RepairPlan) {
+        self.outstanding.set_plan(stream, plan);
     }
 
     /// Repairs nothing of a flow any more.
-    pub(crate) fn end_repair(&mut self, stream: StreamId) {
-        self.repair.remove(stream);
+    pub(super) fn end_repair(&mut self, stream: StreamId) {
+        self.outstanding.remove(stream);
     }
 
     /// Puts a capsule that is no payload before all that has not begun.
-    pub(crate) fn push_capsule(&mut self, stream: StreamId, capsule: &[u8]) {
-        self.insert_frame(stream, encode_frame(capsule));
+    pub(super) fn push_capsule(&mut self, stream: StreamId, frame: Bytes) {
+        self.insert_frame(stream, frame);
         self.give_turn(stream);
     }
 
     /// Puts a payload at the end of its flow. `max_datagram_size` is what fits a packet of the tunnel
-    /// now.
-    pub(crate) fn push(
+    /// now. `false`: it was dropped, and counted.
+    pub(super) fn push(
         &mut self,
         now: Instant,
         stream: StreamId,
-        payload: Payload,
+        payload: Payload<'_>,
         max_datagram_size: usize,
-    ) -> Push {
+    ) -> bool {
         let Some(item) = self.to_item(now, stream, payload, max_datagram_size) else {
-            return Push::TooLarge;
+            self.dropped.too_large += 1;
+            return false;
         };
         let len = item.len();
         if self.bytes + len > self.bytes_max() && !self.make_room(stream, len) {
-            return Push::Full;
+            self.dropped.queue_full += 1;
+            return false;
         }
-        self.bytes += len;
         let flow = self.flows.entry(stream).or_default();
-        flow.bytes += len;
         let is_first = flow.items.is_empty();
         flow.items.push_back(item);
         if is_first && !flow.is_blocked {
-            self.give_turn(stream);
+            flow.give_turn(&mut self.turns, stream);
         }
-        Push::Queued
+        self.resize(stream, 0, len);
+        true
+    }
+
+    /// Notes that a flow holds `gone` bytes less and `come` bytes more.
+    fn resize(&mut self, stream: StreamId, gone: usize, come: usize) {
+        let Some(flow) = self.flows.get_mut(&stream) else { return };
+        let before = flow.bytes;
+        flow.bytes = before + come - gone;
+        self.bytes = self.bytes + come - gone;
+        self.longest.resize(stream, before, flow.bytes);
     }
 
     fn to_item(
         &mut self,
         now: Instant,
         stream: StreamId,
-        Payload { form, too_large, data }: Payload,
+        Payload { form, too_large, data }: Payload<'_>,
         max_datagram_size: usize,
     ) -> Option<Item> {
         if form == Form::Capsule {
-            return Some(Item::Encoded(form, encode_capsule(CONTEXT_ID_UDP, &data)));
+            return Some(Item::Encoded(form, encode_payload(CONTEXT_ID_UDP, data)));
         }
         let may_go_in_capsule = too_large.allows_capsule(data.len());
-        let heard = self.repair.heard();
-        if let Some(flow) = self.repair.flow(stream)
+        let ack_time = self.outstanding.ack_time();
+        if let Some(flow) = self.outstanding.flow(stream)
             && let Some(context_id) = flow.plan.context_id
         {
             let ids = Ids::new(stream, context_id)?;
             let fits = ids.fits_numbered(data.len(), flow.next(), max_datagram_size);
             let ahead = self.flows.get(&stream).map_or(0, |flow| flow.bytes);
             return (fits || may_go_in_capsule)
-                .then(|| Item::Unnumbered(Unnumbered::new(&data, (now, heard), ahead)));
+                .then(|| Item::Unnumbered(Unnumbered::new(data, (now, ack_time), ahead)));
         }
-        if fits_datagram(stream, &data, max_datagram_size) {
+        if fits_datagram(stream, data, max_datagram_size) {
             return Some(Item::Encoded(form, encode_datagram(stream, data)?));
         }
-        let capsule = || Item::Encoded(Form::Capsule, encode_capsule(CONTEXT_ID_UDP, &data));
+        let capsule = || Item::Encoded(Form::Capsule, encode_payload(CONTEXT_ID_UDP, data));
         may_go_in_capsule.then(capsule)
     }
 
@@ -310,7 +288,7 @@ impl TunnelQueue {
     }
 
     const fn bytes_max(&self) -> usize {
-        let is_short = self.is_reported || self.repair.keeps_queue_short();
+        let is_short = self.is_reported || self.outstanding.keeps_queue_short();
         if is_short { self.short_bytes_max } else { self.bytes_max }
     }
 
@@ -323,33 +301,26 @@ impl TunnelQueue {
             if held + len > bytes_max / self.flows.len().max(1) {
                 return false;
             }
-            let longest = self.flows.iter().max_by_key(|(_, flow)| flow.bytes);
-            let Some((&longest, _)) = longest.filter(|(_, flow)| flow.items.len() > 1) else {
+            let longest = self.longest.get();
+            let items = longest.and_then(|stream| Some(&mut self.flows.get_mut(&stream)?.items));
+            let (Some(longest), Some(items)) = (longest, items.filter(|items| items.len() > 1))
+            else {
                 return false;
             };
-            let dropped = self.flows.get_mut(&longest).and_then(|flow| {
-                let item = flow.items.pop_back()?;
-                flow.bytes -= item.len();
-                Some(item.len())
-            });
-            self.bytes -= dropped.unwrap_or(0);
-            self.drops.queue_full += 1;
+            let dropped = items.pop_back().map_or(0, |item| item.len());
+            self.resize(longest, dropped, 0);
+            self.dropped.queue_full += 1;
         }
         true
     }
 
     /// Gives the engine as much as it is to have at once.
-    pub(crate) fn feed(
-        &mut self,
-        now: Instant,
-        session: &mut Session,
-        connection: &mut Connection,
-    ) {
-        let is_repaired = !self.repair.is_idle();
+    pub(super) fn feed(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
+        let is_repaired = !self.outstanding.is_idle();
         if is_repaired {
-            self.settle(now, connection);
+            self.settle(now, carrier);
         }
-        let mut engine = Engine { now, session, connection, is_window_set: false };
+        let mut engine = Engine { now, carrier, is_window_set: false };
         while let Some(stream) = self.turns.front() {
             let mut turn = Turn::Nothing;
             if is_repaired {
@@ -363,20 +334,20 @@ impl TunnelQueue {
                 Turn::Ended => self.turns.rotate(),
                 Turn::Nothing => self.end_turns(stream),
                 // What is to be sent anyway will tell what became of what was sent before.
-                Turn::EngineIsFull => return self.repair.cancel_probe(),
+                Turn::EngineIsFull => return self.outstanding.cancel_probe(),
             }
         }
         if is_repaired {
-            self.repair.probe(now, engine.connection);
+            self.outstanding.probe(now, engine.carrier);
         } else {
-            self.repair.cancel_probe();
+            self.outstanding.cancel_probe();
         }
     }
 
     /// Learns which datagrams were lost, and gives their flows a turn.
-    fn settle(&mut self, now: Instant, connection: &mut Connection) {
-        let Self { flows, turns, repair, .. } = self;
-        repair.settle(now, connection, |stream| {
+    fn settle(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
+        let Self { flows, turns, outstanding, .. } = self;
+        outstanding.settle(now, carrier, |stream| {
             flows.entry(stream).or_default().give_turn(turns, stream);
         });
     }
@@ -387,7 +358,7 @@ impl TunnelQueue {
         if let Some(flow) = self.flows.get_mut(&stream) {
             flow.has_turn = false;
             if flow.items.is_empty() {
-                self.flows.remove(&stream);
+                self.flows.remove(&stream); // it holds no bytes
             }
         }
     }
@@ -404,19 +375,19 @@ impl TunnelQueue {
     }
 
     /// Sends the lowest number of a flow that was lost.
-    fn repair_turn(&mut self, engine: &mut Engine<'_>, stream: StreamId) -> Turn {
-        let Some((number, data)) = self.repair.next_waiting(engine.now, stream) else {
+    fn repair_turn(&mut self, engine: &mut Engine<'_, '_>, stream: StreamId) -> Turn {
+        let Some((number, data)) = self.outstanding.next_waiting(engine.now, stream) else {
             return Turn::Nothing;
         };
         let len = data.len();
-        if len > engine.connection.max_datagram_size().unwrap_or(0) {
+        if len > engine.carrier.max_datagram_size() {
             self.repair_in_capsule(stream, number, data);
             return Turn::Used;
         }
         if !self.may_send(stream, len) {
             return Turn::Ended;
         }
-        if !self.repair.send(engine.connection, stream, number) {
+        if !self.outstanding.send(engine.carrier, stream, number) {
             return Turn::EngineIsFull;
         }
         if let Some(flow) = self.flows.get_mut(&stream) {
@@ -427,25 +398,25 @@ impl TunnelQueue {
 
     /// The path's MTU has shrunk since the first time.
     fn repair_in_capsule(&mut self, stream: StreamId, number: u64, datagram: Bytes) {
-        let Some(flow) = self.repair.flow(stream) else { return };
+        let Some(flow) = self.outstanding.flow(stream) else { return };
         let frame = flow.plan.capsule(stream, datagram);
-        self.repair.goes_in_capsule(stream, number);
+        self.outstanding.goes_in_capsule(stream, number);
         match frame {
             Some(frame) => self.insert_frame(stream, frame),
-            None => self.drops.too_large += 1,
+            None => self.dropped.too_large += 1,
         }
     }
 
     /// Puts a frame before all that has not begun.
     fn insert_frame(&mut self, stream: StreamId, frame: Bytes) {
+        let len = frame.len();
         let flow = self.flows.entry(stream).or_default();
-        self.bytes += frame.len();
-        flow.bytes += frame.len();
         flow.items.insert(usize::from(flow.is_begun), Item::Encoded(Form::Capsule, frame));
+        self.resize(stream, 0, len);
     }
 
     /// Sends the first of what waits for the first time.
-    fn item_turn(&mut self, engine: &mut Engine<'_>, stream: StreamId) -> Turn {
+    fn item_turn(&mut self, engine: &mut Engine<'_, '_>, stream: StreamId) -> Turn {
         let Some(flow) = self.flows.get_mut(&stream).filter(|flow| !flow.is_blocked) else {
             return Turn::Nothing;
         };
@@ -478,26 +449,30 @@ impl TunnelQueue {
             flow.items.push_front(item);
         }
         flow.deficit = flow.deficit.saturating_sub(len.saturating_sub(left_len));
-        flow.bytes = flow.bytes - len + left_len;
-        self.bytes = self.bytes - len + left_len;
+        self.resize(stream, len, left_len);
         turn
     }
 
-    fn send_datagram(&mut self, engine: &mut Engine<'_>, stream: StreamId, data: Bytes) -> Sent {
-        if self.repair.flow(stream).is_some_and(|flow| flow.plan.limit != Some(0)) {
-            if !engine.connection.has_room_for_datagram(data.len()) {
+    fn send_datagram(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        stream: StreamId,
+        data: Bytes,
+    ) -> Sent {
+        if self.outstanding.flow(stream).is_some_and(|flow| flow.plan.limit != Some(0)) {
+            if !engine.carrier.has_room_for_datagram(data.len()) {
                 return Sent::EngineIsFull(Item::Encoded(Form::Datagram, data));
             }
-            let (number, _) = self.repair.number(stream, data.len(), engine.now);
-            self.repair.keep(stream, number, data);
-            self.repair.send(engine.connection, stream, number);
+            let (number, _) = self.outstanding.number(stream, data.len(), engine.now);
+            self.outstanding.keep(stream, number, data);
+            self.outstanding.send(engine.carrier, stream, number);
             return Sent::All;
         }
-        match engine.connection.send_datagram(data) {
+        match engine.carrier.send_datagram(data) {
             SendDatagram::Taken => Sent::All,
             SendDatagram::Blocked(data) => Sent::EngineIsFull(Item::Encoded(Form::Datagram, data)),
             SendDatagram::TooLarge => {
-                self.drops.too_large += 1;
+                self.dropped.too_large += 1;
                 Sent::All
             }
         }
@@ -506,52 +481,52 @@ impl TunnelQueue {
     /// A payload gets its number now that nothing can drop it any more.
     fn send_unnumbered(
         &mut self,
-        engine: &mut Engine<'_>,
+        engine: &mut Engine<'_, '_>,
         stream: StreamId,
         item: Unnumbered,
         behind: usize,
     ) -> Sent {
         let len = item.payload_len();
-        if !engine.connection.has_room_for_datagram(len) {
+        if !engine.carrier.has_room_for_datagram(len) {
             return Sent::EngineIsFull(Item::Unnumbered(item));
         }
-        let heard = self.repair.heard();
-        let Some(flow) = self.repair.flow(stream) else { return Sent::All };
+        let ack_time = self.outstanding.ack_time();
+        let Some(flow) = self.outstanding.flow(stream) else { return Sent::All };
         let (now, since) = (engine.now, item.since);
-        let oldest = Oldest { since: item.heard, ahead: item.ahead, behind };
+        let oldest = Oldest { since: item.ack_time, ahead: item.ahead, behind };
         if flow.plan.is_too_old(now, since) {
-            self.drops.deadline += 1;
+            self.dropped.deadline += 1;
             return Sent::All;
         }
-        if flow.plan.keeps_queue_short && flow.brake.drops(now, heard, oldest) {
-            self.drops.standing_queue += 1;
+        if flow.plan.keeps_queue_short && flow.aqm.drops(now, ack_time, oldest) {
+            self.dropped.standing_queue += 1;
             return Sent::All;
         }
         let Some(ids) = flow.plan.ids(stream) else { return Sent::All };
-        let max = engine.connection.max_datagram_size().unwrap_or(0);
+        let max = engine.carrier.max_datagram_size();
         let fits = ids.fits_numbered(len, flow.next(), max);
         if !fits && !flow.plan.too_large.allows_capsule(len) {
-            self.drops.too_large += 1;
+            self.dropped.too_large += 1;
             return Sent::All;
         }
-        let (number, floor) = self.repair.number(stream, len, since);
+        let (number, floor) = self.outstanding.number(stream, len, since);
         let datagram = item.number(ids, number, floor);
         if fits {
-            self.repair.keep(stream, number, datagram);
-            self.repair.send(engine.connection, stream, number);
+            self.outstanding.keep(stream, number, datagram);
+            self.outstanding.send(engine.carrier, stream, number);
             return Sent::All;
         }
-        self.repair.goes_in_capsule(stream, number);
+        self.outstanding.goes_in_capsule(stream, number);
         Sent::Instead(Item::Encoded(Form::Capsule, ids.into_capsule(datagram)))
     }
 
     /// When the queue wants to be fed although nothing happens.
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.repair.next_timeout()
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.outstanding.next_timeout()
     }
 
     /// The stream of a flow has room again.
-    pub(crate) fn on_writable(&mut self, stream: StreamId) {
+    pub(super) fn on_writable(&mut self, stream: StreamId) {
         if let Some(flow) = self.flows.get_mut(&stream)
             && std::mem::replace(&mut flow.is_blocked, false)
         {
@@ -560,35 +535,34 @@ impl TunnelQueue {
     }
 
     /// Whether a frame of a flow has been sent in part only.
-    pub(crate) fn is_within_frame(&self, stream: StreamId) -> bool {
+    pub(super) fn is_within_frame(&self, stream: StreamId) -> bool {
         self.flows.get(&stream).is_some_and(|flow| flow.is_begun)
     }
 
     /// Forgets a flow.
-    pub(crate) fn remove(&mut self, stream: StreamId) {
-        self.repair.remove(stream);
-        if let Some(flow) = self.flows.remove(&stream) {
-            self.bytes -= flow.bytes;
-        }
+    pub(super) fn remove(&mut self, stream: StreamId) {
+        self.outstanding.remove(stream);
+        self.resize(stream, self.waiting(stream), 0);
+        self.flows.remove(&stream);
         self.turns.remove(stream);
     }
 
-    /// What was dropped after it was queued, since the last call.
-    pub(crate) fn take_drops(&mut self) -> LateDrops {
-        std::mem::take(&mut self.drops)
+    /// What was dropped, by cause.
+    pub(super) const fn dropped(&self) -> &Dropped {
+        &self.dropped
     }
 
-    /// What was repaired since the last call.
-    pub(crate) fn take_repaired(&mut self) -> Repaired {
-        self.repair.take_stats()
+    /// What was repaired, and what was not.
+    pub(super) const fn repaired(&self) -> &Repaired {
+        self.outstanding.stats()
     }
 }
 
-fn send_frame(engine: &mut Engine<'_>, stream: StreamId, mut frame: Bytes) -> Sent {
+fn send_frame(engine: &mut Engine<'_, '_>, stream: StreamId, mut frame: Bytes) -> Sent {
     if !std::mem::replace(&mut engine.is_window_set, true) {
-        engine.connection.hold_two_windows();
+        engine.carrier.hold_two_windows();
     }
-    match engine.session.write_body(engine.connection, stream, &mut frame) {
+    match engine.carrier.write_body(stream, &mut frame) {
         // Done, or the stream has gone, and with it the flow.
         Ok(Write::Done) | Err(_) => Sent::All,
         Ok(Write::Blocked) => Sent::StreamIsFull(Item::Encoded(Form::Capsule, frame)),

@@ -46,6 +46,7 @@ use std::{
 };
 
 use bytes::Bytes;
+pub use tandem_wire::Sequenced;
 
 use arrived::{Arrived, ring_index};
 
@@ -123,17 +124,6 @@ const JUMP_MAX: u64 = 1 << 32;
 /// The tunnel's RTT until it is told (`kInitialRtt`, RFC 9002 §6.2.2).
 const INITIAL_RTT: Duration = Duration::from_millis(333);
 
-/// A payload as the tunnel delivers it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sequenced {
-    /// Its number in its flow and direction.
-    pub number: u64,
-    /// The lowest number that the sender still repaired when it sent this; at most `number + 1`.
-    pub repair_floor: u64,
-    /// The UDP payload.
-    pub payload: Bytes,
-}
-
 /// What a resequencer counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResequencerStats {
@@ -148,7 +138,7 @@ pub struct ResequencerStats {
     /// The most payloads that waited at once.
     pub held_packets_max: usize,
     /// Missing numbers that were waited for no longer, by cause.
-    pub given_up: GivenUp,
+    pub given_up: GivenUpGaps,
     /// Payloads that came after they were given up, and were released.
     pub late: u64,
     /// Payloads dropped because their number had come before: spurious repairs.
@@ -165,7 +155,7 @@ pub struct ResequencerStats {
 
 /// Missing numbers that were waited for no longer, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GivenUp {
+pub struct GivenUpGaps {
     /// The sender repairs them no more.
     pub floor: u64,
     /// [`Bounds::gap_rtts`] and [`Bounds::gap_extra`].
@@ -190,7 +180,7 @@ enum Cause {
     Flush,
 }
 
-impl GivenUp {
+impl GivenUpGaps {
     fn count(&mut self, cause: Cause, numbers: u64) {
         let counter = match cause {
             Cause::Floor => &mut self.floor,
@@ -281,7 +271,8 @@ impl Resequencer {
     /// Takes a payload. At most as many steps as payloads become free, and one per 64 numbers of
     /// [`Bounds::packets`].
     pub fn push(&mut self, now: Instant, datagram: Sequenced) {
-        let Sequenced { number, repair_floor, payload } = datagram;
+        let Sequenced { sequence, floor, payload } = datagram;
+        let (number, repair_floor) = (sequence.get(), floor.get());
         self.add_up(now);
         if !self.is_plausible(number) {
             self.stats.out_of_range += 1;

@@ -14,14 +14,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use tandem_congestion::{DatagramId, Delivery};
 use tandem_wire::{CONTEXT_ID_UDP, Order, VarInt};
 
-use super::{TooLarge, brake::Brake, item::Ids};
+use super::{TooLarge, aqm::Aqm, item::Ids};
 use crate::{
-    quic::{Connection, StreamId},
-    repair_fields,
+    quic::{DatagramId, Delivery, StreamId},
     stats::{GivenUp, Repaired},
+    tunnel::{agreement::Repair, carrier::Carrier},
 };
 
 /// A datagram is repaired for so many smoothed RTTs of the tunnel: one repair in twenty is lost again
@@ -37,33 +36,33 @@ const NUMBERS_MAX: usize = 7168;
 
 /// How a flow's lost datagrams are repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RepairPlan {
+pub(in crate::tunnel) struct RepairPlan {
     /// Context ID of numbered payloads. `None`: they go without numbers, as everybody takes them.
-    pub(crate) context_id: Option<VarInt>,
+    pub(in crate::tunnel) context_id: Option<VarInt>,
     /// Nothing older is sent, be it for the first time.
-    pub(crate) deadline: Option<Duration>,
+    pub(in crate::tunnel) deadline: Option<Duration>,
     /// Nothing is sent more often than so many times again.
-    pub(crate) limit: Option<u8>,
+    pub(in crate::tunnel) limit: Option<u8>,
     /// Whether the queue is kept short by dropping payloads that have not been sent.
-    pub(crate) keeps_queue_short: bool,
+    pub(in crate::tunnel) keeps_queue_short: bool,
     /// What to do with a payload that fits no datagram.
-    pub(crate) too_large: TooLarge,
+    pub(in crate::tunnel) too_large: TooLarge,
 }
 
 impl RepairPlan {
     /// As two ends of ours agreed: numbered, under this Context ID.
-    pub(crate) fn numbered(
+    pub(in crate::tunnel) fn numbered(
         context_id: VarInt,
-        wish: repair_fields::Repair,
+        wish: Repair,
         too_large: TooLarge,
     ) -> Self {
-        let repair_fields::Repair { order, deadline, limit } = wish;
+        let Repair { order, deadline, limit } = wish;
         let keeps_queue_short = order == Order::Ordered;
         Self { context_id: Some(context_id), deadline, limit, keeps_queue_short, too_large }
     }
 
     /// As the draft's peers want it.
-    pub(crate) const fn unnumbered(limit: u8, too_large: TooLarge) -> Self {
+    pub(in crate::tunnel) const fn unnumbered(limit: u8, too_large: TooLarge) -> Self {
         let limit = Some(limit);
         Self { context_id: None, deadline: None, limit, keeps_queue_short: false, too_large }
     }
@@ -87,7 +86,7 @@ impl RepairPlan {
 
 /// The repair of a tunnel's flows.
 #[derive(Debug)]
-pub(super) struct Repair {
+pub(super) struct Outstanding {
     flows: BTreeMap<StreamId, FlowRepair>,
     /// Which datagram is under way under which ID; the first under `first_id`.
     under_way: VecDeque<Option<(StreamId, u64)>>,
@@ -98,7 +97,7 @@ pub(super) struct Repair {
     /// Bytes of what waits to be sent again.
     waiting_bytes: usize,
     /// Time during which acknowledgements came.
-    heard: Duration,
+    ack_time: Duration,
     last_ack: Option<Instant>,
     smoothed_rtt: Duration,
     keeps_queue_short: bool,
@@ -113,7 +112,7 @@ pub(super) struct Repair {
 #[derive(Debug)]
 pub(super) struct FlowRepair {
     pub(super) plan: RepairPlan,
-    pub(super) brake: Brake,
+    pub(super) aqm: Aqm,
     /// The repair floor, which is the number of `kept`'s first.
     floor: u64,
     /// What has a lower number went without it.
@@ -131,7 +130,7 @@ struct Kept {
     data: Option<Bytes>,
     /// When it came to the queue.
     since: Instant,
-    /// What `heard` was when it got its number.
+    /// What `ack_time` was when it got its number.
     numbered: Duration,
     /// How often it was sent.
     sends: u32,
@@ -163,7 +162,7 @@ impl Cause {
     }
 }
 
-impl Repair {
+impl Outstanding {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self {
             flows: BTreeMap::new(),
@@ -172,7 +171,7 @@ impl Repair {
             bytes: 0,
             bytes_max,
             waiting_bytes: 0,
-            heard: Duration::ZERO,
+            ack_time: Duration::ZERO,
             last_ack: None,
             smoothed_rtt: Duration::ZERO,
             keeps_queue_short: false,
@@ -198,8 +197,8 @@ impl Repair {
     }
 
     /// Time during which acknowledgements came.
-    pub(super) const fn heard(&self) -> Duration {
-        self.heard
+    pub(super) const fn ack_time(&self) -> Duration {
+        self.ack_time
     }
 
     /// Whether a flow's queue is, or was, kept short.
@@ -232,8 +231,9 @@ impl Repair {
         self.next_probe
     }
 
-    pub(super) fn take_stats(&mut self) -> Repaired {
-        std::mem::take(&mut self.stats)
+    /// What was sent again, and what was not.
+    pub(super) const fn stats(&self) -> &Repaired {
+        &self.stats
     }
 
     pub(super) fn remove(&mut self, stream: StreamId) {
@@ -247,13 +247,13 @@ impl Repair {
     pub(super) fn settle(
         &mut self,
         now: Instant,
-        connection: &mut Connection,
+        carrier: &mut Carrier<'_>,
         mut lost: impl FnMut(StreamId),
     ) {
-        self.smoothed_rtt = connection.smoothed_rtt();
-        let mut is_heard = false;
-        while let Some((DatagramId(id), delivery)) = connection.poll_delivery() {
-            is_heard |= delivery == Delivery::Acked;
+        self.smoothed_rtt = carrier.smoothed_rtt();
+        let mut is_acked = false;
+        while let Some((DatagramId(id), delivery)) = carrier.poll_delivery() {
+            is_acked |= delivery == Delivery::Acked;
             let Some((stream, number)) = self.take_under_way(id) else { continue };
             match delivery {
                 Delivery::Acked => self.settle_number(stream, number, None),
@@ -262,9 +262,9 @@ impl Repair {
                 Delivery::Unknown => self.settle_number(stream, number, Some(Cause::Unknown)),
             }
         }
-        if is_heard {
+        if is_acked {
             let before = self.last_ack.replace(now).unwrap_or(now);
-            self.heard += now.saturating_duration_since(before).min(SILENCE_MAX);
+            self.ack_time += now.saturating_duration_since(before).min(SILENCE_MAX);
             self.probes = 0;
         }
     }
@@ -286,7 +286,7 @@ impl Repair {
         kept.under_way = kept.under_way.saturating_sub(1);
         let Some(data) = kept.data.as_ref().filter(|_| kept.under_way == 0) else { return false };
         let len = data.len();
-        if let Some(cause) = flow.gives_up(now, number, self.heard, self.smoothed_rtt) {
+        if let Some(cause) = flow.gives_up(now, number, self.ack_time, self.smoothed_rtt) {
             self.settle_number(stream, number, Some(cause));
             return false;
         }
@@ -307,7 +307,7 @@ impl Repair {
             flow.waiting_bytes -= data.len();
             self.waiting_bytes -= data.len();
         }
-        flow.raise_floor(self.heard, self.smoothed_rtt);
+        flow.raise_floor(self.ack_time, self.smoothed_rtt);
         if let Some(cause) = cause {
             *cause.counter(&mut self.stats.given_up) += 1;
         }
@@ -318,7 +318,7 @@ impl Repair {
         loop {
             let flow = self.flows.get_mut(&stream)?;
             let number = *flow.waiting.first()?;
-            if let Some(cause) = flow.gives_up(now, number, self.heard, self.smoothed_rtt) {
+            if let Some(cause) = flow.gives_up(now, number, self.ack_time, self.smoothed_rtt) {
                 self.settle_number(stream, number, Some(cause));
                 continue;
             }
@@ -330,21 +330,21 @@ impl Repair {
     /// is.
     pub(super) fn number(&mut self, stream: StreamId, len: usize, since: Instant) -> (u64, u64) {
         while self.bytes + len > self.bytes_max && self.give_up_of_longest() {}
-        let Self { flows, heard, smoothed_rtt, .. } = self;
+        let Self { flows, ack_time, smoothed_rtt, .. } = self;
         let Some(flow) = flows.get_mut(&stream) else { return (0, 0) };
-        flow.raise_floor(*heard, *smoothed_rtt);
+        flow.raise_floor(*ack_time, *smoothed_rtt);
         if flow.kept.len() >= NUMBERS_MAX {
             let oldest = flow.floor;
             flow.forget_capsule(oldest);
             self.settle_number(stream, oldest, Some(Cause::Room));
         }
-        let heard = self.heard;
+        let ack_time = self.ack_time;
         let Some(flow) = self.flows.get_mut(&stream) else { return (0, 0) };
         let number = flow.next();
         flow.kept.push_back(Kept {
             data: None,
             since,
-            numbered: heard,
+            numbered: ack_time,
             sends: 0,
             under_way: 0,
             is_in_capsule: false,
@@ -382,7 +382,7 @@ impl Repair {
     /// Gives the engine what is kept under a number. `false`: it has no room; then it waits.
     pub(super) fn send(
         &mut self,
-        connection: &mut Connection,
+        carrier: &mut Carrier<'_>,
         stream: StreamId,
         number: u64,
     ) -> bool {
@@ -391,7 +391,7 @@ impl Repair {
         let Some(data) = kept.data.clone() else { return true };
         let len = data.len();
         let id = self.first_id + self.under_way.len() as u64;
-        if !connection.send_tracked_datagram(DatagramId(id), data) {
+        if !carrier.send_tracked_datagram(DatagramId(id), data) {
             if flow.waiting.insert(number) {
                 flow.waiting_bytes += len;
                 self.waiting_bytes += len;
@@ -413,9 +413,9 @@ impl Repair {
 
     /// Sends the end of what was sent once more if no acknowledgement has come for a while and
     /// nothing else is to be sent: only what follows a packet shows that it was lost.
-    pub(super) fn probe(&mut self, now: Instant, connection: &mut Connection) {
+    pub(super) fn probe(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
         self.next_probe = None;
-        let Some((DatagramId(newest), sent)) = connection.newest_datagram() else { return };
+        let Some((DatagramId(newest), sent)) = carrier.newest_datagram() else { return };
         let last = self.first_id + self.under_way.len() as u64;
         // What the engine has not sent yet is to be sent anyway.
         if newest + 1 != last {
@@ -426,7 +426,7 @@ impl Repair {
         let due = sent + (patience * (1 << self.probes.min(PROBE_DOUBLINGS_MAX))).max(PROBE_LEAST);
         if due > now {
             self.next_probe = Some(due);
-        } else if self.send(connection, stream, number) {
+        } else if self.send(carrier, stream, number) {
             self.probes += 1;
             self.stats.probes += 1;
         }
@@ -466,7 +466,7 @@ impl FlowRepair {
     fn new(plan: RepairPlan) -> Self {
         Self {
             plan,
-            brake: Brake::default(),
+            aqm: Aqm::default(),
             floor: 0,
             numbered_from: 0,
             kept: VecDeque::new(),
@@ -499,7 +499,7 @@ impl FlowRepair {
         &self,
         now: Instant,
         number: u64,
-        heard: Duration,
+        ack_time: Duration,
         smoothed_rtt: Duration,
     ) -> Option<Cause> {
         let kept = self.kept(number)?;
@@ -507,7 +507,7 @@ impl FlowRepair {
             Some(Cause::Deadline)
         } else if self.plan.limit.is_some_and(|limit| kept.sends > u32::from(limit)) {
             Some(Cause::Limit)
-        } else if heard.saturating_sub(kept.numbered) > smoothed_rtt * RTTS {
+        } else if ack_time.saturating_sub(kept.numbered) > smoothed_rtt * RTTS {
             Some(Cause::Time)
         } else {
             None
@@ -521,10 +521,10 @@ impl FlowRepair {
     }
 
     /// Leaves behind what has arrived or was given up.
-    fn raise_floor(&mut self, heard: Duration, smoothed_rtt: Duration) {
+    fn raise_floor(&mut self, ack_time: Duration, smoothed_rtt: Duration) {
         while let Some(kept) = self.kept.front() {
             let is_on_its_way =
-                kept.is_in_capsule && heard.saturating_sub(kept.numbered) <= smoothed_rtt * RTTS;
+                kept.is_in_capsule && ack_time.saturating_sub(kept.numbered) <= smoothed_rtt * RTTS;
             if kept.data.is_some() || is_on_its_way {
                 return;
             }

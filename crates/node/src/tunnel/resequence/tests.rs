@@ -11,6 +11,11 @@ const RTT: Duration = Duration::from_millis(40);
 /// 12 RTTs and 50 ms.
 const GAP_TIME: Duration = Duration::from_millis(530);
 
+fn numbered(number: u64, repair_floor: u64, payload: Bytes) -> Sequenced {
+    let [sequence, floor] = [number, repair_floor].map(tandem_wire::VarInt::saturating_from);
+    Sequenced { sequence, floor, payload }
+}
+
 /// A resequencer with a clock, whose payloads begin with their number.
 struct Exit {
     resequencer: Resequencer,
@@ -34,7 +39,7 @@ impl Exit {
     fn push(&mut self, number: u64) -> Vec<u64> {
         let repair_floor = self.floor;
         let payload = Bytes::copy_from_slice(&number.to_be_bytes());
-        self.resequencer.push(self.now, Sequenced { number, repair_floor, payload });
+        self.resequencer.push(self.now, numbered(number, repair_floor, payload));
         self.take()
     }
 
@@ -56,7 +61,7 @@ impl Exit {
         self.resequencer.stats()
     }
 
-    fn given_up(&self) -> GivenUp {
+    fn given_up(&self) -> GivenUpGaps {
         self.stats().given_up
     }
 }
@@ -81,7 +86,7 @@ fn each_mode_holds_what_it_promises_to_hold() {
         assert_eq!(exit.push_all(2..6), at_once, "{mode:?}");
         assert_eq!(exit.push(1), when_repaired, "{mode:?}");
         assert_eq!(exit.push(6), [6], "{mode:?}");
-        assert_eq!(exit.given_up(), GivenUp::default());
+        assert_eq!(exit.given_up(), GivenUpGaps::default());
     }
 }
 
@@ -117,7 +122,7 @@ fn the_floor_frees_what_waited_for_nothing() {
     assert_eq!(exit.push_all([2, 4, 6]), NOTHING);
     exit.floor = 4;
     assert_eq!(exit.push(8), [2, 4]);
-    assert_eq!(exit.given_up(), GivenUp { floor: 2, ..GivenUp::default() });
+    assert_eq!(exit.given_up(), GivenUpGaps { floor: 2, ..GivenUpGaps::default() });
     exit.resequencer.raise_floor(exit.now, 8);
     assert_eq!(exit.take(), [6, 8]);
     assert_eq!(exit.given_up().floor, 4);
@@ -179,7 +184,7 @@ fn a_gap_is_given_up_when_it_has_been_overtaken_for_its_time() {
         }
         assert_eq!(released, NOTHING, "{passed:?}");
     }
-    assert_eq!(exit.given_up(), GivenUp { time: 1, ..GivenUp::default() });
+    assert_eq!(exit.given_up(), GivenUpGaps { time: 1, ..GivenUpGaps::default() });
 }
 
 #[test]
@@ -213,7 +218,7 @@ fn an_outage_uses_up_a_tenth_of_the_time_and_no_more() {
         number += 1;
     }
     assert_eq!(exit.push(1), (1..number).collect::<Vec<_>>());
-    assert_eq!(exit.given_up(), GivenUp::default());
+    assert_eq!(exit.given_up(), GivenUpGaps::default());
 }
 
 #[test]
@@ -225,7 +230,7 @@ fn repairs_that_fill_the_oldest_gap_stop_the_clock() {
         assert_eq!(exit.push(number), [number]);
     }
     assert_eq!(exit.push(999), [999, 1000]);
-    assert_eq!(exit.given_up(), GivenUp::default());
+    assert_eq!(exit.given_up(), GivenUpGaps::default());
 }
 
 #[test]
@@ -236,7 +241,7 @@ fn silence_ends_the_wait_at_last() {
     assert_eq!(timeout, exit.now + Bounds::default().gap_max);
     assert_eq!(exit.wait(Duration::from_millis(9_999)), NOTHING);
     assert_eq!(exit.wait(Duration::from_millis(1)), [2]);
-    assert_eq!(exit.given_up(), GivenUp { silence: 1, ..GivenUp::default() });
+    assert_eq!(exit.given_up(), GivenUpGaps { silence: 1, ..GivenUpGaps::default() });
     assert_eq!(exit.resequencer.next_timeout(), None);
 }
 
@@ -269,7 +274,7 @@ fn the_byte_bound_gives_up_the_oldest_gap_and_keeps_the_newest() {
     exit.push(0);
     assert_eq!(exit.push_all([2, 4, 6]), NOTHING);
     assert_eq!(exit.push(8), [2]);
-    assert_eq!(exit.given_up(), GivenUp { bytes: 1, ..GivenUp::default() });
+    assert_eq!(exit.given_up(), GivenUpGaps { bytes: 1, ..GivenUpGaps::default() });
     assert_eq!(exit.push_all([3, 5, 7]), [3, 4, 5, 6, 7, 8]);
     assert_eq!(exit.stats().held_bytes_max, 24);
 }
@@ -289,7 +294,7 @@ fn the_packet_bound_gives_up_the_oldest_gap() {
     let last = u64::from(Bounds::default().packets);
     assert_eq!(exit.push_all(2..=last), NOTHING);
     assert_eq!(exit.push(last + 1), (2..last + 2).collect::<Vec<_>>());
-    assert_eq!(exit.given_up(), GivenUp { packets: 1, ..GivenUp::default() });
+    assert_eq!(exit.given_up(), GivenUpGaps { packets: 1, ..GivenUpGaps::default() });
     assert_eq!(exit.stats().held_packets_max as u64, last - 1);
 }
 
@@ -311,7 +316,7 @@ fn a_flow_may_begin_with_any_number() {
     }
     let mut exit = Exit::new(Resequence::Ordered);
     assert_eq!(exit.push(1 << 61), NOTHING, "its floor is 0, so all before may come");
-    assert_eq!(exit.given_up(), GivenUp::default());
+    assert_eq!(exit.given_up(), GivenUpGaps::default());
 }
 
 #[test]
@@ -355,7 +360,7 @@ fn flushing_frees_everything_in_order() {
     exit.push_all([9, 4, 2]);
     exit.resequencer.flush(exit.now);
     assert_eq!(exit.take(), [2, 4, 9]);
-    assert_eq!(exit.given_up(), GivenUp { flush: 6, ..GivenUp::default() });
+    assert_eq!(exit.given_up(), GivenUpGaps { flush: 6, ..GivenUpGaps::default() });
     assert_eq!(exit.push(10), [10]);
 }
 
@@ -381,7 +386,7 @@ fn who_does_not_take_what_is_released_cannot_make_it_hold_more() {
     let mut resequencer = Resequencer::new(Resequence::Off, bounds);
     for number in 0..20 {
         let payload = Bytes::from_static(&[0; 30]);
-        resequencer.push(now, Sequenced { number, repair_floor: 0, payload });
+        resequencer.push(now, numbered(number, 0, payload));
         assert!(resequencer.held_bytes() <= 100);
     }
     assert_eq!(resequencer.stats().overrun, 17);
@@ -537,7 +542,7 @@ proptest! {
             let repair_floor = number.saturating_add_signed(step.floor);
             let mut payload = number.to_be_bytes().to_vec();
             payload.resize(step.len, 0);
-            let datagram = Sequenced { number, repair_floor, payload: payload.into() };
+            let datagram = numbered(number, repair_floor, payload.into());
             exit.resequencer.push(exit.now, datagram);
             let most = bytes + step.len;
             prop_assert!(exit.resequencer.held_bytes() <= most, "{bytes} bytes");
@@ -551,7 +556,7 @@ proptest! {
             prop_assert!(exit.resequencer.gaps.len() <= packets as usize);
         }
         let given_up = exit.given_up();
-        let GivenUp { floor, time, silence, bytes, packets, flush: 0 } = given_up else {
+        let GivenUpGaps { floor, time, silence, bytes, packets, flush: 0 } = given_up else {
             panic!("{given_up:?}");
         };
         prop_assert_eq!(floor + time + silence + bytes + packets, model.given_up);

@@ -52,7 +52,7 @@ pub(super) struct Oldest {
 
 /// Says of each payload at the head of a flow's queue whether it is to be dropped.
 #[derive(Debug, Default)]
-pub(super) struct Brake {
+pub(super) struct Aqm {
     /// When it dropped last.
     last: Option<Instant>,
     /// No drop before this, in time during which acknowledgements came.
@@ -61,7 +61,7 @@ pub(super) struct Brake {
     count: u32,
 }
 
-impl Brake {
+impl Aqm {
     /// To be asked once of each. `heard`: the time during which acknowledgements came.
     pub(super) fn drops(&mut self, now: Instant, heard: Duration, oldest: Oldest) -> bool {
         let wait = heard.saturating_sub(oldest.since);
@@ -112,13 +112,13 @@ mod tests {
     fn drops(queue: impl Fn(u32) -> (u32, usize), end_ms: u32) -> Vec<u32> {
         #[expect(clippy::disallowed_methods, reason = "there is no other way to get an Instant")]
         let start = Instant::now();
-        let mut brake = Brake::default();
+        let mut aqm = Aqm::default();
         let is_dropped = |at_ms: &u32| {
             let (wait, behind) = queue(*at_ms);
             let heard = FORGOTTEN + *at_ms * MS;
             let ahead = wait as usize * 1000;
             let oldest = Oldest { since: heard.saturating_sub(wait * MS), ahead, behind };
-            brake.drops(start + *at_ms * MS, heard, oldest)
+            aqm.drops(start + *at_ms * MS, heard, oldest)
         };
         (0..end_ms).filter(is_dropped).collect()
     }

@@ -1,0 +1,131 @@
+//! The chain of connections: the hops, the nearest proxy first, and in the innermost tunnel the
+//! end-to-end connection, if it is ours.
+
+use std::{net::SocketAddr, time::Instant};
+
+use tandem_wire::TunnelInfo;
+
+use super::{hop::Hop, peer::Peer};
+use crate::{
+    node::{Output, SocketId},
+    quic::{StreamId, earliest},
+    stats::{ConnectionStats, Stats},
+};
+
+/// The connections of a client, each inside the one before it.
+pub(super) struct Chain {
+    pub(super) hops: Vec<Hop>,
+    /// The end-to-end connection of a transfer.
+    pub(super) origin: Option<Peer>,
+    /// The first peer's address, once it is known.
+    pub(super) outer: Option<SocketAddr>,
+    pub(super) outer_socket: SocketId,
+    /// The newest report on our own end of the last tunnel.
+    own_report: Option<TunnelInfo>,
+}
+
+/// Where the packets of a connection leave.
+enum Egress {
+    /// Through a UDP socket.
+    Socket(SocketId),
+    /// As payloads of a flow of the hop around it; `None` while there is no such flow.
+    Tunnel { hop: usize, flow: Option<StreamId> },
+}
+
+impl Chain {
+    pub(super) fn new(hops: Vec<Hop>, origin: Option<Peer>, outer_socket: SocketId) -> Self {
+        Self { hops, origin, outer: None, outer_socket, own_report: None }
+    }
+
+    /// Number of connections.
+    pub(super) fn len(&self) -> usize {
+        self.hops.len() + usize::from(self.origin.is_some())
+    }
+
+    /// Whether this is the connection to the origin.
+    pub(super) fn is_origin(&self, index: usize) -> bool {
+        index == self.hops.len()
+    }
+
+    pub(super) fn peer(&mut self, index: usize) -> Option<&mut Peer> {
+        let hops = self.hops.len();
+        match self.hops.get_mut(index) {
+            Some(hop) => Some(&mut hop.peer),
+            None => self.origin.as_mut().filter(|_| index == hops),
+        }
+    }
+
+    /// All connections, the outermost first.
+    pub(super) fn peers(&mut self) -> impl Iterator<Item = &mut Peer> {
+        self.hops.iter_mut().map(|hop| &mut hop.peer).chain(&mut self.origin)
+    }
+
+    pub(super) fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
+        self.peers().map(Peer::stats)
+    }
+
+    /// Where the packets of a connection leave.
+    fn egress(&self, index: usize) -> Egress {
+        match index.checked_sub(1) {
+            None => Egress::Socket(self.outer_socket),
+            Some(hop) => Egress::Tunnel { hop, flow: self.hops.get(hop).and_then(|hop| hop.next) },
+        }
+    }
+
+    /// Moves packets outwards, from the innermost connection to the socket.
+    pub(super) fn transmit(
+        &mut self,
+        now: Instant,
+        buf: &mut Vec<u8>,
+        stats: &mut Stats,
+    ) -> Option<Output> {
+        for index in (0..self.len()).rev() {
+            if let Some(hop) = self.hops.get_mut(index) {
+                hop.feed(now);
+                self.own_report = hop.tunnel.take_own_report().or(self.own_report);
+            }
+            let egress = self.egress(index);
+            loop {
+                buf.clear();
+                let Some(peer) = self.peer(index) else { break };
+                let Some(transmit) = peer.poll_transmit(now, buf) else { break };
+                match egress {
+                    Egress::Socket(socket) => return Some(Output::Transmit { socket, transmit }),
+                    Egress::Tunnel { hop, flow } => {
+                        let hop = flow.and_then(|flow| Some((self.hops.get_mut(hop)?, flow)));
+                        let Some((hop, flow)) = hop else { continue };
+                        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
+                        for payload in buf.chunks(segment) {
+                            stats.count_to_target(hop.send(now, flow, payload), payload.len());
+                        }
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// The newest report on our own end of the last tunnel, once.
+    pub(super) fn take_own_report(&mut self) -> Option<TunnelInfo> {
+        self.own_report.take()
+    }
+
+    pub(super) fn next_timeout(&mut self) -> Option<Instant> {
+        let tunnels =
+            self.hops.iter().fold(None, |next, hop| earliest(next, hop.tunnel.next_timeout()));
+        self.peers().fold(tunnels, |next, peer| earliest(next, peer.next_timeout()))
+    }
+
+    /// Adds what connections and tunnels counted.
+    pub(super) fn add_to(&mut self, stats: &mut Stats) {
+        for peer in self.peers() {
+            let now = peer.stats();
+            stats.connections += u64::from(peer.is_connected());
+            stats.sent_packets += now.sent_packets;
+            stats.lost_packets += now.lost_packets;
+        }
+        for hop in &self.hops {
+            hop.add_to(stats);
+        }
+    }
+}

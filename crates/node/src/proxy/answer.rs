@@ -1,0 +1,53 @@
+//! The answers to requests.
+
+use std::net::SocketAddr;
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use tandem_wire::{ProxyStatus, ResponseHead};
+
+use crate::error::RequestError;
+
+/// RFC 9209 §2.
+const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+
+/// The proxy's name for itself in `Proxy-Status`.
+const NAME: &str = "tandem";
+
+/// The answer that grants a flow. `headers` say what was agreed on for the tunnel.
+///
+/// RFC 9298 §3.5: "any 2xx (Successful) HTTP status code, without any "Transfer-Encoding" or
+/// "Content-Length" header fields".
+pub(super) fn granted(target: SocketAddr, mut headers: HeaderMap) -> ResponseHead {
+    let status = ProxyStatus {
+        name: NAME.to_owned(),
+        next_hop: Some(target.to_string()),
+        ..ProxyStatus::default()
+    };
+    headers.insert(PROXY_STATUS, status.encode());
+    ResponseHead { status: StatusCode::OK, headers }
+}
+
+/// The answer that refuses a request.
+///
+/// RFC 9297 §3.4: "The Capsule-Protocol header field MUST NOT be used on HTTP responses with a
+/// status code that is both different from 101 (Switching Protocols) and outside the 2xx (Successful)
+/// range."
+pub(super) fn refused(error: &RequestError) -> ResponseHead {
+    let (status, error_type) = error.response();
+    let mut headers = HeaderMap::new();
+    let proxy_status = ProxyStatus {
+        name: NAME.to_owned(),
+        error: error_type.map(Into::into),
+        details: Some(error.to_string()),
+        ..ProxyStatus::default()
+    };
+    headers.insert(PROXY_STATUS, proxy_status.encode());
+    if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+        // RFC 9110 §15.5.8: "The proxy MUST send a Proxy-Authenticate header field".
+        headers.insert(
+            header::PROXY_AUTHENTICATE,
+            HeaderValue::from_static("Bearer realm=\"tandem\""),
+        );
+    }
+    ResponseHead { status, headers }
+}

@@ -1,0 +1,172 @@
+//! The clients' connections: the tunnel of each, its flows, and their timers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use super::{FlowId, flow::Flow};
+use crate::{
+    limits::Limits,
+    quic::{ConnectionId, StreamId, earliest},
+    stats::Stats,
+    timers::move_timer,
+    tunnel::{Carrier, Tunnel},
+};
+
+/// One client's connection.
+pub(super) struct Peer {
+    pub(super) tunnel: Tunnel,
+    pub(super) flows: BTreeMap<StreamId, Flow>,
+    /// It stands in the relay's list.
+    pub(super) is_relayed: bool,
+    /// When its tunnel wants to be looked at although nothing happens.
+    timer: Option<Instant>,
+    /// What its tunnel held when it was last looked at.
+    held_bytes: usize,
+}
+
+/// All connections.
+pub(super) struct Peers {
+    by_connection: BTreeMap<ConnectionId, Peer>,
+    tunnel_timers: BTreeSet<(Instant, ConnectionId)>,
+    /// When to look whether a flow is idle, or its name still not resolved.
+    flow_timers: BTreeSet<(Instant, FlowId)>,
+    /// Bytes that all tunnels hold until what is missing before them has come.
+    held_bytes: usize,
+    held_bytes_max: usize,
+    /// What tunnels counted that have ended.
+    ended: Stats,
+}
+
+impl Peers {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            by_connection: BTreeMap::new(),
+            tunnel_timers: BTreeSet::new(),
+            flow_timers: BTreeSet::new(),
+            held_bytes: 0,
+            held_bytes_max: limits.held_bytes,
+            ended: Stats::default(),
+        }
+    }
+
+    pub(super) fn insert(&mut self, id: ConnectionId, interval: Option<Duration>, limits: &Limits) {
+        let peer = Peer {
+            tunnel: Tunnel::proxy(interval, limits),
+            flows: BTreeMap::new(),
+            is_relayed: false,
+            timer: None,
+            held_bytes: 0,
+        };
+        self.by_connection.insert(id, peer);
+    }
+
+    /// Forgets a connection. Returns its flows.
+    pub(super) fn remove(&mut self, id: ConnectionId) -> BTreeMap<StreamId, Flow> {
+        let Some(mut peer) = self.by_connection.remove(&id) else { return BTreeMap::new() };
+        move_timer(&mut self.tunnel_timers, id, &mut peer.timer, None);
+        self.held_bytes -= peer.held_bytes;
+        peer.tunnel.add_to(&mut self.ended);
+        for (&stream, flow) in &peer.flows {
+            self.flow_timers.remove(&(flow.next_look, (id, stream)));
+        }
+        peer.flows
+    }
+
+    pub(super) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Peer> {
+        self.by_connection.get_mut(&id)
+    }
+
+    pub(super) fn flow_mut(&mut self, (id, stream): FlowId) -> Option<&mut Flow> {
+        self.by_connection.get_mut(&id)?.flows.get_mut(&stream)
+    }
+
+    pub(super) fn insert_flow(&mut self, (id, stream): FlowId, flow: Flow) {
+        if let Some(peer) = self.by_connection.get_mut(&id) {
+            self.flow_timers.insert((flow.next_look, (id, stream)));
+            peer.flows.insert(stream, flow);
+        }
+    }
+
+    pub(super) fn remove_flow(&mut self, (id, stream): FlowId) -> Option<Flow> {
+        let flow = self.by_connection.get_mut(&id)?.flows.remove(&stream)?;
+        // Otherwise flows that come and go would leave timers behind for as long as a flow may idle.
+        self.flow_timers.remove(&(flow.next_look, (id, stream)));
+        Some(flow)
+    }
+
+    /// Looks at a flow again at this time.
+    pub(super) fn look_at(&mut self, id: FlowId, at: Instant) {
+        if let Some(flow) = self.flow_mut(id) {
+            flow.next_look = at;
+            self.flow_timers.insert((at, id));
+        }
+    }
+
+    /// The next flow that is to be looked at.
+    pub(super) fn pop_due_flow(&mut self, now: Instant) -> Option<FlowId> {
+        let (due, id) = *self.flow_timers.first()?;
+        (due <= now).then(|| {
+            self.flow_timers.pop_first();
+            id
+        })
+    }
+
+    /// The next connection whose tunnel is to be looked at.
+    pub(super) fn pop_due_tunnel(&mut self, now: Instant) -> Option<ConnectionId> {
+        let (due, id) = *self.tunnel_timers.first()?;
+        (due <= now).then(|| {
+            self.tunnel_timers.pop_first();
+            if let Some(peer) = self.by_connection.get_mut(&id) {
+                peer.timer = None;
+            }
+            id
+        })
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        let flow = self.flow_timers.first().map(|&(due, _)| due);
+        earliest(flow, self.tunnel_timers.first().map(|&(due, _)| due))
+    }
+
+    /// Gives the engine what waits for it in a connection's tunnel.
+    pub(super) fn feed(&mut self, now: Instant, id: ConnectionId, mut carrier: Carrier<'_>) {
+        if let Some(peer) = self.by_connection.get_mut(&id) {
+            peer.tunnel.feed(now, &mut carrier);
+            let timer = peer.tunnel.next_timeout();
+            move_timer(&mut self.tunnel_timers, id, &mut peer.timer, timer);
+        }
+    }
+
+    /// Notes when a tunnel wants to be looked at, and how much it holds. If all together hold too
+    /// much, the flow that holds most no longer waits for what is missing: returns its connection.
+    pub(super) fn note(&mut self, now: Instant, id: ConnectionId) -> Option<ConnectionId> {
+        let peer = self.by_connection.get_mut(&id)?;
+        let timer = peer.tunnel.next_timeout();
+        move_timer(&mut self.tunnel_timers, id, &mut peer.timer, timer);
+        let held_bytes = peer.tunnel.held_bytes();
+        self.held_bytes = self.held_bytes - peer.held_bytes + held_bytes;
+        peer.held_bytes = held_bytes;
+        if self.held_bytes <= self.held_bytes_max {
+            return None;
+        }
+        let longest = self.by_connection.iter_mut().max_by_key(|(_, it)| it.tunnel.longest_held());
+        let (&id, peer) = longest?;
+        peer.tunnel.flush_longest(now);
+        Some(id)
+    }
+
+    /// Bytes of encoded payloads that wait in all tunnels' queues.
+    pub(super) fn queued(&self) -> usize {
+        self.by_connection.values().map(|peer| peer.tunnel.queued()).sum()
+    }
+
+    /// Adds what all tunnels counted, those that have ended included.
+    pub(super) fn add_to(&self, stats: &mut Stats) {
+        stats.add_tunnels(&self.ended);
+        for peer in self.by_connection.values() {
+            peer.tunnel.add_to(stats);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The way to the targets: names that are being resolved, and sockets.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use super::{FlowId, TargetPolicy, flow::State};
+use crate::{
+    error::RequestError,
+    limits::Limits,
+    node::{Output, QueryId, ResolveError, SocketId, SocketKind},
+};
+
+/// Sockets and queries of all flows.
+pub(super) struct Targets {
+    policy: TargetPolicy,
+    by_socket: BTreeMap<SocketId, FlowId>,
+    by_query: BTreeMap<QueryId, FlowId>,
+    next_socket: u64,
+    next_query: u64,
+    /// Names that are being looked up, those of requests that have gone included.
+    queries: usize,
+    queries_max: usize,
+    dns_timeout: Duration,
+}
+
+impl Targets {
+    pub(super) fn new(policy: TargetPolicy, first_socket: u64, limits: &Limits) -> Self {
+        Self {
+            policy,
+            by_socket: BTreeMap::new(),
+            by_query: BTreeMap::new(),
+            next_socket: first_socket,
+            next_query: 0,
+            queries: 0,
+            queries_max: limits.queries,
+            dns_timeout: limits.dns_timeout,
+        }
+    }
+
+    /// Begins to reach a target: resolves its name, or opens a socket to its address.
+    pub(super) fn reach(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        (host, port): (String, u16),
+    ) -> Result<(State, Output), RequestError> {
+        match host.parse() {
+            Ok(address) => self.open(id, address, port),
+            Err(_) => self.resolve(now, id, host),
+        }
+    }
+
+    fn resolve(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        host: String,
+    ) -> Result<(State, Output), RequestError> {
+        // A name is looked up to the end even if its request has gone: otherwise requests that come
+        // and go could start any number of look-ups.
+        if self.queries >= self.queries_max {
+            return Err(RequestError::TooManyQueries(self.queries_max));
+        }
+        self.queries += 1;
+        // RFC 9298 §3.1: "if the target_host is a DNS name, the UDP proxy MUST perform DNS resolution
+        // before replying to the HTTP request."
+        let query = QueryId(self.next_query);
+        self.next_query += 1;
+        self.by_query.insert(query, id);
+        let deadline = now + self.dns_timeout;
+        Ok((State::Resolving { query, deadline }, Output::Resolve { query, host }))
+    }
+
+    fn open(
+        &mut self,
+        id: FlowId,
+        address: IpAddr,
+        port: u16,
+    ) -> Result<(State, Output), RequestError> {
+        if !self.policy.permits(address) {
+            return Err(RequestError::TargetProhibited(address));
+        }
+        let socket = SocketId(self.next_socket);
+        self.next_socket += 1;
+        self.by_socket.insert(socket, id);
+        let target = SocketAddr::new(address.to_canonical(), port);
+        let output = Output::OpenSocket { socket, kind: SocketKind::Connected(target) };
+        Ok((State::Opening { socket, target }, output))
+    }
+
+    /// A query was answered. Returns the flow that waits for it, unless that has gone.
+    pub(super) fn on_answer(&mut self, query: QueryId) -> Option<FlowId> {
+        self.queries = self.queries.saturating_sub(1);
+        self.by_query.remove(&query)
+    }
+
+    /// Opens a socket to one of the addresses of a name: the first that may be reached.
+    pub(super) fn open_resolved(
+        &mut self,
+        id: FlowId,
+        (host, port): (String, u16),
+        result: Result<Vec<IpAddr>, ResolveError>,
+    ) -> Result<(State, Output), RequestError> {
+        // RFC 9298 §3.1: "If errors occur during this process, the UDP proxy MUST reject the request".
+        let addresses = result.map_err(|error| RequestError::Dns { host: host.clone(), error })?;
+        // Checked after resolution, so that no name leads inside.
+        let permitted = addresses.iter().find(|&&address| self.policy.permits(address));
+        match permitted.or(addresses.first()) {
+            Some(&address) => self.open(id, address, port),
+            None => Err(RequestError::Dns { host, error: ResolveError::NotFound }),
+        }
+    }
+
+    /// The flow of a socket.
+    pub(super) fn flow_of(&self, socket: SocketId) -> Option<FlowId> {
+        self.by_socket.get(&socket).copied()
+    }
+
+    /// A socket could not be opened.
+    pub(super) fn forget_socket(&mut self, socket: SocketId) {
+        self.by_socket.remove(&socket);
+    }
+
+    /// Gives up what a flow that ends has here.
+    ///
+    /// RFC 9298 §3.1: "The UDP proxy MUST keep the socket open while the request stream is open."
+    pub(super) fn release(&mut self, state: &State) -> Option<Output> {
+        match state {
+            State::Resolving { query, .. } => {
+                self.by_query.remove(query);
+                None
+            }
+            State::Opening { socket, .. } | State::Open { socket, .. } => {
+                self.by_socket.remove(socket).map(|_| Output::CloseSocket(*socket))
+            }
+        }
+    }
+
+    /// Sockets that are open, or being opened.
+    pub(super) fn sockets(&self) -> usize {
+        self.by_socket.len()
+    }
+
+    /// Whether no flow has a socket or waits for one.
+    pub(super) fn is_idle(&self) -> bool {
+        self.by_socket.is_empty() && self.by_query.is_empty()
+    }
+}

@@ -1,0 +1,390 @@
+//! What the request and the grant of a flow say of the tunnel. See `docs/wire.md`.
+//!
+//! Every field is optional: with a proxy or a client that knows none of them, the flow is one of plain
+//! RFC 9298.
+
+use std::{borrow::Cow, fmt, time::Duration};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tandem_wire::{
+    CAPSULE_PROTOCOL_TRUE, FeedbackField, FieldError, GroupField, GroupFieldError, MAX_UDP_PAYLOAD,
+    Order, RepairField, RetransmissionLimit, Urgency, VarInt, parse_boolean_item,
+};
+use tracing::debug;
+
+use super::contexts::{NUMBERED_BY_CLIENT, NUMBERED_BY_PROXY, REPORTS_OF_PROXY};
+use crate::fields::only_line;
+
+/// RFC 9297 §3.4.
+const CAPSULE_PROTOCOL: HeaderName = HeaderName::from_static("capsule-protocol");
+
+/// The field of draft-yang-masque-dgram-retrans.
+const DG_RETRANS: HeaderName = HeaderName::from_static("dg-retrans");
+
+/// The size of UDP payloads that the client promised to the connection inside (an Integer, RFC 9651).
+const PROMISED_SIZE: HeaderName = HeaderName::from_static("tandem-promised-size");
+
+const TANDEM_REPAIR: HeaderName = HeaderName::from_static(RepairField::NAME);
+const FEEDBACK: HeaderName = HeaderName::from_static(FeedbackField::NAME);
+const GROUP: HeaderName = HeaderName::from_static(GroupField::NAME);
+
+/// A structured Boolean, true.
+const TRUE: HeaderValue = HeaderValue::from_static("?1");
+
+/// How lost HTTP Datagrams of a client's flows are repaired, both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// In which order payloads leave the tunnel at its exits.
+    pub order: Order,
+    /// Payloads that waited longer are neither sent nor repaired.
+    pub deadline: Option<Duration>,
+    /// Payloads are sent again at most so many times; 0: never.
+    pub limit: Option<u8>,
+}
+
+impl Default for Repair {
+    fn default() -> Self {
+        Self { order: Order::Ordered, deadline: None, limit: None }
+    }
+}
+
+impl From<RepairField> for Repair {
+    fn from(RepairField { order, deadline, limit, .. }: RepairField) -> Self {
+        Self { order, deadline, limit }
+    }
+}
+
+/// What the other end says of repair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum RepairOffer {
+    /// Nothing that we understand.
+    #[default]
+    None,
+    /// It speaks draft-yang-masque-dgram-retrans.
+    Draft,
+    /// It speaks our own protocol.
+    Ours(RepairField),
+}
+
+/// What a client asks for in the request of a flow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wishes {
+    /// Size of UDP payloads, in bytes, that has to pass.
+    pub(super) promised: usize,
+    pub(super) urgency: Urgency,
+    /// Share of the tunnel among flows of the same urgency.
+    pub(super) weight: u8,
+    pub(super) wants_reports: bool,
+    pub(super) repair: Option<Repair>,
+    /// More request streams for the flow, or the flow that this one joins.
+    pub(super) group: Option<GroupField>,
+}
+
+/// What a request asks for, as the proxy understands it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(super) promised: Option<usize>,
+    pub(super) urgency: Urgency,
+    /// The weight of a flow whose client wants reports.
+    pub(super) weight: Option<u8>,
+    pub(super) repair: RepairOffer,
+    pub(crate) group: Option<GroupField>,
+}
+
+/// What a grant agrees to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Granted {
+    /// Payloads up to this size pass, if need be in capsules.
+    pub(super) promised: Option<usize>,
+    pub(super) repair: RepairOffer,
+    /// The Context ID of reports.
+    pub(super) reports: Option<VarInt>,
+    pub(super) group: Option<GroupField>,
+}
+
+impl Wishes {
+    /// Adds the fields of the request.
+    pub(super) fn write(&self, headers: &mut HeaderMap) {
+        // RFC 9297 §3.4: "When using the Capsule Protocol, HTTP endpoints SHOULD send the
+        // Capsule-Protocol header field".
+        headers.insert(CAPSULE_PROTOCOL, HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE));
+        headers.insert(PROMISED_SIZE, HeaderValue::from(self.promised));
+        if self.urgency != Urgency::default() {
+            headers.insert(Urgency::FIELD, self.urgency.field_value());
+        }
+        if let Some(group) = self.group {
+            headers.insert(GROUP, group.encode());
+        }
+        if let Some(Repair { order, deadline, limit }) = self.repair {
+            let field =
+                RepairField { deadline, limit, order, ..RepairField::new(NUMBERED_BY_CLIENT) };
+            headers.insert(TANDEM_REPAIR, field.encode());
+            headers.insert(DG_RETRANS, TRUE);
+        }
+        if self.wants_reports || self.weight != 1 {
+            headers.insert(FEEDBACK, FeedbackField::Request { weight: self.weight }.encode());
+        }
+    }
+}
+
+impl Asked {
+    /// Reads a request, and counts the fields of ours in it that are ignored.
+    pub(crate) fn read(headers: &HeaderMap) -> (Self, u64) {
+        let mut ignored = Ignored(0);
+        let urgency = headers.get(Urgency::FIELD).and_then(|value| value.to_str().ok());
+        let feedback = only_line(headers, &FEEDBACK)
+            .map(|line| FeedbackField::parse_request(&line.map_err(FieldError::Syntax)?));
+        let asked = Self {
+            promised: promised_size(headers),
+            urgency: urgency.map_or_else(Urgency::default, Urgency::parse_field),
+            weight: match ignored.or_count("feedback", feedback.transpose()).flatten() {
+                Some(FeedbackField::Request { weight }) => Some(weight),
+                Some(FeedbackField::Grant { .. }) | None => None,
+            },
+            repair: ignored.repair(read_repair(headers, Writer::Client)),
+            group: ignored.or_count("group", read_group(headers)).flatten(),
+        };
+        (asked, ignored.0)
+    }
+}
+
+impl Granted {
+    /// Adds the fields of the answer.
+    pub(super) fn write(&self, headers: &mut HeaderMap) {
+        if let Some(size) = self.promised {
+            headers.insert(PROMISED_SIZE, HeaderValue::from(size));
+        }
+        match self.repair {
+            RepairOffer::None => {}
+            RepairOffer::Draft => {
+                headers.insert(DG_RETRANS, TRUE);
+            }
+            RepairOffer::Ours(_) => {
+                headers.insert(TANDEM_REPAIR, RepairField::new(NUMBERED_BY_PROXY).encode());
+            }
+        }
+        if self.reports.is_some() {
+            let field = FeedbackField::Grant { context_id: REPORTS_OF_PROXY };
+            headers.insert(FEEDBACK, field.encode());
+        }
+        if let Some(group) = self.group {
+            headers.insert(GROUP, group.encode());
+        }
+        headers.insert(CAPSULE_PROTOCOL, HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE));
+    }
+
+    /// Reads an answer, and counts the fields of repair in it that are ignored. Other fields that
+    /// cannot be understood agree to nothing.
+    pub(super) fn read(headers: &HeaderMap) -> (Self, u64) {
+        let mut ignored = Ignored(0);
+        let feedback = only_line(headers, &FEEDBACK).and_then(Result::ok);
+        let granted = Self {
+            promised: promised_size(headers),
+            repair: ignored.repair(read_repair(headers, Writer::Proxy)),
+            reports: match feedback.and_then(|line| FeedbackField::parse_grant(&line).ok()) {
+                Some(FeedbackField::Grant { context_id }) => Some(context_id),
+                Some(FeedbackField::Request { .. }) | None => None,
+            },
+            group: read_group(headers).ok().flatten(),
+        };
+        (granted, ignored.0)
+    }
+}
+
+/// Counts fields that are ignored.
+struct Ignored(u64);
+
+impl Ignored {
+    fn or_count<T>(&mut self, field: &str, result: Result<T, impl fmt::Display>) -> Option<T> {
+        result
+            .inspect_err(|error| {
+                debug!(%error, field, "field ignored");
+                self.0 += 1;
+            })
+            .ok()
+    }
+
+    fn repair(&mut self, (offer, error): (RepairOffer, Option<FieldError>)) -> RepairOffer {
+        self.or_count("repair", error.map_or(Ok(()), Err));
+        offer
+    }
+}
+
+/// The value of `tandem-promised-size`, if it is there and sane.
+fn promised_size(headers: &HeaderMap) -> Option<usize> {
+    let size = headers.get(PROMISED_SIZE)?.to_str().ok()?.parse().ok()?;
+    (1200..=MAX_UDP_PAYLOAD).contains(&size).then_some(size)
+}
+
+fn read_group(headers: &HeaderMap) -> Result<Option<GroupField>, GroupFieldError> {
+    let line = only_line(headers, &GROUP);
+    let parse = |value: Cow<'_, str>| GroupField::parse(&value);
+    line.map(|line| line.map_err(GroupFieldError::Syntax).and_then(parse)).transpose()
+}
+
+/// Which end wrote a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writer {
+    Client,
+    Proxy,
+}
+
+/// Reads what the other end says of repair. The error says why its `tandem-repair` is ignored.
+fn read_repair(headers: &HeaderMap, writer: Writer) -> (RepairOffer, Option<FieldError>) {
+    let draft = headers.get(DG_RETRANS).and_then(|value| value.to_str().ok());
+    let fallback = match draft.and_then(parse_boolean_item) {
+        Some(true) => RepairOffer::Draft,
+        Some(false) | None => RepairOffer::None,
+    };
+    let Some(line) = only_line(headers, &TANDEM_REPAIR) else { return (fallback, None) };
+    let field = line.map_err(FieldError::Syntax);
+    // RFC 9298 §4: clients allocate even Context IDs, proxies odd ones.
+    let (is_even, allowed) = match writer {
+        Writer::Client => (true, "even, 2 to 2^30 - 2"),
+        Writer::Proxy => (false, "odd, 1 to 2^30 - 1"),
+    };
+    match field.and_then(|value| RepairField::parse(&value)) {
+        Ok(field) if (field.context_id.get() % 2 == 0) == is_even => {
+            (RepairOffer::Ours(field), None)
+        }
+        Ok(_) => (fallback, Some(FieldError::Parameter { name: "context", allowed })),
+        Err(error) => (fallback, Some(error)),
+    }
+}
+
+/// How often a peer that speaks the draft wants lost datagrams to be sent again, if that is for all of
+/// them or for UDP payloads, which are all that we send.
+pub(super) fn wanted_limit(limit: RetransmissionLimit) -> Option<u8> {
+    let concerns_us = limit.context_id.is_none_or(|context_id| context_id.get() == 0);
+    concerns_us.then(|| u8::try_from(limit.limit.get()).unwrap_or(LIMIT_MAX).min(LIMIT_MAX))
+}
+
+/// How often the proxy next to the origin should send a lost datagram again: until the origin itself
+/// would do it, floor(RTT beyond the proxy / RTT to the proxy).
+pub(super) fn limit_to_ask(end_to_end: Duration, tunnel: Duration) -> u8 {
+    let beyond = end_to_end.saturating_sub(tunnel).as_nanos();
+    let rounds = beyond / tunnel.as_nanos().max(1);
+    u8::try_from(rounds).unwrap_or(LIMIT_MAX).clamp(LIMIT_LEAST, LIMIT_MAX)
+}
+
+/// The lowest limit that we ask for, and the one that we ask for while the RTT to the origin is not
+/// known.
+pub(super) const LIMIT_LEAST: u8 = 1;
+
+/// The highest limit that we ask for, or obey.
+const LIMIT_MAX: u8 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for &(name, value) in lines {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_as_if_it_were_not_there() {
+        for (lines, offer, is_error) in [
+            (&[][..], RepairOffer::None, false),
+            (&[("dg-retrans", "?0")], RepairOffer::None, false),
+            (&[("dg-retrans", "1")], RepairOffer::None, false),
+            (&[("dg-retrans", "?1")], RepairOffer::Draft, false),
+            (&[("dg-retrans", "?1"), ("tandem-repair", "2;context=2")], RepairOffer::Draft, true),
+            (&[("tandem-repair", "1;context=3")], RepairOffer::None, true),
+            (&[("tandem-repair", "1;context=2;limit=1000")], RepairOffer::None, true),
+            (
+                &[("tandem-repair", "1;context=2"), ("tandem-repair", "1;context=2")],
+                RepairOffer::None,
+                true,
+            ),
+        ] {
+            let (asked, ignored) = Asked::read(&headers(lines));
+            assert_eq!((asked.repair, ignored), (offer, u64::from(is_error)), "{lines:?}");
+        }
+    }
+
+    fn wishes() -> Wishes {
+        Wishes {
+            promised: 1280,
+            urgency: Urgency::default(),
+            weight: 1,
+            wants_reports: false,
+            repair: None,
+            group: None,
+        }
+    }
+
+    #[test]
+    fn both_ends_of_ours_understand_each_other() {
+        let repair = Repair {
+            order: Order::Window,
+            deadline: Some(Duration::from_millis(150)),
+            limit: Some(0),
+        };
+        let group = Some(GroupField { streams: 8, first: None });
+        let wishes = Wishes { repair: Some(repair), weight: 4, group, ..wishes() };
+        let mut request = HeaderMap::new();
+        wishes.write(&mut request);
+        let (asked, 0) = Asked::read(&request) else { panic!("{request:?}") };
+        let RepairOffer::Ours(field) = asked.repair else { panic!("{request:?}") };
+        assert_eq!(Repair::from(field), repair);
+        assert_eq!((asked.promised, asked.weight, asked.group), (Some(1280), Some(4), group));
+        let mut answer = HeaderMap::new();
+        let reports = Some(REPORTS_OF_PROXY);
+        let granted = Granted { promised: None, repair: asked.repair, reports, group };
+        granted.write(&mut answer);
+        let (granted, 0) = Granted::read(&answer) else { panic!("{answer:?}") };
+        let RepairOffer::Ours(field) = granted.repair else { panic!("{answer:?}") };
+        assert_eq!(field.context_id, NUMBERED_BY_PROXY);
+        assert_eq!((granted.promised, granted.reports, granted.group), (None, reports, group));
+        assert!(!answer.contains_key(DG_RETRANS));
+    }
+
+    #[test]
+    fn a_request_that_wants_nothing_says_little() {
+        let mut request = HeaderMap::new();
+        wishes().write(&mut request);
+        let names: Vec<_> = request.keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["capsule-protocol", "tandem-promised-size"]);
+        let (asked, ignored) = Asked::read(&HeaderMap::new());
+        assert_eq!((asked.promised, asked.weight, asked.group, ignored), (None, None, None, 0));
+    }
+
+    #[test]
+    fn groups_that_make_no_sense_are_ignored_and_counted() {
+        for (lines, is_read, is_error) in [
+            (&[][..], false, false),
+            (&["8"], true, false),
+            (&["8", "8"], false, true),
+            (&["99"], false, true),
+        ] {
+            let lines: Vec<_> = lines.iter().map(|&line| (GroupField::NAME, line)).collect();
+            let (asked, ignored) = Asked::read(&headers(&lines));
+            assert_eq!(
+                (asked.group.is_some(), ignored),
+                (is_read, u64::from(is_error)),
+                "{lines:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn absurd_limits_become_the_largest() {
+        let limit = |context_id: Option<u32>, limit: u64| RetransmissionLimit {
+            context_id: context_id.map(VarInt::from_u32),
+            limit: VarInt::saturating_from(limit),
+        };
+        assert_eq!(wanted_limit(limit(None, 3)), Some(3));
+        assert_eq!(wanted_limit(limit(Some(0), u64::MAX)), Some(LIMIT_MAX));
+        assert_eq!(wanted_limit(limit(Some(2), 3)), None);
+        let ms = Duration::from_millis;
+        for (end_to_end, tunnel, asked) in [(140, 40, 2), (40, 40, 1), (30, 40, 1), (9000, 1, 16)] {
+            assert_eq!(limit_to_ask(ms(end_to_end), ms(tunnel)), asked);
+        }
+        assert_eq!(limit_to_ask(ms(1), Duration::ZERO), LIMIT_MAX);
+    }
+}

@@ -1,0 +1,50 @@
+use tandem_wire::CapsuleDecoder;
+
+use super::{
+    agreement::{Asked, RepairOffer},
+    contexts::Contexts,
+    group::StreamGroup,
+    queue::{Form, TooLarge},
+};
+use crate::quic::StreamId;
+
+/// What a tunnel knows of a flow, or of a request stream that joined one.
+#[derive(Debug)]
+pub(super) struct Flow {
+    /// The form in which payloads go to the peer.
+    pub(super) form: Form,
+    /// What to do with a payload that fits no datagram.
+    pub(super) too_large: TooLarge,
+    pub(super) is_granted: bool,
+    /// The Context IDs that the peer may use.
+    pub(super) contexts: Contexts,
+    /// The capsules on the request stream.
+    pub(super) capsules: CapsuleDecoder,
+    /// How the flow is repaired.
+    pub(super) repair: RepairOffer,
+    /// The limit of repairs that a proxy which speaks the draft was last asked for.
+    pub(super) asked_limit: u8,
+    /// The flow that this request stream joined.
+    pub(super) first: Option<StreamId>,
+    /// The request streams of the flow: its own, and those that joined it.
+    pub(super) group: StreamGroup,
+    /// What the request asked for (proxy).
+    pub(super) asked: Option<Asked>,
+}
+
+impl Flow {
+    pub(super) fn new(stream: StreamId, form: Form, capsule_max: usize) -> Self {
+        Self {
+            form,
+            too_large: TooLarge::Drop,
+            is_granted: false,
+            contexts: Contexts::default(),
+            capsules: CapsuleDecoder::new(capsule_max),
+            repair: RepairOffer::None,
+            asked_limit: 0,
+            first: None,
+            group: StreamGroup::new(stream),
+            asked: None,
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! One end of a tunnel on one connection: the same code at the client and at the proxy.
+//!
+//! Below it is a [`Carrier`], the HTTP/3 connection. Above it are services, such as UDP sockets at a
+//! proxy, or the packets of the next connection at a client. Only the tunnel knows how payloads travel:
+//! in datagrams or capsules, with numbers or without, on one request stream or several.
+//!
+//! A payload that goes out passes [`Tunnel::send`], waits in the queue, and leaves with
+//! [`Tunnel::feed`]. A payload that comes in leaves with [`Tunnel::poll_arrival`], or, if it has a
+//! number, with [`Tunnel::poll_release`].
+
+mod agreement;
+mod capsules;
+mod carrier;
+mod client;
+mod contexts;
+mod early;
+mod egress;
+mod flow;
+mod group;
+mod mode;
+mod proxy;
+mod queue;
+mod reporter;
+pub mod resequence;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use tandem_wire::{
+    CONTEXT_ID_UDP, Code, ErrorScope, HttpDatagram, MAX_UDP_PAYLOAD, RetransmissionLimit,
+    TunnelInfo, VarInt,
+};
+use tracing::debug;
+
+pub(crate) use self::{agreement::Asked, capsules::StreamEnd, carrier::Carrier, client::Flows};
+pub use self::{agreement::Repair, mode::TunnelMode};
+use self::{
+    agreement::{RepairOffer, wanted_limit},
+    capsules::OnStream,
+    client::ClientEnd,
+    contexts::{Context, ReportArrival},
+    early::Early,
+    egress::Egress,
+    flow::Flow,
+    proxy::ProxyEnd,
+    queue::{Form, Payload, Queue, RepairPlan, TooLarge},
+    reporter::Reporter,
+};
+use crate::{
+    h3::ConnectionError,
+    limits::Limits,
+    quic::{self, StreamId},
+    stats::{Dropped, FeedbackStats, Stats},
+};
+
+/// What differs between the two ends.
+#[derive(Debug)]
+enum Role {
+    Client(ClientEnd),
+    Proxy(ProxyEnd),
+}
+
+/// What came out of a tunnel.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// A UDP payload of a flow.
+    Payload(StreamId, Bytes),
+    /// A report of the proxy on a flow.
+    Report(StreamId, TunnelInfo),
+    /// The request stream of a flow has ended, or must be ended.
+    Ended(StreamId, StreamEnd),
+    /// The peer broke HTTP/3: the connection has to end.
+    Broken(ConnectionError),
+}
+
+/// One end of a tunnel on one connection.
+#[derive(Debug)]
+pub(crate) struct Tunnel {
+    role: Role,
+    flows: BTreeMap<StreamId, Flow>,
+    early: Early,
+    queue: Queue,
+    egress: Egress,
+    reporter: Reporter,
+    /// Early payloads of flows that have been granted since.
+    replayed: VecDeque<(StreamId, VarInt, Bytes)>,
+    /// The carrier may hold datagrams.
+    has_datagrams: bool,
+    /// Request streams that may have something to read.
+    readable: BTreeSet<StreamId>,
+    capsule_max: usize,
+    /// What arrived and was dropped; the queue counts its own drops.
+    dropped: Dropped,
+    feedback: FeedbackStats,
+    fields_ignored: u64,
+}
+
+impl Tunnel {
+    fn new(role: Role, limits: &Limits) -> Self {
+        Self {
+            role,
+            flows: BTreeMap::new(),
+            early: Early::new(limits),
+            queue: Queue::new(limits),
+            egress: Egress::new(limits.held_bytes),
+            reporter: Reporter::default(),
+            replayed: VecDeque::new(),
+            has_datagrams: false,
+            readable: BTreeSet::new(),
+            capsule_max: limits.capsule,
+            dropped: Dropped::default(),
+            feedback: FeedbackStats::default(),
+            fields_ignored: 0,
+        }
+    }
+
+    /// Puts a UDP payload of a flow into the queue. `false`: it was dropped, and counted.
+    pub(crate) fn send(
+        &mut self,
+        now: Instant,
+        carrier: &mut Carrier<'_>,
+        stream: StreamId,
+        data: &[u8],
+    ) -> bool {
+        let Self { flows, queue, reporter, .. } = self;
+        let Some(flow) = flows.get_mut(&stream) else {
+            self.dropped.unknown_flow += 1;
+            return false;
+        };
+        let form = if carrier.takes_datagrams() { flow.form } else { Form::Capsule };
+        let stream = match form {
+            Form::Datagram => stream,
+            Form::Capsule => flow.group.pick(|it| queue.waiting(it)).unwrap_or(stream),
+        };
+        let payload = Payload { form, too_large: flow.too_large, data };
+        let is_queued = queue.push(now, stream, payload, carrier.max_datagram_size());
+        if is_queued {
+            reporter.on_arrival(now, stream, data.len());
+        }
+        is_queued
+    }
+
+    /// Sends the reports that are due, and gives the engine as much of the queue as it takes.
+    pub(crate) fn feed(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
+        self.report(now, carrier);
+        self.queue.feed(now, carrier);
+        self.reporter.observe(now, &self.queue);
+    }
+
+    /// Sends the reports that are due to where they are of use.
+    fn report(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
+        match &self.role {
+            Role::Client(_) => self.report_to_inside(now, carrier),
+            Role::Proxy(end) => self.report_to_client(now, carrier, end.interval),
+        }
+    }
+
+    /// The next thing that came, numbered payloads excepted.
+    pub(crate) fn poll_arrival(
+        &mut self,
+        now: Instant,
+        carrier: &mut Carrier<'_>,
+    ) -> Option<Arrival> {
+        while let Some((stream, context_id, payload)) = self.replayed.pop_front() {
+            let arrival = self.on_payload(now, carrier, (stream, context_id), payload, None);
+            if arrival.is_some() {
+                return arrival;
+            }
+        }
+        while self.has_datagrams {
+            let Some(data) = carrier.receive_datagram() else {
+                self.has_datagrams = false;
+                break;
+            };
+            let arrival = self.on_datagram(now, carrier, data);
+            if arrival.is_some() {
+                return arrival;
+            }
+        }
+        while let Some(&stream) = self.readable.first() {
+            let decoder = self.flows.get_mut(&stream).map(|flow| &mut flow.capsules);
+            let Some(read) = capsules::read(decoder, carrier, stream) else {
+                self.readable.remove(&stream);
+                continue;
+            };
+            let arrival = self.on_stream(now, carrier, stream, read);
+            if arrival.is_some() {
+                return arrival;
+            }
+        }
+        None
+    }
+
+    fn on_datagram(
+        &mut self,
+        now: Instant,
+        carrier: &mut Carrier<'_>,
+        data: Bytes,
+    ) -> Option<Arrival> {
+        match HttpDatagram::decode(data) {
+            Ok(HttpDatagram { quarter_stream_id, context_id, payload }) => {
+                let stream = StreamId(quarter_stream_id.stream_id());
+                let form = Some(Form::Datagram);
+                self.on_payload(now, carrier, (stream, context_id), payload, form)
+            }
+            Err(error) => {
+                self.dropped.malformed += 1;
+                // RFC 9297 §2.1: "Receipt of a QUIC DATAGRAM frame whose payload is too short to allow
+                // parsing the Quarter Stream ID field MUST be treated as an HTTP/3 connection error of
+                // type H3_DATAGRAM_ERROR."
+                let is_broken = error.scope() == ErrorScope::Connection;
+                is_broken.then(|| Arrival::Broken(error.into()))
+            }
+        }
+    }
+
+    fn on_stream(
+        &mut self,
+        now: Instant,
+        carrier: &mut Carrier<'_>,
+        stream: StreamId,
+        read: OnStream,
+    ) -> Option<Arrival> {
+        match read {
+            OnStream::Payload(context_id, payload) => {
+                let form = Some(Form::Capsule);
+                return self.on_payload(now, carrier, (stream, context_id), payload, form);
+            }
+            OnStream::Malformed => self.dropped.malformed += 1,
+            OnStream::Limit(limit) => self.on_limit(stream, limit),
+            OnStream::Ended(end) => {
+                self.readable.remove(&stream);
+                return Some(Arrival::Ended(stream, end));
+            }
+            OnStream::Broken(error) => {
+                self.readable.remove(&stream);
+                return Some(Arrival::Broken(error));
+            }
+        }
+        None
+    }
+
+    /// Finds out what a payload is by its flow and its Context ID. `form`: how it came, unless it came
+    /// before the grant.
+    fn on_payload(
+        &mut self,
+        now: Instant,
+        carrier: &Carrier<'_>,
+        (stream, context_id): (StreamId, VarInt),
+        payload: Bytes,
+        form: Option<Form>,
+    ) -> Option<Arrival> {
+        let Some(flow) = self.flows.get_mut(&stream) else {
+            return self.on_unknown_flow(now, carrier, (stream, context_id), payload);
+        };
+        match flow.contexts.get_mut(context_id) {
+            Some(Context::UdpPayload) => {
+                if payload.len() > MAX_UDP_PAYLOAD {
+                    // RFC 9298 §5: "An endpoint that receives an HTTP Datagram using Context ID zero
+                    // whose UDP Proxying Payload field is longer than 65527 MUST abort the
+                    // corresponding stream."
+                    let reason = "a payload is longer than UDP allows".to_owned();
+                    let end = StreamEnd::Malformed(Code::H3_DATAGRAM_ERROR, reason);
+                    return Some(Arrival::Ended(stream, end));
+                }
+                if matches!(self.role, Role::Proxy(_)) {
+                    flow.answer_in(form);
+                    if !flow.is_granted {
+                        self.keep_early(stream, context_id, payload);
+                        return None;
+                    }
+                }
+                Some(Arrival::Payload(flow.first.unwrap_or(stream), payload))
+            }
+            Some(Context::Numbered) => {
+                let smoothed_rtt = carrier.smoothed_rtt();
+                if self.egress.push(now, stream, payload, smoothed_rtt).is_err() {
+                    self.dropped.malformed += 1;
+                }
+                None
+            }
+            Some(Context::Report { newest }) => {
+                let report = ReportArrival::new(newest, payload);
+                self.on_report(stream, report)
+            }
+            // The grant may be late that says what comes under this Context ID.
+            None if !flow.is_granted && matches!(self.role, Role::Client(_)) => {
+                self.keep_early(stream, context_id, payload);
+                None
+            }
+            None => {
+                self.dropped.unknown_context += 1;
+                None
+            }
+        }
+    }
+
+    fn on_unknown_flow(
+        &mut self,
+        now: Instant,
+        carrier: &Carrier<'_>,
+        (stream, context_id): (StreamId, VarInt),
+        payload: Bytes,
+    ) -> Option<Arrival> {
+        if context_id != CONTEXT_ID_UDP {
+            self.dropped.unknown_context += 1;
+            return None;
+        }
+        match &self.role {
+            // RFC 9297 §2.1: "If a datagram is received after the corresponding stream's receive side
+            // is closed, the received datagrams MUST be silently dropped."
+            Role::Client(_) => self.dropped.unknown_flow += 1,
+            Role::Proxy(proxy) if carrier.cannot_come(stream, proxy.request_streams) => {
+                // RFC 9297 §2.1: a datagram for "a stream that cannot be created due to
+                // client-initiated bidirectional stream limits [...] SHOULD be treated as an HTTP/3
+                // connection error of type H3_ID_ERROR."
+                self.dropped.unknown_flow += 1;
+                let reason = format!("a datagram for stream {stream}, beyond the limit");
+                return Some(Arrival::Broken(ConnectionError { code: Code::H3_ID_ERROR, reason }));
+            }
+            Role::Proxy(_) => {
+                let (id, rtt) = ((stream, context_id), carrier.smoothed_rtt());
+                let is_kept =
+                    carrier.may_come(stream) && self.early.keep_unseen(now, id, payload, rtt);
+                self.dropped.unknown_flow += u64::from(!is_kept);
+            }
+        }
+        None
+    }
+
+    fn keep_early(&mut self, stream: StreamId, context_id: VarInt, payload: Bytes) {
+        let is_kept = self.early.keep(stream, context_id, payload);
+        self.dropped.unknown_flow += u64::from(!is_kept);
+    }
+
+    fn on_report(&mut self, stream: StreamId, report: ReportArrival) -> Option<Arrival> {
+        match report {
+            ReportArrival::New(info) => {
+                self.feedback.used += 1;
+                return Some(Arrival::Report(stream, info));
+            }
+            ReportArrival::Stale => self.feedback.stale += 1,
+            ReportArrival::Malformed(error) => {
+                debug!(%error, "report ignored");
+                self.feedback.malformed += 1;
+            }
+        }
+        None
+    }
+
+    /// The peer, which speaks the draft, says how often to send lost datagrams again.
+    fn on_limit(&mut self, stream: StreamId, limit: RetransmissionLimit) {
+        if let Some(flow) = self.flows.get(&stream)
+            && flow.repair == RepairOffer::Draft
+            && let Some(limit) = wanted_limit(limit)
+        {
+            self.queue.set_repair(stream, RepairPlan::unnumbered(limit, flow.too_large));
+        }
+    }
+
+    /// The next numbered payload whose turn it is.
+    pub(crate) fn poll_release(&mut self, now: Instant) -> Option<(StreamId, Bytes)> {
+        while let Some((stream, payload)) = self.egress.poll_release(now) {
+            if payload.len() <= MAX_UDP_PAYLOAD {
+                return Some((stream, payload));
+            }
+            self.dropped.malformed += 1;
+        }
+        None
+    }
+
+    /// Begins to repair a flow as two ends of ours agreed: we number payloads for `ours`, and the peer
+    /// numbers those that come under `theirs`.
+    fn repair_numbered(&mut self, stream: StreamId, ours: VarInt, theirs: VarInt, wish: Repair) {
+        let Some(flow) = self.flows.get_mut(&stream) else { return };
+        flow.contexts.register(theirs, Context::Numbered);
+        self.queue.set_repair(stream, RepairPlan::numbered(ours, wish, flow.too_large));
+        self.egress.insert(stream, wish.order, wish.deadline);
+    }
+
+    /// A flow is granted: what came before is looked at again.
+    fn replay_early(&mut self, stream: StreamId) {
+        let early = self.early.take(stream).into_iter();
+        self.replayed.extend(early.map(|(context_id, payload)| (stream, context_id, payload)));
+    }
+
+    /// Datagrams came.
+    pub(crate) fn on_datagrams(&mut self) {
+        self.has_datagrams = true;
+    }
+
+    /// A request stream may have something to read.
+    pub(crate) fn on_readable(&mut self, stream: StreamId) {
+        self.readable.insert(stream);
+    }
+
+    /// A request stream that was blocked has room again.
+    pub(crate) fn on_writable(&mut self, stream: StreamId) {
+        self.queue.on_writable(stream);
+    }
+
+    /// Forgets a flow. Returns the request streams that had joined it, which are forgotten too.
+    ///
+    /// RFC 9297 §2.1: "HTTP/3 Datagrams MUST NOT be sent unless the corresponding stream's send side is
+    /// open."
+    pub(crate) fn close(&mut self, stream: StreamId) -> Vec<StreamId> {
+        let mut joined = Vec::new();
+        if let Some(flow) = self.flows.remove(&stream) {
+            match flow.first.and_then(|first| self.flows.get_mut(&first)) {
+                Some(first) => first.group.leave(stream),
+                None => joined.extend(flow.group.joined()),
+            }
+        }
+        self.forget(stream);
+        for &stream in &joined {
+            self.flows.remove(&stream);
+            self.forget(stream);
+        }
+        joined
+    }
+
+    fn forget(&mut self, stream: StreamId) {
+        self.queue.remove(stream);
+        self.reporter.remove(stream);
+        self.egress.remove(stream);
+        self.dropped.unknown_flow += self.early.take(stream).len() as u64;
+        self.replayed.retain(|(other, ..)| *other != stream);
+    }
+
+    /// Whether a frame on this stream has been sent in part only.
+    pub(crate) fn is_within_frame(&self, stream: StreamId) -> bool {
+        self.queue.is_within_frame(stream)
+    }
+
+    /// Looks at what is due. Returns whether the queue or the reporter wants to be fed.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> bool {
+        self.egress.handle_timeout(now);
+        self.dropped.unknown_flow += self.early.expire(now) as u64;
+        let due = quic::earliest(self.queue.next_timeout(), self.reporter.next_timeout());
+        due.is_some_and(|due| due <= now)
+    }
+
+    /// When it wants to be looked at although nothing happens.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        let timers = [
+            self.queue.next_timeout(),
+            self.reporter.next_timeout(),
+            self.egress.next_timeout(),
+            self.early.next_timeout(),
+        ];
+        timers.into_iter().fold(None, quic::earliest)
+    }
+
+    /// Bytes of encoded payloads that wait in the queue: q(t).
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Bytes of numbered payloads that wait for missing ones.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.egress.held_bytes()
+    }
+
+    /// The same of the flow that holds most.
+    pub(crate) fn longest_held(&self) -> usize {
+        self.egress.longest()
+    }
+
+    /// The flow that holds most no longer waits for what is missing.
+    pub(crate) fn flush_longest(&mut self, now: Instant) {
+        self.egress.flush_longest(now);
+    }
+
+    /// Adds what was counted here.
+    pub(crate) fn add_to(&self, stats: &mut Stats) {
+        stats.dropped.add(&self.dropped);
+        stats.dropped.add(self.queue.dropped());
+        stats.repaired.add(self.queue.repaired());
+        stats.resequenced.add(&self.egress.stats());
+        stats.feedback.add(&self.feedback);
+        stats.fields_ignored += self.fields_ignored;
+    }
+}
+
+impl Flow {
+    /// A proxy answers in the form in which payloads came last. Where repair was agreed on, a capsule
+    /// only says that a payload did not fit.
+    fn answer_in(&mut self, form: Option<Form>) {
+        match form {
+            Some(Form::Datagram) if self.is_granted => self.form = Form::Datagram,
+            Some(Form::Capsule) if self.repair == RepairOffer::None => self.form = Form::Capsule,
+            _ => {}
+        }
+    }
+}
