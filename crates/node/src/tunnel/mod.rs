@@ -24,7 +24,7 @@ mod reporter;
 pub mod resequence;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
     time::Instant,
 };
 
@@ -63,6 +63,37 @@ enum Role {
     Proxy(ProxyEnd),
 }
 
+/// Request streams that may have something to read, each once, in the order of their turns.
+#[derive(Debug, Default)]
+struct Readable {
+    turns: BTreeSet<(u64, StreamId)>,
+    turn_of: BTreeMap<StreamId, u64>,
+}
+
+impl Readable {
+    /// The turn after all others.
+    fn next_turn(&self) -> u64 {
+        self.turns.last().map_or(0, |(last, _)| last + 1)
+    }
+
+    fn insert(&mut self, stream: StreamId, turn: u64) {
+        if let Entry::Vacant(entry) = self.turn_of.entry(stream) {
+            entry.insert(turn);
+            self.turns.insert((turn, stream));
+        }
+    }
+
+    fn first(&self) -> Option<StreamId> {
+        self.turns.first().map(|&(_, stream)| stream)
+    }
+
+    fn remove(&mut self, stream: StreamId) {
+        if let Some(turn) = self.turn_of.remove(&stream) {
+            self.turns.remove(&(turn, stream));
+        }
+    }
+}
+
 /// What came out of a tunnel.
 #[derive(Debug)]
 pub(crate) enum Arrival {
@@ -90,7 +121,7 @@ pub(crate) struct Tunnel {
     /// The carrier may hold datagrams.
     has_datagrams: bool,
     /// Request streams that may have something to read.
-    readable: BTreeSet<StreamId>,
+    readable: Readable,
     capsule_max: usize,
     /// What arrived and was dropped; the queue counts its own drops.
     dropped: Dropped,
@@ -109,7 +140,7 @@ impl Tunnel {
             reporter: Reporter::default(),
             replayed: VecDeque::new(),
             has_datagrams: false,
-            readable: BTreeSet::new(),
+            readable: Readable::default(),
             capsule_max: limits.capsule,
             dropped: Dropped::default(),
             feedback: FeedbackStats::default(),
@@ -180,10 +211,10 @@ impl Tunnel {
                 return arrival;
             }
         }
-        while let Some(&stream) = self.readable.first() {
+        while let Some(stream) = self.readable.first() {
             let decoder = self.flows.get_mut(&stream).map(|flow| &mut flow.capsules);
             let Some(read) = capsules::read(decoder, carrier, stream) else {
-                self.readable.remove(&stream);
+                self.readable.remove(stream);
                 continue;
             };
             let arrival = self.on_stream(now, carrier, stream, read);
@@ -232,11 +263,11 @@ impl Tunnel {
             OnStream::Malformed => self.dropped.malformed += 1,
             OnStream::Limit(limit) => self.on_limit(stream, limit),
             OnStream::Ended(end) => {
-                self.readable.remove(&stream);
+                self.readable.remove(stream);
                 return Some(Arrival::Ended(stream, end));
             }
             OnStream::Broken(error) => {
-                self.readable.remove(&stream);
+                self.readable.remove(stream);
                 return Some(Arrival::Broken(error));
             }
         }
@@ -394,7 +425,13 @@ impl Tunnel {
 
     /// A request stream may have something to read.
     pub(crate) fn on_readable(&mut self, stream: StreamId) {
-        self.readable.insert(stream);
+        let turn = match self.role {
+            // The streams of a flow go on in the order in which they were opened.
+            Role::Client(_) => stream.0,
+            // Clients have their turns as they come.
+            Role::Proxy(_) => self.readable.next_turn(),
+        };
+        self.readable.insert(stream, turn);
     }
 
     /// A request stream that was blocked has room again.
