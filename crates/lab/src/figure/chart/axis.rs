@@ -243,7 +243,7 @@ impl ValueFormatter<f64> for Axis {
 /// Writes traces without their folder and ending. Where names are too long to stand side by side,
 /// numbers stand for them; then it gives what these mean.
 fn shorten(ticks: &mut [Tick], width: i32) -> Option<String> {
-    for tick in ticks.iter_mut() {
+    for tick in ticks.iter_mut().filter(|tick| tick.is_name()) {
         let file = tick.label.rsplit('/').next().unwrap_or_default();
         let name = file.trim_end_matches(".down").trim_end_matches(".up");
         tick.label = name.trim_start_matches(SyntheticTrace::PREFIX).to_owned();
@@ -364,8 +364,8 @@ mod tests {
 
     #[test]
     fn what_is_no_name_stays_however_long_it_is() {
-        let mut sizes = ticks(&["100 kB", "1000 kB"]);
+        let mut sizes = ticks(&["100 kB", "1000 kB", "10 Mbit/s"]);
         assert_eq!(shorten(&mut sizes, 20), None);
-        assert_eq!(labels(&sizes), ["100 kB", "1000 kB"]);
+        assert_eq!(labels(&sizes), ["100 kB", "1000 kB", "10 Mbit/s"]);
     }
 }
