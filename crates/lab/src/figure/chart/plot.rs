@@ -74,7 +74,7 @@ impl Plot<'_> {
         self.draw_theirs(area, &mut plane)?;
         (0..)
             .zip(&self.lines)
-            .try_for_each(|(place, line)| self.draw_line(area, &mut plane, place, *line))
+            .try_for_each(|(number, line)| self.draw_line(area, &mut plane, number, *line))
     }
 
     /// One of the lines, of which this many come before it.
@@ -82,15 +82,15 @@ impl Plot<'_> {
         &self,
         area: &Canvas<'_>,
         plane: &mut Plane<'_, '_>,
-        place: usize,
+        number: usize,
         (line, shade): (&Series, usize),
     ) -> Drawn {
         let (x, y, chart) = (&self.x, &self.y, self.panel.chart);
         let is_spread = matches!(chart, Chart::Distribution | Chart::Time);
-        let aside = if is_spread { 0.0 } else { x.aside(place, self.lines.len()) };
+        let aside = if is_spread { 0.0 } else { x.aside(number, self.lines.len()) };
         let spot = |at: f64, value: f64| (x.at(at) + aside, y.at(value));
         if is_spread || !x.has_names() {
-            let is_covered = place == 0 && chart == Chart::Distribution;
+            let is_covered = number == 0 && chart == Chart::Distribution;
             let width = if is_covered { 5 } else { 2 }; // seen on both sides of the one that covers it
             let path = line.points.iter().map(|point| spot(point.x, point.value));
             let style = shaded(line.mode, shade).stroke_width(width);

@@ -135,8 +135,7 @@ fn invented(plan: &Plan, base: &RunRecord, size: f64) -> Vec<RunRecord> {
         let bytes = (value * 1e6) as u64;
         record.downlink.bytes = bytes;
         record.packet_delay_percentiles_us = (0..=100).map(|percent| bytes * percent / 9).collect();
-        let flow =
-            |times: f64| FlowRecord { fct_s: Some(value * times), ..record.flows[0].clone() };
+        let flow = |times: f64| FlowRecord { fct_s: Some(value * times), ..record.flows[0] };
         record.flows = [1.0, 2.0, 5.0, 90.0].map(flow).to_vec();
         for sample in &mut record.series {
             (sample.e2e_pacing_mbps, sample.tunnel_pacing_mbps) = (Some(value), Some(size));

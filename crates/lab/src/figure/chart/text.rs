@@ -29,7 +29,7 @@ pub(super) fn top_center() -> Pos {
 }
 
 /// How many pixels a text of this size takes at most. Which font a reader has is not known; these
-/// are the widths of the two widest that are common, DejaVu Sans and Verdana, rounded up.
+/// are the widths of the two widest that are common, `DejaVu` Sans and Verdana, rounded up.
 pub(super) fn width(text: &str, size: f64) -> i32 {
     let per_mille: u32 = text.chars().map(per_mille).sum();
     #[expect(clippy::cast_possible_truncation, reason = "pixels")]
