@@ -4,11 +4,21 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
-use super::{PaperNumber, Series, text_width};
+use super::{
+    PaperNumber, Series,
+    text::{self, TEXT},
+};
 use crate::{SyntheticTrace, figure::Scale};
 
 /// About so many ticks.
 const TICKS: f64 = 5.0;
+
+/// Most ticks of an axis with equal factors, so that their labels do not touch.
+const TICKS_MAX: usize = 10;
+
+/// Most rows of labels along an axis, and the least distance of two in a row.
+const LABEL_ROWS_MAX: usize = 3;
+const LABEL_DISTANCE: i32 = 2;
 
 /// How far beside each other the lines' points stand, in parts of the axis.
 const ASIDE: f64 = 0.012;
@@ -31,6 +41,16 @@ struct Tick {
     text: String,
     /// What is written there.
     label: String,
+}
+
+/// What is written below a tick of an x axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Label {
+    pub(super) text: String,
+    /// Pixels from the axis's left end to the label's middle.
+    pub(super) middle: i32,
+    /// How many rows of labels are above it.
+    pub(super) row: i32,
 }
 
 impl Tick {
@@ -60,8 +80,39 @@ impl Axis {
     }
 
     /// What numbers mean that stand for names, if they do.
-    pub(super) fn numbered(self) -> Option<String> {
-        self.numbered
+    pub(super) fn numbered(&self) -> Option<&str> {
+        self.numbered.as_deref()
+    }
+
+    /// The labels along this axis of so many pixels. Each has its place in the first row where none
+    /// is in its way, and within this room; one that has no place in any row is left out.
+    pub(super) fn labels(&self, length: i32, room: &Range<i32>) -> Vec<Label> {
+        let mut ends: Vec<i32> = Vec::new();
+        let mut labels = Vec::new();
+        for tick in &self.ticks {
+            let width = text::width(&tick.label, TEXT);
+            let half = width.div_euclid(2) + 1;
+            let least = room.start + half;
+            let middle = self.map(&tick.at, (0, length)).clamp(least, least.max(room.end - half));
+            let start = middle - width.div_euclid(2);
+            let is_free = |end: &i32| end + LABEL_DISTANCE <= start;
+            let row = ends.iter().position(is_free).unwrap_or(ends.len());
+            if row == LABEL_ROWS_MAX {
+                continue;
+            }
+            ends.resize(ends.len().max(row + 1), 0);
+            if let Some(end) = ends.get_mut(row) {
+                *end = start + width;
+            }
+            let row = i32::try_from(row).unwrap_or(0);
+            labels.push(Label { text: tick.label.clone(), middle, row });
+        }
+        labels
+    }
+
+    /// Pixels that the widest label of a y axis takes.
+    pub(super) fn widest_label(&self) -> i32 {
+        self.ticks.iter().map(|tick| text::width(&tick.label, TEXT)).max().unwrap_or(0)
     }
 
     /// An x axis for values that are spread over it.
@@ -79,10 +130,14 @@ impl Axis {
 
     fn over(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
         let bounds = (f64::INFINITY, f64::NEG_INFINITY);
+        let has_place = |value: &f64| scale == Scale::Linear || *value > 0.0;
+        let values = values.filter(has_place);
         let (low, high) = values.fold(bounds, |(low, high), it| (low.min(it), high.max(it)));
         match scale {
+            _ if low > high => Self::linear(0.0, 1.0), // of nothing
+            Scale::Linear if low == 0.0 && high == 0.0 => Self::linear(0.0, 1.0),
             Scale::Linear => Self::linear(low.min(0.0), high.max(0.0)),
-            Scale::Log => Self::logarithmic(low.max(1e-9), high.max(1e-9)),
+            Scale::Log => Self::logarithmic(low, high),
         }
     }
 
@@ -112,13 +167,24 @@ impl Axis {
             ticks.filter(|tick| range.contains(&tick.at)).collect()
         };
         let few = ticks(&[1.0, 2.0, 5.0]);
-        let ticks = if few.len() < 4 { ticks(&[1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0]) } else { few };
+        let ticks = match few.len() {
+            ..4 => ticks(&[1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0]),
+            4..=TICKS_MAX => few,
+            _ => {
+                let decades = ticks(&[1.0]);
+                let step = decades.len().div_ceil(TICKS_MAX);
+                decades.into_iter().step_by(step).collect()
+            }
+        };
         Self { scale: Scale::Log, range, ticks, numbered: None }
     }
 
-    /// The coordinate of a value.
+    /// The coordinate of a value; its lower end, if the value has no logarithm.
     pub(super) fn at(&self, value: f64) -> f64 {
-        coordinate(self.scale, value)
+        match self.scale {
+            Scale::Log if value <= 0.0 => self.range.start,
+            scale => coordinate(scale, value),
+        }
     }
 
     /// The coordinate of the tick where this is.
@@ -177,12 +243,12 @@ impl ValueFormatter<f64> for Axis {
 /// Writes traces without their folder and ending. Where names are too long to stand side by side,
 /// numbers stand for them; then it gives what these mean.
 fn shorten(ticks: &mut [Tick], width: i32) -> Option<String> {
-    for tick in ticks.iter_mut() {
+    for tick in ticks.iter_mut().filter(|tick| tick.is_name()) {
         let file = tick.label.rsplit('/').next().unwrap_or_default();
         let name = file.trim_end_matches(".down").trim_end_matches(".up");
         tick.label = name.trim_start_matches(SyntheticTrace::PREFIX).to_owned();
     }
-    let widest = ticks.iter().map(|tick| text_width(&tick.label)).max()?;
+    let widest = ticks.iter().map(|tick| text::width(&tick.label, TEXT)).max()?;
     let room = width / i32::try_from(ticks.len()).ok()?;
     if widest <= room || !ticks.iter().all(Tick::is_name) {
         return None;
@@ -245,9 +311,61 @@ mod tests {
     }
 
     #[test]
+    fn labels_that_have_no_room_in_a_row_stand_in_the_next() {
+        let percents = [0.0, 1.0, 2.0, 5.0, 8.0];
+        let ticks: Vec<_> = percents.iter().map(|at| Tick::new(*at, format!("{at}%"))).collect();
+        let axis = Axis { scale: Scale::Linear, range: 0.0..8.0, ticks, numbered: None };
+        let places = |length: i32| {
+            let labels = axis.labels(length, &(-20..length + 20));
+            labels.iter().map(|label| (label.middle, label.row)).collect::<Vec<_>>()
+        };
+        assert_eq!(places(400), [(0, 0), (50, 0), (100, 0), (250, 0), (400, 0)]);
+        assert_eq!(places(160), [(0, 0), (20, 1), (40, 0), (100, 0), (160, 0)]);
+        assert_eq!(places(80), [(0, 0), (10, 1), (20, 2), (50, 0), (80, 0)]);
+        assert_eq!(places(8), [(0, 0), (1, 1), (2, 2)], "what is left out has a tick still");
+    }
+
+    #[test]
+    fn labels_stay_in_their_room() {
+        let ticks = vec![Tick::new(0.0, "100 kB".to_owned()), Tick::new(1.0, "1 MB".to_owned())];
+        let axis = Axis { scale: Scale::Linear, range: 0.0..1.0, ticks, numbered: None };
+        let labels = axis.labels(200, &(0..200));
+        let half = |label: &Label| text::width(&label.text, TEXT) / 2;
+        assert!(labels[0].middle >= half(&labels[0]), "{labels:?}");
+        assert!(labels[1].middle + half(&labels[1]) <= 200, "{labels:?}");
+    }
+
+    #[test]
+    fn values_that_are_all_zero_or_none_have_an_axis() {
+        let labels = |values: &[f64]| {
+            let axis = Axis::over(Scale::Linear, values.iter().copied());
+            axis.ticks.iter().map(|tick| tick.label.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(labels(&[0.0, 0.0]), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
+        assert_eq!(labels(&[]), labels(&[0.0]));
+    }
+
+    #[test]
+    fn an_axis_over_many_powers_of_ten_has_few_ticks() {
+        for powers in 0..30 {
+            let axis = Axis::over(Scale::Log, [1e-3, 1e-3 * 10_f64.powi(powers)].into_iter());
+            let places: Vec<_> = axis.ticks.iter().map(|it| axis.map(&it.at, (0, 216))).collect();
+            assert!(places.is_sorted_by(|a, b| a + 15 <= *b), "{powers}: {places:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_logarithm_is_at_the_lower_end() {
+        let with = |low: f64| Axis::over(Scale::Log, [low, 2.0, 30.0].into_iter());
+        let (axis, without) = (with(-5.0), with(2.0));
+        assert_eq!(axis.range, without.range);
+        assert_eq!((axis.at(-5.0), axis.at(10.0)), (axis.range.start, 1.0));
+    }
+
+    #[test]
     fn what_is_no_name_stays_however_long_it_is() {
-        let mut sizes = ticks(&["100 kB", "1000 kB"]);
+        let mut sizes = ticks(&["100 kB", "1000 kB", "10 Mbit/s"]);
         assert_eq!(shorten(&mut sizes, 20), None);
-        assert_eq!(labels(&sizes), ["100 kB", "1000 kB"]);
+        assert_eq!(labels(&sizes), ["100 kB", "1000 kB", "10 Mbit/s"]);
     }
 }
