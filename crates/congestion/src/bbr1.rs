@@ -120,12 +120,12 @@ struct ProbeRttDone {
 
 /// `RTpropFilterLen`: the age at which the minimum RTT expires and must be measured again.
 const RTT_FILTER_LENGTH: Duration = Duration::from_secs(10);
-/// `ProbeRTTDuration`.
+/// `ProbeRTTDuration`: the least duration of `ProbeRTT`.
 const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
 /// The path has stalled if it delivers nothing for one RTT plus this time. Schedulers of radio
 /// links leave gaps of some tens of milliseconds, which do not count.
 const STANDSTILL_AFTER: Duration = Duration::from_millis(100);
-/// `BBRGainCycleLen`.
+/// `BBRGainCycleLen`: the number of phases of `ProbeBW`.
 const CYCLE_LENGTH: usize = 8;
 /// `BBRMinPipeCwnd` in datagrams. The pipe never runs empty with it if the receiver acknowledges
 /// every second packet.
@@ -222,7 +222,7 @@ impl Bbr1 {
         self.overflow.forget_bound_above(far);
     }
 
-    /// `BBRCheckCyclePhase`.
+    /// `BBRCheckCyclePhase`: begins the next phase of `ProbeBW` if the present one is over.
     fn check_cycle_phase(&mut self, now: Instant, prior_in_flight: ByteCount) {
         let State::ProbeBw { cycle_index, cycle_stamp } = self.state else { return };
         let elapsed = now.saturating_duration_since(cycle_stamp);
@@ -256,7 +256,8 @@ impl Bbr1 {
         self.state = State::ProbeBw { cycle_index, cycle_stamp: now };
     }
 
-    /// `BBRCheckFullPipe`, and the end of an application-limited Startup.
+    /// `BBRCheckFullPipe`: determines whether the pipe is full, also in an application-limited
+    /// Startup.
     fn check_full_pipe(&mut self, sample: &RateSample) {
         if self.full_pipe.is_filled || !self.round.is_start {
             return;
@@ -278,11 +279,12 @@ impl Bbr1 {
     fn app_limited_startup_limit(&self) -> ByteCount {
         let packets = self.config.initial_window_packets.max(APP_LIMITED_WINDOW_PACKETS);
         self.max_datagram_size
-            .saturating_mul(packets.into()) // one window
+            .saturating_mul(packets.into()) // this is one window
             .saturating_mul(APP_LIMITED_INITIAL_WINDOWS)
     }
 
-    /// `BBRCheckDrain`.
+    /// `BBRCheckDrain`: enters Drain when the pipe is full, and `ProbeBW` when the queue is
+    /// drained.
     fn check_drain(&mut self, now: Instant) {
         if self.state == State::Startup && self.full_pipe.is_filled {
             self.state = State::Drain;
@@ -308,7 +310,7 @@ impl Bbr1 {
         is_expired
     }
 
-    /// `BBRCheckProbeRTT`.
+    /// `BBRCheckProbeRTT`: enters `ProbeRTT` when the minimum RTT has expired.
     fn check_probe_rtt(&mut self, now: Instant, has_rtt_expired: bool) {
         let is_probing = matches!(self.state, State::ProbeRtt { .. });
         if !is_probing && has_rtt_expired && !self.is_idle_restart {
@@ -376,7 +378,7 @@ impl Bbr1 {
         }
     }
 
-    /// `BBRSetCwnd`.
+    /// `BBRSetCwnd`: sets the congestion window after `newly_acked` bytes were acknowledged.
     fn set_cwnd(&mut self, newly_acked: ByteCount) {
         let target = self.in_flight_target(self.cwnd_gain());
         let grown = self.congestion_window + newly_acked;
@@ -408,7 +410,7 @@ impl Bbr1 {
         gain.of_bytes(bandwidth.bytes_in(rtt)) + quanta
     }
 
-    /// `BBRSetSendQuantum`.
+    /// `BBRSetSendQuantum`: the number of bytes that may be sent back to back.
     fn quantum(&self) -> ByteCount {
         const SLOW: Rate = Rate::from_bps(1_200_000).expect("not zero");
         const FAST: Rate = Rate::from_mbps(24);
@@ -459,7 +461,7 @@ impl Bbr1 {
         half.max(self.min_pipe_cwnd())
     }
 
-    /// `BBRInitPacingRate`.
+    /// `BBRInitPacingRate`: the pacing rate before the first bandwidth sample.
     fn initial_pacing_rate(&self, rtt: Duration) -> Rate {
         let rtt = rtt.max(Duration::from_millis(1));
         Rate::average(self.initial_window(), rtt)

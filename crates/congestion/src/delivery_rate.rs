@@ -229,7 +229,7 @@ mod tests {
             self.in_flight += PACKET;
         }
 
-        /// An ACK frame for one packet, one round trip after it left.
+        /// Acknowledges one packet, one round trip after it was sent.
         fn ack(&mut self, packet_number: u64, sent_millis: u64) -> Option<RateSample> {
             let ack = self.ack_of(packet_number, sent_millis);
             self.in_flight -= PACKET;
@@ -266,7 +266,8 @@ mod tests {
             assert_eq!(sample.rtt, RTT);
             path.send(100 + millis, 100 + millis);
         }
-        // 1250 bytes per millisecond; the sample spans what was in flight and the packet itself.
+        // The rate is 1250 bytes per millisecond. The sample spans the flight and the packet
+        // itself.
         let sample = path.ack(100, 100).unwrap();
         assert_eq!(sample.prior_delivered, PACKET);
         assert_eq!(sample.delivery_rate, Some(Rate::from_mbps(10)));
@@ -303,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_stall_does_not_lower_the_delivery_rate() {
-        // A packet each millisecond; nothing arrives from 150 to 2150 ms.
+        // One packet is sent per millisecond. No ACK frame arrives from 150 to 2150 ms.
         let sample = |allowed: Option<Duration>| {
             let mut path = Path::new();
             for millis in 0..100 {

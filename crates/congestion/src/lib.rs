@@ -1,6 +1,6 @@
 //! Congestion controllers as pure state machines, and one adapter that makes noq drive them.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `algorithm` | the trait [`Algorithm`] and its events |
 //! | `bbr1` | [`Bbr1`], the default |

@@ -12,7 +12,7 @@ pub(crate) struct MaxFilter {
     rounds: [Option<Rate>; ROUNDS],
 }
 
-/// `BtlBwFilterLen`.
+/// `BtlBwFilterLen`: the length of the filter in rounds.
 const ROUNDS: usize = 10;
 
 impl MaxFilter {

@@ -16,7 +16,7 @@ pub struct NewReno {
     initial_window: ByteCount,
     max_datagram_size: ByteCount,
     congestion_window: ByteCount,
-    /// Infinite until the first loss.
+    /// The slow-start threshold in bytes; it is infinite until the first congestion event.
     ssthresh: ByteCount,
     /// The time at which the last recovery period began.
     congestion_recovery_start_time: Option<Instant>,
@@ -62,10 +62,10 @@ impl Algorithm for NewReno {
             return;
         }
         if self.congestion_window < self.ssthresh {
-            self.congestion_window += ack.bytes; // slow start, §7.3.1
+            self.congestion_window += ack.bytes; // this is slow start, §7.3.1
             return;
         }
-        self.acked_since_growth += ack.bytes; // congestion avoidance, §7.3.3
+        self.acked_since_growth += ack.bytes; // this is congestion avoidance, §7.3.3
         if self.acked_since_growth >= self.congestion_window {
             self.acked_since_growth -= self.congestion_window;
             self.congestion_window += self.max_datagram_size;

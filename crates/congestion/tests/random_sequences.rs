@@ -27,7 +27,7 @@ enum Op {
     Lose { count: usize, is_persistent: bool },
     /// Packets leave the flight without a report, as when keys are discarded.
     Forget(usize),
-    /// Packets are numbered from zero again, as when another number space begins.
+    /// Packet numbers restart at zero, as in another packet number space.
     Renumber,
     /// The peer reports an ECN mark.
     Mark,

@@ -43,7 +43,7 @@
 //!   itself.
 //! - A client that forwards local programs' packets emits an
 //!   [`Event::TunnelInfo`](tandem_node::Event::TunnelInfo) for each report on a program's flow. The
-//!   program sends it to its server in a format of its own. The method
+//!   program sends it to its server in its own format. The method
 //!   [`TunnelInfo::encode`](tandem_node::client::TunnelInfo::encode) encodes it, and servers decode
 //!   it with `tandem-congestion`.
 //! - A download through another client's tunnel takes reports as

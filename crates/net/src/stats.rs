@@ -11,9 +11,9 @@ pub struct DriverStats {
     pub datagrams_received: u64,
     /// Bytes of UDP payload given to the node.
     pub bytes_received: u64,
-    /// System calls that received something.
+    /// Successful system calls that received messages.
     pub receive_calls: u64,
-    /// Messages received; with GRO one message holds several UDP payloads.
+    /// Messages received. With GRO one message holds several UDP payloads.
     pub receive_messages: u64,
     /// The largest number of UDP payloads in one message.
     pub receive_message_datagrams_max: u64,
@@ -27,7 +27,7 @@ pub struct DriverStats {
     pub datagrams_sent: u64,
     /// Bytes of UDP payload that the operating system accepted for sending.
     pub bytes_sent: u64,
-    /// System calls that sent something; with GSO one call sends several UDP payloads.
+    /// Successful system calls that sent UDP payloads. With GSO one call sends several of them.
     pub send_calls: u64,
     /// The largest number of UDP payloads that one call sent.
     pub send_call_datagrams_max: u64,

@@ -109,7 +109,7 @@ pub enum ClientError {
         kind: io::ErrorKind,
     },
     /// The operating system reports that no program listens at the peer's address.
-    #[error("nobody listens at {peer}: {kind}")]
+    #[error("no program listens at {peer}: {kind}")]
     Refusing {
         /// The authority of the proxy or the origin.
         peer: String,

@@ -29,7 +29,7 @@ codes! {
     H3_DATAGRAM_ERROR = 0x33;
     /// There is no error.
     H3_NO_ERROR = 0x100;
-    /// The peer violates the protocol in a way that has no code of its own.
+    /// The peer violates the protocol in a way for which there is no specific code.
     H3_GENERAL_PROTOCOL_ERROR = 0x101;
     /// The endpoint that sends this code has failed internally.
     H3_INTERNAL_ERROR = 0x102;

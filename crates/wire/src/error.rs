@@ -7,14 +7,14 @@ use crate::{Code, VarInt};
 /// the peer, and [`DecodeError::scope`] says what that code closes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// A variable-length integer is cut off.
+    /// A variable-length integer is truncated.
     #[error("the data ends inside a variable-length integer")]
     VarIntTruncated,
 
     /// A QUIC DATAGRAM frame is too short for an HTTP Datagram.
     #[error("the datagram ends inside its Quarter Stream ID")]
     NoQuarterStreamId,
-    /// No client-initiated bidirectional stream has this number.
+    /// The Quarter Stream ID is above that of every possible stream.
     #[error("Quarter Stream ID {0} is above 2^60 - 1")]
     QuarterStreamIdTooLarge(VarInt),
     /// An HTTP Datagram's payload is too short for the Context ID of CONNECT-UDP.
@@ -32,7 +32,7 @@ pub enum DecodeError {
         distance: VarInt,
     },
 
-    /// The stream ended in the middle of a capsule.
+    /// The stream ended inside a capsule.
     #[error("the stream ends inside a capsule")]
     CapsuleTruncated,
     /// A DATAGRAM capsule is longer than the decoder accepts.
@@ -44,7 +44,7 @@ pub enum DecodeError {
         len_max: usize,
     },
 
-    /// The stream ended in the middle of a frame.
+    /// The stream ended inside a frame.
     #[error("the stream ends inside a frame")]
     FrameTruncated,
     /// A frame is on a stream that must not carry it, or its type is reserved because HTTP/2 uses

@@ -14,7 +14,7 @@ impl VarInt {
     /// The largest value, 2^62 - 1.
     pub const MAX: u64 = (1 << 62) - 1;
 
-    /// The longest encoding in bytes.
+    /// The length of the longest encoding in bytes.
     pub(crate) const LEN_MAX: usize = 8;
 
     /// Creates an integer from a value that always fits; usable in constants.

@@ -28,7 +28,7 @@ const WINDOW_EXTRA: u64 = 3;
 const FIRST_ROUNDS: u32 = 3;
 
 /// The limit of the bytes in flight as a multiple of the acknowledged rate times the least RTT.
-/// Slow start sends twice what is acknowledged; this is twice that.
+/// Slow start sends two bytes for each acknowledged byte; this limit is twice as high.
 const TRUST: Factor = Factor::from_percent(400);
 
 /// The same limit after reports have proved wrong.
@@ -111,10 +111,10 @@ impl Round {
 /// The state of Algorithm 1 for one connection.
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// `None` until a sender listens.
+    /// The settings, or `None` until a controller is attached.
     config: Option<TeccConfig>,
     max_datagram_size: ByteCount,
-    /// The newest report and when it came.
+    /// The newest report and the time of its arrival.
     report: Option<(Instant, TunnelInfo)>,
     /// Whether the sender follows the report.
     is_followed: bool,

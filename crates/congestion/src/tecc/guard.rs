@@ -1,4 +1,4 @@
-//! The checks of reports against what the origin measures end to end.
+//! The checks of reports against the origin's end-to-end measurements.
 //!
 //! A report can be incomplete: the bottleneck may lie between origin and proxy, where the proxy
 //! does not see it ([`BehindProxy`]). A report can also be false: a client may invent it

@@ -6,7 +6,7 @@
 //! at the rate that Algorithm 1 computes from them. Before the first report, after the last one has
 //! expired, and while reports contradict what the origin measures, it behaves as [`Bbr1`].
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `config` | [`TeccConfig`], the algorithm's constants |
 //! | `control` | [`Feedback`], which takes reports, and Algorithm 1 with its rate and window |

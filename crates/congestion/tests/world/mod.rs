@@ -184,7 +184,7 @@ impl World {
         let production = is_producing.then(|| self.now + Duration::from_millis(1));
         let arrival = self.packets.peek().map(|Reverse((arrival, ..))| *arrival);
         let Some(next) = timers.chain(arrival).chain(production).min() else { return false };
-        // A timer may ask for the same instant again.
+        // A timer may expire at the present time again, so the time always advances.
         self.now = next.max(self.now + Duration::from_nanos(1));
         self.server.produced = (self.produced)(self.now - self.start);
         for peer in [&mut self.client, &mut self.server] {

@@ -103,7 +103,7 @@ const STATIC_TABLE: [(&[u8], &[u8]); 99] = [
     (b"x-frame-options", b"sameorigin"),
 ];
 
-/// The name and the value at an index.
+/// Returns the name and the value at an index.
 pub(super) fn entry(index: u64) -> Option<(&'static [u8], &'static [u8])> {
     STATIC_TABLE.get(usize::try_from(index).ok()?).copied()
 }

@@ -221,7 +221,7 @@ fn parse_authority(text: &str) -> Result<(Authority, u16), TemplateError> {
     let refused = || TemplateError::Authority(text.to_owned());
     let authority: Authority = text.parse().map_err(|_| refused())?;
     let host = authority.host();
-    let rest = authority.as_str().strip_prefix(host).ok_or_else(refused)?; // also refuses userinfo
+    let rest = authority.as_str().strip_prefix(host).ok_or_else(refused)?; // this also refuses userinfo
     let port = match rest.strip_prefix(':') {
         None => HTTPS_PORT,
         Some(port) => port.parse().map_err(|_| refused())?,
