@@ -1,4 +1,6 @@
-"""The matrix."""
+"""The matrix of clients, proxies and origins.
+
+The mode mst (one stream) carries all payloads in capsules on the request stream."""
 
 from dataclasses import dataclass
 
@@ -19,7 +21,7 @@ class Peer:
     """A program in one of its roles."""
 
     project: str
-    run: Client  # or a function that starts a server
+    run: Client  # a server's function starts it
     form: str = ""
 
     def __str__(self) -> str:
@@ -28,7 +30,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Case:
-    """A client, proxies with the nearest first, and an origin."""
+    """A client, proxies in the order of their distance from it, and an origin."""
 
     client: Peer
     proxies: tuple[Peer, ...]
@@ -45,7 +47,7 @@ class Case:
         hashes = self.client.run(lab, proxies, origin, self.transfers)
         wanted = [sha256(ROOT / transfer.file) for transfer in self.transfers]
         if hashes != wanted:
-            raise Failure(f"other bytes came than were sent: SHA-256 {hashes}, not {wanted}")
+            raise Failure(f"the received bytes differ: SHA-256 {hashes}, not {wanted}")
         length = sum((ROOT / transfer.file).stat().st_size for transfer in self.transfers)
         targets = [*proxies, origin][1:]
         for peer, proxy, target in zip(self.proxies, proxies, targets, strict=True):
@@ -73,20 +75,22 @@ QUIC_GO_1200 = Peer("quic-go", servers.quic_go_origin_1200, "from 1200 bytes")
 AIOQUIC = Peer("aioquic", servers.aioquic_origin)
 
 CASES = [
-    # Without a tunnel: is it the tunnel that does not work?
+    # There is no tunnel. These cases show whether a failure of another case is due to its tunnel.
     Case(GET, (), OURS),
     Case(GET, (), QUIC_GO),
     Case(GET, (), AIOQUIC),
     Case(QUIC_GO_GET, (), OURS),
     Case(AIOQUIC_GET, (), OURS),
-    # Our client, a stranger's proxy. A packet that does not fit ends a tunnel of masque-go's: its
-    # tunnels fit no 1280-byte packets at first, and its own client fails with such origins too.
+    # Tandem's client uses another project's proxy. A packet that does not fit ends a tunnel of
+    # masque-go. Its tunnels are too small for 1280-byte packets at first, and its own client fails
+    # with such origins too.
     Case(GET, (MASQUE_GO,), OURS),
     Case(GET, (MASQUE_GO,), QUIC_GO_1200),
     Case(GET, (MASQUE_GO,), AIOQUIC),
     Case(FORWARDED_GET, (MASQUE_GO,), AIOQUIC),
     Case(FORWARDED_AIOQUIC, (MASQUE_GO,), AIOQUIC),
-    # A stranger's client, our proxy. quic-go's origin looks for a larger path MTU all the time.
+    # Another project's client uses Tandem's proxy. quic-go's origin probes for a larger path MTU
+    # all the time.
     Case(MASQUE_GO_GET, (TANDEM,), OURS),
     Case(MASQUE_GO_GET, (TANDEM,), QUIC_GO),
     Case(LIBCURL, (TANDEM,), OURS),
@@ -95,7 +99,7 @@ CASES = [
     Case(FIREFOX, (TANDEM,), OURS, PAGES),
     Case(FIREFOX, (TANDEM,), QUIC_GO, PAGES),
     Case(FIREFOX, (TANDEM,), QUIC_GO, UPLOAD),
-    # Our client and our proxy carry what strangers say to each other.
+    # Tandem's client and proxy carry the packets of other projects' clients and origins.
     Case(GET, (TANDEM,), OURS),
     Case(GET, (TANDEM,), QUIC_GO),
     Case(GET, (TANDEM,), AIOQUIC),
@@ -108,7 +112,7 @@ CASES = [
     Case(FORWARDED_AIOQUIC, (TANDEM,), OURS),
     Case(FORWARDED_AIOQUIC, (TANDEM,), QUIC_GO),
     Case(FORWARDED_AIOQUIC, (TANDEM,), AIOQUIC),
-    # Chains.
+    # Several proxies form a chain.
     Case(GET, (TANDEM, TANDEM), OURS),
     Case(GET, (TANDEM, TANDEM), QUIC_GO),
     Case(GET, (TANDEM, TANDEM, TANDEM), OURS),

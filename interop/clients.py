@@ -1,5 +1,6 @@
-"""The clients, each a function that does some transfers with one origin and returns the SHA-256 of
-each: of what came, or what the origin says of what was sent."""
+"""The clients. Each is a function that performs transfers with one origin and returns their SHA-256
+values. The value of a download is that of the received bytes. The origin returns that of an
+upload."""
 
 import base64
 import json
@@ -23,7 +24,7 @@ Client = Callable[[Lab, list[Server], Server, tuple[Transfer, ...]], list[str]]
 
 
 def one_by_one(run: Callable) -> Client:
-    """A client from a function that does one transfer and leaves the answer in a file."""
+    """Makes a client from a function that performs one transfer and writes the answer to a file."""
 
     def client(lab, proxies, origin, transfers):
         def hash_of(transfer: Transfer) -> str:
@@ -40,7 +41,7 @@ def one_by_one(run: Callable) -> Client:
 
 
 def tandem(*options: str) -> Client:
-    """`tandem get` with these options."""
+    """Runs `tandem get` with these options."""
 
     @one_by_one
     def get(lab: Lab, proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
@@ -52,7 +53,7 @@ def tandem(*options: str) -> Client:
 
 @one_by_one
 def masque_go(lab: Lab, proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
-    """Its client writes the body to its log, between the time and a newline."""
+    """Runs masque-go's client, which writes the body to its log, between the time and a newline."""
     [proxy] = proxies
     template = proxy.url(".well-known/masque/udp/{target_host}/{target_port}/")
     log = lab.run("masque-go-client", BIN / "masque-go-client", "-t", template, url)
@@ -80,7 +81,7 @@ def aioquic(lab: Lab, _proxies: list[Server], url: str, answer: Path, _upload: N
 
 
 def forwarded(inner: Client) -> Client:
-    """A client that knows nothing of proxies, through `tandem client --udp`."""
+    """Runs a client without support for proxies through `tandem client --udp`."""
 
     def client(lab, proxies, origin, transfers):
         udp = f"127.0.0.1:0={origin.address}"

@@ -1,4 +1,4 @@
-"""What every case shares: the files that are served and the certificates."""
+"""The files that the origins serve, and the certificates of all servers."""
 
 import hashlib
 import random
@@ -19,7 +19,7 @@ PAGE, MEDIUM, LARGE = "page.html", "5MB.bin", "20MB.bin"
 
 
 def make() -> None:
-    """Makes them, anew for each run."""
+    """Makes new files and certificates for each run."""
     ROOT.mkdir(exist_ok=True)
     (ROOT / PAGE).write_text("<!doctype html><title>It came</title><p>through the tunnel\n")
     for name, length in ((MEDIUM, 5_000_000), (LARGE, 20_000_000)):
@@ -32,13 +32,13 @@ def sha256(file: Path) -> str:
 
 
 def make_certificates() -> None:
-    """One CA, and one certificate for all servers."""
+    """Makes one CA, and one certificate for all servers."""
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     ca_name = name("interop CA")
     ca = builder(ca_name, ca_name, ca_key).add_extension(
         x509.BasicConstraints(ca=True, path_length=0), critical=True
     )
-    # The last one is the origin's of benchmarks/existing-servers.
+    # The last address is that of the origin of benchmarks/existing-servers.
     addresses = [ip_address(address) for address in ("127.0.0.1", "::1", "10.78.1.2")]
     names = [x509.DNSName(host) for host in ("localhost", "proxy.test", "origin.test")]
     names += [x509.IPAddress(address) for address in addresses]

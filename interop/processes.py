@@ -1,4 +1,4 @@
-"""The processes of a case: each has a log, and is ended by its own id."""
+"""The processes of a case. Each has a log, and is ended by its own process ID."""
 
 import os
 import re
@@ -16,7 +16,7 @@ ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "SSL_CERT_FILE": str(CA)}
 
 
 class Failure(Exception):
-    """A case did not do what it should; the text says why."""
+    """A case failed; the text is the reason."""
 
 
 class Process:
@@ -39,7 +39,7 @@ class Process:
         return wait(lambda: re.search(pattern, self.text()), f"{pattern!r}", timeout, self)
 
     def wait_for_port(self, port: int) -> None:
-        """Waits until a UDP socket has the port: for servers that do not say when they listen."""
+        """Waits until a UDP socket has the port, for servers that do not report their start."""
         suffix = f":{port:04X} "
         sockets = Path("/proc/net/udp")
         wait(lambda: suffix in sockets.read_text(), f"port {port}", START_TIMEOUT, self)
@@ -54,7 +54,7 @@ class Process:
 
 
 class Lab:
-    """What runs in one case. Everything has ended when the context is left."""
+    """The processes of one case. All of them have ended when the context is left."""
 
     def __init__(self, logs: Path):
         self.logs = logs
@@ -76,7 +76,7 @@ class Lab:
         return process
 
     def run(self, name: str, *command) -> Path:
-        """Runs a program to its end, which must be a success, and returns its log."""
+        """Runs a program, which must end with success, and returns its log."""
         process = self.start(name, *command)
         try:
             code = process.popen.wait(CLIENT_TIMEOUT)
@@ -87,14 +87,14 @@ class Lab:
         return process.log
 
     def log(self, name: str) -> Path:
-        """A log file of its own for each process."""
+        """Returns a new log file for a process."""
         self.names.append(name)
         number = self.names.count(name)
         return self.logs / (f"{name}.log" if number == 1 else f"{name}-{number}.log")
 
 
 def free_port() -> int:
-    """A UDP port that is free now: for servers that cannot take port 0."""
+    """Returns a free UDP port, for servers that do not support port 0."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Runs the matrix: every case with processes of its own, one line for each."""
+"""Runs the matrix. Every case has its own processes and prints one line."""
 
 import shutil
 import signal
@@ -14,7 +14,7 @@ LOGS = files.CACHE / "logs"
 
 
 def main(words: list[str]) -> int:
-    """Runs the cases whose line has all the words, and returns the exit code."""
+    """Runs the cases whose line contains all the words, and returns the exit code."""
     only_list = "--list" in words
     words = [word for word in words if word != "--list"]
     cases = [case for case in CASES if all(word in str(case) for word in words)]
@@ -36,7 +36,7 @@ def run(case: Case, logs: Path) -> bool:
     try:
         with Lab(logs) as lab:
             case.run(lab)
-    except Exception as error:  # whatever it is, the other cases are to run
+    except Exception as error:  # the other cases run in any case
         failure = f"{type(error).__name__}: {error}; logs in {logs}"
     verdict = "FAILED" if failure else "ok"
     print(f"{verdict:6} {time.monotonic() - start:5.1f} s  {case}", flush=True)
@@ -46,5 +46,5 @@ def run(case: Case, logs: Path) -> bool:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the processes of the case, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # this also ends the case's processes
     sys.exit(main(sys.argv[1:]))

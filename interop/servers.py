@@ -1,4 +1,4 @@
-"""The proxies and origins, each a function that starts one."""
+"""The proxies and origins. Each has a function that starts it."""
 
 import os
 import re
@@ -18,7 +18,7 @@ LARGEST_PAYLOAD = 1500  # bytes; no flow of the matrix carries more in a datagra
 
 @dataclass
 class Server:
-    """A server that runs."""
+    """A running server."""
 
     process: Process
     port: int
@@ -31,8 +31,8 @@ class Server:
         return f"https://{self.address}/{path}"
 
     def check_carried(self, target: "Server", length: int, uploaded: bool) -> None:
-        """So many bytes must have passed through this proxy of ours, from the target or to it. Ends
-        the proxy, as clients that just vanish leave their flows open."""
+        """Checks that at least `length` bytes passed through this proxy of Tandem, to the target or
+        from it. Ends the proxy first, because the flows of clients that vanished are still open."""
         self.process.stop()
         counter = "to_target" if uploaded else "to_client"
         closed = rf"flow closed.* target={re.escape(target.address)} .*\b{counter}=(\d+)"
@@ -47,7 +47,7 @@ def tandem_proxy(lab: Lab) -> Server:
 
 
 def masque_go_proxy(lab: Lab) -> Server:
-    """Answers 400 to an authority that is not exactly its template's."""
+    """Starts masque-go's proxy. It answers 400 unless the authority is exactly its template's."""
     port = free_port()
     template = f"https://127.0.0.1:{port}/.well-known/masque/udp/{{target_host}}/{{target_port}}/"
     command = ("-t", template, "-b", f"127.0.0.1:{port}", "-c", CERT, "-k", KEY)
@@ -67,7 +67,7 @@ def quic_go_origin(lab: Lab, *options: str) -> Server:
 
 
 def quic_go_origin_1200(lab: Lab) -> Server:
-    """With packets that fit from the start, and grow as far as the client takes them."""
+    """Starts with packets that fit, which grow up to the client's limit."""
     return quic_go_origin(lab, "-initial", "1200")
 
 
@@ -77,5 +77,5 @@ def aioquic_origin(lab: Lab) -> Server:
 
 
 def listening(process: Process) -> Server:
-    """For those that say where they listen."""
+    """Waits for the line in which a server prints the address at which it listens."""
     return Server(process, int(process.wait_for(LISTENING)[1]))

@@ -1,4 +1,4 @@
-"""Which versions take part, as the programs and their packages say."""
+"""The versions of the programs, as the programs and their packages report them."""
 
 import functools
 import importlib.metadata

@@ -1,4 +1,5 @@
-//! Capsules are the same however the stream is split, and what they encode to decodes to them.
+//! Decoded capsules are independent of the splitting of the stream, and encode to a stream that
+//! decodes to the same capsules.
 
 #![no_main]
 

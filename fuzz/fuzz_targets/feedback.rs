@@ -1,5 +1,5 @@
-//! Reports on tunnels, as datagrams and as fields, and `tandem-feedback` fields: what is read is within
-//! its bounds, and encodes to what reads the same.
+//! Decoded reports on tunnels, as datagrams and as header fields, and decoded `tandem-feedback`
+//! fields are within their bounds, and encode to bytes that decode to the same value.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
         check(&info);
         let mut encoded = Vec::new();
         info.encode(&mut encoded);
-        assert!(encoded.len() <= data.len(), "the shortest varints are never longer");
+        assert!(encoded.len() <= data.len(), "the shortest integers are never longer");
         assert!(encoded.len() <= TunnelInfo::LEN_MAX);
         assert_eq!(TunnelInfo::decode(encoded.into()), Ok(info));
     }
@@ -39,7 +39,8 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// What a sender relies on: no rate beyond 1 Tbit/s, no RTT beyond a minute, and none of zero.
+/// Checks the bounds on which a sender relies: no rate is far above 1 Tbit/s, and every RTT is
+/// above zero and at most one minute.
 fn check(info: &TunnelInfo) {
     for rate in [Some(info.sending_rate), info.bandwidth, info.arrival_rate].into_iter().flatten() {
         assert!(rate.bits_per_second() <= 1_100_000_000_000, "{info:?}");

@@ -1,4 +1,4 @@
-//! `tandem-group` and `priority` fields: what is read encodes to what reads the same.
+//! Parsed `tandem-group` and `priority` fields encode to values that parse to the same field.
 
 #![no_main]
 

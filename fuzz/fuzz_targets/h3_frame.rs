@@ -1,4 +1,5 @@
-//! Frames are the same however the stream is split, and what they encode to decodes to them.
+//! Decoded frames are independent of the splitting of the stream, and encode to a stream that
+//! decodes to the same frames.
 
 #![no_main]
 
@@ -23,12 +24,12 @@ fuzz_target!(|input: (bool, Vec<u8>, &[u8])| {
     frames.retain(|frame| encode(frame, &mut encoded));
     let mut merged = Vec::new();
     for frame in frames {
-        push(&mut merged, frame); // DATA that other frames were between is together now
+        push(&mut merged, frame); // this joins DATA between which other frames were removed
     }
     assert_eq!(decode_all(kind, &[encoded.into()]), (merged, Ok(())));
 });
 
-/// False for frames that we never send.
+/// Encodes a frame. Returns false for frames that Tandem never sends.
 fn encode(frame: &Frame, out: &mut Vec<u8>) -> bool {
     match frame {
         Frame::Data(payload) => {
@@ -63,7 +64,7 @@ fn decode_all(kind: StreamKind, pieces: &[Bytes]) -> (Vec<Frame>, Result<(), Dec
     (frames, decoder.finish())
 }
 
-/// Adds a frame, with DATA that comes in a row put together.
+/// Appends a frame, and joins it with the previous one if both are DATA.
 fn push(frames: &mut Vec<Frame>, frame: Frame) {
     match (frames.last_mut(), frame) {
         (Some(Frame::Data(data)), Frame::Data(piece)) => {

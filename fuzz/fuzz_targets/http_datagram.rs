@@ -1,4 +1,4 @@
-//! A datagram that decodes encodes to one that decodes to the same, and is not longer.
+//! A decoded datagram encodes to one that is not longer and decodes to the same value.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(datagram) = HttpDatagram::decode(Bytes::copy_from_slice(data)) else { return };
     let mut encoded = BytesMut::new();
     datagram.encode(&mut encoded);
-    assert!(encoded.len() <= data.len(), "the shortest varints are never longer");
+    assert!(encoded.len() <= data.len(), "the shortest integers are never longer");
     assert_eq!(encoded, datagram.encode_to_bytes());
     assert_eq!(HttpDatagram::decode(encoded.freeze()), Ok(datagram));
 });

@@ -1,4 +1,4 @@
-//! Requests and responses that decode encode to messages that decode to the same.
+//! Decoded requests and responses encode to sections that decode to the same message.
 
 #![no_main]
 
@@ -10,8 +10,8 @@ use tandem_wire::{RequestHead, ResponseHead};
 const SIZE_MAX: u64 = 10_000;
 
 fuzz_target!(|data: &[u8]| {
-    // As "name=value" lines the fuzzer finds messages much sooner than as QPACK, of which zero is
-    // the usual first byte.
+    // The input is QPACK if its first byte is zero, as usual. Otherwise it has "name=value" lines,
+    // with which the fuzzer finds messages much sooner.
     let is_qpack = data.first().is_none_or(|&first| first == 0);
     let section = if is_qpack { Bytes::copy_from_slice(data) } else { section(data) };
     if let Ok(request) = RequestHead::decode(section.clone(), SIZE_MAX) {

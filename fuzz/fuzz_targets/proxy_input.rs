@@ -1,8 +1,8 @@
-//! A whole proxy under a hostile client, lying targets and an operating system with bad news: it
-//! never panics, always comes to rest, keeps the rules of its sockets, and forgets a client that
-//! has gone.
+//! A complete proxy with a hostile client, hostile targets and an operating system that reports
+//! errors. The proxy never panics, always becomes idle, uses its sockets only while they are open,
+//! and forgets a client whose connection has ended.
 //!
-//! The TLS handshake draws from the system's randomness; all else repeats with the input.
+//! The TLS handshake uses the system's randomness. Everything else is a function of the input.
 
 #![no_main]
 
@@ -24,18 +24,18 @@ use tandem_wire::{
     encode_datagram_capsule, encode_headers, encode_settings,
 };
 
-/// Most steps of one run.
+/// The largest number of steps of one run.
 const STEPS_MAX: usize = 100;
 
-/// One thing that happens; in the input a letter, then what belongs to it.
+/// One step. The input has a letter for it, followed by its fields.
 #[derive(Debug)]
 enum Step {
-    /// Bytes that are no QUIC, or are.
-    Stranger {
+    /// Another host sends arbitrary bytes, which may be QUIC.
+    OtherHost {
         host: u8,
         payload: Vec<u8>,
     },
-    /// Something happens to the client's next packet.
+    /// The next packet of the client meets this fate.
     Meet(Fate),
     Open {
         dir: Dir,
@@ -56,7 +56,7 @@ enum Step {
         stream: u8,
         code: u16,
     },
-    /// A CONNECT-UDP request as it should be, to a target of some kind.
+    /// The client sends a well-formed CONNECT-UDP request for a target of some kind.
     Request {
         target: u8,
     },
@@ -73,7 +73,7 @@ enum Step {
         context_id: u8,
         len: u16,
     },
-    /// To a request that is still to come.
+    /// The client sends a datagram for a request that may arrive later.
     Early {
         quarter_stream_id: u8,
         len: u8,
@@ -94,7 +94,7 @@ enum Step {
         query: u8,
         answer: u8,
     },
-    /// The client sends, but the proxy is not polled yet.
+    /// The client sends its packets, but the proxy is not polled yet.
     Send,
     Exchange,
     Wait {
@@ -104,7 +104,7 @@ enum Step {
     Shutdown,
 }
 
-/// Reads the input; behind its end there are zeros.
+/// Reads the input, which is followed by zeros.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -116,7 +116,7 @@ impl Reader<'_> {
         u16::from_be_bytes([self.byte(), self.byte()])
     }
 
-    /// A length, and so many bytes.
+    /// Reads a length and this number of bytes.
     fn bytes(&mut self) -> Vec<u8> {
         let len = usize::from(self.byte()).min(self.0.len());
         self.0.split_off(..len).unwrap_or_default().to_vec()
@@ -127,7 +127,7 @@ impl Reader<'_> {
             return None;
         }
         Some(match self.byte() {
-            b'a' => Step::Stranger { host: self.byte(), payload: self.bytes() },
+            b'a' => Step::OtherHost { host: self.byte(), payload: self.bytes() },
             b'b' => Step::Meet(Fate::Lost),
             b'c' => Step::Meet(Fate::Twice),
             b'd' => Step::Meet(Fate::Changed(self.number(), self.byte())),
@@ -168,7 +168,7 @@ impl Reader<'_> {
 fuzz_target!(|input: &[u8]| {
     let mut reader = Reader(input);
     let flags = reader.byte();
-    // At zero, the client's engine announces it over and over.
+    // The client's engine announces a window of zero endlessly.
     let stream_window = reader.number().max(64);
     let permits = Permits { stream_window, datagrams: flags & 1 == 0, reads: flags & 2 == 0 };
     let mut bed = Bed::new(permits);
@@ -184,7 +184,7 @@ fuzz_target!(|input: &[u8]| {
 
 fn perform(bed: &mut Bed, step: Step) {
     match step {
-        Step::Stranger { host, payload } => bed.from_stranger(host, &payload),
+        Step::OtherHost { host, payload } => bed.from_other_host(host, &payload),
         Step::Meet(fate) => bed.fates.push_back(fate),
         Step::Open { dir, data } => bed.client.open(dir, &data),
         Step::Write { stream, data } => bed.client.write(stream, &data),

@@ -1,4 +1,4 @@
-//! Statuses that are read encode to statuses that are read as the same.
+//! Parsed statuses encode to values that parse to the same status.
 
 #![no_main]
 
@@ -10,7 +10,8 @@ fuzz_target!(|value: &str| {
     let Ok(statuses) = ProxyStatus::parse(value) else { return };
     assert!(!is_boolean, "a boolean names no proxy");
     for mut status in statuses {
-        // Some send the error type as a string; it need not be a token then, and is left out.
+        // Some implementations send the error type as a string. If it is not a token, it is left
+        // out.
         let encoded = status.encode();
         let read = ProxyStatus::parse(encoded.to_str().expect("ASCII")).expect("a list");
         if read.iter().all(|read| read.error.is_none()) {

@@ -1,4 +1,5 @@
-//! Field lines that decode are within the limit, and encode to lines that decode to the same.
+//! Decoded field lines are within the limit, and encode to a section that decodes to the same
+//! lines.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Sequenced payloads and `tandem-repair` fields: what decodes encodes to what decodes to the same.
+//! Decoded sequenced payloads and `tandem-repair` fields encode to bytes that decode to the same
+//! value.
 
 #![no_main]
 
@@ -11,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(sequenced.floor <= sequenced.sequence);
         let mut encoded = BytesMut::new();
         sequenced.encode(&mut encoded);
-        assert!(encoded.len() <= data.len(), "the shortest varints are never longer");
+        assert!(encoded.len() <= data.len(), "the shortest integers are never longer");
         assert_eq!(encoded.len(), sequenced.overhead() + sequenced.payload.len());
         assert_eq!(Sequenced::decode(encoded.freeze()), Ok(sequenced));
     }

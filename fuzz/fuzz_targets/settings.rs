@@ -1,4 +1,4 @@
-//! Settings that decode encode to settings that decode to the same, and are not longer.
+//! Decoded settings encode to a payload that is not longer and decodes to the same settings.
 
 #![no_main]
 

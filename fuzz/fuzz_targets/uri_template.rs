@@ -14,7 +14,7 @@ fuzz_target!(|text: &str| {
     let (template, host, port, path) = (line(), line(), line(), line());
     let port = port.parse().unwrap_or_default();
     let default = Template::default_for("proxy.example").expect("a host");
-    // What follows "https://a/" is more often a template than a whole text is.
+    // A text is more often a template with the prefix "https://a/" than without it.
     let rooted = Template::parse(&format!("https://a/{template}"));
     for template in [Ok(default), rooted, Template::parse(template)].into_iter().flatten() {
         assert_eq!(template.as_str().parse(), Ok(template.clone()));

@@ -1,4 +1,4 @@
-//! An integer that decodes encodes to the shortest form, which decodes to the same integer.
+//! A decoded integer encodes to the shortest form, which decodes to the same integer.
 
 #![no_main]
 

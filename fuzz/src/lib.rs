@@ -1,8 +1,9 @@
-//! What several fuzz targets need.
+//! The common parts of the fuzz targets.
 
 use bytes::Bytes;
 
-/// The same bytes in pieces of these lengths, over and over; in one piece without lengths.
+/// Splits bytes into pieces of these lengths, which are repeated as often as necessary. Without
+/// lengths there is one piece.
 pub fn split(data: &[u8], lengths: &[u8]) -> Vec<Bytes> {
     let mut rest = Bytes::copy_from_slice(data);
     let mut pieces = Vec::new();
@@ -10,7 +11,7 @@ pub fn split(data: &[u8], lengths: &[u8]) -> Vec<Bytes> {
         if rest.is_empty() {
             break;
         }
-        // At least one byte, or it would not end.
+        // A piece has at least one byte, so that the loop ends.
         pieces.push(rest.split_to(usize::from(length).clamp(1, rest.len())));
     }
     pieces.push(rest);

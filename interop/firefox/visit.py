@@ -1,7 +1,7 @@
-"""Lets a headless Firefox do transfers through a MASQUE proxy: visit.py PLAN FOLDER
+"""Performs transfers with a headless Firefox through a MASQUE proxy: visit.py PLAN FOLDER
 
-PLAN is JSON: the ports of proxy and origin, the CA in PEM, and the files with whether to send them.
-Firefox is told what to do with its remote protocol, Marionette."""
+PLAN is JSON. It has the ports of proxy and origin, the CA in PEM, and for each transfer the file
+and whether it is an upload. This program controls Firefox with its remote protocol, Marionette."""
 
 import base64
 import json
@@ -54,7 +54,7 @@ class Marionette:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.settimeout(SCRIPT_TIMEOUT / 1000 + 10)
         self.file = self.socket.makefile("rb")
-        self.read()  # its greeting
+        self.read()  # this reads Firefox's greeting
 
     def read(self):
         length = b""
@@ -79,9 +79,9 @@ class Marionette:
 def preferences(proxy: int, origin: int) -> dict:
     mapping = f"127.0.0.1;h3=:{origin},proxy.test;h3=:{proxy}"
     return {
-        "marionette.port": 0,  # any; Firefox writes it to a file
+        "marionette.port": 0,  # Firefox chooses a port and writes it to a file
         "network.dns.localDomains": "proxy.test",
-        # There is neither DNS nor TCP that could tell Firefox of HTTP/3.
+        # Firefox can learn of HTTP/3 neither from DNS nor from a response over TCP.
         "network.http.http3.alt-svc-mapping-for-testing": mapping,
         "nimbus.rollouts.enabled": False,
         "network.http.http3.disable_when_third_party_roots_found": False,
@@ -103,7 +103,7 @@ def start(folder: Path, plan: dict) -> subprocess.Popen:
 
 
 def extension(folder: Path, plan: dict) -> Path:
-    """The extension with the proxy's port."""
+    """Copies the extension and inserts the proxy's port."""
     copy = folder / "extension"
     shutil.copytree(EXTENSION, copy)
     script = copy / "background.js"
@@ -134,13 +134,13 @@ def visit(firefox: Marionette, plan: dict, extension: Path) -> list[str]:
     firefox.command("Marionette:SetContext", value="content")
     hashes = []
     for file, upload in plan["transfers"]:
-        # Every transfer is preceded by a page of its own.
+        # Firefox loads the page before each transfer.
         firefox.command("WebDriver:Navigate", url=f"https://127.0.0.1:{plan['origin']}/page.html")
         hashes.append(firefox.script(TRANSFER, file, upload, form="ExecuteAsyncScript"))
         protocols = firefox.script(PROTOCOLS)
         print(firefox.command("WebDriver:GetTitle")["value"], protocols, file=sys.stderr)
         if set(protocols) != {"h3"}:
-            sys.exit(f"not over HTTP/3: {protocols}")
+            sys.exit(f"a transfer did not use HTTP/3: {protocols}")
     return hashes
 
 
@@ -160,5 +160,5 @@ def main(plan: dict, folder: Path) -> None:
     print("hashes:", *hashes)
 
 
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends Firefox, too
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # this also ends Firefox
 main(json.loads(sys.argv[1]), Path(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""Fetches a URL through a CONNECT-UDP proxy with libcurl, or sends a file there with POST:
+"""Fetches a URL through a CONNECT-UDP proxy with libcurl, or sends a file to it with POST:
 get.py CA-FILE PROXY URL OUTPUT [UPLOAD]"""
 
 import sys

@@ -1,4 +1,4 @@
-"""Checks `tandem lab link`: one line for each check, each with processes of its own."""
+"""Checks `tandem lab link`. Each check has its own processes and prints one line."""
 
 import json
 import os
@@ -14,14 +14,14 @@ from pathlib import Path
 
 TANDEM = os.environ["TANDEM"]
 HOSTS = Path(__file__).parent / "hosts.py"
-NEAR, FAR = f"n{os.getpid()}", f"f{os.getpid()}"  # namespaces that nobody else has
+NEAR, FAR = f"n{os.getpid()}", f"f{os.getpid()}"  # these names of namespaces are unique
 FAR_ADDRESS = "10.77.0.2"
-TIMEOUT = 60  # seconds that any process may take to say or do what it should
+TIMEOUT = 60  # seconds that any process may take for each step
 PACKETS = 20_000
 
 
 class Failure(Exception):
-    """A check did not find what it should; the text says what."""
+    """A check failed; the text is the reason."""
 
 
 class Link:
@@ -36,16 +36,16 @@ class Link:
             )
 
     def wait_until_ready(self) -> str:
-        """Returns all that it said up to then."""
+        """Waits until the link is ready, and returns its output up to then."""
         deadline = time.monotonic() + TIMEOUT
         while not re.search(r"^ready: ", text := self.log.read_text(), re.MULTILINE):
-            expect(self.process.poll() is None, f"it ended: {text}")
-            expect(time.monotonic() < deadline, f"it is not ready: {text}")
+            expect(self.process.poll() is None, f"the link ended: {text}")
+            expect(time.monotonic() < deadline, f"the link is not ready: {text}")
             time.sleep(0.02)
         return text
 
     def end(self) -> dict:
-        """Ends it and returns its counters."""
+        """Ends the link and returns its counters."""
         self.process.terminate()
         stdout, _ = self.process.communicate(timeout=TIMEOUT)
         expect(self.process.returncode == 0, f"exit code {self.process.returncode}")
@@ -57,20 +57,20 @@ class Link:
                 for key, value in direction.items()
                 if re.fullmatch(r"(delivered|held|dropped_\w+)_packets", key)
             )
-            expect(into == out, f"{into} packets came, {out} went: {direction}")
+            expect(into == out, f"{into} packets entered, {out} are accounted for: {direction}")
         for end in (counters["near"], counters["far"]):
             expect(not any(end.values()), f"packets were lost outside the link: {end}")
         return counters
 
     def kill(self) -> None:
-        """Ends it without a chance to tidy up."""
+        """Ends the link so that it cannot remove its namespaces."""
         self.process.kill()
         self.process.communicate()
 
 
 @contextmanager
 def link(folder: Path, *flags: str):
-    """A link that is ready, and has ended when the context is left."""
+    """Runs a link, which is ready when the context begins and has ended when it is left."""
     running = Link(folder / "link.log", *flags)
     try:
         running.wait_until_ready()
@@ -83,15 +83,15 @@ def link(folder: Path, *flags: str):
 def ping_passes(folder: Path) -> None:
     before = host_network()
     with link(folder, "--delay", "2ms") as running:
-        expect(host_network() == before, "the host's own network is not as before")
+        expect(host_network() == before, "the host's own network has changed")
         answered = int(output(NEAR, "python3", HOSTS, "ping", FAR_ADDRESS, "20"))
         expect(answered == 20, f"{answered} of 20 echo requests were answered")
         counters = running.end()
     for direction in ("to_target", "to_client"):
         entered = counters[direction]["entered_packets"]
-        expect(entered == 20, f"{direction}: {entered} packets entered; is somebody else there?")
+        expect(entered == 20, f"{direction}: {entered} packets entered; another program sends too")
     expect(not namespaces() & {NEAR, FAR}, "namespaces are left")
-    expect(host_network() == before, "the host's own network is not as before")
+    expect(host_network() == before, "the host's own network has changed")
 
 
 def loss_is_what_was_asked_for(folder: Path) -> None:
@@ -100,8 +100,8 @@ def loss_is_what_was_asked_for(folder: Path) -> None:
         counters = running.end()["to_target"]
     lost = counters["dropped_loss_packets"]
     expect(counters["entered_packets"] == PACKETS, f"of {PACKETS} packets: {counters}")
-    expect(counters["delivered_packets"] == received, f"{received} packets came: {counters}")
-    expect(lost + received == PACKETS, f"{received} packets came, {lost} were lost")
+    expect(counters["delivered_packets"] == received, f"{received} packets arrived: {counters}")
+    expect(lost + received == PACKETS, f"{received} packets arrived, {lost} were lost")
     mean, deviation = PACKETS * 0.05, (PACKETS * 0.05 * 0.95) ** 0.5
     expect(abs(lost - mean) <= 4 * deviation, f"{lost} packets were lost, not about {mean:.0f}")
 
@@ -110,11 +110,11 @@ def ipv6_passes(folder: Path) -> None:
     with link(folder, "--network", "fd77::/64") as running:
         received = received_of(1000, "fd77::2")
         running.end()
-    expect(received == 1000, f"{received} of 1000 packets came")
+    expect(received == 1000, f"{received} of 1000 packets arrived")
 
 
 def received_of(count: int, address: str) -> int:
-    """Sends so many packets to the far end, and returns how many came."""
+    """Sends `count` packets to the far end, and returns the number of those that arrived."""
     with background(FAR, "python3", HOSTS, "count", address) as receiver:
         expect(receiver.stdout.readline() == "ready\n", "the receiver did not start")
         output(NEAR, "python3", HOSTS, "send", address, str(count))
@@ -132,7 +132,7 @@ def a_file_passes(folder: Path) -> None:
         expect(any("listening" in line for line in server.stderr), "the origin did not start")
         output(NEAR, TANDEM, "get", f"https://{listen}/file", "--ca", ca, "-o", file)
         counters = running.end()
-    expect(file.read_bytes() == (root / "file").read_bytes(), "the file that came is another one")
+    expect(file.read_bytes() == (root / "file").read_bytes(), "the received file differs")
     delivered = counters["to_client"]["delivered_bytes"]
     expect(delivered > 3_000_000, f"{delivered} bytes passed the link")
     expect(counters["to_client"]["dropped_loss_packets"] > 0, "nothing was lost")
@@ -149,7 +149,7 @@ def a_crash_is_tidied_up_by_the_next_start(folder: Path) -> None:
     expect(not namespaces() & {NEAR, FAR}, "namespaces are left")
 
 
-def a_namespace_of_somebody_else_stays(folder: Path) -> None:
+def a_foreign_namespace_is_kept(folder: Path) -> None:
     ip("netns", "add", NEAR)
     try:
         with link(folder) as running:
@@ -190,7 +190,7 @@ CHECKS = [
     ipv6_passes,
     a_file_passes,
     a_crash_is_tidied_up_by_the_next_start,
-    a_namespace_of_somebody_else_stays,
+    a_foreign_namespace_is_kept,
     two_links_between_the_same_ends_are_refused,
     a_device_that_is_removed_ends_it,
 ]
@@ -214,13 +214,13 @@ def namespaces() -> set[str]:
 
 
 def host_network() -> list[str]:
-    """Devices, addresses and routes of this host."""
+    """Returns the devices, addresses and routes of this host."""
     links = re.sub(r"qlen \d+", "", ip("-o", "link"))
     return [links, ip("-br", "address"), ip("route"), ip("-6", "route")]
 
 
 def output(netns: str, *command) -> str:
-    """What a program prints that runs to its end in a namespace."""
+    """Runs a program in a namespace to its end, and returns its output."""
     result = subprocess.run(
         ["ip", "netns", "exec", netns, *command],
         capture_output=True,
@@ -234,7 +234,7 @@ def output(netns: str, *command) -> str:
 
 @contextmanager
 def background(netns: str, *command):
-    """A program in a namespace that has ended when the context is left."""
+    """Runs a program in a namespace, which has ended when the context is left."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(["ip", "netns", "exec", netns, *command], **pipes)
     try:
@@ -254,7 +254,7 @@ def run(check) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         try:
             check(Path(folder))
-        except Exception as error:  # whatever it is, the other checks are to run
+        except Exception as error:  # the other checks run in any case
             failure = f"{type(error).__name__}: {error}"
     for left in namespaces() & {NEAR, FAR}:
         failure = failure or f"{left} is left"
@@ -273,5 +273,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what runs, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # this also ends the running processes
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""What runs inside the namespaces: `python3 hosts.py COMMAND ARGUMENTS`."""
+"""The programs that run inside the namespaces: `python3 hosts.py COMMAND ARGUMENTS`."""
 
 import select
 import socket
@@ -6,17 +6,17 @@ import struct
 import sys
 import time
 
-SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; more than the system allows, for root
+SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; root can exceed the system's limit with it
 PORT = 9000
 PAYLOAD_LEN = 100  # bytes
-BURST = 100  # packets at a time: less than any queue on the way holds
-QUIET = 3  # seconds without a packet after which the last one has come
-START_TIMEOUT = 30  # seconds until the first packet comes
+BURST = 100  # packets at a time, which is less than any queue on the path holds
+QUIET = 3  # seconds without a packet after which no more packets are expected
+START_TIMEOUT = 30  # seconds until the first packet arrives
 ECHO_REQUEST, ECHO_REPLY = 8, 0  # RFC 792
 
 
 def ping(address: str, count: int) -> None:
-    """Prints how many of these echo requests were answered within a second each."""
+    """Sends `count` echo requests, and prints the number of those answered within one second."""
     raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     answered = 0
     for number in range(count):
@@ -26,7 +26,7 @@ def ping(address: str, count: int) -> None:
 
 
 def awaited(raw: socket.socket, number: int, deadline: float) -> bool:
-    """Whether the answer with this number comes in time."""
+    """Returns whether the answer with this number arrives in time."""
     while select.select([raw], [], [], max(0, deadline - time.monotonic()))[0]:
         packet = raw.recv(2000)
         header_len = (packet[0] & 15) * 4
@@ -44,7 +44,7 @@ def echo_request(number: int) -> bytes:
 
 
 def send(address: str, count: int) -> None:
-    """Sends so many UDP packets, a burst a millisecond."""
+    """Sends `count` UDP packets, one burst per millisecond."""
     udp = socket.socket(family(address), socket.SOCK_DGRAM)
     for number in range(count):
         udp.sendto(number.to_bytes(PAYLOAD_LEN, "big"), (address, PORT))
@@ -53,7 +53,7 @@ def send(address: str, count: int) -> None:
 
 
 def count(address: str) -> None:
-    """Prints how many different UDP packets came."""
+    """Prints the number of different UDP packets that arrived."""
     udp = socket.socket(family(address), socket.SOCK_DGRAM)
     udp.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 100_000_000)
     udp.bind((address, PORT))

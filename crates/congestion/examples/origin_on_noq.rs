@@ -1,14 +1,15 @@
-//! A server on bare noq-proto whose sender follows what its client tells of a tunnel on the way.
+//! A server on plain noq-proto whose sender follows its client's reports of a tunnel on the path.
 //!
-//! What the server does for it is marked with (1), (2) and (3); all else is what every program on
-//! noq-proto does. Here client and server are one process, and the reports are made up: a real client
-//! gets them from its proxy. Over sockets of loopback, with a delay added so that there is a path:
+//! The comments (1), (2) and (3) mark the code that is specific to it; every program on noq-proto
+//! has the rest. Client and server are one process here, and the reports are invented, while a real
+//! client gets them from its proxy. The packets go through loopback sockets, with an additional
+//! delay that stands for a longer path:
 //!
 //! ```text
 //! $ cargo run -p tandem-congestion --example origin_on_noq
-//! told 4 Mbit/s, sends at 4.442672 Mbit/s
-//! told 12 Mbit/s, sends at 12.561664 Mbit/s
-//! told 6 Mbit/s, sends at 6.506712 Mbit/s
+//! reported 4 Mbit/s, sends at 4.442672 Mbit/s
+//! reported 12 Mbit/s, sends at 12.561664 Mbit/s
+//! reported 6 Mbit/s, sends at 6.506712 Mbit/s
 //! ```
 
 use std::{
@@ -31,43 +32,44 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tandem_congestion::{Applied, ControllerName, Feedback, TunnelInfo, factory};
 use tandem_units::{Rate, Ratio};
 
-/// Of the path, in each direction.
+/// The delay of the path in each direction.
 const DELAY: Duration = Duration::from_millis(10);
 
-/// How often the client reports, and how often at each rate.
+/// The time between two reports.
 const INTERVAL: Duration = Duration::from_millis(10);
+/// The number of reports with each rate.
 const REPORTS: u64 = 50;
 
-/// How long the tunnel's queue should be in time, as the controller has it unless told otherwise:
-/// a client that says that it is so long is sent to at the tunnel's rate.
+/// The controller's default target for the delay in the tunnel's queue. If a report has a queue of
+/// this delay, the sender sends at the tunnel's rate.
 const QUEUE_TARGET: Duration = Duration::from_millis(40);
 
-/// What the server was told, and what it made of it.
+/// A reported rate and the pacing rate that followed from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
-    /// The rate at which the tunnel can send.
-    pub(crate) told: Rate,
+    /// The rate at which the tunnel can send, according to the reports.
+    pub(crate) reported: Rate,
     /// The server's pacing rate after some RTTs.
     pub(crate) pacing: Rate,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for Step { told, pacing } in run()? {
-        println!("told {told}, sends at {pacing}");
+    for Step { reported, pacing } in run()? {
+        println!("reported {reported}, sends at {pacing}");
     }
     Ok(())
 }
 
-/// Downloads while the client tells of a tunnel with one rate after the other.
+/// Downloads while the client reports a tunnel with one rate after the other.
 pub(crate) fn run() -> Result<Vec<Step>, Box<dyn Error>> {
     let (server_config, client_config) = configs()?;
     let mut server = Server::new(server_config)?;
     let mut client = Client::new(client_config, server.host.socket.local_addr()?)?;
     let mut steps = Vec::new();
-    for told in [4, 12, 6].map(Rate::from_mbps) {
+    for reported in [4, 12, 6].map(Rate::from_mbps) {
         let goal = server.used + REPORTS;
         for _turn in 0..100_000 {
-            client.turn(Some(told))?;
+            client.turn(Some(reported))?;
             server.turn()?;
             if server.used >= goal {
                 break;
@@ -75,19 +77,19 @@ pub(crate) fn run() -> Result<Vec<Step>, Box<dyn Error>> {
             thread::sleep(Duration::from_micros(200));
         }
         let pacing = server.pacing().ok_or("no connection")?;
-        steps.push(Step { told, pacing });
+        steps.push(Step { reported, pacing });
     }
     Ok(steps)
 }
 
-/// The server: it answers each request with bytes without end.
+/// The server, which answers each request with an endless body.
 struct Server {
     host: Host,
     config: ServerConfig,
-    /// That of the connection.
+    /// The handle of the connection's controller.
     feedback: Feedback,
     answering: Option<StreamId>,
-    /// Reports that were followed.
+    /// The number of reports that the sender followed.
     used: u64,
 }
 
@@ -110,7 +112,7 @@ impl Server {
                 *answering = connection.streams().accept(Dir::Bi);
             }
         }
-        // (3) A report came: from now on the sender follows it.
+        // (3) A report has arrived, and the sender follows it from now on.
         while let Some(datagram) = connection.datagrams().recv() {
             match TunnelInfo::decode(datagram).map(|info| feedback.apply(now, &info)) {
                 Ok(Applied::Used) => *used += 1,
@@ -124,7 +126,7 @@ impl Server {
         host.transmit(now)
     }
 
-    /// At which rate packets leave.
+    /// Returns the pacing rate.
     fn pacing(&self) -> Option<Rate> {
         let (_, connection) = self.host.connection.as_ref()?;
         let bytes_per_second = connection.congestion_state(PathId::ZERO)?.metrics().pacing_rate?;
@@ -132,8 +134,8 @@ impl Server {
     }
 }
 
-/// (2) A connection whose controller listens to reports, and which takes nothing for lost that the
-/// tunnel may still repair.
+/// (2) Configures a connection whose controller takes reports, and whose loss-detection thresholds
+/// leave the tunnel time to repair.
 fn accepting(config: &ServerConfig, feedback: &Feedback) -> Arc<ServerConfig> {
     let mut transport = TransportConfig::default();
     transport
@@ -145,10 +147,10 @@ fn accepting(config: &ServerConfig, feedback: &Feedback) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// The client: it asks once, reads what comes, and reports.
+/// The client, which sends one request, reads the answer, and sends reports.
 struct Client {
     host: Host,
-    asked: Option<StreamId>,
+    request: Option<StreamId>,
     sequence: u64,
     next_report: Instant,
 }
@@ -157,32 +159,32 @@ impl Client {
     fn new(config: ClientConfig, server: SocketAddr) -> Result<Self, Box<dyn Error>> {
         let mut host = Host::bind(None)?;
         host.connection = Some(host.endpoint.connect(now(), config, server, "localhost")?);
-        Ok(Self { host, asked: None, sequence: 0, next_report: now() })
+        Ok(Self { host, request: None, sequence: 0, next_report: now() })
     }
 
-    fn turn(&mut self, told: Option<Rate>) -> Result<(), Box<dyn Error>> {
+    fn turn(&mut self, reported: Option<Rate>) -> Result<(), Box<dyn Error>> {
         let now = now();
         self.host.receive(now, || unreachable!("nobody connects to a client"))?;
         let Some((_, connection)) = &mut self.host.connection else { return Ok(()) };
         while let Some(event) = connection.poll() {
             if let Event::Connected = event {
-                self.asked = connection.streams().open(Dir::Bi);
+                self.request = connection.streams().open(Dir::Bi);
             }
             if let Event::ConnectionLost { reason } = event {
                 return Err(reason.into());
             }
         }
-        if let Some(stream) = self.asked {
+        if let Some(stream) = self.request {
             if self.sequence == 0 {
                 connection.send_stream(stream).write(b"please")?;
             }
             if let Ok(mut chunks) = connection.recv_stream(stream).read(true) {
                 while let Ok(Some(_)) = chunks.next(usize::MAX) {}
             }
-            if let Some(told) = told.filter(|_| self.next_report <= now) {
+            if let Some(rate) = reported.filter(|_| self.next_report <= now) {
                 self.next_report = now + INTERVAL;
                 let mut datagram = BytesMut::new();
-                report(self.sequence, told).encode(&mut datagram);
+                report(self.sequence, rate).encode(&mut datagram);
                 self.sequence += 1;
                 connection.datagrams().send(datagram.freeze(), true)?;
             }
@@ -191,7 +193,7 @@ impl Client {
     }
 }
 
-/// What a proxy would tell of a tunnel whose queue is as long as it should be.
+/// The report of a proxy on a tunnel whose queue has its target length.
 fn report(sequence: u64, sending_rate: Rate) -> TunnelInfo {
     TunnelInfo {
         sequence: sequence.try_into().unwrap_or_default(),
@@ -205,12 +207,12 @@ fn report(sequence: u64, sending_rate: Rate) -> TunnelInfo {
     }
 }
 
-/// One end: a socket, and at most one connection.
+/// One end of the path, with a socket and at most one connection.
 struct Host {
     socket: UdpSocket,
     endpoint: Endpoint,
     connection: Option<(ConnectionHandle, Connection)>,
-    /// What has come, and when it would have come over a longer path.
+    /// The packets that were received, with the time at which they arrive over the longer path.
     arriving: VecDeque<(Instant, SocketAddr, BytesMut)>,
 }
 

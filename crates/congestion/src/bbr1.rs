@@ -15,17 +15,17 @@
 //! | `BW.delivered`, `C.app_limited` | `delivery` |
 //! | `rs.packets_lost`, `packets_delivered` | `newly_lost`, `newly_acked` |
 //!
-//! Where this differs from the draft:
+//! This implementation differs from the draft as follows:
 //!
-//! - Loss does not shrink the window (`BBRModulateCwndForRecovery` is left out): only persistent
-//!   congestion does, in the place of a retransmission timeout.
-//! - Before the first round trip is measured the nominal one is 10 ms, not 1 ms, and the first
-//!   measurement sets the pacing rate anew, as Linux does.
-//! - The bandwidth filter counts rounds with samples that are not application-limited, so an
+//! - Loss does not shrink the window (`BBRModulateCwndForRecovery` is left out). Only persistent
+//!   congestion does, which takes the place of a retransmission timeout.
+//! - Before the first RTT sample the nominal RTT is 10 ms, not 1 ms, and the first sample
+//!   reinitialises the pacing rate, as in Linux.
+//! - The bandwidth filter counts only rounds with samples that are not application-limited, so an
 //!   application's pause does not make the estimate expire.
-//! - What is different for tunnels is in [`Flavor::Tunnel`].
+//! - [`Flavor::Tunnel`] lists the differences for tunnels.
 //! - Startup also ends after eight application-limited rounds without growth. A sender that waits
-//!   for flow control is application-limited all the time and would stay in Startup for ever.
+//!   for flow control is application-limited all the time and would never leave Startup.
 //!
 //! [draft-cardwell-iccrg-bbr-congestion-control-00]: https://datatracker.ietf.org/doc/html/draft-cardwell-iccrg-bbr-congestion-control-00
 
@@ -47,7 +47,7 @@ use crate::{
     RateSample, Sent,
 };
 
-/// `BBRv1`; see the module's table.
+/// The controller `BBRv1`; the table of the module relates its fields to the draft's variables.
 #[derive(Clone, Debug)]
 pub struct Bbr1 {
     config: Bbr1Config,
@@ -71,79 +71,82 @@ pub struct Bbr1 {
 
     pacing_rate: Rate,
     congestion_window: ByteCount,
-    /// The window before `ProbeRTT`.
+    /// The congestion window before `ProbeRTT`, in bytes.
     prior_cwnd: ByteCount,
 }
 
 /// A packet-timed round trip.
 #[derive(Clone, Debug, Default)]
 struct Round {
-    /// The current ACK frame begins a round.
+    /// Whether the current ACK frame begins a round.
     is_start: bool,
-    /// The round gave a sample that the bandwidth filter counts.
+    /// Whether the round had a sample that the bandwidth filter counts.
     is_counted: bool,
-    /// The round ends when a packet is acknowledged that left after so much was delivered.
+    /// The round ends when a packet is acknowledged that was sent after this number of bytes had
+    /// been delivered.
     next_delivered: ByteCount,
 }
 
-/// Whether Startup has found the bandwidth.
+/// The detection of a full pipe: it ends Startup.
 #[derive(Clone, Debug, Default)]
 struct FullPipe {
     is_filled: bool,
     bandwidth: Option<Rate>,
-    /// Rounds without growth.
+    /// The number of rounds without growth that were not application-limited.
     rounds: u32,
-    /// Application-limited rounds without growth.
+    /// The number of application-limited rounds without growth.
     app_limited_rounds: u32,
 }
 
-/// What the controller is doing.
+/// The states of the draft's state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Look for the bandwidth by doubling the rate every round.
+    /// Doubles the sending rate every round to find the bottleneck bandwidth.
     Startup,
-    /// Drain the queue that Startup left.
+    /// Drains the queue that Startup created.
     Drain,
-    /// Send at the bottleneck's rate; probe for more in one phase of eight.
+    /// Sends at the bottleneck bandwidth, and probes for more in one phase of eight.
     ProbeBw { cycle_index: usize, cycle_stamp: Instant },
-    /// Send next to nothing, to see the path without a queue.
+    /// Keeps very little in flight, to measure the RTT without a queue.
     ProbeRtt { done: Option<ProbeRttDone> },
 }
 
-/// When [`State::ProbeRtt`] may end; known once the queue is drained.
+/// The conditions under which [`State::ProbeRtt`] ends; they are known once the queue is drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ProbeRttDone {
     stamp: Instant,
     is_round_done: bool,
 }
 
-/// `RTpropFilterLen`: the age at which the minimum must be measured again.
+/// `RTpropFilterLen`: the age at which the minimum RTT expires and must be measured again.
 const RTT_FILTER_LENGTH: Duration = Duration::from_secs(10);
-/// `ProbeRTTDuration`.
+/// `ProbeRTTDuration`: the least duration of `ProbeRTT`.
 const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
-/// A path that delivers nothing for so much longer than a round trip stands still. Schedulers of
-/// radio links leave gaps of some tens of milliseconds.
+/// The path has stalled if it delivers nothing for one RTT plus this time. Schedulers of radio
+/// links leave gaps of some tens of milliseconds, which do not count.
 const STANDSTILL_AFTER: Duration = Duration::from_millis(100);
-/// `BBRGainCycleLen`.
+/// `BBRGainCycleLen`: the number of phases of `ProbeBW`.
 const CYCLE_LENGTH: usize = 8;
-/// `BBRMinPipeCwnd` in datagrams: with ACKs of every second packet the pipe never runs dry.
+/// `BBRMinPipeCwnd` in datagrams. The pipe never runs empty with it if the receiver acknowledges
+/// every second packet.
 const MIN_PIPE_PACKETS: u64 = 4;
-/// Rounds without growth after which the pipe is full.
+/// The number of rounds without growth after which the pipe is full.
 const FULL_BANDWIDTH_ROUNDS: u32 = 3;
-/// Application-limited rounds without growth after which Startup gives up.
+/// The number of application-limited rounds without growth after which Startup ends.
 const APP_LIMITED_ROUNDS: u32 = 8;
-/// Application-limited rounds count after so many initial windows, of at least 30 datagrams, were
-/// delivered: requests and handshakes do not.
+/// Application-limited rounds count only after this number of initial windows was delivered.
+/// Requests and handshakes, which are always application-limited, therefore do not count.
 const APP_LIMITED_INITIAL_WINDOWS: u64 = 20;
-/// See [`APP_LIMITED_INITIAL_WINDOWS`].
+/// The least size of one of the windows of [`APP_LIMITED_INITIAL_WINDOWS`], in datagrams.
 const APP_LIMITED_WINDOW_PACKETS: u32 = 30;
-/// The round trip that is assumed before the first is measured. With 10 datagrams this paces the
-/// first flight at 2.885 windows in 10 ms, some 33 Mbit/s: neither noticeably delayed nor a burst
-/// that no queue holds.
+/// The RTT that is assumed before the first sample. With an initial window of 10 datagrams it paces
+/// the first flight at 2.885 windows in 10 ms, some 33 Mbit/s. This delays the first flight hardly
+/// at all, and is not a burst that overflows queues.
 const NOMINAL_RTT: Duration = Duration::from_millis(10);
 
 impl Bbr1 {
-    /// A controller for a connection that begins.
+    /// Creates the controller of a new connection, which begins at `now` with datagrams of at most
+    /// `max_datagram_size` bytes of UDP payload.
     pub fn new(mut config: Bbr1Config, now: Instant, max_datagram_size: ByteCount) -> Self {
         config.up_gain_percent = config.up_gain_percent.max(100);
         let mut controller = Self {
@@ -172,12 +175,13 @@ impl Bbr1 {
         controller
     }
 
-    /// Whether the last acknowledgements began a round trip.
+    /// Returns whether the last ACK frame began a round.
     pub(crate) const fn is_round_start(&self) -> bool {
         self.round.is_start
     }
 
-    /// `BBRUpdateRound`: a round ends when a packet is acknowledged that left after the last ended.
+    /// `BBRUpdateRound`: a round ends when a packet is acknowledged that was sent after the
+    /// previous round had ended.
     fn update_round(&mut self, sample: &RateSample) {
         self.round.is_start = sample.prior_delivered >= self.round.next_delivered;
         if self.round.is_start {
@@ -186,7 +190,7 @@ impl Bbr1 {
         }
     }
 
-    /// `BBRUpdateBtlBw`: samples of a sender that had nothing to say only raise the estimate.
+    /// `BBRUpdateBtlBw`: application-limited samples can only raise the estimate.
     fn update_bottleneck_bandwidth(&mut self, sample: &RateSample) {
         let Some(rate) = sample.delivery_rate else { return };
         if sample.is_app_limited && self.bottleneck_bandwidth.is_some_and(|max| rate < max) {
@@ -200,7 +204,7 @@ impl Bbr1 {
         self.bottleneck_bandwidth = self.bandwidth_filter.max();
     }
 
-    /// Begins the estimate anew if the bottleneck's queue overflows.
+    /// Resets the bandwidth estimate to the last two rounds if the bottleneck's queue overflows.
     fn check_overflow(&mut self, sample: &RateSample, prior_in_flight: ByteCount) {
         if self.config.flavor == Flavor::Plain {
             return;
@@ -218,7 +222,7 @@ impl Bbr1 {
         self.overflow.forget_bound_above(far);
     }
 
-    /// `BBRCheckCyclePhase`.
+    /// `BBRCheckCyclePhase`: begins the next phase of `ProbeBW` if the present one is over.
     fn check_cycle_phase(&mut self, now: Instant, prior_in_flight: ByteCount) {
         let State::ProbeBw { cycle_index, cycle_stamp } = self.state else { return };
         let elapsed = now.saturating_duration_since(cycle_stamp);
@@ -229,7 +233,8 @@ impl Bbr1 {
             Ordering::Less => {
                 is_full_length || prior_in_flight <= self.in_flight_target(Factor::ONE)
             }
-            // Until what is in flight shows the gain, or the path cannot hold more.
+            // The phase lasts until the bytes in flight have reached the gain, or packets are lost
+            // because the path cannot hold more.
             Ordering::Greater => {
                 let has_shown = prior_in_flight >= self.in_flight_target(gain);
                 is_full_length && (has_shown || !self.newly_lost.is_zero())
@@ -241,7 +246,7 @@ impl Bbr1 {
         }
     }
 
-    /// `BBREnterProbeBW`: flows start in different phases, and none in the one that drains.
+    /// `BBREnterProbeBW`: flows start in random phases, but never in the one that drains.
     fn enter_probe_bw(&mut self, now: Instant) {
         let skipped = match self.random.below(CYCLE_LENGTH as u64 - 1) {
             0 => 0,
@@ -251,7 +256,8 @@ impl Bbr1 {
         self.state = State::ProbeBw { cycle_index, cycle_stamp: now };
     }
 
-    /// `BBRCheckFullPipe`, and the end of an application-limited Startup.
+    /// `BBRCheckFullPipe`: determines whether the pipe is full, also in an application-limited
+    /// Startup.
     fn check_full_pipe(&mut self, sample: &RateSample) {
         if self.full_pipe.is_filled || !self.round.is_start {
             return;
@@ -273,11 +279,12 @@ impl Bbr1 {
     fn app_limited_startup_limit(&self) -> ByteCount {
         let packets = self.config.initial_window_packets.max(APP_LIMITED_WINDOW_PACKETS);
         self.max_datagram_size
-            .saturating_mul(packets.into()) // one window
+            .saturating_mul(packets.into()) // this is one window
             .saturating_mul(APP_LIMITED_INITIAL_WINDOWS)
     }
 
-    /// `BBRCheckDrain`.
+    /// `BBRCheckDrain`: enters Drain when the pipe is full, and `ProbeBW` when the queue is
+    /// drained.
     fn check_drain(&mut self, now: Instant) {
         if self.state == State::Startup && self.full_pipe.is_filled {
             self.state = State::Drain;
@@ -288,12 +295,12 @@ impl Bbr1 {
         }
     }
 
-    /// `BBRUpdateRTprop`; tells whether the minimum had expired.
+    /// `BBRUpdateRTprop`; returns whether the minimum had expired.
     fn update_round_trip_propagation(&mut self, now: Instant, rtt: Duration) -> bool {
         let age = now.saturating_duration_since(self.round_trip_propagation_stamp);
         let is_expired = age > RTT_FILTER_LENGTH;
         if self.round_trip_propagation.is_none() {
-            // The first measurement replaces the nominal round trip.
+            // The first sample replaces the nominal RTT.
             self.pacing_rate = self.initial_pacing_rate(rtt);
         }
         if is_expired || self.round_trip_propagation.is_none_or(|min| rtt <= min) {
@@ -303,7 +310,7 @@ impl Bbr1 {
         is_expired
     }
 
-    /// `BBRCheckProbeRTT`.
+    /// `BBRCheckProbeRTT`: enters `ProbeRTT` when the minimum RTT has expired.
     fn check_probe_rtt(&mut self, now: Instant, has_rtt_expired: bool) {
         let is_probing = matches!(self.state, State::ProbeRtt { .. });
         if !is_probing && has_rtt_expired && !self.is_idle_restart {
@@ -316,9 +323,9 @@ impl Bbr1 {
         self.is_idle_restart = false;
     }
 
-    /// `BBRHandleProbeRTT`: 200 ms and a round with next to nothing in flight.
+    /// `BBRHandleProbeRTT`: the state lasts for 200 ms and one round with very little in flight.
     fn handle_probe_rtt(&mut self, now: Instant, done: Option<ProbeRttDone>) {
-        // The samples are low because of this state, not because of the path.
+        // This state, not the path, limits the samples.
         self.delivery.on_app_limited(self.bytes_in_flight);
         if let Some(mut done) = done {
             done.is_round_done |= self.round.is_start;
@@ -331,7 +338,8 @@ impl Bbr1 {
         }
     }
 
-    /// The end of `ProbeRTT`: what was measured holds for the next ten seconds.
+    /// Ends `ProbeRTT` if it has lasted long enough. The minimum RTT then holds for the next ten
+    /// seconds.
     fn check_probe_rtt_done(&mut self, now: Instant) {
         let State::ProbeRtt { done: Some(done) } = self.state else { return };
         if !done.is_round_done || now <= done.stamp {
@@ -346,13 +354,14 @@ impl Bbr1 {
         }
     }
 
-    /// `BBRHandleRestartFromIdle`: a sender that comes back sends at the rate that it knew.
+    /// `BBRHandleRestartFromIdle`: after an idle period the sender resumes at the estimated
+    /// bandwidth.
     fn handle_restart_from_idle(&mut self, now: Instant) {
         self.is_idle_restart = true;
         if let (State::ProbeBw { .. }, Some(bandwidth)) = (self.state, self.bottleneck_bandwidth) {
             self.pacing_rate = bandwidth;
         }
-        // Nothing was in flight for a while; that is as good as a round.
+        // Nothing was in flight during the idle period, which therefore stands for a round.
         if let State::ProbeRtt { done: Some(done) } = self.state {
             self.state =
                 State::ProbeRtt { done: Some(ProbeRttDone { is_round_done: true, ..done }) };
@@ -360,7 +369,7 @@ impl Bbr1 {
         }
     }
 
-    /// `BBRSetPacingRate`: until the pipe is full the rate only grows.
+    /// `BBRSetPacingRate`: the rate only grows until the pipe is full.
     fn set_pacing_rate(&mut self) {
         let Some(bandwidth) = self.bottleneck_bandwidth else { return };
         let rate = self.pacing_gain().of_rate(bandwidth);
@@ -369,7 +378,7 @@ impl Bbr1 {
         }
     }
 
-    /// `BBRSetCwnd`.
+    /// `BBRSetCwnd`: sets the congestion window after `newly_acked` bytes were acknowledged.
     fn set_cwnd(&mut self, newly_acked: ByteCount) {
         let target = self.in_flight_target(self.cwnd_gain());
         let grown = self.congestion_window + newly_acked;
@@ -390,8 +399,8 @@ impl Bbr1 {
         }
     }
 
-    /// `BBRInflight`: the bandwidth-delay product times a gain, and room for packets that end hosts
-    /// send, receive and acknowledge in batches.
+    /// `BBRInflight`: the bandwidth-delay product times a gain, plus room for the packets that
+    /// hosts send, receive and acknowledge in batches.
     fn in_flight_target(&self, gain: Factor) -> ByteCount {
         let (Some(bandwidth), Some(rtt)) = (self.bottleneck_bandwidth, self.round_trip_propagation)
         else {
@@ -401,7 +410,7 @@ impl Bbr1 {
         gain.of_bytes(bandwidth.bytes_in(rtt)) + quanta
     }
 
-    /// `BBRSetSendQuantum`.
+    /// `BBRSetSendQuantum`: the number of bytes that may be sent back to back.
     fn quantum(&self) -> ByteCount {
         const SLOW: Rate = Rate::from_bps(1_200_000).expect("not zero");
         const FAST: Rate = Rate::from_mbps(24);
@@ -442,7 +451,7 @@ impl Bbr1 {
         self.max_datagram_size.saturating_mul(MIN_PIPE_PACKETS)
     }
 
-    /// What is in flight in `ProbeRTT`.
+    /// Returns the congestion window of `ProbeRTT`.
     fn probe_rtt_cwnd(&self) -> ByteCount {
         let half =
             match (self.config.flavor, self.bottleneck_bandwidth, self.round_trip_propagation) {
@@ -452,7 +461,7 @@ impl Bbr1 {
         half.max(self.min_pipe_cwnd())
     }
 
-    /// `BBRInitPacingRate`.
+    /// `BBRInitPacingRate`: the pacing rate before the first bandwidth sample.
     fn initial_pacing_rate(&self, rtt: Duration) -> Rate {
         let rtt = rtt.max(Duration::from_millis(1));
         Rate::average(self.initial_window(), rtt)
@@ -512,8 +521,8 @@ impl Algorithm for Bbr1 {
         match event.signal {
             CongestionSignal::Loss | CongestionSignal::Ecn => {}
             CongestionSignal::PersistentLoss => {
-                // Begin again with the smallest window; acknowledgements bring it back to what the
-                // bandwidth says. Startup measures growth anew.
+                // The window restarts at its minimum. Acknowledgements let it grow back to the
+                // target of the bandwidth estimate. Startup restarts its measurement of growth.
                 self.congestion_window = self.min_pipe_cwnd();
                 self.full_pipe.bandwidth = None;
             }
@@ -534,7 +543,8 @@ impl Algorithm for Bbr1 {
         self.max_datagram_size.saturating_mul(packets)
     }
 
-    /// What fills the path, once Startup has found that out; so has Linux.
+    /// Returns the bandwidth-delay product with room for batches, once Startup has ended, as in
+    /// Linux.
     fn ssthresh(&self) -> Option<ByteCount> {
         self.full_pipe.is_filled.then(|| self.in_flight_target(Factor::ONE))
     }

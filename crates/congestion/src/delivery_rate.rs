@@ -1,8 +1,9 @@
 //! Delivery-rate estimation, [draft-cheng-iccrg-delivery-rate-estimation-00].
 //!
-//! Every packet carries what had been delivered when it left. When it is acknowledged, the
-//! difference to what is delivered by then, over the longer of the time to send it and the time to
-//! get it acknowledged, is one sample of the rate that the path delivers.
+//! For every packet the sender remembers the number of bytes that had been delivered when the
+//! packet was sent. An acknowledgement of the packet gives one sample of the delivery rate: the
+//! bytes delivered since then, divided by the longer of the send interval and the acknowledgement
+//! interval.
 //!
 //! | draft | here |
 //! | --- | --- |
@@ -13,8 +14,9 @@
 //! | `P.*` | `Packet` |
 //! | `rs.*` | [`RateSample`] |
 //!
-//! One step of the draft is missing: it drops samples over less than `MinRTT`. QUIC never confuses
-//! a packet with its retransmission, so a sample's time is never shorter than its own round trip.
+//! One step of the draft is left out: it drops samples over intervals shorter than `MinRTT`. QUIC
+//! never confuses a packet with its retransmission, so a sample's interval is never shorter than
+//! the packet's own RTT.
 //!
 //! [draft-cheng-iccrg-delivery-rate-estimation-00]: https://datatracker.ietf.org/doc/html/draft-cheng-iccrg-delivery-rate-estimation-00
 
@@ -25,27 +27,28 @@ use tandem_units::{ByteCount, Rate};
 
 use crate::{Ack, Lost, Sent};
 
-/// The state of a connection and of its packets in flight.
+/// The delivery-rate estimator of one connection.
 #[derive(Clone, Debug)]
 pub struct DeliveryRate {
     delivered: ByteCount,
     delivered_time: Instant,
     first_sent_time: Instant,
-    /// While the application, not the network, sets the pace: the delivered total at which
-    /// everything that was in flight when the application ran dry is delivered.
+    /// The application-limited period ends when more than this number of bytes has been delivered:
+    /// everything that was in flight when the application had no more data to send. `None` outside
+    /// such a period.
     app_limited_until: Option<ByteCount>,
     packets: BTreeMap<u64, Packet>,
     /// The newest packet that the current ACK frame acknowledged.
     newest_acked: Option<Packet>,
-    /// When anything was acknowledged last, or, after a while without packets, sent first.
+    /// The time of the last acknowledgement, or of the first packet after an idle period.
     last_progress: Instant,
-    /// How long the path has stood still, in all.
+    /// The total time for which the path has stalled.
     standstill: Duration,
-    /// The same at `first_sent_time`.
+    /// The value of `standstill` at `first_sent_time`.
     first_sent_standstill: Duration,
 }
 
-/// What a packet in flight remembers of the moment it left.
+/// The state of the connection at the time at which a packet in flight was sent.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     sent: Instant,
@@ -57,26 +60,26 @@ struct Packet {
     first_sent_standstill: Duration,
 }
 
-/// What one ACK frame tells about the path.
+/// The delivery-rate sample of one ACK frame.
 #[derive(Clone, Copy, Debug)]
 pub struct RateSample {
-    /// The rate of delivery, or `None` if no time passed.
+    /// The delivery rate, or `None` if no time passed.
     pub delivery_rate: Option<Rate>,
-    /// What had been delivered when the newest acknowledged packet left.
+    /// The number of bytes that had been delivered when the newest acknowledged packet was sent.
     pub prior_delivered: ByteCount,
-    /// The sample may be below what the path carries: the application had run dry when the packet
-    /// left, or before that while packets in flight with it did.
+    /// Whether the packet was sent in an application-limited period. The sample may then be below
+    /// the path's bandwidth.
     pub is_app_limited: bool,
-    /// The round trip of the newest acknowledged packet, the peer's delay included.
+    /// The RTT of the newest acknowledged packet, with the peer's acknowledgement delay.
     pub rtt: Duration,
 }
 
-/// Packets are forgotten when their acknowledgement or loss has not been reported for so long: QUIC
-/// drops some without a report, when it discards keys or changes the path.
+/// The estimator forgets a packet if neither its acknowledgement nor its loss is reported for this
+/// time. QUIC drops some packets without a report, when it discards keys or changes the path.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 impl DeliveryRate {
-    /// The state of a connection that begins.
+    /// Creates the estimator of a connection that begins at `now`.
     pub const fn new(now: Instant) -> Self {
         Self {
             delivered: ByteCount::ZERO,
@@ -91,18 +94,18 @@ impl DeliveryRate {
         }
     }
 
-    /// What has been delivered so far.
+    /// Returns the number of bytes delivered so far.
     pub const fn delivered(&self) -> ByteCount {
         self.delivered
     }
 
-    /// Whether the application, not the network, sets the pace.
+    /// Returns whether the sender is application-limited.
     pub const fn is_app_limited(&self) -> bool {
         self.app_limited_until.is_some()
     }
 
-    /// A packet leaves. `bytes_in_flight` does not count it: when nothing is in flight, idle time
-    /// must not be taken for slow delivery.
+    /// Notes a packet that is sent. `bytes_in_flight` is the number of bytes in flight before it.
+    /// If it is zero, the intervals restart, so that idle time does not count as slow delivery.
     pub fn on_packet_sent(&mut self, sent: Sent, bytes_in_flight: ByteCount) {
         if bytes_in_flight.is_zero() {
             self.first_sent_time = sent.now;
@@ -119,18 +122,18 @@ impl DeliveryRate {
             standstill: self.standstill,
             first_sent_standstill: self.first_sent_standstill,
         };
-        // A packet of another number space with the same number is overwritten. It was part of the
-        // handshake; nothing is lost with its sample.
+        // This overwrites a packet with the same number from another packet number space. That
+        // packet was part of the handshake, and its sample is of no importance.
         self.packets.insert(sent.packet_number, packet);
     }
 
-    /// A packet is acknowledged.
+    /// Notes a packet that is acknowledged.
     pub fn on_ack(&mut self, ack: &Ack) {
         self.delivered += ack.bytes;
         self.delivered_time = ack.now;
         let Some(packet) = self.packets.get(&ack.packet_number).copied() else { return };
         if packet.sent != ack.sent {
-            return; // same number, other number space
+            return; // a packet of another packet number space with the same number
         }
         self.packets.remove(&ack.packet_number);
         if self.newest_acked.is_none_or(|newest| newest.sent <= packet.sent) {
@@ -138,19 +141,21 @@ impl DeliveryRate {
         }
     }
 
-    /// The path delivered nothing for so long that it stood still, if the last acknowledgement, or
-    /// the first packet after a pause, is longer ago than this. To be called before
-    /// [`Self::on_acks_end`]: what is beyond `allowed` is no part of any sample's time, so that samples
-    /// tell how fast the path is when it moves.
+    /// Excludes the time for which the path has stalled from the intervals of samples, so that
+    /// samples give the rate at which the path delivers while it is not stalled.
+    ///
+    /// The stall is the time since the last acknowledgement, or since the first packet after an
+    /// idle period, beyond `allowed`. This must be called before [`Self::on_acks_end`].
     pub fn forgive_standstill(&mut self, now: Instant, allowed: Duration) {
         self.standstill +=
             now.saturating_duration_since(self.last_progress).saturating_sub(allowed);
     }
 
-    /// The sample of one ACK frame; `None` if it acknowledged nothing that is known.
+    /// Ends an ACK frame and returns its sample, or `None` if the frame acknowledged no known
+    /// packet.
     pub fn on_acks_end(&mut self, now: Instant) -> Option<RateSample> {
         self.last_progress = now;
-        // Above the mark everything that was in flight when the application ran dry is delivered.
+        // Everything is delivered that was in flight when the application had no more data to send.
         if self.app_limited_until.is_some_and(|mark| self.delivered > mark) {
             self.app_limited_until = None;
         }
@@ -174,13 +179,14 @@ impl DeliveryRate {
         })
     }
 
-    /// A packet is lost: it will give no sample.
+    /// Notes a packet that is declared lost. It gives no sample.
     pub fn on_packet_lost(&mut self, lost: &Lost) {
         self.packets.remove(&lost.packet_number);
     }
 
-    /// The application has run dry while so much is in flight. Packets that leave before all of it
-    /// is delivered say nothing about the path.
+    /// Begins an application-limited period: the application has no more data to send while
+    /// `bytes_in_flight` bytes are in flight. The samples of packets that are sent before all of
+    /// them are delivered may be below the path's bandwidth.
     pub fn on_app_limited(&mut self, bytes_in_flight: ByteCount) {
         self.app_limited_until = Some(self.delivered + bytes_in_flight);
     }
@@ -223,7 +229,7 @@ mod tests {
             self.in_flight += PACKET;
         }
 
-        /// An ACK frame for one packet, one round trip after it left.
+        /// Acknowledges one packet, one round trip after it was sent.
         fn ack(&mut self, packet_number: u64, sent_millis: u64) -> Option<RateSample> {
             let ack = self.ack_of(packet_number, sent_millis);
             self.in_flight -= PACKET;
@@ -260,7 +266,8 @@ mod tests {
             assert_eq!(sample.rtt, RTT);
             path.send(100 + millis, 100 + millis);
         }
-        // 1250 bytes per millisecond; the sample spans what was in flight and the packet itself.
+        // The rate is 1250 bytes per millisecond. The sample spans the flight and the packet
+        // itself.
         let sample = path.ack(100, 100).unwrap();
         assert_eq!(sample.prior_delivered, PACKET);
         assert_eq!(sample.delivery_rate, Some(Rate::from_mbps(10)));
@@ -268,20 +275,20 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_a_sender_that_ran_dry_are_marked_until_its_flight_is_delivered() {
+    fn samples_are_application_limited_until_the_flight_is_delivered() {
         let mut path = Path::new();
         path.send(0, 0);
         path.send(1, 1);
         path.rates.on_app_limited(path.in_flight);
         path.send(2, 50);
-        assert!(!path.ack(0, 0).unwrap().is_app_limited, "left before");
-        assert!(!path.ack(1, 1).unwrap().is_app_limited, "left before");
+        assert!(!path.ack(0, 0).unwrap().is_app_limited, "sent before");
+        assert!(!path.ack(1, 1).unwrap().is_app_limited, "sent before");
         path.send(3, 120);
         assert!(path.rates.is_app_limited(), "the mark itself is not passed");
-        assert!(path.ack(2, 50).unwrap().is_app_limited, "left after");
+        assert!(path.ack(2, 50).unwrap().is_app_limited, "sent after");
         assert!(!path.rates.is_app_limited());
         path.send(4, 160);
-        assert!(path.ack(3, 120).unwrap().is_app_limited, "left before the mark was passed");
+        assert!(path.ack(3, 120).unwrap().is_app_limited, "sent before the mark was passed");
         assert!(!path.ack(4, 160).unwrap().is_app_limited);
     }
 
@@ -296,8 +303,8 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_stood_still_is_as_fast_as_when_it_moves() {
-        // A packet each millisecond; nothing arrives from 150 to 2150 ms.
+    fn a_stall_does_not_lower_the_delivery_rate() {
+        // One packet is sent per millisecond. No ACK frame arrives from 150 to 2150 ms.
         let sample = |allowed: Option<Duration>| {
             let mut path = Path::new();
             for millis in 0..100 {
@@ -315,15 +322,16 @@ mod tests {
             }
             sample.unwrap().delivery_rate.unwrap()
         };
-        // All 100 were sent before the first was acknowledged, 2199 ms before the last was.
+        // All 100 packets were sent before the first acknowledgement. The last one arrived 2199 ms
+        // after the first packet was sent.
         assert_eq!(sample(None), Rate::average(PACKET.saturating_mul(100), ms(2_199)).unwrap());
-        // Of 2001 ms without an acknowledgement all but 100 are no part of it.
+        // There was no acknowledgement for 2001 ms; all but 100 ms of this time are excluded.
         let moving = sample(Some(ms(100)));
         assert_eq!(moving, Rate::average(PACKET.saturating_mul(100), ms(298)).unwrap());
     }
 
     #[test]
-    fn a_pause_of_the_application_is_no_standstill() {
+    fn an_idle_period_of_the_application_is_not_a_stall() {
         let mut path = Path::new();
         path.send(0, 0);
         path.ack(0, 0).unwrap();

@@ -1,17 +1,17 @@
-//! Factors.
+//! Factors as integers, so that results are the same on every machine.
 
 use std::fmt;
 
 use tandem_units::{ByteCount, Rate};
 
-/// A factor in thousandths, 0 to 1000 000.
+/// A factor in thousandths. A factor that is parsed from text is from 0 to 1000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Factor(u32);
 
 impl Factor {
     pub(crate) const ONE: Self = Self(1000);
 
-    /// So many thousandths.
+    /// Creates a factor of `thousandths` / 1000.
     pub const fn from_thousandths(thousandths: u32) -> Self {
         Self(thousandths)
     }
@@ -32,7 +32,7 @@ impl Factor {
         bytes.mul_div_floor(self.0.into(), Self::ONE.0.into())
     }
 
-    /// At least 1 bit/s.
+    /// Multiplies a rate by this factor; the result is at least 1 bit/s.
     pub(crate) fn of_rate(self, rate: Rate) -> Rate {
         let bits_per_second =
             u128::from(rate.bits_per_second()) * u128::from(self.0) / u128::from(Self::ONE.0);

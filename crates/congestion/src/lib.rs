@@ -1,13 +1,13 @@
 //! Congestion controllers as pure state machines, and one adapter that makes noq drive them.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `algorithm` | the trait [`Algorithm`] and its events |
 //! | `bbr1` | [`Bbr1`], the default |
 //! | `new_reno` | [`NewReno`], RFC 9002 |
 //! | `off` | [`Off`], no congestion control |
-//! | `delivery_rate` | [`DeliveryRate`], what rate-based controllers measure |
-//! | `factor` | [`Factor`], of rates and bytes, in thousandths |
+//! | `delivery_rate` | [`DeliveryRate`], the delivery-rate samples of rate-based controllers |
+//! | `factor` | [`Factor`], a factor in thousandths for rates and byte counts |
 //! | `delivery` | [`Deliveries`], what became of each datagram |
 //! | `tecc` | [`Tecc`], which follows the reports of a tunnel |
 //! | `name` | [`ControllerName`], [`ControllerConfig`]: which controller a connection gets |
@@ -16,19 +16,22 @@
 //! A new controller is one file that implements [`Algorithm`], a variant of [`ControllerName`] and
 //! an arm in [`factory`].
 //!
-//! # A server of yours that follows tunnels
+//! # Your own server as an origin that follows tunnels
 //!
-//! Any server on noq, or on noq-proto, can be an origin that cooperates with tunnels (TECC). For each
-//! connection:
+//! Any server on noq, or on noq-proto, can be an origin that cooperates with tunnels as in the
+//! paper TECC (Towards Efficient QUIC Tunneling via Collaborative Transmission Control, NSDI '24).
+//! Do this for each connection:
 //!
-//! 1. make a [`Feedback`], and give `factory(&ControllerName::Tecc.into(), feedback.clone())` to the
-//!    connection's `TransportConfig::congestion_controller_factory`, with a `packet_threshold` of 1000
-//!    and a `time_threshold` of 1.75, since what the tunnel repairs comes late;
-//! 2. agree with the client on how reports come: a field of its request, datagrams, a stream;
-//! 3. for each that comes, `feedback.apply(now, &TunnelInfo::decode(bytes)?)`.
+//! 1. Create a [`Feedback`], and give `factory(&ControllerName::Tecc.into(), feedback.clone())` to
+//!    `TransportConfig::congestion_controller_factory`. Set the loss-detection thresholds to a
+//!    `packet_threshold` of 1000 and a `time_threshold` of 1.75, because packets that the tunnel
+//!    repairs arrive late.
+//! 2. Agree with the client on the way that reports take: a field of its request, datagrams or a
+//!    stream.
+//! 3. Call `feedback.apply(now, &TunnelInfo::decode(bytes)?)` for each report that arrives.
 //!
-//! While reports come the sender follows them; without them it is [`Bbr1`]. A complete server is in
-//! `examples/origin_on_noq.rs`; how to be a client that has reports, in `tandem-net`.
+//! The sender follows reports while they arrive; without them it behaves as [`Bbr1`]. A complete
+//! server is in `examples/origin_on_noq.rs`. The crate `tandem-net` shows the client's side.
 
 mod algorithm;
 mod bbr1;
@@ -57,7 +60,7 @@ pub use tecc::{
     Applied, Feedback, Leg, RetransmissionUnits, Tecc, TeccConfig, TeccConfigError, WindowRtt,
 };
 
-/// The time at which a unit test begins.
+/// Returns the time at which a unit test begins.
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
 fn test_start() -> std::time::Instant {

@@ -5,31 +5,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::TeccConfig;
 
-/// A congestion controller that a connection can be given.
+/// The name of a congestion controller.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum ControllerName {
-    /// `BBRv1`, ours: the path's rate and delay decide, loss does not.
+    /// Tandem's own `BBRv1`: it reacts to the path's rate and delay, not to loss.
     #[default]
     Bbr1,
-    /// The same with what pays in tunnels: a larger initial window, more curiosity, and
-    /// [`Flavor::Tunnel`](crate::Flavor::Tunnel).
+    /// `BBRv1` with settings for tunnels: a larger initial window, a higher gain when it probes for
+    /// bandwidth, and [`Flavor::Tunnel`](crate::Flavor::Tunnel).
     #[serde(rename = "bbr1-tunnel")]
     Bbr1Tunnel,
-    /// Follows the reports of a tunnel that the connection goes through, and is `Bbr1` without them.
+    /// A controller for origins that follows the reports of a tunnel on its path, and behaves as
+    /// `Bbr1` without them; see the paper TECC (NSDI '24).
     Tecc,
-    /// The same as the paper has it.
+    /// TECC with the settings of its paper, [`TeccConfig::PAPER`].
     #[serde(rename = "tecc-paper")]
     TeccPaper,
-    /// RFC 9002's controller, ours.
+    /// Tandem's own `NewReno`, the controller of RFC 9002 §7.
     NewReno,
-    /// RFC 9438's controller, noq's.
+    /// noq's CUBIC, the controller of RFC 9438.
     Cubic,
-    /// `BBRv3`, noq's. Collapses above 2 % of random loss; for comparison.
+    /// noq's `BBRv3`, for comparison. Its throughput collapses above 2 % of random loss.
     Bbr3,
-    /// No congestion control at all; for experiments.
+    /// No congestion control at all, for experiments.
     Off,
 }
 
@@ -46,12 +47,13 @@ impl ControllerName {
         Self::Off,
     ];
 
-    /// Whether it follows reports of a tunnel: a controller for origins only.
+    /// Returns whether this controller follows reports of a tunnel. Only origins can use such a
+    /// controller.
     pub const fn takes_reports(self) -> bool {
         matches!(self, Self::Tecc | Self::TeccPaper)
     }
 
-    /// The name as configuration files and command lines have it.
+    /// Returns the name that configuration files and command lines use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Bbr1 => "bbr1",
@@ -83,31 +85,35 @@ impl FromStr for ControllerName {
     }
 }
 
-/// A name that is no controller's.
+/// The error for a text that is not the name of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{seen:?} is not a congestion controller; allowed: bbr1, bbr1-tunnel, tecc, tecc-paper, \
      newreno, cubic, bbr3, off"
 )]
 pub struct UnknownController {
-    /// The name.
+    /// The text.
     pub seen: String,
 }
 
-/// A controller and its settings. Made [`From`] a name it has the settings that the name stands for.
+/// A controller and its settings. The conversion [`From`] a name gives the settings that the name
+/// stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerConfig {
     /// The controller.
     pub name: ControllerName,
-    /// The initial window in full datagrams, at least 2. RFC 9002 §7.2 has 10, and so has every
-    /// name but `bbr1-tunnel` and `tecc`, which have 32. No effect on [`ControllerName::Off`].
+    /// The initial window in full datagrams, at least 2. RFC 9002 §7.2 recommends 10, which is the
+    /// value for every name except `bbr1-tunnel`, which has 32. It has no effect on
+    /// [`ControllerName::Off`].
     pub initial_window_packets: u32,
-    /// See [`Bbr1Config::up_gain_percent`](crate::Bbr1Config::up_gain_percent); 200 for
-    /// `bbr1-tunnel` and `tecc`. Other controllers than ours of BBR ignore it.
+    /// The gain [`Bbr1Config::up_gain_percent`](crate::Bbr1Config::up_gain_percent): 200 for
+    /// `bbr1-tunnel` and 125 for every other name. Controllers that do not contain [`crate::Bbr1`]
+    /// ignore it.
     pub bbr_up_gain_percent: u32,
-    /// For [`ControllerName::Tecc`] and [`ControllerName::TeccPaper`]; others ignore it.
+    /// The settings of [`ControllerName::Tecc`] and [`ControllerName::TeccPaper`]. Other
+    /// controllers ignore them.
     pub tecc: TeccConfig,
-    /// Where the randomness of every controller begins.
+    /// The seed of the controller's random choices.
     pub seed: u64,
 }
 
@@ -147,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_for_settings() {
+    fn each_name_stands_for_its_settings() {
         for controller in ControllerName::ALL {
             let config = ControllerConfig::from(controller);
             let settings = (config.initial_window_packets, config.bbr_up_gain_percent);

@@ -6,8 +6,9 @@ use crate::{Ack, Algorithm, CongestionEvent, CongestionSignal};
 
 /// `NewReno` as in [RFC 9002 §7], with the names of its appendix B.
 ///
-/// The window is halved once per round trip with loss or marks, and grows by one datagram per round
-/// trip otherwise. Recovery does not slow sending down further, §7.3.2.
+/// The window is halved once per round trip with losses or ECN marks. Otherwise it grows by one
+/// datagram per round trip in congestion avoidance. Sending is not slowed down further during
+/// recovery (§7.3.2).
 ///
 /// [RFC 9002 §7]: https://www.rfc-editor.org/rfc/rfc9002#section-7
 #[derive(Clone, Debug)]
@@ -15,24 +16,25 @@ pub struct NewReno {
     initial_window: ByteCount,
     max_datagram_size: ByteCount,
     congestion_window: ByteCount,
-    /// Infinite until the first loss.
+    /// The slow-start threshold in bytes; it is infinite until the first congestion event.
     ssthresh: ByteCount,
-    /// When the last recovery period began.
+    /// The time at which the last recovery period began.
     congestion_recovery_start_time: Option<Instant>,
-    /// What was acknowledged in congestion avoidance since the window grew last. §B.5 divides at
-    /// every acknowledgement and would never grow a window above the square of a datagram's size.
+    /// The bytes acknowledged in congestion avoidance since the window last grew. §B.5 divides at
+    /// every acknowledgement instead. In integers that would never grow a window above the square
+    /// of a datagram's size.
     acked_since_growth: ByteCount,
 }
 
-/// §7.2: `kMinimumWindow` in datagrams.
+/// `kMinimumWindow` in datagrams (§7.2).
 const MINIMUM_WINDOW_PACKETS: u64 = 2;
 
-/// §B.1: the window is divided by this on a loss. `kLossReductionFactor` is its reciprocal.
+/// The divisor of the window on a loss. `kLossReductionFactor` is its reciprocal (§B.1).
 const LOSS_DIVISOR: u64 = 2;
 
 impl NewReno {
-    /// A controller for a path that carries datagrams of at most `max_datagram_size` of UDP
-    /// payload.
+    /// Creates a controller for a path that carries datagrams of at most `max_datagram_size` bytes
+    /// of UDP payload. `initial_window` is in bytes.
     pub const fn new(initial_window: ByteCount, max_datagram_size: ByteCount) -> Self {
         Self {
             initial_window,
@@ -60,10 +62,10 @@ impl Algorithm for NewReno {
             return;
         }
         if self.congestion_window < self.ssthresh {
-            self.congestion_window += ack.bytes; // slow start, §7.3.1
+            self.congestion_window += ack.bytes; // this is slow start, §7.3.1
             return;
         }
-        self.acked_since_growth += ack.bytes; // congestion avoidance, §7.3.3
+        self.acked_since_growth += ack.bytes; // this is congestion avoidance, §7.3.3
         if self.acked_since_growth >= self.congestion_window {
             self.acked_since_growth -= self.congestion_window;
             self.congestion_window += self.max_datagram_size;
@@ -78,7 +80,7 @@ impl Algorithm for NewReno {
             self.acked_since_growth = ByteCount::ZERO;
         }
         if event.signal == CongestionSignal::PersistentLoss {
-            // §7.6.2, with §B.8: recovery is over, slow start begins.
+            // §7.6.2 and §B.8: the recovery period ends, and slow start begins.
             self.congestion_window = self.minimum_window();
             self.congestion_recovery_start_time = None;
         }

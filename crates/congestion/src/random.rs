@@ -1,5 +1,5 @@
 /// A small random number generator, `SplitMix64` (Steele, Lea, Flood: Fast splittable pseudorandom
-/// number generators, OOPSLA 2014), so that a controller needs no more than its seed to repeat.
+/// number generators, OOPSLA 2014). A controller repeats its choices if it gets the same seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -8,7 +8,8 @@ impl Random {
         Self(seed)
     }
 
-    /// A number below `bound`, which is not zero and small: the bias is `bound / 2^64`.
+    /// Returns a random number below `bound`, which must not be zero. The bias is at most
+    /// `bound / 2^64`, so `bound` should be small.
     pub(crate) const fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;

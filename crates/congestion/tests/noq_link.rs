@@ -1,8 +1,8 @@
-//! Downloads between two noq endpoints over a virtual link: what a controller is worth in the end.
+//! The completion times of downloads between two noq endpoints over a virtual link.
 //!
-//! The table of all controllers and loss rates is printed by
-//! `cargo test --release -p tandem-congestion --test noq_link -- --ignored --nocapture`, where the
-//! environment may set `CONTROLLER`, `SEEDS`, `KILOBYTES`, `MBPS`, `UP_GAIN` and `WINDOW`.
+//! `cargo test --release -p tandem-congestion --test noq_link -- --ignored --nocapture` prints a
+//! table of all controllers and loss rates. The environment variables `CONTROLLER`, `SEEDS`,
+//! `KILOBYTES`, `MBPS`, `UP_GAIN` and `WINDOW` change its settings.
 
 mod link;
 mod world;
@@ -30,13 +30,13 @@ fn a_download_repeats_exactly() {
     };
     let report = run();
     assert!(report.is_some());
-    assert_eq!(report, run(), "same seed, other packets");
+    assert_eq!(report, run(), "the same seed gave other packets");
 }
 
 #[test]
 fn bbr1_downloads_through_random_loss() {
-    // The link is busy with 10 MB, 6 % of headers and the lost packets for 8.5, 8.9 and 9.4 s,
-    // after two round trips. The bounds are 5 % above what was measured with 30 seeds.
+    // After two round trips the link is busy for 8.5, 8.9 and 9.4 s with 10 MB, 6 % of headers and
+    // the lost packets. The bounds are 5 % above the times that were measured with 30 seeds.
     for (loss_percent, mean_ms_max) in [(0, 9_600), (5, 10_600), (10, 11_800)] {
         let took = (1..=5).map(|seed| {
             let controller = ControllerConfig { seed, ..ControllerConfig::default() };
@@ -51,8 +51,8 @@ fn bbr1_downloads_through_random_loss() {
 
 #[test]
 fn bbr1_does_not_take_a_slow_application_for_the_path() {
-    // 5 MB at once, then 1 Mbit/s for some 30 s. noq's word that there was nothing to send must
-    // mark the samples.
+    // The application writes 5 MB at once, then 1 Mbit/s for some 30 s. noq reports that it is
+    // application-limited, and the samples must be marked accordingly.
     let produced = |elapsed: Duration| {
         let slow = elapsed.saturating_sub(Duration::from_secs(8));
         5_000_000 + usize::try_from(slow.as_millis()).expect("below an hour") * 125
@@ -67,7 +67,7 @@ fn bbr1_does_not_take_a_slow_application_for_the_path() {
     }
 }
 
-/// A setting of the table.
+/// Reads a setting of the table from the environment.
 fn setting<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
 }

@@ -1,4 +1,5 @@
-//! Every controller, noq's own too, survives any order of events that noq can report.
+//! Every controller, noq's own ones included, keeps working after any order of events that noq can
+//! report.
 
 mod link;
 mod world;
@@ -15,26 +16,26 @@ use tandem_congestion::{ControllerConfig, ControllerName, Feedback, factory};
 use tandem_units::Ratio;
 use world::Download;
 
-/// What can happen to a sender.
+/// An event of the sequence.
 #[derive(Clone, Debug)]
 enum Op {
-    /// Send as many packets as the window allows, at most so many.
+    /// The sender sends as many packets as the window allows, up to this number.
     Send(usize),
-    /// An ACK frame acknowledges so many packets in flight, after skipping some.
+    /// An ACK frame acknowledges `count` packets in flight, after the first `skip` ones.
     Ack { skip: usize, count: usize, is_app_limited: bool },
     /// The oldest packets in flight are lost.
     Lose { count: usize, is_persistent: bool },
-    /// Packets leave the books unreported, as when keys are discarded.
+    /// Packets leave the flight without a report, as when keys are discarded.
     Forget(usize),
-    /// Packets are numbered from zero again, as when another number space begins.
+    /// Packet numbers restart at zero, as in another packet number space.
     Renumber,
-    /// The peer reports a mark.
+    /// The peer reports an ECN mark.
     Mark,
-    /// The last losses were none.
+    /// The last losses were spurious.
     Spurious,
     /// The size of a datagram changes.
     Mtu(u16),
-    /// Nothing happens.
+    /// Time passes without an event.
     WaitMillis(u64),
 }
 
@@ -165,11 +166,11 @@ impl Sender {
         let window = self.controller.window();
         prop_assert!(window >= 2 * u64::from(self.mtu), "window of {window} bytes");
         prop_assert_eq!(metrics.congestion_window, window);
-        prop_assert!(self.pacing_rate() > 0, "nothing would ever leave");
+        prop_assert!(self.pacing_rate() > 0, "nothing would ever be sent");
         Ok(())
     }
 
-    /// A path of 50 ms without losses: whatever was before, the sender gets going again.
+    /// Checks that the sender recovers on a path of 50 ms without losses.
     fn recover(&mut self) -> Result<(), TestCaseError> {
         self.lose(usize::MAX, false);
         for _ in 0..60 {
@@ -184,15 +185,15 @@ impl Sender {
         Ok(())
     }
 
-    /// In bytes per second. noq's `BBRv3` is exempt: it reports 0 after losses in some orders,
-    /// which noq's pacer takes for one byte per second.
+    /// Returns the pacing rate in bytes per second. noq's `BBRv3` is exempt: it reports 0 after
+    /// some orders of losses, which noq's pacer treats as one byte per second.
     fn pacing_rate(&self) -> u64 {
         let rate = self.controller.metrics().pacing_rate;
         rate.filter(|_| self.name != ControllerName::Bbr3).unwrap_or(u64::MAX)
     }
 }
 
-/// noq lets nobody make an estimator, but gives one to each controller.
+/// Returns an RTT estimator. Only noq can create one, but it passes one to each controller.
 fn rtt() -> RttEstimator {
     static RTT: OnceLock<RttEstimator> = OnceLock::new();
     *RTT.get_or_init(|| {
@@ -205,7 +206,7 @@ fn rtt() -> RttEstimator {
     })
 }
 
-/// Keeps what noq last said about the round trip.
+/// A controller that keeps the RTT estimator that noq last passed to it.
 #[derive(Clone, Debug, Default)]
 struct Spy {
     seen: Arc<Mutex<Option<RttEstimator>>>,

@@ -1,4 +1,4 @@
-//! What the controllers do on a small model of a link, without a QUIC library.
+//! Tests of the controllers on a small model of a link, without a QUIC library.
 
 mod link;
 
@@ -14,27 +14,28 @@ use tandem_units::{ByteCount, Rate, Ratio};
 
 const DATAGRAM: ByteCount = ByteCount::new(1452);
 const RTT: Duration = Duration::from_millis(140);
-/// Packets are lost when the third after them is acknowledged, RFC 9002 §6.1.1.
+/// A packet is lost when the third one after it is acknowledged (RFC 9002 §6.1.1).
 const PACKET_THRESHOLD: u64 = 3;
-/// When nothing was acknowledged for so long, everything in flight is lost.
+/// If no acknowledgement arrives for this time, everything in flight is lost.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A sender, its link and its receiver, which acknowledges every packet. ACKs are not lost.
+/// A sender, its link and its receiver. The receiver acknowledges every packet, and ACKs are never
+/// lost.
 struct Flow {
     algorithm: Box<dyn Algorithm>,
     link: Link,
     now: Instant,
     in_flight: BTreeMap<u64, Instant>,
     next_packet_number: u64,
-    /// When the ACK of which packet arrives.
+    /// The time at which each ACK arrives, and the packet that it acknowledges.
     acks: VecDeque<(Instant, u64)>,
     last_ack: Instant,
-    /// Before this the pacer does not release a packet.
+    /// The earliest time at which the pacer releases the next packet.
     next_send: Instant,
     smoothed_rtt: Duration,
-    /// The rate at which the application writes; `None`: it always has data.
+    /// The rate at which the application writes; `None` if it always has data.
     application: Option<Rate>,
-    /// When the application has its next datagram.
+    /// The time at which the application has its next datagram.
     next_write: Instant,
     delivered: ByteCount,
 }
@@ -63,13 +64,13 @@ impl Flow {
         Self::new(link, |now| Box::new(Bbr1::new(config, now, DATAGRAM)), seed)
     }
 
-    /// The application changes its mind.
+    /// Changes the rate at which the application writes.
     fn write_at(&mut self, application: Option<Rate>) {
         self.application = application;
         self.next_write = self.now;
     }
 
-    /// What is delivered in the next seconds, in thousandths of what a rate is.
+    /// Returns the goodput of the next seconds, in thousandths of `rate`.
     fn goodput_permille(&mut self, rate: Rate, seconds: u64) -> u64 {
         let (before, from) = (self.delivered, self.now);
         self.run_for(Duration::from_secs(seconds));
@@ -139,7 +140,8 @@ impl Flow {
         }
     }
 
-    /// The time that one datagram takes; without a rate, a window and a quarter per round trip.
+    /// Returns the time between two datagrams. Without a pacing rate, the sender sends 1.25 windows
+    /// per round trip.
     fn pace(&self) -> Duration {
         let window = self.algorithm.congestion_window().get();
         let rate = self
@@ -217,8 +219,9 @@ fn seeded(seed: u64) -> Bbr1Config {
 
 #[test]
 fn bbr1_fills_a_lossy_link() {
-    // In thousandths of what the loss leaves. A sample of the delivery rate sees the loss; what
-    // hides it at first is chance, because the best of ten rounds counts.
+    // Shares are in thousandths of the goodput that the loss allows. Loss lowers each delivery-rate
+    // sample. The maximum over ten rounds compensates for that at low loss rates, because random
+    // loss varies between rounds.
     for (up_gain_percent, shares) in [
         (125, [(0, 950), (1, 950), (5, 950), (10, 920), (15, 870)]),
         (200, [(0, 950), (1, 950), (5, 950), (10, 950), (15, 950)]),
@@ -250,7 +253,7 @@ fn bbr1_does_not_fill_a_deep_queue() {
     let deep = LinkConfig { queue: TEN.bytes_in(10 * RTT), ..link(TEN, 0) };
     let mut flow = Flow::bbr1(deep, seeded(3));
     flow.run_for(Duration::from_secs(5));
-    // ProbeBW allows two bandwidth-delay products in flight, one of them in the queue.
+    // ProbeBW allows two bandwidth-delay products in flight; one of them is in the queue.
     flow.link.longest_queue = ByteCount::ZERO;
     flow.run_for(Duration::from_secs(60));
     let (queue, bdp) = (flow.link.longest_queue, TEN.bytes_in(RTT));
@@ -263,7 +266,7 @@ fn bbr1_sends_at_the_known_rate_after_a_pause() {
     let mut flow = Flow::bbr1(link(TEN, 1), seeded(4));
     flow.run_for(Duration::from_secs(8));
     for pause in [1, 30] {
-        flow.write_at(Rate::from_bps(1)); // a datagram in three hours
+        flow.write_at(Rate::from_bps(1)); // one datagram in three hours
         flow.run_for(Duration::from_secs(pause));
         flow.link.longest_queue = ByteCount::ZERO;
         flow.write_at(None);
@@ -292,7 +295,7 @@ fn bbr1_does_not_take_the_application_for_the_path() {
 }
 
 #[test]
-fn bbr1_leaves_startup_though_the_application_is_slow() {
+fn bbr1_leaves_startup_although_the_application_is_slow() {
     let mut flow = Flow::bbr1(link(TEN, 0), seeded(6));
     flow.write_at(Some(Rate::from_mbps(4)));
     flow.run_for(Duration::from_secs(20));
@@ -303,7 +306,7 @@ fn bbr1_leaves_startup_though_the_application_is_slow() {
     assert!(pacing_rate.bits_per_second() <= estimate.bits_per_second() * 5 / 4, "{pacing_rate}");
 }
 
-/// How long the window is at its minimum in the next seconds.
+/// Returns the time, in milliseconds, for which the window is at its minimum in the next seconds.
 fn probe_rtt_millis(flow: &mut Flow, seconds: u64) -> u64 {
     let is_minimal = |flow: &mut Flow| {
         flow.run_for(Duration::from_millis(1));
@@ -313,18 +316,19 @@ fn probe_rtt_millis(flow: &mut Flow, seconds: u64) -> u64 {
 }
 
 #[test]
-fn bbr1_measures_the_round_trip_only_when_it_must() {
-    // A link that is always full hides its delay: one round trip to drain, then 200 ms.
+fn bbr1_enters_probe_rtt_only_if_necessary() {
+    // A link that is always full hides its propagation delay. ProbeRTT then takes one round trip to
+    // drain the queue, and 200 ms more.
     let mut flow = Flow::bbr1(link(TEN, 0), seeded(10));
     flow.run_for(Duration::from_secs(5));
     let millis = probe_rtt_millis(&mut flow, 20);
     println!("{millis} ms in 20 s");
     assert!((2 * 340..2 * 450).contains(&millis), "{millis} ms in 20 s");
-    // One that is not full shows it all the time.
+    // A link that is not full shows its propagation delay all the time.
     flow.write_at(Some(Rate::from_mbps(1)));
     flow.run_for(Duration::from_secs(12));
     assert_eq!(probe_rtt_millis(&mut flow, 30), 0, "while the application is slow");
-    // After a pause the first packets see an empty link.
+    // After a pause the first packets find an empty link.
     flow.write_at(Rate::from_bps(1));
     flow.run_for(Duration::from_secs(30));
     flow.write_at(None);
@@ -332,7 +336,7 @@ fn bbr1_measures_the_round_trip_only_when_it_must() {
 }
 
 #[test]
-fn bbr1_comes_back_after_an_outage() {
+fn bbr1_recovers_after_an_outage() {
     let mut flow = Flow::bbr1(link(TEN, 0), seeded(7));
     flow.run_for(Duration::from_secs(5));
     let working = flow.link.replace_config(link(TEN, 100));
@@ -358,7 +362,7 @@ fn bbr1_follows_the_rate_of_the_link() {
     }
 }
 
-/// The window in whole packets at the end of each of 24 round trips of 140 ms.
+/// Returns the window in whole packets at the end of each of 24 round trips of 140 ms.
 fn windows(mut flow: Flow) -> Vec<u64> {
     let mut windows = Vec::new();
     for _ in 0..24 {
@@ -369,7 +373,7 @@ fn windows(mut flow: Flow) -> Vec<u64> {
 }
 
 #[test]
-fn windows_of_the_first_rounds_stay_as_they_are() {
+fn windows_of_the_first_rounds_do_not_change() {
     let new_reno = |link| {
         let initial_window = DATAGRAM.saturating_mul(10);
         Flow::new(link, |_| Box::new(NewReno::new(initial_window, DATAGRAM)), 9)

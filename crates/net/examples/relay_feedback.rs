@@ -1,14 +1,16 @@
-//! A program that opens a tunnel of its own, is told of it, and tells the origin itself.
+//! A program that opens its own tunnel, receives the reports of the proxy, and forwards them to the
+//! origin.
 //!
-//! The tunnel is a [`Client`] that forwards ([`Task::Forward`]) in mode tecc: for each report of the
-//! proxy it gives an [`Event::TunnelInfo`]. The program's own connection runs through it. Here that is a
-//! second `Client`, which is given the reports as [`Input::TunnelInfo`]; a program with a QUIC of its own
-//! encodes them with [`TunnelInfo::encode`] and sends them as its origin wants them. The proxy and an
-//! origin that follows reports are here too, so that everything happens on loopback:
+//! The tunnel is a [`Client`] with [`Task::Forward`] in mode `tecc`: it emits an
+//! [`Event::TunnelInfo`] for each report of the proxy. The program's own connection runs through
+//! this tunnel. Here that connection is a second `Client`, which takes the reports as
+//! [`Input::TunnelInfo`]. A program with another QUIC implementation encodes them with
+//! [`TunnelInfo::encode`] and sends them in its origin's format. The proxy and the origin, which
+//! follows reports, are in this program too, so that all packets use loopback:
 //!
 //! ```text
 //! $ cargo run -p tandem-net --example relay_feedback
-//! 20 MB came; the proxy told 71 times, 68 reports were passed on, the origin followed 68
+//! 20 MB received; the proxy sent 71 reports, 68 of them were forwarded, and the origin followed 68
 //! ```
 
 use std::{
@@ -40,35 +42,36 @@ use tokio::sync::{Notify, oneshot};
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Length of the file.
+/// The length of the file in bytes.
 const LEN: usize = 20_000_000;
 
-/// How often the program looks for news of its tunnel.
+/// The interval at which the program looks for new reports.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What happened to the reports.
+/// The number of reports at each step.
 #[derive(Debug)]
 pub(crate) struct Counts {
     pub(crate) bytes: u64,
-    /// Events of the tunnel.
-    pub(crate) told: u64,
-    /// Reports that went to the origin.
-    pub(crate) passed_on: u64,
+    /// Reports that the tunnel received from the proxy.
+    pub(crate) received: u64,
+    /// Reports that the download sent to the origin.
+    pub(crate) forwarded: u64,
     /// Reports that the origin followed.
     pub(crate) followed: u64,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let Counts { bytes, told, passed_on, followed } = run()?;
+    let Counts { bytes, received, forwarded, followed } = run()?;
     let megabytes = bytes / 1_000_000;
     println!(
-        "{megabytes} MB came; the proxy told {told} times, {passed_on} reports were passed on, the \
-         origin followed {followed}"
+        "{megabytes} MB received; the proxy sent {received} reports, {forwarded} of them were \
+         forwarded, and the origin followed {followed}"
     );
     Ok(())
 }
 
-/// Downloads a file through a tunnel, and tells the origin of the tunnel meanwhile.
+/// Downloads a file through a tunnel, and forwards the proxy's reports to the origin in the
+/// meantime.
 pub(crate) fn run() -> Result<Counts, Box<dyn Error>> {
     let identity = Identity::new()?;
     let folder = tempfile::tempdir()?;
@@ -77,19 +80,18 @@ pub(crate) fn run() -> Result<Counts, Box<dyn Error>> {
     let origin = Server::start(identity.origin()?, DriverOptions { files, ..<_>::default() })?;
     let proxy = Server::start(identity.proxy()?, DriverOptions::default())?;
 
-    let told = Rc::new(Told::default());
+    let state = Rc::new(TunnelState::default());
     let tunnel = Client::new(identity.tunnel(proxy.address, origin.address)?)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let downloaded: Result<_, Box<dyn Error>> = runtime.block_on(async {
-        let mut app = Tunnel(told.clone());
+        let mut app = Tunnel(state.clone());
         let over = Notify::new();
         let tunnel = driver::run(tunnel, &mut app, DriverOptions::default(), over.notified());
         let download = async {
-            let through = told.listening.notified();
-            through.await;
-            let config = identity.download(told.address.get());
+            state.listening.notified().await;
+            let config = identity.download(state.address.get());
             let node = config.and_then(|config| Ok(Client::new(config)?));
-            let mut app = Download { told: told.clone(), bytes: 0 };
+            let mut app = Download { state: state.clone(), bytes: 0 };
             let options = DriverOptions { tick: Some(LOOK), ..DriverOptions::default() };
             let finished = match node {
                 Ok(node) => driver::run(node, &mut app, options, std::future::pending()).await,
@@ -101,25 +103,26 @@ pub(crate) fn run() -> Result<Counts, Box<dyn Error>> {
         };
         tokio::join!(tunnel, download).1
     });
-    let (bytes, passed_on) = downloaded?;
+    let (bytes, forwarded) = downloaded?;
     proxy.stop()?;
     let followed = origin.stop()?.stats().feedback.used;
-    Ok(Counts { bytes, told: told.count.get(), passed_on, followed })
+    Ok(Counts { bytes, received: state.received.get(), forwarded, followed })
 }
 
-/// What the tunnel told.
+/// The state of the tunnel that the two parts of the program share.
 #[derive(Default)]
-struct Told {
+struct TunnelState {
     listening: Notify,
-    /// Where the tunnel begins.
+    /// The local address at which the tunnel takes packets.
     address: Cell<Option<SocketAddr>>,
-    /// The newest report, until it is passed on.
-    news: Cell<Option<TunnelInfo>>,
-    count: Cell<u64>,
+    /// The newest report, until it is forwarded.
+    newest: Cell<Option<TunnelInfo>>,
+    /// The number of reports.
+    received: Cell<u64>,
 }
 
-/// The program's view of its tunnel.
-struct Tunnel(Rc<Told>);
+/// The application of the tunnel's client.
+struct Tunnel(Rc<TunnelState>);
 
 impl Application<Client> for Tunnel {
     fn event(&mut self, event: Event) {
@@ -128,10 +131,11 @@ impl Application<Client> for Tunnel {
                 self.0.address.set(Some(address));
                 self.0.listening.notify_one();
             }
-            // `local` is whose packets it is about; here there is one program.
+            // `local` is the address of the program to which the report belongs. Here there is only
+            // one.
             Event::TunnelInfo { local: _, info } => {
-                self.0.news.set(Some(info));
-                self.0.count.set(self.0.count.get() + 1);
+                self.0.newest.set(Some(info));
+                self.0.received.set(self.0.received.get() + 1);
             }
             Event::Closed(Err(error)) => {
                 eprintln!("the tunnel broke: {error}");
@@ -142,9 +146,9 @@ impl Application<Client> for Tunnel {
     }
 }
 
-/// The program's download.
+/// The application of the download's client.
 struct Download {
-    told: Rc<Told>,
+    state: Rc<TunnelState>,
     bytes: u64,
 }
 
@@ -160,9 +164,9 @@ impl Application<Client> for Download {
         Ok(())
     }
 
-    /// Passes the newest report on.
+    /// Forwards the newest report.
     fn tick(&mut self, now: Instant, node: &mut Client, _driver: &DriverStats) {
-        if let Some(info) = self.told.news.take() {
+        if let Some(info) = self.state.newest.take() {
             node.handle(now, Input::TunnelInfo(info));
         }
     }
@@ -196,7 +200,7 @@ impl Identity {
         Ok(config.with_no_client_auth())
     }
 
-    /// An origin that follows reports.
+    /// Creates an origin that follows reports.
     fn origin(&self) -> Result<Origin, Box<dyn Error>> {
         let controller = ControllerName::Tecc.into();
         Ok(Origin::new(OriginConfig {
@@ -208,13 +212,14 @@ impl Identity {
     fn proxy(&self) -> Result<Proxy, Box<dyn Error>> {
         Ok(Proxy::new(ProxyConfig {
             transport: tunnel_transport(),
-            access: Access::Anyone, // on loopback
+            access: Access::Anyone, // it listens on loopback only
             policy: TargetPolicy::allowing(vec!["127.0.0.0/8".parse()?]),
             ..ProxyConfig::new(ANY_PORT, self.server_tls()?)
         })?)
     }
 
-    /// The tunnel: what comes to its local port goes to the origin.
+    /// Configures the tunnel, which forwards the packets that arrive at its local port to the
+    /// origin.
     fn tunnel(
         &self,
         proxy: SocketAddr,
@@ -238,7 +243,7 @@ impl Identity {
         Ok(ClientConfig { hops: vec![hop], task, limits: Limits::default(), seed: None })
     }
 
-    /// The download through it, whose origin is told of the tunnel.
+    /// Configures the download through the tunnel, which sends reports to its origin.
     fn download(&self, tunnel: Option<SocketAddr>) -> Result<ClientConfig, Box<dyn Error>> {
         let tunnel = tunnel.ok_or("there is no tunnel")?;
         let task = Task::Fetch(Box::new(FetchConfig {
@@ -260,7 +265,7 @@ fn tunnel_transport() -> Transport {
     Transport { controller, mtu: Mtu::TUNNEL, ..Transport::default() }
 }
 
-/// A server on a thread of its own.
+/// A server with its own thread.
 struct Server<N> {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
@@ -268,7 +273,7 @@ struct Server<N> {
 }
 
 impl<N: Node + Send + 'static> Server<N> {
-    /// Returns when it listens.
+    /// Starts the server, and returns when it listens.
     fn start(node: N, options: DriverOptions) -> Result<Self, Box<dyn Error>> {
         let (ready, listening) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
@@ -281,14 +286,14 @@ impl<N: Node + Send + 'static> Server<N> {
         Ok(Self { address: listening.recv()?, stop, thread })
     }
 
-    /// The server as it was at its end.
+    /// Stops the server, and returns it with its statistics.
     fn stop(self) -> Result<N, Box<dyn Error>> {
-        self.stop.send(()).map_err(|()| "it has ended by itself")?;
-        Ok(self.thread.join().map_err(|_| "it panicked")??)
+        self.stop.send(()).map_err(|()| "the server has ended by itself")?;
+        Ok(self.thread.join().map_err(|_| "the server panicked")??)
     }
 }
 
-/// Tells where a server listens.
+/// Sends the address at which a server listens to the thread that started it.
 struct Ready(mpsc::Sender<SocketAddr>);
 
 impl<N> Application<N> for Ready {

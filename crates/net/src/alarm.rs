@@ -1,9 +1,9 @@
-//! The driver's one timer.
+//! The driver's timer.
 //!
-//! On Linux it is a kernel timer (`timerfd`) of its own, because tokio's own timers go by whole
-//! milliseconds and ring 1 ms late on average: a node that paces packets 200 µs apart would send
-//! bursts, and would not behave as it does in virtual time. Elsewhere, or if the kernel gives no
-//! timer, tokio's have to do.
+//! On Linux it is a kernel timer (`timerfd`). tokio's timers have a resolution of one millisecond
+//! and expire 1 ms late on average: a node that paces packets 200 µs apart would send bursts, and
+//! would behave differently from virtual time. Elsewhere, or if the kernel provides no timer, a
+//! timer of tokio takes its place.
 
 use std::{
     io,
@@ -21,10 +21,10 @@ use tracing::debug;
 
 use crate::clock;
 
-/// A timer that is set anew again and again. It may ring too early, never too late by design.
+/// A timer that can be set repeatedly. It may expire too early, but by design never too late.
 pub(crate) struct Alarm {
     timer: Timer,
-    /// When the timer rings; `None`: it does not.
+    /// The time at which the timer expires; `None` if it is not set.
     armed: Option<Instant>,
 }
 
@@ -34,11 +34,11 @@ enum Timer {
 }
 
 impl Alarm {
-    /// Not set; needs a tokio runtime.
+    /// Creates an alarm that is not set. The caller must be in a tokio runtime.
     pub(crate) fn new() -> Self {
         let timer = kernel_timer().map_or_else(
             |error| {
-                debug!(%error, "no kernel timer: deadlines are rounded up to milliseconds");
+                debug!(%error, "there is no kernel timer: deadlines are rounded up to milliseconds");
                 Timer::Tokio(Box::pin(sleep_until(clock::now().into())))
             },
             Timer::Kernel,
@@ -46,10 +46,10 @@ impl Alarm {
         Self { timer, armed: None }
     }
 
-    /// Rings at this time at the latest.
+    /// Sets the alarm to expire at `deadline` at the latest.
     ///
-    /// A timer that is to ring before is left as it is: the deadlines of a busy connection move
-    /// forward with every packet, and one ring in vain per round trip is cheaper than a system call
+    /// A timer that expires earlier is not changed. The deadlines of a busy connection move forward
+    /// with every packet, and one unnecessary expiry per round trip is cheaper than a system call
     /// per packet.
     pub(crate) fn set(&mut self, deadline: Option<Instant>) {
         let Some(deadline) = deadline else { return };
@@ -60,7 +60,7 @@ impl Alarm {
         match &mut self.timer {
             Timer::Kernel(timer) => {
                 if let Err(error) = arm(timer.get_ref(), deadline) {
-                    debug!(%error, "kernel timer failed: deadlines are rounded up to milliseconds");
+                    debug!(%error, "the kernel timer failed: deadlines are rounded up to milliseconds");
                     self.timer = Timer::Tokio(Box::pin(sleep_until(deadline.into())));
                 }
             }
@@ -68,26 +68,26 @@ impl Alarm {
         }
     }
 
-    /// Ready once for every time that the alarm rings.
+    /// Is ready once for each expiry of the alarm.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.armed.is_none() {
             return Poll::Pending;
         }
-        let rings = match &mut self.timer {
+        let expired = match &mut self.timer {
             Timer::Kernel(timer) => poll_kernel(timer, context),
             Timer::Tokio(sleep) => sleep.as_mut().poll(context),
         };
-        if rings.is_ready() {
+        if expired.is_ready() {
             self.armed = None;
         }
-        rings
+        expired
     }
 }
 
 fn poll_kernel(timer: &AsyncFd<OwnedFd>, context: &mut Context<'_>) -> Poll<()> {
     loop {
         let Poll::Ready(Ok(mut guard)) = timer.poll_read_ready(context) else {
-            return Poll::Pending; // not yet, or the runtime ends
+            return Poll::Pending; // the timer has not expired, or the runtime ends
         };
         if guard.try_io(|timer| acknowledge(timer.get_ref())).is_ok() {
             return Poll::Ready(());
@@ -98,7 +98,7 @@ fn poll_kernel(timer: &AsyncFd<OwnedFd>, context: &mut Context<'_>) -> Poll<()> 
 #[cfg(target_os = "linux")]
 #[expect(
     deprecated,
-    reason = "unsound for types whose descriptor may change or be closed; an `OwnedFd`'s cannot"
+    reason = "it is unsound if a type's descriptor can change or be closed; an `OwnedFd`'s cannot"
 )]
 fn kernel_timer() -> io::Result<AsyncFd<OwnedFd>> {
     use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
@@ -114,7 +114,7 @@ fn arm(timer: &OwnedFd, deadline: Instant) -> io::Result<()> {
 
     use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
-    // Zero would disarm it.
+    // A time of zero would disarm the timer.
     let left = deadline.saturating_duration_since(clock::now()).max(Duration::from_nanos(1));
     let seconds = left.as_secs().try_into().unwrap_or(i64::MAX);
     let timer_spec = Itimerspec {
@@ -125,11 +125,11 @@ fn arm(timer: &OwnedFd, deadline: Instant) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes note that the timer rang, so that it is not readable any more.
+/// Reads the number of expiries, so that the timer is no longer readable.
 #[cfg(target_os = "linux")]
 fn acknowledge(timer: &OwnedFd) -> io::Result<()> {
-    let mut rings = [0; 8];
-    rustix::io::read(timer, &mut rings)?;
+    let mut expiries = [0; 8];
+    rustix::io::read(timer, &mut expiries)?;
     Ok(())
 }
 

@@ -1,9 +1,9 @@
-//! The monotonic clock, read in this one place.
+//! The monotonic clock, which only this module reads.
 
 use std::time::Instant;
 
-/// The time, as every node in this process is told it.
-#[expect(clippy::disallowed_methods, reason = "the edge of the program, where time comes from")]
+/// Returns the present time of the clock of all nodes in this process.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 pub fn now() -> Instant {
     Instant::now()
 }

@@ -1,10 +1,12 @@
-//! The loop between a node and the operating system.
+//! The event loop between a node and the operating system.
 //!
-//! One task, no channel: drain what the node wants done, then wait until a socket is readable, an
-//! answer has come or the deadline has passed, and feed that.
+//! The driver is one task and has no channels. It performs all outputs of the node, then waits
+//! until a socket is readable, an answer has arrived or the deadline has passed, and gives these
+//! inputs to the node.
 //!
-//! A deadline is exact to some 0.1 ms on Linux, see `alarm`; elsewhere it is rounded up to the next
-//! millisecond. A datagram that arrives is told at once and with the exact time in any case.
+//! A deadline is accurate to some 0.1 ms on Linux (see `alarm`); elsewhere it is rounded up to the
+//! next millisecond. A datagram that arrives is given to the node at once, with its exact time, on
+//! all systems.
 
 use std::{
     collections::BTreeMap,
@@ -36,33 +38,41 @@ use crate::{
     stats::DriverStats,
 };
 
-/// Outputs performed before everything that waits to be joined with more is sent, and the clock is
-/// read anew: bounds how long a datagram may wait for others, to some 0.3 ms.
+/// The number of outputs after which the driver sends all batches and reads the clock again. It
+/// bounds the time for which a datagram waits in a batch to some 0.3 ms.
 const OUTPUTS_PER_FLUSH: usize = 256;
 
-/// Outputs performed before inputs are looked for again although the node has more to say.
+/// The number of outputs after which the driver looks for inputs, even if the node has more
+/// outputs.
 const OUTPUTS_PER_DRAIN: usize = 64 * OUTPUTS_PER_FLUSH;
 
-/// Send buffers kept for reuse; more than one only if several sockets send in one drain.
+/// The number of send buffers that are kept for reuse. More than one is needed only if several
+/// sockets send in one drain.
 const SPARE_BUFFERS_MAX: usize = 32;
 
-/// What the embedding program does with what a node tells. Everything has a default: `()` ignores it.
+/// The embedding program, which receives a node's events and data. Every method has a default that
+/// does nothing; `()` is an application that ignores everything.
 pub trait Application<N> {
-    /// Something happened. After [`Event::Closed`] nothing more comes.
+    /// An event of the node. [`Event::Closed`] is the last one.
     fn event(&mut self, event: Event) {
         drop(event);
     }
 
-    /// A part of the body that the node fetches. It is safe when this returns: the node then asks the
-    /// peer for more. The driver does nothing else meanwhile, so this may wait for a disk, but not for
-    /// a user. An error ends the node and is returned as [`DriveError::Body`].
+    /// A part of the body that the node fetches; `offset` is its position in bytes. When this
+    /// method returns, the application has taken over the data, and the node extends the peer's
+    /// flow control limit. The driver does nothing else in the meantime, so the method may wait for
+    /// a disk, but not for a user.
+    ///
+    /// # Errors
+    ///
+    /// An error ends the node; [`run`] returns it as [`DriveError::Body`].
     fn body(&mut self, offset: u64, data: Bytes) -> io::Result<()> {
         drop((offset, data));
         Ok(())
     }
 
-    /// Called every [`DriverOptions::tick`], for progress bars and metrics. The node is lent mutably
-    /// because that is how it tells what it counts.
+    /// The driver calls this every [`DriverOptions::tick`], for progress bars and metrics. The
+    /// reference to the node is mutable because reading the node's statistics needs that.
     fn tick(&mut self, now: Instant, node: &mut N, driver: &DriverStats) {
         let _ = (now, node, driver);
     }
@@ -70,18 +80,19 @@ pub trait Application<N> {
 
 impl<N> Application<N> for () {}
 
-/// How a driver is to run.
+/// The options of a driver.
 #[derive(Clone)]
 pub struct DriverOptions {
-    /// How sockets are opened.
+    /// The options of sockets.
     pub socket: SocketOptions,
-    /// Resolves host names; `None`: as the system is configured, read when first needed.
+    /// The resolver of host names; `None` uses the system's configuration, which is read for the
+    /// first query.
     pub resolver: Option<Resolver>,
-    /// The folder that the node may read; `None`: every file is "not found".
+    /// The folder that the node may read; with `None` every file is "not found".
     pub files: Option<Files>,
-    /// How often [`Application::tick`] is called; `None`: never.
+    /// The interval of calls of [`Application::tick`]; with `None` it is never called.
     pub tick: Option<Duration>,
-    /// How long a node may take to say goodbye, from the time that it is told to end.
+    /// The time that a node may take to close its connections after [`Input::Shutdown`].
     pub grace: Duration,
 }
 
@@ -92,38 +103,40 @@ impl Default for DriverOptions {
             resolver: None,
             files: None,
             tick: None,
-            // Three probe timeouts of a connection with 200 ms RTT (RFC 9000 §10.2), and some.
+            // This is more than three probe timeouts of a connection with an RTT of 200 ms (RFC
+            // 9000 §10.2).
             grace: Duration::from_secs(3),
         }
     }
 }
 
-/// What is left when a node has ended.
+/// The result of [`run`].
 #[derive(Debug)]
 pub struct Finished<N> {
     /// The node, for its statistics.
     pub node: N,
-    /// What the driver did.
+    /// The counters of the driver.
     pub stats: DriverStats,
-    /// Whether the node came to its own end. What that end was is in [`Event::Closed`].
+    /// Whether the node ended by itself. [`Event::Closed`] has carried the node's own result.
     pub result: Result<(), DriveError>,
 }
 
-/// Why a node did not come to its own end.
+/// The reason why a node did not end by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
     /// The application could not take over a part of the body.
     #[error("the body cannot be written: {0}")]
     Body(#[source] io::Error),
-    /// The node was told to end and did not within [`DriverOptions::grace`].
+    /// The node did not end within [`DriverOptions::grace`] after [`Input::Shutdown`].
     #[error("the node did not end within {0:?}")]
     GraceExpired(Duration),
 }
 
-/// Runs a node until it has ended ([`Event::Closed`]), or until it should have.
+/// Runs a node until it has ended ([`Event::Closed`]), or until [`DriverOptions::grace`] has
+/// expired.
 ///
-/// When `shutdown` completes, the node is told once to end; pass [`std::future::pending`] if nobody
-/// will. Needs a tokio runtime with I/O and time.
+/// When `shutdown` completes, the node gets [`Input::Shutdown`]. Pass [`std::future::pending`] if
+/// the node ends only by itself. The caller must be in a tokio runtime with I/O and time enabled.
 pub async fn run<N: Node, A: Application<N>>(
     node: N,
     app: &mut A,
@@ -150,18 +163,18 @@ struct Driver<'a, N, A> {
 
     sockets: BTreeMap<SocketId, Slot>,
     ready_list: Arc<ReadyList>,
-    /// Sockets to receive from in this round.
+    /// The sockets from which the driver receives in this round.
     readable: Vec<SocketId>,
     receive_buffers: ReceiveBuffers,
 
-    /// The node writes each transmit here.
+    /// The buffer to which the node writes each transmit.
     poll_buffer: Vec<u8>,
-    /// Sockets with a batch to be sent.
+    /// The sockets with a batch that is not sent yet.
     unsent: Vec<SocketId>,
     spare_buffers: Vec<Vec<u8>>,
 
     requests: Requests,
-    /// Answers to be fed in this round.
+    /// The answers that the node gets in this round.
     inputs: Vec<Input>,
     alarm: Alarm,
     tick: Option<Interval>,
@@ -175,25 +188,26 @@ struct Slot {
     batch: Option<SendBatch>,
 }
 
-/// How far the end is.
+/// The progress of the node's end.
 #[derive(Default)]
 struct End {
     is_closed: bool,
-    /// Set when the node was told to end.
+    /// The end of the grace period, once the node has got [`Input::Shutdown`].
     grace_ends: Option<Instant>,
     has_grace_expired: bool,
     body_error: Option<io::Error>,
 }
 
-/// How to go on after a drain.
+/// The wait that follows a drain.
 struct Next {
-    /// The node's deadline; `None` also if it has more to say.
+    /// The node's deadline; `None` if it has none, or if it has more outputs.
     deadline: Option<Instant>,
-    /// Otherwise something to feed is there, or the node has more to say: look around only.
+    /// Whether the driver may wait for an event. It may only poll if there are inputs already or
+    /// the node has more outputs.
     may_sleep: bool,
 }
 
-/// What ended a wait, besides sockets and answers, which stand in the driver.
+/// The causes that ended a wait, except sockets and answers, which the driver itself holds.
 #[derive(Default)]
 struct Woken {
     shutdown: bool,
@@ -228,7 +242,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         }
     }
 
-    /// Performs what the node wants done, until it wants to wait.
+    /// Performs the node's outputs until the node waits.
     async fn drain(&mut self) -> Next {
         let mut now = clock::now();
         for count in 1..=OUTPUTS_PER_DRAIN {
@@ -259,7 +273,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             Output::CloseSocket(id) => {
                 self.send(id).await;
                 self.sockets.remove(&id);
-                // The node has forgotten it, and need not hear that it failed.
+                // The node no longer knows the socket, so its failure is not reported.
                 self.inputs.retain(
                     |input| !matches!(input, Input::SocketFailed { socket, .. } if *socket == id),
                 );
@@ -273,11 +287,12 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
                 self.end.is_closed |= matches!(event, Event::Closed(_));
                 self.app.event(event);
             }
-            Output::Wait(_) => {} // ends the drain
+            Output::Wait(_) => {} // `drain` handles it
         }
     }
 
-    /// Joins the poll buffer to what waits to be sent from this socket, or sends that and keeps this.
+    /// Appends the poll buffer to the batch of this socket. If that is not possible, the batch is
+    /// sent, and the poll buffer begins a new one.
     async fn transmit(&mut self, id: SocketId, transmit: Transmit) {
         let Some(slot) = self.sockets.get_mut(&id) else {
             let datagrams = transmit.segment_size.map_or(1, |size| transmit.size.div_ceil(size));
@@ -299,13 +314,13 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         }
     }
 
-    /// Sends everything that was joined, in the order in which the sockets were first named.
+    /// Sends all batches, in the order in which they were begun.
     async fn flush(&mut self) {
         let mut unsent = mem::take(&mut self.unsent);
         for id in unsent.drain(..) {
             self.send(id).await;
         }
-        self.unsent = unsent; // keeps its allocation
+        self.unsent = unsent; // this keeps its allocation
     }
 
     async fn send(&mut self, id: SocketId) {
@@ -328,7 +343,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
                 let local = socket.local_addr();
                 let signal = ReadySignal::new(&socket, &self.ready_list);
                 self.sockets.insert(id, Slot { socket, signal, batch: None });
-                self.readable.push(id); // receives nothing yet, but that arms its signal
+                self.readable.push(id); // the first receive call arms its signal
                 self.stats.sockets_opened += 1;
                 debug!(?kind, %local, "socket opened");
                 Ok(local)
@@ -336,10 +351,10 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             Err(error) => {
                 self.stats.sockets_refused += 1;
                 match kind {
-                    // The node ends with it, and says so.
-                    SocketKind::Listen(_) => debug!(%error, ?kind, "socket cannot be opened"),
+                    // The node ends with this error and reports it.
+                    SocketKind::Listen(_) => debug!(%error, ?kind, "a socket cannot be opened"),
                     SocketKind::ForPeer(_) | SocketKind::Connected(_) => {
-                        warn!(%error, ?kind, "socket cannot be opened");
+                        warn!(%error, ?kind, "a socket cannot be opened");
                     }
                 }
                 Err(error.kind())
@@ -350,7 +365,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
 
     fn body(&mut self, offset: u64, data: Bytes) {
         if self.end.body_error.is_some() {
-            return; // no credit, no more
+            return; // the data cannot be written, so the node gets no credit for it
         }
         let bytes = data.len() as u64;
         match self.app.body(offset, data) {
@@ -362,7 +377,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         }
     }
 
-    /// Tells the node to end; it is told once.
+    /// Gives the node [`Input::Shutdown`], at most once.
     fn shut_down(&mut self) {
         if self.end.grace_ends.is_none() {
             self.end.grace_ends = Some(clock::now() + self.grace);
@@ -383,7 +398,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         Finished { node: self.node, stats: self.stats, result }
     }
 
-    /// Waits, then feeds everything that has come.
+    /// Waits, then gives the node all inputs that have arrived.
     async fn wait<S: Future<Output = ()>>(
         &mut self,
         next: Next,
@@ -391,7 +406,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
     ) {
         let Next { deadline, may_sleep } = next;
         if !may_sleep {
-            task::yield_now().await; // or the runtime would not look at other sockets
+            task::yield_now().await; // otherwise the runtime would not poll other sockets
         }
         let grace_ends = self.end.grace_ends;
         self.alarm.set([deadline, grace_ends].into_iter().flatten().min());
@@ -400,7 +415,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
 
         self.receive();
         if woken.shutdown {
-            debug!("the node is told to end");
+            debug!("the node is asked to end");
             self.shut_down();
         }
         let now = clock::now();
@@ -444,8 +459,8 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         }
     }
 
-    /// Receives one batch from each readable socket and feeds it. One batch, not all there is: no
-    /// socket can keep the others waiting, and the node answers before more is heaped on it.
+    /// Receives one batch from each readable socket and gives it to the node. Only one batch is
+    /// received, so that no socket delays the others, and the node answers before it gets more.
     fn receive(&mut self) {
         let mut readable = mem::take(&mut self.readable);
         for id in readable.drain(..) {
@@ -454,7 +469,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             let node = &mut self.node;
             let drained =
                 slot.socket.recv_batch(&mut self.receive_buffers, &mut self.stats, |received| {
-                    let now = *now.get_or_insert_with(clock::now); // after the system call
+                    let now = *now.get_or_insert_with(clock::now); // the time after the system call
                     node.handle(now, Input::Datagram(received));
                 });
             if let Drained::Failed(error) = drained {
@@ -466,7 +481,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             }
         }
         if self.readable.is_empty() {
-            self.readable = readable; // keeps its allocation
+            self.readable = readable; // this keeps its allocation
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Files below one folder, as a node asks for them.
+//! The files below one folder that a node may read.
 
 use std::{fs, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 
@@ -11,24 +11,34 @@ use tandem_node::node::{FileError, FileMeta};
 
 /// The folder that a node may read.
 ///
-/// Every name is resolved relative to the folder that was opened at the start, by `cap-std`: on
-/// Linux with one `openat2` call that the kernel keeps below the folder, elsewhere component by
-/// component. There is no moment between a check and the opening in which a link could be
-/// exchanged. Links within the folder are followed if they are relative; an absolute link counts as
-/// leading outside, wherever it leads.
+/// `cap-std` resolves every name relative to the folder, which was opened at the start. On Linux it
+/// uses one `openat2` call, which the kernel confines to the folder; elsewhere it resolves
+/// component by component. There is no time between a check and the opening in which a link could
+/// be replaced. Relative links within the folder are followed. An absolute link is always treated
+/// as a link to a file outside the folder.
 #[derive(Clone, Debug)]
 pub struct Files {
     root: Arc<Dir>,
 }
 
 impl Files {
-    /// Serves what is below this folder.
+    /// Opens the folder `root`.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be opened.
     pub fn below(root: impl AsRef<std::path::Path>) -> io::Result<Self> {
         let root = Arc::new(Dir::open_ambient_dir(root, ambient_authority())?);
         Ok(Self { root })
     }
 
-    /// Opens a regular file. Blocks while the disk does, but never for a pipe or a device.
+    /// Opens a regular file. `path` holds the names of the folders and of the file, without
+    /// separators. The call may block for the disk, but never for a pipe or a device.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::IsFolder`] for a folder, [`FileError::NotFound`] if there is no regular file
+    /// with this path below the root, [`FileError::Io`] for other errors.
     pub fn open(&self, path: &[String]) -> Result<(OpenFile, FileMeta), FileError> {
         if path.is_empty() {
             return Err(FileError::IsFolder);
@@ -38,7 +48,7 @@ impl Files {
         }
         let path: PathBuf = path.iter().collect();
         let mut options = OpenOptions::new();
-        // Without O_NONBLOCK, opening a FIFO waits until somebody writes to it.
+        // Without O_NONBLOCK, opening a FIFO blocks until another process opens it for writing.
         options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
         let file = self.root.open_with(path, &options).map_err(|error| file_error(&error))?;
         let file = file.into_std();
@@ -58,7 +68,8 @@ impl Files {
 pub struct OpenFile(fs::File);
 
 impl OpenFile {
-    /// Reads `len` bytes from `offset`; fewer only if the file ends. Blocks while the disk does.
+    /// Reads `len` bytes from `offset`, or fewer if the file ends before. The call may block for
+    /// the disk.
     pub fn read(&self, offset: u64, len: usize) -> Result<Bytes, FileError> {
         let mut bytes = vec![0; len];
         let mut filled = 0;
@@ -75,7 +86,8 @@ impl OpenFile {
     }
 }
 
-/// The node promises this of every segment; it is checked again because a file system is behind it.
+/// Returns whether a segment of a path is a plain name. The node guarantees this; the check is
+/// repeated here to protect the file system.
 fn is_plain_name(segment: &str) -> bool {
     !matches!(segment, "" | "." | "..") && !segment.contains(['/', '\\', '\0'])
 }
@@ -85,7 +97,8 @@ fn file_error(error: &io::Error) -> FileError {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => {
             FileError::NotFound
         }
-        // The operating system has a number for this; `cap-std` refuses to leave the folder without.
+        // An error of the operating system has a number. `cap-std` returns this error without a
+        // number if a path leads out of the folder.
         io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => FileError::NotFound,
         io::ErrorKind::IsADirectory => FileError::IsFolder,
         kind => FileError::Io(kind),

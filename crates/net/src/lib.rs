@@ -1,7 +1,7 @@
-//! Drives Tandem's nodes with real sockets, name servers, files and the real clock.
+//! The driver that runs Tandem's nodes on real sockets, name servers, files and the real clock.
 //!
-//! [`driver::run`] is the whole of it; the other modules are what it uses. Everything that decides
-//! is in `tandem-node`: this crate only carries out.
+//! [`driver::run`] is the entry point; it uses the other modules. All decisions are made in
+//! `tandem-node`; this crate only carries them out.
 //!
 //! ```no_run
 //! use std::io;
@@ -28,24 +28,28 @@
 //! }
 //! ```
 //!
-//! Give each node a runtime of its own, of one thread (`tokio::runtime::Builder::new_current_thread`):
-//! on a runtime of several threads, waking the driver often means waking another processor core,
+//! Give each node its own runtime with one thread (`tokio::runtime::Builder::new_current_thread`).
+//! On a runtime with several threads, waking the driver often means waking another processor core,
 //! which costs more than handling a packet.
 //!
-//! # Telling an origin of a tunnel
+//! # Reports of a tunnel to an origin
 //!
-//! A program that wants its server to know how fast the access link is (TECC) opens a tunnel with a
-//! [`Client`](tandem_node::Client) in mode [`Tecc`](tandem_node::client::TunnelMode::Tecc):
+//! A server can adapt its sending rate to the access link if the client reports its tunnel to it,
+//! as in the paper TECC (Towards Efficient QUIC Tunneling via Collaborative Transmission Control,
+//! NSDI '24). The program opens a tunnel with a [`Client`](tandem_node::Client) in mode
+//! [`Tecc`](tandem_node::client::TunnelMode::Tecc):
 //!
-//! - a download ([`Task::Fetch`](tandem_node::client::Task)) tells its origin by itself;
-//! - a client that forwards gives an [`Event::TunnelInfo`](tandem_node::Event::TunnelInfo) for each report
-//!   on a local program's flow. Pass it on to that program's server as you have agreed with it:
-//!   [`TunnelInfo::encode`](tandem_node::client::TunnelInfo::encode) writes it, and servers read it with
-//!   `tandem-congestion`;
-//! - a download through somebody else's tunnel is given reports as
+//! - A download ([`Task::Fetch`](tandem_node::client::Task)) sends the reports to its origin by
+//!   itself.
+//! - A client that forwards local programs' packets emits an
+//!   [`Event::TunnelInfo`](tandem_node::Event::TunnelInfo) for each report on a program's flow. The
+//!   program sends it to its server in its own format. The method
+//!   [`TunnelInfo::encode`](tandem_node::client::TunnelInfo::encode) encodes it, and servers decode
+//!   it with `tandem-congestion`.
+//! - A download through another client's tunnel takes reports as
 //!   [`Input::TunnelInfo`](tandem_node::Input::TunnelInfo), in [`Application::tick`].
 //!
-//! `examples/relay_feedback.rs` does all of it.
+//! `examples/relay_feedback.rs` shows all of this.
 
 mod alarm;
 pub mod clock;

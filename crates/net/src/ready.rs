@@ -1,4 +1,4 @@
-//! Which sockets have something to read, without asking all of them.
+//! The list of readable sockets, which avoids polling all sockets.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,11 +14,12 @@ use tandem_node::node::SocketId;
 
 use crate::socket::{RECEIVE_INTEREST, UdpSocket};
 
-/// Names of sockets that became readable.
+/// The names of the sockets that became readable.
 ///
-/// Each socket has a waker of its own that writes the socket's name here and wakes the driver. Waking
-/// is thus independent of the number of sockets, nothing is allocated per wake, and sockets stay in
-/// the driver's own map, so that closing one is removing it.
+/// Each socket has its own waker, which adds the socket's name to this list and wakes the driver.
+/// The cost of a wake-up is thus independent of the number of sockets, and no wake-up allocates
+/// memory. Sockets stay in the driver's map, so the driver closes a socket by removing it from the
+/// map.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyList {
     names: Mutex<Vec<SocketId>>,
@@ -26,9 +27,11 @@ pub(crate) struct ReadyList {
 }
 
 impl ReadyList {
-    /// Moves the names to `readable` and makes the next one wake the task of `context`.
+    /// Moves the names to `readable`. The next name that is added wakes the task of `context`.
     pub(crate) fn take_into(&self, readable: &mut Vec<SocketId>, context: &Context<'_>) {
-        self.driver.register(context.waker()); // first, or a name in between would wake nobody
+        // The waker is registered first. Otherwise a name that is added in between would not wake
+        // it.
+        self.driver.register(context.waker());
         readable.append(&mut self.names());
     }
 
@@ -37,30 +40,31 @@ impl ReadyList {
     }
 }
 
-/// What tells that one socket has become readable.
+/// The signal that one socket has become readable.
 pub(crate) struct ReadySignal {
     waker: Waker,
     signals: BoxStream<'static, ()>,
 }
 
 impl ReadySignal {
-    /// The name of the socket goes to this list.
+    /// Creates a signal that adds the socket's name to `list`.
     pub(crate) fn new(socket: &UdpSocket, list: &Arc<ReadyList>) -> Self {
         let waker = SocketWaker { socket: socket.id(), list: Arc::clone(list) };
-        // A stream, because it keeps the place for its one future; and of futures, because tokio
-        // tells of errors (a refused connection) only so, not by `poll_recv_ready`.
+        // A stream keeps its one future in place. A future is necessary because tokio reports
+        // errors, such as a refused connection, with `ready`, but not with `poll_recv_ready`.
         let signals = stream::unfold(socket.io(), |io| async move {
-            // An error here shows again on receiving.
+            // The following receive call returns the same error.
             drop(io.ready(RECEIVE_INTEREST).await);
             Some(((), io))
         });
         Self { waker: Waker::from(Arc::new(waker)), signals: signals.boxed() }
     }
 
-    /// Asks to be told when the socket is readable; says whether it is readable already.
+    /// Registers the waker for the time when the socket becomes readable. Returns whether it is
+    /// readable already.
     pub(crate) fn arm(&mut self) -> Readiness {
         let mut context = Context::from_waker(&self.waker);
-        // The first signal may be the one that the socket was read for.
+        // The first signal may be the one for which the socket was just read.
         for _ in 0..2 {
             if self.signals.poll_next_unpin(&mut context).is_pending() {
                 return Readiness::Later;
@@ -70,7 +74,7 @@ impl ReadySignal {
     }
 }
 
-/// Whether a socket has something to read.
+/// Whether a socket is readable at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
     Now,

@@ -1,4 +1,4 @@
-//! What a node asks of name servers and of the disk, and the answers on their way.
+//! A node's requests to name servers and to the disk, and their answers.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,8 @@ use crate::{
     resolver::Resolver,
 };
 
-/// Requests in flight. Their number is the node's to limit: one per query and one per file.
+/// The requests in flight. The node limits their number: it has one request per query and one per
+/// file.
 pub(crate) struct Requests {
     in_flight: FuturesUnordered<BoxFuture<'static, Answer>>,
     resolver: Option<Resolver>,
@@ -39,8 +40,8 @@ enum Answer {
 }
 
 impl Requests {
-    /// Without a resolver, the system's is read when the first name is asked for. Without files,
-    /// there are none.
+    /// Creates the state without requests. Without a resolver, the system's configuration is read
+    /// for the first query. Without files, every file is "not found".
     pub(crate) fn new(resolver: Option<Resolver>, files: Option<Files>) -> Self {
         Self { in_flight: FuturesUnordered::new(), resolver, files, open: BTreeMap::new() }
     }
@@ -86,14 +87,15 @@ impl Requests {
         self.open.remove(&file);
     }
 
-    /// Appends the answers that have come to `inputs`.
+    /// Appends the answers that have arrived to `inputs`.
     pub(crate) fn poll_answers(&mut self, context: &mut Context<'_>, inputs: &mut Vec<Input>) {
         while let Poll::Ready(Some(answer)) = self.in_flight.poll_next_unpin(context) {
             inputs.extend(self.input(answer));
         }
     }
 
-    /// `None` for files that the node has closed in the meantime.
+    /// Converts an answer to an input, or to `None` if the node has closed the file in the
+    /// meantime.
     fn input(&mut self, answer: Answer) -> Option<Input> {
         match answer {
             Answer::Opened(file, result) => {
@@ -110,8 +112,8 @@ impl Requests {
     }
 }
 
-/// The blocking task panicked, or the runtime ends.
+/// Logs that the blocking task panicked or was cancelled with the runtime, and returns its error.
 fn interrupted(error: &JoinError) -> FileError {
-    tracing::error!(%error, "reading a file was interrupted");
+    tracing::error!(%error, "access to a file was interrupted");
     FileError::Io(io::ErrorKind::Interrupted)
 }

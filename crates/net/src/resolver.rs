@@ -1,4 +1,4 @@
-//! Host names to addresses: the hosts file first, then the system's name servers.
+//! The resolution of host names with the hosts file and the system's name servers.
 
 use std::{
     future::Future,
@@ -23,30 +23,31 @@ use tandem_node::node::ResolveError;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-/// How long one query waits for one answer, before it is asked again. Shorter than the usual 5 s, so
-/// that a lost packet or a dead first name server costs less than a user's patience.
+/// The time after which a query without an answer is sent again. It is shorter than the usual 5 s,
+/// so that a lost packet or an unreachable first name server delays a user less.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often a question is asked again when nobody answers.
+/// The number of retransmissions of a query without an answer.
 const QUERY_RETRIES: usize = 1;
 
-/// How long to wait for the other address family when one has answered: the resolution delay of
-/// RFC 8305 §8. Some name servers never answer for AAAA.
+/// The longest wait for the second address family after the first has answered: the resolution
+/// delay of RFC 8305 §8. Some name servers never answer AAAA queries.
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
-/// Most addresses told of one name; the rest would never be tried.
+/// The largest number of addresses of one name. Further addresses would never be tried.
 const ADDRESSES_MAX: usize = 16;
 
-/// Resolves host names. Cheap to clone; clones share one cache.
+/// A resolver of host names. It is cheap to clone; clones share one cache.
 ///
-/// In this order:
-/// 1. the hosts file: a name in it has the addresses in it and no others;
-/// 2. `localhost` and names below it are the loopback addresses (RFC 6761 §6.3);
-/// 3. A and AAAA at the name servers of `/etc/resolv.conf`, asked at once. Without that file there
-///    are none, and every other name is [`ResolveError::Unreachable`].
+/// It uses these sources in this order:
+/// 1. The hosts file. A name in it has only the addresses in it.
+/// 2. The loopback addresses for `localhost` and names below it (RFC 6761 §6.3).
+/// 3. The name servers of `/etc/resolv.conf`, with parallel queries for A and AAAA. Without that
+///    file there are no name servers, and every other name is [`ResolveError::Unreachable`].
 ///
-/// Addresses that the host has a route to come first, and IPv6 before IPv4 among equals: RFC 6724's
-/// rule 1 and its usual outcome. A host without IPv6 thus gets IPv4 first.
+/// Addresses to which the host has a route come first (rule 1 of RFC 6724), and IPv6 comes before
+/// IPv4 otherwise, which is the usual outcome of RFC 6724. A host without IPv6 thus gets IPv4
+/// first.
 #[derive(Clone)]
 pub struct Resolver {
     hosts: Arc<Hosts>,
@@ -54,23 +55,25 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// As the system is configured. What is missing or broken is logged and left out.
+    /// Creates a resolver from the system's configuration. A part that is missing or broken is
+    /// logged and left out.
     pub fn from_system() -> Self {
         let hosts = Hosts::from_system().unwrap_or_else(|error| {
-            debug!(%error, "no hosts file");
+            debug!(%error, "the hosts file cannot be read");
             Hosts::default()
         });
         let name_servers = match system_conf::read_system_conf() {
             Ok((config, options)) => name_servers(config, options),
             Err(error) => {
-                warn!(%error, "no name servers: only the hosts file is used");
+                warn!(%error, "there are no name servers: only the hosts file is used");
                 None
             }
         };
         Self { hosts: Arc::new(hosts), name_servers }
     }
 
-    /// With these name servers, which may be none, and this text in the format of `/etc/hosts`.
+    /// Creates a resolver from a list of name servers, which may be empty, and a text in the format
+    /// of `/etc/hosts`.
     pub fn from_parts(servers: &[SocketAddr], hosts_file: &str) -> io::Result<Self> {
         let mut hosts = Hosts::default();
         hosts.read_hosts_conf(hosts_file.as_bytes())?;
@@ -81,10 +84,15 @@ impl Resolver {
         Ok(Self { hosts: Arc::new(hosts), name_servers })
     }
 
-    /// The addresses of a host name, best first: at least one, at most 16.
+    /// Resolves a host name to its addresses, in order of preference: at least one, at most 16.
     ///
-    /// Needs a tokio runtime. Takes at most a few seconds per name in the search list; who asks sets
-    /// the total limit.
+    /// The caller must be in a tokio runtime. A query takes at most a few seconds per name in the
+    /// search list; the caller sets the total limit.
+    ///
+    /// # Errors
+    ///
+    /// [`ResolveError::NotFound`] if the name has no addresses, [`ResolveError::Unreachable`] if no
+    /// name server has answered.
     pub async fn resolve(&self, host: &str) -> Result<Vec<IpAddr>, ResolveError> {
         let host = host.to_ascii_lowercase();
         let name = Name::from_utf8(&host).map_err(|_error| ResolveError::NotFound)?;
@@ -97,7 +105,7 @@ impl Resolver {
         }
         addresses.truncate(ADDRESSES_MAX);
         if addresses.len() > 1 {
-            addresses.sort_by_cached_key(|address| !has_route(*address)); // stable
+            addresses.sort_by_cached_key(|address| !has_route(*address)); // this sort is stable
         }
         if addresses.is_empty() { Err(ResolveError::NotFound) } else { Ok(addresses) }
     }
@@ -110,7 +118,8 @@ impl Resolver {
             .collect()
     }
 
-    /// Not by hickory's own lookup of both families: that would wait for the slower one to time out.
+    /// Queries both address families. Hickory's own lookup of both families is not used, because it
+    /// would wait until the slower one times out.
     async fn ask_name_servers(&self, name: Name) -> Result<Vec<IpAddr>, ResolveError> {
         let servers = self.name_servers.as_ref().ok_or(ResolveError::Unreachable)?;
         let (ipv6, ipv4) = both_families(
@@ -124,8 +133,8 @@ impl Resolver {
     }
 }
 
-/// Only a name server can say that there is no such name. A family that nobody answered for may have
-/// had an address.
+/// Returns the reason why there are no addresses. A name is not found only if a name server says
+/// so. A family without an answer may have addresses.
 fn why_none(results: &[Option<Result<Lookup, NetError>>; 2]) -> ResolveError {
     let is_denied =
         results.iter().flatten().any(|result| matches!(result, Err(error) if error.is_nx_domain()));
@@ -141,7 +150,8 @@ fn why_none(results: &[Option<Result<Lookup, NetError>>; 2]) -> ResolveError {
     }
 }
 
-/// Waits for both; but when one has succeeded, for the other only [`RESOLUTION_DELAY`] more.
+/// Waits for both queries. After one has succeeded, it waits only [`RESOLUTION_DELAY`] for the
+/// other.
 async fn both_families<T, E>(
     one: impl Future<Output = Result<T, E>>,
     other: impl Future<Output = Result<T, E>>,
@@ -172,8 +182,8 @@ fn is_localhost(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-/// Whether packets to this address would leave the host. Connecting a UDP socket looks the route up
-/// and sends nothing.
+/// Returns whether the host has a route to this address. Connecting a UDP socket looks up the route
+/// and sends no packet.
 fn has_route(address: IpAddr) -> bool {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -194,13 +204,13 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
 fn name_servers(config: ResolverConfig, mut options: ResolverOpts) -> Option<TokioResolver> {
     options.timeout = options.timeout.min(QUERY_TIMEOUT);
     options.attempts = QUERY_RETRIES;
-    options.use_hosts_file = ResolveHosts::Never; // it is ours, see `in_hosts_file`
+    options.use_hosts_file = ResolveHosts::Never; // `in_hosts_file` does this
     let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
     *builder.options_mut() = options;
     match builder.build() {
         Ok(resolver) => Some(resolver),
         Err(error) => {
-            warn!(%error, "name servers cannot be used: only the hosts file is used");
+            warn!(%error, "the name servers cannot be used: only the hosts file is used");
             None
         }
     }

@@ -1,18 +1,19 @@
-//! Datagrams that a node emitted one after the other, joined into one send call.
+//! Successive datagrams of a node that are sent with one system call.
 //!
-//! A proxy emits one datagram at a time towards its targets, although they came many at a time in
-//! one packet train. Sent one by one they cost a system call and a walk through the network stack
-//! each; joined, they are one GSO send. Nothing waits for more to come: a batch is sent at the latest
-//! when the node has nothing more to say.
+//! A proxy emits datagrams towards its targets one by one, although they often arrive in trains. If
+//! each is sent by itself, it costs a system call and a pass through the network stack. A batch is
+//! one send with GSO (generic segmentation offload). A batch does not wait for later datagrams: it
+//! is sent at the latest when the node has no more output.
 
 use tandem_node::node::Transmit;
 
 use crate::socket::SEND_BYTES_MAX;
 
-/// Most datagrams in one batch: the limit of one GSO send on Linux (`UDP_MAX_SEGMENTS`).
+/// The largest number of datagrams in one batch: the limit of one GSO send on Linux
+/// (`UDP_MAX_SEGMENTS`).
 const DATAGRAMS_MAX: usize = 64;
 
-/// Datagrams of one size, from one socket, for one destination.
+/// Datagrams of one size, from one socket, to one destination.
 #[derive(Debug)]
 pub(crate) struct SendBatch {
     transmit: Transmit,
@@ -21,17 +22,17 @@ pub(crate) struct SendBatch {
 }
 
 impl SendBatch {
-    /// Starts with what the node put into its poll buffer.
+    /// Creates a batch from a transmit and the bytes that the node wrote to its poll buffer.
     pub(crate) fn new(transmit: Transmit, mut bytes: Vec<u8>) -> Self {
         bytes.truncate(transmit.size);
         let segment_size = transmit.segment_size.unwrap_or(transmit.size).max(1);
         Self { transmit, segment_size, bytes }
     }
 
-    /// Appends what the node emitted next; `false` if it does not fit together.
+    /// Appends the node's next transmit. Returns false, without any change, if it cannot be joined.
     ///
-    /// Only whole datagrams of the same size are joined. A shorter last one could be, too, but if the
-    /// first were an MTU probe that is too large, the operating system would refuse both.
+    /// Only datagrams of the same size are joined. GSO would allow a shorter last one, but if the
+    /// first one were an MTU probe that is too large, the operating system would refuse both.
     pub(crate) fn append(&mut self, transmit: &Transmit, bytes: &[u8]) -> bool {
         let Some(bytes) = bytes.get(..transmit.size) else { return false };
         let is_same_path = transmit.destination == self.transmit.destination
@@ -49,7 +50,7 @@ impl SendBatch {
         true
     }
 
-    /// The whole batch as one transmit, and its bytes.
+    /// Returns the whole batch as one transmit, and its bytes.
     pub(crate) fn into_parts(self) -> (Transmit, Vec<u8>) {
         let segment_size = (self.bytes.len() > self.segment_size).then_some(self.segment_size);
         let transmit = Transmit { size: self.bytes.len(), segment_size, ..self.transmit };

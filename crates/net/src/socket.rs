@@ -1,4 +1,4 @@
-//! One UDP socket: opened as a node asks, read and written in batches.
+//! A UDP socket of a node, which receives and sends in batches.
 
 use std::{
     array, io,
@@ -17,35 +17,37 @@ use tracing::{debug, trace};
 
 use crate::stats::DriverStats;
 
-/// Largest sum of UDP payloads that one send call may carry: what fits in one IPv4 packet. The
-/// kernel checks this before it cuts the packet up.
+/// The largest sum of UDP payloads, in bytes, that one send call may carry: the payload of one IPv4
+/// packet. The kernel checks this before it segments the packet.
 pub(crate) const SEND_BYTES_MAX: usize = 65_507;
 
-/// Bytes that one received message may have: the kernel joins no more than one IP packet can say.
+/// The largest length of a received message in bytes. The kernel joins datagrams up to the largest
+/// length of an IP packet.
 const MESSAGE_BYTES_MAX: usize = 65_536;
 
-/// What a receive call may find: datagrams, or an error that an earlier datagram met.
+/// The readiness that a receive call needs: datagrams, or an error that an earlier datagram caused.
 pub(crate) const RECEIVE_INTEREST: Interest = Interest::READABLE.add(Interest::ERROR);
 
-/// How long one send may wait for room in the operating system's send buffer. Long enough for a
-/// queueing discipline to let a burst out, short enough to stall nobody for good: after one vain
-/// wait the socket's datagrams are dropped at once until a send succeeds.
+/// The longest wait of one send call for space in the operating system's send buffer. It is long
+/// enough for a queueing discipline to send a burst. It is short enough not to stall other flows:
+/// after one wait without success, the socket's datagrams are dropped at once until a send
+/// succeeds.
 const SEND_WAIT_MAX: Duration = Duration::from_millis(10);
 
-/// How sockets are opened.
+/// The options of sockets.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketOptions {
-    /// Size asked for each socket's receive and send buffer, in bytes. The operating system may give
-    /// less (on Linux `net.core.rmem_max` and `wmem_max`).
+    /// The requested size of each socket's receive buffer and send buffer, in bytes. The operating
+    /// system may limit it (on Linux with `net.core.rmem_max` and `wmem_max`).
     pub buffer_bytes: usize,
-    /// Most segments that one send call may carry; 1 turns GSO off. The operating system's own limit
-    /// (64 on Linux) holds as well.
+    /// The largest number of segments in one send call; 1 turns GSO (generic segmentation offload)
+    /// off. The operating system's own limit (64 on Linux) applies as well.
     pub gso_segments_max: usize,
 }
 
 impl Default for SocketOptions {
     fn default() -> Self {
-        // 4 MiB: 27 ms at 1.25 Gbit/s, more than one scheduling delay of a busy machine.
+        // 4 MiB hold 27 ms at 1.25 Gbit/s, which is more than a scheduling delay of a busy machine.
         Self { buffer_bytes: 4 << 20, gso_segments_max: 64 }
     }
 }
@@ -57,20 +59,25 @@ pub struct UdpSocket {
     io: Arc<tokio::net::UdpSocket>,
     state: UdpSocketState,
     local: SocketAddr,
-    /// The only address that may send to us; `None`: anybody.
+    /// The only address from which the socket accepts datagrams; `None` accepts all.
     peer: Option<SocketAddr>,
     gso_segments_max: usize,
-    /// The node was told that this socket failed.
+    /// Whether the failure of this socket was reported to the node.
     is_failed: bool,
-    /// The last datagram waited in vain for room in the send buffer.
+    /// Whether the last datagram found no space in the send buffer.
     is_blocked: bool,
 }
 
 impl UdpSocket {
-    /// Opens a socket; needs a tokio runtime.
+    /// Opens a socket. The caller must be in a tokio runtime.
     ///
-    /// A socket that listens on `[::]` takes IPv4 too; its peers' addresses are told as IPv4. Where
-    /// the platform can, packets are never fragmented, and ECN marks and local addresses are told.
+    /// A socket that listens on `[::]` accepts IPv4 too; its IPv4 peers have IPv4 addresses. If the
+    /// platform supports it, packets are never fragmented, and received datagrams have their ECN
+    /// mark and local address.
+    ///
+    /// # Errors
+    ///
+    /// The operating system cannot open, bind or connect the socket.
     pub fn open(id: SocketId, kind: SocketKind, options: SocketOptions) -> io::Result<Self> {
         let (bind, peer) = match kind {
             SocketKind::Listen(address) => (address, None),
@@ -104,7 +111,7 @@ impl UdpSocket {
         })
     }
 
-    /// The address that the socket is bound to.
+    /// Returns the address to which the socket is bound.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
@@ -117,8 +124,8 @@ impl UdpSocket {
         Arc::clone(&self.io)
     }
 
-    /// Receives what one system call gives: at most [`BATCH_SIZE`] messages, each of which may hold
-    /// several datagrams (GRO). Every datagram is handed to `deliver`.
+    /// Receives at most [`BATCH_SIZE`] messages with one system call. With GRO (generic receive
+    /// offload) a message may hold several datagrams. `deliver` gets each datagram.
     ///
     /// The datagrams of one message share one allocation.
     pub fn recv_batch(
@@ -132,7 +139,7 @@ impl UdpSocket {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Drained::Empty,
             Err(error) => {
                 stats.receive_errors += 1;
-                trace!(%error, local = %self.local, "receiving failed");
+                trace!(%error, local = %self.local, "a receive call failed");
                 return self.first_failure(&error).map_or(Drained::More, Drained::Failed);
             }
         };
@@ -141,9 +148,10 @@ impl UdpSocket {
         for (meta, bytes) in buffers.messages(messages) {
             let datagrams = meta.len.div_ceil(meta.stride.max(1)).max(1) as u64;
             let remote = canonical(meta.addr);
-            // RFC 9298 §3.1: a UDP proxy "MUST validate the IP source address and UDP source port on
-            // received packets to ensure they match the client's request." The kernel does it for a
-            // connected socket, but for what came between its bind and its connect.
+            // RFC 9298 §3.1: a UDP proxy "MUST validate the IP source address and UDP source port
+            // on received packets to ensure they match the client's request." The kernel does this
+            // for a connected socket, except for packets that arrived between its bind and its
+            // connect.
             if self.peer.is_some_and(|peer| !is_same_endpoint(peer, remote)) {
                 stats.dropped_not_from_peer += datagrams;
                 continue;
@@ -165,13 +173,15 @@ impl UdpSocket {
         if messages < BATCH_SIZE { Drained::Empty } else { Drained::More }
     }
 
-    /// Fills the buffers by one system call; returns the number of messages.
+    /// Fills the buffers with one system call, and returns the number of messages.
     ///
-    /// Fewer messages than buffers mean that the queue is empty. tokio is then told that the socket
-    /// would block, as it does itself after a short read, which saves the call that would say so.
+    /// If there are fewer messages than buffers, the queue is empty. The closure then returns
+    /// `WouldBlock`, so that tokio clears the readiness. This saves the system call that would
+    /// return that error; tokio itself does the same after a short read.
     fn recv_messages(&self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
         let mut received = None;
-        // Not both at once: tokio's `try_io` takes a joint interest for none.
+        // The two interests are tried one by one, because tokio's `try_io` does not accept a joint
+        // interest.
         for interest in [Interest::READABLE, Interest::ERROR] {
             let result = self.io.try_io(interest, || {
                 let (mut slices, meta) = buffers.slices();
@@ -184,17 +194,18 @@ impl UdpSocket {
                 (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => {
                     return Err(error);
                 }
-                _ => {} // nothing there
+                _ => {} // the queue is empty
             }
         }
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// Sends the datagrams in `contents`, cut as `transmit` says, with as few system calls as GSO
-    /// allows. Waits for room in the send buffer, but not for long.
+    /// Sends the datagrams in `contents`, which have the segment size of `transmit`, with as few
+    /// system calls as GSO allows. Waits at most 10 ms for space in the send buffer.
     ///
-    /// What cannot be sent is counted and forgotten: UDP promises nothing, and the layers above
-    /// repair. Only the first error that says that a connected socket is of no use is returned.
+    /// Datagrams that cannot be sent are counted and dropped, because UDP is unreliable and the
+    /// layers above repair losses. Only the first error about the peer of a connected socket is
+    /// returned.
     pub async fn send(
         &mut self,
         transmit: &Transmit,
@@ -210,7 +221,8 @@ impl UdpSocket {
             let datagrams = chunk.len().div_ceil(segment_size).max(1) as u64;
             let result = self.send_chunk(transmit, chunk, segment_size, stats).await;
             if result.is_err() && datagrams > 1 && self.state.max_gso_segments().get() == 1 {
-                // The network device cannot segment; noq-udp has just found out. One by one, then.
+                // noq-udp has just detected that the network device does not support GSO. The loop
+                // sends the datagrams one by one.
                 continue;
             }
             match result {
@@ -222,7 +234,7 @@ impl UdpSocket {
                 }
                 Err(error) => {
                     *drop_counter(&error, stats) += datagrams;
-                    trace!(%error, remote = %transmit.destination, datagrams, "sending failed");
+                    trace!(%error, remote = %transmit.destination, datagrams, "a send call failed");
                     failure = failure.or(self.first_failure(&error));
                 }
             }
@@ -233,13 +245,13 @@ impl UdpSocket {
         }
     }
 
-    /// The most datagrams of this size that one call may carry, at least 1.
+    /// Returns the largest number of datagrams of this size in one call, at least 1.
     fn segments_max(&self, segment_size: usize) -> usize {
         let by_kernel = self.state.max_gso_segments().get();
         (SEND_BYTES_MAX / segment_size).min(by_kernel).min(self.gso_segments_max).max(1)
     }
 
-    /// Sends one chunk by one call, and waits for room once if there is none.
+    /// Sends one chunk with one call. Waits once for space in the send buffer if there is none.
     async fn send_chunk(
         &mut self,
         transmit: &Transmit,
@@ -254,7 +266,7 @@ impl UdpSocket {
             segment_size: (chunk.len() > segment_size).then_some(segment_size),
             src_ip: transmit.src_ip,
         };
-        // Not by `try_io`: a socket just opened is writable before tokio knows it.
+        // `try_io` is not used, because a new socket is writable before tokio has noticed that.
         let mut result = self.state.try_send((&*self.io).into(), &transmit);
         if is_would_block(&result) && !self.is_blocked {
             stats.send_waits += 1;
@@ -269,7 +281,7 @@ impl UdpSocket {
         result
     }
 
-    /// An IPv4 address is written as an IPv4-mapped one on an IPv6 socket.
+    /// Returns the form of the address for this socket: an IPv6 socket needs IPv4-mapped addresses.
     fn reachable_form(&self, destination: SocketAddr) -> SocketAddr {
         match (self.local, destination.ip()) {
             (SocketAddr::V6(_), IpAddr::V4(ip)) => {
@@ -279,8 +291,8 @@ impl UdpSocket {
         }
     }
 
-    /// Whether to tell the node of this error: on a connected socket, once, and only if the error
-    /// concerns the peer and not one datagram.
+    /// Returns the error if it has to be reported to the node: the first error of a connected
+    /// socket that concerns the peer and not only one datagram.
     fn first_failure(&mut self, error: &io::Error) -> Option<io::ErrorKind> {
         let is_fatal = matches!(
             error.kind(),
@@ -294,30 +306,31 @@ impl UdpSocket {
             return None;
         }
         self.is_failed = true;
-        debug!(%error, local = %self.local, "connected socket failed");
+        debug!(%error, local = %self.local, "a connected socket failed");
         Some(error.kind())
     }
 }
 
-/// What a receive call says about the socket's queue.
+/// The state of a socket's queue after a receive call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// It is empty; readiness tells of the next datagram.
+    /// The queue is empty. The socket becomes readable with the next datagram.
     Empty,
-    /// There may be more.
+    /// The queue may hold more datagrams.
     More,
-    /// A connected socket is of no use any more; said once. There may be more.
+    /// A connected socket has failed with an error about its peer, which is reported once. The
+    /// queue may hold more datagrams.
     Failed(io::ErrorKind),
 }
 
-/// Where the kernel writes received messages: used again and again, by all sockets of a driver.
+/// The buffers to which the kernel writes received messages. All sockets of a driver share them.
 pub struct ReceiveBuffers {
     bytes: Vec<u8>,
     meta: [RecvMeta; BATCH_SIZE],
 }
 
 impl ReceiveBuffers {
-    /// Room for one batch.
+    /// Allocates the buffers for one batch.
     pub fn new() -> Self {
         Self {
             bytes: vec![0; BATCH_SIZE * MESSAGE_BYTES_MAX],
@@ -331,7 +344,7 @@ impl ReceiveBuffers {
         (slices, &mut self.meta)
     }
 
-    /// The first `count` messages, each with exactly its bytes.
+    /// Returns the first `count` messages, each with exactly its bytes.
     fn messages(&self, count: usize) -> impl Iterator<Item = (&RecvMeta, &[u8])> {
         let chunks = self.bytes.chunks_exact(MESSAGE_BYTES_MAX);
         let messages = self.meta.iter().zip(chunks).take(count);
@@ -345,11 +358,11 @@ impl Default for ReceiveBuffers {
     }
 }
 
-/// Cuts one message into its datagrams; an empty message is one empty datagram.
+/// Splits one message into its datagrams. An empty message is one empty datagram.
 ///
-/// The message is copied once, into an allocation of its own size: a payload that the node keeps
-/// then holds no 64 KiB buffer, and safe Rust would have to clear a new buffer for each message,
-/// which costs more than the copy.
+/// The message is copied once, into an allocation of its own size, for two reasons. A payload that
+/// the node keeps then does not keep a 64 KiB buffer. Safe Rust would also have to clear a new
+/// buffer for each message, which costs more than the copy.
 fn split(message: &[u8], stride: usize) -> impl Iterator<Item = BytesMut> {
     let mut rest = Some(BytesMut::from(message));
     std::iter::from_fn(move || {
@@ -361,13 +374,13 @@ fn split(message: &[u8], stride: usize) -> impl Iterator<Item = BytesMut> {
     })
 }
 
-/// Best effort: the operating system may give less, and a smaller buffer is no reason to fail.
+/// Requests larger buffers. The operating system may limit them; a smaller buffer is not an error.
 fn enlarge_buffers(socket: &Socket, bytes: usize) {
     if let Err(error) = socket.set_recv_buffer_size(bytes) {
-        debug!(%error, bytes, "receive buffer not enlarged");
+        debug!(%error, bytes, "the receive buffer could not be enlarged");
     }
     if let Err(error) = socket.set_send_buffer_size(bytes) {
-        debug!(%error, bytes, "send buffer not enlarged");
+        debug!(%error, bytes, "the send buffer could not be enlarged");
     }
 }
 
@@ -385,7 +398,7 @@ fn is_would_block(result: &io::Result<()>) -> bool {
     matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
-/// Any address and port of the family of `peer`.
+/// Returns the unspecified address of the family of `peer`, with port 0.
 const fn any_address(peer: SocketAddr) -> SocketAddr {
     match peer {
         SocketAddr::V4(_) => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
@@ -393,7 +406,7 @@ const fn any_address(peer: SocketAddr) -> SocketAddr {
     }
 }
 
-/// An IPv4-mapped address as IPv4; others as they are, with scope.
+/// Converts an IPv4-mapped address to IPv4. Other addresses are unchanged and keep their scope.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
@@ -401,7 +414,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Without scope and flow label, which the two sides of a comparison need not both have.
+/// Compares address and port, but not scope and flow label, which only one of the two may have.
 fn is_same_endpoint(one: SocketAddr, other: SocketAddr) -> bool {
     one.ip() == other.ip() && one.port() == other.port()
 }

@@ -1,38 +1,39 @@
-//! Plain counters of a driver.
+//! The counters of a driver.
 
-/// What a driver did since it was started. All are totals unless they say otherwise.
+/// The counters of a driver. All are totals since its start, except the two maxima.
 ///
-/// Mean batch sizes follow: `datagrams_sent / send_calls` for GSO, `datagrams_received /
-/// receive_messages` for GRO, `receive_messages / receive_calls` for `recvmmsg`.
+/// They give mean batch sizes: `datagrams_sent / send_calls` for GSO (generic segmentation
+/// offload), `datagrams_received / receive_messages` for GRO (generic receive offload), and
+/// `receive_messages / receive_calls` for `recvmmsg`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverStats {
     /// UDP payloads given to the node.
     pub datagrams_received: u64,
     /// Bytes of UDP payload given to the node.
     pub bytes_received: u64,
-    /// System calls that received something.
+    /// Successful system calls that received messages.
     pub receive_calls: u64,
-    /// Messages received; with GRO one message holds several UDP payloads.
+    /// Messages received. With GRO one message holds several UDP payloads.
     pub receive_messages: u64,
-    /// The most UDP payloads that one message held; a maximum.
+    /// The largest number of UDP payloads in one message.
     pub receive_message_datagrams_max: u64,
     /// Receive calls that ended in an error other than "would block".
     pub receive_errors: u64,
-    /// Received datagrams dropped because a connected socket got them from somebody else: they came
-    /// between `bind` and `connect`.
+    /// Received datagrams dropped because a connected socket got them from another address. They
+    /// arrived between `bind` and `connect`.
     pub dropped_not_from_peer: u64,
 
-    /// UDP payloads that the operating system took.
+    /// UDP payloads that the operating system accepted for sending.
     pub datagrams_sent: u64,
-    /// Bytes of UDP payload that the operating system took.
+    /// Bytes of UDP payload that the operating system accepted for sending.
     pub bytes_sent: u64,
-    /// System calls that sent something; with GSO one call sends several UDP payloads.
+    /// Successful system calls that sent UDP payloads. With GSO one call sends several of them.
     pub send_calls: u64,
-    /// The most UDP payloads that one call sent; a maximum.
+    /// The largest number of UDP payloads that one call sent.
     pub send_call_datagrams_max: u64,
-    /// Times that the operating system's send buffer was full, so that the driver had to wait.
+    /// Waits of the driver for space in the operating system's send buffer.
     pub send_waits: u64,
-    /// Datagrams not sent because they do not fit in a packet of their path.
+    /// Datagrams not sent because they exceed the path MTU.
     pub dropped_too_large: u64,
     /// Datagrams not sent because the operating system's send buffer stayed full.
     pub dropped_send_blocked: u64,
@@ -43,12 +44,12 @@ pub struct DriverStats {
 
     /// Times that the driver woke from waiting.
     pub wakes: u64,
-    /// Times that it told the node that a deadline had passed.
+    /// Deadlines that passed and were reported to the node.
     pub timeouts: u64,
     /// Sockets opened.
     pub sockets_opened: u64,
     /// Sockets that could not be opened.
     pub sockets_refused: u64,
-    /// Connected sockets that the operating system reported as of no use any more.
+    /// Connected sockets that failed with an error about their peer, such as a refused connection.
     pub sockets_failed: u64,
 }

@@ -1,4 +1,4 @@
-//! The driver over real sockets on loopback. No test asserts how long anything takes.
+//! Tests of the driver with real sockets on loopback. No test asserts a duration.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::{
@@ -33,7 +33,7 @@ struct Script<F> {
     wants: Wants,
 }
 
-/// What the node wants done next.
+/// The outputs that the node emits next.
 #[derive(Default)]
 struct Wants {
     outputs: VecDeque<(Output, Vec<u8>)>,
@@ -93,7 +93,7 @@ impl<F: FnMut(Instant, Input, &mut Wants)> Node for Script<F> {
     }
 }
 
-/// A node that starts with these wants.
+/// Creates a node whose first outputs are these.
 fn script<F: FnMut(Instant, Input, &mut Wants)>(
     start: impl FnOnce(&mut Wants),
     on_input: F,
@@ -111,7 +111,7 @@ async fn run<N: Node>(node: N) -> DriverStats {
     stats
 }
 
-/// Runs on one thread; a test that hangs fails.
+/// Runs a future on one thread. A test that hangs fails.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -119,7 +119,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     })
 }
 
-/// An echo server that ends after so many datagrams; its address comes through the channel.
+/// Creates an echo server that ends after a number of datagrams. The channel carries its address.
 fn echo_server(
     listen: SocketAddr,
     datagrams: usize,
@@ -204,7 +204,7 @@ fn a_socket_on_the_ipv6_wildcard_serves_ipv4_too() {
                 address_sender.take().unwrap().send(result.unwrap()).unwrap();
             }
             Input::Datagram(received) => {
-                wants.echo(&received); // from the address that it came to
+                wants.echo(&received); // the source is the address at which it arrived
                 wants.close();
                 let seen = (received.remote.ip(), received.local_ip);
                 seen_sender.take().unwrap().send(seen).unwrap();
@@ -216,18 +216,19 @@ fn a_socket_on_the_ipv6_wildcard_serves_ipv4_too() {
         let client = async {
             let server = SocketAddr::new(LOOPBACK.ip(), address.await.unwrap().port());
             let socket = tokio::net::UdpSocket::bind(LOOPBACK).await.unwrap();
-            socket.connect(server).await.unwrap(); // hears this address only
+            socket.connect(server).await.unwrap(); // it receives from this address only
             socket.send(b"four").await.unwrap();
             let mut buffer = [0; 16];
             assert_eq!(socket.recv(&mut buffer).await.unwrap(), 4);
         };
         tokio::join!(run(server), client);
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        assert_eq!(seen.await.unwrap(), (loopback, Some(loopback)), "not as IPv4-mapped addresses");
+        assert_eq!(seen.await.unwrap(), (loopback, Some(loopback)), "they are not IPv4-mapped");
     });
 }
 
-/// Sends what `start` says to a node that counts; returns both sides' statistics and the sizes.
+/// Sends the datagrams of `start` to a node that counts them. Returns both sides' statistics and
+/// the sizes of the datagrams.
 fn one_way(
     socket: SocketOptions,
     datagrams: usize,
@@ -275,8 +276,8 @@ fn one_way(
     (sent, received, sizes)
 }
 
-/// 100 datagrams of 1200 bytes and one of 7, each filled with its number, in one transmit: more than
-/// one system call can carry.
+/// Sends 100 datagrams of 1200 bytes and one of 7 bytes, each filled with its number, in one
+/// transmit, which is more than one system call can carry.
 fn send_101_segments(wants: &mut Wants, socket: SocketId, destination: SocketAddr) {
     let mut bytes: Vec<u8> = (0..100).flat_map(|number| [number; 1200]).collect();
     bytes.extend([100; 7]);
@@ -293,7 +294,7 @@ fn sizes_of_101_segments() -> Vec<usize> {
 }
 
 #[test]
-fn segments_arrive_as_they_were_cut() {
+fn segments_arrive_with_their_sizes() {
     let (sent, received, sizes) = one_way(SocketOptions::default(), 101, send_101_segments);
     assert_eq!(sizes, sizes_of_101_segments());
     assert_eq!((sent.datagrams_sent, sent.bytes_sent), (101, 120_007));
@@ -320,20 +321,20 @@ fn single_datagrams_of_one_size_are_joined_into_few_calls() {
             wants.send(socket, to, &[number; 1000]);
         }
         wants.send(socket, to, &[]);
-        wants.send(socket, to, &[100; 1472]); // an MTU probe, say
+        wants.send(socket, to, &[100; 1472]); // this could be an MTU probe
         wants.send(socket, to, &[101; 900]);
     });
     let mut expected = vec![1000; 100];
     expected.extend([0, 1472, 900]);
-    assert_eq!(sizes, expected, "in order, the empty one too");
+    assert_eq!(sizes, expected, "all arrive in order, and so does the empty one");
     assert_eq!((sent.datagrams_sent, sent.bytes_sent), (103, 102_372));
     if cfg!(target_os = "linux") {
-        assert_eq!(sent.send_calls, 5, "64 + 36, and three alone");
+        assert_eq!(sent.send_calls, 5, "two calls carry 64 and 36, and three carry one each");
     }
 }
 
 #[test]
-fn datagrams_for_two_sockets_in_turn_are_joined_per_socket() {
+fn alternating_datagrams_of_two_sockets_are_joined_per_socket() {
     let peers = [0, 1].map(|_| UdpSocket::bind(LOOPBACK).unwrap());
     let addresses = peers.each_ref().map(|peer| peer.local_addr().unwrap());
     let mut opened = 0;
@@ -352,7 +353,7 @@ fn datagrams_for_two_sockets_in_turn_are_joined_per_socket() {
                         wants.send(SocketId(id), address, &[number; 500]);
                     }
                 }
-                wants.push(Output::CloseSocket(SocketId(0))); // what waits is sent before
+                wants.push(Output::CloseSocket(SocketId(0))); // its batch is sent first
                 wants.send(SocketId(0), addresses[0], b"late");
                 wants.close();
             }
@@ -373,10 +374,10 @@ fn datagrams_for_two_sockets_in_turn_are_joined_per_socket() {
 }
 
 #[test]
-fn what_is_too_large_is_dropped_and_nothing_else() {
+fn only_datagrams_that_are_too_large_are_dropped() {
     let (sent, _, sizes) = one_way(SocketOptions::default(), 2, |wants, socket, to| {
         wants.send(socket, to, &[1; 6]);
-        wants.send(socket, to, &vec![0; 65_508]); // one more than an IPv4 packet can hold
+        wants.send(socket, to, &vec![0; 65_508]); // this is one byte more than an IPv4 packet can hold
         wants.send(socket, to, &[2; 5]);
     });
     assert_eq!(sizes, [6, 5]);
@@ -427,7 +428,7 @@ fn a_refusing_peer_does_not_fail_a_shared_socket() {
 }
 
 #[test]
-fn a_socket_that_cannot_be_opened_is_answered() {
+fn the_node_learns_that_a_socket_cannot_be_opened() {
     let holder = UdpSocket::bind(LOOPBACK).unwrap();
     let taken = holder.local_addr().unwrap();
     let mut answer = None;
@@ -504,7 +505,7 @@ fn names_and_files_are_answered() {
             wants.push(Output::OpenFile { file: missing, path: vec!["none".into()] });
             let closed = FileId(3);
             wants.push(Output::OpenFile { file: closed, path: vec!["file".into()] });
-            wants.push(Output::CloseFile(closed)); // before the answer: there is none
+            wants.push(Output::CloseFile(closed)); // it is closed before the answer, so there is none
         },
         |_now, input, wants: &mut Wants| {
             answers.push(match input {
@@ -562,7 +563,7 @@ fn without_a_folder_there_are_no_files() {
 }
 
 #[test]
-fn a_deadline_is_told_when_it_has_passed() {
+fn a_deadline_is_reported_when_it_has_passed() {
     let start = clock::now();
     let deadlines: Vec<_> =
         [0, 3, 3, 20].iter().map(|millis| start + Duration::from_millis(*millis)).collect();
@@ -587,7 +588,7 @@ fn a_deadline_is_told_when_it_has_passed() {
 }
 
 #[test]
-fn deadlines_are_told_while_datagrams_keep_coming() {
+fn deadlines_are_reported_while_datagrams_keep_arriving() {
     let node = script(
         |wants| wants.open(SOCKET, SocketKind::Listen(LOOPBACK)),
         |now, input, wants: &mut Wants| match input {
@@ -596,7 +597,8 @@ fn deadlines_are_told_while_datagrams_keep_coming() {
                 wants.send(socket, own, b"to myself");
                 wants.deadline = Some(now + Duration::from_millis(5));
             }
-            Input::Datagram(received) => (0..2).for_each(|_| wants.echo(&received)), // ever more
+            // The number of datagrams doubles with each round trip.
+            Input::Datagram(received) => (0..2).for_each(|_| wants.echo(&received)),
             Input::Timeout => wants.close(),
             other => panic!("{other:?}"),
         },
@@ -605,7 +607,7 @@ fn deadlines_are_told_while_datagrams_keep_coming() {
 }
 
 #[test]
-fn a_driver_can_be_a_task_of_its_own() {
+fn a_driver_can_be_a_separate_task() {
     fn is_send<T: Send>(future: T) -> T {
         future
     }
@@ -618,7 +620,7 @@ fn a_driver_can_be_a_task_of_its_own() {
     });
 }
 
-/// Notes what it is told, and cannot write beyond `room` bytes.
+/// An application that notes all events, and cannot write more than `room` bytes.
 #[derive(Default)]
 struct Notes {
     events: Vec<String>,
@@ -644,7 +646,7 @@ impl<N> Application<N> for Notes {
     }
 }
 
-/// A node that has two parts of a body, and says goodbye when told to.
+/// Creates a node that has two parts of a body, and ends at [`Input::Shutdown`].
 fn fetching_node(on_credit: impl FnMut(u64)) -> impl Node {
     let mut on_credit = on_credit;
     script(
@@ -663,7 +665,7 @@ fn fetching_node(on_credit: impl FnMut(u64)) -> impl Node {
 }
 
 #[test]
-fn shutdown_is_told_once_and_bodies_are_credited() {
+fn shutdown_is_given_once_and_bodies_are_credited() {
     let mut app = Notes { room: 100, ..Notes::default() };
     let credit = Cell::new(0);
     let node = fetching_node(|bytes| credit.set(credit.get() + bytes));
@@ -685,11 +687,11 @@ fn a_body_that_cannot_be_written_ends_the_node() {
     let finished = block_on(finished);
     let Err(DriveError::Body(error)) = finished.result else { panic!("{:?}", finished.result) };
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-    assert_eq!(credit.get(), 5, "no credit for what was not written");
+    assert_eq!(credit.get(), 5, "there is no credit for data that was not written");
 }
 
 #[test]
-fn a_node_that_does_not_end_is_left() {
+fn a_node_that_does_not_end_is_abandoned() {
     let node = script(|_wants| {}, |_now, _input, _wants: &mut Wants| {});
     let options = DriverOptions { grace: Duration::from_millis(5), ..DriverOptions::default() };
     let finished = block_on(tandem_net::run(node, &mut (), options, std::future::ready(())));

@@ -1,13 +1,13 @@
-//! The examples do what they say.
+//! Tests that run the examples.
 
 #[path = "../examples/relay_feedback.rs"]
 #[allow(dead_code, reason = "a test calls what `main` does")]
 mod relay_feedback;
 
 #[test]
-fn a_program_tells_its_origin_of_its_tunnel() {
+fn a_program_forwards_the_reports_of_its_tunnel() {
     let counts = relay_feedback::run().expect("loopback works");
     assert_eq!(counts.bytes, 20_000_000);
-    assert!(counts.told > 0 && counts.passed_on > 0 && counts.followed > 0, "{counts:?}");
-    assert!(counts.followed <= counts.passed_on, "{counts:?}");
+    assert!(counts.received > 0 && counts.forwarded > 0 && counts.followed > 0, "{counts:?}");
+    assert!(counts.followed <= counts.forwarded, "{counts:?}");
 }

@@ -12,20 +12,21 @@ use std::{
 use tandem_net::{DriverStats, SocketOptions, socket};
 use tandem_node::node::{SocketId, SocketKind, Transmit};
 
-/// Longest payload of one send call here.
+/// The length of the longest payload of one send call in this test.
 const PAYLOAD_MAX: usize = 65_507;
 
-/// Bytes of the headers of IP and UDP.
+/// The length of the IP and UDP headers in bytes.
 const fn headers(ip: IpAddr) -> usize {
     if ip.is_ipv4() { 28 } else { 48 }
 }
 
-/// With the usual 65536 bytes of the loopback device, only IPv6 has packets that do not fit. For IPv4
-/// too: `unshare -n sh -c 'ip link set lo up mtu 1500; cargo test -p tandem-net --test fragments'`.
+/// With the usual MTU of the loopback device, 65536 bytes, only IPv6 packets can exceed it. To test
+/// IPv4 too, run `unshare -n sh -c 'ip link set lo up mtu 1500; cargo test -p tandem-net --test
+/// fragments'`.
 #[test]
 fn a_packet_that_does_not_fit_the_link_is_not_sent_in_fragments() {
     let Ok(mtu) = fs::read_to_string("/proc/sys/net/ipv6/conf/lo/mtu") else {
-        return; // a host without IPv6
+        return; // the host has no IPv6
     };
     let mtu: usize = mtu.trim().parse().unwrap();
     for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
@@ -43,7 +44,7 @@ fn assert_no_fragments(target: &UdpSocket, too_long: usize) {
     let destination = target.local_addr().unwrap();
     let mut buf = vec![0; 70_000];
     let payload = vec![7; too_long];
-    // Any other socket sends fragments.
+    // A socket with default options sends fragments.
     let other = UdpSocket::bind((destination.ip(), 0)).unwrap();
     other.send_to(&payload, destination).unwrap();
     assert_eq!(target.recv(&mut buf).unwrap(), too_long);
@@ -58,10 +59,10 @@ fn assert_no_fragments(target: &UdpSocket, too_long: usize) {
             let transmit =
                 Transmit { destination, src_ip: None, ecn: None, size, segment_size: None };
             let failure = socket.send(&transmit, &payload[..size], &mut stats).await;
-            assert_eq!(failure, None, "the socket is of use for shorter ones");
+            assert_eq!(failure, None, "the socket can still send shorter datagrams");
         }
         stats
     });
     assert_eq!(stats.datagrams_sent, 1);
-    assert_eq!(target.recv(&mut buf).unwrap(), too_long - 1, "only what fits comes");
+    assert_eq!(target.recv(&mut buf).unwrap(), too_long - 1, "only the packet that fits arrives");
 }

@@ -1,4 +1,4 @@
-//! What can go wrong, by cause, and how each cause is told to the peer.
+//! The errors of nodes, by cause, and the status code with which a proxy reports each cause.
 
 use std::{
     io,
@@ -10,17 +10,17 @@ use http::StatusCode;
 
 use crate::node::ResolveError;
 
-/// Why a proxy refuses a CONNECT-UDP request.
+/// The reason why a proxy refuses a CONNECT-UDP request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// A request that is no extended CONNECT.
-    #[error("this is a CONNECT-UDP proxy; it serves nothing else")]
+    /// The request is not an extended CONNECT request.
+    #[error("this server is a CONNECT-UDP proxy and accepts no other requests")]
     NotConnect,
-    /// An extended CONNECT to another protocol.
-    #[error("protocol {0:?} is not served here, only \"connect-udp\"")]
+    /// The request is an extended CONNECT request for another protocol.
+    #[error("protocol {0:?} is not supported; allowed: \"connect-udp\"")]
     Protocol(String),
     /// The path does not match the proxy's URI template.
-    #[error("path does not match the template {template}")]
+    #[error("the path does not match the template {template}")]
     PathMismatch {
         /// The template of this proxy.
         template: String,
@@ -28,47 +28,49 @@ pub enum RequestError {
     /// The target in the path is malformed.
     #[error("malformed target: {0}")]
     MalformedTarget(String),
-    /// No token, or one that is not known.
+    /// The request has no token, or an unknown one.
     #[error("a valid token is required")]
     Unauthorized,
-    /// The name has no address.
+    /// The target's name has no address.
     #[error("{host}: {error}")]
     Dns {
         /// The name.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         error: ResolveError,
     },
     /// The resolver did not answer in time.
-    #[error("no DNS answer for {host} within {timeout:?}")]
+    #[error("the resolver did not answer for {host} within {timeout:?}")]
     DnsTimeout {
         /// The name.
         host: String,
-        /// The limit.
+        /// The longest wait for an answer.
         timeout: Duration,
     },
-    /// As many names are looked up as the proxy allows at once.
-    #[error("{0} names are being looked up already")]
+    /// The proxy resolves as many names at present as its limit allows.
+    #[error("{0} names are being resolved already")]
     TooManyQueries(usize),
-    /// The address may not be reached through this proxy.
+    /// The proxy's policy does not allow the target's address.
     #[error("target {0} is not in an allowed prefix")]
     TargetProhibited(IpAddr),
-    /// No socket could be opened.
-    #[error("cannot open a socket to the target: {0}")]
+    /// The operating system could not open a socket.
+    #[error("a socket to the target cannot be opened: {0}")]
     Socket(io::ErrorKind),
-    /// There is no such flow to join: it was not granted, has another target, or is full.
-    #[error("no flow of request stream {stream} to join")]
+    /// The request cannot join the flow of its group: the flow was not granted, has another target,
+    /// or has all its streams.
+    #[error("the request cannot join a flow of request stream {stream}")]
     Group {
-        /// ID of the stream whose flow it is said to be.
+        /// The ID of the request stream that the field `tandem-group` names.
         stream: u64,
     },
 }
 
 impl RequestError {
-    /// Status code, and error type of the `Proxy-Status` field (RFC 9209 §2.3), if there is one.
+    /// Returns the status code, and the error type of the `Proxy-Status` field (RFC 9209 §2.3) if
+    /// the field has one for this cause.
     pub const fn response(&self) -> (StatusCode, Option<&'static str>) {
         match self {
-            // RFC 9220 §3: a server that does not know the protocol SHOULD answer 501.
+            // RFC 9220 §3: a server that does not support the protocol SHOULD answer 501.
             Self::Protocol(_) => (StatusCode::NOT_IMPLEMENTED, None),
             Self::NotConnect | Self::PathMismatch { .. } => (StatusCode::NOT_FOUND, None),
             Self::MalformedTarget(_) | Self::Group { .. } => {
@@ -84,7 +86,7 @@ impl RequestError {
     }
 }
 
-/// What ends a client.
+/// The reason why a client ends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// The name of a proxy or an origin has no address.
@@ -92,68 +94,68 @@ pub enum ClientError {
     Resolve {
         /// The name.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         error: ResolveError,
     },
-    /// No socket could be opened.
+    /// The operating system could not open a socket.
     #[error("cannot open a UDP socket: {0}")]
     Socket(io::ErrorKind),
-    /// No listening socket could be opened.
+    /// The operating system could not open a listening socket.
     #[error("cannot listen on {address}: {kind}")]
     Listen {
-        /// Where to.
+        /// The local address.
         address: SocketAddr,
-        /// What the operating system said.
+        /// The error of the operating system.
         kind: io::ErrorKind,
     },
-    /// The operating system says that nobody listens at the peer's address.
-    #[error("nobody listens at {peer}: {kind}")]
+    /// The operating system reports that no program listens at the peer's address.
+    #[error("no program listens at {peer}: {kind}")]
     Refusing {
-        /// Authority of the proxy or the origin.
+        /// The authority of the proxy or the origin.
         peer: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         kind: io::ErrorKind,
     },
-    /// Nobody answered.
+    /// The peer did not answer in time.
     #[error("{peer} does not answer within {timeout:?}")]
     NoAnswer {
-        /// Authority of the proxy or the origin.
+        /// The authority of the proxy or the origin.
         peer: String,
-        /// The limit.
+        /// The longest wait for an answer.
         timeout: Duration,
     },
-    /// The certificate was not accepted, by us or by the peer, or TLS failed otherwise.
+    /// The client or the peer did not accept a certificate, or TLS failed for another reason.
     #[error("TLS with {peer} failed: {reason}")]
     Tls {
-        /// Authority of the proxy or the origin.
+        /// The authority of the proxy or the origin.
         peer: String,
-        /// What TLS said.
+        /// The error of TLS.
         reason: String,
     },
     /// The connection ended.
     #[error("the connection to {peer} ended: {reason}")]
     ConnectionLost {
-        /// Authority of the proxy or the origin.
+        /// The authority of the proxy or the origin.
         peer: String,
-        /// Why.
+        /// The reason in words.
         reason: String,
     },
-    /// The peer lacks something that we need.
+    /// The peer lacks a feature that the client needs.
     #[error("{peer} does not support {what}")]
     Unsupported {
-        /// Authority of the proxy or the origin.
+        /// The authority of the proxy or the origin.
         peer: String,
-        /// What is missing.
+        /// The missing feature.
         what: &'static str,
     },
     /// The proxy refused the tunnel.
     #[error("{peer} refused a tunnel to {target}: status {status}{}", details(.proxy_status.as_deref()))]
     Refused {
-        /// Authority of the proxy.
+        /// The authority of the proxy.
         peer: String,
-        /// Host and port that were asked for.
+        /// The host and port of the target.
         target: String,
-        /// Status code.
+        /// The HTTP status code.
         status: u16,
         /// The `Proxy-Status` field, if any.
         proxy_status: Option<String>,
@@ -161,35 +163,35 @@ pub enum ClientError {
     /// The proxy closed the flow.
     #[error("{peer} closed the tunnel to {target}: {reason}")]
     FlowClosed {
-        /// Authority of the proxy.
+        /// The authority of the proxy.
         peer: String,
-        /// Host and port of the flow.
+        /// The host and port of the target.
         target: String,
-        /// Why.
+        /// The reason in words.
         reason: String,
     },
-    /// The origin answered with a status that is no success.
+    /// The origin answered with a status code that is not a success.
     #[error("{url}: status {status}")]
     Status {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
-        /// Status code.
+        /// The HTTP status code.
         status: u16,
     },
-    /// The body ended early or changed while it was fetched.
+    /// The body ended early, or changed while it was fetched.
     #[error("{url}: {reason}")]
     Body {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
-        /// What was wrong.
+        /// The reason in words.
         reason: String,
     },
-    /// The peer broke the protocol.
-    #[error("{peer} broke the protocol: {reason}")]
+    /// The peer violated the protocol.
+    #[error("{peer} violated the protocol: {reason}")]
     Protocol {
-        /// Authority of the proxy or the origin.
+        /// The authority of the proxy or the origin.
         peer: String,
-        /// What was wrong.
+        /// The reason in words.
         reason: String,
     },
     /// The operator ended the node.

@@ -1,78 +1,87 @@
-//! Every bound of a node in one place, each with its reason.
+//! All bounds of a node in one place, each with its reason.
 
 use std::time::Duration;
 
-/// Bounds on what a peer can make a node hold, send or wait for.
+/// The bounds on the memory, the packets and the time that a peer can cost a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// QUIC connections that a server holds. Each costs about 100 kB when idle.
+    /// The number of QUIC connections of a server. Each costs about 100 kB when idle.
     pub connections: usize,
-    /// Request streams that a peer may have open at once on one connection. A proxy's flows are
-    /// request streams; browsers open one for each origin.
+    /// The number of request streams that a peer may have open at the same time on one connection.
+    /// A proxy's flows are request streams; browsers open one for each origin.
     pub request_streams: u32,
-    /// Encoded header section of a request or an answer, in bytes. Announced as
-    /// `SETTINGS_MAX_FIELD_SECTION_SIZE`; 16 KiB is what common servers take.
+    /// The size of the encoded header section of a request or a response, in bytes. It is announced
+    /// as `SETTINGS_MAX_FIELD_SECTION_SIZE`. Common servers accept 16 KiB.
     pub field_section: usize,
-    /// Early datagrams kept per flow until its request is answered (RFC 9298 §5 allows to drop or
-    /// to buffer). An initial flight of a QUIC client has at most ten packets.
+    /// The number of early datagrams that are kept per flow until its request is answered. RFC 9298
+    /// §5 allows dropping or buffering them. The first flight of a QUIC client has at most ten
+    /// packets.
     pub early_datagrams_per_flow: usize,
-    /// Early datagrams kept per connection for requests that have not been seen yet, so that a peer
-    /// cannot multiply the bound above by naming streams that never come.
+    /// The number of early datagrams that are kept per connection for requests that have not
+    /// arrived yet. Without it, a peer could multiply the bound per flow with the IDs of streams
+    /// that it never opens.
     pub early_datagrams_per_connection: usize,
-    /// Early payloads kept per flow in bytes: ten full packets and some. A capsule may be as long as
-    /// UDP allows, so that their number alone would bound little.
+    /// The number of bytes of early payloads that are kept per flow: more than ten full packets. A
+    /// capsule may have the length of the largest UDP payload, so the number of payloads alone
+    /// would not be an effective bound.
     pub early_bytes_per_flow: usize,
-    /// Names that a proxy looks up at once, of requests that have gone meanwhile too.
+    /// The number of names that a proxy resolves at the same time. It includes the names of
+    /// requests that have ended in the meantime.
     pub queries: usize,
-    /// Longest wait for a name server before the request is refused.
+    /// The longest wait for a name server, after which a proxy refuses the request.
     pub dns_timeout: Duration,
-    /// A flow without a packet in either direction for this long is closed. RFC 9298 §3.1:
+    /// The time without a packet in either direction after which a flow is closed. RFC 9298 §3.1:
     /// "UDP proxies that close sockets after a period of inactivity SHOULD NOT use a period lower
     /// than two minutes".
     pub flow_idle: Duration,
-    /// Bytes of HTTP Datagrams that wait in one tunnel's queue, beyond which the newest is dropped.
-    /// 1 MB: 800 ms at 10 Mbit/s and 80 ms at 100 Mbit/s.
+    /// The length of one tunnel's queue in bytes of HTTP Datagrams. Above it the newest one is
+    /// dropped. 1 MB is 800 ms at 10 Mbit/s and 80 ms at 100 Mbit/s.
     pub tunnel_queue: usize,
-    /// The same while the queue is kept short by dropping early: 4 MB are 320 ms at 100 Mbit/s,
-    /// which is what a sender in slow start needs to hear of the first drop.
+    /// The length of one tunnel's queue in bytes while active queue management (AQM) keeps it
+    /// short. 4 MB are 320 ms at 100 Mbit/s. After the first drop of the AQM, a sender in slow
+    /// start needs that time to react.
     pub short_tunnel_queue: usize,
-    /// Bytes of datagrams that one tunnel keeps until they have arrived, beyond which the oldest are
-    /// repaired no more. 16 MB: what is under way for a second at 100 Mbit/s.
+    /// The number of bytes of datagrams that one tunnel keeps until they are acknowledged. Above it
+    /// the oldest ones are no longer repaired. 16 MB is more than the flight of one second at 100
+    /// Mbit/s.
     pub repair_bytes: usize,
-    /// Bytes of payloads that all flows of a node hold at their exits until what is missing before
-    /// them has come, beyond which the flow that holds most waits no more. A flow by itself may hold
-    /// 8 MB.
+    /// The number of bytes of payloads that all flows of a node hold at the tunnels' egress until
+    /// the missing payloads before them arrive. Above it the flow that holds most stops waiting. A
+    /// single flow may hold 8 MB.
     pub held_bytes: usize,
-    /// Value of one capsule in bytes: the largest UDP payload and its context ID.
+    /// The length of the value of one capsule in bytes: the largest UDP payload and its Context ID.
     pub capsule: usize,
-    /// Local peers of one listening UDP socket of a client, each of which is a flow.
+    /// The number of local peers of one listening UDP socket of a client. Each of them is a flow.
     pub local_flows: usize,
-    /// Bytes of a body read ahead from a file for one request.
+    /// The number of bytes that are read from a file at a time for one request.
     pub read_ahead: usize,
-    /// Bytes of one upload that an origin takes. 10 GB, so that nobody keeps it busy for ever.
+    /// The number of bytes of one upload that an origin accepts. It is 10 GB, so that no upload
+    /// keeps the origin busy without end.
     pub upload: u64,
-    /// Bytes of a fetched body given to the application before it takes them over.
+    /// The number of bytes of a fetched body that are emitted before the application takes them
+    /// over.
     pub body_credit: u64,
-    /// QUIC's idle timeout.
+    /// QUIC's idle timeout (RFC 9000 §10.1).
     pub connection_idle: Duration,
-    /// A server that shuts down takes no more requests, and lets those that are under way go on for
-    /// at most so long.
+    /// The longest time for which a server that shuts down continues the requests in progress. It
+    /// accepts no new requests in this time.
     pub drain: Duration,
-    /// Then it waits at most so long for its last packets to go out and for peers
-    /// to have heard of it.
+    /// The longest time for which the server then waits until its last packets are sent and the
+    /// peers have received its `CONNECTION_CLOSE` frames.
     pub goodbye: Duration,
-    /// A client's tunnel that hears nothing for so long is taken for dead; it sends keep-alives at a
-    /// third of it. Short, because it can be built anew while the connection inside lives on.
+    /// The time without a packet after which a client considers a tunnel's connection dead. The
+    /// client sends keep-alives at a third of it. It is short, because the client can reestablish
+    /// the tunnel while the connection inside continues.
     pub tunnel_idle: Duration,
-    /// A client tries to build the tunnel of a download anew for so long; that of local programs for
-    /// ever.
+    /// The longest time for which a client tries to reestablish the tunnel of a download. It tries
+    /// to reestablish the tunnel of local programs without a limit.
     pub reconnect: Duration,
-    /// A client gives up on a hop or an origin that does not answer for this long.
+    /// The longest wait of a client for an answer from a hop or an origin.
     pub setup_timeout: Duration,
 }
 
 impl Limits {
-    /// Bytes of one upload unless something else is said.
+    /// The default of [`Self::upload`] in bytes.
     pub const UPLOAD: u64 = 10_000_000_000;
 }
 

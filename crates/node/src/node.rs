@@ -1,10 +1,12 @@
-//! The edge of a node: what goes in, what comes out.
+//! The interface of a node: its inputs and outputs.
 //!
-//! A node is one host's whole stack from UDP payload up. It opens no socket, resolves no name, reads
-//! no file and looks at no clock; it asks ([`Output`]) and is answered ([`Input`]). `tandem-net`
-//! drives it with real sockets, `tandem-lab` in virtual time: the same code in both.
+//! A node is the protocol stack of one host above UDP. It does no input or output itself (sans-IO):
+//! it opens no socket, resolves no name, reads no file and reads no clock. It emits requests
+//! ([`Output`]) and gets answers ([`Input`]). `tandem-net` drives it with real sockets, and
+//! `tandem-lab` drives the same code in virtual time.
 //!
-//! The rule: feed any number of inputs, then call [`Node::poll`] until it returns [`Output::Wait`].
+//! A driver gives a node any number of inputs, then calls [`Node::poll`] until it returns
+//! [`Output::Wait`].
 
 use std::{
     io,
@@ -15,199 +17,209 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use tandem_wire::TunnelInfo;
 
-/// One host's whole stack: datagrams, answers and time in; datagrams, requests and a deadline out.
+/// The protocol stack of one host. Its inputs are datagrams, answers and the time; its outputs are
+/// datagrams, requests and a deadline.
 pub trait Node {
-    /// Takes one input. Any number may be fed before the next drain by [`Node::poll`].
+    /// Processes one input at the time `now`. A driver may give any number of inputs before it
+    /// calls [`Node::poll`].
     fn handle(&mut self, now: Instant, input: Input);
 
-    /// The next thing that the node wants done; call until it returns [`Output::Wait`].
+    /// Returns the node's next output. A driver calls this until it returns [`Output::Wait`].
     ///
-    /// For [`Output::Transmit`] the bytes stand in `buf[..transmit.size]`; `buf` is cleared first.
+    /// The node clears `buf` first. For [`Output::Transmit`] it writes the bytes to
+    /// `buf[..transmit.size]`.
     fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output;
 }
 
-/// Names a socket. The node chooses it and never uses it twice.
+/// The name of a socket. The node chooses it and never uses it twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(pub u64);
 
-/// Names a DNS query. The node chooses it and never uses it twice.
+/// The name of a DNS query. The node chooses it and never uses it twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryId(pub u64);
 
-/// Names an open file. The node chooses it and never uses it twice.
+/// The name of an open file. The node chooses it and never uses it twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u64);
 
-/// Explicit congestion notification of one IP packet (RFC 3168 §5); Not-ECT is `None`.
+/// The ECN mark (explicit congestion notification) of one IP packet (RFC 3168 §5). Not-ECT is
+/// represented by `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ecn {
     /// ECT(1), 0b01.
     Ect1,
     /// ECT(0), 0b10.
     Ect0,
-    /// Congestion experienced, 0b11.
+    /// CE (congestion experienced), 0b11.
     Ce,
 }
 
-/// What a driver tells a node.
+/// An input of a node.
 #[derive(Debug)]
 pub enum Input {
     /// One UDP payload arrived.
     Datagram(Received),
     /// The deadline of the last [`Output::Wait`] has passed.
     Timeout,
-    /// Answers [`Output::OpenSocket`] with the local address.
+    /// The answer to [`Output::OpenSocket`].
     SocketOpened {
-        /// The socket that was asked for.
+        /// The socket of the request.
         socket: SocketId,
-        /// Its local address, or why there is none.
+        /// The socket's local address, or the error of the operating system.
         result: Result<SocketAddr, io::ErrorKind>,
     },
-    /// The operating system says that a connected socket is of no use any more, for example because
-    /// an ICMP port unreachable came. A payload that was too large is no such case.
+    /// The operating system reports an error about the peer of a connected socket, such as an ICMP
+    /// port unreachable message. Datagrams that are too large do not cause this input.
     SocketFailed {
         /// The socket.
         socket: SocketId,
-        /// What the operating system said.
+        /// The error of the operating system.
         error: io::ErrorKind,
     },
-    /// Answers [`Output::Resolve`]. The addresses are in the order of preference.
+    /// The answer to [`Output::Resolve`]. The addresses are in order of preference.
     Resolved {
         /// The query.
         query: QueryId,
-        /// At least one address, or why there is none.
+        /// At least one address, or the reason why there is none.
         result: Result<Vec<IpAddr>, ResolveError>,
     },
-    /// Answers [`Output::OpenFile`].
+    /// The answer to [`Output::OpenFile`].
     FileOpened {
         /// The file.
         file: FileId,
-        /// What is known of it, or why it cannot be read.
+        /// The file's metadata, or the reason why it cannot be read.
         result: Result<FileMeta, FileError>,
     },
-    /// Answers [`Output::ReadFile`]: the bytes from the offset asked for, at most as many as asked
-    /// for and, unless the file was cut in the meantime, not fewer.
+    /// The answer to [`Output::ReadFile`]: the bytes from the requested offset. There are as many
+    /// bytes as requested, or fewer if the file was truncated in the meantime.
     FileChunk {
         /// The file.
         file: FileId,
-        /// The bytes, or why they cannot be read.
+        /// The bytes, or the reason why they cannot be read.
         result: Result<Bytes, FileError>,
     },
-    /// So many bytes of body were taken over by whoever reads [`Output::BodyChunk`].
+    /// The application has taken over a part of the body from [`Output::BodyChunk`].
     BodyCredit {
-        /// Bytes.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// What the tunnel that a download runs through tells, where the tunnel is somebody else's: the
-    /// newest of what is told last goes on to the origin. For a client whose
-    /// [`FetchConfig`](crate::client::FetchConfig) relays it; others ignore it.
+    /// A report of the tunnel through which a download runs, if another client owns the tunnel. The
+    /// node forwards the newest report to the origin. Only a client whose
+    /// [`FetchConfig`](crate::client::FetchConfig) relays reports uses this input; other nodes
+    /// ignore it.
     TunnelInfo(TunnelInfo),
-    /// The operator wants the node to end: say goodbye to peers, then emit [`Event::Closed`].
+    /// The operator requests the end of the node. The node closes its connections, then emits
+    /// [`Event::Closed`].
     Shutdown,
 }
 
-/// One UDP payload as it arrived.
+/// A received UDP datagram.
 #[derive(Debug)]
 pub struct Received {
-    /// The socket that it came to.
+    /// The socket at which it arrived.
     pub socket: SocketId,
-    /// The address that it came from.
+    /// The source address.
     pub remote: SocketAddr,
-    /// The local address that it came to, where the operating system tells.
+    /// The local IP address at which it arrived, if the operating system provides it.
     pub local_ip: Option<IpAddr>,
-    /// Its ECN mark.
+    /// The ECN mark; `None` is Not-ECT.
     pub ecn: Option<Ecn>,
     /// The UDP payload.
     pub payload: BytesMut,
 }
 
-/// What a node wants done.
+/// An output of a node: a request to the driver, an event, or a deadline.
 #[derive(Debug)]
 pub enum Output {
     /// Send the bytes in the poll buffer.
     Transmit {
-        /// The socket to send them from.
+        /// The socket that sends them.
         socket: SocketId,
-        /// Where to, and how they are cut into datagrams.
+        /// The destination, and the sizes of the datagrams.
         transmit: Transmit,
     },
-    /// Open a socket; answered by [`Input::SocketOpened`].
+    /// Open a socket. [`Input::SocketOpened`] is the answer.
     OpenSocket {
-        /// The name that the socket is to have.
+        /// The name of the new socket.
         socket: SocketId,
-        /// Which socket.
+        /// The kind of the new socket.
         kind: SocketKind,
     },
-    /// Close a socket. It is not named again.
+    /// Close a socket. The node does not use its name again.
     CloseSocket(SocketId),
-    /// Resolve a host name; answered by [`Input::Resolved`]. Never an IP literal.
+    /// Resolve a host name. [`Input::Resolved`] is the answer.
     Resolve {
-        /// The name that the answer is to have.
+        /// The name of the new query.
         query: QueryId,
-        /// A host name.
+        /// The host name, which is never an IP literal.
         host: String,
     },
-    /// Open a file below the folder that the driver serves; answered by [`Input::FileOpened`].
+    /// Open a file below the driver's folder. [`Input::FileOpened`] is the answer.
     OpenFile {
-        /// The name that the file is to have.
+        /// The name of the new file.
         file: FileId,
-        /// Path segments below the folder, decoded; none is empty, `.`, `..` or contains a slash,
-        /// a backslash or a NUL. The driver checks that links do not lead out of the folder.
+        /// The decoded path segments below the folder. No segment is empty, `.` or `..`, or
+        /// contains a slash, a backslash or a NUL. The driver checks that links do not lead out of
+        /// the folder.
         path: Vec<String>,
     },
-    /// Read from an open file; answered by [`Input::FileChunk`]. One at a time per file.
+    /// Read from an open file. [`Input::FileChunk`] is the answer. A node has at most one such
+    /// request per file at a time.
     ReadFile {
         /// The file.
         file: FileId,
-        /// First byte.
+        /// The position of the first byte.
         offset: u64,
-        /// Number of bytes, at least 1, and all within the length told in [`FileMeta`].
+        /// The number of bytes, at least 1. All of them are within the length in [`FileMeta`].
         len: usize,
     },
-    /// Close a file. It is not named again.
+    /// Close a file. The node does not use its name again.
     CloseFile(FileId),
-    /// A part of the body that the node was asked to fetch. Parts of parallel ranges come
-    /// interleaved; each byte comes once. Answered, when the bytes are safe, by
-    /// [`Input::BodyCredit`].
+    /// A part of the body that the node fetches. Parts of parallel ranges are interleaved; each
+    /// byte occurs once. [`Input::BodyCredit`] is the answer, once the application has taken over
+    /// the bytes.
     BodyChunk {
-        /// Where it belongs in the whole representation.
+        /// The position of the bytes in the whole representation.
         offset: u64,
         /// The bytes.
         data: Bytes,
     },
-    /// Something that the embedding program may want to know.
+    /// An event for the embedding program.
     Event(Event),
-    /// Nothing to do until then, or until an input comes. `None`: no timer runs.
+    /// Wait until this time, or until there is an input. With `None` no timer runs.
     Wait(Option<Instant>),
 }
 
-/// Where to send the bytes of a poll buffer, and how they are cut.
+/// The destination of the bytes in a poll buffer, and the sizes of their datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Destination.
+    /// The destination address.
     pub destination: SocketAddr,
-    /// Local address to send from, if it matters.
+    /// The local IP address that sends the datagrams; with `None` the operating system chooses.
     pub src_ip: Option<IpAddr>,
-    /// ECN mark to set; `None` is Not-ECT.
+    /// The ECN mark of the datagrams; `None` is Not-ECT.
     pub ecn: Option<Ecn>,
-    /// Number of bytes in the poll buffer.
+    /// The number of bytes in the poll buffer.
     pub size: usize,
-    /// Each datagram has this many bytes, the last at most as many; `None`: one datagram.
+    /// The size of each datagram in bytes, of which only the last one may be shorter. With `None`
+    /// all bytes are one datagram.
     pub segment_size: Option<usize>,
 }
 
-/// Which socket to open.
+/// The kind of a new socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketKind {
-    /// Receives from anybody at a fixed local address; port 0 lets the operating system choose.
+    /// The socket receives from all addresses at a fixed local address. Port 0 lets the operating
+    /// system choose a port.
     Listen(SocketAddr),
-    /// Receives from anybody at any free port of the address family of this peer.
+    /// The socket receives from all addresses at a free port of the address family of this peer.
     ForPeer(SocketAddr),
-    /// Connected: receives only from this address.
+    /// The socket is connected, and receives only from this address.
     Connected(SocketAddr),
 }
 
-/// Why a host name has no address.
+/// The reason why a host name has no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
     /// The name does not exist or has no address.
@@ -218,70 +230,70 @@ pub enum ResolveError {
     Unreachable,
 }
 
-/// What is known of an open file.
+/// The metadata of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileMeta {
-    /// Length in bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// Time of the last change.
+    /// The time of the last change, if the operating system provides it.
     pub modified: Option<SystemTime>,
 }
 
-/// Why a file cannot be read.
+/// The reason why a file cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
-    /// There is none, or it lies outside of the folder.
-    #[error("no such file")]
+    /// There is no such file, or it is outside of the folder.
+    #[error("there is no such file")]
     NotFound,
-    /// It is a folder.
-    #[error("is a folder")]
+    /// The path leads to a folder.
+    #[error("it is a folder")]
     IsFolder,
-    /// The operating system refused or failed.
-    #[error("cannot be read: {0}")]
+    /// The operating system returned an error.
+    #[error("it cannot be read: {0}")]
     Io(io::ErrorKind),
 }
 
-/// What the embedding program may want to know.
+/// An event for the embedding program.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A listening socket is open.
     Listening(SocketAddr),
-    /// The tunnel through this hop, counted from 0, is up.
+    /// The tunnel through a hop is established.
     HopUp {
-        /// Which hop.
+        /// The number of the hop, counted from 0.
         hop: usize,
         /// The proxy's authority.
         authority: String,
-        /// From the first packet of this hop's connection until the answer to its request.
+        /// The time from the first packet of this hop's connection until the answer to its request.
         setup: Duration,
     },
-    /// The tunnel broke at this hop, counted from 0, and is built anew. What is inside goes on when
-    /// it is up again.
+    /// The tunnel has failed at a hop, and the client reestablishes it. The connections inside the
+    /// tunnel continue afterwards.
     HopLost {
-        /// Which hop.
+        /// The number of the hop, counted from 0.
         hop: usize,
-        /// What broke it.
+        /// The cause of the failure.
         error: crate::error::ClientError,
     },
-    /// A proxy told of the tunnel, for a local program whose flow goes through it: to be passed on to
-    /// the program, which may pass it on to its origin. At most one for each report of the proxy;
-    /// newer ones replace older ones.
+    /// A report of a proxy on the flow of a local program. The embedding program may forward it to
+    /// that program, which may forward it to its origin. There is at most one event for each report
+    /// of the proxy; newer reports replace older ones.
     TunnelInfo {
-        /// The program's address.
+        /// The local program's address.
         local: SocketAddr,
-        /// What the proxy told.
+        /// The report.
         info: TunnelInfo,
     },
-    /// The header of the answer to a fetch came.
+    /// The header section of the response to a fetch has arrived.
     ResponseStarted {
-        /// HTTP status code.
+        /// The HTTP status code.
         status: u16,
-        /// Length of the whole representation, if the origin told.
+        /// The length of the whole representation in bytes, if the origin has sent it.
         len: Option<u64>,
     },
-    /// A fetch is complete: every byte was given in [`Output::BodyChunk`].
+    /// A fetch is complete: every byte was emitted in [`Output::BodyChunk`].
     Fetched(FetchReport),
-    /// The node has ended; nothing more will come.
+    /// The node has ended. This is its last event.
     Closed(Result<(), crate::error::ClientError>),
 }
 
@@ -298,24 +310,26 @@ impl Event {
     }
 }
 
-/// What a fetch measured.
+/// The measurements of a fetch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FetchReport {
-    /// HTTP status code.
+    /// The HTTP status code.
     pub status: u16,
-    /// Length of the body in bytes.
+    /// The length of the body in bytes.
     pub bytes: u64,
-    /// From the start of the node until the first packet of the end-to-end connection: DNS and
-    /// tunnels.
+    /// The time from the start of the node until the first packet of the end-to-end connection. It
+    /// includes DNS and the setup of tunnels.
     pub setup: Duration,
-    /// End-to-end handshake: from its first packet until it is complete.
+    /// The duration of the end-to-end handshake, from the first packet until it is complete.
     pub handshake: Duration,
-    /// Flow completion time: from the first packet of the end-to-end connection to the last byte.
+    /// The flow completion time, from the first packet of the end-to-end connection to the last
+    /// byte.
     pub completion: Duration,
-    /// Smoothed RTT of the end-to-end connection at the end.
+    /// The smoothed RTT of the end-to-end connection at the end.
     pub smoothed_rtt: Duration,
-    /// Smoothed RTT of each hop's connection at the end, nearest proxy first.
+    /// The smoothed RTT of each hop's connection at the end; the nearest proxy is the first.
     pub hop_smoothed_rtt: Vec<Duration>,
-    /// Reports of the last proxy that were taken, and those that went to the origin.
+    /// The counts of the reports that the last proxy sent, and of those that the client sent to the
+    /// origin.
     pub feedback: crate::stats::FeedbackStats,
 }

@@ -1,4 +1,4 @@
-//! Plain counters of a node; `tandem-net` exports them.
+//! The counters of a node.
 
 use std::time::Duration;
 
@@ -7,52 +7,53 @@ use tandem_wire::Code;
 
 use crate::tunnel::resequence::ResequencerStats;
 
-/// What a node counted since it started.
+/// The counters of a node. All are totals since its start, unless their description says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// QUIC connections whose handshake completed.
     pub connections: u64,
-    /// QUIC connections that are open now.
+    /// QUIC connections that are open at present.
     pub connections_open: u64,
-    /// Connections ended because the peer broke HTTP/3 or QUIC.
+    /// Connections that were closed because the peer violated HTTP/3 or QUIC.
     pub connections_broken: u64,
-    /// The same by cause.
+    /// The same connections by cause.
     pub broken: Broken,
-    /// Requests, of whatever kind.
+    /// Requests of all kinds.
     pub requests: u64,
-    /// Requests refused or failed.
+    /// Requests that were refused or failed.
     pub requests_refused: u64,
-    /// Flows opened: CONNECT-UDP requests granted.
+    /// Flows that were opened, which are granted CONNECT-UDP requests.
     pub flows: u64,
-    /// Flows that are open now.
+    /// Flows that are open at present.
     pub flows_open: u64,
     /// Flows that have ended, by cause.
     pub flows_ended: FlowsEnded,
     /// UDP payloads sent to targets.
     pub to_target_datagrams: u64,
-    /// The same in bytes of UDP payload.
+    /// Bytes of UDP payload sent to targets.
     pub to_target_bytes: u64,
-    /// UDP payloads from targets put into tunnels.
+    /// UDP payloads from targets that were queued for clients.
     pub to_client_datagrams: u64,
-    /// The same in bytes of UDP payload.
+    /// Bytes of UDP payload from targets that were queued for clients.
     pub to_client_bytes: u64,
     /// Dropped datagrams, by cause.
     pub dropped: Dropped,
-    /// Datagrams sent again.
+    /// Retransmissions of datagrams.
     pub repaired: Repaired,
-    /// What the exits of tunnels held and released.
+    /// The counters of the resequencers at the egress of tunnels.
     pub resequenced: ResequencerStats,
-    /// Fields of our own that were ignored because they are malformed or not allowed.
+    /// Header fields of Tandem's own extensions that were ignored because they were malformed or
+    /// not allowed.
     pub fields_ignored: u64,
     /// Reports on tunnels.
     pub feedback: FeedbackStats,
-    /// QUIC packets sent on all connections, those that have ended included.
+    /// QUIC packets sent on all connections, including those that have ended.
     pub sent_packets: u64,
-    /// QUIC packets declared lost on all connections, those that have ended included.
+    /// QUIC packets declared lost on all connections, including those that have ended.
     pub lost_packets: u64,
-    /// Bytes of files given to clients.
+    /// Bytes of files that were passed to QUIC for clients.
     pub file_bytes: u64,
-    /// Bytes of uploads that clients sent.
+    /// Bytes of uploads received from clients.
     pub upload_bytes: u64,
 }
 
@@ -75,16 +76,16 @@ impl Stats {
     }
 }
 
-/// Reports on tunnels, of which a proxy tells clients, and these origins.
+/// The counters of reports on tunnels, which proxies send to clients, and clients send to origins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedbackStats {
-    /// Sent: by a proxy to clients, or by a client to an origin.
+    /// Reports sent, by a proxy to clients or by a client to an origin.
     pub sent: u64,
-    /// Received and followed, or passed on.
+    /// Reports received and followed, or forwarded.
     pub used: u64,
-    /// Received after a newer one, and ignored.
+    /// Reports received after a newer one, and ignored.
     pub stale: u64,
-    /// Malformed or absurd, and ignored.
+    /// Reports that were malformed or out of range, and ignored.
     pub malformed: u64,
 }
 
@@ -98,29 +99,30 @@ impl FeedbackStats {
     }
 }
 
-/// Connections whose peer broke the protocol, by the kind of error that ended them.
+/// The counters of connections whose peer violated the protocol, by the error code that closed
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Broken {
-    /// QUIC itself (RFC 9000 §20.1).
+    /// The transport error codes of QUIC (RFC 9000 §20.1).
     pub quic: u64,
-    /// `H3_FRAME_ERROR`, `H3_FRAME_UNEXPECTED`.
+    /// `H3_FRAME_ERROR` and `H3_FRAME_UNEXPECTED`.
     pub frames: u64,
-    /// `H3_SETTINGS_ERROR`, `H3_MISSING_SETTINGS`.
+    /// `H3_SETTINGS_ERROR` and `H3_MISSING_SETTINGS`.
     pub settings: u64,
-    /// `H3_STREAM_CREATION_ERROR`, `H3_CLOSED_CRITICAL_STREAM`.
+    /// `H3_STREAM_CREATION_ERROR` and `H3_CLOSED_CRITICAL_STREAM`.
     pub streams: u64,
-    /// The three of QPACK.
+    /// The three error codes of QPACK (RFC 9204 §6).
     pub qpack: u64,
     /// `H3_DATAGRAM_ERROR`.
     pub datagrams: u64,
     /// `H3_ID_ERROR`.
     pub ids: u64,
-    /// `H3_EXCESSIVE_LOAD`, and any other.
+    /// `H3_EXCESSIVE_LOAD` and all other codes.
     pub others: u64,
 }
 
 impl Broken {
-    /// Counts one that was ended with this code.
+    /// Counts a connection that was closed with this code.
     pub(crate) const fn count(&mut self, code: Code) {
         let counter = match code {
             Code::H3_FRAME_ERROR | Code::H3_FRAME_UNEXPECTED => &mut self.frames,
@@ -136,7 +138,7 @@ impl Broken {
         *counter += 1;
     }
 
-    /// All causes together.
+    /// Returns the sum over all causes.
     pub const fn total(&self) -> u64 {
         self.quic
             + self.frames
@@ -149,44 +151,45 @@ impl Broken {
     }
 }
 
-/// Flows that have ended, by cause.
+/// The counters of flows that have ended, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowsEnded {
     /// The client finished or reset the request.
     pub by_client: u64,
-    /// No packet passed for long.
+    /// The flow was idle for longer than [`Limits::flow_idle`](crate::limits::Limits::flow_idle).
     pub idle: u64,
-    /// The operating system said that the target cannot be reached.
+    /// The operating system reported that the target cannot be reached.
     pub unreachable: u64,
     /// A capsule or a payload of the client was malformed.
     pub malformed: u64,
-    /// The connection ended, and all its flows with it.
+    /// The connection ended, and with it all its flows.
     pub with_connection: u64,
 }
 
-/// Datagrams dropped by a node, by cause. Dropping is no error.
+/// The counters of dropped datagrams, by cause. A dropped datagram is not an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// The tunnel's queue was full.
     pub queue_full: u64,
-    /// Does not fit a packet of the tunnel.
+    /// The datagram did not fit a packet of the tunnel.
     pub too_large: u64,
-    /// Context ID that is not known (RFC 9298 §5).
+    /// The Context ID was unknown (RFC 9298 §5).
     pub unknown_context: u64,
-    /// Flow that is not known, or not yet and its buffer is full.
+    /// The flow was unknown, or its request had not arrived yet and the buffer for early datagrams
+    /// was full.
     pub unknown_flow: u64,
-    /// Malformed: no quarter stream ID, no context ID.
+    /// The datagram was malformed: it had no Quarter Stream ID or no Context ID.
     pub malformed: u64,
-    /// Older than the other end of the tunnel wants.
+    /// The datagram was older than the deadline of the other end of the tunnel.
     pub deadline: u64,
-    /// Dropped to keep the tunnel's queue short.
+    /// Active queue management (AQM) dropped the datagram to keep the tunnel's queue short.
     pub standing_queue: u64,
-    /// No room for one more local peer of a listening socket.
+    /// A listening socket had the largest number of local peers already.
     pub too_many_flows: u64,
 }
 
 impl Dropped {
-    /// All causes together.
+    /// Returns the sum over all causes.
     pub const fn total(&self) -> u64 {
         self.queue_full
             + self.too_large
@@ -213,43 +216,43 @@ impl Dropped {
     }
 }
 
-/// HTTP Datagrams that a node sent again, and those that it did not.
+/// The counters of retransmitted HTTP Datagrams, and of lost ones that were not retransmitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
-    /// Sent again, probes included.
+    /// Retransmissions, including probes.
     pub sent_again: u64,
-    /// Sent again because no acknowledgement came and nothing else was to be sent.
+    /// Retransmissions because no acknowledgement arrived and no other data was waiting.
     pub probes: u64,
-    /// Lost, and sent again no more.
+    /// Lost datagrams that were not retransmitted, by cause.
     pub given_up: GivenUp,
-    /// The most bytes that one tunnel kept until they had arrived.
+    /// The largest number of bytes that one tunnel kept for retransmission.
     pub kept_bytes_max: u64,
 }
 
-/// Lost datagrams that were sent again no more, by cause.
+/// The counters of lost datagrams that were not retransmitted, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GivenUp {
-    /// It was repaired for long enough.
+    /// The longest time for repairs was over.
     pub time: u64,
-    /// It was older than the other end wants.
+    /// The datagram was older than the deadline of the other end of the tunnel.
     pub deadline: u64,
-    /// It was sent again as often as the other end wants.
+    /// The number of retransmissions had reached the limit of the other end of the tunnel.
     pub limit: u64,
-    /// There was no room to keep it.
+    /// There was no space to keep the datagram.
     pub room: u64,
-    /// So much was under way that its fate was not followed.
+    /// Too many datagrams were in flight, so the fate of this one was not tracked.
     pub unknown: u64,
 }
 
 impl GivenUp {
-    /// All causes together.
+    /// Returns the sum over all causes.
     pub const fn total(&self) -> u64 {
         self.time + self.deadline + self.limit + self.room + self.unknown
     }
 }
 
 impl Repaired {
-    /// Adds what another tunnel counted.
+    /// Adds the counters of another tunnel.
     pub(crate) fn add(&mut self, other: &Self) {
         self.sent_again += other.sent_again;
         self.probes += other.probes;
@@ -262,14 +265,15 @@ impl Repaired {
     }
 }
 
-/// One QUIC connection of a node as it is now. Packets and bytes are QUIC's.
+/// The present state and the counters of one QUIC connection of a node. Packets and bytes are
+/// QUIC's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionStats {
     /// RFC 9002's `smoothed_rtt`.
     pub smoothed_rtt: Duration,
     /// RFC 9002's `congestion_window`.
     pub congestion_window: ByteCount,
-    /// The rate at which the controller lets packets leave, if it says one.
+    /// The pacing rate of the congestion controller, if it has one.
     pub pacing_rate: Option<Rate>,
     /// Packets sent.
     pub sent_packets: u64,

@@ -10,8 +10,8 @@ use crate::decimal::{self, Notation};
 
 /// A number of bytes. k, M and G are powers of 1000; Ki, Mi and Gi are powers of 1024.
 ///
-/// The operators saturate: a sum stops at 2^64 - 1 and a difference at zero. Where running out
-/// must be noticed, use [`ByteCount::checked_add`] and [`ByteCount::checked_sub`].
+/// The operators saturate: a sum is at most 2^64 - 1, and a difference is at least zero. Use
+/// [`ByteCount::checked_add`] and [`ByteCount::checked_sub`] where an overflow must be detected.
 #[derive(
     Clone,
     Copy,
@@ -52,28 +52,28 @@ const MEBI: u64 = 1 << 20;
 const GIBI: u64 = 1 << 30;
 
 impl ByteCount {
-    /// No bytes.
+    /// Zero bytes.
     pub const ZERO: Self = Self(0);
 
-    /// The largest count.
+    /// The largest count, 2^64 - 1 bytes.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// So many bytes.
+    /// Creates a count of `bytes` bytes.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// True for no bytes.
+    /// Returns whether the count is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// The sum, or `None` if it does not fit into 64 bits.
+    /// Returns the sum, or `None` if it does not fit into 64 bits.
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {
             Some(bytes) => Some(Self(bytes)),
@@ -81,7 +81,7 @@ impl ByteCount {
         }
     }
 
-    /// The difference, or `None` if `other` is larger.
+    /// Returns the difference, or `None` if `other` is larger.
     pub const fn checked_sub(self, other: Self) -> Option<Self> {
         match self.0.checked_sub(other.0) {
             Some(bytes) => Some(Self(bytes)),
@@ -89,29 +89,30 @@ impl ByteCount {
         }
     }
 
-    /// The sum, at most [`ByteCount::MAX`].
+    /// Returns the sum, which is at most [`ByteCount::MAX`].
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The difference, at least zero.
+    /// Returns the difference, or zero if `other` is larger.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// So many times as much, at most [`ByteCount::MAX`].
+    /// Returns the product of this count and `factor`, which is at most [`ByteCount::MAX`].
     #[must_use]
     pub const fn saturating_mul(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
     }
 
-    /// `self * numerator / denominator`, rounded down, at most [`ByteCount::MAX`].
+    /// Returns `self * numerator / denominator`, rounded down. The result is at most
+    /// [`ByteCount::MAX`]; the product cannot overflow.
     ///
     /// # Panics
     ///
-    /// If `denominator` is zero.
+    /// Panics if `denominator` is zero.
     #[must_use]
     pub fn mul_div_floor(self, numerator: Self, denominator: Self) -> Self {
         let product = u128::from(self.0) * u128::from(numerator.0);
@@ -175,14 +176,16 @@ impl Sum for ByteCount {
 impl FromStr for ByteCount {
     type Err = ParseUnitError;
 
-    /// A number without a unit is in bytes.
+    /// Parses a number with a unit, such as "150kB" or "64 KiB". A number without a unit is in
+    /// bytes.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         NOTATION.parse(text).map(Self)
     }
 }
 
 impl fmt::Display for ByteCount {
-    /// In powers of 1024 only if that is a whole number and powers of 1000 are not.
+    /// Formats the count with a unit of 1024 bytes or a power of it if the count is a whole number
+    /// of Ki but not of k, and with a unit of a power of 1000 otherwise.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(bytes) = *self;
         let is_binary = bytes.is_multiple_of(KIBI) && !bytes.is_multiple_of(KILO);
@@ -213,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn byte_counts_are_read_and_printed() {
+    fn byte_counts_are_parsed_and_printed() {
         for (text, bytes, printed) in [
             ("0", 0, "0 B"),
             ("1200", 1200, "1.2 kB"),
@@ -234,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_byte_count_is_refused() {
+    fn invalid_byte_counts_are_refused() {
         for text in ["", "kB", "1 KB", "1 kb", "0.3 B", "1.0001 kB", "1e3", "1.2.3", "1.", "20 EB"]
         {
             assert!(text.parse::<ByteCount>().is_err(), "{text:?}");
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_saturate_and_named_methods_notice() {
+    fn operators_saturate_and_checked_methods_detect_overflow() {
         let (one, two) = (ByteCount::new(1), ByteCount::new(2));
         assert_eq!(one - two, ByteCount::ZERO);
         assert_eq!(ByteCount::MAX + one, ByteCount::MAX);

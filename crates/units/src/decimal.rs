@@ -1,23 +1,23 @@
-//! Decimal numbers with a unit, read and written without floating point.
+//! Parsing and formatting of decimal numbers with a unit, without floating point.
 
 use crate::ParseUnitError;
 
-/// How one quantity is written.
+/// The notation of one quantity.
 pub(crate) struct Notation {
     /// The quantity's name, for messages.
     pub(crate) quantity: &'static str,
-    /// A text that parses, for messages.
+    /// An example of a valid text, for messages.
     pub(crate) example: &'static str,
-    /// The unit that a value of 1 has, in the plural, for messages.
+    /// The base unit in the plural, for messages.
     pub(crate) base: &'static str,
-    /// What a value may be, for messages.
+    /// The range of valid values in words, for messages.
     pub(crate) range: &'static str,
     /// Each unit with its size in base units. The empty unit is a bare number.
     pub(crate) units: &'static [(&'static str, u64)],
 }
 
 impl Notation {
-    /// Reads "1.5 Gbit/s" as a whole number of base units; the space is optional.
+    /// Parses a text such as "1.5 Gbit/s" as a whole number of base units. The space is optional.
     pub(crate) fn parse(&self, text: &str) -> Result<u64, ParseUnitError> {
         let trimmed = text.trim();
         let number_len = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.');
@@ -67,15 +67,15 @@ enum Scaled {
     TooFine,
 }
 
-/// `whole.fraction` times `size`; `None` if it does not fit into 64 bits.
+/// Returns `whole.fraction` times `size`, or `None` if the product does not fit into 64 bits.
 fn scale(whole: &str, fraction: &str, size: u64) -> Option<Scaled> {
     let whole: u64 = whole.parse().ok()?;
     let whole = whole.checked_mul(size)?;
     if fraction.is_empty() {
         return Some(Scaled::Exact(whole));
     }
-    // 19 digits fit into 64 bits. More are refused, even in the rare case that a power of two
-    // would make them whole.
+    // 19 digits fit into 64 bits. More digits are refused, although a unit that is a power of two
+    // could make the product whole in rare cases.
     let (Ok(numerator), Some(denominator)) =
         (fraction.parse::<u64>(), u32::try_from(fraction.len()).ok().and_then(power_of_ten))
     else {
@@ -97,7 +97,7 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `value / size` as an exact decimal, without trailing zeros. `size` is a power of ten.
+/// Formats `value / size` as an exact decimal without trailing zeros. `size` is a power of ten.
 pub(crate) fn format(value: u64, size: u64) -> String {
     let (whole, rest) = (value / size, value % size);
     if rest == 0 {

@@ -1,4 +1,4 @@
-/// Why a text is not the quantity that was asked for.
+/// The reason why a text is not a valid quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseUnitError {
     /// The text does not begin with a decimal number.
@@ -6,37 +6,37 @@ pub enum ParseUnitError {
     NotANumber {
         /// The text.
         seen: String,
-        /// What was to be parsed.
+        /// The name of the quantity.
         quantity: &'static str,
-        /// One that would parse.
+        /// An example of a valid text.
         example: &'static str,
     },
-    /// The number is followed by something that is no unit of this quantity.
+    /// The text after the number is not a unit of this quantity.
     #[error("unknown unit {seen:?} in a {quantity}; allowed: {allowed}")]
     UnknownUnit {
-        /// What follows the number, maybe nothing.
+        /// The text after the number; it may be empty.
         seen: String,
-        /// What was to be parsed.
+        /// The name of the quantity.
         quantity: &'static str,
-        /// Every unit that would parse.
+        /// All valid units, separated by commas.
         allowed: String,
     },
-    /// The number is finer than the quantity can say: half a bit, a third of a byte.
+    /// The number is not a whole number of base units, such as half a bit.
     #[error("{seen:?} is not a whole number of {base}")]
     TooFine {
         /// The text.
         seen: String,
-        /// The unit that cannot be divided.
+        /// The base unit in the plural.
         base: &'static str,
     },
-    /// The number is below or above what the quantity can say.
+    /// The number is below or above the range of the quantity.
     #[error("{seen:?} is out of range; a {quantity} is {allowed}")]
     OutOfRange {
         /// The text.
         seen: String,
-        /// What was to be parsed.
+        /// The name of the quantity.
         quantity: &'static str,
-        /// The range in words.
+        /// The valid range in words.
         allowed: &'static str,
     },
 }

@@ -7,7 +7,8 @@ use serde_with::{DeserializeFromStr, SerializeDisplay};
 use crate::ParseUnitError;
 use crate::decimal::{self, Notation};
 
-/// A [`Duration`] that reads and prints as people write it: "20ms", "1.5s", "100us", "2min".
+/// A [`Duration`] with a text form for people, such as "20ms", "1.5s", "100us" or "2min". The text
+/// form has a resolution of 1 ns.
 #[derive(
     Clone,
     Copy,
@@ -64,7 +65,8 @@ impl FromStr for HumanDuration {
 }
 
 impl fmt::Display for HumanDuration {
-    /// Exact below 584 years; in minutes only if that is a whole number of them.
+    /// Formats the duration exactly if it is below 584 years, and in whole seconds otherwise. The
+    /// unit is minutes if the duration is a whole number of minutes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ok(nanos) = u64::try_from(self.0.as_nanos()) else {
             return f.pad(&format!("{}s", self.0.as_secs()));
@@ -88,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_and_printed() {
+    fn durations_are_parsed_and_printed() {
         for (text, nanos, printed) in [
             ("0s", 0, "0s"),
             ("7ns", 7, "7ns"),
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn invalid_durations_are_refused_with_the_reason() {
         for (text, reason) in [
             ("20", "unknown unit \"\" in a duration; allowed: ns, us, ms, s, min, h"),
             ("1 month", "unknown unit \"month\" in a duration; allowed: ns, us, ms, s, min, h"),

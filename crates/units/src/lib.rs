@@ -1,8 +1,8 @@
-//! Quantities as types, so that no public field or argument is a bare number with a unit.
+//! Types for quantities with a unit, so that no public field or argument is a plain number.
 //!
-//! k, M and G are powers of 1000; Ki, Mi and Gi are powers of 1024. Everything is an integer: the
-//! same text gives the same bits on every machine. Every type parses and prints the text that it
-//! also has in configuration files and JSON (serde), and the two directions agree.
+//! k, M and G are powers of 1000; Ki, Mi and Gi are powers of 1024. All values are integers, so the
+//! same text gives the same value on every machine. Every type parses and prints a text form, which
+//! configuration files and JSON (serde) also use. A printed value parses to itself.
 //!
 //! ```
 //! use tandem_units::{ByteCount, Rate};

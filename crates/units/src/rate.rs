@@ -8,7 +8,7 @@ use serde_with::{DeserializeFromStr, SerializeDisplay};
 use crate::decimal::{self, Notation};
 use crate::{ByteCount, ParseUnitError};
 
-/// A data rate, never zero. Bits per second, as in the papers; k, M and G are powers of 1000.
+/// A data rate in whole bits per second, at least 1 bit/s; k, M and G are powers of 1000.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, SerializeDisplay, DeserializeFromStr,
 )]
@@ -28,7 +28,7 @@ const GIGA: u64 = 1_000_000_000;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 impl Rate {
-    /// A rate in bits per second; `None` for zero.
+    /// Creates a rate in bits per second, or returns `None` for zero.
     pub const fn from_bps(bits_per_second: u64) -> Option<Self> {
         match NonZeroU64::new(bits_per_second) {
             Some(rate) => Some(Self(rate)),
@@ -36,12 +36,12 @@ impl Rate {
         }
     }
 
-    /// A rate in units of 1 000 000 bits per second, for numbers that stand in the source.
+    /// Creates a rate in units of 1 000 000 bits per second. This is for constants in source code;
+    /// use [`Rate::from_bps`] or parse a text for numbers from outside.
     ///
     /// # Panics
     ///
-    /// If the rate is zero or does not fit into 64 bits; at compile time in a constant. For
-    /// numbers from outside use [`Rate::from_bps`] or parse the text.
+    /// Panics if the rate is zero or does not fit into 64 bits, in a constant at compile time.
     pub const fn from_mbps(megabits_per_second: u64) -> Self {
         let Some(bits_per_second) = megabits_per_second.checked_mul(MEGA) else {
             panic!("a rate is below 2^64 bit/s")
@@ -49,37 +49,39 @@ impl Rate {
         Self::from_bps(bits_per_second).expect("a rate is at least 1 bit/s")
     }
 
-    /// What was carried divided by the time it took, rounded down; `None` if that is below
-    /// 1 bit/s, does not fit into 64 bits, or no time has passed.
+    /// Returns the average rate of `carried` over `elapsed`, rounded down to whole bits per second.
+    /// The result is `None` if it is below 1 bit/s, does not fit into 64 bits, or `elapsed` is
+    /// zero.
     pub fn average(carried: ByteCount, elapsed: Duration) -> Option<Self> {
         let bit_nanos = u128::from(carried.get()) * 8 * u128::from(NANOS_PER_SECOND);
         let bits_per_second = bit_nanos.checked_div(elapsed.as_nanos())?;
         Self::from_bps(u64::try_from(bits_per_second).ok()?)
     }
 
-    /// Bits per second, at least 1.
+    /// Returns the rate in bits per second, at least 1.
     pub const fn bits_per_second(self) -> u64 {
         self.0.get()
     }
 
-    /// Whole bytes per second, rounded down; zero below 8 bit/s.
+    /// Returns the rate in whole bytes per second, rounded down. It is zero below 8 bit/s.
     pub const fn bytes_per_second(self) -> u64 {
         self.0.get() / 8
     }
 
-    /// Time to send `bytes` back to back, rounded up to a nanosecond: a link is never faster than
-    /// its rate.
+    /// Returns the time to send `bytes` back to back. It is rounded up to whole nanoseconds, so
+    /// that a link is never faster than its rate.
     ///
-    /// Saturates at 2^64 - 1 ns (584 years).
+    /// The result saturates at 2^64 - 1 ns (584 years).
     pub fn time_to_send(self, bytes: ByteCount) -> Duration {
         let bit_nanos = u128::from(bytes.get()) * 8 * u128::from(NANOS_PER_SECOND);
         let nanos = bit_nanos.div_ceil(u128::from(self.0.get()));
         Duration::from_nanos(nanos.try_into().unwrap_or(u64::MAX))
     }
 
-    /// Bytes that are sent in `elapsed`, rounded down: a link is never faster than its rate.
+    /// Returns the bytes that are sent in `elapsed`. The result is rounded down to whole bytes, so
+    /// that a link is never faster than its rate.
     ///
-    /// Saturates at 2^64 - 1 bytes.
+    /// The result saturates at 2^64 - 1 bytes.
     pub fn bytes_in(self, elapsed: Duration) -> ByteCount {
         let bit_nanos = u128::from(self.0.get()).saturating_mul(elapsed.as_nanos());
         let bytes = bit_nanos / (8 * u128::from(NANOS_PER_SECOND));
@@ -88,7 +90,7 @@ impl Rate {
 }
 
 impl From<NonZeroU64> for Rate {
-    /// Bits per second.
+    /// Creates a rate from a number of bits per second.
     fn from(bits_per_second: NonZeroU64) -> Self {
         Self(bits_per_second)
     }
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_and_printed() {
+    fn rates_are_parsed_and_printed() {
         for (text, bits_per_second, printed) in [
             ("10Mbit/s", 10_000_000, "10 Mbit/s"),
             ("50 Mbit/s", 50_000_000, "50 Mbit/s"),
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_is_refused_with_the_reason() {
+    fn invalid_rates_are_refused_with_the_reason() {
         for (text, reason) in [
             ("", "\"\" does not begin with a decimal number; a data rate looks like \"50 Mbit/s\""),
             (
@@ -229,7 +231,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_parses_prints_to_itself(text in "[0-9.]{1,12} ?[kMG]?bit/s|\\PC{0,20}") {
+        fn a_parsed_rate_prints_and_parses_to_itself(text in "[0-9.]{1,12} ?[kMG]?bit/s|\\PC{0,20}") {
             if let Ok(rate) = text.parse::<Rate>() {
                 prop_assert_eq!(rate.to_string().parse(), Ok(rate));
             }

@@ -6,8 +6,8 @@ use serde_with::{DeserializeFromStr, SerializeDisplay};
 use crate::ParseUnitError;
 use crate::decimal::{self, Notation};
 
-/// A share from 0 to 1, such as a loss rate, in parts per billion: an integer, so that a seeded
-/// run loses the same packets on every machine.
+/// A share from 0 to 1, such as a loss rate, in whole parts per billion. It is an integer, so that
+/// a seeded run loses the same packets on every machine.
 #[derive(
     Clone,
     Copy,
@@ -35,24 +35,24 @@ const PERCENT: u64 = 10_000_000;
 const BILLION: u64 = 1_000_000_000;
 
 impl Ratio {
-    /// Nothing.
+    /// The ratio 0.
     pub const ZERO: Self = Self(0);
 
-    /// Everything.
+    /// The ratio 1, or 100%.
     pub const ONE: Self = Self(1_000_000_000);
 
-    /// A ratio in parts per billion; `None` above one billion.
+    /// Creates a ratio in parts per billion, or returns `None` above one billion.
     pub const fn from_parts_per_billion(parts: u32) -> Option<Self> {
         if parts <= Self::ONE.0 { Some(Self(parts)) } else { None }
     }
 
-    /// `numerator / denominator`, rounded down to whole parts per billion.
+    /// Creates the ratio `numerator / denominator`, rounded down to whole parts per billion.
     ///
     /// # Panics
     ///
-    /// If `denominator` is zero or smaller than `numerator`; at compile time in a constant.
+    /// Panics if `denominator` is zero or smaller than `numerator`, in a constant at compile time.
     pub const fn of(numerator: u64, denominator: u64) -> Self {
-        assert!(denominator != 0, "a ratio to zero is not defined");
+        assert!(denominator != 0, "the denominator of a ratio is not zero");
         assert!(numerator <= denominator, "a ratio is at most 1");
         let parts = numerator as u128 * Self::ONE.0 as u128 / denominator as u128;
         #[expect(clippy::cast_possible_truncation, reason = "at most one billion, see the assert")]
@@ -60,17 +60,17 @@ impl Ratio {
         Self(parts)
     }
 
-    /// Parts per billion, from 0 to 1 000 000 000.
+    /// Returns the ratio in parts per billion, from 0 to 1 000 000 000.
     pub const fn parts_per_billion(self) -> u32 {
         self.0
     }
 
-    /// The nearest floating-point number, from 0 to 1.
+    /// Returns the nearest floating-point number, from 0 to 1.
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / f64::from(Self::ONE.0)
     }
 
-    /// What is left: 1 minus this.
+    /// Returns 1 minus this ratio.
     #[must_use]
     pub const fn complement(self) -> Self {
         Self(Self::ONE.0 - self.0)
@@ -80,7 +80,7 @@ impl Ratio {
 impl FromStr for Ratio {
     type Err = ParseUnitError;
 
-    /// "5%" and "0.05" are the same ratio.
+    /// Parses a percentage or a plain number: "5%" and "0.05" are the same ratio.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         let parts = NOTATION.parse(text)?;
         u32::try_from(parts)
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_are_read_and_printed() {
+    fn ratios_are_parsed_and_printed() {
         for (text, parts, printed) in [
             ("0", 0, "0%"),
             ("5%", 50_000_000, "5%"),

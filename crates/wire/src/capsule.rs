@@ -1,4 +1,4 @@
-//! Capsules on a request stream ([RFC 9297 §3.2]).
+//! Capsules, which are carried on a request stream ([RFC 9297 §3.2]).
 //!
 //! [RFC 9297 §3.2]: https://www.rfc-editor.org/rfc/rfc9297#section-3.2
 
@@ -16,23 +16,23 @@ pub const CAPSULE_TYPE_DATAGRAM: VarInt = VarInt::from_u32(0x00);
 /// One capsule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Capsule {
-    /// An HTTP Datagram's payload; see [`split_context_id`](crate::split_context_id).
+    /// The payload of an HTTP Datagram; see [`split_context_id`](crate::split_context_id).
     Datagram(Bytes),
-    /// How often lost HTTP Datagrams are to be sent again.
+    /// The limit of retransmissions of lost HTTP Datagrams.
     RetransmissionLimit(RetransmissionLimit),
-    /// A capsule of another type. Its value is skipped, however long.
+    /// A capsule of another type. The decoder skips its value, which may have any length.
     Unknown {
         /// The capsule's type.
         capsule_type: VarInt,
-        /// Length of its value in bytes.
+        /// The length of its value in bytes.
         len: u64,
     },
 }
 
-/// Reads capsules from a stream of bytes that comes in arbitrary pieces.
+/// Decodes capsules from a stream of bytes that arrives in arbitrary pieces.
 ///
 /// It keeps at most `max_value_len` bytes of an unfinished capsule. After an error it returns the
-/// same error for ever.
+/// same error at every call.
 #[derive(Debug)]
 pub struct CapsuleDecoder {
     max_value_len: usize,
@@ -50,8 +50,8 @@ enum State {
 }
 
 impl CapsuleDecoder {
-    /// A decoder at the beginning of a stream that takes DATAGRAM capsules of at most
-    /// `max_value_len` bytes.
+    /// Creates a decoder at the beginning of a stream. It accepts DATAGRAM capsules whose value has
+    /// at most `max_value_len` bytes.
     pub fn new(max_value_len: usize) -> Self {
         Self {
             max_value_len,
@@ -60,18 +60,22 @@ impl CapsuleDecoder {
         }
     }
 
-    /// Adds bytes from the stream. Call [`next`](Self::next) until it has no more before the
-    /// following push, or they pile up.
+    /// Adds bytes from the stream. The caller has to call [`next`](Self::next) until it returns
+    /// `None` before the following push; otherwise the bytes accumulate.
     pub fn push(&mut self, data: Bytes) {
         self.chunks.push(data);
     }
 
-    /// The next capsule, or `None` until more is pushed.
+    /// Returns the next capsule, or `None` if the decoder needs more bytes.
     ///
-    /// An unknown capsule is reported when its header is complete; its value may still be coming.
+    /// An unknown capsule is returned when its header is complete; its value may still be arriving.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::DatagramCapsuleTooLong`] if a DATAGRAM capsule is above the limit.
     #[expect(
         clippy::should_implement_trait,
-        reason = "an iterator is over after None, this is not"
+        reason = "an iterator ends with None, but this decoder goes on"
     )]
     pub fn next(&mut self) -> Result<Option<Capsule>, DecodeError> {
         loop {
@@ -97,7 +101,8 @@ impl CapsuleDecoder {
                     };
                     let (capsule_type, len) = (*capsule_type, value.len() as u64);
                     self.state = State::Header(HeaderBuffer::default());
-                    // The type is tentative; what does not fit it may be another's.
+                    // The type is provisional, so a value of another format may belong to another
+                    // extension.
                     return Ok(Some(match RetransmissionLimit::decode(capsule_type, value) {
                         Some(limit) => Capsule::RetransmissionLimit(limit),
                         None => Capsule::Unknown { capsule_type, len },
@@ -115,8 +120,12 @@ impl CapsuleDecoder {
         }
     }
 
-    /// Checks that the stream ends between two capsules. Call it when the stream has ended and
-    /// [`next`](Self::next) has no more.
+    /// Checks that the stream ends between two capsules. The caller calls it when the stream has
+    /// ended and [`next`](Self::next) returns `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::CapsuleTruncated`] if the stream ends inside a capsule.
     pub fn finish(&self) -> Result<(), DecodeError> {
         // RFC 9297 §3.3: "If the receive side of a stream carrying Capsules is terminated cleanly
         // [...] and the last Capsule on the stream was truncated, this MUST be treated as if it
@@ -153,7 +162,7 @@ impl CapsuleDecoder {
             }
             // RFC 9297 §3.5: "If an incoming DATAGRAM Capsule has a length that is known to be so
             // large as to not be usable, the implementation SHOULD discard the Capsule without
-            // buffering its contents into memory." RFC 9298 §5 has the stream aborted with it.
+            // buffering its contents into memory." RFC 9298 §5 requires that the stream is aborted.
             Ok(_) | Err(_) => {
                 let len_max = self.max_value_len;
                 let error = DecodeError::DatagramCapsuleTooLong { len, len_max };
@@ -177,7 +186,8 @@ pub const fn datagram_capsule_len(context_id: VarInt, payload_len: usize) -> usi
     CAPSULE_TYPE_DATAGRAM.encoded_len() + VarInt::from_len(value_len).encoded_len() + value_len
 }
 
-/// Appends a DATAGRAM capsule with the payload of CONNECT-UDP to `out` ([RFC 9298 §5]).
+/// Appends a DATAGRAM capsule with a Context ID and a payload of CONNECT-UDP to `out` ([RFC 9298
+/// §5]).
 ///
 /// [RFC 9298 §5]: https://www.rfc-editor.org/rfc/rfc9298#section-5
 pub fn encode_datagram_capsule(context_id: VarInt, payload: &[u8], out: &mut impl BufMut) {
@@ -196,7 +206,7 @@ mod tests {
 
     const LEN_MAX: usize = 100;
 
-    /// Everything that comes of `pieces`, and how the stream ends.
+    /// Returns all capsules of a stream that arrives in `pieces`, and the result at its end.
     fn decode_all(pieces: &[Bytes]) -> (Vec<Capsule>, Result<(), DecodeError>) {
         let mut decoder = CapsuleDecoder::new(LEN_MAX);
         let mut capsules = Vec::new();
@@ -293,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_itself_however_it_is_split(
+        fn encoded_capsules_decode_to_themselves_however_they_are_split(
             values: Vec<(u32, Vec<u8>)>,
             splits: Vec<Index>,
         ) {
@@ -314,7 +324,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_give_the_same_however_they_are_split(data: Vec<u8>, splits: Vec<Index>) {
+        fn any_bytes_give_the_same_capsules_however_they_are_split(data: Vec<u8>, splits: Vec<Index>) {
             let whole = decode_all(&[Bytes::copy_from_slice(&data)]);
             prop_assert_eq!(decode_all(&split(&data, &splits)), whole);
         }

@@ -1,4 +1,5 @@
-//! What the incremental decoders share: type-length-value items in a stream of chunks.
+//! The common parts of the incremental decoders, which read type-length-value items from a stream
+//! of chunks.
 
 use std::collections::VecDeque;
 
@@ -6,9 +7,11 @@ use bytes::{Bytes, BytesMut};
 
 use crate::VarInt;
 
-/// Received bytes, in order, as they came. It is empty after every complete drain, because the
-/// decoders take what they wait for into buffers of their own: a stranger who sends single bytes
-/// cannot make us keep one packet for each.
+/// The received chunks that are not decoded yet, in order.
+///
+/// It is empty whenever a decoder needs more input, because the decoders copy incomplete items to
+/// buffers of their own. A peer that sends single bytes therefore cannot make a decoder keep one
+/// packet for each byte.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks(VecDeque<Bytes>);
 
@@ -23,7 +26,7 @@ impl Chunks {
         self.0.is_empty()
     }
 
-    /// Takes at most `len_max` bytes that are together in memory; `None` if there are none.
+    /// Takes at most `len_max` contiguous bytes off the front; `None` if there are no bytes.
     pub(crate) fn take_piece(&mut self, len_max: u64) -> Option<Bytes> {
         let front = self.0.front_mut()?;
         match usize::try_from(len_max) {
@@ -33,7 +36,7 @@ impl Chunks {
     }
 }
 
-/// The type and the length in front of a frame or capsule, as far as they have come.
+/// The received part of the header of a frame or capsule: its type and its length.
 #[derive(Debug, Default)]
 pub(crate) struct HeaderBuffer {
     bytes: [u8; 2 * VarInt::LEN_MAX],
@@ -45,7 +48,7 @@ impl HeaderBuffer {
         self.len == 0
     }
 
-    /// Takes bytes until both integers are there, and then is empty again.
+    /// Takes bytes until both integers are complete. Then it returns them and is empty again.
     pub(crate) fn fill(&mut self, chunks: &mut Chunks) -> Option<(VarInt, VarInt)> {
         loop {
             if let Some(header) = self.decode() {
@@ -69,7 +72,7 @@ impl HeaderBuffer {
     }
 }
 
-/// A value that is needed as a whole, as far as it has come.
+/// The received part of a value that is decoded as a whole.
 #[derive(Debug)]
 pub(crate) struct ValueBuffer {
     received: BytesMut,
@@ -77,12 +80,14 @@ pub(crate) struct ValueBuffer {
 }
 
 impl ValueBuffer {
-    /// Waits for `len` bytes. Memory is taken when they come, not when they are announced.
+    /// Creates a buffer for `len` bytes. Memory is allocated when they arrive, not when they are
+    /// announced.
     pub(crate) fn new(len: usize) -> Self {
         Self { received: BytesMut::new(), missing: len }
     }
 
-    /// The value once it is complete; shared, not copied, if it came in one piece.
+    /// Takes bytes, and returns the value once it is complete. The value is shared, not copied, if
+    /// it arrived in one chunk.
     pub(crate) fn fill(&mut self, chunks: &mut Chunks) -> Option<Bytes> {
         while self.missing > 0 {
             let piece = chunks.take_piece(self.missing as u64)?;

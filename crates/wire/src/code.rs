@@ -13,7 +13,7 @@ macro_rules! codes {
         impl Code {
             $($(#[$doc])* pub const $name: Self = Self($value);)*
 
-            /// The code's name in its RFC, or "unknown".
+            /// Returns the code's name in its RFC, or "unknown".
             pub const fn name(self) -> &'static str {
                 match self.0 {
                     $($value => stringify!($name),)*
@@ -25,35 +25,35 @@ macro_rules! codes {
 }
 
 codes! {
-    /// An HTTP Datagram or its stream is wrong.
+    /// An HTTP Datagram is malformed, or its stream cannot carry datagrams.
     H3_DATAGRAM_ERROR = 0x33;
-    /// Nothing is wrong.
+    /// There is no error.
     H3_NO_ERROR = 0x100;
-    /// The peer breaks the protocol in a way that has no code of its own.
+    /// The peer violates the protocol in a way for which there is no specific code.
     H3_GENERAL_PROTOCOL_ERROR = 0x101;
-    /// We have failed.
+    /// The endpoint that sends this code has failed internally.
     H3_INTERNAL_ERROR = 0x102;
-    /// The peer has opened a stream that we do not accept.
+    /// The peer opened a stream that the endpoint does not accept.
     H3_STREAM_CREATION_ERROR = 0x103;
     /// A stream that must stay open was closed.
     H3_CLOSED_CRITICAL_STREAM = 0x104;
-    /// A frame came where or when it must not.
+    /// A frame arrived on a stream, or at a time, at which it is not allowed.
     H3_FRAME_UNEXPECTED = 0x105;
     /// A frame has the wrong layout or size.
     H3_FRAME_ERROR = 0x106;
     /// The peer causes too much load.
     H3_EXCESSIVE_LOAD = 0x107;
-    /// A stream ID or push ID is wrong.
+    /// A stream ID or push ID is used incorrectly.
     H3_ID_ERROR = 0x108;
-    /// The SETTINGS frame's content is wrong.
+    /// The content of a SETTINGS frame is invalid.
     H3_SETTINGS_ERROR = 0x109;
     /// The control stream does not begin with SETTINGS.
     H3_MISSING_SETTINGS = 0x10a;
     /// The request was not processed, so it may be repeated.
     H3_REQUEST_REJECTED = 0x10b;
-    /// The request or its response is no longer wanted.
+    /// The request or its response is no longer needed.
     H3_REQUEST_CANCELLED = 0x10c;
-    /// The stream ended before the request did.
+    /// The stream ended before the request was complete.
     H3_REQUEST_INCOMPLETE = 0x10d;
     /// The HTTP message is malformed.
     H3_MESSAGE_ERROR = 0x10e;
@@ -70,7 +70,7 @@ codes! {
 }
 
 impl Code {
-    /// The code's number.
+    /// Formats the code's name, or its number if the name is unknown.
     pub const fn get(self) -> u64 {
         self.0
     }

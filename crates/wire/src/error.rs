@@ -3,39 +3,40 @@ use crate::message::MessageError;
 use crate::qpack::FieldSectionError;
 use crate::{Code, VarInt};
 
-/// Why a stranger's bytes are refused. [`DecodeError::code`] is what to answer.
+/// The reason why the peer's bytes cannot be decoded. [`DecodeError::code`] is the error code for
+/// the peer, and [`DecodeError::scope`] says what that code closes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// A variable-length integer is cut off.
+    /// A variable-length integer is truncated.
     #[error("the data ends inside a variable-length integer")]
     VarIntTruncated,
 
     /// A QUIC DATAGRAM frame is too short for an HTTP Datagram.
     #[error("the datagram ends inside its Quarter Stream ID")]
     NoQuarterStreamId,
-    /// No client-initiated bidirectional stream has this number.
+    /// The Quarter Stream ID is above that of every possible stream.
     #[error("Quarter Stream ID {0} is above 2^60 - 1")]
     QuarterStreamIdTooLarge(VarInt),
-    /// An HTTP Datagram's payload is too short for CONNECT-UDP.
+    /// An HTTP Datagram's payload is too short for the Context ID of CONNECT-UDP.
     #[error("the HTTP Datagram ends inside its Context ID")]
     NoContextId,
-    /// A payload that is repaired is too short for its numbers.
+    /// A sequenced payload is too short for its sequence number and repair floor.
     #[error("the HTTP Datagram ends inside its sequence number or repair floor")]
     NoSequenceNumber,
-    /// A repair floor that would be negative.
+    /// The repair floor would be negative.
     #[error("the repair floor is {distance} below sequence number {sequence}")]
     RepairFloor {
-        /// The payload's number.
+        /// The payload's sequence number.
         sequence: VarInt,
-        /// How far below the floor is.
+        /// The distance from the sequence number down to the repair floor.
         distance: VarInt,
     },
 
-    /// The stream ended in the middle of a capsule.
+    /// The stream ended inside a capsule.
     #[error("the stream ends inside a capsule")]
     CapsuleTruncated,
-    /// A DATAGRAM capsule is longer than we take.
-    #[error("a DATAGRAM capsule of {len} bytes; at most {len_max} are allowed")]
+    /// A DATAGRAM capsule is longer than the decoder accepts.
+    #[error("a DATAGRAM capsule has {len} bytes; at most {len_max} are allowed")]
     DatagramCapsuleTooLong {
         /// Length of its value in bytes.
         len: u64,
@@ -43,15 +44,16 @@ pub enum DecodeError {
         len_max: usize,
     },
 
-    /// The stream ended in the middle of a frame.
+    /// The stream ended inside a frame.
     #[error("the stream ends inside a frame")]
     FrameTruncated,
-    /// A frame is on a stream where it must not be, or is reserved because HTTP/2 uses it.
+    /// A frame is on a stream that must not carry it, or its type is reserved because HTTP/2 uses
+    /// it.
     #[error("frame type {frame_type:#x} is not allowed on a {stream} stream", frame_type = .frame_type.get())]
     FrameUnexpected {
         /// The frame's type.
         frame_type: VarInt,
-        /// What stream it is on.
+        /// The kind of the stream that carried it.
         stream: StreamKind,
     },
     /// A frame's payload is shorter or longer than the fields in it.
@@ -62,7 +64,7 @@ pub enum DecodeError {
         /// Length of its payload in bytes.
         len: u64,
     },
-    /// A frame that has to be kept whole is longer than we take.
+    /// A frame that has to be buffered as a whole is longer than the decoder accepts.
     #[error("frame type {frame_type:#x} has {len} bytes; at most {len_max} are allowed", frame_type = .frame_type.get())]
     FrameTooLong {
         /// The frame's type.
@@ -72,23 +74,23 @@ pub enum DecodeError {
         /// The decoder's limit in bytes.
         len_max: usize,
     },
-    /// A server pushes, although we never send `MAX_PUSH_ID`.
-    #[error("PUSH_PROMISE, but no push ID was ever allowed")]
+    /// A server pushes, although Tandem never sends `MAX_PUSH_ID`.
+    #[error("a PUSH_PROMISE frame arrived, but no push ID was ever allowed")]
     PushPromise,
     /// The control stream does not begin with SETTINGS.
     #[error("the control stream begins with frame type {:#x}, not with SETTINGS", .0.get())]
     SettingsMissing(VarInt),
-    /// SETTINGS came a second time.
-    #[error("a second SETTINGS frame")]
+    /// The peer sent SETTINGS a second time.
+    #[error("a second SETTINGS frame arrived")]
     SettingsRepeated,
 
-    /// A setting came twice in one frame.
+    /// A setting occurs twice in one frame.
     #[error("setting {:#x} occurs twice", .0.get())]
     SettingRepeated(VarInt),
-    /// A setting has a number that is reserved because HTTP/2 uses it.
+    /// A setting has an identifier that is reserved because HTTP/2 uses it.
     #[error("setting {:#x} is reserved", .0.get())]
     SettingReserved(VarInt),
-    /// A setting that is on or off has another value.
+    /// A setting that must be 0 or 1 has another value.
     #[error("setting {setting:#x} has value {value}; allowed: 0, 1", setting = .setting.get())]
     SettingNotBoolean {
         /// The setting's identifier.
@@ -100,31 +102,31 @@ pub enum DecodeError {
     /// A field section is not well-formed QPACK.
     #[error("the field section cannot be decoded: {0}")]
     FieldSectionMalformed(#[from] FieldSectionError),
-    /// A field section is longer than we take.
+    /// A field section is larger than the decoder accepts.
     #[error("the field section is larger than {size_max} bytes")]
     FieldSectionTooLarge {
         /// The limit in bytes, counted as in RFC 9114 §4.2.2.
         size_max: u64,
     },
 
-    /// A field section is no request or response.
+    /// A field section is not a well-formed request, response or trailer section.
     #[error("malformed message: {0}")]
     MessageMalformed(#[from] MessageError),
 }
 
-/// What has to be closed because of an error.
+/// The part of a connection that an error closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorScope {
-    /// The stream only ([RFC 9114 §8], stream error).
+    /// Only the stream is closed: a stream error ([RFC 9114 §8]).
     ///
     /// [RFC 9114 §8]: https://www.rfc-editor.org/rfc/rfc9114#section-8
     Stream,
-    /// The whole connection.
+    /// The whole connection is closed: a connection error.
     Connection,
 }
 
 impl DecodeError {
-    /// The HTTP/3 error code for this cause.
+    /// Returns the HTTP/3 error code for this cause.
     pub const fn code(&self) -> Code {
         match self {
             // RFC 9297 §2.1: "Receipt of an HTTP/3 Datagram that includes a larger value MUST be
@@ -155,7 +157,7 @@ impl DecodeError {
         }
     }
 
-    /// What has to be closed.
+    /// Returns the part of the connection that has to be closed.
     pub const fn scope(&self) -> ErrorScope {
         match self {
             Self::NoContextId

@@ -1,4 +1,5 @@
-//! How client and proxy agree that the proxy reports on a flow (`docs/wire.md`).
+//! The negotiation of reports: client and proxy agree that the proxy reports on a flow
+//! (`docs/wire.md`).
 
 use http::HeaderValue;
 use sfv::{ItemSerializer, key_ref};
@@ -8,21 +9,22 @@ use crate::{
     integer_item::{FieldError, VERSION, Versioned, integer},
 };
 
-/// Our own field `tandem-feedback`, of a request and of the grant that agrees: an Integer, the
-/// version, with parameters ([RFC 9651 §3.3]).
+/// Tandem's own header field `tandem-feedback` of a request, and of the response that grants it.
+/// Its value is a structured Integer, the version, with parameters ([RFC 9651 §3.3]).
 ///
 /// [RFC 9651 §3.3]: https://www.rfc-editor.org/rfc/rfc9651#section-3.3
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedbackField {
-    /// The client wants reports.
+    /// The client requests reports.
     Request {
-        /// `weight`, 1 to 64: the flow's share of the tunnel among flows that are as urgent; 1 if it is
-        /// not said.
+        /// The parameter `weight`, 1 to 64: the weight of the flow's share of the tunnel among
+        /// flows of the same urgency. It is 1 if the parameter is absent.
         weight: u8,
     },
-    /// The proxy sends them.
+    /// The proxy agrees to send reports.
     Grant {
-        /// `context`: the Context ID of HTTP Datagrams that hold a report; odd (RFC 9298 §4).
+        /// The parameter `context`: the Context ID of HTTP Datagrams that carry a report; odd
+        /// (RFC 9298 §4), 1 to 2^30 - 1.
         context_id: VarInt,
     },
 }
@@ -35,7 +37,7 @@ impl FeedbackField {
     pub const WEIGHT_MAX: u8 = 64;
 
     /// Encodes the field's value.
-    #[expect(clippy::missing_panics_doc, reason = "what is encoded is printable ASCII")]
+    #[expect(clippy::missing_panics_doc, reason = "the encoded value is printable ASCII")]
     pub fn encode(&self) -> HeaderValue {
         let item = ItemSerializer::new().bare_item(sfv::Integer::from(VERSION));
         let item = match *self {
@@ -48,14 +50,22 @@ impl FeedbackField {
         HeaderValue::try_from(item.finish()).expect("structured fields are printable ASCII")
     }
 
-    /// Reads the value of a request's field. Unknown parameters are ignored.
+    /// Parses the value of a request's field. Unknown parameters are ignored.
+    ///
+    /// # Errors
+    ///
+    /// The value is not an Integer, has another version, or has a parameter out of range.
     pub fn parse_request(value: &str) -> Result<Self, FieldError> {
         let range = 1..=Self::WEIGHT_MAX.into();
         let weight = Versioned::parse(value)?.number("weight", range, "1 to 64")?.unwrap_or(1);
         Ok(Self::Request { weight: u8::try_from(weight).unwrap_or(Self::WEIGHT_MAX) })
     }
 
-    /// Reads the value of a grant's field. Unknown parameters are ignored.
+    /// Parses the value of a grant's field. Unknown parameters are ignored.
+    ///
+    /// # Errors
+    ///
+    /// The value is not an Integer, has another version, or has no allowed `context`.
     pub fn parse_grant(value: &str) -> Result<Self, FieldError> {
         let (name, allowed) = ("context", "odd, 1 to 2^30 - 1");
         let id = Versioned::parse(value)?.number(name, 1..=(1 << 30) - 1, allowed)?;
@@ -69,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_read_and_encode_to_the_same() {
+    fn fields_parse_and_encode_to_themselves() {
         for (text, weight) in [("1", 1), ("1;weight=64", 64), ("1;weight=2;later=?1", 2)] {
             let field = FeedbackField::Request { weight };
             assert_eq!(FeedbackField::parse_request(text), Ok(field), "{text}");
@@ -82,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absurd_is_refused_by_name() {
+    fn malformed_parameters_are_refused_by_name() {
         for text in ["1;weight=0", "1;weight=65", "1;weight=-1", "1;weight=x", "1;weight=1.5"] {
             let error = FeedbackField::parse_request(text).unwrap_err().to_string();
             assert!(error.contains("weight"), "{text}: {error}");

@@ -1,4 +1,5 @@
-//! How several request streams share one UDP socket of a proxy (`docs/wire.md`).
+//! The negotiation of a group of request streams that share one UDP socket of a proxy
+//! (`docs/wire.md`).
 
 use http::HeaderValue;
 use sfv::{ItemSerializer, key_ref};
@@ -8,29 +9,30 @@ use crate::{
     integer_item::{integer, parse_integer},
 };
 
-/// Our own field `tandem-group`, of a request and of the answer that agrees: an Integer, over how
-/// many request streams a flow's payloads are spread ([RFC 9651 §3.3]).
+/// Tandem's own header field `tandem-group` of a request, and of the response that grants it. Its
+/// value is a structured Integer, the number of request streams that carry a flow's payloads
+/// ([RFC 9651 §3.3]).
 ///
 /// [RFC 9651 §3.3]: https://www.rfc-editor.org/rfc/rfc9651#section-3.3
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupField {
-    /// Streams of the group, the first among them: 1 to [`Self::STREAMS_MAX`].
+    /// The number of streams of the group, including the first one: 1 to [`Self::STREAMS_MAX`].
     pub streams: u8,
-    /// `first`: the ID of the request stream whose socket this request shares; `None` in the first
-    /// request, and in its answer.
+    /// The parameter `first`: the ID of the request stream whose socket this request shares; a
+    /// multiple of 4 below 2^30. It is `None` in the first request and in its response.
     pub first: Option<VarInt>,
 }
 
-/// Why a `tandem-group` field is ignored.
+/// The reason why a `tandem-group` field is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GroupFieldError {
-    /// No Item of the type Integer.
+    /// The value is not an Item of the type Integer.
     #[error("not a structured Integer: {0}")]
     Syntax(String),
-    /// Too few or too many streams.
+    /// The number of streams is out of range.
     #[error("tandem-group = {0}; allowed: 1 to {max}", max = GroupField::STREAMS_MAX)]
     Streams(i64),
-    /// No ID of a request stream.
+    /// The parameter `first` is not the ID of a request stream.
     #[error("parameter first is not the ID of a request stream: a multiple of 4 below 2^30")]
     First,
 }
@@ -39,11 +41,11 @@ impl GroupField {
     /// The field's name.
     pub const NAME: &str = "tandem-group";
 
-    /// Most streams of one group.
+    /// The largest number of streams of one group.
     pub const STREAMS_MAX: u8 = 16;
 
     /// Encodes the field's value.
-    #[expect(clippy::missing_panics_doc, reason = "what is encoded is printable ASCII")]
+    #[expect(clippy::missing_panics_doc, reason = "the encoded value is printable ASCII")]
     pub fn encode(&self) -> HeaderValue {
         let mut item = ItemSerializer::new().bare_item(sfv::Integer::from(self.streams));
         if let Some(first) = self.first {
@@ -52,7 +54,11 @@ impl GroupField {
         HeaderValue::try_from(item.finish()).expect("structured fields are printable ASCII")
     }
 
-    /// Reads a field's value. Unknown parameters are ignored.
+    /// Parses a field's value. Unknown parameters are ignored.
+    ///
+    /// # Errors
+    ///
+    /// The value is not an Integer, or the number of streams or `first` is out of range.
     pub fn parse(value: &str) -> Result<Self, GroupFieldError> {
         let (streams, params) = parse_integer(value).map_err(GroupFieldError::Syntax)?;
         let count = u8::try_from(streams).ok();
@@ -61,7 +67,8 @@ impl GroupField {
             None => None,
             Some(first) => {
                 let id = first.as_integer().and_then(|id| u32::try_from(i64::from(id)).ok());
-                // Client-initiated and bidirectional (RFC 9000 §2.1).
+                // The IDs of client-initiated bidirectional streams are multiples of 4 (RFC 9000
+                // §2.1).
                 let id = id.filter(|id| id % 4 == 0 && *id < 1 << 30);
                 Some(VarInt::from_u32(id.ok_or(GroupFieldError::First)?))
             }
@@ -77,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_read() {
+    fn fields_parse() {
         let first = |id| Some(VarInt::from_u32(id));
         for (text, streams, of) in
             [("8", 8, None), ("1;first=0", 1, first(0)), ("16;first=400;later=?1", 16, first(400))]
@@ -87,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absurd_is_refused_by_name() {
+    fn malformed_values_are_refused_by_name() {
         for (text, error) in [
             ("0", GroupFieldError::Streams(0)),
             ("17", GroupFieldError::Streams(17)),
@@ -107,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_read(
+        fn an_encoded_field_parses_to_itself(
             streams in 1..=GroupField::STREAMS_MAX,
             first in proptest::option::of(0_u32..1 << 28),
         ) {

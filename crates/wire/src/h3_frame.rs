@@ -10,22 +10,22 @@ use bytes::{BufMut, Bytes};
 use crate::chunks::{Chunks, HeaderBuffer, ValueBuffer};
 use crate::{DecodeError, Settings, VarInt};
 
-/// The unidirectional stream that begins with SETTINGS ([RFC 9114 §6.2.1]).
+/// The type of the control stream, which begins with SETTINGS ([RFC 9114 §6.2.1]).
 ///
 /// [RFC 9114 §6.2.1]: https://www.rfc-editor.org/rfc/rfc9114#section-6.2.1
 pub const STREAM_TYPE_CONTROL: VarInt = VarInt::from_u32(0x00);
 
-/// A server push; we never allow one ([RFC 9114 §6.2.2]).
+/// The type of a push stream, which Tandem never allows ([RFC 9114 §6.2.2]).
 ///
 /// [RFC 9114 §6.2.2]: https://www.rfc-editor.org/rfc/rfc9114#section-6.2.2
 pub const STREAM_TYPE_PUSH: VarInt = VarInt::from_u32(0x01);
 
-/// QPACK's encoder stream ([RFC 9204 §4.2]).
+/// The type of QPACK's encoder stream ([RFC 9204 §4.2]).
 ///
 /// [RFC 9204 §4.2]: https://www.rfc-editor.org/rfc/rfc9204#section-4.2
 pub const STREAM_TYPE_QPACK_ENCODER: VarInt = VarInt::from_u32(0x02);
 
-/// QPACK's decoder stream ([RFC 9204 §4.2]).
+/// The type of QPACK's decoder stream ([RFC 9204 §4.2]).
 ///
 /// [RFC 9204 §4.2]: https://www.rfc-editor.org/rfc/rfc9204#section-4.2
 pub const STREAM_TYPE_QPACK_DECODER: VarInt = VarInt::from_u32(0x03);
@@ -38,36 +38,38 @@ const PUSH_PROMISE: u64 = 0x05;
 const GOAWAY: u64 = 0x07;
 const MAX_PUSH_ID: u64 = 0x0d;
 
-/// One frame, or a piece of one.
+/// One frame, or a piece of a DATA frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A piece of a DATA frame's payload, never empty, shared with what was pushed.
+    /// A piece of a DATA frame's payload. It is never empty, and shares memory with the pushed
+    /// bytes.
     Data(Bytes),
-    /// A field section, still encoded.
+    /// A HEADERS frame with its encoded field section.
     Headers(Bytes),
-    /// The peer's settings.
+    /// A SETTINGS frame with the peer's settings.
     Settings(Settings),
-    /// The first request or push that the peer will not process.
+    /// A GOAWAY frame with the ID of the first request or push that the peer will not process.
     GoAway(VarInt),
-    /// The highest push ID that a client allows.
+    /// A `MAX_PUSH_ID` frame with the highest push ID that a client allows.
     MaxPushId(VarInt),
-    /// A push that is no longer wanted.
+    /// A `CANCEL_PUSH` frame with the ID of a push that is no longer needed.
     CancelPush(VarInt),
-    /// A frame of another type. Its payload is skipped, however long.
+    /// A frame of another type. The decoder skips its payload, which may have any length.
     Unknown {
         /// The frame's type.
         frame_type: VarInt,
-        /// Length of its payload in bytes.
+        /// The length of its payload in bytes.
         len: u64,
     },
 }
 
-/// What the frames are read from; it decides which are allowed ([RFC 9114 §7.2], Table 1).
+/// The kind of stream that carries the frames. It determines which frames are allowed
+/// ([RFC 9114 §7.2], Table 1).
 ///
 /// [RFC 9114 §7.2]: https://www.rfc-editor.org/rfc/rfc9114#section-7.2
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamKind {
-    /// The control stream, after its type.
+    /// The control stream after its stream type.
     Control,
     /// A request stream, in either direction.
     Request,
@@ -82,10 +84,10 @@ impl fmt::Display for StreamKind {
     }
 }
 
-/// Reads frames from a stream of bytes that comes in arbitrary pieces.
+/// Decodes frames from a stream of bytes that arrives in arbitrary pieces.
 ///
 /// It keeps at most `max_frame_len` bytes of an unfinished frame. After an error it returns the
-/// same error for ever.
+/// same error at every call.
 #[derive(Debug)]
 pub struct FrameDecoder {
     kind: StreamKind,
@@ -105,8 +107,8 @@ enum State {
 }
 
 impl FrameDecoder {
-    /// A decoder at the beginning of a stream that takes HEADERS and SETTINGS with payloads of at
-    /// most `max_frame_len` bytes.
+    /// Creates a decoder at the beginning of a stream. It accepts HEADERS and SETTINGS frames whose
+    /// payloads have at most `max_frame_len` bytes.
     pub fn new(kind: StreamKind, max_frame_len: usize) -> Self {
         Self {
             kind,
@@ -117,19 +119,23 @@ impl FrameDecoder {
         }
     }
 
-    /// Adds bytes from the stream. Call [`next`](Self::next) until it has no more before the
-    /// following push, or they pile up.
+    /// Adds bytes from the stream. The caller has to call [`next`](Self::next) until it returns
+    /// `None` before the following push; otherwise the bytes accumulate.
     pub fn push(&mut self, data: Bytes) {
         self.chunks.push(data);
     }
 
-    /// The next frame or piece of DATA, or `None` until more is pushed.
+    /// Returns the next frame or piece of DATA, or `None` if the decoder needs more bytes.
     ///
-    /// An unknown frame is reported when its header is complete; its payload may still be coming.
-    /// A DATA frame without payload is not reported.
+    /// An unknown frame is returned when its header is complete; its payload may still be arriving.
+    /// A DATA frame without payload is not returned.
+    ///
+    /// # Errors
+    ///
+    /// A frame is malformed, too long, or not allowed on this stream at this time.
     #[expect(
         clippy::should_implement_trait,
-        reason = "an iterator is over after None, this is not"
+        reason = "an iterator ends with None, but this decoder goes on"
     )]
     pub fn next(&mut self) -> Result<Option<Frame>, DecodeError> {
         let result = self.step();
@@ -139,7 +145,7 @@ impl FrameDecoder {
         result
     }
 
-    /// True if no frame is unfinished.
+    /// Returns whether the decoder is between two frames.
     pub fn is_at_boundary(&self) -> bool {
         let state_is = match &self.state {
             State::Header(header) => header.is_empty(),
@@ -149,8 +155,12 @@ impl FrameDecoder {
         state_is && self.chunks.is_empty()
     }
 
-    /// Checks that the stream ends between two frames. Call it when the stream has ended and
-    /// [`next`](Self::next) has no more.
+    /// Checks that the stream ends between two frames. The caller calls it when the stream has
+    /// ended and [`next`](Self::next) returns `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::FrameTruncated`] if the stream ends inside a frame.
     pub fn finish(&self) -> Result<(), DecodeError> {
         // RFC 9114 §7.1: "When a stream terminates cleanly, if the last frame on the stream was
         // truncated, this MUST be treated as a connection error of type H3_FRAME_ERROR."
@@ -264,7 +274,7 @@ fn decode_whole(frame_type: VarInt, payload: Bytes) -> Result<Frame, DecodeError
     }
 }
 
-/// The only field of a frame that holds an ID.
+/// Decodes the payload of a frame whose only field is an ID.
 fn decode_id(frame_type: VarInt, mut payload: Bytes) -> Result<VarInt, DecodeError> {
     let malformed = DecodeError::FrameMalformed { frame_type, len: payload.len() as u64 };
     // RFC 9114 §7.1: "A frame payload that contains additional bytes after the identified fields

@@ -7,13 +7,13 @@ use crate::{DecodeError, VarInt};
 /// [RFC 9298 §4]: https://www.rfc-editor.org/rfc/rfc9298#section-4
 pub const CONTEXT_ID_UDP: VarInt = VarInt::from_u32(0);
 
-/// The longest UDP payload in bytes: 65535 less the UDP header ([RFC 9298 §5]).
+/// The length of the longest UDP payload in bytes: 65535 minus the UDP header ([RFC 9298 §5]).
 ///
 /// [RFC 9298 §5]: https://www.rfc-editor.org/rfc/rfc9298#section-5
 pub const MAX_UDP_PAYLOAD: usize = 65_527;
 
-/// The data of a QUIC DATAGRAM frame: an HTTP/3 Datagram ([RFC 9297 §2.1]) with the Context ID of
-/// CONNECT-UDP ([RFC 9298 §5]).
+/// The data of a QUIC DATAGRAM frame: an HTTP/3 Datagram ([RFC 9297 §2.1]) whose payload begins
+/// with the Context ID of CONNECT-UDP ([RFC 9298 §5]).
 ///
 /// [RFC 9297 §2.1]: https://www.rfc-editor.org/rfc/rfc9297#section-2.1
 /// [RFC 9298 §5]: https://www.rfc-editor.org/rfc/rfc9298#section-5
@@ -21,14 +21,18 @@ pub const MAX_UDP_PAYLOAD: usize = 65_527;
 pub struct HttpDatagram {
     /// The request stream that the datagram belongs to.
     pub quarter_stream_id: QuarterStreamId,
-    /// What the payload means; 0 is [`CONTEXT_ID_UDP`].
+    /// The Context ID, which determines the format of the payload; 0 is [`CONTEXT_ID_UDP`].
     pub context_id: VarInt,
-    /// Everything after the two IDs.
+    /// The bytes after the two IDs.
     pub payload: Bytes,
 }
 
 impl HttpDatagram {
-    /// Splits a QUIC DATAGRAM frame's data; the payload is shared, not copied.
+    /// Decodes a QUIC DATAGRAM frame's data. The payload is shared, not copied.
+    ///
+    /// # Errors
+    ///
+    /// The data is too short for the two IDs, or the Quarter Stream ID is above 2^60 - 1.
     pub fn decode(mut data: Bytes) -> Result<Self, DecodeError> {
         // RFC 9297 §2.1: "Receipt of a QUIC DATAGRAM frame whose payload is too short to allow
         // parsing the Quarter Stream ID field MUST be treated as an HTTP/3 connection error of type
@@ -45,14 +49,14 @@ impl HttpDatagram {
         self.put(out);
     }
 
-    /// The encoding, in one allocation of exactly its length.
+    /// Returns the encoding, in one allocation of exactly its length.
     pub fn encode_to_bytes(&self) -> Bytes {
         let mut out = Vec::with_capacity(self.encoded_len());
         self.put(&mut out);
         out.into()
     }
 
-    /// Bytes that the two IDs take from a QUIC DATAGRAM frame's data.
+    /// Returns the number of bytes that the two IDs take in a QUIC DATAGRAM frame.
     pub const fn overhead(quarter_stream_id: QuarterStreamId, context_id: VarInt) -> usize {
         quarter_stream_id.0.encoded_len() + context_id.encoded_len()
     }
@@ -61,7 +65,7 @@ impl HttpDatagram {
         Self::overhead(self.quarter_stream_id, self.context_id) + self.payload.len()
     }
 
-    /// Appends the two IDs to `out`, for payloads that stand where they are to go already.
+    /// Appends the two IDs to `out`. The caller appends the payload.
     pub fn encode_ids(
         quarter_stream_id: QuarterStreamId,
         context_id: VarInt,
@@ -77,8 +81,12 @@ impl HttpDatagram {
     }
 }
 
-/// Splits the payload of an HTTP Datagram into Context ID and the rest, which is shared, not
-/// copied. For payloads that arrive in DATAGRAM capsules.
+/// Splits the payload of an HTTP Datagram that arrived in a DATAGRAM capsule into its Context ID
+/// and the rest. The rest is shared, not copied.
+///
+/// # Errors
+///
+/// [`DecodeError::NoContextId`] if the payload ends inside the Context ID.
 pub fn split_context_id(mut payload: Bytes) -> Result<(VarInt, Bytes), DecodeError> {
     let context_id = VarInt::decode(&mut payload).map_err(|_| DecodeError::NoContextId)?;
     Ok((context_id, payload))
@@ -94,8 +102,8 @@ pub struct QuarterStreamId(VarInt);
 impl QuarterStreamId {
     const MAX: u64 = (1 << 60) - 1;
 
-    /// For the stream with this ID; `None` unless it is client-initiated and bidirectional, that
-    /// is, divisible by four.
+    /// Creates the Quarter Stream ID of the stream with this ID. Returns `None` unless the stream
+    /// is client-initiated and bidirectional, that is, its ID is divisible by four.
     pub const fn from_stream_id(stream_id: u64) -> Option<Self> {
         if stream_id > VarInt::MAX || !stream_id.is_multiple_of(4) {
             return None;
@@ -103,7 +111,7 @@ impl QuarterStreamId {
         Some(Self(VarInt::saturating_from(stream_id / 4)))
     }
 
-    /// The ID of the stream.
+    /// Returns the ID of the stream.
     pub const fn stream_id(self) -> u64 {
         self.0.get() * 4
     }
@@ -175,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_itself(
+        fn an_encoded_datagram_decodes_to_itself(
             quarter in 0_u64..1 << 60,
             context_id in 0..=VarInt::MAX,
             payload: Vec<u8>,

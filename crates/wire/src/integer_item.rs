@@ -1,4 +1,5 @@
-//! Structured fields of our own that are an Integer, the version, with parameters ([RFC 9651 §3.3]).
+//! Tandem's own structured fields whose value is an Integer, the version, with parameters
+//! ([RFC 9651 §3.3]).
 //!
 //! [RFC 9651 §3.3]: https://www.rfc-editor.org/rfc/rfc9651#section-3.3
 
@@ -6,29 +7,29 @@ use std::ops::RangeInclusive;
 
 use sfv::{Item, Parameters, Parser};
 
-/// Why such a field is ignored.
+/// The reason why one of Tandem's own fields is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {
-    /// No Item of the type Integer.
+    /// The value is not an Item of the type Integer.
     #[error("not a structured Integer: {0}")]
     Syntax(String),
-    /// Another version.
+    /// The field has an unknown version.
     #[error("version {0}; allowed: 1")]
     Version(i64),
-    /// A parameter with a value that is not allowed.
+    /// A parameter is missing or has a value that is not allowed.
     #[error("parameter {name} is missing or not allowed; allowed: {allowed}")]
     Parameter {
-        /// Its name.
+        /// The parameter's name.
         name: &'static str,
-        /// What is allowed.
+        /// The allowed values, in words.
         allowed: &'static str,
     },
 }
 
-/// Every field of ours has this version.
+/// The version of all of Tandem's own fields.
 pub(crate) const VERSION: u32 = 1;
 
-/// The parameters of a field of our version.
+/// The parameters of a field whose version is [`VERSION`].
 pub(crate) struct Versioned(Parameters);
 
 impl Versioned {
@@ -40,7 +41,7 @@ impl Versioned {
         Ok(Self(parameters))
     }
 
-    /// A parameter that is a number within a range, if it is there.
+    /// Returns a parameter that must be a number within `range`, or `None` if it is absent.
     pub(crate) fn number(
         &self,
         name: &'static str,
@@ -53,14 +54,14 @@ impl Versioned {
         number.map(Some).ok_or(FieldError::Parameter { name, allowed })
     }
 
-    /// A parameter that is a Token, if it is there.
+    /// Returns a parameter if it is present and a Token.
     pub(crate) fn token(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_token().map(sfv::TokenRef::as_str)
     }
 }
 
-/// Reads a structured field that is an Item of the type Integer ([RFC 9651 §3.3.1]), and its
-/// parameters. The error is for people.
+/// Parses a structured field that is an Item of the type Integer ([RFC 9651 §3.3.1]), and its
+/// parameters. The error is a text for people.
 ///
 /// [RFC 9651 §3.3.1]: https://www.rfc-editor.org/rfc/rfc9651#section-3.3.1
 pub(crate) fn parse_integer(value: &str) -> Result<(i64, Parameters), String> {
@@ -69,7 +70,8 @@ pub(crate) fn parse_integer(value: &str) -> Result<(i64, Parameters), String> {
     Ok((integer.into(), item.params))
 }
 
-/// Structured fields have integers of at most 15 digits.
+/// Creates a structured Integer. Structured fields have integers of at most 15 digits; a larger
+/// value becomes the largest one.
 pub(crate) fn integer(value: u64) -> sfv::Integer {
     sfv::Integer::try_from(value).unwrap_or(sfv::Integer::MAX)
 }

@@ -1,10 +1,12 @@
-//! Bytes from strangers, as values: HTTP/3 frames, settings and field sections, HTTP Datagrams,
-//! capsules, the CONNECT-UDP URI template and `Proxy-Status`.
+//! Encoders and decoders for the wire formats of CONNECT-UDP over HTTP/3: HTTP/3 frames, settings
+//! and field sections, HTTP Datagrams, capsules, the URI template of CONNECT-UDP, `Proxy-Status`,
+//! and the formats of Tandem's own extensions.
 //!
-//! Nothing here knows a connection, a stream or the time. The only state is that of the
-//! incremental decoders ([`FrameDecoder`], [`CapsuleDecoder`]), which give the same values however
-//! their input is split. No input makes a decoder panic, and none makes it keep more than the
-//! limit that it was given. `fuzz/` holds a property for each decoder.
+//! Nothing here depends on a connection, a stream or the time. Only the incremental decoders
+//! ([`FrameDecoder`], [`CapsuleDecoder`]) have state. They give the same values however their input
+//! is split. All input may come from an attacker: no input makes a decoder panic, and no input
+//! makes it keep more bytes than its limit. The fuzz targets in `fuzz/` check this for each
+//! decoder.
 
 pub mod capsule;
 mod chunks;

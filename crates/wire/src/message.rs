@@ -1,4 +1,4 @@
-//! Requests and responses as field sections ([RFC 9114 §4]), checked as the RFC demands.
+//! Requests and responses as field sections ([RFC 9114 §4]), with the checks that the RFC requires.
 //!
 //! [RFC 9114 §4]: https://www.rfc-editor.org/rfc/rfc9114#section-4
 
@@ -9,18 +9,18 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use crate::DecodeError;
 use crate::qpack::{FieldLine, decode_field_section, encode_field_section};
 
-/// What a request begins with.
+/// The header section of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestHead {
     /// `:method`.
     pub method: Method,
-    /// `:scheme`; only CONNECT without `protocol` has none.
+    /// `:scheme`; it is absent only in CONNECT without `protocol`.
     pub scheme: Option<String>,
     /// `:authority`.
     pub authority: Option<String>,
-    /// `:path`, with the query; only CONNECT without `protocol` has none.
+    /// `:path` with the query; it is absent only in CONNECT without `protocol`.
     pub path: Option<String>,
-    /// `:protocol`, with CONNECT only ([RFC 9220 §3]).
+    /// `:protocol`, which is allowed only with CONNECT ([RFC 9220 §3]).
     ///
     /// [RFC 9220 §3]: https://www.rfc-editor.org/rfc/rfc9220#section-3
     pub protocol: Option<String>,
@@ -28,7 +28,7 @@ pub struct RequestHead {
     pub headers: HeaderMap,
 }
 
-/// What a response begins with.
+/// The header section of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseHead {
     /// `:status`.
@@ -37,39 +37,39 @@ pub struct ResponseHead {
     pub headers: HeaderMap,
 }
 
-/// Why a field section is no request or response ([RFC 9114 §4.1.2], malformed).
+/// The reason why a message is malformed ([RFC 9114 §4.1.2]).
 ///
 /// [RFC 9114 §4.1.2]: https://www.rfc-editor.org/rfc/rfc9114#section-4.1.2
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// A field name is empty, has an uppercase letter, or a character that no name has.
+    /// A field name is empty, or has an uppercase letter or another character that is not allowed.
     #[error("field name \"{}\" is not a lower-case token", .0.escape_ascii())]
     Name(Bytes),
     /// A field value has a control character.
     #[error("the value of {0} has a control character")]
     Value(HeaderName),
-    /// More field lines than can be kept.
+    /// The message has more field lines than a [`HeaderMap`] can hold.
     #[error("too many field lines")]
     TooManyLines,
-    /// A field belongs to a single HTTP/1.1 connection.
+    /// A field is specific to HTTP/1.1 connections.
     #[error("{0} is not allowed in HTTP/3")]
     ConnectionSpecific(HeaderName),
-    /// TE says something else than "trailers".
+    /// TE has a value other than "trailers".
     #[error("te has a value other than \"trailers\"")]
     Te,
     /// A pseudo-header field is not defined for this kind of message.
     #[error("pseudo-header \"{}\" is not allowed here", .0.escape_ascii())]
     PseudoHeaderUnknown(Bytes),
-    /// A pseudo-header field came twice.
+    /// A pseudo-header field occurs twice.
     #[error("pseudo-header {0} occurs twice")]
     PseudoHeaderRepeated(&'static str),
-    /// A pseudo-header field came after a regular field.
-    #[error("pseudo-header \"{}\" after a regular field", .0.escape_ascii())]
+    /// A pseudo-header field follows a regular field.
+    #[error("pseudo-header \"{}\" follows a regular field", .0.escape_ascii())]
     PseudoHeaderLate(Bytes),
-    /// A pseudo-header field is required.
+    /// A required pseudo-header field is missing.
     #[error("pseudo-header {0} is missing")]
     PseudoHeaderMissing(&'static str),
-    /// A pseudo-header field must not be in a request with this method.
+    /// A pseudo-header field is not allowed in a request with this method.
     #[error("pseudo-header {name} is not allowed with {method}")]
     PseudoHeaderWithMethod {
         /// The field.
@@ -111,7 +111,11 @@ impl RequestHead {
         encode(present, &self.headers)
     }
 
-    /// Reads a field section of at most `max_size` bytes, counted as in [RFC 9114 §4.2.2].
+    /// Decodes a field section of at most `max_size` bytes, counted as in [RFC 9114 §4.2.2].
+    ///
+    /// # Errors
+    ///
+    /// The field section is malformed or too large, or the request is malformed.
     ///
     /// [RFC 9114 §4.2.2]: https://www.rfc-editor.org/rfc/rfc9114#section-4.2.2
     pub fn decode(section: Bytes, max_size: u64) -> Result<Self, DecodeError> {
@@ -135,8 +139,8 @@ impl RequestHead {
         Ok(head)
     }
 
-    /// Which pseudo-header fields must and must not be there ([RFC 9114 §4.3.1], [RFC 9114 §4.4],
-    /// [RFC 8441 §4]).
+    /// Checks that the required pseudo-header fields are present and no others ([RFC 9114 §4.3.1],
+    /// [RFC 9114 §4.4], [RFC 8441 §4]).
     ///
     /// [RFC 9114 §4.3.1]: https://www.rfc-editor.org/rfc/rfc9114#section-4.3.1
     /// [RFC 9114 §4.4]: https://www.rfc-editor.org/rfc/rfc9114#section-4.4
@@ -188,8 +192,8 @@ impl RequestHead {
         self.check_host()
     }
 
-    /// RFC 9114 §4.3.1: "If both fields are present, they MUST contain the same value." and "If
-    /// these fields are present, they MUST NOT be empty."
+    /// Checks Host against `:authority`. RFC 9114 §4.3.1: "If both fields are present, they MUST
+    /// contain the same value." and "If these fields are present, they MUST NOT be empty."
     fn check_host(&self) -> Result<(), MessageError> {
         let mut hosts = self.headers.get_all(header::HOST).iter();
         let Some(host) = hosts.next() else { return Ok(()) };
@@ -211,7 +215,11 @@ impl ResponseHead {
         encode([(STATUS, self.status.as_str())], &self.headers)
     }
 
-    /// Reads a field section of at most `max_size` bytes, counted as in [RFC 9114 §4.2.2].
+    /// Decodes a field section of at most `max_size` bytes, counted as in [RFC 9114 §4.2.2].
+    ///
+    /// # Errors
+    ///
+    /// The field section is malformed or too large, or the response is malformed.
     ///
     /// [RFC 9114 §4.2.2]: https://www.rfc-editor.org/rfc/rfc9114#section-4.2.2
     pub fn decode(section: Bytes, max_size: u64) -> Result<Self, DecodeError> {
@@ -231,7 +239,11 @@ impl ResponseHead {
     }
 }
 
-/// Reads the field section that follows a body, of at most `max_size` bytes ([RFC 9114 §4.1]).
+/// Decodes the trailer section of at most `max_size` bytes that follows a body ([RFC 9114 §4.1]).
+///
+/// # Errors
+///
+/// The field section is malformed or too large, or has a pseudo-header field.
 ///
 /// [RFC 9114 §4.1]: https://www.rfc-editor.org/rfc/rfc9114#section-4.1
 pub fn decode_trailers(section: Bytes, max_size: u64) -> Result<HeaderMap, DecodeError> {
@@ -251,7 +263,7 @@ fn encode<'a>(
     encode_field_section(pseudo_headers.chain(headers))
 }
 
-/// Sorts field lines into the pseudo-header fields that are allowed and the rest.
+/// Splits field lines into the allowed pseudo-header fields and the regular fields.
 fn split_lines<const N: usize>(
     lines: Vec<FieldLine>,
     allowed: [&'static str; N],
@@ -306,7 +318,8 @@ fn regular_field(name: Bytes, value: &[u8]) -> Result<(HeaderName, HeaderValue),
     }
 }
 
-/// RFC 9114 §4.2 with the fields that RFC 9110 §7.6.1 lists.
+/// Returns whether the field is connection-specific (RFC 9114 §4.2): RFC 9110 §7.6.1 lists these
+/// fields.
 fn is_connection_specific(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
@@ -325,14 +338,14 @@ fn checked(
     }
 }
 
-/// RFC 3986 §3.1.
+/// Returns whether the text is a URI scheme (RFC 3986 §3.1).
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
-/// RFC 9114 §4.3.1: it "MUST NOT include the deprecated userinfo subcomponent for URIs of scheme
-/// "http" or "https"." We know no other scheme.
+/// Returns whether the text is an authority. RFC 9114 §4.3.1: it "MUST NOT include the deprecated
+/// userinfo subcomponent for URIs of scheme "http" or "https"." Tandem supports no other scheme.
 fn is_authority(text: &str) -> bool {
     !text.contains('@') && text.parse::<Authority>().is_ok()
 }
@@ -341,12 +354,12 @@ fn has_port(authority: &str) -> bool {
     authority.parse::<Authority>().is_ok_and(|authority| authority.port_u16().is_some())
 }
 
-/// Visible ASCII without a fragment; what it means is the server's business.
+/// Returns whether the text is visible ASCII without a fragment. The server interprets the path.
 fn is_path(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
 }
 
-/// RFC 9110 §5.6.2.
+/// Returns whether the text is a token (RFC 9110 §5.6.2).
 fn is_token(text: &str) -> bool {
     !text.is_empty()
         && text

@@ -7,7 +7,8 @@ use std::{fmt, str::FromStr};
 use http::HeaderValue;
 use sfv::{Dictionary, ListEntry, Parser};
 
-/// The parameter `u` of a request's priority ([RFC 9218 §4.1]): 0 to 7, the lower the more urgent.
+/// The urgency of a request, the parameter `u` of its priority ([RFC 9218 §4.1]): 0 to 7, where 0
+/// is the most urgent.
 ///
 /// [RFC 9218 §4.1]: https://www.rfc-editor.org/rfc/rfc9218#section-4.1
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,18 +18,18 @@ impl Urgency {
     /// The field's name.
     pub const FIELD: &str = "priority";
 
-    /// How many there are.
+    /// The number of urgencies.
     pub const COUNT: usize = 8;
 
-    /// 0 to 7.
+    /// Returns the urgency as a number from 0 to 7.
     pub const fn get(self) -> u8 {
         self.0
     }
 
-    /// Reads a field's value.
+    /// Parses a field's value.
     ///
-    /// RFC 9218 §4: unknown parameters, values out of range and unexpected types are ignored: what
-    /// is not there is the default, 3.
+    /// Unknown parameters, values out of range and unexpected types are ignored (RFC 9218 §4). If
+    /// no valid urgency is present, the result is the default, 3.
     pub fn parse_field(value: &str) -> Self {
         let dictionary: Option<Dictionary> = Parser::new(value).parse().ok();
         let urgency =
@@ -58,9 +59,9 @@ impl fmt::Display for Urgency {
     }
 }
 
-/// A text that is no urgency.
+/// The error for a text that is not an urgency.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no urgency; allowed: u=0 (first) to u=7 (last)")]
+#[error("{0:?} is not an urgency; allowed: u=0 (first) to u=7 (last)")]
 pub struct ParseUrgencyError(String);
 
 impl FromStr for Urgency {
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_understood_is_the_default() {
+    fn an_invalid_urgency_becomes_the_default() {
         for (value, urgency) in [
             ("u=0", 0),
             ("u=7, i", 7),
@@ -101,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_read(urgency in 0_u8..8) {
+        fn an_encoded_urgency_parses_to_itself(urgency in 0_u8..8) {
             let urgency = Urgency(urgency);
             prop_assert_eq!(Urgency::parse_field(urgency.field_value().to_str().unwrap()), urgency);
             prop_assert_eq!(urgency.to_string().parse(), Ok(urgency));

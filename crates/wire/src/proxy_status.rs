@@ -1,4 +1,4 @@
-//! Structured fields that CONNECT-UDP uses: `Proxy-Status` ([RFC 9209]) and `Capsule-Protocol`
+//! The structured fields of CONNECT-UDP: `Proxy-Status` ([RFC 9209]) and `Capsule-Protocol`
 //! ([RFC 9297 §3.4]).
 //!
 //! [RFC 9209]: https://www.rfc-editor.org/rfc/rfc9209
@@ -9,30 +9,30 @@ use std::borrow::Cow;
 use http::HeaderValue;
 use sfv::{BareItem, Item, ItemSerializer, List, ListEntry, Parser, StringRef, TokenRef, key_ref};
 
-/// The value of `Capsule-Protocol` that says yes.
+/// The value of `Capsule-Protocol` for true.
 pub const CAPSULE_PROTOCOL_TRUE: &str = "?1";
 
-/// What one intermediary did to a response ([RFC 9209 §2]).
+/// One intermediary's handling of a response ([RFC 9209 §2]).
 ///
 /// [RFC 9209 §2]: https://www.rfc-editor.org/rfc/rfc9209#section-2
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyStatus {
-    /// Who it is: a host name or a nickname.
+    /// The intermediary's name: a host name or a pseudonym.
     pub name: String,
     /// An error type of [RFC 9209 §2.3], such as `dns_timeout`.
     ///
     /// [RFC 9209 §2.3]: https://www.rfc-editor.org/rfc/rfc9209#section-2.3
     pub error: Option<Cow<'static, str>>,
-    /// Where the request went: an IP address with a port, or a name.
+    /// The next hop of the request: an IP address with a port, or a name.
     pub next_hop: Option<String>,
-    /// More, for people.
+    /// Further details for people.
     pub details: Option<String>,
 }
 
-/// A field value that is not the structured field that it should be.
+/// The reason why a value of `Proxy-Status` cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StructuredFieldError {
-    /// Not a list at all.
+    /// The value is not a structured List.
     #[error("not a structured list: {0}")]
     Syntax(String),
     /// A member of the list is not a string or token.
@@ -41,11 +41,11 @@ pub enum StructuredFieldError {
 }
 
 impl ProxyStatus {
-    /// Encodes the status as the only member of a list, which looks like an item.
+    /// Encodes the status as the only member of a List, which looks like an Item.
     ///
-    /// In strings, characters outside of printable ASCII become "?". An error type that is no token
-    /// is left out.
-    #[expect(clippy::missing_panics_doc, reason = "what is encoded is printable ASCII")]
+    /// In strings, characters outside of printable ASCII become "?". An error type that is not a
+    /// token is left out.
+    #[expect(clippy::missing_panics_doc, reason = "the encoded value is printable ASCII")]
     pub fn encode(&self) -> HeaderValue {
         let name = printable(&self.name);
         let mut item = match TokenRef::from_str(&name) {
@@ -64,7 +64,12 @@ impl ProxyStatus {
         HeaderValue::try_from(item.finish()).expect("structured fields are printable ASCII")
     }
 
-    /// Reads a field value; one status for each intermediary, the origin's side first.
+    /// Parses a field value. The result has one status for each intermediary; the one that is
+    /// closest to the origin comes first.
+    ///
+    /// # Errors
+    ///
+    /// The value is not a List, or a member of it has no name.
     pub fn parse(value: &str) -> Result<Vec<Self>, StructuredFieldError> {
         let list: List = Parser::new(value)
             .parse()
@@ -72,7 +77,8 @@ impl ProxyStatus {
         list.into_iter().map(Self::from_member).collect()
     }
 
-    /// RFC 9209 §2: a parameter of the wrong type is ignored, as an unknown one is.
+    /// Reads one member of the List. A parameter of the wrong type is ignored, like an unknown one
+    /// (RFC 9209 §2).
     fn from_member(member: ListEntry) -> Result<Self, StructuredFieldError> {
         let ListEntry::Item(item) = member else {
             return Err(StructuredFieldError::Name);
@@ -87,10 +93,10 @@ impl ProxyStatus {
     }
 }
 
-/// Reads an Item field of type Boolean, such as `Capsule-Protocol`; parameters are ignored.
+/// Parses an Item of the type Boolean, such as `Capsule-Protocol`. Parameters are ignored.
 ///
-/// [RFC 9297 §3.4]: "any other value type MUST be handled as if the field were not present", so
-/// all else is `None`.
+/// All other values are `None`, because "any other value type MUST be handled as if the field were
+/// not present" ([RFC 9297 §3.4]).
 ///
 /// [RFC 9297 §3.4]: https://www.rfc-editor.org/rfc/rfc9297#section-3.4
 pub fn parse_boolean_item(value: &str) -> Option<bool> {
@@ -147,8 +153,8 @@ mod tests {
     }
 
     #[test]
-    fn what_others_send_is_understood() {
-        // RFC 9209 §2 and §2.1.1; the last is what masque-go sends.
+    fn statuses_of_other_implementations_parse() {
+        // The values are from RFC 9209 §2 and §2.1.1; the last one is from masque-go.
         let status =
             |name: &str, error: Option<&'static str>, next_hop: Option<&str>| ProxyStatus {
                 name: name.to_owned(),
@@ -177,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_names_is_an_error() {
+    fn a_value_that_is_not_a_list_of_names_is_an_error() {
         for value in ["a,", "\"a", "a;;", "\u{e4}"] {
             let error = ProxyStatus::parse(value);
             assert!(matches!(error, Err(StructuredFieldError::Syntax(_))), "{value}: {error:?}");

@@ -1,5 +1,5 @@
-//! What two ends of a tunnel say to each other so that lost HTTP Datagrams are sent again: our own
-//! way, with sequence numbers (`docs/wire.md`), and that of draft-yang-masque-dgram-retrans.
+//! The wire formats for the retransmission of lost HTTP Datagrams: Tandem's own extension with
+//! sequence numbers (`docs/wire.md`), and that of draft-yang-masque-dgram-retrans.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -12,24 +12,31 @@ use crate::{
     integer_item::{FieldError, VERSION, Versioned, integer},
 };
 
-/// Type of the draft's `SET_H3_DGRAM_RETX_LIMIT` capsule for one context.
+/// The type of the draft's capsule `SET_H3_DGRAM_RETX_LIMIT` for one context.
 pub(crate) const CAPSULE_TYPE_LIMIT_OF_CONTEXT: VarInt = VarInt::from_u32(0xba);
-/// Type of the same for all contexts.
+/// The type of the draft's capsule `SET_H3_DGRAM_RETX_LIMIT` for all contexts.
 pub(crate) const CAPSULE_TYPE_LIMIT: VarInt = VarInt::from_u32(0xbb);
 
-/// A UDP payload that is repaired: what follows the Context ID of an HTTP Datagram.
+/// A UDP payload with the numbers that its repair needs. This format follows the Context ID of an
+/// HTTP Datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sequenced {
-    /// Counts the payloads of its flow and direction, from 0; a repair keeps its number.
+    /// The sequence number, which counts the payloads of a flow in one direction from 0. A
+    /// retransmission has the number of the lost payload.
     pub sequence: VarInt,
-    /// The repair floor: the lowest number that the sender still repairs, at most `sequence`.
+    /// The repair floor: the lowest sequence number that the sender still repairs, at most
+    /// `sequence`.
     pub floor: VarInt,
     /// The UDP payload.
     pub payload: Bytes,
 }
 
 impl Sequenced {
-    /// Splits what follows the Context ID; the payload is shared, not copied.
+    /// Decodes the bytes that follow the Context ID. The payload is shared, not copied.
+    ///
+    /// # Errors
+    ///
+    /// The bytes end inside the numbers, or the repair floor would be negative.
     pub fn decode(mut data: Bytes) -> Result<Self, DecodeError> {
         let sequence = VarInt::decode(&mut data).map_err(|_| DecodeError::NoSequenceNumber)?;
         let distance = VarInt::decode(&mut data).map_err(|_| DecodeError::NoSequenceNumber)?;
@@ -40,15 +47,15 @@ impl Sequenced {
         Ok(Self { sequence, floor: VarInt::saturating_from(floor), payload: data })
     }
 
-    /// Appends the two numbers and the payload to `out`. The floor goes as its distance from the
-    /// number, which is short.
+    /// Appends the two numbers and the payload to `out`. The floor is encoded as its distance from
+    /// the sequence number, which is short.
     pub fn encode(&self, out: &mut impl BufMut) {
         self.sequence.encode(out);
         self.distance().encode(out);
         out.put_slice(&self.payload);
     }
 
-    /// Bytes that the two numbers take.
+    /// Returns the length of the two encoded numbers in bytes.
     pub const fn overhead(&self) -> usize {
         self.sequence.encoded_len() + self.distance().encoded_len()
     }
@@ -58,21 +65,21 @@ impl Sequenced {
     }
 }
 
-/// The draft's capsule `SET_H3_DGRAM_RETX_LIMIT`: how often whoever gets it is to send a lost HTTP
-/// Datagram again.
+/// The draft's capsule `SET_H3_DGRAM_RETX_LIMIT`. It limits the number of retransmissions of each
+/// lost HTTP Datagram by the receiver of the capsule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetransmissionLimit {
-    /// The context that it is for; `None`: all.
+    /// The context to which the limit applies; `None` stands for all contexts.
     pub context_id: Option<VarInt>,
-    /// How often.
+    /// The largest number of retransmissions.
     pub limit: VarInt,
 }
 
 impl RetransmissionLimit {
-    /// The longest value in bytes.
+    /// The length of the longest value in bytes.
     pub(crate) const LEN_MAX: u64 = 2 * VarInt::LEN_MAX as u64;
 
-    /// The capsule's type.
+    /// Returns the capsule's type.
     pub const fn capsule_type(self) -> VarInt {
         match self.context_id {
             Some(_) => CAPSULE_TYPE_LIMIT_OF_CONTEXT,
@@ -80,7 +87,8 @@ impl RetransmissionLimit {
         }
     }
 
-    /// Reads a capsule's value; `None` if it is no such capsule, or its fields do not fill it.
+    /// Decodes a capsule's value. Returns `None` if the capsule has another type, or if the fields
+    /// do not fill the value exactly.
     pub fn decode(capsule_type: VarInt, mut value: Bytes) -> Option<Self> {
         let context_id = match capsule_type {
             CAPSULE_TYPE_LIMIT_OF_CONTEXT => Some(VarInt::decode(&mut value).ok()?),
@@ -103,15 +111,15 @@ impl RetransmissionLimit {
     }
 }
 
-/// How the exit of a tunnel is to order what it releases.
+/// The order in which the egress of a tunnel releases payloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As it comes.
+    /// The egress releases payloads in the order of their arrival.
     #[default]
     Off,
-    /// Not far ahead of what is missing.
+    /// The egress holds back a payload only if it is too far ahead of a missing one.
     Window,
-    /// As it was sent.
+    /// The egress releases payloads in the order in which they were sent.
     Ordered,
 }
 
@@ -119,7 +127,7 @@ impl Order {
     /// Every order.
     pub const ALL: [Self; 3] = [Self::Off, Self::Window, Self::Ordered];
 
-    /// The name in field values, on command lines and in configurations.
+    /// Returns the name that field values, command lines and configuration files use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -144,28 +152,29 @@ impl FromStr for Order {
     }
 }
 
-/// A name that is no order's.
+/// The error for a text that is not the name of an order.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{seen:?} is not an order; allowed: off, window, ordered")]
 pub struct UnknownOrder {
-    /// The name.
+    /// The text.
     pub seen: String,
 }
 
-/// Our own field `tandem-repair`, of a request and of the answer that agrees: an Integer, the
-/// version, with parameters ([RFC 9651 §3.3]).
+/// Tandem's own header field `tandem-repair` of a request, and of the response that grants it. Its
+/// value is a structured Integer, the version, with parameters ([RFC 9651 §3.3]).
 ///
 /// [RFC 9651 §3.3]: https://www.rfc-editor.org/rfc/rfc9651#section-3.3
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairField {
-    /// `context`: the Context ID under which whoever writes the field sends [`Sequenced`] payloads.
-    /// Even if it is the client (RFC 9298 §4), else odd.
+    /// The parameter `context`, 1 to 2^30 - 1: the Context ID of the [`Sequenced`] payloads that
+    /// the sender of the field sends. It is even in a client's field and odd in a proxy's (RFC 9298
+    /// §4).
     pub context_id: VarInt,
-    /// `deadline`, in milliseconds: the proxy repairs nothing that is older.
+    /// The parameter `deadline`, 1 ms to 60 s: the proxy repairs no payload that is older.
     pub deadline: Option<Duration>,
-    /// `limit`: the proxy sends nothing more often than so many times again.
+    /// The parameter `limit`: the largest number of retransmissions of a payload by the proxy.
     pub limit: Option<u8>,
-    /// `order`: how the proxy is to order what it releases to the target.
+    /// The parameter `order`: the order in which the proxy releases payloads to the target.
     pub order: Order,
 }
 
@@ -173,16 +182,17 @@ impl RepairField {
     /// The field's name.
     pub const NAME: &str = "tandem-repair";
 
-    /// The longest deadline; later, nothing is worth repairing.
+    /// The longest deadline. The repair of an older payload is useless.
     pub const DEADLINE_MAX: Duration = Duration::from_secs(60);
 
-    /// Sequenced payloads under this Context ID, repaired as long as it makes sense.
+    /// Creates a field for sequenced payloads with this Context ID, without a deadline, a limit or
+    /// an order.
     pub const fn new(context_id: VarInt) -> Self {
         Self { context_id, deadline: None, limit: None, order: Order::Off }
     }
 
     /// Encodes the field's value.
-    #[expect(clippy::missing_panics_doc, reason = "what is encoded is printable ASCII")]
+    #[expect(clippy::missing_panics_doc, reason = "the encoded value is printable ASCII")]
     pub fn encode(&self) -> HeaderValue {
         let mut item = ItemSerializer::new()
             .bare_item(sfv::Integer::from(VERSION))
@@ -202,7 +212,12 @@ impl RepairField {
         HeaderValue::try_from(item.finish()).expect("structured fields are printable ASCII")
     }
 
-    /// Reads a field's value. Unknown parameters are ignored.
+    /// Parses a field's value. Unknown parameters are ignored, and an unknown order is
+    /// [`Order::Off`].
+    ///
+    /// # Errors
+    ///
+    /// The value is not an Integer, has another version, or has a parameter out of range.
     pub fn parse(value: &str) -> Result<Self, FieldError> {
         let field = Versioned::parse(value)?;
         let (name, allowed) = ("context", "1 to 2^30 - 1");
@@ -241,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_numbers_and_floors_below_zero_are_errors() {
+    fn truncated_numbers_and_negative_floors_are_errors() {
         let floor = DecodeError::RepairFloor {
             sequence: VarInt::from_u32(1),
             distance: VarInt::from_u32(2),
@@ -279,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_parse_or_say_what_is_wrong() {
+    fn fields_parse_or_are_refused_with_the_reason() {
         let plain = RepairField::new(VarInt::from_u32(2));
         let parameter = |name, allowed| Err(FieldError::Parameter { name, allowed });
         for (value, expected) in [
@@ -310,7 +325,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_itself(
+        fn an_encoded_payload_decodes_to_itself(
             sequence in 0..=VarInt::MAX,
             distance in 0..=VarInt::MAX,
             payload: Vec<u8>,
@@ -327,7 +342,7 @@ mod tests {
         }
 
         #[test]
-        fn fields_that_are_encoded_parse_to_themselves(
+        fn encoded_fields_parse_to_themselves(
             context_id in 1_u32..1 << 30,
             deadline in prop::option::of(1_u64..=60_000),
             limit: Option<u8>,

@@ -4,10 +4,10 @@ use bytes::{Buf, BufMut, Bytes};
 
 use crate::{DecodeError, VarInt};
 
-/// An endpoint's settings, as in the payload of a SETTINGS frame. Unknown ones are not kept.
+/// An endpoint's HTTP/3 settings, the payload of a SETTINGS frame. Unknown settings are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// `SETTINGS_MAX_FIELD_SECTION_SIZE` in bytes; `None` for no limit ([RFC 9114 §7.2.4.1]).
+    /// `SETTINGS_MAX_FIELD_SECTION_SIZE` in bytes; `None` means no limit ([RFC 9114 §7.2.4.1]).
     ///
     /// [RFC 9114 §7.2.4.1]: https://www.rfc-editor.org/rfc/rfc9114#section-7.2.4.1
     pub max_field_section_size: Option<u64>,
@@ -36,7 +36,12 @@ const ENABLE_CONNECT_PROTOCOL: u64 = 0x08;
 const H3_DATAGRAM: u64 = 0x33;
 
 impl Settings {
-    /// Reads the payload of a SETTINGS frame ([RFC 9114 §7.2.4]).
+    /// Decodes the payload of a SETTINGS frame ([RFC 9114 §7.2.4]).
+    ///
+    /// # Errors
+    ///
+    /// The payload is truncated, a setting occurs twice or is reserved, or a Boolean setting is
+    /// neither 0 nor 1.
     ///
     /// [RFC 9114 §7.2.4]: https://www.rfc-editor.org/rfc/rfc9114#section-7.2.4
     pub fn decode(mut payload: Bytes) -> Result<Self, DecodeError> {
@@ -55,8 +60,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Appends the payload of a SETTINGS frame to `out`. Settings that have their default value
-    /// are left out; values above 2^62 - 1 become 2^62 - 1.
+    /// Appends the payload of a SETTINGS frame to `out`. Settings with their default value are left
+    /// out, and values above 2^62 - 1 become 2^62 - 1.
     pub fn encode(&self, out: &mut impl BufMut) {
         let mut put = |setting: u64, value: u64| {
             VarInt::saturating_from(setting).encode(out);
@@ -85,8 +90,8 @@ impl Settings {
             MAX_FIELD_SECTION_SIZE => self.max_field_section_size = Some(value.get()),
             QPACK_BLOCKED_STREAMS => self.qpack_blocked_streams = value.get(),
             ENABLE_CONNECT_PROTOCOL => self.enable_connect_protocol = boolean(setting, value)?,
-            // RFC 9297 §2.1.1: "If the SETTINGS_H3_DATAGRAM setting is received with a value that is
-            // neither 0 nor 1, the receiver MUST terminate the connection with error
+            // RFC 9297 §2.1.1: "If the SETTINGS_H3_DATAGRAM setting is received with a value that
+            // is neither 0 nor 1, the receiver MUST terminate the connection with error
             // H3_SETTINGS_ERROR."
             H3_DATAGRAM => self.h3_datagram = boolean(setting, value)?,
             // RFC 9114 §7.2.4.1: settings that HTTP/2 defined "MUST NOT be sent, and their receipt

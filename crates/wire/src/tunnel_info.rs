@@ -1,4 +1,4 @@
-//! What a proxy tells of its tunnel, and a client passes on to its origin (`docs/wire.md`).
+//! The reports of a proxy on its tunnel, which a client forwards to its origin (`docs/wire.md`).
 
 use std::time::Duration;
 
@@ -9,89 +9,97 @@ use tandem_units::{ByteCount, Rate, Ratio};
 
 use crate::{HttpDatagram, QuarterStreamId, VarInt};
 
-/// One report of a proxy on a flow of its tunnel: `TUNNEL_INFO` from proxy to client, `QUIC_INFO`
-/// from client to origin (TECC §4.2.2). Newer reports replace older ones.
+/// One report of a proxy on a flow of its tunnel: `TUNNEL_INFO` from proxy to client, and
+/// `QUIC_INFO` from client to origin (TECC, NSDI '24, §4.2.2). Newer reports replace older ones.
 ///
-/// The symbols are the paper's. Rates count packets of the tunnel; on the wire they are in kbit/s,
+/// The symbols are the paper's. Rates count the tunnel's packets. On the wire they are in kbit/s,
 /// rounded up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunnelInfo {
-    /// Grows from report to report; gaps do not matter.
+    /// The sequence number, which increases from report to report. Gaps have no meaning.
     pub sequence: VarInt,
-    /// Tr: the rate at which the proxy can send the flow's packets now; at most 1 Tbit/s.
+    /// Tr: the rate at which the proxy can send the flow's packets at present; 1 kbit/s to some
+    /// 1 Tbit/s.
     pub sending_rate: Rate,
-    /// What its controller takes the tunnel's bottleneck to carry for the flow, if it says.
+    /// The flow's share of the bottleneck bandwidth that the tunnel's controller has estimated, or
+    /// `None` if the controller has no estimate.
     pub bandwidth: Option<Rate>,
-    /// q: the fewest bytes of the flow that waited at the proxy at any moment since the last report;
-    /// at most 2^30 - 1.
+    /// q: the smallest backlog of the flow in the proxy's queue since the last report; at most 2^30
+    /// - 1 bytes.
     pub queue: ByteCount,
-    /// r: the share of the tunnel's bytes since the last report that went again.
+    /// r: the share of retransmissions in the tunnel's bytes since the last report, in units of
+    /// 1/10000.
     pub retransmit_ratio: Ratio,
     /// The least RTT of the tunnel, 1 µs to 60 s.
     pub min_rtt: Duration,
-    /// `T_l`: its smoothed RTT, likewise.
+    /// `T_l`: the smoothed RTT of the tunnel, 1 µs to 60 s.
     pub smoothed_rtt: Duration,
-    /// The rate at which the flow's packets came from the origin since the last report; `None`:
-    /// none came.
+    /// The rate at which the flow's packets arrived from the origin since the last report, or
+    /// `None` if none arrived.
     pub arrival_rate: Option<Rate>,
 }
 
-/// Why a report is ignored.
+/// The reason why a report is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TunnelInfoError {
-    /// It ends before its last field.
-    #[error("cut before {0}")]
+    /// The report ends before its last field.
+    #[error("the report ends before its field {0}")]
     Cut(&'static str),
-    /// Another version.
+    /// The report has an unknown version.
     #[error("version {0}; allowed: 1")]
     Version(u64),
-    /// A field with a value that is not allowed.
+    /// The value of a field is out of range.
     #[error("{name} = {seen} {unit}; allowed: {least} to {most}")]
     Field {
-        /// The field.
+        /// The name of the field.
         name: &'static str,
-        /// Its value.
+        /// The value of the field.
         seen: u64,
-        /// Of which unit.
+        /// The unit of the value.
         unit: &'static str,
-        /// Least allowed value.
+        /// The least allowed value.
         least: u64,
-        /// Most allowed value.
+        /// The largest allowed value.
         most: u64,
     },
-    /// A field line that is no Byte Sequence.
+    /// A header field is not a structured Byte Sequence.
     #[error("not a structured Byte Sequence")]
     Syntax,
 }
 
-/// What fits a varint of 4 bytes.
+/// The largest variable-length integer of 4 bytes.
 const MOST: u64 = (1 << 30) - 1;
 
-/// Parts of a ratio of 1 on the wire.
+/// A ratio of 1 on the wire.
 const RATIO_PARTS: u64 = 10_000;
 
-/// Parts per billion of one of them.
+/// The unit of ratios on the wire, 1/10000, in parts per billion.
 const PPB_OF_PART: u32 = 100_000;
 
 const RTT_MOST_MICROS: u64 = 60_000_000;
 
 impl TunnelInfo {
-    /// The field of requests to an origin that holds the newest report: a Byte Sequence (RFC 9651
-    /// §3.3.5).
+    /// The name of the header field that carries the newest report in requests to an origin, as a
+    /// Byte Sequence (RFC 9651 §3.3.5).
     pub const FIELD: &str = "tandem-quic-info";
 
-    /// The `:protocol` of the extended CONNECT request on which a client sends reports to an origin.
+    /// The `:protocol` of the extended CONNECT request on which a client sends reports to an
+    /// origin.
     pub const PROTOCOL: &str = "tandem-quic-info";
 
-    /// The Context ID of HTTP Datagrams with a report on that request.
+    /// The Context ID of the HTTP Datagrams of that request, each of which carries a report.
     pub const CONTEXT_ID: VarInt = VarInt::from_u32(0);
 
-    /// No report is longer in bytes.
+    /// An upper bound of the length of a report in bytes.
     pub const LEN_MAX: usize = 64;
 
     const VERSION: u32 = 1;
 
-    /// Reads a report; bytes behind its last field are ignored.
+    /// Decodes a report. Bytes after its last field are ignored.
+    ///
+    /// # Errors
+    ///
+    /// The report is truncated, has an unknown version, or has a field out of range.
     pub fn decode(mut data: Bytes) -> Result<Self, TunnelInfoError> {
         let mut fields = Fields { data: &mut data };
         let version = fields.next("version")?.get();
@@ -114,7 +122,7 @@ impl TunnelInfo {
         })
     }
 
-    /// Appends the report to `out`; values beyond what is allowed become the nearest that is.
+    /// Appends the report to `out`. A value out of range becomes the nearest allowed one.
     pub fn encode(&self, out: &mut impl BufMut) {
         let rtt = |rtt: Duration| {
             let micros = u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX);
@@ -136,7 +144,7 @@ impl TunnelInfo {
         }
     }
 
-    /// The report as an HTTP Datagram.
+    /// Encodes the report as an HTTP Datagram.
     pub fn to_datagram(&self, quarter_stream_id: QuarterStreamId, context_id: VarInt) -> Bytes {
         let ids = HttpDatagram::overhead(quarter_stream_id, context_id);
         let mut datagram = BytesMut::with_capacity(ids + Self::LEN_MAX);
@@ -145,8 +153,8 @@ impl TunnelInfo {
         datagram.freeze()
     }
 
-    /// The value of [`Self::FIELD`].
-    #[expect(clippy::missing_panics_doc, reason = "what is encoded is printable ASCII")]
+    /// Encodes the report as the value of [`Self::FIELD`].
+    #[expect(clippy::missing_panics_doc, reason = "the encoded value is printable ASCII")]
     pub fn to_field(&self) -> HeaderValue {
         let mut bytes = Vec::with_capacity(Self::LEN_MAX);
         self.encode(&mut bytes);
@@ -154,7 +162,11 @@ impl TunnelInfo {
         HeaderValue::try_from(item.finish()).expect("structured fields are printable ASCII")
     }
 
-    /// Reads the value of [`Self::FIELD`]; parameters are ignored.
+    /// Parses the value of [`Self::FIELD`]. Parameters are ignored.
+    ///
+    /// # Errors
+    ///
+    /// The value is not a Byte Sequence, or [`Self::decode`] refuses it.
     pub fn parse_field(value: &str) -> Result<Self, TunnelInfoError> {
         let item: Item = Parser::new(value).parse().map_err(|_| TunnelInfoError::Syntax)?;
         let bytes = item.bare_item.as_byte_sequence().ok_or(TunnelInfoError::Syntax)?;
@@ -226,7 +238,7 @@ mod tests {
         bytes
     }
 
-    /// A report of these fields.
+    /// Encodes a report with these fields.
     fn of(fields: [u64; 9]) -> Bytes {
         let mut bytes = Vec::new();
         for field in fields {
@@ -247,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_absurd_is_refused_by_name() {
+    fn truncated_reports_and_fields_out_of_range_are_refused_by_name() {
         let whole = Bytes::from(encoded(&info()));
         for len in 0..whole.len() {
             let error = TunnelInfo::decode(whole.slice(..len)).unwrap_err();
@@ -283,7 +295,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_decodes_is_short_and_encodes_to_what_decodes_to_the_same(
+        fn a_decoded_report_is_short_and_round_trips(
             data in proptest::collection::vec(any::<u8>(), 0..80),
             fields in proptest::array::uniform9(0_u64..2_000_000_000),
         ) {

@@ -14,31 +14,35 @@ impl VarInt {
     /// The largest value, 2^62 - 1.
     pub const MAX: u64 = (1 << 62) - 1;
 
-    /// The longest encoding in bytes.
+    /// The length of the longest encoding in bytes.
     pub(crate) const LEN_MAX: usize = 8;
 
-    /// A value that always fits; usable in constants.
+    /// Creates an integer from a value that always fits; usable in constants.
     pub const fn from_u32(value: u32) -> Self {
         Self(value as u64)
     }
 
-    /// The nearest value that fits.
+    /// Creates an integer from `value`; a value above [`Self::MAX`] becomes [`Self::MAX`].
     pub const fn saturating_from(value: u64) -> Self {
         Self(if value <= Self::MAX { value } else { Self::MAX })
     }
 
-    /// The length of something in memory, in bytes.
+    /// Creates an integer from the length, in bytes, of something in memory.
     pub(crate) const fn from_len(len: usize) -> Self {
         Self::saturating_from(len as u64) // no memory has 2^62 bytes
     }
 
-    /// The value.
+    /// Returns the value.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Takes one integer off the front of `data`, in any of its encodings: QUIC does not require
-    /// the shortest.
+    /// Takes one integer off the front of `data`, in any of its encodings. QUIC does not require
+    /// the shortest one.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::VarIntTruncated`] if `data` ends inside the integer.
     pub fn decode(data: &mut impl Buf) -> Result<Self, DecodeError> {
         if !data.has_remaining() {
             return Err(DecodeError::VarIntTruncated);
@@ -66,7 +70,7 @@ impl VarInt {
         }
     }
 
-    /// Length of the shortest encoding in bytes: 1, 2, 4 or 8.
+    /// Returns the length of the shortest encoding in bytes: 1, 2, 4 or 8.
     pub const fn encoded_len(self) -> usize {
         match self.0 {
             0..=0x3f => 1,
@@ -103,7 +107,7 @@ impl fmt::Display for VarInt {
     }
 }
 
-/// A number that has no variable-length encoding.
+/// The error for a number above 2^62 - 1, which has no variable-length encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is above 2^62 - 1, the largest variable-length integer")]
 pub struct VarIntRangeError(pub u64);
@@ -131,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_rfc_decode() {
-        // RFC 9000 §A.1.
+        // The examples of RFC 9000 §A.1.
         for (bytes, value) in [
             (&[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c][..], 151_288_809_941_952_652),
             (&[0x9d, 0x7f, 0x3e, 0x7d], 494_878_333),
@@ -161,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_itself(value in 0..=VarInt::MAX, shift in 0_u32..62) {
+        fn an_encoded_integer_decodes_to_itself(value in 0..=VarInt::MAX, shift in 0_u32..62) {
             let varint = VarInt::try_from(value >> shift).unwrap();
             let mut bytes = BytesMut::new();
             varint.encode(&mut bytes);

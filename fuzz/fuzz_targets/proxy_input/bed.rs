@@ -1,4 +1,5 @@
-//! A proxy and what is around it: a client, an operating system that keeps the rules, time.
+//! The environment of the proxy: a client, an operating system that follows the rules of sockets,
+//! and the time.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,26 +21,26 @@ use tandem_node::{
 
 use crate::client::{Client, Permits};
 
-/// Most outputs of the proxy in a row.
+/// The largest number of successive outputs of the proxy.
 const OUTPUTS_MAX: u32 = 10_000;
 
-/// Most times that the clock stands still for the same deadline.
+/// The largest number of successive deadlines that are not in the future.
 const STALLS_MAX: u32 = 1000;
 
-/// Longest of all waits, so that all that a client left is gone: its idle timeout, the engine's
-/// closing period, an idle flow, a silent name server.
+/// A time after which the proxy must have forgotten a client. It is longer than the idle timeout,
+/// the engine's closing period, the idle time of a flow and the longest wait for a name server.
 const ALL_GONE: Duration = Duration::from_secs(400);
 
 /// The proxy's own socket.
 const LISTEN: SocketId = SocketId(0);
 
-/// What became of a socket.
+/// The state of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Socket {
-    /// Not answered yet.
+    /// The proxy has requested the socket and has no answer yet.
     Asked,
     Open,
-    /// Could not be opened, or failed.
+    /// The socket could not be opened.
     Failed,
     Closed,
 }
@@ -52,21 +53,21 @@ pub(crate) struct Bed {
     sockets: BTreeMap<SocketId, (Socket, SocketKind)>,
     queries: VecDeque<QueryId>,
     stats: Stats,
-    /// What happens to the client's next packets.
+    /// The fates of the client's next packets.
     pub(crate) fates: VecDeque<Fate>,
     has_ended: bool,
 }
 
-/// What happens to a packet on its way to the proxy.
+/// The fate of a packet on the path to the proxy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fate {
     Lost,
     Twice,
-    /// This byte is changed.
+    /// The byte at this position is combined with this value (XOR).
     Changed(u16, u8),
 }
 
-/// Where the client is.
+/// The address of the client.
 pub(crate) fn client_address() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], 50_000))
 }
@@ -82,7 +83,7 @@ fn certificate() -> &'static TestCertificate {
 
 fn proxy() -> Proxy {
     static TLS: OnceLock<rustls::ServerConfig> = OnceLock::new();
-    // Small, so that the fuzzer reaches them.
+    // The limits are small, so that the fuzzer reaches them.
     let limits = Limits {
         connections: 3,
         request_streams: 8,
@@ -122,7 +123,7 @@ fn start() -> Instant {
 }
 
 impl Bed {
-    /// A proxy that listens, and a client whose handshake is complete.
+    /// Creates a proxy that listens, and a client whose handshake is complete.
     pub(crate) fn new(permits: Permits) -> Self {
         let now = start();
         let client = Client::connect(now, client_config(), server_address(), permits);
@@ -144,7 +145,7 @@ impl Bed {
         bed
     }
 
-    /// Tells the proxy to end; one that has ended is not told anything more.
+    /// Asks the proxy to end, unless it has ended already.
     pub(crate) fn shut_down(&mut self) {
         if !self.has_ended {
             self.feed(Input::Shutdown);
@@ -155,7 +156,7 @@ impl Bed {
         self.proxy.handle(self.now, input);
     }
 
-    pub(crate) fn from_stranger(&mut self, host: u8, payload: &[u8]) {
+    pub(crate) fn from_other_host(&mut self, host: u8, payload: &[u8]) {
         self.to_proxy(SocketAddr::from(([198, 51, 100, host], 1)), BytesMut::from(payload));
     }
 
@@ -165,7 +166,8 @@ impl Bed {
         self.feed(Input::Datagram(received));
     }
 
-    /// Sockets in this state, without the listening one.
+    /// Returns one of the sockets in this state. The index wraps around. The listening socket is
+    /// chosen only if there is no other one.
     fn nth_socket(&self, index: u8, state: Socket) -> Option<(SocketId, SocketKind)> {
         let mut sockets: Vec<_> =
             self.sockets.iter().filter(|(_, (other, _))| *other == state).collect();
@@ -176,7 +178,7 @@ impl Bed {
         sockets.get(index).map(|(id, (_, kind))| (**id, *kind))
     }
 
-    /// Answers one of the open requests for a socket; false if there is none.
+    /// Answers one of the open requests for a socket. Returns false if there is none.
     pub(crate) fn answer_socket(&mut self, index: u8, how: Result<(), std::io::ErrorKind>) -> bool {
         let Some((socket, _)) = self.nth_socket(index, Socket::Asked) else { return false };
         let state = if how.is_ok() { Socket::Open } else { Socket::Failed };
@@ -197,7 +199,7 @@ impl Bed {
         }
     }
 
-    /// A target sends.
+    /// Delivers a payload of a target.
     pub(crate) fn from_target(&mut self, index: u8, payload: BytesMut) {
         let Some((socket, kind)) = self.nth_socket(index, Socket::Open) else { return };
         let SocketKind::Connected(remote) = kind else { return };
@@ -205,7 +207,7 @@ impl Bed {
         self.feed(Input::Datagram(received));
     }
 
-    /// An ICMP message comes for a socket.
+    /// Delivers an ICMP error for a socket.
     pub(crate) fn fail_socket(&mut self, index: u8) {
         let Some((socket, kind)) = self.nth_socket(index, Socket::Open) else { return };
         if matches!(kind, SocketKind::Connected(_)) {
@@ -219,23 +221,23 @@ impl Bed {
         }
     }
 
-    /// Lets everybody act until nobody has anything to do now.
+    /// Exchanges packets until both client and proxy are idle at the present time.
     pub(crate) fn exchange(&mut self) {
         for _ in 0..OUTPUTS_MAX {
             self.drain();
             let Some(packet) = self.client.poll(self.now) else { return };
             self.send(packet);
         }
-        panic!("client and proxy never rest");
+        panic!("client and proxy never become idle");
     }
 
-    /// The client sends what it may, before the proxy is polled.
+    /// Sends all packets that the client can send, before the proxy is polled.
     pub(crate) fn send_all(&mut self) {
         for _ in 0..OUTPUTS_MAX {
             let Some(packet) = self.client.poll(self.now) else { return };
             self.send(packet);
         }
-        panic!("the client never rests");
+        panic!("the client never becomes idle");
     }
 
     fn send(&mut self, mut packet: BytesMut) {
@@ -278,15 +280,15 @@ impl Bed {
                     self.queries.push_back(query);
                 }
                 Output::Event(Event::Closed(result)) => {
-                    assert!(!self.has_ended, "it ends once");
+                    assert!(!self.has_ended, "the proxy ends twice");
                     assert_eq!(result, Ok(()));
                     self.has_ended = true;
                 }
                 Output::Event(_) => {}
-                output => panic!("a proxy has no use for {output:?}"),
+                output => panic!("a proxy must not emit {output:?}"),
             }
         }
-        panic!("the proxy gave {OUTPUTS_MAX} outputs in a row");
+        panic!("the proxy emitted {OUTPUTS_MAX} successive outputs");
     }
 
     fn transmit(&mut self, socket: SocketId, transmit: Transmit, buf: &[u8]) {
@@ -301,7 +303,7 @@ impl Bed {
                     self.client.handle(self.now, server_address(), BytesMut::from(packet));
                 }
             }
-            _ => {} // to a stranger
+            _ => {} // another host gets the packet
         }
     }
 
@@ -314,7 +316,7 @@ impl Bed {
         assert!(now.flows_open <= self.sockets.len() as u64);
     }
 
-    /// Lets time pass, timer by timer.
+    /// Advances the time from timer to timer.
     pub(crate) fn wait(&mut self, duration: Duration) {
         let end = self.now + duration;
         let mut stalls = 0;
@@ -327,7 +329,7 @@ impl Bed {
                 stalls = 0;
             } else {
                 stalls += 1;
-                assert!(stalls < STALLS_MAX, "somebody always wants to be woken in the past");
+                assert!(stalls < STALLS_MAX, "a deadline is always in the past");
                 self.now += Duration::from_micros(1);
             }
             if self.deadline.is_some_and(|deadline| deadline <= self.now) {
@@ -338,20 +340,20 @@ impl Bed {
         self.now = self.now.max(end);
     }
 
-    /// Ends the connection; afterwards nothing may be left of it.
+    /// Ends the connection, and checks that the proxy has released all its resources.
     pub(crate) fn end(mut self) {
         self.fates.clear();
         self.client.close(self.now);
         self.wait(ALL_GONE);
         for (id, (state, _)) in &self.sockets {
-            assert!(*id == LISTEN || *state == Socket::Closed, "{id:?} is {state:?} in the end");
+            assert!(*id == LISTEN || *state == Socket::Closed, "{id:?} is {state:?} at the end");
         }
         let stats = self.proxy.stats();
         assert_eq!((stats.flows_open, stats.connections_open), (0, 0));
     }
 }
 
-/// All that only ever grows.
+/// Returns the counters that never decrease.
 fn counters(stats: &Stats) -> [u64; 12] {
     [
         stats.connections,

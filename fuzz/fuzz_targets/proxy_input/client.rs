@@ -1,4 +1,4 @@
-//! A client that speaks QUIC properly, and on its streams whatever it is told to.
+//! A client that uses QUIC correctly, and sends arbitrary data on its streams.
 
 use std::{net::SocketAddr, num::NonZeroUsize, sync::Arc, time::Instant};
 
@@ -8,7 +8,7 @@ use noq_proto::{
     Dir, Endpoint, EndpointConfig, Event, FourTuple, StreamId, TransportConfig, VarInt,
 };
 
-/// What the client allows the proxy to send.
+/// The client's limits for the data of the proxy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permits {
     pub(crate) stream_window: u16,
@@ -21,7 +21,7 @@ pub(crate) struct Client {
     handle: ConnectionHandle,
     connection: Connection,
     reads: bool,
-    /// Streams that it opened, in order.
+    /// The streams that the client has opened, in order.
     streams: Vec<StreamId>,
     pub(crate) is_connected: bool,
     pub(crate) is_closed: bool,
@@ -59,12 +59,12 @@ impl Client {
         }
     }
 
-    /// The number of a stream, out of those that were opened.
+    /// Returns one of the opened streams. The index wraps around.
     fn stream(&self, index: u8) -> Option<StreamId> {
         self.streams.get(usize::from(index).checked_rem(self.streams.len())?).copied()
     }
 
-    /// The number that names a stream in HTTP Datagrams, if there is such a stream.
+    /// Returns the Quarter Stream ID of an opened stream, if there is one.
     pub(crate) fn quarter_stream_id(&self, index: u8) -> Option<u64> {
         self.stream(index).map(|stream| u64::from(stream) / 4)
     }
@@ -81,7 +81,7 @@ impl Client {
         }
     }
 
-    /// What the proxy has no room for is not sent, and not missed.
+    /// Writes to a stream. Data beyond the flow control limit is discarded.
     fn write_on(&mut self, stream: StreamId, data: &[u8]) {
         drop(self.connection.send_stream(stream).write(data));
     }
@@ -135,7 +135,7 @@ impl Client {
         self.connection.poll_timeout()
     }
 
-    /// The next packet; `None`: it waits.
+    /// Returns the next packet, or `None` if the client waits.
     pub(crate) fn poll(&mut self, now: Instant) -> Option<BytesMut> {
         while let Some(event) = self.connection.poll() {
             match event {
@@ -168,7 +168,7 @@ impl Client {
     }
 }
 
-/// Connection IDs 1, 2, 3 and so on.
+/// Generates the connection IDs 1, 2, 3 and so on.
 struct NumberedCids(u64);
 
 impl ConnectionIdGenerator for NumberedCids {

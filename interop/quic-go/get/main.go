@@ -1,5 +1,5 @@
-// Fetches a URL over HTTP/3 with quic-go and its default settings, or sends a file there with POST.
-// The CA is that of SSL_CERT_FILE.
+// This program fetches a URL over HTTP/3 with quic-go and its default settings, or sends a file to
+// it with POST. It trusts the CA of SSL_CERT_FILE.
 package main
 
 import (

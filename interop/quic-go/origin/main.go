@@ -1,6 +1,6 @@
-// Serves a folder over HTTP/3 with quic-go and its default settings: packets start at 1280 bytes, even
-// if the client takes only smaller ones, and grow by path MTU discovery.
-// A POST is answered with the SHA-256 of what came.
+// This program serves a folder over HTTP/3 with quic-go and its default settings. Packets have 1280
+// bytes at first, even if the client accepts only smaller ones, and grow by path MTU discovery. The
+// answer to a POST is the SHA-256 of the received body.
 package main
 
 import (

@@ -1,34 +1,38 @@
 //! The settings of `BBRv1`.
 
-/// The settings of [`Bbr1`](crate::Bbr1). The default is the draft's.
+/// The settings of [`Bbr1`](crate::Bbr1). The default follows the draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bbr1Config {
     /// The initial window in full datagrams, at least 4.
     pub initial_window_packets: u32,
-    /// The pacing gain, in percent, of the phase of `ProbeBW` that looks for more bandwidth; at
-    /// least 100, which never looks.
+    /// The pacing gain, in percent, of the phase of `ProbeBW` that probes for more bandwidth. It is
+    /// at least 100; at 100 the controller never probes.
     ///
-    /// 200 follows a rate that rises quickly, as cellular links do, at the cost of more queue. Above
-    /// 125 there is a second, plain 125 % phase in the middle of the cycle.
+    /// A gain of 200 follows a bandwidth that rises quickly, as on cellular links, at the cost of a
+    /// longer queue. Above 125 the cycle has a second probing phase in its middle, with a gain of
+    /// 125 %.
     pub up_gain_percent: u32,
-    /// Where it differs from the draft.
+    /// The variant of the algorithm.
     pub flavor: Flavor,
-    /// Where the randomness begins: it picks the phase in which `ProbeBW` is entered.
+    /// The seed of the random choice of the phase in which the controller enters `ProbeBW`.
     pub seed: u64,
 }
 
-/// Where [`Bbr1`](crate::Bbr1) differs from the draft.
+/// The variants of [`Bbr1`](crate::Bbr1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flavor {
-    /// Nowhere but in what the module says.
+    /// The draft's algorithm, with the differences that the source of [`Bbr1`](crate::Bbr1) lists.
     #[default]
     Plain,
-    /// For a tunnel over radio links, whose rate changes and whose queues are short:
+    /// A variant for a tunnel over radio links, whose rate varies and whose queues are short:
     ///
-    /// - Time in which the path stands still says nothing of its rate, beyond a round trip and 100 ms.
-    /// - Where far more is lost than usual while packets wait, the bottleneck's queue overflows: the
-    ///   estimate begins anew, and less is sent for a while.
-    /// - `ProbeRTT` keeps half of what fills the path in flight, which drains a queue as well.
+    /// - If the path delivers nothing for longer than one RTT and 100 ms, the time beyond that does
+    ///   not lower the delivery rate.
+    /// - If a round loses far more packets than usual while packets wait in a queue, the
+    ///   bottleneck's queue overflows. The bandwidth estimate is then reset to the last rounds, and
+    ///   the bytes in flight are bounded for a while.
+    /// - `ProbeRTT` keeps half of the bandwidth-delay product in flight, which drains a queue as
+    ///   well.
     Tunnel,
 }
 

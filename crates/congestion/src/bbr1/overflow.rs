@@ -1,8 +1,9 @@
-//! Whether the queue of the bottleneck overflows, which `BBRv1` does not ask.
+//! The detection of overflows of the bottleneck's queue, which `BBRv1` lacks.
 //!
-//! Random loss is the same in every round. An overflow is a round that loses far more than those
-//! before it, while all that arrives has waited in a queue. What was on its way then is more than
-//! path and queue hold, and the estimate of the bandwidth was true once.
+//! Random loss has the same share in every round. An overflow is a round that loses a far larger
+//! share than the rounds before it, while every packet that arrives has waited in a queue. The
+//! bytes in flight are then more than path and queue hold, and the bandwidth estimate is out of
+//! date.
 
 use std::time::Duration;
 
@@ -10,39 +11,40 @@ use tandem_units::ByteCount;
 
 use crate::Factor;
 
-/// A round overflows if it loses more of what it sent than usual by this, in millionths, and by three
-/// standard deviations of what chance makes of the usual.
+/// First condition of an overflow: the share of loss exceeds the usual share by this, in parts per
+/// million, plus [`DEVIATIONS`] standard deviations of random loss with the usual share.
 const MORE_PPM: u64 = 30_000;
 const DEVIATIONS: u64 = 3;
 
-/// And at least so many packets.
+/// Second condition of an overflow: the round loses at least this number of full packets.
 const LEAST_PACKETS: u64 = 6;
 
-/// And everything that arrives has waited for so much of the least RTT, in percent.
+/// Third condition of an overflow: every RTT of the round exceeds the least RTT by more than this
+/// percentage.
 const WAITED_PERCENT: u32 = 25;
 
-/// The weight of a round in what is usual: one part in so many.
+/// The usual share of loss is a moving average in which the newest round has the weight 1 / 16.
 const USUAL_ROUNDS: u64 = 16;
 
-/// What is sent at most after an overflow, of what arrived.
+/// The bound on the bytes in flight after an overflow, as a share of the bytes that arrived.
 const BACK_OFF: Factor = Factor::from_percent(95);
 
-/// By how much the bound grows in a round without an overflow.
+/// The growth of the bound in each round without an overflow.
 const GROWTH: Factor = Factor::from_percent(106);
 
-/// Millionths.
+/// Parts per million in one.
 const MILLION: u64 = 1_000_000;
 
-/// Watches rounds for overflows, and bounds what is in flight after one.
+/// Detects overflows, round by round, and bounds the bytes in flight after one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OverflowGuard {
     lost: ByteCount,
     acked: ByteCount,
-    /// The most that was in flight in this round.
+    /// The largest number of bytes in flight in this round.
     in_flight: ByteCount,
     /// The least RTT of this round.
     rtt: Option<Duration>,
-    /// The usual share of loss in millionths.
+    /// The usual share of loss in parts per million.
     usual_ppm: u64,
     bound: Option<ByteCount>,
 }
@@ -58,7 +60,8 @@ impl OverflowGuard {
         self.rtt = Some(self.rtt.map_or(rtt, |least| least.min(rtt)));
     }
 
-    /// A round has ended; tells whether the queue overflowed in it.
+    /// Ends a round; returns whether the queue overflowed in it. `packet` is the size of a full
+    /// packet.
     pub(super) fn on_round(&mut self, least_rtt: Duration, packet: ByteCount) -> bool {
         let Self { lost, acked, in_flight, rtt, usual_ppm, bound } = std::mem::take(self);
         let sent = (lost + acked).get().max(1);
@@ -81,12 +84,12 @@ impl OverflowGuard {
         overflows
     }
 
-    /// What may be in flight; `None`: nothing is known.
+    /// Returns the bound on the bytes in flight, or `None` if there is none.
     pub(super) const fn bound(&self) -> Option<ByteCount> {
         self.bound
     }
 
-    /// The bound is above what the path holds by far.
+    /// Removes the bound if it is above `bytes`, which is far more than the path holds.
     pub(super) fn forget_bound_above(&mut self, bytes: ByteCount) {
         self.bound = self.bound.filter(|bound| *bound <= bytes);
     }

@@ -1,4 +1,8 @@
-//! The settings of [`super::Tecc`], and how they are written.
+//! The settings of [`super::Tecc`], and the text form that command lines and configuration files
+//! use.
+//!
+//! The symbols are those of the paper's Algorithm 1 (TECC, NSDI '24, §4.2.4); `control` explains
+//! them.
 
 use std::{str::FromStr, time::Duration};
 
@@ -6,66 +10,71 @@ use tandem_units::{ByteCount, HumanDuration};
 
 use crate::Factor;
 
-/// Whose RTT θ is a multiple of.
+/// The RTT of which θ is a multiple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leg {
-    /// `T_s`: from the origin to the client, as the paper has it.
+    /// `T_s`, the RTT between origin and client, as in the paper.
     EndToEnd,
-    /// `T_l`: of the tunnel.
+    /// `T_l`, the RTT of the tunnel.
     Tunnel,
 }
 
-/// How r(t) Tr(t), bytes a second, is added to q(t), bytes.
+/// How r(t) Tr(t), in bytes per second, is added to q(t), in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetransmissionUnits {
-    /// As what is sent again during θ.
+    /// The tunnel's retransmissions during θ are added.
     Theta,
-    /// As Algorithm 1 has it printed: as what is sent again during one second, whatever θ is.
+    /// The tunnel's retransmissions during one second are added, independently of θ. Algorithm 1 is
+    /// printed in this form.
     Literal,
 }
 
-/// Which RTT the window holds at the sending rate.
+/// The RTT of which the window holds a multiple at the sending rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowRtt {
-    /// The least, so that a queue does not make room for itself.
+    /// The least RTT, so that the delay of a queue does not enlarge the window.
     Least,
-    /// The smoothed.
+    /// The smoothed RTT.
     Smoothed,
 }
 
-/// The settings of Algorithm 1 (TECC §4.2.4) and of what is around it.
+/// The settings of Algorithm 1 (TECC §4.2.4), of the window and of the checks of reports.
 ///
-/// As text, what differs from [`TeccConfig::default`]: `theta=2Ts,delta=0.95,max-pf=0.5,ewma=1,r-ai=1,`
-/// `u-max=1.25,q-target=40ms,units=theta,window=2,window-rtt=least,first-flight=500kB,guard=on`.
+/// The text form is a list of `key=value` pairs, separated by commas. A key that is absent has its
+/// value of [`TeccConfig::default`], which is: `theta=2Ts,delta=0.95,max-pf=0.5,u-max=1.25,ewma=1,`
+/// `r-ai=1,q-target=40ms,units=theta,window=2,window-rtt=least,first-flight=500kB,guard=on`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TeccConfig {
-    /// θ: in how many RTTs the queue is to be brought to its target.
+    /// θ: the time in which the queue shall reach its target, as a multiple of the RTT of
+    /// [`Self::theta_leg`]; 0.1 to 20.
     pub theta: Factor,
-    /// Of which leg.
+    /// The RTT of which θ is a multiple.
     pub theta_leg: Leg,
-    /// δ: how much of r(t) will hold when the origin's packets arrive.
+    /// δ: the share of r(t) that is expected to persist until the origin's packets arrive at the
+    /// proxy; 0 to 2.
     pub delta: Factor,
-    /// `max_pf`: U is at least one less this; at most 1.
+    /// `max_pf`: U is at least 1 minus this; 0 to 0.99.
     pub max_penalty: Factor,
-    /// U is at most this.
+    /// The upper bound of U, 1 to 3. While the tunnel starts up, the bound is 1.
     pub max_utilization: Factor,
-    /// The weight of the newest U in its moving average, at most 1.
+    /// The weight of the newest U in its moving average; 0.01 to 1.
     pub ewma_weight: Factor,
-    /// `r_ai` in full packets an RTT.
+    /// `r_ai` in full packets per RTT; 0 to 100.
     pub additive_increase: Factor,
-    /// How much of the time at Tr the queue holds when U is 1 (q* / Tr). The paper has none.
+    /// q* / Tr: the queueing delay in the proxy at which U is 1; 0 to 2 s. The paper has no such
+    /// target, which corresponds to zero.
     pub queue_target: Duration,
-    /// In which units retransmissions count.
+    /// The units in which retransmissions count.
     pub units: RetransmissionUnits,
-    /// The window in what the sending rate fills in an RTT.
+    /// The window as a multiple of the sending rate times the RTT of [`Self::window_rtt`]; 1 to 10.
     pub window: Factor,
-    /// Of which RTT.
+    /// The RTT of which the window holds a multiple.
     pub window_rtt: WindowRtt,
-    /// Bytes that may be on their way on the strength of reports alone, before acknowledgements show
-    /// that the path carries them.
+    /// The bytes that may be in flight, in the first rounds, on the evidence of reports alone,
+    /// before acknowledgements confirm that the path carries them; 15 kB to 10 MB.
     pub first_flight: ByteCount,
-    /// Whether a bottleneck behind the proxy is looked for, and reports that acknowledgements
-    /// contradict are set aside.
+    /// Whether the controller looks for a bottleneck between origin and proxy, and sets aside
+    /// reports that the end-to-end loss contradicts.
     pub has_guard: bool,
 }
 
@@ -90,7 +99,8 @@ impl Default for TeccConfig {
 }
 
 impl TeccConfig {
-    /// Algorithm 1 as the paper has it, with the units that make sense.
+    /// The settings of the paper, with [`RetransmissionUnits::Theta`], which makes the units of the
+    /// sum in Algorithm 1 consistent.
     pub const PAPER: Self = Self {
         theta: Factor::from_thousandths(667),
         theta_leg: Leg::EndToEnd,
@@ -107,7 +117,12 @@ impl TeccConfig {
         has_guard: false,
     };
 
-    /// The same with what a text of `key=value` pairs, separated by commas, says.
+    /// Returns these settings with those replaced that `text` names. `text` is a list of
+    /// `key=value` pairs, separated by commas.
+    ///
+    /// # Errors
+    ///
+    /// A key is unknown, or its value is malformed or out of range.
     pub fn with(mut self, text: &str) -> Result<Self, TeccConfigError> {
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -128,7 +143,7 @@ impl TeccConfig {
         };
         match key {
             "theta" => {
-                let allowed = "0.1 to 20, with Ts or Tl behind it";
+                let allowed = "0.1 to 20, followed by Ts or Tl";
                 let (number, leg) = match (value.strip_suffix("Ts"), value.strip_suffix("Tl")) {
                     (Some(number), _) => (number, Leg::EndToEnd),
                     (_, Some(number)) => (number, Leg::Tunnel),
@@ -188,26 +203,26 @@ impl FromStr for TeccConfig {
     }
 }
 
-/// A text that says no settings.
+/// The reason why a text is not a list of settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TeccConfigError {
-    /// No such setting.
+    /// There is no setting with this key.
     #[error(
         "{seen:?} is no setting of tecc; allowed: theta, delta, max-pf, u-max, ewma, r-ai, q-target, \
          units, window, window-rtt, first-flight, guard"
     )]
     Key {
-        /// What stands before the equals sign.
+        /// The text before the equals sign.
         seen: String,
     },
-    /// A setting with a value that is not allowed.
+    /// The value of a setting is malformed or out of range.
     #[error("{key} = {seen:?}; allowed: {allowed}")]
     Value {
-        /// The setting.
+        /// The key of the setting.
         key: String,
-        /// Its value.
+        /// The value that was given.
         seen: String,
-        /// What is allowed.
+        /// The allowed values, in words.
         allowed: &'static str,
     },
 }
@@ -217,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_changes_what_it_names() {
+    fn a_text_changes_only_the_settings_that_it_names() {
         let config: TeccConfig = "theta=0.667Tl, q-target=100ms,units=literal".parse().unwrap();
         assert_eq!((config.theta, config.theta_leg), (Factor::from_thousandths(667), Leg::Tunnel));
         assert_eq!(config.queue_target, Duration::from_millis(100));
@@ -233,10 +248,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absurd_is_refused_by_name() {
+    fn unknown_keys_and_values_out_of_range_are_refused_by_name() {
         for (text, message) in [
             ("thta=1Ts", "\"thta\" is no setting of tecc"),
-            ("theta=2", "theta = \"2\"; allowed: 0.1 to 20, with Ts or Tl behind it"),
+            ("theta=2", "theta = \"2\"; allowed: 0.1 to 20, followed by Ts or Tl"),
             ("theta=0Ts", "theta = \"0Ts\"; allowed: 0.1 to 20"),
             ("delta=-1", "delta = \"-1\"; allowed: 0 to 2"),
             ("delta=nan", "delta = \"nan\"; allowed: 0 to 2"),

@@ -1,4 +1,9 @@
-//! The rate and the window that follow from reports: Algorithm 1.
+//! Algorithm 1 of TECC (NSDI '24, §4.2.4): the sending rate and the congestion window that follow
+//! from a tunnel's reports.
+//!
+//! The names of the paper: Tr is the tunnel's sending rate, q(t) its queue, r(t) its retransmission
+//! ratio, U the utilisation of the tunnel that the origin aims at, Sr the origin's sending rate,
+//! `T_s` the end-to-end RTT and `T_l` the tunnel's RTT.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -15,51 +20,56 @@ use super::{
 };
 use crate::{Ack, Factor};
 
-/// Full packets that the window holds beside what fills the path.
+/// The window holds this number of full packets in addition to the bandwidth-delay product.
 const WINDOW_EXTRA: u64 = 3;
 
-/// Rounds in which reports alone say how much may be on its way.
+/// During this number of rounds the window may reach [`TeccConfig::first_flight`], although no
+/// acknowledgement confirms yet that the path carries it.
 const FIRST_ROUNDS: u32 = 3;
 
-/// What may be sent for what is acknowledged: twice what slow start does.
+/// The limit of the bytes in flight as a multiple of the acknowledged rate times the least RTT.
+/// Slow start sends two bytes for each acknowledged byte; this limit is twice as high.
 const TRUST: Factor = Factor::from_percent(400);
 
-/// The same after reports have proved wrong.
+/// The same limit after reports have proved wrong.
 const SHAKEN_TRUST: Factor = Factor::from_percent(125);
 
-/// A report counts for so many end-to-end RTTs.
+/// The lifetime of a report in smoothed end-to-end RTTs.
 const LIFETIME_RTTS: u32 = 2;
 
-/// And for so long where RTTs are shorter than the time between reports.
+/// The least lifetime of a report, for RTTs that are shorter than the time between reports.
 const LIFETIME_LEAST: Duration = Duration::from_millis(20);
 
-/// When neither a report nor an acknowledgement comes for longer than this, the tunnel's link is gone.
+/// If neither a report nor an acknowledgement arrives for longer than this, the tunnel's link is
+/// taken to be interrupted.
 const SILENCE_LEAST: Duration = Duration::from_millis(100);
 
-/// For so many rounds after that, rates are not taken for what the path carries.
+/// After a round with an interruption, the rate that this round reached outside the interruption
+/// stands for the path's rate during this number of further rounds.
 const SILENT_ROUNDS: u32 = 3;
 
-/// The end-to-end RTT of a connection that has measured none.
+/// The end-to-end RTT that is assumed until the connection has measured one.
 const NOMINAL_RTT: Duration = Duration::from_millis(100);
 
-/// What became of a report.
+/// What happened to a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
     /// The sender follows it.
     Used,
-    /// A newer one came before.
+    /// The sender ignores it: its sequence number is not above that of an earlier report.
     Stale,
     /// The sender's controller is not [`super::Tecc`].
     NotListening,
 }
 
-/// Through which the reports of a client come to the sender of its connection. Clones share it; each
-/// connection has its own.
+/// The handle through which a client's reports reach the controller of its connection.
+///
+/// Each connection has its own handle; clones of a handle share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Feedback(Arc<Mutex<Control>>);
 
 impl Feedback {
-    /// Lets the sender follow a report from now on.
+    /// Gives a report, which arrived at `now`, to the controller.
     pub fn apply(&self, now: Instant, info: &TunnelInfo) -> Applied {
         self.control().apply(now, info)
     }
@@ -70,18 +80,18 @@ impl Feedback {
         control.max_datagram_size = max_datagram_size;
     }
 
-    /// Only one thread works on a connection at a time, so that nobody waits here.
+    /// Locks the state. Only one thread works on a connection at a time, so the lock is free.
     pub(super) fn control(&self) -> MutexGuard<'_, Control> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An end-to-end round trip.
+/// What one packet-timed end-to-end round trip has acknowledged so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     since: Option<Instant>,
     acked: ByteCount,
-    /// Time in which the link was gone.
+    /// The time for which the link was interrupted.
     silence: Duration,
 }
 
@@ -90,7 +100,8 @@ impl Round {
         Self { since: Some(now), ..Self::default() }
     }
 
-    /// What was acknowledged in the time that the link was there. `None`: it always was.
+    /// Returns the acknowledged rate over the time in which the link was not interrupted, or `None`
+    /// if the link was never interrupted.
     fn outside_silence(&self, now: Instant, least_rtt: Duration) -> Option<Rate> {
         let took = self.since.filter(|_| !self.silence.is_zero()).map(|since| now - since)?;
         Rate::average(self.acked, took.saturating_sub(self.silence).max(least_rtt))
@@ -100,31 +111,32 @@ impl Round {
 /// The state of Algorithm 1 for one connection.
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// `None` until a sender listens.
+    /// The settings, or `None` until a controller is attached.
     config: Option<TeccConfig>,
     max_datagram_size: ByteCount,
-    /// The newest report and when it came.
+    /// The newest report and the time of its arrival.
     report: Option<(Instant, TunnelInfo)>,
-    /// Whether the report is followed.
+    /// Whether the sender follows the report.
     is_followed: bool,
-    /// U, its moving average.
+    /// The moving average of U.
     utilization: Option<f64>,
     /// Sr before any cap.
     rate: Option<Rate>,
-    /// `T_s`, least and smoothed.
+    /// `T_s`: the least and the smoothed RTT.
     rtts: Option<(Duration, Duration)>,
     /// The least RTT since the last report.
     cycle_rtt: Option<Duration>,
-    /// The most that was acknowledged lately.
+    /// The bandwidth estimate of BBR, which follows from acknowledgements.
     acked_rate: Option<Rate>,
-    /// When a report or an acknowledgement came last.
-    heard: Option<Instant>,
-    /// The longest silence since the last report.
+    /// The time of the last report or acknowledgement.
+    last_contact: Option<Instant>,
+    /// The longest interruption since the last report.
     cycle_silence: Duration,
     round: Round,
-    /// What the last round with a silence in it carried besides it, for so many rounds.
+    /// The rate of the last interrupted round outside its interruption, and the number of further
+    /// rounds for which it holds.
     outside_silence: Option<(Rate, u32)>,
-    /// Rounds since reports began to count.
+    /// The number of rounds in which the sender followed reports.
     rounds: u32,
     behind_proxy: BehindProxy,
     trust: Trust,
@@ -136,7 +148,7 @@ impl Control {
         if self.report.is_some_and(|(_, last)| info.sequence <= last.sequence) {
             return Applied::Stale;
         }
-        self.hear(now);
+        self.note_contact(now);
         let rate = self.sending_rate(&config, info);
         self.rate = Some(rate);
         if config.has_guard {
@@ -151,7 +163,7 @@ impl Control {
         Applied::Used
     }
 
-    /// Algorithm 1, lines 2 to 5.
+    /// Computes Sr from a report: Algorithm 1, lines 2 to 5.
     fn sending_rate(&mut self, config: &TeccConfig, info: &TunnelInfo) -> Rate {
         let (_, smoothed) = self.rtts();
         let leg = match config.theta_leg {
@@ -168,7 +180,8 @@ impl Control {
         };
         let excess = (queue + again) / (theta * tunnel_rate);
         let least = 1.0 - config.max_penalty.get();
-        // A tunnel that starts up says more than it has seen already.
+        // While a tunnel is in slow start or Startup, its sending rate is above the bandwidth that
+        // it has measured.
         let is_starting = info.bandwidth.is_some_and(|seen| seen < info.sending_rate);
         let most = if is_starting { 1.0 } else { config.max_utilization.get() };
         let newest = (1.0 - excess).clamp(least, most);
@@ -185,9 +198,9 @@ impl Control {
         self.follow(now);
     }
 
-    /// Something came from the client.
-    fn hear(&mut self, now: Instant) {
-        let silence = self.heard.replace(now).map_or(Duration::ZERO, |heard| now - heard);
+    /// Notes that a report or an acknowledgement has arrived from the client.
+    fn note_contact(&mut self, now: Instant) {
+        let silence = self.last_contact.replace(now).map_or(Duration::ZERO, |last| now - last);
         if silence > SILENCE_LEAST {
             self.cycle_silence = self.cycle_silence.max(silence);
             self.round.silence += silence;
@@ -195,7 +208,7 @@ impl Control {
     }
 
     pub(super) fn on_ack(&mut self, ack: &Ack) {
-        self.hear(ack.now);
+        self.note_contact(ack.now);
         let latest = ack.latest_rtt();
         let least = self.rtts.map_or(latest, |(least, _)| least.min(latest));
         self.rtts = Some((least, ack.smoothed_rtt));
@@ -234,7 +247,7 @@ impl Control {
         self.max_datagram_size = bytes;
     }
 
-    /// Looks whether the report is still to be followed.
+    /// Determines whether the sender still follows the report.
     fn follow(&mut self, now: Instant) {
         let has_guard = self.config.is_some_and(|config| config.has_guard);
         let lifetime = self.lifetime();
@@ -251,7 +264,7 @@ impl Control {
         smoothed.saturating_mul(LIFETIME_RTTS).max(LIFETIME_LEAST)
     }
 
-    /// `T_s`, least and smoothed.
+    /// Returns `T_s`, the least and the smoothed RTT.
     fn rtts(&self) -> (Duration, Duration) {
         self.rtts.unwrap_or((NOMINAL_RTT, NOMINAL_RTT))
     }
@@ -260,7 +273,8 @@ impl Control {
         self.rtts().0
     }
 
-    /// What may be on its way as acknowledgements have it: no report makes more of it than this.
+    /// Returns the bytes that acknowledgements allow in flight: the limit of every window that
+    /// follows from reports.
     fn trusted_window(&self, config: &TeccConfig) -> ByteCount {
         let rate = self.acked_rate.max(self.outside_silence.map(|(rate, _)| rate));
         let acked = rate.map_or(ByteCount::ZERO, |rate| rate.bytes_in(self.least_rtt()));
@@ -269,7 +283,7 @@ impl Control {
         if self.rounds < FIRST_ROUNDS { trusted.max(config.first_flight) } else { trusted }
     }
 
-    /// Sr, while reports are followed.
+    /// Returns Sr after all caps, or `None` if the sender follows no report.
     pub(super) fn rate(&self) -> Option<Rate> {
         let config = self.config.filter(|_| self.is_followed)?;
         let rate = self.rate?;
@@ -278,7 +292,7 @@ impl Control {
         Some(caps.into_iter().flatten().fold(rate, Rate::min))
     }
 
-    /// The window, while reports are followed.
+    /// Returns the congestion window, or `None` if the sender follows no report.
     pub(super) fn window(&self) -> Option<ByteCount> {
         let config = self.config.filter(|_| self.is_followed)?;
         let (least, smoothed) = self.rtts();
@@ -297,7 +311,7 @@ const fn to_f64(number: u64) -> f64 {
     number as f64
 }
 
-/// At least 1 bit/s.
+/// Rounds down to whole bits per second, to at least 1 bit/s and at most 10^15 bit/s.
 fn to_rate(bits_per_second: f64) -> Rate {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     let bits_per_second = bits_per_second.clamp(1.0, 1e15) as u64;

@@ -1,5 +1,8 @@
-//! What tells that a report cannot be the whole truth: a bottleneck behind the proxy, of which the
-//! proxy knows nothing, or a client that reports what it likes.
+//! The checks of reports against the origin's end-to-end measurements.
+//!
+//! A report can be incomplete: the bottleneck may lie between origin and proxy, where the proxy
+//! does not see it ([`BehindProxy`]). A report can also be false: a client may invent it
+//! ([`Trust`]).
 
 use std::{
     collections::VecDeque,
@@ -12,26 +15,29 @@ use tandem_wire::TunnelInfo;
 use super::is_older;
 use crate::Factor;
 
-/// Delay that nothing explains counts above this, and above a fifth of the least RTT.
+/// A delay that the report does not explain counts as a queue between origin and proxy if it is
+/// above this and above a fifth of the least RTT.
 const UNEXPLAINED: Duration = Duration::from_millis(30);
 
-/// So many smoothed RTTs it has to last.
+/// The unexplained delay has to last for this number of smoothed RTTs.
 const RTTS: u32 = 2;
 
-/// A share of what arrives at the proxy: less than it empties the queue behind it.
+/// The cap that drains the queue between origin and proxy, as a share of the rate at which packets
+/// arrive at the proxy.
 const DRAIN: Factor = Factor::from_percent(85);
 
-/// By so much the cap grows in each RTT without such a queue.
+/// The growth of the cap in each RTT without such a queue.
 const GROWTH: Factor = Factor::from_percent(110);
 
-/// A bottleneck that was found is looked for more closely for so long.
+/// For this time after such a queue was found, a single report is enough to find it again.
 const KNOWN: Duration = Duration::from_secs(30);
 
-/// Reports that are remembered at most.
+/// The largest number of reports that are kept.
 const REPORTS_MAX: usize = 256;
 
-/// How much of the end-to-end RTT the tunnel explains: the queue of the proxy, that of its bottleneck,
-/// and the time in which what was lost comes again, for which everything waits that came after it.
+/// Returns the part of the end-to-end RTT that the tunnel explains. It is the delay in the proxy's
+/// queue, the delay in the queue of the tunnel's bottleneck and, if the tunnel repairs losses, the
+/// time of one retransmission, for which all later packets wait in the resequencer.
 fn in_tunnel(info: &TunnelInfo) -> Duration {
     let at_bottleneck = info.smoothed_rtt.saturating_sub(info.min_rtt);
     let is_repairing = info.retransmit_ratio > Ratio::ZERO;
@@ -39,40 +45,41 @@ fn in_tunnel(info: &TunnelInfo) -> Duration {
     at_bottleneck + info.sending_rate.time_to_send(info.queue) + at_exit
 }
 
-/// What a report says of the way beyond the proxy.
+/// What one report, and the measurements since the previous one, say about the path between origin
+/// and proxy.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: Instant,
-    /// The least end-to-end RTT since the report before.
+    /// The least end-to-end RTT since the previous report.
     rtt: Option<Duration>,
-    /// How much of it the tunnel explains.
+    /// The part of it that the tunnel explains.
     in_tunnel: Duration,
-    /// For how long the tunnel's link was gone, in which what it had waited.
+    /// The longest interruption of the tunnel's link, during which packets waited in the tunnel.
     silence: Duration,
     arrival_rate: Option<Rate>,
 }
 
-/// What was measured end to end.
+/// The end-to-end measurements that a report is compared with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delays {
     pub(super) least_rtt: Duration,
     pub(super) smoothed_rtt: Duration,
-    /// The least since the report before.
+    /// The least RTT since the previous report.
     pub(super) cycle_rtt: Option<Duration>,
-    /// For how long the tunnel's link was gone since then.
+    /// The longest interruption of the tunnel's link since then.
     pub(super) silence: Duration,
 }
 
-/// A bottleneck between origin and proxy.
+/// Finds a bottleneck between origin and proxy, and limits the origin's rate while there is one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BehindProxy {
     /// The reports of the last smoothed RTTs.
     seen: VecDeque<Seen>,
-    /// Since when there is a queue there.
+    /// The time at which the present queue was first seen.
     since: Option<Instant>,
-    /// When there was one last.
+    /// The time at which a queue was last drained.
     known: Option<Instant>,
-    /// What the origin sends at most because of it, and since when.
+    /// The limit of the origin's rate, and the time at which it was last set.
     cap: Option<(Rate, Instant)>,
 }
 
@@ -81,7 +88,7 @@ impl BehindProxy {
         self.cap.map(|(cap, _)| cap)
     }
 
-    /// Looks at a report, by which the origin would send at this rate.
+    /// Examines a report from which Algorithm 1 has computed the rate `rate`.
     pub(super) fn on_report(
         &mut self,
         now: Instant,
@@ -99,12 +106,12 @@ impl BehindProxy {
             self.seen.pop_front();
         }
         let is_known = self.known.is_some_and(|at| !is_older(now, at, KNOWN));
-        let patience = if is_known { Duration::ZERO } else { window };
+        let confirmation = if is_known { Duration::ZERO } else { window };
         let excess = self.excess(least_rtt, if is_known { 1 } else { REPORTS_MAX });
         let is_queueing = excess > UNEXPLAINED.max(least_rtt / 5);
         self.since = is_queueing.then(|| self.since.unwrap_or(now));
         match self.cap {
-            None if self.since.is_some_and(|since| now >= since + patience) => self.drain(now),
+            None if self.since.is_some_and(|since| now >= since + confirmation) => self.drain(now),
             None => {}
             Some((_, set)) if !is_older(now, set, smoothed_rtt) => {}
             Some(_) if is_queueing => self.drain(now),
@@ -113,8 +120,10 @@ impl BehindProxy {
         self.cap = self.cap.filter(|(cap, _)| *cap <= rate);
     }
 
-    /// What is left of the least RTT of so many reports when the path and the longest that the tunnel
-    /// explains are taken off: packets may have waited there long before the report.
+    /// Returns the delay that neither the path nor the tunnel explains: the least RTT of the newest
+    /// `reports` reports minus the path's least RTT, minus the largest delay that the tunnel
+    /// explained in any kept report, minus the interruptions of its link. The largest one counts
+    /// because packets may have waited in the tunnel long before the report.
     fn excess(&self, least_rtt: Duration, reports: usize) -> Duration {
         let newest = self.seen.iter().rev().filter_map(|seen| seen.rtt).take(reports);
         let rtt = newest.min().unwrap_or_default();
@@ -131,26 +140,29 @@ impl BehindProxy {
     }
 }
 
-/// Of what is acknowledged, one part in so many may be lost besides.
+/// The acknowledged bytes per byte of loss that is tolerated.
 const LOSS_PARTS: u64 = 10;
 
-/// How much may be lost beyond that before reports are set aside.
-const PATIENCE: ByteCount = ByteCount::new(64_000);
+/// The loss beyond that, in bytes, at which reports are set aside.
+const EXCESS_MAX: ByteCount = ByteCount::new(64_000);
 
-/// Losses count so many RTTs after reports did.
+/// Losses count until this number of smoothed RTTs after reports were last followed.
 const AFTER_RTTS: u32 = 2;
 
-/// How long reports are set aside after the first time, and at most.
+/// The time for which reports are set aside at first. It doubles each time, up to [`ASIDE_MAX`].
 const ASIDE: Duration = Duration::from_secs(2);
+/// The longest time for which reports are set aside.
 const ASIDE_MAX: Duration = Duration::from_secs(60);
 
-/// Whether reports can be true: while a tunnel repairs, next to nothing is lost end to end.
+/// Decides by the end-to-end loss whether reports can be true: while a tunnel repairs losses,
+/// hardly any packet is lost end to end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trust {
-    /// When reports counted last.
+    /// The time at which reports were last followed.
     followed: Option<Instant>,
-    /// Lost beyond what may be.
+    /// The bytes lost beyond the tolerated share.
     excess: ByteCount,
+    /// The time at which reports were last set aside, and for how long.
     aside: Option<(Instant, Duration)>,
 }
 
@@ -170,19 +182,19 @@ impl Trust {
             return;
         }
         self.excess += bytes;
-        if self.excess > PATIENCE && self.holds(now) {
+        if self.excess > EXCESS_MAX && self.holds(now) {
             let time = self.aside.map_or(ASIDE, |(_, time)| (time * 2).min(ASIDE_MAX));
             self.aside = Some((now, time));
             self.excess = ByteCount::ZERO;
         }
     }
 
-    /// Whether reports count.
+    /// Returns whether reports are not set aside at present.
     pub(super) fn holds(&self, now: Instant) -> bool {
         self.aside.is_none_or(|(since, time)| is_older(now, since, time))
     }
 
-    /// Whether they were set aside before.
+    /// Returns whether reports were ever set aside.
     pub(super) const fn is_shaken(&self) -> bool {
         self.aside.is_some()
     }

@@ -1,14 +1,16 @@
-//! An origin's sender that cooperates with a tunnel on the way (TECC, NSDI '24, §4.2).
+//! An origin's congestion controller that cooperates with a tunnel on its path: TECC, Towards
+//! Efficient QUIC Tunneling via Collaborative Transmission Control (NSDI '24, §4.2).
 //!
-//! A proxy reports at which rate it can send, how much waits there and how much it sends again
-//! ([`TunnelInfo`](tandem_wire::TunnelInfo)). While reports come the origin sends at the rate that
-//! Algorithm 1 makes of them; before, after, and when they cannot be true, it is [`Bbr1`].
+//! A proxy reports the tunnel's sending rate, the length of its queue and the share of packets that
+//! it retransmits ([`TunnelInfo`](tandem_wire::TunnelInfo)). While reports arrive, the origin sends
+//! at the rate that Algorithm 1 computes from them. Before the first report, after the last one has
+//! expired, and while reports contradict what the origin measures, it behaves as [`Bbr1`].
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `config` | [`TeccConfig`], the algorithm's constants |
-//! | `control` | [`Feedback`], through which reports come in, and the rate and window that follow |
-//! | `guard` | what tells that a report cannot be the whole truth |
+//! | `control` | [`Feedback`], which takes reports, and Algorithm 1 with its rate and window |
+//! | `guard` | the checks of reports against end-to-end measurements |
 
 mod config;
 mod control;
@@ -24,7 +26,7 @@ pub use self::{
 };
 use crate::{Ack, AcksEnd, Algorithm, Bbr1, CongestionEvent, CongestionSignal, Lost, Sent};
 
-/// A sender that follows reports of a tunnel, and is [`Bbr1`] without them.
+/// A controller that follows the reports of a tunnel, and behaves as [`Bbr1`] without them.
 #[derive(Clone, Debug)]
 pub struct Tecc {
     bbr: Bbr1,
@@ -32,7 +34,9 @@ pub struct Tecc {
 }
 
 impl Tecc {
-    /// A sender whose reports come through `feedback`.
+    /// Creates a controller whose reports come through `feedback`.
+    ///
+    /// `max_datagram_size` is the largest UDP payload that the path carries, in bytes.
     pub fn new(
         bbr: Bbr1,
         config: TeccConfig,
@@ -103,7 +107,7 @@ impl Algorithm for Tecc {
     }
 }
 
-/// Whether `now` is later than `since` by more than `than`.
+/// Returns whether `now` is later than `since` by more than `than`.
 fn is_older(now: Instant, since: Instant, than: std::time::Duration) -> bool {
     now.saturating_duration_since(since) > than
 }

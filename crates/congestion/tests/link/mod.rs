@@ -1,4 +1,4 @@
-//! One direction of a link: a rate, a drop-tail queue, a delay, then random loss.
+//! A model of one direction of a link, with a rate, a drop-tail queue, a delay and random loss.
 
 use std::time::{Duration, Instant};
 
@@ -6,25 +6,26 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tandem_units::{ByteCount, Rate, Ratio};
 
-/// What a link is.
+/// The properties of a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkConfig {
     pub(crate) rate: Rate,
-    /// One way.
+    /// The one-way delay.
     pub(crate) delay: Duration,
-    /// Of the queue, what is being sent not counted.
+    /// The capacity of the queue.
     pub(crate) queue: ByteCount,
-    /// Of the packets that went through the queue.
+    /// The share of random loss among the packets that went through the queue.
     pub(crate) loss: Ratio,
 }
 
-/// A link at work. A rate that does not change makes the queue a time: until when the link is busy.
+/// The state of a link. Because the rate is constant, the time until which the link is busy stands
+/// for the length of the queue.
 #[derive(Debug)]
 pub(crate) struct Link {
     config: LinkConfig,
     busy_until: Instant,
     random: StdRng,
-    /// The longest that the queue has been since it was reset.
+    /// The largest length of the queue since this value was reset.
     #[allow(dead_code, reason = "not every test that has a link reads it")]
     pub(crate) longest_queue: ByteCount,
 }
@@ -35,13 +36,15 @@ impl Link {
         Self { config, busy_until: now, random, longest_queue: ByteCount::ZERO }
     }
 
-    /// From now on the link is another; what it is carrying arrives as it would have.
+    /// Replaces the properties of the link and returns the old ones. Packets under way arrive as
+    /// before.
     #[allow(dead_code, reason = "not every test that has a link changes it")]
     pub(crate) fn replace_config(&mut self, config: LinkConfig) -> LinkConfig {
         std::mem::replace(&mut self.config, config)
     }
 
-    /// A packet comes; the time at which it is at the other end, or `None` if it is lost.
+    /// Carries a packet. Returns the time at which it arrives at the other end, or `None` if it is
+    /// lost.
     pub(crate) fn carry(&mut self, now: Instant, bytes: ByteCount) -> Option<Instant> {
         let wait = self.busy_until.saturating_duration_since(now);
         let queued = self.config.rate.bytes_in(wait);

@@ -1,4 +1,4 @@
-//! Algorithm 1 (TECC §4.2.4) against values made by hand.
+//! Algorithm 1 (TECC §4.2.4) against values that were calculated by hand.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::path::{PACKET, Sender, report};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A sender that has measured this RTT, and has room for whatever a report says.
+/// A sender that has measured this RTT, and whose first flight is large enough for every report.
 fn sender(config: &str, rtt: Duration) -> Sender {
     let base = "delta=0.95,max-pf=0.5,u-max=1,ewma=1,r-ai=0,q-target=0ms,first-flight=10MB";
     let config = TeccConfig::default().with(base).unwrap().with(config).unwrap();
@@ -19,7 +19,8 @@ fn sender(config: &str, rtt: Duration) -> Sender {
     sender
 }
 
-/// What a sender makes of a report on a tunnel of 10 Mbit/s, in thousandths of 10 Mbit/s.
+/// The sending rate that follows from a report on a tunnel of 10 Mbit/s, in thousandths of 10
+/// Mbit/s.
 fn utilization(sender: &mut Sender, queue: u64, retransmitted_percent: u64) -> u64 {
     let queue = ByteCount::new(queue);
     let retransmit_ratio = Ratio::of(retransmitted_percent, 100);
@@ -28,36 +29,36 @@ fn utilization(sender: &mut Sender, queue: u64, retransmitted_percent: u64) -> u
 }
 
 #[test]
-fn utilization_is_what_algorithm_1_says() {
-    // θ Tr is 125 kB with θ = 100 ms, and 116.7 kB with two thirds of 140 ms.
+fn utilization_is_that_of_algorithm_1() {
+    // θ Tr is 125 kB if θ is 100 ms, and 116.7 kB if θ is two thirds of 140 ms.
     for (config, rtt, queue, retransmitted, expected) in [
         ("theta=1Ts", 100, 0, 0, 1000),
         ("theta=1Ts", 100, 12_500, 0, 900),
         ("theta=1Ts", 100, 31_250, 0, 750),
         ("theta=1Ts", 100, 62_500, 0, 500),
-        // At least 1 - max_pf.
+        // U is at least 1 - max_pf.
         ("theta=1Ts", 100, 100_000, 0, 500),
         ("theta=1Ts,max-pf=0.8", 100, 100_000, 0, 200),
         ("theta=1Ts,max-pf=0.8", 100, 1_000_000_000, 100, 200),
-        // δ r, whatever θ is.
+        // Retransmissions reduce U by δ r, independently of θ.
         ("theta=1Ts", 100, 0, 10, 905),
         ("theta=0.667Ts", 140, 0, 10, 905),
         ("theta=4Ts", 140, 0, 10, 905),
         ("theta=1Ts,delta=0", 100, 0, 10, 1000),
         ("theta=1Ts", 100, 12_500, 10, 805),
         ("theta=1Ts", 100, 0, 100, 500),
-        // A longer θ takes a queue down more slowly.
+        // A longer θ reduces a queue more slowly.
         ("theta=2Ts", 100, 31_250, 0, 875),
-        // Of the tunnel, 40 ms: 50 kB.
+        // θ is the tunnel's RTT of 40 ms: θ Tr is 50 kB.
         ("theta=1Tl", 100, 12_500, 0, 750),
-        // What is to wait does not count, and less than that asks for more.
+        // A queue of the target's length does not count, and a shorter one raises U above 1.
         ("theta=1Ts,q-target=40ms,u-max=1.25", 100, 50_000, 0, 1000),
         ("theta=1Ts,q-target=40ms,u-max=1.25", 100, 56_250, 0, 950),
         ("theta=1Ts,q-target=40ms,u-max=1.25", 100, 37_500, 0, 1100),
         ("theta=1Ts,q-target=40ms,u-max=1.25", 100, 0, 0, 1250),
         ("theta=1Ts,q-target=40ms,u-max=1.25", 100, 0, 10, 1250),
         ("theta=1Ts,q-target=40ms,u-max=1", 100, 0, 0, 1000),
-        // As printed: r = 10 % of 1.25 MB is 119 kB after δ, all that goes in θ and more.
+        // As printed, 10 % of 1.25 MB times δ is 119 kB, which is more than θ Tr.
         ("theta=0.667Ts,units=literal", 140, 0, 10, 500),
         ("theta=0.667Ts,units=literal", 140, 0, 1, 898),
         ("theta=1Ts,units=literal", 100, 0, 1, 905),
@@ -73,7 +74,7 @@ fn utilization_is_what_algorithm_1_says() {
 }
 
 #[test]
-fn the_printed_units_halve_the_rate_where_a_tenth_is_sent_again() {
+fn the_printed_units_halve_the_rate_if_a_tenth_is_retransmitted() {
     // The paper's own constants: θ = 2/3 Ts = 93 ms, δ = 0.95, max_pf = 0.5.
     let paper = TeccConfig::PAPER.with("first-flight=10MB,r-ai=0").unwrap();
     let rate = |config| {
@@ -88,16 +89,16 @@ fn the_printed_units_halve_the_rate_where_a_tenth_is_sent_again() {
 #[test]
 fn utilization_is_a_moving_average() {
     let mut sender = sender("theta=1Ts,ewma=0.5", 100 * MS);
-    assert_eq!(utilization(&mut sender, 0, 0), 1000, "the first counts alone");
+    assert_eq!(utilization(&mut sender, 0, 0), 1000, "the first value is not averaged");
     for expected in [750, 625, 563, 531] {
         assert_eq!(utilization(&mut sender, 62_500, 0), expected);
     }
-    assert_eq!(utilization(&mut sender, 0, 0), 766, "and up again");
+    assert_eq!(utilization(&mut sender, 0, 0), 766, "the average rises again");
 }
 
 #[test]
 fn the_rate_grows_by_some_packets_each_round_trip() {
-    // One packet of 1200 bytes in 100 ms: 96 kbit/s.
+    // One packet of 1200 bytes in 100 ms is 96 kbit/s.
     for (config, rtt, expected) in [
         ("r-ai=1", 100, 10_096_000),
         ("r-ai=5", 100, 10_480_000),
@@ -112,7 +113,7 @@ fn the_rate_grows_by_some_packets_each_round_trip() {
 }
 
 #[test]
-fn the_window_is_what_fills_some_round_trips_at_the_rate() {
+fn the_window_is_a_multiple_of_the_rate_times_the_rtt() {
     for (config, expected) in [
         ("window=1,window-rtt=least", 125_000),
         ("window=2,window-rtt=least", 250_000),
@@ -121,7 +122,7 @@ fn the_window_is_what_fills_some_round_trips_at_the_rate() {
         let mut sender = sender(config, 100 * MS);
         sender.report(report());
         let seen = sender.window().get();
-        // And three packets.
+        // The window holds three packets more.
         assert!(seen.abs_diff(expected + 3 * PACKET.get()) <= 2, "{config}: {seen}");
     }
 }
@@ -140,7 +141,7 @@ fn a_report_that_is_not_newer_changes_nothing() {
         assert_eq!(apply(&sender, info(sequence, mbps)), Applied::Stale, "{sequence}");
         assert_eq!(sender.rate(), Rate::from_mbps(10), "{sequence}");
     }
-    // Nor does it live longer for them.
+    // Such reports do not extend the lifetime of the one that is followed.
     sender.now += 150 * MS;
     assert_eq!(apply(&sender, info(5, 10)), Applied::Stale);
     sender.now += 51 * MS;
@@ -151,14 +152,14 @@ fn a_report_that_is_not_newer_changes_nothing() {
 }
 
 #[test]
-fn without_a_sender_that_listens_reports_go_nowhere() {
+fn a_handle_without_a_controller_ignores_reports() {
     let feedback = Feedback::default();
     let now = sender("", 100 * MS).now;
     assert_eq!(feedback.apply(now, &report()), Applied::NotListening);
 }
 
 #[test]
-fn two_round_trips_after_the_last_report_it_is_bbr() {
+fn the_controller_is_bbr_two_rtts_after_the_last_report() {
     for (rtt, lifetime) in [(100, 200), (30, 60), (300, 600)] {
         let mut sender = sender("", rtt * MS);
         assert!(sender.is_bbr(), "before the first report");
@@ -171,12 +172,12 @@ fn two_round_trips_after_the_last_report_it_is_bbr() {
         sender.send(None);
         assert!(sender.is_bbr(), "{rtt} ms: after {lifetime} ms and 1 ms");
         sender.report(report());
-        assert!(!sender.is_bbr(), "until the next report");
+        assert!(!sender.is_bbr(), "after the next report");
     }
 }
 
 #[test]
-fn persistent_loss_ends_what_a_report_said() {
+fn persistent_congestion_ends_the_lifetime_of_a_report() {
     let mut sender = sender("", 100 * MS);
     sender.report(report());
     sender.send(None);

@@ -1,4 +1,4 @@
-//! Any order of reports, acknowledgements, losses and times leaves a sender that works.
+//! The sender keeps working after any order of reports, acknowledgements, losses and delays.
 
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use tandem_wire::{TunnelInfo, VarInt};
 
 use crate::path::{PACKET, Sender};
 
-/// What can happen.
+/// An event of the sequence.
 #[derive(Clone, Debug)]
 enum Op {
-    /// A report; whether it has the next sequence number, or this one.
+    /// A report arrives. It gets the next sequence number if the second value is true, and keeps
+    /// its own otherwise.
     Report(Box<TunnelInfo>, bool),
     Send(usize),
     Ack {
@@ -101,7 +102,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_reports_and_events_leave_a_sender_that_sends(
+    fn any_order_of_reports_and_events_leaves_a_working_sender(
         config in prop::sample::select(vec![
             "", "guard=off", "units=literal,theta=0.1Tl,ewma=0.01", "window-rtt=smoothed,window=10",
             "max-pf=0.99,u-max=3,delta=2,r-ai=100,q-target=2s", "theta=20Ts,first-flight=15kB",

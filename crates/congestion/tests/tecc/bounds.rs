@@ -1,4 +1,4 @@
-//! How far reports are trusted.
+//! The bounds on the sender's trust in reports.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::path::{PACKET, Path, Sender, report};
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// 1 Tbit/s, and nothing waits: the most that a report can ask for.
+/// A report of 1 Tbit/s without a queue.
 fn absurd() -> TunnelInfo {
     let rate = Rate::from_mbps(1_000_000);
     let rates = TunnelInfo { sending_rate: rate, bandwidth: Some(rate), ..report() };
@@ -39,7 +39,7 @@ fn a_report_alone_gets_a_first_flight_and_no_more() {
 }
 
 #[test]
-fn three_rounds_after_it_begins_to_follow_no_rate_is_beyond_four_times_of_what_is_acknowledged() {
+fn after_three_rounds_the_rate_is_at_most_four_times_the_acknowledged_rate() {
     for config in configs() {
         for queue in [15_000, 150_000, 2_000_000] {
             let queue = ByteCount::new(queue);
@@ -85,7 +85,7 @@ fn the_window_is_never_below_four_packets() {
     }
 }
 
-/// The truth about a tunnel whose bottleneck is that of the path.
+/// A true report on a tunnel whose bottleneck is that of the path.
 fn truth(path: &Path, sender: &Sender) -> TunnelInfo {
     let queue = path.backlog(sender.now);
     let smoothed_rtt = Duration::from_millis(40) + path.rate.time_to_send(queue);
@@ -104,25 +104,26 @@ fn true_reports_fill_the_path_and_lose_nothing() {
     for config in configs() {
         let mut path = Path::new(Rate::from_mbps(10), 100 * MS, ByteCount::new(150_000));
         let mut sender = Sender::new(config);
-        let tell = |path: &mut Path, sender: &mut Sender| {
+        let report = |path: &mut Path, sender: &mut Sender| {
             let info = truth(path, sender);
             sender.report(info);
             assert!(!sender.is_bbr());
         };
-        path.run(&mut sender, 10 * SECOND, tell);
+        path.run(&mut sender, 10 * SECOND, report);
         assert_eq!(sender.lost, ByteCount::ZERO);
         let acked = sender.acked.get();
         assert!(acked >= 12_500_000 * 95 / 100, "{acked} of 12.5 MB");
     }
 }
 
-/// What a proxy says while the bottleneck is behind it, at the origin's side: it could send 10 Mbit/s,
-/// nothing waits, and what the bottleneck carries comes.
+/// The report of a proxy while the bottleneck lies between origin and proxy: the tunnel could send
+/// 10 Mbit/s, its queue is empty, and packets arrive at the rate of the bottleneck.
 fn behind(path: &Path) -> TunnelInfo {
     TunnelInfo { arrival_rate: Some(path.rate), ..report() }
 }
 
-/// How much is lost, and what waits on average, in ten seconds after ten seconds.
+/// Returns the lost bytes and the average backlog at the bottleneck, in bytes, of the second ten
+/// seconds.
 fn behind_the_proxy(config: &str) -> (u64, u64) {
     let mut path = Path::new(Rate::from_mbps(5), 100 * MS, ByteCount::new(150_000));
     let mut sender = Sender::new(TeccConfig::default().with(config).unwrap());
@@ -155,12 +156,13 @@ fn a_bottleneck_behind_the_proxy_does_not_stay_full() {
     assert!(waits_without > 100_000, "{lost_without} lost, {waits_without} wait without guard");
 }
 
-/// What is acknowledged in ten seconds where everything waits 40 ms for what was lost before it.
+/// Returns the bytes acknowledged in ten seconds if every packet waits 40 ms for the retransmission
+/// of an earlier one.
 fn with_repairs(config: &str) -> u64 {
     let mut path = Path::new(Rate::from_mbps(10), 140 * MS, ByteCount::new(150_000));
     let config = TeccConfig::default().with("window=1.4").unwrap().with(config).unwrap();
     let mut sender = Sender::new(config);
-    sender.round_trip(100 * MS); // alone on its way, it waits for nothing
+    sender.round_trip(100 * MS); // a single packet waits for no retransmission
     path.run(&mut sender, 10 * SECOND, |_, sender| {
         sender.report(TunnelInfo { retransmit_ratio: Ratio::of(5, 100), ..report() });
     });
@@ -168,7 +170,7 @@ fn with_repairs(config: &str) -> u64 {
 }
 
 #[test]
-fn what_waits_at_the_exit_for_repairs_is_no_bottleneck_behind_the_proxy() {
+fn waiting_for_repairs_at_the_egress_is_not_a_bottleneck_behind_the_proxy() {
     let (with, without) = (with_repairs("guard=on"), with_repairs("guard=off"));
     assert!(with >= without * 98 / 100, "{with} bytes, {without} without the guard");
 }

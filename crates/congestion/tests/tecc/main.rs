@@ -1,9 +1,10 @@
-//! What [`Tecc`](tandem_congestion::Tecc) makes of reports: Algorithm 1 by hand, and its bounds.
+//! The controller [`Tecc`](tandem_congestion::Tecc): Algorithm 1 against calculated values, its
+//! bounds, and arbitrary sequences of events.
 
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    reason = "what is wrong here fails the test"
+    reason = "a wrong index or a missing value fails the test"
 )]
 
 mod algorithm;

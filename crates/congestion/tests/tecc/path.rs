@@ -1,4 +1,4 @@
-//! A sender with all the data it can send, and a path with one bottleneck.
+//! A model of a sender that always has data, and of a path with one bottleneck.
 
 use std::{
     collections::VecDeque,
@@ -18,11 +18,11 @@ pub(crate) const PACKET: ByteCount = ByteCount::new(1200);
 /// RFC 9002's `kPacketThreshold`.
 const PACKET_THRESHOLD: u64 = 3;
 
-/// A sender and the reports that it gets.
+/// A sender that can get reports, next to one that cannot.
 pub(crate) struct Sender {
     pub(crate) now: Instant,
     pub(crate) tecc: Tecc,
-    /// The same without reports.
+    /// A controller that sees the same events, but no reports.
     pub(crate) bbr: Bbr1,
     pub(crate) feedback: Feedback,
     next_report: u64,
@@ -39,11 +39,11 @@ pub(crate) struct Sender {
 struct Packet {
     number: u64,
     sent: Instant,
-    /// When its acknowledgement comes; `None`: it is lost.
+    /// The time at which its acknowledgement arrives; `None` if the packet is lost.
     acked: Option<Instant>,
 }
 
-/// A report on a tunnel of 10 Mbit/s and 40 ms in which nothing waits and nothing is lost.
+/// A report on a tunnel of 10 Mbit/s and 40 ms without a queue and without losses.
 pub(crate) fn report() -> TunnelInfo {
     TunnelInfo {
         sequence: VarInt::from_u32(0),
@@ -79,14 +79,14 @@ impl Sender {
         }
     }
 
-    /// A new report.
+    /// Gives the controller a report with the next sequence number.
     pub(crate) fn report(&mut self, info: TunnelInfo) -> Applied {
         let sequence = VarInt::saturating_from(self.next_report);
         self.next_report += 1;
         self.feedback.apply(self.now, &TunnelInfo { sequence, ..info })
     }
 
-    /// A packet that is acknowledged after so long.
+    /// Sends one packet, which is acknowledged after `rtt`.
     pub(crate) fn round_trip(&mut self, rtt: Duration) {
         self.smoothed_rtt = Some(rtt);
         self.send(Some(self.now + rtt));
@@ -102,7 +102,7 @@ impl Sender {
         self.tecc.congestion_window()
     }
 
-    /// Whether it does what BBR does by itself.
+    /// Returns whether the controller behaves as BBR without reports.
     pub(crate) fn is_bbr(&self) -> bool {
         self.tecc.pacing_rate() == self.bbr.pacing_rate()
             && self.tecc.congestion_window() == self.bbr.congestion_window()
@@ -122,12 +122,12 @@ impl Sender {
         self.bbr.on_packet_sent(sent);
     }
 
-    /// When the next acknowledgement comes.
+    /// Returns the time at which the next acknowledgement arrives.
     pub(crate) fn next_ack(&self) -> Option<Instant> {
         self.in_flight.iter().find_map(|packet| packet.acked)
     }
 
-    /// Takes the acknowledgements that have come.
+    /// Processes the acknowledgements that have arrived.
     pub(crate) fn receive(&mut self) {
         while let Some(index) = self.in_flight.iter().position(|packet| packet.acked.is_some()) {
             let packet = self.in_flight[index];
@@ -170,7 +170,7 @@ impl Sender {
         self.bbr.on_acks_end(end);
     }
 
-    /// The oldest packets in flight are lost.
+    /// Declares the oldest packets in flight lost.
     pub(crate) fn lose(&mut self, count: usize, signal: CongestionSignal) {
         let lost: Vec<_> = self.in_flight.drain(..count.min(self.in_flight.len())).collect();
         for packet in &lost {
@@ -192,7 +192,7 @@ impl Sender {
         }
     }
 
-    /// Acknowledges or loses packets in flight, whatever becomes of them on the way.
+    /// Acknowledges packets in flight, after the first `skip` ones, independently of the path.
     pub(crate) fn acknowledge_next(&mut self, skip: usize, count: usize) {
         for _ in 0..count {
             let Some(packet) = self.in_flight.remove(skip.min(self.in_flight.len())) else { break };
@@ -201,12 +201,12 @@ impl Sender {
     }
 }
 
-/// A path with a bottleneck, whose queue drops what does not fit.
+/// A path with a bottleneck, whose queue drops packets that do not fit.
 pub(crate) struct Path {
     pub(crate) rate: Rate,
     pub(crate) rtt: Duration,
     pub(crate) queue: ByteCount,
-    /// Of so many packets one is lost behind the bottleneck; 0: none.
+    /// Every packet with a multiple of this number is lost behind the bottleneck; 0 means no loss.
     pub(crate) loss_every: u64,
     pub(crate) free: Option<Instant>,
     carried: u64,
@@ -217,13 +217,14 @@ impl Path {
         Self { rate, rtt, queue, loss_every: 0, free: None, carried: 0 }
     }
 
-    /// What waits at the bottleneck.
+    /// Returns the number of bytes that wait at the bottleneck.
     pub(crate) fn backlog(&self, now: Instant) -> ByteCount {
         self.free
             .map_or(ByteCount::ZERO, |free| self.rate.bytes_in(free.saturating_duration_since(now)))
     }
 
-    /// When a packet that is sent now is acknowledged.
+    /// Carries a packet that is sent now. Returns the time at which its acknowledgement arrives, or
+    /// `None` if it is lost.
     fn carry(&mut self, now: Instant) -> Option<Instant> {
         if self.backlog(now) + PACKET > self.queue {
             return None;
@@ -235,7 +236,7 @@ impl Path {
         (!is_lost).then_some(free + self.rtt)
     }
 
-    /// Sends for so long; every 40 ms there is a report, if any.
+    /// Sends for `time`, and calls `reports` every 40 ms.
     pub(crate) fn run(
         &mut self,
         sender: &mut Sender,

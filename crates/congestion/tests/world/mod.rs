@@ -21,37 +21,39 @@ use crate::link::{Link, LinkConfig};
 
 /// The size of a full datagram.
 const MTU: u16 = 1452;
-/// IPv4 and UDP headers, which the link carries too.
+/// The length of the IPv4 and UDP headers, which the link carries too.
 const HEADERS: u64 = 28;
-/// noq keeps at most some 1000 pieces out of order; this is what random loss never exceeds.
+/// noq keeps at most some 1000 out-of-order segments of a stream. With this window random loss
+/// never causes more.
 const STREAM_WINDOW: u32 = 2_000_000;
 /// A run that takes longer has failed.
 const TIME_LIMIT: Duration = Duration::from_secs(400);
 
-/// One download and its link, the same in both directions.
+/// One download and its link, which has the same properties in both directions.
 #[derive(Clone)]
 pub(crate) struct Download {
     pub(crate) controllers: Factory,
     pub(crate) bytes: usize,
-    /// What the server's application has produced by a time since the start.
+    /// The number of bytes that the server's application has produced at a time since the start.
     pub(crate) produced: fn(Duration) -> usize,
     pub(crate) link: LinkConfig,
     pub(crate) seed: u64,
 }
 
-/// What came of it.
+/// The result of a download.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Report {
-    /// From the first packet to the last byte, the handshake included.
+    /// The time from the first packet of the handshake to the last byte.
     pub(crate) took: Duration,
     pub(crate) lost_packets: u64,
     pub(crate) sent_packets: u64,
-    /// What the server believes at the end.
+    /// The server's bandwidth estimate at the end, in bytes per second.
     pub(crate) bandwidth_estimate: Option<u64>,
 }
 
 impl Download {
-    /// 10 MB over 10 Mbit/s and 140 ms, with a queue of 0.86 bandwidth-delay products.
+    /// A download of 10 MB over 10 Mbit/s and 140 ms, with a queue of 0.86 bandwidth-delay
+    /// products.
     pub(crate) fn new(controllers: Factory, loss: Ratio, seed: u64) -> Self {
         Self {
             controllers,
@@ -67,7 +69,7 @@ impl Download {
         }
     }
 
-    /// What came of it; `None` if it took too long.
+    /// Runs the download. Returns its result, or `None` if it took too long.
     pub(crate) fn run(&self) -> Option<Report> {
         let start = start();
         let mut world = World::new(self, start);
@@ -94,16 +96,16 @@ struct World {
     client: Peer,
     server: Peer,
     packets: BinaryHeap<Reverse<UnderWay>>,
-    /// How many packets the links carried.
+    /// The number of packets that the links have carried.
     carried: u64,
     to_server: Link,
     to_client: Link,
 }
 
-/// A packet on a link, by the time it arrives, then by the order in which it left.
+/// A packet on a link: its arrival time, its number in sending order, its receiver and its bytes.
 type UnderWay = (Instant, u64, Receiver, Vec<u8>);
 
-/// Where a packet goes.
+/// The receiver of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Receiver {
     Client,
@@ -115,9 +117,11 @@ struct Peer {
     handle: Option<ConnectionHandle>,
     connection: Option<Connection>,
     remote: SocketAddr,
-    /// What is to be written on the stream of the request, so far produced, and so far written.
+    /// The number of bytes that the answer to the request has.
     to_write: usize,
+    /// The number of bytes of it that the application has produced.
     produced: usize,
+    /// The number of bytes of it that were written to the stream.
     written: usize,
     stream: Option<StreamId>,
     is_finished: bool,
@@ -167,7 +171,8 @@ impl World {
         }
     }
 
-    /// Sends what can be sent and goes to the next moment at which something happens.
+    /// Sends all packets that can be sent, and advances the time to the next event. Returns false
+    /// if there is none.
     fn step(&mut self) -> bool {
         self.transmit_to(Receiver::Client);
         self.transmit_to(Receiver::Server);
@@ -179,7 +184,7 @@ impl World {
         let production = is_producing.then(|| self.now + Duration::from_millis(1));
         let arrival = self.packets.peek().map(|Reverse((arrival, ..))| *arrival);
         let Some(next) = timers.chain(arrival).chain(production).min() else { return false };
-        // A timer may ask for the same instant again.
+        // A timer may expire at the present time again, so the time always advances.
         self.now = next.max(self.now + Duration::from_nanos(1));
         self.server.produced = (self.produced)(self.now - self.start);
         for peer in [&mut self.client, &mut self.server] {
@@ -244,7 +249,7 @@ impl Peer {
         }
     }
 
-    /// Answers everything that the connection says.
+    /// Processes all events of the connection.
     fn drive(&mut self) {
         let Some(handle) = self.handle else { return };
         while let Some(event) = self.connection.as_mut().and_then(Connection::poll_endpoint_events)
@@ -282,7 +287,7 @@ impl Peer {
                     Err(_) => break,
                 }
             }
-            // What it asks for, to transmit, is done after every event.
+            // Its result says whether to transmit, which happens after every event in any case.
             drop(chunks);
         }
         let zeros = [0; 16_384];

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A folder `served` to serve, with a secret beside it.
+/// Creates a folder `served` that the node may read, with a secret file beside it.
 fn folder() -> (TempDir, Files) {
     let folder = TempDir::new().unwrap();
     let served = folder.path().join("served");
@@ -22,7 +22,7 @@ fn open(files: &Files, path: &[&str]) -> Result<(OpenFile, FileMeta), FileError>
 }
 
 #[test]
-fn a_file_is_read_in_the_parts_asked_for() {
+fn requested_parts_of_a_file_are_read() {
     let (_folder, files) = folder();
     let (file, meta) = open(&files, &["plain"]).unwrap();
     assert_eq!(meta.len, 10);
@@ -36,7 +36,7 @@ fn a_file_is_read_in_the_parts_asked_for() {
 }
 
 #[test]
-fn a_file_opened_before_it_is_replaced_stays_what_it_was() {
+fn an_open_file_keeps_its_content_when_it_is_replaced() {
     let (folder, files) = folder();
     let (file, meta) = open(&files, &["plain"]).unwrap();
     fs::remove_file(folder.path().join("served/plain")).unwrap();
@@ -45,7 +45,7 @@ fn a_file_opened_before_it_is_replaced_stays_what_it_was() {
 }
 
 #[test]
-fn what_is_no_regular_file_below_the_folder_is_refused() {
+fn only_regular_files_below_the_folder_are_opened() {
     let (folder, files) = folder();
     let served = folder.path().join("served");
     symlink("../secret", served.join("out")).unwrap();
@@ -86,7 +86,7 @@ fn links_within_the_folder_are_followed() {
     assert_eq!(open(&files, &["inner", "up"]).unwrap().1.len, 10);
 }
 
-/// Opening a FIFO for reading waits for a writer, unless one asks not to.
+/// Opening a FIFO for reading blocks until there is a writer, unless `O_NONBLOCK` is set.
 #[test]
 fn a_fifo_is_refused_and_does_not_hang() {
     let (folder, files) = folder();

@@ -18,8 +18,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// A name server on loopback that knows `both.test`, `four.test` and `silent.test`, for which it does
-/// not answer AAAA. It ends with the runtime.
+/// Starts a name server on loopback that knows `both.test`, `four.test` and `silent.test`. It does
+/// not answer AAAA queries for `silent.test`. It ends with the runtime.
 async fn name_server_task() -> SocketAddr {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = socket.local_addr().unwrap();
@@ -57,7 +57,7 @@ fn answer(request: &Message) -> Option<Message> {
 }
 
 #[test]
-fn names_are_asked_of_a_name_server() {
+fn names_are_resolved_by_a_name_server() {
     let has_ipv6 = StdSocket::bind((IPV6, 0)).is_ok();
     block_on(async {
         let server = name_server_task().await;
@@ -65,7 +65,7 @@ fn names_are_asked_of_a_name_server() {
         let both: Vec<IpAddr> = if has_ipv6 {
             vec![IPV6.into(), IPV4.into()]
         } else {
-            vec![IPV4.into(), IPV6.into()] // no route comes last
+            vec![IPV4.into(), IPV6.into()] // an address without a route comes last
         };
         for (host, expected) in [
             ("both.test", Ok(both.clone())),
@@ -104,17 +104,17 @@ fn without_name_servers_hosts_and_localhost_are_known() {
 }
 
 #[test]
-fn localhost_is_known_as_the_system_is_configured() {
+fn localhost_is_known_with_the_systems_configuration() {
     let addresses = block_on(Resolver::from_system().resolve("localhost")).unwrap();
     assert!(addresses.iter().all(IpAddr::is_loopback), "{addresses:?}");
 }
 
 #[test]
-fn a_name_server_that_is_not_there_is_unreachable() {
+fn a_name_that_no_server_answers_is_unreachable() {
     let closed = StdSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let resolver = Resolver::from_parts(&[closed], "").unwrap();
     block_on(async {
-        tokio::time::pause(); // timeouts are over as soon as nothing else is to be done
+        tokio::time::pause(); // timeouts expire as soon as all tasks are idle
         assert_eq!(resolver.resolve("both.test").await, Err(ResolveError::Unreachable));
     });
 }

@@ -1,4 +1,4 @@
-//! The control streams, and the other unidirectional streams (RFC 9114 §6.2).
+//! The control streams and the other unidirectional streams (RFC 9114 §6.2).
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,14 @@ use tandem_wire::{
 use super::{ConnectionError, Side, qpack_stream::QpackStream, read};
 use crate::quic::{Connection, Direction, Read, StreamId, Write};
 
-/// Longest frame on a control stream in bytes. SETTINGS of known peers have under 100.
+/// The length of the longest frame on a control stream in bytes. SETTINGS frames of known
+/// implementations have less than 100 bytes.
 const MAX_CONTROL_FRAME: usize = 4096;
 
 /// A unidirectional stream that the peer opened.
 #[derive(Debug)]
 enum Peer {
-    /// The bytes of its type that came so far, at most 8.
+    /// The stream's type is not complete. These are its received bytes, at most 8.
     TypeUnknown(BytesMut),
     Control(FrameDecoder),
     Qpack(QpackStream),
@@ -30,10 +31,10 @@ enum Peer {
 pub(super) struct ControlStreams {
     side: Side,
     ours: Option<StreamId>,
-    /// Frames that had no room yet, the stream's type and SETTINGS first.
+    /// The bytes that could not be sent yet. The stream's type and SETTINGS are the first.
     unsent: BytesMut,
     peers: BTreeMap<StreamId, Peer>,
-    /// Types of critical streams seen, each allowed once.
+    /// The types of the peer's critical streams, each of which is allowed once.
     seen: Vec<VarInt>,
 }
 
@@ -79,7 +80,7 @@ impl ControlStreams {
         }
     }
 
-    /// The next frame on a unidirectional stream of the peer.
+    /// Returns the next frame on a unidirectional stream of the peer.
     pub(super) fn read(
         &mut self,
         connection: &mut Connection,
@@ -145,7 +146,7 @@ impl ControlStreams {
                         // H3_STREAM_CREATION_ERROR."
                         Side::Server => Code::H3_STREAM_CREATION_ERROR,
                     },
-                    reason: "a push stream was opened though none was allowed".to_owned(),
+                    reason: "the peer opened a push stream, but no push was allowed".to_owned(),
                 });
             }
             _ => {
@@ -158,11 +159,11 @@ impl ControlStreams {
         };
         if self.seen.contains(&stream_type) {
             // RFC 9114 §6.2.1: "receipt of a second stream claiming to be a control stream MUST be
-            // treated as a connection error of type H3_STREAM_CREATION_ERROR". RFC 9204 §4.2 says
-            // the same of QPACK's streams.
+            // treated as a connection error of type H3_STREAM_CREATION_ERROR". RFC 9204 §4.2
+            // requires the same for QPACK's streams.
             return Err(ConnectionError {
                 code: Code::H3_STREAM_CREATION_ERROR,
-                reason: format!("a second stream of type {}", stream_type.get()),
+                reason: format!("the peer opened a second stream of type {}", stream_type.get()),
             });
         }
         self.seen.push(stream_type);
@@ -172,10 +173,10 @@ impl ControlStreams {
 
     fn on_end(&mut self, stream: StreamId) -> Result<Option<Frame>, ConnectionError> {
         match self.peers.remove(&stream) {
-            // RFC 9114 §6.2.1 and RFC 9204 §4.2: critical streams are never closed.
+            // RFC 9114 §6.2.1 and RFC 9204 §4.2: critical streams must not be closed.
             Some(Peer::Control(_) | Peer::Qpack(_)) => Err(ConnectionError {
                 code: Code::H3_CLOSED_CRITICAL_STREAM,
-                reason: "a control or QPACK stream was closed".to_owned(),
+                reason: "the peer closed a control or QPACK stream".to_owned(),
             }),
             Some(Peer::TypeUnknown(_)) | None => Ok(None),
         }

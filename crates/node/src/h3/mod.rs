@@ -1,6 +1,6 @@
-//! HTTP/3 (RFC 9114) as far as a tunnel and a file server need it: one control stream each way,
-//! requests, answers, extended CONNECT (RFC 9220) and HTTP Datagrams (RFC 9297). No server push, no
-//! dynamic QPACK table.
+//! The part of HTTP/3 (RFC 9114) that tunnels and a file server need: one control stream in each
+//! direction, requests, responses, extended CONNECT (RFC 9220) and HTTP Datagrams (RFC 9297). It
+//! has neither server push nor a dynamic QPACK table.
 
 mod control_stream;
 mod peer_ids;
@@ -27,62 +27,62 @@ use crate::{
     quic::{self, Connection, Direction, Read, StreamGone, StreamId, Write},
 };
 
-/// Which end of the connection we are.
+/// This node's role in the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Sends requests.
+    /// The node sends requests.
     Client,
-    /// Answers them.
+    /// The node answers requests.
     Server,
 }
 
-/// What happened on an HTTP/3 connection.
+/// An event of an HTTP/3 connection.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The peer's SETTINGS came: see [`Session::peer_settings`].
+    /// The peer's SETTINGS have arrived; see [`Session::peer_settings`].
     Settings,
-    /// A request came (server).
+    /// A request has arrived (server).
     Request(StreamId, RequestHead),
-    /// An answer came (client).
+    /// A response has arrived (client).
     Response(StreamId, ResponseHead),
     /// A part of a body, or its end, can be read with [`Session::read_body`].
     Body(StreamId),
-    /// A body that was blocked can be written on.
+    /// A body that was blocked can be written again.
     Writable(StreamId),
-    /// The stream failed: the peer reset or stopped it, or it was malformed, in which case we have
-    /// reset it.
+    /// The stream failed. The peer reset or stopped it, or it was malformed. In all cases the
+    /// session has reset it.
     Failed(StreamId, Code),
-    /// The peer is about to end the connection and takes no more requests.
+    /// The peer is about to close the connection and accepts no more requests.
     GoAway,
 }
 
 /// A part of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// Bytes, in order.
+    /// The next bytes of the body.
     Data(Bytes),
-    /// Nothing at the moment; an event tells when there is.
+    /// There are no bytes at present. [`Event::Body`] follows when there are.
     Blocked,
-    /// All of it has been read.
+    /// The whole body has been read.
     End,
-    /// The stream failed; it is forgotten.
+    /// The stream failed. The session no longer knows it.
     Failed(Code),
 }
 
-/// Why a connection has to end, with the code that the RFC names.
+/// A connection error, with the code that the RFC requires.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub(crate) struct ConnectionError {
-    /// Sent to the peer when the connection is closed.
+    /// The code that the peer gets when the connection is closed.
     pub(crate) code: Code,
-    /// For people.
+    /// The reason in words.
     pub(crate) reason: String,
 }
 
-/// Why a request stream cannot go on.
+/// An error on a request stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StreamError {
-    /// What has to be closed because of it.
+    /// The part of the connection that has to be closed.
     scope: ErrorScope,
     error: ConnectionError,
 }
@@ -95,7 +95,7 @@ impl StreamError {
             return Self::unexpected("PUSH_PROMISE from a client");
         }
         let scope = match error {
-            // A head that is too long is no fault of the other requests: what follows it on its
+            // A header section that is too long does not affect other requests. The rest of its
             // stream is not read.
             DecodeError::FrameTooLong { .. } => ErrorScope::Stream,
             error => error.scope(),
@@ -103,7 +103,7 @@ impl StreamError {
         Self { scope, error: error.clone().into() }
     }
 
-    /// A frame came where or when it must not.
+    /// Creates the error for a frame on a stream, or at a time, at which it is not allowed.
     fn unexpected(what: &str) -> Self {
         let error = ConnectionError { code: Code::H3_FRAME_UNEXPECTED, reason: what.to_owned() };
         Self { scope: ErrorScope::Connection, error }
@@ -125,9 +125,9 @@ pub(crate) struct Session {
     peer_ids: PeerIds,
     events: VecDeque<Event>,
     field_section_max: usize,
-    /// First request stream that is not taken any more (server), once GOAWAY is sent.
+    /// The first request stream that is no longer accepted, once GOAWAY was sent (server).
     goaway: Option<u64>,
-    /// The request stream that the peer will open next (server).
+    /// The ID of the request stream that the peer will open next (server).
     next_request: u64,
 }
 
@@ -152,31 +152,31 @@ impl Session {
         }
     }
 
-    /// The peer's SETTINGS, once they came.
+    /// Returns the peer's SETTINGS, once they have arrived.
     pub(crate) fn peer_settings(&self) -> Option<&Settings> {
         self.peer_settings.as_ref()
     }
 
-    /// The next thing that happened.
+    /// Returns the next event.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Whether this is a request that has not come yet, or not all of it (server), rather than one
-    /// that has gone.
+    /// Returns whether the header section of this request can still arrive (server). It is false
+    /// for requests that have ended.
     pub(crate) fn may_come(&self, stream: StreamId) -> bool {
         stream.0 >= self.next_request
             || self.requests.get(&stream).is_some_and(|request| !request.has_head())
     }
 
-    /// Whether this request cannot come, because the peer may open so many streams at once only
-    /// (server).
+    /// Returns whether the peer cannot open this request stream, because it may have only
+    /// `streams_max` streams open at the same time (server).
     pub(crate) fn cannot_come(&self, stream: StreamId, streams_max: u32) -> bool {
         stream.0 >= self.next_request + 4 * u64::from(streams_max)
     }
 
-    /// Takes an event of the QUIC connection. Datagrams are not for the session: the data path
-    /// reads them from the connection itself.
+    /// Processes an event of the QUIC connection. The session does not process datagrams; the data
+    /// path reads them from the connection directly.
     pub(crate) fn on_quic_event(
         &mut self,
         connection: &mut Connection,
@@ -220,8 +220,8 @@ impl Session {
         if self.side == Side::Server && stream.0 >= self.next_request {
             self.next_request = stream.0 + 4;
             if self.goaway.is_some_and(|first| stream.0 >= first) {
-                // RFC 9114 §5.2: "Servers MAY reject individual requests on streams with IDs greater
-                // than or equal to the identifier sent in the GOAWAY frame."
+                // RFC 9114 §5.2: "Servers MAY reject individual requests on streams with IDs
+                // greater than or equal to the identifier sent in the GOAWAY frame."
                 connection.reset(stream, Code::H3_REQUEST_REJECTED);
                 connection.stop(stream, Code::H3_REQUEST_REJECTED);
                 return Ok(());
@@ -251,14 +251,14 @@ impl Session {
                 }
                 Frame::MaxPushId(id) => self.peer_ids.on_max_push_id(self.side, id)?,
                 Frame::CancelPush(id) => return Err(cancel_push(id)),
-                // The decoder refuses those that belong on other streams.
+                // The decoder refuses frames that belong on other streams.
                 Frame::Unknown { .. } | Frame::Data(_) | Frame::Headers(_) => {}
             }
         }
         Ok(())
     }
 
-    /// Gives up the requests that the peer is not going to answer.
+    /// Fails the requests that the peer will not process after its GOAWAY.
     fn fail_from(&mut self, connection: &mut Connection, first: StreamId) {
         let rejected: Vec<_> = self.requests.range(first..).map(|(&stream, _)| stream).collect();
         for stream in rejected {
@@ -266,12 +266,12 @@ impl Session {
         }
     }
 
-    /// Whether the peer takes no more requests.
+    /// Returns whether the peer has sent GOAWAY and accepts no more requests.
     pub(crate) fn is_peer_going(&self) -> bool {
         self.peer_ids.is_going()
     }
 
-    /// Reads until a head is complete; bodies are read by whoever wants them.
+    /// Reads until a header section is complete. Bodies are read only with [`Self::read_body`].
     fn read_request(
         &mut self,
         connection: &mut Connection,
@@ -287,7 +287,7 @@ impl Session {
             match request.next(connection, stream) {
                 Ok(Next::Head(section)) => self.on_head(connection, stream, section)?,
                 Ok(Next::Blocked) => break,
-                // There is neither a body nor trailers before the head.
+                // There is neither a body nor a trailer section before the header section.
                 Ok(Next::Data(_) | Next::Trailers(_)) => {}
                 Ok(Next::End) => self.fail(connection, stream, Code::H3_REQUEST_INCOMPLETE),
                 Ok(Next::Reset(code)) => self.on_given_up(connection, stream, code),
@@ -314,7 +314,7 @@ impl Session {
         };
         let Some(request) = self.requests.get_mut(&stream) else { return Ok(()) };
         let follows = match &event {
-            // RFC 9110 §15.2: any number of interim answers may come before the final one.
+            // RFC 9110 §15.2: any number of interim responses may precede the final one.
             Ok(Event::Response(_, head)) if head.status.is_informational() => return Ok(()),
             Ok(Event::Response(_, head)) if request.is_connect && head.status.is_success() => {
                 Follows::Tunnel
@@ -341,14 +341,14 @@ impl Session {
         match scope {
             ErrorScope::Connection => Err(error),
             ErrorScope::Stream => {
-                tracing::debug!(%stream, %error, "stream failed");
+                tracing::debug!(%stream, %error, "a request stream failed");
                 self.fail(connection, stream, error.code);
                 Ok(())
             }
         }
     }
 
-    /// Ends a stream in both directions, forgets it and tells of it.
+    /// Resets a stream in both directions, forgets it, and emits [`Event::Failed`].
     fn fail(&mut self, connection: &mut Connection, stream: StreamId, code: Code) {
         if self.requests.contains_key(&stream) {
             self.reset(connection, stream, code);
@@ -356,7 +356,8 @@ impl Session {
         }
     }
 
-    /// The peer gave a stream up with this code: so do we, and tell of it.
+    /// Processes that the peer has cancelled a stream with this code: resets the stream and emits
+    /// [`Event::Failed`].
     fn on_given_up(&mut self, connection: &mut Connection, stream: StreamId, code: Code) {
         if self.requests.contains_key(&stream) {
             self.give_up(connection, stream);
@@ -364,8 +365,8 @@ impl Session {
         }
     }
 
-    /// Ends a stream that the peer gave up, but not with the peer's own code: RFC 9114 §4.1.1 does
-    /// not allow each side to use each code.
+    /// Resets a stream that the peer has cancelled. It does not use the peer's code, because RFC
+    /// 9114 §4.1.1 does not allow every code on both sides.
     fn give_up(&mut self, connection: &mut Connection, stream: StreamId) {
         self.reset(connection, stream, Code::H3_REQUEST_CANCELLED);
     }
@@ -381,7 +382,7 @@ impl Session {
         self.forget_if_done(stream);
     }
 
-    /// Forgets a stream when both directions have ended well.
+    /// Forgets a stream if both directions have ended without an error.
     fn forget_if_done(&mut self, stream: StreamId) {
         if self.requests.get(&stream).is_some_and(RequestStream::is_done) {
             self.requests.remove(&stream);
@@ -399,19 +400,20 @@ impl Session {
             // treated as a connection error of type H3_CLOSED_CRITICAL_STREAM."
             return Err(ConnectionError {
                 code: Code::H3_CLOSED_CRITICAL_STREAM,
-                reason: "the peer stopped our control stream".to_owned(),
+                reason: "the peer sent STOP_SENDING for the control stream".to_owned(),
             });
         }
         // RFC 9114 §4.1: "Clients MUST NOT discard complete responses as a result of having their
-        // request terminated abruptly": a server that wants no more of a request says so with
-        // H3_NO_ERROR, and its answer comes or has come.
+        // request terminated abruptly". A server that needs no more of a request uses H3_NO_ERROR,
+        // and sends its response nevertheless.
         if self.side == Side::Server || code != Code::H3_NO_ERROR {
             self.on_given_up(connection, stream, code);
         }
         Ok(())
     }
 
-    /// Sends a request (client). `None`: the peer allows no more streams at the moment.
+    /// Sends a request (client). Returns `None` if the peer allows no more streams at present, or
+    /// has sent GOAWAY.
     pub(crate) fn send_request(
         &mut self,
         connection: &mut Connection,
@@ -428,13 +430,13 @@ impl Session {
         request.is_connect = head.method == Method::CONNECT;
         request.queue(head_frame(&head.encode()), end);
         if request.flush(connection, stream).is_err() {
-            tracing::debug!(%stream, "stopped before the request was sent");
+            tracing::debug!(%stream, "the peer stopped the stream before the request was sent");
         }
         self.requests.insert(stream, request);
         Some(stream)
     }
 
-    /// Sends an answer (server). No effect if the stream has gone.
+    /// Sends the header section of a response (server). It has no effect if the stream has ended.
     pub(crate) fn send_response(
         &mut self,
         connection: &mut Connection,
@@ -445,13 +447,13 @@ impl Session {
         let Some(request) = self.requests.get_mut(&stream) else { return };
         request.queue(head_frame(&head.encode()), end);
         if request.flush(connection, stream).is_err() {
-            tracing::debug!(%stream, "stopped before the answer was sent");
+            tracing::debug!(%stream, "the peer stopped the stream before the response was sent");
         }
         self.forget_if_done(stream);
     }
 
-    /// Begins a body of exactly `len` bytes: one DATA frame, whose bytes follow with
-    /// [`Session::write_body`].
+    /// Begins a body of exactly `len` bytes. It is one DATA frame, whose payload
+    /// [`Session::write_body`] writes.
     pub(crate) fn begin_body(&mut self, stream: StreamId, len: usize) {
         let Some(request) = self.requests.get_mut(&stream) else { return };
         let mut header = BytesMut::with_capacity(16);
@@ -459,7 +461,8 @@ impl Session {
         request.queue(header.freeze(), End::More);
     }
 
-    /// Writes as much of a body as there is room for and cuts that off the front of `data`.
+    /// Writes as much of a body as flow control and buffers allow, and removes it from the front of
+    /// `data`.
     pub(crate) fn write_body(
         &mut self,
         connection: &mut Connection,
@@ -473,12 +476,13 @@ impl Session {
         }
     }
 
-    /// Says that nothing follows on a stream. What is queued is still sent.
+    /// Ends the sending direction of a stream after all queued frames.
     pub(crate) fn finish(&mut self, connection: &mut Connection, stream: StreamId) {
         self.finish_with(connection, stream, Bytes::new());
     }
 
-    /// Sends the rest of a short body, and that nothing follows it. What has no room yet is kept.
+    /// Sends the rest of a short body, then ends the sending direction of the stream. Bytes that
+    /// cannot be sent yet are queued.
     pub(crate) fn finish_with(
         &mut self,
         connection: &mut Connection,
@@ -488,7 +492,7 @@ impl Session {
         let Some(request) = self.requests.get_mut(&stream) else { return };
         request.queue(rest, End::Last);
         if request.flush(connection, stream).is_err() {
-            tracing::debug!(%stream, "stopped before its end");
+            tracing::debug!(%stream, "the peer stopped the stream before its end");
         }
         self.forget_if_done(stream);
     }
@@ -513,7 +517,7 @@ impl Session {
                 }
                 Ok(Next::Head(section) | Next::Trailers(section)) => {
                     match decode_trailers(section, max) {
-                        Ok(_) => continue, // nothing that we know stands there
+                        Ok(_) => continue, // no known field is a trailer field
                         Err(error) => StreamError::of(&error, self.side),
                     }
                 }
@@ -532,7 +536,7 @@ impl Session {
         }
     }
 
-    /// Tells the peer that no more requests are taken (RFC 9114 §5.2).
+    /// Sends GOAWAY: the session accepts no more requests (RFC 9114 §5.2).
     pub(crate) fn send_goaway(&mut self, connection: &mut Connection) {
         if self.goaway.is_none() {
             self.goaway = Some(self.next_request);
@@ -540,7 +544,7 @@ impl Session {
         }
     }
 
-    /// Ends a stream in both directions and forgets it.
+    /// Resets a stream in both directions and forgets it.
     pub(crate) fn reset(&mut self, connection: &mut Connection, stream: StreamId, code: Code) {
         if self.requests.remove(&stream).is_some() {
             connection.reset(stream, code);
@@ -548,7 +552,7 @@ impl Session {
         }
     }
 
-    /// Asks the peer to send no more on a stream (server). What is queued is still sent.
+    /// Asks the peer to stop sending on a stream (server). Queued frames are still sent.
     pub(crate) fn stop_reading(&mut self, connection: &mut Connection, stream: StreamId) {
         let Some(request) = self.requests.get_mut(&stream) else { return };
         request.stop_reading();
@@ -559,16 +563,16 @@ impl Session {
     }
 }
 
-/// Whether something follows.
+/// Whether more data follows on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// More follows.
+    /// More data follows.
     More,
-    /// That was all.
+    /// This is the last data.
     Last,
 }
 
-/// Whether a message has fields that a message with capsules must not have.
+/// Returns whether a message has fields that are not allowed in a message with capsules.
 ///
 /// RFC 9297 §3.2: "The Content-Length, Content-Type, and Transfer-Encoding header fields [...] MUST
 /// NOT be used"; "A receiver that observes a violation of these requirements MUST treat the HTTP
@@ -585,9 +589,9 @@ fn head_frame(section: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// Reads of a stream, for the two kinds of them.
+/// Reads from a stream of either kind.
 fn read(connection: &mut Connection, stream: StreamId) -> Read {
-    /// Bytes per read; the engine gives its own pieces, which are at most a packet long.
+    /// The largest number of bytes per read. The QUIC engine returns pieces of at most one packet.
     const MAX: usize = 64 * 1024;
     connection.read(stream, MAX)
 }

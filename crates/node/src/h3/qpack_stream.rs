@@ -1,5 +1,5 @@
-//! The peer's QPACK streams (RFC 9204 §4.2). We announced no dynamic table and use none, so that
-//! next to nothing may be said on them.
+//! The peer's QPACK streams (RFC 9204 §4.2). Tandem neither announces nor uses a dynamic table, so
+//! only few instructions are allowed on them.
 
 use tandem_wire::Code;
 
@@ -8,11 +8,11 @@ use super::ConnectionError;
 /// One of the peer's QPACK streams.
 #[derive(Debug)]
 pub(super) enum QpackStream {
-    /// Says what the peer puts into its dynamic table.
+    /// The stream with the peer's changes of its encoder's dynamic table.
     Encoder,
-    /// Says what became of what we put into ours.
+    /// The stream with the peer's acknowledgements for this node's encoder.
     Decoder {
-        /// The bytes of a number are coming.
+        /// Whether the next byte continues an integer.
         is_in_number: bool,
     },
 }
@@ -22,7 +22,7 @@ impl QpackStream {
         Self::Decoder { is_in_number: false }
     }
 
-    /// Checks instructions, in any pieces.
+    /// Checks instructions, which may arrive in arbitrary pieces.
     pub(super) fn take(&mut self, data: &[u8]) -> Result<(), ConnectionError> {
         data.iter().try_for_each(|byte| match self {
             Self::Encoder => encoder_byte(*byte),
@@ -31,7 +31,8 @@ impl QpackStream {
     }
 }
 
-/// RFC 9204 §4.3: `001` and five bits set the capacity; all else inserts or duplicates an entry.
+/// Checks one byte of the encoder stream. RFC 9204 §4.3: an instruction that begins with `001` sets
+/// the capacity; all others insert or duplicate an entry.
 fn encoder_byte(byte: u8) -> Result<(), ConnectionError> {
     const CAPACITY_0: u8 = 0b0010_0000;
     if byte == CAPACITY_0 {
@@ -41,12 +42,14 @@ fn encoder_byte(byte: u8) -> Result<(), ConnectionError> {
     // limit as a connection error of type QPACK_ENCODER_STREAM_ERROR." §3.2.2: "It is an error if
     // the encoder attempts to add an entry that is larger than the dynamic table capacity; the
     // decoder MUST treat this as a connection error of type QPACK_ENCODER_STREAM_ERROR."
-    let reason = "use of a dynamic table, for which there is no room".to_owned();
+    let reason = "the peer uses a dynamic table, whose capacity is zero".to_owned();
     Err(ConnectionError { code: Code::QPACK_ENCODER_STREAM_ERROR, reason })
 }
 
-/// RFC 9204 §4.4: `1` acknowledges a section, `00` insertions; `01` and a number from six bits on
-/// cancels a stream, and is the only one that may come.
+/// Checks one byte of the decoder stream. RFC 9204 §4.4: an instruction that begins with `1`
+/// acknowledges a section, and one that begins with `00` acknowledges insertions. One that begins
+/// with `01`, with an integer from its six other bits on, cancels a stream. Only the last one is
+/// allowed.
 fn decoder_byte(byte: u8, is_in_number: &mut bool) -> Result<(), ConnectionError> {
     if *is_in_number {
         *is_in_number = byte & 0x80 != 0;
@@ -62,7 +65,7 @@ fn decoder_byte(byte: u8, is_in_number: &mut bool) -> Result<(), ConnectionError
     // QPACK_DECODER_STREAM_ERROR." §4.4.3: "An encoder that receives an Increment field equal to
     // zero, or one that increases the Known Received Count beyond what the encoder has sent, MUST
     // treat this as a connection error of type QPACK_DECODER_STREAM_ERROR."
-    let reason = "acknowledgement of a dynamic table that is not used".to_owned();
+    let reason = "the peer acknowledges a dynamic table that is not used".to_owned();
     Err(ConnectionError { code: Code::QPACK_DECODER_STREAM_ERROR, reason })
 }
 

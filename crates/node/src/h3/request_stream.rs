@@ -1,4 +1,4 @@
-//! One request and its answer on a bidirectional stream (RFC 9114 §4.1).
+//! One request and its response on a bidirectional stream (RFC 9114 §4.1).
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use tandem_wire::{Code, Frame, FrameDecoder, StreamKind};
 use super::{End, Side, StreamError, read};
 use crate::quic::{Connection, Read, StreamGone, StreamId, Write};
 
-/// What came next on a stream.
+/// The next item of a stream.
 #[derive(Debug)]
 pub(super) enum Next {
     /// An encoded header section.
@@ -17,11 +17,11 @@ pub(super) enum Next {
     Trailers(Bytes),
     /// A part of a body.
     Data(Bytes),
-    /// Nothing at the moment.
+    /// There is no item at present.
     Blocked,
-    /// The peer has finished.
+    /// The peer has finished the stream.
     End,
-    /// The peer gave it up.
+    /// The peer has reset the stream.
     Reset(Code),
 }
 
@@ -29,37 +29,37 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(super) struct RequestStream {
     side: Side,
-    /// Whether it was opened by a CONNECT request of ours.
+    /// Whether a CONNECT request of this node opened the stream.
     pub(super) is_connect: bool,
     decoder: FrameDecoder,
     phase: Phase,
-    /// The reader was told that it is blocked, so it waits for an event.
+    /// Whether the reader got [`Next::Blocked`] and waits for an event.
     is_reader_waiting: bool,
     is_at_end: bool,
-    /// Frames that had no room yet: a head, and the header of a DATA frame.
+    /// The frames that could not be sent yet: a header section, and the header of a DATA frame.
     unsent: VecDeque<Bytes>,
     finish: Finish,
 }
 
-/// How far a message has come, and thereby which frames may follow.
+/// The phase of a received message. It determines which frames may follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The final head has not come: HEADERS only.
+    /// The final header section has not arrived. Only HEADERS may follow.
     Head,
-    /// DATA, and HEADERS once.
+    /// The final header section has arrived. DATA, and HEADERS once, may follow.
     Body,
-    /// The trailers have come: nothing more.
+    /// The trailer section has arrived. Neither DATA nor HEADERS may follow.
     Trailers,
-    /// The stream carries a tunnel: DATA only.
+    /// The stream carries a tunnel. Only DATA may follow.
     Tunnel,
 }
 
-/// What follows a head.
+/// The data that follows a header section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Follows {
-    /// A body, and maybe trailers.
+    /// A body follows, and possibly a trailer section.
     Body,
-    /// The bytes of a tunnel: this is CONNECT.
+    /// The data of a tunnel follows, because the method is CONNECT.
     Tunnel,
 }
 
@@ -84,12 +84,13 @@ impl RequestStream {
         }
     }
 
-    /// Whether the final head came.
+    /// Returns whether the final header section has arrived.
     pub(super) fn has_head(&self) -> bool {
         self.phase != Phase::Head
     }
 
-    /// The reader is told of the head, and looks for a body then.
+    /// Notes that the final header section was accepted. The reader gets an event for it and then
+    /// reads the body.
     pub(super) fn on_head_accepted(&mut self, follows: Follows) {
         self.phase = match follows {
             Follows::Body => Phase::Body,
@@ -98,24 +99,24 @@ impl RequestStream {
         self.is_reader_waiting = false;
     }
 
-    /// Whether the reader is to be told that there may be more. True once for each time that it
-    /// was told that there was none.
+    /// Returns whether the reader needs an event because it may have more to read. It is true once
+    /// after each [`Next::Blocked`].
     pub(super) fn wants_body_event(&mut self) -> bool {
         std::mem::take(&mut self.is_reader_waiting)
     }
 
-    /// What the peer sent is of no interest any more.
+    /// Discards the data that the peer has sent or will send.
     pub(super) fn stop_reading(&mut self) {
         self.decoder = FrameDecoder::new(StreamKind::Request, 0);
         self.is_at_end = true;
     }
 
-    /// Whether both directions have ended well.
+    /// Returns whether both directions have ended without an error.
     pub(super) fn is_done(&self) -> bool {
         self.is_at_end && self.finish == Finish::Done
     }
 
-    /// What comes next.
+    /// Returns the next item of the stream.
     pub(super) fn next(
         &mut self,
         connection: &mut Connection,
@@ -126,7 +127,7 @@ impl RequestStream {
             match self.decoder.next().map_err(|error| StreamError::of(&error, side))? {
                 Some(Frame::Headers(section)) => return self.on_headers(section),
                 Some(Frame::Data(data)) => return self.on_data(data),
-                Some(_) => continue, // unknown types; the decoder refuses the forbidden ones
+                Some(_) => continue, // unknown types are ignored; the decoder refuses forbidden ones
                 None if self.is_at_end => return Ok(Next::End),
                 None => {}
             }
@@ -145,8 +146,8 @@ impl RequestStream {
         }
     }
 
-    // RFC 9114 §4.1: "Receipt of an invalid sequence of frames MUST be treated as a connection error
-    // of type H3_FRAME_UNEXPECTED. In particular, a DATA frame before any HEADERS frame, or a
+    // RFC 9114 §4.1: "Receipt of an invalid sequence of frames MUST be treated as a connection
+    // error of type H3_FRAME_UNEXPECTED. In particular, a DATA frame before any HEADERS frame, or a
     // HEADERS or DATA frame after the trailing HEADERS frame, is considered invalid."
     fn on_headers(&mut self, section: Bytes) -> Result<Next, StreamError> {
         match self.phase {
@@ -155,22 +156,22 @@ impl RequestStream {
                 self.phase = Phase::Trailers;
                 Ok(Next::Trailers(section))
             }
-            Phase::Trailers => Err(StreamError::unexpected("HEADERS after the trailers")),
+            Phase::Trailers => Err(StreamError::unexpected("HEADERS follows the trailer section")),
             // RFC 9114 §4.4: "Once the CONNECT method has completed, only DATA frames are permitted
             // to be sent on the stream."
-            Phase::Tunnel => Err(StreamError::unexpected("HEADERS in a tunnel")),
+            Phase::Tunnel => Err(StreamError::unexpected("HEADERS follows a CONNECT request")),
         }
     }
 
     fn on_data(&mut self, data: Bytes) -> Result<Next, StreamError> {
         match self.phase {
             Phase::Body | Phase::Tunnel => Ok(Next::Data(data)),
-            Phase::Head => Err(StreamError::unexpected("DATA before the head")),
-            Phase::Trailers => Err(StreamError::unexpected("DATA after the trailers")),
+            Phase::Head => Err(StreamError::unexpected("DATA precedes the header section")),
+            Phase::Trailers => Err(StreamError::unexpected("DATA follows the trailer section")),
         }
     }
 
-    /// Puts a frame at the end of what is to be sent.
+    /// Appends a frame to the queue of frames that will be sent.
     pub(super) fn queue(&mut self, frame: Bytes, end: End) {
         if !frame.is_empty() {
             self.unsent.push_back(frame);
@@ -180,7 +181,7 @@ impl RequestStream {
         }
     }
 
-    /// Sends what is queued as far as there is room.
+    /// Sends the queued frames as far as flow control and buffers allow.
     pub(super) fn flush(
         &mut self,
         connection: &mut Connection,

@@ -1,4 +1,4 @@
-//! Heads of answers: type, length, validators, ranges and conditions (RFC 9110).
+//! The header sections of responses: type, length, validators, ranges and conditions (RFC 9110).
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -7,17 +7,17 @@ use tandem_wire::{RequestHead, ResponseHead};
 
 use crate::node::FileMeta;
 
-/// The head of an answer, and the bytes of the file that follow it.
+/// The header section of a response, and the bytes of the file that follow it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) head: ResponseHead,
-    /// First byte.
+    /// The position of the first byte.
     pub(super) start: u64,
-    /// After the last byte; `start` if there is no body.
+    /// The position after the last byte; `start` if there is no body.
     pub(super) end: u64,
 }
 
-/// An answer without a file: the status in words.
+/// Creates a response without a file, whose body is the status in words.
 pub(super) fn plain(status: StatusCode) -> (ResponseHead, Bytes) {
     let text = format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or_default());
     let mut headers = HeaderMap::new();
@@ -34,14 +34,14 @@ pub(super) fn method_not_allowed(takes_uploads: bool) -> (ResponseHead, Bytes) {
     (head, body)
 }
 
-/// A folder was asked for without the slash at its end, with which relative links in its index
-/// would lead elsewhere.
+/// Creates the redirect for a folder whose path has no slash at its end. Without the slash,
+/// relative links in the folder's index would be resolved against the wrong path.
 pub(super) fn to_folder(path: Option<&str>) -> (ResponseHead, Bytes) {
     let path = path.unwrap_or_default();
     let (path, query) =
         path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
     let query = query.map_or_else(String::new, |query| format!("?{query}"));
-    // The path has no empty segment but the last, so this cannot become the name of another host.
+    // Only the last segment of the path may be empty, so the location cannot name another host.
     let Ok(location) = HeaderValue::from_str(&format!("{path}/{query}")) else {
         return plain(StatusCode::NOT_FOUND);
     };
@@ -50,7 +50,7 @@ pub(super) fn to_folder(path: Option<&str>) -> (ResponseHead, Bytes) {
     (head, body)
 }
 
-/// The answer to a request for a file that exists.
+/// Creates the response to a request for a file that exists.
 pub(super) fn for_file(request: &RequestHead, name: &str, meta: &FileMeta) -> Answer {
     let mut headers = HeaderMap::new();
     let etag = etag(meta);
@@ -64,7 +64,7 @@ pub(super) fn for_file(request: &RequestHead, name: &str, meta: &FileMeta) -> An
         return Answer { head: ResponseHead { status, headers }, start: 0, end: 0 };
     }
     insert(&mut headers, header::CONTENT_TYPE, &content_type(name));
-    // A browser must not take a text for a page because it looks like one.
+    // A browser must not guess another type from the content.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let (status, start, end) = match range(request, &etag, modified.as_deref(), meta.len) {
         Range::Whole => (StatusCode::OK, 0, meta.len),
@@ -85,12 +85,13 @@ pub(super) fn for_file(request: &RequestHead, name: &str, meta: &FileMeta) -> An
 
 enum Range {
     Whole,
-    /// First byte, and the one after the last.
+    /// The positions of the first byte and after the last byte.
     Part(u64, u64),
     Unsatisfiable,
 }
 
-/// One range is served; several at once are answered with the whole, which RFC 9110 §14.2 allows.
+/// Determines the requested range. A request for several ranges gets the whole file, which RFC 9110
+/// §14.2 allows.
 fn range(request: &RequestHead, etag: &str, modified: Option<&str>, len: u64) -> Range {
     let Some(value) = text(&request.headers, header::RANGE) else { return Range::Whole };
     if request.method != Method::GET {
@@ -104,7 +105,7 @@ fn range(request: &RequestHead, etag: &str, modified: Option<&str>, len: u64) ->
         return Range::Whole;
     }
     let Ok(parsed) = parse_range_header(value) else { return Range::Whole };
-    // RFC 9110 §14.1.3: a suffix longer than the file means all of it.
+    // RFC 9110 §14.1.3: a suffix that is longer than the file means the whole file.
     if let [SyntacticallyCorrectRange { start: StartPosition::FromLast(suffix), .. }] =
         parsed.ranges.as_slice()
         && *suffix >= len
@@ -122,7 +123,7 @@ fn range(request: &RequestHead, etag: &str, modified: Option<&str>, len: u64) ->
     }
 }
 
-/// 304 or 412 if a condition says so (RFC 9110 §13.2.2).
+/// Returns the status 304 or 412 if a precondition requires it (RFC 9110 §13.2.2).
 fn precondition(request: &RequestHead, etag: &str, meta: &FileMeta) -> Option<StatusCode> {
     let headers = &request.headers;
     if let Some(tags) = text(headers, header::IF_MATCH)
@@ -135,18 +136,18 @@ fn precondition(request: &RequestHead, etag: &str, meta: &FileMeta) -> Option<St
     }
     let since = text(headers, header::IF_MODIFIED_SINCE)?;
     let since = httpdate::parse_http_date(since).ok()?;
-    // The field has whole seconds.
+    // The field has a resolution of one second.
     let is_newer = meta.modified?.duration_since(since).is_ok_and(|later| later.as_secs() > 0);
     (!is_newer).then_some(StatusCode::NOT_MODIFIED)
 }
 
-/// Whether a list of entity tags has this one, or is `*`. A weak mark makes no difference to us:
-/// our tags change with every change of a file.
+/// Returns whether a list of entity tags contains this one, or is `*`. The mark of weak tags makes
+/// no difference, because this origin's tags change with every change of a file.
 fn lists(tags: &str, etag: &str) -> bool {
     tags.split(',').map(str::trim).any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag)
 }
 
-/// Changes whenever length or time of change do.
+/// Returns the entity tag, which changes with the length or the time of the last change.
 fn etag(meta: &FileMeta) -> String {
     let nanos = meta
         .modified
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_kept() {
+    fn preconditions_are_evaluated() {
         let meta = FileMeta { len: 5, modified: Some(UNIX_EPOCH + Duration::from_millis(10_500)) };
         let tag = etag(&meta);
         for (name, value, status) in [

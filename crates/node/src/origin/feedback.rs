@@ -1,4 +1,4 @@
-//! Reports of tunnels that clients pass on: `QUIC_INFO` (TECC §4.2.2).
+//! The reports on tunnels that clients forward: `QUIC_INFO` of the paper TECC (NSDI '24, §4.2.2).
 
 use std::time::Instant;
 
@@ -17,7 +17,8 @@ use crate::{
 const QUIC_INFO: HeaderName = HeaderName::from_static(TunnelInfo::FIELD);
 
 impl Origin {
-    /// Grants the request on which reports come: one a connection, and none if nobody listens.
+    /// Answers a request that opens a channel for reports. Each connection may have one such
+    /// request, and none if the congestion controller does not use reports.
     pub(super) fn open_channel(&mut self, id: RequestId) {
         let status = match self.channels.contains_key(&id.0) {
             _ if !self.takes_reports => StatusCode::NOT_IMPLEMENTED,
@@ -33,7 +34,7 @@ impl Origin {
         self.channels.insert(id.0, id.1);
     }
 
-    /// The client has ended a request, which may be that of its reports.
+    /// Closes the channel for reports if it is the request that the client has ended.
     pub(super) fn close_channel(&mut self, (id, stream): RequestId) {
         if self.channels.get(&id) == Some(&stream) {
             self.channels.remove(&id);
@@ -47,7 +48,7 @@ impl Origin {
         self.channels.get(&id) == Some(&StreamId(datagram.quarter_stream_id.stream_id()))
     }
 
-    /// Takes a report of that request.
+    /// Processes a datagram of the channel for reports.
     pub(super) fn take_report(&mut self, now: Instant, id: ConnectionId, datagram: HttpDatagram) {
         if datagram.context_id == TunnelInfo::CONTEXT_ID {
             self.apply(now, id, TunnelInfo::decode(datagram.payload));
@@ -56,7 +57,7 @@ impl Origin {
         }
     }
 
-    /// Takes the report that a request brings.
+    /// Processes the report in the header section of a request, if there is one.
     pub(super) fn read_report(&mut self, now: Instant, id: ConnectionId, headers: &HeaderMap) {
         if let Some(line) = only_line(headers, &QUIC_INFO) {
             let info = line.map_err(|_| TunnelInfoError::Syntax);
@@ -72,7 +73,7 @@ impl Origin {
             Ok(Applied::Stale) => feedback.stale += 1,
             Ok(Applied::NotListening) => {}
             Err(error) => {
-                debug!(%error, "report ignored");
+                debug!(%error, "a report is ignored");
                 feedback.malformed += 1;
             }
         }

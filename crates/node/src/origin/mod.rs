@@ -1,4 +1,5 @@
-//! The origin: GET and HEAD of the files below a folder, over HTTP/3, and PUT of what nobody keeps.
+//! The origin, an HTTP/3 server. It answers GET and HEAD for the files below a folder, and can
+//! accept PUT without storing the uploads.
 
 mod answer;
 mod feedback;
@@ -29,25 +30,26 @@ use crate::{
     stats::{ConnectionStats, Stats},
 };
 
-/// Settings of an origin.
+/// The configuration of an origin.
 pub struct OriginConfig {
-    /// Where to listen; port 0 lets the operating system choose.
+    /// The local address at which the origin listens; port 0 lets the operating system choose.
     pub listen: SocketAddr,
-    /// The certificate. ALPN is set by the node.
+    /// The TLS configuration with the certificate. The node sets ALPN.
     pub tls: rustls::ServerConfig,
-    /// QUIC towards the clients.
+    /// The settings of the QUIC connections to clients.
     pub transport: Transport,
-    /// Whether uploads (PUT) are read, counted and dropped, instead of refused: a place to measure
-    /// against. Nothing is stored.
+    /// Whether uploads (PUT) are read, counted and discarded, which serves measurements, or
+    /// refused. Uploads are never stored.
     pub takes_uploads: bool,
-    /// Bounds.
+    /// The bounds of the node.
     pub limits: Limits,
-    /// Makes every random choice repeatable. Only for tests: connection IDs become predictable.
+    /// A seed makes every random choice repeatable. It is only for tests, because connection IDs
+    /// become predictable.
     pub seed: Option<u64>,
 }
 
 impl OriginConfig {
-    /// An origin that takes no uploads.
+    /// Creates the configuration of an origin with default settings, which refuses uploads.
     pub fn new(listen: SocketAddr, tls: rustls::ServerConfig) -> Self {
         Self {
             listen,
@@ -60,19 +62,20 @@ impl OriginConfig {
     }
 }
 
-/// The file that stands for a folder.
+/// The name of the file that is served for a folder.
 const INDEX: &str = "index.html";
 
-/// Bytes of a file that are read first, so that those who do not read cost little.
+/// The number of bytes of a file that are read first. It is small, so that clients that do not read
+/// their response cost little memory.
 const FIRST_READ: usize = 16 * 1024;
 
 /// The listening socket.
 const LISTEN: SocketId = SocketId(0);
 
-/// Names a request of this origin.
+/// The name of a request.
 type RequestId = (ConnectionId, StreamId);
 
-/// A request whose answer is under way.
+/// A request whose response is not complete.
 struct Exchange {
     head: RequestHead,
     path: Vec<String>,
@@ -83,8 +86,9 @@ struct Exchange {
 enum State {
     /// The file is being opened.
     Opening,
-    /// Its bytes are being sent: `next` is the next one to read, `end` comes after the last.
-    /// `ahead` bytes are read at a time, more each time that all of them could be written at once.
+    /// The file is being sent. `next` is the position of the next byte to read, and `end` is the
+    /// position after the last one. The origin reads `ahead` bytes at a time; the number doubles
+    /// after each read, up to [`Limits::read_ahead`].
     Sending { next: u64, end: u64, unsent: Bytes, is_reading: bool, ahead: usize },
 }
 
@@ -93,14 +97,14 @@ pub struct Origin {
     server: Server,
     listen: SocketAddr,
     limits: Limits,
-    /// Whether the congestion controller is one that listens to reports.
+    /// Whether the congestion controller uses reports.
     takes_reports: bool,
     takes_uploads: bool,
     exchanges: BTreeMap<RequestId, Exchange>,
     requests_by_file: BTreeMap<FileId, RequestId>,
-    /// Bytes that are still to come of each upload.
+    /// The number of missing bytes of each upload.
     uploads: BTreeMap<RequestId, u64>,
-    /// The request of each connection on which reports come.
+    /// The request of each connection that carries reports.
     channels: BTreeMap<ConnectionId, StreamId>,
     outputs: VecDeque<Output>,
     next_file: u64,
@@ -108,7 +112,11 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// An origin that will ask for its listening socket at the first poll.
+    /// Creates an origin. It requests its listening socket at the first poll.
+    ///
+    /// # Errors
+    ///
+    /// The configuration of TLS or QUIC is invalid.
     pub fn new(config: OriginConfig) -> Result<Self, ConfigError> {
         let tls = ServerTls::new(config.tls)?;
         let takes_reports = config.transport.controller.name.takes_reports();
@@ -130,19 +138,19 @@ impl Origin {
         })
     }
 
-    /// What the origin counted.
+    /// Returns the counters of the origin.
     pub fn stats(&mut self) -> Stats {
         let mut stats = self.stats;
         self.server.add_to(&mut stats);
         stats
     }
 
-    /// Bytes of uploads that came.
+    /// Returns the number of bytes of uploads that were received.
     pub const fn uploaded(&self) -> ByteCount {
         ByteCount::new(self.stats.upload_bytes)
     }
 
-    /// Every connection that is open, the oldest first.
+    /// Returns the statistics of every open connection, the oldest first.
     pub fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
         self.server.connections()
     }
@@ -177,7 +185,7 @@ impl Origin {
         }
     }
 
-    /// Nothing that we serve has datagrams but reports.
+    /// Processes all received datagrams. Only reports use datagrams.
     fn take_datagrams(&mut self, now: Instant, id: ConnectionId) {
         while let Some(data) =
             self.server.parts(id).and_then(|(_, connection)| connection.receive_datagram())
@@ -193,8 +201,8 @@ impl Origin {
                 Ok(datagram) => {
                     // RFC 9297 §2: "If an HTTP Datagram is received and it is associated with a
                     // request that has no known semantics for HTTP Datagrams, the receiver MUST
-                    // terminate the request. If HTTP/3 is in use, the request stream MUST be aborted
-                    // with H3_DATAGRAM_ERROR (0x33)."
+                    // terminate the request. If HTTP/3 is in use, the request stream MUST be
+                    // aborted with H3_DATAGRAM_ERROR (0x33)."
                     self.stats.dropped.unknown_flow += 1;
                     let stream = StreamId(datagram.quarter_stream_id.stream_id());
                     if let Some((session, connection)) = self.server.parts(id) {
@@ -241,7 +249,7 @@ impl Origin {
 
     fn on_file_opened(&mut self, file: FileId, result: Result<FileMeta, FileError>) {
         let Some(&id) = self.requests_by_file.get(&file) else {
-            // The request has gone meanwhile.
+            // The request has ended in the meantime.
             if result.is_ok() {
                 self.outputs.push_back(Output::CloseFile(file));
             }
@@ -271,7 +279,7 @@ impl Origin {
         }
     }
 
-    /// Sends an answer without a file.
+    /// Sends a response without a file.
     fn refuse(&mut self, id: RequestId, method: &Method, (head, body): (ResponseHead, Bytes)) {
         self.stats.requests_refused += 1;
         let Some((session, connection)) = self.server.parts(id.0) else { return };
@@ -284,7 +292,8 @@ impl Origin {
         }
     }
 
-    /// Sends the head of an answer, and begins to send the file if it has a body.
+    /// Sends the header section of a response, and begins to send the file if the response has a
+    /// body.
     fn start(&mut self, id: RequestId, answer: &Answer) {
         let Some((session, connection)) = self.server.parts(id.0) else { return };
         let len = answer.end - answer.start;
@@ -306,7 +315,7 @@ impl Origin {
         self.send(id);
     }
 
-    /// Sends what was read, and reads what comes next when that is out.
+    /// Sends the bytes that were read, and reads the next ones when all of them are written.
     fn send(&mut self, id: RequestId) {
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
         let State::Sending { next, end, unsent, is_reading, ahead } = &mut exchange.state else {
@@ -346,7 +355,7 @@ impl Origin {
                 *unsent = chunk;
                 self.send(id);
             }
-            // The file was cut or failed: what was promised cannot be kept.
+            // The file was truncated or cannot be read, so the announced length cannot be reached.
             Ok(_) | Err(_) => {
                 debug!("a file ended early");
                 if let Some((session, connection)) = self.server.parts(id.0) {
@@ -357,7 +366,7 @@ impl Origin {
         }
     }
 
-    /// Nothing that comes in a body is kept.
+    /// Reads the body of a request. Its bytes are not stored.
     fn read_body(&mut self, now: Instant, id: RequestId) {
         loop {
             let Some((session, connection)) = self.server.parts(id.0) else { return };

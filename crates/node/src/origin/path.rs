@@ -1,14 +1,15 @@
-//! From the path of a request to the segments of a file's name.
+//! The conversion of a request's path to the segments of a file's path.
 
 use percent_encoding::percent_decode_str;
 
-/// Longest path of a request in bytes.
+/// The length of the longest path of a request in bytes.
 const PATH_MAX: usize = 4096;
 
-/// Decoded segments of a path, the last of which is empty if the path ends with a slash.
+/// Returns the decoded segments of a path. The last one is empty if the path ends with a slash.
 ///
-/// `None` for a path that is no way to a file: not absolute, not UTF-8, or with a segment that is
-/// empty in the middle, `.`, `..` or contains a slash, a backslash or a NUL once decoded.
+/// The result is `None` if the path cannot identify a file: it is longer than [`PATH_MAX`], not
+/// absolute or not UTF-8, or one of its decoded segments is `.` or `..`, is empty and not the last,
+/// or contains a slash, a backslash or a NUL.
 pub(super) fn segments(path_and_query: &str) -> Option<Vec<String>> {
     let path = path_and_query.split('?').next().unwrap_or_default();
     if path.len() > PATH_MAX {

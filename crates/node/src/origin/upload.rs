@@ -1,4 +1,4 @@
-//! Uploads: read, counted, dropped. A place to measure against.
+//! Uploads, which the origin reads, counts and discards. They serve measurements.
 
 use http::{HeaderMap, Method, StatusCode};
 use tandem_wire::{Code, RequestHead, ResponseHead};
@@ -7,7 +7,8 @@ use super::{Origin, RequestId, answer};
 use crate::{fields::content_length, h3::End};
 
 impl Origin {
-    /// Begins to take an upload, if its length is said and bearable.
+    /// Begins an upload if the request has a length and the length is within the limit. Otherwise
+    /// refuses the request.
     pub(super) fn begin_upload(&mut self, id: RequestId, head: &RequestHead) {
         let refused = match content_length(&head.headers) {
             Ok(Some(len)) if len <= self.limits.upload => {
@@ -21,7 +22,8 @@ impl Origin {
         self.refuse(id, &Method::PUT, answer::plain(refused));
     }
 
-    /// Takes a part of a request's body. `false`: it is longer than was said.
+    /// Counts a part of a request's body. Returns false if the body is longer than its
+    /// content-length.
     pub(super) fn take_upload(&mut self, id: RequestId, len: usize) -> bool {
         let Some(left) = self.uploads.get_mut(&id) else { return true };
         let Some(rest) = left.checked_sub(len as u64) else {
@@ -33,7 +35,8 @@ impl Origin {
         true
     }
 
-    /// A request's body has ended.
+    /// Ends an upload with a response, or with an error if the body is shorter than its
+    /// content-length.
     pub(super) fn end_upload(&mut self, id: RequestId) {
         match self.uploads.get(&id) {
             None => {}
@@ -48,8 +51,9 @@ impl Origin {
         }
     }
 
-    /// RFC 9114 §4.1.2: a request whose content-length "does not equal the sum of the DATA frame
-    /// lengths received" is malformed, which is "a stream error of type `H3_MESSAGE_ERROR`".
+    /// Aborts an upload. RFC 9114 §4.1.2: a request whose content-length "does not equal the sum of
+    /// the DATA frame lengths received" is malformed, which is "a stream error of type
+    /// `H3_MESSAGE_ERROR`".
     fn abort_upload(&mut self, id: RequestId) {
         self.uploads.remove(&id);
         self.stats.requests_refused += 1;

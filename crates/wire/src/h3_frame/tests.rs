@@ -8,8 +8,8 @@ const LEN_MAX: usize = 100;
 
 type Outcome = (Vec<Frame>, Result<(), DecodeError>);
 
-/// Everything that comes of `pieces`, with DATA that came in a row put together, and how the
-/// stream ends.
+/// Returns all frames of a stream that arrives in `pieces`, with successive pieces of DATA joined,
+/// and the result at its end.
 fn decode_all(kind: StreamKind, pieces: &[Bytes]) -> Outcome {
     let mut decoder = FrameDecoder::new(kind, LEN_MAX);
     let mut frames = Vec::new();
@@ -160,7 +160,7 @@ fn data_is_shared_and_not_copied() {
 
 proptest! {
     #[test]
-    fn what_is_encoded_decodes_to_itself_however_it_is_split(
+    fn encoded_frames_decode_to_themselves_however_they_are_split(
         field_section in proptest::collection::vec(any::<u8>(), 0..=LEN_MAX),
         data in proptest::collection::vec(any::<u8>(), 1..300),
         splits: Vec<Index>,
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_give_the_same_however_they_are_split(
+    fn any_bytes_give_the_same_frames_however_they_are_split(
         is_control: bool,
         bytes in proptest::collection::vec(prop_oneof![0_u8..16, any::<u8>()], 0..200),
         splits: Vec<Index>,

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::Code;
 
-/// One field section from lines of text.
+/// Encodes a field section from lines of text.
 fn section(lines: &[(&str, &str)]) -> Bytes {
     encode_field_section(lines.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())))
 }
@@ -34,7 +34,8 @@ const CONNECT_UDP: [(&str, &str); 5] = [
     (":authority", "example.org"),
 ];
 
-/// A valid request with one line changed, added or (with an empty name) removed.
+/// Returns a valid request with the line `name` replaced by `line`, or removed if `line` has no
+/// name.
 fn with<const N: usize>(
     base: [(&'static str, &'static str); N],
     name: &'static str,
@@ -212,7 +213,7 @@ fn responses_need_exactly_one_status_of_three_digits() {
 }
 
 #[test]
-fn a_message_may_have_the_limit_but_not_more() {
+fn a_message_up_to_the_limit_is_accepted() {
     let head = ResponseHead { status: StatusCode::OK, headers: HeaderMap::new() };
     let size = 7 + 3 + 32; // ":status", "200"
     assert!(ResponseHead::decode(head.encode(), size).is_ok());

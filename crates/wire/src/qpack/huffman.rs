@@ -1,12 +1,14 @@
 //! The Huffman code of HPACK and QPACK ([RFC 7541 §5.2], [RFC 7541 §B]).
 //!
 //! The code is canonical: codes of one length are consecutive, in the order of their symbols, and
-//! each length goes on where the shorter one ended. So the lengths say everything.
+//! the codes of each length continue those of the next shorter one. The lengths therefore determine
+//! the code.
 //!
 //! [RFC 7541 §5.2]: https://www.rfc-editor.org/rfc/rfc7541#section-5.2
 //! [RFC 7541 §B]: https://www.rfc-editor.org/rfc/rfc7541#appendix-B
 
-/// Length in bits of each byte's code, and at the end that of EOS ([RFC 7541 §B]).
+/// The length in bits of each byte's code, followed by that of EOS, the end-of-string symbol
+/// ([RFC 7541 §B]).
 ///
 /// [RFC 7541 §B]: https://www.rfc-editor.org/rfc/rfc7541#appendix-B
 #[rustfmt::skip]
@@ -32,7 +34,8 @@ struct Code {
     codes: [u32; SYMBOLS],
     /// The symbols, shortest code first.
     symbols: [u16; SYMBOLS],
-    /// By length: the first code, how many there are, and where they begin in `symbols`.
+    /// For each length: the first code, the number of codes, and the position of their symbols in
+    /// `symbols`.
     lengths: [Length; CODE_LENGTH_MAX + 1],
 }
 
@@ -73,7 +76,7 @@ impl Code {
         Self { codes, symbols, lengths }
     }
 
-    /// The symbol that `code` of `length` bits stands for; `None` if more bits are needed.
+    /// Returns the symbol of the code `code` of `length` bits, or `None` if more bits are needed.
     fn symbol(&self, code: u32, length: usize) -> Option<u16> {
         let row = self.lengths.get(length)?;
         let offset = code.checked_sub(row.first_code).filter(|offset| *offset < row.count)?;
@@ -81,16 +84,16 @@ impl Code {
     }
 }
 
-/// What is wrong with an encoded string.
+/// The reason why an encoded string is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HuffmanError {
-    /// It contains the symbol that ends strings.
+    /// The string contains the end-of-string symbol.
     Eos,
-    /// What follows the last symbol is no padding.
+    /// The bits after the last symbol are not a valid padding.
     Padding,
 }
 
-/// Decodes a string; the result is at most 8/5 as long.
+/// Decodes a string. The result is at most 8/5 as long as the input.
 pub(super) fn decode(encoded: &[u8]) -> Result<Vec<u8>, HuffmanError> {
     let mut decoded = Vec::with_capacity(encoded.len() * 8 / 5);
     let (mut code, mut length) = (0_u32, 0);
@@ -107,12 +110,12 @@ pub(super) fn decode(encoded: &[u8]) -> Result<Vec<u8>, HuffmanError> {
     }
     // RFC 7541 §5.2: "A padding strictly longer than 7 bits MUST be treated as a decoding error. A
     // padding not corresponding to the most significant bits of the code for the EOS symbol MUST
-    // be treated as a decoding error." That code has only ones.
+    // be treated as a decoding error." The code for EOS has only ones.
     let is_padding = length <= 7 && code == (1 << length) - 1;
     if is_padding { Ok(decoded) } else { Err(HuffmanError::Padding) }
 }
 
-/// Length of the encoded string in bytes.
+/// Returns the length of the encoded string in bytes.
 pub(super) fn encoded_len(text: &[u8]) -> usize {
     let bits: usize = text.iter().map(|&byte| code(byte).1).sum();
     bits.div_ceil(8)
@@ -136,7 +139,7 @@ pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// A byte's code, and how many bits it has.
+/// Returns a byte's code and the length of that code in bits.
 fn code(byte: u8) -> (u32, usize) {
     let index = usize::from(byte);
     let (code, length) = (CODE.codes.get(index), CODE_LENGTHS.get(index));
@@ -156,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_codes_are_those_of_the_rfc() {
-        // RFC 7541 §B: the ends of the table and of some lengths.
+        // RFC 7541 §B: the ends of the table, and the first and last codes of some lengths.
         for (symbol, code, length) in [
             (0, 0x1ff8, 13),
             (32, 0x14, 6),
@@ -175,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_rfc_decode() {
-        // RFC 7541 §C.4 and §C.6.
+        // The examples of RFC 7541 §C.4 and §C.6.
         for (text, encoded) in [
             (&b"www.example.com"[..], &b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff"[..]),
             (b"no-cache", b"\xa8\xeb\x10\x64\x9c\xbf"),
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_endings_are_refused() {
+    fn invalid_endings_are_refused() {
         for (encoded, error) in [
             (&[0xff][..], HuffmanError::Padding),
             (&[0x00], HuffmanError::Padding),
@@ -205,7 +208,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_itself(text: Vec<u8>) {
+        fn an_encoded_string_decodes_to_itself(text: Vec<u8>) {
             let mut out = Vec::new();
             encode(&text, &mut out);
             prop_assert_eq!(out.len(), encoded_len(&text));
@@ -213,7 +216,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_encodes_to_itself(encoded in proptest::collection::vec(any::<u8>(), 0..6)) {
+        fn a_decoded_string_encodes_to_itself(encoded in proptest::collection::vec(any::<u8>(), 0..6)) {
             if let Ok(text) = decode(&encoded) {
                 let mut out = Vec::new();
                 encode(&text, &mut out);

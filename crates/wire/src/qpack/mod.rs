@@ -1,5 +1,6 @@
-//! Field sections without a dynamic table ([RFC 9204]): what we send refers to the static table
-//! only, and with the default settings the peer must do so too.
+//! QPACK without a dynamic table ([RFC 9204]). The encoder refers only to the static table.
+//! Tandem's settings leave the dynamic table's capacity at its default, zero, so the peer must do
+//! the same.
 //!
 //! [RFC 9204]: https://www.rfc-editor.org/rfc/rfc9204
 
@@ -14,49 +15,55 @@ use crate::DecodeError;
 /// One field line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldLine {
-    /// The name as it came, maybe with uppercase letters.
+    /// The name as received; it may have uppercase letters.
     pub name: Bytes,
-    /// The value as it came.
+    /// The value as received.
     pub value: Bytes,
 }
 
 impl FieldLine {
-    /// The line's size in bytes, as RFC 9114 §4.2.2 counts it.
+    /// Returns the line's size in bytes, as RFC 9114 §4.2.2 counts it.
     fn size(&self) -> u64 {
         (self.name.len() + self.value.len()) as u64 + LINE_OVERHEAD
     }
 }
 
-/// What a line costs besides name and value, in bytes ([RFC 9114 §4.2.2]).
+/// The size of a line in addition to its name and value, in bytes ([RFC 9114 §4.2.2]).
 ///
 /// [RFC 9114 §4.2.2]: https://www.rfc-editor.org/rfc/rfc9114#section-4.2.2
 const LINE_OVERHEAD: u64 = 32;
 
-/// Why a field section is not well-formed QPACK.
+/// The reason why a field section is not well-formed QPACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldSectionError {
-    /// It ends inside a line.
+    /// The field section ends inside a line.
     #[error("it ends inside a field line")]
     Truncated,
-    /// A number is larger than any that we need to understand.
+    /// An integer is larger than a decoder has to support ([RFC 9204 §4.1.1]).
+    ///
+    /// [RFC 9204 §4.1.1]: https://www.rfc-editor.org/rfc/rfc9204#section-4.1.1
     #[error("it has an integer above 2^62 - 1")]
     IntegerTooLarge,
-    /// It refers to an entry that the static table does not have.
+    /// The field section refers to an entry that the static table does not have.
     #[error("static table index {0} is above 98")]
     StaticIndex(u64),
-    /// It refers to the dynamic table, which we do not have.
+    /// The field section refers to the dynamic table, whose capacity is zero.
     #[error("it refers to the dynamic table, whose size is 0")]
     DynamicTable,
     /// A Huffman-encoded string contains EOS.
     #[error("a Huffman-encoded string contains EOS")]
     HuffmanEos,
-    /// A Huffman-encoded string does not end with at most seven ones.
+    /// A Huffman-encoded string does not end with a padding of at most seven ones.
     #[error("the padding of a Huffman-encoded string is wrong")]
     HuffmanPadding,
 }
 
-/// Reads a field section whose size is at most `max_size` bytes, counted as in
-/// [RFC 9114 §4.2.2]: name, value and 32 for each line.
+/// Decodes a field section of at most `max_size` bytes. The size counts the name, the value and 32
+/// bytes for each line ([RFC 9114 §4.2.2]).
+///
+/// # Errors
+///
+/// The field section is malformed or too large.
 ///
 /// [RFC 9114 §4.2.2]: https://www.rfc-editor.org/rfc/rfc9114#section-4.2.2
 pub fn decode_field_section(
@@ -64,10 +71,11 @@ pub fn decode_field_section(
     max_size: u64,
 ) -> Result<Vec<FieldLine>, DecodeError> {
     let (_, required_insert_count) = decode_integer(&mut section, 8)?;
-    let (_, _delta_base) = decode_integer(&mut section, 7)?; // says nothing without insertions
+    let (_, _delta_base) = decode_integer(&mut section, 7)?; // it has no meaning without insertions
     // RFC 9204 §4.5.1.1: "If the decoder encounters a value of EncodedInsertCount that could not
     // have been produced by a conformant encoder, it MUST treat this as a connection error of type
-    // QPACK_DECOMPRESSION_FAILED." Without a dynamic table, any but zero is such a value.
+    // QPACK_DECOMPRESSION_FAILED." Without a dynamic table, every value except zero is such a
+    // value.
     if required_insert_count != 0 {
         return Err(FieldSectionError::DynamicTable.into());
     }
@@ -84,28 +92,28 @@ pub fn decode_field_section(
     Ok(lines)
 }
 
-/// RFC 9204 §4.5.2 to §4.5.6.
+/// Decodes one field line (RFC 9204 §4.5.2 to §4.5.6).
 fn decode_line(section: &mut Bytes) -> Result<FieldLine, FieldSectionError> {
     let first = *section.first().ok_or(FieldSectionError::Truncated)?;
     match first {
-        // §4.5.2: indexed field line, static table.
+        // §4.5.2: an indexed field line of the static table.
         0b1100_0000.. => {
             let (_, index) = decode_integer(section, 6)?;
             let (name, value) = static_entry(index)?;
             Ok(FieldLine { name: Bytes::from_static(name), value: Bytes::from_static(value) })
         }
-        // §4.5.4: literal field line with name reference, static table.
+        // §4.5.4: a literal field line with a name reference to the static table.
         0b0101_0000..=0b0101_1111 | 0b0111_0000..=0b0111_1111 => {
             let (_, index) = decode_integer(section, 4)?;
             let (name, _) = static_entry(index)?;
             Ok(FieldLine { name: Bytes::from_static(name), value: decode_string(section, 7)? })
         }
-        // §4.5.6: literal field line with literal name.
+        // §4.5.6: a literal field line with a literal name.
         0b0010_0000..=0b0011_1111 => {
             let name = decode_string(section, 3)?;
             Ok(FieldLine { name, value: decode_string(section, 7)? })
         }
-        // The same for the dynamic table, and §4.5.3 and §4.5.5, which are for it alone.
+        // The other representations refer to the dynamic table.
         _ => Err(FieldSectionError::DynamicTable),
     }
 }
@@ -114,8 +122,8 @@ fn static_entry(index: u64) -> Result<(&'static [u8], &'static [u8]), FieldSecti
     static_table::entry(index).ok_or(FieldSectionError::StaticIndex(index))
 }
 
-/// Reads a string literal whose length is in the lowest `prefix_bits` bits of the first byte, and
-/// the Huffman flag above them ([RFC 9204 §4.1.2]).
+/// Decodes a string literal. Its length is in the lowest `prefix_bits` bits of the first byte, and
+/// its Huffman flag is in the bit above them ([RFC 9204 §4.1.2]).
 ///
 /// [RFC 9204 §4.1.2]: https://www.rfc-editor.org/rfc/rfc9204#section-4.1.2
 fn decode_string(section: &mut Bytes, prefix_bits: u32) -> Result<Bytes, FieldSectionError> {
@@ -136,8 +144,8 @@ fn decode_string(section: &mut Bytes, prefix_bits: u32) -> Result<Bytes, FieldSe
     }
 }
 
-/// Reads an integer whose first byte has it in the lowest `prefix_bits` bits, and returns the other
-/// bits of that byte, too ([RFC 7541 §5.1]).
+/// Decodes an integer that begins in the lowest `prefix_bits` bits of the first byte. Returns the
+/// other bits of that byte and the integer ([RFC 7541 §5.1]).
 ///
 /// [RFC 7541 §5.1]: https://www.rfc-editor.org/rfc/rfc7541#section-5.1
 fn decode_integer(section: &mut Bytes, prefix_bits: u32) -> Result<(u8, u64), FieldSectionError> {
@@ -150,7 +158,7 @@ fn decode_integer(section: &mut Bytes, prefix_bits: u32) -> Result<(u8, u64), Fi
         return Ok((flags, value));
     }
     // RFC 9204 §4.1.1: "QPACK implementations MUST be able to decode integers up to and including
-    // 62 bits long." That is nine bytes of seven bits.
+    // 62 bits long." Such an integer has at most nine bytes of seven bits.
     for shift in (0..63).step_by(7) {
         let byte = next()?;
         value += u64::from(byte & 0x7f) << shift; // at most 255 + (2^63 - 1)
@@ -168,9 +176,10 @@ fn decode_integer(section: &mut Bytes, prefix_bits: u32) -> Result<(u8, u64), Fi
 
 /// Encodes field lines in order.
 pub fn encode_field_section<'a>(lines: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Bytes {
-    let mut section = vec![0, 0]; // RFC 9204 §4.5.1: no Required Insert Count, no Base
+    let mut section = vec![0, 0]; // RFC 9204 §4.5.1: Required Insert Count and Base are zero
     for (name, value) in lines {
-        // RFC 9204 §4.5.4: the N bit says that an intermediary, too, must send a literal.
+        // RFC 9204 §4.5.4: the N bit requires that intermediaries also encode the line as a
+        // literal.
         let never_indexed = u8::from(is_secret(name));
         if let Some(index) = static_table::find_line(name, value) {
             encode_integer(0b11, 6, index, &mut section);
@@ -185,12 +194,13 @@ pub fn encode_field_section<'a>(lines: impl IntoIterator<Item = (&'a [u8], &'a [
     section.into()
 }
 
-/// RFC 9204 §7.1.3: values "considered to be highly valuable or sensitive to recovery".
+/// Returns whether values of this field are "considered to be highly valuable or sensitive to
+/// recovery" (RFC 9204 §7.1.3).
 fn is_secret(name: &[u8]) -> bool {
     [&b"authorization"[..], b"proxy-authorization", b"cookie", b"set-cookie"].contains(&name)
 }
 
-/// Appends a string literal after `flags`, with Huffman coding if that is shorter.
+/// Appends a string literal after `flags`, Huffman-encoded if that is shorter.
 fn encode_string(flags: u8, prefix_bits: u32, text: &[u8], out: &mut Vec<u8>) {
     let huffman_len = huffman::encoded_len(text);
     if huffman_len < text.len() {
@@ -308,14 +318,14 @@ mod tests {
     }
 
     #[test]
-    fn a_section_may_have_the_limit_but_not_more() {
+    fn a_section_up_to_the_limit_is_accepted() {
         let section = encode_field_section([(&b"abc"[..], &b"de"[..])]);
         assert!(decode_field_section(section.clone(), 37).is_ok());
         let error = DecodeError::FieldSectionTooLarge { size_max: 36 };
         assert_eq!(decode_field_section(section, 36), Err(error));
     }
 
-    /// Names and values of every kind, those in the static table and short ones more often.
+    /// Generates names and values of every kind; those of the static table are more frequent.
     fn lines() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>)>> {
         let known = (0..99_u64).prop_map(|index| static_table::entry(index).unwrap());
         let known = known.prop_map(|(name, value)| (name.to_vec(), value.to_vec()));
@@ -333,7 +343,7 @@ mod tests {
         lines.into_iter().map(|line| (line.name.into(), line.value.into())).collect()
     }
 
-    /// What the qpack crate makes of a section; an implementation that shares no code with ours.
+    /// Decodes a section with the crate `qpack`, which shares no code with this implementation.
     fn decode_elsewhere(mut section: Bytes) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
         let decoded = qpack::decode_stateless(&mut section, u64::MAX).ok()?;
         let fields = decoded.fields.into_iter().map(qpack::HeaderField::into_inner);
@@ -342,7 +352,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_itself_here_and_elsewhere(lines in lines()) {
+        fn encoded_sections_decode_to_themselves_here_and_elsewhere(lines in lines()) {
             let section = encode(&lines);
             let decoded = decode_field_section(section.clone(), u64::MAX).unwrap();
             prop_assert_eq!(&pairs(decoded), &lines);
@@ -350,7 +360,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_encoded_elsewhere_decodes_here(lines in lines()) {
+        fn sections_that_are_encoded_elsewhere_decode_here(lines in lines()) {
             let mut section = Vec::new();
             let fields = lines.iter().map(|(name, value)| qpack::HeaderField::from((name, value)));
             qpack::encode_stateless(&mut section, fields).unwrap();
@@ -359,7 +369,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_here_decodes_elsewhere_and_is_within_the_limit(
+        fn sections_that_decode_here_decode_elsewhere_and_are_within_the_limit(
             rest in proptest::collection::vec(any::<u8>(), 0..40),
         ) {
             let section = Bytes::from([&[0, 0], &rest[..]].concat());

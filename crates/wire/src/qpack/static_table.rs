@@ -103,17 +103,17 @@ const STATIC_TABLE: [(&[u8], &[u8]); 99] = [
     (b"x-frame-options", b"sameorigin"),
 ];
 
-/// The name and the value at an index.
+/// Returns the name and the value at an index.
 pub(super) fn entry(index: u64) -> Option<(&'static [u8], &'static [u8])> {
     STATIC_TABLE.get(usize::try_from(index).ok()?).copied()
 }
 
-/// The index of a line with this name and value.
+/// Returns the index of a line with this name and value.
 pub(super) fn find_line(name: &[u8], value: &[u8]) -> Option<u64> {
     position(|line| line == (name, value))
 }
 
-/// The first index of a line with this name.
+/// Returns the first index of a line with this name.
 pub(super) fn find_name(name: &[u8]) -> Option<u64> {
     position(|line| line.0 == name)
 }

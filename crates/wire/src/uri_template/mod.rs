@@ -1,5 +1,5 @@
-//! The URI template that says where a CONNECT-UDP proxy is and how to name a target
-//! ([RFC 9298 §2], [RFC 6570]).
+//! The URI template that locates a CONNECT-UDP proxy and identifies a target ([RFC 9298 §2],
+//! [RFC 6570]).
 //!
 //! [RFC 9298 §2]: https://www.rfc-editor.org/rfc/rfc9298#section-2
 //! [RFC 6570]: https://www.rfc-editor.org/rfc/rfc6570
@@ -21,20 +21,22 @@ pub use self::target::{TargetError, check_host};
 const TARGET_HOST: &str = "target_host";
 const TARGET_PORT: &str = "target_port";
 
-/// The port of an https URI that has none ([RFC 9110 §4.2.2]).
+/// The default port of https ([RFC 9110 §4.2.2]).
 ///
 /// [RFC 9110 §4.2.2]: https://www.rfc-editor.org/rfc/rfc9110#section-4.2.2
 const HTTPS_PORT: u16 = 443;
 
-/// A URI template that CONNECT-UDP may use.
+/// A URI template for CONNECT-UDP, which meets the requirements of [RFC 9298 §2].
+///
+/// [RFC 9298 §2]: https://www.rfc-editor.org/rfc/rfc9298#section-2
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: String,
     authority: Authority,
     port: u16,
-    /// Where the path begins in `text`.
+    /// The position of the path in `text`.
     path_start: usize,
-    /// Path and query.
+    /// The parts of the path and the query.
     parts: Vec<Part>,
 }
 
@@ -46,24 +48,24 @@ enum Part {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operator {
-    /// `{a,b}`: the values, with commas between them.
+    /// `{a,b}` expands to the values, separated by commas.
     Simple,
-    /// `{?a,b}`: "?a=", the value, "&b=", the value.
+    /// `{?a,b}` expands to "?a=", the value, "&b=" and the value.
     Query,
-    /// `{&a,b}`: "&a=", the value, "&b=", the value.
+    /// `{&a,b}` expands to "&a=", the value, "&b=" and the value.
     QueryContinuation,
 }
 
-/// Why a text is not a template that CONNECT-UDP may use, or not one for a proxy.
+/// The reason why a text is not a template for CONNECT-UDP, or why a proxy cannot use the template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// A character outside of printable ASCII.
+    /// The template has a character that is not visible ASCII.
     #[error("character {0:?} in the template; allowed: visible ASCII")]
     Character(char),
-    /// Not a URI template at all.
+    /// The text is not a URI template (RFC 6570).
     #[error("not a URI template: {0}")]
     Syntax(SyntaxError),
-    /// It does not begin with "https://".
+    /// The template does not begin with "https://".
     #[error("the template does not begin with \"https://\"")]
     NotHttps,
     /// The part between "https://" and the path is not a host with an optional port.
@@ -72,43 +74,47 @@ pub enum TemplateError {
     /// No path follows the authority.
     #[error("the template has no path that begins with \"/\"")]
     NoPath,
-    /// A fragment, or a variable before the path.
+    /// The template has a fragment, or a variable before the path.
     #[error("{0:?} is not in the path or query of the template")]
     OutsidePathAndQuery(String),
-    /// An expansion that RFC 9298 forbids.
+    /// The template has an operator that RFC 9298 forbids.
     #[error("operator {0:?} in the template; allowed: none, \"?\", \"&\"")]
     Operator(char),
-    /// A prefix or explode modifier, which is level 4 of RFC 6570.
+    /// A variable has a prefix or explode modifier, which belongs to level 4 of RFC 6570.
     #[error("{0:?} has a modifier; templates are at most level 3")]
     Level4(String),
-    /// A required variable is not there.
+    /// A required variable is missing.
     #[error("the template has no variable {0:?}")]
     VariableMissing(&'static str),
 
-    /// A proxy has no value for the variable.
-    #[error("a proxy's template has only target_host and target_port, not {0:?}")]
+    /// A proxy's template has a variable for which the proxy has no value.
+    #[error("a proxy's template may have only target_host and target_port, not {0:?}")]
     VariableUnknown(String),
-    /// A proxy cannot compare two values.
-    #[error("a proxy's template has each variable once, but {0:?} twice")]
+    /// A proxy's template has a variable twice, so that a path could have two values for it.
+    #[error("a proxy's template must have each variable once, but has {0:?} twice")]
     VariableRepeated(String),
-    /// A proxy cannot tell where a value ends.
+    /// A proxy cannot determine the end of a value in a path.
     #[error("the end of {0} is not clear; put \"/\" or another reserved character after it")]
     Ambiguous(&'static str),
 }
 
-/// A template's URI for one target, in the parts that a request needs.
+/// The URI of a template for one target, as the pseudo-header fields of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expanded {
-    /// For `:scheme`.
+    /// The value of `:scheme`.
     pub scheme: String,
-    /// For `:authority`.
+    /// The value of `:authority`.
     pub authority: String,
-    /// For `:path`; includes the query.
+    /// The value of `:path`, including the query.
     pub path: String,
 }
 
 impl Template {
-    /// Checks a template ([RFC 9298 §2]).
+    /// Parses and checks a template ([RFC 9298 §2]).
+    ///
+    /// # Errors
+    ///
+    /// The text is not a URI template, or does not meet the requirements of RFC 9298.
     ///
     /// [RFC 9298 §2]: https://www.rfc-editor.org/rfc/rfc9298#section-2
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
@@ -143,8 +149,13 @@ impl Template {
         Ok(Self { text: text.to_owned(), authority, port, path_start, parts })
     }
 
-    /// The template that RFC 9298 §2 gives for a proxy of which only `authority` is known, a host
-    /// with an optional port: `https://AUTHORITY/.well-known/masque/udp/{target_host}/{target_port}/`.
+    /// Returns the default template of RFC 9298 §2 for a proxy whose template is not configured:
+    /// `https://AUTHORITY/.well-known/masque/udp/{target_host}/{target_port}/`. `authority` is a host
+    /// with an optional port.
+    ///
+    /// # Errors
+    ///
+    /// `authority` is not a host with an optional port.
     pub fn default_for(authority: &str) -> Result<Self, TemplateError> {
         parse_authority(authority)?;
         Self::parse(&format!(
@@ -152,11 +163,11 @@ impl Template {
         ))
     }
 
-    /// The URI for one target.
+    /// Expands the template to the URI for one target.
     ///
     /// `host` is an IP address without brackets or a name; see [`check_host`]. Colons are
     /// percent-encoded.
-    #[expect(clippy::missing_panics_doc, reason = "`parse` has checked what is assumed")]
+    #[expect(clippy::missing_panics_doc, reason = "`parse` has checked all assumptions")]
     pub fn expand(&self, host: &str, port: u16) -> Expanded {
         let target = Target { host, port: &port.to_string() };
         let template = UriTemplateStr::new(&self.text).expect("checked by parse");
@@ -170,23 +181,23 @@ impl Template {
         }
     }
 
-    /// The proxy's host and, if the template has one, port.
+    /// Returns the proxy's host and, if the template has one, its port.
     pub fn authority(&self) -> &str {
         self.authority.as_str()
     }
 
-    /// The proxy's host; an IPv6 address without brackets.
+    /// Returns the proxy's host. An IPv6 address has no brackets.
     pub fn host(&self) -> &str {
         let host = self.authority.host();
         host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
     }
 
-    /// The proxy's port, 443 if the template has none.
+    /// Returns the proxy's port, or 443 if the template has none.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The template as it was parsed.
+    /// Returns the text of the template.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -210,7 +221,7 @@ fn parse_authority(text: &str) -> Result<(Authority, u16), TemplateError> {
     let refused = || TemplateError::Authority(text.to_owned());
     let authority: Authority = text.parse().map_err(|_| refused())?;
     let host = authority.host();
-    let rest = authority.as_str().strip_prefix(host).ok_or_else(refused)?; // also refuses userinfo
+    let rest = authority.as_str().strip_prefix(host).ok_or_else(refused)?; // this also refuses userinfo
     let port = match rest.strip_prefix(':') {
         None => HTTPS_PORT,
         Some(port) => port.parse().map_err(|_| refused())?,
@@ -221,7 +232,7 @@ fn parse_authority(text: &str) -> Result<(Authority, u16), TemplateError> {
     Ok((authority, port))
 }
 
-/// Splits path and query, whose syntax is already checked.
+/// Splits path and query into parts. Their syntax was checked before.
 fn parse_parts(mut rest: &str) -> Result<Vec<Part>, TemplateError> {
     let mut parts = Vec::new();
     while !rest.is_empty() {

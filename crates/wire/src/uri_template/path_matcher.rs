@@ -3,10 +3,10 @@ use percent_encoding::percent_decode_str;
 use super::target::{TargetError, check_host, parse_port};
 use super::{Operator, Part, TARGET_HOST, TARGET_PORT, Template, TemplateError};
 
-/// The proxy's side of a [`Template`]: finds the target in a request's path.
+/// The proxy's side of a [`Template`]: it finds the target in a request's path.
 ///
-/// It takes what expanding the template gives, and nothing else: variables stand in the template's
-/// order, and there are no further query parameters.
+/// It accepts only paths to which the template expands: the variables are in the template's order,
+/// and there are no further query parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathMatcher {
     steps: Vec<Step>,
@@ -17,7 +17,7 @@ enum Step {
     Literal(String),
     Value {
         variable: Variable,
-        /// What ends the value; without one it goes to the end of the path.
+        /// The character after the value, or `None` if the value extends to the end of the path.
         end: Option<char>,
     },
 }
@@ -29,8 +29,13 @@ enum Variable {
 }
 
 impl PathMatcher {
-    /// For a template that has no other variables, each once, and a reserved character (such as
-    /// "/") after each; otherwise a path could mean several targets.
+    /// Creates a matcher for a template.
+    ///
+    /// # Errors
+    ///
+    /// The template has other variables than `target_host` and `target_port`, has one of them
+    /// twice, or has no reserved character (such as "/") after one of them. A path could otherwise
+    /// identify several targets.
     pub fn new(template: &Template) -> Result<Self, TemplateError> {
         let mut steps = Vec::new();
         for part in &template.parts {
@@ -45,8 +50,12 @@ impl PathMatcher {
         Ok(Self { steps })
     }
 
-    /// The target's host (percent-decoded) and port; `None` if the path does not belong to the
-    /// template, an error if it does but names no target.
+    /// Returns the target's host, percent-decoded, and its port, or `None` if the path does not
+    /// match the template.
+    ///
+    /// # Errors
+    ///
+    /// The path matches the template, but does not identify a valid target.
     pub fn match_path(&self, path: &str) -> Option<Result<(String, u16), TargetError>> {
         let mut rest = path;
         let (mut host, mut port) = ("", "");
@@ -89,7 +98,7 @@ fn push_literal(steps: &mut Vec<Step>, literal: &str) {
     }
 }
 
-/// RFC 6570 §3.2.1: what an expression expands to, in terms of its values.
+/// Appends the steps of an expression, in the form of its expansion (RFC 6570 §3.2.1).
 fn push_expression(
     steps: &mut Vec<Step>,
     operator: Operator,
@@ -121,8 +130,8 @@ fn push_expression(
     Ok(())
 }
 
-/// A value ends at the character that follows it, which therefore must not be one that an expanded
-/// value contains.
+/// Sets the end of each value: the character that follows it. Expanded values must not contain that
+/// character.
 fn set_ends(steps: &mut [Step]) -> Result<(), TemplateError> {
     let mut following: Option<Step> = None;
     for step in steps.iter_mut().rev() {
@@ -148,8 +157,8 @@ fn ambiguous(variable: Variable) -> TemplateError {
     })
 }
 
-/// RFC 6570 §3.2.1: simple and form expansion let only unreserved characters through, and encode
-/// the rest with "%".
+/// Returns whether an expanded value can contain the character. Simple and form expansion keep only
+/// unreserved characters and encode all others with "%" (RFC 6570 §3.2.1).
 fn is_in_values(character: char) -> bool {
     character.is_ascii_alphanumeric() || "-._~%".contains(character)
 }

@@ -1,17 +1,17 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Why a path names no target ([RFC 9298 §3]).
+/// The reason why a path does not identify a target ([RFC 9298 §3]).
 ///
 /// [RFC 9298 §3]: https://www.rfc-editor.org/rfc/rfc9298#section-3
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// Percent-decoding does not give text.
+    /// The result of percent-decoding is not UTF-8.
     #[error("{0:?} is not percent-encoded UTF-8")]
     Utf8(String),
     /// The host is empty.
     #[error("the target host is empty")]
     HostEmpty,
-    /// The host is longer than a DNS name can be.
+    /// The host is longer than the longest DNS name.
     #[error("the target host has {0} characters; at most {DNS_NAME_LEN_MAX} are allowed")]
     HostTooLong(usize),
     /// An IPv6 address has a zone identifier.
@@ -26,7 +26,7 @@ pub enum TargetError {
     /// A label of the name is empty or too long.
     #[error("target host {0:?} has a label that is empty or has more than 63 characters")]
     HostLabel(String),
-    /// The host has a character that no DNS name has.
+    /// The host has a character that is not allowed in a DNS name.
     #[error("target host {host:?} has the character {character:?}")]
     HostCharacter {
         /// The host.
@@ -39,21 +39,26 @@ pub enum TargetError {
     Port(String),
 }
 
-/// Without the trailing dot ([RFC 1035 §2.3.4], 255 bytes in wire format).
+/// The length of the longest DNS name without its trailing dot ([RFC 1035 §2.3.4]: 255 bytes in
+/// wire format).
 ///
 /// [RFC 1035 §2.3.4]: https://www.rfc-editor.org/rfc/rfc1035#section-2.3.4
 const DNS_NAME_LEN_MAX: usize = 253;
 
-/// [RFC 1035 §2.3.4].
+/// The length of the longest label of a DNS name ([RFC 1035 §2.3.4]).
 ///
 /// [RFC 1035 §2.3.4]: https://www.rfc-editor.org/rfc/rfc1035#section-2.3.4
 const DNS_LABEL_LEN_MAX: usize = 63;
 
-/// Checks a target's host ([RFC 9298 §3]): an IP address without brackets or zone identifier, or a
-/// DNS name in ASCII, where underscores and one dot at the end are fine.
+/// Checks a target's host ([RFC 9298 §3]). It is an IP address without brackets and zone
+/// identifier, or a DNS name in ASCII, in which underscores and one dot at the end are allowed.
 ///
-/// Names that end in a number are refused, because resolvers disagree about "127.1" and
-/// "0x7f.0.0.1".
+/// Names that end in a number are refused, because resolvers differ in the interpretation of
+/// "127.1" and "0x7f.0.0.1".
+///
+/// # Errors
+///
+/// The host is empty, or neither an IP address nor a DNS name.
 ///
 /// [RFC 9298 §3]: https://www.rfc-editor.org/rfc/rfc9298#section-3
 pub fn check_host(host: &str) -> Result<(), TargetError> {
@@ -94,7 +99,8 @@ fn check_name(host: &str) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// What resolvers may take for a part of an IPv4 address: decimal, octal or hexadecimal.
+/// Returns whether resolvers may interpret the label as a part of an IPv4 address, in decimal,
+/// octal or hexadecimal notation.
 fn is_number(label: &str) -> bool {
     let hexadecimal = label.strip_prefix("0x").or_else(|| label.strip_prefix("0X"));
     match hexadecimal {
@@ -103,8 +109,8 @@ fn is_number(label: &str) -> bool {
     }
 }
 
-/// RFC 9298 §3: `target_port = 1*5DIGIT`, and "MUST represent an integer between 1 and 65535
-/// inclusive".
+/// Parses a port. RFC 9298 §3: `target_port = 1*5DIGIT`, and it "MUST represent an integer between
+/// 1 and 65535 inclusive".
 pub(super) fn parse_port(text: &str) -> Result<u16, TargetError> {
     let is_well_formed = (1..=5).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
     match text.parse() {

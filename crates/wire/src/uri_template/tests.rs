@@ -6,7 +6,7 @@ const HOST_IPV6: &str = "2001:db8::42";
 
 #[test]
 fn templates_expand() {
-    // RFC 9298 §2, Figure 1, and forms that RFC 6570 allows.
+    // The templates are those of RFC 9298 §2, Figure 1, and further forms that RFC 6570 allows.
     for (template, path) in [
         (
             "https://example.org/.well-known/masque/udp/{target_host}/{target_port}/",
@@ -36,7 +36,7 @@ fn templates_expand() {
 }
 
 #[test]
-fn a_template_knows_the_proxy() {
+fn a_template_has_the_proxys_host_and_port() {
     for (authority, host, port) in [
         ("example.org", "example.org", 443),
         ("example.org:4443", "example.org", 4443),
