@@ -1,5 +1,7 @@
 //! What a connection tells of its datagrams is what its peer received.
 
+mod turns;
+
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap},
