@@ -5,7 +5,7 @@ use std::time::Duration;
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::Code;
 
-use crate::{resequence::ResequencerStats, tunnel_queue::LateDrops};
+use crate::{quic::UnusablePackets, resequence::ResequencerStats, tunnel_queue::LateDrops};
 
 /// What a node counted since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Stats {
     pub connections_broken: u64,
     /// The same by cause.
     pub broken: Broken,
+    /// Received UDP payloads that were for no QUIC connection and got no answer. Of servers.
+    pub unusable_packets: UnusablePackets,
     /// Requests, of whatever kind.
     pub requests: u64,
     /// Requests refused or failed.

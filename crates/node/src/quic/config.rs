@@ -16,13 +16,14 @@ use ring::hmac;
 use tandem_congestion::ControllerConfig;
 use tandem_units::ByteCount;
 
+use super::demux::VERSION;
 use crate::limits::Limits;
 
 /// The ALPN protocol ID of HTTP/3 (RFC 9114 §3.1).
 const ALPN_H3: &[u8] = b"h3";
 
 /// Length of our connection IDs in bytes, at most 20 (RFC 9000 §17.2).
-const CONNECTION_ID_LEN: usize = 8;
+pub(super) const CONNECTION_ID_LEN: usize = 8;
 
 /// Most bytes on one stream that wait for the application to read them.
 ///
@@ -245,6 +246,8 @@ impl Transport {
 /// Settings of an endpoint; with a seed, every random choice of the engine follows from it.
 pub(super) fn endpoint_config(transport: &Transport, seed: Option<u64>) -> EndpointConfig {
     let mut config = EndpointConfig::default();
+    // The engine would also speak drafts 29 to 34.
+    config.supported_versions(vec![VERSION]);
     let mtu = transport.mtu;
     if let Some(ResetSecret(secret)) = &transport.reset_secret {
         config.reset_key(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret)));

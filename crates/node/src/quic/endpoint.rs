@@ -19,9 +19,10 @@ use tandem_wire::Code;
 use tracing::debug;
 
 use super::{
-    ClientTls, Connection, ConnectionId, ServerTls, StreamId, Transport,
+    ClientTls, Connection, ConnectionId, ServerTls, StreamId, Transport, UnusablePackets,
     config::{endpoint_config, initial_destination_cids},
     connection::{ecn_to_noq, from_noq},
+    demux::Demux,
 };
 use crate::{
     limits::Limits,
@@ -84,6 +85,7 @@ struct Slot {
 /// After any call that takes `&mut Connection`, the endpoint looks at that connection again: drain
 /// [`Endpoint::poll_event`], then [`Endpoint::next_ready`] with [`Endpoint::poll_transmit`].
 pub(crate) struct Endpoint {
+    demux: Demux,
     inner: noq_proto::Endpoint,
     slots: BTreeMap<ConnectionId, Slot>,
     by_handle: BTreeMap<usize, ConnectionId>,
@@ -149,6 +151,7 @@ impl Endpoint {
         seed: Option<u64>,
     ) -> Self {
         Self {
+            demux: Demux::default(),
             inner: noq_proto::Endpoint::new(
                 Arc::new(endpoint_config(transport, seed)),
                 server.clone().map(Arc::new),
@@ -216,6 +219,9 @@ impl Endpoint {
         ecn: Option<Ecn>,
         payload: BytesMut,
     ) {
+        if !self.demux.is_for_engine(&payload) {
+            return;
+        }
         let path = FourTuple::new(remote, local_ip);
         let mut answer = Vec::new();
         match self.inner.handle(now, path, ecn.map(ecn_to_noq), payload, &mut answer) {
@@ -326,6 +332,11 @@ impl Endpoint {
     /// A connection, only to look at it.
     pub(crate) fn peek(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         self.slots.get_mut(&id).map(|slot| &mut slot.connection)
+    }
+
+    /// Received UDP payloads that were for no connection and got no answer.
+    pub(crate) const fn unusable_packets(&self) -> UnusablePackets {
+        self.demux.unusable()
     }
 
     /// Whether no connection is left, not even one that is being closed.

@@ -2,6 +2,7 @@
 
 mod config;
 mod connection;
+mod demux;
 mod endpoint;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,15 @@ pub(crate) use connection::{
     Connection, Direction, PathEstimate, Read, SendDatagram, StreamGone, Write,
 };
 pub(crate) use endpoint::{Closed, Endpoint, Event, earliest};
+
+/// Received UDP payloads that are for no connection and get no answer, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnusablePackets {
+    /// It ends before the connection IDs of its header do.
+    pub too_short: u64,
+    /// Its version of QUIC is not spoken here, and it is too small to begin a connection.
+    pub unknown_version: u64,
+}
 
 /// Names a connection of one endpoint. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

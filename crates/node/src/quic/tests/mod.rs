@@ -1,6 +1,7 @@
 //! What a connection tells of its datagrams is what its peer received.
 
 mod turns;
+mod versions;
 
 use std::{
     cmp::Reverse,
