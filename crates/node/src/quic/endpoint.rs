@@ -12,9 +12,7 @@ use noq_proto::{
     ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, Dir, FourTuple, Incoming,
     ServerConfig, StreamEvent, TransportConfig,
 };
-use tandem_congestion::{
-    ControllerConfig, ControllerName, Deliveries, Feedback, factory, tracking,
-};
+use tandem_congestion::{ControllerConfig, ControllerName, Feedback, factory};
 use tandem_wire::Code;
 use tracing::debug;
 
@@ -22,6 +20,7 @@ use super::{
     ClientTls, Connection, ConnectionId, ServerTls, StreamId, Transport, UnusablePackets,
     config::{endpoint_config, initial_destination_cids},
     connection::{ecn_to_noq, from_noq},
+    delivery::{Deliveries, tracking},
     demux::Demux,
 };
 use crate::{

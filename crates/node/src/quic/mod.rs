@@ -2,6 +2,7 @@
 
 mod config;
 mod connection;
+mod delivery;
 mod demux;
 mod endpoint;
 #[cfg(test)]
@@ -11,6 +12,7 @@ pub use config::{ClientTls, ConfigError, Mtu, QlogDir, ResetSecret, ServerTls, T
 pub(crate) use connection::{
     Connection, Direction, PathEstimate, Read, SendDatagram, StreamGone, Write,
 };
+pub(crate) use delivery::{DatagramId, Delivery};
 pub(crate) use endpoint::{Closed, Endpoint, Event, earliest};
 
 /// Received UDP payloads that are for no connection and get no answer, by cause.

@@ -14,12 +14,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use tandem_congestion::{DatagramId, Delivery};
 use tandem_wire::{CONTEXT_ID_UDP, Order, VarInt};
 
 use super::{TooLarge, brake::Brake, item::Ids};
 use crate::{
-    quic::{Connection, StreamId},
+    quic::{Connection, DatagramId, Delivery, StreamId},
     repair_fields,
     stats::{GivenUp, Repaired},
 };
