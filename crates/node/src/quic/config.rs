@@ -11,7 +11,8 @@ use noq_proto::{
     VarInt,
     crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
-use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
+use rand::{Rng, RngCore, SeedableRng};
+use rand_chacha::ChaCha12Rng;
 use ring::hmac;
 use tandem_congestion::ControllerConfig;
 use tandem_units::ByteCount;
@@ -257,7 +258,7 @@ pub(super) fn endpoint_config(transport: &Transport, seed: Option<u64>) -> Endpo
     }
     if let Some(seed) = seed {
         let mut expanded = [0; 32];
-        StdRng::seed_from_u64(seed).fill_bytes(&mut expanded);
+        Generator::seed_from_u64(seed).fill_bytes(&mut expanded);
         config.rng_seed(Some(expanded));
     }
     let seed = seed.map(|seed| seed.wrapping_add(1));
@@ -279,7 +280,7 @@ pub(super) fn initial_destination_cids(
 }
 
 /// Random connection IDs that repeat with the seed; noq's own draw from the thread.
-struct RandomCids(StdRng);
+struct RandomCids(Generator);
 
 impl RandomCids {
     fn new(seed: Option<u64>) -> Self {
@@ -301,6 +302,39 @@ impl ConnectionIdGenerator for RandomCids {
     }
 }
 
-fn rng(seed: Option<u64>) -> StdRng {
-    seed.map_or_else(StdRng::from_os_rng, StdRng::seed_from_u64)
+/// What every random choice of a node is drawn from. The algorithm is named, because that of
+/// `rand::rngs::StdRng` may change with any version of `rand`, and the meaning of all seeds with it.
+type Generator = ChaCha12Rng;
+
+fn rng(seed: Option<u64>) -> Generator {
+    seed.map_or_else(Generator::from_os_rng, Generator::seed_from_u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_means_the_same_bytes_for_ever() {
+        for (seed, expected) in [
+            (0, "7f6f2ccdb23f2abb7b69278e947c01c6"),
+            (1, "611830d3641a68f94a690dcc25d1f4b0"),
+            (u64::MAX, "b85f3d2e4898a70f9e461241b470330a"),
+        ] {
+            let mut drawn = [0; 16];
+            rng(Some(seed)).fill_bytes(&mut drawn);
+            let expected = u128::from_str_radix(expected, 16).unwrap();
+            assert_eq!(drawn, expected.to_be_bytes(), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_seed_means_the_same_connection_ids_for_ever() {
+        let mut ids = RandomCids::new(Some(7));
+        for expected in
+            [[190, 233, 134, 232, 205, 70, 153, 5], [182, 173, 224, 79, 210, 171, 138, 160]]
+        {
+            assert_eq!(*ids.generate_cid(), expected);
+        }
+    }
 }
