@@ -157,7 +157,7 @@ impl Proxy {
     pub fn new(config: ProxyConfig) -> Result<Self, ConfigError> {
         let tls = ServerTls::new(config.tls)?;
         let matcher = PathMatcher::new(&config.template)
-            .map_err(|_| ConfigError::Task("the template's variables cannot be told apart"))?;
+            .map_err(|_| ConfigError::Settings("the template's variables cannot be told apart"))?;
         let server = Server::new(&tls, &config.transport, &config.limits, config.seed);
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(config.listen) };
         Ok(Self {

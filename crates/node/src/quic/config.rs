@@ -44,7 +44,7 @@ const DATAGRAM_SEND_BUFFER: usize = 20_000;
 const DATAGRAM_RECEIVE_BUFFER: usize = 4_000_000;
 
 /// How long after it fell back to small packets the engine probes for larger ones again. Its
-/// default of a minute is for real black holes; random loss looks like one to it, and so does a full
+/// default of a minute is for real black holes. Random loss looks like one to it, and so does a full
 /// queue that has room for small packets only.
 const BLACK_HOLE_COOLDOWN: Duration = Duration::from_millis(100);
 
@@ -71,10 +71,26 @@ pub struct Transport {
     /// same secret can tell its old peers at once that their connections are gone; without one
     /// they wait for their idle timeout.
     pub reset_secret: Option<ResetSecret>,
-    /// Takes packets for lost only 1.75 RTTs after those sent later, however many these are, and not
-    /// as RFC 9002 §6.1 recommends (3 packets, 9/8 RTTs): a tunnel on the way repairs losses, and what
-    /// it repairs comes late.
-    pub is_patient: bool,
+    /// When packets are taken for lost.
+    pub loss_detection: LossDetection,
+}
+
+/// The thresholds of loss detection (RFC 9002 §6.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LossDetection {
+    /// Those that RFC 9002 recommends: 3 packets and 9/8 RTTs.
+    #[default]
+    Rfc9002,
+    /// Behind a tunnel that repairs losses, so that packets come late: 1.75 RTTs, and more packets
+    /// than arrive in that time.
+    BehindRepair,
+}
+
+impl LossDetection {
+    /// The thresholds for a path on which a tunnel repairs losses, or does not.
+    pub const fn for_path(is_repaired: bool) -> Self {
+        if is_repaired { Self::BehindRepair } else { Self::Rfc9002 }
+    }
 }
 
 /// A secret that outlives restarts. Never printed.
@@ -97,7 +113,7 @@ impl Default for Transport {
             qlog: None,
             receive_window: None,
             reset_secret: None,
-            is_patient: false,
+            loss_detection: LossDetection::default(),
         }
     }
 }
@@ -111,7 +127,7 @@ pub struct Mtu {
     pub least: u16,
     /// Largest size that is probed for (RFC 8899); no probing if it is not above `start`.
     pub probe_up_to: u16,
-    /// Largest size that the peer may send, told in `max_udp_payload_size` (RFC 9000 §18.2).
+    /// Largest size that the peer may send; the peer is told it in `max_udp_payload_size` (RFC 9000 §18.2).
     pub receive_up_to: u16,
 }
 
@@ -124,9 +140,9 @@ impl Default for Mtu {
 impl Mtu {
     /// For a tunnel: carries a 1200-byte Initial through three hops.
     ///
-    /// Not probed for more: what is inside could not know of it. The engine takes bursts of loss for
-    /// a path that shrank; then payloads that fit no more go in capsules until it has found the size
-    /// again.
+    /// Larger sizes are not probed for: what is inside could not know of them. The engine takes bursts
+    /// of loss for a path that shrank. Payloads that do not fit then go in capsules, until the engine
+    /// has found the size again.
     pub const TUNNEL: Self =
         Self { start: 1332, least: 1200, probe_up_to: 1332, receive_up_to: Self::RECEIVE_UP_TO };
 
@@ -134,7 +150,7 @@ impl Mtu {
     const RECEIVE_UP_TO: u16 = 1472;
 
     /// For a connection inside a tunnel that carries payloads of this size, at least 1200. The
-    /// peer, who cannot know of the tunnel, is told not to send more.
+    /// peer cannot know of the tunnel and is told not to send more.
     pub const fn inside_tunnel(size: u16) -> Self {
         Self { start: size, least: size, probe_up_to: size, receive_up_to: size }
     }
@@ -149,15 +165,15 @@ pub struct QlogDir {
     pub prefix: String,
 }
 
-/// TLS settings that QUIC cannot work with.
+/// Settings that a node cannot work with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// QUIC's Initial packets need this cipher suite (RFC 9001 §5.2).
     #[error("the TLS provider lacks TLS_AES_128_GCM_SHA256")]
     NoInitialCipherSuite,
-    /// There is nothing to do, or no way to do it.
+    /// Settings that are missing, or that exclude each other.
     #[error("{0}")]
-    Task(&'static str),
+    Settings(&'static str),
 }
 
 /// TLS of a server, ready for QUIC.
@@ -190,12 +206,14 @@ impl ClientTls {
     }
 }
 
-/// `kPacketThreshold` and `kTimeThreshold` of who is patient.
-const PATIENT_PACKETS: u32 = 1000;
-const PATIENT_RTTS: f32 = 1.75;
+/// RFC 9002's `kPacketThreshold` behind a tunnel that repairs losses.
+const REPAIR_PACKET_THRESHOLD: u32 = 1000;
+
+/// RFC 9002's `kTimeThreshold` behind a tunnel that repairs losses.
+const REPAIR_TIME_THRESHOLD: f32 = 1.75;
 
 impl Transport {
-    /// The engine's form of these settings, but for the controller, which each connection has its own.
+    /// The engine's form of these settings, except for the controller: each connection has its own.
     pub(super) fn to_noq(&self, limits: &Limits) -> TransportConfig {
         let mut config = TransportConfig::default();
         let idle =
@@ -215,8 +233,8 @@ impl Transport {
             .send_window(u64::from(RECEIVE_WINDOW))
             .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER))
             .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER);
-        if self.is_patient {
-            config.packet_threshold(PATIENT_PACKETS).time_threshold(PATIENT_RTTS);
+        if self.loss_detection == LossDetection::BehindRepair {
+            config.packet_threshold(REPAIR_PACKET_THRESHOLD).time_threshold(REPAIR_TIME_THRESHOLD);
         }
         #[cfg(feature = "qlog")]
         if let Some(qlog) = &self.qlog {

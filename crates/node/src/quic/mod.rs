@@ -1,4 +1,4 @@
-//! QUIC as the rest of the node sees it. All knowledge of noq stays below this module.
+//! QUIC as the rest of the node sees it. Nothing else in this crate knows noq.
 
 mod config;
 mod connection;
@@ -8,7 +8,9 @@ mod endpoint;
 #[cfg(test)]
 mod tests;
 
-pub use config::{ClientTls, ConfigError, Mtu, QlogDir, ResetSecret, ServerTls, Transport};
+pub use config::{
+    ClientTls, ConfigError, LossDetection, Mtu, QlogDir, ResetSecret, ServerTls, Transport,
+};
 pub(crate) use connection::{
     Connection, Direction, PathEstimate, Read, SendDatagram, StreamGone, Write,
 };
