@@ -43,34 +43,43 @@ impl Demux {
     }
 }
 
+/// What a packet's header says in all versions of QUIC.
+enum Header {
+    /// RFC 8999 §5.1.
+    Long { version: u32 },
+    /// RFC 8999 §5.2.
+    Short,
+}
+
+impl Header {
+    /// `None`: the payload ends before its connection IDs do.
+    fn read(payload: &[u8]) -> Option<Self> {
+        /// RFC 8999 §5.1: the most significant bit of the first byte is set in a long header.
+        const LONG: u8 = 0x80;
+        let (first, rest) = payload.split_first()?;
+        if first & LONG == 0 {
+            // A short header does not tell the length of its connection ID, which is one of ours.
+            return rest.get(..CONNECTION_ID_LEN).map(|_| Self::Short);
+        }
+        let (version, rest) = rest.split_first_chunk()?;
+        let after_destination = after_connection_id(rest)?;
+        after_connection_id(after_destination)?;
+        Some(Self::Long { version: u32::from_be_bytes(*version) })
+    }
+}
+
 fn purpose(payload: &[u8]) -> Purpose {
-    match version(payload) {
+    match Header::read(payload) {
         None => Purpose::TooShort,
         // RFC 9000 §5.2.2: "Servers MUST drop smaller packets that specify unsupported versions."
         // Version 0 marks Version Negotiation packets (RFC 8999 §6), which may be as small.
-        Some(Some(version))
+        Some(Header::Long { version })
             if ![0, VERSION].contains(&version) && payload.len() < INITIAL_SIZE_MIN =>
         {
             Purpose::UnknownVersion
         }
         Some(_) => Purpose::Engine,
     }
-}
-
-/// The version that a packet with a long header names, and nothing for one with a short header. The
-/// outer `None`: the payload ends before its connection IDs do.
-fn version(payload: &[u8]) -> Option<Option<u32>> {
-    /// RFC 8999 §5.1: the most significant bit of the first byte is set in a long header.
-    const LONG_HEADER: u8 = 0x80;
-    let (first, rest) = payload.split_first()?;
-    if first & LONG_HEADER == 0 {
-        // RFC 8999 §5.2: a short header has no length of the connection ID, which is one of ours.
-        return rest.get(..CONNECTION_ID_LEN).map(|_| None);
-    }
-    let (version, rest) = rest.split_first_chunk()?;
-    let after_destination = after_connection_id(rest)?;
-    after_connection_id(after_destination)?;
-    Some(Some(u32::from_be_bytes(*version)))
 }
 
 /// What follows a connection ID in a long header: a byte with its length, then itself.
