@@ -35,6 +35,11 @@ const MAY_USE: [(&str, &[&str]); 7] = [
 const SANS_IO: [&str; 5] =
     ["tandem-units", "tandem-wire", "tandem-congestion", "tandem-node", "tandem-lab"];
 
+/// The only code that may name the QUIC engine, besides tests, benchmarks, examples and fuzzing: so
+/// much is to be rewritten for another one.
+const KNOWS_THE_ENGINE: [&str; 3] =
+    ["crates/node/src/quic/", "crates/congestion/src/noq.rs", "crates/net/src/socket.rs"];
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -92,6 +97,26 @@ fn crates_use_each_other_one_way() {
             assert!(may_use.contains(&dependency.as_str()), "{name} must not use {dependency}");
         }
     }
+}
+
+#[test]
+fn only_two_modules_and_the_sockets_name_the_engine() {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        files_below(&entry.unwrap().path().join("src"), ".rs", &mut files);
+    }
+    let mut knowing = vec![0; KNOWS_THE_ENGINE.len()];
+    for file in files {
+        let code = fs::read_to_string(&file).unwrap();
+        let mut code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        if !code.any(|line| line.contains("noq_proto") || line.contains("noq_udp")) {
+            continue;
+        }
+        let name = file.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        let known = KNOWS_THE_ENGINE.iter().position(|place| name.starts_with(place));
+        knowing[known.unwrap_or_else(|| panic!("{name} must not name the engine"))] += 1;
+    }
+    assert!(knowing.iter().all(|&files| files > 0), "a place does not name it: {knowing:?}");
 }
 
 #[test]

@@ -8,10 +8,9 @@
 //! | `off` | [`Off`], no congestion control |
 //! | `delivery_rate` | [`DeliveryRate`], the delivery-rate samples of rate-based controllers |
 //! | `factor` | [`Factor`], a factor in thousandths for rates and byte counts |
-//! | `delivery` | [`Deliveries`], what became of each datagram |
 //! | `tecc` | [`Tecc`], which follows the reports of a tunnel |
 //! | `name` | [`ControllerName`], [`ControllerConfig`]: which controller a connection gets |
-//! | `noq` | [`factory`], [`tracking`], [`Adapter`]: the way into noq |
+//! | `noq` | [`factory`], [`Adapter`]: the way into noq |
 //!
 //! A new controller is one file that implements [`Algorithm`], a variant of [`ControllerName`] and
 //! an arm in [`factory`].
@@ -35,7 +34,6 @@
 
 mod algorithm;
 mod bbr1;
-mod delivery;
 mod delivery_rate;
 mod factor;
 mod max_filter;
@@ -48,12 +46,11 @@ mod tecc;
 
 pub use algorithm::{Ack, AcksEnd, Algorithm, CongestionEvent, CongestionSignal, Lost, Sent};
 pub use bbr1::{Bbr1, Bbr1Config, Flavor};
-pub use delivery::{DatagramId, Deliveries, Delivery};
 pub use delivery_rate::{DeliveryRate, RateSample};
 pub use factor::Factor;
 pub use name::{ControllerConfig, ControllerName, UnknownController};
 pub use new_reno::NewReno;
-pub use noq::{Adapter, Factory, factory, tracking};
+pub use noq::{Adapter, Factory, factory};
 pub use off::Off;
 pub use tandem_wire::TunnelInfo;
 pub use tecc::{

@@ -36,7 +36,7 @@ use tandem_node::{
     },
     limits::Limits,
     proxy::{Access, TargetPolicy},
-    quic::{Mtu, Transport},
+    quic::{LossDetection, Mtu, Transport},
 };
 use tokio::sync::{Notify, oneshot};
 
@@ -203,8 +203,9 @@ impl Identity {
     /// Creates an origin that follows reports.
     fn origin(&self) -> Result<Origin, Box<dyn Error>> {
         let controller = ControllerName::Tecc.into();
+        let loss_detection = LossDetection::BehindRepair;
         Ok(Origin::new(OriginConfig {
-            transport: Transport { controller, is_patient: true, ..Transport::default() },
+            transport: Transport { controller, loss_detection, ..Transport::default() },
             ..OriginConfig::new(ANY_PORT, self.server_tls()?)
         })?)
     }

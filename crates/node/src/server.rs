@@ -234,6 +234,7 @@ impl Server {
         stats.connections_open = self.sessions.len() as u64;
         stats.connections_broken = self.broken.total();
         stats.broken = self.broken;
+        stats.unusable_packets = self.endpoint.unusable_packets();
         stats.sent_packets = self.sent_packets;
         stats.lost_packets = self.lost_packets;
         for now in self.connections() {

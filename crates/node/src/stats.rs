@@ -5,7 +5,7 @@ use std::time::Duration;
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::Code;
 
-use crate::tunnel::resequence::ResequencerStats;
+use crate::{quic::UnusablePackets, tunnel::resequence::ResequencerStats};
 
 /// The counters of a node. All are totals since its start, unless their description says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Stats {
     pub connections_broken: u64,
     /// The same connections by cause.
     pub broken: Broken,
+    /// Received UDP payloads that were for no QUIC connection and got no answer. Of servers.
+    pub unusable_packets: UnusablePackets,
     /// Requests of all kinds.
     pub requests: u64,
     /// Requests that were refused or failed.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tandem_congestion::{ControllerConfig, ControllerName, TeccConfig};
-use tandem_node::quic::{Mtu, QlogDir, Transport};
+use tandem_node::quic::{LossDetection, Mtu, QlogDir, Transport};
 
 use crate::error::ConfigError;
 
@@ -144,7 +144,7 @@ impl TransportSetup {
             controller,
             mtu,
             // What the tunnel repairs comes late.
-            is_patient: self.controller.takes_reports(),
+            loss_detection: LossDetection::for_path(self.controller.takes_reports()),
             qlog: qlog.map(|dir| QlogDir { dir: dir.clone(), prefix: role.to_owned() }),
             ..Transport::default()
         }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_that_follow_reports_are_patient_and_else_as_with_bbr1() {
+    fn origins_that_follow_reports_wait_for_repairs_and_are_else_as_with_bbr1() {
         let of = |name, tecc: Option<&str>| {
             let tecc = tecc.map(str::to_owned);
             let settings =
@@ -182,13 +182,14 @@ mod tests {
             setup.to_node("test", WorkFor::Origin)
         };
         let tecc = of(ControllerName::Tecc, Some("q-target=60ms"));
-        assert!(tecc.is_patient);
+        assert_eq!(tecc.loss_detection, LossDetection::BehindRepair);
         assert_eq!(tecc.controller.initial_window_packets, 10);
         assert_eq!(tecc.controller.bbr_up_gain_percent, 125);
         assert_eq!(Ok(tecc.controller.tecc), "q-target=60ms".parse());
         let paper = of(ControllerName::TeccPaper, Some("units=literal"));
         assert_eq!(Ok(paper.controller.tecc), TeccConfig::PAPER.with("units=literal"));
-        assert!(!of(ControllerName::Bbr1, None).is_patient);
+        let bbr1 = of(ControllerName::Bbr1, None);
+        assert_eq!(bbr1.loss_detection, LossDetection::Rfc9002);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use tandem_node::{
     limits::Limits,
     node::{Event, Node},
     proxy::{Access, TargetPolicy},
-    quic::{Mtu, Transport},
+    quic::{LossDetection, Mtu, Transport},
 };
 use tandem_wire::Template;
 use tokio::sync::oneshot;
@@ -79,7 +79,7 @@ impl Network {
         let of_origin = journey.origin_controller().unwrap_or(demo.controller);
         let of_origin = Transport {
             controller: of_origin.into(),
-            is_patient: of_origin.takes_reports(),
+            loss_detection: LossDetection::for_path(of_origin.takes_reports()),
             ..Transport::default()
         };
         let origin = start_origin(&identity, &of_origin, file, gauges)?;

@@ -14,7 +14,7 @@ use tandem_node::{
     },
     limits::Limits,
     proxy::{Access, TargetPolicy},
-    quic::{Mtu, Transport},
+    quic::{LossDetection, Mtu, Transport},
 };
 use tandem_units::{ByteCount, Rate};
 
@@ -449,8 +449,8 @@ fn transport(run: &Parameters) -> Transport {
         controller.initial_window_packets = controller.initial_window_packets.max(window);
         controller.bbr_up_gain_percent = controller.bbr_up_gain_percent.max(gain);
     }
-    let is_patient = run.mode.has_patient_origin();
-    Transport { controller, is_patient, ..Transport::default() }
+    let loss_detection = LossDetection::for_path(run.mode.has_patient_origin());
+    Transport { controller, loss_detection, ..Transport::default() }
 }
 
 const fn origin_controller(run: &Parameters) -> ControllerName {

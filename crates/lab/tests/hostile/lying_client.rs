@@ -13,7 +13,7 @@ use tandem_node::{
     client::{ForwardConfig, HopConfig, Order, Repair, Task, TunnelMode, Urgency},
     limits::Limits,
     proxy::{Access, TargetPolicy},
-    quic::{Mtu, Transport},
+    quic::{LossDetection, Mtu, Transport},
 };
 use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::{Template, TunnelInfo};
@@ -87,8 +87,8 @@ impl Case {
             bbr_up_gain_percent: 125,
             ..self.controller.into()
         };
-        let is_patient = self.has_tunnel;
-        let transport = Transport { controller, is_patient, ..Transport::default() };
+        let loss_detection = LossDetection::for_path(self.has_tunnel);
+        let transport = Transport { controller, loss_detection, ..Transport::default() };
         let config = OriginConfig {
             transport,
             seed: Some(2),

@@ -16,7 +16,7 @@ use tandem_node::{
     limits::Limits,
     node::FetchReport,
     proxy::{Access, TargetPolicy},
-    quic::{Mtu, ResetSecret, Transport},
+    quic::{LossDetection, Mtu, ResetSecret, Transport},
 };
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::Template;
@@ -208,7 +208,7 @@ impl Scenario {
     fn sender(&self) -> Transport {
         Transport {
             controller: self.origin_controller.into(),
-            is_patient: matches!(self.mode, TunnelMode::Tecc(_)),
+            loss_detection: LossDetection::for_path(matches!(self.mode, TunnelMode::Tecc(_))),
             ..Transport::default()
         }
     }

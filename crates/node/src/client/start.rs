@@ -33,7 +33,7 @@ impl Client {
     pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
         let ClientConfig { hops: hop_configs, task, limits, seed } = config;
         if hop_configs.is_empty() && matches!(task, Task::Forward(_)) {
-            return Err(ConfigError::Task("forwarding needs at least one proxy"));
+            return Err(ConfigError::Settings("forwarding needs at least one proxy"));
         }
         let peer_seed = |index: usize| seed.map(|seed| seed.wrapping_add(1000 * index as u64));
         let mut hops = Vec::with_capacity(hop_configs.len());

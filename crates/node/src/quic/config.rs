@@ -11,18 +11,20 @@ use noq_proto::{
     VarInt,
     crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
-use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
+use rand::{Rng, RngCore, SeedableRng};
+use rand_chacha::ChaCha12Rng;
 use ring::hmac;
 use tandem_congestion::ControllerConfig;
 use tandem_units::ByteCount;
 
+use super::demux::VERSION;
 use crate::limits::Limits;
 
 /// The ALPN protocol ID of HTTP/3 (RFC 9114 §3.1).
 const ALPN_H3: &[u8] = b"h3";
 
 /// Length of our connection IDs in bytes, at most 20 (RFC 9000 §17.2).
-const CONNECTION_ID_LEN: usize = 8;
+pub(super) const CONNECTION_ID_LEN: usize = 8;
 
 /// Most bytes on one stream that wait for the application to read them.
 ///
@@ -42,7 +44,7 @@ const DATAGRAM_SEND_BUFFER: usize = 20_000;
 const DATAGRAM_RECEIVE_BUFFER: usize = 4_000_000;
 
 /// How long after it fell back to small packets the engine probes for larger ones again. Its
-/// default of a minute is for real black holes; random loss looks like one to it, and so does a full
+/// default of a minute is for real black holes. Random loss looks like one to it, and so does a full
 /// queue that has room for small packets only.
 const BLACK_HOLE_COOLDOWN: Duration = Duration::from_millis(100);
 
@@ -69,10 +71,26 @@ pub struct Transport {
     /// same secret can tell its old peers at once that their connections are gone; without one
     /// they wait for their idle timeout.
     pub reset_secret: Option<ResetSecret>,
-    /// Takes packets for lost only 1.75 RTTs after those sent later, however many these are, and not
-    /// as RFC 9002 §6.1 recommends (3 packets, 9/8 RTTs): a tunnel on the way repairs losses, and what
-    /// it repairs comes late.
-    pub is_patient: bool,
+    /// When packets are taken for lost.
+    pub loss_detection: LossDetection,
+}
+
+/// The thresholds of loss detection (RFC 9002 §6.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LossDetection {
+    /// Those that RFC 9002 recommends: 3 packets and 9/8 RTTs.
+    #[default]
+    Rfc9002,
+    /// Behind a tunnel that repairs losses, so that packets come late: 1.75 RTTs, and more packets
+    /// than arrive in that time.
+    BehindRepair,
+}
+
+impl LossDetection {
+    /// The thresholds for a path on which a tunnel repairs losses, or does not.
+    pub const fn for_path(is_repaired: bool) -> Self {
+        if is_repaired { Self::BehindRepair } else { Self::Rfc9002 }
+    }
 }
 
 /// A secret that outlives restarts. Never printed.
@@ -95,7 +113,7 @@ impl Default for Transport {
             qlog: None,
             receive_window: None,
             reset_secret: None,
-            is_patient: false,
+            loss_detection: LossDetection::default(),
         }
     }
 }
@@ -109,7 +127,7 @@ pub struct Mtu {
     pub least: u16,
     /// Largest size that is probed for (RFC 8899); no probing if it is not above `start`.
     pub probe_up_to: u16,
-    /// Largest size that the peer may send, told in `max_udp_payload_size` (RFC 9000 §18.2).
+    /// Largest size that the peer may send; the peer is told it in `max_udp_payload_size` (RFC 9000 §18.2).
     pub receive_up_to: u16,
 }
 
@@ -122,9 +140,9 @@ impl Default for Mtu {
 impl Mtu {
     /// For a tunnel: carries a 1200-byte Initial through three hops.
     ///
-    /// Not probed for more: what is inside could not know of it. The engine takes bursts of loss for
-    /// a path that shrank; then payloads that fit no more go in capsules until it has found the size
-    /// again.
+    /// Larger sizes are not probed for: what is inside could not know of them. The engine takes bursts
+    /// of loss for a path that shrank. Payloads that do not fit then go in capsules, until the engine
+    /// has found the size again.
     pub const TUNNEL: Self =
         Self { start: 1332, least: 1200, probe_up_to: 1332, receive_up_to: Self::RECEIVE_UP_TO };
 
@@ -132,7 +150,7 @@ impl Mtu {
     const RECEIVE_UP_TO: u16 = 1472;
 
     /// For a connection inside a tunnel that carries payloads of this size, at least 1200. The
-    /// peer, who cannot know of the tunnel, is told not to send more.
+    /// peer cannot know of the tunnel and is told not to send more.
     pub const fn inside_tunnel(size: u16) -> Self {
         Self { start: size, least: size, probe_up_to: size, receive_up_to: size }
     }
@@ -147,15 +165,15 @@ pub struct QlogDir {
     pub prefix: String,
 }
 
-/// TLS settings that QUIC cannot work with.
+/// Settings that a node cannot work with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// QUIC's Initial packets need this cipher suite (RFC 9001 §5.2).
     #[error("the TLS provider lacks TLS_AES_128_GCM_SHA256")]
     NoInitialCipherSuite,
-    /// There is nothing to do, or no way to do it.
+    /// Settings that are missing, or that exclude each other.
     #[error("{0}")]
-    Task(&'static str),
+    Settings(&'static str),
 }
 
 /// TLS of a server, ready for QUIC.
@@ -188,12 +206,14 @@ impl ClientTls {
     }
 }
 
-/// `kPacketThreshold` and `kTimeThreshold` of who is patient.
-const PATIENT_PACKETS: u32 = 1000;
-const PATIENT_RTTS: f32 = 1.75;
+/// RFC 9002's `kPacketThreshold` behind a tunnel that repairs losses.
+const REPAIR_PACKET_THRESHOLD: u32 = 1000;
+
+/// RFC 9002's `kTimeThreshold` behind a tunnel that repairs losses.
+const REPAIR_TIME_THRESHOLD: f32 = 1.75;
 
 impl Transport {
-    /// The engine's form of these settings, but for the controller, which each connection has its own.
+    /// The engine's form of these settings, except for the controller: each connection has its own.
     pub(super) fn to_noq(&self, limits: &Limits) -> TransportConfig {
         let mut config = TransportConfig::default();
         let idle =
@@ -213,8 +233,8 @@ impl Transport {
             .send_window(u64::from(RECEIVE_WINDOW))
             .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER))
             .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER);
-        if self.is_patient {
-            config.packet_threshold(PATIENT_PACKETS).time_threshold(PATIENT_RTTS);
+        if self.loss_detection == LossDetection::BehindRepair {
+            config.packet_threshold(REPAIR_PACKET_THRESHOLD).time_threshold(REPAIR_TIME_THRESHOLD);
         }
         #[cfg(feature = "qlog")]
         if let Some(qlog) = &self.qlog {
@@ -245,6 +265,8 @@ impl Transport {
 /// Settings of an endpoint; with a seed, every random choice of the engine follows from it.
 pub(super) fn endpoint_config(transport: &Transport, seed: Option<u64>) -> EndpointConfig {
     let mut config = EndpointConfig::default();
+    // The engine would also speak drafts 29 to 34.
+    config.supported_versions(vec![VERSION]);
     let mtu = transport.mtu;
     if let Some(ResetSecret(secret)) = &transport.reset_secret {
         config.reset_key(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret)));
@@ -254,7 +276,7 @@ pub(super) fn endpoint_config(transport: &Transport, seed: Option<u64>) -> Endpo
     }
     if let Some(seed) = seed {
         let mut expanded = [0; 32];
-        StdRng::seed_from_u64(seed).fill_bytes(&mut expanded);
+        Generator::seed_from_u64(seed).fill_bytes(&mut expanded);
         config.rng_seed(Some(expanded));
     }
     let seed = seed.map(|seed| seed.wrapping_add(1));
@@ -276,7 +298,7 @@ pub(super) fn initial_destination_cids(
 }
 
 /// Random connection IDs that repeat with the seed; noq's own draw from the thread.
-struct RandomCids(StdRng);
+struct RandomCids(Generator);
 
 impl RandomCids {
     fn new(seed: Option<u64>) -> Self {
@@ -298,6 +320,39 @@ impl ConnectionIdGenerator for RandomCids {
     }
 }
 
-fn rng(seed: Option<u64>) -> StdRng {
-    seed.map_or_else(StdRng::from_os_rng, StdRng::seed_from_u64)
+/// What every random choice of a node is drawn from. The algorithm is named, because that of
+/// `rand::rngs::StdRng` may change with any version of `rand`, and the meaning of all seeds with it.
+type Generator = ChaCha12Rng;
+
+fn rng(seed: Option<u64>) -> Generator {
+    seed.map_or_else(Generator::from_os_rng, Generator::seed_from_u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_means_the_same_bytes_for_ever() {
+        for (seed, expected) in [
+            (0, "7f6f2ccdb23f2abb7b69278e947c01c6"),
+            (1, "611830d3641a68f94a690dcc25d1f4b0"),
+            (u64::MAX, "b85f3d2e4898a70f9e461241b470330a"),
+        ] {
+            let mut drawn = [0; 16];
+            rng(Some(seed)).fill_bytes(&mut drawn);
+            let expected = u128::from_str_radix(expected, 16).unwrap();
+            assert_eq!(drawn, expected.to_be_bytes(), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_seed_means_the_same_connection_ids_for_ever() {
+        let mut ids = RandomCids::new(Some(7));
+        for expected in
+            [[190, 233, 134, 232, 205, 70, 153, 5], [182, 173, 224, 79, 210, 171, 138, 160]]
+        {
+            assert_eq!(*ids.generate_cid(), expected);
+        }
+    }
 }

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use noq_proto::{
     Dir, PathId, ReadError, SendDatagramError, VarInt, WriteError, congestion::Controller,
 };
-use tandem_congestion::{Applied, DatagramId, Deliveries, Delivery, Feedback};
+use tandem_congestion::{Applied, Feedback};
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::{Code, TunnelInfo};
 
-use super::StreamId;
+use super::{DatagramId, Delivery, StreamId, delivery::Deliveries};
 use crate::{
     node::{Ecn, Transmit},
     stats::ConnectionStats,
@@ -28,7 +28,7 @@ const MAX_SEGMENTS: NonZeroUsize = NonZeroUsize::new(10).expect("ten is not zero
 pub(crate) enum Direction {
     /// Both ways.
     Bidirectional,
-    /// From whom opened it to the other.
+    /// Only from the peer that opened it.
     Unidirectional,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct PathEstimate {
 /// One QUIC connection.
 pub(crate) struct Connection {
     inner: noq_proto::Connection,
-    /// What its controllers tell of tracked datagrams.
+    /// What its controllers hear of the packets with tracked datagrams.
     deliveries: Deliveries,
     /// Through which reports come to its controller.
     feedback: Feedback,

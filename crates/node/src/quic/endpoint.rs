@@ -12,16 +12,16 @@ use noq_proto::{
     ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, Dir, FourTuple, Incoming,
     ServerConfig, StreamEvent, TransportConfig,
 };
-use tandem_congestion::{
-    ControllerConfig, ControllerName, Deliveries, Feedback, factory, tracking,
-};
+use tandem_congestion::{ControllerConfig, ControllerName, Feedback, factory};
 use tandem_wire::Code;
 use tracing::debug;
 
 use super::{
-    ClientTls, Connection, ConnectionId, ServerTls, StreamId, Transport,
+    ClientTls, Connection, ConnectionId, ServerTls, StreamId, Transport, UnusablePackets,
     config::{endpoint_config, initial_destination_cids},
     connection::{ecn_to_noq, from_noq},
+    delivery::{Deliveries, tracking},
+    demux::Demux,
 };
 use crate::{
     limits::Limits,
@@ -73,7 +73,10 @@ struct Slot {
     connection: Connection,
     handle: ConnectionHandle,
     timer: Option<Instant>,
+    /// Whether it stands in [`Endpoint::ready`].
     is_ready: bool,
+    /// Whether it stands in [`Endpoint::touched`].
+    is_touched: bool,
 }
 
 /// All QUIC connections of one socket.
@@ -81,13 +84,18 @@ struct Slot {
 /// After any call that takes `&mut Connection`, the endpoint looks at that connection again: drain
 /// [`Endpoint::poll_event`], then [`Endpoint::next_ready`] with [`Endpoint::poll_transmit`].
 pub(crate) struct Endpoint {
+    demux: Demux,
     inner: noq_proto::Endpoint,
     slots: BTreeMap<ConnectionId, Slot>,
     by_handle: BTreeMap<usize, ConnectionId>,
     next_id: u64,
     timers: BTreeSet<(Instant, ConnectionId)>,
-    /// Connections that may have something to say or to send.
+    /// Connections that may have something to send, in the order of their turns, each once.
     ready: VecDeque<ConnectionId>,
+    /// Connections that may have events, because something happened to them since they were last
+    /// asked, in that order, each once. Those that are not ready any more are not asked: they wait
+    /// until something happens to them again.
+    touched: VecDeque<ConnectionId>,
     events: VecDeque<(ConnectionId, Event)>,
     /// Answers of the endpoint itself: version negotiation, Retry, stateless reset, refusal.
     answers: VecDeque<(Transmit, Vec<u8>)>,
@@ -98,10 +106,13 @@ pub(crate) struct Endpoint {
     controller: ControllerConfig,
     max_connections: usize,
     marks_ecn: bool,
+    /// How often a connection was asked for its events.
+    #[cfg(test)]
+    pub(super) visits: usize,
 }
 
-/// Answers of the endpoint itself that wait to be sent, beyond which they are dropped: whoever
-/// provokes them gets fewer of them, and loses nothing.
+/// Most answers of the endpoint itself that wait to be sent. More are dropped: a peer that provokes
+/// them gets fewer of them, and loses nothing.
 const MAX_ANSWERS: usize = 64;
 
 impl Endpoint {
@@ -139,6 +150,7 @@ impl Endpoint {
         seed: Option<u64>,
     ) -> Self {
         Self {
+            demux: Demux::default(),
             inner: noq_proto::Endpoint::new(
                 Arc::new(endpoint_config(transport, seed)),
                 server.clone().map(Arc::new),
@@ -149,6 +161,7 @@ impl Endpoint {
             next_id: 0,
             timers: BTreeSet::new(),
             ready: VecDeque::new(),
+            touched: VecDeque::new(),
             events: VecDeque::new(),
             answers: VecDeque::new(),
             client: None,
@@ -159,6 +172,8 @@ impl Endpoint {
             // RFC 9298 §6: without congestion control, the tunnel "MUST NOT signal ECN support": its
             // packets are Not-ECT.
             marks_ecn: transport.controller.name != ControllerName::Off,
+            #[cfg(test)]
+            visits: 0,
         }
     }
 
@@ -203,6 +218,9 @@ impl Endpoint {
         ecn: Option<Ecn>,
         payload: BytesMut,
     ) {
+        if !self.demux.is_for_engine(&payload) {
+            return;
+        }
         let path = FourTuple::new(remote, local_ip);
         let mut answer = Vec::new();
         match self.inner.handle(now, path, ecn.map(ecn_to_noq), payload, &mut answer) {
@@ -261,7 +279,8 @@ impl Endpoint {
         let id = ConnectionId(self.next_id);
         self.next_id += 1;
         self.by_handle.insert(handle.0, id);
-        self.slots.insert(id, Slot { connection, handle, timer: None, is_ready: false });
+        let slot = Slot { connection, handle, timer: None, is_ready: false, is_touched: false };
+        self.slots.insert(id, slot);
         self.touch(id);
         id
     }
@@ -272,12 +291,14 @@ impl Endpoint {
         }
     }
 
+    /// Something happened to a connection: it is asked for events and gets a turn to send.
     fn touch(&mut self, id: ConnectionId) {
-        if let Some(slot) = self.slots.get_mut(&id)
-            && !slot.is_ready
-        {
-            slot.is_ready = true;
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        if !std::mem::replace(&mut slot.is_ready, true) {
             self.ready.push_back(id);
+        }
+        if !std::mem::replace(&mut slot.is_touched, true) {
+            self.touched.push_back(id);
         }
     }
 
@@ -312,6 +333,11 @@ impl Endpoint {
         self.slots.get_mut(&id).map(|slot| &mut slot.connection)
     }
 
+    /// Received UDP payloads that were for no connection and got no answer.
+    pub(crate) const fn unusable_packets(&self) -> UnusablePackets {
+        self.demux.unusable()
+    }
+
     /// Whether no connection is left, not even one that is being closed.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -320,9 +346,7 @@ impl Endpoint {
     /// The next thing that happened.
     pub(crate) fn poll_event(&mut self) -> Option<(ConnectionId, Event)> {
         if self.events.is_empty() {
-            // Looks only at connections that were touched, each once, and leaves them in `ready`.
-            for index in 0..self.ready.len() {
-                let id = *self.ready.get(index)?;
+            while let Some(id) = self.touched.pop_front() {
                 self.collect_events(id);
             }
         }
@@ -331,6 +355,14 @@ impl Endpoint {
 
     fn collect_events(&mut self, id: ConnectionId) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
+        slot.is_touched = false;
+        if !slot.is_ready {
+            return;
+        }
+        #[cfg(test)]
+        {
+            self.visits += 1;
+        }
         let connection = slot.connection.inner();
         while let Some(event) = connection.poll() {
             match event {
@@ -376,14 +408,14 @@ impl Endpoint {
         Some(transmit)
     }
 
-    /// A connection that may have something to send. It stays the next one until
-    /// [`Endpoint::poll_transmit`] finds nothing more.
+    /// The connection whose turn it is to send. It has one turn after the other connections that are
+    /// ready, until [`Endpoint::poll_transmit`] finds nothing more.
     pub(crate) fn next_ready(&self) -> Option<ConnectionId> {
         self.ready.front().copied()
     }
 
-    /// The next packets of the connection that [`Endpoint::next_ready`] named. `None`: it has
-    /// nothing to send, and is put aside until something happens to it.
+    /// The next packets of the connection that [`Endpoint::next_ready`] named, whose turn ends with
+    /// them. `None`: it has nothing to send, and is put aside until something happens to it.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -393,8 +425,8 @@ impl Endpoint {
         let slot = self.slots.get_mut(&id)?;
         if let Some(mut transmit) = slot.connection.poll_transmit(now, buf) {
             transmit.ecn = transmit.ecn.filter(|_| self.marks_ecn);
-            // To the end, so that each connection has its turn.
             self.ready.rotate_left(1);
+            self.touch(id);
             return Some(transmit);
         }
         self.exchange_endpoint_events(id);
@@ -414,7 +446,7 @@ impl Endpoint {
             }
         }
         if is_answered {
-            return; // New connection IDs may want to be sent: it stays ready.
+            return self.touch(id); // New connection IDs may want to be sent: it stays ready.
         }
         let timer = slot.connection.inner().poll_timeout();
         if slot.timer != timer || is_drained {
@@ -430,7 +462,8 @@ impl Endpoint {
         }
         slot.is_ready = false;
         let handle = slot.handle.0;
-        self.ready.retain(|&other| other != id);
+        let first = self.ready.pop_front();
+        debug_assert_eq!(first, Some(id), "only the connection whose turn it is sends");
         if is_drained {
             self.slots.remove(&id);
             self.by_handle.remove(&handle);
@@ -448,7 +481,7 @@ fn accept_streams(
     }
 }
 
-/// A deadline that is not in the past, for timers that the caller keeps beside the endpoint's.
+/// The earlier of two deadlines, of which each may be missing.
 pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,17 +1,30 @@
-//! QUIC as the rest of the node sees it. All knowledge of noq stays below this module.
+//! QUIC as the rest of the node sees it. Nothing else in this crate knows noq.
 
 mod config;
 mod connection;
+mod delivery;
+mod demux;
 mod endpoint;
 #[cfg(test)]
 mod tests;
 
-pub use config::{ClientTls, ConfigError, Mtu, QlogDir, ResetSecret, ServerTls, Transport};
+pub use config::{
+    ClientTls, ConfigError, LossDetection, Mtu, QlogDir, ResetSecret, ServerTls, Transport,
+};
 pub(crate) use connection::{
     Connection, Direction, PathEstimate, Read, SendDatagram, StreamGone, Write,
 };
+pub(crate) use delivery::{DatagramId, Delivery};
 pub(crate) use endpoint::{Closed, Endpoint, Event, earliest};
-pub(crate) use tandem_congestion::{DatagramId, Delivery};
+
+/// Received UDP payloads that are for no connection and get no answer, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnusablePackets {
+    /// It ends before the connection IDs of its header do.
+    pub too_short: u64,
+    /// Its version of QUIC is not spoken here, and it is too small to begin a connection.
+    pub unknown_version: u64,
+}
 
 /// Names a connection of one endpoint. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,8 +1,6 @@
 //! Two engines that send each other numbered datagrams over a path that loses, delays, repeats and
 //! shrinks.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test's own data")]
-
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
@@ -19,9 +17,9 @@ use noq_proto::{
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use tandem_congestion::{
-    ControllerConfig, ControllerName, DatagramId, Deliveries, Delivery, Feedback, factory, tracking,
-};
+use tandem_congestion::{ControllerConfig, ControllerName, Feedback, factory};
+
+use super::super::{DatagramId, Deliveries, Delivery, tracking};
 
 /// What happens on the way, and when.
 #[derive(Clone, Debug)]

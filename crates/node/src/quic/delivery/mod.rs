@@ -1,4 +1,4 @@
-//! Which datagrams arrived: the engine tells controllers about packets, and this maps packets back
+//! Which datagrams arrived: the engine tells controllers of packets, and this maps packets back
 //! to the datagrams in them.
 //!
 //! A datagram that is tracked notes its own end: the engine lets its bytes go when it has written
@@ -6,6 +6,11 @@
 //!
 //! An acknowledgement of a packet that was declared lost before is not told: the engine has
 //! forgotten the packet by then.
+
+mod tracking;
+
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::VecDeque,
@@ -18,13 +23,15 @@ use std::{
 
 use bytes::Bytes;
 
-/// Names a tracked datagram; chosen by whoever sends it, and never used twice.
+pub(super) use self::tracking::tracking;
+
+/// Names a tracked datagram. Its sender chooses it, and never uses it twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DatagramId(pub u64);
+pub(crate) struct DatagramId(pub(crate) u64);
 
 /// What became of a datagram. Each tracked one gets exactly one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
+pub(crate) enum Delivery {
     /// The peer has acknowledged its packet.
     Acked,
     /// Its packet was declared lost, though it may have come late; or it was never sent, because
@@ -42,7 +49,7 @@ const PACKET_THRESHOLD: u64 = 3;
 
 /// The datagrams of one connection that are under way. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Deliveries(Arc<Shared>);
+pub(super) struct Deliveries(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -79,13 +86,13 @@ struct InFlight {
 impl Deliveries {
     /// The same bytes, tracked. They must go to the engine, once, and its packets must be made with
     /// a controller that reports here.
-    pub fn track(&self, id: DatagramId, data: Bytes) -> Bytes {
+    pub(super) fn track(&self, id: DatagramId, data: Bytes) -> Bytes {
         self.0.tracked.fetch_add(1, Ordering::Relaxed);
         Bytes::from_owner(Tracked { data, id, deliveries: self.clone() })
     }
 
     /// A tracked datagram that the engine did not take has no fate.
-    pub fn untrack(&self, id: DatagramId) {
+    pub(super) fn untrack(&self, id: DatagramId) {
         let mut account = self.lock();
         let before = account.released.len();
         account.released.retain(|&other| other != id);
@@ -93,7 +100,7 @@ impl Deliveries {
     }
 
     /// The next datagram whose fate is known.
-    pub fn poll(&self) -> Option<(DatagramId, Delivery)> {
+    pub(super) fn poll(&self) -> Option<(DatagramId, Delivery)> {
         if self.is_idle() {
             return None;
         }
@@ -107,7 +114,7 @@ impl Deliveries {
     }
 
     /// The datagram that was sent last, and when, if its fate is not known.
-    pub fn newest(&self) -> Option<(DatagramId, Instant)> {
+    pub(super) fn newest(&self) -> Option<(DatagramId, Instant)> {
         if self.is_idle() {
             return None;
         }
@@ -117,19 +124,19 @@ impl Deliveries {
     }
 
     /// RFC 9002's `min_rtt`, once it is measured.
-    pub fn min_rtt(&self) -> Option<Duration> {
+    pub(super) fn min_rtt(&self) -> Option<Duration> {
         let nanos = self.0.min_rtt_nanos.load(Ordering::Relaxed);
         (nanos > 0).then(|| Duration::from_nanos(nanos))
     }
 
-    pub(crate) fn set_min_rtt(&self, min_rtt: Duration) {
+    fn set_min_rtt(&self, min_rtt: Duration) {
         let nanos = u64::try_from(min_rtt.as_nanos()).unwrap_or(u64::MAX);
         self.0.min_rtt_nanos.store(nanos, Ordering::Relaxed);
     }
 
     /// To be called before the engine makes packets: what it let go since its last packet has not
     /// been sent.
-    pub fn settle_unsent(&self) {
+    pub(super) fn settle_unsent(&self) {
         if self.is_idle() {
             return;
         }
@@ -140,13 +147,13 @@ impl Deliveries {
     }
 
     /// Names a new controller of the connection.
-    pub(crate) fn add_path(&self) -> u32 {
+    fn add_path(&self) -> u32 {
         let mut account = self.lock();
         account.paths += 1;
         account.paths
     }
 
-    pub(crate) fn on_packet_sent(&self, path: u32, sent: Instant, bytes: u16, packet_number: u64) {
+    fn on_packet_sent(&self, path: u32, sent: Instant, bytes: u16, packet_number: u64) {
         if self.is_idle() {
             return;
         }
@@ -164,7 +171,7 @@ impl Deliveries {
     }
 
     /// Packets of the handshake have numbers of their own, which the time tells apart.
-    pub(crate) fn on_acked(&self, packet_number: u64, sent: Instant) {
+    fn on_acked(&self, packet_number: u64, sent: Instant) {
         if !self.is_idle() {
             self.lock().resolve(packet_number, Delivery::Acked, |flight| flight.sent == sent);
         }
@@ -172,13 +179,13 @@ impl Deliveries {
 
     /// Of packets of the handshake only the size tells the difference. Should it be the same, a
     /// datagram is taken for lost that is not, as it may be by any detection of loss.
-    pub(crate) fn on_lost(&self, packet_number: u64, bytes: u16) {
+    fn on_lost(&self, packet_number: u64, bytes: u16) {
         if !self.is_idle() {
             self.lock().resolve(packet_number, Delivery::Lost, |flight| flight.bytes == bytes);
         }
     }
 
-    pub(crate) fn on_acks_end(&self, path: u32, largest_acked: Option<u64>) {
+    fn on_acks_end(&self, path: u32, largest_acked: Option<u64>) {
         if let Some(largest_acked) = largest_acked
             && !self.is_idle()
         {

@@ -1,5 +1,8 @@
 //! What a connection tells of its datagrams is what its peer received.
 
+mod turns;
+mod versions;
+
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap},
@@ -10,9 +13,11 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use tandem_congestion::{DatagramId, Delivery};
 
-use super::{ClientTls, Connection, ConnectionId, Endpoint, Event, ServerTls, Transport};
+use super::{
+    ClientTls, Connection, ConnectionId, DatagramId, Delivery, Endpoint, Event, ServerTls,
+    Transport,
+};
 use crate::limits::Limits;
 
 const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);

@@ -4,9 +4,11 @@ mod engines;
 
 use std::time::Duration;
 
-use engines::{Conditions, Engines, Happening, Outcome};
 use proptest::prelude::*;
-use tandem_congestion::{ControllerName, Delivery};
+use tandem_congestion::ControllerName;
+
+use self::engines::{Conditions, Engines, Happening, Outcome};
+use super::Delivery;
 
 fn happenings() -> impl Strategy<Value = Vec<(Duration, Happening)>> {
     let happening = prop_oneof![

@@ -1,0 +1,237 @@
+//! One tunnel that carries UDP payloads of one size in one direction, and what each node spends on
+//! a payload. `tests/copies` counts allocations with it, `examples/packet_cost` time.
+//!
+//! ```text
+//! program --- client --- 5 ms --- proxy 1 --- 5 ms --- proxy 2 --- 5 ms --- target
+//! ```
+
+use std::{
+    net::SocketAddr,
+    ops::{AddAssign, Sub},
+    time::{Duration, Instant},
+};
+
+use tandem_lab::{
+    Handle, LinkConfig, NameAnswer, Seed, TestCertificate, World,
+    endpoints::{Pace, PacedReceiver, PacedSender},
+};
+use tandem_node::{
+    Client, ClientConfig, Event, Input, Node, Output, Proxy, ProxyConfig,
+    client::{ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode, Urgency},
+    limits::Limits,
+    proxy::{Access, TargetPolicy},
+    quic::{Mtu, Transport},
+};
+
+/// One way, on each link.
+const DELAY: Duration = Duration::from_millis(5);
+
+/// From one payload to the next: with 1200 bytes 48 Mbit/s.
+const INTERVAL: Duration = Duration::from_micros(200);
+
+/// Where the client listens for the program.
+const LISTEN: &str = "10.0.0.1:5000";
+
+/// Where the target is.
+const TARGET: (&str, u16) = ("10.0.0.8", 7);
+
+/// What one direction of one tunnel is to carry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    /// How the output calls it.
+    pub(crate) name: &'static str,
+    /// How payloads travel, in all hops.
+    pub(crate) mode: TunnelMode,
+    /// Number of proxies.
+    pub(crate) proxies: usize,
+    /// Whether the program sends to the target, and not the other way.
+    pub(crate) is_upward: bool,
+}
+
+impl Case {
+    /// All of them.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let rmdt = TunnelMode::Rmdt(Repair::default());
+        let tunnels = [
+            ("mdt", TunnelMode::Mdt, 1),
+            ("mst", TunnelMode::Mst, 1),
+            ("rmdt", rmdt, 1),
+            ("mdt, two hops", TunnelMode::Mdt, 2),
+        ];
+        tunnels.into_iter().flat_map(|(name, mode, proxies)| {
+            [true, false].map(|is_upward| Self { name, mode, proxies, is_upward })
+        })
+    }
+
+    /// Which way, in a word.
+    pub(crate) const fn direction(&self) -> &'static str {
+        if self.is_upward { "up" } else { "down" }
+    }
+}
+
+/// What a node spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// Calls of the allocator.
+    pub(crate) allocations: u64,
+    /// Bytes that it was asked for.
+    pub(crate) bytes: u64,
+    /// Nanoseconds.
+    pub(crate) nanos: u64,
+}
+
+impl AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.allocations += other.allocations;
+        self.bytes += other.bytes;
+        self.nanos += other.nanos;
+    }
+}
+
+impl Sub for Cost {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            allocations: self.allocations - before.allocations,
+            bytes: self.bytes - before.bytes,
+            nanos: self.nanos - before.nanos,
+        }
+    }
+}
+
+/// Does something and tells what it cost.
+pub(crate) type Meter = fn(&mut dyn FnMut()) -> Cost;
+
+/// A node whose calls are measured.
+pub(crate) struct Metered<N> {
+    node: N,
+    meter: Meter,
+    cost: Cost,
+}
+
+impl<N: Node> Node for Metered<N> {
+    fn handle(&mut self, now: Instant, input: Input) {
+        let mut input = Some(input);
+        self.cost += (self.meter)(&mut || {
+            if let Some(input) = input.take() {
+                self.node.handle(now, input);
+            }
+        });
+    }
+
+    fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
+        let mut output = Output::Wait(None);
+        self.cost += (self.meter)(&mut || output = self.node.poll(now, buf));
+        output
+    }
+}
+
+/// A tunnel that carries payloads.
+pub(crate) struct Bed {
+    world: World,
+    client: Handle<Metered<Client>>,
+    proxies: Vec<Handle<Metered<Proxy>>>,
+    receiver: Handle<PacedReceiver>,
+}
+
+impl Bed {
+    /// Builds the tunnel and lets the payloads flow.
+    pub(crate) fn new(case: &Case, payload_len: usize, meter: Meter) -> Self {
+        let metered = |node| Metered { node, meter, cost: Cost::default() };
+        let tls = TestCertificate::new(["proxy1.test", "proxy2.test"]);
+        let mut world = World::new(Seed(1));
+        let client = metered(client(case, &tls));
+        let client = world.add_host("client", ["10.0.0.1"], client);
+        let metered = |node| Metered { node, meter, cost: Cost::default() };
+        let link = LinkConfig { delay: DELAY, ..LinkConfig::default() };
+        let mut proxies = Vec::new();
+        for number in 1..=case.proxies {
+            let (name, ip) = (format!("proxy{number}"), format!("10.0.0.{}", number + 1));
+            let handle = world.add_host(&name, [&*ip], metered(proxy(number, &tls)));
+            let address = ip.parse().expect("an address");
+            let answer = NameAnswer::After(Duration::ZERO, Ok(vec![address]));
+            world.set_name(&format!("{name}.test"), answer);
+            match proxies.last() {
+                Some(&previous) => world.connect(previous, handle, link.clone()),
+                None => world.connect(client, handle, link.clone()),
+            }
+            proxies.push(handle);
+        }
+        let last = *proxies.last().expect("a tunnel has a proxy");
+        let pace = Pace { interval: INTERVAL, duration: Duration::from_secs(3600), payload_len };
+        let listen: SocketAddr = LISTEN.parse().expect("an address");
+        let is_up = move |world: &World| {
+            world.events(client).iter().any(|(_, event)| matches!(event, Event::Listening(_)))
+        };
+        let receiver = if case.is_upward {
+            let target = PacedReceiver::listening(TARGET.1);
+            let target = world.add_host("target", [TARGET.0], target);
+            world.connect(last, target, link);
+            assert!(world.run_until(Duration::from_secs(1), is_up), "no listener");
+            world.add_host("program", ["10.0.0.7"], PacedSender::new(listen, pace));
+            target
+        } else {
+            let target = PacedSender::on_request(TARGET.1, pace);
+            let target = world.add_host("target", [TARGET.0], target);
+            world.connect(last, target, link);
+            assert!(world.run_until(Duration::from_secs(1), is_up), "no listener");
+            world.add_host("program", ["10.0.0.7"], PacedReceiver::asking(listen))
+        };
+        Self { world, client, proxies, receiver }
+    }
+
+    /// Runs until so many more payloads have arrived, and tells what each node spent on them: the
+    /// client first, then the proxies in the order of the chain.
+    pub(crate) fn carry(&mut self, payloads: u64) -> Vec<Cost> {
+        let (receiver, before) = (self.receiver, self.costs());
+        let until = self.world.node(receiver).packets() + payloads;
+        let limit = Duration::from_secs(60) + INTERVAL * 2 * u32::try_from(payloads).unwrap_or(0);
+        let have_come = |world: &World| world.node(receiver).packets() >= until;
+        assert!(self.world.run_until(limit, have_come), "the payloads do not arrive");
+        self.costs().into_iter().zip(before).map(|(now, before)| now - before).collect()
+    }
+
+    fn costs(&mut self) -> Vec<Cost> {
+        let mut costs = vec![self.world.inspect(self.client).cost];
+        costs.extend(self.proxies.iter().map(|proxy| self.world.inspect(*proxy).cost));
+        costs
+    }
+}
+
+fn transport() -> Transport {
+    Transport { mtu: Mtu::TUNNEL, ..Transport::default() }
+}
+
+fn client(case: &Case, tls: &TestCertificate) -> Client {
+    let hop = |number| HopConfig {
+        template: Template::default_for(&format!("proxy{number}.test")).expect("an authority"),
+        tls: tls.client(),
+        transport: transport(),
+        token: None,
+        mode: case.mode,
+    };
+    let forward = ForwardConfig {
+        listen: LISTEN.parse().expect("an address"),
+        target_host: TARGET.0.to_owned(),
+        target_port: TARGET.1,
+        urgency: Urgency::default(),
+        weight: 1,
+    };
+    let hops = (1..=case.proxies).map(hop).collect();
+    let task = Task::Forward(vec![forward]);
+    let config = ClientConfig { hops, task, limits: Limits::default(), seed: Some(1) };
+    Client::new(config).expect("the settings are those of a client")
+}
+
+fn proxy(number: usize, tls: &TestCertificate) -> Proxy {
+    let listen = "0.0.0.0:443".parse().expect("an address");
+    let config = ProxyConfig {
+        transport: transport(),
+        access: Access::Anyone,
+        policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().expect("a prefix")]),
+        seed: Some(200 + number as u64),
+        ..ProxyConfig::new(listen, tls.server())
+    };
+    Proxy::new(config).expect("the settings are those of a proxy")
+}

@@ -1,0 +1,94 @@
+//! What a node allocates for each UDP payload that it carries.
+//!
+//! A copy of a payload in our code is an allocation of the payload's size, except for the copy into
+//! the buffer of `Node::poll`, which is there already. So the number of copies is by how many bytes
+//! more a node allocates for each byte that a payload is longer.
+
+mod bed;
+
+use bed::{Bed, Case, Cost};
+
+/// Payloads after which all that grows to a bound has grown.
+const WARM_UP: u64 = 5000;
+
+/// Payloads that are measured.
+const MEASURED: u64 = 5000;
+
+/// Two lengths of payloads, whose difference tells how often each byte is copied. Two of the
+/// shorter ones do not fit one packet.
+const LENGTHS: [usize; 2] = [1000, 1200];
+
+fn count(act: &mut dyn FnMut()) -> Cost {
+    let info = allocation_counter::measure(act);
+    Cost { allocations: info.count_total, bytes: info.bytes_total, nanos: 0 }
+}
+
+/// What one node spends on a payload, in hundredths.
+#[derive(Debug)]
+struct PerPayload {
+    allocations: u64,
+    bytes: u64,
+    copies: u64,
+}
+
+fn measure(case: &Case) -> Vec<PerPayload> {
+    let [shorter, longer] = LENGTHS.map(|payload_len| {
+        let mut bed = Bed::new(case, payload_len, count);
+        bed.carry(WARM_UP);
+        bed.carry(MEASURED)
+    });
+    let added = MEASURED * (LENGTHS[1] - LENGTHS[0]) as u64;
+    let per_payload = |(shorter, longer): (&Cost, &Cost)| PerPayload {
+        allocations: longer.allocations * 100 / MEASURED,
+        bytes: longer.bytes / MEASURED,
+        copies: longer.bytes.saturating_sub(shorter.bytes) * 100 / added,
+    };
+    shorter.iter().zip(&longer).map(per_payload).collect()
+}
+
+/// What each node spends at most: the client first, then the proxies in the order of the chain.
+/// Hundredths of allocations, and hundredths of copies.
+///
+/// One copy is what a node needs that puts a payload into a tunnel: the payload, with its header
+/// before it. A node that takes payloads out of a tunnel needs none.
+fn most(case: &Case) -> &'static [(u64, u64)] {
+    match (case.name, case.is_upward) {
+        ("mdt", true) => &[(375, 100), (201, 0)],
+        ("mdt", false) => &[(201, 0), (275, 100)],
+        // A capsule is made, then a frame around it, and the engine copies what is written to a
+        // stream in short pieces.
+        ("mst", true) => &[(825, 300), (203, 1)],
+        ("mst", false) => &[(203, 1), (725, 300)],
+        ("rmdt", true) => &[(575, 100), (201, 0)],
+        ("rmdt", false) => &[(201, 0), (475, 100)],
+        // Hop 2's packet is made in the buffer, copied into a payload of hop 1, and copied again
+        // with a header before it.
+        ("mdt, two hops", true) => &[(790, 300), (335, 1), (201, 0)],
+        ("mdt, two hops", false) => &[(485, 0), (367, 100), (275, 100)],
+        _ => panic!("{case:?} has no bounds"),
+    }
+}
+
+#[test]
+fn a_payload_is_copied_and_allocated_for_as_often_as_is_known() {
+    let mut exceeded = Vec::new();
+    for case in Case::all() {
+        let measured = measure(&case);
+        assert_eq!(measured.len(), most(&case).len(), "{case:?}");
+        for (node, (cost, &most)) in measured.iter().zip(most(&case)).enumerate() {
+            let name = if node == 0 { "client".to_owned() } else { format!("proxy {node}") };
+            let PerPayload { allocations, bytes, copies } = cost;
+            let way = case.direction();
+            let line = format!(
+                "{:14} {way:5} {name:8} {allocations:4} allocations and {copies:4} copies for 100 \
+                 payloads, {bytes:5} bytes for each",
+                case.name
+            );
+            println!("{line}");
+            if *allocations > most.0 || *copies > most.1 {
+                exceeded.push(format!("{line}; at most {most:?}"));
+            }
+        }
+    }
+    assert!(exceeded.is_empty(), "{}", exceeded.join("\n"));
+}

@@ -1,0 +1,142 @@
+//! What a received UDP payload is for, seen from what all versions of QUIC have in common (RFC 8999).
+
+use super::{UnusablePackets, config::CONNECTION_ID_LEN};
+
+/// The version of QUIC that we speak (RFC 9000 §15).
+pub(super) const VERSION: u32 = 1;
+
+/// RFC 9000 §14.1: a client's first packets fill a UDP payload of at least this size.
+const INITIAL_SIZE_MIN: usize = 1200;
+
+/// What a received UDP payload is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// The engine: a connection of its own, a new one, or an answer of the endpoint itself.
+    Engine,
+    /// Nobody: it ends before its connection IDs do.
+    TooShort,
+    /// Nobody: its version is unknown, and it is too small to be answered.
+    UnknownVersion,
+}
+
+/// Tells received UDP payloads apart, and counts those that are for nobody.
+#[derive(Debug, Default)]
+pub(super) struct Demux {
+    unusable: UnusablePackets,
+}
+
+impl Demux {
+    /// Whether a UDP payload is for the engine.
+    pub(super) fn is_for_engine(&mut self, payload: &[u8]) -> bool {
+        let counter = match purpose(payload) {
+            Purpose::Engine => return true,
+            Purpose::TooShort => &mut self.unusable.too_short,
+            Purpose::UnknownVersion => &mut self.unusable.unknown_version,
+        };
+        *counter += 1;
+        false
+    }
+
+    /// How many UDP payloads were for nobody.
+    pub(super) const fn unusable(&self) -> UnusablePackets {
+        self.unusable
+    }
+}
+
+/// What a packet's header says in all versions of QUIC.
+enum Header {
+    /// RFC 8999 §5.1.
+    Long { version: u32 },
+    /// RFC 8999 §5.2.
+    Short,
+}
+
+impl Header {
+    /// `None`: the payload ends before its connection IDs do.
+    fn read(payload: &[u8]) -> Option<Self> {
+        /// RFC 8999 §5.1: the most significant bit of the first byte is set in a long header.
+        const LONG: u8 = 0x80;
+        let (first, rest) = payload.split_first()?;
+        if first & LONG == 0 {
+            // A short header does not tell the length of its connection ID, which is one of ours.
+            return rest.get(..CONNECTION_ID_LEN).map(|_| Self::Short);
+        }
+        let (version, rest) = rest.split_first_chunk()?;
+        let after_destination = after_connection_id(rest)?;
+        after_connection_id(after_destination)?;
+        Some(Self::Long { version: u32::from_be_bytes(*version) })
+    }
+}
+
+fn purpose(payload: &[u8]) -> Purpose {
+    match Header::read(payload) {
+        None => Purpose::TooShort,
+        // RFC 9000 §5.2.2: "Servers MUST drop smaller packets that specify unsupported versions."
+        // Version 0 marks Version Negotiation packets (RFC 8999 §6), which may be as small.
+        Some(Header::Long { version })
+            if ![0, VERSION].contains(&version) && payload.len() < INITIAL_SIZE_MIN =>
+        {
+            Purpose::UnknownVersion
+        }
+        Some(_) => Purpose::Engine,
+    }
+}
+
+/// What follows a connection ID in a long header: a byte with its length, then itself.
+fn after_connection_id(header: &[u8]) -> Option<&[u8]> {
+    let (&len, rest) = header.split_first()?;
+    rest.get(len.into()..)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A long header with connection IDs of these lengths, padded to a size.
+    fn long(version: u32, connection_ids: [u8; 2], size: usize) -> Vec<u8> {
+        let mut packet = vec![0xc0];
+        packet.extend(version.to_be_bytes());
+        for len in connection_ids {
+            packet.push(len);
+            packet.extend(vec![7; len.into()]);
+        }
+        packet.resize(size, 0);
+        packet
+    }
+
+    #[test]
+    fn what_is_too_small_or_of_an_unknown_version_is_for_nobody() {
+        use Purpose::{Engine, TooShort, UnknownVersion};
+        for (what, packet, expected) in [
+            ("nothing", vec![], TooShort),
+            ("a short header without a connection ID", vec![0x40; 8], TooShort),
+            ("a short header and no more", vec![0x40; 9], Engine),
+            ("a short header", vec![0x40; 1300], Engine),
+            ("a long header without a version", vec![0xc0, 0, 0, 0], TooShort),
+            ("a long header without a length", vec![0xc0, 0, 0, 0, 1], TooShort),
+            ("a long header that is cut in its IDs", long(1, [8, 8], 22), TooShort),
+            ("a long header and no more", long(1, [8, 8], 23), Engine),
+            ("a small packet of version 1", long(1, [8, 8], 60), Engine),
+            ("Version Negotiation", long(0, [8, 8], 31), Engine),
+            ("a version to come, too small", long(2, [8, 8], 1199), UnknownVersion),
+            ("a version to come, large enough", long(2, [8, 8], 1200), Engine),
+            ("draft 29, too small", long(0xff00_001d, [8, 8], 1199), UnknownVersion),
+            ("draft 29, large enough", long(0xff00_001d, [8, 8], 1200), Engine),
+            ("a reserved version, too small", long(0x0a1a_2a3a, [0, 0], 100), UnknownVersion),
+            ("long IDs of a version to come", long(2, [255, 255], 1199), UnknownVersion),
+            ("long IDs that are cut", long(2, [255, 255], 500), TooShort),
+        ] {
+            assert_eq!(purpose(&packet), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_is_for_nobody_is_counted_by_cause() {
+        let mut demux = Demux::default();
+        assert!(!demux.is_for_engine(&[]));
+        assert!(!demux.is_for_engine(&long(2, [8, 8], 100)));
+        assert!(!demux.is_for_engine(&long(3, [8, 8], 1199)));
+        assert!(demux.is_for_engine(&long(1, [8, 8], 1200)));
+        assert_eq!(demux.unusable(), UnusablePackets { too_short: 1, unknown_version: 2 });
+    }
+}
