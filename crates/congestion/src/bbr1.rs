@@ -145,7 +145,8 @@ const NOMINAL_RTT: Duration = Duration::from_millis(10);
 impl Bbr1 {
     /// A controller for a connection that begins.
     pub fn new(mut config: Bbr1Config, now: Instant, max_datagram_size: ByteCount) -> Self {
-        config.up_gain_percent = config.up_gain_percent.max(100);
+        let least_gain = *Bbr1Config::UP_GAIN_PERCENT.start();
+        config.up_gain_percent = config.up_gain_percent.max(least_gain);
         let mut controller = Self {
             random: Random::new(config.seed),
             config,

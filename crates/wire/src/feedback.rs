@@ -1,5 +1,7 @@
 //! How client and proxy agree that the proxy reports on a flow (`docs/wire.md`).
 
+use std::ops::RangeInclusive;
+
 use http::HeaderValue;
 use sfv::{ItemSerializer, key_ref};
 
@@ -34,6 +36,9 @@ impl FeedbackField {
     /// The largest weight.
     pub const WEIGHT_MAX: u8 = 64;
 
+    /// The weights that are allowed.
+    pub const WEIGHT: RangeInclusive<u8> = 1..=Self::WEIGHT_MAX;
+
     /// Encodes the field's value.
     #[expect(clippy::missing_panics_doc, reason = "what is encoded is printable ASCII")]
     pub fn encode(&self) -> HeaderValue {
@@ -50,7 +55,7 @@ impl FeedbackField {
 
     /// Reads the value of a request's field. Unknown parameters are ignored.
     pub fn parse_request(value: &str) -> Result<Self, FieldError> {
-        let range = 1..=Self::WEIGHT_MAX.into();
+        let range = u64::from(*Self::WEIGHT.start())..=u64::from(*Self::WEIGHT.end());
         let weight = Versioned::parse(value)?.number("weight", range, "1 to 64")?.unwrap_or(1);
         Ok(Self::Request { weight: u8::try_from(weight).unwrap_or(Self::WEIGHT_MAX) })
     }

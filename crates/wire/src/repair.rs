@@ -1,10 +1,11 @@
 //! What two ends of a tunnel say to each other so that lost HTTP Datagrams are sent again: our own
 //! way, with sequence numbers (`docs/wire.md`), and that of draft-yang-masque-dgram-retrans.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 
 use bytes::{BufMut, Bytes};
 use http::HeaderValue;
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 use sfv::{ItemSerializer, key_ref, token_ref};
 
 use crate::{
@@ -104,7 +105,7 @@ impl RetransmissionLimit {
 }
 
 /// How the exit of a tunnel is to order what it releases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum Order {
     /// As it comes.
     #[default]
@@ -173,8 +174,10 @@ impl RepairField {
     /// The field's name.
     pub const NAME: &str = "tandem-repair";
 
-    /// The longest deadline; later, nothing is worth repairing.
-    pub const DEADLINE_MAX: Duration = Duration::from_secs(60);
+    /// The deadlines that are allowed: the field counts milliseconds, and no payload is worth a repair
+    /// after a minute.
+    pub const DEADLINE: RangeInclusive<Duration> =
+        Duration::from_millis(1)..=Duration::from_secs(60);
 
     /// Sequenced payloads under this Context ID, repaired as long as it makes sense.
     pub const fn new(context_id: VarInt) -> Self {
@@ -188,8 +191,7 @@ impl RepairField {
             .bare_item(sfv::Integer::from(VERSION))
             .parameter(key_ref("context"), integer(self.context_id.get()));
         if let Some(deadline) = self.deadline {
-            let millis = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
-            item = item.parameter(key_ref("deadline"), integer(millis));
+            item = item.parameter(key_ref("deadline"), integer(millis(deadline)));
         }
         if let Some(limit) = self.limit {
             item = item.parameter(key_ref("limit"), integer(limit.into()));
@@ -208,7 +210,8 @@ impl RepairField {
         let (name, allowed) = ("context", "1 to 2^30 - 1");
         let context_id = field.number(name, 1..=(1 << 30) - 1, allowed)?;
         let context_id = context_id.ok_or(FieldError::Parameter { name, allowed })?;
-        let deadline = field.number("deadline", 1..=60_000, "1 to 60000 ms")?;
+        let (shortest, longest) = (millis(*Self::DEADLINE.start()), millis(*Self::DEADLINE.end()));
+        let deadline = field.number("deadline", shortest..=longest, "1 to 60000 ms")?;
         let limit = field.number("limit", 0..=255, "0 to 255")?;
         Ok(Self {
             context_id: VarInt::saturating_from(context_id),
@@ -217,6 +220,10 @@ impl RepairField {
             order: field.token("order").unwrap_or_default().parse().unwrap_or_default(),
         })
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

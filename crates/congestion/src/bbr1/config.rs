@@ -1,5 +1,7 @@
 //! The settings of `BBRv1`.
 
+use std::ops::RangeInclusive;
+
 /// The settings of [`Bbr1`](crate::Bbr1). The default is the draft's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bbr1Config {
@@ -15,6 +17,12 @@ pub struct Bbr1Config {
     pub flavor: Flavor,
     /// Where the randomness begins: it picks the phase in which `ProbeBW` is entered.
     pub seed: u64,
+}
+
+impl Bbr1Config {
+    /// The gains that are allowed, in percent. With 100 the controller does not probe; its gain at
+    /// start-up is 289.
+    pub const UP_GAIN_PERCENT: RangeInclusive<u32> = 100..=300;
 }
 
 /// Where [`Bbr1`](crate::Bbr1) differs from the draft.

@@ -16,6 +16,7 @@ use tandem_wire::{
 };
 
 use super::{
+    TunnelMode,
     flow::{Carries, Flow, Target},
     peer::Peer,
     reports::Reports,
@@ -40,24 +41,6 @@ use crate::{
         promised_size,
     },
 };
-
-/// How payloads travel through a tunnel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TunnelMode {
-    /// HTTP Datagrams in QUIC DATAGRAM frames, which the tunnel does not repair.
-    #[default]
-    Mdt,
-    /// DATAGRAM capsules on the request stream: repaired, and in order.
-    Mst,
-    /// The same, spread over so many request streams, 2 to 16, which do not wait for each other; if
-    /// the proxy cannot do that, as `Mst`.
-    Msgt(u8),
-    /// HTTP Datagrams of which those that were lost are sent again, if the proxy can; else as `Mdt`.
-    Rmdt(Repair),
-    /// The same, and the proxy tells of the tunnel. In a download what it tells goes to the origin,
-    /// which learns how fast the access link is and how much it loses.
-    Tecc(Repair),
-}
 
 /// Smallest UDP payload that QUIC needs (RFC 9000 §14).
 const MIN_PAYLOAD: usize = 1200;

@@ -29,7 +29,6 @@ use tandem_wire::Code;
 pub use tandem_wire::{Order, Template, TunnelInfo, UnknownOrder, Urgency};
 use tracing::debug;
 
-pub use self::hop::TunnelMode;
 use self::{
     fetch::{Failure, Fetch, Progress},
     flow::{Carries, FlowEnd},
@@ -39,7 +38,6 @@ use self::{
     peer::{INSIDE_TUNNEL, Peer},
     recover::Recovery,
 };
-pub use crate::repair_fields::Repair;
 use crate::{
     error::ClientError,
     h3,
@@ -50,6 +48,7 @@ use crate::{
     stats::{ConnectionStats, Stats},
     tunnel_queue::Push,
 };
+pub use crate::{mode::TunnelMode, repair_fields::Repair};
 
 /// Settings of a client.
 pub struct ClientConfig {

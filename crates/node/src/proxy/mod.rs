@@ -49,8 +49,8 @@ pub struct ProxyConfig {
     pub access: Access,
     /// Which targets they may reach.
     pub policy: TargetPolicy,
-    /// How often clients that want it are told of their tunnels, 5 ms to 1 s; `None`: once in each
-    /// tunnel's least RTT.
+    /// The interval between two reports on a tunnel, within
+    /// [`FEEDBACK_INTERVAL`](crate::settings::FEEDBACK_INTERVAL); `None`: each tunnel's least RTT.
     pub feedback_interval: Option<Duration>,
     /// URI template that requests must match by their path (RFC 9298 §2).
     pub template: Template,
