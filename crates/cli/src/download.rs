@@ -10,7 +10,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use crate::error::{CliError, ConfigError};
+use crate::{config::ConfigError, error::CliError};
 
 /// Piece in which a file is read back to be hashed, in bytes.
 const READ_BACK_LEN: usize = 256 * 1024;

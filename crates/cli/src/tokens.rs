@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use tandem_node::proxy::Token;
 
-use crate::{error::ConfigError, text};
+use crate::{config::ConfigError, text};
 
 /// Every token of a file, at least one. Warns if others on this machine can read the file.
 pub(crate) fn read_all(file: &Path) -> Result<Vec<Token>, ConfigError> {

@@ -9,8 +9,7 @@ use std::{
 use serde_path_to_error::Segment;
 use toml::de::DeTable;
 
-use super::Settings;
-use crate::error::ConfigError;
+use super::{ConfigError, Settings};
 
 /// Most bytes of a configuration file: a guard against naming the wrong file.
 const FILE_LEN_MAX: u64 = 1_000_000;

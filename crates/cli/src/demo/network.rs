@@ -1,8 +1,8 @@
 //! The hosts and links of the demo, each on a thread of its own, and between them real sockets.
 //!
 //! ```text
-//! direct   client ---- bad link, long link ---- origin
-//! tunnel   client ---- bad link ---- proxy ---- long link ---- origin
+//! mft      client ---- bad link, long link ---- origin
+//! others   client ---- bad link ---- proxy ---- long link ---- origin
 //! ```
 
 use std::{
@@ -36,12 +36,12 @@ use super::{
     journey::Journey,
 };
 use crate::{
-    config::ListenAddr,
+    config::{ConfigError, ListenAddr},
     download::Download,
-    error::{CliError, ConfigError},
+    error::CliError,
     fetch::fetch,
     lab::{Emulator, Links},
-    outcome::{Mode, Outcome},
+    outcome::Outcome,
     progress::Progress,
     run::{self, Signals},
     tls::{DevelopmentIdentity, server_config, trusting_ca},
@@ -84,20 +84,7 @@ impl Network {
         };
         let origin = start_origin(&identity, &of_origin, file, gauges)?;
         let (client_link, origin_link) = (demo.client_link(), demo.origin_link());
-        Ok(if journey.mode == Mode::Direct {
-            let links = Links::symmetric(&[client_link, origin_link]);
-            let link = Link::start(origin.address, links, demo)?;
-            Self {
-                journey,
-                transport,
-                identity,
-                origin_address: link.address,
-                proxy_address: None,
-                origin,
-                proxy: None,
-                links: vec![link],
-            }
-        } else {
+        Ok(if journey.mode.is_tunnel() {
             let long = Link::start(origin.address, Links::symmetric(&[origin_link]), demo)?;
             let proxy = start_proxy(&identity, &transport, gauges)?;
             let bad = Link::start(proxy.address, Links::symmetric(&[client_link]), demo)?;
@@ -110,6 +97,19 @@ impl Network {
                 origin,
                 proxy: Some(proxy),
                 links: vec![bad, long],
+            }
+        } else {
+            let links = Links::symmetric(&[client_link, origin_link]);
+            let link = Link::start(origin.address, links, demo)?;
+            Self {
+                journey,
+                transport,
+                identity,
+                origin_address: link.address,
+                proxy_address: None,
+                origin,
+                proxy: None,
+                links: vec![link],
             }
         })
     }
@@ -153,7 +153,7 @@ impl Network {
                 tls: tls()?,
                 transport: Transport { mtu: Mtu::TUNNEL, ..self.transport.clone() },
                 token: None,
-                mode: self.journey.mode.tunnel(self.journey.repair(), None).unwrap_or_default(),
+                mode: self.journey.tunnel().unwrap_or_default(),
             })
         };
         let fetch = FetchConfig {

@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn a_journey_without_a_tunnel_has_the_lines_of_the_origin_only() {
-        let direct = Readings { tunnel: None, tunnel_queue: None, ..readings() };
-        let sample = Sample::new(Duration::ZERO, &direct);
+        let untunnelled = Readings { tunnel: None, tunnel_queue: None, ..readings() };
+        let sample = Sample::new(Duration::ZERO, &untunnelled);
         assert_eq!(sample.e2e_srtt_ms, Some(150.0));
         assert_eq!(sample.tunnel_srtt_ms, None);
         assert_eq!(sample.tunnel_pacing_mbps, None);

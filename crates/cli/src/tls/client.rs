@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use clap::ArgMatches;
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::{
@@ -16,7 +17,7 @@ use rustls_platform_verifier::Verifier;
 use serde::{Deserialize, Serialize};
 
 use super::{pem, provider};
-use crate::{error::ConfigError, text};
+use crate::{config::ConfigError, text};
 
 /// Table `[tls]` of a client's file, and its flags.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
@@ -41,21 +42,15 @@ pub(crate) struct ClientTlsSettings {
 }
 
 impl ClientTlsSettings {
-    pub(crate) fn or(self, lower: Self) -> Self {
-        // `--ca` on the command line beats `insecure` in the file, and the other way round.
-        let is_decided = !self.ca.is_empty() || self.insecure.is_some();
-        let (ca, insecure) =
-            if is_decided { (self.ca, self.insecure) } else { (lower.ca, lower.insecure) };
-        Self {
-            ca,
-            insecure,
-            client_cert: self.client_cert.or(lower.client_cert),
-            client_key: self.client_key.or(lower.client_key),
-        }
-    }
-
     pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         self.ca.iter_mut().chain(&mut self.client_cert).chain(&mut self.client_key)
+    }
+
+    /// `--ca` excludes `insecure` in a file, and the other way round.
+    pub(crate) fn yield_to(&mut self, given: &ArgMatches) {
+        if given.contains_id("ca") || given.contains_id("insecure") {
+            (self.ca, self.insecure) = (Vec::new(), None);
+        }
     }
 }
 

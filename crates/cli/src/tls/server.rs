@@ -18,11 +18,7 @@ use sha2::{Digest, Sha256};
 use tandem_node::quic::ResetSecret;
 
 use super::{DevelopmentIdentity, development::LOOPBACK_NAMES, pem, provider};
-use crate::{
-    config::or_list,
-    error::{CliError, ConfigError},
-    text,
-};
+use crate::{config::ConfigError, error::CliError, text};
 
 /// Table `[tls]` of a server's file, and its flags.
 #[derive(Debug, Default, clap::Args, Deserialize)]
@@ -46,15 +42,6 @@ pub(crate) struct ServerTlsSettings {
 }
 
 impl ServerTlsSettings {
-    pub(crate) fn or(self, lower: Self) -> Self {
-        Self {
-            cert: self.cert.or(lower.cert),
-            key: self.key.or(lower.key),
-            write_ca: self.write_ca.or(lower.write_ca),
-            name: or_list(self.name, lower.name),
-        }
-    }
-
     pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         [&mut self.cert, &mut self.key, &mut self.write_ca].into_iter().flatten()
     }
