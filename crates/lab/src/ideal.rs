@@ -1,22 +1,38 @@
 use std::time::Duration;
 
+use tandem_netem::Capacity;
 use tandem_units::{ByteCount, Rate, Ratio};
 
 /// The time that a download could take at best: the yardstick for flow completion times.
 ///
 /// Two end-to-end RTTs (handshake and request), plus the time that the bottleneck needs to carry
 /// `1.06 * size / (1 - loss)` bytes of IP packets. 1.06: headers, of one tunnel too. `loss` is
-/// random loss after the bottleneck, whose victims used its capacity; loss before it is zero here.
+/// random loss after the bottleneck, which uses capacity; loss before it is zero here.
 ///
 /// The bytes are rounded up to whole ones, then the time to whole nanoseconds. With a loss of
 /// 100 % it is [`Duration::MAX`].
 pub fn ideal_completion(size: ByteCount, rate: Rate, e2e_rtt: Duration, loss: Ratio) -> Duration {
+    let at_once = Duration::ZERO;
+    ideal_completion_over(&Capacity::Constant(rate), size, e2e_rtt, loss, at_once)
+}
+
+/// As [`ideal_completion`], over any bottleneck. The download begins at `begin`, counted from the
+/// start of the path; on a trace the opportunities after its two round trips count. Without a
+/// bottleneck only the round trips do.
+pub(crate) fn ideal_completion_over(
+    capacity: &Capacity,
+    size: ByteCount,
+    e2e_rtt: Duration,
+    loss: Ratio,
+    begin: Duration,
+) -> Duration {
     let Some(bytes) = carried_bytes(size, loss) else { return Duration::MAX };
-    (e2e_rtt * 2).saturating_add(rate.time_to_send(bytes))
+    let exchange = e2e_rtt * 2;
+    exchange.saturating_add(capacity.time_to_carry(bytes, begin + exchange))
 }
 
 /// `1.06 * size / (1 - loss)`, rounded up; `None` if nothing arrives.
-pub(crate) fn carried_bytes(size: ByteCount, loss: Ratio) -> Option<ByteCount> {
+fn carried_bytes(size: ByteCount, loss: Ratio) -> Option<ByteCount> {
     let billion = u128::from(Ratio::ONE.parts_per_billion());
     let carried = u128::from(size.get()) * 106 * billion;
     let arriving = 100 * u128::from(loss.complement().parts_per_billion());
@@ -29,7 +45,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Capacity, RateTrace};
+    use crate::RateTrace;
 
     #[test]
     fn the_ideal_is_two_round_trips_and_the_time_at_the_bottleneck() {
@@ -61,8 +77,8 @@ mod tests {
         ] {
             let begin = Duration::from_millis(begin_ms);
             let rtt = Duration::from_millis(140);
-            let ideal = capacity.ideal_completion(size, rtt, Ratio::ZERO, begin);
-            assert_eq!(ideal, Some(Duration::from_millis(expected_ms)), "begun at {begin:?}");
+            let ideal = ideal_completion_over(&capacity, size, rtt, Ratio::ZERO, begin);
+            assert_eq!(ideal, Duration::from_millis(expected_ms), "begun at {begin:?}");
         }
     }
 
@@ -76,10 +92,10 @@ mod tests {
         let once = Capacity::Trace { trace: once, offset: Duration::ZERO };
         let ideal = |size, loss| {
             let rtt = Duration::from_millis(1);
-            once.ideal_completion(ByteCount::new(size), rtt, loss, Duration::ZERO)
+            ideal_completion_over(&once, ByteCount::new(size), rtt, loss, Duration::ZERO)
         };
-        assert_eq!(ideal(1, none), Some(Duration::MAX), "the trace has ended");
-        assert_eq!(ideal(1, Ratio::ONE), Some(Duration::MAX));
-        assert_eq!(ideal(0, none), Some(Duration::from_millis(2)));
+        assert_eq!(ideal(1, none), Duration::MAX, "the trace has ended");
+        assert_eq!(ideal(1, Ratio::ONE), Duration::MAX);
+        assert_eq!(ideal(0, none), Duration::from_millis(2));
     }
 }

@@ -12,7 +12,7 @@ use super::{
     topology::{Topology, access_sojourns, access_stats},
     watched::Watched,
 };
-use crate::{Capacity, LinkStats, LossAt, Sojourns, World};
+use crate::{Capacity, LinkStats, LossAt, Sojourns, World, ideal::ideal_completion_over};
 
 /// Everything that a run measured, at its end.
 pub(super) fn of(
@@ -148,7 +148,7 @@ impl<'a> Times<'a> {
             && run.cross_traffic.is_none()
             && run.others.is_none();
         let ideal = |capacity: &Capacity, loss| {
-            capacity.ideal_completion(run.size, run.e2e_rtt(), loss, begin).filter(|_| is_alone)
+            is_alone.then(|| ideal_completion_over(capacity, run.size, run.e2e_rtt(), loss, begin))
         };
         let access = ideal(&topology.capacity, loss);
         // What is lost after it a tunnel can send again, so that it carries everything once.

@@ -10,11 +10,12 @@ use std::{
 };
 
 use run::Occurrence;
+use tandem_netem::Agenda;
 use tandem_node::{Event, Input, Node, node::ResolveError};
 
 use crate::{
     Body, FileSet, Handle, HostId, LinkConfig, LinkStats, NetworkStats, PathId, Seed, Sojourns,
-    Trace, Traffic, Violations, agenda::Agenda, delays::Delays, host::Host, network::Network,
+    Trace, Traffic, Violations, delays::Delays, host::Host, network::Network,
 };
 
 /// Hosts, the paths between them, and virtual time.
@@ -342,7 +343,7 @@ impl World {
 
 /// The time that a world starts at: only differences to it matter.
 #[expect(clippy::disallowed_methods, reason = "there is no other way to get an Instant")]
-pub(crate) fn base_instant() -> Instant {
+fn base_instant() -> Instant {
     Instant::now()
 }
 

@@ -4,9 +4,9 @@ use std::{
     time::Instant,
 };
 
-/// What is to happen when: in order of time, and at the same time in the order in which it came.
+/// Events in order of time; events of the same time stay in the order in which they came.
 #[derive(Debug)]
-pub(crate) struct Agenda<T> {
+pub struct Agenda<T> {
     entries: BinaryHeap<Reverse<Entry<T>>>,
     sequence: u64,
 }
@@ -18,24 +18,32 @@ struct Entry<T> {
     what: T,
 }
 
+impl<T> Default for Agenda<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> Agenda<T> {
-    pub(crate) const fn new() -> Self {
+    /// An empty agenda.
+    pub const fn new() -> Self {
         Self { entries: BinaryHeap::new(), sequence: 0 }
     }
 
-    pub(crate) fn push(&mut self, at: Instant, what: T) {
+    /// Adds an event.
+    pub fn push(&mut self, at: Instant, what: T) {
         let sequence = self.sequence;
         self.sequence += 1;
         self.entries.push(Reverse(Entry { at, sequence, what }));
     }
 
-    /// When the next entry is due.
-    pub(crate) fn next_at(&self) -> Option<Instant> {
+    /// When the next event is due.
+    pub fn next_at(&self) -> Option<Instant> {
         self.entries.peek().map(|Reverse(entry)| entry.at)
     }
 
-    /// Takes the next entry if it is due by `now`.
-    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Instant, T)> {
+    /// Takes the next event if it is due by `now`.
+    pub fn pop_due(&mut self, now: Instant) -> Option<(Instant, T)> {
         self.next_at().filter(|at| *at <= now)?;
         self.entries.pop().map(|Reverse(Entry { at, what, .. })| (at, what))
     }

@@ -1,7 +1,9 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
-use tandem_lab::{Capacity, LinkConfig, QueueConfig, QueueLimit, RateTrace, Seed, TRACE_OVERHEAD};
+use tandem_netem::{
+    Capacity, LinkConfig, QueueConfig, QueueLimit, RateTrace, Seed, TRACE_OVERHEAD,
+};
 use tandem_units::ByteCount;
 
 use crate::{MS, run};
@@ -110,11 +112,11 @@ fn an_idle_trace_has_no_events() {
     let capacity = Capacity::Trace { trace, offset: Duration::ZERO };
     let link = LinkConfig { capacity, ..LinkConfig::default() };
     let start = crate::base();
-    let mut path = tandem_lab::Path::new(start, vec![link], Seed(1));
+    let mut path = tandem_netem::Path::new(start, vec![link], Seed(1));
     let mut events = 0;
     for hour in 1..=10 {
         let now = start + Duration::from_secs(3600) * hour;
-        path.push(now, tandem_lab::Packet { size: ByteCount::new(1500), content: hour.into() });
+        path.push(now, tandem_netem::Packet { size: ByteCount::new(1500), content: hour.into() });
         while let Some(at) = path.next_event() {
             crate::drain(&mut path, at, |at, _| assert_eq!(at, now + MS));
             events += 1;

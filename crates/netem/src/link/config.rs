@@ -3,9 +3,7 @@ use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 use tandem_units::{ByteCount, HumanDuration, ParseUnitError, Rate, Ratio};
 
-use crate::{
-    LossAt, LossModel, OPPORTUNITY, QueueConfig, RateTrace, TRACE_OVERHEAD, ideal::carried_bytes,
-};
+use crate::{LossAt, LossModel, OPPORTUNITY, QueueConfig, RateTrace, TRACE_OVERHEAD};
 
 /// One link: random loss before or after a bottleneck with its queue, then a delay.
 ///
@@ -79,25 +77,6 @@ impl Capacity {
                 Some(trace.bytes_between(*offset + from, *offset + to))
             }
         }
-    }
-
-    /// The time that a download could take at best, as
-    /// [`ideal_completion`](crate::ideal_completion) has it. The download begins at `begin`, counted
-    /// from the start of the path; on a trace what counts are the opportunities after its two round
-    /// trips. `None` without a bottleneck.
-    pub fn ideal_completion(
-        &self,
-        size: ByteCount,
-        e2e_rtt: Duration,
-        loss: Ratio,
-        begin: Duration,
-    ) -> Option<Duration> {
-        if *self == Self::Unlimited {
-            return None;
-        }
-        let Some(bytes) = carried_bytes(size, loss) else { return Some(Duration::MAX) };
-        let exchange = e2e_rtt * 2;
-        Some(exchange.saturating_add(self.time_to_carry(bytes, begin + exchange)))
     }
 }
 

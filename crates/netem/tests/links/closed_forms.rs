@@ -1,6 +1,6 @@
 use std::{sync::Arc, time::Duration};
 
-use tandem_lab::{Capacity, LinkConfig, LossAt, QueueConfig, QueueLimit, RateTrace, Seed};
+use tandem_netem::{Capacity, LinkConfig, LossAt, QueueConfig, QueueLimit, RateTrace, Seed};
 use tandem_units::{ByteCount, Rate, Ratio};
 
 use crate::{MS, run};

@@ -12,7 +12,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    pub(crate) fn count(&mut self, size: ByteCount) {
+    /// Counts one more packet.
+    pub fn count(&mut self, size: ByteCount) {
         self.packets += 1;
         self.bytes += size;
     }

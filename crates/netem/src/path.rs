@@ -8,7 +8,7 @@ use crate::{LinkConfig, LinkStats, Packet, Seed, Sojourns, Violations, link::Lin
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use tandem_lab::{LinkConfig, Packet, Path, Seed};
+/// use tandem_netem::{LinkConfig, Packet, Path, Seed};
 /// use tandem_units::Rate;
 ///
 /// let start = Instant::now();
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::{
         Capacity, LossAt, LossModel, Outages, QueueConfig, QueueLimit, RateTrace, Reorder, Traffic,
-        world::base_instant,
+        base_instant,
     };
 
     const MS: Duration = Duration::from_millis(1);

@@ -124,7 +124,7 @@ impl<T> CoDel<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Packet, world::base_instant};
+    use crate::{Packet, base_instant};
 
     const MS: Duration = Duration::from_millis(1);
     const FULL: ByteCount = ByteCount::new(1500);

@@ -1,4 +1,4 @@
-//! Traces that are made, not measured, so that the lab needs no recordings.
+//! Traces that are generated, not measured, so that no recordings are needed.
 //!
 //! Each resembles measured traces of its kind in mean rate, in the 5th and 95th percentile of the
 //! rate over 500 ms, and in the longest time without an opportunity. How: every 100 ms the place in
@@ -88,13 +88,13 @@ impl SyntheticTrace {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Driving, Self::Subway, Self::Wifi, Self::MmWave];
 
-    /// What the name of a trace begins with that is made, and not read from a file.
+    /// What the names of synthetic traces begin with where names of files may stand too.
     pub const PREFIX: &str = "synthetic:";
 
-    /// What `tandem lab trace` makes unless it is told otherwise.
+    /// The seed of a trace of which only the kind is named.
     pub const DEFAULT_SEED: Seed = Seed(1);
 
-    /// Its length, likewise.
+    /// The length of a trace of which only the kind is named.
     pub const DEFAULT_DURATION: Duration = Duration::from_secs(120);
 
     const NAMES: &str = "driving, subway, wifi, mmwave";

@@ -88,7 +88,7 @@ impl<T> Queue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Packet, world::base_instant};
+    use crate::{Packet, base_instant};
 
     /// Sizes of no packets.
     pub(super) const NONE: [u64; 0] = [];

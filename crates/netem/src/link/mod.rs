@@ -233,7 +233,7 @@ mod tests {
     use tandem_units::Rate;
 
     use super::*;
-    use crate::{Path, QueueConfig, QueueLimit, world::base_instant};
+    use crate::{Path, QueueConfig, QueueLimit, base_instant};
 
     const MS: Duration = Duration::from_millis(1);
 

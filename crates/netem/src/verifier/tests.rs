@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{Outages, QueueConfig, QueueLimit, world::base_instant};
+use crate::{Outages, QueueConfig, QueueLimit, base_instant};
 
 /// A log: milliseconds, what, bytes.
 type Log<'a> = &'a [(u64, What, u64)];
