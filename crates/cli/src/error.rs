@@ -8,13 +8,13 @@ use std::{
 };
 
 use tandem_congestion::{ControllerName, TeccConfigError};
-use tandem_lab::{
-    RateTraceError, SyntheticError,
+use tandem_experiments::{
     figure::UnknownFigure,
     plan::PlanError,
     run::RunError,
     sweep::{ResultsError, SweepError},
 };
+use tandem_netem::{RateTraceError, SyntheticError};
 use tandem_node::error::ClientError;
 
 use crate::{advice, config::ListenAddr, lab::TunError};

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use tandem_netem::SplitMix64;
+use sha2::{Digest, Sha256};
+use tandem_netem::{Seed, SplitMix64};
 use tandem_node::node::{FileError, FileMeta};
 use tandem_units::ByteCount;
-
-use crate::{Seed, sha256::Sha256};
 
 /// What a file contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +57,7 @@ impl Contents {
         for offset in (0..self.len()).step_by(CHUNK) {
             sha256.update(&self.read(offset, CHUNK));
         }
-        sha256.digest()
+        sha256.finalize().into()
     }
 }
 

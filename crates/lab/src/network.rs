@@ -5,10 +5,11 @@ use std::{
 };
 
 use bytes::Bytes;
+use tandem_netem::{LinkConfig, LinkStats, Packet, Path, Seed, Sojourns, Traffic, Violations};
 use tandem_node::node::Ecn;
 use tandem_units::ByteCount;
 
-use crate::{HostId, LinkConfig, LinkStats, Packet, Path, Seed, Sojourns, Traffic, Violations};
+use crate::HostId;
 
 /// Names a path, one direction between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

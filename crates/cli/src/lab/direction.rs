@@ -1,5 +1,5 @@
 use serde::Serialize;
-use tandem_lab::LinkStats;
+use tandem_netem::LinkStats;
 
 /// What became of the packets of one direction, for programs. In packets, `entered + duplicated =
 /// delivered + dropped + held`. Bytes are those of IP packets.

@@ -13,8 +13,8 @@ use std::{
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags};
 use socket2::{Domain, Socket, Type};
-use tandem_lab::{LinkConfig, LinkStats, Packet, Path, Seed};
 use tandem_net::clock;
+use tandem_netem::{LinkConfig, LinkStats, Packet, Path, Seed};
 
 use super::{link_args::Directions, wait};
 use crate::{config::ListenAddr, error::CliError};

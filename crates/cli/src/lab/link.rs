@@ -8,7 +8,7 @@ use std::{
 
 use rustix::process::geteuid;
 use serde::Serialize;
-use tandem_lab::Seed;
+use tandem_netem::Seed;
 use tokio::sync::oneshot;
 
 use super::{

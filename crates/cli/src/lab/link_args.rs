@@ -1,6 +1,6 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use tandem_lab::{
+use tandem_netem::{
     Capacity, LinkConfig, LossAt, LossModel, Outages, QueueConfig, RateTrace, Reorder,
 };
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};

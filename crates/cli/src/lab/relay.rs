@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde::Serialize;
-use tandem_lab::{LinkStats, Seed};
+use tandem_netem::{LinkStats, Seed};
 
 use super::{Emulator, Links, direction::Direction, emulator::Counters, link_args::LinkArgs};
 use crate::{

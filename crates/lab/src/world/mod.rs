@@ -10,12 +10,12 @@ use std::{
 };
 
 use run::Occurrence;
-use tandem_netem::Agenda;
+use tandem_netem::{Agenda, LinkConfig, LinkStats, Seed, Sojourns, Traffic, Violations};
 use tandem_node::{Event, Input, Node, node::ResolveError};
 
 use crate::{
-    Body, FileSet, Handle, HostId, LinkConfig, LinkStats, NetworkStats, PathId, Seed, Sojourns,
-    Trace, Traffic, Violations, delays::Delays, host::Host, network::Network,
+    Body, FileSet, Handle, HostId, NetworkStats, PathId, Trace, delays::Delays, host::Host,
+    network::Network,
 };
 
 /// Hosts, the paths between them, and virtual time.
@@ -269,7 +269,7 @@ impl World {
     }
 
     /// How long packets were in the queue and in transmission of a link of a path; see
-    /// [`Path::sojourns`](crate::Path::sojourns).
+    /// [`Path::sojourns`](tandem_netem::Path::sojourns).
     pub fn sojourns(&self, path: PathId, link: usize) -> Option<&Sojourns> {
         self.network.sojourns(path, link)
     }

@@ -16,8 +16,8 @@ use std::{
 
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags};
-use tandem_lab::{LinkStats, Packet, Path, Seed};
 use tandem_net::clock;
+use tandem_netem::{LinkStats, Packet, Path, Seed};
 use tandem_units::ByteCount;
 
 use self::packet::{PacketBuffer, PacketError};
@@ -185,7 +185,7 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    use tandem_lab::LinkConfig;
+    use tandem_netem::LinkConfig;
     use tandem_units::Ratio;
 
     use super::*;
