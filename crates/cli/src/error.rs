@@ -8,6 +8,7 @@ use std::{
 };
 
 use tandem_congestion::{ControllerName, TeccConfigError};
+use tandem_emulate::{RelayError, TunError};
 use tandem_experiments::{
     figure::UnknownFigure,
     plan::PlanError,
@@ -17,7 +18,7 @@ use tandem_experiments::{
 use tandem_netem::{RateTraceError, SyntheticError};
 use tandem_node::error::ClientError;
 
-use crate::{advice, config::ListenAddr, lab::TunError};
+use crate::{advice, config::ListenAddr};
 
 /// Why a subcommand did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -52,15 +53,10 @@ pub(crate) enum CliError {
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Stdout(io::Error),
-    /// The server's address could not be used.
-    #[error("cannot listen on {address}: {error}; choose another address, or port 0 for any port")]
-    Listen {
-        /// The address.
-        address: ListenAddr,
-        /// Why.
-        error: io::Error,
-    },
-    /// The ends of an emulated link could not be set up, or went away.
+    /// An emulated link between UDP sockets could not begin or go on.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+    /// An emulated link between TUN devices could not begin or go on.
     #[error(transparent)]
     Tun(#[from] TunError),
     /// The operating system refused something else that we cannot do without.

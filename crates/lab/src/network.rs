@@ -5,7 +5,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use tandem_netem::{LinkConfig, LinkStats, Packet, Path, Seed, Sojourns, Traffic, Violations};
+use tandem_netem::{
+    DurationHistogram, LinkConfig, LinkStats, Packet, Path, Seed, Traffic, Violations,
+};
 use tandem_node::node::Ecn;
 use tandem_units::ByteCount;
 
@@ -163,7 +165,11 @@ impl Network {
         self.paths.get(number).expect("a path is never removed").path.stats()
     }
 
-    pub(crate) fn sojourns(&self, PathId(number): PathId, link: usize) -> Option<&Sojourns> {
+    pub(crate) fn sojourns(
+        &self,
+        PathId(number): PathId,
+        link: usize,
+    ) -> Option<&DurationHistogram> {
         self.paths.get(number).expect("a path is never removed").path.sojourns(link)
     }
 

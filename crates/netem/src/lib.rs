@@ -44,6 +44,7 @@
 //! ```
 
 mod agenda;
+mod duration_histogram;
 mod link;
 mod loss;
 mod packet;
@@ -56,9 +57,8 @@ mod trace_summary;
 mod verifier;
 
 pub use agenda::Agenda;
-pub use link::{
-    Capacity, LinkConfig, LinkStats, Outages, ParseOutagesError, Reorder, Sojourns, Traffic,
-};
+pub use duration_histogram::DurationHistogram;
+pub use link::{Capacity, LinkConfig, LinkStats, Outages, ParseOutagesError, Reorder, Traffic};
 pub use loss::{LossAt, LossModel, ParseLossError};
 pub use packet::{Packet, UDP_IP_OVERHEAD};
 pub use path::Path;

@@ -1,6 +1,6 @@
 use std::{collections::VecDeque, time::Instant};
 
-use crate::{LinkConfig, LinkStats, Packet, Seed, Sojourns, Violations, link::Link};
+use crate::{DurationHistogram, LinkConfig, LinkStats, Packet, Seed, Violations, link::Link};
 
 /// One direction between two hosts: links in sequence. A path without links delivers at once.
 ///
@@ -72,7 +72,7 @@ impl<T: Clone> Path<T> {
 
     /// How long packets were in the queue and in transmission of a link, counted from 0; `None`
     /// before the first one came through, or if there is no such link or no bottleneck in it.
-    pub fn sojourns(&self, link: usize) -> Option<&Sojourns> {
+    pub fn sojourns(&self, link: usize) -> Option<&DurationHistogram> {
         self.links.get(link)?.sojourns()
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tandem_lab::World;
-use tandem_netem::{Capacity, LinkStats, LossAt, Sojourns};
+use tandem_netem::{Capacity, DurationHistogram, LinkStats, LossAt};
 use tandem_node::{ConnectionStats, Stats, node::FetchReport};
 use tandem_units::Ratio;
 
@@ -313,7 +313,7 @@ fn thinned(samples: &[Seen], most: u64) -> impl Iterator<Item = &Seen> + Clone {
     samples.iter().step_by(every).take(most)
 }
 
-fn p95_ms(sojourns: Option<&Sojourns>) -> f64 {
+fn p95_ms(sojourns: Option<&DurationHistogram>) -> f64 {
     let p95 = sojourns.and_then(|sojourns| sojourns.percentile(95));
     round(p95.unwrap_or_default().as_secs_f64() * 1e3, 1e3)
 }

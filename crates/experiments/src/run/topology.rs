@@ -11,7 +11,7 @@ use tandem_lab::{
     Contents, FileSet, Handle, HostId, NameAnswer, PathId, TestCertificate, World,
     endpoints::{Pace, PacedReceiver, PacedSender, SinkHost},
 };
-use tandem_netem::{Capacity, LinkConfig, LinkStats, Seed, Sojourns, UDP_IP_OVERHEAD};
+use tandem_netem::{Capacity, DurationHistogram, LinkConfig, LinkStats, Seed, UDP_IP_OVERHEAD};
 use tandem_node::{
     Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
     client::{
@@ -371,7 +371,7 @@ pub(super) fn access_sojourns(
     world: &World,
     downlink: PathId,
     uplink: PathId,
-) -> (Option<&Sojourns>, Option<&Sojourns>) {
+) -> (Option<&DurationHistogram>, Option<&DurationHistogram>) {
     (world.sojourns(downlink, 0), world.sojourns(uplink, 0))
 }
 

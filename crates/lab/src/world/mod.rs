@@ -10,7 +10,7 @@ use std::{
 };
 
 use run::Occurrence;
-use tandem_netem::{Agenda, LinkConfig, LinkStats, Seed, Sojourns, Traffic, Violations};
+use tandem_netem::{Agenda, DurationHistogram, LinkConfig, LinkStats, Seed, Traffic, Violations};
 use tandem_node::{Event, Input, Node, node::ResolveError};
 
 use crate::{
@@ -270,7 +270,7 @@ impl World {
 
     /// How long packets were in the queue and in transmission of a link of a path; see
     /// [`Path::sojourns`](tandem_netem::Path::sojourns).
-    pub fn sojourns(&self, path: PathId, link: usize) -> Option<&Sojourns> {
+    pub fn sojourns(&self, path: PathId, link: usize) -> Option<&DurationHistogram> {
         self.network.sojourns(path, link)
     }
 

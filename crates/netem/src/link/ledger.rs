@@ -2,8 +2,9 @@ use std::time::Instant;
 
 use tandem_units::ByteCount;
 
-use super::{LinkStats, Sojourns};
+use super::LinkStats;
 use crate::{
+    DurationHistogram,
     queue::Queued,
     verifier::{LinkVerifier, Violation, What},
 };
@@ -15,7 +16,7 @@ pub(super) struct Ledger {
     /// Packets in the queue and in transmission.
     at_bottleneck: u64,
     /// There is none without a bottleneck.
-    sojourns: Option<Box<Sojourns>>,
+    sojourns: Option<Box<DurationHistogram>>,
     verifier: Option<Box<LinkVerifier>>,
 }
 
@@ -36,7 +37,7 @@ impl Ledger {
     }
 
     /// Times in the queue and in transmission; `None` before the first packet came through.
-    pub(super) fn sojourns(&self) -> Option<&Sojourns> {
+    pub(super) fn sojourns(&self) -> Option<&DurationHistogram> {
         self.sojourns.as_deref()
     }
 

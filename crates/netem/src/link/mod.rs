@@ -3,7 +3,6 @@
 mod bottleneck;
 mod config;
 mod ledger;
-mod sojourns;
 mod stats;
 
 use std::time::Instant;
@@ -11,12 +10,11 @@ use std::time::Instant;
 use bottleneck::Bottleneck;
 pub use config::{Capacity, LinkConfig, Outages, ParseOutagesError, Reorder};
 use ledger::Ledger;
-pub use sojourns::Sojourns;
 pub use stats::{LinkStats, Traffic};
 use tandem_units::{ByteCount, Ratio};
 
 use crate::{
-    LossAt, Packet, Seed,
+    DurationHistogram, LossAt, Packet, Seed,
     agenda::Agenda,
     loss::{Coin, Dice, Loss, Purpose},
     queue::{Queue, Queued},
@@ -84,7 +82,7 @@ impl<T: Clone> Link<T> {
     }
 
     /// Times in the queue and in transmission; `None` before the first packet came through.
-    pub(crate) fn sojourns(&self) -> Option<&Sojourns> {
+    pub(crate) fn sojourns(&self) -> Option<&DurationHistogram> {
         self.ledger.sojourns()
     }
 

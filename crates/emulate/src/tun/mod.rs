@@ -1,6 +1,7 @@
-//! Drives the lab's [`Path`] between two TUN devices, for packets of any program.
+//! Drives a [`Path`] in each direction between two TUN devices, for packets of any program.
 
 mod device;
+mod ends;
 mod ip;
 mod lateness;
 mod namespace;
@@ -16,31 +17,31 @@ use std::{
 
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags};
-use tandem_net::clock;
 use tandem_netem::{LinkStats, Packet, Path, Seed};
 use tandem_units::ByteCount;
 
 use self::packet::{PacketBuffer, PacketError};
-use super::{link_args::Directions, wait};
+use crate::{Links, clock, wait};
 
-pub(crate) use device::{Device, DeviceConfig};
-pub(crate) use ip::TunError;
-pub(crate) use lateness::Lateness;
-pub(crate) use namespace::{Namespace, NetnsName};
-pub(crate) use network::Network;
+pub use device::Device;
+pub use ends::{TunEnds, check_system};
+pub use ip::TunError;
+pub use lateness::Lateness;
+pub use namespace::{Found, Namespace, NetnsName, NetnsNameError};
+pub use network::{Network, NetworkError};
 
-/// Packets read from one device before it is looked whether the others can be read.
+/// Packets read from each device before all of them are polled again.
 const READS_PER_TURN: usize = 64;
 
 /// What became of the packets at a device; links have counters of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct EndStats {
+pub struct EndStats {
     /// Came from the device, but are neither IPv4 nor IPv6.
-    pub(crate) not_ip: u64,
+    pub not_ip: u64,
     /// Came from the device, but are shorter than their header says.
-    pub(crate) truncated: u64,
+    pub truncated: u64,
     /// Arrived, but the device did not take them.
-    pub(crate) refused: u64,
+    pub refused: u64,
 }
 
 /// One end: a device, and the path of what it sends.
@@ -86,7 +87,7 @@ impl<D: AsFd> End<D> {
 
 /// Carries IP packets between two devices across emulated links.
 #[derive(Debug)]
-pub(crate) struct TunLink<D> {
+pub struct TunLink<D> {
     near: End<D>,
     far: End<D>,
     buffer: PacketBuffer,
@@ -96,11 +97,11 @@ pub(crate) struct TunLink<D> {
 impl<D: AsFd> TunLink<D> {
     /// Between the near and the far device, which do not block and give packets of at most `mtu`
     /// bytes.
-    pub(crate) fn new((near, far): (D, D), mtu: u16, links: Directions, seed: Seed) -> Self {
+    pub fn new([near, far]: [D; 2], mtu: u16, links: Links, seed: Seed) -> Self {
         let start = clock::now();
-        let end = |device, link, part| End {
+        let end = |device, links, part| End {
             device,
-            path: Path::new(start, vec![link], seed.derive(part)),
+            path: Path::new(start, links, seed.derive(part)),
             stats: EndStats::default(),
         };
         Self {
@@ -112,20 +113,19 @@ impl<D: AsFd> TunLink<D> {
     }
 
     /// Works until `stop` is set. Fails if a device is taken away.
-    pub(crate) fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
+    pub fn run(&mut self, stop: &AtomicBool) -> Result<(), TunError> {
         wait::wake_in_time();
         while !stop.load(Ordering::Relaxed) {
-            self.turn()?;
+            self.turn().map_err(TunError::Lost)?;
         }
         Ok(())
     }
 
     /// What became of the packets so far.
-    pub(crate) fn counters(&self) -> TunCounters {
-        let stats = |path: &Path<Bytes>| path.stats().first().copied().unwrap_or_default();
+    pub fn counters(&self) -> TunCounters {
         TunCounters {
-            to_target: stats(&self.near.path),
-            to_client: stats(&self.far.path),
+            to_target: self.near.path.stats(),
+            to_client: self.far.path.stats(),
             near: self.near.stats,
             far: self.far.stats,
             lateness: self.lateness.clone(),
@@ -165,17 +165,17 @@ impl<D: AsFd> TunLink<D> {
 
 /// What became of the packets.
 #[derive(Clone, Debug)]
-pub(crate) struct TunCounters {
-    /// On the link from the near device.
-    pub(crate) to_target: LinkStats,
-    /// On the link from the far device.
-    pub(crate) to_client: LinkStats,
+pub struct TunCounters {
+    /// From the near device, link by link.
+    pub to_target: Vec<LinkStats>,
+    /// From the far device, link by link.
+    pub to_client: Vec<LinkStats>,
     /// At the near device.
-    pub(crate) near: EndStats,
+    pub near: EndStats,
     /// At the far device.
-    pub(crate) far: EndStats,
+    pub far: EndStats,
     /// Of both directions.
-    pub(crate) lateness: Lateness,
+    pub lateness: Lateness,
 }
 
 #[cfg(test)]
@@ -207,8 +207,8 @@ mod tests {
                 (host, device)
             };
             let ((near, near_device), (far, far_device)) = (pair(), pair());
-            let links = Directions { to_target, to_client };
-            let link = TunLink::new((near_device, far_device), 1500, links, Seed(7));
+            let links = Links { to_target: vec![to_target], to_client: vec![to_client] };
+            let link = TunLink::new([near_device, far_device], 1500, links, Seed(7));
             Self { link, near, far }
         }
 
@@ -253,8 +253,8 @@ mod tests {
         scene.drain();
         assert_eq!((received(&scene.far), received(&scene.near)), (to_target, to_client));
         let counters = scene.link.counters();
-        assert_eq!(counters.to_target.delivered.bytes, ByteCount::new(7500));
-        assert_eq!(counters.to_client.delivered.bytes, ByteCount::new(120));
+        assert_eq!(counters.to_target[0].delivered.bytes, ByteCount::new(7500));
+        assert_eq!(counters.to_client[0].delivered.bytes, ByteCount::new(120));
         assert_eq!(counters.lateness.percentile(100), counters.lateness.max());
     }
 
@@ -283,7 +283,7 @@ mod tests {
         let counters = scene.link.counters();
         assert_eq!(counters.near, EndStats { not_ip: 1, truncated: 1, refused: 0 });
         assert_eq!(counters.far, EndStats::default());
-        assert_eq!(counters.to_target.entered.packets, 1);
+        assert_eq!(counters.to_target[0].entered.packets, 1);
     }
 
     #[test]
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn directions_have_dice_of_their_own() {
+    fn directions_have_independent_random_draws() {
         let lossy = LinkConfig { loss: Ratio::of(1, 2).into(), ..LinkConfig::default() };
         let mut scene = Scene::new(lossy.clone(), lossy);
         for number in 0..100 {

@@ -7,19 +7,19 @@ use ipnet::IpNet;
 
 /// A network with room for two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Network(IpNet);
+pub struct Network(IpNet);
 
-/// Why something is no such network.
+/// Why a text is no such network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no network for two hosts; allowed: the first address and the length of a prefix, such \
      as 10.77.0.0/30 or fd77::/64, at most /30 or /126"
 )]
-pub(crate) struct NetworkError(String);
+pub struct NetworkError(String);
 
 impl Network {
     /// The addresses of the near and the far end: the first two after the network's own.
-    pub(crate) fn hosts(self) -> [IpNet; 2] {
+    pub fn hosts(self) -> [IpNet; 2] {
         [1_u8, 2].map(|number| {
             let address: IpAddr = match self.0 {
                 IpNet::V4(net) => (net.network() | Ipv4Addr::from(u32::from(number))).into(),
@@ -37,7 +37,7 @@ impl FromStr for Network {
         let error = || NetworkError(text.to_owned());
         let net: IpNet = text.parse().map_err(|_| error())?;
         let has_room = net.max_prefix_len() - net.prefix_len() >= 2;
-        // Of 10.77.0.2/30 nobody could say which end is meant.
+        // 10.77.0.2/30 would not say which end is meant.
         if !has_room || net.addr() != net.network() {
             return Err(error());
         }

@@ -7,15 +7,16 @@ use std::{
 
 use super::NetnsName;
 
-/// Why two devices could not be set up.
+/// Why a link between two TUN devices cannot begin or go on.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TunError {
+pub enum TunError {
     /// Not root.
     #[error(
-        "network namespaces and TUN devices need root; run it with sudo, or use `tandem lab relay`"
+        "network namespaces and TUN devices need root: run this program with sudo, or emulate the \
+         link between UDP sockets"
     )]
     NotRoot,
-    /// The kernel's driver is not there.
+    /// The kernel's driver is missing.
     #[error(
         "/dev/net/tun is missing: load it with `modprobe tun`, or give it to the container with \
          --device /dev/net/tun"
@@ -37,7 +38,7 @@ pub(crate) enum TunError {
     },
     /// A network namespace could not be entered.
     #[error(
-        "cannot enter the network namespace {name}: {error}; if nobody needs it, remove it with \
+        "cannot enter the network namespace {name}: {error}; if it is not needed, remove it with \
          `ip netns delete {name}`"
     )]
     Enter {
@@ -72,9 +73,9 @@ pub(crate) enum TunError {
     Lost(io::Error),
 }
 
-/// Runs `ip` with these words, and returns what it prints.
+/// Runs `ip` with these arguments, and returns what it prints.
 pub(super) fn ip(words: &[&str]) -> Result<String, TunError> {
-    // It finds its own way to `ip` when the path of the caller has no folders for root.
+    // The caller's PATH may have no folders for root.
     let output = ip_at("ip", words).or_else(|error| match error.kind() {
         io::ErrorKind::NotFound => ip_at("/sbin/ip", words),
         _ => Err(error),

@@ -1,17 +1,16 @@
-//! Network namespaces, where the two ends are hosts of their own.
+//! Network namespaces, which make a host of its own of each end.
 
 use std::{fmt, fs::File, os::fd::AsFd, path::PathBuf, str::FromStr, thread};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::ip::{TunError, ip};
-use crate::text;
 
-/// Where `ip netns` keeps the names.
+/// The folder in which `ip netns` keeps the names.
 const FOLDER: &str = "/var/run/netns";
 
-/// Written to the loopback device of namespaces that we made, so that they can be told from others
-/// even after a crash.
+/// Written to the loopback device of namespaces that we made, so that we recognize them even after
+/// a crash.
 const MARK: &str = "made by tandem lab link";
 
 /// Longest name in bytes: a device that is called `to-` and the name has room for 15 (IFNAMSIZ).
@@ -19,7 +18,7 @@ const NAME_MAX: usize = 12;
 
 /// Name of a network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NetnsName(String);
+pub struct NetnsName(String);
 
 impl NetnsName {
     pub(super) fn as_str(&self) -> &str {
@@ -33,13 +32,13 @@ impl fmt::Display for NetnsName {
     }
 }
 
-/// Why something is no name for a network namespace.
+/// Why a text is no name for a network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no name for a network namespace here; allowed: 1 to {NAME_MAX} letters, digits, - and \
      _, the first one a letter or a digit"
 )]
-pub(crate) struct NetnsNameError(String);
+pub struct NetnsNameError(String);
 
 impl FromStr for NetnsName {
     type Err = NetnsNameError;
@@ -54,46 +53,52 @@ impl FromStr for NetnsName {
     }
 }
 
-/// A network namespace; removed at the end if we made it.
+/// What was there before a namespace was obtained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing: it was made.
+    Nothing,
+    /// A namespace that something else made. It stays at the end.
+    Foreign,
+    /// A namespace that an earlier run left. It is removed at the end.
+    LeftOver,
+    /// A namespace that another link uses. It stays as long as that link.
+    InUse,
+}
+
+/// A network namespace; removed at the end if it was made here or left by an earlier run.
 #[derive(Debug)]
-pub(crate) struct Namespace {
+pub struct Namespace {
     name: NetnsName,
-    is_ours: bool,
+    found: Found,
 }
 
 impl Namespace {
     /// The namespace of this name, made if there is none.
-    pub(crate) fn obtain(name: NetnsName) -> Result<Self, TunError> {
+    pub fn obtain(name: NetnsName) -> Result<Self, TunError> {
         if !path(&name).exists() {
             ip(&["netns", "add", name.as_str()])?;
-            let made = Self { name, is_ours: true };
+            let made = Self { name, found: Found::Nothing };
             made.ip(&["link", "set", "lo", "alias", MARK])?;
             made.ip(&["link", "set", "lo", "up"])?;
             return Ok(made);
         }
-        let mut found = Self { name, is_ours: false };
-        let name = &found.name;
-        if !found.ip(&["link", "show", "lo"])?.contains(MARK) {
-            text::say(format_args!(
-                "the network namespace {name} exists and was not made by tandem: it is used, and \
-                 stays"
-            ));
-        } else if found.ip(&["-o", "link", "show", "type", "tun"])?.is_empty() {
-            text::say(format_args!(
-                "the network namespace {name} was left by an earlier run: it is used, and removed \
-                 at the end"
-            ));
-            found.is_ours = true;
-        } else {
-            text::say(format_args!(
-                "the network namespace {name} belongs to another link: it is used, and stays as \
-                 long as that"
-            ));
+        // Until it is known to be left over it stays.
+        let mut namespace = Self { name, found: Found::Foreign };
+        if namespace.ip(&["link", "show", "lo"])?.contains(MARK) {
+            let devices = namespace.ip(&["-o", "link", "show", "type", "tun"])?;
+            namespace.found = if devices.is_empty() { Found::LeftOver } else { Found::InUse };
         }
-        Ok(found)
+        Ok(namespace)
     }
 
-    pub(crate) fn name(&self) -> &NetnsName {
+    /// What was there before.
+    pub fn found(&self) -> Found {
+        self.found
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &NetnsName {
         &self.name
     }
 
@@ -103,8 +108,8 @@ impl Namespace {
         ip(&inside)
     }
 
-    /// Does something inside, such as opening a file that then belongs to this namespace. A thread
-    /// of its own goes there and ends there, so that no other code is ever in the wrong one.
+    /// Does something inside, such as opening a device that then belongs to this namespace. A thread
+    /// of its own enters the namespace and ends there, so that no other code runs in the wrong one.
     pub(super) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, TunError> {
         let failed = |error| TunError::Enter { name: self.name.clone(), error };
         let namespace = File::open(path(&self.name)).map_err(failed)?;
@@ -121,11 +126,12 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        if !self.is_ours || !path(&self.name).exists() {
+        let is_ours = matches!(self.found, Found::Nothing | Found::LeftOver);
+        if !is_ours || !path(&self.name).exists() {
             return;
         }
         if let Err(error) = ip(&["netns", "delete", self.name.as_str()]) {
-            text::say(format_args!("the network namespace {} is left: {error}", self.name));
+            tracing::warn!(%error, name = %self.name, "a network namespace is left");
         }
     }
 }

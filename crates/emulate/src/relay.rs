@@ -1,6 +1,7 @@
-//! Drives the lab's [`Path`] between real UDP sockets.
+//! Drives a [`Path`] in each direction between real UDP sockets.
 //!
-//! One thread and one system call to wait. ECN marks are not carried; QUIC notices that and does without (RFC 9000 §13.4.2).
+//! It uses one thread and one system call to wait. ECN marks are not carried; QUIC notices that and
+//! does without them (RFC 9000 §13.4.2).
 
 use std::{
     collections::BTreeMap,
@@ -13,17 +14,15 @@ use std::{
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags};
 use socket2::{Domain, Socket, Type};
-use tandem_net::clock;
-use tandem_netem::{LinkConfig, LinkStats, Packet, Path, Seed};
+use tandem_netem::{LinkStats, Packet, Path, Seed};
 
-use super::{link_args::Directions, wait};
-use crate::{config::ListenAddr, error::CliError};
+use crate::{Links, clock, wait};
 
 /// Clients at a time. Each has a socket; a process may commonly have 1024 files open.
 const CLIENTS_MAX: usize = 512;
 
-/// A client that neither sends nor receives for so long is forgotten. Longer than the two minutes
-/// that a proxy keeps an idle flow (RFC 9298 §3.1).
+/// A client that neither sends nor receives for this long is forgotten. It is longer than the two
+/// minutes for which a proxy keeps an idle flow (RFC 9298 §3.1).
 const CLIENT_IDLE: Duration = Duration::from_secs(180);
 
 /// How often idle clients are looked for.
@@ -35,44 +34,39 @@ const READS_PER_TURN: usize = 64;
 /// The largest UDP payload, in bytes.
 const PAYLOAD_MAX: usize = 65_527;
 
-/// What the operating system may hold for us, in bytes: what arrives while this thread sleeps.
+/// Bytes that the operating system may keep for us while this thread sleeps.
 const SOCKET_BUFFER: usize = 4_000_000;
 
-/// The links that packets pass, in each direction.
-#[derive(Clone, Debug)]
-pub(crate) struct Links {
-    to_target: Vec<LinkConfig>,
-    to_client: Vec<LinkConfig>,
-}
-
-impl Links {
-    /// The same links in both directions; the first one is nearest to the clients.
-    pub(crate) fn symmetric(links: &[LinkConfig]) -> Self {
-        let to_client = links.iter().rev().cloned().collect();
-        Self { to_target: links.to_vec(), to_client }
-    }
-}
-
-impl From<Directions> for Links {
-    fn from(Directions { to_target, to_client }: Directions) -> Self {
-        Self { to_target: vec![to_target], to_client: vec![to_client] }
-    }
+/// Why a relay cannot begin or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// Its address could not be used.
+    #[error("cannot listen on {address}: {error}; choose another address, or port 0 for any port")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The operating system does not wait for packets.
+    #[error("cannot wait for packets: {0}")]
+    Wait(io::Error),
 }
 
 /// What became of the packets.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counters {
+pub struct RelayCounters {
     /// From the clients, link by link.
-    pub(crate) to_target: Vec<LinkStats>,
+    pub to_target: Vec<LinkStats>,
     /// To the clients, link by link.
-    pub(crate) to_client: Vec<LinkStats>,
+    pub to_client: Vec<LinkStats>,
     /// Client addresses that were seen.
-    pub(crate) clients: u64,
+    pub clients: u64,
     /// Datagrams dropped because there were too many clients, or no socket for one more.
-    pub(crate) refused_clients: u64,
+    pub refused_clients: u64,
 }
 
-/// Names a client.
+/// The number of a client.
 type ClientId = u64;
 
 #[derive(Clone, Debug)]
@@ -91,7 +85,7 @@ struct Client {
 
 /// Carries datagrams between clients and one target across emulated links.
 #[derive(Debug)]
-pub(crate) struct Emulator {
+pub struct UdpRelay {
     listener: UdpSocket,
     address: SocketAddr,
     target: SocketAddr,
@@ -99,21 +93,21 @@ pub(crate) struct Emulator {
     to_client: Path<Cargo>,
     clients: BTreeMap<ClientId, Client>,
     ids: BTreeMap<SocketAddr, ClientId>,
-    counters: Counters,
+    counters: RelayCounters,
     next_sweep: Instant,
     buffer: Vec<u8>,
 }
 
-impl Emulator {
+impl UdpRelay {
     /// Opens the listening socket.
-    pub(crate) fn bind(
-        listen: ListenAddr,
+    pub fn bind(
+        listen: SocketAddr,
         target: SocketAddr,
         links: Links,
         seed: Seed,
-    ) -> Result<Self, CliError> {
-        let refused = |error| CliError::Listen { address: listen, error };
-        let listener = open(listen.0).map_err(refused)?;
+    ) -> Result<Self, RelayError> {
+        let refused = |error| RelayError::Listen { address: listen, error };
+        let listener = open(listen).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         let start = clock::now();
         Ok(Self {
@@ -124,24 +118,22 @@ impl Emulator {
             to_client: Path::new(start, links.to_client, seed.derive(1)),
             clients: BTreeMap::new(),
             ids: BTreeMap::new(),
-            counters: Counters::default(),
+            counters: RelayCounters::default(),
             next_sweep: start + SWEEP_PERIOD,
             buffer: vec![0; PAYLOAD_MAX],
         })
     }
 
     /// Where clients send to.
-    pub(crate) fn local_addr(&self) -> SocketAddr {
+    pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Works until `stop` is set.
-    pub(crate) fn run(&mut self, stop: &AtomicBool) -> Result<Counters, CliError> {
+    /// Works until `stop` is set. Errors of single packets lose only that packet.
+    pub fn run(&mut self, stop: &AtomicBool) -> Result<RelayCounters, RelayError> {
         wait::wake_in_time();
         while !stop.load(Ordering::Relaxed) {
-            let ready = self
-                .wait(clock::now())
-                .map_err(|error| CliError::System { what: "wait for packets", error })?;
+            let ready = self.wait(clock::now()).map_err(RelayError::Wait)?;
             if ready.listener {
                 self.receive_from_clients();
             }
@@ -152,7 +144,7 @@ impl Emulator {
         }
         let to_target = self.to_target.stats();
         let to_client = self.to_client.stats();
-        Ok(Counters { to_target, to_client, ..self.counters.clone() })
+        Ok(RelayCounters { to_target, to_client, ..self.counters.clone() })
     }
 
     /// Waits for the next arrival or deadline, and says which sockets can be read.
