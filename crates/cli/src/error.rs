@@ -6,11 +6,12 @@ use std::{
     process::ExitCode,
 };
 
-use tandem_lab::sweep::{ResultsError, SweepError};
+use tandem_emulate::{RelayError, TunError};
+use tandem_experiments::sweep::{ResultsError, SweepError};
 use tandem_node::error::ClientError;
 
+use crate::advice;
 pub(crate) use crate::config::ConfigError;
-use crate::{advice, config::ListenAddr, lab::TunError};
 
 /// Why a subcommand did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -45,15 +46,10 @@ pub(crate) enum CliError {
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Stdout(io::Error),
-    /// The server's address could not be used.
-    #[error("cannot listen on {address}: {error}; choose another address, or port 0 for any port")]
-    Listen {
-        /// The address.
-        address: ListenAddr,
-        /// Why.
-        error: io::Error,
-    },
-    /// The ends of an emulated link could not be set up, or went away.
+    /// An emulated link between UDP sockets could not begin or go on.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+    /// An emulated link between TUN devices could not begin or go on.
     #[error(transparent)]
     Tun(#[from] TunError),
     /// The operating system refused something else that we cannot do without.

@@ -5,10 +5,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use tandem_netem::{
+    DurationHistogram, LinkConfig, LinkStats, Packet, Path, Seed, Traffic, Violations,
+};
 use tandem_node::node::Ecn;
 use tandem_units::ByteCount;
 
-use crate::{HostId, LinkConfig, LinkStats, Packet, Path, Seed, Sojourns, Traffic, Violations};
+use crate::HostId;
 
 /// Names a path, one direction between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,7 +165,11 @@ impl Network {
         self.paths.get(number).expect("a path is never removed").path.stats()
     }
 
-    pub(crate) fn sojourns(&self, PathId(number): PathId, link: usize) -> Option<&Sojourns> {
+    pub(crate) fn sojourns(
+        &self,
+        PathId(number): PathId,
+        link: usize,
+    ) -> Option<&DurationHistogram> {
         self.paths.get(number).expect("a path is never removed").path.sojourns(link)
     }
 

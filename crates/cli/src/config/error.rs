@@ -3,10 +3,10 @@
 use std::{io, path::PathBuf};
 
 use tandem_congestion::{ControllerName, TeccConfigError};
-use tandem_lab::{
-    RateTraceError, SyntheticError, figure::UnknownFigure, plan::PlanError, run::RunError,
-    sweep::ResultsError,
+use tandem_experiments::{
+    figure::UnknownFigure, plan::PlanError, run::RunError, sweep::ResultsError,
 };
+use tandem_netem::{RateTraceError, SyntheticError};
 use tandem_node::mode::Mode;
 
 use super::ListenAddr;

@@ -15,7 +15,8 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use tandem_congestion::ControllerName;
-use tandem_lab::{LinkConfig, QueueConfig, QueueLimit, Seed, ideal_completion};
+use tandem_experiments::ideal_completion;
+use tandem_netem::{LinkConfig, QueueConfig, QueueLimit, Seed};
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
 use self::{
@@ -132,7 +133,7 @@ impl Demo {
         let runtime = run::runtime()?;
         let mut signals = runtime.block_on(async { Signals::new() })?;
         let mut series = self.series.as_deref().map(Series::create).transpose()?;
-        let file = DemoFile::create(self.size, self.seed)?;
+        let file = DemoFile::create(self.size, self.seed())?;
         if !self.json && !self.quiet {
             text::say(self.describe());
         }

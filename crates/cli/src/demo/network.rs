@@ -6,7 +6,7 @@
 //! ```
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -17,6 +17,7 @@ use std::{
 };
 
 use ipnet::{IpNet, Ipv4Net};
+use tandem_emulate::{Links, RelayError, UdpRelay};
 use tandem_net::{Application, DriverOptions, DriverStats, Files, driver};
 use tandem_node::{
     Client, ClientConfig, Origin, OriginConfig, Proxy, ProxyConfig,
@@ -36,11 +37,10 @@ use super::{
     journey::Journey,
 };
 use crate::{
-    config::{ConfigError, ListenAddr},
+    config::ConfigError,
     download::Download,
     error::CliError,
     fetch::fetch,
-    lab::{Emulator, Links},
     outcome::Outcome,
     progress::Progress,
     run::{self, Signals},
@@ -48,8 +48,7 @@ use crate::{
 };
 
 /// Any free port of loopback.
-const ANY_PORT: ListenAddr =
-    ListenAddr(SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A running network for one download.
 pub(super) struct Network {
@@ -183,7 +182,7 @@ fn start_origin(
     let config = OriginConfig {
         transport: transport.clone(),
         ..OriginConfig::new(
-            ANY_PORT.0,
+            ANY_PORT,
             server_config(vec![identity.certificate.clone()], identity.key.clone_key(), None)?,
         )
     };
@@ -208,7 +207,7 @@ fn start_proxy(
         policy: TargetPolicy::allowing(vec![IpNet::V4(loopback)]),
         template: ProxyConfig::default_template(),
         ..ProxyConfig::new(
-            ANY_PORT.0,
+            ANY_PORT,
             server_config(vec![identity.certificate.clone()], identity.key.clone_key(), None)?,
         )
     };
@@ -282,19 +281,19 @@ impl<N, F: FnMut(&mut N)> Application<N> for Server<F> {
 struct Link {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<(), CliError>>,
+    thread: JoinHandle<Result<(), RelayError>>,
 }
 
 impl Link {
     fn start(to: SocketAddr, links: Links, demo: &Demo) -> Result<Self, CliError> {
-        let mut emulator = Emulator::bind(ANY_PORT, to, links, demo.seed())?;
-        let address = emulator.local_addr();
+        let mut relay = UdpRelay::bind(ANY_PORT, to, links, demo.seed())?;
+        let address = relay.local_addr();
         let stop = Arc::new(AtomicBool::new(false));
         let thread = thread::Builder::new()
             .name("link".to_owned())
             .spawn({
                 let stop = stop.clone();
-                move || emulator.run(&stop).map(drop)
+                move || relay.run(&stop).map(drop)
             })
             .map_err(|error| CliError::System { what: "start a thread", error })?;
         Ok(Self { address, stop, thread })
@@ -302,6 +301,7 @@ impl Link {
 
     fn stop(self) -> Result<(), CliError> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| CliError::NoResult { role: "link" })?
+        self.thread.join().map_err(|_| CliError::NoResult { role: "link" })??;
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::{
     sync::atomic::AtomicBool,
 };
 
-use tandem_lab::{
+use tandem_experiments::{
     figure::{Drawing, FIGURES, Figure as Paper},
     plan::Variant,
     summary::SummaryTable,

@@ -1,6 +1,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use tandem_lab::{
+use tandem_emulate::Links;
+use tandem_netem::{
     Capacity, LinkConfig, LossAt, LossModel, Outages, QueueConfig, RateTrace, Reorder,
 };
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
@@ -85,16 +86,9 @@ pub(crate) struct LinkArgs {
     pub(crate) seed: u64,
 }
 
-/// A link in each direction.
-#[derive(Clone, Debug)]
-pub(crate) struct Directions {
-    pub(crate) to_target: LinkConfig,
-    pub(crate) to_client: LinkConfig,
-}
-
 impl LinkArgs {
-    /// The links; reads the traces.
-    pub(crate) fn directions(&self) -> Result<Directions, ConfigError> {
+    /// A link in each direction. Reads the traces.
+    pub(crate) fn links(&self) -> Result<Links, ConfigError> {
         let offset = Duration::from(self.trace_offset);
         let trace = |file: &Option<PathBuf>| {
             let trace = file.as_deref().map(RateTrace::read).transpose()?;
@@ -106,7 +100,8 @@ impl LinkArgs {
         let capacity = trace(&self.trace)?.unwrap_or(constant);
         let uplink = trace(&self.uplink_trace)?.unwrap_or_else(|| capacity.clone());
         let to_client = LinkConfig { capacity, ..self.link() };
-        Ok(Directions { to_target: LinkConfig { capacity: uplink, ..self.link() }, to_client })
+        let to_target = LinkConfig { capacity: uplink, ..self.link() };
+        Ok(Links { to_target: vec![to_target], to_client: vec![to_client] })
     }
 
     /// What both directions have in common.

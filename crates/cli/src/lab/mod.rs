@@ -1,7 +1,6 @@
 //! `tandem lab`.
 
 mod direction;
-mod emulator;
 mod figure;
 mod link;
 mod link_args;
@@ -14,13 +13,8 @@ mod stop;
 mod sweep;
 mod table;
 mod trace;
-mod tun;
-mod wait;
 
 use crate::error::CliError;
-
-pub(crate) use emulator::{Emulator, Links};
-pub(crate) use tun::TunError;
 
 /// Emulate networks: links between real sockets, and whole experiments in virtual time.
 #[derive(Debug, clap::Subcommand)]

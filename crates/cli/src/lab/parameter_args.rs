@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use tandem_congestion::ControllerName;
-use tandem_lab::{
-    LossAt, LossModel, QueueConfig,
+use tandem_experiments::{
     plan::Seeds,
     run::{Mode, Parameters, Workload},
 };
+use tandem_netem::{LossAt, LossModel, QueueConfig};
 use tandem_node::client::Order;
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
-use tandem_lab::{
+use tandem_experiments::{
     report::{Report as Page, ReportFigure, ReportTable},
     summary::{Summaries, Varied},
     sweep::{Torn, read_results},

@@ -11,7 +11,7 @@ use std::{
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tandem_lab::{
+use tandem_experiments::{
     run::{self, Mode, Parameters, RunRecord, Sample, TraceStore},
     summary::Summaries,
     sweep,

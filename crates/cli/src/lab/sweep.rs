@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use tandem_lab::{
+use tandem_experiments::{
     plan::{Plan, Variant},
     run::RunRecord,
     summary::Summaries,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use tandem_lab::{RateTrace, Seed, SyntheticTrace, TraceSummary};
+use tandem_netem::{RateTrace, Seed, SyntheticTrace, TraceSummary};
 use tandem_units::{HumanDuration, Rate};
 
 use crate::{

@@ -10,11 +10,12 @@ use std::{
 };
 
 use run::Occurrence;
+use tandem_netem::{Agenda, DurationHistogram, LinkConfig, LinkStats, Seed, Traffic, Violations};
 use tandem_node::{Event, Input, Node, node::ResolveError};
 
 use crate::{
-    Body, FileSet, Handle, HostId, LinkConfig, LinkStats, NetworkStats, PathId, Seed, Sojourns,
-    Trace, Traffic, Violations, agenda::Agenda, delays::Delays, host::Host, network::Network,
+    Body, FileSet, Handle, HostId, NetworkStats, PathId, Trace, delays::Delays, host::Host,
+    network::Network,
 };
 
 /// Hosts, the paths between them, and virtual time.
@@ -268,8 +269,8 @@ impl World {
     }
 
     /// How long packets were in the queue and in transmission of a link of a path; see
-    /// [`Path::sojourns`](crate::Path::sojourns).
-    pub fn sojourns(&self, path: PathId, link: usize) -> Option<&Sojourns> {
+    /// [`Path::sojourns`](tandem_netem::Path::sojourns).
+    pub fn sojourns(&self, path: PathId, link: usize) -> Option<&DurationHistogram> {
         self.network.sojourns(path, link)
     }
 
@@ -342,7 +343,7 @@ impl World {
 
 /// The time that a world starts at: only differences to it matter.
 #[expect(clippy::disallowed_methods, reason = "there is no other way to get an Instant")]
-pub(crate) fn base_instant() -> Instant {
+fn base_instant() -> Instant {
     Instant::now()
 }
 
