@@ -168,7 +168,7 @@ impl Get {
     fn mode(&self) -> Result<Mode, ConfigError> {
         let default = if self.via.is_empty() { Mode::Mft } else { Mode::default() };
         let mode = self.mode.unwrap_or(default);
-        match (mode.is_tunnel(), self.via.is_empty()) {
+        match (mode.has_tunnel(), self.via.is_empty()) {
             (true, true) => Err(ConfigError::NoProxy { mode }),
             (false, false) => Err(ConfigError::NoTunnel { mode }),
             (true, false) | (false, true) => Ok(mode),

@@ -11,7 +11,7 @@ pub(crate) fn is_of_clients(mode: Mode) -> bool {
 
 /// Whether it is one of those that are tunnels.
 pub(crate) fn is_of_tunnels(mode: Mode) -> bool {
-    is_of_clients(mode) && mode.is_tunnel()
+    is_of_clients(mode) && mode.has_tunnel()
 }
 
 /// Parses a flag. The long help has a line for each mode.

@@ -112,7 +112,7 @@ impl Mode {
     }
 
     /// Whether there is a tunnel.
-    pub const fn is_tunnel(self) -> bool {
+    pub const fn has_tunnel(self) -> bool {
         !matches!(self, Self::Mft | Self::MftPlus)
     }
 
@@ -218,7 +218,7 @@ mod tests {
         ] {
             let tunnel = |mode: Mode| mode.tunnel(Repair::default(), 8);
             assert_eq!(tunnel(variant), tunnel(mode));
-            assert_eq!(variant.is_tunnel(), tunnel(variant).is_some());
+            assert_eq!(variant.has_tunnel(), tunnel(variant).is_some());
         }
     }
 }

@@ -83,7 +83,7 @@ impl Network {
         };
         let origin = start_origin(&identity, &of_origin, file, gauges)?;
         let (client_link, origin_link) = (demo.client_link(), demo.origin_link());
-        Ok(if journey.mode.is_tunnel() {
+        Ok(if journey.mode.has_tunnel() {
             let long = Link::start(origin.address, Links::symmetric(&[origin_link]), demo)?;
             let proxy = start_proxy(&identity, &transport, gauges)?;
             let bad = Link::start(proxy.address, Links::symmetric(&[client_link]), demo)?;

@@ -8,7 +8,7 @@ use serde_with::{OneOrMany, serde_as};
 
 use super::{Measure, Point, Series, flows, over_time};
 use crate::{
-    run::{Mode, RunRecord},
+    run::{Mode, RunRecord, heeds},
     summary::{PairedRatio, fields, magnitude, paired_ratio, statistics},
 };
 
@@ -167,7 +167,7 @@ impl Panel {
     /// What the panel sees of a run.
     fn run<'a>(&self, record: &'a RunRecord) -> Run<'a> {
         let (x, x_text) = value(record, &self.x);
-        let lines = self.lines.as_ref().filter(|key| record.parameters.mode.heeds(key));
+        let lines = self.lines.as_ref().filter(|key| heeds(record.parameters.mode, key));
         Run {
             record,
             mode: record.parameters.mode,
@@ -227,7 +227,7 @@ impl Panel {
             let is_line = |key: &str| self.lines.as_deref() == Some(key);
             let is_own = |key: &str| OF_MODES.contains(&key) && (ours != theirs || is_line(key));
             let is_compared =
-                |key: &str| key != "mode" && ours.heeds(key) && theirs.heeds(key) && !is_own(key);
+                |key: &str| key != "mode" && heeds(ours, key) && heeds(theirs, key) && !is_own(key);
             let fields = run.parameters.iter().filter(|(key, _)| is_compared(key));
             fields.map(|(_, value)| value.to_string()).collect::<Vec<_>>()
         };

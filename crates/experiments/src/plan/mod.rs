@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, env, path::Path};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::run::{Mode, Parameters};
+use crate::run::{Mode, Parameters, heeds};
 
 pub use error::PlanError;
 pub use seeds::{ParseSeedsError, Seeds};
@@ -147,7 +147,8 @@ impl Plan {
         let mut parameters: Parameters =
             serde_json::from_value(Value::Object(keys)).expect("each value was checked by itself");
         parameters.seed = self.seeds.first() + number % self.seeds.count();
-        let is_alike = |key: &str| !mode.heeds(key) || own.is_some_and(|own| own.contains_key(key));
+        let is_alike =
+            |key: &str| !heeds(mode, key) || own.is_some_and(|own| own.contains_key(key));
         let is_another = not_first.iter().any(|key| is_alike(key));
         (!is_another).then_some(parameters)
     }

@@ -2,8 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use tandem_congestion::{ControllerName, TeccConfig, TeccConfigError};
+use tandem_congestion::{
+    Bbr1Config, ControllerConfig, ControllerName, TeccConfig, TeccConfigError,
+};
 use tandem_netem::{RateTraceError, SyntheticError};
+use tandem_node::settings;
 use tandem_units::{ByteCount, Ratio};
 
 use super::{Parameters, Workload};
@@ -62,7 +65,12 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
     let proxies = run.proxies.to_string();
     require((1..=4).contains(&run.proxies), "proxies", &proxies, "1 to 4; no tunnel is mode mft")?;
     let group = run.group_streams.to_string();
-    require((2..=16).contains(&run.group_streams), "group_streams", &group, "2 to 16")?;
+    require(
+        settings::GROUP_STREAMS.contains(&run.group_streams),
+        "group_streams",
+        &group,
+        "2 to 16",
+    )?;
     let origins = run.origins.to_string();
     let origins_max = if has_several_clients(run) { 100 } else { 1 };
     let allowed = "1 to 100 for the workloads flows and sharing without local_program, else 1";
@@ -121,19 +129,21 @@ fn check_senders(run: &Parameters) -> Result<(), RunError> {
         ("tunnel_initial_window", run.tunnel_initial_window),
     ] {
         let Some(window) = window else { continue };
-        let is_sane = (2..=1000).contains(&window);
+        let packets = u32::try_from(window);
+        let is_sane = packets
+            .is_ok_and(|packets| ControllerConfig::INITIAL_WINDOW_PACKETS.contains(&packets));
         require(is_sane, name, &window.to_string(), "2 to 1000 packets")?;
     }
     if let Some(gain) = run.tunnel_up_gain_percent {
-        let is_sane = (100..=300).contains(&gain);
+        let percent = u32::try_from(gain);
+        let is_sane = percent.is_ok_and(|percent| Bbr1Config::UP_GAIN_PERCENT.contains(&percent));
         require(is_sane, "tunnel_up_gain_percent", &gain.to_string(), "100 to 300")?;
     }
     if let Some(text) = &run.tecc {
         TeccConfig::default().with(text)?;
     }
     if let Some(interval) = run.feedback_interval {
-        let least = Duration::from_millis(5);
-        let is_sane = interval.0 >= least && interval.0 <= Duration::from_secs(1);
+        let is_sane = settings::FEEDBACK_INTERVAL.contains(&interval.0);
         require(is_sane, "feedback_interval", &interval.to_string(), "5ms to 1s")?;
     }
     Ok(())

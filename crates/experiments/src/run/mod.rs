@@ -22,11 +22,14 @@ use std::time::Duration;
 pub use self::{
     check::RunError,
     observer::Sample,
-    parameters::{Mode, Parameters, UnknownMode},
+    parameters::Parameters,
     record::{FlowRecord, LinkRecord, RepairRecord, RunRecord},
     trace_store::TraceStore,
     workload::{UnknownWorkload, Workload},
 };
+pub use tandem_node::mode::{Mode, UnknownMode};
+
+pub(crate) use self::parameters::heeds;
 use self::{flows::Flows, observer::Observer, topology::Topology};
 
 /// What a run gave.

@@ -1,12 +1,12 @@
 //! What one run is made of, in the words that command lines, plans and results share.
 
-use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tandem_congestion::ControllerName;
 use tandem_netem::{LossAt, LossModel, QueueConfig};
-use tandem_node::client::Order;
+use tandem_node::{client::Order, mode::Mode, settings};
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
 use crate::{run::Workload, summary::fields};
@@ -26,7 +26,6 @@ pub struct Parameters {
     pub mode: Mode,
     /// In which order repaired payloads leave the tunnel. Only for modes that repair datagrams; if
     /// nothing is said, `ordered` for [`Mode::Rmdt`], and `window` where the origin knows of the tunnel.
-    #[serde(with = "order_as_text")]
     pub resequence: Option<Order>,
     /// What is not as usual in the origin's use of reports, as
     /// [`TeccConfig`](tandem_congestion::TeccConfig) has it in text. Only for [`Mode::Tecc`] and
@@ -124,7 +123,7 @@ impl Default for Parameters {
             resequence: None,
             tecc: None,
             feedback_interval: None,
-            group_streams: 8,
+            group_streams: settings::GROUP_STREAMS_DEFAULT,
             seed: 1,
             workload: Workload::Download,
             size: ByteCount::new(10_000_000),
@@ -192,152 +191,14 @@ impl Parameters {
     }
 }
 
-/// How payloads travel between client and proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Packets are forwarded as they are: no tunnel.
-    Mft,
-    /// The same, and the origin starts, probes and waits like [`Mode::RmdtPlus`]'s.
-    #[serde(rename = "mft+")]
-    MftPlus,
-    /// HTTP Datagrams in QUIC DATAGRAM frames (RFC 9298), not repaired by the tunnel.
-    Mdt,
-    /// DATAGRAM capsules on the request stream (RFC 9297), repaired by the tunnel and in order.
-    Mst,
-    /// The same over several request streams, which do not wait for each other.
-    Msgt,
-    /// HTTP Datagrams of which the tunnel sends those again that were lost.
-    Rmdt,
-    /// The same, and the origin knows of it: it leaves repairs to the tunnel as long as they may come,
-    /// its initial window is 32 packets at least, and with `bbr1` it looks for more at 200 % of
-    /// what it knows. Everything that an origin can have of a tunnel that tells it nothing.
-    #[serde(rename = "rmdt+")]
-    RmdtPlus,
-    /// The same, and the tunnel tells the origin how fast it can send (TECC).
-    Tecc,
-    /// TECC as the paper has it.
-    #[serde(rename = "tecc-paper")]
-    TeccPaper,
-}
-
-impl Mode {
-    /// Every mode, in the order of tables and figures.
-    pub const ALL: [Self; 9] = [
-        Self::Mft,
-        Self::MftPlus,
-        Self::Mdt,
-        Self::Mst,
-        Self::Msgt,
-        Self::Rmdt,
-        Self::RmdtPlus,
-        Self::Tecc,
-        Self::TeccPaper,
-    ];
-
-    /// The name on command lines, in plans and results.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Mft => "mft",
-            Self::MftPlus => "mft+",
-            Self::Mdt => "mdt",
-            Self::Mst => "mst",
-            Self::Msgt => "msgt",
-            Self::Rmdt => "rmdt",
-            Self::RmdtPlus => "rmdt+",
-            Self::Tecc => "tecc",
-            Self::TeccPaper => "tecc-paper",
-        }
-    }
-
-    /// Whether a parameter of [`Parameters`] makes a difference in this mode.
-    pub(crate) fn heeds(self, key: &str) -> bool {
-        match key {
-            "resequence" => self.repairs_datagrams(),
-            "tecc" | "feedback_interval" => self.has_feedback(),
-            "origin_controller" => !self.has_feedback(),
-            "group_streams" => self == Self::Msgt,
-            "tunnel_controller" | "proxies" | "local_program" => self.has_tunnel(),
-            _ => true,
-        }
-    }
-
-    /// Whether there are proxies.
-    pub const fn has_tunnel(self) -> bool {
-        !matches!(self, Self::Mft | Self::MftPlus)
-    }
-
-    /// Whether the tunnel repairs datagrams.
-    pub(crate) const fn repairs_datagrams(self) -> bool {
-        matches!(self, Self::Rmdt | Self::RmdtPlus | Self::Tecc | Self::TeccPaper)
-    }
-
-    /// Whether the tunnel tells the origin how fast it can send.
-    pub(crate) const fn has_feedback(self) -> bool {
-        matches!(self, Self::Tecc | Self::TeccPaper)
-    }
-
-    /// Whether the origin starts and probes as if it knew of a tunnel that repairs.
-    pub(crate) const fn has_cooperating_origin(self) -> bool {
-        matches!(self, Self::MftPlus | Self::RmdtPlus)
-    }
-
-    /// Whether it waits for the tunnel's repairs before its own.
-    pub(crate) const fn has_patient_origin(self) -> bool {
-        self.has_cooperating_origin() || self.has_feedback()
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for Mode {
-    type Err = UnknownMode;
-
-    fn from_str(name: &str) -> Result<Self, UnknownMode> {
-        let mode = Self::ALL.into_iter().find(|mode| mode.as_str() == name);
-        mode.ok_or_else(|| UnknownMode { seen: name.to_owned() })
-    }
-}
-
-/// A name that is no mode's.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{seen:?} is not a mode; allowed: mft, mft+, mdt, mst, msgt, rmdt, rmdt+, tecc, tecc-paper"
-)]
-pub struct UnknownMode {
-    /// The name.
-    pub seen: String,
-}
-
-/// An order by its name.
-mod order_as_text {
-    #![expect(
-        clippy::ref_option,
-        clippy::trivially_copy_pass_by_ref,
-        reason = "serde wants references"
-    )]
-
-    use serde::{Deserialize, Deserializer, Serializer, de};
-    use tandem_node::client::Order;
-
-    pub(super) fn serialize<S: Serializer>(
-        order: &Option<Order>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        match order {
-            Some(order) => to.collect_str(order),
-            None => to.serialize_none(),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Order>, D::Error> {
-        let order = Option::<String>::deserialize(from)?;
-        order.map(|order| order.parse().map_err(de::Error::custom)).transpose()
+/// Whether a parameter of [`Parameters`] makes a difference in this mode.
+pub(crate) fn heeds(mode: Mode, key: &str) -> bool {
+    match key {
+        "resequence" => mode.repairs_datagrams(),
+        "tecc" | "feedback_interval" => mode.has_feedback(),
+        "origin_controller" => !mode.has_feedback(),
+        "group_streams" => mode == Mode::Msgt,
+        "tunnel_controller" | "proxies" | "local_program" => mode.has_tunnel(),
+        _ => true,
     }
 }

@@ -14,16 +14,14 @@ use tandem_lab::{
 use tandem_netem::{Capacity, DurationHistogram, LinkConfig, LinkStats, Seed, UDP_IP_OVERHEAD};
 use tandem_node::{
     Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
-    client::{
-        FetchConfig, ForwardConfig, HopConfig, Order, Repair, Task, Template, TunnelMode, Urgency,
-    },
+    client::{FetchConfig, ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode, Urgency},
     limits::Limits,
     proxy::{Access, TargetPolicy},
     quic::{Mtu, Transport},
 };
 use tandem_units::{ByteCount, Rate};
 
-use super::{Mode, Parameters, RunError, TraceStore, Workload, links, others, watched::Watched};
+use super::{Parameters, RunError, TraceStore, Workload, links, others, watched::Watched};
 
 /// Where the origin serves, and the proxies too.
 pub(super) const PORT: u16 = 443;
@@ -423,15 +421,9 @@ fn is_upload(run: &Parameters) -> bool {
 }
 
 fn tunnel_mode(run: &Parameters) -> TunnelMode {
-    let repair = |usual| Repair { order: run.resequence.unwrap_or(usual), ..Repair::default() };
-    match run.mode {
-        Mode::Mft | Mode::MftPlus | Mode::Mdt => TunnelMode::Mdt,
-        Mode::Mst => TunnelMode::Mst,
-        Mode::Msgt => TunnelMode::Msgt(run.group_streams),
-        Mode::Rmdt => TunnelMode::Rmdt(repair(Order::Ordered)),
-        Mode::RmdtPlus => TunnelMode::Rmdt(repair(Order::Window)),
-        Mode::Tecc | Mode::TeccPaper => TunnelMode::Tecc(repair(Order::Window)),
-    }
+    let order = run.resequence.unwrap_or(run.mode.usual_order());
+    let repair = Repair { order, ..Repair::default() };
+    run.mode.tunnel(repair, run.group_streams).unwrap_or_default()
 }
 
 /// Of end-to-end connections.
@@ -453,12 +445,8 @@ fn transport(run: &Parameters) -> Transport {
     Transport { controller, is_patient, ..Transport::default() }
 }
 
-const fn origin_controller(run: &Parameters) -> ControllerName {
-    match run.mode {
-        Mode::Tecc => ControllerName::Tecc,
-        Mode::TeccPaper => ControllerName::TeccPaper,
-        _ => run.origin_controller,
-    }
+fn origin_controller(run: &Parameters) -> ControllerName {
+    run.mode.origin_controller().unwrap_or(run.origin_controller)
 }
 
 fn tunnel_transport(run: &Parameters) -> Transport {
