@@ -18,10 +18,10 @@ use tracing::{info, trace, warn};
 
 use crate::{
     config::{
-        ConfigError, Forward, Layered, RepairSettings, RepairSetup, Settings, TransportSettings,
-        TransportSetup, Via, Within, WorkFor, to_toml,
+        Forward, Layered, RepairSettings, RepairSetup, Settings, TransportSettings, TransportSetup,
+        Via, Within, WorkFor, to_toml,
     },
-    error::CliError,
+    error::{CliError, ConfigError},
     hops::{self, GroupStreams},
     mode,
     run::{self, Signals},
@@ -105,8 +105,8 @@ struct ClientSettings {
 
     /// How payloads travel through the tunnel [default: mdt]
     ///
-    /// Mode tecc is for programs that embed a client and take the reports from it: this program passes
-    /// them on to nobody.
+    /// Mode tecc is for programs that embed a client and take the reports from it: this program does
+    /// not use them.
     #[arg(long, env = "TANDEM_MODE", value_parser = mode::parser(mode::is_of_tunnels))]
     #[serde(deserialize_with = "mode::of_tunnel")]
     mode: Option<Mode>,
@@ -137,7 +137,7 @@ impl Settings for ClientSettings {
     }
 }
 
-/// What the client runs with.
+/// The settings that the client runs with.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct ClientSetup {

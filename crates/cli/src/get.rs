@@ -16,11 +16,11 @@ use tandem_units::{ByteCount, HumanDuration};
 
 use crate::{
     config::{
-        ConfigError, HttpsUrl, RepairSettings, RepairSetup, Setting, TransportSettings,
-        TransportSetup, Via, Within, WorkFor,
+        HttpsUrl, RepairSettings, RepairSetup, Setting, TransportSettings, TransportSetup, Via,
+        Within, WorkFor,
     },
     download::Download,
-    error::CliError,
+    error::{CliError, ConfigError},
     fetch::fetch,
     hops::{self, GroupStreams},
     mode,
@@ -97,7 +97,7 @@ pub(crate) struct Get {
 }
 
 impl Get {
-    /// Fetches, and prints what was measured.
+    /// Fetches, and prints the measurements.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let Plan { config, tls, mode, hops } = self.plan()?;
         // The response to an upload has no body.

@@ -11,7 +11,8 @@ use tandem_node::{
 use tandem_units::HumanDuration;
 
 use crate::{
-    config::{ConfigError, Setting, TransportSetup, Via, Within, WorkFor},
+    config::{Setting, TransportSetup, Via, Within, WorkFor},
+    error::ConfigError,
     tls::ClientTls,
     tokens,
 };
@@ -25,7 +26,7 @@ impl Setting for GroupStreams {
     const ALLOWED: RangeInclusive<u8> = settings::GROUP_STREAMS;
 }
 
-/// What was chosen, or the default.
+/// The setting, or the default.
 pub(crate) fn group_streams(chosen: Option<Within<GroupStreams>>) -> u8 {
     chosen.map_or(settings::GROUP_STREAMS_DEFAULT, |Within(streams)| streams)
 }

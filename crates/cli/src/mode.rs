@@ -27,7 +27,7 @@ pub(crate) fn of_tunnel<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Mod
     Mode::parse(&name, is_of_tunnels).map(Some).map_err(de::Error::custom)
 }
 
-/// What it is, for someone who has not met it.
+/// The help of a mode, which spells its name out.
 const fn meaning(mode: Mode) -> &'static str {
     match mode {
         Mode::Mft | Mode::MftPlus => "MFT: packets are forwarded as they are, without a tunnel",

@@ -8,11 +8,8 @@ use tandem_node::{OriginConfig, limits::Limits, quic::Transport};
 use tandem_units::ByteCount;
 
 use crate::{
-    config::{
-        ConfigError, Layered, ListenAddr, Settings, TransportSettings, TransportSetup, WorkFor,
-        to_toml,
-    },
-    error::CliError,
+    config::{Layered, ListenAddr, Settings, TransportSettings, TransportSetup, WorkFor, to_toml},
+    error::{CliError, ConfigError},
     run, text,
     tls::{Identity, ServerTlsSettings, ServerTlsSetup},
 };
@@ -81,7 +78,7 @@ impl Settings for OriginSettings {
     }
 }
 
-/// What the origin runs with.
+/// The settings that the origin runs with.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct OriginSetup {

@@ -1,4 +1,4 @@
-//! What a download or an upload measured, for people and for programs.
+//! The measurements of a download or an upload, for people and for programs.
 
 use std::{path::Path, time::Duration};
 
@@ -8,23 +8,23 @@ use tandem_units::ByteCount;
 
 use crate::download::Sha256Hex;
 
-/// What a download measured; one object of `get --json`. Units are in the names.
+/// The measurements of a download; one object of `get --json`. Units are in the names.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// What was fetched.
+    /// The URL.
     pub(crate) url: String,
-    /// How it travelled.
+    /// The mode.
     pub(crate) mode: Mode,
-    /// Number of proxies on the way.
+    /// Number of proxies on the path.
     pub(crate) hops: usize,
     /// Length of the body.
     pub(crate) bytes: u64,
-    /// SHA-256 of the body, in hexadecimal; null of an upload.
+    /// SHA-256 of the body, in hexadecimal; null for an upload.
     pub(crate) sha256: Option<Sha256Hex>,
     /// From the first packet of the end-to-end connection to the last byte, or to the answer to an
     /// upload.
     pub(crate) fct_s: f64,
-    /// The time that it could take at best; null if the path is not known.
+    /// The shortest possible time; null if the path is not known.
     pub(crate) ideal_s: Option<f64>,
     /// The end-to-end handshake, a part of `fct_s`.
     pub(crate) handshake_s: f64,
@@ -32,14 +32,14 @@ pub(crate) struct Outcome {
     pub(crate) setup_s: f64,
     /// Body bits per second of `fct_s`.
     pub(crate) goodput_mbps: f64,
-    /// Share of the tunnel's packets that carry payloads again; null without a tunnel, and where
-    /// only the proxy knows.
+    /// Share of the tunnel's packets that carry retransmitted payloads; null without a tunnel, and if
+    /// only the proxy knows it.
     pub(crate) tunnel_retransmit_ratio: Option<f64>,
     /// Smoothed RTT of the end-to-end connection at the end.
     pub(crate) rtt_ms: f64,
-    /// Reports on the tunnel that went on to the origin, or to the sender of an upload.
+    /// Reports on the tunnel that were sent to the origin, or to the sender of an upload.
     pub(crate) feedback_sent: u64,
-    /// Reports of the proxy that were taken, or that the sender of an upload followed.
+    /// Reports of the proxy that were accepted, or that the sender of an upload followed.
     pub(crate) feedback_used: u64,
 }
 
@@ -75,7 +75,7 @@ impl Outcome {
         }
     }
 
-    /// For people. `saved`: where the body is now, if it came here.
+    /// For people. `saved`: the file with the body of a download.
     pub(crate) fn summary(&self, saved: Option<&Path>) -> String {
         let Self { url, bytes, sha256, fct_s, handshake_s, setup_s, goodput_mbps, rtt_ms, .. } =
             self;
@@ -96,7 +96,7 @@ impl Outcome {
              size      {size}\n{hash}\
              path      {path}, RTT {rtt_ms:.1} ms\n\
              time      {fct_s:.3} s, handshake {handshake_s:.3} s of it, after {setup_s:.3} s of \
-             set-up\n\
+             setup\n\
              goodput   {goodput_mbps:.2} Mbit/s"
         )
     }

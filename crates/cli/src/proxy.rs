@@ -15,10 +15,10 @@ use tandem_units::HumanDuration;
 
 use crate::{
     config::{
-        ConfigError, Layered, ListenAddr, Prefix, Setting, Settings, TransportSettings,
-        TransportSetup, Via, Within, WorkFor, to_toml,
+        Layered, ListenAddr, Prefix, Setting, Settings, TransportSettings, TransportSetup, Via,
+        Within, WorkFor, to_toml,
     },
-    error::CliError,
+    error::{CliError, ConfigError},
     run, text,
     tls::{Identity, ServerTlsSettings, ServerTlsSetup},
     tokens,
@@ -123,7 +123,7 @@ impl Setting for FeedbackInterval {
             ..=HumanDuration(*settings::FEEDBACK_INTERVAL.end());
 }
 
-/// What the proxy runs with.
+/// The settings that the proxy runs with.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct ProxySetup {
@@ -163,7 +163,7 @@ impl TryFrom<ProxySettings> for ProxySetup {
             });
         }
         if !listen.is_loopback() && !has_access_control && !allow_anyone {
-            return Err(ConfigError::OpenProxy { listen });
+            return Err(ConfigError::OpenProxy { listen: listen.0 });
         }
         Ok(Self {
             listen,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_is_open_to_everybody() {
+    fn only_loopback_is_open_without_access_control() {
         for (listen, is_open) in [
             ("127.0.0.1:0", true),
             ("127.8.8.8:443", true),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_and_somebody_is_a_contradiction() {
+    fn access_control_and_none_is_a_contradiction() {
         let setup = check("listen = \"[::1]:1\"\nallow-anyone = true\ntoken-file = \"t\"");
         assert!(matches!(setup, Err(ConfigError::Conflict { .. })), "{setup:?}");
     }

@@ -5,7 +5,6 @@
 //! (file), so that a flag, its help, its variable and its key stand together. Every field is optional
 //! there; `TryFrom` turns the struct into the checked setup that runs, and that `--check` prints.
 
-mod error;
 mod file;
 mod repair;
 mod transport;
@@ -17,7 +16,8 @@ use std::{marker::PhantomData, path::PathBuf};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde::{Serialize, de::DeserializeOwned};
 
-pub(crate) use error::ConfigError;
+use crate::error::ConfigError;
+
 pub(crate) use repair::{RepairSettings, RepairSetup};
 pub(crate) use transport::{TransportSettings, TransportSetup, WorkFor};
 pub(crate) use values::{Forward, HttpsUrl, ListenAddr, Prefix, Via};
@@ -28,8 +28,7 @@ pub(crate) trait Settings: Default + DeserializeOwned + Args {
     /// Every path. In a file, a path is relative to the file's folder.
     fn paths_mut(&mut self) -> Vec<&mut PathBuf>;
 
-    /// Removes what the file says if a flag or a variable excludes it. It need not remove a setting
-    /// that the flag or the variable sets.
+    /// Removes settings of the file that a flag or a variable excludes, although it does not set them.
     fn yield_to(&mut self, _given: &ArgMatches) {}
 }
 
@@ -56,7 +55,7 @@ pub(crate) struct Layered<S> {
 }
 
 impl<S: Settings> Layered<S> {
-    /// The file's settings, or else the defaults, and over them what flags and variables set.
+    /// The file's settings, or the defaults without a file, overwritten by flags and variables.
     pub(crate) fn load(&self) -> Result<S, ConfigError> {
         let mut settings: S = self.args.config.as_deref().map_or(Ok(S::default()), file::read)?;
         settings.yield_to(&self.given);

@@ -60,7 +60,7 @@ pub(crate) struct RepairSetup {
 }
 
 impl RepairSetup {
-    /// The settings, and the mode's order if nobody chose one.
+    /// The settings, with the mode's order as the default.
     pub(crate) fn new(settings: RepairSettings, mode: Mode) -> Self {
         let RepairSettings { resequence, deadline, limit } = settings;
         Self { resequence: resequence.unwrap_or(mode.usual_order()), deadline, limit }

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use tandem_congestion::{Bbr1Config, ControllerConfig, ControllerName, TeccConfig};
 use tandem_node::quic::{Mtu, QlogDir, Transport};
 
-use super::{ConfigError, Setting, Within};
+use super::{Setting, Within};
+use crate::error::ConfigError;
 
 /// Table `[transport]` of a file, and its flags.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
@@ -70,7 +71,7 @@ impl Setting for UpGainPercent {
     const ALLOWED: RangeInclusive<u32> = Bbr1Config::UP_GAIN_PERCENT;
 }
 
-/// What a controller has if nobody chose something else.
+/// The default of a controller's parameter.
 fn usually(of: fn(ControllerConfig) -> u32) -> String {
     let tunnel = ControllerName::Bbr1Tunnel;
     format!("{} with {tunnel}, else {}", of(tunnel.into()), of(ControllerConfig::default()))
@@ -94,7 +95,7 @@ pub(crate) struct TransportSetup {
     qlog_dir: Option<PathBuf>,
 }
 
-/// What a connection carries.
+/// The kind of data that a connection carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkFor {
     /// Datagrams of connections that have their own congestion control.

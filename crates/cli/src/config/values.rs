@@ -10,31 +10,31 @@ use ipnet::IpNet;
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 use tandem_wire::{FeedbackField, Template, Urgency, uri_template::check_host};
 
-/// Why a text is not the value that was asked for.
+/// Why a text is not a value of this kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ValueError {
-    /// Not of the form at all.
+    /// The text does not have the form.
     #[error("not {expected}")]
     Form {
-        /// What would be allowed.
+        /// What is allowed.
         expected: &'static str,
     },
-    /// The form is right, a part of it is not.
+    /// The form is right, but a part of it is not.
     #[error("{reason}; allowed: {expected}")]
     Part {
-        /// What is wrong.
+        /// The error.
         reason: String,
-        /// What would be allowed.
+        /// What is allowed.
         expected: String,
     },
 }
 
-/// A local address to listen at; port 0 lets the operating system choose.
+/// A local address to listen on; with port 0 the operating system chooses the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub(crate) struct ListenAddr(pub(crate) SocketAddr);
 
 impl ListenAddr {
-    /// Whether only this machine can reach it.
+    /// Whether only this machine can reach the address.
     pub(crate) fn is_loopback(self) -> bool {
         self.0.ip().to_canonical().is_loopback()
     }
@@ -107,7 +107,7 @@ impl fmt::Display for Via {
 /// A local UDP address, and the target that its datagrams are tunnelled to.
 #[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub(crate) struct Forward {
-    /// Where to listen.
+    /// The local address.
     pub(crate) listen: ListenAddr,
     /// A host name or an IP address without brackets.
     pub(crate) target_host: String,
@@ -188,7 +188,7 @@ impl fmt::Display for Forward {
     }
 }
 
-/// What to fetch: an https URL without user and without fragment.
+/// An https URL without user and fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HttpsUrl(url::Url);
 

@@ -8,7 +8,7 @@ use super::values::ValueError;
 
 /// A setting whose values have a range.
 pub(crate) trait Setting {
-    /// What it is without a range.
+    /// The type of its values.
     type Value: FromStr<Err: Display>
         + PartialOrd
         + Display

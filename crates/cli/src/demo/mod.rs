@@ -29,7 +29,7 @@ use self::{
     watch::watch,
 };
 use crate::{
-    error::CliError,
+    error::{CliError, end_to_end_controllers},
     outcome::{Outcome, round, seconds},
     progress::{Bar, Bars, Show},
     run::{self, Signals},
@@ -119,8 +119,7 @@ fn controller(text: &str) -> Result<ControllerName, String> {
 fn origin_controller(text: &str) -> Result<ControllerName, String> {
     match text.parse() {
         Ok(ControllerName::Off) => {
-            Err("\"off\" is for tunnels only; allowed: bbr1, bbr1-tunnel, newreno, cubic, bbr3"
-                .to_owned())
+            Err(format!("\"off\" is for tunnels only; allowed: {}", end_to_end_controllers()))
         }
         Ok(controller) => Ok(controller),
         Err(error) => Err(error.to_string()),
@@ -215,7 +214,7 @@ impl Demo {
         Seed(self.seed)
     }
 
-    /// Adds what only the demo knows: the best possible time, and the origin's counters.
+    /// Adds the values that only the demo knows: the best possible time, and the origin's counters.
     fn complete(
         &self,
         journey: Journey,
@@ -252,7 +251,7 @@ struct OriginPackets {
 /// One object of `demo --json`: what `get --json` has, and more.
 #[derive(Clone, Debug, Serialize)]
 struct DemoResult {
-    /// How it travelled, as `--modes` has it.
+    /// The journey, as `--modes` has it.
     journey: String,
     /// The origin's congestion controller.
     origin_controller: String,

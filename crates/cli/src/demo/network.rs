@@ -37,9 +37,8 @@ use super::{
     journey::Journey,
 };
 use crate::{
-    config::ConfigError,
     download::Download,
-    error::CliError,
+    error::{CliError, ConfigError},
     fetch::fetch,
     outcome::Outcome,
     progress::Progress,

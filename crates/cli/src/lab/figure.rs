@@ -18,7 +18,7 @@ use super::{
     table,
 };
 use crate::{
-    error::{CliError, ConfigError},
+    error::{CliError, LabError},
     text,
 };
 
@@ -61,7 +61,7 @@ impl Figure {
         let Some(id) = &self.id else {
             return list();
         };
-        let figures = Paper::find_all(id).map_err(ConfigError::from)?;
+        let figures = Paper::find_all(id).map_err(LabError::from)?;
         let stop = stop::on_signal()?;
         figures.iter().try_for_each(|figure| self.make(figure, &stop))
     }

@@ -6,7 +6,7 @@ use tandem_netem::{
 };
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
-use crate::error::ConfigError;
+use crate::error::LabError;
 
 const LOSS_HELP: &str = "Packets that are lost at random, in each direction: a share such as 5%, \
     bursts:SHARE,PACKETS for bursts of so many on average, or \
@@ -88,13 +88,11 @@ pub(crate) struct LinkArgs {
 
 impl LinkArgs {
     /// A link in each direction. Reads the traces.
-    pub(crate) fn links(&self) -> Result<Links, ConfigError> {
+    pub(crate) fn links(&self) -> Result<Links, LabError> {
         let offset = Duration::from(self.trace_offset);
         let trace = |file: &Option<PathBuf>| {
             let trace = file.as_deref().map(RateTrace::read).transpose()?;
-            Ok::<_, ConfigError>(
-                trace.map(|trace| Capacity::Trace { trace: Arc::new(trace), offset }),
-            )
+            Ok::<_, LabError>(trace.map(|trace| Capacity::Trace { trace: Arc::new(trace), offset }))
         };
         let constant = self.rate.map_or(Capacity::Unlimited, Capacity::Constant);
         let capacity = trace(&self.trace)?.unwrap_or(constant);

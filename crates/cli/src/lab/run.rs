@@ -21,7 +21,7 @@ use super::{
     parameter_args::ParameterArgs, runs_bar::RunsBar, stop, sweep::refuse_violations, table,
 };
 use crate::{
-    error::{CliError, ConfigError},
+    error::{CliError, LabError},
     progress::Show,
     text,
 };
@@ -60,13 +60,13 @@ impl Run {
     /// Runs every mode with every seed.
     pub(crate) fn run(self) -> Result<(), CliError> {
         if self.parameters.count() > RUNS_MAX {
-            return Err(ConfigError::TooManyRuns { max: RUNS_MAX }.into());
+            return Err(LabError::TooManyRuns { max: RUNS_MAX }.into());
         }
         let runs = self.parameters.runs();
         for run in &runs {
-            run::check(run).map_err(ConfigError::from)?;
+            run::check(run).map_err(LabError::from)?;
         }
-        let traces = TraceStore::load(&runs).map_err(ConfigError::from)?;
+        let traces = TraceStore::load(&runs).map_err(LabError::from)?;
         let records = match &self.series {
             None => self.measure(&runs, &traces)?,
             Some(file) => measure_with_series(&runs, &traces, file)?,
@@ -105,7 +105,7 @@ impl Run {
             Ok(())
         });
         bar.clear();
-        ended?;
+        ended.map_err(LabError::from)?;
         if records.len() < runs.len() {
             return Err(CliError::Interrupted);
         }
@@ -124,7 +124,7 @@ fn measure_with_series(
     let is_csv = path.extension().is_some_and(|ending| ending == "csv");
     let mut records = Vec::new();
     for run in runs {
-        let outcome = run::run(run, traces).map_err(ConfigError::from)?;
+        let outcome = run::run(run, traces).map_err(LabError::from)?;
         for (sample, number) in outcome.series.into_iter().zip(0_u64..) {
             let line = fields(&Line { mode: run.mode, seed: run.seed, sample });
             if is_csv && number == 0 && records.is_empty() {

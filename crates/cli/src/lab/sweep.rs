@@ -17,7 +17,7 @@ use tandem_experiments::{
 
 use super::{runs_bar::RunsBar, stop, table};
 use crate::{
-    error::{CliError, ConfigError},
+    error::{CliError, ConfigError, LabError},
     progress::Show,
     text,
 };
@@ -90,19 +90,19 @@ fn columns(plan: &Plan) -> Vec<String> {
     if varied.is_empty() { vec!["mode".to_owned()] } else { varied }
 }
 
-fn read_plan(path: &Path, variant: Variant) -> Result<Plan, ConfigError> {
+fn read_plan(path: &Path, variant: Variant) -> Result<Plan, CliError> {
     let unreadable = |error| ConfigError::Unreadable { file: path.to_owned(), error };
     let len = fs::metadata(path).map_err(unreadable)?.len();
     if len > PLAN_LEN_MAX {
-        return Err(ConfigError::TooLong { file: path.to_owned(), len, max: PLAN_LEN_MAX });
+        return Err(ConfigError::TooLong { file: path.to_owned(), len, max: PLAN_LEN_MAX }.into());
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
-    Ok(Plan::parse(path, &text, variant)?)
+    Ok(Plan::parse(path, &text, variant).map_err(LabError::from)?)
 }
 
 /// A simulation that broke its own rules proves nothing.
 pub(super) fn refuse_violations(violations: u64) -> Result<(), CliError> {
-    if violations == 0 { Ok(()) } else { Err(CliError::Violations { count: violations }) }
+    if violations == 0 { Ok(()) } else { Err(LabError::Violations { count: violations }.into()) }
 }
 
 impl How {
@@ -115,8 +115,8 @@ impl How {
         stop: &AtomicBool,
         mut each: impl FnMut(&RunRecord),
     ) -> Result<(), CliError> {
-        let traces = sweep::load_traces(plan).map_err(ConfigError::from)?;
-        let mut runs = Runs::open(plan, file, &mut each)?;
+        let traces = sweep::load_traces(plan).map_err(LabError::from)?;
+        let mut runs = Runs::open(plan, file, &mut each).map_err(LabError::from)?;
         let found = runs.found();
         if !self.quiet {
             say_found(file, found);
@@ -131,10 +131,10 @@ impl How {
             each(record);
         });
         bar.clear();
-        ended?;
+        ended.map_err(LabError::from)?;
         if finished < plan.len() {
             let (file, of) = (file.to_owned(), plan.len());
-            return Err(CliError::Unfinished { file, finished, of });
+            return Err(LabError::Unfinished { file, finished, of }.into());
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use tandem_netem::{RateTrace, Seed, SyntheticTrace, TraceSummary};
 use tandem_units::{HumanDuration, Rate};
 
 use crate::{
-    error::{CliError, ConfigError},
+    error::{CliError, LabError},
     text,
 };
 
@@ -41,13 +41,13 @@ pub(crate) struct Trace {
 impl Trace {
     pub(crate) fn run(self) -> Result<(), CliError> {
         if let Some(file) = &self.check {
-            let trace = RateTrace::read(file).map_err(ConfigError::from)?;
+            let trace = RateTrace::read(file).map_err(LabError::from)?;
             return self.describe(&trace.summary());
         }
         let kind = self.kind.expect("clap requires a kind where there is no file");
         let trace = kind
             .generate(Seed(self.seed), self.duration.into())
-            .map_err(ConfigError::from)?
+            .map_err(LabError::from)?
             .to_string();
         text::print(trace.trim_end())
     }

@@ -10,7 +10,7 @@ use rustls::{
     },
 };
 
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 
 /// Every certificate of a file, at least one.
 pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {

@@ -1,4 +1,7 @@
-//! What can go wrong, as one line for a person and one exit code for a script.
+//! The errors of the program, as one line for a person and one exit code for a script.
+
+mod config;
+mod lab;
 
 use std::{
     io,
@@ -7,30 +10,32 @@ use std::{
 };
 
 use tandem_emulate::{RelayError, TunError};
-use tandem_experiments::sweep::{ResultsError, SweepError};
 use tandem_node::error::ClientError;
 
+pub(crate) use self::{
+    config::{ConfigError, end_to_end_controllers},
+    lab::LabError,
+};
 use crate::advice;
-pub(crate) use crate::config::ConfigError;
 
-/// Why a subcommand did not do what it was asked for.
+/// Why a subcommand failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
-    /// The user can fix it on the command line or in a file.
+    /// The settings are wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A tunnel or a fetch failed.
     #[error("{error}{}", advice::try_this(.error))]
     Client {
-        /// Why.
+        /// The cause.
         error: ClientError,
     },
     /// A fetch failed when a part of the file was already there.
     #[error("{cause}; the {bytes} bytes that arrived are in {}", part.display())]
     Partial {
-        /// Why.
+        /// The cause.
         cause: Box<CliError>,
-        /// How much arrived.
+        /// The number of bytes that arrived.
         bytes: u64,
         /// Where it is.
         part: PathBuf,
@@ -40,7 +45,7 @@ pub(crate) enum CliError {
     Write {
         /// Which file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
     /// Standard output could not be written.
@@ -52,23 +57,23 @@ pub(crate) enum CliError {
     /// An emulated link between TUN devices could not begin or go on.
     #[error(transparent)]
     Tun(#[from] TunError),
-    /// The operating system refused something else that we cannot do without.
+    /// The operating system refused something else that the program needs.
     #[error("cannot {what}: {error}")]
     System {
-        /// What.
+        /// The refused action.
         what: &'static str,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
     /// The file that arrived is not the file that was sent.
     #[error("SHA-256 of the file that arrived is {received}, but {sent} was sent")]
     Corrupt {
-        /// Of what arrived.
+        /// The hash of the file that arrived.
         received: String,
-        /// Of what was sent.
+        /// The hash of the file that was sent.
         sent: String,
     },
-    /// A node stopped without a word.
+    /// A node ended without a result.
     #[error(
         "the {role} ended without a result; please report this with the output of RUST_LOG=debug"
     )]
@@ -79,65 +84,28 @@ pub(crate) enum CliError {
     /// The user ended it.
     #[error("interrupted")]
     Interrupted,
-    /// The user ended it before all runs were run.
-    #[error(
-        "interrupted: {finished} of {of} runs are in {}; the same command runs the others",
-        file.display()
-    )]
-    Unfinished {
-        /// Where they are.
-        file: PathBuf,
-        /// How many.
-        finished: u64,
-        /// Of how many.
-        of: u64,
-    },
-    /// Runs did not end as they should.
+    /// An experiment could not be run, or its results are invalid.
     #[error(transparent)]
-    Sweep(SweepError),
-    /// The lab broke its own rules.
-    #[error("the verifier found {count} things that cannot be: the results are worth nothing")]
-    Violations {
-        /// How many.
-        count: u64,
-    },
-}
-
-impl From<SweepError> for CliError {
-    fn from(error: SweepError) -> Self {
-        match error {
-            SweepError::Results(error) => error.into(),
-            error @ SweepError::Run { .. } => Self::Sweep(error),
-        }
-    }
-}
-
-impl From<ResultsError> for CliError {
-    fn from(error: ResultsError) -> Self {
-        match error {
-            ResultsError::Write { .. } => Self::Sweep(error.into()),
-            error => ConfigError::Results(error).into(),
-        }
-    }
+    Lab(#[from] LabError),
 }
 
 impl CliError {
-    /// 1 failed, 2 usage or configuration, 3 the lab broke its own rules, 130 interrupted; 0 if only the reader of our output went
-    /// away.
+    /// 1: it failed; 2: the command line or the configuration is wrong; 3: the simulator broke its own
+    /// rules; 130: it was interrupted; 0: only the reader of the output is gone.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Config(_) => ExitCode::from(2),
-            Self::Client { error: ClientError::Interrupted }
-            | Self::Interrupted
-            | Self::Unfinished { .. } => ExitCode::from(130),
+            Self::Client { error: ClientError::Interrupted } | Self::Interrupted => {
+                ExitCode::from(130)
+            }
             Self::Partial { cause, .. } => cause.exit_code(),
             Self::Stdout(_) if self.is_silent() => ExitCode::SUCCESS,
-            Self::Violations { .. } => ExitCode::from(3),
+            Self::Lab(error) => error.exit_code(),
             _ => ExitCode::from(1),
         }
     }
 
-    /// Whether there is nothing to say, because nobody reads our output any more.
+    /// Whether to print nothing, because the reader of the output is gone.
     pub(crate) fn is_silent(&self) -> bool {
         match self {
             Self::Stdout(error) => error.kind() == io::ErrorKind::BrokenPipe,
@@ -146,7 +114,7 @@ impl CliError {
         }
     }
 
-    /// The same without what is left of the file.
+    /// The same error without the part of the file that arrived.
     #[must_use]
     pub(crate) fn without_part(self) -> Self {
         match self {

@@ -1,40 +1,22 @@
-//! What is wrong with settings, and with the files that they name, as one line for a person.
+//! Errors of settings and of the files that they name, as one line for a person.
 
-use std::{io, path::PathBuf};
+use std::{io, net::SocketAddr, path::PathBuf};
 
 use tandem_congestion::{ControllerName, TeccConfigError};
-use tandem_experiments::{
-    figure::UnknownFigure, plan::PlanError, run::RunError, sweep::ResultsError,
-};
-use tandem_netem::{RateTraceError, SyntheticError};
 use tandem_node::mode::Mode;
 
-use super::ListenAddr;
-
-/// What is wrong with flags, environment, configuration file or a file that they name.
+/// An error of the command line, the environment, the configuration file or a file that they name.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    /// More runs than one command takes.
-    #[error("more than {max} runs; `tandem lab sweep` takes more, and goes on when it was ended")]
-    TooManyRuns {
-        /// The most.
-        max: u64,
-    },
-    /// A file is no trace.
-    #[error(transparent)]
-    Trace(#[from] RateTraceError),
-    /// A trace cannot be made.
-    #[error(transparent)]
-    Synthetic(#[from] SyntheticError),
     /// A file that is needed cannot be read.
     #[error("cannot read {}: {error}", file.display())]
     Unreadable {
         /// Which file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// Too long to be what it should be.
+    /// A file is too long to be of the expected kind.
     #[error("{} has {len} bytes; allowed: at most {max}", file.display())]
     TooLong {
         /// Which file.
@@ -53,17 +35,17 @@ pub(crate) enum ConfigError {
         line: usize,
         /// Key, with its table.
         key: Option<String>,
-        /// What stands there.
+        /// The value in the file.
         seen: Option<String>,
-        /// What is wrong, and what is allowed.
+        /// The error, and what is allowed.
         reason: String,
     },
-    /// Something required was given nowhere.
+    /// A required setting is missing.
     #[error("{key} is missing: give --{key} {value}, {variable}, or {key} in the file of --config")]
     Missing {
         /// Name of the flag and key.
         key: &'static str,
-        /// What the value is called.
+        /// Name of the value.
         value: &'static str,
         /// Environment variable.
         variable: &'static str,
@@ -71,21 +53,21 @@ pub(crate) enum ConfigError {
     /// Two settings contradict each other.
     #[error("{first} and {second} cannot be used together: {reason}")]
     Conflict {
-        /// One.
+        /// One setting.
         first: &'static str,
-        /// The other.
+        /// The other setting.
         second: &'static str,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
     /// One setting needs another one.
     #[error("{first} needs {second}: {reason}")]
     Incomplete {
-        /// What was given.
+        /// The setting that was given.
         first: &'static str,
-        /// What was not.
+        /// The setting that is missing.
         second: &'static str,
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
     /// A mode that is a tunnel, and no proxy for it.
@@ -100,35 +82,37 @@ pub(crate) enum ConfigError {
         /// The mode.
         mode: Mode,
     },
-    /// Anybody could use the proxy, and nobody said that this is meant.
+    /// Other hosts could use the proxy without access control, and --allow-anyone is missing.
     #[error(
-        "listen = {listen} lets others use this proxy: give --token-file FILE or --client-ca FILE, \
-         or --allow-anyone if everybody may"
+        "listen = {listen} lets other hosts use this proxy: give --token-file FILE or --client-ca \
+         FILE, or --allow-anyone to serve every client"
     )]
     OpenProxy {
         /// Where it listens.
-        listen: ListenAddr,
+        listen: SocketAddr,
     },
-    /// Switched off where nothing else would control congestion.
+    /// Congestion control is off where nothing else would control congestion.
     #[error(
-        "controller = off is only for tunnels, whose flows have congestion control of their own; \
-         allowed here: bbr1, bbr1-tunnel, newreno, cubic, bbr3"
+        "controller = off is only for tunnels, whose flows have their own congestion control; allowed \
+         here: {}",
+        end_to_end_controllers()
     )]
     ControllerOff,
-    /// A sender that follows reports of a tunnel, where none come.
+    /// A controller that follows reports on a tunnel, where no reports arrive.
     #[error(
-        "controller = {seen} is for origins, to whom clients of mode tecc tell of their tunnels; \
-         allowed here: bbr1, bbr1-tunnel, newreno, cubic, bbr3"
+        "controller = {seen} is for origins, which receive reports on tunnels from clients of mode \
+         tecc; allowed here: {}",
+        end_to_end_controllers()
     )]
     ControllerTecc {
         /// The controller.
         seen: ControllerName,
     },
-    /// A setting of how origins use reports is not allowed.
+    /// A parameter of the controllers that follow reports is not allowed.
     #[error("tecc: {0}")]
     Tecc(#[from] TeccConfigError),
-    /// A folder that should be there is not.
-    #[error("{what} = {}: no such folder; make it first, or name another", path.display())]
+    /// A folder does not exist.
+    #[error("{what} = {}: no such folder; create it first, or name another one", path.display())]
     NoFolder {
         /// Name of the flag and key.
         what: &'static str,
@@ -140,33 +124,33 @@ pub(crate) enum ConfigError {
     Pem {
         /// Which file.
         file: PathBuf,
-        /// What is wrong, and what is allowed.
+        /// The error, and what is allowed.
         reason: String,
     },
     /// TLS refuses the settings.
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// The system trusts nobody.
+    /// The system has no CA certificates.
     #[error("no CA certificates on this system ({0}): install them, or give --ca FILE")]
     NoSystemCa(rustls::Error),
-    /// A name that no certificate can be made for.
+    /// A name for which no certificate can be made.
     #[error("name = {name:?} is neither a host name nor an IP address")]
     Name {
         /// The name.
         name: String,
     },
-    /// A line of a token file is wrong. Does not show what was seen: it is a secret.
+    /// A line of a token file is wrong. The error does not show the line, which is a secret.
     #[error("{}:{line}: {reason}", file.display())]
     Token {
         /// Which file.
         file: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// What is wrong, and what is allowed.
+        /// The error, and what is allowed.
         reason: String,
     },
     /// A token file without a token.
-    #[error("{} has no token; put one on a line of its own", file.display())]
+    #[error("{} has no token; write one on its own line", file.display())]
     NoToken {
         /// Which file.
         file: PathBuf,
@@ -179,43 +163,13 @@ pub(crate) enum ConfigError {
         /// How many proxies.
         proxies: usize,
     },
-    /// Where the download is to go is no good.
+    /// The download cannot be written to this path.
     #[error("output = {}: {reason}", path.display())]
     Output {
         /// The path.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: &'static str,
-    },
-    /// A plan of runs is wrong.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// A run cannot be run.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// There is no such figure.
-    #[error(transparent)]
-    Figure(#[from] UnknownFigure),
-    /// A file of results cannot be used.
-    #[error(transparent)]
-    Results(ResultsError),
-    /// A folder without figures and results.
-    #[error(
-        "{} has neither figures (.svg) nor results of runs (.jsonl); `tandem lab figure --out DIR` \
-         and `tandem lab sweep --out DIR/NAME.jsonl` make some",
-        folder.display()
-    )]
-    NothingToReport {
-        /// Which folder.
-        folder: PathBuf,
-    },
-    /// A folder with more files than a page can show.
-    #[error("{} has more than {max} files; name a smaller folder", folder.display())]
-    TooManyFiles {
-        /// Which folder.
-        folder: PathBuf,
-        /// The limit.
-        max: usize,
     },
     /// The node refuses the settings.
     #[error(transparent)]
@@ -224,4 +178,11 @@ pub(crate) enum ConfigError {
 
 fn prefix(text: Option<&str>) -> String {
     text.map_or_else(String::new, |text| format!("{text}: "))
+}
+
+/// The controllers that every connection may have.
+pub(crate) fn end_to_end_controllers() -> String {
+    let names = ControllerName::ALL.into_iter();
+    let names = names.filter(|name| !name.takes_reports() && *name != ControllerName::Off);
+    names.map(ControllerName::as_str).collect::<Vec<_>>().join(", ")
 }
