@@ -86,8 +86,8 @@ struct ClientSettings {
     #[arg(
         long, value_name = "LISTEN=TARGET", env = "TANDEM_UDP", value_delimiter = ' ',
         help = format!(
-            "Listen on a local UDP address and send what arrives there to HOST:PORT; repeatable. After \
-             it, ;u=0 (first) to ;u=7 (last) sets the urgency among all listeners, and ;w={} to ;w={} \
+            "Listen on a local UDP address and send the packets that arrive there through the tunnel to \
+             HOST:PORT; repeatable. At its end, ;u=0 (first) to ;u=7 (last) sets the urgency among all listeners, and ;w={} to ;w={} \
              the share among listeners of the same urgency: one with ;w=2 has twice that of one with \
              ;w=1",
             FeedbackField::WEIGHT.start(),
@@ -96,7 +96,7 @@ struct ClientSettings {
     )]
     udp: Vec<Forward>,
 
-    /// Send the first token in this file to the proxies; or repeat it, one file for each --via
+    /// File whose first token is sent to every proxy; repeat it to name one file for each --via
     #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ' ')]
     token_file: Vec<PathBuf>,
 

@@ -74,7 +74,7 @@ pub(crate) struct Get {
     #[arg(long, value_name = "N")]
     streams: Option<NonZeroU8>,
 
-    /// Send the first token in this file to the proxies; or repeat it, one file for each --via
+    /// File whose first token is sent to every proxy; repeat it to name one file for each --via
     #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ' ')]
     token_file: Vec<PathBuf>,
 

@@ -6,7 +6,6 @@ use tandem_node::{
     client::{HopConfig, TunnelMode},
     limits::Limits,
     proxy::Token,
-    settings,
 };
 use tandem_units::HumanDuration;
 
@@ -23,18 +22,18 @@ pub(crate) struct GroupStreams;
 
 impl Setting for GroupStreams {
     type Value = u8;
-    const ALLOWED: RangeInclusive<u8> = settings::GROUP_STREAMS;
+    const ALLOWED: RangeInclusive<u8> = TunnelMode::GROUP_STREAMS;
 }
 
 /// The setting, or the default.
 pub(crate) fn group_streams(chosen: Option<Within<GroupStreams>>) -> u8 {
-    chosen.map_or(settings::GROUP_STREAMS_DEFAULT, |Within(streams)| streams)
+    chosen.map_or(TunnelMode::GROUP_STREAMS_DEFAULT, |Within(streams)| streams)
 }
 
 /// The help of `--group-streams`.
 pub(crate) fn group_streams_help() -> String {
     let text = "Request streams of each flow in mode msgt";
-    GroupStreams::help(text, settings::GROUP_STREAMS_DEFAULT)
+    GroupStreams::help(text, TunnelMode::GROUP_STREAMS_DEFAULT)
 }
 
 /// The help of `--timeout`.

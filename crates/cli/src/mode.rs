@@ -30,7 +30,7 @@ pub(crate) fn of_tunnel<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Mod
 /// The help of a mode, which spells its name out.
 const fn meaning(mode: Mode) -> &'static str {
     match mode {
-        Mode::Mft | Mode::MftPlus => "MFT: packets are forwarded as they are, without a tunnel",
+        Mode::Mft | Mode::MftPlus => "No tunnel: packets are forwarded as they are",
         Mode::Mdt => {
             "MASQUE datagram tunnel: payloads travel in QUIC DATAGRAM frames (RFC 9298), and the tunnel \
              does not repair losses"

@@ -9,7 +9,6 @@ use tandem_node::{
     limits::Limits,
     proxy::{Access, TargetPolicy},
     quic::Transport,
-    settings,
 };
 use tandem_units::HumanDuration;
 
@@ -119,8 +118,8 @@ struct FeedbackInterval;
 impl Setting for FeedbackInterval {
     type Value = HumanDuration;
     const ALLOWED: RangeInclusive<HumanDuration> =
-        HumanDuration(*settings::FEEDBACK_INTERVAL.start())
-            ..=HumanDuration(*settings::FEEDBACK_INTERVAL.end());
+        HumanDuration(*ProxyConfig::FEEDBACK_INTERVAL.start())
+            ..=HumanDuration(*ProxyConfig::FEEDBACK_INTERVAL.end());
 }
 
 /// The settings that the proxy runs with.

@@ -16,7 +16,6 @@ mod repair_fields;
 mod reporter;
 pub mod resequence;
 mod server;
-pub mod settings;
 pub mod stats;
 mod stream_group;
 mod timers;

@@ -1,10 +1,10 @@
 //! The modes, and their names: the only list of them.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, ops::RangeInclusive, str::FromStr};
 
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 use tandem_congestion::ControllerName;
-use tandem_wire::Order;
+use tandem_wire::{GroupField, Order};
 
 use crate::repair_fields::Repair;
 
@@ -63,14 +63,23 @@ pub enum TunnelMode {
     Mdt,
     /// [`Mode::Mst`].
     Mst,
-    /// [`Mode::Msgt`] with this number of request streams, which is one of
-    /// [`settings::GROUP_STREAMS`](crate::settings::GROUP_STREAMS). If the proxy has no stream groups,
-    /// the tunnel is as in [`Self::Mst`].
+    /// [`Mode::Msgt`] with this number of request streams, within [`Self::GROUP_STREAMS`]. If the proxy
+    /// has no stream groups, the tunnel is as in [`Self::Mst`].
     Msgt(u8),
     /// [`Mode::Rmdt`]. If the proxy cannot repair, the tunnel is as in [`Self::Mdt`].
     Rmdt(Repair),
     /// [`Mode::Tecc`]: the proxy also sends reports. In a download they go to the origin.
     Tecc(Repair),
+}
+
+impl TunnelMode {
+    /// Request streams of [`Self::Msgt`]. One stream would be [`Self::Mst`]; the field `tandem-group`
+    /// holds no more than the upper limit.
+    pub const GROUP_STREAMS: RangeInclusive<u8> = 2..=GroupField::STREAMS_MAX;
+
+    /// Request streams if nobody chose a number. With eight, a lost packet holds up one in eight of the
+    /// payloads behind it.
+    pub const GROUP_STREAMS_DEFAULT: u8 = 8;
 }
 
 impl Mode {

@@ -10,8 +10,8 @@ use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::{TunnelInfo, Urgency, VarInt};
 
 use crate::{
+    proxy::ProxyConfig,
     quic::{Connection, PathEstimate, StreamId},
-    settings::FEEDBACK_INTERVAL,
     tunnel_queue::TunnelQueue,
 };
 
@@ -121,7 +121,8 @@ impl Reporter {
 
     /// Notes how much waits, after the tunnel has sent what it could.
     pub(crate) fn observe(&mut self, now: Instant, queue: &TunnelQueue) {
-        let may_be_early = self.last.is_some_and(|last| now >= last + *FEEDBACK_INTERVAL.start());
+        let least = *ProxyConfig::FEEDBACK_INTERVAL.start();
+        let may_be_early = self.last.is_some_and(|last| now >= last + least);
         for (&stream, flow) in &mut self.flows {
             let len = queue.flow_len(stream);
             if len > flow.last_queue.saturating_mul(2) + EARLY_BYTES && may_be_early {
@@ -145,7 +146,8 @@ impl Reporter {
         }
         let path = &connection.path_estimate();
         let interval = interval.unwrap_or(path.min_rtt);
-        let interval = interval.clamp(*FEEDBACK_INTERVAL.start(), *FEEDBACK_INTERVAL.end());
+        let allowed = ProxyConfig::FEEDBACK_INTERVAL;
+        let interval = interval.clamp(*allowed.start(), *allowed.end());
         let elapsed = self.last.map_or(interval, |last| now.saturating_duration_since(last));
         let sends = queue.sends();
         let (all, again) = (sends.0 - self.sends.0, sends.1 - self.sends.1);

@@ -6,7 +6,6 @@ use tandem_congestion::ControllerName;
 use tandem_node::{
     client::{Order, Repair, TunnelMode},
     mode::Mode,
-    settings,
 };
 
 use crate::mode::is_of_clients;
@@ -28,7 +27,7 @@ impl Journey {
     /// The tunnel; `None` without one.
     pub(super) fn tunnel(self) -> Option<TunnelMode> {
         let repair = Repair { order: self.order, ..Repair::default() };
-        self.mode.tunnel(repair, settings::GROUP_STREAMS_DEFAULT)
+        self.mode.tunnel(repair, TunnelMode::GROUP_STREAMS_DEFAULT)
     }
 
     /// The origin's; `None`: the same as that of the tunnel.

@@ -6,7 +6,7 @@ use tandem_congestion::{
     Bbr1Config, ControllerConfig, ControllerName, TeccConfig, TeccConfigError,
 };
 use tandem_netem::{RateTraceError, SyntheticError};
-use tandem_node::settings;
+use tandem_node::{ProxyConfig, mode::TunnelMode};
 use tandem_units::{ByteCount, Ratio};
 
 use super::{Parameters, Workload};
@@ -66,7 +66,7 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
     require((1..=4).contains(&run.proxies), "proxies", &proxies, "1 to 4; no tunnel is mode mft")?;
     let group = run.group_streams.to_string();
     require(
-        settings::GROUP_STREAMS.contains(&run.group_streams),
+        TunnelMode::GROUP_STREAMS.contains(&run.group_streams),
         "group_streams",
         &group,
         "2 to 16",
@@ -143,7 +143,7 @@ fn check_senders(run: &Parameters) -> Result<(), RunError> {
         TeccConfig::default().with(text)?;
     }
     if let Some(interval) = run.feedback_interval {
-        let is_sane = settings::FEEDBACK_INTERVAL.contains(&interval.0);
+        let is_sane = ProxyConfig::FEEDBACK_INTERVAL.contains(&interval.0);
         require(is_sane, "feedback_interval", &interval.to_string(), "5ms to 1s")?;
     }
     Ok(())

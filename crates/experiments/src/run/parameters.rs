@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tandem_congestion::ControllerName;
 use tandem_netem::{LossAt, LossModel, QueueConfig};
-use tandem_node::{client::Order, mode::Mode, settings};
+use tandem_node::{
+    client::Order,
+    mode::{Mode, TunnelMode},
+};
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
 use crate::{run::Workload, summary::fields};
@@ -123,7 +126,7 @@ impl Default for Parameters {
             resequence: None,
             tecc: None,
             feedback_interval: None,
-            group_streams: settings::GROUP_STREAMS_DEFAULT,
+            group_streams: TunnelMode::GROUP_STREAMS_DEFAULT,
             seed: 1,
             workload: Workload::Download,
             size: ByteCount::new(10_000_000),

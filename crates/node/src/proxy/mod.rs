@@ -11,6 +11,7 @@ mod request;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::SocketAddr,
+    ops::RangeInclusive,
     time::{Duration, Instant},
 };
 
@@ -50,7 +51,7 @@ pub struct ProxyConfig {
     /// Which targets they may reach.
     pub policy: TargetPolicy,
     /// The interval between two reports on a tunnel, within
-    /// [`FEEDBACK_INTERVAL`](crate::settings::FEEDBACK_INTERVAL); `None`: each tunnel's least RTT.
+    /// [`Self::FEEDBACK_INTERVAL`]; `None`: each tunnel's least RTT.
     pub feedback_interval: Option<Duration>,
     /// URI template that requests must match by their path (RFC 9298 §2).
     pub template: Template,
@@ -61,6 +62,11 @@ pub struct ProxyConfig {
 }
 
 impl ProxyConfig {
+    /// The intervals between two reports. Shorter ones bring more reports than a sender can follow;
+    /// with longer ones, a sender follows a tunnel that has changed since.
+    pub const FEEDBACK_INTERVAL: RangeInclusive<Duration> =
+        Duration::from_millis(5)..=Duration::from_secs(1);
+
     /// A proxy that nobody may use yet, and that reaches public addresses only.
     pub fn new(listen: SocketAddr, tls: rustls::ServerConfig) -> Self {
         Self {
