@@ -99,11 +99,13 @@ pub(crate) enum CliError {
         /// Of how many.
         of: u64,
     },
-    /// Runs did not end as they should.
+    /// A run or its result failed.
     #[error(transparent)]
     Sweep(SweepError),
-    /// The lab broke its own rules.
-    #[error("the verifier found {count} things that cannot be: the results are worth nothing")]
+    /// An emulated link violated its rules.
+    #[error(
+        "the verifier found {count} violations of the rules of links: the results are not valid"
+    )]
     Violations {
         /// How many.
         count: u64,
@@ -129,8 +131,8 @@ impl From<ResultsError> for CliError {
 }
 
 impl CliError {
-    /// 1 failed, 2 usage or configuration, 3 the lab broke its own rules, 130 interrupted; 0 if only the reader of our output went
-    /// away.
+    /// 1 failed, 2 usage or configuration, 3 a violation of the rules of links, 130 interrupted; 0 if
+    /// only the reader of our output went away.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Config(_) => ExitCode::from(2),
@@ -172,7 +174,9 @@ impl CliError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// More runs than one command takes.
-    #[error("more than {max} runs; `tandem lab sweep` takes more, and goes on when it was ended")]
+    #[error(
+        "more than {max} runs; `tandem lab sweep` takes more, and can be interrupted and continued"
+    )]
     TooManyRuns {
         /// The most.
         max: u64,
