@@ -47,7 +47,6 @@ enum Command {
     Client(Box<client::Client>),
     Origin(Box<origin::Origin>),
     Get(Box<get::Get>),
-    /// Emulate networks.
     #[command(subcommand)]
     Lab(Box<lab::Lab>),
     Demo(Box<demo::Demo>),

@@ -20,7 +20,7 @@ pub struct Report {
 pub struct ReportFigure {
     /// Where it was found.
     pub name: String,
-    /// SVG. It is shown as an image, so that whatever is in it stays in it.
+    /// SVG. It is shown as an image, so that no script in it can act on the page.
     pub svg: String,
     /// Names and values, such as the seeds.
     pub facts: Vec<(String, String)>,
@@ -33,7 +33,7 @@ pub struct ReportTable {
     pub name: String,
     /// One row for each combination of what varies.
     pub table: SummaryTable,
-    /// What else is to be said.
+    /// Notes above the table.
     pub notes: Vec<String>,
 }
 

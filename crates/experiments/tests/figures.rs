@@ -1,7 +1,7 @@
 //! What the papers claim, on the short version of each figure: one test for each claim.
 //!
 //! The full versions are made by hand, `tandem lab figure ID --full`; what they show stands in
-//! `figures/<paper>/README.md`. To write the golden results anew after a change that is meant to
+//! `figures/<paper>/README.md`. To write the golden results again after a change that is meant to
 //! change them: `TANDEM_WRITE_GOLDEN=1 cargo test -p tandem-lab --test figures`.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]

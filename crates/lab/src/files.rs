@@ -55,7 +55,7 @@ impl Contents {
         const CHUNK: usize = 1 << 16;
         let mut sha256 = Sha256::new();
         for offset in (0..self.len()).step_by(CHUNK) {
-            sha256.update(&self.read(offset, CHUNK));
+            sha256.update(self.read(offset, CHUNK));
         }
         sha256.finalize().into()
     }

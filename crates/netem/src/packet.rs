@@ -15,7 +15,7 @@ pub struct Packet<T> {
 }
 
 impl<T> Packet<T> {
-    /// An IP packet with a UDP payload of so many bytes.
+    /// An IP packet with a UDP payload of this length in bytes.
     pub fn udp(payload_len: usize, content: T) -> Self {
         Self { size: ByteCount::from(payload_len) + UDP_IP_OVERHEAD, content }
     }

@@ -34,7 +34,7 @@ pub struct Path<T> {
 
 impl<T: Clone> Path<T> {
     /// A path through these links, the first one first. Each link has random streams of its own:
-    /// what one link does has no influence on another one's dice. The times of traces and outages
+    /// what one link does has no influence on the random draws of another. The times of traces and outages
     /// count from `start`; nothing happens before.
     pub fn new(start: Instant, links: Vec<LinkConfig>, seed: Seed) -> Self {
         let links = links.into_iter().zip(0..);
@@ -51,7 +51,7 @@ impl<T: Clone> Path<T> {
         }
     }
 
-    /// When [`Self::pop`] is to be called next; `None` if the path is empty. Not every event is a
+    /// When to call [`Self::pop`] next; `None` if the path is empty. Not every event is a
     /// delivery.
     pub fn next_event(&self) -> Option<Instant> {
         let delivered = self.delivered.front().map(|(arrival, _)| *arrival);
@@ -209,7 +209,7 @@ mod tests {
         for number in 0..1000 {
             path.push(now, packet(100, number));
         }
-        // With the same dice the second link would lose all or nothing of what the first let pass.
+        // With the same draws the second link would lose all or nothing of what the first let pass.
         let arrived = drain(&mut path).len();
         assert!((200..300).contains(&arrived), "{arrived} of 1000 passed");
     }

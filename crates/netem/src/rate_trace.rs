@@ -140,8 +140,8 @@ impl RateTrace {
         OPPORTUNITY.saturating_mul(opportunities)
     }
 
-    /// How long the opportunities after `from`, counted from the start of the trace, take to let so
-    /// many bytes pass. [`TRACE_OVERHEAD`] per packet is up to the caller. [`Duration::MAX`] if they
+    /// How long the opportunities after `from`, counted from the start of the trace, take to let
+    /// this many bytes pass. [`TRACE_OVERHEAD`] per packet is up to the caller. [`Duration::MAX`] if they
     /// are too few.
     pub fn time_to_carry(&self, bytes: ByteCount, from: Duration) -> Duration {
         let Some(more) = bytes.get().div_ceil(OPPORTUNITY.get()).checked_sub(1) else {

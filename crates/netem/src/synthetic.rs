@@ -43,7 +43,7 @@ pub enum SyntheticError {
     /// Too short or too long.
     #[error("a trace of {seen} cannot be made; allowed: 1s to {}", HumanDuration(LONGEST))]
     Duration {
-        /// How long it was to be.
+        /// The duration that was asked for.
         seen: HumanDuration,
     },
 }

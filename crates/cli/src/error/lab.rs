@@ -15,7 +15,7 @@ use tandem_netem::{RateTraceError, SyntheticError};
 pub(crate) enum LabError {
     /// More runs than one command takes.
     #[error(
-        "more than {max} runs; `tandem lab sweep` takes more, and continues after an interruption"
+        "more than {max} runs; `tandem lab sweep` takes more, and can be interrupted and continued"
     )]
     TooManyRuns {
         /// The largest number that is allowed.
@@ -70,12 +70,12 @@ pub(crate) enum LabError {
         /// The number of all runs.
         of: u64,
     },
-    /// Runs did not end as they should.
+    /// A run or its result failed.
     #[error(transparent)]
     Sweep(SweepError),
-    /// The simulator broke its own rules.
+    /// An emulated link violated its rules.
     #[error(
-        "the verifier found {count} violations of the simulator's rules: the results are invalid"
+        "the verifier found {count} violations of the rules of links: the results are not valid"
     )]
     Violations {
         /// The number of them.

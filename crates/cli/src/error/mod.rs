@@ -90,7 +90,7 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
-    /// 1: it failed; 2: the command line or the configuration is wrong; 3: the simulator broke its own
+    /// 1: it failed; 2: the command line or the configuration is wrong; 3: an emulated link violated its
     /// rules; 130: it was interrupted; 0: only the reader of the output is gone.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {

@@ -25,13 +25,13 @@ use crate::{
 /// Most points of a line that the table on standard output shows.
 const POINTS_MAX: usize = 12;
 
-/// Make a figure of a paper anew: CSV, SVG with the paper's own numbers, and what it was made from.
+/// Make a figure of a paper: CSV, SVG with the paper's own numbers, and a list of its inputs.
 ///
 /// Without --full it makes a short version in seconds, with fewer seeds and points. Runs are kept
-/// in DIR; ended early, the same command goes on where it was.
+/// in DIR: a command that was interrupted goes on when it is run again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Figure {
-    /// Which one, see --list; or every one of a paper, such as tecc/all; or all
+    /// Name of a figure, see --list; tecc/all for every figure of a paper; or all
     #[arg(required_unless_present = "list")]
     id: Option<String>,
 
@@ -43,14 +43,14 @@ pub(crate) struct Figure {
     #[arg(short, long, value_name = "DIR", default_value = "figures")]
     out: PathBuf,
 
-    /// All seeds and points: minutes to hours
+    /// Run all seeds and points, which takes minutes to hours
     #[arg(long)]
     full: bool,
 
     #[command(flatten)]
     how: How,
 
-    /// Print one JSON object for each line of the figure instead of a table
+    /// Print a line of JSON for each line of the figure instead of a table
     #[arg(long)]
     json: bool,
 }

@@ -22,11 +22,11 @@ use crate::{
 
 /// Emulate a link between two network namespaces, for any program. Needs root.
 ///
-/// Makes the namespaces and removes them at the end. Programs run in them with `ip netns exec NAME
-/// PROGRAM`. Prints counters as one JSON object when a signal ends it.
+/// Makes the namespaces and removes them at the end. `ip netns exec NAME PROGRAM` runs a program in
+/// one of them. Prints counters as one JSON object when a signal ends it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Link {
-    /// Network namespace of the clients; one that exists is used and stays
+    /// Network namespace of the clients; if it exists already, it is used and stays
     #[arg(long, value_name = "NAME", default_value = "near")]
     near: NetnsName,
 

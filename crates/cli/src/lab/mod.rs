@@ -16,7 +16,11 @@ mod trace;
 
 use crate::error::CliError;
 
-/// Emulate networks: links between real sockets, and whole experiments in virtual time.
+/// Run experiments in virtual time and draw their figures; emulate links between real programs.
+///
+/// run, sweep, figure and report simulate: they need no network, and the same command gives the same
+/// packets. relay and link carry the packets of real programs. trace makes traces of radio links for
+/// both.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Lab {
     Run(Box<run::Run>),

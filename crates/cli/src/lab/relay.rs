@@ -21,10 +21,10 @@ use crate::{
     text,
 };
 
-/// Emulate a link between UDP sockets: what comes to --listen goes to --to, and answers back.
+/// Emulate a link between UDP sockets: datagrams to --listen go to --to, and answers come back.
 ///
-/// All clients share the link. Sizes count as IP packets: UDP payload and 28 bytes. Prints counters
-/// as one JSON object when a signal ends it.
+/// All clients share the link. Sizes are those of IP packets: UDP payload and 28 bytes. Prints
+/// counters as one JSON object when a signal ends it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Relay {
     /// Address and UDP port to listen at; port 0 is any free port

@@ -29,21 +29,21 @@ use crate::{
 /// Most runs of one command; a sweep takes more, and goes on when it was ended.
 const RUNS_MAX: u64 = 10_000;
 
-/// Run the same nodes in virtual time: client, proxies and origin over an emulated access link.
+/// Run client, proxies and origin in virtual time over an emulated access link.
 ///
-/// The same flags give the same packets, bit by bit. Prints a table, or with --json one object a
-/// run.
+/// The nodes are the same as in production. The same flags give the same packets, bit by bit. Prints
+/// a table, or with --json one object for each run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     #[command(flatten)]
     parameters: ParameterArgs,
 
-    /// Print one JSON object a line for each run instead of a table
+    /// Print a line of JSON for each run instead of a table
     #[arg(long)]
     json: bool,
 
-    /// Write both layers over time to a file, one JSON object a line for each sample, or CSV if its
-    /// name ends in .csv
+    /// Write samples of tunnel and end-to-end connection over time to a file: a line of JSON for
+    /// each sample, or CSV if its name ends in .csv
     #[arg(long, value_name = "FILE")]
     series: Option<PathBuf>,
 

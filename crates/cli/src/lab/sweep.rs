@@ -25,27 +25,27 @@ use crate::{
 /// Most bytes of a plan: a guard against naming the wrong file.
 const PLAN_LEN_MAX: u64 = 1_000_000;
 
-/// Run every combination of what varies in a plan, on all cores.
+/// Run every combination of the values in a plan, on all cores.
 ///
 /// PLAN is TOML: its keys are the flags of `lab run` with _ for -, each with a value or a list of
-/// values. Each run becomes one line of JSON in one file. Ended early, the same command goes on
-/// where it was.
+/// values. Each run becomes a line of JSON in one file. A sweep that was interrupted goes on when
+/// the same command is run again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Sweep {
-    /// What to run
+    /// File that says which runs there are
     plan: PathBuf,
 
-    /// File for the results, one run a line [default: PLAN with .jsonl]
+    /// File for the results, one line for each run [default: PLAN with .jsonl]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    #[arg(long, help = "What the plan's table [short] says: seconds instead of minutes")]
+    #[arg(long, help = "Run the short version, which the plan's table [short] describes")]
     short: bool,
 
     #[command(flatten)]
     how: How,
 
-    /// Print one JSON object for each combination instead of a table
+    /// Print a line of JSON for each combination instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -106,8 +106,8 @@ pub(super) fn refuse_violations(violations: u64) -> Result<(), CliError> {
 }
 
 impl How {
-    /// Runs what is missing in the file, with a progress bar, until `stop` is true. `each` sees every run of the plan
-    /// once: those of the file first.
+    /// Runs what is missing in the file, with a progress bar, until `stop` is true. `each` sees every
+    /// run of the plan once, the runs in the file first.
     pub(super) fn run_all(
         &self,
         plan: &Plan,

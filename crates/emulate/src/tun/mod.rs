@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// An IPv4 packet of so many bytes.
+    /// An IPv4 packet of `len` bytes.
     fn packet(len: u16, mark: u8) -> Vec<u8> {
         let mut packet = vec![mark; len.into()];
         packet[0] = 0x45;

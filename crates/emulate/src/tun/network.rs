@@ -19,6 +19,7 @@ pub struct NetworkError(String);
 
 impl Network {
     /// The addresses of the near and the far end: the first two after the network's own.
+    #[expect(clippy::missing_panics_doc, reason = "the prefix is valid for both addresses")]
     pub fn hosts(self) -> [IpNet; 2] {
         [1_u8, 2].map(|number| {
             let address: IpAddr = match self.0 {

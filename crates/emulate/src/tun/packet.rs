@@ -47,7 +47,7 @@ pub(super) struct PacketBuffer {
 }
 
 impl PacketBuffer {
-    /// For packets of at most so many bytes.
+    /// A buffer for packets of at most this many bytes.
     pub(super) fn new(packet_max: u16) -> Self {
         Self { rest: BytesMut::new(), packet_max: packet_max.into() }
     }
@@ -69,7 +69,7 @@ impl PacketBuffer {
 mod tests {
     use super::*;
 
-    /// The start of a packet of this version whose length field says `len`, with so many bytes.
+    /// The start of a packet of this version whose length field says `len`, cut to `bytes` bytes.
     fn packet(version: u8, len: u16, bytes: usize) -> Vec<u8> {
         let mut packet = vec![0; bytes.max(6)];
         packet[0] = version << 4;

@@ -1,4 +1,5 @@
-//! Figures of papers, drawn anew: a plan of runs, what is drawn of them, the paper's own numbers.
+//! Figures of papers, made again: a plan of runs, a drawing of their results, and the paper's own
+//! numbers.
 
 mod chart;
 mod data;

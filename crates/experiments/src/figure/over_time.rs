@@ -48,7 +48,7 @@ fn point(x: f64, value: f64) -> Point {
     Point { x, x_text, value, low: value, high: value, runs: 1, completed: 1 }
 }
 
-/// About so many points show how flows come to share a link, without every packet.
+/// About this many points show how flows come to share a link, without every packet.
 const THROUGHPUT_POINTS: usize = 60;
 
 /// The body bits per second of each flow from one point to the next.

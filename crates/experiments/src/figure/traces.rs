@@ -7,7 +7,7 @@ use crate::plan::Plan;
 /// What the links of a plan's runs follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Traces {
-    /// Links that somebody measured.
+    /// Recordings of real links.
     Recorded,
     /// What [`SyntheticTrace`] makes.
     Synthetic,

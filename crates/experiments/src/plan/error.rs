@@ -51,7 +51,7 @@ pub enum PlanError {
         /// The key.
         key: String,
     },
-    /// More runs than anybody waits for.
+    /// More runs than a plan may have.
     #[error("{}: a plan of {runs} runs; allowed: at most {RUNS_MAX}", file.display())]
     TooManyRuns {
         /// Which file.

@@ -1,12 +1,10 @@
-//! Refuses what cannot be run, before anything runs.
+//! Refuses parameters that cannot be run, before a run begins.
 
 use std::{path::PathBuf, time::Duration};
 
-use tandem_congestion::{
-    Bbr1Config, ControllerConfig, ControllerName, TeccConfig, TeccConfigError,
-};
+use tandem_congestion::{ControllerName, TeccConfig, TeccConfigError};
 use tandem_netem::{RateTraceError, SyntheticError};
-use tandem_node::{ProxyConfig, mode::TunnelMode};
+use tandem_node::ProxyConfig;
 use tandem_units::{ByteCount, Ratio};
 
 use super::{Parameters, Workload};
@@ -30,7 +28,7 @@ pub enum RunError {
     /// A trace cannot be read.
     #[error(transparent)]
     Trace(#[from] RateTraceError),
-    /// There is no such trace to be made.
+    /// A synthetic trace cannot be made.
     #[error(transparent)]
     Synthetic(#[from] SyntheticError),
     /// A trace was not loaded before the run.
@@ -44,33 +42,20 @@ const SIZE_MAX: ByteCount = ByteCount::new(10_000_000_000);
 /// Most flows of one run.
 const FLOWS_MAX: u64 = 1000;
 
-/// Most samples in a record, which is one line of a file.
-const SAMPLES_MAX: u64 = 1000;
-
 /// The longest that a run may take in virtual time.
 const TIME_LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Longest RTT of one part of the way.
 const RTT_MAX: Duration = Duration::from_secs(60);
 
-/// Whether there are several clients, which take origins in turn. A local program has the one origin
-/// that its client leads it to.
+/// Whether there are several clients, which take origins in turn. A local program has only the origin
+/// of its client.
 fn has_several_clients(run: &Parameters) -> bool {
     matches!(run.workload, Workload::Flows { .. } | Workload::Sharing { .. }) && !run.local_program
 }
 
 pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
-    let streams = run.streams.to_string();
-    require((1..=100).contains(&run.streams), "streams", &streams, "1 to 100")?;
-    let proxies = run.proxies.to_string();
-    require((1..=4).contains(&run.proxies), "proxies", &proxies, "1 to 4; no tunnel is mode mft")?;
-    let group = run.group_streams.to_string();
-    require(
-        TunnelMode::GROUP_STREAMS.contains(&run.group_streams),
-        "group_streams",
-        &group,
-        "2 to 16",
-    )?;
+    run.check_ranges()?;
     let origins = run.origins.to_string();
     let origins_max = if has_several_clients(run) { 100 } else { 1 };
     let allowed = "1 to 100 for the workloads flows and sharing without local_program, else 1";
@@ -94,7 +79,12 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
     }
     for (name, loss) in [("loss", Some(&run.loss)), ("uplink_loss", run.uplink_loss.as_ref())] {
         let Some(loss) = loss else { continue };
-        require(loss.mean() < Ratio::ONE, name, &loss.to_string(), "something has to arrive")?;
+        require(
+            loss.mean() < Ratio::ONE,
+            name,
+            &loss.to_string(),
+            "below 100%: some packets must arrive",
+        )?;
     }
     check_senders(run)?;
     if let Some(window) = run.window {
@@ -105,40 +95,21 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
         let is_sane = !granularity.0.is_zero() && granularity.0 <= Duration::from_secs(1);
         require(is_sane, "timer_granularity", &granularity.to_string(), "above 0s, at most 1s")?;
     }
-    let samples = run.samples.to_string();
-    require(run.samples <= SAMPLES_MAX, "samples", &samples, "at most 1000")?;
     let limit = run.time_limit;
     let is_sane = !limit.0.is_zero() && limit.0 <= TIME_LIMIT_MAX;
     require(is_sane, "time_limit", &limit.to_string(), "above 0s, at most 24h")?;
     check_workload(run)
 }
 
-/// Refuses what no sender can be.
+/// Refuses settings that no sender can have.
 fn check_senders(run: &Parameters) -> Result<(), RunError> {
     let off = run.origin_controller == ControllerName::Off;
-    let allowed = "bbr1, bbr1-tunnel, newreno, cubic or bbr3; only a tunnel may do without";
+    let allowed = "bbr1, bbr1-tunnel, newreno, cubic or bbr3; only a tunnel may have none";
     require(!off, "origin_controller", "off", allowed)?;
     require(run.others != Some(ControllerName::Off), "others", "off", allowed)?;
     let tunnel = run.tunnel_controller;
-    let allowed = "not tecc: it is for origins; use mode tecc";
+    let allowed = "any but tecc, which is for origins; use mode tecc";
     require(!tunnel.takes_reports(), "tunnel_controller", tunnel.as_str(), allowed)?;
-    let others = run.others_count.to_string();
-    require((1..=100).contains(&run.others_count), "others_count", &others, "1 to 100")?;
-    for (name, window) in [
-        ("initial_window", Some(run.initial_window)),
-        ("tunnel_initial_window", run.tunnel_initial_window),
-    ] {
-        let Some(window) = window else { continue };
-        let packets = u32::try_from(window);
-        let is_sane = packets
-            .is_ok_and(|packets| ControllerConfig::INITIAL_WINDOW_PACKETS.contains(&packets));
-        require(is_sane, name, &window.to_string(), "2 to 1000 packets")?;
-    }
-    if let Some(gain) = run.tunnel_up_gain_percent {
-        let percent = u32::try_from(gain);
-        let is_sane = percent.is_ok_and(|percent| Bbr1Config::UP_GAIN_PERCENT.contains(&percent));
-        require(is_sane, "tunnel_up_gain_percent", &gain.to_string(), "100 to 300")?;
-    }
     if let Some(text) = &run.tecc {
         TeccConfig::default().with(text)?;
     }
@@ -157,7 +128,7 @@ fn check_workload(run: &Parameters) -> Result<(), RunError> {
         let allowed = "a download of unknown length, on one stream";
         require(run.streams == 1, "streams", &run.streams.to_string(), allowed)
     };
-    let fits = "has to begin and end within time_limit";
+    let fits = "it must begin and end within time_limit";
     match run.workload {
         Workload::Download => Ok(()),
         Workload::Upload => {
@@ -181,14 +152,14 @@ fn check_workload(run: &Parameters) -> Result<(), RunError> {
             refuse(last < limit, fits)?;
             let is_poisson = matches!(run.workload, Workload::Requests { .. });
             let is_whole = interval.0.as_millis() > 0;
-            refuse(!is_poisson || is_whole, "requests are at least 1ms apart in the mean")
+            refuse(!is_poisson || is_whole, "at least 1ms between requests on average")
         }
         Workload::Datagrams { duration, .. } => {
             refuse(!duration.0.is_zero() && duration.0 <= limit, fits)
         }
     }?;
     let behind = run.local_program && !matches!(run.workload, Workload::Download);
-    let allowed = "only with workload = download, or without saying so";
+    let allowed = "only with the workload download";
     require(!behind || !run.mode.has_tunnel(), "local_program", "true", allowed)
 }
 

@@ -241,7 +241,7 @@ impl Flow {
     }
 }
 
-/// What arrives so much later than it should counts no more.
+/// Datagrams that arrive later than this after the last one was sent do not count.
 const DATAGRAMS_GRACE: Duration = Duration::from_secs(5);
 
 /// When which flow begins, after the first one can, in order of time.

@@ -15,7 +15,7 @@ use super::{
 /// How often a run is looked at, at first.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// Most samples of a run. When there are so many, every second one goes and the interval doubles.
+/// Most samples of a run. At this number every second sample is dropped and the interval doubles.
 const SAMPLES_MAX: usize = 60_000;
 
 /// Both layers of a run at one moment. With an upload *origin* and *proxy* are the client's two
@@ -48,7 +48,7 @@ pub struct Sample {
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) sample: Sample,
-    /// Bytes of body that have arrived, of each flow that has begun, if that is to be kept.
+    /// Bytes of body that have arrived, of each flow that has begun, if samples are kept.
     pub(super) flows: Vec<u64>,
 }
 
@@ -175,7 +175,7 @@ impl Observer {
     }
 
     /// Looks at all that is looked at now and then. `body_bytes` is what has arrived, `flows` the same
-    /// of each flow, if that is to be kept.
+    /// of each flow, if samples are kept.
     pub(super) fn sample(
         &mut self,
         world: &mut World,

@@ -24,7 +24,7 @@ pub(super) fn name(number: u64) -> String {
 }
 
 impl Topology<'_> {
-    /// Lets others download so many bytes, from now on: without a tunnel, each from an origin of its
+    /// Lets others download this many bytes, from now on: without a tunnel, each from an origin of its
     /// own that is as far away as that of the run.
     pub(super) fn add_others(
         &mut self,

@@ -306,7 +306,7 @@ fn link_record(link: &LinkStats, payload: u64, small: u64, idle: IdleTime) -> Li
     }
 }
 
-/// At most so many, evenly spaced, from the first on.
+/// At most this many samples, evenly spaced, from the first on.
 fn thinned(samples: &[Seen], most: u64) -> impl Iterator<Item = &Seen> + Clone {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let every = samples.len().div_ceil(most.max(1)).max(1);

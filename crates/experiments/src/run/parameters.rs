@@ -12,157 +12,250 @@ use tandem_node::{
 };
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
-use crate::{run::Workload, summary::fields};
+use super::{RunError, Workload};
+use crate::summary::fields;
 
-/// One run: who talks to whom, over what, and which dice are thrown.
-///
-/// ```text
-/// client --- access link --- proxy 1 --- hop_rtt --- proxy 2 ... --- origin_rtt --- origin
-/// ```
-///
-/// The access link is the only bottleneck, unless `origin_rate` is set; the others have a delay and
-/// nothing else. What is not said has the value of [`Parameters::default`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Parameters {
-    /// How payloads travel between client and proxy.
-    pub mode: Mode,
-    /// In which order repaired payloads leave the tunnel. Only for modes that repair datagrams; if
-    /// nothing is said, `ordered` for [`Mode::Rmdt`], and `window` where the origin knows of the tunnel.
-    pub resequence: Option<Order>,
-    /// What is not as usual in the origin's use of reports, as
-    /// [`TeccConfig`](tandem_congestion::TeccConfig) has it in text. Only for [`Mode::Tecc`] and
-    /// [`Mode::TeccPaper`].
-    pub tecc: Option<String>,
-    /// How often the proxies report; if nothing is said, once in the tunnel's least RTT. Likewise.
-    pub feedback_interval: Option<HumanDuration>,
-    /// Request streams of each flow, 2 to 16. Only for [`Mode::Msgt`].
-    pub group_streams: u8,
-    /// What every random choice follows from.
-    pub seed: u64,
-    /// What is transferred.
-    pub workload: Workload,
-    /// Length of a download or an upload.
-    pub size: ByteCount,
-    /// Whether the download is that of a local program behind `tandem client --udp`, and not of the
-    /// client itself. Without meaning without a tunnel.
-    pub local_program: bool,
-    /// Streams that a download is divided over, 1 to 100.
-    pub streams: u64,
-    /// Proxies in the chain, 1 to 4. Without meaning without a tunnel.
-    pub proxies: u64,
-    /// Rate of the access link in both directions, counting IP packets. Without meaning in a
-    /// direction that follows a trace.
-    pub rate: Rate,
-    /// Rate towards the proxy, if it is another; with `trace`, 48 Mbit/s if nothing is said.
-    pub uplink_rate: Option<Rate>,
-    /// Trace that the access link follows towards the client.
-    pub trace: Option<PathBuf>,
-    /// Trace that it follows towards the proxy.
-    pub uplink_trace: Option<PathBuf>,
-    /// RTT between client and first proxy, without queues.
-    pub client_rtt: HumanDuration,
-    /// By how much the RTT to each further client is longer than that to the one before; the access
-    /// link that they share stays as it is.
-    pub client_rtt_step: HumanDuration,
-    /// RTT between two proxies.
-    pub hop_rtt: HumanDuration,
-    /// RTT between the last proxy and the first origin.
-    pub origin_rtt: HumanDuration,
-    /// By how much the RTT to each further origin is longer than that to the one before.
-    pub origin_rtt_step: HumanDuration,
-    /// Rate of the link between the last proxy and each origin, with a queue of 150 kB: a bottleneck
-    /// behind the proxy. Unlimited if not set.
-    pub origin_rate: Option<Rate>,
-    /// Origins; flows are divided over them in turn.
-    pub origins: u64,
-    /// Random loss on the access link.
-    pub loss: LossModel,
-    /// Random loss towards the proxy, if it is another.
-    pub uplink_loss: Option<LossModel>,
-    /// Whether packets are lost before or after the bottleneck.
-    pub loss_at: LossAt,
-    /// The queue of the access link, in each direction.
-    pub queue: QueueConfig,
-    /// Uniform jitter on top of the access link's delay, which reorders nothing.
-    pub jitter: HumanDuration,
-    /// Share of the access link's packets that is late by a quarter of its RTT.
-    pub reorder: Ratio,
-    /// Traffic of others on the access link towards the client, at a constant rate.
-    pub cross_traffic: Option<Rate>,
-    /// Congestion controller of downloads without end by others, from before the first flow on: over
-    /// the same access link, without a tunnel, each from an origin of its own as far away as the
-    /// run's.
-    pub others: Option<ControllerName>,
-    /// How many, 1 to 100.
-    pub others_count: u64,
-    /// Congestion controller of the origin, or of the client's end-to-end connection with an upload.
-    pub origin_controller: ControllerName,
-    /// Congestion controller of every proxy and of the client's tunnels.
-    pub tunnel_controller: ControllerName,
-    /// Initial window of the origin, in full packets, and of tunnels of which nothing else is said.
-    /// An origin of [`Mode::MftPlus`] and [`Mode::RmdtPlus`] has 32 at least.
-    pub initial_window: u64,
-    /// Initial window of every tunnel, if it is another; 32 with `bbr1-tunnel` if nothing is said.
-    pub tunnel_initial_window: Option<u64>,
-    /// Percent of the known bandwidth at which tunnels with `bbr1` and `bbr1-tunnel` look for more;
-    /// 125 and 200 if nothing is said.
-    pub tunnel_up_gain_percent: Option<u64>,
-    /// The most that the sender of the body may have on its way, as the receiver's window.
-    pub window: Option<ByteCount>,
-    /// Timers of all hosts run out at multiples of this, as in production; exact if not set.
-    pub timer_granularity: Option<HumanDuration>,
-    /// Samples of both layers over time that the record keeps, at most 1000.
-    pub samples: u64,
-    /// A run that is not complete after so much virtual time ends as `completed: false`.
-    pub time_limit: HumanDuration,
+/// Makes [`Parameters`] from a list of fields, so that each parameter stands once: its documentation,
+/// which is also the help of its flag; what the help calls the flag's value; its type; its default;
+/// and the range of a number. A field without a default has the default of its type. A field with
+/// `not_a_flag` has no flag of its own.
+macro_rules! parameters {
+    (
+        $(#[$of_struct:meta])*
+        pub struct Parameters {
+            $(
+                $(#[$of_field:meta])*
+                $($value:literal)? $name:ident: $type:ty
+                $(= $default:expr)?
+                $(, from $low:literal to $high:literal)?
+                $(, not_a_flag $fixed:expr)?;
+            )*
+        }
+    ) => {
+        $(#[$of_struct])*
+        pub struct Parameters {
+            $(
+                $(#[$of_field])*
+                $(#[doc = concat!(" (", $low, " to ", $high, ")")])?
+                $(#[cfg_attr(feature = "clap", arg(long, value_name = $value))])?
+                $(#[cfg_attr(
+                    feature = "clap",
+                    arg(long, value_name = concat!($low, " to ", $high))
+                )])?
+                $(#[cfg_attr(feature = "clap", arg(default_value_t = $default))])?
+                $(#[cfg_attr(feature = "clap", arg(skip = $fixed))])?
+                pub $name: $type,
+            )*
+        }
+
+        impl Default for Parameters {
+            fn default() -> Self {
+                Self { $($name: parameters!(@default $($default)? $($fixed)?),)* }
+            }
+        }
+
+        impl Parameters {
+            /// Refuses a number that is outside of its range.
+            pub(super) fn check_ranges(&self) -> Result<(), RunError> {
+                $($(
+                    if let Some(seen) = self.$name.number()
+                        && !($low..=$high).contains(&seen)
+                    {
+                        let allowed = concat!($low, " to ", $high);
+                        let (name, seen) = (stringify!($name), seen.to_string());
+                        return Err(RunError::Parameter { name, seen, allowed });
+                    }
+                )?)*
+                Ok(())
+            }
+        }
+    };
+    (@default) => { Default::default() };
+    (@default $default:expr) => { $default };
 }
 
-impl Default for Parameters {
-    fn default() -> Self {
-        let ms = |ms| HumanDuration::from(Duration::from_millis(ms));
-        Self {
-            mode: Mode::Mdt,
-            resequence: None,
-            tecc: None,
-            feedback_interval: None,
-            group_streams: TunnelMode::GROUP_STREAMS_DEFAULT,
-            seed: 1,
-            workload: Workload::Download,
-            size: ByteCount::new(10_000_000),
-            local_program: false,
-            streams: 1,
-            proxies: 1,
-            rate: Rate::from_mbps(10),
-            uplink_rate: None,
-            trace: None,
-            uplink_trace: None,
-            client_rtt: ms(40),
-            client_rtt_step: ms(0),
-            hop_rtt: ms(20),
-            origin_rtt: ms(100),
-            origin_rtt_step: ms(0),
-            origin_rate: None,
-            origins: 1,
-            loss: LossModel::default(),
-            uplink_loss: None,
-            loss_at: LossAt::After,
-            queue: QueueConfig::default(),
-            jitter: ms(0),
-            reorder: Ratio::ZERO,
-            cross_traffic: None,
-            others: None,
-            others_count: 1,
-            origin_controller: ControllerName::Bbr1,
-            tunnel_controller: ControllerName::Bbr1Tunnel,
-            initial_window: 10,
-            tunnel_initial_window: None,
-            tunnel_up_gain_percent: None,
-            window: None,
-            timer_granularity: None,
-            samples: 0,
-            time_limit: HumanDuration::from(Duration::from_secs(600)),
-        }
+parameters! {
+    /// One run: its hosts, the links between them, and the seed of its random choices.
+    ///
+    /// ```text
+    /// client --- access link --- proxy 1 --- hop_rtt --- proxy 2 ... --- origin_rtt --- origin
+    /// ```
+    ///
+    /// The access link is the only bottleneck, unless `origin_rate` is set; the others have a delay
+    /// and nothing else. With the cargo feature `clap` these are flags of a command line, except
+    /// `mode` and `seed`, of which a command may take several.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "clap", derive(clap::Args))]
+    #[serde(default)]
+    pub struct Parameters {
+        /// How payloads travel between client and proxy.
+        mode: Mode, not_a_flag Mode::Mdt;
+
+        /// Order in which payloads leave a tunnel that repairs them: off, window or ordered
+        /// [default: ordered with rmdt, else window]
+        "ORDER" resequence: Option<Order>;
+
+        /// How an origin of mode tecc or tecc-paper uses reports where it differs from the usual,
+        /// such as q-target=60ms,theta=1Ts.
+        "KEY=VALUE,.." tecc: Option<String>;
+
+        /// How often proxies report in these modes [default: once in the tunnel's least RTT]
+        "TIME" feedback_interval: Option<HumanDuration>;
+
+        /// Request streams of each flow in mode msgt
+        group_streams: u8 = TunnelMode::GROUP_STREAMS_DEFAULT, from 2 to 16;
+
+        /// What every random choice follows from.
+        seed: u64, not_a_flag 1_u64;
+
+        /// What is transferred: download, upload, long:TIME, flows:COUNT,INTERVAL,
+        /// sharing:COUNT,SETTLE,TIME, parallel:COUNT, requests:COUNT,INTERVAL or
+        /// datagrams:RATE,TIME.
+        "WHAT" workload: Workload = Workload::Download;
+
+        /// Length of a download or an upload.
+        "BYTES" size: ByteCount = ByteCount::new(10_000_000);
+
+        /// A local program behind `tandem client --udp` downloads, and not the client itself.
+        /// Without a tunnel this makes no difference.
+        #[cfg_attr(feature = "clap", arg(long))]
+        local_program: bool;
+
+        /// Streams that a download is divided over
+        streams: u64 = 1, from 1 to 100;
+
+        /// Proxies in the chain, in modes with a tunnel
+        proxies: u64 = 1, from 1 to 4;
+
+        /// Rate of the access link in each direction, counting IP packets.
+        #[cfg_attr(feature = "clap", arg(conflicts_with = "trace"))]
+        "RATE" rate: Rate = Rate::from_mbps(10);
+
+        /// Its rate towards the proxy [default: --rate, or 48 Mbit/s with --trace]
+        #[cfg_attr(feature = "clap", arg(conflicts_with = "uplink_trace"))]
+        "RATE" uplink_rate: Option<Rate>;
+
+        /// Trace in Mahimahi's format, or synthetic:KIND (driving, subway, wifi, mmwave), that the
+        /// access link follows towards the client, from a time in it that the seed chooses.
+        "FILE" trace: Option<PathBuf>;
+
+        /// Trace that it follows towards the proxy.
+        "FILE" uplink_trace: Option<PathBuf>;
+
+        /// RTT between client and first proxy, without queues.
+        "TIME" client_rtt: HumanDuration = ms(40);
+
+        /// How much longer the RTT to each client is than the RTT to the client before, behind the
+        /// access link that they share.
+        "TIME" client_rtt_step: HumanDuration = ms(0);
+
+        /// RTT between two proxies.
+        "TIME" hop_rtt: HumanDuration = ms(20);
+
+        /// RTT between the last proxy and the first origin.
+        "TIME" origin_rtt: HumanDuration = ms(100);
+
+        /// How much longer the RTT to each origin is than the RTT to the origin before.
+        "TIME" origin_rtt_step: HumanDuration = ms(0);
+
+        /// Rate of the link between the last proxy and each origin, with a queue of 150 kB: a
+        /// bottleneck behind the proxy [default: unlimited]
+        "RATE" origin_rate: Option<Rate>;
+
+        /// Origins, which flows take in turn.
+        "N" origins: u64 = 1;
+
+        /// Random loss on the access link: a share such as 5%, bursts:5%,4 for bursts of 4 packets
+        /// on average, or `gilbert:TO_BAD,TO_GOOD,LOSS_BAD,LOSS_GOOD`.
+        "LOSS" loss: LossModel = LossModel::default();
+
+        /// Loss towards the proxy [default: --loss]
+        "LOSS" uplink_loss: Option<LossModel>;
+
+        /// Where packets are lost: before or after the bottleneck.
+        "WHERE" loss_at: LossAt = LossAt::After;
+
+        /// Queue of the access link in each direction: 150kB, 100packets, drop-head:150kB,
+        /// codel:150kB or infinite.
+        "QUEUE" queue: QueueConfig = QueueConfig::default();
+
+        /// Longest time that is added at random to the access link's delay; it reorders nothing.
+        "TIME" jitter: HumanDuration = ms(0);
+
+        /// Share of the access link's packets that is late by a quarter of --client-rtt.
+        "RATIO" reorder: Ratio = Ratio::ZERO;
+
+        /// Constant rate of other traffic on the access link towards the client [default: none]
+        "RATE" cross_traffic: Option<Rate>;
+
+        /// Congestion controller of other origins. Downloads from them, without end and without a
+        /// tunnel, begin before the first flow and share the access link [default: none]
+        "NAME" others: Option<ControllerName>;
+
+        /// How many such downloads
+        #[cfg_attr(feature = "clap", arg(requires = "others"))]
+        others_count: u64 = 1, from 1 to 100;
+
+        /// Congestion controller of the origin, or of the client's end-to-end connection with an
+        /// upload: bbr1, bbr1-tunnel, newreno, cubic or bbr3.
+        "NAME" origin_controller: ControllerName = ControllerName::Bbr1;
+
+        /// Congestion controller of every proxy and of the client's tunnels: bbr1, bbr1-tunnel,
+        /// newreno, cubic, bbr3 or off.
+        "NAME" tunnel_controller: ControllerName = ControllerName::Bbr1Tunnel;
+
+        /// Initial window of origin and tunnels, in full packets; an origin of mode mft+ or rmdt+ has
+        /// at least 32
+        initial_window: u64 = 10, from 2 to 1000;
+
+        /// Initial window of tunnels [default: 32 with bbr1-tunnel, else --initial-window]
+        tunnel_initial_window: Option<u64>, from 2 to 1000;
+
+        /// Percent of the known bandwidth at which tunnels look for more [default: 125 with bbr1,
+        /// 200 with bbr1-tunnel]
+        tunnel_up_gain_percent: Option<u64>, from 100 to 300;
+
+        /// Most bytes that the sender of the body may have in flight, as the receiver's window
+        /// [default: what the product allows]
+        "BYTES" window: Option<ByteCount>;
+
+        /// Let the timers of all hosts expire at multiples of this time, as in production at
+        /// multiples of 1ms [default: exact]
+        "TIME" timer_granularity: Option<HumanDuration>;
+
+        /// Samples over time that each record keeps; --series FILE has all
+        samples: u64 = 0, from 0 to 1000;
+
+        /// Virtual time after which a run ends as not completed.
+        "TIME" time_limit: HumanDuration = ms(600_000);
+    }
+}
+
+const fn ms(ms: u64) -> HumanDuration {
+    HumanDuration(Duration::from_millis(ms))
+}
+
+/// What may have a range.
+trait Number {
+    /// The number, if there is one.
+    fn number(&self) -> Option<u64>;
+}
+
+impl Number for u8 {
+    fn number(&self) -> Option<u64> {
+        Some((*self).into())
+    }
+}
+
+impl Number for u64 {
+    fn number(&self) -> Option<u64> {
+        Some(*self)
+    }
+}
+
+impl Number for Option<u64> {
+    fn number(&self) -> Option<u64> {
+        *self
     }
 }
 

@@ -106,7 +106,7 @@ pub struct RunRecord {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RepairRecord {
-    /// Packets sent again because nothing else was to be sent and no acknowledgement came.
+    /// Packets sent again because there was nothing else to send and no acknowledgement came.
     pub repair_probes: u64,
     /// Lost payloads that were sent again no more.
     pub repair_given_up: u64,

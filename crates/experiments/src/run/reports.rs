@@ -8,7 +8,7 @@ use super::topology::Topology;
 /// Passes on what proxies tell of the flows of local programs, as a program that embeds a client does.
 #[derive(Debug)]
 pub(super) struct Reports {
-    /// The client; `None`: nobody tells it anything.
+    /// The client; `None` if no reports come.
     forwarder: Option<Handle<Client>>,
     /// Events of the client that have been looked at.
     seen: usize,

@@ -88,7 +88,7 @@ pub(super) struct Topology<'a> {
     pub(super) proxies: Vec<Handle<Proxy>>,
     pub(super) origins: Vec<Handle<Origin>>,
     peers: Vec<Peer>,
-    /// Where the access link ends: nobody's host.
+    /// The end of the access link: a host that no flow uses.
     pub(super) everybody: Handle<SinkHost>,
     pub(super) certificate: TestCertificate,
     pub(super) run: &'a Parameters,
@@ -115,7 +115,7 @@ impl<'a> Topology<'a> {
         for (first, second) in proxies.iter().zip(proxies.iter().skip(1)) {
             world.connect(*first, *second, links::delay(run.hop_rtt.0 / 2));
         }
-        // Nobody's host: the paths are there before the clients that share them.
+        // No flow uses this host: the paths are there before the clients that share them.
         let everybody = world.add_host("clients", ["10.0.3.1"], SinkHost::new(DISCARD));
         let (down, up) = (links::downlink(run, traces)?, links::uplink(run, traces)?);
         let is_upload = is_upload(run);
@@ -156,7 +156,7 @@ impl<'a> Topology<'a> {
         })
     }
 
-    /// A client that downloads so many bytes by itself, or uploads them, from now on.
+    /// A client that downloads this many bytes by itself, or uploads them, from now on.
     pub(super) fn add_download(&mut self, size: ByteCount) -> Handle<Client> {
         let path = self.add_file(size);
         let (number, ip) = self.next_client();
@@ -204,7 +204,7 @@ impl<'a> Topology<'a> {
         Some(handle)
     }
 
-    /// A local program that downloads so many bytes through a client, from now on; without a tunnel
+    /// A local program that downloads this many bytes through a client, from now on; without a tunnel
     /// like [`Self::add_download`].
     pub(super) fn add_program(
         &mut self,

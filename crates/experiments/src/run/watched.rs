@@ -20,7 +20,7 @@ pub(super) struct Watched {
     pub(super) is_upload: bool,
 }
 
-/// The connections of whoever sends the body.
+/// The connections of the host that sends the body.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Senders {
     pub(super) end_to_end: Option<ConnectionStats>,
@@ -34,7 +34,7 @@ impl Watched {
         if self.is_upload { self.uplink } else { self.downlink }
     }
 
-    /// The connections of whoever sends the body.
+    /// The connections of the host that sends the body.
     pub(super) fn senders(self, world: &mut World) -> Senders {
         if !self.is_upload {
             let end_to_end = world.inspect(self.origin).connections().next();

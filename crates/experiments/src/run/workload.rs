@@ -17,8 +17,8 @@ pub enum Workload {
     Upload,
     /// One download that lasts longer than this; what came by then counts.
     Long(HumanDuration),
-    /// Downloads that come and go: so many, one beginning each interval, each of a client with a
-    /// tunnel of its own.
+    /// Downloads that come and go: one begins each interval, each of a client with a tunnel of its
+    /// own.
     Flows {
         /// How many.
         count: u64,
@@ -35,10 +35,10 @@ pub enum Workload {
         /// Counted after that.
         duration: HumanDuration,
     },
-    /// So many downloads at once, by local programs through one tunnel.
+    /// This number of downloads at once, by local programs through one tunnel.
     Parallel(u64),
     /// Downloads of a local program through one tunnel, each with a new connection. They begin at
-    /// random, so many milliseconds apart in the mean (a Bernoulli process with steps of one
+    /// random, a mean number of milliseconds apart (a Bernoulli process with steps of one
     /// millisecond), and have a heavy tail: bounded Pareto of shape 1, the largest 1000 times the
     /// smallest, with the run's size as mean.
     Requests {

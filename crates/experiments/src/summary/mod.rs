@@ -86,7 +86,7 @@ impl Summaries {
         self.groups.get_mut(place)
     }
 
-    /// Puts the groups in the order of their values: small before large, whatever the unit.
+    /// Puts the groups in the order of their values: small before large, in any unit.
     pub fn sort(&mut self) {
         self.groups.sort_by(|a, b| {
             let pairs = a.values.iter().zip(&b.values).map(|(a, b)| (magnitude(a), magnitude(b)));
@@ -280,7 +280,7 @@ pub(crate) fn fields(parameters: &Parameters) -> Map<String, Value> {
     }
 }
 
-/// How large a value is, in the base unit of whatever it is; texts are all alike and go by letter.
+/// How large a value is, in the base unit of its kind; texts are equally large and go by letter.
 #[expect(clippy::cast_precision_loss, reason = "for order and for axes, where that is nothing")]
 pub(crate) fn magnitude(value: &Value) -> (f64, String) {
     let text = plain(value);

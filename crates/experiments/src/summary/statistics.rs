@@ -3,7 +3,7 @@ use statrs::{
     statistics::{Data, Distribution, Max, OrderStatistics},
 };
 
-/// From so many values on, one in a hundred is more than a single one.
+/// From this number of values on, one in a hundred is more than a single one.
 const P99_FROM: usize = 100;
 
 /// Some measurements of the same thing.
@@ -89,11 +89,11 @@ pub struct PairedRatio {
     pub high: f64,
 }
 
-/// Compares two things measured under the same conditions: seed by seed, so that what the dice do
-/// to both does not count. `None` without pairs.
+/// Compares two things measured under the same conditions: seed by seed, so that random draws
+/// that both share do not count. `None` without pairs.
 ///
 /// The ratio is that of the means, because the mean of ratios is drawn upwards by every pair in
-/// which the dice were bad for the second alone. Its interval is the ratio estimator's (Cochran,
+/// which the random draws were bad for the second alone. Its interval is the ratio estimator's (Cochran,
 /// *Sampling Techniques*, §6.3): that of the mean of `this - ratio * that`, over the mean of `that`.
 pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<PairedRatio> {
     let numerators: Vec<_> = pairs.iter().map(|(this, _)| *this).collect();

@@ -91,7 +91,7 @@ impl<'a> Sweep<'a> {
         self.found
     }
 
-    /// Runs what is missing on so many threads until `stop` is true. A run that has begun is
+    /// Runs what is missing on this many threads until `stop` is true. A run that has begun is
     /// finished; its line is in the file before `done` sees it.
     pub fn run(
         &mut self,
@@ -141,7 +141,7 @@ pub fn run_all(
                 while let Some(parameters) = next() {
                     let measured = measure(&parameters, traces);
                     if sender.send(measured).is_err() {
-                        return; // nobody wants it any more
+                        return; // the receiver has ended
                     }
                 }
             });
@@ -151,7 +151,7 @@ pub fn run_all(
     })
 }
 
-/// One run without its time series, which nobody keeps here.
+/// One run without its time series, which a sweep does not keep.
 fn measure(parameters: &Parameters, traces: &TraceStore) -> Result<RunRecord, SweepError> {
     match run::run(parameters, traces) {
         Ok(outcome) => Ok(outcome.record),

@@ -14,7 +14,7 @@ const LINE_LEN_MAX: u64 = 1 << 20;
 /// How every line begins.
 const HEAD: &[u8] = b"{\"mode\":\"";
 
-/// A file with one record a line, to which records are added. Nobody else adds to it meanwhile.
+/// A file with one record a line, to which records are added. No other process adds to it meanwhile.
 #[derive(Debug)]
 pub struct Results {
     path: PathBuf,

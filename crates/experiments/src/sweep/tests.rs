@@ -24,7 +24,7 @@ impl Bench {
         self.dir.path().join("plan.jsonl")
     }
 
-    /// Runs until so many runs have ended here, and gives what was found and how many there were.
+    /// Runs until this many runs have ended, and returns what was found and how many ended.
     fn sweep(&self, at_most: usize) -> (Found, usize) {
         let (stop, mut done, mut known) = (AtomicBool::new(false), 0, 0);
         let mut sweep = Sweep::open(&self.plan, &self.file(), |_| known += 1).unwrap();

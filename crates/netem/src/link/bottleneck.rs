@@ -58,7 +58,7 @@ pub(super) struct Transmitter<T> {
     /// A packet, and when its last bit has left, rounded up to a nanosecond.
     in_transmission: Option<(Instant, Queued<T>)>,
     /// By how much that was rounded up, in bits times nanoseconds: the next packet of a busy period
-    /// starts so much earlier. With whole nanoseconds per packet a fast link would be slower than
+    /// starts earlier by this time. With whole nanoseconds per packet a fast link would be slower than
     /// its rate, and with whole nanoseconds per byte faster.
     advance: u128,
 }

@@ -14,8 +14,8 @@ pub struct LinkConfig {
     pub capacity: Capacity,
     /// Propagation delay, one way.
     pub delay: Duration,
-    /// Most of what comes on top of the delay: each packet takes up to so much longer, any time
-    /// with the same probability, but arrives no earlier than the packet ahead of it.
+    /// The longest time that is added to the delay: each packet takes up to this much longer, any
+    /// time with the same probability, but arrives no earlier than the packet ahead of it.
     pub jitter: Duration,
     /// Which packets are lost by chance.
     pub loss: LossModel,
@@ -52,7 +52,7 @@ pub enum Capacity {
 }
 
 impl Capacity {
-    /// How long it takes, from `from` on, to carry full packets with so many bytes; smaller ones
+    /// How long it takes, from `from` on, to carry this many bytes in full packets; smaller ones
     /// would take longer on a trace. Times count from the start of the path. [`Duration::MAX`] if a
     /// trace ends before.
     pub fn time_to_carry(&self, bytes: ByteCount, from: Duration) -> Duration {

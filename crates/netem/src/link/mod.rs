@@ -100,7 +100,7 @@ impl<T: Clone> Link<T> {
     pub(crate) fn push(&mut self, now: Instant, packet: Packet<T>) {
         let Packet { size, .. } = packet;
         self.ledger.entered(now, size);
-        // Before all else: what is tossed must not depend on what others do to the packet.
+        // This comes first: the random draws must not depend on what else happens to the packet.
         let is_lost = self.config.loss_at == LossAt::Before && self.loss.toss();
         let outages = self.config.outages;
         if outages.is_some_and(|outages| outages.cover(now.duration_since(self.start))) {

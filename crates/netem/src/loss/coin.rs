@@ -29,7 +29,7 @@ impl Coin {
 
     /// True in a share `heads` of all tosses, to within 2^-64.
     ///
-    /// Every toss takes one 64-bit word, whatever the ratio: with a higher ratio the same seed
+    /// Every toss takes one 64-bit word for any ratio: with a higher ratio the same seed
     /// hits the same packets and others besides.
     pub(crate) fn toss(&mut self) -> bool {
         self.toss_with(self.heads)

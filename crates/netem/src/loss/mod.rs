@@ -75,7 +75,7 @@ impl GilbertElliott {
 mod tests {
     use super::*;
 
-    /// Which of so many packets are lost.
+    /// Which packets of a number of packets are lost.
     fn fates(model: LossModel, seed: u64, packets: usize) -> Vec<bool> {
         let mut loss = Loss::new(model, Seed(seed));
         (0..packets).map(|_| loss.toss()).collect()

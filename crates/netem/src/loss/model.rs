@@ -61,13 +61,13 @@ pub enum ParseLossError {
         /// The text.
         seen: String,
     },
-    /// So much loss cannot be had with bursts so short.
+    /// The bursts are too short for this share of loss.
     #[error(
         "bursts of {burst} packets make at most {} of {} packets lost, not {mean}",
         burst, u64::from(*burst) + 1
     )]
     TooShort {
-        /// The share of packets that was to be lost.
+        /// The share of packets that should be lost.
         mean: Ratio,
         /// The mean length of a burst.
         burst: u32,
@@ -87,7 +87,7 @@ impl LossModel {
     pub const NONE: Self = Self::Bernoulli(Ratio::ZERO);
 
     /// The simple Gilbert model, which loses all packets while the channel is bad and none while it
-    /// is good: losses come in bursts of so many packets on average. `None` if that cannot be, as
+    /// is good: losses come in bursts of this mean length. `None` if that is impossible, as
     /// the channel is good for one packet at least.
     pub fn bursts(mean: Ratio, burst_packets: u32) -> Option<Self> {
         let to_good = BILLION.checked_div(burst_packets.into())?;

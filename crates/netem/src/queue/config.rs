@@ -85,17 +85,17 @@ pub enum ParseQueueError {
 }
 
 impl QueueLimit {
-    /// So many bytes, and no limit of packets.
+    /// A limit of bytes, and none of packets.
     pub const fn bytes(bytes: ByteCount) -> Self {
         Self { bytes: Some(bytes), packets: None }
     }
 
-    /// So many packets, and no limit of bytes.
+    /// A limit of packets, and none of bytes.
     pub const fn packets(packets: u64) -> Self {
         Self { bytes: None, packets: Some(packets) }
     }
 
-    /// Whether so much may wait.
+    /// Whether a queue of this length is within the limit.
     pub(crate) fn allows(&self, bytes: ByteCount, packets: u64) -> bool {
         self.bytes.is_none_or(|limit| bytes <= limit)
             && self.packets.is_none_or(|limit| packets <= limit)

@@ -1,8 +1,8 @@
 //! Checks links while they work, from a log of what happens in them.
 //!
-//! It states anew what a link may do and shares nothing with what does it: no queue, no transmitter
-//! and no search in a trace, only the configuration. It keeps no packets, so that it can always
-//! be on.
+//! It states a second time what a link may do and shares nothing with the code that does it: no
+//! queue, no transmitter and no search in a trace, only the configuration. It keeps no packets, so
+//! that it can always be on.
 
 use std::{
     fmt,

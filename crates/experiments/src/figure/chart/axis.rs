@@ -8,7 +8,7 @@ use tandem_netem::SyntheticTrace;
 use super::{PaperNumber, Series, text_width};
 use crate::figure::Scale;
 
-/// About so many ticks.
+/// About how many ticks an axis has.
 const TICKS: f64 = 5.0;
 
 /// How far beside each other the lines' points stand, in parts of the axis.
@@ -45,7 +45,7 @@ impl Tick {
 }
 
 impl Axis {
-    /// An x axis of so many pixels with a tick at each x of the lines.
+    /// An x axis of a length in pixels, with a tick at each x of the lines.
     pub(super) fn of_points(scale: Scale, lines: &[&Series], width: i32) -> Self {
         let points = lines.iter().flat_map(|line| &line.points);
         let mut ticks: Vec<_> = points
@@ -128,7 +128,7 @@ impl Axis {
     }
 
     /// By how much the points of one of several lines stand aside, so that their bars can be told
-    /// apart, and nobody takes them for those of the next tick.
+    /// apart, but not so much that they seem to belong to the next tick.
     #[expect(clippy::cast_precision_loss, reason = "a few lines")]
     pub(super) fn aside(&self, place: usize, count: usize) -> f64 {
         let width = self.range.end - self.range.start;
