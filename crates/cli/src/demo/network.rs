@@ -55,9 +55,9 @@ pub(super) struct Network {
     transport: Transport,
     /// Both servers' certificate and CA.
     identity: DevelopmentIdentity,
-    /// The origin's address as the client, or the proxy, has to name it.
+    /// The origin's address for the client or the proxy: that of the link.
     origin_address: SocketAddr,
-    /// The proxy's address as the client has to name it.
+    /// The proxy's address for the client: that of the link.
     proxy_address: Option<SocketAddr>,
     origin: Host<Origin>,
     proxy: Option<Host<Proxy>>,
@@ -130,7 +130,7 @@ impl Network {
         Ok(Outcome::new(url, self.journey.mode, hops, &report, sha256))
     }
 
-    /// Stops everything and tells what the origin counted.
+    /// Stops everything and returns the origin's counters.
     pub(super) fn stop(self) -> Result<OriginPackets, CliError> {
         if let Some(proxy) = self.proxy {
             proxy.stop()?;
@@ -240,7 +240,7 @@ impl<N: Node + Send + 'static> Host<N> {
             .spawn(move || {
                 let mut app = Server { ready, report };
                 let stop = async {
-                    // A sender that is gone means the same as a word from it.
+                    // A sender that is gone also means the end.
                     if stop.await.is_err() {}
                 };
                 let running = driver::run(node, &mut app, options, stop);
@@ -258,7 +258,7 @@ impl<N: Node + Send + 'static> Host<N> {
     }
 }
 
-/// Tells once where a server listens, and again and again how it is.
+/// Reports once the address on which a server listens, and then its state at every tick.
 struct Server<F> {
     ready: mpsc::Sender<SocketAddr>,
     report: F,
