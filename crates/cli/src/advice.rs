@@ -1,4 +1,4 @@
-//! What to try after a failure.
+//! Advice after a failure.
 
 use tandem_node::error::ClientError;
 
@@ -14,7 +14,7 @@ pub(crate) fn try_this(error: &ClientError) -> String {
         ),
         ClientError::Tls { reason, .. } => Some(after_tls(reason)),
         ClientError::ConnectionLost { .. } => Some("try again; -v shows what was going on"),
-        ClientError::Unsupported { .. } => Some("is it a CONNECT-UDP proxy (RFC 9298)?"),
+        ClientError::Unsupported { .. } => Some("check that it is a CONNECT-UDP proxy (RFC 9298)"),
         ClientError::Refused { status, proxy_status, .. } => {
             after_refusal(*status, proxy_status.as_deref().unwrap_or_default())
         }
@@ -25,7 +25,7 @@ pub(crate) fn try_this(error: &ClientError) -> String {
     advice.map_or_else(String::new, |advice| format!("; {advice}"))
 }
 
-/// rustls names causes in its own words; what is not found here is still printed.
+/// Finds the cause in the text of rustls, which is printed in any case.
 fn after_tls(reason: &str) -> &'static str {
     let reason = reason.to_ascii_lowercase();
     let has = |word| reason.contains(word);
@@ -34,8 +34,8 @@ fn after_tls(reason: &str) -> &'static str {
     } else if has("not valid yet") || has("notvalidyet") {
         "the certificate is not valid yet: check the clocks of both sides"
     } else if has("unknownissuer") || has("badsignature") || has("bad signature") {
-        "nobody that we trust has signed the certificate: give its CA with --ca FILE, or use \
-         --insecure for a test"
+        "no trusted CA has signed the certificate: give its CA with --ca FILE, or use --insecure \
+         for a test"
     } else if has("not valid for name") || has("notvalidforname") {
         "use the name that the certificate is for, or make the certificate for this one"
     } else if has("sent no certificates") || has("certificate required") {
@@ -49,7 +49,7 @@ fn after_tls(reason: &str) -> &'static str {
 
 fn after_refusal(status: u16, proxy_status: &str) -> Option<&'static str> {
     match status {
-        401 | 407 => Some("give a token that the proxy knows with --token-file FILE"),
+        401 | 407 => Some("give a token that the proxy accepts with --token-file FILE"),
         403 if proxy_status.contains("prohibited") => Some(
             "the proxy does not reach private addresses unless it is started with \
              --allow-target CIDR",
@@ -64,8 +64,8 @@ fn after_refusal(status: u16, proxy_status: &str) -> Option<&'static str> {
 fn after_status(status: u16) -> Option<&'static str> {
     match status {
         404 | 410 => Some("check the path of the URL"),
-        405 => Some("it takes uploads only if it is told to, as tandem origin --takes-uploads"),
-        401 | 403 => Some("the origin does not give this to everybody"),
+        405 => Some("the origin refuses uploads; tandem origin accepts them with --takes-uploads"),
+        401 | 403 => Some("the origin does not give this to every client"),
         500..=599 => Some("the origin failed; try again later"),
         _ => None,
     }

@@ -2,46 +2,46 @@
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
+use clap::ArgMatches;
 use serde::{Deserialize, Serialize};
 use tandem_net::{Application, DriverOptions, driver};
 use tandem_node::{
     ClientConfig,
     client::{ForwardConfig, Task},
     error::ClientError,
+    mode::Mode,
     node::Event,
 };
 use tandem_units::HumanDuration;
+use tandem_wire::FeedbackField;
 use tracing::{info, trace, warn};
 
 use crate::{
     config::{
-        ConfigArgs, Forward, GroupStreams, RepairSettings, RepairSetup, Settings,
-        TransportSettings, TransportSetup, Via, WorkFor, or_list, to_toml,
+        Forward, Layered, RepairSettings, RepairSetup, Settings, TransportSettings, TransportSetup,
+        Via, Within, WorkFor, to_toml,
     },
     error::{CliError, ConfigError},
-    hops,
-    outcome::Mode,
+    hops::{self, GroupStreams},
+    mode,
     run::{self, Signals},
     text,
     tls::{ClientTlsSettings, ClientTlsSetup},
 };
 
-/// Carry local UDP traffic through one or more proxies.
+/// Carry UDP packets of local programs through one or more proxies.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Client {
     #[command(flatten)]
-    config: ConfigArgs,
-    #[command(flatten)]
-    settings: ClientSettings,
+    settings: Layered<ClientSettings>,
 }
 
 impl Client {
-    /// Runs until a signal comes or the tunnel fails.
+    /// Runs until a signal ends it or the tunnel fails.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let setup = ClientSetup::try_from(self.config.load(self.settings)?)?;
+        let setup = ClientSetup::try_from(self.settings.load()?)?;
         let config = setup.to_node()?;
-        if self.config.is_check_only() {
+        if self.settings.is_check_only() {
             return text::print(to_toml(&setup).trim_end());
         }
         setup.warn();
@@ -67,9 +67,9 @@ impl<N> Application<N> for Tunnel {
         match event {
             Event::Listening(address) => run::say_listening(address),
             Event::HopUp { hop, authority, setup } => info!(hop, authority, ?setup, "tunnel up"),
-            Event::HopLost { hop, error } => warn!(hop, %error, "tunnel broken, building it anew"),
+            Event::HopLost { hop, error } => warn!(hop, %error, "tunnel broken, rebuilding it"),
             Event::Closed(result) => self.0 = result,
-            Event::TunnelInfo { local, info } => trace!(%local, ?info, "the tunnel told"),
+            Event::TunnelInfo { local, info } => trace!(%local, ?info, "report on the tunnel"),
             Event::ResponseStarted { .. } | Event::Fetched(_) => {}
         }
     }
@@ -79,33 +79,42 @@ impl<N> Application<N> for Tunnel {
 #[derive(Debug, Default, clap::Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 struct ClientSettings {
-    /// Proxy as https://HOST:PORT or URI template; repeat for a chain, nearest proxy first
+    /// Proxy, as https://HOST:PORT or as a URI template; repeat it for a chain, nearest proxy first
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
     via: Vec<Via>,
 
-    /// Listen at a local UDP address and carry what comes to HOST:PORT; with ;u=0 (first) to ;u=7
-    /// (last) it goes before or after that of other listeners, and with ;w=1 to ;w=64 a program gets
-    /// so many times the share of one with ;w=1; repeatable
-    #[arg(long, value_name = "LISTEN=TARGET", env = "TANDEM_UDP", value_delimiter = ' ')]
+    #[arg(
+        long, value_name = "LISTEN=TARGET", env = "TANDEM_UDP", value_delimiter = ' ',
+        help = format!(
+            "Listen on a local UDP address and send the packets that arrive there through the tunnel to \
+             HOST:PORT; repeatable. At its end, ;u=0 (first) to ;u=7 (last) sets the urgency among all listeners, and ;w={} to ;w={} \
+             the share among listeners of the same urgency: one with ;w=2 has twice that of one with \
+             ;w=1",
+            FeedbackField::WEIGHT.start(),
+            FeedbackField::WEIGHT.end(),
+        )
+    )]
     udp: Vec<Forward>,
 
-    /// Show the first token of this file to the proxies; or repeat, one file for each --via
+    /// File whose first token is sent to every proxy; repeat it to name one file for each --via
     #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ' ')]
     token_file: Vec<PathBuf>,
 
-    /// Give up on a server that is silent for so long [default: 10s at first, then 30s]
-    #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT")]
+    #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help())]
     timeout: Option<HumanDuration>,
 
-    /// How payloads travel through the tunnel: mdt, mst, msgt, rmdt, or tecc, which is for programs
-    /// that embed a client: this one takes the proxy's reports and passes them on to nobody [default:
-    /// mdt]
-    #[arg(long, env = "TANDEM_MODE", value_parser = tunnel_mode)]
+    /// How payloads travel through the tunnel [default: mdt]
+    ///
+    /// Mode tecc is for programs that embed a client and take the reports from it: this program does
+    /// not use them.
+    #[arg(long, env = "TANDEM_MODE", value_parser = mode::parser(mode::is_of_tunnels))]
+    #[serde(deserialize_with = "mode::of_tunnel")]
     mode: Option<Mode>,
 
-    /// Request streams of each flow in mode msgt, 2 to 16 [default: 8]
-    #[arg(long, value_name = "N", env = "TANDEM_GROUP_STREAMS")]
-    group_streams: Option<GroupStreams>,
+    #[arg(
+        long, value_name = "N", env = "TANDEM_GROUP_STREAMS", help = hops::group_streams_help()
+    )]
+    group_streams: Option<Within<GroupStreams>>,
 
     #[command(flatten)]
     repair: RepairSettings,
@@ -117,39 +126,18 @@ struct ClientSettings {
     transport: TransportSettings,
 }
 
-/// The modes that are a tunnel's.
-const TUNNEL_MODES: &str = "mdt, mst, msgt, rmdt, tecc, tecc-paper";
-
-/// Parses a mode that is a tunnel's.
-fn tunnel_mode(text: &str) -> Result<Mode, String> {
-    Mode::from_str(text, false)
-        .ok()
-        .filter(|mode| mode.is_tunnel())
-        .ok_or_else(|| format!("{text:?} is no mode of a tunnel; allowed: {TUNNEL_MODES}"))
-}
-
 impl Settings for ClientSettings {
-    fn or(self, lower: Self) -> Self {
-        Self {
-            via: or_list(self.via, lower.via),
-            udp: or_list(self.udp, lower.udp),
-            token_file: or_list(self.token_file, lower.token_file),
-            timeout: self.timeout.or(lower.timeout),
-            mode: self.mode.or(lower.mode),
-            group_streams: self.group_streams.or(lower.group_streams),
-            repair: self.repair.or(lower.repair),
-            tls: self.tls.or(lower.tls),
-            transport: self.transport.or(lower.transport),
-        }
-    }
-
     fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
         let own = self.token_file.iter_mut();
         own.chain(self.tls.paths_mut()).chain(self.transport.paths_mut()).collect()
     }
+
+    fn yield_to(&mut self, given: &ArgMatches) {
+        self.tls.yield_to(given);
+    }
 }
 
-/// What the client runs with.
+/// The settings that the client runs with.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct ClientSetup {
@@ -160,7 +148,7 @@ struct ClientSetup {
     timeout: Option<HumanDuration>,
     mode: Mode,
     #[serde(skip_serializing_if = "Option::is_none")]
-    group_streams: Option<GroupStreams>,
+    group_streams: Option<Within<GroupStreams>>,
     repair: RepairSetup,
     tls: ClientTlsSetup,
     transport: TransportSetup,
@@ -177,12 +165,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
         if settings.udp.is_empty() {
             return Err(missing("udp", "LISTEN=TARGET", "TANDEM_UDP"));
         }
-        let mode = settings.mode.unwrap_or(Mode::Mdt);
-        if !mode.is_tunnel() {
-            let reason =
-                "local programs are carried through a tunnel: mdt, mst, msgt, rmdt or tecc";
-            return Err(ConfigError::Conflict { first: "mode direct", second: "via", reason });
-        }
+        let mode = settings.mode.unwrap_or_default();
         Ok(Self {
             via: settings.via,
             udp: settings.udp,
@@ -190,7 +173,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             timeout: settings.timeout,
             mode,
             group_streams: settings.group_streams,
-            repair: RepairSetup::new(settings.repair, mode)?,
+            repair: RepairSetup::new(settings.repair, mode),
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
         })
@@ -206,7 +189,8 @@ impl ClientSetup {
             urgency: forward.urgency,
             weight: forward.weight,
         };
-        let mode = self.mode.tunnel(self.repair.to_node(), self.group_streams).unwrap_or_default();
+        let group_streams = hops::group_streams(self.group_streams);
+        let mode = self.mode.tunnel(self.repair.to_node(), group_streams).unwrap_or_default();
         let tls = self.tls.read()?;
         Ok(ClientConfig {
             hops: hops::hops(&self.via, &tls, &self.transport, &self.token_file, mode)?,
@@ -221,8 +205,28 @@ impl ClientSetup {
         for forward in self.udp.iter().filter(|forward| !forward.listen.is_loopback()) {
             let listen = forward.listen;
             text::say(format_args!(
-                "warning: {listen} is not loopback: others can send through this tunnel"
+                "warning: {listen} is not a loopback address: other hosts can send through this tunnel"
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::assert_every_path_is_listed;
+
+    #[test]
+    fn every_path_of_a_file_is_relative_to_its_folder() {
+        assert_every_path_is_listed::<ClientSettings>();
+    }
+
+    #[test]
+    fn a_file_has_the_modes_of_tunnels() {
+        let error = toml::from_str::<ClientSettings>("mode = \"mft\"").unwrap_err();
+        let allowed = "mdt, mst, msgt, rmdt, tecc, tecc-paper";
+        assert_eq!(error.message(), format!("\"mft\" is not a mode; allowed: {allowed}"));
+        let settings: ClientSettings = toml::from_str("mode = \"tecc-paper\"").unwrap();
+        assert_eq!(settings.mode, Some(Mode::TeccPaper));
     }
 }

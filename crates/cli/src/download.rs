@@ -1,4 +1,5 @@
-//! Where a download goes: a `.part` file that gets its name when it is complete, or standard output.
+//! The destination of a download: a `.part` file, which is renamed when it is complete, or standard
+//! output.
 
 use std::{
     ffi::OsString,
@@ -37,7 +38,7 @@ enum Sink {
 }
 
 impl Download {
-    /// To a file, or to standard output if the name is `-`. Says at once what is wrong with it.
+    /// To a file, or to standard output if the name is `-`. Fails at once if the file cannot be written.
     pub(crate) fn to(output: &Path) -> Result<Self, ConfigError> {
         let sink = if output == Path::new("-") {
             Sink::Stdout
@@ -57,7 +58,7 @@ impl Download {
         Ok(Self { sink, hasher: Sha256::new(), hashed: 0, received: 0 })
     }
 
-    /// Takes over bytes that begin at `offset`. Standard output wants them in order.
+    /// Writes bytes that begin at `offset`. Standard output needs them in order.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         match &mut self.sink {
             Sink::File { part, file, .. } => open(file, part)?.write_all_at(data, offset)?,
@@ -71,7 +72,7 @@ impl Download {
         Ok(())
     }
 
-    /// Everything is here: gives the file its name and returns its SHA-256.
+    /// The download is complete: gives the file its name and returns its SHA-256.
     pub(crate) fn finish(mut self) -> Result<Sha256Hex, CliError> {
         match &mut self.sink {
             Sink::Stdout => io::stdout().flush().map_err(CliError::Stdout)?,
@@ -85,7 +86,7 @@ impl Download {
         Ok(Sha256Hex::of(self.hasher))
     }
 
-    /// Adds to an error what is left behind.
+    /// Adds to an error the part of the file that is left.
     pub(crate) fn explain(&self, cause: CliError) -> CliError {
         match &self.sink {
             Sink::File { part, file: Some(_), .. } => CliError::Partial {
@@ -132,7 +133,7 @@ fn hash_rest(file: &mut impl Read, hasher: &mut Sha256) -> io::Result<()> {
 pub(crate) struct Sha256Hex(pub(crate) String);
 
 impl Sha256Hex {
-    /// Of what the hasher was given.
+    /// The hash of the bytes that the hasher has read.
     pub(crate) fn of(hasher: Sha256) -> Self {
         Self(format!("{:x}", hasher.finalize()))
     }

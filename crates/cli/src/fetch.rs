@@ -34,7 +34,7 @@ pub(crate) async fn fetch(
             let error = download.write_error(error);
             Err(download.explain(error))
         }
-        // The goodbye after a complete download does not matter any more.
+        // The download is complete; an error while the connection closes does not matter.
         (_, Some(report), _) => Ok((report, download.finish()?)),
         (_, None, Some(Err(error))) => Err(download.explain(CliError::Client { error })),
         (Err(DriveError::GraceExpired(_)), None, _) => Err(download.explain(CliError::Interrupted)),
@@ -57,8 +57,8 @@ impl<P: Progress> Application<Client> for Fetch<'_, P> {
                 self.progress.say(format!("tunnel through {authority} is up"));
             }
             Event::HopLost { hop, error } => {
-                warn!(hop, %error, "tunnel broken, building it anew");
-                self.progress.say("tunnel broken, building it anew".to_owned());
+                warn!(hop, %error, "tunnel broken, rebuilding it");
+                self.progress.say("tunnel broken, rebuilding it".to_owned());
             }
             Event::ResponseStarted { len, .. } => self.progress.start(len),
             Event::Fetched(report) => self.report = Some(report),

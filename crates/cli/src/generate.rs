@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 use crate::{Cli, error::CliError, text};
 
-/// Print what packages ship besides the program.
+/// Print the files that packages ship besides the program.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Generate {
     /// Write a manual page for each subcommand into a folder
@@ -40,7 +40,7 @@ impl Generate {
     }
 }
 
-/// Without `help` and without what is hidden, for which nobody looks for a page.
+/// Without `help` and the hidden commands, which need no manual page.
 fn visible(command: Command) -> Command {
     command.disable_help_subcommand(true)
 }

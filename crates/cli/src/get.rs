@@ -2,81 +2,90 @@
 
 use std::{
     num::NonZeroU8,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
 use tandem_node::{
     Client, ClientConfig,
     client::{FetchConfig, Task},
+    limits::Limits,
+    mode::Mode,
 };
-use tandem_units::HumanDuration;
+use tandem_units::{ByteCount, HumanDuration};
 
 use crate::{
     config::{
-        GroupStreams, HttpsUrl, RepairSettings, RepairSetup, TransportSettings, TransportSetup,
-        UploadSize, Via, WorkFor,
+        HttpsUrl, RepairSettings, RepairSetup, Setting, TransportSettings, TransportSetup, Via,
+        Within, WorkFor,
     },
     download::Download,
     error::{CliError, ConfigError},
     fetch::fetch,
-    hops,
-    outcome::{Mode, Outcome},
+    hops::{self, GroupStreams},
+    mode,
+    outcome::Outcome,
     progress::{Bars, Show},
     run::{self, Signals},
     text,
     tls::{ClientTlsSettings, ClientTlsSetup},
 };
 
-/// Fetch a URL over HTTP/3, directly or through proxies.
+/// Fetch a URL over HTTP/3, with or without proxies.
 ///
-/// Until the file is complete it is called FILE.part. With --upload zeros are sent there instead, to
-/// see how fast that goes.
+/// Until the file is complete, its name is FILE.part. With --upload the program sends zeros to the URL
+/// instead, which measures uploads.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Get {
-    /// What to fetch, or where to send to: an https URL
+    /// https URL to fetch, or to send to with --upload
     url: HttpsUrl,
 
-    /// Where the file goes; - is standard output
+    /// File to write; - stands for standard output
     #[arg(short, long, value_name = "FILE", required_unless_present = "upload")]
     output: Option<PathBuf>,
 
-    /// Send so many zeros (PUT) instead of fetching, at most 10 GB, to an origin that takes uploads.
-    /// In modes tecc and tecc-paper they follow what this end of the tunnel can send
-    #[arg(long, value_name = "BYTES", conflicts_with_all = ["output", "streams"])]
-    upload: Option<UploadSize>,
+    #[arg(
+        long, value_name = "BYTES", conflicts_with_all = ["output", "streams"],
+        help = format!(
+            "Send this many zero bytes (PUT, at most {}) to an origin that accepts uploads, instead of \
+             fetching. In modes tecc and tecc-paper the upload follows reports of this end of the tunnel",
+            UploadSize::ALLOWED.end(),
+        )
+    )]
+    upload: Option<Within<UploadSize>>,
 
-    /// Proxy as https://HOST:PORT or URI template; repeat for a chain, nearest proxy first
+    /// Proxy, as https://HOST:PORT or as a URI template; repeat it for a chain, nearest proxy first
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
     via: Vec<Via>,
 
-    /// How to travel [default: mdt with --via, direct without]
-    #[arg(long)]
+    /// How payloads travel [default: mdt with --via, mft without]
+    #[arg(long, value_parser = mode::parser(mode::is_of_clients))]
     mode: Option<Mode>,
 
-    /// Request streams of mode msgt, 2 to 16 [default: 8]
-    #[arg(long, value_name = "N", env = "TANDEM_GROUP_STREAMS")]
-    group_streams: Option<GroupStreams>,
+    #[arg(
+        long, value_name = "N", env = "TANDEM_GROUP_STREAMS", help = hops::group_streams_help()
+    )]
+    group_streams: Option<Within<GroupStreams>>,
 
     #[command(flatten)]
     repair: RepairSettings,
 
-    /// Fetch so many ranges of the file at a time, each on a stream of its own [default: 1]
+    /// Number of ranges of the file to fetch at the same time, each on its own stream [default: 1]
     #[arg(long, value_name = "N")]
     streams: Option<NonZeroU8>,
 
-    /// Show the first token of this file to the proxies; or repeat, one file for each --via
+    /// File whose first token is sent to every proxy; repeat it to name one file for each --via
     #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ' ')]
     token_file: Vec<PathBuf>,
 
-    /// Give up on a server that is silent for so long [default: 10s at first, then 30s]
-    #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT")]
+    #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help())]
     timeout: Option<HumanDuration>,
 
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 
-    /// No progress bar
+    /// Draw no progress bar
     #[arg(short, long)]
     quiet: bool,
 
@@ -88,10 +97,10 @@ pub(crate) struct Get {
 }
 
 impl Get {
-    /// Fetches, and prints what was measured.
+    /// Fetches, and prints the measurements.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let Plan { config, tls, mode, hops } = self.plan()?;
-        // Nothing comes back of an upload.
+        // The response to an upload has no body.
         let download = Download::to(self.output.as_deref().unwrap_or(Path::new("-")))?;
         tls.warn();
         let show = if self.quiet || self.json { Show::Never } else { Show::OnTerminal };
@@ -119,36 +128,23 @@ impl Get {
     }
 
     fn plan(&self) -> Result<Plan, ConfigError> {
-        let mode = match (self.mode, self.via.is_empty()) {
-            (Some(mode), true) if mode.is_tunnel() => {
-                let first = mode.setting();
-                let reason = "a tunnel needs a proxy at its other end";
-                return Err(ConfigError::Incomplete { first, second: "via", reason });
-            }
-            (Some(Mode::Direct), false) => {
-                let reason = "a direct download has no proxy";
-                return Err(ConfigError::Conflict { first: "mode direct", second: "via", reason });
-            }
-            (Some(mode), _) => mode,
-            (None, true) => Mode::Direct,
-            (None, false) => Mode::Mdt,
-        };
+        let mode = self.mode()?;
         let streams = self.streams.map_or(1, NonZeroU8::get);
         if streams > 1 && self.writes_to_stdout() {
-            let reason = "ranges arrive interleaved, standard output wants them in order";
+            let reason = "ranges arrive interleaved, and standard output needs them in order";
             return Err(ConfigError::Conflict { first: "streams", second: "output -", reason });
         }
         let tls_setup = ClientTlsSetup::try_from(self.tls.clone())?;
         let tls = tls_setup.read()?;
-        // With an upload we are the sender whom reports concern.
-        let follows = mode.follower().filter(|_| self.upload.is_some());
+        // The sender of an upload is this program, so that reports on the tunnel are for it.
+        let follows = mode.origin_controller().filter(|_| self.upload.is_some());
         let work = if follows.is_some() { WorkFor::Origin } else { WorkFor::EndToEnd };
         let mut settings = self.transport.clone();
         settings.controller = settings.controller.or(follows);
         let transport = TransportSetup::new(settings, work)?;
         let fetch = FetchConfig {
             streams: streams.into(),
-            upload: self.upload.map(|size| size.0),
+            upload: self.upload.map(|Within(size)| size),
             transport: transport.to_node("get", work),
             ..FetchConfig::new(
                 self.url.host(),
@@ -157,8 +153,9 @@ impl Get {
                 tls.origin.clone(),
             )
         };
-        let repair = RepairSetup::new(self.repair, mode)?;
-        let tunnel = mode.tunnel(repair.to_node(), self.group_streams).unwrap_or_default();
+        let repair = RepairSetup::new(self.repair, mode);
+        let group_streams = hops::group_streams(self.group_streams);
+        let tunnel = mode.tunnel(repair.to_node(), group_streams).unwrap_or_default();
         let transport = TransportSetup::new(self.transport.clone(), WorkFor::Tunnel)?;
         let hops = hops::hops(&self.via, &tls, &transport, &self.token_file, tunnel)?;
         let count = hops.len();
@@ -167,9 +164,29 @@ impl Get {
         Ok(Plan { config, tls: tls_setup, mode, hops: count })
     }
 
+    /// The mode that was chosen, or the default, if it fits the proxies.
+    fn mode(&self) -> Result<Mode, ConfigError> {
+        let default = if self.via.is_empty() { Mode::Mft } else { Mode::default() };
+        let mode = self.mode.unwrap_or(default);
+        match (mode.has_tunnel(), self.via.is_empty()) {
+            (true, true) => Err(ConfigError::NoProxy { mode }),
+            (false, false) => Err(ConfigError::NoTunnel { mode }),
+            (true, false) | (false, true) => Ok(mode),
+        }
+    }
+
     fn writes_to_stdout(&self) -> bool {
         self.output.as_deref() == Some(Path::new("-"))
     }
+}
+
+/// The bytes of an upload, which are as many as an origin accepts.
+#[derive(Clone, Copy, Debug)]
+struct UploadSize;
+
+impl Setting for UploadSize {
+    type Value = ByteCount;
+    const ALLOWED: RangeInclusive<ByteCount> = ByteCount::ZERO..=ByteCount::new(Limits::UPLOAD);
 }
 
 /// The checked form of the flags.

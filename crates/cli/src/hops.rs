@@ -1,6 +1,6 @@
 //! The proxies on the way, for `get` and `client` alike.
 
-use std::{iter, path::PathBuf};
+use std::{iter, ops::RangeInclusive, path::PathBuf};
 
 use tandem_node::{
     client::{HopConfig, TunnelMode},
@@ -10,14 +10,45 @@ use tandem_node::{
 use tandem_units::HumanDuration;
 
 use crate::{
-    config::{TransportSetup, Via, WorkFor},
+    config::{Setting, TransportSetup, Via, Within, WorkFor},
     error::ConfigError,
     tls::ClientTls,
     tokens,
 };
 
-/// Limits of a client that gives up on a silent server after this time, before and after it first
-/// answered.
+/// Request streams of one flow in mode msgt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupStreams;
+
+impl Setting for GroupStreams {
+    type Value = u8;
+    const ALLOWED: RangeInclusive<u8> = TunnelMode::GROUP_STREAMS;
+}
+
+/// The setting, or the default.
+pub(crate) fn group_streams(chosen: Option<Within<GroupStreams>>) -> u8 {
+    chosen.map_or(TunnelMode::GROUP_STREAMS_DEFAULT, |Within(streams)| streams)
+}
+
+/// The help of `--group-streams`.
+pub(crate) fn group_streams_help() -> String {
+    let text = "Request streams of each flow in mode msgt";
+    GroupStreams::help(text, TunnelMode::GROUP_STREAMS_DEFAULT)
+}
+
+/// The help of `--timeout`.
+pub(crate) fn timeout_help() -> String {
+    let Limits { setup_timeout, connection_idle, .. } = Limits::default();
+    format!(
+        "Time without a packet from a server after which the client gives up on it [default: {} until \
+         its first answer, then {}]",
+        HumanDuration(setup_timeout),
+        HumanDuration(connection_idle),
+    )
+}
+
+/// Limits of a client that gives up on a silent server after this time, before and after its first
+/// answer.
 pub(crate) fn limits(timeout: Option<HumanDuration>) -> Limits {
     let mut limits = Limits::default();
     if let Some(timeout) = timeout {
@@ -27,8 +58,8 @@ pub(crate) fn limits(timeout: Option<HumanDuration>) -> Limits {
     limits
 }
 
-/// The hops, nearest proxy first. Each proxy is shown the token of its own file; one file alone is
-/// for all of them.
+/// The hops, nearest proxy first. Each proxy receives the token of its own file; one file alone is for
+/// all of them.
 pub(crate) fn hops(
     via: &[Via],
     tls: &ClientTls,

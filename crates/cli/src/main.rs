@@ -12,6 +12,7 @@ mod get;
 mod hops;
 mod lab;
 mod log;
+mod mode;
 mod origin;
 mod outcome;
 mod progress;
@@ -32,7 +33,7 @@ use crate::error::CliError;
 #[derive(Debug, Parser)]
 #[command(name = "tandem", version, propagate_version = true)]
 pub(crate) struct Cli {
-    /// Say more on standard error; -vv for packets (or set `RUST_LOG`)
+    /// Log more to standard error; -vv also logs packets (`RUST_LOG` overrides it)
     #[arg(short, long, global = true, display_order = 900, action = clap::ArgAction::Count)]
     verbose: u8,
 
@@ -46,7 +47,6 @@ enum Command {
     Client(Box<client::Client>),
     Origin(Box<origin::Origin>),
     Get(Box<get::Get>),
-    /// Emulate networks.
     #[command(subcommand)]
     Lab(Box<lab::Lab>),
     Demo(Box<demo::Demo>),

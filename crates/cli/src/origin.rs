@@ -4,12 +4,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tandem_net::{DriverOptions, Files};
-use tandem_node::{OriginConfig, quic::Transport};
+use tandem_node::{OriginConfig, limits::Limits, quic::Transport};
+use tandem_units::ByteCount;
 
 use crate::{
-    config::{
-        ConfigArgs, ListenAddr, Settings, TransportSettings, TransportSetup, WorkFor, to_toml,
-    },
+    config::{Layered, ListenAddr, Settings, TransportSettings, TransportSetup, WorkFor, to_toml},
     error::{CliError, ConfigError},
     run, text,
     tls::{Identity, ServerTlsSettings, ServerTlsSetup},
@@ -19,21 +18,19 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub(crate) struct Origin {
     #[command(flatten)]
-    config: ConfigArgs,
-    #[command(flatten)]
-    settings: OriginSettings,
+    settings: Layered<OriginSettings>,
 }
 
 impl Origin {
-    /// Runs until a signal comes.
+    /// Runs until a signal ends it.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let setup = OriginSetup::try_from(self.config.load(self.settings)?)?;
+        let setup = OriginSetup::try_from(self.settings.load()?)?;
         let identity = setup.tls.identity()?;
         let config = setup.to_node(&identity)?;
         let files = Files::below(&setup.root);
         let files =
             files.map_err(|error| ConfigError::Unreadable { file: setup.root.clone(), error })?;
-        if self.config.is_check_only() {
+        if self.settings.is_check_only() {
             return text::print(to_toml(&setup).trim_end());
         }
         identity.announce()?;
@@ -48,7 +45,7 @@ impl Origin {
 #[derive(Debug, Default, clap::Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 struct OriginSettings {
-    /// Address and UDP port to listen at; port 0 is any free port
+    /// Address and UDP port to listen on; port 0 stands for any free port
     #[arg(long, value_name = "ADDR", env = "TANDEM_LISTEN")]
     listen: Option<ListenAddr>,
 
@@ -56,10 +53,15 @@ struct OriginSettings {
     #[arg(long, value_name = "DIR", env = "TANDEM_ROOT")]
     root: Option<PathBuf>,
 
-    /// Read, count and drop uploads (PUT), at most 10 GB each, instead of refusing them: a place to
-    /// measure against
-    #[arg(long, value_name = "BOOL", env = "TANDEM_TAKES_UPLOADS",
-          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(
+        long, value_name = "BOOL", env = "TANDEM_TAKES_UPLOADS",
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        help = format!(
+            "Accept uploads (PUT) of at most {} each, count their bytes and discard them, so that \
+             clients can measure uploads",
+            ByteCount::new(Limits::UPLOAD),
+        )
+    )]
     takes_uploads: Option<bool>,
 
     #[command(flatten)]
@@ -70,23 +72,13 @@ struct OriginSettings {
 }
 
 impl Settings for OriginSettings {
-    fn or(self, lower: Self) -> Self {
-        Self {
-            listen: self.listen.or(lower.listen),
-            root: self.root.or(lower.root),
-            takes_uploads: self.takes_uploads.or(lower.takes_uploads),
-            tls: self.tls.or(lower.tls),
-            transport: self.transport.or(lower.transport),
-        }
-    }
-
     fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
         let own = self.root.iter_mut();
         own.chain(self.tls.paths_mut()).chain(self.transport.paths_mut()).collect()
     }
 }
 
-/// What the origin runs with.
+/// The settings that the origin runs with.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct OriginSetup {
@@ -126,5 +118,16 @@ impl OriginSetup {
             takes_uploads: self.takes_uploads,
             ..OriginConfig::new(self.listen.0, self.tls.server_config(identity, None)?)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::assert_every_path_is_listed;
+
+    #[test]
+    fn every_path_of_a_file_is_relative_to_its_folder() {
+        assert_every_path_is_listed::<OriginSettings>();
     }
 }

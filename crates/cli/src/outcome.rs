@@ -1,129 +1,30 @@
-//! What a download or an upload measured, for people and for programs.
+//! The measurements of a download or an upload, for people and for programs.
 
-use std::{fmt, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
-use serde::{Deserialize, Serialize};
-use tandem_congestion::ControllerName;
-use tandem_node::{
-    client::{Order, Repair, TunnelMode},
-    node::FetchReport,
-};
+use serde::Serialize;
+use tandem_node::{mode::Mode, node::FetchReport};
 use tandem_units::ByteCount;
 
-use crate::{config::GroupStreams, download::Sha256Hex};
+use crate::download::Sha256Hex;
 
-/// How a download travels.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Mode {
-    /// Without a proxy.
-    Direct,
-    /// HTTP Datagrams in QUIC DATAGRAM frames (RFC 9298), not repaired by the tunnel.
-    Mdt,
-    /// DATAGRAM capsules on the request stream (RFC 9297), repaired by the tunnel and in order.
-    Mst,
-    /// As mst, but spread over several request streams, which do not wait for each other.
-    Msgt,
-    /// As mdt, but the tunnel sends again what it loses.
-    Rmdt,
-    /// As rmdt, and the proxy tells of the tunnel. To an origin that listens (`tandem origin
-    /// --controller tecc`) `get` passes it on; with any other peers it is as rmdt, or as mdt.
-    Tecc,
-    /// The same for a client; the origin's controller makes the difference.
-    #[serde(rename = "tecc-paper")]
-    TeccPaper,
-}
-
-impl Mode {
-    /// As on the command line.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Mdt => "mdt",
-            Self::Mst => "mst",
-            Self::Msgt => "msgt",
-            Self::Rmdt => "rmdt",
-            Self::Tecc => "tecc",
-            Self::TeccPaper => "tecc-paper",
-        }
-    }
-
-    /// In which order payloads leave the tunnel unless something else is said: as they were sent, for
-    /// origins that know of no tunnel.
-    pub(crate) fn order(self) -> Order {
-        if self.has_feedback() { Order::Window } else { Repair::default().order }
-    }
-
-    /// How the tunnel's hops carry payloads; `None` without a tunnel.
-    pub(crate) fn tunnel(self, repair: Repair, group: Option<GroupStreams>) -> Option<TunnelMode> {
-        match self {
-            Self::Direct => None,
-            Self::Mdt => Some(TunnelMode::Mdt),
-            Self::Mst => Some(TunnelMode::Mst),
-            Self::Msgt => Some(TunnelMode::Msgt(group.unwrap_or_default().0)),
-            Self::Rmdt => Some(TunnelMode::Rmdt(repair)),
-            Self::Tecc | Self::TeccPaper => Some(TunnelMode::Tecc(repair)),
-        }
-    }
-
-    /// Whether there is a tunnel.
-    pub(crate) const fn is_tunnel(self) -> bool {
-        !matches!(self, Self::Direct)
-    }
-
-    /// Whether the proxy is asked to tell of the tunnel.
-    pub(crate) const fn has_feedback(self) -> bool {
-        matches!(self, Self::Tecc | Self::TeccPaper)
-    }
-
-    /// The controller of a sender whom the tunnel tells.
-    pub(crate) const fn follower(self) -> Option<ControllerName> {
-        match self {
-            Self::Tecc => Some(ControllerName::Tecc),
-            Self::TeccPaper => Some(ControllerName::TeccPaper),
-            _ => None,
-        }
-    }
-
-    /// As errors name the setting.
-    pub(crate) const fn setting(self) -> &'static str {
-        match self {
-            Self::Direct => "mode direct",
-            Self::Mdt => "mode mdt",
-            Self::Mst => "mode mst",
-            Self::Msgt => "mode msgt",
-            Self::Rmdt => "mode rmdt",
-            Self::Tecc => "mode tecc",
-            Self::TeccPaper => "mode tecc-paper",
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-/// What a download measured; one object of `get --json`. Units are in the names.
+/// The measurements of a download; one object of `get --json`. Units are in the names.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// What was fetched.
+    /// The URL.
     pub(crate) url: String,
-    /// How it travelled.
+    /// The mode.
     pub(crate) mode: Mode,
-    /// Number of proxies on the way.
+    /// Number of proxies on the path.
     pub(crate) hops: usize,
     /// Length of the body.
     pub(crate) bytes: u64,
-    /// SHA-256 of the body, in hexadecimal; null of an upload.
+    /// SHA-256 of the body, in hexadecimal; null for an upload.
     pub(crate) sha256: Option<Sha256Hex>,
     /// From the first packet of the end-to-end connection to the last byte, or to the answer to an
     /// upload.
     pub(crate) fct_s: f64,
-    /// The time that it could take at best; null if the path is not known.
+    /// The shortest possible time; null if the path is not known.
     pub(crate) ideal_s: Option<f64>,
     /// The end-to-end handshake, a part of `fct_s`.
     pub(crate) handshake_s: f64,
@@ -131,14 +32,14 @@ pub(crate) struct Outcome {
     pub(crate) setup_s: f64,
     /// Body bits per second of `fct_s`.
     pub(crate) goodput_mbps: f64,
-    /// Share of the tunnel's packets that carry payloads again; null without a tunnel, and where
-    /// only the proxy knows.
+    /// Share of the tunnel's packets that carry retransmitted payloads; null without a tunnel, and if
+    /// only the proxy knows it.
     pub(crate) tunnel_retransmit_ratio: Option<f64>,
     /// Smoothed RTT of the end-to-end connection at the end.
     pub(crate) rtt_ms: f64,
-    /// Reports on the tunnel that went on to the origin, or to the sender of an upload.
+    /// Reports on the tunnel that were sent to the origin, or to the sender of an upload.
     pub(crate) feedback_sent: u64,
-    /// Reports of the proxy that were taken, or that the sender of an upload followed.
+    /// Reports of the proxy that were accepted, or that the sender of an upload followed.
     pub(crate) feedback_used: u64,
 }
 
@@ -174,7 +75,7 @@ impl Outcome {
         }
     }
 
-    /// For people. `saved`: where the body is now, if it came here.
+    /// For people. `saved`: the file with the body of a download.
     pub(crate) fn summary(&self, saved: Option<&Path>) -> String {
         let Self { url, bytes, sha256, fct_s, handshake_s, setup_s, goodput_mbps, rtt_ms, .. } =
             self;
@@ -195,7 +96,7 @@ impl Outcome {
              size      {size}\n{hash}\
              path      {path}, RTT {rtt_ms:.1} ms\n\
              time      {fct_s:.3} s, handshake {handshake_s:.3} s of it, after {setup_s:.3} s of \
-             set-up\n\
+             setup\n\
              goodput   {goodput_mbps:.2} Mbit/s"
         )
     }

@@ -26,19 +26,19 @@ const WAITING: &str = "{prefix:>8} {msg}";
 pub(crate) enum Show {
     /// If standard error is a terminal.
     OnTerminal,
-    /// In no case.
+    /// Never.
     Never,
 }
 
-/// Is told how far a download is.
+/// Receives the progress of a download.
 pub(crate) trait Progress {
-    /// What is being waited for.
+    /// The download waits for this.
     fn say(&self, message: String);
 
     /// The download begins. `len`: its length in bytes, if known.
     fn start(&self, len: Option<u64>);
 
-    /// So many bytes more have arrived.
+    /// This number of bytes has arrived since the last call.
     fn advance(&self, bytes: u64);
 }
 
@@ -66,7 +66,7 @@ impl Bars {
         Bar(bar)
     }
 
-    /// Takes all bars away.
+    /// Removes all bars.
     pub(crate) fn clear(&self) {
         // Fails only if standard error is gone, and then so are the bars.
         if self.0.clear().is_err() {}
@@ -98,13 +98,13 @@ impl Progress for Bar {
 }
 
 impl Bar {
-    /// The download is complete; the bar stays with a last word.
+    /// The download is complete; the bar stays with this message.
     pub(crate) fn finish(&self, message: String) {
         self.0.set_style(style(WAITING));
         self.0.finish_with_message(message);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn clear(&self) {
         self.0.finish_and_clear();
     }

@@ -1,6 +1,6 @@
 //! `tandem proxy`.
 
-use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{ops::RangeInclusive, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tandem_net::DriverOptions;
@@ -14,8 +14,8 @@ use tandem_units::HumanDuration;
 
 use crate::{
     config::{
-        ConfigArgs, ListenAddr, Prefix, Settings, TransportSettings, TransportSetup, Via, WorkFor,
-        or_list, to_toml,
+        Layered, ListenAddr, Prefix, Setting, Settings, TransportSettings, TransportSetup, Via,
+        Within, WorkFor, to_toml,
     },
     error::{CliError, ConfigError},
     run, text,
@@ -25,23 +25,21 @@ use crate::{
 
 /// Run a CONNECT-UDP proxy (RFC 9298).
 ///
-/// Reaches public addresses only, unless --allow-target names others. Listening on anything but
-/// loopback needs --token-file, --client-ca or --allow-anyone.
+/// Without --allow-target the proxy reaches only public addresses. To listen on an address that is not
+/// loopback, it needs --token-file, --client-ca or --allow-anyone.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Proxy {
     #[command(flatten)]
-    config: ConfigArgs,
-    #[command(flatten)]
-    settings: ProxySettings,
+    settings: Layered<ProxySettings>,
 }
 
 impl Proxy {
-    /// Runs until a signal comes.
+    /// Runs until a signal ends it.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let setup = ProxySetup::try_from(self.config.load(self.settings)?)?;
+        let setup = ProxySetup::try_from(self.settings.load()?)?;
         let identity = setup.tls.identity()?;
         let config = setup.to_node(&identity)?;
-        if self.config.is_check_only() {
+        if self.settings.is_check_only() {
             return text::print(to_toml(&setup).trim_end());
         }
         identity.announce()?;
@@ -55,7 +53,7 @@ impl Proxy {
 #[derive(Debug, Default, clap::Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 struct ProxySettings {
-    /// Address and UDP port to listen at; port 0 is any free port
+    /// Address and UDP port to listen on; port 0 stands for any free port
     #[arg(long, value_name = "ADDR", env = "TANDEM_LISTEN")]
     listen: Option<ListenAddr>,
 
@@ -63,31 +61,41 @@ struct ProxySettings {
     #[arg(long, value_name = "CIDR", env = "TANDEM_ALLOW_TARGET", value_delimiter = ' ')]
     allow_target: Vec<Prefix>,
 
-    /// Serve who shows one of the tokens in this file, one per line
+    /// Serve clients that send one of the tokens in this file, which has one token on each line
     #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 
-    /// Serve who has a certificate of a CA in this PEM file
+    /// Serve clients whose certificate was issued by a CA in this PEM file
     #[arg(long, value_name = "FILE", env = "TANDEM_CLIENT_CA")]
     client_ca: Option<PathBuf>,
 
-    /// Serve everybody who can reach the proxy
+    /// Serve every client that can reach the proxy
     #[arg(long, value_name = "BOOL", env = "TANDEM_ALLOW_ANYONE",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     allow_anyone: Option<bool>,
 
-    /// URI template that clients use; its path counts [default: RFC 9298's]
+    /// URI template of the proxy; requests must match its path [default: the template of RFC 9298]
     #[arg(long, value_name = "TEMPLATE", env = "TANDEM_TEMPLATE")]
     template: Option<Via>,
 
-    /// When told to end, let flows go on for at most so long; a second signal ends them [default: 10s]
-    #[arg(long, value_name = "TIME", env = "TANDEM_DRAIN")]
+    #[arg(
+        long, value_name = "TIME", env = "TANDEM_DRAIN",
+        help = format!(
+            "Time for which open flows may go on after a signal has stopped the proxy; a second signal \
+             ends them at once [default: {}]",
+            HumanDuration(Limits::default().drain),
+        )
+    )]
     drain: Option<HumanDuration>,
 
-    /// How often to tell clients of mode tecc of their tunnel, 5ms to 1s [default: once in the tunnel's
-    /// least RTT]
-    #[arg(long, value_name = "TIME", env = "TANDEM_FEEDBACK_INTERVAL")]
-    feedback_interval: Option<HumanDuration>,
+    #[arg(
+        long, value_name = "TIME", env = "TANDEM_FEEDBACK_INTERVAL",
+        help = FeedbackInterval::help(
+            "Interval between two reports on a tunnel to a client of mode tecc",
+            "the tunnel's least RTT",
+        )
+    )]
+    feedback_interval: Option<Within<FeedbackInterval>>,
 
     #[command(flatten)]
     tls: ServerTlsSettings,
@@ -97,32 +105,24 @@ struct ProxySettings {
 }
 
 impl Settings for ProxySettings {
-    fn or(self, lower: Self) -> Self {
-        Self {
-            listen: self.listen.or(lower.listen),
-            allow_target: or_list(self.allow_target, lower.allow_target),
-            token_file: self.token_file.or(lower.token_file),
-            client_ca: self.client_ca.or(lower.client_ca),
-            allow_anyone: self.allow_anyone.or(lower.allow_anyone),
-            template: self.template.or(lower.template),
-            drain: self.drain.or(lower.drain),
-            feedback_interval: self.feedback_interval.or(lower.feedback_interval),
-            tls: self.tls.or(lower.tls),
-            transport: self.transport.or(lower.transport),
-        }
-    }
-
     fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
         let own = self.token_file.iter_mut().chain(&mut self.client_ca);
         own.chain(self.tls.paths_mut()).chain(self.transport.paths_mut()).collect()
     }
 }
 
-/// Reports come no more often, and no more seldom.
-const FEEDBACK_INTERVAL: RangeInclusive<Duration> =
-    Duration::from_millis(5)..=Duration::from_secs(1);
+/// The interval between two reports on a tunnel.
+#[derive(Clone, Copy, Debug)]
+struct FeedbackInterval;
 
-/// What the proxy runs with.
+impl Setting for FeedbackInterval {
+    type Value = HumanDuration;
+    const ALLOWED: RangeInclusive<HumanDuration> =
+        HumanDuration(*ProxyConfig::FEEDBACK_INTERVAL.start())
+            ..=HumanDuration(*ProxyConfig::FEEDBACK_INTERVAL.end());
+}
+
+/// The settings that the proxy runs with.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct ProxySetup {
@@ -138,7 +138,7 @@ struct ProxySetup {
     #[serde(skip_serializing_if = "Option::is_none")]
     drain: Option<HumanDuration>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    feedback_interval: Option<HumanDuration>,
+    feedback_interval: Option<Within<FeedbackInterval>>,
     tls: ServerTlsSetup,
     transport: TransportSetup,
 }
@@ -152,23 +152,17 @@ impl TryFrom<ProxySettings> for ProxySetup {
             value: "ADDR",
             variable: "TANDEM_LISTEN",
         })?;
-        if let Some(seen) =
-            settings.feedback_interval.filter(|it| !FEEDBACK_INTERVAL.contains(&it.0))
-        {
-            let (name, allowed) = ("feedback-interval", "5ms to 1s");
-            return Err(ConfigError::TimeOutOfRange { name, seen, allowed });
-        }
         let allow_anyone = settings.allow_anyone.unwrap_or_default();
-        let asks_who = settings.token_file.is_some() || settings.client_ca.is_some();
-        if asks_who && allow_anyone {
+        let has_access_control = settings.token_file.is_some() || settings.client_ca.is_some();
+        if has_access_control && allow_anyone {
             return Err(ConfigError::Conflict {
                 first: "allow-anyone",
                 second: if settings.token_file.is_some() { "token-file" } else { "client-ca" },
-                reason: "either everybody may use the proxy or somebody may",
+                reason: "the one serves every client, the other only some",
             });
         }
-        if !listen.is_loopback() && !asks_who && !allow_anyone {
-            return Err(ConfigError::OpenProxy { listen });
+        if !listen.is_loopback() && !has_access_control && !allow_anyone {
+            return Err(ConfigError::OpenProxy { listen: listen.0 });
         }
         Ok(Self {
             listen,
@@ -204,7 +198,7 @@ impl ProxySetup {
             policy: TargetPolicy::allowing(
                 self.allow_target.iter().map(|prefix| prefix.0).collect(),
             ),
-            feedback_interval: self.feedback_interval.map(Into::into),
+            feedback_interval: self.feedback_interval.map(|Within(interval)| interval.into()),
             template,
             limits: Limits {
                 drain: self.drain.map_or(Limits::default().drain, Into::into),
@@ -221,13 +215,14 @@ impl ProxySetup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::assert_every_path_is_listed;
 
     fn check(toml: &str) -> Result<ProxySetup, ConfigError> {
         toml::from_str::<ProxySettings>(toml).unwrap().try_into()
     }
 
     #[test]
-    fn only_loopback_is_open_to_everybody() {
+    fn only_loopback_is_open_without_access_control() {
         for (listen, is_open) in [
             ("127.0.0.1:0", true),
             ("127.8.8.8:443", true),
@@ -247,23 +242,27 @@ mod tests {
     }
 
     #[test]
-    fn everybody_and_somebody_is_a_contradiction() {
+    fn access_control_and_none_is_a_contradiction() {
         let setup = check("listen = \"[::1]:1\"\nallow-anyone = true\ntoken-file = \"t\"");
         assert!(matches!(setup, Err(ConfigError::Conflict { .. })), "{setup:?}");
     }
 
     #[test]
     fn reports_come_neither_too_often_nor_too_seldom() {
-        for (interval, is_fine) in
+        for (interval, is_allowed) in
             [("4ms", false), ("5ms", true), ("1s", true), ("1001ms", false), ("0s", false)]
         {
-            let setup = check(&format!("listen = \"[::1]:1\"\nfeedback-interval = \"{interval}\""));
-            let error = setup.map(|_| ()).map_err(|error| error.to_string());
-            assert_eq!(error.is_ok(), is_fine, "{interval}: {error:?}");
+            let file = format!("feedback-interval = \"{interval}\"");
+            let error = toml::from_str::<ProxySettings>(&file).map(|_| ());
+            let error = error.map_err(|error| error.message().to_owned());
+            let refused = Err("out of range; allowed: 5ms to 1s".to_owned());
+            assert_eq!(error, if is_allowed { Ok(()) } else { refused }, "{interval}");
         }
-        let setup = check("listen = \"[::1]:1\"\nfeedback-interval = \"4ms\"");
-        let error = setup.unwrap_err().to_string();
-        assert_eq!(error, "feedback-interval = 4ms; allowed: 5ms to 1s");
+    }
+
+    #[test]
+    fn every_path_of_a_file_is_relative_to_its_folder() {
+        assert_every_path_is_listed::<ProxySettings>();
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{error::CliError, text};
 
-/// A runtime of one thread, which is what a driver wants.
+/// A runtime of one thread, as the driver needs it.
 pub(crate) fn runtime() -> Result<Runtime, CliError> {
     Builder::new_current_thread()
         .enable_all()
@@ -56,12 +56,12 @@ impl Signals {
     }
 }
 
-/// How long a server that is told to end may take for it.
+/// The time that a server has for its end after a signal.
 pub(crate) fn grace(limits: &Limits) -> Duration {
     limits.drain + limits.goodbye + Duration::from_secs(1)
 }
 
-/// Runs a server until a signal ends it, which is no error. A second signal ends it at once.
+/// Runs a server until a signal ends it, which is not an error. A second signal ends it at once.
 pub(crate) fn serve<N: Node>(node: N, options: DriverOptions) -> Result<(), CliError> {
     let mut server = Server(Ok(()));
     let finished = runtime()?.block_on(async {
@@ -92,7 +92,7 @@ pub(crate) fn after_grace<N>(finished: Finished<N>) -> Result<Finished<N>, CliEr
     }
 }
 
-/// Says when a server is ready.
+/// Prints when a server is ready.
 struct Server(Result<(), CliError>);
 
 impl<N> Application<N> for Server {

@@ -8,7 +8,7 @@ use std::{
 
 use crate::error::CliError;
 
-/// Whether its user lets the program use colours (<https://no-color.org>).
+/// Whether the user allows colours (<https://no-color.org>).
 pub(crate) fn may_be_coloured() -> bool {
     env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
@@ -19,8 +19,8 @@ pub(crate) fn print(result: impl Display) -> Result<(), CliError> {
     writeln!(stdout, "{result}").and_then(|()| stdout.flush()).map_err(CliError::Stdout)
 }
 
-/// Writes a line to standard error. If that is closed, nobody can be told, so a failure is ignored:
-/// `eprintln!` would panic.
+/// Writes a line to standard error. A failure is ignored, because there is no other place to report
+/// it; `eprintln!` would panic.
 pub(crate) fn say(line: impl Display) {
     let text = format!("{line}\n");
     if io::stderr().write_all(text.as_bytes()).is_err() {}

@@ -28,7 +28,7 @@ pub(crate) fn read_all(file: &Path) -> Result<Vec<Token>, ConfigError> {
     }
 }
 
-/// The token that a client shows: the first one of a file.
+/// The token that a client sends: the first one of a file.
 pub(crate) fn read_first(file: &Path) -> Result<Token, ConfigError> {
     let first = read_all(file)?.into_iter().next();
     first.ok_or_else(|| ConfigError::NoToken { file: file.to_owned() })
@@ -42,7 +42,7 @@ fn warn_if_shared(file: &Path) {
     if mode & 0o004 != 0 {
         let file = file.display();
         text::say(format_args!(
-            "warning: everybody on this machine can read the tokens in {file}; chmod 600 {file}"
+            "warning: every user of this machine can read the tokens in {file}; chmod 600 {file}"
         ));
     }
 }

@@ -23,6 +23,18 @@ fn wrong_flags_say_what_is_allowed() {
             &["--resequence", "sorted", "off, window, ordered"],
         ),
         ("get https://a/ -o f --repair-limit 256", &["--repair-limit", "256"]),
+        ("get https://a/ -o f --repair-deadline 0ms", &["--repair-deadline", "0ms", "1ms to 1min"]),
+        ("get https://a/ -o f --repair-deadline 61s", &["--repair-deadline", "61s", "1ms to 1min"]),
+        ("get https://a/ -o f --initial-window 1", &["--initial-window", "1", "2 to 1000"]),
+        ("get https://a/ -o f --up-gain-percent 301", &["--up-gain-percent", "301", "100 to 300"]),
+        (
+            "proxy --listen 127.0.0.1:0 --feedback-interval 4ms",
+            &["--feedback-interval", "4ms", "5ms to 1s"],
+        ),
+        (
+            "proxy --listen 127.0.0.1:0 --feedback-interval 2s",
+            &["--feedback-interval", "2s", "5ms to 1s"],
+        ),
         ("get https://a/ -o f --streams 0", &["--streams", "0"]),
         ("get https://a/ -o f --timeout soon", &["soon"]),
         ("proxy --listen localhost", &["localhost", "127.0.0.1:4433"]),
@@ -45,7 +57,9 @@ fn wrong_flags_say_what_is_allowed() {
         ("lab link --near a/b", &["a/b", "12"]),
         ("lab link --network 10.77.0.1/30", &["10.77.0.1/30", "10.77.0.0/30"]),
         ("lab link --device-mtu 576", &["576", "1280"]),
-        ("demo --modes mft", &["mft", "direct"]),
+        ("demo --modes tcp", &["tcp", "mft, mdt", "tecc-paper"]),
+        ("demo --modes rmdt+", &["rmdt+", "rmdt, tecc"]),
+        ("get https://a/ -o f --mode rmdt+", &["rmdt+", "tecc-paper"]),
         ("demo --controller off", &["off", "bbr1"]),
         ("demo --controller tecc", &["tecc is for origins", "MODE@tecc"]),
         ("demo --modes mst:window", &["mst", "tecc"]),
@@ -66,7 +80,7 @@ fn settings_that_do_not_fit_together_are_refused() {
     scene.write("cert.pem", "no certificate");
     for (line, words) in [
         ("get https://a/ -o f --mode mdt", &["mode mdt", "via"][..]),
-        ("get https://a/ -o f --mode direct --via https://p", &["mode direct", "via"]),
+        ("get https://a/ -o f --mode mft --via https://p", &["mode mft", "via"]),
         ("get https://a/ -o f --mode rmdt", &["mode rmdt", "via"]),
         ("get https://a/ -o f --mode tecc", &["mode tecc", "via"]),
         ("get https://a/ -o f --controller tecc", &["tecc is for origins", "cubic"]),
@@ -74,8 +88,6 @@ fn settings_that_do_not_fit_together_are_refused() {
             "proxy --listen 127.0.0.1:0 --controller tecc-paper",
             &["tecc-paper is for origins", "bbr1-tunnel"],
         ),
-        ("proxy --listen 127.0.0.1:0 --feedback-interval 4ms", &["feedback-interval = 4ms", "5ms"]),
-        ("proxy --listen 127.0.0.1:0 --feedback-interval 2s", &["feedback-interval = 2s", "1s"]),
         ("origin --listen 127.0.0.1:0 --root . --tecc delta=1", &["tecc needs controller tecc"]),
         (
             "origin --listen 127.0.0.1:0 --root . --controller tecc --tecc q-target=1h",
@@ -85,8 +97,6 @@ fn settings_that_do_not_fit_together_are_refused() {
             "origin --listen 127.0.0.1:0 --root . --controller tecc-paper --tecc x=1",
             &["\"x\"", "q-target"],
         ),
-        ("get https://a/ -o f --repair-deadline 0ms", &["repair-deadline", "1ms to 60s"]),
-        ("get https://a/ -o f --repair-deadline 61s", &["repair-deadline", "1ms to 60s"]),
         ("get https://a/ -o - --streams 2", &["streams", "output -"]),
         ("get https://a/ -o f --ca cert.pem --insecure", &["ca", "insecure"]),
         ("get https://a/ -o f --controller off", &["off", "newreno"]),
@@ -124,6 +134,14 @@ fn a_wrong_configuration_file_names_line_and_key() {
             "allow-target = [\n \"10.0.0.0/8\",\n \"ten\",\n]\n",
             &["proxy.toml:3: allow-target", "ten"],
         ),
+        (
+            "listen = \"[::1]:0\"\nfeedback-interval = \"4ms\"\n",
+            &["proxy.toml:2: feedback-interval", "4ms", "5ms to 1s"],
+        ),
+        (
+            "[transport]\ninitial-window = 1\n",
+            &["proxy.toml:2: transport.initial-window", "1", "2 to 1000"],
+        ),
         ("listen = \n", &["proxy.toml:1"]),
         ("listen = \"[::1]:0\"\nlisten = \"[::1]:1\"\n", &["proxy.toml:2", "duplicate"]),
     ] {
@@ -131,6 +149,30 @@ fn a_wrong_configuration_file_names_line_and_key() {
         scene.run("proxy --config proxy.toml").fails(2, words);
     }
     scene.run("proxy --config none.toml").fails(2, &["none.toml", "No such file"]);
+}
+
+#[test]
+fn a_variable_out_of_range_is_refused() {
+    let scene = Scene::new();
+    let mut command = scene.command(["proxy", "--check", "--listen", "127.0.0.1:0"]);
+    let output = command.env("TANDEM_FEEDBACK_INTERVAL", "4ms").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("4ms") && stderr.contains("5ms to 1s"), "{stderr}");
+}
+
+#[test]
+fn a_flag_or_a_variable_takes_the_place_of_what_the_file_trusts() {
+    let scene = Scene::new();
+    scene.write("client.toml", "[tls]\ninsecure = true\n");
+    let client = "client --config client.toml --check --via https://p --udp 127.0.0.1:0=a:1";
+    assert!(scene.run(client).succeeds().contains("insecure = true"));
+    scene.run(&format!("{client} --ca none.pem")).fails(2, &["none.pem", "No such file"]);
+    scene
+        .write("client.toml", "via = [\"https://q\", \"https://r\"]\n[tls]\nca = [\"none.pem\"]\n");
+    let printed = scene.run(&format!("{client} --insecure")).succeeds();
+    assert!(printed.contains("insecure = true"), "{printed}");
+    assert!(printed.contains("https://p/") && !printed.contains("https://q/"), "{printed}");
 }
 
 #[test]

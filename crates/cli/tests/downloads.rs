@@ -38,7 +38,7 @@ fn a_file_arrives_directly_and_through_one_and_two_proxies() {
         assert_eq!(result["sha256"], sha256(&file));
         assert_eq!(result["hops"], hops);
         let mode = match hops {
-            0 => "direct",
+            0 => "mft",
             _ if line.contains("rmdt") => "rmdt",
             _ if line.contains("tecc") => "tecc",
             _ => "mdt",
@@ -101,7 +101,7 @@ fn an_upload_goes_to_an_origin_that_takes_it_and_to_no_other() {
     let put = format!("get https://{}/anywhere --ca origin.pem --upload 3MB", origin.address);
     let via = format!("{put} --via https://{} --ca proxy.pem", proxy.address);
     for (line, mode) in [
-        (put.clone(), "direct"),
+        (put.clone(), "mft"),
         (via.clone(), "mdt"),
         (format!("{via} --mode rmdt"), "rmdt"),
         (format!("{via} --mode tecc"), "tecc"),
@@ -126,8 +126,8 @@ fn an_upload_goes_to_an_origin_that_takes_it_and_to_no_other() {
     let refused = format!("get https://{}/anywhere --ca origin.pem --upload 1kB", other.address);
     scene.run(&refused).fails(1, &["status 405", "--takes-uploads"]);
     for (arguments, words) in [
-        ("--upload 11GB", ["at most 10 GB", "11GB"]),
-        ("--upload much", ["at most 10 GB", "much"]),
+        ("--upload 11GB", ["0 B to 10 GB", "11GB"]),
+        ("--upload much", ["0 B to 10 GB", "much"]),
         ("--upload 1kB -o out", ["--output", "--upload"]),
         ("--upload 1kB --streams 2", ["--streams", "--upload"]),
     ] {

@@ -11,18 +11,27 @@ use std::{
 const MAX_LINES: usize = 600;
 
 /// Which crates of ours each crate may use. Arrows point one way.
-const MAY_USE: [(&str, &[&str]); 7] = [
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("tandem-units", &[]),
     ("tandem-wire", &["tandem-units"]),
     ("tandem-congestion", &["tandem-wire", "tandem-units"]),
     ("tandem-node", &["tandem-wire", "tandem-congestion", "tandem-units"]),
     ("tandem-net", &["tandem-node", "tandem-units"]),
-    ("tandem-lab", &["tandem-node", "tandem-congestion", "tandem-units"]),
+    ("tandem-netem", &["tandem-units"]),
+    ("tandem-emulate", &["tandem-netem", "tandem-units"]),
+    ("tandem-lab", &["tandem-netem", "tandem-node", "tandem-units"]),
+    (
+        "tandem-experiments",
+        &["tandem-lab", "tandem-netem", "tandem-node", "tandem-congestion", "tandem-units"],
+    ),
     (
         "tandem",
         &[
             "tandem-net",
+            "tandem-emulate",
+            "tandem-experiments",
             "tandem-lab",
+            "tandem-netem",
             "tandem-node",
             "tandem-wire",
             "tandem-congestion",
@@ -32,8 +41,18 @@ const MAY_USE: [(&str, &[&str]); 7] = [
 ];
 
 /// Crates that must not know of an operating system's sockets or a runtime.
-const SANS_IO: [&str; 5] =
-    ["tandem-units", "tandem-wire", "tandem-congestion", "tandem-node", "tandem-lab"];
+const SANS_IO: [&str; 7] = [
+    "tandem-units",
+    "tandem-wire",
+    "tandem-congestion",
+    "tandem-node",
+    "tandem-netem",
+    "tandem-lab",
+    "tandem-experiments",
+];
+
+/// Folders of the crates that open real sockets and TUN devices.
+const REAL_IO: [&str; 2] = ["net", "emulate"];
 
 /// The only code that may name the QUIC engine, besides tests, benchmarks, examples and fuzzing: so
 /// much is to be rewritten for another one.
@@ -125,6 +144,27 @@ fn nothing_below_net_names_a_runtime() {
     for name in SANS_IO {
         for dependency in ["tokio", "noq-udp", "socket2", "hickory-resolver"] {
             assert!(!manifests[name].iter().any(|used| used == dependency), "{name}: {dependency}");
+        }
+    }
+}
+
+#[test]
+fn only_two_crates_open_real_sockets_and_devices() {
+    let names =
+        ["UdpSocket", "TcpListener", "TcpStream", "UnixDatagram", "socket2", "tun_rs", "noq_udp"];
+    for krate in fs::read_dir(root().join("crates")).unwrap() {
+        let krate = krate.unwrap().path();
+        if REAL_IO.iter().any(|name| krate.ends_with(name)) {
+            continue;
+        }
+        let mut files = Vec::new();
+        files_below(&krate.join("src"), ".rs", &mut files);
+        for file in files.iter().filter(|file| !file.ends_with("tests.rs")) {
+            let text = fs::read_to_string(file).unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            for name in names {
+                assert!(!code.contains(name), "{} names {name}", file.display());
+            }
         }
     }
 }

@@ -124,7 +124,7 @@ fn the_demo_shows_each_mode() {
         serde_json::from_str(&scene.run(&format!("{demo} --json")).succeeds()).unwrap();
     let results = results.as_array().unwrap();
     let modes: Vec<_> = results.iter().map(|result| result["journey"].as_str().unwrap()).collect();
-    let all = ["direct", "mdt", "mst", "rmdt", "tecc", "rmdt:off@cubic", "rmdt@cubic"];
+    let all = ["mft", "mdt", "mst", "rmdt", "tecc", "rmdt:off@cubic", "rmdt@cubic"];
     assert_eq!(modes, all);
     assert!(results.iter().all(|result| result["sha256"] == results[0]["sha256"]));
     for result in results {
@@ -141,7 +141,7 @@ fn the_demo_shows_each_mode() {
 fn the_demo_writes_both_layers_over_time() {
     let scene = Scene::new();
     let demo = "demo --size 500kB --rate 5Mbit/s --client-rtt 4ms --origin-rtt 4ms --loss 0%";
-    let run = scene.run(&format!("{demo} --modes direct,rmdt@cubic --series both.csv --json"));
+    let run = scene.run(&format!("{demo} --modes mft,rmdt@cubic --series both.csv --json"));
     assert_eq!(run.succeeds().lines().count(), 1, "results and samples do not mix");
     let csv = fs::read_to_string(scene.path("both.csv")).unwrap();
     let (header, lines) = csv.split_once('\n').unwrap();
@@ -149,8 +149,8 @@ fn the_demo_writes_both_layers_over_time() {
         "e2e_pacing_mbps,tunnel_pacing_mbps,e2e_srtt_ms,tunnel_srtt_ms,tunnel_queue_bytes";
     assert_eq!(header, format!("mode,at_s,{columns}"));
     let lines: Vec<Vec<_>> = lines.lines().map(|line| line.split(',').collect()).collect();
-    assert!(lines.is_sorted_by_key(|line| line[0] != "direct"), "{csv}");
-    for (mode, empty) in [("direct", [3, 5, 6].as_slice()), ("rmdt@cubic", &[])] {
+    assert!(lines.is_sorted_by_key(|line| line[0] != "mft"), "{csv}");
+    for (mode, empty) in [("mft", [3, 5, 6].as_slice()), ("rmdt@cubic", &[])] {
         let lines: Vec<_> = lines.iter().filter(|line| line[0] == mode).collect();
         assert!(lines.len() > 2, "{csv}");
         let times = lines.iter().map(|line| line[1].parse::<f64>().unwrap());

@@ -148,7 +148,8 @@ impl Bbr1 {
     /// Creates the controller of a new connection, which begins at `now` with datagrams of at most
     /// `max_datagram_size` bytes of UDP payload.
     pub fn new(mut config: Bbr1Config, now: Instant, max_datagram_size: ByteCount) -> Self {
-        config.up_gain_percent = config.up_gain_percent.max(100);
+        let least_gain = *Bbr1Config::UP_GAIN_PERCENT.start();
+        config.up_gain_percent = config.up_gain_percent.max(least_gain);
         let mut controller = Self {
             random: Random::new(config.seed),
             config,

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -115,6 +116,12 @@ pub struct ControllerConfig {
     pub tecc: TeccConfig,
     /// The seed of the controller's random choices.
     pub seed: u64,
+}
+
+impl ControllerConfig {
+    /// The initial windows that are allowed. RFC 9002 §7.2: no window is smaller than two datagrams.
+    /// The upper limit guards against a number of bytes.
+    pub const INITIAL_WINDOW_PACKETS: RangeInclusive<u32> = 2..=1000;
 }
 
 impl Default for ControllerConfig {

@@ -86,12 +86,9 @@ impl SeededFactory {
     }
 
     fn initial_window_packets(&self) -> u32 {
-        self.config.initial_window_packets.max(MIN_INITIAL_WINDOW_PACKETS)
+        self.config.initial_window_packets.max(*ControllerConfig::INITIAL_WINDOW_PACKETS.start())
     }
 }
-
-/// RFC 9002 §7.2: no window is smaller than two datagrams.
-const MIN_INITIAL_WINDOW_PACKETS: u32 = 2;
 
 /// Makes noq drive an [`Algorithm`].
 #[derive(Clone, Debug)]

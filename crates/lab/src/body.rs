@@ -3,8 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
-
-use crate::sha256::Sha256;
+use sha2::{Digest, Sha256};
 
 /// A body that a host fetched. The bytes themselves are dropped as soon as they are hashed.
 pub struct Body {
@@ -65,7 +64,7 @@ impl Body {
 
     /// SHA-256 of the bytes up to the first gap.
     pub fn sha256(&self) -> [u8; 32] {
-        self.digest.digest()
+        self.digest.clone().finalize().into()
     }
 }
 

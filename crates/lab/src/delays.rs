@@ -1,5 +1,4 @@
-//! One-way delays of UDP payloads that leave one host and come to another, whatever carried them
-//! in between.
+//! One-way delays of UDP payloads from one host to another, also through tunnels.
 
 use std::{
     collections::BTreeMap,
@@ -14,8 +13,8 @@ const ON_THE_WAY_MAX: usize = 100_000;
 /// Most delays that are kept.
 const DELAYS_MAX: usize = 10_000_000;
 
-/// Bytes at the end of a payload that tell it from others: those of QUIC end with 16 bytes of an
-/// AEAD's tag, which nobody can tell from chance.
+/// Bytes at the end of a payload that identify it: QUIC packets end with the 16 bytes of an AEAD's
+/// tag, which look random.
 const MARK: usize = 16;
 
 /// Measures one-way delays from one host to others.

@@ -3,14 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use tandem_netem::{Seed, SplitMix64};
 use tandem_node::node::{FileError, FileMeta};
 use tandem_units::ByteCount;
-
-use crate::{
-    Seed,
-    seed::{SPLIT_MIX_GAMMA, split_mix},
-    sha256::Sha256,
-};
 
 /// What a file contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,9 +55,9 @@ impl Contents {
         const CHUNK: usize = 1 << 16;
         let mut sha256 = Sha256::new();
         for offset in (0..self.len()).step_by(CHUNK) {
-            sha256.update(&self.read(offset, CHUNK));
+            sha256.update(self.read(offset, CHUNK));
         }
-        sha256.digest()
+        sha256.finalize().into()
     }
 }
 
@@ -69,10 +65,9 @@ fn generate(seed: Seed, offset: u64, len: usize) -> Bytes {
     const WORD: usize = 8;
     let (first, skip) = (offset / 8, usize::try_from(offset % 8).expect("less than 8"));
     let mut bytes = Vec::with_capacity(skip + len + WORD);
-    let mut state = seed.0.wrapping_add(SPLIT_MIX_GAMMA.wrapping_mul(first));
+    let mut generator = SplitMix64::starting_at(seed, first);
     while bytes.len() < skip + len {
-        bytes.extend_from_slice(&split_mix(state).to_le_bytes());
-        state = state.wrapping_add(SPLIT_MIX_GAMMA);
+        bytes.extend_from_slice(&generator.next_u64().to_le_bytes());
     }
     Bytes::from(bytes).slice(skip..skip + len)
 }
@@ -123,7 +118,8 @@ mod tests {
         let contents = Contents::Generated { len: ByteCount::new(100), seed: Seed(3) };
         let whole = contents.read(0, 1000);
         assert_eq!(whole.len(), 100);
-        assert_eq!(&whole[..8], split_mix(3).to_le_bytes());
+        let first = SplitMix64::starting_at(Seed(3), 0).next_u64();
+        assert_eq!(&whole[..8], first.to_le_bytes());
         for offset in 0..=100 {
             for len in [0, 1, 7, 8, 9, 50] {
                 let end = (offset + len).min(100);

@@ -5,10 +5,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use tandem_netem::{
+    DurationHistogram, LinkConfig, LinkStats, Packet, Path, Seed, Traffic, Violations,
+};
 use tandem_node::node::Ecn;
 use tandem_units::ByteCount;
 
-use crate::{HostId, LinkConfig, LinkStats, Packet, Path, Seed, Sojourns, Traffic, Violations};
+use crate::HostId;
 
 /// Names a path, one direction between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +24,7 @@ pub struct NetworkStats {
     pub unroutable: u64,
     /// The way was blocked by [`World::block`](crate::World::block).
     pub blocked: u64,
-    /// Came to a port where nobody listened; an ICMP port unreachable was sent back.
+    /// Came to a closed port; an ICMP port unreachable was sent back.
     pub refused: u64,
 }
 
@@ -45,7 +48,7 @@ pub(crate) enum Content {
         ecn: Option<Ecn>,
         payload: Bytes,
     },
-    /// ICMP: at the source of this packet nobody listens.
+    /// ICMP: the port that this packet comes from is closed.
     PortUnreachable,
 }
 
@@ -73,7 +76,7 @@ pub(crate) struct Network {
     pub(crate) stats: NetworkStats,
 }
 
-/// A packet of at most so many bytes carries an acknowledgement and no noticeable part of a body.
+/// A packet of at most this many bytes carries an acknowledgement and no noticeable part of a body.
 pub const SMALL_PACKET: ByteCount = ByteCount::new(200);
 
 #[derive(Debug)]
@@ -97,7 +100,7 @@ pub(crate) enum PathExit {
 struct Route {
     /// In the order in which packets take them; at least one.
     paths: Vec<PathId>,
-    /// How many paths there were before this one: each gets its own dice.
+    /// How many paths there were before this one: each has its own random draws.
     replaced: u64,
 }
 
@@ -122,7 +125,7 @@ impl Network {
         assert!(self.owners.insert(ip, owner).is_none(), "two hosts have the address {ip}");
     }
 
-    /// A new path. Its dice depend on the pair of hosts only, not on what else there is.
+    /// A new path. Its random draws depend on the pair of hosts only, not on what else there is.
     pub(crate) fn add_path(&mut self, between: (HostId, HostId), links: Vec<LinkConfig>) -> PathId {
         let replaced = self.routes.get(&between).map_or(0, |route| route.replaced + 1);
         let (from, to) = between;
@@ -162,7 +165,11 @@ impl Network {
         self.paths.get(number).expect("a path is never removed").path.stats()
     }
 
-    pub(crate) fn sojourns(&self, PathId(number): PathId, link: usize) -> Option<&Sojourns> {
+    pub(crate) fn sojourns(
+        &self,
+        PathId(number): PathId,
+        link: usize,
+    ) -> Option<&DurationHistogram> {
         self.paths.get(number).expect("a path is never removed").path.sojourns(link)
     }
 
@@ -202,7 +209,7 @@ impl Network {
         })
     }
 
-    /// When to look after a path, if nobody has been told so yet.
+    /// When to look after a path, if that is not in the agenda yet.
     pub(crate) fn schedule(&mut self, id: PathId) -> Option<Instant> {
         let ScheduledPath { path, scheduled, .. } = self.path_mut(id);
         let next = path.next_event()?;

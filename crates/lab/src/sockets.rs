@@ -74,7 +74,7 @@ impl Sockets {
         Some(socket)
     }
 
-    /// From now on nobody receives at this port, whatever the address; who sent from it still can.
+    /// Closes this port for all addresses; sockets that are bound to it can still send.
     pub(crate) fn unbind_port(&mut self, port: u16) {
         self.bound.retain(|local, _| local.port() != port);
     }
@@ -89,7 +89,7 @@ impl Sockets {
         self.open.get(&id).copied()
     }
 
-    /// Who receives what is sent to this address, if anybody; [`Socket::peer`] is not looked at.
+    /// The socket that receives datagrams to this address; [`Socket::peer`] is not considered.
     pub(crate) fn bound_to(&self, local: SocketAddr) -> Option<(SocketId, Socket)> {
         let id = self.bound.get(&local).or_else(|| self.bound.get(&any_address(local)))?;
         Some((*id, self.get(*id)?))

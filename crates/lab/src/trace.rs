@@ -2,9 +2,10 @@
 
 use std::{fmt, time::Duration};
 
+use sha2::{Digest, Sha256};
 use tandem_units::ByteCount;
 
-use crate::{HostId, sha256::Sha256};
+use crate::HostId;
 
 /// Every packet that a host sent or got, as a digest and, if wanted, as a list.
 pub struct Trace {
@@ -55,11 +56,11 @@ impl Trace {
             PathEnd::Sent => 0,
             PathEnd::Delivered => 1,
         };
-        self.digest.update(&entry.at.as_nanos().to_be_bytes());
-        self.digest.update(&[end]);
-        self.digest.update(&entry.from.number().to_be_bytes());
-        self.digest.update(&entry.to.number().to_be_bytes());
-        self.digest.update(&entry.size.get().to_be_bytes());
+        self.digest.update(entry.at.as_nanos().to_be_bytes());
+        self.digest.update([end]);
+        self.digest.update(entry.from.number().to_be_bytes());
+        self.digest.update(entry.to.number().to_be_bytes());
+        self.digest.update(entry.size.get().to_be_bytes());
         if let Some(entries) = &mut self.entries {
             entries.push(entry);
         }
@@ -67,7 +68,7 @@ impl Trace {
 
     /// The digest so far.
     pub fn digest(&self) -> TraceDigest {
-        TraceDigest(self.digest.digest())
+        TraceDigest(self.digest.clone().finalize().into())
     }
 
     /// The packets so far, in order of time; empty unless asked for by

@@ -7,6 +7,7 @@ pub mod error;
 mod fields;
 mod h3;
 pub mod limits;
+pub mod mode;
 pub mod node;
 pub mod origin;
 pub mod proxy;

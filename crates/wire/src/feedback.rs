@@ -1,6 +1,8 @@
 //! The negotiation of reports: client and proxy agree that the proxy reports on a flow
 //! (`docs/wire.md`).
 
+use std::ops::RangeInclusive;
+
 use http::HeaderValue;
 use sfv::{ItemSerializer, key_ref};
 
@@ -36,6 +38,9 @@ impl FeedbackField {
     /// The largest weight.
     pub const WEIGHT_MAX: u8 = 64;
 
+    /// The weights that are allowed.
+    pub const WEIGHT: RangeInclusive<u8> = 1..=Self::WEIGHT_MAX;
+
     /// Encodes the field's value.
     #[expect(clippy::missing_panics_doc, reason = "the encoded value is printable ASCII")]
     pub fn encode(&self) -> HeaderValue {
@@ -56,7 +61,7 @@ impl FeedbackField {
     ///
     /// The value is not an Integer, has another version, or has a parameter out of range.
     pub fn parse_request(value: &str) -> Result<Self, FieldError> {
-        let range = 1..=Self::WEIGHT_MAX.into();
+        let range = u64::from(*Self::WEIGHT.start())..=u64::from(*Self::WEIGHT.end());
         let weight = Versioned::parse(value)?.number("weight", range, "1 to 64")?.unwrap_or(1);
         Ok(Self::Request { weight: u8::try_from(weight).unwrap_or(Self::WEIGHT_MAX) })
     }

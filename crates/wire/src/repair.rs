@@ -1,10 +1,11 @@
 //! The wire formats for the retransmission of lost HTTP Datagrams: Tandem's own extension with
 //! sequence numbers (`docs/wire.md`), and that of draft-yang-masque-dgram-retrans.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 
 use bytes::{BufMut, Bytes};
 use http::HeaderValue;
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 use sfv::{ItemSerializer, key_ref, token_ref};
 
 use crate::{
@@ -112,7 +113,7 @@ impl RetransmissionLimit {
 }
 
 /// The order in which the egress of a tunnel releases payloads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum Order {
     /// The egress releases payloads in the order of their arrival.
     #[default]
@@ -182,8 +183,10 @@ impl RepairField {
     /// The field's name.
     pub const NAME: &str = "tandem-repair";
 
-    /// The longest deadline. The repair of an older payload is useless.
-    pub const DEADLINE_MAX: Duration = Duration::from_secs(60);
+    /// The deadlines that are allowed: the field counts milliseconds, and no payload is worth a repair
+    /// after a minute.
+    pub const DEADLINE: RangeInclusive<Duration> =
+        Duration::from_millis(1)..=Duration::from_secs(60);
 
     /// Creates a field for sequenced payloads with this Context ID, without a deadline, a limit or
     /// an order.
@@ -198,8 +201,7 @@ impl RepairField {
             .bare_item(sfv::Integer::from(VERSION))
             .parameter(key_ref("context"), integer(self.context_id.get()));
         if let Some(deadline) = self.deadline {
-            let millis = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
-            item = item.parameter(key_ref("deadline"), integer(millis));
+            item = item.parameter(key_ref("deadline"), integer(millis(deadline)));
         }
         if let Some(limit) = self.limit {
             item = item.parameter(key_ref("limit"), integer(limit.into()));
@@ -223,7 +225,8 @@ impl RepairField {
         let (name, allowed) = ("context", "1 to 2^30 - 1");
         let context_id = field.number(name, 1..=(1 << 30) - 1, allowed)?;
         let context_id = context_id.ok_or(FieldError::Parameter { name, allowed })?;
-        let deadline = field.number("deadline", 1..=60_000, "1 to 60000 ms")?;
+        let (shortest, longest) = (millis(*Self::DEADLINE.start()), millis(*Self::DEADLINE.end()));
+        let deadline = field.number("deadline", shortest..=longest, "1 to 60000 ms")?;
         let limit = field.number("limit", 0..=255, "0 to 255")?;
         Ok(Self {
             context_id: VarInt::saturating_from(context_id),
@@ -232,6 +235,10 @@ impl RepairField {
             order: field.token("order").unwrap_or_default().parse().unwrap_or_default(),
         })
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

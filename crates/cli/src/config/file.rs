@@ -1,4 +1,4 @@
-//! Reads a configuration file and says where in it something is wrong.
+//! Reads a configuration file; errors name the line and the key.
 
 use std::{
     fs,
@@ -59,7 +59,7 @@ fn located(
     }
 }
 
-/// Where a value stands. The parser's own errors know it only to the whole list.
+/// The place of a value. The parser's own errors name only the place of a whole list.
 fn span_of(text: &str, key: &serde_path_to_error::Path) -> Option<Range<usize>> {
     let document = DeTable::parse(text).ok()?;
     let mut segments = key.iter();
@@ -80,7 +80,7 @@ fn line_of(text: &str, offset: usize) -> usize {
     text.get(..offset).unwrap_or(text).matches('\n').count() + 1
 }
 
-/// What stands there, if it is short enough to be quoted.
+/// The text of the place, if it is short enough to be quoted.
 fn seen(text: &str, span: Range<usize>) -> Option<String> {
     let seen = text.get(span)?.trim();
     (!seen.is_empty() && seen.len() <= 80 && !seen.contains('\n')).then(|| seen.to_owned())

@@ -1,57 +1,80 @@
 //! Settings of QUIC connections that all roles share.
 
-use std::path::PathBuf;
+use std::{ops::RangeInclusive, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tandem_congestion::{ControllerConfig, ControllerName, TeccConfig};
+use tandem_congestion::{Bbr1Config, ControllerConfig, ControllerName, TeccConfig};
 use tandem_node::quic::{LossDetection, Mtu, QlogDir, Transport};
 
+use super::{Setting, Within};
 use crate::error::ConfigError;
 
 /// Table `[transport]` of a file, and its flags.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct TransportSettings {
-    /// Congestion controller: bbr1, bbr1-tunnel, newreno, cubic, bbr3, for tunnels also off, for
-    /// origins also tecc and tecc-paper, which follow what clients of mode tecc tell of their tunnels
-    /// [default: bbr1-tunnel for tunnels, bbr1 for all else]
+    /// Congestion controller: bbr1, bbr1-tunnel, newreno, cubic or bbr3; for tunnels also off; for origins
+    /// also tecc and tecc-paper, which follow the reports that clients of mode tecc send on their tunnels
+    /// [default: bbr1-tunnel for tunnels, bbr1 for everything else]
     #[arg(long, value_name = "NAME", env = "TANDEM_CONTROLLER")]
     pub(crate) controller: Option<ControllerName>,
 
-    /// Packets that may be on their way before anything is known of the path, 2 to 1000 [default: 32
-    /// with bbr1-tunnel, else 10]
-    #[arg(long, value_name = "PACKETS", env = "TANDEM_INITIAL_WINDOW")]
-    pub(crate) initial_window: Option<u32>,
+    #[arg(
+        long, value_name = "PACKETS", env = "TANDEM_INITIAL_WINDOW",
+        help = InitialWindow::help(
+            "Initial congestion window in packets",
+            usually(|config| config.initial_window_packets),
+        )
+    )]
+    pub(crate) initial_window: Option<Within<InitialWindow>>,
 
-    /// Percent of the known bandwidth at which bbr1, bbr1-tunnel, tecc and tecc-paper look for more,
-    /// 100 to 300 [default: 200 with bbr1-tunnel, else 125]
-    #[arg(long, value_name = "PERCENT", env = "TANDEM_UP_GAIN_PERCENT")]
-    pub(crate) up_gain_percent: Option<u32>,
+    #[arg(
+        long, value_name = "PERCENT", env = "TANDEM_UP_GAIN_PERCENT",
+        help = UpGainPercent::help(
+            "Percent of the known bandwidth at which bbr1, bbr1-tunnel, tecc and tecc-paper probe for more",
+            usually(|config| config.bbr_up_gain_percent),
+        )
+    )]
+    pub(crate) up_gain_percent: Option<Within<UpGainPercent>>,
 
-    /// What differs in how an origin with tecc or tecc-paper uses reports, such as
+    /// Parameters of the controllers tecc and tecc-paper that differ from their defaults, such as
     /// q-target=60ms,theta=1Ts
     #[arg(long, value_name = "KEY=VALUE,..", env = "TANDEM_TECC")]
     pub(crate) tecc: Option<String>,
 
-    /// Write a qlog file for each connection into this existing folder
+    /// Existing folder into which a qlog file is written for each connection
     #[arg(long, value_name = "DIR", env = "TANDEM_QLOG_DIR")]
     pub(crate) qlog_dir: Option<PathBuf>,
 }
 
 impl TransportSettings {
-    pub(crate) fn or(self, lower: Self) -> Self {
-        Self {
-            controller: self.controller.or(lower.controller),
-            initial_window: self.initial_window.or(lower.initial_window),
-            up_gain_percent: self.up_gain_percent.or(lower.up_gain_percent),
-            tecc: self.tecc.or(lower.tecc),
-            qlog_dir: self.qlog_dir.or(lower.qlog_dir),
-        }
-    }
-
     pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         self.qlog_dir.iter_mut()
     }
+}
+
+/// The initial congestion window in packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InitialWindow;
+
+impl Setting for InitialWindow {
+    type Value = u32;
+    const ALLOWED: RangeInclusive<u32> = ControllerConfig::INITIAL_WINDOW_PACKETS;
+}
+
+/// The gain with which BBR probes for more bandwidth.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UpGainPercent;
+
+impl Setting for UpGainPercent {
+    type Value = u32;
+    const ALLOWED: RangeInclusive<u32> = Bbr1Config::UP_GAIN_PERCENT;
+}
+
+/// The default of a controller's parameter.
+fn usually(of: fn(ControllerConfig) -> u32) -> String {
+    let tunnel = ControllerName::Bbr1Tunnel;
+    format!("{} with {tunnel}, else {}", of(tunnel.into()), of(ControllerConfig::default()))
 }
 
 /// The checked form of [`TransportSettings`].
@@ -60,10 +83,10 @@ impl TransportSettings {
 pub(crate) struct TransportSetup {
     controller: ControllerName,
     #[serde(skip_serializing_if = "Option::is_none")]
-    initial_window: Option<u32>,
+    initial_window: Option<Within<InitialWindow>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    up_gain_percent: Option<u32>,
-    /// What differs from the controller's own.
+    up_gain_percent: Option<Within<UpGainPercent>>,
+    /// Parameters that differ from the controller's defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     tecc: Option<String>,
     #[serde(skip)]
@@ -72,14 +95,14 @@ pub(crate) struct TransportSetup {
     qlog_dir: Option<PathBuf>,
 }
 
-/// What a connection carries.
+/// The kind of data that a connection carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkFor {
-    /// Datagrams of connections that have a congestion control of their own.
+    /// Datagrams of connections that have their own congestion control.
     Tunnel,
-    /// Requests, and what comes for them.
+    /// Requests and their responses, as a client has them.
     EndToEnd,
-    /// Answers to requests, maybe through tunnels that report.
+    /// A body whose sender may receive reports on tunnels.
     Origin,
 }
 
@@ -102,20 +125,12 @@ impl TransportSetup {
             return Err(ConfigError::ControllerTecc { seen: controller });
         }
         if tecc.is_some() && !controller.takes_reports() {
-            let reason = "it says how reports of tunnels are used";
+            let reason = "it has parameters of these controllers";
             let second = "controller tecc or tecc-paper";
             return Err(ConfigError::Incomplete { first: "tecc", second, reason });
         }
         let tecc_config = ControllerConfig::from(controller).tecc;
         let tecc_config = tecc_config.with(tecc.as_deref().unwrap_or_default())?;
-        for (name, seen, allowed) in [
-            ("initial-window", initial_window, 2..=1000),
-            ("up-gain-percent", up_gain_percent, 100..=300),
-        ] {
-            if let Some(seen) = seen.filter(|seen| !allowed.contains(seen)) {
-                return Err(ConfigError::OutOfRange { name, seen, allowed });
-            }
-        }
         // RFC 9298 §6: a tunnel may do without congestion control only if what it carries has one.
         if work != WorkFor::Tunnel && controller == ControllerName::Off {
             return Err(ConfigError::ControllerOff);
@@ -134,16 +149,16 @@ impl TransportSetup {
         };
         let qlog = self.qlog_dir.as_ref();
         let mut controller = ControllerConfig { tecc: self.tecc_config, ..self.controller.into() };
-        if let Some(packets) = self.initial_window {
+        if let Some(Within(packets)) = self.initial_window {
             controller.initial_window_packets = packets;
         }
-        if let Some(percent) = self.up_gain_percent {
+        if let Some(Within(percent)) = self.up_gain_percent {
             controller.bbr_up_gain_percent = percent;
         }
         Transport {
             controller,
             mtu,
-            // What the tunnel repairs comes late.
+            // Repairs of the tunnel arrive late.
             loss_detection: LossDetection::for_path(self.controller.takes_reports()),
             qlog: qlog.map(|dir| QlogDir { dir: dir.clone(), prefix: role.to_owned() }),
             ..Transport::default()
@@ -230,21 +245,17 @@ mod tests {
 
     #[test]
     fn settings_of_a_controller_have_bounds() {
-        for (initial_window, up_gain_percent, refused) in [
-            (Some(1), None, Some("initial-window")),
-            (Some(1001), None, Some("initial-window")),
-            (None, Some(99), Some("up-gain-percent")),
-            (None, Some(301), Some("up-gain-percent")),
-            (Some(2), Some(300), None),
+        for (text, is_allowed) in [
+            ("initial-window = 1", false),
+            ("initial-window = 1001", false),
+            ("up-gain-percent = 99", false),
+            ("up-gain-percent = 301", false),
+            ("initial-window = 2\nup-gain-percent = 300", true),
         ] {
-            let settings =
-                TransportSettings { initial_window, up_gain_percent, ..Default::default() };
-            let setup = TransportSetup::new(settings, WorkFor::Tunnel);
-            let error = setup.map(|_| ()).map_err(|error| error.to_string());
-            match refused {
-                None => assert_eq!(error, Ok(())),
-                Some(name) => assert!(error.is_err_and(|error| error.starts_with(name))),
-            }
+            let error = toml::from_str::<TransportSettings>(text).map(|_| ());
+            let error = error.map_err(|error| error.message().to_owned());
+            assert_eq!(error.is_ok(), is_allowed, "{text}: {error:?}");
+            assert!(is_allowed || error.unwrap_err().starts_with("out of range; allowed: "));
         }
     }
 }

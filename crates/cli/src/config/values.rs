@@ -7,37 +7,34 @@ use std::{
 };
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
-use tandem_node::limits::Limits;
-use tandem_units::ByteCount;
-use tandem_wire::{FeedbackField, GroupField, Template, Urgency, uri_template::check_host};
+use tandem_wire::{FeedbackField, Template, Urgency, uri_template::check_host};
 
-/// Why a text is not the value that was asked for.
+/// Why a text is not a value of this kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ValueError {
-    /// Not of the form at all.
+    /// The text does not have the form.
     #[error("not {expected}")]
     Form {
-        /// What would be allowed.
+        /// What is allowed.
         expected: &'static str,
     },
-    /// The form is right, a part of it is not.
+    /// The form is right, but a part of it is not.
     #[error("{reason}; allowed: {expected}")]
     Part {
-        /// What is wrong.
+        /// The error.
         reason: String,
-        /// What would be allowed.
-        expected: &'static str,
+        /// What is allowed.
+        expected: String,
     },
 }
 
-/// A local address to listen at; port 0 lets the operating system choose.
+/// A local address to listen on; with port 0 the operating system chooses the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub(crate) struct ListenAddr(pub(crate) SocketAddr);
 
 impl ListenAddr {
-    /// Whether only this machine can reach it.
+    /// Whether only this machine can reach the address.
     pub(crate) fn is_loopback(self) -> bool {
         self.0.ip().to_canonical().is_loopback()
     }
@@ -95,7 +92,8 @@ impl FromStr for Via {
         };
         template.map(Self).map_err(|error| ValueError::Part {
             reason: error.to_string(),
-            expected: "https://HOST:PORT, or a URI template with {target_host} and {target_port}",
+            expected: "https://HOST:PORT, or a URI template with {target_host} and {target_port}"
+                .to_owned(),
         })
     }
 }
@@ -106,53 +104,10 @@ impl fmt::Display for Via {
     }
 }
 
-/// Request streams over which a flow of mode msgt is spread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "u8")]
-pub(crate) struct GroupStreams(pub(crate) u8);
-
-impl Default for GroupStreams {
-    fn default() -> Self {
-        Self(8)
-    }
-}
-
-impl TryFrom<u8> for GroupStreams {
-    type Error = ValueError;
-
-    fn try_from(streams: u8) -> Result<Self, ValueError> {
-        let is_sane = (2..=GroupField::STREAMS_MAX).contains(&streams);
-        is_sane.then_some(Self(streams)).ok_or(ValueError::Form { expected: "2 to 16 streams" })
-    }
-}
-
-impl FromStr for GroupStreams {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        let streams: u8 =
-            text.parse().map_err(|_| ValueError::Form { expected: "2 to 16 streams" })?;
-        streams.try_into()
-    }
-}
-
-/// Bytes of an upload, as many as an origin takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct UploadSize(pub(crate) ByteCount);
-
-impl FromStr for UploadSize {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        let size = text.parse().ok().filter(|size: &ByteCount| size.get() <= Limits::UPLOAD);
-        size.map(Self).ok_or(ValueError::Form { expected: "a size of at most 10 GB, as 30MB" })
-    }
-}
-
 /// A local UDP address, and the target that its datagrams are tunnelled to.
 #[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub(crate) struct Forward {
-    /// Where to listen.
+    /// The local address.
     pub(crate) listen: ListenAddr,
     /// A host name or an IP address without brackets.
     pub(crate) target_host: String,
@@ -164,21 +119,22 @@ pub(crate) struct Forward {
     pub(crate) weight: u8,
 }
 
-/// What a text says of how a listener's flows share the tunnel: `u=0` to `u=7` and `w=1` to `w=64`, each
-/// once at most.
+/// How a listener's flows share the tunnel: `u=` with an urgency and `w=` with a weight, each at most
+/// once.
 fn parse_share(text: &str) -> Result<(Urgency, u8), String> {
     let (mut urgency, mut weight) = (None, None);
     for part in text.split(';') {
         let is_first = if let Some(digits) = part.strip_prefix("w=") {
-            let allowed = 1..=FeedbackField::WEIGHT_MAX;
-            let said = digits.parse().ok().filter(|weight| allowed.contains(weight));
-            let said = said.ok_or_else(|| format!("{part:?} is no weight"))?;
-            weight.replace(said).is_none()
+            let said = digits.parse().ok();
+            let said = said.filter(|weight| FeedbackField::WEIGHT.contains(weight));
+            let (least, most) = (FeedbackField::WEIGHT.start(), FeedbackField::WEIGHT.end());
+            let refused = || format!("{part:?} is not a weight from {least} to {most}");
+            weight.replace(said.ok_or_else(refused)?).is_none()
         } else {
             urgency.replace(part.parse().map_err(|error| format!("{error}"))?).is_none()
         };
         if !is_first {
-            return Err(format!("{part:?} is said twice"));
+            return Err(format!("{part:?} sets the same twice"));
         }
     }
     Ok((urgency.unwrap_or_default(), weight.unwrap_or(1)))
@@ -188,14 +144,17 @@ impl FromStr for Forward {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let expected =
-            "LISTEN=TARGET[;u=0..7][;w=1..64], such as 127.0.0.1:5353=dns.example:53;u=1";
-        let refused = |reason: &str| ValueError::Part { reason: reason.to_owned(), expected };
+        let form = "LISTEN=TARGET, LISTEN=TARGET;u=URGENCY or LISTEN=TARGET;w=WEIGHT, such as \
+                    127.0.0.1:5353=dns.example:53;u=1";
+        let refused = |reason: &str| ValueError::Part {
+            reason: reason.to_owned(),
+            expected: form.to_owned(),
+        };
         let (ends, (urgency, weight)) = match text.split_once(';') {
             None => (text, (Urgency::default(), 1)),
             Some((ends, share)) => (ends, parse_share(share).map_err(|error| refused(&error))?),
         };
-        let (listen, target) = ends.split_once('=').ok_or(ValueError::Form { expected })?;
+        let (listen, target) = ends.split_once('=').ok_or(ValueError::Form { expected: form })?;
         let listen = listen.parse().map_err(|error| refused(&format!("{listen:?} is {error}")))?;
         let no_target = || refused(&format!("{target:?} is not a host and a port"));
         let (host, port) = target.rsplit_once(':').ok_or_else(no_target)?;
@@ -229,7 +188,7 @@ impl fmt::Display for Forward {
     }
 }
 
-/// What to fetch: an https URL without user and without fragment.
+/// An https URL without user and fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HttpsUrl(url::Url);
 
@@ -261,7 +220,7 @@ impl FromStr for HttpsUrl {
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let expected = "an https URL, such as https://origin.example/file";
-        let refused = |reason: String| ValueError::Part { reason, expected };
+        let refused = |reason: String| ValueError::Part { reason, expected: expected.to_owned() };
         let mut url = url::Url::parse(text).map_err(|error| refused(error.to_string()))?;
         if url.scheme() != "https" {
             return Err(refused(format!("scheme {:?}", url.scheme())));

@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rand::{RngCore, SeedableRng, rngs::StdRng};
 use sha2::{Digest, Sha256};
+use tandem_lab::{Contents, Seed};
 use tandem_units::ByteCount;
 use tempfile::TempDir;
 
@@ -29,7 +29,7 @@ pub(super) struct DemoFile {
 
 impl DemoFile {
     /// Writes pseudo-random bytes, so that nothing can make them shorter.
-    pub(super) fn create(size: ByteCount, seed: u64) -> Result<Self, CliError> {
+    pub(super) fn create(size: ByteCount, seed: Seed) -> Result<Self, CliError> {
         let folder = || {
             tempfile::Builder::new()
                 .prefix("tandem-demo-")
@@ -39,17 +39,12 @@ impl DemoFile {
         let (root, arrival) = (folder()?, folder()?);
         let path = root.path().join(NAME);
         let mut file = File::create(&path).map_err(CliError::write(&path))?;
-        let mut generator = StdRng::seed_from_u64(seed);
+        let contents = Contents::Generated { len: size, seed };
         let mut hasher = Sha256::new();
-        let mut piece = vec![0; PIECE_LEN];
-        let mut left = size.get();
-        while left > 0 {
-            let len = usize::try_from(left).unwrap_or(PIECE_LEN).min(PIECE_LEN);
-            piece.truncate(len);
-            generator.fill_bytes(&mut piece);
+        for offset in (0..size.get()).step_by(PIECE_LEN) {
+            let piece = contents.read(offset, PIECE_LEN);
             file.write_all(&piece).map_err(CliError::write(&path))?;
             hasher.update(&piece);
-            left -= len as u64;
         }
         Ok(Self { root, arrival, sha256: Sha256Hex::of(hasher) })
     }

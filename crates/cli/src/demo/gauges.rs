@@ -1,7 +1,7 @@
-//! What the hosts say about themselves while a journey runs.
+//! The state of the hosts while a journey runs.
 //!
-//! Each host writes here from its own thread, between packets; whoever samples reads it from
-//! another, so that looking costs the packets nothing.
+//! Each host writes here from its own thread, between packets. The sampler reads from another thread,
+//! so that it does not delay packets.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -13,10 +13,10 @@ use tandem_units::ByteCount;
 
 use crate::progress::{Bar, Progress};
 
-/// How often a host says it.
+/// Interval at which a host writes.
 pub(super) const PERIOD: Duration = Duration::from_millis(50);
 
-/// The last of everything that was said.
+/// The latest readings.
 #[derive(Debug, Default)]
 pub(super) struct Gauges(Mutex<Readings>);
 
@@ -27,18 +27,18 @@ pub(super) struct Readings {
     pub(super) e2e: Option<ConnectionStats>,
     /// The proxy's connection to the client.
     pub(super) tunnel: Option<ConnectionStats>,
-    /// What waits in the proxy's tunnel queue; `None` without a proxy.
+    /// Length of the proxy's tunnel queue; `None` without a proxy.
     pub(super) tunnel_queue: Option<ByteCount>,
     /// Bytes of body that have arrived.
     pub(super) body: u64,
     /// Its length, once it is known.
     pub(super) body_len: Option<u64>,
-    /// What is being waited for.
+    /// The download waits for this.
     pub(super) awaited: String,
 }
 
 impl Readings {
-    /// Whether some of the body has arrived and some is to come, and every layer has said how it is.
+    /// Whether a part of the body has arrived and a part is missing, and every layer has readings.
     /// Before that an RTT may not have been measured yet, and afterwards connections end.
     pub(super) fn is_under_way(&self) -> bool {
         let has_layers = self.e2e.is_some() && self.tunnel.is_some() == self.tunnel_queue.is_some();
@@ -52,12 +52,12 @@ impl Gauges {
         self.lock().clone()
     }
 
-    /// The origin says how it is.
+    /// Takes the origin's readings.
     pub(super) fn of_origin(&self, origin: &mut Origin) {
         self.lock().e2e = origin.connections().next();
     }
 
-    /// The proxy says how it is.
+    /// Takes the proxy's readings.
     pub(super) fn of_proxy(&self, proxy: &mut Proxy) {
         let mut readings = self.lock();
         readings.tunnel = proxy.connections().next();
@@ -70,7 +70,7 @@ impl Gauges {
     }
 }
 
-/// Tells both a bar and the gauges how far the download is.
+/// Passes the progress of the download to a bar and to the gauges.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told<'a> {
     pub(super) bar: &'a Bar,

@@ -3,42 +3,46 @@
 use std::{fmt, str::FromStr};
 
 use tandem_congestion::ControllerName;
-use tandem_node::client::{Order, Repair};
+use tandem_node::{
+    client::{Order, Repair, TunnelMode},
+    mode::Mode,
+};
 
-use crate::outcome::Mode;
+use crate::mode::is_of_clients;
 
-/// `MODE[:ORDER][@CONTROLLER]`: a mode, in which order payloads leave a tunnel that repairs them, and a
-/// controller of the origin that differs from all others.
+/// What mode mft was called before.
+const OLD_NAME: &str = "direct";
+
+/// `MODE[:ORDER][@CONTROLLER]`: a mode, the order in which payloads leave a tunnel that repairs losses,
+/// and a controller of the origin that differs from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Journey {
     pub(super) mode: Mode,
     pub(super) order: Order,
-    /// `None`: as the mode wants it.
-    said_controller: Option<ControllerName>,
+    /// `None`: the mode decides.
+    chosen_controller: Option<ControllerName>,
 }
 
 impl Journey {
-    pub(super) fn repair(self) -> Repair {
-        Repair { order: self.order, ..Repair::default() }
+    /// The tunnel; `None` without one.
+    pub(super) fn tunnel(self) -> Option<TunnelMode> {
+        let repair = Repair { order: self.order, ..Repair::default() };
+        self.mode.tunnel(repair, TunnelMode::GROUP_STREAMS_DEFAULT)
     }
 
     /// The origin's; `None`: the same as that of the tunnel.
     pub(super) fn origin_controller(self) -> Option<ControllerName> {
-        self.said_controller.or(match self.mode {
-            Mode::Tecc => Some(ControllerName::Tecc),
-            Mode::TeccPaper => Some(ControllerName::TeccPaper),
-            _ => None,
-        })
+        self.chosen_controller.or(self.mode.origin_controller())
     }
 }
 
 impl fmt::Display for Journey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.mode)?;
-        if self.order != self.mode.order() {
+        if self.order != self.mode.usual_order() {
             write!(f, ":{}", self.order.as_str())?;
         }
-        self.said_controller.map_or(Ok(()), |name| write!(f, "@{name}"))
+        self.chosen_controller.map_or(Ok(()), |name| write!(f, "@{name}"))
     }
 }
 
@@ -54,14 +58,16 @@ impl FromStr for Journey {
             Some((mode, order)) => (mode, Some(order.parse().map_err(|it| format!("{it}"))?)),
             None => (way, None),
         };
-        let mode: Mode = clap::ValueEnum::from_str(mode, false).map_err(|_| {
-            format!("{mode:?} is no mode; allowed: direct, mdt, mst, msgt, rmdt, tecc, tecc-paper")
-        })?;
-        if order.is_some() && !mode.has_feedback() && mode != Mode::Rmdt {
-            return Err(format!("mode {mode} has no order; only rmdt, tecc and tecc-paper have"));
+        let mode = if mode == OLD_NAME { Mode::Mft.as_str() } else { mode };
+        let mode = Mode::parse(mode, is_of_clients).map_err(|error| error.to_string())?;
+        if order.is_some() && !mode.repairs_datagrams() {
+            return Err(format!(
+                "mode {mode} has no order; only the modes that repair datagrams, such as rmdt and tecc, \
+                 have one"
+            ));
         }
-        let order = order.unwrap_or_else(|| mode.order());
-        Ok(Self { mode, order, said_controller: controller })
+        let order = order.unwrap_or_else(|| mode.usual_order());
+        Ok(Self { mode, order, chosen_controller: controller })
     }
 }
 
@@ -72,7 +78,7 @@ mod tests {
     #[test]
     fn journeys_are_read_and_written() {
         for (text, controller) in [
-            ("direct", None),
+            ("mft", None),
             ("mdt", None),
             ("rmdt", None),
             ("rmdt:off", None),
@@ -89,10 +95,15 @@ mod tests {
             assert_eq!(journey.origin_controller(), controller, "{text}");
         }
         for (text, word) in
-            [("mft", "direct"), ("rmdt:up", "up"), ("mst:off", "mst"), ("mdt@off", "off")]
+            [("rmdt+", "mft"), ("rmdt:up", "up"), ("mst:off", "mst"), ("mdt@off", "off")]
         {
             let error = text.parse::<Journey>().unwrap_err();
             assert!(error.contains(word), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn an_old_name_still_works() {
+        assert_eq!("direct@cubic".parse::<Journey>().unwrap().to_string(), "mft@cubic");
     }
 }

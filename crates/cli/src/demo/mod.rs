@@ -15,7 +15,8 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use tandem_congestion::ControllerName;
-use tandem_lab::{LinkConfig, QueueConfig, QueueLimit, Seed, ideal_completion};
+use tandem_experiments::ideal_completion;
+use tandem_netem::{LinkConfig, QueueConfig, QueueLimit, Seed};
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
 use self::{
@@ -28,20 +29,22 @@ use self::{
     watch::watch,
 };
 use crate::{
-    error::CliError,
+    error::{CliError, end_to_end_controllers},
     outcome::{Outcome, round, seconds},
     progress::{Bar, Bars, Show},
     run::{self, Signals},
     text,
 };
 
-/// Try it: origin, proxy, client and a bad link in one process, mode against mode.
+/// Compare the modes: origin, proxy, client and a bad link in one process.
 ///
-/// Downloads a real file over real UDP sockets on loopback, across an emulated link between client
-/// and proxy and another one between proxy and origin. Needs no root and no set-up.
+/// The program downloads a file over real UDP sockets on loopback, once in each mode, across an emulated
+/// link between client and proxy and another one between proxy and origin. It needs no root and no
+/// set-up.
 ///
-/// On a terminal it draws, while a download runs, pacing rate and smoothed RTT of the origin (E2E)
-/// and of the proxy (tunnel), and the tunnel's queue; --series writes the same to a file.
+/// On a terminal it draws, while a download runs, the pacing rate and the smoothed RTT of the origin
+/// (E2E) and of the proxy (tunnel), and the tunnel's queue; --series writes the same to a file. `tandem
+/// get --help` explains the modes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
     /// Size of the file
@@ -60,35 +63,36 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     origin_rtt: HumanDuration,
 
-    /// Share of packets lost at random between client and proxy, in each direction
+    /// Share of packets that are lost at random between client and proxy, in each direction
     #[arg(long, value_name = "RATIO", default_value = "5%")]
     loss: Ratio,
 
-    /// Bytes that wait in front of the link between client and proxy; more are dropped
+    /// Length of the queue in front of the link between client and proxy
     #[arg(long, value_name = "BYTES", default_value = "150kB")]
     queue: ByteCount,
 
-    /// What the random loss and the contents of the file follow from
+    /// Seed of the random losses and of the file's contents
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// How to travel, in this order: direct, mdt, mst, msgt, rmdt, tecc or tecc-paper, also
-    /// rmdt:ORDER (off, window); with @CONTROLLER only the origin has this controller, and with tecc
-    /// it has tecc unless that says otherwise
+    /// Modes to compare, in this order: mft, mdt, mst, msgt, rmdt, tecc or tecc-paper. MODE:ORDER also
+    /// sets the order in which a repairing tunnel releases payloads (off, window or ordered), and
+    /// MODE@CONTROLLER the origin's congestion controller
     #[arg(
         long,
         value_name = "MODES",
         value_delimiter = ',',
-        default_value = "direct,mdt,mst,rmdt,tecc,rmdt:off@cubic,rmdt@cubic"
+        default_value = "mft,mdt,mst,rmdt,tecc,rmdt:off@cubic,rmdt@cubic"
     )]
     modes: Vec<Journey>,
 
-    /// Congestion controller of all connections: bbr1, bbr1-tunnel, newreno, cubic or bbr3
+    /// Congestion controller of all connections: bbr1, bbr1-tunnel, newreno, cubic or bbr3. The origin of
+    /// mode tecc or tecc-paper has the controller of that name
     #[arg(long, value_name = "NAME", default_value = "bbr1", value_parser = controller)]
     controller: ControllerName,
 
-    /// Write pacing rate and smoothed RTT of both layers and the tunnel's queue over time to a file:
-    /// CSV, one line for each sample of each mode
+    /// CSV file for pacing rate and smoothed RTT of both layers and for the tunnel's queue over time, with
+    /// one line for each sample of each mode
     #[arg(long, value_name = "FILE")]
     series: Option<PathBuf>,
 
@@ -96,12 +100,12 @@ pub(crate) struct Demo {
     #[arg(long)]
     json: bool,
 
-    /// No progress on the terminal
+    /// Draw no progress on the terminal
     #[arg(short, long)]
     quiet: bool,
 }
 
-/// Parses a controller that may carry a download.
+/// Parses a controller that every connection may have.
 fn controller(text: &str) -> Result<ControllerName, String> {
     match text.parse::<ControllerName>() {
         Ok(name) if name.takes_reports() => {
@@ -111,12 +115,11 @@ fn controller(text: &str) -> Result<ControllerName, String> {
     }
 }
 
-/// The same of one that only an origin has.
+/// Parses a controller that an origin may have.
 fn origin_controller(text: &str) -> Result<ControllerName, String> {
     match text.parse() {
         Ok(ControllerName::Off) => {
-            Err("\"off\" is for tunnels only; allowed: bbr1, bbr1-tunnel, newreno, cubic, bbr3"
-                .to_owned())
+            Err(format!("\"off\" is for tunnels only; allowed: {}", end_to_end_controllers()))
         }
         Ok(controller) => Ok(controller),
         Err(error) => Err(error.to_string()),
@@ -129,7 +132,7 @@ impl Demo {
         let runtime = run::runtime()?;
         let mut signals = runtime.block_on(async { Signals::new() })?;
         let mut series = self.series.as_deref().map(Series::create).transpose()?;
-        let file = DemoFile::create(self.size, self.seed)?;
+        let file = DemoFile::create(self.size, self.seed())?;
         if !self.json && !self.quiet {
             text::say(self.describe());
         }
@@ -211,7 +214,7 @@ impl Demo {
         Seed(self.seed)
     }
 
-    /// Adds what only the demo knows: the best possible time, and the origin's counters.
+    /// Adds the values that only the demo knows: the best possible time, and the origin's counters.
     fn complete(
         &self,
         journey: Journey,
@@ -248,7 +251,7 @@ struct OriginPackets {
 /// One object of `demo --json`: what `get --json` has, and more.
 #[derive(Clone, Debug, Serialize)]
 struct DemoResult {
-    /// How it travelled, as `--modes` has it.
+    /// The journey, as `--modes` has it.
     journey: String,
     /// The origin's congestion controller.
     origin_controller: String,

@@ -1,12 +1,12 @@
 //! The hosts and links of the demo, each on a thread of its own, and between them real sockets.
 //!
 //! ```text
-//! direct   client ---- bad link, long link ---- origin
-//! tunnel   client ---- bad link ---- proxy ---- long link ---- origin
+//! mft      client ---- bad link, long link ---- origin
+//! others   client ---- bad link ---- proxy ---- long link ---- origin
 //! ```
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -17,6 +17,7 @@ use std::{
 };
 
 use ipnet::{IpNet, Ipv4Net};
+use tandem_emulate::{Links, RelayError, UdpRelay};
 use tandem_net::{Application, DriverOptions, DriverStats, Files, driver};
 use tandem_node::{
     Client, ClientConfig, Origin, OriginConfig, Proxy, ProxyConfig,
@@ -36,20 +37,17 @@ use super::{
     journey::Journey,
 };
 use crate::{
-    config::ListenAddr,
     download::Download,
     error::{CliError, ConfigError},
     fetch::fetch,
-    lab::{Emulator, Links},
-    outcome::{Mode, Outcome},
+    outcome::Outcome,
     progress::Progress,
     run::{self, Signals},
     tls::{DevelopmentIdentity, server_config, trusting_ca},
 };
 
 /// Any free port of loopback.
-const ANY_PORT: ListenAddr =
-    ListenAddr(SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A running network for one download.
 pub(super) struct Network {
@@ -57,9 +55,9 @@ pub(super) struct Network {
     transport: Transport,
     /// Both servers' certificate and CA.
     identity: DevelopmentIdentity,
-    /// The origin's address as the client, or the proxy, has to name it.
+    /// The origin's address for the client or the proxy: that of the link.
     origin_address: SocketAddr,
-    /// The proxy's address as the client has to name it.
+    /// The proxy's address for the client: that of the link.
     proxy_address: Option<SocketAddr>,
     origin: Host<Origin>,
     proxy: Option<Host<Proxy>>,
@@ -84,20 +82,7 @@ impl Network {
         };
         let origin = start_origin(&identity, &of_origin, file, gauges)?;
         let (client_link, origin_link) = (demo.client_link(), demo.origin_link());
-        Ok(if journey.mode == Mode::Direct {
-            let links = Links::symmetric(&[client_link, origin_link]);
-            let link = Link::start(origin.address, links, demo)?;
-            Self {
-                journey,
-                transport,
-                identity,
-                origin_address: link.address,
-                proxy_address: None,
-                origin,
-                proxy: None,
-                links: vec![link],
-            }
-        } else {
+        Ok(if journey.mode.has_tunnel() {
             let long = Link::start(origin.address, Links::symmetric(&[origin_link]), demo)?;
             let proxy = start_proxy(&identity, &transport, gauges)?;
             let bad = Link::start(proxy.address, Links::symmetric(&[client_link]), demo)?;
@@ -110,6 +95,19 @@ impl Network {
                 origin,
                 proxy: Some(proxy),
                 links: vec![bad, long],
+            }
+        } else {
+            let links = Links::symmetric(&[client_link, origin_link]);
+            let link = Link::start(origin.address, links, demo)?;
+            Self {
+                journey,
+                transport,
+                identity,
+                origin_address: link.address,
+                proxy_address: None,
+                origin,
+                proxy: None,
+                links: vec![link],
             }
         })
     }
@@ -132,7 +130,7 @@ impl Network {
         Ok(Outcome::new(url, self.journey.mode, hops, &report, sha256))
     }
 
-    /// Stops everything and tells what the origin counted.
+    /// Stops everything and returns the origin's counters.
     pub(super) fn stop(self) -> Result<OriginPackets, CliError> {
         if let Some(proxy) = self.proxy {
             proxy.stop()?;
@@ -153,7 +151,7 @@ impl Network {
                 tls: tls()?,
                 transport: Transport { mtu: Mtu::TUNNEL, ..self.transport.clone() },
                 token: None,
-                mode: self.journey.mode.tunnel(self.journey.repair(), None).unwrap_or_default(),
+                mode: self.journey.tunnel().unwrap_or_default(),
             })
         };
         let fetch = FetchConfig {
@@ -183,7 +181,7 @@ fn start_origin(
     let config = OriginConfig {
         transport: transport.clone(),
         ..OriginConfig::new(
-            ANY_PORT.0,
+            ANY_PORT,
             server_config(vec![identity.certificate.clone()], identity.key.clone_key(), None)?,
         )
     };
@@ -208,7 +206,7 @@ fn start_proxy(
         policy: TargetPolicy::allowing(vec![IpNet::V4(loopback)]),
         template: ProxyConfig::default_template(),
         ..ProxyConfig::new(
-            ANY_PORT.0,
+            ANY_PORT,
             server_config(vec![identity.certificate.clone()], identity.key.clone_key(), None)?,
         )
     };
@@ -242,7 +240,7 @@ impl<N: Node + Send + 'static> Host<N> {
             .spawn(move || {
                 let mut app = Server { ready, report };
                 let stop = async {
-                    // A sender that is gone means the same as a word from it.
+                    // A sender that is gone also means the end.
                     if stop.await.is_err() {}
                 };
                 let running = driver::run(node, &mut app, options, stop);
@@ -260,7 +258,7 @@ impl<N: Node + Send + 'static> Host<N> {
     }
 }
 
-/// Tells once where a server listens, and again and again how it is.
+/// Reports once the address on which a server listens, and then its state at every tick.
 struct Server<F> {
     ready: mpsc::Sender<SocketAddr>,
     report: F,
@@ -282,19 +280,19 @@ impl<N, F: FnMut(&mut N)> Application<N> for Server<F> {
 struct Link {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<(), CliError>>,
+    thread: JoinHandle<Result<(), RelayError>>,
 }
 
 impl Link {
     fn start(to: SocketAddr, links: Links, demo: &Demo) -> Result<Self, CliError> {
-        let mut emulator = Emulator::bind(ANY_PORT, to, links, demo.seed())?;
-        let address = emulator.local_addr();
+        let mut relay = UdpRelay::bind(ANY_PORT, to, links, demo.seed())?;
+        let address = relay.local_addr();
         let stop = Arc::new(AtomicBool::new(false));
         let thread = thread::Builder::new()
             .name("link".to_owned())
             .spawn({
                 let stop = stop.clone();
-                move || emulator.run(&stop).map(drop)
+                move || relay.run(&stop).map(drop)
             })
             .map_err(|error| CliError::System { what: "start a thread", error })?;
         Ok(Self { address, stop, thread })
@@ -302,6 +300,7 @@ impl Link {
 
     fn stop(self) -> Result<(), CliError> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| CliError::NoResult { role: "link" })?
+        self.thread.join().map_err(|_| CliError::NoResult { role: "link" })??;
+        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use tandem_units::ByteCount;
 use super::gauges::{PERIOD, Readings};
 use crate::outcome::round;
 
-/// Most samples of a journey. When there are so many, every second one goes and the interval
+/// Most samples of a journey. When a journey has more, every second one is dropped and the interval
 /// doubles, so that a journey of any length can be kept and drawn.
 const SAMPLES_MAX: usize = 4_000;
 
@@ -26,12 +26,12 @@ pub(super) struct Sample {
     pub(super) e2e_srtt_ms: Option<f64>,
     /// The proxy's smoothed RTT; none without a tunnel.
     pub(super) tunnel_srtt_ms: Option<f64>,
-    /// What waits in the proxy's tunnel queue; none without a tunnel.
+    /// Length of the proxy's tunnel queue; none without a tunnel.
     pub(super) tunnel_queue_bytes: Option<u64>,
 }
 
 impl Sample {
-    /// What the gauges showed at this time.
+    /// The readings of the gauges at this time.
     pub(super) fn new(at: Duration, readings: &Readings) -> Self {
         let Readings { e2e, tunnel, tunnel_queue, .. } = readings;
         Self {
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn a_journey_without_a_tunnel_has_the_lines_of_the_origin_only() {
-        let direct = Readings { tunnel: None, tunnel_queue: None, ..readings() };
-        let sample = Sample::new(Duration::ZERO, &direct);
+        let untunnelled = Readings { tunnel: None, tunnel_queue: None, ..readings() };
+        let sample = Sample::new(Duration::ZERO, &untunnelled);
         assert_eq!(sample.e2e_srtt_ms, Some(150.0));
         assert_eq!(sample.tunnel_srtt_ms, None);
         assert_eq!(sample.tunnel_pacing_mbps, None);

@@ -71,17 +71,17 @@ mod tests {
             tunnel_srtt_ms: Some(44.125),
             tunnel_queue_bytes: Some(20_000),
         };
-        let direct = Sample {
+        let untunnelled = Sample {
             tunnel_pacing_mbps: None,
             tunnel_srtt_ms: None,
             tunnel_queue_bytes: None,
             ..tunnelled
         };
-        series.add("direct".parse().unwrap(), &[direct]).unwrap();
+        series.add("mft".parse().unwrap(), &[untunnelled]).unwrap();
         series.add("rmdt:off@cubic".parse().unwrap(), &[tunnelled]).unwrap();
         let expected = "mode,at_s,e2e_pacing_mbps,tunnel_pacing_mbps,e2e_srtt_ms,tunnel_srtt_ms,\
                         tunnel_queue_bytes\n\
-                        direct,0.35,9.5,,151.0,,\n\
+                        mft,0.35,9.5,,151.0,,\n\
                         rmdt:off@cubic,0.35,9.5,10.25,151.0,44.125,20000\n";
         assert_eq!(fs::read_to_string(&path).unwrap(), expected);
     }

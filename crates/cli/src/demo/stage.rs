@@ -1,6 +1,6 @@
 //! The terminal on which a demo shows how its journeys go.
 
-use tandem_lab::ideal_completion;
+use tandem_experiments::ideal_completion;
 
 use super::{
     Demo, DemoResult,

@@ -1,5 +1,5 @@
 use serde::Serialize;
-use tandem_lab::LinkStats;
+use tandem_netem::LinkStats;
 
 /// What became of the packets of one direction, for programs. In packets, `entered + duplicated =
 /// delivered + dropped + held`. Bytes are those of IP packets.
@@ -21,8 +21,10 @@ pub(super) struct Direction {
     queued_max_bytes: u64,
 }
 
-impl From<LinkStats> for Direction {
-    fn from(stats: LinkStats) -> Self {
+impl Direction {
+    /// The first link of a direction, which is the only one on a command line.
+    pub(super) fn of_first(links: &[LinkStats]) -> Self {
+        let stats = links.first().copied().unwrap_or_default();
         Self {
             entered_packets: stats.entered.packets,
             entered_bytes: stats.entered.bytes.get(),

@@ -6,7 +6,7 @@ use std::{
     sync::atomic::AtomicBool,
 };
 
-use tandem_lab::{
+use tandem_experiments::{
     figure::{Drawing, FIGURES, Figure as Paper},
     plan::Variant,
     summary::SummaryTable,
@@ -18,20 +18,20 @@ use super::{
     table,
 };
 use crate::{
-    error::{CliError, ConfigError},
+    error::{CliError, LabError},
     text,
 };
 
 /// Most points of a line that the table on standard output shows.
 const POINTS_MAX: usize = 12;
 
-/// Make a figure of a paper anew: CSV, SVG with the paper's own numbers, and what it was made from.
+/// Make a figure of a paper: CSV, SVG with the paper's own numbers, and a list of its inputs.
 ///
 /// Without --full it makes a short version in seconds, with fewer seeds and points. Runs are kept
-/// in DIR; ended early, the same command goes on where it was.
+/// in DIR: a command that was interrupted goes on when it is run again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Figure {
-    /// Which one, see --list; or every one of a paper, such as tecc/all; or all
+    /// Name of a figure, see --list; tecc/all for every figure of a paper; or all
     #[arg(required_unless_present = "list")]
     id: Option<String>,
 
@@ -43,14 +43,14 @@ pub(crate) struct Figure {
     #[arg(short, long, value_name = "DIR", default_value = "figures")]
     out: PathBuf,
 
-    /// All seeds and points: minutes to hours
+    /// Run all seeds and points, which takes minutes to hours
     #[arg(long)]
     full: bool,
 
     #[command(flatten)]
     how: How,
 
-    /// Print one JSON object for each line of the figure instead of a table
+    /// Print a line of JSON for each line of the figure instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -61,7 +61,7 @@ impl Figure {
         let Some(id) = &self.id else {
             return list();
         };
-        let figures = Paper::find_all(id).map_err(ConfigError::from)?;
+        let figures = Paper::find_all(id).map_err(LabError::from)?;
         let stop = stop::on_signal()?;
         figures.iter().try_for_each(|figure| self.make(figure, &stop))
     }

@@ -1,24 +1,19 @@
 //! `tandem lab link`.
 
 use std::{
-    path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
 
-use rustix::process::geteuid;
 use serde::Serialize;
-use tandem_lab::Seed;
+use tandem_emulate::{
+    EndStats, Found, Namespace, NetnsName, Network, TunCounters, TunEnds, TunError, TunLink,
+    check_system,
+};
+use tandem_netem::Seed;
 use tokio::sync::oneshot;
 
-use super::{
-    direction::Direction,
-    link_args::LinkArgs,
-    tun::{
-        Device, DeviceConfig, EndStats, Namespace, NetnsName, Network, TunCounters, TunError,
-        TunLink,
-    },
-};
+use super::{direction::Direction, link_args::LinkArgs};
 use crate::{
     error::{CliError, ConfigError},
     run::{self, Signals},
@@ -27,11 +22,11 @@ use crate::{
 
 /// Emulate a link between two network namespaces, for any program. Needs root.
 ///
-/// Makes the namespaces and removes them at the end. Programs run in them with `ip netns exec NAME
-/// PROGRAM`. Prints counters as one JSON object when a signal ends it.
+/// Makes the namespaces and removes them at the end. `ip netns exec NAME PROGRAM` runs a program in
+/// one of them. Prints counters as one JSON object when a signal ends it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Link {
-    /// Network namespace of the clients; one that exists is used and stays
+    /// Network namespace of the clients; if it exists already, it is used and stays
     #[arg(long, value_name = "NAME", default_value = "near")]
     near: NetnsName,
 
@@ -62,14 +57,14 @@ impl Link {
                 reason: "inside one namespace packets would not pass the link; give two names",
             }));
         }
-        let links = self.args.directions()?;
+        let links = self.args.links()?;
         check_system()?;
-        // From here on a signal is no end without tidying up.
+        // From here on a signal ends the program only after it has tidied up.
         let runtime = run::runtime()?;
         let mut signals = runtime.block_on(async { Signals::new() })?;
-        let ends = Ends::set_up(&self)?;
-        let devices = (&ends.near.device, &ends.far.device);
-        let mut link = TunLink::new(devices, self.device_mtu, links, Seed(self.args.seed));
+        let (near, far) = (obtain(&self.near)?, obtain(&self.far)?);
+        let ends = TunEnds::set_up(near, far, self.network, self.device_mtu)?;
+        let mut link = TunLink::new(ends.devices(), self.device_mtu, links, Seed(self.args.seed));
         let [near, far] = self.network.hosts().map(|host| host.addr());
         text::say(format_args!("ready: {} {near} <-> {} {far}", self.near, self.far));
         let stop = AtomicBool::new(false);
@@ -87,50 +82,24 @@ impl Link {
                 }
             });
             stop.store(true, Ordering::Relaxed);
-            worker.join().expect("the emulator does not panic")
+            worker.join().expect("the link does not panic")
         });
-        let report = Report::new(&counters.map_err(TunError::Lost)?, &ends)?;
+        let report = Report::new(&counters?, ends.missed()?);
         text::print(serde_json::to_string(&report).expect("numbers are JSON"))
     }
 }
 
-/// What has to be there, looked for before anything is made.
-fn check_system() -> Result<(), TunError> {
-    if !geteuid().is_root() {
-        return Err(TunError::NotRoot);
-    }
-    if !Path::new("/dev/net/tun").exists() {
-        return Err(TunError::NoTun);
-    }
-    Ok(())
-}
-
-/// Both ends. Devices go before the namespaces that they are in.
-struct Ends {
-    near: End,
-    far: End,
-}
-
-struct End {
-    device: Device,
-    netns: Namespace,
-}
-
-impl Ends {
-    fn set_up(link: &Link) -> Result<Self, TunError> {
-        let near = Namespace::obtain(link.near.clone())?;
-        let far = Namespace::obtain(link.far.clone())?;
-        let [near_host, far_host] = link.network.hosts();
-        let device = |netns: &Namespace, peer, address| {
-            Device::make(netns, DeviceConfig { peer, address, mtu: link.device_mtu })
-        };
-        let near_device = device(&near, &link.far, near_host)?;
-        let far_device = device(&far, &link.near, far_host)?;
-        Ok(Self {
-            near: End { device: near_device, netns: near },
-            far: End { device: far_device, netns: far },
-        })
-    }
+/// The namespace of this name, made if there is none. Says what was there before.
+fn obtain(name: &NetnsName) -> Result<Namespace, TunError> {
+    let namespace = Namespace::obtain(name.clone())?;
+    let found = match namespace.found() {
+        Found::Nothing => return Ok(namespace),
+        Found::Foreign => "exists and was not made by tandem: it is used, and stays",
+        Found::LeftOver => "was left by an earlier run: it is used, and removed at the end",
+        Found::InUse => "belongs to another link: it is used, and stays as long as that link",
+    };
+    text::say(format_args!("the network namespace {name} {found}"));
+    Ok(namespace)
 }
 
 /// What became of the packets. Bytes are those of IP packets.
@@ -140,8 +109,8 @@ struct Report {
     to_client: Direction,
     near: EndReport,
     far: EndReport,
-    /// How much later than due packets left: the median and the 99th percentile, both rounded up to
-    /// powers of two, and the largest, all in microseconds.
+    /// How much later than due packets left, in microseconds: the median and the 99th percentile,
+    /// both to within a hundredth, and the largest.
     lateness_p50_us: u128,
     lateness_p99_us: u128,
     lateness_max_us: u128,
@@ -159,24 +128,22 @@ struct EndReport {
 }
 
 impl Report {
-    fn new(counters: &TunCounters, ends: &Ends) -> Result<Self, TunError> {
-        let end = |stats: EndStats, end: &End| {
-            Ok::<_, TunError>(EndReport {
-                not_ip_packets: stats.not_ip,
-                truncated_packets: stats.truncated,
-                missed_packets: end.device.missed(&end.netns)?,
-                refused_packets: stats.refused,
-            })
+    fn new(counters: &TunCounters, [near_missed, far_missed]: [u64; 2]) -> Self {
+        let end = |stats: EndStats, missed_packets| EndReport {
+            not_ip_packets: stats.not_ip,
+            truncated_packets: stats.truncated,
+            missed_packets,
+            refused_packets: stats.refused,
         };
         let lateness = &counters.lateness;
-        Ok(Self {
-            to_target: counters.to_target.into(),
-            to_client: counters.to_client.into(),
-            near: end(counters.near, &ends.near)?,
-            far: end(counters.far, &ends.far)?,
+        Self {
+            to_target: Direction::of_first(&counters.to_target),
+            to_client: Direction::of_first(&counters.to_client),
+            near: end(counters.near, near_missed),
+            far: end(counters.far, far_missed),
             lateness_p50_us: lateness.percentile(50).as_micros(),
             lateness_p99_us: lateness.percentile(99).as_micros(),
             lateness_max_us: lateness.max().as_micros(),
-        })
+        }
     }
 }

@@ -1,14 +1,15 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use tandem_lab::{
+use tandem_emulate::Links;
+use tandem_netem::{
     Capacity, LinkConfig, LossAt, LossModel, Outages, QueueConfig, RateTrace, Reorder,
 };
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
-use crate::error::ConfigError;
+use crate::error::LabError;
 
 const LOSS_HELP: &str = "Packets that are lost at random, in each direction: a share such as 5%, \
-    bursts:SHARE,PACKETS for bursts of so many on average, or \
+    bursts:SHARE,PACKETS for bursts of PACKETS on average, or \
     gilbert:TO_BAD,TO_GOOD,LOSS_BAD,LOSS_GOOD";
 
 /// What an emulated link does, in each direction.
@@ -18,8 +19,8 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
 
-    /// Rate in each direction from a Mahimahi trace: one time in ms a line, at which 1504 bytes
-    /// can pass; it starts again after the last line
+    /// Rate in each direction from a Mahimahi trace: each line is a time in ms at which 1504 bytes
+    /// can pass; the trace starts again after the last line
     #[arg(long, value_name = "FILE", conflicts_with = "rate")]
     trace: Option<PathBuf>,
 
@@ -27,7 +28,7 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "FILE", requires = "trace")]
     uplink_trace: Option<PathBuf>,
 
-    /// Where in the traces to start
+    /// Time in the traces at which to start
     #[arg(long, value_name = "TIME", default_value = "0s", requires = "trace")]
     trace_offset: HumanDuration,
 
@@ -35,7 +36,7 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "TIME", default_value = "0s")]
     delay: HumanDuration,
 
-    /// Up to so much more delay, at random, in each direction; packets stay in order
+    /// Longest delay that is added at random, in each direction; packets stay in order
     #[arg(long, value_name = "TIME", default_value = "0s")]
     jitter: HumanDuration,
 
@@ -50,9 +51,10 @@ pub(crate) struct LinkArgs {
         long,
         value_name = "QUEUE",
         default_value = "150kB",
-        help = "What waits in front of the link, in each direction: 150kB, 100packets or both \
-                with a comma; more is dropped. drop-head:LIMIT drops the oldest instead; \
-                codel:LIMIT[,TARGET,INTERVAL] is RFC 8289; infinite drops nothing"
+        help = "Queue in front of the link, in each direction: a limit such as 150kB, 100packets or \
+                both with a comma, above which packets are dropped; drop-head:LIMIT drops the \
+                oldest packets instead; codel:LIMIT[,TARGET,INTERVAL] is RFC 8289; infinite drops \
+                nothing"
     )]
     queue: QueueConfig,
 
@@ -60,7 +62,7 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "RATIO", default_value = "0%")]
     reorder: Ratio,
 
-    /// How late
+    /// How much later they arrive
     #[arg(long, value_name = "TIME", default_value = "10ms")]
     reorder_delay: HumanDuration,
 
@@ -71,8 +73,8 @@ pub(crate) struct LinkArgs {
     #[arg(
         long,
         value_name = "TIMES",
-        help = "When both directions are off: FIRST,LENGTH[,PERIOD], such as 10s,500ms,30s; \
-                what comes meanwhile vanishes"
+        help = "Times at which both directions are off, and packets vanish: FIRST,LENGTH[,PERIOD], \
+                such as 10s,500ms,30s"
     )]
     outages: Option<Outages>,
 
@@ -80,33 +82,25 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "BYTES")]
     mtu: Option<ByteCount>,
 
-    /// What random loss, jitter, lateness and duplication follow from
+    /// Seed that random loss, jitter, reordering and duplication follow from
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 }
 
-/// A link in each direction.
-#[derive(Clone, Debug)]
-pub(crate) struct Directions {
-    pub(crate) to_target: LinkConfig,
-    pub(crate) to_client: LinkConfig,
-}
-
 impl LinkArgs {
-    /// The links; reads the traces.
-    pub(crate) fn directions(&self) -> Result<Directions, ConfigError> {
+    /// A link in each direction. Reads the traces.
+    pub(crate) fn links(&self) -> Result<Links, LabError> {
         let offset = Duration::from(self.trace_offset);
         let trace = |file: &Option<PathBuf>| {
             let trace = file.as_deref().map(RateTrace::read).transpose()?;
-            Ok::<_, ConfigError>(
-                trace.map(|trace| Capacity::Trace { trace: Arc::new(trace), offset }),
-            )
+            Ok::<_, LabError>(trace.map(|trace| Capacity::Trace { trace: Arc::new(trace), offset }))
         };
         let constant = self.rate.map_or(Capacity::Unlimited, Capacity::Constant);
         let capacity = trace(&self.trace)?.unwrap_or(constant);
         let uplink = trace(&self.uplink_trace)?.unwrap_or_else(|| capacity.clone());
         let to_client = LinkConfig { capacity, ..self.link() };
-        Ok(Directions { to_target: LinkConfig { capacity: uplink, ..self.link() }, to_client })
+        let to_target = LinkConfig { capacity: uplink, ..self.link() };
+        Ok(Links { to_target: vec![to_target], to_client: vec![to_client] })
     }
 
     /// What both directions have in common.

@@ -1,7 +1,6 @@
 //! `tandem lab`.
 
 mod direction;
-mod emulator;
 mod figure;
 mod link;
 mod link_args;
@@ -14,15 +13,14 @@ mod stop;
 mod sweep;
 mod table;
 mod trace;
-mod tun;
-mod wait;
 
 use crate::error::CliError;
 
-pub(crate) use emulator::{Emulator, Links};
-pub(crate) use tun::TunError;
-
-/// Emulate networks: links between real sockets, and whole experiments in virtual time.
+/// Run experiments in virtual time and draw their figures; emulate links between real programs.
+///
+/// run, sweep, figure and report simulate: they need no network, and the same command gives the same
+/// packets. relay and link carry the packets of real programs. trace makes traces of radio links for
+/// both.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Lab {
     Run(Box<run::Run>),

@@ -10,9 +10,10 @@ use std::{
 };
 
 use serde::Serialize;
-use tandem_lab::{LinkStats, Seed};
+use tandem_emulate::{RelayCounters, UdpRelay};
+use tandem_netem::Seed;
 
-use super::{Emulator, Links, direction::Direction, emulator::Counters, link_args::LinkArgs};
+use super::{direction::Direction, link_args::LinkArgs};
 use crate::{
     config::ListenAddr,
     error::CliError,
@@ -20,10 +21,10 @@ use crate::{
     text,
 };
 
-/// Emulate a link between UDP sockets: what comes to --listen goes to --to, and answers back.
+/// Emulate a link between UDP sockets: datagrams to --listen go to --to, and answers come back.
 ///
-/// All clients share the link. Sizes count as IP packets: UDP payload and 28 bytes. Prints counters
-/// as one JSON object when a signal ends it.
+/// All clients share the link. Sizes are those of IP packets: UDP payload and 28 bytes. Prints
+/// counters as one JSON object when a signal ends it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Relay {
     /// Address and UDP port to listen at; port 0 is any free port
@@ -41,19 +42,19 @@ pub(crate) struct Relay {
 impl Relay {
     /// Runs until a signal comes.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let links = Links::from(self.link.directions()?);
-        let mut emulator = Emulator::bind(self.listen, self.to, links, Seed(self.link.seed))?;
+        let links = self.link.links()?;
+        let mut relay = UdpRelay::bind(self.listen.0, self.to, links, Seed(self.link.seed))?;
         let stop = Arc::new(AtomicBool::new(false));
         let runtime = run::runtime()?;
         let mut signals = runtime.block_on(async { Signals::new() })?;
-        say_listening(emulator.local_addr());
+        say_listening(relay.local_addr());
         let worker = {
             let stop = stop.clone();
-            thread::spawn(move || emulator.run(&stop))
+            thread::spawn(move || relay.run(&stop))
         };
         runtime.block_on(signals.any());
         stop.store(true, Ordering::Relaxed);
-        let counters = worker.join().expect("the emulator does not panic")?;
+        let counters = worker.join().expect("the relay does not panic")?;
         text::print(serde_json::to_string(&Report::from(&counters)).expect("numbers are JSON"))
     }
 }
@@ -67,12 +68,11 @@ struct Report {
     refused_clients: u64,
 }
 
-impl From<&Counters> for Report {
-    fn from(counters: &Counters) -> Self {
-        let direction = |links: &[LinkStats]| links.first().copied().unwrap_or_default().into();
+impl From<&RelayCounters> for Report {
+    fn from(counters: &RelayCounters) -> Self {
         Self {
-            to_target: direction(&counters.to_target),
-            to_client: direction(&counters.to_client),
+            to_target: Direction::of_first(&counters.to_target),
+            to_client: Direction::of_first(&counters.to_client),
             clients: counters.clients,
             refused_clients: counters.refused_clients,
         }

@@ -7,14 +7,14 @@ use std::{
 };
 
 use serde_json::Value;
-use tandem_lab::{
+use tandem_experiments::{
     report::{Report as Page, ReportFigure, ReportTable},
     summary::{Summaries, Varied},
     sweep::{Torn, read_results},
 };
 
 use crate::{
-    error::{CliError, ConfigError},
+    error::{CliError, ConfigError, LabError},
     text,
 };
 
@@ -57,7 +57,7 @@ impl Report {
         let figures = named("svg").map(|file| self.figure(file)).collect::<Result<Vec<_>, _>>()?;
         let tables = named("jsonl").map(|file| self.table(file)).collect::<Result<Vec<_>, _>>()?;
         if figures.is_empty() && tables.is_empty() {
-            return Err(ConfigError::NothingToReport { folder: self.dir }.into());
+            return Err(LabError::NothingToReport { folder: self.dir }.into());
         }
         let file = self.out.clone().unwrap_or_else(|| self.dir.join("report.html"));
         let page = Page { title: self.title, figures, tables };
@@ -86,9 +86,9 @@ impl Report {
     /// Reads a file twice, so that no more than its numbers are held.
     fn table(&self, file: &Path) -> Result<ReportTable, CliError> {
         let mut varied = Varied::default();
-        let torn = read_results(file, |record| varied.see(&record))?;
+        let torn = read_results(file, |record| varied.see(&record)).map_err(LabError::from)?;
         let mut summaries = Summaries::new(varied.keys());
-        read_results(file, |record| summaries.add(&record))?;
+        read_results(file, |record| summaries.add(&record)).map_err(LabError::from)?;
         summaries.sort();
         let torn = torn.map(|Torn { bytes }| {
             format!("The file's last line is unfinished; its {bytes} bytes are left out.")
@@ -106,7 +106,7 @@ impl Report {
 }
 
 /// All files of a folder, sorted.
-fn find(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), ConfigError> {
+fn find(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), CliError> {
     let unreadable = |error| ConfigError::Unreadable { file: folder.to_owned(), error };
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {
@@ -123,7 +123,7 @@ fn find(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Con
         }
         if found.len() > FILES_MAX {
             let (folder, max) = (folder.to_owned(), FILES_MAX);
-            return Err(ConfigError::TooManyFiles { folder, max });
+            return Err(LabError::TooManyFiles { folder, max }.into());
         }
     }
     Ok(())

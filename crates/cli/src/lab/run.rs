@@ -11,7 +11,7 @@ use std::{
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tandem_lab::{
+use tandem_experiments::{
     run::{self, Mode, Parameters, RunRecord, Sample, TraceStore},
     summary::Summaries,
     sweep,
@@ -21,7 +21,7 @@ use super::{
     parameter_args::ParameterArgs, runs_bar::RunsBar, stop, sweep::refuse_violations, table,
 };
 use crate::{
-    error::{CliError, ConfigError},
+    error::{CliError, LabError},
     progress::Show,
     text,
 };
@@ -29,21 +29,21 @@ use crate::{
 /// Most runs of one command; a sweep takes more, and goes on when it was ended.
 const RUNS_MAX: u64 = 10_000;
 
-/// Run the same nodes in virtual time: client, proxies and origin over an emulated access link.
+/// Run client, proxies and origin in virtual time over an emulated access link.
 ///
-/// The same flags give the same packets, bit by bit. Prints a table, or with --json one object a
-/// run.
+/// The nodes are the same as in production. The same flags give the same packets, bit by bit. Prints
+/// a table, or with --json one object for each run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     #[command(flatten)]
     parameters: ParameterArgs,
 
-    /// Print one JSON object a line for each run instead of a table
+    /// Print a line of JSON for each run instead of a table
     #[arg(long)]
     json: bool,
 
-    /// Write both layers over time to a file, one JSON object a line for each sample, or CSV if its
-    /// name ends in .csv
+    /// Write samples of tunnel and end-to-end connection over time to a file: a line of JSON for
+    /// each sample, or CSV if its name ends in .csv
     #[arg(long, value_name = "FILE")]
     series: Option<PathBuf>,
 
@@ -60,13 +60,13 @@ impl Run {
     /// Runs every mode with every seed.
     pub(crate) fn run(self) -> Result<(), CliError> {
         if self.parameters.count() > RUNS_MAX {
-            return Err(ConfigError::TooManyRuns { max: RUNS_MAX }.into());
+            return Err(LabError::TooManyRuns { max: RUNS_MAX }.into());
         }
         let runs = self.parameters.runs();
         for run in &runs {
-            run::check(run).map_err(ConfigError::from)?;
+            run::check(run).map_err(LabError::from)?;
         }
-        let traces = TraceStore::load(&runs).map_err(ConfigError::from)?;
+        let traces = TraceStore::load(&runs).map_err(LabError::from)?;
         let records = match &self.series {
             None => self.measure(&runs, &traces)?,
             Some(file) => measure_with_series(&runs, &traces, file)?,
@@ -105,7 +105,7 @@ impl Run {
             Ok(())
         });
         bar.clear();
-        ended?;
+        ended.map_err(LabError::from)?;
         if records.len() < runs.len() {
             return Err(CliError::Interrupted);
         }
@@ -124,7 +124,7 @@ fn measure_with_series(
     let is_csv = path.extension().is_some_and(|ending| ending == "csv");
     let mut records = Vec::new();
     for run in runs {
-        let outcome = run::run(run, traces).map_err(ConfigError::from)?;
+        let outcome = run::run(run, traces).map_err(LabError::from)?;
         for (sample, number) in outcome.series.into_iter().zip(0_u64..) {
             let line = fields(&Line { mode: run.mode, seed: run.seed, sample });
             if is_csv && number == 0 && records.is_empty() {

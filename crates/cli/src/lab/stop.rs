@@ -1,4 +1,4 @@
-//! Ends long work at a signal without tearing it.
+//! Ends a long command at a signal, after the runs that have begun.
 
 use std::{
     process,
@@ -15,7 +15,7 @@ use crate::{
     text,
 };
 
-/// Gives what becomes true when the first signal comes; a second one ends the program.
+/// Returns a flag that the first signal sets; a second signal ends the program.
 pub(super) fn on_signal() -> Result<Arc<AtomicBool>, CliError> {
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = run::runtime()?;
@@ -24,7 +24,7 @@ pub(super) fn on_signal() -> Result<Arc<AtomicBool>, CliError> {
     thread::spawn(move || {
         runtime.block_on(first.any());
         told.store(true, Ordering::Relaxed);
-        text::say("finishing the runs that have begun; once more ends at once");
+        text::say("finishing the runs that have begun; a second signal ends them at once");
         let Ok(mut second) = runtime.block_on(async { Signals::new() }) else { return };
         runtime.block_on(second.any());
         process::exit(130);

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use tandem_lab::{
+use tandem_experiments::{
     plan::{Plan, Variant},
     run::RunRecord,
     summary::Summaries,
@@ -17,7 +17,7 @@ use tandem_lab::{
 
 use super::{runs_bar::RunsBar, stop, table};
 use crate::{
-    error::{CliError, ConfigError},
+    error::{CliError, ConfigError, LabError},
     progress::Show,
     text,
 };
@@ -25,27 +25,27 @@ use crate::{
 /// Most bytes of a plan: a guard against naming the wrong file.
 const PLAN_LEN_MAX: u64 = 1_000_000;
 
-/// Run every combination of what varies in a plan, on all cores.
+/// Run every combination of the values in a plan, on all cores.
 ///
 /// PLAN is TOML: its keys are the flags of `lab run` with _ for -, each with a value or a list of
-/// values. Each run becomes one line of JSON in one file. Ended early, the same command goes on
-/// where it was.
+/// values. Each run becomes a line of JSON in one file. A sweep that was interrupted goes on when
+/// the same command is run again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Sweep {
-    /// What to run
+    /// File that says which runs there are
     plan: PathBuf,
 
-    /// File for the results, one run a line [default: PLAN with .jsonl]
+    /// File for the results, one line for each run [default: PLAN with .jsonl]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    #[arg(long, help = "What the plan's table [short] says: seconds instead of minutes")]
+    #[arg(long, help = "Run the short version, which the plan's table [short] describes")]
     short: bool,
 
     #[command(flatten)]
     how: How,
 
-    /// Print one JSON object for each combination instead of a table
+    /// Print a line of JSON for each combination instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -90,24 +90,24 @@ fn columns(plan: &Plan) -> Vec<String> {
     if varied.is_empty() { vec!["mode".to_owned()] } else { varied }
 }
 
-fn read_plan(path: &Path, variant: Variant) -> Result<Plan, ConfigError> {
+fn read_plan(path: &Path, variant: Variant) -> Result<Plan, CliError> {
     let unreadable = |error| ConfigError::Unreadable { file: path.to_owned(), error };
     let len = fs::metadata(path).map_err(unreadable)?.len();
     if len > PLAN_LEN_MAX {
-        return Err(ConfigError::TooLong { file: path.to_owned(), len, max: PLAN_LEN_MAX });
+        return Err(ConfigError::TooLong { file: path.to_owned(), len, max: PLAN_LEN_MAX }.into());
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
-    Ok(Plan::parse(path, &text, variant)?)
+    Ok(Plan::parse(path, &text, variant).map_err(LabError::from)?)
 }
 
 /// A simulation that broke its own rules proves nothing.
 pub(super) fn refuse_violations(violations: u64) -> Result<(), CliError> {
-    if violations == 0 { Ok(()) } else { Err(CliError::Violations { count: violations }) }
+    if violations == 0 { Ok(()) } else { Err(LabError::Violations { count: violations }.into()) }
 }
 
 impl How {
-    /// Runs what is missing in the file, with a progress bar, until `stop` is true. `each` sees every run of the plan
-    /// once: those of the file first.
+    /// Runs what is missing in the file, with a progress bar, until `stop` is true. `each` sees every
+    /// run of the plan once, the runs in the file first.
     pub(super) fn run_all(
         &self,
         plan: &Plan,
@@ -115,8 +115,8 @@ impl How {
         stop: &AtomicBool,
         mut each: impl FnMut(&RunRecord),
     ) -> Result<(), CliError> {
-        let traces = sweep::load_traces(plan).map_err(ConfigError::from)?;
-        let mut runs = Runs::open(plan, file, &mut each)?;
+        let traces = sweep::load_traces(plan).map_err(LabError::from)?;
+        let mut runs = Runs::open(plan, file, &mut each).map_err(LabError::from)?;
         let found = runs.found();
         if !self.quiet {
             say_found(file, found);
@@ -131,10 +131,10 @@ impl How {
             each(record);
         });
         bar.clear();
-        ended?;
+        ended.map_err(LabError::from)?;
         if finished < plan.len() {
             let (file, of) = (file.to_owned(), plan.len());
-            return Err(CliError::Unfinished { file, finished, of });
+            return Err(LabError::Unfinished { file, finished, of }.into());
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Tables for people; also valid Markdown.
 
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
-use tandem_lab::summary::SummaryTable;
+use tandem_experiments::summary::SummaryTable;
 
 /// All columns but the first hold numbers.
 pub(super) fn markdown(SummaryTable { header, rows }: &SummaryTable) -> String {

@@ -3,25 +3,25 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use tandem_lab::{RateTrace, Seed, SyntheticTrace, TraceSummary};
+use tandem_netem::{RateTrace, Seed, SyntheticTrace, TraceSummary};
 use tandem_units::{HumanDuration, Rate};
 
 use crate::{
-    error::{CliError, ConfigError},
+    error::{CliError, LabError},
     text,
 };
 
-/// Make a trace of a radio link's rate, in Mahimahi's format, or look at one.
+/// Make a trace of a radio link's rate in Mahimahi's format, or summarize one.
 ///
-/// The same seed gives the same trace. Nothing in it was measured; it resembles measured traces of
-/// its kind in mean rate, variation and outages.
+/// The same seed gives the same trace. It is synthetic; it resembles measured traces of its kind in
+/// mean rate, variation and outages.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Trace {
     /// Kind of link: driving, subway, wifi or mmwave
     #[arg(value_name = "KIND", required_unless_present = "check")]
     kind: Option<SyntheticTrace>,
 
-    /// What the trace follows from
+    /// Seed that the trace follows from
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -29,11 +29,11 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "TIME", default_value = "2min")]
     duration: HumanDuration,
 
-    /// Read a trace and say in short what it is, instead of making one
+    /// Read a trace and print a summary of it instead of making one
     #[arg(long, value_name = "FILE", conflicts_with = "kind")]
     check: Option<PathBuf>,
 
-    /// Say it as JSON
+    /// Print the summary as JSON
     #[arg(long, requires = "check")]
     json: bool,
 }
@@ -41,13 +41,13 @@ pub(crate) struct Trace {
 impl Trace {
     pub(crate) fn run(self) -> Result<(), CliError> {
         if let Some(file) = &self.check {
-            let trace = RateTrace::read(file).map_err(ConfigError::from)?;
+            let trace = RateTrace::read(file).map_err(LabError::from)?;
             return self.describe(&trace.summary());
         }
         let kind = self.kind.expect("clap requires a kind where there is no file");
         let trace = kind
             .generate(Seed(self.seed), self.duration.into())
-            .map_err(ConfigError::from)?
+            .map_err(LabError::from)?
             .to_string();
         text::print(trace.trim_end())
     }
@@ -78,7 +78,7 @@ impl Trace {
     }
 }
 
-/// A trace in short.
+/// The summary of a trace.
 #[derive(Debug, Serialize)]
 struct Summary {
     duration_ms: u128,

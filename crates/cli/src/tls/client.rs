@@ -1,7 +1,8 @@
-//! Whom a client trusts, and how it proves who it is.
+//! The CAs that a client trusts, and the certificate that it sends.
 
 use std::{path::PathBuf, sync::Arc};
 
+use clap::ArgMatches;
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::{
@@ -26,12 +27,12 @@ pub(crate) struct ClientTlsSettings {
     #[arg(long, value_name = "FILE", env = "TANDEM_CA", value_delimiter = ' ')]
     ca: Vec<PathBuf>,
 
-    /// Do not check who the server is: for tests only
+    /// Do not check the server's certificate; for tests only
     #[arg(long, value_name = "BOOL", env = "TANDEM_INSECURE",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     insecure: Option<bool>,
 
-    /// Certificate chain in PEM to show to proxies that want one
+    /// Certificate chain in PEM to send to proxies that request one
     #[arg(long, value_name = "FILE", env = "TANDEM_CLIENT_CERT")]
     client_cert: Option<PathBuf>,
 
@@ -41,21 +42,15 @@ pub(crate) struct ClientTlsSettings {
 }
 
 impl ClientTlsSettings {
-    pub(crate) fn or(self, lower: Self) -> Self {
-        // `--ca` on the command line beats `insecure` in the file, and the other way round.
-        let is_decided = !self.ca.is_empty() || self.insecure.is_some();
-        let (ca, insecure) =
-            if is_decided { (self.ca, self.insecure) } else { (lower.ca, lower.insecure) };
-        Self {
-            ca,
-            insecure,
-            client_cert: self.client_cert.or(lower.client_cert),
-            client_key: self.client_key.or(lower.client_key),
-        }
-    }
-
     pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         self.ca.iter_mut().chain(&mut self.client_cert).chain(&mut self.client_key)
+    }
+
+    /// `--ca` excludes `insecure` in a file, and the other way round.
+    pub(crate) fn yield_to(&mut self, given: &ArgMatches) {
+        if given.contains_id("ca") || given.contains_id("insecure") {
+            (self.ca, self.insecure) = (Vec::new(), None);
+        }
     }
 }
 
@@ -78,7 +73,7 @@ impl TryFrom<ClientTlsSettings> for ClientTlsSetup {
         let ClientTlsSettings { ca, insecure, client_cert, client_key } = settings;
         let insecure = insecure.unwrap_or_default();
         if insecure && !ca.is_empty() {
-            let reason = "with insecure nothing is checked against a CA";
+            let reason = "insecure turns the check against a CA off";
             return Err(ConfigError::Conflict { first: "ca", second: "insecure", reason });
         }
         let reason = "a certificate is used with its private key";
@@ -120,12 +115,12 @@ impl ClientTlsSetup {
         Ok(ClientTls { proxy, origin })
     }
 
-    /// Says so if nothing is checked.
+    /// Warns if certificates are not checked.
     pub(crate) fn warn(&self) {
         if self.insecure {
             text::say(
-                "warning: --insecure: certificates are NOT checked; anybody on the way can read \
-                 and change what is sent",
+                "warning: --insecure: certificates are NOT checked; an attacker on the path can read \
+                 and change everything",
             );
         }
     }
@@ -135,7 +130,7 @@ impl ClientTlsSetup {
 pub(crate) struct ClientTls {
     /// For proxies.
     pub(crate) proxy: ClientConfig,
-    /// For origins, which are never shown the client's certificate.
+    /// For origins, which never receive the client's certificate.
     pub(crate) origin: ClientConfig,
 }
 
@@ -154,7 +149,7 @@ fn trusting(roots: RootCertStore) -> Arc<WebPkiServerVerifier> {
     verifier.build().expect("there is at least one root, and no revocation list")
 }
 
-/// Accepts every certificate; whoever holds its key is let in.
+/// Accepts every certificate, if the server holds its key.
 #[derive(Debug)]
 struct TrustEverybody(WebPkiSupportedAlgorithms);
 

@@ -1,7 +1,7 @@
 //! A certificate for development: made at each start, signed by a CA of its own.
 //!
 //! The CA's certificate can be written to a file for the other side. Its private key signs once and
-//! is then forgotten, so that who trusts the file trusts this one server and nothing else. No
+//! is then forgotten, so that a client with the file trusts this one server and no other. No
 //! private key is ever written.
 
 use std::time::{Duration, SystemTime};

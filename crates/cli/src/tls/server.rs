@@ -1,4 +1,4 @@
-//! How a server proves who it is, and whether clients have to.
+//! A server's certificate, and whether it requests one from clients.
 
 use std::{
     fs,
@@ -19,7 +19,6 @@ use tandem_node::quic::ResetSecret;
 
 use super::{DevelopmentIdentity, development::LOOPBACK_NAMES, pem, provider};
 use crate::{
-    config::or_list,
     error::{CliError, ConfigError},
     text,
 };
@@ -28,7 +27,7 @@ use crate::{
 #[derive(Debug, Default, clap::Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct ServerTlsSettings {
-    /// Certificate chain in PEM; without it a certificate for development is made at each start
+    /// Certificate chain in PEM; without it, each start makes a certificate for development
     #[arg(long, value_name = "FILE", env = "TANDEM_CERT")]
     cert: Option<PathBuf>,
 
@@ -36,7 +35,7 @@ pub(crate) struct ServerTlsSettings {
     #[arg(long, value_name = "FILE", env = "TANDEM_KEY")]
     key: Option<PathBuf>,
 
-    /// Write the CA of the development certificate here; clients trust it with --ca
+    /// File to write the CA of the development certificate to; clients trust it with --ca
     #[arg(long, value_name = "FILE", env = "TANDEM_WRITE_CA")]
     write_ca: Option<PathBuf>,
 
@@ -46,15 +45,6 @@ pub(crate) struct ServerTlsSettings {
 }
 
 impl ServerTlsSettings {
-    pub(crate) fn or(self, lower: Self) -> Self {
-        Self {
-            cert: self.cert.or(lower.cert),
-            key: self.key.or(lower.key),
-            write_ca: self.write_ca.or(lower.write_ca),
-            name: or_list(self.name, lower.name),
-        }
-    }
-
     pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         [&mut self.cert, &mut self.key, &mut self.write_ca].into_iter().flatten()
     }
@@ -64,7 +54,7 @@ impl ServerTlsSettings {
 #[derive(Debug, Serialize)]
 #[serde(untagged, rename_all_fields = "kebab-case")]
 pub(crate) enum ServerTlsSetup {
-    /// A certificate of the operator's.
+    /// The operator's certificate.
     Files {
         /// Certificate chain.
         cert: PathBuf,
@@ -73,7 +63,7 @@ pub(crate) enum ServerTlsSetup {
     },
     /// A certificate made at the start.
     Development {
-        /// Where the CA goes.
+        /// The file for the CA.
         #[serde(skip_serializing_if = "Option::is_none")]
         write_ca: Option<PathBuf>,
         /// Names besides loopback's.
@@ -95,7 +85,7 @@ impl TryFrom<ServerTlsSettings> for ServerTlsSetup {
                 Err(ConfigError::Incomplete { first: "key", second: "cert", reason })
             }
             (Some(cert), Some(key)) => {
-                let reason = "it is for development certificates, and there is a certificate";
+                let reason = "it belongs to development certificates, and a certificate was given";
                 if write_ca.is_some() {
                     return Err(ConfigError::Conflict {
                         first: "write-ca",
@@ -181,8 +171,8 @@ impl Identity {
         self.development.is_none().then(|| ResetSecret(hash.finalize().into()))
     }
 
-    /// Writes the CA of a development certificate where the operator wants it, and says how clients
-    /// come to trust it.
+    /// Writes the CA of a development certificate to the operator's file, and prints how clients trust
+    /// it.
     pub(crate) fn announce(&self) -> Result<(), CliError> {
         let Some((ca_pem, write_ca)) = &self.development else { return Ok(()) };
         let names = LOOPBACK_NAMES.into_iter().chain(self.names.iter().map(String::as_str));

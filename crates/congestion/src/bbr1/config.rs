@@ -1,5 +1,7 @@
 //! The settings of `BBRv1`.
 
+use std::ops::RangeInclusive;
+
 /// The settings of [`Bbr1`](crate::Bbr1). The default follows the draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bbr1Config {
@@ -16,6 +18,12 @@ pub struct Bbr1Config {
     pub flavor: Flavor,
     /// The seed of the random choice of the phase in which the controller enters `ProbeBW`.
     pub seed: u64,
+}
+
+impl Bbr1Config {
+    /// The gains that are allowed, in percent. With 100 the controller does not probe; its gain at
+    /// start-up is 289.
+    pub const UP_GAIN_PERCENT: RangeInclusive<u32> = 100..=300;
 }
 
 /// The variants of [`Bbr1`](crate::Bbr1).

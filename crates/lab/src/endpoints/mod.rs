@@ -114,7 +114,7 @@ impl Node for SinkHost {
     }
 }
 
-/// Sends UDP payloads at given times, whatever becomes of them, and keeps the replies.
+/// Sends UDP payloads at given times, repairs no loss, and keeps the replies.
 #[derive(Debug)]
 pub struct SenderHost {
     target: SocketAddr,
@@ -143,7 +143,7 @@ pub struct Shot {
 }
 
 impl Shot {
-    /// So many payloads of one length, one at the beginning and one after each interval.
+    /// A number of payloads of one length, one at the beginning and one after each interval.
     pub fn every(interval: Duration, count: u32, payload_len: usize) -> Vec<Self> {
         (0..count).map(|number| Self { after: interval * number, payload_len }).collect()
     }

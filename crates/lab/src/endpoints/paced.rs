@@ -23,8 +23,8 @@ pub struct Pace {
     pub payload_len: usize,
 }
 
-/// Sends UDP payloads at a constant rate, whatever becomes of them: to a given address from the
-/// start on, or to whoever sends something first, from then on.
+/// Sends UDP payloads at a constant rate and repairs no loss: to a given address from the start, or
+/// to the first host that sends it a payload, from then on.
 #[derive(Debug)]
 pub struct PacedSender {
     pace: Pace,
@@ -41,7 +41,7 @@ impl PacedSender {
         Self { pace, to_open, target: Some(target), started: None, sent: 0 }
     }
 
-    /// Sends to whoever sends something to this port first.
+    /// Sends to the first host that sends a payload to this port.
     pub const fn on_request(port: u16, pace: Pace) -> Self {
         Self { pace, to_open: Some(listen(port)), target: None, started: None, sent: 0 }
     }

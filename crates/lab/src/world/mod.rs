@@ -10,11 +10,12 @@ use std::{
 };
 
 use run::Occurrence;
+use tandem_netem::{Agenda, DurationHistogram, LinkConfig, LinkStats, Seed, Traffic, Violations};
 use tandem_node::{Event, Input, Node, node::ResolveError};
 
 use crate::{
-    Body, FileSet, Handle, HostId, LinkConfig, LinkStats, NetworkStats, PathId, Seed, Sojourns,
-    Trace, Traffic, Violations, agenda::Agenda, delays::Delays, host::Host, network::Network,
+    Body, FileSet, Handle, HostId, NetworkStats, PathId, Trace, delays::Delays, host::Host,
+    network::Network,
 };
 
 /// Hosts, the paths between them, and virtual time.
@@ -210,8 +211,8 @@ impl World {
         node.downcast_mut().expect("a handle knows the type of the node")
     }
 
-    /// The node of a host, to read what takes a `&mut` to read. It is not asked what it wants
-    /// done: the world goes on as if nobody had looked.
+    /// The node of a host, to read what takes a `&mut` to read. It is not polled: the world goes on
+    /// as without this call.
     ///
     /// # Panics
     ///
@@ -225,7 +226,7 @@ impl World {
     }
 
     /// Measures, from now on, the one-way delay of every UDP payload of at least 16 bytes that
-    /// `from` sends and `to` gets, whatever carried it in between: a tunnel gives it back as it was.
+    /// `from` sends and `to` gets, also through tunnels, which deliver it unchanged.
     pub fn measure_delay(&mut self, from: impl Into<HostId>, to: impl Into<HostId>) {
         self.delays.measure(from.into(), to.into());
     }
@@ -268,8 +269,8 @@ impl World {
     }
 
     /// How long packets were in the queue and in transmission of a link of a path; see
-    /// [`Path::sojourns`](crate::Path::sojourns).
-    pub fn sojourns(&self, path: PathId, link: usize) -> Option<&Sojourns> {
+    /// [`Path::sojourns`](tandem_netem::Path::sojourns).
+    pub fn sojourns(&self, path: PathId, link: usize) -> Option<&DurationHistogram> {
         self.network.sojourns(path, link)
     }
 
@@ -310,8 +311,8 @@ impl World {
 
 /// Making trouble.
 impl World {
-    /// Ends the process on a host without a goodbye. The machine stays up: who sends to its ports
-    /// is told that nobody listens there.
+    /// Ends the process on a host without a goodbye. The machine stays up: a host that sends to its
+    /// ports is told that they are closed.
     pub fn kill(&mut self, host: impl Into<HostId>) {
         self.host_mut(host.into()).kill();
     }
@@ -324,7 +325,7 @@ impl World {
         self.agenda.push(self.now, Occurrence::Wake(handle.id()));
     }
 
-    /// From now on nobody listens at a port of a host. The node does not notice.
+    /// Closes a port of a host. The node does not notice.
     pub fn close_port(&mut self, host: impl Into<HostId>, port: u16) {
         self.host_mut(host.into()).sockets.unbind_port(port);
     }
@@ -342,7 +343,7 @@ impl World {
 
 /// The time that a world starts at: only differences to it matter.
 #[expect(clippy::disallowed_methods, reason = "there is no other way to get an Instant")]
-pub(crate) fn base_instant() -> Instant {
+fn base_instant() -> Instant {
     Instant::now()
 }
 

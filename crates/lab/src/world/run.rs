@@ -3,11 +3,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tandem_netem::Packet;
 use tandem_node::{Input, Output};
 
 use super::World;
 use crate::{
-    HostId, Packet, PathId,
+    HostId, PathId,
     host::Host,
     network::{Datagram, PathExit},
     trace::{PathEnd, TraceEntry},

@@ -45,7 +45,7 @@ enum Deadline {
     Never,
     /// Once, then never again.
     At(Instant),
-    /// Already passed, so many times in a row.
+    /// The time of the last call again: how many times in a row.
     Past(u32),
 }
 

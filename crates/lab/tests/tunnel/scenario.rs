@@ -5,9 +5,9 @@
 use std::{fmt::Debug, thread, time::Duration};
 
 use tandem_congestion::ControllerName;
+use tandem_experiments::ideal_completion;
 use tandem_lab::{
     Contents, FileSet, Handle, LinkConfig, NameAnswer, Seed, TestCertificate, TraceDigest, World,
-    ideal_completion,
 };
 use tandem_node::{
     Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,

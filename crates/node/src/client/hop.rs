@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use tandem_wire::{Code, RequestHead, ResponseHead, Template};
 
 use super::{
+    TunnelMode,
     flow::{Carries, Flow, Target},
     peer::Peer,
 };
@@ -19,7 +20,7 @@ use crate::{
     proxy::Token,
     quic::StreamId,
     stats::Stats,
-    tunnel::{Arrival, Carrier, Tunnel, TunnelMode},
+    tunnel::{Arrival, Carrier, Tunnel},
 };
 
 /// One hop.

@@ -34,7 +34,7 @@ use self::{
     peer::{INSIDE_TUNNEL, Peer},
     recover::Recovery,
 };
-pub use crate::tunnel::{Repair, TunnelMode};
+
 use crate::{
     error::ClientError,
     h3,
@@ -44,6 +44,7 @@ use crate::{
     quic::{self, Transport},
     stats::{ConnectionStats, Stats},
 };
+pub use crate::{mode::TunnelMode, tunnel::Repair};
 
 /// Settings of a client.
 pub struct ClientConfig {

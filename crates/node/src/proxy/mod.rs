@@ -12,6 +12,7 @@ mod targets;
 use std::{
     collections::VecDeque,
     net::SocketAddr,
+    ops::RangeInclusive,
     time::{Duration, Instant},
 };
 
@@ -52,8 +53,8 @@ pub struct ProxyConfig {
     pub access: Access,
     /// Which targets they may reach.
     pub policy: TargetPolicy,
-    /// How often clients that want it are told of their tunnels, 5 ms to 1 s; `None`: once in each
-    /// tunnel's least RTT.
+    /// The interval between two reports on a tunnel, within
+    /// [`Self::FEEDBACK_INTERVAL`]; `None`: each tunnel's least RTT.
     pub feedback_interval: Option<Duration>,
     /// URI template that requests must match by their path (RFC 9298 §2).
     pub template: Template,
@@ -64,6 +65,11 @@ pub struct ProxyConfig {
 }
 
 impl ProxyConfig {
+    /// The intervals between two reports. Shorter ones bring more reports than a sender can follow;
+    /// with longer ones, a sender follows a tunnel that has changed since.
+    pub const FEEDBACK_INTERVAL: RangeInclusive<Duration> =
+        Duration::from_millis(5)..=Duration::from_secs(1);
+
     /// A proxy that nobody may use yet, and that reaches public addresses only.
     pub fn new(listen: SocketAddr, tls: rustls::ServerConfig) -> Self {
         Self {

@@ -9,13 +9,13 @@ use tandem_wire::{
 };
 
 use super::{
-    Carrier, Flow, Form, Repair, RepairOffer, RepairPlan, Role, TooLarge, Tunnel, TunnelMode,
+    Carrier, Flow, Form, Repair, RepairOffer, RepairPlan, Role, TooLarge, Tunnel,
     agreement::{Granted, LIMIT_LEAST, Wishes, limit_to_ask},
     capsules::encode_limit,
     contexts::{Context, NUMBERED_BY_CLIENT},
     queue::NUMBERS,
 };
-use crate::{limits::Limits, quic::StreamId};
+use crate::{limits::Limits, mode::TunnelMode, quic::StreamId};
 
 /// Smallest UDP payload that QUIC needs (RFC 9000 §14).
 const MIN_PAYLOAD: usize = 1200;

@@ -17,7 +17,6 @@ mod early;
 mod egress;
 mod flow;
 mod group;
-mod mode;
 mod proxy;
 mod queue;
 mod reporter;
@@ -35,8 +34,8 @@ use tandem_wire::{
 };
 use tracing::debug;
 
+pub use self::agreement::Repair;
 pub(crate) use self::{agreement::Asked, capsules::StreamEnd, carrier::Carrier, client::Flows};
-pub use self::{agreement::Repair, mode::TunnelMode};
 use self::{
     agreement::{RepairOffer, wanted_limit},
     capsules::OnStream,

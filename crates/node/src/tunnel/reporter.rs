@@ -10,14 +10,13 @@ use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::{TunnelInfo, Urgency, VarInt};
 
 use super::{carrier::Carrier, queue::Queue};
-use crate::quic::{PathEstimate, StreamId};
+use crate::{
+    proxy::ProxyConfig,
+    quic::{PathEstimate, StreamId},
+};
 
 /// Flows of one connection that are reported on at most; the others get no reports.
 const FLOWS_MAX: usize = 64;
-
-/// Reports come no more often, and no more seldom, whatever the tunnel's RTT is.
-const INTERVAL_LEAST: Duration = Duration::from_millis(5);
-const INTERVAL_MOST: Duration = Duration::from_secs(1);
 
 /// A queue that has grown to twice of what was reported, and by this, is reported at once.
 const EARLY_BYTES: usize = 64_000;
@@ -128,7 +127,8 @@ impl Reporter {
 
     /// Notes how much waits, after the tunnel has sent what it could.
     pub(super) fn observe(&mut self, now: Instant, queue: &Queue) {
-        let may_be_early = self.last.is_some_and(|last| now >= last + INTERVAL_LEAST);
+        let least = *ProxyConfig::FEEDBACK_INTERVAL.start();
+        let may_be_early = self.last.is_some_and(|last| now >= last + least);
         for (&stream, flow) in &mut self.flows {
             let len = queue.flow_len(stream);
             if len > flow.last_queue.saturating_mul(2) + EARLY_BYTES && may_be_early {
@@ -151,7 +151,9 @@ impl Reporter {
             return Vec::new();
         }
         let path = &carrier.path_estimate();
-        let interval = interval.unwrap_or(path.min_rtt).clamp(INTERVAL_LEAST, INTERVAL_MOST);
+        let interval = interval.unwrap_or(path.min_rtt);
+        let allowed = ProxyConfig::FEEDBACK_INTERVAL;
+        let interval = interval.clamp(*allowed.start(), *allowed.end());
         let elapsed = self.last.map_or(interval, |last| now.saturating_duration_since(last));
         let sends = queue.sends();
         let (all, again) = (sends.0 - self.sends.0, sends.1 - self.sends.1);

@@ -28,7 +28,7 @@ impl Scale {
         [0.0, self.max]
     }
 
-    /// Numbers for an axis, from 0 to the end, so many steps apart; the last one with a unit.
+    /// Numbers for an axis, from 0 to the end, in this number of steps; the last one with a unit.
     pub(super) fn labels(self, steps: u8, unit: &str) -> Vec<String> {
         let label = |step: u8| {
             let value = self.max * f64::from(step) / f64::from(steps);

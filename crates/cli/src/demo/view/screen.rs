@@ -46,7 +46,7 @@ impl Screen {
         let mut text = String::new();
         let terminal = size().unwrap_or(self.terminal);
         if terminal != self.terminal {
-            // Lines may have been broken anew, so nobody knows where the last picture is.
+            // The terminal may have wrapped lines again, so that the place of the last picture is unknown.
             text.push_str("\x1b[2J\x1b[H");
             (self.terminal, self.drawn) = (terminal, 0);
         }
@@ -91,7 +91,7 @@ fn size() -> Option<Size> {
     Some(Size::new(size.ws_col, size.ws_row))
 }
 
-/// If the terminal is gone, nobody is there to be told.
+/// A failure is ignored: if the terminal is gone, there is no place to report it.
 fn write(text: &str) {
     if io::stderr().write_all(text.as_bytes()).is_err() {}
 }

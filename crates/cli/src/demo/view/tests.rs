@@ -38,7 +38,7 @@ fn readings(has_tunnel: bool) -> Readings {
 }
 
 fn entries() -> Vec<Entry> {
-    let finished = ["direct", "10.04 s", "1.09", "7.97 Mbit/s", "9.5 %", "150 ms"];
+    let finished = ["mft", "10.04 s", "1.09", "7.97 Mbit/s", "9.5 %", "150 ms"];
     vec![
         Entry::Finished(finished.map(str::to_owned)),
         Entry::Running("rmdt".to_owned()),
@@ -86,7 +86,7 @@ fn a_picture_has_both_layers_the_queue_and_the_table() {
         "  └────────────────────────────────────     └───────────────────────────────────",
         "  0                  5             10 s     0                5              10 s",
         "queue kB                  • tunnel 0.00  mode              time FCT/ideal    RTT",
-        "16│ •                                    direct         10.04 s      1.09 150 ms",
+        "16│ •                                    mft            10.04 s      1.09 150 ms",
         "  │ ••••                                 rmdt           running",
         "  │ ••••••                               rmdt:off@cubic waiting",
         "8 │ ••••••••••",

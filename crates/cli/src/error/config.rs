@@ -1,0 +1,188 @@
+//! Errors of settings and of the files that they name, as one line for a person.
+
+use std::{io, net::SocketAddr, path::PathBuf};
+
+use tandem_congestion::{ControllerName, TeccConfigError};
+use tandem_node::mode::Mode;
+
+/// An error of the command line, the environment, the configuration file or a file that they name.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// A file that is needed cannot be read.
+    #[error("cannot read {}: {error}", file.display())]
+    Unreadable {
+        /// Which file.
+        file: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// A file is too long to be of the expected kind.
+    #[error("{} has {len} bytes; allowed: at most {max}", file.display())]
+    TooLong {
+        /// Which file.
+        file: PathBuf,
+        /// Its length in bytes.
+        len: u64,
+        /// The limit in bytes.
+        max: u64,
+    },
+    /// A line of the configuration file is wrong.
+    #[error("{}:{line}: {}{}{reason}", file.display(), prefix(.key.as_deref()), prefix(.seen.as_deref()))]
+    InFile {
+        /// Which file.
+        file: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Key, with its table.
+        key: Option<String>,
+        /// The value in the file.
+        seen: Option<String>,
+        /// The error, and what is allowed.
+        reason: String,
+    },
+    /// A required setting is missing.
+    #[error("{key} is missing: give --{key} {value}, {variable}, or {key} in the file of --config")]
+    Missing {
+        /// Name of the flag and key.
+        key: &'static str,
+        /// Name of the value.
+        value: &'static str,
+        /// Environment variable.
+        variable: &'static str,
+    },
+    /// Two settings contradict each other.
+    #[error("{first} and {second} cannot be used together: {reason}")]
+    Conflict {
+        /// One setting.
+        first: &'static str,
+        /// The other setting.
+        second: &'static str,
+        /// The reason.
+        reason: &'static str,
+    },
+    /// One setting needs another one.
+    #[error("{first} needs {second}: {reason}")]
+    Incomplete {
+        /// The setting that was given.
+        first: &'static str,
+        /// The setting that is missing.
+        second: &'static str,
+        /// The reason.
+        reason: &'static str,
+    },
+    /// A mode that is a tunnel, and no proxy for it.
+    #[error("mode {mode} needs via: a tunnel needs a proxy at its other end")]
+    NoProxy {
+        /// The mode.
+        mode: Mode,
+    },
+    /// A proxy, and a mode that is no tunnel.
+    #[error("mode {mode} and via cannot be used together: without a tunnel there is no proxy")]
+    NoTunnel {
+        /// The mode.
+        mode: Mode,
+    },
+    /// Other hosts could use the proxy without access control, and --allow-anyone is missing.
+    #[error(
+        "listen = {listen} lets other hosts use this proxy: give --token-file FILE or --client-ca \
+         FILE, or --allow-anyone to serve every client"
+    )]
+    OpenProxy {
+        /// Where it listens.
+        listen: SocketAddr,
+    },
+    /// Congestion control is off where nothing else would control congestion.
+    #[error(
+        "controller = off is only for tunnels, whose flows have their own congestion control; allowed \
+         here: {}",
+        end_to_end_controllers()
+    )]
+    ControllerOff,
+    /// A controller that follows reports on a tunnel, where no reports arrive.
+    #[error(
+        "controller = {seen} is for origins, which receive reports on tunnels from clients of mode \
+         tecc; allowed here: {}",
+        end_to_end_controllers()
+    )]
+    ControllerTecc {
+        /// The controller.
+        seen: ControllerName,
+    },
+    /// A parameter of the controllers that follow reports is not allowed.
+    #[error("tecc: {0}")]
+    Tecc(#[from] TeccConfigError),
+    /// A folder does not exist.
+    #[error("{what} = {}: no such folder; create it first, or name another one", path.display())]
+    NoFolder {
+        /// Name of the flag and key.
+        what: &'static str,
+        /// The path.
+        path: PathBuf,
+    },
+    /// A certificate, a key or their combination cannot be used.
+    #[error("{}: {reason}", file.display())]
+    Pem {
+        /// Which file.
+        file: PathBuf,
+        /// The error, and what is allowed.
+        reason: String,
+    },
+    /// TLS refuses the settings.
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The system has no CA certificates.
+    #[error("no CA certificates on this system ({0}): install them, or give --ca FILE")]
+    NoSystemCa(rustls::Error),
+    /// A name for which no certificate can be made.
+    #[error("name = {name:?} is neither a host name nor an IP address")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// A line of a token file is wrong. The error does not show the line, which is a secret.
+    #[error("{}:{line}: {reason}", file.display())]
+    Token {
+        /// Which file.
+        file: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// The error, and what is allowed.
+        reason: String,
+    },
+    /// A token file without a token.
+    #[error("{} has no token; write one on its own line", file.display())]
+    NoToken {
+        /// Which file.
+        file: PathBuf,
+    },
+    /// Neither one token file for all proxies nor one for each.
+    #[error("{files} token files for {proxies} proxies; allowed: one for all, or one for each")]
+    TokenFiles {
+        /// How many files.
+        files: usize,
+        /// How many proxies.
+        proxies: usize,
+    },
+    /// The download cannot be written to this path.
+    #[error("output = {}: {reason}", path.display())]
+    Output {
+        /// The path.
+        path: PathBuf,
+        /// The error.
+        reason: &'static str,
+    },
+    /// The node refuses the settings.
+    #[error(transparent)]
+    Node(#[from] tandem_node::quic::ConfigError),
+}
+
+fn prefix(text: Option<&str>) -> String {
+    text.map_or_else(String::new, |text| format!("{text}: "))
+}
+
+/// The controllers that every connection may have.
+pub(crate) fn end_to_end_controllers() -> String {
+    let names = ControllerName::ALL.into_iter();
+    let names = names.filter(|name| !name.takes_reports() && *name != ControllerName::Off);
+    names.map(ControllerName::as_str).collect::<Vec<_>>().join(", ")
+}

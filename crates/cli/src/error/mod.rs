@@ -1,0 +1,130 @@
+//! The errors of the program, as one line for a person and one exit code for a script.
+
+mod config;
+mod lab;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use tandem_emulate::{RelayError, TunError};
+use tandem_node::error::ClientError;
+
+pub(crate) use self::{
+    config::{ConfigError, end_to_end_controllers},
+    lab::LabError,
+};
+use crate::advice;
+
+/// Why a subcommand failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// The settings are wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A tunnel or a fetch failed.
+    #[error("{error}{}", advice::try_this(.error))]
+    Client {
+        /// The cause.
+        error: ClientError,
+    },
+    /// A fetch failed when a part of the file was already there.
+    #[error("{cause}; the {bytes} bytes that arrived are in {}", part.display())]
+    Partial {
+        /// The cause.
+        cause: Box<CliError>,
+        /// The number of bytes that arrived.
+        bytes: u64,
+        /// Where it is.
+        part: PathBuf,
+    },
+    /// A file could not be written or renamed.
+    #[error("cannot write {}: {error}", file.display())]
+    Write {
+        /// Which file.
+        file: PathBuf,
+        /// The cause.
+        error: io::Error,
+    },
+    /// Standard output could not be written.
+    #[error("cannot write to standard output: {0}")]
+    Stdout(io::Error),
+    /// An emulated link between UDP sockets could not begin or go on.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+    /// An emulated link between TUN devices could not begin or go on.
+    #[error(transparent)]
+    Tun(#[from] TunError),
+    /// The operating system refused something else that the program needs.
+    #[error("cannot {what}: {error}")]
+    System {
+        /// The refused action.
+        what: &'static str,
+        /// The cause.
+        error: io::Error,
+    },
+    /// The file that arrived is not the file that was sent.
+    #[error("SHA-256 of the file that arrived is {received}, but {sent} was sent")]
+    Corrupt {
+        /// The hash of the file that arrived.
+        received: String,
+        /// The hash of the file that was sent.
+        sent: String,
+    },
+    /// A node ended without a result.
+    #[error(
+        "the {role} ended without a result; please report this with the output of RUST_LOG=debug"
+    )]
+    NoResult {
+        /// Which node.
+        role: &'static str,
+    },
+    /// The user ended it.
+    #[error("interrupted")]
+    Interrupted,
+    /// An experiment could not be run, or its results are invalid.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+}
+
+impl CliError {
+    /// 1: it failed; 2: the command line or the configuration is wrong; 3: an emulated link violated its
+    /// rules; 130: it was interrupted; 0: only the reader of the output is gone.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Config(_) => ExitCode::from(2),
+            Self::Client { error: ClientError::Interrupted } | Self::Interrupted => {
+                ExitCode::from(130)
+            }
+            Self::Partial { cause, .. } => cause.exit_code(),
+            Self::Stdout(_) if self.is_silent() => ExitCode::SUCCESS,
+            Self::Lab(error) => error.exit_code(),
+            _ => ExitCode::from(1),
+        }
+    }
+
+    /// Whether to print nothing, because the reader of the output is gone.
+    pub(crate) fn is_silent(&self) -> bool {
+        match self {
+            Self::Stdout(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Self::Partial { cause, .. } => cause.is_silent(),
+            _ => false,
+        }
+    }
+
+    /// The same error without the part of the file that arrived.
+    #[must_use]
+    pub(crate) fn without_part(self) -> Self {
+        match self {
+            Self::Partial { cause, .. } => *cause,
+            error => error,
+        }
+    }
+
+    /// A failed write of this file.
+    pub(crate) fn write(file: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Write { file: file.to_owned(), error }
+    }
+}

@@ -1,0 +1,58 @@
+//! The modes as flags and files have them.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use serde::{Deserialize, Deserializer, de};
+use tandem_node::mode::Mode;
+
+/// Whether a client or the demo takes it. An origin's variant `+` is a setting of the origin.
+pub(crate) fn is_of_clients(mode: Mode) -> bool {
+    !mode.has_cooperating_origin()
+}
+
+/// Whether it is one of those that are tunnels.
+pub(crate) fn is_of_tunnels(mode: Mode) -> bool {
+    is_of_clients(mode) && mode.has_tunnel()
+}
+
+/// Parses a flag. The long help has a line for each mode.
+pub(crate) fn parser(is_allowed: fn(Mode) -> bool) -> impl TypedValueParser<Value = Mode> {
+    let allowed = Mode::ALL.into_iter().filter(move |mode| is_allowed(*mode));
+    let values = allowed.map(|mode| PossibleValue::new(mode.as_str()).help(meaning(mode)));
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<Mode>())
+}
+
+/// Parses the value of a key.
+pub(crate) fn of_tunnel<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Mode>, D::Error> {
+    let name = String::deserialize(from)?;
+    Mode::parse(&name, is_of_tunnels).map(Some).map_err(de::Error::custom)
+}
+
+/// The help of a mode, which spells its name out.
+const fn meaning(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Mft | Mode::MftPlus => "No tunnel: packets are forwarded as they are",
+        Mode::Mdt => {
+            "MASQUE datagram tunnel: payloads travel in QUIC DATAGRAM frames (RFC 9298), and the tunnel \
+             does not repair losses"
+        }
+        Mode::Mst => {
+            "MASQUE stream tunnel: payloads travel on one stream (RFC 9297), which repairs losses and \
+             keeps the order"
+        }
+        Mode::Msgt => {
+            "MASQUE stream-group tunnel: as mst, but over several streams, which do not wait for each \
+             other"
+        }
+        Mode::Rmdt | Mode::RmdtPlus => {
+            "Reliable MASQUE datagram tunnel: as mdt, and the tunnel sends lost payloads again"
+        }
+        Mode::Tecc => {
+            "Collaborative transmission control (TECC, NSDI '24): as rmdt, and the sender adapts to \
+             reports on the tunnel. An origin does that with `tandem origin --controller tecc`; with \
+             other origins tecc is as rmdt, and with other proxies as rmdt or mdt"
+        }
+        Mode::TeccPaper => {
+            "As tecc; a sender that is this program follows reports as the paper does"
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Both ends of a link: a network namespace each, with a TUN device in it.
+
+use std::{fs, path::Path};
+
+use rustix::process::geteuid;
+
+use super::{Device, Namespace, NetnsName, Network, TunError, device::DeviceConfig};
+
+/// Looks whether this process can make network namespaces and TUN devices, before it makes any.
+pub fn check_system() -> Result<(), TunError> {
+    if !geteuid().is_root() {
+        return Err(TunError::NotRoot);
+    }
+    if !fs::exists(Path::new("/dev/net/tun")).unwrap_or_default() {
+        return Err(TunError::NoTun);
+    }
+    Ok(())
+}
+
+/// Both ends of a link, which are removed when this value is dropped.
+pub struct TunEnds {
+    near: End,
+    far: End,
+}
+
+/// The device comes first, because it is removed before the namespace that it is in.
+struct End {
+    device: Device,
+    netns: Namespace,
+}
+
+impl TunEnds {
+    /// Makes a device in each namespace and switches it on. The near end has the first address of
+    /// the network, the far end the second; `mtu` is the size of the largest IP packet.
+    pub fn set_up(
+        near: Namespace,
+        far: Namespace,
+        network: Network,
+        mtu: u16,
+    ) -> Result<Self, TunError> {
+        let [near_host, far_host] = network.hosts();
+        let device = |netns: &Namespace, peer: &NetnsName, address| {
+            Device::make(netns, DeviceConfig { peer, address, mtu })
+        };
+        let near_device = device(&near, far.name(), near_host)?;
+        let far_device = device(&far, near.name(), far_host)?;
+        Ok(Self {
+            near: End { device: near_device, netns: near },
+            far: End { device: far_device, netns: far },
+        })
+    }
+
+    /// The near and the far device.
+    pub fn devices(&self) -> [&Device; 2] {
+        [&self.near.device, &self.far.device]
+    }
+
+    /// Packets that the kernel dropped because they were not taken from the near and the far device
+    /// in time.
+    pub fn missed(&self) -> Result<[u64; 2], TunError> {
+        let missed = |end: &End| end.device.missed(&end.netns);
+        Ok([missed(&self.near)?, missed(&self.far)?])
+    }
+}

@@ -1,0 +1,326 @@
+//! What a figure draws: the tables `[[panel]]` of its plan.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use serde_with::{OneOrMany, serde_as};
+
+use super::{Measure, Point, Series, flows, over_time};
+use crate::{
+    run::{Mode, RunRecord, heeds},
+    summary::{PairedRatio, fields, magnitude, paired_ratio, statistics},
+};
+
+/// One chart of a figure: a line for each mode, and for each value of `lines`.
+#[serde_as]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Panel {
+    /// What it shows.
+    pub title: String,
+    /// How it is drawn.
+    #[serde(default)]
+    pub chart: Chart,
+    /// The parameter along the x axis; of a distribution what is distributed; else `time`.
+    pub x: String,
+    /// Its name and unit.
+    pub x_label: String,
+    /// How the x axis is divided.
+    #[serde(default)]
+    pub x_scale: Scale,
+    /// What is measured.
+    pub y: Measure,
+    /// Its name and unit.
+    pub y_label: String,
+    /// How the y axis is divided.
+    #[serde(default)]
+    pub y_scale: Scale,
+    /// What of it is shown.
+    #[serde(default)]
+    pub show: Show,
+    /// A parameter of which each value has a line of its own, in the modes that have several.
+    pub lines: Option<String>,
+    /// The modes that have a line; all, if none is named. The others are compared with at most.
+    #[serde(default)]
+    pub modes: Vec<Mode>,
+    /// The lines that each run is compared with, seed by seed, by their mode or by their name, such
+    /// as `rmdt off`; then the y axis has per cent more than the one of them that has the least at
+    /// that point.
+    #[serde_as(as = "OneOrMany<_>")]
+    #[serde(default)]
+    pub relative_to: Vec<String>,
+    /// Parameters that runs must have to belong here; `largest` is the largest value of any run.
+    #[serde(default)]
+    pub only: BTreeMap<String, String>,
+}
+
+/// How a panel is drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Chart {
+    /// A point for each x, with error bars.
+    #[default]
+    Points,
+    /// A line of per cents that are not above each x: the mean of each percentile over all runs.
+    Distribution,
+    /// Both layers or both queues over the time of one run of each mode, which has to keep
+    /// [`samples`](crate::run::Parameters::samples).
+    Time,
+    /// Mean and percentiles of the completion times of all flows of all runs, side by side.
+    Flows,
+}
+
+/// How an axis is divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scale {
+    /// Equal steps, from zero if it has a zero.
+    #[default]
+    Linear,
+    /// Equal factors.
+    Log,
+}
+
+/// What is shown of the runs that differ in their seed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Show {
+    /// Their mean, with its 95 % confidence interval.
+    #[default]
+    Mean,
+    /// The 99th percentile; the largest of fewer than 100.
+    Tail,
+}
+
+/// The panels of a figure's plan.
+pub(super) fn panels(plan: &str) -> Vec<Panel> {
+    #[derive(Deserialize)]
+    struct Panels {
+        panel: Vec<Panel>,
+    }
+    let panels: Panels = toml::from_str(plan).expect("a test parses each plan of ours");
+    panels.panel
+}
+
+impl Panel {
+    /// The lines of the panel with this number, one for each mode that has a point.
+    pub(super) fn series(&self, panel: usize, records: &[RunRecord]) -> Vec<Series> {
+        let largest = |key: &String| {
+            let values = records.iter().map(|record| value(record, key));
+            values.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, text)| text).unwrap_or_default()
+        };
+        let resolve = |(key, text): (&String, &String)| {
+            let text = if text == "largest" { largest(key) } else { text.clone() };
+            (key.clone(), text)
+        };
+        let only: BTreeMap<_, _> = self.only.iter().map(resolve).collect();
+        let belong =
+            |record: &&RunRecord| only.iter().all(|(key, text)| value(record, key).1 == *text);
+        let records: Vec<_> = records.iter().filter(belong).collect();
+        if self.chart == Chart::Time {
+            let of = |mode| {
+                let of_mode = |record: &&&RunRecord| record.parameters.mode == mode;
+                records.iter().filter(of_mode).copied().collect::<Vec<_>>()
+            };
+            let each = Mode::ALL.into_iter().filter(|mode| self.draws(*mode));
+            return each.flat_map(|mode| over_time::series(panel, self.y, &of(mode))).collect();
+        }
+        let mut runs: Vec<_> = records.iter().map(|record| self.run(record)).collect();
+        number_names(&mut runs);
+        let all = lines(&runs);
+        let of = |line: &Line| {
+            let ours = runs.iter().filter(|run| run.is_of(line));
+            ours.map(|run| run.record).collect::<Vec<_>>()
+        };
+        let bases: Vec<_> = all.iter().filter(|line| self.is_base(line)).collect();
+        let series = all.iter().filter(|line| self.draws(line.0)).map(|line| {
+            let points = match self.chart {
+                Chart::Distribution => distribution(&of(line)),
+                Chart::Flows => {
+                    let bases: Vec<_> = bases.iter().map(|base| of(base)).collect();
+                    flows::points(&of(line), &bases)
+                }
+                Chart::Points | Chart::Time => self.points(line, &bases, &runs),
+            };
+            // A mode's only line needs no name of its own.
+            let is_only = all.iter().filter(|other| other.0 == line.0).count() == 1;
+            let variant = line.1.clone().filter(|_| !is_only);
+            Series { panel, mode: line.0, variant, points }
+        });
+        series.filter(|series| !series.points.is_empty()).collect()
+    }
+
+    /// Whether a mode has lines.
+    fn draws(&self, mode: Mode) -> bool {
+        self.modes.is_empty() || self.modes.contains(&mode)
+    }
+
+    /// Whether other lines are compared with this one.
+    fn is_base(&self, (mode, variant): &Line) -> bool {
+        self.relative_to.iter().any(|base| {
+            let whole = variant.as_ref().map(|variant| format!("{mode} {variant}"));
+            base == mode.as_str() || Some(base) == whole.as_ref()
+        })
+    }
+
+    /// What the panel sees of a run.
+    fn run<'a>(&self, record: &'a RunRecord) -> Run<'a> {
+        let (x, x_text) = value(record, &self.x);
+        let lines = self.lines.as_ref().filter(|key| heeds(record.parameters.mode, key));
+        Run {
+            record,
+            mode: record.parameters.mode,
+            parameters: fields(&record.parameters),
+            variant: lines.map(|key| value(record, key).1),
+            x,
+            x_text,
+            y: self.y.of(record),
+        }
+    }
+
+    fn points(&self, line: &Line, bases: &[&Line], runs: &[Run<'_>]) -> Vec<Point> {
+        let mut groups: Vec<(&Run<'_>, Vec<&Run<'_>>)> = Vec::new();
+        for run in runs.iter().filter(|run| run.is_of(line)) {
+            match groups.iter_mut().find(|(first, _)| first.x_text == run.x_text) {
+                Some((_, group)) => group.push(run),
+                None => groups.push((run, vec![run])),
+            }
+        }
+        groups.sort_by(|(a, _), (b, _)| a.x.total_cmp(&b.x));
+        groups.iter().filter_map(|(_, group)| self.point(group, bases, runs)).collect()
+    }
+
+    /// Runs that differ in their seed as one point; `None` if none of them has a value.
+    fn point(&self, group: &[&Run<'_>], bases: &[&Line], all: &[Run<'_>]) -> Option<Point> {
+        let first = group.first()?;
+        let values: Vec<_> = group.iter().filter_map(|run| run.y).collect();
+        let (value, low, high) = if self.relative_to.is_empty() {
+            let statistics = statistics(&values)?;
+            match self.show {
+                Show::Mean => {
+                    let half = statistics.half_width.unwrap_or_default();
+                    (statistics.mean, statistics.mean - half, statistics.mean + half)
+                }
+                Show::Tail => {
+                    let tail = statistics.tail.value();
+                    (tail, tail, tail)
+                }
+            }
+        } else {
+            let ratios = bases.iter().filter_map(|base| self.ratio(group, base, all));
+            let ratio = ratios.max_by(|a, b| a.mean.total_cmp(&b.mean))?;
+            let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+            (percent(ratio.mean), percent(ratio.low), percent(ratio.high))
+        };
+        let (runs, completed) = (group.len(), values.len());
+        Some(Point { x: first.x, x_text: first.x_text.clone(), value, low, high, runs, completed })
+    }
+}
+
+impl Panel {
+    /// Runs against those of another line that differ from them in nothing else than the mode and
+    /// how its tunnel works.
+    fn ratio(&self, group: &[&Run<'_>], base: &Line, all: &[Run<'_>]) -> Option<PairedRatio> {
+        let (ours, theirs) = (group.first()?.mode, base.0);
+        let same = |run: &Run<'_>| {
+            let is_line = |key: &str| self.lines.as_deref() == Some(key);
+            let is_own = |key: &str| OF_MODES.contains(&key) && (ours != theirs || is_line(key));
+            let is_compared =
+                |key: &str| key != "mode" && heeds(ours, key) && heeds(theirs, key) && !is_own(key);
+            let fields = run.parameters.iter().filter(|(key, _)| is_compared(key));
+            fields.map(|(_, value)| value.to_string()).collect::<Vec<_>>()
+        };
+        let theirs = all.iter().filter(|run| run.is_of(base));
+        let theirs: BTreeMap<_, _> = theirs.filter_map(|run| Some((same(run), run.y?))).collect();
+        let pair = |run: &&Run<'_>| Some((run.y?, *theirs.get(&same(run))?));
+        let pairs: Vec<_> = group.iter().filter_map(pair).collect();
+        match self.show {
+            Show::Mean => paired_ratio(&pairs),
+            Show::Tail => {
+                let (ours, theirs): (Vec<_>, Vec<_>) = pairs.iter().copied().unzip();
+                let tail = |values: &[f64]| statistics(values).map(|it| it.tail.value());
+                let mean = tail(&ours)? / tail(&theirs)?;
+                Some(PairedRatio { pairs: pairs.len(), mean, low: mean, high: mean })
+            }
+        }
+    }
+}
+
+/// The mean of each percentile of the packets' delays.
+#[expect(clippy::cast_precision_loss, reason = "exact below 2^53 microseconds")]
+fn distribution(ours: &[&RunRecord]) -> Vec<Point> {
+    let completed = ours.iter().filter(|record| record.completed).count();
+    let percentile = |percent: u32| {
+        let index = usize::try_from(percent).ok()?;
+        let values = ours.iter().filter_map(|run| run.packet_delay_percentiles_us.get(index));
+        let values: Vec<_> = values.map(|micros| *micros as f64 / 1e3).collect();
+        let x = statistics(&values)?.mean;
+        let value = f64::from(percent);
+        let x_text = format!("{x:.3}ms");
+        let (low, high, runs) = (value, value, ours.len());
+        Some(Point { x, x_text, value, low, high, runs, completed })
+    };
+    (0..=100).filter_map(percentile).collect()
+}
+
+/// A parameter of a run, as a number and as text.
+fn value(record: &RunRecord, key: &str) -> (f64, String) {
+    magnitude(fields(&record.parameters).get(key).unwrap_or(&Value::Null))
+}
+
+/// A mode, and which of its lines, if it has several.
+type Line = (Mode, Option<String>);
+
+/// Parameters that say how a mode's tunnel works, in which modes that are compared may differ.
+const OF_MODES: [&str; 5] =
+    ["resequence", "tecc", "tunnel_controller", "tunnel_initial_window", "tunnel_up_gain_percent"];
+
+struct Run<'a> {
+    record: &'a RunRecord,
+    mode: Mode,
+    parameters: Map<String, Value>,
+    variant: Option<String>,
+    x: f64,
+    x_text: String,
+    y: Option<f64>,
+}
+
+impl Run<'_> {
+    fn is_of(&self, (mode, variant): &Line) -> bool {
+        self.mode == *mode && self.variant == *variant
+    }
+}
+
+/// The lines of a panel, mode by mode, in the order in which their runs come.
+fn lines(runs: &[Run<'_>]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for mode in Mode::ALL {
+        for run in runs.iter().filter(|run| run.mode == mode) {
+            let line = (mode, run.variant.clone());
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    lines
+}
+
+/// Values along the x axis that are names and no numbers stand side by side, in the order in which
+/// they come.
+#[expect(clippy::cast_precision_loss, reason = "a few names")]
+fn number_names(runs: &mut [Run<'_>]) {
+    let mut names: Vec<String> = Vec::new();
+    for run in runs.iter() {
+        if !names.contains(&run.x_text) {
+            names.push(run.x_text.clone());
+        }
+    }
+    if names.len() < 2 || runs.iter().any(|run| run.x != 0.0) {
+        return;
+    }
+    for run in runs {
+        let place = names.iter().position(|name| *name == run.x_text);
+        run.x = place.map_or(0.0, |place| place as f64 + 1.0);
+    }
+}

@@ -1,0 +1,86 @@
+//! One run: from parameters to what was measured.
+//!
+//! [`run()`] builds the hosts and links of [`Parameters`], lets a [`World`](tandem_lab::World) run them
+//! in virtual time, and gives a [`RunRecord`]. The same parameters give the same record, bit by bit.
+
+mod check;
+mod flows;
+mod links;
+mod observer;
+mod others;
+mod outcome;
+mod parameters;
+mod record;
+mod reports;
+mod topology;
+mod trace_store;
+mod watched;
+mod workload;
+
+use std::time::Duration;
+
+pub use self::{
+    check::RunError,
+    observer::Sample,
+    parameters::Parameters,
+    record::{FlowRecord, LinkRecord, RepairRecord, RunRecord},
+    trace_store::TraceStore,
+    workload::{UnknownWorkload, Workload},
+};
+pub use tandem_node::mode::{Mode, UnknownMode};
+
+pub(crate) use self::parameters::heeds;
+use self::{flows::Flows, observer::Observer, topology::Topology};
+
+/// What a run gave.
+#[derive(Clone, Debug)]
+pub struct RunOutcome {
+    /// What it measured.
+    pub record: RunRecord,
+    /// Both layers over time.
+    pub series: Vec<Sample>,
+    /// One-way delays of the packets that the origin sent, in the order of arrival: of every UDP
+    /// payload on its way to the end-to-end connection's other end. Empty where the client itself
+    /// is that end, behind a tunnel: there packets cannot be told apart from outside.
+    pub packet_delays: Vec<Duration>,
+    /// What the verifier found wrong, in words.
+    pub violations: Vec<String>,
+}
+
+/// Whether these parameters can be run, apart from their traces.
+pub fn check(parameters: &Parameters) -> Result<(), RunError> {
+    check::check(parameters)
+}
+
+/// Runs until everything has arrived, or until the time limit.
+pub fn run(parameters: &Parameters, traces: &TraceStore) -> Result<RunOutcome, RunError> {
+    check(parameters)?;
+    let mut topology = Topology::new(parameters, traces)?;
+    let mut flows = Flows::new(parameters, &mut topology);
+    let mut observer = Observer::new();
+    let limit = parameters.time_limit.0;
+    loop {
+        flows.pass_reports(&mut topology);
+        flows.start_due(&mut topology);
+        let watched = topology.watched;
+        let world = &mut topology.world;
+        flows.count_if_due(world);
+        let now = world.elapsed();
+        if observer.next() <= now {
+            let body_bytes = flows.body_bytes(world);
+            let is_kept = parameters.samples > 0;
+            let each = if is_kept { flows.body_bytes_of_each(world) } else { Vec::new() };
+            observer.sample(world, watched, body_bytes, each);
+        }
+        if flows.have_ended(world) || now >= limit {
+            break;
+        }
+        let next = [Some(observer.next()), flows.next_event(), flows.end(), Some(limit)];
+        let next = next.into_iter().flatten().filter(|at| *at > now).min().unwrap_or(limit);
+        world.run_until(next.saturating_sub(now), |world| {
+            observer.watch(world, watched);
+            flows.have_ended(world) || flows.have_news(world)
+        });
+    }
+    Ok(outcome::of(parameters, topology, &flows, observer))
+}

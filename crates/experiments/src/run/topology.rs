@@ -1,0 +1,490 @@
+//! The hosts of a run and the links between them.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use tandem_congestion::{ControllerConfig, ControllerName};
+use tandem_lab::{
+    Contents, FileSet, Handle, HostId, NameAnswer, PathId, TestCertificate, World,
+    endpoints::{Pace, PacedReceiver, PacedSender, SinkHost},
+};
+use tandem_netem::{Capacity, DurationHistogram, LinkConfig, LinkStats, Seed, UDP_IP_OVERHEAD};
+use tandem_node::{
+    Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
+    client::{FetchConfig, ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode, Urgency},
+    limits::Limits,
+    proxy::{Access, TargetPolicy},
+    quic::{LossDetection, Mtu, Transport},
+};
+use tandem_units::{ByteCount, Rate};
+
+use super::{Parameters, RunError, TraceStore, Workload, links, others, watched::Watched};
+
+/// Where the origin serves, and the proxies too.
+pub(super) const PORT: u16 = 443;
+
+/// Where a client listens for local programs that download.
+const LOCAL_PORT: u16 = 4433;
+
+/// Where it listens for those that want datagrams.
+const LOCAL_DATAGRAMS: u16 = 4434;
+
+/// Where datagrams are sent that are only counted (RFC 863).
+const DISCARD: u16 = 9;
+
+/// A host beside the origin that sends datagrams.
+const SENDER_IP: &str = "10.0.2.254";
+
+/// The client that comes first.
+const FIRST_CLIENT: &str = "10.1.0.1";
+
+/// Where the traffic of others goes.
+const CROSS_SINK_IP: &str = "10.0.4.2";
+
+/// Of an origin that cooperates: its initial window in packets, and the percent of the known bandwidth
+/// at which it looks for more.
+const COOPERATING: (u32, u32) = (32, 200);
+
+/// By how much a hop's packets are larger than what they carry, at least and rounded up.
+const HOP_OVERHEAD: u16 = 45;
+
+/// What a seed is derived for. The numbers are part of what a seed means.
+#[derive(Clone, Copy)]
+pub(super) enum Part {
+    Network = 0,
+    DownlinkTrace = 2,
+    UplinkTrace = 3,
+    Contents = 4,
+    Requests = 5,
+    Proxy = 1000,
+    Client = 2000,
+    Origin = 3000,
+    Others = 4000,
+}
+
+/// A host that clients send their packets to: the first proxy, or an origin where there is none.
+struct Peer {
+    host: HostId,
+    /// The paths from it to the access link, and back; none if it is there.
+    to_access: Vec<PathId>,
+    from_access: Vec<PathId>,
+}
+
+/// UDP payloads at a constant rate.
+pub(super) struct Datagrams {
+    pub(super) receiver: Handle<PacedReceiver>,
+}
+
+/// The hosts of a run and the links between them.
+pub(super) struct Topology<'a> {
+    pub(super) world: World,
+    pub(super) watched: Watched,
+    /// What the access link can carry in the direction of the body.
+    pub(super) capacity: Capacity,
+    /// In the order of the chain.
+    pub(super) proxies: Vec<Handle<Proxy>>,
+    pub(super) origins: Vec<Handle<Origin>>,
+    peers: Vec<Peer>,
+    /// The end of the access link: a host that no flow uses.
+    pub(super) everybody: Handle<SinkHost>,
+    pub(super) certificate: TestCertificate,
+    pub(super) run: &'a Parameters,
+    files: FileSet,
+    clients: u32,
+    /// Local programs by their addresses.
+    pub(super) programs: BTreeMap<IpAddr, Handle<Client>>,
+}
+
+impl<'a> Topology<'a> {
+    pub(super) fn new(run: &'a Parameters, traces: &TraceStore) -> Result<Self, RunError> {
+        let mut names: Vec<_> = (1..=run.proxies).map(proxy_name).collect();
+        names.extend((1..=run.origins).map(origin_name));
+        names.push(PROGRAM.to_owned());
+        names.extend(run.others.iter().flat_map(|_| (1..=run.others_count).map(others::name)));
+        let certificate = TestCertificate::new(names.iter().map(String::as_str));
+        let mut world = World::new(Seed(run.seed).derive(Part::Network as u64));
+        world.verify_links();
+        if let Some(granularity) = run.timer_granularity {
+            world.set_timer_granularity(granularity.0);
+        }
+        let origins = add_origins(&mut world, run, &certificate);
+        let proxies = add_proxies(&mut world, run, &certificate);
+        for (first, second) in proxies.iter().zip(proxies.iter().skip(1)) {
+            world.connect(*first, *second, links::delay(run.hop_rtt.0 / 2));
+        }
+        // No flow uses this host: the paths are there before the clients that share them.
+        let everybody = world.add_host("clients", ["10.0.3.1"], SinkHost::new(DISCARD));
+        let (down, up) = (links::downlink(run, traces)?, links::uplink(run, traces)?);
+        let is_upload = is_upload(run);
+        let capacity = if is_upload { &up.capacity } else { &down.capacity }.clone();
+        let origin = *origins.first().expect("there is an origin");
+        let edge = proxies.first().map_or(origin.id(), |proxy| proxy.id());
+        let downlink = world.route(edge, everybody, vec![down]);
+        let uplink = world.route(everybody, edge, vec![up]);
+        let mut peers = Vec::new();
+        for (number, origin) in (1..).zip(&origins) {
+            let far = links::to_origin(run, number);
+            if let Some(last) = proxies.last() {
+                world.connect(*last, *origin, far);
+                continue;
+            }
+            let to_access = vec![world.route(*origin, everybody, vec![far.clone()])];
+            let from_access = vec![world.route(everybody, *origin, vec![far])];
+            peers.push(Peer { host: origin.id(), to_access, from_access });
+        }
+        if let Some(proxy) = proxies.first() {
+            let (to_access, from_access) = (Vec::new(), Vec::new());
+            peers.push(Peer { host: proxy.id(), to_access, from_access });
+        }
+        let proxy = proxies.first().copied();
+        Ok(Self {
+            world,
+            watched: Watched { origin, proxy, client: None, downlink, uplink, is_upload },
+            capacity,
+            proxies,
+            origins,
+            peers,
+            everybody,
+            certificate,
+            run,
+            files: FileSet::new(),
+            clients: 0,
+            programs: BTreeMap::new(),
+        })
+    }
+
+    /// A client that downloads this many bytes by itself, or uploads them, from now on.
+    pub(super) fn add_download(&mut self, size: ByteCount) -> Handle<Client> {
+        let path = self.add_file(size);
+        let (number, ip) = self.next_client();
+        let origin = u64::from(number) % self.run.origins + 1;
+        let task = self.fetch(&origin_name(origin), PORT, path, Mtu::default());
+        let client = self.client(number, task);
+        let handle = self.world.add_host(&format!("client {number}"), [&*ip], client);
+        self.attach(number, handle);
+        if !self.run.mode.has_tunnel() {
+            for origin in &self.origins {
+                self.world.measure_delay(*origin, handle);
+            }
+        }
+        handle
+    }
+
+    /// A client that carries the packets of local programs, from now on. Without a tunnel there is
+    /// none.
+    pub(super) fn add_forwarder(&mut self) -> Option<Handle<Client>> {
+        if !self.run.mode.has_tunnel() {
+            return None;
+        }
+        let (number, ip) = self.next_client();
+        let at: IpAddr = ip.parse().expect("an address");
+        let task = Task::Forward(vec![
+            ForwardConfig {
+                listen: SocketAddr::new(at, LOCAL_PORT),
+                target_host: origin_name(1),
+                target_port: PORT,
+                urgency: Urgency::default(),
+                weight: 1,
+            },
+            ForwardConfig {
+                listen: SocketAddr::new(at, LOCAL_DATAGRAMS),
+                target_host: SENDER_IP.to_owned(),
+                target_port: DISCARD,
+                urgency: Urgency::default(),
+                weight: 1,
+            },
+        ]);
+        let client = self.client(number, task);
+        let handle = self.world.add_host(&format!("client {number}"), [&*ip], client);
+        self.attach(number, handle);
+        set_name(&mut self.world, PROGRAM, &ip);
+        Some(handle)
+    }
+
+    /// A local program that downloads this many bytes through a client, from now on; without a tunnel
+    /// like [`Self::add_download`].
+    pub(super) fn add_program(
+        &mut self,
+        forwarder: Option<Handle<Client>>,
+        size: ByteCount,
+    ) -> Handle<Client> {
+        let Some(forwarder) = forwarder else { return self.add_download(size) };
+        let path = self.add_file(size);
+        let (number, ip) = self.next_client();
+        let hops = u16::try_from(self.run.proxies).unwrap_or(u16::MAX);
+        let inside = Mtu::TUNNEL.start.saturating_sub(HOP_OVERHEAD.saturating_mul(hops)).max(1200);
+        let task = self.fetch(PROGRAM, LOCAL_PORT, path, Mtu::inside_tunnel(inside));
+        let config = ClientConfig {
+            hops: Vec::new(),
+            task,
+            limits: Limits::default(),
+            seed: Some(self.seed(Part::Client, number)),
+        };
+        let client = Client::new(config).expect("the certificate serves QUIC");
+        let handle = self.world.add_host(&format!("program {number}"), [&*ip], client);
+        self.programs.insert(ip.parse().expect("an address"), handle);
+        self.world.connect(handle, forwarder, LinkConfig::default());
+        self.world.measure_delay(self.watched.origin, handle);
+        handle
+    }
+
+    /// A host beside the origin that sends at a constant rate to a local program of a client, which
+    /// asks for it now.
+    pub(super) fn add_datagrams(
+        &mut self,
+        forwarder: Option<Handle<Client>>,
+        pace: Pace,
+    ) -> Datagrams {
+        let sender = PacedSender::on_request(DISCARD, pace);
+        let sender = self.world.add_host("sender", [SENDER_IP], sender);
+        if let Some(last) = self.proxies.last() {
+            self.world.connect(*last, sender, links::to_origin(self.run, 1));
+        }
+        let (number, ip) = self.next_client();
+        let target = match forwarder {
+            Some(_) => format!("{FIRST_CLIENT}:{LOCAL_DATAGRAMS}"),
+            None => format!("{SENDER_IP}:{DISCARD}"),
+        };
+        let target = target.parse().expect("an address and a port");
+        let receiver = PacedReceiver::asking(target);
+        let receiver = self.world.add_host(&format!("program {number}"), [&*ip], receiver);
+        if let Some(forwarder) = forwarder {
+            self.world.connect(receiver, forwarder, LinkConfig::default());
+        } else if let Some(origin) = self.peers.first() {
+            let (down, up) = self.through(origin);
+            self.world.route_over(sender, receiver, &down);
+            self.world.route_over(receiver, sender, &up);
+        }
+        self.world.measure_delay(sender, receiver);
+        Datagrams { receiver }
+    }
+
+    /// What others send over the link towards the clients, at a constant rate.
+    pub(super) fn add_cross_traffic(&mut self, rate: Rate, duration: Duration) {
+        const PAYLOAD: usize = 1200;
+        let interval = rate.time_to_send(ByteCount::from(PAYLOAD) + UDP_IP_OVERHEAD);
+        let pace = Pace { interval, duration, payload_len: PAYLOAD };
+        let target = format!("{CROSS_SINK_IP}:{DISCARD}").parse().expect("an address and a port");
+        let sender = self.world.add_host("others", ["10.0.4.1"], PacedSender::new(target, pace));
+        let sink = PacedReceiver::listening(DISCARD);
+        let sink = self.world.add_host("others' sink", [CROSS_SINK_IP], sink);
+        self.world.route_over(sender, sink, &[self.watched.downlink]);
+    }
+
+    /// Whether the whole chain of a client is up.
+    pub(super) fn is_up(&self, client: Handle<Client>) -> bool {
+        let is_up = |(_, event): &&(Duration, Event)| matches!(event, Event::HopUp { .. });
+        self.world.events(client).iter().filter(is_up).count() >= self.proxies.len()
+    }
+
+    pub(super) fn seed(&self, part: Part, number: u32) -> u64 {
+        Seed(self.run.seed).derive(part as u64 + u64::from(number)).0
+    }
+
+    /// Puts a client behind the access link.
+    fn attach(&mut self, number: u32, client: Handle<Client>) {
+        let leg = links::leg(self.run, number).map(|leg| {
+            let down = self.world.route(self.everybody, client, vec![leg.clone()]);
+            (down, self.world.route(client, self.everybody, vec![leg]))
+        });
+        for peer in &self.peers {
+            let (mut down, mut up) = self.through(peer);
+            if let Some((to_client, from_client)) = leg {
+                down.push(to_client);
+                up.insert(0, from_client);
+            }
+            self.world.route_over(peer.host, client, &down);
+            self.world.route_over(client, peer.host, &up);
+        }
+        self.watched.client.get_or_insert(client);
+    }
+
+    /// The ways from a peer over the access link, and back.
+    fn through(&self, peer: &Peer) -> (Vec<PathId>, Vec<PathId>) {
+        let down = peer.to_access.iter().copied().chain([self.watched.downlink]);
+        let up = [self.watched.uplink].into_iter().chain(peer.from_access.iter().copied());
+        (down.collect(), up.collect())
+    }
+
+    fn next_client(&mut self) -> (u32, String) {
+        let number = self.clients;
+        self.clients += 1;
+        (number, format!("10.1.{}.{}", number / 250, number % 250 + 1))
+    }
+
+    fn add_file(&mut self, size: ByteCount) -> String {
+        let name = format!("{}-bytes", size.get());
+        let seed = Seed(self.seed(Part::Contents, 0));
+        let files = std::mem::take(&mut self.files);
+        self.files = files.with(&name, Contents::Generated { len: size, seed });
+        for origin in &self.origins {
+            self.world.set_files(*origin, self.files.clone());
+        }
+        format!("/{name}")
+    }
+
+    fn fetch(&self, host: &str, port: u16, path: String, mtu: Mtu) -> Task {
+        let transport = Transport { mtu, receive_window: self.run.window, ..transport(self.run) };
+        let upload = is_upload(self.run).then_some(self.run.size);
+        Task::Fetch(Box::new(FetchConfig {
+            streams: usize::try_from(self.run.streams).unwrap_or(usize::MAX),
+            upload,
+            transport,
+            relays_feedback: self.run.mode.has_feedback(),
+            ..FetchConfig::new(host.to_owned(), port, path, self.certificate.client())
+        }))
+    }
+
+    fn client(&self, number: u32, task: Task) -> Client {
+        let hop = |hop| HopConfig {
+            template: Template::default_for(&proxy_name(hop)).expect("a host name"),
+            tls: self.certificate.client(),
+            transport: tunnel_transport(self.run),
+            token: None,
+            mode: tunnel_mode(self.run),
+        };
+        let count = if self.run.mode.has_tunnel() { self.run.proxies } else { 0 };
+        let hops = (1..=count).map(hop).collect();
+        let seed = Some(self.seed(Part::Client, number));
+        let config = ClientConfig { hops, task, limits: Limits::default(), seed };
+        Client::new(config).expect("the certificate serves QUIC")
+    }
+}
+
+/// What became of the packets on the access link: towards the clients, and from them.
+pub(super) fn access_stats(
+    world: &World,
+    downlink: PathId,
+    uplink: PathId,
+) -> (LinkStats, LinkStats) {
+    let only = |path| world.path_stats(path).first().copied().unwrap_or_default();
+    (only(downlink), only(uplink))
+}
+
+/// How long packets were in the access link's queue and in transmission, likewise.
+pub(super) fn access_sojourns(
+    world: &World,
+    downlink: PathId,
+    uplink: PathId,
+) -> (Option<&DurationHistogram>, Option<&DurationHistogram>) {
+    (world.sojourns(downlink, 0), world.sojourns(uplink, 0))
+}
+
+/// The origin's name for local programs: it leads to the client.
+const PROGRAM: &str = "local.test";
+
+fn proxy_name(number: u64) -> String {
+    format!("proxy{number}.test")
+}
+
+fn origin_name(number: u64) -> String {
+    format!("origin{number}.test")
+}
+
+fn add_origins(
+    world: &mut World,
+    run: &Parameters,
+    certificate: &TestCertificate,
+) -> Vec<Handle<Origin>> {
+    let mut add = |number: u64| {
+        let ip = format!("10.0.2.{number}");
+        set_name(world, &origin_name(number), &ip);
+        world.add_host(&format!("origin {number}"), [&*ip], origin(run, number, certificate))
+    };
+    (1..=run.origins).map(&mut add).collect()
+}
+
+fn add_proxies(
+    world: &mut World,
+    run: &Parameters,
+    certificate: &TestCertificate,
+) -> Vec<Handle<Proxy>> {
+    let mut add = |number: u64| {
+        let ip = format!("10.0.1.{number}");
+        set_name(world, &proxy_name(number), &ip);
+        world.add_host(&format!("proxy {number}"), [&*ip], proxy(run, number, certificate))
+    };
+    let count = if run.mode.has_tunnel() { run.proxies } else { 0 };
+    (1..=count).map(&mut add).collect()
+}
+
+pub(super) fn set_name(world: &mut World, name: &str, ip: &str) {
+    let ip: IpAddr = ip.parse().expect("an address");
+    world.set_name(name, NameAnswer::After(Duration::ZERO, Ok(vec![ip])));
+}
+
+fn is_upload(run: &Parameters) -> bool {
+    run.workload == Workload::Upload
+}
+
+fn tunnel_mode(run: &Parameters) -> TunnelMode {
+    let order = run.resequence.unwrap_or(run.mode.usual_order());
+    let repair = Repair { order, ..Repair::default() };
+    run.mode.tunnel(repair, run.group_streams).unwrap_or_default()
+}
+
+/// Of end-to-end connections.
+fn transport(run: &Parameters) -> Transport {
+    let mut controller = ControllerConfig {
+        initial_window_packets: to_u32(run.initial_window),
+        seed: run.seed,
+        ..origin_controller(run).into()
+    };
+    if let Some(text) = &run.tecc {
+        controller.tecc = controller.tecc.with(text).expect("checked before");
+    }
+    if run.mode.has_cooperating_origin() {
+        let (window, gain) = COOPERATING;
+        controller.initial_window_packets = controller.initial_window_packets.max(window);
+        controller.bbr_up_gain_percent = controller.bbr_up_gain_percent.max(gain);
+    }
+    let loss_detection = LossDetection::for_path(run.mode.has_patient_origin());
+    Transport { controller, loss_detection, ..Transport::default() }
+}
+
+fn origin_controller(run: &Parameters) -> ControllerName {
+    run.mode.origin_controller().unwrap_or(run.origin_controller)
+}
+
+fn tunnel_transport(run: &Parameters) -> Transport {
+    let mut controller = ControllerConfig { seed: run.seed, ..run.tunnel_controller.into() };
+    if let Some(window) = run.tunnel_initial_window {
+        controller.initial_window_packets = to_u32(window);
+    } else if run.tunnel_controller != ControllerName::Bbr1Tunnel {
+        controller.initial_window_packets = to_u32(run.initial_window);
+    }
+    if let Some(percent) = run.tunnel_up_gain_percent {
+        controller.bbr_up_gain_percent = to_u32(percent);
+    }
+    Transport { controller, mtu: Mtu::TUNNEL, ..Transport::default() }
+}
+
+fn to_u32(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+fn origin(run: &Parameters, number: u64, certificate: &TestCertificate) -> Origin {
+    let receive_window = run.window.filter(|_| is_upload(run));
+    let config = OriginConfig {
+        transport: Transport { receive_window, ..transport(run) },
+        takes_uploads: is_upload(run),
+        seed: Some(Seed(run.seed).derive(Part::Origin as u64 + number).0),
+        ..OriginConfig::new(([0, 0, 0, 0], PORT).into(), certificate.server())
+    };
+    Origin::new(config).expect("the certificate serves QUIC")
+}
+
+fn proxy(run: &Parameters, number: u64, certificate: &TestCertificate) -> Proxy {
+    let config = ProxyConfig {
+        transport: tunnel_transport(run),
+        access: Access::Anyone,
+        policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().expect("a prefix")]),
+        feedback_interval: run.feedback_interval.map(|interval| interval.0),
+        seed: Some(Seed(run.seed).derive(Part::Proxy as u64 + number).0),
+        ..ProxyConfig::new(([0, 0, 0, 0], PORT).into(), certificate.server())
+    };
+    Proxy::new(config).expect("the certificate serves QUIC")
+}

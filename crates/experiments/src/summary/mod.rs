@@ -1,0 +1,300 @@
+//! What many runs say together.
+
+mod statistics;
+
+use std::{cmp::Ordering, collections::BTreeMap};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
+
+use crate::run::{Parameters, RunRecord};
+
+pub use statistics::{PairedRatio, Statistics, Tail, paired_ratio, statistics};
+
+/// Runs that differ in nothing but their seed, for each combination of what varies.
+#[derive(Clone, Debug, Default)]
+pub struct Summaries {
+    varied: Vec<String>,
+    groups: Vec<Group>,
+    /// Where the group of these values is.
+    places: BTreeMap<Vec<String>, usize>,
+}
+
+#[derive(Clone, Debug)]
+struct Group {
+    values: Vec<Value>,
+    runs: u64,
+    completed: u64,
+    violations: u64,
+    fct_s: Vec<f64>,
+    fct_over_ideal: Vec<f64>,
+    e2e_retransmit_ratio: Vec<f64>,
+    tunnel_retransmit_ratio: Vec<f64>,
+}
+
+impl Summaries {
+    /// Groups by these keys; `seed` is none.
+    pub fn new(varied: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { varied: varied.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
+    /// Groups by all keys in which these runs differ.
+    pub fn of(records: &[RunRecord]) -> Self {
+        let mut varied = Varied::default();
+        for record in records {
+            varied.see(record);
+        }
+        let mut summaries = Self::new(varied.keys());
+        for record in records {
+            summaries.add(record);
+        }
+        summaries.sort();
+        summaries
+    }
+
+    /// Makes a group for these parameters, if there is none: groups stay in the order in which
+    /// they come.
+    pub fn expect(&mut self, parameters: &Parameters) {
+        self.group(parameters);
+    }
+
+    /// Adds a run to its group.
+    pub fn add(&mut self, record: &RunRecord) {
+        let Some(group) = self.group(&record.parameters) else { return };
+        group.runs += 1;
+        group.violations += record.violations;
+        group.e2e_retransmit_ratio.push(record.e2e_retransmit_ratio);
+        group.tunnel_retransmit_ratio.push(record.tunnel_retransmit_ratio);
+        if record.completed {
+            group.completed += 1;
+            group.fct_s.extend(record.fct_s);
+            group.fct_over_ideal.extend(record.fct_over_ideal);
+        }
+    }
+
+    fn group(&mut self, parameters: &Parameters) -> Option<&mut Group> {
+        let fields = fields(parameters);
+        let value = |key: &String| fields.get(key).cloned().unwrap_or_default();
+        let values: Vec<_> = self.varied.iter().map(value).collect();
+        let group = Group::new(values);
+        let last = self.groups.len();
+        let place = *self.places.entry(group.place()).or_insert(last);
+        if place == last {
+            self.groups.push(group);
+        }
+        self.groups.get_mut(place)
+    }
+
+    /// Puts the groups in the order of their values: small before large, in any unit.
+    pub fn sort(&mut self) {
+        self.groups.sort_by(|a, b| {
+            let pairs = a.values.iter().zip(&b.values).map(|(a, b)| (magnitude(a), magnitude(b)));
+            let mut orders = pairs.map(|(a, b)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+        });
+        self.places = self.groups.iter().map(Group::place).zip(0..).collect();
+    }
+
+    /// Each group with a run.
+    pub fn summaries(&self) -> Vec<Summary> {
+        self.groups.iter().filter(|group| group.runs > 0).map(|group| self.summary(group)).collect()
+    }
+
+    fn summary(&self, group: &Group) -> Summary {
+        let mean = |values: &[f64]| statistics(values).map(|statistics| statistics.mean);
+        let fct = statistics(&group.fct_s);
+        let tail = fct.as_ref().map(|fct| fct.tail);
+        Summary {
+            of: self.varied.iter().cloned().zip(group.values.iter().cloned()).collect(),
+            runs: group.runs,
+            completed: group.completed,
+            violations: group.violations,
+            fct_mean_s: fct.as_ref().map(|fct| fct.mean),
+            fct_mean_ci95_s: fct.as_ref().and_then(|fct| fct.half_width),
+            fct_median_s: fct.as_ref().map(|fct| fct.median),
+            fct_p99_s: tail.and_then(Tail::p99),
+            fct_max_s: fct.as_ref().map(|fct| fct.max),
+            fct_over_ideal_mean: mean(&group.fct_over_ideal),
+            e2e_retransmit_ratio_mean: mean(&group.e2e_retransmit_ratio),
+            tunnel_retransmit_ratio_mean: mean(&group.tunnel_retransmit_ratio),
+        }
+    }
+
+    /// The same for people.
+    pub fn table(&self) -> SummaryTable {
+        SummaryTable::new(&self.varied, &self.summaries())
+    }
+}
+
+/// In which keys runs differ, their seed excepted.
+#[derive(Clone, Debug, Default)]
+pub struct Varied {
+    first: Option<Map<String, Value>>,
+    keys: Vec<String>,
+}
+
+impl Varied {
+    /// Looks at a run.
+    pub fn see(&mut self, record: &RunRecord) {
+        let fields = fields(&record.parameters);
+        let Some(first) = &self.first else {
+            self.first = Some(fields);
+            return;
+        };
+        let differing = fields.iter().filter(|(key, value)| first.get(*key) != Some(*value));
+        for (key, _) in differing {
+            if key != "seed" && !self.keys.contains(key) {
+                self.keys.push(key.clone());
+            }
+        }
+    }
+
+    /// The keys, the mode first; the mode alone if nothing differs.
+    pub fn keys(mut self) -> Vec<String> {
+        if self.keys.is_empty() {
+            return vec!["mode".to_owned()];
+        }
+        self.keys.sort_by_key(|key| key != "mode");
+        self.keys
+    }
+}
+
+impl Group {
+    /// The values as a key.
+    fn place(&self) -> Vec<String> {
+        self.values.iter().map(Value::to_string).collect()
+    }
+
+    fn new(values: Vec<Value>) -> Self {
+        Self {
+            values,
+            runs: 0,
+            completed: 0,
+            violations: 0,
+            fct_s: Vec::new(),
+            fct_over_ideal: Vec::new(),
+            e2e_retransmit_ratio: Vec::new(),
+            tunnel_retransmit_ratio: Vec::new(),
+        }
+    }
+}
+
+/// Runs that differ in nothing but their seed. Times and FCT/ideal are over those that completed,
+/// the rest over all.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// The values of what varies.
+    #[serde(flatten)]
+    pub of: Map<String, Value>,
+    /// How many there were.
+    pub runs: u64,
+    /// How many completed.
+    pub completed: u64,
+    /// What the verifier found wrong in all of them.
+    pub violations: u64,
+    /// Mean flow completion time.
+    pub fct_mean_s: Option<f64>,
+    /// Half the width of its 95 % confidence interval; null with fewer than two runs.
+    pub fct_mean_ci95_s: Option<f64>,
+    /// Its median.
+    pub fct_median_s: Option<f64>,
+    /// Its 99th percentile; null with fewer than 100 runs.
+    pub fct_p99_s: Option<f64>,
+    /// Its largest value.
+    pub fct_max_s: Option<f64>,
+    /// Mean of FCT/ideal.
+    pub fct_over_ideal_mean: Option<f64>,
+    /// Mean share of packets that the origin sent again.
+    pub e2e_retransmit_ratio_mean: Option<f64>,
+    /// Mean share of packets that the tunnel sent again.
+    pub tunnel_retransmit_ratio_mean: Option<f64>,
+}
+
+/// Texts in rows and columns. Text columns come first, then columns of numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SummaryTable {
+    /// Names of the columns.
+    pub header: Vec<String>,
+    /// As many cells each.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl SummaryTable {
+    fn new(varied: &[String], summaries: &[Summary]) -> Self {
+        // A column has one meaning: the largest value, unless all rows have enough runs.
+        let has_p99 = summaries.iter().all(|summary| summary.fct_p99_s.is_some());
+        let columns = ["runs", "completed", "mean", "± 95 %", "median"];
+        let columns = columns.into_iter().chain([if has_p99 { "p99" } else { "max" }]);
+        let columns = columns.chain(["FCT/ideal", "retransmitted", "by the tunnel"]);
+        let keys = varied.iter().map(|key| key.replace('_', " "));
+        let header = keys.chain(columns.map(str::to_owned)).collect();
+        let row = |summary: &Summary| {
+            let values = summary.of.values().map(plain);
+            let is_partial = summary.completed < summary.runs && summary.completed > 0;
+            let over = if is_partial { " over the completed" } else { "" };
+            let tail = if has_p99 { summary.fct_p99_s } else { summary.fct_max_s };
+            let cells = [
+                summary.runs.to_string(),
+                summary.completed.to_string(),
+                summary.fct_mean_s.map_or_else(none, |mean| format!("{}{over}", seconds(mean))),
+                summary.fct_mean_ci95_s.map_or_else(none, seconds),
+                summary.fct_median_s.map_or_else(none, seconds),
+                tail.map_or_else(none, seconds),
+                summary.fct_over_ideal_mean.map_or_else(none, |ratio| format!("{ratio:.3}")),
+                summary.e2e_retransmit_ratio_mean.map_or_else(none, percent),
+                summary.tunnel_retransmit_ratio_mean.map_or_else(none, percent),
+            ];
+            values.chain(cells).collect()
+        };
+        Self { header, rows: summaries.iter().map(row).collect() }
+    }
+}
+
+fn none() -> String {
+    "-".to_owned()
+}
+
+fn seconds(seconds: f64) -> String {
+    if seconds < 10.0 { format!("{seconds:.3} s") } else { format!("{seconds:.2} s") }
+}
+
+fn percent(ratio: f64) -> String {
+    format!("{:.2} %", ratio * 100.0)
+}
+
+/// A value without quotation marks.
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => none(),
+        other => other.to_string(),
+    }
+}
+
+/// The parameters by name, as in JSON.
+pub(crate) fn fields(parameters: &Parameters) -> Map<String, Value> {
+    match serde_json::to_value(parameters) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) | Err(_) => unreachable!("parameters are a struct of texts and numbers"),
+    }
+}
+
+/// How large a value is, in the base unit of its kind; texts are equally large and go by letter.
+#[expect(clippy::cast_precision_loss, reason = "for order and for axes, where that is nothing")]
+pub(crate) fn magnitude(value: &Value) -> (f64, String) {
+    let text = plain(value);
+    let number = text.parse::<f64>().ok();
+    let number = number.or_else(|| text.parse::<ByteCount>().ok().map(|size| size.get() as f64));
+    let number = number.or_else(|| {
+        let duration = text.parse::<HumanDuration>().ok();
+        duration.map(|duration| std::time::Duration::from(duration).as_secs_f64())
+    });
+    let number = number
+        .or_else(|| text.parse::<Rate>().ok().map(|rate| rate.bits_per_second() as f64))
+        .or_else(|| text.parse::<Ratio>().ok().map(Ratio::as_f64));
+    (number.unwrap_or_default(), text)
+}
+
+#[cfg(test)]
+mod tests;

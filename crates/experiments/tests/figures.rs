@@ -1,0 +1,335 @@
+//! What the papers claim, on the short version of each figure: one test for each claim.
+//!
+//! The full versions are made by hand, `tandem lab figure ID --full`; what they show stands in
+//! `figures/<paper>/README.md`. To write the golden results again after a change that is meant to
+//! change them: `TANDEM_WRITE_GOLDEN=1 cargo test -p tandem-lab --test figures`.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
+
+use std::{
+    env, fs,
+    num::NonZeroUsize,
+    path::Path,
+    sync::{OnceLock, atomic::AtomicBool},
+};
+
+use tandem_experiments::{
+    figure::{Drawing, FIGURES, Figure, Point, golden},
+    plan::{Plan, Variant},
+    run::{Mode, Parameters, RunRecord, TraceStore, run},
+    summary::statistics,
+    sweep::{load_traces, run_all},
+};
+use tandem_units::Ratio;
+
+/// A short figure that was made.
+struct Made {
+    plan: Plan,
+    records: Vec<RunRecord>,
+    drawing: Drawing,
+}
+
+/// Makes each figure once for all tests.
+fn made(id: &str) -> &'static Made {
+    static MADE: [OnceLock<Made>; FIGURES.len()] = [const { OnceLock::new() }; FIGURES.len()];
+    let place = FIGURES.iter().position(|figure| figure.id == id).unwrap();
+    MADE[place].get_or_init(|| {
+        let figure = Figure::find(id).unwrap();
+        let plan = figure.plan(Variant::Short);
+        let mut records = Vec::new();
+        let two = NonZeroUsize::new(2).unwrap();
+        run_all(
+            plan.runs(),
+            &load_traces(&plan).unwrap(),
+            two,
+            &AtomicBool::new(false),
+            |record| {
+                records.push(record.clone());
+                Ok(())
+            },
+        )
+        .unwrap();
+        let drawing = figure.draw(&plan, &records);
+        Made { plan, records, drawing }
+    })
+}
+
+/// A point of a figure.
+fn point(id: &str, panel: usize, mode: Mode, x: &str) -> &'static Point {
+    let series = &made(id).drawing.series;
+    let line = series.iter().find(|series| series.panel == panel && series.mode == mode);
+    let point = line.and_then(|line| line.points.iter().find(|point| point.x_text == x));
+    point.unwrap_or_else(|| panic!("{id}: no {mode} at {x} in panel {panel}"))
+}
+
+/// Milliseconds that this share of a mode's packets does not exceed.
+fn delay_ms(mode: Mode, percent: usize) -> f64 {
+    let series = &made("tecc/t2b").drawing.series;
+    let line = series.iter().find(|series| series.mode == mode).unwrap();
+    line.points[percent].x
+}
+
+#[test]
+fn short_plans_give_the_golden_results() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("figures");
+    for figure in FIGURES {
+        let Made { plan, records, .. } = made(figure.id);
+        let seen = golden(plan, records);
+        let file = folder.join(format!("{}.golden.csv", figure.id));
+        if env::var_os("TANDEM_WRITE_GOLDEN").is_some() {
+            fs::write(&file, &seen).unwrap();
+        }
+        let expected = fs::read_to_string(&file).unwrap();
+        for (seen, expected) in seen.lines().zip(expected.lines()) {
+            assert_eq!(seen, expected, "{}", file.display());
+        }
+        assert_eq!(seen.lines().count(), expected.lines().count(), "{}", file.display());
+    }
+}
+
+#[test]
+fn nothing_in_a_figure_breaks_the_rules_of_links_and_queues() {
+    for figure in FIGURES {
+        let meta = &made(figure.id).drawing.meta;
+        assert_eq!((meta.violations, meta.completed), (0, meta.runs), "{}", figure.id);
+    }
+}
+
+/// The run of a mode that Fig. 4 shows.
+fn over_time(mode: Mode) -> &'static RunRecord {
+    let records = &made("tecc/t4").records;
+    records.iter().find(|record| record.parameters.mode == mode).unwrap()
+}
+
+#[test]
+fn where_a_tunnels_queue_is_long_the_end_to_end_rtt_is_too() {
+    let samples = &over_time(Mode::Rmdt).series;
+    let mut queues: Vec<_> = samples.iter().map(|sample| sample.tunnel_queue_bytes).collect();
+    queues.sort_unstable();
+    let median = queues[queues.len() / 2];
+    let mean_ms = |is_long: bool| {
+        let of = samples.iter().filter(|sample| (sample.tunnel_queue_bytes > median) == is_long);
+        let each: Vec<_> = of.filter_map(|sample| sample.e2e_srtt_ms).collect();
+        statistics(&each).unwrap().mean
+    };
+    let (short, long) = (mean_ms(false), mean_ms(true));
+    assert!(long > 1.5 * short, "{short} ms, {long} ms");
+}
+
+#[test]
+fn on_short_flows_tecc_is_faster_than_repair_alone_and_no_tunnel() {
+    for size in ["100 kB", "1 MB"] {
+        let tecc = point("tecc/t10", 1, Mode::Tecc, size);
+        for mode in [Mode::Mft, Mode::Rmdt] {
+            let other = point("tecc/t10", 1, mode, size);
+            assert!(tecc.high < other.low, "{size}: {tecc:?}, {mode}: {other:?}");
+        }
+    }
+}
+
+#[test]
+fn tecc_gains_where_the_proxy_is_60_ms_away() {
+    let gain = point("tecc/t11", 3, Mode::Tecc, "60ms");
+    assert!(gain.high < 0.0, "{gain:?}");
+}
+
+#[test]
+fn with_much_loss_tecc_cuts_the_tail_by_a_fifth() {
+    let (none, tecc) =
+        (point("tecc/t12", 2, Mode::Mft, "8%"), point("tecc/t12", 2, Mode::Tecc, "8%"));
+    assert!(tecc.value < (1.0 - 0.217) * none.value, "{none:?}, {tecc:?}");
+}
+
+#[test]
+fn on_mobile_links_with_loss_tecc_is_faster_than_the_others() {
+    for trace in ["synthetic:driving", "synthetic:wifi"] {
+        let tecc = point("tecc/t13", 4, Mode::Tecc, trace);
+        assert!(tecc.value < point("tecc/t13", 4, Mode::Mft, trace).value, "{trace}: {tecc:?}");
+        for rmdt in ["rmdt off", "rmdt ordered"] {
+            let rmdt = point_of("tecc/t13", 4, rmdt, trace);
+            assert!(tecc.value < rmdt.value, "{trace}: {tecc:?}, {rmdt:?}");
+        }
+    }
+}
+
+#[test]
+fn flows_of_the_same_rtt_share_a_link() {
+    let alike = point("tecc/tt2", 1, Mode::Tecc, "0s");
+    assert!(alike.value > 0.98, "{alike:?}");
+    for name in ["tecc r-ai=1", "tecc r-ai=0"] {
+        let joining = point_of("tecc/t15", 1, name, "flows:2,3s");
+        assert!(joining.value > 0.9, "{name}: {joining:?}");
+    }
+}
+
+#[test]
+fn tecc_is_fairer_than_no_tunnel_to_origins_that_are_far_away() {
+    let (none, tecc) =
+        (point("tecc/tt2", 1, Mode::Mft, "10ms"), point("tecc/tt2", 1, Mode::Tecc, "10ms"));
+    assert!(tecc.value > none.value, "{none:?}, {tecc:?}");
+}
+
+#[test]
+fn requests_end_sooner_through_mst_than_through_mdt_and_through_tecc_than_through_mst() {
+    // Of the 99.9th percentile, 480 requests know nothing but the time of their largest.
+    for part in ["mean", "p95", "p99"] {
+        let (mst, tecc) =
+            (point("tecc/tt3", 2, Mode::Mst, part), point("tecc/tt3", 2, Mode::Tecc, part));
+        assert!(mst.value < 0.0 && tecc.value < mst.value, "{part}: {mst:?}, {tecc:?}");
+    }
+}
+
+#[test]
+fn an_origin_that_is_told_sends_one_percent_in_vain_at_most() {
+    for loss in ["5%", "10%"] {
+        let duplicates = point("tecc/tdup", 2, Mode::Tecc, loss);
+        assert!(duplicates.value <= 1.0, "{loss}: {duplicates:?}");
+    }
+}
+
+#[test]
+fn away_from_the_base_point_tecc_is_no_slower_than_the_best_of_the_others() {
+    for (id, panel) in [
+        ("tecc/rates", 3),
+        ("tecc/bursts", 2),
+        ("tecc/loss-before", 2),
+        ("tecc/queues", 2),
+        ("tecc/client-rtt", 2),
+        ("tecc/origin-rtt", 2),
+        ("tecc/uplink-traces", 2),
+        ("tecc/behind-proxy", 2),
+        ("tecc/outages", 3),
+    ] {
+        let mut lines = made(id).drawing.series.iter();
+        let tecc = lines.find(|line| line.panel == panel && line.mode == Mode::Tecc).unwrap();
+        for point in &tecc.points {
+            assert!(point.value < 1.0, "{id}: {point:?}");
+        }
+    }
+}
+
+#[test]
+fn mst_beats_mdt_on_short_flows_over_a_lossy_tunnel() {
+    let gain = point("tecc/t2a", 2, Mode::Mst, "30 kB");
+    assert!(gain.value < 0.0, "{gain:?}");
+}
+
+#[test]
+fn the_gain_of_mst_fades_with_the_size_of_the_flow() {
+    let short = point("tecc/t2a", 2, Mode::Mst, "30 kB");
+    let long = point("tecc/t2a", 2, Mode::Mst, "1 MB");
+    assert!(short.value < long.low, "{short:?}, {long:?}");
+}
+
+#[test]
+fn a_tunnel_that_repairs_datagrams_is_not_slower_than_one_stream() {
+    for size in ["30 kB", "1 MB"] {
+        let (rmdt, mst) =
+            (point("tecc/t2a", 1, Mode::Rmdt, size), point("tecc/t2a", 1, Mode::Mst, size));
+        assert!(rmdt.value <= mst.high, "{size}: {rmdt:?}, {mst:?}");
+    }
+}
+
+#[test]
+fn packets_take_longer_through_mst_than_through_mdt() {
+    for percent in [50, 75, 90] {
+        let (mdt, mst) = (delay_ms(Mode::Mdt, percent), delay_ms(Mode::Mst, percent));
+        assert!(mdt < mst, "{percent} %: {mdt} ms, {mst} ms");
+    }
+}
+
+#[test]
+fn late_packets_wait_least_through_mdt_then_rmdt_then_msgt_then_mst() {
+    let delays = [Mode::Mdt, Mode::Rmdt, Mode::Msgt, Mode::Mst].map(|mode| delay_ms(mode, 95));
+    assert!(delays.is_sorted(), "{delays:?}");
+}
+
+/// A line of a figure, and its point at an x.
+fn point_of(id: &str, panel: usize, name: &str, x: &str) -> &'static Point {
+    let series = &made(id).drawing.series;
+    let line = series.iter().find(|series| series.panel == panel && series.name() == name);
+    let point = line.and_then(|line| line.points.iter().find(|point| point.x_text == x));
+    point.unwrap_or_else(|| panic!("{id}: no {name} at {x} in panel {panel}"))
+}
+
+#[test]
+fn congestion_control_in_a_tunnel_cuts_its_repairs() {
+    for trace in ["synthetic:driving", "synthetic:wifi"] {
+        let (on, off) =
+            (point_of("tecc/t3", 2, "rmdt bbr1", trace), point_of("tecc/t3", 2, "rmdt off", trace));
+        assert!(on.value < off.value, "{trace}: {on:?}, {off:?}");
+    }
+}
+
+#[test]
+fn a_cubic_server_is_many_times_faster_behind_a_tunnel_that_repairs_in_order() {
+    // Panels: CUBIC at 10 Mbit/s and at 50 Mbit/s.
+    for panel in [1, 4] {
+        let none = point_of("tandem/servers", panel, "mft", "5%");
+        let ordered = point_of("tandem/servers", panel, "rmdt ordered", "5%");
+        let off = point_of("tandem/servers", panel, "rmdt off", "5%");
+        assert!(ordered.value * 3.0 < none.value, "{none:?}, {ordered:?}");
+        assert!(ordered.value < off.value, "{off:?}, {ordered:?}");
+    }
+}
+
+#[test]
+fn without_loss_a_tunnel_is_slower_than_none() {
+    let none = point("tecc/t12", 1, Mode::Mft, "0%");
+    for mode in [Mode::Mdt, Mode::Mst] {
+        // What TECC gains as it starts hides what it costs in so short a download.
+        let tunnel = point("tecc/t12", 1, mode, "0%");
+        assert!(none.high < tunnel.low, "{none:?}, {mode}: {tunnel:?}");
+    }
+}
+
+#[test]
+fn above_five_percent_of_loss_mdt_is_like_no_tunnel() {
+    // Medians: a packet of the handshake that is lost costs a second, in few runs of each mode.
+    let median_s = |mode| {
+        let records = made("tecc/t12").records.iter().filter(|record| {
+            let run = &record.parameters;
+            run.mode == mode && run.loss.mean() > Ratio::of(5, 100)
+        });
+        let mut times: Vec<_> = records.map(|record| record.fct_s.unwrap()).collect();
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    };
+    let (none, mdt) = (median_s(Mode::Mft), median_s(Mode::Mdt));
+    assert!((mdt / none - 1.0).abs() < 0.1, "{none} s, {mdt} s");
+}
+
+#[test]
+fn setting_up_a_tunnel_takes_two_percent_of_a_long_download_at_most() {
+    let size = "6MB".parse().unwrap(); // longer ones take less
+    let long = Parameters { mode: Mode::Mdt, size, ..Parameters::default() };
+    let record = run(&long, &TraceStore::default()).unwrap().record;
+    let (setup_s, fct_s) = (record.tunnel_setup_s.unwrap(), record.fct_s.unwrap());
+    assert!(setup_s <= 0.02 * fct_s, "{setup_s} s before {fct_s} s");
+}
+
+#[test]
+fn the_end_to_end_handshake_is_hardly_slower_in_a_tunnel() {
+    let handshake_s = |mode| {
+        let records = &made("tecc/t14").records;
+        let of = |record: &&RunRecord| record.parameters.mode == mode;
+        let each = records.iter().filter(of);
+        let each = each.map(|it| it.fct_s.unwrap() - it.fct_without_handshake_s.unwrap());
+        each.fold(0.0, f64::max)
+    };
+    let none = handshake_s(Mode::Mft);
+    for mode in [Mode::Mdt, Mode::Mst, Mode::Tecc] {
+        let tunnel = handshake_s(mode);
+        assert!(tunnel <= 1.02 * none, "{mode}: {tunnel} s, {none} s without a tunnel");
+    }
+}
+
+#[test]
+fn a_tunnel_costs_five_percent_more_bytes_at_most() {
+    for mode in [Mode::Mdt, Mode::Mst, Mode::Tecc] {
+        for x in ["100 kB", "3 MB"] {
+            let extra = point("tecc/t14", 2, mode, x);
+            assert!((0.0..=5.0).contains(&extra.value), "{mode}: {extra:?}");
+        }
+    }
+}

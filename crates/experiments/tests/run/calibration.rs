@@ -1,0 +1,43 @@
+//! What is known of controllers and links from elsewhere, and must come out here too.
+
+use tandem_experiments::run::{self, Mode, Parameters, TraceStore, Workload};
+use tandem_netem::{LossAt, LossModel};
+use tandem_units::Ratio;
+
+use crate::ms;
+
+/// What a `BBRv1` origin without a tunnel gets through a link of 10 Mbit/s in a minute, as a share of
+/// what random loss leaves of it. The RTT is 40 ms.
+fn share_kept(loss_percent: u64, loss_at: LossAt) -> f64 {
+    let parameters = Parameters {
+        mode: Mode::Mft,
+        workload: Workload::Long(ms(60_000)),
+        origin_rtt: ms(0),
+        loss: LossModel::Bernoulli(Ratio::of(loss_percent, 100)),
+        uplink_loss: Some(LossModel::default()),
+        loss_at,
+        ..Parameters::default()
+    };
+    let record = run::run(&parameters, &TraceStore::default()).expect("a run").record;
+    // Headers: 20 (IPv4), 8 (UDP), and of the 1452 bytes that remain of 1500, QUIC's and HTTP/3's.
+    let payload_share = 1_420.0 / 1_480.0;
+    let left = 1.0 - Ratio::of(loss_percent, 100).as_f64();
+    record.goodput_mbps / (10.0 * left * payload_share)
+}
+
+#[test]
+fn bbr1_keeps_what_random_loss_leaves_of_a_link() {
+    for loss in [1, 5, 10] {
+        let kept = share_kept(loss, LossAt::Before);
+        assert!((0.95..1.05).contains(&kept), "at {loss} %: {kept:.3}");
+    }
+}
+
+#[test]
+fn bbr1_keeps_less_where_the_lost_have_used_the_link() {
+    // Its estimate is then what arrives, (1-p) C, and at this rate it sends seven phases of eight.
+    for (loss, least) in [(5, 0.95), (10, 0.88)] {
+        let kept = share_kept(loss, LossAt::After);
+        assert!((least..1.05).contains(&kept), "at {loss} %: {kept:.3}");
+    }
+}

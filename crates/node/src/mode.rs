@@ -1,0 +1,233 @@
+//! The modes, and their names: the only list of them.
+
+use std::{fmt, ops::RangeInclusive, str::FromStr};
+
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+use tandem_congestion::ControllerName;
+use tandem_wire::{GroupField, Order};
+
+use crate::tunnel::Repair;
+
+/// How payloads travel between a client and an origin, and what the origin does about it. Command
+/// lines, plans and results have the same names.
+///
+/// The name before a `+` or `-paper` says what the tunnel does. The `+` and `-paper` are variants of the
+/// origin; a tunnel does not know of them.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    SerializeDisplay,
+    DeserializeFromStr,
+)]
+pub enum Mode {
+    /// Packets are forwarded as they are: there is no tunnel.
+    Mft,
+    /// As [`Self::Mft`], and the origin has the settings of [`Self::RmdtPlus`].
+    MftPlus,
+    /// MASQUE datagram tunnel: HTTP Datagrams in QUIC DATAGRAM frames (RFC 9298), which the tunnel does
+    /// not repair.
+    #[default]
+    Mdt,
+    /// MASQUE stream tunnel: DATAGRAM capsules on the request stream (RFC 9297), which arrive all and in
+    /// order.
+    Mst,
+    /// MASQUE stream-group tunnel: as [`Self::Mst`], over several request streams that do not wait for
+    /// each other.
+    Msgt,
+    /// Reliable MASQUE datagram tunnel: as [`Self::Mdt`], and the tunnel sends lost HTTP Datagrams again.
+    Rmdt,
+    /// As [`Self::Rmdt`], and the origin has what suits a tunnel that repairs: its loss-detection
+    /// thresholds leave time for the tunnel's repairs, its initial window is 32 packets at least, and
+    /// with `bbr1` it probes at 200 % of the bandwidth that it knows. This is everything that an origin
+    /// can have of a tunnel that sends it no reports.
+    RmdtPlus,
+    /// Collaborative transmission control (TECC, NSDI '24): as [`Self::Rmdt`], and the origin receives
+    /// reports on the tunnel.
+    Tecc,
+    /// As [`Self::Tecc`], and the origin's controller is the paper's.
+    TeccPaper,
+}
+
+/// A tunnel's way to carry payloads, with the parameters that it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TunnelMode {
+    /// [`Mode::Mdt`].
+    #[default]
+    Mdt,
+    /// [`Mode::Mst`].
+    Mst,
+    /// [`Mode::Msgt`] with this number of request streams, within [`Self::GROUP_STREAMS`]. If the proxy
+    /// has no stream groups, the tunnel is as in [`Self::Mst`].
+    Msgt(u8),
+    /// [`Mode::Rmdt`]. If the proxy cannot repair, the tunnel is as in [`Self::Mdt`].
+    Rmdt(Repair),
+    /// [`Mode::Tecc`]: the proxy also sends reports. In a download they go to the origin.
+    Tecc(Repair),
+}
+
+impl TunnelMode {
+    /// Request streams of [`Self::Msgt`]. One stream would be [`Self::Mst`]; the field `tandem-group`
+    /// holds no more than the upper limit.
+    pub const GROUP_STREAMS: RangeInclusive<u8> = 2..=GroupField::STREAMS_MAX;
+
+    /// Request streams if nobody chose a number. With eight, a lost packet holds up one in eight of the
+    /// payloads behind it.
+    pub const GROUP_STREAMS_DEFAULT: u8 = 8;
+}
+
+impl Mode {
+    /// Every mode, in the order of tables and figures.
+    pub const ALL: [Self; 9] = [
+        Self::Mft,
+        Self::MftPlus,
+        Self::Mdt,
+        Self::Mst,
+        Self::Msgt,
+        Self::Rmdt,
+        Self::RmdtPlus,
+        Self::Tecc,
+        Self::TeccPaper,
+    ];
+
+    /// The mode's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Mft => "mft",
+            Self::MftPlus => "mft+",
+            Self::Mdt => "mdt",
+            Self::Mst => "mst",
+            Self::Msgt => "msgt",
+            Self::Rmdt => "rmdt",
+            Self::RmdtPlus => "rmdt+",
+            Self::Tecc => "tecc",
+            Self::TeccPaper => "tecc-paper",
+        }
+    }
+
+    /// Reads the name of one of the modes that are allowed.
+    pub fn parse(name: &str, is_allowed: fn(Self) -> bool) -> Result<Self, UnknownMode> {
+        let mut allowed = Self::ALL.into_iter().filter(|mode| is_allowed(*mode));
+        allowed.clone().find(|mode| mode.as_str() == name).ok_or_else(|| UnknownMode {
+            seen: name.to_owned(),
+            allowed: allowed.by_ref().map(Self::as_str).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Whether there is a tunnel.
+    pub const fn has_tunnel(self) -> bool {
+        !matches!(self, Self::Mft | Self::MftPlus)
+    }
+
+    /// Whether the tunnel sends lost HTTP Datagrams again.
+    pub const fn repairs_datagrams(self) -> bool {
+        matches!(self, Self::Rmdt | Self::RmdtPlus | Self::Tecc | Self::TeccPaper)
+    }
+
+    /// Whether the proxy sends reports on the tunnel.
+    pub const fn has_feedback(self) -> bool {
+        matches!(self, Self::Tecc | Self::TeccPaper)
+    }
+
+    /// Whether the origin has settings of its own, although it receives no reports.
+    pub const fn has_cooperating_origin(self) -> bool {
+        matches!(self, Self::MftPlus | Self::RmdtPlus)
+    }
+
+    /// Whether the origin's loss-detection thresholds leave time for the tunnel's repairs.
+    pub const fn has_patient_origin(self) -> bool {
+        self.has_cooperating_origin() || self.has_feedback()
+    }
+
+    /// The controller of an origin that receives reports.
+    pub const fn origin_controller(self) -> Option<ControllerName> {
+        match self {
+            Self::Tecc => Some(ControllerName::Tecc),
+            Self::TeccPaper => Some(ControllerName::TeccPaper),
+            _ => None,
+        }
+    }
+
+    /// The order in which repaired payloads leave the tunnel if nobody chose one. An origin that does
+    /// not know of the tunnel takes packets out of order for lost ones.
+    pub const fn usual_order(self) -> Order {
+        if self.has_patient_origin() { Order::Window } else { Order::Ordered }
+    }
+
+    /// The tunnel's part of this mode; `None` without a tunnel.
+    pub const fn tunnel(self, repair: Repair, group_streams: u8) -> Option<TunnelMode> {
+        match self {
+            Self::Mft | Self::MftPlus => None,
+            Self::Mdt => Some(TunnelMode::Mdt),
+            Self::Mst => Some(TunnelMode::Mst),
+            Self::Msgt => Some(TunnelMode::Msgt(group_streams)),
+            Self::Rmdt | Self::RmdtPlus => Some(TunnelMode::Rmdt(repair)),
+            Self::Tecc | Self::TeccPaper => Some(TunnelMode::Tecc(repair)),
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMode> {
+        Self::parse(name, |_| true)
+    }
+}
+
+/// A name that is not the name of a mode, or not of one that is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{seen:?} is not a mode; allowed: {allowed}")]
+pub struct UnknownMode {
+    /// The name.
+    pub seen: String,
+    /// The names of the modes that are allowed.
+    pub allowed: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_is_read_and_an_error_lists_those_that_are_allowed() {
+        for mode in Mode::ALL {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        let error = "tcp".parse::<Mode>().unwrap_err().to_string();
+        let allowed = "mft, mft+, mdt, mst, msgt, rmdt, rmdt+, tecc, tecc-paper";
+        assert_eq!(error, format!("\"tcp\" is not a mode; allowed: {allowed}"));
+        let error = Mode::parse("mft", Mode::has_feedback).unwrap_err().to_string();
+        assert_eq!(error, "\"mft\" is not a mode; allowed: tecc, tecc-paper");
+    }
+
+    #[test]
+    fn tables_have_the_modes_in_their_order() {
+        assert!(Mode::ALL.is_sorted());
+    }
+
+    #[test]
+    fn a_variant_of_the_origin_does_not_change_the_tunnel() {
+        for (variant, mode) in [
+            (Mode::MftPlus, Mode::Mft),
+            (Mode::RmdtPlus, Mode::Rmdt),
+            (Mode::TeccPaper, Mode::Tecc),
+        ] {
+            let tunnel = |mode: Mode| mode.tunnel(Repair::default(), 8);
+            assert_eq!(tunnel(variant), tunnel(mode));
+            assert_eq!(variant.has_tunnel(), tunnel(variant).is_some());
+        }
+    }
+}
