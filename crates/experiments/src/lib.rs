@@ -2,8 +2,8 @@
 //!
 //! A [run](mod@run) takes [`Parameters`](run::Parameters) to a [`RunRecord`](run::RunRecord): it
 //! builds the hosts and links in a [`World`](tandem_lab::World) and measures them. A
-//! [plan](plan) names many runs in a TOML file, a [sweep](sweep) runs them on all cores, a
-//! [summary](summary) puts seeds together, a [figure] draws results beside the numbers of a paper,
+//! [plan] names many runs in a TOML file, a [sweep] runs them on all cores, a
+//! [summary] puts seeds together, a [figure] draws results beside the numbers of a paper,
 //! and a [report] shows figures and results on one page.
 
 pub mod figure;
