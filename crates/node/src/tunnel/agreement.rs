@@ -1,7 +1,7 @@
-//! What the request and the grant of a flow say of the tunnel. See `docs/wire.md`.
+//! The header fields with which the request and the grant of a flow agree on how the tunnel works.
+//! See `docs/wire.md`.
 //!
-//! Every field is optional: with a proxy or a client that knows none of them, the flow is one of plain
-//! RFC 9298.
+//! Every field is optional. With a peer that knows none of them, a flow is plain RFC 9298.
 
 use std::{borrow::Cow, fmt, time::Duration};
 
@@ -15,7 +15,7 @@ use tracing::debug;
 use super::contexts::{NUMBERED_BY_CLIENT, NUMBERED_BY_PROXY, REPORTS_OF_PROXY};
 use crate::fields::only_line;
 
-/// RFC 9297 §3.4.
+/// The header field of RFC 9297 §3.4.
 const CAPSULE_PROTOCOL: HeaderName = HeaderName::from_static("capsule-protocol");
 
 /// The field of draft-yang-masque-dgram-retrans.
@@ -31,14 +31,14 @@ const GROUP: HeaderName = HeaderName::from_static(GroupField::NAME);
 /// A structured Boolean, true.
 const TRUE: HeaderValue = HeaderValue::from_static("?1");
 
-/// How lost HTTP Datagrams of a client's flows are repaired, both ways.
+/// How lost HTTP Datagrams of a client's flows are repaired, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repair {
-    /// In which order payloads leave the tunnel at its exits.
+    /// The order in which payloads leave the tunnel at either end.
     pub order: Order,
-    /// Payloads that waited longer are neither sent nor repaired.
+    /// Payloads that have waited longer are neither sent nor retransmitted.
     pub deadline: Option<Duration>,
-    /// Payloads are sent again at most so many times; 0: never.
+    /// How often a payload is retransmitted at most. 0: never.
     pub limit: Option<u8>,
 }
 
@@ -54,29 +54,29 @@ impl From<RepairField> for Repair {
     }
 }
 
-/// What the other end says of repair.
+/// The repair that the other end offers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RepairOffer {
-    /// Nothing that we understand.
+    /// The other end offers nothing that we understand.
     #[default]
     None,
-    /// It speaks draft-yang-masque-dgram-retrans.
+    /// The other end speaks draft-yang-masque-dgram-retrans.
     Draft,
-    /// It speaks our own protocol.
+    /// The other end speaks our own protocol.
     Ours(RepairField),
 }
 
 /// What a client asks for in the request of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wishes {
-    /// Size of UDP payloads, in bytes, that has to pass.
+    /// The size of UDP payloads, in bytes, that the tunnel has to carry.
     pub(super) promised: usize,
     pub(super) urgency: Urgency,
     /// Share of the tunnel among flows of the same urgency.
     pub(super) weight: u8,
     pub(super) wants_reports: bool,
     pub(super) repair: Option<Repair>,
-    /// More request streams for the flow, or the flow that this one joins.
+    /// How many request streams the flow wants, or the flow that this request stream joins.
     pub(super) group: Option<GroupField>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Asked {
 /// What a grant agrees to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Granted {
-    /// Payloads up to this size pass, if need be in capsules.
+    /// Payloads up to this size pass, in capsules if necessary.
     pub(super) promised: Option<usize>,
     pub(super) repair: RepairOffer,
     /// The Context ID of reports.
@@ -103,7 +103,7 @@ pub(super) struct Granted {
 }
 
 impl Wishes {
-    /// Adds the fields of the request.
+    /// Adds the fields to the headers of a request.
     pub(super) fn write(&self, headers: &mut HeaderMap) {
         // RFC 9297 §3.4: "When using the Capsule Protocol, HTTP endpoints SHOULD send the
         // Capsule-Protocol header field".
@@ -128,7 +128,7 @@ impl Wishes {
 }
 
 impl Asked {
-    /// Reads a request, and counts the fields of ours in it that are ignored.
+    /// Reads a request. Also returns how many of our fields in it were ignored.
     pub(crate) fn read(headers: &HeaderMap) -> (Self, u64) {
         let mut ignored = Ignored(0);
         let urgency = headers.get(Urgency::FIELD).and_then(|value| value.to_str().ok());
@@ -149,7 +149,7 @@ impl Asked {
 }
 
 impl Granted {
-    /// Adds the fields of the answer.
+    /// Adds the fields to the headers of the answer.
     pub(super) fn write(&self, headers: &mut HeaderMap) {
         if let Some(size) = self.promised {
             headers.insert(PROMISED_SIZE, HeaderValue::from(size));
@@ -173,8 +173,8 @@ impl Granted {
         headers.insert(CAPSULE_PROTOCOL, HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE));
     }
 
-    /// Reads an answer, and counts the fields of repair in it that are ignored. Other fields that
-    /// cannot be understood agree to nothing.
+    /// Reads an answer. Also returns how many of its repair fields were ignored. Other fields that
+    /// cannot be parsed agree to nothing.
     pub(super) fn read(headers: &HeaderMap) -> (Self, u64) {
         let mut ignored = Ignored(0);
         let feedback = only_line(headers, &FEEDBACK).and_then(Result::ok);
@@ -210,7 +210,7 @@ impl Ignored {
     }
 }
 
-/// The value of `tandem-promised-size`, if it is there and sane.
+/// The value of `tandem-promised-size`, if it is there and allowed.
 fn promised_size(headers: &HeaderMap) -> Option<usize> {
     let size = headers.get(PROMISED_SIZE)?.to_str().ok()?.parse().ok()?;
     (1200..=MAX_UDP_PAYLOAD).contains(&size).then_some(size)
@@ -229,7 +229,7 @@ enum Writer {
     Proxy,
 }
 
-/// Reads what the other end says of repair. The error says why its `tandem-repair` is ignored.
+/// Reads the repair that the other end offers. The error says why its `tandem-repair` is ignored.
 fn read_repair(headers: &HeaderMap, writer: Writer) -> (RepairOffer, Option<FieldError>) {
     let draft = headers.get(DG_RETRANS).and_then(|value| value.to_str().ok());
     let fallback = match draft.and_then(parse_boolean_item) {
@@ -252,26 +252,26 @@ fn read_repair(headers: &HeaderMap, writer: Writer) -> (RepairOffer, Option<Fiel
     }
 }
 
-/// How often a peer that speaks the draft wants lost datagrams to be sent again, if that is for all of
-/// them or for UDP payloads, which are all that we send.
+/// How often a peer that speaks the draft wants lost datagrams to be retransmitted. `None`: the
+/// limit is for a Context ID under which this end sends nothing.
 pub(super) fn wanted_limit(limit: RetransmissionLimit) -> Option<u8> {
     let concerns_us = limit.context_id.is_none_or(|context_id| context_id.get() == 0);
     concerns_us.then(|| u8::try_from(limit.limit.get()).unwrap_or(LIMIT_MAX).min(LIMIT_MAX))
 }
 
-/// How often the proxy next to the origin should send a lost datagram again: until the origin itself
-/// would do it, floor(RTT beyond the proxy / RTT to the proxy).
+/// How often the proxy next to the origin should retransmit a lost datagram: floor(RTT beyond the
+/// proxy / RTT to the proxy). After that many times the origin itself would retransmit.
 pub(super) fn limit_to_ask(end_to_end: Duration, tunnel: Duration) -> u8 {
     let beyond = end_to_end.saturating_sub(tunnel).as_nanos();
     let rounds = beyond / tunnel.as_nanos().max(1);
     u8::try_from(rounds).unwrap_or(LIMIT_MAX).clamp(LIMIT_LEAST, LIMIT_MAX)
 }
 
-/// The lowest limit that we ask for, and the one that we ask for while the RTT to the origin is not
-/// known.
+/// The lowest retransmission limit that we ask for. We also ask for it while the RTT to the origin
+/// is not known.
 pub(super) const LIMIT_LEAST: u8 = 1;
 
-/// The highest limit that we ask for, or obey.
+/// The highest retransmission limit that we ask for or obey.
 const LIMIT_MAX: u8 = 16;
 
 #[cfg(test)]
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_as_if_it_were_not_there() {
+    fn a_field_that_cannot_be_parsed_counts_as_absent() {
         for (lines, offer, is_error) in [
             (&[][..], RepairOffer::None, false),
             (&[("dg-retrans", "?0")], RepairOffer::None, false),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_ours_understand_each_other() {
+    fn our_two_ends_understand_each_other() {
         let repair = Repair {
             order: Order::Window,
             deadline: Some(Duration::from_millis(150)),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_wants_nothing_says_little() {
+    fn a_request_without_wishes_has_few_fields() {
         let mut request = HeaderMap::new();
         wishes().write(&mut request);
         let names: Vec<_> = request.keys().map(HeaderName::as_str).collect();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_make_no_sense_are_ignored_and_counted() {
+    fn invalid_groups_are_ignored_and_counted() {
         for (lines, is_read, is_error) in [
             (&[][..], false, false),
             (&["8"], true, false),
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_limits_become_the_largest() {
+    fn limits_that_are_too_large_become_the_highest() {
         let limit = |context_id: Option<u32>, limit: u64| RetransmissionLimit {
             context_id: context_id.map(VarInt::from_u32),
             limit: VarInt::saturating_from(limit),

@@ -1,4 +1,4 @@
-//! Capsules on request streams (RFC 9297 §3): the one reader and the one writer of both roles.
+//! Capsules on request streams (RFC 9297 §3). Both roles read and write them here.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tandem_wire::{
@@ -12,16 +12,16 @@ use crate::{
     quic::StreamId,
 };
 
-/// What came next on a request stream.
+/// The next thing that arrives on a request stream.
 #[derive(Debug)]
 pub(super) enum OnStream {
-    /// The value of a DATAGRAM capsule: a Context ID, and what follows it.
+    /// The value of a DATAGRAM capsule: a Context ID and the payload after it.
     Payload(VarInt, Bytes),
     /// A DATAGRAM capsule without a Context ID.
     Malformed,
-    /// The peer says how often to send lost datagrams again.
+    /// The peer says how often to retransmit lost datagrams.
     Limit(RetransmissionLimit),
-    /// The stream has ended, and with it the flow.
+    /// The stream has ended, and the flow ends with it.
     Ended(StreamEnd),
     /// The peer broke HTTP/3.
     Broken(ConnectionError),
@@ -30,11 +30,11 @@ pub(super) enum OnStream {
 /// How a request stream ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StreamEnd {
-    /// The peer finished it after a whole capsule.
+    /// The peer ended the stream after a complete capsule.
     Finished,
-    /// The peer gave it up.
+    /// The peer reset the stream.
     Reset(Code),
-    /// What came must not be sent; the stream is to be ended with this code.
+    /// The peer sent something that it must not send. The stream must be ended with this code.
     Malformed(Code, String),
 }
 
@@ -46,8 +46,8 @@ impl StreamEnd {
     }
 }
 
-/// Reads on a request stream. `None`: nothing more has come. What comes on a stream without a
-/// decoder, because its request was refused, is dropped.
+/// Reads from a request stream. `None`: nothing more has arrived. A stream without a decoder
+/// belongs to a request that was refused, and its data is dropped.
 pub(super) fn read(
     mut decoder: Option<&mut CapsuleDecoder>,
     carrier: &mut Carrier<'_>,
@@ -93,10 +93,10 @@ pub(super) fn read(
     }
 }
 
-/// Type and length of a DATA frame, at their longest.
+/// The longest header of a DATA frame: its type and length.
 const FRAME_HEADER_MAX: usize = 16;
 
-/// A DATA frame with one DATAGRAM capsule; the payload is copied once.
+/// Encodes a DATA frame with one DATAGRAM capsule. The payload is copied once.
 pub(super) fn encode_payload(context_id: VarInt, payload: &[u8]) -> Bytes {
     let len = datagram_capsule_len(context_id, payload.len());
     let mut frame = BytesMut::with_capacity(FRAME_HEADER_MAX + len);
@@ -105,7 +105,7 @@ pub(super) fn encode_payload(context_id: VarInt, payload: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// A DATA frame with one capsule of another kind.
+/// Encodes a DATA frame with one capsule that holds a retransmission limit.
 pub(super) fn encode_limit(limit: RetransmissionLimit) -> Bytes {
     let mut capsule = Vec::new();
     limit.encode(&mut capsule);
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// The capsule in the DATA frame that these bytes are.
+    /// Decodes the capsule in an encoded DATA frame.
     fn capsule_in(frame: Bytes) -> Capsule {
         let mut frames = FrameDecoder::new(StreamKind::Request, 100_000);
         let mut capsules = CapsuleDecoder::new(100_000);

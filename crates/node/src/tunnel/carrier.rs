@@ -1,7 +1,7 @@
-//! What carries a tunnel: HTTP/3 on one QUIC connection.
+//! The carrier of a tunnel: HTTP/3 on one QUIC connection.
 //!
-//! This is the lower face of the tunnel. Everything that a tunnel asks of its connection is a function
-//! here, so that another carrier (HTTP/2 over TCP) has one place to enter.
+//! This is the lower face of the tunnel. Everything that a tunnel needs from its connection is a
+//! function here, so that another carrier (HTTP/2 over TCP) would be added in this one place.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ impl<'a> From<(&'a mut Session, &'a mut Connection)> for Carrier<'a> {
 }
 
 impl Carrier<'_> {
-    /// Whether the peer takes HTTP Datagrams outside of capsules.
+    /// Whether the peer accepts HTTP Datagrams in QUIC DATAGRAM frames.
     ///
     /// RFC 9297 §2.1.1: "QUIC DATAGRAM frames MUST NOT be sent until the SETTINGS_H3_DATAGRAM setting
     /// has been both sent and received with a value of 1."
@@ -35,17 +35,17 @@ impl Carrier<'_> {
         self.session.peer_settings().is_some_and(|settings| settings.h3_datagram)
     }
 
-    /// Whether the peer said that it takes no HTTP Datagrams outside of capsules.
+    /// Whether the peer said that it accepts HTTP Datagrams only in capsules.
     pub(super) fn refuses_datagrams(&self) -> bool {
         self.session.peer_settings().is_some_and(|settings| !settings.h3_datagram)
     }
 
-    /// Largest HTTP Datagram that fits a packet now, in bytes; 0 if the peer takes none.
+    /// The largest HTTP Datagram that fits a packet now, in bytes. 0 if the peer accepts none.
     pub(super) fn max_datagram_size(&mut self) -> usize {
         self.connection.max_datagram_size().unwrap_or(0)
     }
 
-    /// Whether the engine would take a datagram of this size now.
+    /// Whether the engine has room for a datagram of this size now.
     pub(super) fn has_room_for_datagram(&mut self, len: usize) -> bool {
         self.connection.has_room_for_datagram(len)
     }
@@ -54,7 +54,8 @@ impl Carrier<'_> {
         self.connection.send_datagram(data)
     }
 
-    /// Sends a datagram whose delivery [`Carrier::poll_delivery`] reports. `false`: it was not taken.
+    /// Sends a datagram whose delivery [`Carrier::poll_delivery`] reports. `false`: the engine did
+    /// not take it.
     pub(super) fn send_tracked_datagram(&mut self, id: DatagramId, data: Bytes) -> bool {
         self.connection.send_tracked_datagram(id, data)
     }
@@ -63,7 +64,8 @@ impl Carrier<'_> {
         self.connection.poll_delivery()
     }
 
-    /// The tracked datagram that was sent last, and when, while its delivery is not known.
+    /// The tracked datagram that was sent last and when it was sent, while its delivery is not
+    /// known.
     pub(super) fn newest_datagram(&self) -> Option<(DatagramId, Instant)> {
         self.connection.newest_datagram()
     }
@@ -85,7 +87,7 @@ impl Carrier<'_> {
         self.session.read_body(self.connection, stream)
     }
 
-    /// Writes as much of `data` as the stream has room for and cuts that off its front.
+    /// Writes as much of `data` as the stream has room for, and removes that part from its front.
     pub(super) fn write_body(
         &mut self,
         stream: StreamId,

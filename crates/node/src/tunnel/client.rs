@@ -1,4 +1,4 @@
-//! What only the client's end of a tunnel does: it asks for flows, and finds out what fits.
+//! The client's end of a tunnel, which requests flows and finds out which payload sizes fit.
 
 use std::time::{Duration, Instant};
 
@@ -17,45 +17,48 @@ use super::{
 };
 use crate::{limits::Limits, mode::TunnelMode, quic::StreamId};
 
-/// Smallest UDP payload that QUIC needs (RFC 9000 §14).
+/// The UDP payload size that every path of a QUIC connection must carry (RFC 9000 §14).
 const MIN_PAYLOAD: usize = 1200;
 
-/// Common first size of QUIC implementations that do not obey `max_udp_payload_size` (1232, 1252,
-/// 1280). It passes through every chain of ours, in capsules if it has to.
+/// The largest common initial packet size of QUIC implementations that ignore
+/// `max_udp_payload_size` (1232, 1252, 1280). It passes through every chain of ours, in capsules if
+/// necessary.
 const COMMON_PAYLOAD: usize = 1280;
 
-/// The payload size that the path beyond a proxy is taken to carry when payloads go in capsules.
+/// The payload size that a tunnel promises when its payloads go in capsules.
 ///
-/// Any size would do for the tunnel. This one fills a packet of it with the frames around it and leaves
-/// room for an acknowledgement. A payload that is a little larger takes two packets, the second nearly
-/// empty, and the engine ends a connection when 1024 pieces of a stream wait out of order.
+/// The tunnel could carry any size. A payload of this size, with the frames around it, fills one
+/// packet of the tunnel and leaves room for an acknowledgement. A slightly larger payload would
+/// take two packets, the second of them nearly empty. More packets mean more pieces of a stream
+/// that wait out of order, and the engine closes a connection at 1024 pieces.
 const CAPSULE_PAYLOAD: usize = 1260;
 
-/// What a client asks of each of its flows.
+/// What a client requests for each of its flows, and what it has learned of its proxy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientEnd {
     form: Form,
-    /// Request streams of each flow, if the proxy agrees.
+    /// Request streams that each flow uses, if the proxy agrees.
     streams: u8,
     repair: Option<Repair>,
     /// Whether the proxy is asked for reports.
     wants_reports: bool,
-    /// Reports on this end of the tunnel go to the connection inside, which sends the body.
+    /// Whether the connection inside, which sends the body, gets reports on this end of the tunnel.
     reports_inside: bool,
     own_report: Option<TunnelInfo>,
-    /// Size of payloads, in bytes, that the connection inside may count on.
+    /// The payload size, in bytes, that the connection inside may rely on.
     promised: usize,
-    /// The proxy has answered as ours do, which keep what comes before they have granted a flow.
+    /// Whether the proxy answered as ours do. Such a proxy keeps payloads that arrive before it has
+    /// granted their flow.
     keeps_early: bool,
 }
 
-/// What a request for a flow says beside its target.
+/// The parameters of a request for a flow, apart from its target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flows {
     pub(crate) urgency: Urgency,
     /// Share of the tunnel among flows of the same urgency, 1 to 64.
     pub(crate) weight: u8,
-    /// The flow that the request stream joins.
+    /// The first request stream of the flow that the request joins.
     pub(crate) first: Option<StreamId>,
 }
 
@@ -84,7 +87,7 @@ impl Tunnel {
         Self::new(Role::Client(end), limits)
     }
 
-    /// A client's end that asks for the same as this one, through a new connection.
+    /// A client's end for a new connection, with the same settings as this one.
     pub(crate) fn renewed(&self, limits: &Limits) -> Self {
         let end = ClientEnd { own_report: None, keeps_early: false, ..*self.client_end() };
         Self::new(Role::Client(end), limits)
@@ -109,15 +112,15 @@ impl Tunnel {
         self.client_end().wants_reports
     }
 
-    /// This client sends the body, so that reports of the proxy are of no use. If the end-to-end
+    /// Replaces the proxy's reports, because this client sends the body itself. If the end-to-end
     /// connection is inside this tunnel (`is_last`) and would have got the proxy's reports, it gets
-    /// those on this end instead.
+    /// reports on this end instead.
     pub(crate) fn report_inside(&mut self, is_last: bool) {
         let end = self.client_end_mut();
         end.reports_inside = std::mem::take(&mut end.wants_reports) && is_last;
     }
 
-    /// Begins the reports on this end for the connection that a flow carries.
+    /// Starts the reports on this end for the connection that a flow carries.
     pub(crate) fn begin_reports(&mut self, now: Instant, stream: StreamId) {
         let urgency = self.queue.urgency(stream);
         if self.client_end().reports_inside && !self.reporter.insert(now, stream, 1, urgency) {
@@ -125,23 +128,24 @@ impl Tunnel {
         }
     }
 
-    /// The newest report on this end of the tunnel, once.
+    /// Takes the newest report on this end of the tunnel.
     pub(crate) fn take_own_report(&mut self) -> Option<TunnelInfo> {
         self.client_end_mut().own_report.take()
     }
 
-    /// The connection is gone, and with it what could be reported.
+    /// Ends all reports on this end, because its connection has ended.
     pub(crate) fn end_reports(&mut self) {
         self.reporter.clear();
     }
 
-    /// The proxy's SETTINGS came: chooses the form in which payloads go.
+    /// Handles the proxy's SETTINGS: chooses the form in which payloads are sent.
     pub(crate) fn on_settings(&mut self, carrier: &mut Carrier<'_>) {
         if !carrier.takes_datagrams() || carrier.max_datagram_size() == 0 {
             self.client_end_mut().form = Form::Capsule; // which every proxy takes (RFC 9297 §3.5)
         }
         if self.fits_now(carrier) < MIN_PAYLOAD {
-            // Its size does not matter: this hop is inside another.
+            // This hop is inside another hop whose packets are small, and a stream carries payloads
+            // of any size.
             self.client_end_mut().form = Form::Capsule;
         }
         self.client_end_mut().promised = self.fits_now(carrier);
@@ -164,7 +168,7 @@ impl Tunnel {
         headers
     }
 
-    /// A request was sent.
+    /// Notes that a request was sent.
     pub(crate) fn on_requested(&mut self, stream: StreamId, wishes: &Flows) {
         let end = self.client_end();
         let mut flow = Flow::new(stream, end.form, self.capsule_max);
@@ -174,12 +178,13 @@ impl Tunnel {
         self.queue.set_urgency(stream, wishes.urgency);
         self.queue.set_weight(stream, wishes.weight);
         if repairs_early {
-            // What goes before the grant, whose Context ID nobody knows yet.
+            // Repairs payloads sent before the grant without numbers, because the grant's Context
+            // ID is not known yet.
             self.queue.set_repair(stream, RepairPlan::unnumbered(LIMIT_LEAST, TooLarge::Drop));
         }
     }
 
-    /// The proxy granted a flow. Returns how many more request streams the flow may have.
+    /// Handles the grant of a flow. Returns how many more request streams the flow may have.
     pub(crate) fn on_granted(&mut self, stream: StreamId, headers: &HeaderMap) -> u8 {
         let (granted, ignored) = Granted::read(headers);
         let Some(flow) = self.flows.get_mut(&stream) else { return 0 };
@@ -220,7 +225,8 @@ impl Tunnel {
         }
     }
 
-    /// Asks a proxy that speaks the draft how often to send lost datagrams again.
+    /// Tells a proxy that speaks draft-yang-masque-dgram-retrans how often to retransmit lost
+    /// datagrams.
     fn ask_limit(&mut self, stream: StreamId, limit: u8) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
         if std::mem::replace(&mut flow.asked_limit, limit) != limit {
@@ -230,27 +236,29 @@ impl Tunnel {
         }
     }
 
-    /// The RTT of the connection that a flow carries is known, and so is that of the tunnel.
+    /// Updates the retransmission limit that the draft's proxies are asked for, from the RTTs of
+    /// the connection that a flow carries and of the tunnel.
     pub(crate) fn on_rtt_beyond(&mut self, stream: StreamId, beyond: Duration, tunnel: Duration) {
         if self.flows.get(&stream).is_some_and(|flow| flow.repair == RepairOffer::Draft) {
             self.ask_limit(stream, limit_to_ask(beyond, tunnel));
         }
     }
 
-    /// Whether the proxy granted a flow.
+    /// Whether the proxy has granted a flow.
     pub(crate) fn is_granted(&self, stream: StreamId) -> bool {
         self.flows.get(&stream).is_some_and(|flow| flow.is_granted)
     }
 
-    /// Whether a request stream has joined, or was to join, the flow of another.
+    /// Whether a request stream was opened to join the flow of another.
     pub(crate) fn has_joined(&self, stream: StreamId) -> bool {
         self.flows.get(&stream).is_some_and(|flow| flow.first.is_some())
     }
 
-    /// Largest UDP payload, in bytes, that the connection which a flow carries may count on, both ways.
+    /// The largest UDP payload, in bytes, that the connection inside a flow may rely on, in both
+    /// directions.
     ///
-    /// A proxy that did not agree to our promise may itself send smaller packets than we do, and some
-    /// end a flow when something does not fit: only QUIC's minimum is certain.
+    /// A proxy that did not agree to our promise may send smaller packets than we do, and some
+    /// proxies end a flow when a payload does not fit. Then only QUIC's minimum is certain.
     pub(crate) fn max_payload(&self, stream: Option<StreamId>) -> usize {
         let flow = stream.and_then(|stream| self.flows.get(&stream));
         match flow.map(|flow| flow.too_large) {
@@ -262,15 +270,16 @@ impl Tunnel {
     /// Whether a payload may go to the proxy before its flow is granted.
     ///
     /// RFC 9298 §5: "A client MAY optimistically start sending UDP packets in HTTP Datagrams before
-    /// receiving the response to its UDP proxying request." A proxy may drop them, and a handshake
-    /// whose first packet is lost takes a second longer: only a proxy that keeps them gets them.
+    /// receiving the response to its UDP proxying request." A proxy may also drop them, and a
+    /// handshake whose first packet is lost takes a second longer. Early payloads therefore go only
+    /// to a proxy that keeps them.
     pub(crate) fn takes_early(&self, carrier: &mut Carrier<'_>, payload: &[u8]) -> bool {
         self.client_end().keeps_early && payload.len() <= self.fits_now(carrier)
     }
 
-    /// Largest UDP payload, in bytes, that fits the tunnel's packets now.
+    /// The largest UDP payload, in bytes, that fits the tunnel's packets now.
     fn fits_now(&self, carrier: &mut Carrier<'_>) -> usize {
-        /// The longest that a quarter stream ID becomes on a connection with thousands of flows.
+        /// The last stream whose quarter stream ID takes one byte.
         const STREAM: StreamId = StreamId(4 * 63);
         let Some(id) = QuarterStreamId::from_stream_id(STREAM.0) else { return 0 };
         let end = self.client_end();
@@ -284,7 +293,7 @@ impl Tunnel {
         }
     }
 
-    /// Hands reports on this end to the connection inside.
+    /// Prepares the report on this end that is due, for the connection inside.
     pub(super) fn report_to_inside(&mut self, now: Instant, carrier: &Carrier<'_>) {
         let due = self.reporter.take_due(now, carrier, &self.queue, None);
         if let Some((_, info)) = due.into_iter().next() {
@@ -294,7 +303,7 @@ impl Tunnel {
 }
 
 impl ClientEnd {
-    /// How to repair, unless payloads go on streams, which repair by themselves.
+    /// The repair to request. `None` if payloads go on streams, which QUIC repairs.
     fn wished_repair(&self) -> Option<Repair> {
         self.repair.filter(|_| self.form == Form::Datagram)
     }

@@ -1,4 +1,4 @@
-//! The Context IDs of a flow (RFC 9298 §4): what the payloads under each of them are.
+//! The Context IDs of a flow (RFC 9298 §4), and the kind of payload under each of them.
 
 use tandem_wire::{CONTEXT_ID_UDP, TunnelInfo, TunnelInfoError, VarInt};
 
@@ -12,25 +12,25 @@ pub(super) const NUMBERED_BY_PROXY: VarInt = VarInt::from_u32(1);
 /// The Context ID under which a proxy of ours sends reports.
 pub(super) const REPORTS_OF_PROXY: VarInt = VarInt::from_u32(3);
 
-/// What comes under a Context ID.
+/// The kind of payload under a Context ID.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Context {
-    /// UDP payloads as RFC 9298 §5 has them.
+    /// UDP payloads as in RFC 9298 §5.
     UdpPayload,
     /// UDP payloads with sequence numbers, which the sender repairs.
     Numbered,
-    /// Reports on the tunnel, and the sequence number of the newest.
+    /// Reports on the tunnel. `newest` is the highest sequence number so far.
     Report { newest: Option<VarInt> },
 }
 
-/// What became of a report.
+/// What a report that arrived is worth.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReportArrival {
-    /// It is the newest.
+    /// The report is the newest.
     New(TunnelInfo),
-    /// A newer one came before.
+    /// A newer report arrived before.
     Stale,
-    /// It cannot be understood.
+    /// The report cannot be decoded.
     Malformed(TunnelInfoError),
 }
 
@@ -46,20 +46,20 @@ impl Default for Contexts {
 }
 
 impl Contexts {
-    /// Both ends agreed on what comes under this Context ID.
+    /// Registers the kind of payload that both ends agreed on for a Context ID.
     pub(super) fn register(&mut self, id: VarInt, context: Context) {
         self.0.retain(|(known, _)| *known != id);
         self.0.push((id, context));
     }
 
-    /// What comes under a Context ID; `None` if nothing was agreed on.
+    /// The kind of payload under a Context ID. `None`: nothing was agreed on.
     pub(super) fn get_mut(&mut self, id: VarInt) -> Option<&mut Context> {
         self.0.iter_mut().find(|(known, _)| *known == id).map(|(_, context)| context)
     }
 }
 
 impl ReportArrival {
-    /// Decodes a report and compares it with the newest that came before.
+    /// Decodes a report, and compares its sequence number with the newest so far.
     pub(super) fn new(newest: &mut Option<VarInt>, payload: bytes::Bytes) -> Self {
         match TunnelInfo::decode(payload) {
             Err(error) => Self::Malformed(error),

@@ -1,8 +1,9 @@
-//! Payloads that came before their request, or before it was granted.
+//! Payloads that arrive before their request, or before the request is granted.
 //!
-//! RFC 9298 §5: of a datagram with an unknown Context ID, and RFC 9297 §2.1: of a datagram whose
-//! stream has not been created, "the receiver SHALL either drop that datagram silently or buffer it
-//! temporarily". Every tunnel has one buffer for both, with the bounds of [`Limits`].
+//! Both RFC 9298 §5, for a datagram with an unknown Context ID, and RFC 9297 §2.1, for a datagram
+//! whose stream has not been created, say that "the receiver SHALL either drop that datagram
+//! silently or buffer it temporarily". Every tunnel has one buffer for both, with the bounds of
+//! [`Limits`].
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -14,19 +15,20 @@ use tandem_wire::VarInt;
 
 use crate::{limits::Limits, quic::StreamId, timers::move_timer};
 
-/// Least time that a payload waits for its request: the time in which the request's packet is repaired.
+/// The least time that a payload waits for its request. A lost packet of the request is
+/// retransmitted within it.
 const WAIT_MIN: Duration = Duration::from_millis(200);
 
-/// Longest time, whatever RTT the peer pretends to have.
+/// The longest time that a payload waits for its request, whatever RTT the peer makes us measure.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The early payloads of a tunnel.
 #[derive(Debug)]
 pub(super) struct Early {
     flows: BTreeMap<StreamId, Waiting>,
-    /// When payloads are dropped whose request has not come.
+    /// When to drop the payloads of a flow whose request has not arrived.
     timers: BTreeSet<(Instant, StreamId)>,
-    /// Payloads whose request has not come.
+    /// How many payloads wait for a request that has not arrived.
     unseen: usize,
     unseen_max: usize,
     per_flow: usize,
@@ -38,7 +40,7 @@ pub(super) struct Early {
 struct Waiting {
     payloads: VecDeque<(VarInt, Bytes)>,
     bytes: usize,
-    /// Until when they wait for their request; `None`: it has come.
+    /// Until when the payloads wait for their request. `None`: the request has arrived.
     until: Option<Instant>,
 }
 
@@ -60,7 +62,8 @@ impl Early {
         waiting.keep(context_id, payload, self.per_flow, self.bytes_per_flow)
     }
 
-    /// Keeps a payload whose request has not come, for about a round trip. `false`: there is no room.
+    /// Keeps a payload whose request has not arrived, for about two round trips. `false`: there is
+    /// no room for it.
     pub(super) fn keep_unseen(
         &mut self,
         now: Instant,
@@ -71,7 +74,7 @@ impl Early {
         if self.unseen >= self.unseen_max {
             return false;
         }
-        // One round trip for the request's first packet, and one to repair it.
+        // The request may take one round trip, and its retransmission another.
         let until = now + (2 * smoothed_rtt).clamp(WAIT_MIN, WAIT_MAX);
         let waiting = self.flows.entry(stream).or_default();
         move_timer(&mut self.timers, stream, &mut waiting.until, Some(until));
@@ -81,7 +84,8 @@ impl Early {
         true
     }
 
-    /// A request came: its payloads now wait for its grant. Returns how many there is no room for.
+    /// Handles the arrival of a request. Its payloads now wait for its grant. Returns how many
+    /// payloads were dropped because a flow may not keep them all.
     pub(super) fn on_request(&mut self, stream: StreamId) -> usize {
         let Some(mut waiting) = self.flows.remove(&stream) else { return 0 };
         self.unseen -= waiting.payloads.len();
@@ -96,7 +100,7 @@ impl Early {
         dropped
     }
 
-    /// The payloads of a flow that is granted now, or has gone.
+    /// Takes the payloads of a flow, which is granted or has ended.
     pub(super) fn take(&mut self, stream: StreamId) -> VecDeque<(VarInt, Bytes)> {
         let Some(mut waiting) = self.flows.remove(&stream) else { return VecDeque::new() };
         if waiting.until.is_some() {
@@ -106,7 +110,7 @@ impl Early {
         waiting.payloads
     }
 
-    /// Drops what has waited too long for its request. Returns how many payloads.
+    /// Drops the payloads that have waited too long for their request. Returns how many they are.
     pub(super) fn expire(&mut self, now: Instant) -> usize {
         let mut dropped = 0;
         while let Some(&(due, stream)) = self.timers.first()
@@ -117,7 +121,7 @@ impl Early {
         dropped
     }
 
-    /// When the first payload has waited too long.
+    /// When the first payloads will have waited too long.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|&(due, _)| due)
     }
@@ -174,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_its_request_waits_for_two_round_trips() {
+    fn a_payload_before_its_request_waits_for_two_round_trips() {
         let (mut early, now) = (early(), start());
         for (stream, is_kept) in [(FIRST, true), (FIRST, true), (SECOND, true), (SECOND, true)] {
             let id = (stream, CONTEXT_ID_UDP);

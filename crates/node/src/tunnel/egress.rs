@@ -1,5 +1,5 @@
-//! The egress of a tunnel: numbered payloads are brought into order, flow by flow, before they leave
-//! it, and wait for missing ones within bounds.
+//! The egress of a tunnel. It brings the numbered payloads of each flow into order before they
+//! leave the tunnel. They wait for missing payloads, within bounds.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -21,7 +21,7 @@ pub(super) struct Egress {
     releasing: VecDeque<StreamId>,
     held_bytes: usize,
     held_bytes_max: usize,
-    /// Of flows that have ended.
+    /// The counters of flows that have ended.
     ended: ResequencerStats,
 }
 
@@ -34,7 +34,7 @@ struct EgressFlow {
 }
 
 impl Egress {
-    /// Its flows together hold at most `held_bytes_max` bytes of payload.
+    /// An egress whose flows together hold at most `held_bytes_max` bytes of payload.
     pub(super) fn new(held_bytes_max: usize) -> Self {
         Self {
             flows: BTreeMap::new(),
@@ -46,7 +46,7 @@ impl Egress {
         }
     }
 
-    /// Numbered payloads of a flow are going to come. Nothing waits longer than `deadline`.
+    /// Adds a flow with numbered payloads. No payload waits longer than `deadline`.
     pub(super) fn insert(&mut self, key: StreamId, order: Order, deadline: Option<Duration>) {
         let mode = match order {
             Order::Off => Resequence::Off,
@@ -67,7 +67,7 @@ impl Egress {
         self.flows.insert(key, flow);
     }
 
-    /// Takes what follows the Context ID of a numbered payload.
+    /// Takes a numbered payload: the part of the HTTP Datagram after its Context ID.
     pub(super) fn push(
         &mut self,
         now: Instant,
@@ -86,7 +86,7 @@ impl Egress {
         Ok(())
     }
 
-    /// The flow that holds most no longer waits for what is missing.
+    /// Makes the flow that holds most give up its missing payloads.
     pub(super) fn flush_longest(&mut self, now: Instant) {
         let longest = self.flows.iter_mut().max_by_key(|(_, flow)| flow.held_bytes);
         if let Some((&key, flow)) = longest {
@@ -95,7 +95,8 @@ impl Egress {
         }
     }
 
-    /// The next payload that may go. The connection that takes it must read before it takes another.
+    /// The next payload that may leave the tunnel. The connection inside must process it before it
+    /// gets the next one.
     pub(super) fn poll_release(&mut self, now: Instant) -> Option<(StreamId, Bytes)> {
         while let Some(&key) = self.releasing.front() {
             let flow = self.flows.get_mut(&key);
@@ -112,7 +113,8 @@ impl Egress {
         None
     }
 
-    /// Gives up the gaps whose time is over.
+    /// Schedules the flows whose oldest gap has timed out, so that [`Egress::poll_release`] gives
+    /// it up.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         while let Some(&(due, key)) = self.timers.first() {
             if due > now {
@@ -120,7 +122,7 @@ impl Egress {
             }
             self.timers.pop_first();
             if let Some(flow) = self.flows.get_mut(&key) {
-                flow.timer = None; // until its releases have been polled
+                flow.timer = None; // set again when its payloads are polled
                 if !std::mem::replace(&mut flow.is_releasing, true) {
                     self.releasing.push_back(key);
                 }
@@ -128,12 +130,12 @@ impl Egress {
         }
     }
 
-    /// When the first gap has had its time.
+    /// When the first gap times out.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|&(due, _)| due)
     }
 
-    /// Forgets a flow, and what it held.
+    /// Removes a flow and the payloads that it holds.
     pub(super) fn remove(&mut self, key: StreamId) {
         let Some(flow) = self.flows.remove(&key) else { return };
         self.held_bytes -= flow.held_bytes;
@@ -156,7 +158,7 @@ impl Egress {
         self.flows.values().map(|flow| flow.held_bytes).max().unwrap_or(0)
     }
 
-    /// What all flows counted.
+    /// The counters of all flows.
     pub(super) fn stats(&self) -> ResequencerStats {
         let mut stats = self.ended;
         for flow in self.flows.values() {
@@ -165,7 +167,7 @@ impl Egress {
         stats
     }
 
-    /// Something may be released.
+    /// Notes that a flow may have payloads to release.
     fn look_at(&mut self, key: StreamId) {
         if let Some(flow) = self.flows.get_mut(&key)
             && !std::mem::replace(&mut flow.is_releasing, true)
@@ -175,7 +177,7 @@ impl Egress {
         self.note(key);
     }
 
-    /// Notes how much a flow holds, and until when.
+    /// Updates how much a flow holds, and when it times out.
     fn note(&mut self, key: StreamId) {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let held_bytes = flow.resequencer.held_bytes();
@@ -186,7 +188,7 @@ impl Egress {
 }
 
 impl ResequencerStats {
-    /// Adds what another counted.
+    /// Adds the counters of another resequencer.
     pub(crate) fn add(&mut self, other: &Self) {
         self.released += other.released;
         self.waited += other.waited;
@@ -223,15 +225,15 @@ mod tests {
         Instant::now()
     }
 
-    fn exit(flows: u8, held_bytes_max: usize) -> Egress {
-        let mut exit = Egress::new(held_bytes_max);
+    fn egress(flows: u8, held_bytes_max: usize) -> Egress {
+        let mut egress = Egress::new(held_bytes_max);
         for flow in 0..flows {
-            exit.insert(StreamId(flow.into()), Order::Ordered, None);
+            egress.insert(StreamId(flow.into()), Order::Ordered, None);
         }
-        exit
+        egress
     }
 
-    fn push(exit: &mut Egress, now: Instant, flow: u8, number: u32) {
+    fn push(egress: &mut Egress, now: Instant, flow: u8, number: u32) {
         let numbered = Sequenced {
             sequence: VarInt::from_u32(number),
             floor: VarInt::from_u32(0),
@@ -239,53 +241,53 @@ mod tests {
         };
         let mut data = BytesMut::new();
         numbered.encode(&mut data);
-        exit.push(now, StreamId(flow.into()), data.freeze(), 40 * MS).unwrap();
+        egress.push(now, StreamId(flow.into()), data.freeze(), 40 * MS).unwrap();
     }
 
-    fn released(exit: &mut Egress, now: Instant) -> Vec<u64> {
-        std::iter::from_fn(|| exit.poll_release(now)).map(|(flow, _)| flow.0).collect()
-    }
-
-    #[test]
-    fn a_flow_that_waits_holds_no_other_up() {
-        let (mut exit, now) = (exit(2, 1_000_000), start());
-        push(&mut exit, now, 0, 1);
-        push(&mut exit, now, 1, 0);
-        assert_eq!(released(&mut exit, now), [1]);
-        push(&mut exit, now, 0, 0);
-        assert_eq!(released(&mut exit, now), [0, 0]);
-        assert_eq!(exit.next_timeout(), None);
+    fn released(egress: &mut Egress, now: Instant) -> Vec<u64> {
+        std::iter::from_fn(|| egress.poll_release(now)).map(|(flow, _)| flow.0).collect()
     }
 
     #[test]
-    fn a_gap_that_has_had_its_time_is_waited_for_no_more() {
-        let (mut exit, now) = (exit(2, 1_000_000), start());
-        push(&mut exit, now, 0, 1);
-        let due = exit.next_timeout().unwrap();
-        exit.handle_timeout(due);
-        assert_eq!(released(&mut exit, due), [0]);
-        assert_eq!(exit.next_timeout(), None);
-        exit.handle_timeout(due + MS);
-        assert_eq!(exit.stats().given_up.silence, 1);
+    fn a_flow_that_waits_does_not_delay_another() {
+        let (mut egress, now) = (egress(2, 1_000_000), start());
+        push(&mut egress, now, 0, 1);
+        push(&mut egress, now, 1, 0);
+        assert_eq!(released(&mut egress, now), [1]);
+        push(&mut egress, now, 0, 0);
+        assert_eq!(released(&mut egress, now), [0, 0]);
+        assert_eq!(egress.next_timeout(), None);
     }
 
     #[test]
-    fn beyond_the_bound_of_all_the_flow_that_holds_most_waits_no_more() {
-        let (mut exit, now) = (exit(2, 1000), start());
-        (1..=6).for_each(|number| push(&mut exit, now, 0, number));
-        (1..=4).for_each(|number| push(&mut exit, now, 1, number));
-        assert_eq!(released(&mut exit, now), [0_u64; 0]);
-        push(&mut exit, now, 1, 5);
-        assert_eq!(released(&mut exit, now), [0; 6]);
-        assert_eq!(exit.held_bytes, 500);
+    fn a_gap_is_given_up_when_its_time_is_over() {
+        let (mut egress, now) = (egress(2, 1_000_000), start());
+        push(&mut egress, now, 0, 1);
+        let due = egress.next_timeout().unwrap();
+        egress.handle_timeout(due);
+        assert_eq!(released(&mut egress, due), [0]);
+        assert_eq!(egress.next_timeout(), None);
+        egress.handle_timeout(due + MS);
+        assert_eq!(egress.stats().given_up.silence, 1);
     }
 
     #[test]
-    fn a_flow_that_goes_leaves_nothing() {
-        let (mut exit, now) = (exit(1, 1000), start());
-        push(&mut exit, now, 0, 1);
-        exit.remove(StreamId(0));
-        assert!(exit.timers.is_empty() && exit.releasing.is_empty() && exit.held_bytes == 0);
-        assert_eq!(exit.stats().waited, 1);
+    fn beyond_the_common_bound_the_flow_that_holds_most_is_flushed() {
+        let (mut egress, now) = (egress(2, 1000), start());
+        (1..=6).for_each(|number| push(&mut egress, now, 0, number));
+        (1..=4).for_each(|number| push(&mut egress, now, 1, number));
+        assert_eq!(released(&mut egress, now), [0_u64; 0]);
+        push(&mut egress, now, 1, 5);
+        assert_eq!(released(&mut egress, now), [0; 6]);
+        assert_eq!(egress.held_bytes, 500);
+    }
+
+    #[test]
+    fn a_removed_flow_leaves_nothing() {
+        let (mut egress, now) = (egress(1, 1000), start());
+        push(&mut egress, now, 0, 1);
+        egress.remove(StreamId(0));
+        assert!(egress.timers.is_empty() && egress.releasing.is_empty() && egress.held_bytes == 0);
+        assert_eq!(egress.stats().waited, 1);
     }
 }

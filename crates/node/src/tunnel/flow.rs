@@ -8,7 +8,7 @@ use super::{
 };
 use crate::quic::StreamId;
 
-/// What a tunnel knows of a flow, or of a request stream that joined one.
+/// The state of a flow, or of a request stream that joined one.
 #[derive(Debug)]
 pub(super) struct Flow {
     /// The form in which payloads go to the peer.
@@ -22,13 +22,14 @@ pub(super) struct Flow {
     pub(super) capsules: CapsuleDecoder,
     /// How the flow is repaired.
     pub(super) repair: RepairOffer,
-    /// The limit of repairs that a proxy which speaks the draft was last asked for.
+    /// The retransmission limit that this client last sent to a proxy that speaks
+    /// draft-yang-masque-dgram-retrans.
     pub(super) asked_limit: u8,
-    /// The flow that this request stream joined.
+    /// The first request stream of the flow that this one joined.
     pub(super) first: Option<StreamId>,
-    /// The request streams of the flow: its own, and those that joined it.
+    /// The request streams of the flow: the one that opened it, and those that joined it.
     pub(super) group: StreamGroup,
-    /// What the request asked for (proxy).
+    /// What the client's request asked for. Only a proxy has this.
     pub(super) asked: Option<Asked>,
 }
 

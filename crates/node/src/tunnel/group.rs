@@ -5,9 +5,9 @@ use crate::quic::StreamId;
 /// The request streams of one flow.
 #[derive(Debug)]
 pub(super) struct StreamGroup {
-    /// The one that opened the flow, and those that joined it.
+    /// The stream that opened the flow, and those that joined it.
     streams: Vec<StreamId>,
-    /// Whose turn it is.
+    /// The index of the stream whose turn is next.
     next: usize,
 }
 
@@ -20,7 +20,7 @@ impl StreamGroup {
         self.streams.len()
     }
 
-    /// Those that joined.
+    /// The streams that joined the flow.
     pub(super) fn joined(&self) -> impl Iterator<Item = StreamId> {
         self.streams.iter().skip(1).copied()
     }
@@ -33,8 +33,8 @@ impl StreamGroup {
         self.streams.retain(|&other| other != stream);
     }
 
-    /// The stream for the next payload: of those for which the fewest bytes wait, the one whose turn
-    /// it is.
+    /// The stream for the next payload: the one with the fewest waiting bytes. Several equal ones
+    /// take turns.
     pub(super) fn pick(&mut self, waiting: impl Fn(StreamId) -> usize) -> Option<StreamId> {
         if let [only] = *self.streams {
             self.next = 1;
@@ -64,14 +64,14 @@ mod tests {
     }
 
     #[test]
-    fn streams_have_their_turns_while_nothing_waits() {
+    fn streams_take_turns_while_nothing_waits() {
         let mut group = group();
         let picked: Vec<_> = (0..7).filter_map(|_| group.pick(|_| 0)).map(|id| id.0).collect();
         assert_eq!(picked, [0, 4, 8, 0, 4, 8, 0]);
     }
 
     #[test]
-    fn the_stream_with_the_least_waiting_is_next() {
+    fn the_stream_with_the_fewest_waiting_bytes_is_next() {
         let mut group = group();
         for _ in 0..3 {
             assert_eq!(
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_left_has_no_turn() {
+    fn a_stream_that_left_gets_no_payload() {
         let mut group = group();
         group.pick(|_| 0);
         group.pick(|_| 0);

@@ -1,4 +1,4 @@
-//! One end of a tunnel on one connection: the same code at the client and at the proxy.
+//! One end of a tunnel on one connection. The client and the proxy run the same code.
 //!
 //! Below it is a [`Carrier`], the HTTP/3 connection. Above it are services, such as UDP sockets at a
 //! proxy, or the packets of the next connection at a client. Only the tunnel knows how payloads travel:
@@ -62,7 +62,8 @@ enum Role {
     Proxy(ProxyEnd),
 }
 
-/// Request streams that may have something to read, each once, in the order of their turns.
+/// Request streams that may have something to read, in the order of their turns. Each stream is in
+/// it at most once.
 #[derive(Debug, Default)]
 struct Readable {
     turns: BTreeSet<(u64, StreamId)>,
@@ -70,7 +71,7 @@ struct Readable {
 }
 
 impl Readable {
-    /// The turn after all others.
+    /// The turn after those of all other streams.
     fn next_turn(&self) -> u64 {
         self.turns.last().map_or(0, |(last, _)| last + 1)
     }
@@ -93,7 +94,7 @@ impl Readable {
     }
 }
 
-/// What came out of a tunnel.
+/// What arrives through a tunnel.
 #[derive(Debug)]
 pub(crate) enum Arrival {
     /// A UDP payload of a flow.
@@ -115,14 +116,14 @@ pub(crate) struct Tunnel {
     queue: Queue,
     egress: Egress,
     reporter: Reporter,
-    /// Early payloads of flows that have been granted since.
+    /// Payloads that arrived early, of flows that have been granted since.
     replayed: VecDeque<(StreamId, VarInt, Bytes)>,
-    /// The carrier may hold datagrams.
+    /// Whether the carrier may hold datagrams.
     has_datagrams: bool,
     /// Request streams that may have something to read.
     readable: Readable,
     capsule_max: usize,
-    /// What arrived and was dropped; the queue counts its own drops.
+    /// Counts of what arrived and was dropped. The queue counts its own drops.
     dropped: Dropped,
     feedback: FeedbackStats,
     fields_ignored: u64,
@@ -147,7 +148,7 @@ impl Tunnel {
         }
     }
 
-    /// Puts a UDP payload of a flow into the queue. `false`: it was dropped, and counted.
+    /// Puts a UDP payload of a flow into the queue. `false`: the payload was dropped, and counted.
     pub(crate) fn send(
         &mut self,
         now: Instant,
@@ -180,7 +181,8 @@ impl Tunnel {
         self.reporter.observe(now, &self.queue);
     }
 
-    /// Sends the reports that are due to where they are of use.
+    /// Delivers the reports that are due: a proxy's to its client, a client's to the connection
+    /// inside.
     fn report(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
         match &self.role {
             Role::Client(_) => self.report_to_inside(now, carrier),
@@ -188,7 +190,7 @@ impl Tunnel {
         }
     }
 
-    /// The next thing that came, numbered payloads excepted.
+    /// The next arrival. Numbered payloads go to the egress instead.
     pub(crate) fn poll_arrival(
         &mut self,
         now: Instant,
@@ -273,8 +275,8 @@ impl Tunnel {
         None
     }
 
-    /// Finds out what a payload is by its flow and its Context ID. `form`: how it came, unless it came
-    /// before the grant.
+    /// Handles a payload by its flow and its Context ID. `form` is the form in which it arrived.
+    /// `None`: it arrived early, and is handled again.
     fn on_payload(
         &mut self,
         now: Instant,
@@ -316,7 +318,7 @@ impl Tunnel {
                 let report = ReportArrival::new(newest, payload);
                 self.on_report(stream, report)
             }
-            // The grant may be late that says what comes under this Context ID.
+            // The grant, which says what this Context ID means, may arrive late.
             None if !flow.is_granted && matches!(self.role, Role::Client(_)) => {
                 self.keep_early(stream, context_id, payload);
                 None
@@ -381,7 +383,8 @@ impl Tunnel {
         None
     }
 
-    /// The peer, which speaks the draft, says how often to send lost datagrams again.
+    /// Handles a capsule of a peer that speaks draft-yang-masque-dgram-retrans. It says how often
+    /// to retransmit lost datagrams.
     fn on_limit(&mut self, stream: StreamId, limit: RetransmissionLimit) {
         if let Some(flow) = self.flows.get(&stream)
             && flow.repair == RepairOffer::Draft
@@ -391,7 +394,7 @@ impl Tunnel {
         }
     }
 
-    /// The next numbered payload whose turn it is.
+    /// The next numbered payload that may leave the tunnel.
     pub(crate) fn poll_release(&mut self, now: Instant) -> Option<(StreamId, Bytes)> {
         while let Some((stream, payload)) = self.egress.poll_release(now) {
             if payload.len() <= MAX_UDP_PAYLOAD {
@@ -402,8 +405,8 @@ impl Tunnel {
         None
     }
 
-    /// Begins to repair a flow as two ends of ours agreed: we number payloads for `ours`, and the peer
-    /// numbers those that come under `theirs`.
+    /// Starts the repair that two ends with our protocol agreed on. This end sends numbered
+    /// payloads under the Context ID `ours`, and the peer sends them under `theirs`.
     fn repair_numbered(&mut self, stream: StreamId, ours: VarInt, theirs: VarInt, wish: Repair) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
         flow.contexts.register(theirs, Context::Numbered);
@@ -411,34 +414,34 @@ impl Tunnel {
         self.egress.insert(stream, wish.order, wish.deadline);
     }
 
-    /// A flow is granted: what came before is looked at again.
+    /// Handles again the payloads that arrived before their flow was granted.
     fn replay_early(&mut self, stream: StreamId) {
         let early = self.early.take(stream).into_iter();
         self.replayed.extend(early.map(|(context_id, payload)| (stream, context_id, payload)));
     }
 
-    /// Datagrams came.
+    /// Notes that datagrams arrived.
     pub(crate) fn on_datagrams(&mut self) {
         self.has_datagrams = true;
     }
 
-    /// A request stream may have something to read.
+    /// Notes that a request stream may have something to read.
     pub(crate) fn on_readable(&mut self, stream: StreamId) {
         let turn = match self.role {
-            // The streams of a flow go on in the order in which they were opened.
+            // The streams of a flow are read in the order in which they were opened.
             Role::Client(_) => stream.0,
-            // Clients have their turns as they come.
+            // A proxy reads streams in the order in which they became readable.
             Role::Proxy(_) => self.readable.next_turn(),
         };
         self.readable.insert(stream, turn);
     }
 
-    /// A request stream that was blocked has room again.
+    /// Notes that a request stream that was blocked has room again.
     pub(crate) fn on_writable(&mut self, stream: StreamId) {
         self.queue.on_writable(stream);
     }
 
-    /// Forgets a flow. Returns the request streams that had joined it, which are forgotten too.
+    /// Removes a flow. Returns the request streams that had joined it, which are removed too.
     ///
     /// RFC 9297 §2.1: "HTTP/3 Datagrams MUST NOT be sent unless the corresponding stream's send side is
     /// open."
@@ -466,12 +469,13 @@ impl Tunnel {
         self.replayed.retain(|(other, ..)| *other != stream);
     }
 
-    /// Whether a frame on this stream has been sent in part only.
+    /// Whether only a part of a frame has been sent on this stream.
     pub(crate) fn is_within_frame(&self, stream: StreamId) -> bool {
         self.queue.is_within_frame(stream)
     }
 
-    /// Looks at what is due. Returns whether the queue or the reporter wants to be fed.
+    /// Handles the timers that are due. Returns whether the tunnel must be fed, for its queue or
+    /// its reporter.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> bool {
         self.egress.handle_timeout(now);
         self.dropped.unknown_flow += self.early.expire(now) as u64;
@@ -479,7 +483,7 @@ impl Tunnel {
         due.is_some_and(|due| due <= now)
     }
 
-    /// When it wants to be looked at although nothing happens.
+    /// When the next timer is due.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let timers = [
             self.queue.next_timeout(),
@@ -500,17 +504,17 @@ impl Tunnel {
         self.egress.held_bytes()
     }
 
-    /// The same of the flow that holds most.
+    /// Bytes of numbered payloads that wait in the flow that holds most.
     pub(crate) fn longest_held(&self) -> usize {
         self.egress.longest()
     }
 
-    /// The flow that holds most no longer waits for what is missing.
+    /// Makes the flow that holds most give up its missing payloads.
     pub(crate) fn flush_longest(&mut self, now: Instant) {
         self.egress.flush_longest(now);
     }
 
-    /// Adds what was counted here.
+    /// Adds the counters of this tunnel.
     pub(crate) fn add_to(&self, stats: &mut Stats) {
         stats.dropped.add(&self.dropped);
         stats.dropped.add(self.queue.dropped());
@@ -522,8 +526,9 @@ impl Tunnel {
 }
 
 impl Flow {
-    /// A proxy answers in the form in which payloads came last. Where repair was agreed on, a capsule
-    /// only says that a payload did not fit.
+    /// Chooses the form of a proxy's payloads: that of the last payload of the client. Where repair
+    /// was agreed on, capsules do not count, because the client uses them for payloads that fit no
+    /// datagram.
     fn answer_in(&mut self, form: Option<Form>) {
         match form {
             Some(Form::Datagram) if self.is_granted => self.form = Form::Datagram,

@@ -1,4 +1,4 @@
-//! What only the proxy's end of a tunnel does: it grants flows, and reports on them.
+//! The proxy's end of a tunnel, which grants flows and reports on them.
 
 use std::time::{Duration, Instant};
 
@@ -18,28 +18,30 @@ use crate::{
 /// The settings of a proxy's end.
 #[derive(Debug)]
 pub(super) struct ProxyEnd {
-    /// How often to report; `None`: once in the tunnel's least RTT.
+    /// The time between reports. `None`: the tunnel's minimum RTT.
     pub(super) interval: Option<Duration>,
-    /// Request streams that the client may have open.
+    /// How many request streams the client may have open.
     pub(super) request_streams: u32,
 }
 
 impl Tunnel {
-    /// The proxy's end of a tunnel, which reports once in `interval`, or, without one, once in the
-    /// tunnel's least RTT.
+    /// The proxy's end of a tunnel. It reports once per `interval`, or once per minimum RTT of the
+    /// tunnel without one.
     pub(crate) fn proxy(interval: Option<Duration>, limits: &Limits) -> Self {
         let end = ProxyEnd { interval, request_streams: limits.request_streams };
         Self::new(Role::Proxy(end), limits)
     }
 
-    /// A permitted request came, which waits for its grant. What came before it waits too.
+    /// Handles a permitted request, which now waits for its grant. Payloads that arrived before the
+    /// request wait with it.
     pub(crate) fn on_request(&mut self, carrier: &Carrier<'_>, stream: StreamId, asked: Asked) {
-        // A client that did not enable HTTP Datagrams takes only capsules. Its SETTINGS may be late.
+        // A client that did not enable HTTP Datagrams accepts only capsules. Its SETTINGS may
+        // arrive later.
         let form = if carrier.refuses_datagrams() { Form::Capsule } else { Form::Datagram };
         let mut flow = Flow::new(stream, form, self.capsule_max);
         flow.too_large = asked.promised.map_or(TooLarge::Drop, TooLarge::Capsule);
         if form == Form::Datagram {
-            flow.repair = asked.repair; // streams repair by themselves
+            flow.repair = asked.repair; // QUIC itself repairs streams
         }
         flow.asked = Some(asked);
         self.flows.insert(stream, flow);
@@ -52,7 +54,7 @@ impl Tunnel {
         self.queue.set_weight(stream, asked.weight.unwrap_or(1));
     }
 
-    /// Grants a flow. Returns the fields of the answer that say what is agreed on.
+    /// Grants a flow. Returns the header fields of the answer, which say what is agreed on.
     pub(crate) fn grant(&mut self, now: Instant, stream: StreamId) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let Some(flow) = self.flows.get_mut(&stream) else { return headers };
@@ -80,8 +82,8 @@ impl Tunnel {
         headers
     }
 
-    /// Lets a request stream join a granted flow whose request allowed it. Returns the fields of the
-    /// answer; `None`: it may not join.
+    /// Lets a request stream join a granted flow whose request allowed it. Returns the header
+    /// fields of the answer. `None`: the stream may not join.
     pub(crate) fn join(
         &mut self,
         first: StreamId,
@@ -94,7 +96,7 @@ impl Tunnel {
             return None;
         }
         flow.group.join(stream);
-        flow.form = Form::Capsule; // nothing else would need several streams
+        flow.form = Form::Capsule; // only capsules use several streams
         let mut joined = Flow::new(stream, Form::Capsule, self.capsule_max);
         joined.is_granted = true;
         joined.first = Some(first);
@@ -122,7 +124,7 @@ impl Tunnel {
     }
 }
 
-/// How the grant names a group: by its size alone.
+/// The group field of a grant, which has only the group's size.
 fn without_first(field: GroupField) -> GroupField {
     GroupField { first: None, ..field }
 }

@@ -1,5 +1,7 @@
-//! What an end of a tunnel tells of it, so that who sends through it sends no faster than it can
-//! (`TUNNEL_INFO`, TECC §4.2.2): a proxy its clients, a client that uploads its own sender.
+//! Reports on the state of a tunnel (`TUNNEL_INFO`), so that a sender does not send faster than the
+//! tunnel does. They are a part of TECC, a paper on collaborative congestion control for QUIC
+//! tunnels (NSDI '24, §4.2.2). A proxy reports to its clients, and a client that uploads reports to
+//! its own sender.
 
 use std::{
     collections::BTreeMap,
@@ -15,30 +17,34 @@ use crate::{
     quic::{PathEstimate, StreamId},
 };
 
-/// Flows of one connection that are reported on at most; the others get no reports.
+/// The most flows of one connection that get reports. Further flows get none.
 const FLOWS_MAX: usize = 64;
 
-/// A queue that has grown to twice of what was reported, and by this, is reported at once.
+/// A report is sent early when a queue is longer than twice the reported length plus this many
+/// bytes.
 const EARLY_BYTES: usize = 64_000;
 
-/// Reports on a flow of which nothing comes and nothing waits, before it is left alone.
+/// Reports that a flow without arrivals and without waiting payloads still gets before its reports
+/// stop.
 const IDLE_REPORTS: u32 = 3;
 
-/// So many reports a flow is young: some end-to-end round trips.
-const YOUNG_REPORTS: u32 = 16;
+/// The number of reports after its start during which a flow counts as greedy. They take some
+/// end-to-end round trips.
+const START_REPORTS: u32 = 16;
 
 /// Reports on the flows of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Reporter {
     flows: BTreeMap<StreamId, Reported>,
-    /// When reports are due; `None` while nothing comes.
+    /// When reports are due. `None` while no flow is active.
     due: Option<Instant>,
     last: Option<Instant>,
-    /// Datagrams that the tunnel had sent, and sent again, at the last report.
+    /// Datagrams that the tunnel had sent, and how many of them were retransmissions, at the last
+    /// report.
     sends: (u64, u64),
 }
 
-/// A flow that is reported on.
+/// A flow that gets reports.
 #[derive(Debug)]
 struct Reported {
     weight: u8,
@@ -46,14 +52,14 @@ struct Reported {
     sequence: u64,
     /// The fewest bytes that waited since the last report.
     least_queue: usize,
-    /// What the last report said of it.
+    /// The queue length in the last report.
     last_queue: usize,
-    /// Bytes that came from the target since the last report.
+    /// Bytes that arrived from the target since the last report.
     arrived: u64,
     arrival_rate: Option<Rate>,
-    /// Reports in a row without anything to say.
+    /// Consecutive report times at which the flow had no arrivals and no queue.
     idle: u32,
-    /// Reports since it was silent.
+    /// Reports since the flow started, or became active again.
     reports: u32,
 }
 
@@ -62,15 +68,15 @@ impl Reported {
         self.arrival_rate.map_or(0, Rate::bits_per_second)
     }
 
-    /// Whether it takes all of its share: some of it waits, or it has not had time to hear how much its
-    /// share is.
+    /// Whether the flow would use all of its share. This is so if some of its payloads wait, or if
+    /// its sender has not had time to learn its share.
     const fn is_greedy(&self) -> bool {
-        self.least_queue > 0 || self.reports < YOUNG_REPORTS
+        self.least_queue > 0 || self.reports < START_REPORTS
     }
 }
 
 impl Reporter {
-    /// Reports on a flow from now on. `false`: on too many already.
+    /// Starts the reports on a flow. `false`: too many flows get reports already.
     pub(super) fn insert(
         &mut self,
         now: Instant,
@@ -104,7 +110,7 @@ impl Reporter {
         }
     }
 
-    /// Reports on nothing any more.
+    /// Stops the reports on all flows.
     pub(super) fn clear(&mut self) {
         self.flows.clear();
         self.due = None;
@@ -115,7 +121,7 @@ impl Reporter {
         self.due
     }
 
-    /// A payload came from the target of a flow.
+    /// Notes a payload that arrived from the target of a flow.
     pub(super) fn on_arrival(&mut self, now: Instant, stream: StreamId, len: usize) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
         flow.arrived += len as u64;
@@ -125,7 +131,7 @@ impl Reporter {
         self.due.get_or_insert(now);
     }
 
-    /// Notes how much waits, after the tunnel has sent what it could.
+    /// Notes how much waits after the tunnel has sent as much as it could.
     pub(super) fn observe(&mut self, now: Instant, queue: &Queue) {
         let least = *ProxyConfig::FEEDBACK_INTERVAL.start();
         let may_be_early = self.last.is_some_and(|last| now >= last + least);
@@ -182,7 +188,7 @@ impl Reporter {
         reports
     }
 
-    /// `None`: there is nothing to say of this flow.
+    /// Makes a report on a flow. `None`: the flow is idle, or the tunnel's rate is not known.
     fn report(
         &self,
         stream: StreamId,
@@ -203,8 +209,8 @@ impl Reporter {
         })
     }
 
-    /// A flow's part of what the tunnel can send: its share, by weight, of what more urgent flows and
-    /// those leave that take less than theirs.
+    /// A flow's share, by weight, of the tunnel's rate. It is a share of what is left by more
+    /// urgent flows and by flows that use less than their own share.
     fn share(&self, stream: StreamId, rate: Rate) -> Rate {
         let Some(flow) = self.flows.get(&stream) else { return rate };
         let arrives = |other: &Reported| other.arrives();
@@ -224,14 +230,19 @@ impl Reporter {
     }
 }
 
-/// Less is said to nobody: whoever sends nothing does not hear of it when it could send more.
+/// The least share that a report states. A share never falls below this, because a flow that sends
+/// nothing gets no report when it could send more.
 const SHARE_LEAST: Rate = Rate::from_bps(10_000).expect("not zero");
 
-/// Tr: what the tunnel can send.
+/// The rate at which the tunnel can send, Tr in the TECC paper.
 ///
-/// While it starts up, its bandwidth says how fast the origin sends. Then it is twice that, but not
-/// less than what a new tunnel begins with; less by as much as the RTT has grown, because then
-/// the bottleneck has more than it carries.
+/// It is the tunnel's bandwidth estimate.
+///
+/// While the tunnel's congestion control starts up, its bandwidth estimate is application-limited:
+/// it shows how fast the origin sends. The rate is then twice the estimate, but at least three
+/// initial windows per minimum RTT, and at most the pacing rate. It is reduced in proportion when
+/// the RTT has grown by more than a quarter, because then the bottleneck gets more than it carries.
+/// It never falls below the estimate.
 fn sending_rate(path: &PathEstimate) -> Option<Rate> {
     let window = Rate::average(path.congestion_window, path.smoothed_rtt);
     let Some(pacing) = path.pacing_rate.filter(|_| path.is_starting) else {

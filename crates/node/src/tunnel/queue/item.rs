@@ -1,4 +1,4 @@
-//! Payloads in the forms in which they go.
+//! The forms in which payloads wait and are sent.
 
 use std::time::{Duration, Instant};
 
@@ -8,23 +8,25 @@ use tandem_wire::{CONTEXT_ID_UDP, HttpDatagram, QuarterStreamId, Sequenced, VarI
 use super::Form;
 use crate::{quic::StreamId, tunnel::capsules};
 
-/// Quarter stream ID, Context ID, sequence number and distance to the floor, at their longest.
+/// The longest header: quarter stream ID, Context ID, sequence number and distance to the repair
+/// floor.
 const HEADER_MAX: usize = 8 + 4 + 8 + 8;
 
-/// Bytes of a sequence number and the distance to the floor, until a flow has sent 2^30 payloads.
+/// Bytes of a sequence number and the distance to the repair floor. The sequence number needs more
+/// once a flow has sent 2^30 payloads.
 pub(in crate::tunnel) const NUMBERS: usize = 4 + 2;
 
-/// A payload that waits.
+/// An item of the queue: a payload, or a capsule without one.
 #[derive(Debug)]
 pub(super) enum Item {
-    /// Encoded already; of a capsule maybe only the rest.
+    /// Encoded data. Of a frame with a capsule it may be only the rest.
     Encoded(Form, Bytes),
-    /// Gets its number when it leaves.
+    /// A payload that gets its number when it leaves the queue.
     Unnumbered(Unnumbered),
 }
 
 impl Item {
-    /// Bytes that it counts for in the queue.
+    /// The length of the item in the queue, in bytes.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Encoded(_, data) => data.len(),
@@ -38,14 +40,15 @@ impl Item {
 pub(super) struct Unnumbered {
     room_and_payload: BytesMut,
     pub(super) since: Instant,
-    /// The queue's `ack_time` when it came.
+    /// The `ack_time` of the queue at that time.
     pub(super) ack_time: Duration,
-    /// Bytes that waited when it came.
+    /// Bytes of its flow that waited in front of it at that time.
     pub(super) ahead: usize,
 }
 
 impl Unnumbered {
-    /// `arrival`: when it came, and the queue's `ack_time` then.
+    /// `arrival` is the time at which the payload entered the queue, and the `ack_time` of the
+    /// queue then.
     pub(super) fn new(payload: &[u8], arrival: (Instant, Duration), ahead: usize) -> Self {
         let (since, ack_time) = arrival;
         let mut room_and_payload = BytesMut::with_capacity(HEADER_MAX + payload.len());
@@ -58,7 +61,7 @@ impl Unnumbered {
         self.room_and_payload.len() - HEADER_MAX
     }
 
-    /// The HTTP Datagram.
+    /// Writes the header in front of the payload. Returns the HTTP Datagram.
     pub(super) fn number(mut self, ids: Ids, sequence: u64, floor: u64) -> Bytes {
         let mut header = [0; HEADER_MAX];
         let mut unused = &mut header[..];
@@ -73,7 +76,7 @@ impl Unnumbered {
     }
 }
 
-/// What names the payloads of a flow.
+/// The IDs that tell to which flow a payload belongs and what it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ids {
     pub(super) quarter_stream_id: QuarterStreamId,
@@ -86,7 +89,8 @@ impl Ids {
         Some(Self { quarter_stream_id, context_id })
     }
 
-    /// Whether a payload of this length fits a datagram when it gets its number.
+    /// Whether a payload of this length fits a datagram of `max` bytes, if `next` becomes its
+    /// number.
     pub(super) const fn fits_numbered(self, len: usize, next: u64, max: usize) -> bool {
         let ids = HttpDatagram::overhead(self.quarter_stream_id, self.context_id);
         let sequence = VarInt::saturating_from(next).encoded_len();
@@ -94,7 +98,7 @@ impl Ids {
         len + ids + NUMBERS + more <= max
     }
 
-    /// A numbered HTTP Datagram as a frame with a capsule.
+    /// Turns a numbered HTTP Datagram into a DATA frame with a DATAGRAM capsule.
     pub(super) fn into_capsule(self, mut datagram: Bytes) -> Bytes {
         let ids = HttpDatagram::overhead(self.quarter_stream_id, self.context_id);
         datagram.advance(ids.min(datagram.len()));
@@ -116,7 +120,7 @@ pub(super) fn fits_datagram(stream: StreamId, payload: &[u8], max_datagram_size:
     })
 }
 
-/// The HTTP Datagram of a payload without a number; the payload is copied once.
+/// Encodes a payload without a number as an HTTP Datagram. The payload is copied once.
 pub(super) fn encode_datagram(stream: StreamId, payload: &[u8]) -> Option<Bytes> {
     let quarter_stream_id = QuarterStreamId::from_stream_id(stream.0)?;
     let overhead = HttpDatagram::overhead(quarter_stream_id, CONTEXT_ID_UDP);
@@ -131,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_gets_its_numbers_in_front_of_it() {
+    fn the_numbers_are_written_in_front_of_the_payload() {
         let stream = StreamId(4 * 100);
         let ids = Ids::new(stream, VarInt::from_u32(2)).unwrap();
         #[expect(clippy::disallowed_methods, reason = "the time does not matter")]

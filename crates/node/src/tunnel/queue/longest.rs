@@ -2,12 +2,13 @@ use std::collections::BTreeSet;
 
 use crate::quic::StreamId;
 
-/// Which flow holds most of the queue, kept up to date so that a drop does not look at every flow.
+/// The flows by the bytes that they hold in the queue. A drop finds the longest one without looking
+/// at every flow.
 #[derive(Debug, Default)]
 pub(super) struct Longest(BTreeSet<(usize, StreamId)>);
 
 impl Longest {
-    /// A flow that held `before` bytes now holds `after`.
+    /// Notes that a flow that held `before` bytes now holds `after`.
     pub(super) fn resize(&mut self, stream: StreamId, before: usize, after: usize) {
         if before != 0 {
             self.0.remove(&(before, stream));
@@ -17,7 +18,8 @@ impl Longest {
         }
     }
 
-    /// The flow that holds most; of several the one with the highest stream ID.
+    /// The flow that holds the most bytes. Of several equal ones it is the one with the highest
+    /// stream ID.
     pub(super) fn get(&self) -> Option<StreamId> {
         self.0.last().map(|&(_, stream)| stream)
     }

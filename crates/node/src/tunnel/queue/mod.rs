@@ -1,10 +1,15 @@
-//! The one standing queue of a tunnel, at its sender: UDP payloads that wait for the tunnel's QUIC
-//! connection to send them, in the form in which they go, and those of them that have to go again.
+//! The one standing queue of a tunnel, at its sender. In it UDP payloads, already in the form in
+//! which they are sent, wait for the tunnel's QUIC connection. Lost datagrams wait in it for their
+//! retransmission.
 //!
-//! The engine is given no more than one pacing burst of datagrams, or two congestion windows of
-//! stream data, at a time, so that the length here is the tunnel's queue q(t). Flows have their turns
-//! by urgency, and those of the same urgency by deficit round robin, in proportion to their weights; a
-//! flow whose datagrams are repaired sends those that were lost before new ones. When the queue is full, the flow that holds most of it loses its newest.
+//! The engine gets at most one pacing burst of datagrams, or two congestion windows of stream data,
+//! at a time. Everything else waits here, so that the length of this queue is the tunnel's queue
+//! q(t).
+//!
+//! More urgent flows are served first. Flows of the same urgency are served by deficit round robin,
+//! in proportion to their weights. A flow whose datagrams are repaired sends its lost datagrams
+//! before new ones. When the queue is full, the flow that holds most of it loses its newest
+//! payload.
 
 mod aqm;
 mod item;
@@ -37,22 +42,22 @@ use crate::{
     stats::{Dropped, Repaired},
 };
 
-/// In which form a flow's payloads go (RFC 9297 §2 and §3.5).
+/// The form in which a flow's payloads are sent (RFC 9297 §2 and §3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tunnel) enum Form {
-    /// QUIC DATAGRAM frames: repaired only if both ends agreed to it.
+    /// QUIC DATAGRAM frames, which are repaired only if both ends agreed to it.
     Datagram,
-    /// DATAGRAM capsules on the request stream: repaired and in order.
+    /// DATAGRAM capsules on the request stream, which QUIC retransmits and delivers in order.
     Capsule,
 }
 
 /// What to do with a payload that fits no datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tunnel) enum TooLarge {
-    /// RFC 9298 §6.1: it SHOULD be dropped, so that its sender finds out what fits.
+    /// The payload is dropped, so that its sender finds out what fits (RFC 9298 §6.1).
     Drop,
-    /// It was promised to fit, so it goes in a capsule until the tunnel's packets are full again.
-    /// Only for payloads of at most this size, and only if the other end said that it reads them.
+    /// The payload goes in a capsule, because the tunnel promised to carry payloads of up to this
+    /// size. Larger payloads are dropped. Both ends must have agreed to the promise.
     Capsule(usize),
 }
 
@@ -65,7 +70,7 @@ impl TooLarge {
     }
 }
 
-/// A UDP payload that comes to the queue, which copies it once.
+/// A UDP payload that enters the queue, which copies it once.
 #[derive(Debug)]
 pub(super) struct Payload<'a> {
     pub(super) form: Form,
@@ -73,19 +78,19 @@ pub(super) struct Payload<'a> {
     pub(super) data: &'a [u8],
 }
 
-/// Payloads of one flow.
+/// The payloads of one flow.
 #[derive(Debug, Default)]
 struct FlowQueue {
     items: VecDeque<Item>,
     bytes: usize,
-    /// Bytes that it may still send in its turn.
+    /// Bytes that the flow may still send in its turn.
     deficit: usize,
-    /// It stands in `turns`.
+    /// Whether the flow is in `turns`.
     has_turn: bool,
-    /// Its stream has no room; capsules have no turn until there is.
+    /// Whether the flow's stream has no room. Its new payloads get no turn until there is room.
     is_blocked: bool,
-    /// Some of its first item has been sent: a frame whose rest has to follow.
-    is_begun: bool,
+    /// Whether the first item is a frame of which a part has been sent. The rest must be sent next.
+    has_begun: bool,
 }
 
 impl FlowQueue {
@@ -101,43 +106,44 @@ impl FlowQueue {
 pub(super) struct Queue {
     flows: BTreeMap<StreamId, FlowQueue>,
     longest: Longest,
-    /// Flows that have something to send and may, in the order of their turns.
+    /// Flows that can send something, in the order of their turns.
     turns: Turns,
     outstanding: Outstanding,
     bytes: usize,
     bytes_max: usize,
-    /// While there is a flow whose queue is kept short, here or by its origin.
+    /// The bound instead of `bytes_max` once a flow's queue is kept short, by active queue
+    /// management or by reports to its origin.
     short_bytes_max: usize,
     is_reported: bool,
     dropped: Dropped,
 }
 
-/// What a flow did in its turn.
+/// The result of a flow's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// It sent something, or dropped it.
+    /// The flow sent something, or dropped it.
     Used,
-    /// It may go on when all others had their turn.
+    /// The flow has used up its turn, and continues after the other flows.
     Ended,
-    /// It has nothing that may go.
+    /// The flow has nothing that it can send.
     Nothing,
-    /// The engine has as much as it is to have at once.
+    /// The engine has as much data as it may hold at once.
     EngineIsFull,
 }
 
-/// What became of the first of a flow's payloads in its turn.
+/// What happened to the first item of a flow.
 enum Sent {
-    /// It went, or was dropped.
+    /// The item was sent, or dropped.
     All,
-    /// It goes so instead, next.
-    Instead(Item),
-    /// It waits until the engine has room.
+    /// The payload now has this form, and is sent next.
+    Reencoded(Item),
+    /// The item waits until the engine has room.
     EngineIsFull(Item),
-    /// What is left of it waits until its stream has room.
+    /// The rest of the item waits until its stream has room.
     StreamIsFull(Item),
 }
 
-/// Where payloads go, and when.
+/// The carrier that takes payloads, and the time at which it takes them.
 struct Engine<'a, 'c> {
     now: Instant,
     carrier: &'a mut Carrier<'c>,
@@ -145,7 +151,7 @@ struct Engine<'a, 'c> {
 }
 
 impl Queue {
-    /// A queue that holds no more than these limits.
+    /// An empty queue with these limits.
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
             flows: BTreeMap::new(),
@@ -160,37 +166,39 @@ impl Queue {
         }
     }
 
-    /// Bytes of encoded payloads that wait, be it to go again: q(t).
+    /// Bytes of encoded payloads that wait, retransmissions included: q(t).
     pub(super) const fn len(&self) -> usize {
         self.bytes + self.outstanding.waiting_bytes()
     }
 
-    /// Bytes that wait for a request stream to be sent for the first time.
+    /// Bytes of one request stream that wait for their first transmission.
     pub(super) fn waiting(&self, stream: StreamId) -> usize {
         self.flows.get(&stream).map_or(0, |flow| flow.bytes)
     }
 
-    /// Bytes of a flow that wait, be it to go again.
+    /// Bytes of one flow that wait, retransmissions included.
     pub(super) fn flow_len(&self, stream: StreamId) -> usize {
         self.waiting(stream) + self.outstanding.waiting_bytes_of(stream)
     }
 
-    /// Repaired datagrams that were sent, and of those, sent again.
+    /// Datagrams of repaired flows that were sent, and how many of those were retransmissions.
     pub(super) const fn sends(&self) -> (u64, u64) {
         self.outstanding.sends()
     }
 
-    /// More urgent flows go first, whatever that leaves for others.
+    /// Sets how urgent a flow is. More urgent flows are served first, even if nothing is left for
+    /// the others.
     pub(super) fn set_urgency(&mut self, stream: StreamId, urgency: Urgency) {
         self.turns.set_urgency(stream, urgency);
     }
 
-    /// Flows that are as urgent share the tunnel in proportion to their weights, 1 unless it is said.
+    /// Sets the weight of a flow, which is 1 at first. Flows of the same urgency share the tunnel
+    /// in proportion to their weights.
     pub(super) fn set_weight(&mut self, stream: StreamId, weight: u8) {
         self.turns.set_weight(stream, weight);
     }
 
-    /// Origins hear how long the queue is.
+    /// Notes that origins get reports on the length of the queue.
     pub(super) const fn set_reported(&mut self) {
         self.is_reported = true;
     }
@@ -200,24 +208,25 @@ impl Queue {
         self.turns.urgency(stream)
     }
 
-    /// From now on datagrams of this flow are repaired, or repaired in another way.
+    /// Starts the repair of a flow's datagrams, or changes how they are repaired.
     pub(super) fn set_repair(&mut self, stream: StreamId, plan: RepairPlan) {
         self.outstanding.set_plan(stream, plan);
     }
 
-    /// Repairs nothing of a flow any more.
+    /// Stops the repair of a flow.
     pub(super) fn end_repair(&mut self, stream: StreamId) {
         self.outstanding.remove(stream);
     }
 
-    /// Puts a capsule that is no payload before all that has not begun.
+    /// Puts a capsule that holds no payload in front of the items of its stream that have not
+    /// begun.
     pub(super) fn push_capsule(&mut self, stream: StreamId, frame: Bytes) {
         self.insert_frame(stream, frame);
         self.give_turn(stream);
     }
 
-    /// Puts a payload at the end of its flow. `max_datagram_size` is what fits a packet of the tunnel
-    /// now. `false`: it was dropped, and counted.
+    /// Puts a payload at the end of its flow. `max_datagram_size` is the largest datagram that fits
+    /// a packet of the tunnel now. `false`: the payload was dropped, and counted.
     pub(super) fn push(
         &mut self,
         now: Instant,
@@ -244,12 +253,12 @@ impl Queue {
         true
     }
 
-    /// Notes that a flow holds `gone` bytes less and `come` bytes more.
-    fn resize(&mut self, stream: StreamId, gone: usize, come: usize) {
+    /// Notes that `removed` bytes left a flow and `added` bytes entered it.
+    fn resize(&mut self, stream: StreamId, removed: usize, added: usize) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
         let before = flow.bytes;
-        flow.bytes = before + come - gone;
-        self.bytes = self.bytes + come - gone;
+        flow.bytes = before + added - removed;
+        self.bytes = self.bytes + added - removed;
         self.longest.resize(stream, before, flow.bytes);
     }
 
@@ -292,12 +301,14 @@ impl Queue {
         if is_short { self.short_bytes_max } else { self.bytes_max }
     }
 
-    /// Drops the newest of the longest flow, unless that is the one that asks.
+    /// Drops the newest payloads of the longest flow until `len` more bytes fit. `false`: there is
+    /// no room, because the flow that asks would hold more than its share, or because the longest
+    /// flow holds only one item.
     fn make_room(&mut self, stream: StreamId, len: usize) -> bool {
         let bytes_max = self.bytes_max();
         let held = self.flows.get(&stream).map_or(0, |flow| flow.bytes);
         while self.bytes + len > bytes_max {
-            // A flow below its share takes from the longest; one above it waits for its own.
+            // A flow that would exceed its share of the queue takes no room from others.
             if held + len > bytes_max / self.flows.len().max(1) {
                 return false;
             }
@@ -314,7 +325,7 @@ impl Queue {
         true
     }
 
-    /// Gives the engine as much as it is to have at once.
+    /// Gives the engine as much data as it may hold at once.
     pub(super) fn feed(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
         let is_repaired = !self.outstanding.is_idle();
         if is_repaired {
@@ -333,7 +344,8 @@ impl Queue {
                 Turn::Used => {}
                 Turn::Ended => self.turns.rotate(),
                 Turn::Nothing => self.end_turns(stream),
-                // What is to be sent anyway will tell what became of what was sent before.
+                // No probe is needed: acknowledgements of the data that still waits will show what
+                // was lost.
                 Turn::EngineIsFull => return self.outstanding.cancel_probe(),
             }
         }
@@ -344,7 +356,7 @@ impl Queue {
         }
     }
 
-    /// Learns which datagrams were lost, and gives their flows a turn.
+    /// Takes the delivery reports of the engine, and gives the flows with lost datagrams a turn.
     fn settle(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
         let Self { flows, turns, outstanding, .. } = self;
         outstanding.settle(now, carrier, |stream| {
@@ -352,7 +364,7 @@ impl Queue {
         });
     }
 
-    /// Ends the turns of the first flow until it has something that may go.
+    /// Takes the first flow out of the round until it can send something.
     fn end_turns(&mut self, stream: StreamId) {
         self.turns.pop_front();
         if let Some(flow) = self.flows.get_mut(&stream) {
@@ -363,7 +375,8 @@ impl Queue {
         }
     }
 
-    /// Whether a flow may send so many bytes now; else it gets more for its next turn.
+    /// Whether a flow may send `len` bytes now. If not, its deficit grows by its quantum for the
+    /// next turn.
     fn may_send(&mut self, stream: StreamId, len: usize) -> bool {
         let is_alone = self.turns.is_alone();
         let Some(flow) = self.flows.get_mut(&stream) else { return false };
@@ -374,9 +387,9 @@ impl Queue {
         may_send
     }
 
-    /// Sends the lowest number of a flow that was lost.
+    /// Retransmits the lost datagram of a flow that has the lowest number.
     fn repair_turn(&mut self, engine: &mut Engine<'_, '_>, stream: StreamId) -> Turn {
-        let Some((number, data)) = self.outstanding.next_waiting(engine.now, stream) else {
+        let Some((number, data)) = self.outstanding.next_lost(engine.now, stream) else {
             return Turn::Nothing;
         };
         let len = data.len();
@@ -396,26 +409,27 @@ impl Queue {
         Turn::Used
     }
 
-    /// The path's MTU has shrunk since the first time.
+    /// Retransmits a payload in a capsule, because the path MTU has shrunk since it was sent and
+    /// its datagram no longer fits a packet.
     fn repair_in_capsule(&mut self, stream: StreamId, number: u64, datagram: Bytes) {
         let Some(flow) = self.outstanding.flow(stream) else { return };
         let frame = flow.plan.capsule(stream, datagram);
-        self.outstanding.goes_in_capsule(stream, number);
+        self.outstanding.note_capsule(stream, number);
         match frame {
             Some(frame) => self.insert_frame(stream, frame),
             None => self.dropped.too_large += 1,
         }
     }
 
-    /// Puts a frame before all that has not begun.
+    /// Puts a frame in front of the items of its stream that have not begun.
     fn insert_frame(&mut self, stream: StreamId, frame: Bytes) {
         let len = frame.len();
         let flow = self.flows.entry(stream).or_default();
-        flow.items.insert(usize::from(flow.is_begun), Item::Encoded(Form::Capsule, frame));
+        flow.items.insert(usize::from(flow.has_begun), Item::Encoded(Form::Capsule, frame));
         self.resize(stream, 0, len);
     }
 
-    /// Sends the first of what waits for the first time.
+    /// Sends the first item of a flow.
     fn item_turn(&mut self, engine: &mut Engine<'_, '_>, stream: StreamId) -> Turn {
         let Some(flow) = self.flows.get_mut(&stream).filter(|flow| !flow.is_blocked) else {
             return Turn::Nothing;
@@ -426,7 +440,7 @@ impl Queue {
         }
         let Some(flow) = self.flows.get_mut(&stream) else { return Turn::Nothing };
         let Some(item) = flow.items.pop_front() else { return Turn::Nothing };
-        let was_begun = std::mem::replace(&mut flow.is_begun, false);
+        let had_begun = std::mem::replace(&mut flow.has_begun, false);
         let behind = flow.bytes - len;
         let sent = match item {
             Item::Encoded(Form::Capsule, frame) => send_frame(engine, stream, frame),
@@ -436,11 +450,11 @@ impl Queue {
         let Some(flow) = self.flows.get_mut(&stream) else { return Turn::Nothing };
         let (left, turn) = match sent {
             Sent::All => (None, Turn::Used),
-            Sent::Instead(frame) => (Some(frame), Turn::Used),
+            Sent::Reencoded(frame) => (Some(frame), Turn::Used),
             Sent::EngineIsFull(item) => (Some(item), Turn::EngineIsFull),
             Sent::StreamIsFull(item) => {
                 flow.is_blocked = true;
-                flow.is_begun = was_begun || item.len() < len;
+                flow.has_begun = had_begun || item.len() < len;
                 (Some(item), Turn::Nothing)
             }
         };
@@ -478,7 +492,7 @@ impl Queue {
         }
     }
 
-    /// A payload gets its number now that nothing can drop it any more.
+    /// Gives a payload its number, after the last point at which it can be dropped, and sends it.
     fn send_unnumbered(
         &mut self,
         engine: &mut Engine<'_, '_>,
@@ -516,16 +530,16 @@ impl Queue {
             self.outstanding.send(engine.carrier, stream, number);
             return Sent::All;
         }
-        self.outstanding.goes_in_capsule(stream, number);
-        Sent::Instead(Item::Encoded(Form::Capsule, ids.into_capsule(datagram)))
+        self.outstanding.note_capsule(stream, number);
+        Sent::Reencoded(Item::Encoded(Form::Capsule, ids.into_capsule(datagram)))
     }
 
-    /// When the queue wants to be fed although nothing happens.
+    /// When to feed the queue even if nothing arrives before.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.outstanding.next_timeout()
     }
 
-    /// The stream of a flow has room again.
+    /// Notes that a stream has room again.
     pub(super) fn on_writable(&mut self, stream: StreamId) {
         if let Some(flow) = self.flows.get_mut(&stream)
             && std::mem::replace(&mut flow.is_blocked, false)
@@ -534,12 +548,12 @@ impl Queue {
         }
     }
 
-    /// Whether a frame of a flow has been sent in part only.
+    /// Whether only a part of a frame has been sent on a stream.
     pub(super) fn is_within_frame(&self, stream: StreamId) -> bool {
-        self.flows.get(&stream).is_some_and(|flow| flow.is_begun)
+        self.flows.get(&stream).is_some_and(|flow| flow.has_begun)
     }
 
-    /// Forgets a flow.
+    /// Removes a flow and everything that waits for it.
     pub(super) fn remove(&mut self, stream: StreamId) {
         self.outstanding.remove(stream);
         self.resize(stream, self.waiting(stream), 0);
@@ -547,12 +561,12 @@ impl Queue {
         self.turns.remove(stream);
     }
 
-    /// What was dropped, by cause.
+    /// Counts of dropped payloads, by cause.
     pub(super) const fn dropped(&self) -> &Dropped {
         &self.dropped
     }
 
-    /// What was repaired, and what was not.
+    /// Counts of what was repaired, and of what was given up.
     pub(super) const fn repaired(&self) -> &Repaired {
         self.outstanding.stats()
     }
@@ -563,7 +577,7 @@ fn send_frame(engine: &mut Engine<'_, '_>, stream: StreamId, mut frame: Bytes) -
         engine.carrier.hold_two_windows();
     }
     match engine.carrier.write_body(stream, &mut frame) {
-        // Done, or the stream has gone, and with it the flow.
+        // The frame was sent, or its stream no longer exists.
         Ok(Write::Done) | Err(_) => Sent::All,
         Ok(Write::Blocked) => Sent::StreamIsFull(Item::Encoded(Form::Capsule, frame)),
     }

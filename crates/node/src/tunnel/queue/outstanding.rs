@@ -1,12 +1,13 @@
-//! What was sent and may have to be sent again: datagrams of a tunnel's flows, by number.
+//! The datagrams that are kept for retransmission, by flow and number.
 //!
-//! A datagram is kept as it was sent until its packet is acknowledged; if it was lost it waits here
-//! to be sent again. It is given up, and its flow's repair floor raised, when it has been repaired
-//! for [`RTTS`], when it is older or was sent more often than the other end wants, or when there is
-//! no more room.
+//! A datagram is kept as it was sent until its packet is acknowledged. If the packet is lost, the
+//! datagram waits here for its retransmission. A datagram is given up in four cases: its repair has
+//! taken [`RTTS`] round trips, it is older than the agreed deadline, it has been retransmitted as
+//! often as the agreed limit allows, or there is no more room for it. The flow's repair floor, the
+//! lowest sequence number that the sender still repairs, then rises.
 //!
-//! Time counts only while acknowledgements come: after an outage everything that was under way is as
-//! old as the outage was long, and still wanted.
+//! The time of a repair counts only while acknowledgements arrive. After an outage everything that
+//! was in flight has aged by the length of the outage, and its receiver still wants it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -23,34 +24,37 @@ use crate::{
     tunnel::{agreement::Repair, carrier::Carrier},
 };
 
-/// A datagram is repaired for so many smoothed RTTs of the tunnel: one repair in twenty is lost again
-/// at 5 % loss, and each takes the tunnel's loss detection.
+/// How long a datagram is repaired, in smoothed RTTs of the tunnel. At 5 % loss one retransmission
+/// in twenty is lost again, and the tunnel's loss detection needs time to find each of them.
 const RTTS: u32 = 12;
 
-/// A silence counts for no more than this: acknowledgements of what is under way come about so often
-/// even where each flight waits for the one before.
+/// The longest time between two acknowledgements that counts. Acknowledgements of datagrams in
+/// flight arrive about this often even where each flight waits for the one before.
 const SILENCE_MAX: Duration = Duration::from_millis(100);
 
-/// Numbers from the floor to the newest of a flow. An exit waits for no more of them.
+/// The most numbers from a flow's repair floor to its newest number. The egress waits for no wider
+/// range.
 const NUMBERS_MAX: usize = 7168;
 
 /// How a flow's lost datagrams are repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tunnel) struct RepairPlan {
-    /// Context ID of numbered payloads. `None`: they go without numbers, as everybody takes them.
+    /// Context ID of numbered payloads. `None`: payloads go without numbers, which every peer
+    /// accepts.
     pub(in crate::tunnel) context_id: Option<VarInt>,
-    /// Nothing older is sent, be it for the first time.
+    /// A payload that entered the queue longer ago than this is neither sent nor retransmitted.
     pub(in crate::tunnel) deadline: Option<Duration>,
-    /// Nothing is sent more often than so many times again.
+    /// A payload is retransmitted at most this many times.
     pub(in crate::tunnel) limit: Option<u8>,
-    /// Whether the queue is kept short by dropping payloads that have not been sent.
+    /// Whether active queue management ([`Aqm`]) drops payloads that have not been sent, to keep
+    /// the flow's queue short.
     pub(in crate::tunnel) keeps_queue_short: bool,
     /// What to do with a payload that fits no datagram.
     pub(in crate::tunnel) too_large: TooLarge,
 }
 
 impl RepairPlan {
-    /// As two ends of ours agreed: numbered, under this Context ID.
+    /// The plan between two ends that speak our protocol: numbered payloads, under this Context ID.
     pub(in crate::tunnel) fn numbered(
         context_id: VarInt,
         wish: Repair,
@@ -61,7 +65,7 @@ impl RepairPlan {
         Self { context_id: Some(context_id), deadline, limit, keeps_queue_short, too_large }
     }
 
-    /// As the draft's peers want it.
+    /// The plan with a peer that speaks draft-yang-masque-dgram-retrans: payloads without numbers.
     pub(in crate::tunnel) const fn unnumbered(limit: u8, too_large: TooLarge) -> Self {
         let limit = Some(limit);
         Self { context_id: None, deadline: None, limit, keeps_queue_short: false, too_large }
@@ -71,40 +75,41 @@ impl RepairPlan {
         self.deadline.is_some_and(|deadline| now.saturating_duration_since(since) > deadline)
     }
 
-    /// What names numbered payloads of a flow.
+    /// The IDs in front of a numbered payload of a flow.
     pub(super) fn ids(&self, stream: StreamId) -> Option<Ids> {
         Ids::new(stream, self.context_id?)
     }
 
-    /// A datagram that was sent before as a frame with a capsule, if it may go so.
+    /// Turns a datagram that was sent before into a DATA frame with a capsule, if the flow may use
+    /// capsules.
     pub(super) fn capsule(&self, stream: StreamId, datagram: Bytes) -> Option<Bytes> {
         let ids = self.ids(stream).or_else(|| Ids::new(stream, CONTEXT_ID_UDP))?;
-        // A few bytes more than the payload, which was checked when it came.
+        // The capsule is a few bytes longer than the payload, whose length was checked on arrival.
         matches!(self.too_large, TooLarge::Capsule(_)).then(|| ids.into_capsule(datagram))
     }
 }
 
-/// The repair of a tunnel's flows.
+/// The datagrams that a tunnel's flows may have to retransmit.
 #[derive(Debug)]
 pub(super) struct Outstanding {
     flows: BTreeMap<StreamId, FlowRepair>,
-    /// Which datagram is under way under which ID; the first under `first_id`.
-    under_way: VecDeque<Option<(StreamId, u64)>>,
+    /// The datagrams in flight, in the order of their IDs. The first has the ID `first_id`.
+    in_flight: VecDeque<Option<(StreamId, u64)>>,
     first_id: u64,
     /// Bytes that are kept.
     bytes: usize,
     bytes_max: usize,
-    /// Bytes of what waits to be sent again.
+    /// Bytes that wait for retransmission.
     waiting_bytes: usize,
     /// Time during which acknowledgements came.
     ack_time: Duration,
     last_ack: Option<Instant>,
     smoothed_rtt: Duration,
     keeps_queue_short: bool,
-    /// Probes since the last acknowledgement.
+    /// Probes sent since the last acknowledgement.
     probes: u32,
     next_probe: Option<Instant>,
-    /// Datagrams sent, and of those, sent again.
+    /// Datagrams sent, and how many of those were retransmissions.
     sends: (u64, u64),
     stats: Repaired,
 }
@@ -113,34 +118,35 @@ pub(super) struct Outstanding {
 pub(super) struct FlowRepair {
     pub(super) plan: RepairPlan,
     pub(super) aqm: Aqm,
-    /// The repair floor, which is the number of `kept`'s first.
+    /// The repair floor: the lowest number that is still repaired, and the number of the first of
+    /// `kept`.
     floor: u64,
-    /// What has a lower number went without it.
+    /// Payloads with a lower number were sent without a number.
     numbered_from: u64,
     kept: VecDeque<Kept>,
     bytes: usize,
-    /// Numbers of what was lost, or not taken by the engine.
+    /// Numbers of the datagrams that were lost, or that the engine did not take.
     waiting: BTreeSet<u64>,
     waiting_bytes: usize,
 }
 
 #[derive(Debug)]
 struct Kept {
-    /// `None`: it has arrived or was given up.
+    /// `None`: the datagram was acknowledged or given up, or it is not encoded yet.
     data: Option<Bytes>,
-    /// When it came to the queue.
+    /// When the payload entered the queue.
     since: Instant,
-    /// What `ack_time` was when it got its number.
+    /// The value of `ack_time` when the payload got its number.
     numbered: Duration,
-    /// How often it was sent.
+    /// How often the datagram was sent.
     sends: u32,
-    /// How many of those are under way.
-    under_way: u32,
-    /// It goes in a capsule, of whose arrival nothing is known.
+    /// How many of those are in flight.
+    in_flight: u32,
+    /// The payload goes in a capsule. The engine does not report when capsules arrive.
     is_in_capsule: bool,
 }
 
-/// Why something is repaired no more.
+/// Why a datagram is given up.
 #[derive(Clone, Copy)]
 enum Cause {
     Time,
@@ -166,7 +172,7 @@ impl Outstanding {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self {
             flows: BTreeMap::new(),
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             first_id: 0,
             bytes: 0,
             bytes_max,
@@ -201,7 +207,7 @@ impl Outstanding {
         self.ack_time
     }
 
-    /// Whether a flow's queue is, or was, kept short.
+    /// Whether active queue management keeps, or kept, the queue of some flow short.
     pub(super) const fn keeps_queue_short(&self) -> bool {
         self.keeps_queue_short
     }
@@ -211,27 +217,27 @@ impl Outstanding {
         self.flows.is_empty()
     }
 
-    /// Bytes of what waits to be sent again.
+    /// Bytes that wait for retransmission.
     pub(super) const fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
 
-    /// The same of one flow.
+    /// Bytes of one flow that wait for retransmission.
     pub(super) fn waiting_bytes_of(&self, stream: StreamId) -> usize {
         self.flows.get(&stream).map_or(0, |flow| flow.waiting_bytes)
     }
 
-    /// Datagrams sent, and of those, sent again.
+    /// Datagrams sent, and how many of those were retransmissions.
     pub(super) const fn sends(&self) -> (u64, u64) {
         self.sends
     }
 
-    /// When to look whether the end of what was sent is to be sent again.
+    /// When the next probe may be due.
     pub(super) const fn next_timeout(&self) -> Option<Instant> {
         self.next_probe
     }
 
-    /// What was sent again, and what was not.
+    /// Counts of what was retransmitted, and of what was given up.
     pub(super) const fn stats(&self) -> &Repaired {
         &self.stats
     }
@@ -243,7 +249,8 @@ impl Outstanding {
         }
     }
 
-    /// Learns what became of datagrams; tells the flows of those that were lost.
+    /// Takes the delivery reports of the engine. Calls `lost` with the flow of each datagram that
+    /// now waits for retransmission.
     pub(super) fn settle(
         &mut self,
         now: Instant,
@@ -254,12 +261,12 @@ impl Outstanding {
         let mut is_acked = false;
         while let Some((DatagramId(id), delivery)) = carrier.poll_delivery() {
             is_acked |= delivery == Delivery::Acked;
-            let Some((stream, number)) = self.take_under_way(id) else { continue };
+            let Some((stream, number)) = self.take_in_flight(id) else { continue };
             match delivery {
-                Delivery::Acked => self.settle_number(stream, number, None),
+                Delivery::Acked => self.end_repair(stream, number, None),
                 Delivery::Lost if self.on_lost(now, stream, number) => lost(stream),
                 Delivery::Lost => {}
-                Delivery::Unknown => self.settle_number(stream, number, Some(Cause::Unknown)),
+                Delivery::Unknown => self.end_repair(stream, number, Some(Cause::Unknown)),
             }
         }
         if is_acked {
@@ -269,25 +276,25 @@ impl Outstanding {
         }
     }
 
-    fn take_under_way(&mut self, id: u64) -> Option<(StreamId, u64)> {
+    fn take_in_flight(&mut self, id: u64) -> Option<(StreamId, u64)> {
         let index = usize::try_from(id.checked_sub(self.first_id)?).ok()?;
-        let taken = self.under_way.get_mut(index)?.take();
-        while self.under_way.front().is_some_and(Option::is_none) {
-            self.under_way.pop_front();
+        let taken = self.in_flight.get_mut(index)?.take();
+        while self.in_flight.front().is_some_and(Option::is_none) {
+            self.in_flight.pop_front();
             self.first_id += 1;
         }
         taken
     }
 
-    /// Whether it waits now to be sent again.
+    /// Handles a loss. Returns whether the datagram now waits for retransmission.
     fn on_lost(&mut self, now: Instant, stream: StreamId, number: u64) -> bool {
         let Some(flow) = self.flows.get_mut(&stream) else { return false };
         let Some(kept) = flow.kept_mut(number) else { return false };
-        kept.under_way = kept.under_way.saturating_sub(1);
-        let Some(data) = kept.data.as_ref().filter(|_| kept.under_way == 0) else { return false };
+        kept.in_flight = kept.in_flight.saturating_sub(1);
+        let Some(data) = kept.data.as_ref().filter(|_| kept.in_flight == 0) else { return false };
         let len = data.len();
         if let Some(cause) = flow.gives_up(now, number, self.ack_time, self.smoothed_rtt) {
-            self.settle_number(stream, number, Some(cause));
+            self.end_repair(stream, number, Some(cause));
             return false;
         }
         if flow.waiting.insert(number) {
@@ -297,8 +304,8 @@ impl Outstanding {
         true
     }
 
-    /// It has arrived, or is given up for a cause.
-    fn settle_number(&mut self, stream: StreamId, number: u64, cause: Option<Cause>) {
+    /// Stops the repair of a datagram, which was acknowledged (no cause) or is given up.
+    fn end_repair(&mut self, stream: StreamId, number: u64, cause: Option<Cause>) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
         let Some(data) = flow.kept_mut(number).and_then(|kept| kept.data.take()) else { return };
         flow.bytes -= data.len();
@@ -313,21 +320,21 @@ impl Outstanding {
         }
     }
 
-    /// The lowest number of a flow that is to be sent again.
-    pub(super) fn next_waiting(&mut self, now: Instant, stream: StreamId) -> Option<(u64, Bytes)> {
+    /// The lowest number of a flow that waits for retransmission, and its datagram.
+    pub(super) fn next_lost(&mut self, now: Instant, stream: StreamId) -> Option<(u64, Bytes)> {
         loop {
             let flow = self.flows.get_mut(&stream)?;
             let number = *flow.waiting.first()?;
             if let Some(cause) = flow.gives_up(now, number, self.ack_time, self.smoothed_rtt) {
-                self.settle_number(stream, number, Some(cause));
+                self.end_repair(stream, number, Some(cause));
                 continue;
             }
             return Some((number, flow.kept_mut(number)?.data.clone()?));
         }
     }
 
-    /// Gives the next number of a flow to a payload that came at `since`, and says what the floor
-    /// is.
+    /// Gives the next number of a flow to a payload that entered the queue at `since`. Returns the
+    /// number and the repair floor.
     pub(super) fn number(&mut self, stream: StreamId, len: usize, since: Instant) -> (u64, u64) {
         while self.bytes + len > self.bytes_max && self.give_up_of_longest() {}
         let Self { flows, ack_time, smoothed_rtt, .. } = self;
@@ -336,7 +343,7 @@ impl Outstanding {
         if flow.kept.len() >= NUMBERS_MAX {
             let oldest = flow.floor;
             flow.forget_capsule(oldest);
-            self.settle_number(stream, oldest, Some(Cause::Room));
+            self.end_repair(stream, oldest, Some(Cause::Room));
         }
         let ack_time = self.ack_time;
         let Some(flow) = self.flows.get_mut(&stream) else { return (0, 0) };
@@ -346,7 +353,7 @@ impl Outstanding {
             since,
             numbered: ack_time,
             sends: 0,
-            under_way: 0,
+            in_flight: 0,
             is_in_capsule: false,
         });
         (number, flow.floor.max(flow.numbered_from))
@@ -356,11 +363,11 @@ impl Outstanding {
         let longest = self.flows.iter().max_by_key(|(_, flow)| flow.bytes);
         let Some((&stream, flow)) = longest else { return false };
         let Some(number) = flow.oldest() else { return false };
-        self.settle_number(stream, number, Some(Cause::Room));
+        self.end_repair(stream, number, Some(Cause::Room));
         true
     }
 
-    /// Keeps what got this number until it has arrived.
+    /// Keeps the datagram with this number until it is acknowledged or given up.
     pub(super) fn keep(&mut self, stream: StreamId, number: u64, data: Bytes) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
         let len = data.len();
@@ -371,15 +378,16 @@ impl Outstanding {
         self.stats.kept_bytes_max = self.stats.kept_bytes_max.max(self.bytes as u64);
     }
 
-    /// What got this number goes in a capsule.
-    pub(super) fn goes_in_capsule(&mut self, stream: StreamId, number: u64) {
+    /// The payload with this number goes in a capsule.
+    pub(super) fn note_capsule(&mut self, stream: StreamId, number: u64) {
         if let Some(kept) = self.flows.get_mut(&stream).and_then(|flow| flow.kept_mut(number)) {
             kept.is_in_capsule = true;
         }
-        self.settle_number(stream, number, None);
+        self.end_repair(stream, number, None);
     }
 
-    /// Gives the engine what is kept under a number. `false`: it has no room; then it waits.
+    /// Gives the datagram with this number to the engine. `false`: the engine has no room, and the
+    /// datagram waits for retransmission.
     pub(super) fn send(
         &mut self,
         carrier: &mut Carrier<'_>,
@@ -390,7 +398,7 @@ impl Outstanding {
         let Some(kept) = flow.kept_mut(number) else { return true };
         let Some(data) = kept.data.clone() else { return true };
         let len = data.len();
-        let id = self.first_id + self.under_way.len() as u64;
+        let id = self.first_id + self.in_flight.len() as u64;
         if !carrier.send_tracked_datagram(DatagramId(id), data) {
             if flow.waiting.insert(number) {
                 flow.waiting_bytes += len;
@@ -402,28 +410,30 @@ impl Outstanding {
         self.sends = (self.sends.0 + 1, self.sends.1 + again);
         self.stats.sent_again += again;
         kept.sends += 1;
-        kept.under_way += 1;
+        kept.in_flight += 1;
         if flow.waiting.remove(&number) {
             flow.waiting_bytes -= len;
             self.waiting_bytes -= len;
         }
-        self.under_way.push_back(Some((stream, number)));
+        self.in_flight.push_back(Some((stream, number)));
         true
     }
 
-    /// Sends the end of what was sent once more if no acknowledgement has come for a while and
-    /// nothing else is to be sent: only what follows a packet shows that it was lost.
+    /// Sends a probe, as RFC 9002 §6.2 does: retransmits the newest datagram if no acknowledgement
+    /// has arrived for a while and nothing else waits. Without a probe the loss of the last packets
+    /// would stay undetected, because only acknowledgements of later packets show a loss.
     pub(super) fn probe(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
         self.next_probe = None;
         let Some((DatagramId(newest), sent)) = carrier.newest_datagram() else { return };
-        let last = self.first_id + self.under_way.len() as u64;
-        // What the engine has not sent yet is to be sent anyway.
+        let last = self.first_id + self.in_flight.len() as u64;
+        // The engine still has unsent datagrams, which serve as a probe.
         if newest + 1 != last {
             return;
         }
-        let Some((stream, number)) = self.newest_wanted() else { return };
-        let patience = self.smoothed_rtt + self.smoothed_rtt / 4;
-        let due = sent + (patience * (1 << self.probes.min(PROBE_DOUBLINGS_MAX))).max(PROBE_LEAST);
+        let Some((stream, number)) = self.probe_candidate() else { return };
+        let probe_timeout = self.smoothed_rtt + self.smoothed_rtt / 4;
+        let due =
+            sent + (probe_timeout * (1 << self.probes.min(PROBE_DOUBLINGS_MAX))).max(PROBE_LEAST);
         if due > now {
             self.next_probe = Some(due);
         } else if self.send(carrier, stream, number) {
@@ -432,15 +442,15 @@ impl Outstanding {
         }
     }
 
-    /// Nothing is to be probed before the queue is fed again. A time that has passed must not stay: the
-    /// node would be woken for it again and again.
+    /// Cancels the probe until the queue is fed again. A time in the past must not stay set,
+    /// because it would wake the node again and again.
     pub(super) const fn cancel_probe(&mut self) {
         self.next_probe = None;
     }
 
-    /// The newest that is under way, has not arrived, and may be sent again.
-    fn newest_wanted(&self) -> Option<(StreamId, u64)> {
-        let mut newest = self.under_way.iter().rev().take(PROBE_DEPTH).flatten().copied();
+    /// The newest datagram in flight that is not acknowledged and may be retransmitted.
+    fn probe_candidate(&self) -> Option<(StreamId, u64)> {
+        let mut newest = self.in_flight.iter().rev().take(PROBE_DEPTH).flatten().copied();
         newest.find(|(stream, number)| {
             let flow = self.flows.get(stream);
             flow.is_some_and(|flow| {
@@ -453,13 +463,13 @@ impl Outstanding {
     }
 }
 
-/// Least time without an acknowledgement until the end is sent again.
+/// Least time from the newest datagram to the probe after it.
 const PROBE_LEAST: Duration = Duration::from_millis(10);
 
-/// How often the time between probes doubles, as long as none is acknowledged.
+/// How often, at most, the time between probes doubles while no acknowledgement arrives.
 const PROBE_DOUBLINGS_MAX: u32 = 6;
 
-/// How many of what is under way are looked at for one that is still wanted.
+/// How many of the newest datagrams in flight are searched for one to probe with.
 const PROBE_DEPTH: usize = 16;
 
 impl FlowRepair {
@@ -494,7 +504,7 @@ impl FlowRepair {
         Some(self.floor + index as u64)
     }
 
-    /// Why it is not to be sent again, if it is not.
+    /// Why a number is to be given up. `None`: it is still repaired.
     fn gives_up(
         &self,
         now: Instant,
@@ -520,12 +530,12 @@ impl FlowRepair {
         }
     }
 
-    /// Leaves behind what has arrived or was given up.
+    /// Raises the repair floor over the numbers that were acknowledged or given up.
     fn raise_floor(&mut self, ack_time: Duration, smoothed_rtt: Duration) {
         while let Some(kept) = self.kept.front() {
-            let is_on_its_way =
+            let is_in_transit =
                 kept.is_in_capsule && ack_time.saturating_sub(kept.numbered) <= smoothed_rtt * RTTS;
-            if kept.data.is_some() || is_on_its_way {
+            if kept.data.is_some() || is_in_transit {
                 return;
             }
             self.kept.pop_front();

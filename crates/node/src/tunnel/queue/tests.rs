@@ -19,12 +19,12 @@ fn push_as(
 }
 
 fn push(queue: &mut Queue, stream: StreamId, len: usize) -> bool {
-    // Two bytes of overhead: quarter stream ID and context ID.
+    // The quarter stream ID and the Context ID take one byte each.
     push_as(queue, stream, (Form::Datagram, TooLarge::Drop), (len - 2, 1200))
 }
 
 #[test]
-fn a_flow_alone_loses_what_comes_when_the_queue_is_full() {
+fn a_single_flow_loses_new_payloads_when_the_queue_is_full() {
     let mut queue = queue_of(100);
     assert!(push(&mut queue, FIRST, 60));
     assert!(!push(&mut queue, FIRST, 41));
@@ -34,7 +34,7 @@ fn a_flow_alone_loses_what_comes_when_the_queue_is_full() {
 }
 
 #[test]
-fn a_flow_below_its_share_takes_from_the_longest() {
+fn a_flow_below_its_share_takes_room_from_the_longest_flow() {
     let mut queue = queue_of(1000);
     for _ in 0..10 {
         assert!(push(&mut queue, FIRST, 100));
@@ -48,7 +48,7 @@ fn a_flow_below_its_share_takes_from_the_longest() {
 }
 
 #[test]
-fn what_fits_no_packet_is_refused() {
+fn a_payload_that_fits_no_packet_is_refused() {
     let mut queue = queue_of(10_000);
     assert!(push(&mut queue, FIRST, 1200));
     assert!(!push(&mut queue, FIRST, 1201));
@@ -57,7 +57,7 @@ fn what_fits_no_packet_is_refused() {
 }
 
 #[test]
-fn what_was_promised_to_fit_goes_in_a_capsule() {
+fn a_payload_of_a_promised_size_goes_in_a_capsule() {
     let mut queue = queue_of(10_000);
     let form = (Form::Datagram, TooLarge::Capsule(1280));
     let mut push = |len: usize| push_as(&mut queue, FIRST, form, (len, 1160));
@@ -72,7 +72,7 @@ fn what_was_promised_to_fit_goes_in_a_capsule() {
 }
 
 #[test]
-fn a_flow_that_goes_leaves_nothing() {
+fn a_removed_flow_leaves_nothing() {
     let mut queue = queue_of(1000);
     push(&mut queue, FIRST, 100);
     push(&mut queue, SECOND, 100);
@@ -91,11 +91,11 @@ fn plan(keeps_queue_short: bool) -> RepairPlan {
 }
 
 #[test]
-fn what_gets_a_number_needs_room_for_it() {
+fn a_numbered_payload_needs_room_for_its_number() {
     let mut queue = queue_of(10_000);
     queue.set_repair(FIRST, plan(false));
     let form = (Form::Datagram, TooLarge::Drop);
-    // Quarter stream ID and context ID have one byte each, the numbers six.
+    // The quarter stream ID and the Context ID take one byte each, the numbers six.
     assert!(push_as(&mut queue, FIRST, form, (1192, 1200)));
     assert!(!push_as(&mut queue, FIRST, form, (1193, 1200)));
     let form = (Form::Datagram, TooLarge::Capsule(1280));

@@ -4,22 +4,22 @@ use tandem_wire::Urgency;
 
 use crate::quic::StreamId;
 
-/// Bytes that a flow of weight 1 may send in its turn: a full packet.
+/// Bytes that a flow of weight 1 may send in its turn: one full packet.
 const QUANTUM: usize = 1500;
 
-/// Whose turn it is: that of the most urgent flows (RFC 9218 §4.1), and of those one after the other;
-/// each turn is as long as the flow's weight.
+/// The order in which flows send. The most urgent flows come first (RFC 9218 §4.1), and flows of
+/// the same urgency take turns. The length of a turn is proportional to the flow's weight.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     by_urgency: [VecDeque<StreamId>; Urgency::COUNT],
-    /// Of flows whose urgency is not the default.
+    /// The urgencies of flows that do not have the default urgency.
     urgencies: BTreeMap<StreamId, Urgency>,
-    /// Of flows whose weight is not 1.
+    /// The weights of flows that do not have weight 1.
     weights: BTreeMap<StreamId, u8>,
 }
 
 impl Turns {
-    /// From the flow's next turn on.
+    /// Sets a flow's urgency, from its next turn on.
     pub(super) fn set_urgency(&mut self, stream: StreamId, urgency: Urgency) {
         if urgency == Urgency::default() {
             self.urgencies.remove(&stream);
@@ -32,7 +32,7 @@ impl Turns {
         self.urgencies.get(&stream).copied().unwrap_or_default()
     }
 
-    /// From the flow's next turn on.
+    /// Sets a flow's weight, from its next turn on.
     pub(super) fn set_weight(&mut self, stream: StreamId, weight: u8) {
         if weight <= 1 {
             self.weights.remove(&stream);
@@ -57,7 +57,7 @@ impl Turns {
         }
     }
 
-    /// The front has had its turn, and comes again after its equals.
+    /// Moves the first flow behind the others of its urgency.
     pub(super) fn rotate(&mut self) {
         if let Some(turns) = self.most_urgent() {
             turns.rotate_left(1);
@@ -70,7 +70,7 @@ impl Turns {
         }
     }
 
-    /// Whether the front has no equal.
+    /// Whether no other flow of the first flow's urgency has a turn.
     pub(super) fn is_alone(&self) -> bool {
         self.by_urgency.iter().find(|turns| !turns.is_empty()).is_some_and(|turns| turns.len() == 1)
     }
@@ -97,7 +97,7 @@ mod tests {
     const SECOND: StreamId = StreamId(8);
 
     #[test]
-    fn a_turn_is_as_long_as_the_weight() {
+    fn the_length_of_a_turn_is_proportional_to_the_weight() {
         let mut turns = Turns::default();
         turns.set_weight(FIRST, 3);
         assert_eq!((turns.quantum(FIRST), turns.quantum(SECOND)), (3 * QUANTUM, QUANTUM));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_urgent_go_first_and_equals_take_turns() {
+    fn urgent_flows_go_first_and_equal_flows_take_turns() {
         let mut turns = Turns::default();
         turns.set_urgency(FIRST, "u=1".parse().unwrap());
         turns.set_urgency(SECOND, "u=1".parse().unwrap());

@@ -1,22 +1,23 @@
 use std::ops::Range;
 
-/// Which numbers of a sliding range have arrived: one bit each, in a ring.
+/// The numbers of a sliding range that have arrived. Each number is one bit in a ring.
 ///
-/// Numbers that are `span` apart share a bit, so whoever slides the range forgets what leaves it.
+/// Numbers that are `span` apart share a bit. A caller that slides the range therefore calls
+/// [`Self::forget`] for the numbers that leave it.
 #[derive(Debug)]
 pub(super) struct Arrived {
-    /// Their number is a power of two.
+    /// The number of words is a power of two.
     words: Box<[u64]>,
 }
 
 impl Arrived {
-    /// For a range of at least `span` numbers.
+    /// An empty set for a range of at least `span` numbers.
     pub(super) fn new(span: u64) -> Self {
         let words = usize::try_from(span.div_ceil(64)).expect("a bounded span");
         Self { words: vec![0; words.next_power_of_two()].into() }
     }
 
-    /// Numbers that it can tell apart.
+    /// How many consecutive numbers have a bit of their own.
     const fn span(&self) -> u64 {
         self.words.len() as u64 * 64
     }
@@ -29,7 +30,7 @@ impl Arrived {
         *self.word_mut(number) |= 1 << (number % 64);
     }
 
-    /// Clears what leaves the range.
+    /// Clears the bits of numbers that leave the range.
     pub(super) fn forget(&mut self, numbers: Range<u64>) {
         let start = numbers.start.max(numbers.end.saturating_sub(self.span()));
         for (first, mask) in masks(start..numbers.end) {
@@ -47,7 +48,7 @@ impl Arrived {
         masks(numbers).find_map(|(first, mask)| lowest(first, self.word(first) & mask))
     }
 
-    /// The lowest of `numbers` that has not.
+    /// The lowest of `numbers` that has not arrived.
     pub(super) fn first_missing(&self, numbers: Range<u64>) -> Option<u64> {
         masks(numbers).find_map(|(first, mask)| lowest(first, !self.word(first) & mask))
     }
@@ -62,14 +63,15 @@ impl Arrived {
     }
 }
 
-/// Place of a number in a ring of a power of two of places.
+/// The index of a number in a ring whose length is a power of two.
 pub(super) fn ring_index(number: u64, len: usize) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "what is below `len` fits")]
     let index = (number & (len as u64).wrapping_sub(1)) as usize;
     index
 }
 
-/// The words that `numbers` touch: the first number of each, and which of its bits are meant.
+/// The words that hold `numbers`. Each item has the first number of a word, and the mask of the
+/// bits that belong to `numbers`.
 fn masks(numbers: Range<u64>) -> impl Iterator<Item = (u64, u64)> {
     let aligned = numbers.start & !63;
     (aligned..numbers.end).step_by(64).map(move |first| {
@@ -93,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_are_searched_as_a_set_would_be(
+        fn searches_give_the_same_results_as_in_a_set(
             base in prop_oneof![Just(0), 0..200_u64, (1_u64 << 62) - 300..(1 << 62) - 256],
             numbers in prop::collection::btree_set(0..256_u64, 0..256),
             range in (0..256_u64, 0..257_u64),

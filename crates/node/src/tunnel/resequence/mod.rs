@@ -1,40 +1,47 @@
-//! The resequencer at a tunnel's exit: payloads of one flow and direction come as the tunnel
-//! delivers them, repaired ones late, and go in an order that those for whom they are can use.
+//! The resequencer at the egress of a tunnel. It takes the payloads of one flow and direction as
+//! the tunnel delivers them, with retransmitted payloads late, and releases them in an order that
+//! suits their receiver.
 //!
 //! # Why
 //!
-//! A tunnel that repairs what it loses delivers the repaired packet a round trip late. Two habits
-//! of the QUIC inside make that worth little:
+//! A tunnel that repairs its losses delivers a retransmitted packet a round trip late. Two
+//! properties of QUIC implementations then make the repair nearly useless for the connection
+//! inside:
 //!
-//! - Receivers of quinn, noq, quiche and s2n-quic tell duplicates apart with a filter of 129 packets
-//!   and discard what is more than 128 behind the newest. At a tunnel RTT of 40 ms that is every
-//!   repair above about 25 Mbit/s.
-//! - Stock senders take a packet for lost that three others overtook (`kPacketThreshold`,
-//!   RFC 9002 §6.1.1), send it again and slow down.
+//! - Receivers of quinn, noq, quiche and s2n-quic detect duplicates with a filter of 129 packets
+//!   and discard packets that are more than 128 behind the newest. At a tunnel RTT of 40 ms this
+//!   hits every retransmission above about 25 Mbit/s.
+//! - Stock senders declare a packet lost when a packet sent three later is acknowledged
+//!   (`kPacketThreshold`, RFC 9002 §6.1.1). They retransmit its data and slow down.
 //!
-//! [`Resequence::Window`] cures the first, [`Resequence::Ordered`] both. `docs/adr/0017` has the numbers.
+//! [`Resequence::Window`] solves the first problem, [`Resequence::Ordered`] solves both.
+//! `docs/adr/0017` has the numbers.
 //!
 //! # Rules
 //!
-//! The sender numbers a flow's payloads from any number on, a repair keeps its number, and each
-//! carries the *repair floor*: the lowest number that the sender still repairs.
+//! The sender numbers the payloads of a flow, starting at any number. A retransmission keeps its
+//! number. Each payload carries the *repair floor*: the lowest sequence number that the sender
+//! still repairs.
 //!
-//! - A payload waits while the lowest number that is missing, and may still come, is too far behind.
-//! - What the sender gave up, by its floor, is not waited for.
-//! - Other gaps are waited for patiently: a repair may be lost again and then waits for the tunnel's
-//!   own loss detection. Whatever comes after its gap was given up was waited for in vain, and is by
-//!   then too late for the filter above. The time that counts (12 tunnel RTTs and 50 ms) is that
-//!   between arrivals which overtake the gap. Silence hardly counts, so that an outage does not use
-//!   it up, and neither does time in which repairs fill the oldest gap one after the other.
-//! - What comes after it was given up is released at once; the receiver may want it all the same.
-//! - Bytes, packets and time have bounds. When there is no more room, the oldest gap is given up.
+//! - A payload waits while the lowest missing number that may still arrive is too far behind it.
+//! - No payload waits for missing numbers below the repair floor, which the sender gave up.
+//! - Payloads wait long for other gaps: a retransmission may be lost again, and the tunnel's loss
+//!   detection then needs time. A payload that arrives after its gap was given up has made others
+//!   wait in vain, and by then it is too late for the filter above. A gap is given up after 12 RTTs
+//!   of the tunnel and 50 ms. This time counts only between arrivals that overtake the gap. Silence
+//!   hardly counts, so that an outage does not use the time up. Time in which retransmissions fill
+//!   the oldest gap one after the other does not count either.
+//! - A payload that arrives after its number was given up is released at once, because its receiver
+//!   may still accept it.
+//! - The bytes and packets that wait, and the time for which they wait, have bounds. When there is
+//!   no more room, the oldest gap is given up.
 //!
 //! # Use
 //!
-//! After each [`Resequencer::push`] call [`Resequencer::poll_release`] until it returns `None`, and
-//! let the connection inside read after every payload: engines bound how many pieces of a stream may
-//! wait unread (noq: 1024) and close a connection over a burst of some thousand. Then wait for
-//! [`Resequencer::next_timeout`] and poll again.
+//! After each [`Resequencer::push`], call [`Resequencer::poll_release`] until it returns `None`.
+//! Let the connection inside read after every payload, because engines bound how many pieces of a
+//! stream may wait unread (noq: 1024) and close a connection after a burst of a few thousand. Then
+//! wait for [`Resequencer::next_timeout`] and poll again.
 
 mod arrived;
 #[cfg(test)]
@@ -50,21 +57,21 @@ pub use tandem_wire::Sequenced;
 
 use arrived::{Arrived, ring_index};
 
-/// In which order payloads are released.
+/// The order in which payloads are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resequence {
-    /// As they come; only duplicates are dropped.
+    /// Payloads are released as they arrive. Only duplicates are dropped.
     Off,
-    /// None is released that is more than so many packets ahead of a missing one that may still
-    /// come. For senders that do not take overtaking for loss.
+    /// A payload is released if it is at most this many packets ahead of the lowest missing one
+    /// that may still arrive. This suits senders that do not treat reordering as loss.
     Window(u32),
-    /// As they were sent. For every sender.
+    /// Payloads are released in the order in which they were sent. This suits every sender.
     Ordered,
 }
 
 impl Resequence {
-    /// The window unless another is asked for: 64 to 120 packets differ little, and 100 leaves 28 of
-    /// the 128 for packet numbers that were skipped or not sent through the tunnel.
+    /// The default window. Windows of 64 to 120 packets perform nearly alike, and 100 leaves 28 of
+    /// the 128 packets for packet numbers that were skipped or not sent through the tunnel.
     pub const WINDOW: Self = Self::Window(100);
 
     /// How far a payload may be ahead of a missing one.
@@ -80,20 +87,21 @@ impl Resequence {
 /// What a flow may hold, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes of UDP payload that wait. Up to 3 MB were needed at 100 Mbit/s: the rate times the time
-    /// that a repair takes.
+    /// The most bytes of UDP payload that wait. Measurements at 100 Mbit/s needed up to 3 MB, which
+    /// is the rate times the duration of a repair.
     pub bytes: usize,
-    /// Numbers from the lowest missing one to the highest that waits: 8 MB in packets of 1200 bytes
-    /// have 6667. At least 1, at most 2^20.
+    /// The most numbers from the lowest missing one to the highest that waits. 8 MB take 6667
+    /// packets of 1200 bytes. At least 1, at most 2^20.
     pub packets: u32,
     /// A gap is given up after this many smoothed RTTs of the tunnel. With 1.5 downloads at
     /// 50 Mbit/s and 5 % loss take a quarter longer than with 6; with 12 nothing was given up on
     /// links without outages.
     pub gap_rtts: u32,
-    /// The same, in addition: for delayed acknowledgements and timers, which RTTs do not know.
+    /// Time in addition to these RTTs, for delayed acknowledgements and timers, which RTTs do not
+    /// include.
     pub gap_extra: Duration,
-    /// A gap is given up after this much time of any kind, silence too: then the tunnel itself is
-    /// taken for dead.
+    /// A gap is given up after this much time in any case, silence included. The tunnel itself then
+    /// counts as dead.
     pub gap_max: Duration,
 }
 
@@ -109,64 +117,66 @@ impl Default for Bounds {
     }
 }
 
-/// One silence counts for no more than this part, a tenth, of what a gap is given.
+/// One silence counts for at most one part in this many of the time after which a gap is given up.
 const SILENCE_SHARE: u32 = 10;
 
-/// Numbers behind the lowest missing one of which it is known whether they came.
+/// How many numbers behind the lowest missing one the resequencer remembers as arrived or not.
 const HISTORY: u64 = 1024;
 
 /// Numbers have 62 bits, as QUIC's variable-length integers have.
 const NUMBER_MAX: u64 = (1 << 62) - 1;
 
-/// No sender loses so many packets in a row: at 10 Gbit/s it would take more than an hour.
+/// The largest jump of numbers that is plausible. A tunnel that lost this many packets in a row
+/// would lose everything for more than an hour, even at 10 Gbit/s.
 const JUMP_MAX: u64 = 1 << 32;
 
-/// The tunnel's RTT until it is told (`kInitialRtt`, RFC 9002 §6.2.2).
+/// The tunnel's RTT until [`Resequencer::set_smoothed_rtt`] sets it (`kInitialRtt`, RFC 9002
+/// §6.2.2).
 const INITIAL_RTT: Duration = Duration::from_millis(333);
 
-/// What a resequencer counted.
+/// The counters of a resequencer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResequencerStats {
     /// Payloads released.
     pub released: u64,
-    /// Those of them that had to wait.
+    /// Payloads that had to wait.
     pub waited: u64,
-    /// For how long, all together.
+    /// The sum of the times for which payloads waited.
     pub waited_time: Duration,
     /// The most bytes of payload that waited at once.
     pub held_bytes_max: usize,
     /// The most payloads that waited at once.
     pub held_packets_max: usize,
-    /// Missing numbers that were waited for no longer, by cause.
+    /// Missing numbers that were given up, by cause.
     pub given_up: GivenUpGaps,
-    /// Payloads that came after they were given up, and were released.
+    /// Payloads that arrived after they were given up, and were released.
     pub late: u64,
-    /// Payloads dropped because their number had come before: spurious repairs.
+    /// Payloads dropped because their number had arrived before: spurious retransmissions.
     pub duplicates: u64,
-    /// Payloads dropped because they came so late that it is not known whether they had come before.
+    /// Payloads dropped because they arrived so late that they cannot be told from duplicates.
     pub stale: u64,
-    /// Payloads dropped because no sane sender is at that number.
+    /// Payloads dropped because their number is not plausible.
     pub out_of_range: u64,
-    /// Floors ignored because they were above what was sent.
+    /// Repair floors ignored because they were not plausible.
     pub floors_out_of_range: u64,
-    /// Payloads dropped because those released before were not taken.
+    /// Payloads dropped because the caller had not taken those released before.
     pub overrun: u64,
 }
 
-/// Missing numbers that were waited for no longer, by cause.
+/// Missing numbers that were given up, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GivenUpGaps {
-    /// The sender repairs them no more.
+    /// Numbers below the repair floor, which the sender no longer repairs.
     pub floor: u64,
-    /// [`Bounds::gap_rtts`] and [`Bounds::gap_extra`].
+    /// Numbers given up by [`Bounds::gap_rtts`] and [`Bounds::gap_extra`].
     pub time: u64,
-    /// [`Bounds::gap_max`].
+    /// Numbers given up by [`Bounds::gap_max`].
     pub silence: u64,
-    /// [`Bounds::bytes`].
+    /// Numbers given up by [`Bounds::bytes`].
     pub bytes: u64,
-    /// [`Bounds::packets`].
+    /// Numbers given up by [`Bounds::packets`].
     pub packets: u64,
-    /// [`Resequencer::flush`].
+    /// Numbers given up by [`Resequencer::flush`].
     pub flush: u64,
 }
 
@@ -194,13 +204,14 @@ impl GivenUpGaps {
     }
 }
 
-/// Numbers found missing at once.
+/// Numbers that were found missing together.
 #[derive(Debug)]
 struct Gap {
-    /// The number whose arrival showed it: what is missing below, and above the gap before.
+    /// The number whose arrival showed the gap. The gap consists of the missing numbers below it
+    /// that are above the gap before.
     below: u64,
     found: Instant,
-    /// What the resequencer's `overtaken` was.
+    /// The resequencer's `overtaken` at that time.
     overtaken: Duration,
 }
 
@@ -211,34 +222,35 @@ pub struct Resequencer {
     bounds: Bounds,
     smoothed_rtt: Duration,
     is_started: bool,
-    /// The lowest number that is missing and waited for.
+    /// The lowest missing number that was not given up.
     next: u64,
-    /// One above the highest number that came or was given up; never below `next`.
+    /// One above the highest number that arrived or was given up. Never below `next`.
     end: u64,
-    /// What came below this has been released; always above `next`.
+    /// Payloads with a number below this are released when they arrive. Always above `next`.
     released_below: u64,
-    /// From `next - HISTORY` to `end`.
+    /// Which numbers from `next - HISTORY` to `end` have arrived.
     arrived: Arrived,
-    /// What waits, by number: a ring of a power of two of places that grows when it has to.
+    /// The payloads that wait, by number. This is a ring that grows when necessary, whose length is
+    /// a power of two.
     slots: Vec<Option<Bytes>>,
     held_packets: usize,
     held_bytes: usize,
-    /// In the order in which they were found, which is that of their numbers. Those that have been
-    /// filled remain until `next` has passed.
+    /// The gaps in the order in which they were found, which is the order of their numbers. A gap
+    /// that was filled remains until `next` has passed it.
     gaps: VecDeque<Gap>,
-    /// Released, and not yet taken.
+    /// Payloads that are released but not yet taken.
     ready: VecDeque<Bytes>,
     ready_bytes: usize,
-    /// Time that counts against gaps: between arrivals that overtook the oldest.
+    /// The time that counts against gaps: the time between arrivals that overtook the oldest gap.
     overtaken: Duration,
     last_arrival: Option<Instant>,
-    /// Until when `waited_time` has been added up.
+    /// The time up to which `waited_time` is complete.
     added_up: Option<Instant>,
     stats: ResequencerStats,
 }
 
 impl Resequencer {
-    /// For a flow whose first payload has not come.
+    /// A resequencer for a new flow.
     pub fn new(mode: Resequence, mut bounds: Bounds) -> Self {
         bounds.packets = bounds.packets.clamp(1, 1 << 20);
         Self {
@@ -263,13 +275,13 @@ impl Resequencer {
         }
     }
 
-    /// Tells the smoothed RTT of the tunnel.
+    /// Sets the smoothed RTT of the tunnel.
     pub fn set_smoothed_rtt(&mut self, smoothed_rtt: Duration) {
         self.smoothed_rtt = smoothed_rtt;
     }
 
-    /// Takes a payload. At most as many steps as payloads become free, and one per 64 numbers of
-    /// [`Bounds::packets`].
+    /// Takes a payload. The cost is at most one step per payload that is released, and one step per
+    /// 64 numbers of [`Bounds::packets`].
     pub fn push(&mut self, now: Instant, datagram: Sequenced) {
         let Sequenced { sequence, floor, payload } = datagram;
         let (number, repair_floor) = (sequence.get(), floor.get());
@@ -299,7 +311,8 @@ impl Resequencer {
         }
     }
 
-    /// Hears of a repair floor without a payload, for senders that say so when nothing else goes.
+    /// Takes a repair floor without a payload, from senders that send one when they have no payload
+    /// to send.
     pub fn raise_floor(&mut self, now: Instant, repair_floor: u64) {
         self.add_up(now);
         if self.is_started && self.is_plausible(repair_floor) {
@@ -309,14 +322,14 @@ impl Resequencer {
         }
     }
 
-    /// Waits for nothing any more of what is missing now: the flow or its tunnel ends, or others
+    /// Gives up everything that is missing now, because the flow or its tunnel ends or other flows
     /// need the memory.
     pub fn flush(&mut self, now: Instant) {
         self.add_up(now);
         self.give_up_below(self.end, Cause::Flush);
     }
 
-    /// The next payload that may go, if there is one.
+    /// The next released payload, if there is one.
     pub fn poll_release(&mut self, now: Instant) -> Option<Bytes> {
         if self.ready.is_empty() {
             self.add_up(now);
@@ -328,18 +341,19 @@ impl Resequencer {
         Some(payload)
     }
 
-    /// When to poll again although nothing came.
+    /// When to poll again even if nothing arrives before.
     pub fn next_timeout(&self) -> Option<Instant> {
         let gap = self.gaps.front().filter(|_| self.held_packets > 0)?;
         gap.found.checked_add(self.bounds.gap_max)
     }
 
-    /// Bytes of payload that it holds, those included that may go and have not been taken.
+    /// Bytes of payload that the resequencer holds, including released payloads that have not been
+    /// taken.
     pub const fn held_bytes(&self) -> usize {
         self.held_bytes + self.ready_bytes
     }
 
-    /// What it counted.
+    /// The counters.
     pub const fn stats(&self) -> &ResequencerStats {
         &self.stats
     }
@@ -353,7 +367,8 @@ impl Resequencer {
         number <= NUMBER_MAX.min(jump_max)
     }
 
-    /// Whether the caller left so much that its next payload would break the bounds.
+    /// Whether the caller has left so many released payloads that one more payload would exceed the
+    /// bounds.
     fn is_overrun(&self, len: usize) -> bool {
         let bytes = self.held_bytes() + len;
         let packets = (self.held_packets + self.ready.len()) as u64;
@@ -366,7 +381,7 @@ impl Resequencer {
             self.stats.floors_out_of_range += 1;
         }
         if !self.is_started {
-            // What the sender says is missing below the first to arrive is waited for too.
+            // Payloads between the repair floor and the first arrival may still arrive.
             let lowest = (number + 1).saturating_sub(self.packets_max());
             let floor = if is_sane { repair_floor.min(number) } else { number };
             self.is_started = true;
@@ -378,7 +393,7 @@ impl Resequencer {
         }
     }
 
-    /// Time counts against gaps when something overtakes the oldest.
+    /// Counts time against the gaps if this number overtakes the oldest gap.
     fn count_time(&mut self, now: Instant, number: u64) {
         let last = self.last_arrival.replace(now).unwrap_or(now);
         if number > self.next {
@@ -388,13 +403,13 @@ impl Resequencer {
         }
     }
 
-    /// What a gap is given.
+    /// The time after which a gap is given up.
     fn gap_time(&self) -> Duration {
         let rtts = self.smoothed_rtt.saturating_mul(self.bounds.gap_rtts);
         rtts.saturating_add(self.bounds.gap_extra).min(self.bounds.gap_max)
     }
 
-    /// Takes a number that has not come before and has not been given up.
+    /// Takes a payload whose number has not arrived before and has not been given up.
     fn insert(&mut self, now: Instant, number: u64, payload: Bytes) {
         self.give_up_below((number + 1).saturating_sub(self.packets_max()), Cause::Packets);
         while number >= self.released_below && self.held_bytes + payload.len() > self.bounds.bytes {
@@ -414,8 +429,8 @@ impl Resequencer {
         self.move_next(self.next);
     }
 
-    /// Keeps a copy: the payload may be a small piece of a large receive buffer, which is not
-    /// counted and must not live as long.
+    /// Keeps a copy of a payload. The payload itself may be a small part of a large receive buffer,
+    /// which is not counted and which the payload would keep alive.
     fn hold(&mut self, number: u64, payload: &Bytes) {
         if number - self.next >= self.slots.len() as u64 {
             self.grow(number);
@@ -431,7 +446,7 @@ impl Resequencer {
         }
     }
 
-    /// Makes the ring long enough for `number`.
+    /// Grows the ring until it has a place for `number`.
     fn grow(&mut self, number: u64) {
         let places = usize::try_from(number - self.next + 1).expect("at most `Bounds::packets`");
         let len = places.next_power_of_two().max(64);
@@ -450,7 +465,7 @@ impl Resequencer {
         self.ready.push_back(payload);
     }
 
-    /// Gives up the gaps that have had their time.
+    /// Gives up the gaps that have timed out.
     fn expire(&mut self, now: Instant) {
         let gap_time = self.gap_time();
         while self.held_packets > 0
@@ -475,8 +490,8 @@ impl Resequencer {
         }
     }
 
-    /// Waits for nothing below `number`, nor for what follows it without a gap, and releases what
-    /// this frees.
+    /// Moves `next` to the first missing number from `number` on, and releases the payloads that no
+    /// longer have to wait.
     fn move_next(&mut self, number: u64) {
         let next = self.arrived.first_missing(number..self.end).unwrap_or(self.end.max(number));
         let freed_below = next.saturating_add(self.ahead_max).saturating_add(1);
@@ -492,7 +507,7 @@ impl Resequencer {
         }
     }
 
-    /// Releases what waits below `end`, the lowest first.
+    /// Releases the payloads that wait below `end`, the lowest number first.
     fn release_held(&mut self, end: u64) {
         let mut from = self.released_below;
         while let Some(number) = self.arrived.first(from..end) {
@@ -506,7 +521,7 @@ impl Resequencer {
         }
     }
 
-    /// Adds to `waited_time` what has passed since the last time.
+    /// Adds the time since the last call to `waited_time`.
     fn add_up(&mut self, now: Instant) {
         let last = self.added_up.replace(now).unwrap_or(now);
         if self.held_packets > 0 {
