@@ -1,11 +1,11 @@
-//! Header fields that say one thing.
+//! Header fields with a single value.
 
 use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName, header};
 
-/// The value of a field of which a message may have one line; `None`: it has none. The error is for
-/// people.
+/// The value of a field that may have only one line in a message. `None`: the message does not have
+/// the field. The error is a text for messages.
 pub(crate) fn only_line<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
@@ -18,17 +18,18 @@ pub(crate) fn only_line<'a>(
     })
 }
 
-/// RFC 9110 §8.6: digits; several fields, or a list, only if all say the same.
+/// The value of `Content-Length` (RFC 9110 §8.6). Several fields or a list are allowed only if all
+/// values are equal.
 pub(crate) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
     let mut length = None;
     for value in headers.get_all(header::CONTENT_LENGTH) {
         for item in value.as_bytes().split(|byte| *byte == b',') {
             let digits = str::from_utf8(item).map(str::trim).unwrap_or_default();
             let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-            let Some(said) = digits.parse().ok().filter(|_| is_number) else {
+            let Some(number) = digits.parse().ok().filter(|_| is_number) else {
                 return Err("Content-Length is no number");
             };
-            if length.replace(said).is_some_and(|before| before != said) {
+            if length.replace(number).is_some_and(|before| before != number) {
                 return Err("two values of Content-Length");
             }
         }

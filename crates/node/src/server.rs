@@ -1,4 +1,5 @@
-//! The serving end of HTTP/3, shared by proxy and origin: connections come, break and go.
+//! The server side of HTTP/3, which the proxy and the origin share. It handles the start, the
+//! errors and the end of connections.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,21 +19,21 @@ use crate::{
     stats::{Broken, ConnectionStats, Stats},
 };
 
-/// What happened at a server.
+/// An event at a server.
 #[expect(clippy::large_enum_variant, reason = "few wait at a time, and each is moved once")]
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A connection came.
+    /// A connection was accepted.
     Opened,
-    /// Something happened on it.
+    /// HTTP/3 has an event on the connection.
     Http(h3::Event),
-    /// Datagrams wait in it.
+    /// The connection has received datagrams.
     Datagrams,
-    /// It has ended.
+    /// The connection has ended.
     Closed,
 }
 
-/// The serving end of HTTP/3.
+/// The server side of HTTP/3.
 pub(crate) struct Server {
     endpoint: Endpoint,
     sessions: BTreeMap<ConnectionId, Session>,
@@ -40,11 +41,11 @@ pub(crate) struct Server {
     limits: Limits,
     connections: u64,
     broken: Broken,
-    /// When to end what is still under way, once no more requests are taken.
+    /// When to close the remaining connections, while the server drains.
     drain: Option<Instant>,
-    /// When to stop waiting for goodbyes, once they are said.
+    /// When to stop waiting for closed connections, after all have been closed.
     goodbye: Option<Instant>,
-    /// Of connections that have ended.
+    /// The packets sent on connections that have ended.
     sent_packets: u64,
     lost_packets: u64,
 }
@@ -89,12 +90,12 @@ impl Server {
         quic::earliest(self.endpoint.next_timeout(), own)
     }
 
-    /// The session and the connection, both at once; `None` if they have gone.
+    /// The session and the connection together. `None` if they have ended.
     pub(crate) fn parts(&mut self, id: ConnectionId) -> Option<(&mut Session, &mut Connection)> {
         Some((self.sessions.get_mut(&id)?, self.endpoint.connection(id)?))
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub(crate) fn poll_event(&mut self, now: Instant) -> Option<(ConnectionId, Event)> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -133,7 +134,7 @@ impl Server {
         }
     }
 
-    /// Ends a connection whose peer broke the protocol, with the code that the RFC names.
+    /// Closes a connection whose peer violated the protocol, with the error code of the RFC.
     pub(crate) fn break_connection(
         &mut self,
         now: Instant,
@@ -164,7 +165,7 @@ impl Server {
         self.events.push_back((id, Event::Closed));
     }
 
-    /// Takes no more connections and requests, but lets those that are under way go on for a while.
+    /// Accepts no more connections and requests, but lets those in progress continue for a while.
     /// The second call ends them.
     pub(crate) fn drain(&mut self, now: Instant) {
         let until = if self.drain.is_some() { now } else { now + self.limits.drain };
@@ -178,7 +179,7 @@ impl Server {
         }
     }
 
-    /// Ends all when nothing is under way any more, or when it has lasted too long.
+    /// Closes all connections when the server is idle, or when the drain has taken too long.
     pub(crate) fn finish_drain(&mut self, now: Instant, is_idle: bool) {
         if self.drain.is_some_and(|until| is_idle || until <= now) {
             self.drain = None;
@@ -186,7 +187,7 @@ impl Server {
         }
     }
 
-    /// Says goodbye to everybody. [`Server::take_ended`] tells when they have heard it.
+    /// Closes all connections. [`Server::take_ended`] says when the engine has no connection left.
     fn end_all(&mut self, now: Instant, reason: &str) {
         self.goodbye = Some(now + self.limits.goodbye);
         let ids: Vec<_> = self.sessions.keys().copied().collect();
@@ -195,7 +196,8 @@ impl Server {
         }
     }
 
-    /// Whether goodbye is said and heard, or not worth waiting for any more. True once.
+    /// Whether all connections have been closed, or the time to wait for that is over. Returns true
+    /// only once.
     pub(crate) fn take_ended(&mut self, now: Instant) -> bool {
         let has_ended = self.goodbye.is_some_and(|until| until <= now || self.endpoint.is_empty());
         if has_ended {
@@ -205,7 +207,7 @@ impl Server {
     }
 
     /// The next packets to send, at the end of `buf`. `feed` is called before each connection's
-    /// turn, to give it what waits for it.
+    /// turn, so that the caller can give it data to send.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -228,7 +230,7 @@ impl Server {
         None
     }
 
-    /// Adds what was counted here.
+    /// Adds the counters of this server.
     pub(crate) fn add_to(&mut self, stats: &mut Stats) {
         stats.connections = self.connections;
         stats.connections_open = self.sessions.len() as u64;
@@ -243,7 +245,7 @@ impl Server {
         }
     }
 
-    /// Every connection that is open, the oldest first.
+    /// All open connections, the oldest first.
     pub(crate) fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
         let Self { endpoint, sessions, .. } = self;
         sessions.keys().filter_map(|&id| endpoint.peek(id).map(quic::Connection::stats))

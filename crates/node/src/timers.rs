@@ -1,8 +1,9 @@
-//! Many deadlines, of which the earliest is wanted.
+//! Sets of deadlines, from which the earliest is taken.
 
 use std::{collections::BTreeSet, time::Instant};
 
-/// Moves the deadline of `key` from `old` to `new`; no deadline: it is in the set no more.
+/// Moves the deadline of `key` from `old` to `new`, and sets `old` to `new`. Without a new
+/// deadline, `key` leaves the set.
 pub(crate) fn move_timer<K: Copy + Ord>(
     timers: &mut BTreeSet<(Instant, K)>,
     key: K,

@@ -1,5 +1,5 @@
-//! The chain of connections: the hops, the nearest proxy first, and in the innermost tunnel the
-//! end-to-end connection, if it is ours.
+//! The chain of connections. It consists of the hops, the nearest proxy first, and of the
+//! end-to-end connection inside the innermost tunnel, if the client itself opens that connection.
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -17,18 +17,18 @@ pub(super) struct Chain {
     pub(super) hops: Vec<Hop>,
     /// The end-to-end connection of a transfer.
     pub(super) origin: Option<Peer>,
-    /// The first peer's address, once it is known.
+    /// The address of the first peer, once it is known.
     pub(super) outer: Option<SocketAddr>,
     pub(super) outer_socket: SocketId,
-    /// The newest report on our own end of the last tunnel.
+    /// The newest report on this client's end of the last tunnel.
     own_report: Option<TunnelInfo>,
 }
 
-/// Where the packets of a connection leave.
+/// The way in which the packets of a connection leave.
 enum Egress {
     /// Through a UDP socket.
     Socket(SocketId),
-    /// As payloads of a flow of the hop around it; `None` while there is no such flow.
+    /// As payloads of a flow of the hop around it. `None` while there is no such flow.
     Tunnel { hop: usize, flow: Option<StreamId> },
 }
 
@@ -37,12 +37,12 @@ impl Chain {
         Self { hops, origin, outer: None, outer_socket, own_report: None }
     }
 
-    /// Number of connections.
+    /// The number of connections.
     pub(super) fn len(&self) -> usize {
         self.hops.len() + usize::from(self.origin.is_some())
     }
 
-    /// Whether this is the connection to the origin.
+    /// Whether this index is that of the connection to the origin.
     pub(super) fn is_origin(&self, index: usize) -> bool {
         index == self.hops.len()
     }
@@ -64,7 +64,7 @@ impl Chain {
         self.peers().map(Peer::stats)
     }
 
-    /// Where the packets of a connection leave.
+    /// The way in which the packets of a connection leave.
     fn egress(&self, index: usize) -> Egress {
         match index.checked_sub(1) {
             None => Egress::Socket(self.outer_socket),
@@ -105,7 +105,7 @@ impl Chain {
         None
     }
 
-    /// The newest report on our own end of the last tunnel, once.
+    /// Takes the newest report on this client's end of the last tunnel.
     pub(super) fn take_own_report(&mut self) -> Option<TunnelInfo> {
         self.own_report.take()
     }
@@ -116,7 +116,7 @@ impl Chain {
         self.peers().fold(tunnels, |next, peer| earliest(next, peer.next_timeout()))
     }
 
-    /// Adds what connections and tunnels counted.
+    /// Adds the counters of connections and tunnels.
     pub(super) fn add_to(&mut self, stats: &mut Stats) {
         for peer in self.peers() {
             let now = peer.stats();

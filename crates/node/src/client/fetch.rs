@@ -1,4 +1,4 @@
-//! A download: one request, or several ranges of one file at once. Or an upload.
+//! A download, with one request or with several requests for ranges of one file. Or an upload.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -16,74 +16,74 @@ use crate::{
     stats::FeedbackStats,
 };
 
-/// With several streams, the first request asks for so many bytes; its answer tells how many there
-/// are in all, and the rest is divided.
+/// With several streams, the first request asks for this many bytes. Its answer states the total
+/// length, and the rest is then divided.
 const FIRST_RANGE: u64 = 1 << 20;
 
-/// Most bytes handed over in one piece.
+/// The most bytes in one piece that goes to the program.
 const PIECE: usize = 64 * 1024;
 
 /// One request of a download.
 #[derive(Debug)]
 struct Part {
-    /// Where its next byte belongs in the whole.
+    /// The offset of its next byte in the file.
     offset: u64,
-    /// Where it ends, exclusive; `None` until the answer tells, if it does.
+    /// The end of the part, exclusive. `None` while it is not known.
     end: Option<u64>,
-    /// Whether its answer came.
+    /// Whether its answer has arrived.
     is_answered: bool,
     /// Whether its body has ended.
     has_ended: bool,
 }
 
 impl Part {
-    /// Whether this is a range that was asked for. The first may be shorter, because the rest is
-    /// asked for after it; for that the total has to be known.
+    /// Whether an answer's range fits the request. The first range may be shorter, because the rest
+    /// is requested after it. For that the total must be known.
     fn allows(&self, end: u64, total: Option<u64>, is_first: bool) -> bool {
         match self.end {
-            None => false, // the whole was asked for
+            None => false, // the whole file was requested
             Some(asked) if is_first => end <= asked && total.is_some(),
             Some(asked) => end == asked,
         }
     }
 }
 
-/// What a download wants to tell.
+/// The progress of a transfer.
 #[derive(Debug)]
 pub(super) enum Progress {
     /// A piece of the body.
     Piece { offset: u64, data: Bytes },
-    /// All is there.
+    /// The transfer is complete.
     Complete,
 }
 
-/// Why a piece could not be had.
+/// Why a transfer failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The origin broke HTTP/3.
     Protocol(ConnectionError),
-    /// Its answer is malformed.
+    /// The origin's answer is malformed.
     Malformed(ClientError),
-    /// The download cannot be completed.
+    /// The transfer cannot be completed.
     Client(ClientError),
 }
 
-/// A download.
+/// A download or an upload.
 pub(super) struct Fetch {
-    /// Of the origin.
+    /// The origin's authority.
     authority: String,
     config: FetchConfig,
-    /// Passes reports of the tunnel on, if the origin is to have them.
+    /// Passes reports on the tunnel on, if the origin gets any.
     relay: Option<Relay>,
-    /// What is sent, if nothing is to be fetched.
+    /// The upload, if this is not a download.
     pub(super) upload: Option<Upload>,
     parts: BTreeMap<StreamId, Part>,
-    /// Ranges that could not be asked for yet, because the origin allows no more streams.
+    /// Ranges that could not be requested yet, because the origin allows no more streams.
     waiting: Vec<(u64, u64)>,
     etag: Option<HeaderValue>,
     pub(super) status: Option<StatusCode>,
     pub(super) bytes: u64,
-    /// Bytes that may still be handed over before the program takes some.
+    /// Bytes that may still go to the program before it gives more credit.
     credit: u64,
     pub(super) is_complete: bool,
 }
@@ -116,7 +116,7 @@ impl Fetch {
     }
 
     /// Whether this is the stream of one of our requests.
-    pub(super) fn is_asking(&self, stream: u64) -> bool {
+    pub(super) fn has_request(&self, stream: u64) -> bool {
         self.parts.contains_key(&StreamId(stream))
     }
 
@@ -125,11 +125,11 @@ impl Fetch {
         if self.config.streams > 1 {
             self.waiting.push((0, FIRST_RANGE));
         }
-        self.ask(origin);
+        self.send_requests(origin);
     }
 
-    /// Sends requests for the ranges that wait, or for the whole.
-    pub(super) fn ask(&mut self, origin: &mut Peer) {
+    /// Sends requests for the ranges that wait, or for the whole file.
+    pub(super) fn send_requests(&mut self, origin: &mut Peer) {
         if self.config.streams <= 1 {
             if self.parts.is_empty() && self.status.is_none() {
                 self.request(origin, 0, None);
@@ -151,7 +151,7 @@ impl Fetch {
         {
             headers.insert(header::RANGE, range);
         }
-        // So that all ranges are of one file, even if it is replaced meanwhile.
+        // This makes sure that all ranges are of one file, even if it is replaced meanwhile.
         if let Some(etag) = &self.etag {
             headers.insert(header::IF_MATCH, etag.clone());
         }
@@ -181,28 +181,28 @@ impl Fetch {
         true
     }
 
-    /// A request's stream has room again.
+    /// Continues an upload after its stream has room again.
     pub(super) fn on_writable(&mut self, origin: &mut Peer, stream: StreamId) {
         if let Some(upload) = self.upload.as_mut().filter(|_| self.parts.contains_key(&stream)) {
             upload.send(origin, stream);
         }
     }
 
-    /// The origin's SETTINGS came.
+    /// Handles the origin's SETTINGS.
     pub(super) fn on_settings(&mut self, origin: &mut Peer) {
         if let Some(relay) = &mut self.relay {
             relay.on_settings(origin);
         }
     }
 
-    /// Passes a report of the tunnel on. `false`: the origin is to have none.
+    /// Passes a report on the tunnel on. `false`: the origin gets no reports.
     pub(super) fn relay(&mut self, origin: &mut Peer, info: TunnelInfo) -> bool {
         let Some(relay) = &mut self.relay else { return false };
         relay.push(origin, info);
         true
     }
 
-    /// Lets the sender of an upload follow a report on our own end of its tunnel.
+    /// Lets the sender of an upload follow a report on this client's end of its tunnel.
     pub(super) fn follow(&mut self, now: Instant, origin: &mut Peer, info: TunnelInfo) {
         if let Some(upload) = &mut self.upload {
             upload.follow(now, origin, info);
@@ -220,13 +220,14 @@ impl Fetch {
         }
     }
 
-    /// Whether a stream that ended is that of the reports, which a download does without.
+    /// Handles the end of a stream, if it is the stream for reports. A download continues without
+    /// it. Returns whether it was that stream.
     pub(super) fn on_relay_end(&mut self, stream: StreamId) -> bool {
         let relay = self.relay.as_mut().filter(|relay| relay.owns(stream));
         relay.map(Relay::on_end).is_some()
     }
 
-    /// Takes an answer. The first is worth telling of.
+    /// Handles an answer. Returns an event for the first one.
     pub(super) fn on_response(
         &mut self,
         origin: &mut Peer,
@@ -269,7 +270,8 @@ impl Fetch {
                 part.end = length;
                 length
             }
-            // A range that was not asked for, or the whole instead of one of several ranges.
+            // The answer has a range that was not requested, or the whole file instead of one of
+            // several ranges.
             _ => return Err(Failure::Client(self.changed())),
         };
         if !is_first {
@@ -282,7 +284,7 @@ impl Fetch {
             (head.status, total, end_of_first)
         {
             self.waiting = divide(end, total, self.config.streams);
-            self.ask(origin);
+            self.send_requests(origin);
         }
         Ok(Some(Event::ResponseStarted { status: head.status.as_u16(), len: total }))
     }
@@ -295,13 +297,15 @@ impl Fetch {
             return Ok(None);
         }
         Err(Failure::Client(if status.is_success() {
-            self.body_error(format!("status {status} before all was sent, or instead of 204"))
+            self.body_error(format!(
+                "status {status} before the whole body was sent, or instead of 204"
+            ))
         } else {
             ClientError::Status { url: self.url(), status: status.as_u16() }
         }))
     }
 
-    /// The next piece of any part; `None`: nothing at the moment.
+    /// The next piece of any part. `None`: no data has arrived.
     pub(super) fn poll(&mut self, origin: &mut Peer) -> Option<Result<Progress, Failure>> {
         if self.is_complete || self.status.is_none() {
             return None;
@@ -365,7 +369,7 @@ impl Fetch {
                 None => Ok(None),
             };
         }
-        // An end is dealt with at the next read, which meets a failure again.
+        // The next read handles an end or a failure that followed this piece.
         let offset = part.offset;
         part.offset += piece.len() as u64;
         if part.end.is_some_and(|end| part.offset > end) {
@@ -386,9 +390,9 @@ impl Fetch {
         }
     }
 
-    /// What the end of a stream before its body means.
+    /// The error for a stream that the origin reset.
     pub(super) fn reset(&self, code: Code) -> ClientError {
-        self.body_error(format!("the origin gave the transfer up ({code})"))
+        self.body_error(format!("the origin reset the transfer ({code})"))
     }
 
     fn changed(&self) -> ClientError {
@@ -408,8 +412,8 @@ impl Fetch {
     }
 }
 
-/// Divides `start..total` into `count` ranges of nearly one length, the first last, so that they
-/// are popped in order.
+/// Divides `start..total` into `count` ranges of nearly equal length. The first range is the last
+/// item, so that they are popped in order.
 fn divide(start: u64, total: u64, count: usize) -> Vec<(u64, u64)> {
     let count = count as u64;
     let mut ranges: Vec<_> = (0..count)

@@ -5,19 +5,19 @@ use tandem_wire::{Code, FeedbackField, Urgency};
 use super::forward::LocalFlowId;
 use crate::{quic::StreamId, tunnel::Flows};
 
-/// What a flow carries.
+/// The packets that a flow carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Carries {
-    /// The next hop's connection, or the origin's.
+    /// The packets of the connection to the next hop or to the origin.
     NextPeer,
     /// The packets of a local program.
     Local(LocalFlowId),
 }
 
-/// Where a flow goes.
+/// The target of a flow, and how the tunnel treats the flow.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    /// A host name or an address, the latter without brackets.
+    /// A host name, or an address without brackets.
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) urgency: Urgency,
@@ -26,17 +26,17 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// A target without wishes.
+    /// A target with the default urgency and weight.
     pub(super) fn new(host: String, port: u16) -> Self {
         Self { host, port, urgency: Urgency::default(), weight: 1 }
     }
 
-    /// Takes what is allowed for a weight.
+    /// Sets the weight, limited to the allowed range.
     pub(super) fn with_weight(self, weight: u8) -> Self {
         Self { weight: weight.clamp(1, FeedbackField::WEIGHT_MAX), ..self }
     }
 
-    /// What its request says to the tunnel.
+    /// The parameters of a request for this flow.
     pub(super) fn wishes(&self, first: Option<StreamId>) -> Flows {
         Flows { urgency: self.urgency, weight: self.weight, first }
     }
@@ -59,9 +59,9 @@ impl Flow {
 /// Why a flow ends.
 #[derive(Debug)]
 pub(super) struct FlowEnd {
-    /// For the proxy.
+    /// The error code that is sent to the proxy.
     pub(super) code: Code,
-    /// For people.
+    /// The reason for messages.
     pub(super) reason: String,
 }
 

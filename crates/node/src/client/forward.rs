@@ -1,4 +1,5 @@
-//! Local UDP listeners. Each program that sends to one of them is a flow through the tunnel.
+//! Local UDP listeners. Each local program that sends to one of them gets a flow through the
+//! tunnel.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -31,11 +32,11 @@ pub(super) struct LocalFlowId {
 /// A flow of a local program.
 #[derive(Debug)]
 struct LocalFlow {
-    /// Its request; `None` until the proxy allows one more.
+    /// The request stream of the flow. `None` until the proxy allows one more stream.
     stream: Option<StreamId>,
-    /// Payloads that wait until the request is granted.
+    /// Payloads that wait for the grant.
     early: VecDeque<Bytes>,
-    /// Payloads that were sent before it was granted.
+    /// How many payloads were sent before the grant.
     sent_early: usize,
     last_active: Instant,
 }
@@ -43,10 +44,10 @@ struct LocalFlow {
 /// The flows of local programs.
 pub(super) struct Forward {
     configs: Vec<ForwardConfig>,
-    /// Which of them a socket is; empty until the sockets were asked for.
+    /// The index in `configs` of each socket. Empty until the sockets are requested.
     sockets: BTreeMap<SocketId, usize>,
     flows: BTreeMap<LocalFlowId, LocalFlow>,
-    /// When to look for idle flows.
+    /// When to check for idle flows.
     next_look: Option<Instant>,
 }
 
@@ -55,8 +56,8 @@ impl Forward {
         Self { configs, sockets: BTreeMap::new(), flows: BTreeMap::new(), next_look: None }
     }
 
-    /// Asks for the listening sockets, which are named from `next_socket` on. No effect the second
-    /// time.
+    /// Requests the listening sockets, whose IDs start at `next_socket`. A second call has no
+    /// effect.
     pub(super) fn listen(&mut self, next_socket: &mut u64, outputs: &mut VecDeque<Output>) {
         if !self.sockets.is_empty() {
             return;
@@ -70,12 +71,12 @@ impl Forward {
         }
     }
 
-    /// How a listening socket was asked for; `None`: it is none of ours.
+    /// The settings of a listening socket. `None`: the socket is not a listener.
     pub(super) fn config(&self, socket: SocketId) -> Option<&ForwardConfig> {
         self.configs.get(*self.sockets.get(&socket)?)
     }
 
-    /// Where the flows of a listening socket go.
+    /// The target of the flows of a listening socket.
     fn target(&self, socket: SocketId) -> Option<Target> {
         let ForwardConfig { target_host, target_port, urgency, weight, .. } =
             self.config(socket)?;
@@ -83,7 +84,7 @@ impl Forward {
         Some(Target { urgency: *urgency, ..target })
     }
 
-    /// A local program sent a packet.
+    /// Handles a packet of a local program.
     pub(super) fn from_local(
         &mut self,
         now: Instant,
@@ -124,7 +125,7 @@ impl Forward {
         }
     }
 
-    /// A flow was granted: sends what waited for it.
+    /// Sends the payloads that waited for the grant of a flow.
     pub(super) fn on_granted(
         &mut self,
         now: Instant,
@@ -139,7 +140,7 @@ impl Forward {
         }
     }
 
-    /// The proxy allows more streams than before: asks for the flows that wait.
+    /// Requests the flows that wait, after the proxy has allowed more streams.
     pub(super) fn request_waiting(&mut self, hop: &mut Hop) {
         let waiting = self.flows.iter().filter(|(_, flow)| flow.stream.is_none());
         for id in waiting.map(|(&id, _)| id).collect::<Vec<_>>() {
@@ -151,14 +152,15 @@ impl Forward {
         }
     }
 
-    /// The tunnel has gone: all flows have to be asked for again.
+    /// Forgets all request streams, because the tunnel has ended. All flows must be requested
+    /// again.
     pub(super) fn forget_streams(&mut self) {
         for flow in self.flows.values_mut() {
             flow.stream = None;
         }
     }
 
-    /// A packet for a local program came.
+    /// Sends a packet to a local program.
     pub(super) fn to_local(&mut self, now: Instant, id: LocalFlowId, payload: &[u8]) -> Output {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.last_active = now;
@@ -173,22 +175,22 @@ impl Forward {
         Output::Transmit { socket: id.socket, transmit }
     }
 
-    /// Forgets a flow whose request has ended.
+    /// Removes a flow whose request has ended.
     pub(super) fn forget(&mut self, id: LocalFlowId) {
         self.flows.remove(&id);
     }
 
-    /// Number of flows.
+    /// The number of flows.
     pub(super) fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// When to look for idle flows.
+    /// When to check for idle flows.
     pub(super) const fn next_timeout(&self) -> Option<Instant> {
         self.next_look
     }
 
-    /// Closes the flows without a packet for the idle timeout.
+    /// Closes the flows that had no packet during the idle timeout.
     pub(super) fn close_idle(&mut self, now: Instant, hop: &mut Hop, limits: &Limits) {
         if self.next_look.is_none_or(|look| look > now) {
             return;

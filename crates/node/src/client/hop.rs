@@ -32,7 +32,7 @@ pub(super) struct Hop {
     pub(super) flows: BTreeMap<StreamId, Flow>,
     /// The flow that carries the next peer.
     pub(super) next: Option<StreamId>,
-    /// What the tunnels of earlier connections counted.
+    /// The counters of the tunnels of earlier connections.
     ended: Stats,
 }
 
@@ -55,13 +55,14 @@ impl Hop {
         }
     }
 
-    /// The tunnel and what carries it; `None` if the connection has gone.
+    /// The tunnel and its carrier. `None` if there is no connection.
     fn parts(&mut self) -> Option<(&mut Tunnel, Carrier<'_>)> {
         let parts = self.peer.parts()?;
         Some((&mut self.tunnel, Carrier::from(parts)))
     }
 
-    /// What the proxy lacks, once its SETTINGS came; `None`: they have not come.
+    /// Handles the proxy's SETTINGS. The error names a feature that the proxy lacks. `None`: the
+    /// SETTINGS have not arrived.
     pub(super) fn lacks(&mut self) -> Option<Result<(), &'static str>> {
         let (session, _) = self.peer.parts()?;
         // RFC 9220 §3: a client MUST NOT use extended CONNECT before the setting came.
@@ -73,7 +74,7 @@ impl Hop {
         Some(Ok(()))
     }
 
-    /// Asks for a flow. `None`: the proxy allows no more at the moment.
+    /// Requests a flow. `None`: the proxy allows no more streams at the moment.
     pub(super) fn request(&mut self, target: &Target, carries: Carries) -> Option<StreamId> {
         let stream = self.send_request(target, carries, None)?;
         if carries == Carries::NextPeer {
@@ -120,7 +121,8 @@ impl Hop {
         }
     }
 
-    /// Largest UDP payload, in bytes, that the connection to the next peer may count on, both ways.
+    /// The largest UDP payload, in bytes, that the connection to the next peer may rely on, in both
+    /// directions.
     pub(super) fn max_payload(&self) -> usize {
         self.tunnel.max_payload(self.next)
     }
@@ -130,27 +132,27 @@ impl Hop {
         self.parts().is_some_and(|(tunnel, mut carrier)| tunnel.takes_early(&mut carrier, payload))
     }
 
-    /// The proxy granted a flow: asks for the other request streams that it may have.
+    /// Handles the grant of a flow. Requests the other request streams that the flow may have.
     pub(super) fn on_granted(&mut self, stream: StreamId, head: &ResponseHead) {
         let more = self.tunnel.on_granted(stream, &head.headers);
         let Some(Flow { carries, target }) = self.flows.get(&stream) else { return };
         let (carries, target) = (*carries, target.clone());
         for _ in 0..more {
-            // The proxy may allow no more streams at the moment: then the flow has fewer.
+            // The proxy may allow no more streams at the moment. The flow then has fewer.
             if self.send_request(&target, carries, Some(stream)).is_none() {
                 return;
             }
         }
     }
 
-    /// The flow that carries the next peer is granted.
+    /// Starts the reports on the flow that carries the next peer.
     pub(super) fn begin_reports(&mut self, now: Instant) {
         if let Some(stream) = self.next {
             self.tunnel.begin_reports(now, stream);
         }
     }
 
-    /// The RTT of the connection inside is known.
+    /// Tells the tunnel the RTT of the connection inside.
     pub(super) fn on_rtt_beyond(&mut self, end_to_end: Duration) {
         if let Some(stream) = self.next {
             let smoothed_rtt = self.peer.stats().smoothed_rtt;
@@ -158,7 +160,7 @@ impl Hop {
         }
     }
 
-    /// Starts again with a new connection, whose random choices differ from those before.
+    /// Resets the hop for a new connection, whose random choices differ from earlier ones.
     pub(super) fn renew(&mut self, generation: u64, limits: &Limits) {
         let mut settings = self.peer.settings.clone();
         settings.seed = settings.seed.map(|seed| seed.wrapping_add(generation << 32));
@@ -179,17 +181,17 @@ impl Hop {
     pub(super) fn feed(&mut self, now: Instant) {
         match self.parts() {
             Some((tunnel, mut carrier)) => tunnel.feed(now, &mut carrier),
-            None => self.tunnel.end_reports(), // so that nothing is due of a connection that has gone
+            None => self.tunnel.end_reports(), // so that no timer remains without a connection
         }
     }
 
-    /// The next thing that came through the tunnel, numbered payloads excepted.
+    /// The next arrival through the tunnel, except for numbered payloads.
     pub(super) fn poll_arrival(&mut self, now: Instant) -> Option<Arrival> {
         let (tunnel, mut carrier) = self.parts()?;
         tunnel.poll_arrival(now, &mut carrier)
     }
 
-    /// Adds what the tunnel counted, and those before it.
+    /// Adds the counters of the tunnel and of the tunnels before it.
     pub(super) fn add_to(&self, stats: &mut Stats) {
         stats.add_tunnels(&self.ended);
         self.tunnel.add_to(stats);
@@ -206,7 +208,7 @@ impl Hop {
         }
     }
 
-    /// What a refusal of this proxy means.
+    /// The client's error for a refusal by this proxy.
     pub(super) fn refused(&self, target: String, head: &ResponseHead) -> ClientError {
         let proxy_status = head
             .headers
@@ -221,7 +223,7 @@ impl Hop {
     }
 }
 
-/// What a stranger wrote, fit for a terminal.
+/// Removes control characters from a peer's text and shortens it, so that a terminal can show it.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(300).collect()
 }

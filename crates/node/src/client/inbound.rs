@@ -1,4 +1,4 @@
-//! What comes through the hops: to the connection inside, or to a local program.
+//! Inbound payloads, which go from the hops to the connection inside or to a local program.
 
 use std::time::Instant;
 
@@ -18,30 +18,30 @@ use crate::{
     tunnel::{Arrival, StreamEnd},
 };
 
-/// Outputs that may wait when a report is to be passed to the embedding program; beyond that it is
-/// dropped, because the next report comes soon.
+/// The most outputs that may wait when a report for the embedding program is added. With more, the
+/// report is dropped, because the next one follows soon.
 const WAITING_OUTPUTS_MAX: usize = 256;
 
-/// What a look at the hops gave.
-pub(super) enum Took {
+/// The result of a look at the hops.
+pub(super) enum Inbound {
     Nothing,
     Progress,
     Output(Output),
 }
 
 impl Client {
-    /// Passes what came through each hop to the connection inside it, or to a local program.
-    pub(super) fn receive(&mut self, now: Instant, buf: &mut Vec<u8>) -> Took {
-        let mut took = Took::Nothing;
+    /// Passes the arrivals of each hop to the connection inside it, or to a local program.
+    pub(super) fn receive(&mut self, now: Instant, buf: &mut Vec<u8>) -> Inbound {
+        let mut inbound = Inbound::Nothing;
         for index in 0..self.chain.hops.len() {
             while let Some(arrival) =
                 self.chain.hops.get_mut(index).and_then(|hop| hop.poll_arrival(now))
             {
-                took = Took::Progress;
+                inbound = Inbound::Progress;
                 match arrival {
                     Arrival::Payload(stream, payload) => {
                         if let Some(output) = self.deliver(now, (index, stream), payload, buf) {
-                            return Took::Output(output);
+                            return Inbound::Output(output);
                         }
                     }
                     Arrival::Report(stream, info) => self.on_report(index, stream, info),
@@ -52,10 +52,11 @@ impl Client {
                 }
             }
         }
-        if self.take_stray_datagram(now) { Took::Progress } else { took }
+        if self.take_stray_datagram(now) { Inbound::Progress } else { inbound }
     }
 
-    /// A datagram that the origin sends, though nothing that we ask of it has any.
+    /// Handles a datagram from the origin, although no request of this client has datagrams in this
+    /// direction.
     fn take_stray_datagram(&mut self, now: Instant) -> bool {
         let Some((fetch, origin)) = self.fetch() else { return false };
         let Some(data) = origin.parts().and_then(|(_, connection)| connection.receive_datagram())
@@ -66,7 +67,7 @@ impl Client {
             Err(error) if error.scope() == ErrorScope::Connection => error.into(),
             // RFC 9297 §2: a datagram "associated with a request that has no known semantics for
             // HTTP Datagrams" ends that request; here it ends the download.
-            Ok(datagram) if fetch.is_asking(datagram.quarter_stream_id.stream_id()) => {
+            Ok(datagram) if fetch.has_request(datagram.quarter_stream_id.stream_id()) => {
                 h3::ConnectionError {
                     code: Code::H3_DATAGRAM_ERROR,
                     reason: "a datagram for a download".to_owned(),
@@ -81,8 +82,8 @@ impl Client {
         true
     }
 
-    /// A proxy reports on a flow. What the last proxy reports goes to the origin, or to the embedding
-    /// program of a local flow, which may pass it on.
+    /// Handles a proxy's report on a flow. Reports of the last proxy go to the origin, or, for a
+    /// local flow, to the embedding program, which may pass them on.
     fn on_report(&mut self, index: usize, stream: StreamId, info: TunnelInfo) {
         let is_last = index + 1 == self.chain.hops.len();
         let Some(hop) = self.chain.hops.get(index).filter(|hop| hop.tunnel.wants_reports()) else {
@@ -102,16 +103,16 @@ impl Client {
         }
     }
 
-    /// Passes on the next payload that waited for those before it.
-    pub(super) fn release(&mut self, now: Instant, buf: &mut Vec<u8>) -> Took {
+    /// Passes on the next numbered payload that an egress releases.
+    pub(super) fn release(&mut self, now: Instant, buf: &mut Vec<u8>) -> Inbound {
         for index in 0..self.chain.hops.len() {
             let hop: Option<&mut Hop> = self.chain.hops.get_mut(index);
             if let Some((stream, payload)) = hop.and_then(|hop| hop.tunnel.poll_release(now)) {
                 let output = self.deliver(now, (index, stream), payload, buf);
-                return output.map_or(Took::Progress, Took::Output);
+                return output.map_or(Inbound::Progress, Inbound::Output);
             }
         }
-        Took::Nothing
+        Inbound::Nothing
     }
 
     fn deliver(
@@ -146,15 +147,17 @@ impl Client {
 impl From<StreamEnd> for FlowEnd {
     fn from(end: StreamEnd) -> Self {
         match end {
-            StreamEnd::Finished => Self::new(Code::H3_NO_ERROR, "the proxy ended it"),
+            StreamEnd::Finished => {
+                Self::new(Code::H3_NO_ERROR, "the proxy ended the request stream")
+            }
             StreamEnd::Reset(code) => Self::new(Code::H3_REQUEST_CANCELLED, code.to_string()),
             StreamEnd::Malformed(code, reason) => Self::new(code, reason),
         }
     }
 }
 
-/// The engine wants packets that it can decrypt in place. Copies only what shares its packet with
-/// another payload.
+/// Makes a payload writable, because the engine decrypts packets in place. A payload is copied only
+/// if it shares its packet with another one.
 fn into_mut(payload: Bytes) -> BytesMut {
     payload.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared))
 }

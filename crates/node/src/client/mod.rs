@@ -1,8 +1,8 @@
-//! The client: a chain of tunnels, and in it a transfer or the flows of local programs.
+//! The client: a chain of tunnels that carries a transfer or the flows of local programs.
 //!
-//! Each hop is a QUIC connection with HTTP/3 to a proxy, and a tunnel on it. The first hop's packets go
-//! through a UDP socket. Those of every other, and those of the end-to-end connection, are the payloads
-//! of a CONNECT-UDP flow of the hop before it.
+//! Each hop is a QUIC connection with HTTP/3 to a proxy, and a tunnel on that connection. The
+//! packets of the first hop go through a UDP socket. The packets of every other hop and of the
+//! end-to-end connection are the payloads of a CONNECT-UDP flow of the hop before it.
 
 mod chain;
 mod fetch;
@@ -30,7 +30,7 @@ use self::{
     flow::FlowEnd,
     forward::Forward,
     hop::Hop,
-    inbound::Took,
+    inbound::Inbound,
     peer::{INSIDE_TUNNEL, Peer},
     recover::Recovery,
 };
@@ -48,13 +48,14 @@ pub use crate::{mode::TunnelMode, tunnel::Repair};
 
 /// Settings of a client.
 pub struct ClientConfig {
-    /// Proxies, the nearest first. Empty: no tunnel.
+    /// The proxies, the nearest first. Without any there is no tunnel.
     pub hops: Vec<HopConfig>,
-    /// What to do.
+    /// The task of the client.
     pub task: Task,
-    /// Bounds.
+    /// The bounds on what the client uses.
     pub limits: Limits,
-    /// Makes every random choice repeatable. Only for tests: connection IDs become predictable.
+    /// A seed that makes every random choice repeatable. It is only for tests, because connection
+    /// IDs become predictable.
     pub seed: Option<u64>,
 }
 
@@ -62,42 +63,44 @@ pub struct ClientConfig {
 pub struct HopConfig {
     /// The proxy's URI template (RFC 9298 §2), which also names its host and port.
     pub template: Template,
-    /// Which certificates to trust. ALPN is set by the node.
+    /// The certificates to trust. The node sets ALPN.
     pub tls: rustls::ClientConfig,
-    /// QUIC towards this proxy. Its MTU holds for the first hop; the others take what fits.
+    /// The settings of QUIC towards this proxy. The MTU applies to the first hop only. Other hops use the size that fits.
     pub transport: Transport,
-    /// Shown to this proxy and no other.
+    /// The token that is sent to this proxy and to no other.
     pub token: Option<Token>,
     /// How payloads travel through this hop.
     pub mode: TunnelMode,
 }
 
-/// What to do.
+/// The task of a client.
 pub enum Task {
     /// Download a file over HTTP/3, or upload one.
     Fetch(Box<FetchConfig>),
-    /// Carry the packets of local programs. Needs at least one hop.
+    /// Carry the packets of local programs. This needs at least one hop.
     Forward(Vec<ForwardConfig>),
 }
 
 /// Settings of a download, or of an upload.
 pub struct FetchConfig {
-    /// The origin's host name or address, the latter without brackets.
+    /// The origin's host name or its address without brackets.
     pub host: String,
     /// The origin's port.
     pub port: u16,
-    /// Path and query, beginning with a slash.
+    /// The path and query, which begin with a slash.
     pub path: String,
-    /// Number of streams to divide the file over, at least 1.
+    /// The number of streams over which the file is divided, at least 1.
     pub streams: usize,
-    /// Sends so many zeros there (PUT), on one stream, instead of fetching what is there.
+    /// The length of an upload. With it the client sends this many zeros (PUT) on one stream, and
+    /// downloads nothing.
     pub upload: Option<ByteCount>,
-    /// Which certificates to trust. ALPN is set by the node.
+    /// The certificates to trust. The node sets ALPN.
     pub tls: rustls::ClientConfig,
-    /// QUIC towards the origin. Its MTU holds without hops; inside a tunnel it is what fits.
+    /// The settings of QUIC towards the origin. The MTU applies only without hops. Inside a tunnel the client uses the size that fits.
     pub transport: Transport,
-    /// Whether the origin is told what comes as [`Input::TunnelInfo`], because the way there leads
-    /// through a tunnel that is not this client's. Its own tunnels' reports go there in any case.
+    /// Whether reports that arrive as [`Input::TunnelInfo`] go to the origin. They are reports on a
+    /// tunnel on the path that is not this client's. Reports on the client's own tunnels go to the
+    /// origin in any case.
     pub relays_feedback: bool,
 }
 
@@ -120,20 +123,21 @@ impl FetchConfig {
 /// Settings of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardConfig {
-    /// Where local programs send to.
+    /// The address to which local programs send.
     pub listen: SocketAddr,
-    /// Where their packets go: a host name or an address, the latter without brackets.
+    /// The target of their packets: a host name, or an address without brackets.
     pub target_host: String,
     /// The target's port.
     pub target_port: u16,
-    /// More urgent packets go first, on both sides of the tunnel.
+    /// The urgency of the packets. More urgent packets go first, in both directions of the tunnel.
     pub urgency: Urgency,
-    /// The share of each flow among those that are as urgent, on both sides of the tunnel: 1 to 64.
-    /// In capsules it counts for less: of these the engine holds two windows, which flows share evenly.
+    /// The weight of each flow among flows of the same urgency, in both directions of the tunnel: 1
+    /// to 64. It has less effect on capsules, because the engine holds two congestion windows of
+    /// them, which flows share evenly.
     pub weight: u8,
 }
 
-/// What the chain is for.
+/// The use of the chain.
 enum Work {
     Fetch(Box<Fetch>),
     Forward(Forward),
@@ -141,10 +145,10 @@ enum Work {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Life {
-    /// Not polled yet.
+    /// The client has not been polled yet.
     New,
     Running,
-    /// Says goodbye to its peers, the innermost first; this many are left.
+    /// The client closes its connections, the innermost first. `left` is how many remain.
     Ending {
         left: usize,
         result: Result<(), ClientError>,
@@ -159,7 +163,7 @@ pub struct Client {
     limits: Limits,
     life: Life,
     began: Option<Instant>,
-    /// The first peer's name is being looked up.
+    /// Whether the first peer's name is being resolved.
     is_resolving: bool,
     recovery: Recovery,
     outputs: VecDeque<Output>,
@@ -168,7 +172,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// What the client counted. `to_target` is towards the tunnel, `to_client` out of it.
+    /// The counters of the client. `to_target` counts payloads that enter the tunnel, `to_client`
+    /// those that leave it.
     pub fn stats(&mut self) -> Stats {
         let mut stats = self.stats;
         self.chain.add_to(&mut stats);
@@ -179,18 +184,18 @@ impl Client {
         stats
     }
 
-    /// Every connection: the hops, the nearest proxy first, and the end-to-end connection if it is
-    /// ours.
+    /// All connections: the hops, the nearest proxy first, and the end-to-end connection if the
+    /// client itself opened it.
     pub fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
         self.chain.connections()
     }
 
-    /// What waits in the first hop's queue towards its proxy: encoded payloads, in bytes.
+    /// The bytes of encoded payloads that wait in the first hop's queue towards its proxy.
     pub fn tunnel_queue(&self) -> ByteCount {
         ByteCount::from(self.chain.hops.first().map_or(0, |hop| hop.tunnel.queued()))
     }
 
-    /// The transfer and its connection to the origin, if this is what the chain is for.
+    /// The transfer and its connection to the origin, if the client has this task.
     fn fetch(&mut self) -> Option<(&mut Fetch, &mut Peer)> {
         match (&mut self.work, &mut self.chain.origin) {
             (Work::Fetch(fetch), Some(origin)) => Some((fetch, origin)),
@@ -198,7 +203,7 @@ impl Client {
         }
     }
 
-    /// The flows of local programs and the hop that carries them, if this is what the chain is for.
+    /// The flows of local programs and the hop that carries them, if the client has this task.
     fn forward(&mut self) -> Option<(&mut Forward, &mut Hop)> {
         match (&mut self.work, self.chain.hops.last_mut()) {
             (Work::Forward(forward), Some(hop)) => Some((forward, hop)),
@@ -206,7 +211,7 @@ impl Client {
         }
     }
 
-    /// Begins to end, whatever the reason.
+    /// Starts to close the client's connections. No effect if the client is ending already.
     fn end(&mut self, now: Instant, result: Result<(), ClientError>) {
         if matches!(self.life, Life::New | Life::Running) {
             let left = self.chain.len();
@@ -215,8 +220,8 @@ impl Client {
         }
     }
 
-    /// Closes the innermost peer that is left. Each is closed after the packets of the one inside
-    /// it are out.
+    /// Closes the innermost connection that is left. It is closed after all packets of the
+    /// connection inside it have been sent.
     fn close_next(&mut self, now: Instant) -> bool {
         let Life::Ending { left, .. } = &mut self.life else { return false };
         let Some(index) = left.checked_sub(1) else { return false };
@@ -234,7 +239,7 @@ impl Client {
         self.end(now, Err(ClientError::Protocol { peer, reason: error.reason.clone() }));
     }
 
-    /// Takes the events of all connections. Returns whether there was one.
+    /// Handles the events of all connections. Returns whether there was one.
     fn take_events(&mut self, now: Instant) -> bool {
         let mut any = false;
         for index in 0..self.chain.len() {
@@ -269,7 +274,7 @@ impl Client {
             quic::Event::MoreStreams => {
                 let is_origin = self.chain.is_origin(index);
                 if let Some((fetch, origin)) = self.fetch().filter(|_| is_origin) {
-                    fetch.ask(origin);
+                    fetch.send_requests(origin);
                 } else if let Some((forward, hop)) = self.forward() {
                     forward.request_waiting(hop);
                 }
@@ -298,16 +303,16 @@ impl Client {
                 }
             }
             h3::Event::Failed(stream, code) => {
-                // It is reset already.
+                // The stream is reset already, so this code is not sent.
                 let end = FlowEnd::new(Code::H3_REQUEST_CANCELLED, code.to_string());
                 self.on_flow_closed(now, index, stream, &end);
             }
             h3::Event::GoAway => debug!(index, "the proxy is going away"),
-            h3::Event::Request(..) => {} // a session refuses it
+            h3::Event::Request(..) => {} // a client's session refuses requests
         }
     }
 
-    /// A connection broke, or could not be opened.
+    /// Handles a connection that failed, or could not be opened.
     fn on_peer_failed(&mut self, now: Instant, index: usize, error: ClientError) {
         if self.chain.is_origin(index) {
             self.end(now, Err(error));
@@ -316,7 +321,8 @@ impl Client {
         }
     }
 
-    /// Moves packets outwards, and lets an upload follow the reports on our own end of its tunnel.
+    /// Moves packets outwards, and lets an upload follow the reports on this client's end of its
+    /// tunnel.
     fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
         let output = self.chain.transmit(now, buf, &mut self.stats);
         if let Some(info) = self.chain.take_own_report()
@@ -340,7 +346,7 @@ impl Client {
         for hop in &mut self.chain.hops {
             hop.tunnel.handle_timeout(now);
         }
-        self.believe_suspicion(now);
+        self.check_suspicion(now);
         let limits = self.limits.clone();
         if let Some((forward, hop)) = self.forward() {
             forward.close_idle(now, hop, &limits);
@@ -357,26 +363,26 @@ impl Client {
         quic::earliest(own, self.chain.next_timeout())
     }
 
-    /// One round; `None`: something moved, so look again.
+    /// Does one round of work. `None`: there was progress, so another round is needed.
     fn step(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
         let any_event = self.take_events(now);
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
         match self.release(now, buf) {
-            Took::Output(output) => return Some(output),
-            // The connection inside reads what came before it gets more.
-            Took::Progress => {
+            Inbound::Output(output) => return Some(output),
+            // The connection inside processes each payload before it gets the next one.
+            Inbound::Progress => {
                 self.take_events(now);
                 return self.poll_fetch(now);
             }
-            Took::Nothing => {}
+            Inbound::Nothing => {}
         }
         match self.receive(now, buf) {
-            Took::Output(output) => return Some(output),
-            Took::Progress => return None,
-            Took::Nothing if any_event => return None,
-            Took::Nothing => {}
+            Inbound::Output(output) => return Some(output),
+            Inbound::Progress => return None,
+            Inbound::Nothing if any_event => return None,
+            Inbound::Nothing => {}
         }
         if let Some(output) = self.poll_fetch(now) {
             return Some(output);

@@ -18,12 +18,12 @@ use crate::{
     stats::ConnectionStats,
 };
 
-/// The address that the engine is told for a peer inside a tunnel, where addresses mean nothing:
-/// the discard prefix (RFC 6666), so that a packet that left by mistake would go nowhere.
+/// The address that the engine gets for a peer inside a tunnel, where addresses have no meaning. It
+/// is in the discard prefix (RFC 6666), so that a packet that left by mistake would be dropped.
 pub(super) const INSIDE_TUNNEL: SocketAddr =
     SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1)), 443);
 
-/// Settings of a connection's two ends that are needed to open it.
+/// The settings that are needed to open a connection.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) host: String,
@@ -41,10 +41,10 @@ pub(super) struct Peer {
     pub(super) session: Session,
     started: Option<Instant>,
     connected: Option<Instant>,
-    /// When to give up waiting for it, until it serves.
+    /// When to give up, while the connection is being set up.
     pub(super) deadline: Option<Instant>,
-    /// The operating system says that nobody listens there any more: when to believe it, unless a
-    /// packet comes.
+    /// The error by which the operating system says that no process listens at the peer's address.
+    /// The client believes it at this time, unless a packet arrives before.
     suspicion: Option<(Instant, io::ErrorKind)>,
 }
 
@@ -79,12 +79,12 @@ impl Peer {
         Ok(())
     }
 
-    /// When its first packet was made.
+    /// When the connection was opened.
     pub(super) fn started(&self) -> Option<Instant> {
         self.started
     }
 
-    /// How long the handshake took, once it is complete.
+    /// The duration of the handshake, once it is complete.
     pub(super) fn handshake(&self) -> Option<Duration> {
         Some(self.connected? - self.started?)
     }
@@ -94,29 +94,30 @@ impl Peer {
         self.connected.is_some()
     }
 
-    /// The session and the connection, both at once.
+    /// The session and the connection together.
     pub(super) fn parts(&mut self) -> Option<(&mut Session, &mut Connection)> {
         let (endpoint, id) = self.endpoint.as_mut()?;
         Some((&mut self.session, endpoint.connection(*id)?))
     }
 
-    /// Counters and estimates; all zero before the connection is opened.
+    /// Counters and estimates. All are zero before the connection is opened.
     pub(super) fn stats(&mut self) -> ConnectionStats {
         let connection = self.endpoint.as_mut().and_then(|(endpoint, id)| endpoint.peek(*id));
         connection.map(Connection::stats).unwrap_or_default()
     }
 
-    /// The operating system says that nobody listens at the peer's address. An ICMP error can be
-    /// forged and may pass, so a connection that is up gets a while to prove it wrong.
+    /// Handles an ICMP error, by which the operating system says that no process listens at the
+    /// peer's address. The error may be forged or temporary. A packet that arrives on the
+    /// connection within a while disproves it.
     pub(super) fn suspect(&mut self, now: Instant, kind: io::ErrorKind) {
-        /// Some round trips and probe timeouts.
-        const PATIENCE: Duration = Duration::from_secs(2);
-        let patience = if self.is_connected() { PATIENCE } else { Duration::ZERO };
-        self.suspicion.get_or_insert((now + patience, kind));
+        /// Time for some round trips and probe timeouts.
+        const WAIT: Duration = Duration::from_secs(2);
+        let wait = if self.is_connected() { WAIT } else { Duration::ZERO };
+        self.suspicion.get_or_insert((now + wait, kind));
     }
 
-    /// What the operating system said, if it is to be believed by now.
-    pub(super) fn believed_suspicion(&mut self, now: Instant) -> Option<io::ErrorKind> {
+    /// Takes the error of the operating system, if no packet has disproved it in time.
+    pub(super) fn confirmed_suspicion(&mut self, now: Instant) -> Option<io::ErrorKind> {
         let (_, kind) = self.suspicion.take_if(|(until, _)| *until <= now)?;
         Some(kind)
     }
@@ -146,7 +147,7 @@ impl Peer {
         quic::earliest(quic, own)
     }
 
-    /// The next event of QUIC, after HTTP/3 has taken its share of it.
+    /// The next event of QUIC, after the HTTP/3 session has handled it.
     pub(super) fn poll_event(
         &mut self,
         now: Instant,
@@ -183,7 +184,7 @@ impl Peer {
         }
     }
 
-    /// What the end of this connection means for the client.
+    /// The client's error for the end of this connection.
     pub(super) fn lost(&self, reason: &Closed, limits: &Limits) -> ClientError {
         let peer = self.settings.authority.clone();
         match reason {

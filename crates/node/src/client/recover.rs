@@ -1,5 +1,5 @@
-//! What a client does when a tunnel breaks: it builds it anew from the hop that failed, while the
-//! connection inside, which only sees a pause and a new path, lives on.
+//! Recovery from a tunnel that fails. The client rebuilds it from the hop that failed. The
+//! connection inside stays open, and only sees a pause and a new path.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +11,22 @@ use crate::{
     node::{Event, Output},
 };
 
-/// First wait before another attempt; each doubles it.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-/// Longest wait between attempts.
-const LONGEST_WAIT: Duration = Duration::from_secs(4);
+/// The base of the wait between attempts, which doubles with each attempt.
+const WAIT_BASE: Duration = Duration::from_millis(250);
+/// The longest wait between attempts.
+const WAIT_MAX: Duration = Duration::from_secs(4);
 
-/// How far the repair of a tunnel has come.
+/// The state of the recovery of a tunnel.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
-    /// The whole chain has been up: only then is it built anew.
+    /// Whether the whole chain has been up before. Only then is it rebuilt.
     pub(super) was_up: bool,
-    /// When it broke.
+    /// When the tunnel failed.
     since: Option<Instant>,
     attempts: u32,
-    /// When to begin the next attempt, and from which hop.
+    /// When the next attempt starts, and from which hop.
     next: Option<(Instant, usize)>,
-    /// Counts the connections that were built, so that each has its own randomness.
+    /// The number of rebuilds, so that each new connection makes its own random choices.
     generation: u64,
 }
 
@@ -37,31 +37,31 @@ impl Recovery {
 }
 
 impl Client {
-    /// A hop's connection broke or could not be opened.
+    /// Handles a hop whose connection failed or could not be opened.
     pub(super) fn on_hop_failed(&mut self, now: Instant, index: usize, error: ClientError) {
         if self.life != Life::Running {
             return;
         }
         let since = *self.recovery.since.get_or_insert(now);
-        // Local programs may wait for ever; a download's own connection does not.
-        let is_hopeless = matches!(self.work, Work::Fetch(_))
+        // Local programs may wait without limit, but the connection of a transfer does not.
+        let has_timed_out = matches!(self.work, Work::Fetch(_))
             && now.saturating_duration_since(since) >= self.limits.reconnect;
-        if !self.recovery.was_up || is_hopeless {
+        if !self.recovery.was_up || has_timed_out {
             return self.end(now, Err(error));
         }
         let doublings = self.recovery.attempts.min(8);
         let wait = match self.recovery.attempts {
             0 => Duration::ZERO,
-            _ => (FIRST_WAIT * (1 << doublings)).min(LONGEST_WAIT),
+            _ => (WAIT_BASE * (1 << doublings)).min(WAIT_MAX),
         };
         self.outputs.push_back(Output::Event(Event::HopLost { hop: index, error }));
         self.recovery.attempts += 1;
         self.rebuild(now, index, wait);
     }
 
-    /// Forgets the hops from this one on and begins them anew after a while.
+    /// Resets the hops from this one on, and starts them again after a while.
     fn rebuild(&mut self, now: Instant, index: usize, wait: Duration) {
-        // A repair that is under way from a hop further out comes first.
+        // A recovery that starts at a hop further out takes precedence.
         let index = self.recovery.next.map_or(index, |(_, earlier)| earlier.min(index));
         self.recovery.next = Some((now + wait, index));
         self.recovery.generation += 1;
@@ -84,7 +84,7 @@ impl Client {
         }
     }
 
-    /// Begins an attempt that is due.
+    /// Starts an attempt that is due.
     pub(super) fn recover(&mut self, now: Instant) {
         if let Some((at, index)) = self.recovery.next
             && at <= now
@@ -97,14 +97,14 @@ impl Client {
         }
     }
 
-    /// The whole chain is up.
+    /// Notes that the whole chain is up.
     pub(super) fn on_chain_up(&mut self) {
         let is_rebuilt = self.recovery.was_up;
         if let Some((_, connection)) = self.chain.origin.as_mut().and_then(|origin| origin.parts())
             && is_rebuilt
         {
-            // Only a packet tells the origin where the new tunnel ends, and who downloads may have
-            // nothing else to send.
+            // The origin learns the address of the new tunnel's egress only from a packet, and a
+            // client that downloads may have nothing else to send.
             connection.ping();
         }
         self.recovery.was_up = true;

@@ -1,8 +1,9 @@
-//! Passes the reports of a tunnel on to the origin: `QUIC_INFO` (TECC §4.2.2).
+//! Passes the reports on a tunnel on to the origin (`QUIC_INFO`, §4.2.2 of the TECC paper, see
+//! `docs/tecc.md`).
 //!
-//! The newest report goes with each request, so that the origin knows a rate before it sends its
-//! first byte; later ones go as HTTP Datagrams of an extended CONNECT request of their own, which an
-//! origin that does not know it refuses.
+//! Each request carries the newest report, so that the origin knows a rate before it sends its
+//! first byte. Later reports are HTTP Datagrams of a separate extended CONNECT request. An origin
+//! that does not know this request refuses it.
 
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use tandem_wire::{QuarterStreamId, RequestHead, TunnelInfo, VarInt};
@@ -15,19 +16,19 @@ use crate::{
 
 const QUIC_INFO: HeaderName = HeaderName::from_static(TunnelInfo::FIELD);
 
-/// The path of that request.
+/// The path of the request for reports.
 const PATH: &str = "/.well-known/tandem-quic-info";
 
 /// The request on which reports go to the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Channel {
-    /// Not asked for yet.
+    /// The request has not been sent.
     None,
-    /// Asked for.
+    /// The request was sent.
     Asked(StreamId),
-    /// Granted.
+    /// The origin accepted the request.
     Open(StreamId),
-    /// Refused, or ended.
+    /// The origin refused the request, or the request has ended.
     Gone,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct Relay {
     channel: Channel,
     latest: Option<TunnelInfo>,
     renumbered: Renumbered,
-    /// Reports that went to the origin.
+    /// How many reports went to the origin.
     pub(super) sent: u64,
 }
 
@@ -54,7 +55,7 @@ impl Relay {
         }
     }
 
-    /// Asks for the request of its own once the origin's SETTINGS allow it.
+    /// Sends the request for reports, if the origin's SETTINGS allow it.
     pub(super) fn on_settings(&mut self, peer: &mut Peer) {
         let authority = peer.settings.authority.clone();
         let Some((session, _)) = peer.parts() else { return };
@@ -83,22 +84,23 @@ impl Relay {
         }
     }
 
-    /// Whether this is the request of its own.
+    /// Whether this is the stream of the request for reports.
     pub(super) fn owns(&self, stream: StreamId) -> bool {
         matches!(self.channel, Channel::Asked(own) | Channel::Open(own) if own == stream)
     }
 
-    /// The answer to that request came.
+    /// Handles the answer to the request for reports.
     pub(super) fn on_response(&mut self, stream: StreamId, status: StatusCode) {
         self.channel = if status.is_success() { Channel::Open(stream) } else { Channel::Gone };
     }
 
-    /// That request has ended.
+    /// Notes that the request for reports has ended.
     pub(super) fn on_end(&mut self) {
         self.channel = Channel::Gone;
     }
 
-    /// A report came. It goes on at once if it can, and with the next request in any case.
+    /// Takes a new report. It is sent at once if the request for reports is open, and in any case
+    /// with the next request.
     pub(super) fn push(&mut self, peer: &mut Peer, info: TunnelInfo) {
         self.latest = Some(info);
         let Channel::Open(stream) = self.channel else { return };
@@ -114,8 +116,8 @@ impl Relay {
     }
 }
 
-/// Gives reports new sequence numbers: a tunnel that is rebuilt counts from the beginning, and the
-/// origin that follows its reports must not.
+/// Gives reports new sequence numbers. A tunnel that is rebuilt numbers its reports from 0 again,
+/// but the origin needs increasing numbers.
 #[derive(Debug)]
 pub(super) struct Renumbered {
     next: VarInt,

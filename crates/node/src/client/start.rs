@@ -1,4 +1,4 @@
-//! How a chain of tunnels comes up: hop by hop, then the task.
+//! The start of a chain of tunnels, hop by hop, and of the task that uses it.
 
 use std::{
     collections::VecDeque,
@@ -25,11 +25,11 @@ use crate::{
     stats::Stats,
 };
 
-/// The first socket, which is the one towards the first peer.
+/// The first socket, which leads to the first peer.
 const FIRST_SOCKET: u64 = 0;
 
 impl Client {
-    /// A client that will begin at the first poll.
+    /// A client that starts at the first poll.
     pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
         let ClientConfig { hops: hop_configs, task, limits, seed } = config;
         if hop_configs.is_empty() && matches!(task, Task::Forward(_)) {
@@ -68,8 +68,8 @@ impl Client {
                         hop.tunnel.report_inside(left == 0);
                     }
                 }
-                let is_told = hops.last().is_some_and(|hop: &Hop| hop.tunnel.wants_reports());
-                let relays = (is_told || fetch.relays_feedback) && fetch.upload.is_none();
+                let has_reports = hops.last().is_some_and(|hop: &Hop| hop.tunnel.wants_reports());
+                let relays = (has_reports || fetch.relays_feedback) && fetch.upload.is_none();
                 let relay = relays.then(Relay::new);
                 let fetch = Fetch::new(authority, *fetch, limits.body_credit, relay);
                 (Work::Fetch(Box::new(fetch)), Some(Peer::new(settings, &limits)))
@@ -89,7 +89,7 @@ impl Client {
         })
     }
 
-    /// Looks for the first peer.
+    /// Starts the connection to the first peer: resolves its name, or opens a socket.
     pub(super) fn begin(&mut self, now: Instant) {
         let deadline = now + self.limits.setup_timeout;
         let Some(peer) = self.chain.peer(0) else { return };
@@ -112,7 +112,8 @@ impl Client {
     }
 
     pub(super) fn on_resolved(&mut self, now: Instant, result: Result<Vec<IpAddr>, ResolveError>) {
-        // Of several answers, because some came after their attempt was given up, the first will do.
+        // There may be several answers, because an attempt that was given up does not cancel its
+        // query. The first answer is used.
         if !std::mem::take(&mut self.is_resolving) {
             return;
         }
@@ -140,7 +141,7 @@ impl Client {
             (Err(kind), Some(_)) => self.on_hop_failed(now, 0, ClientError::Socket(kind)),
             (result, None) => {
                 let listener = self.forward().and_then(|(forward, _)| forward.config(socket));
-                // Without one, it is the socket of an attempt that was given up.
+                // Without a listener, this is the socket of an attempt that was given up.
                 let Some(address) = listener.map(|config| config.listen) else { return };
                 match result {
                     Ok(local) => self.outputs.push_back(Output::Event(Event::Listening(local))),
@@ -150,21 +151,21 @@ impl Client {
         }
     }
 
-    /// An ICMP error came for the first peer's address.
+    /// Handles an ICMP error for the first peer's address.
     pub(super) fn on_socket_failed(&mut self, now: Instant, socket: SocketId, kind: io::ErrorKind) {
         if socket == self.chain.outer_socket
             && self.chain.outer.is_some()
             && let Some(peer) = self.chain.peer(0)
         {
             peer.suspect(now, kind);
-            self.believe_suspicion(now);
+            self.check_suspicion(now);
         }
     }
 
-    /// Gives the first peer up if nobody listens at its address.
-    pub(super) fn believe_suspicion(&mut self, now: Instant) {
+    /// Gives the first peer up if the reported ICMP error has not been disproved in time.
+    pub(super) fn check_suspicion(&mut self, now: Instant) {
         let Some(first) = self.chain.peer(0) else { return };
-        let Some(kind) = first.believed_suspicion(now) else { return };
+        let Some(kind) = first.confirmed_suspicion(now) else { return };
         let peer = first.settings.authority.clone();
         self.on_peer_failed(now, 0, ClientError::Refusing { peer, kind });
     }
@@ -180,7 +181,8 @@ impl Client {
         }
     }
 
-    /// A hop's SETTINGS came: asks it for the next peer, or lets local programs in.
+    /// Handles the SETTINGS of a hop. Requests a flow to the next peer, or opens the sockets for
+    /// local programs.
     pub(super) fn on_hop_settings(&mut self, now: Instant, index: usize) {
         let Some(hop) = self.chain.hops.get_mut(index) else { return };
         match hop.lacks() {
@@ -200,7 +202,8 @@ impl Client {
                 let what = "a request stream";
                 return self.on_hop_failed(now, index, ClientError::Unsupported { peer, what });
             }
-            // The second time that this hop is asked, its connection has been up for long.
+            // After a rebuild the connection of this hop may be old, and its first deadline is no
+            // longer set.
             hop.peer.deadline.get_or_insert(now + self.limits.setup_timeout);
         } else {
             self.hop_is_up(now, index);
@@ -221,7 +224,7 @@ impl Client {
         self.outputs.push_back(Output::Event(Event::HopUp { hop: index, authority, setup }));
     }
 
-    /// The answer to a request for a flow came.
+    /// Handles the answer to a request for a flow.
     pub(super) fn on_flow_response(
         &mut self,
         now: Instant,
@@ -232,7 +235,7 @@ impl Client {
         let Some(hop) = self.chain.hops.get_mut(index) else { return };
         let Some(flow) = hop.flows.get_mut(&stream) else { return };
         if head.status.is_success() && !grants(head) {
-            let end = FlowEnd::new(Code::H3_MESSAGE_ERROR, "its grant is malformed");
+            let end = FlowEnd::new(Code::H3_MESSAGE_ERROR, "the grant is malformed");
             return self.on_flow_closed(now, index, stream, &end);
         }
         // RFC 9298 §3.1: "Any response other than a successful response indicates that the request
@@ -245,7 +248,8 @@ impl Client {
             let error = hop.refused(target, head);
             hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
             return match carries {
-                // What fails at the proxy now may succeed in a while, if it did before.
+                // A server error may be temporary, so the request is repeated if the chain was up
+                // before.
                 Carries::NextPeer if head.status.is_server_error() => {
                     self.on_hop_failed(now, index + 1, error);
                 }
@@ -262,7 +266,7 @@ impl Client {
         hop.begin_reports(now);
         hop.on_granted(stream, head);
         if hop.tunnel.has_joined(stream) {
-            return; // what it carries is on its way already
+            return; // the flow that it joined is up already
         }
         match carries {
             Carries::NextPeer => {
@@ -278,8 +282,7 @@ impl Client {
         }
     }
 
-    /// Opens the connection to a peer inside a tunnel, with packets of the size that is certain to
-    /// fit.
+    /// Opens the connection to a peer inside a tunnel, with the packet size that is certain to fit.
     fn start_inner(&mut self, now: Instant, index: usize) {
         let Some(hop) = index.checked_sub(1).and_then(|outer| self.chain.hops.get_mut(outer))
         else {
@@ -294,13 +297,13 @@ impl Client {
         if index == self.chain.hops.len() {
             self.on_chain_up();
         }
-        // After a repair, the end-to-end connection goes on where it was.
+        // After a rebuild the end-to-end connection continues and is not opened again.
         if self.chain.peer(index).is_some_and(|peer| peer.started().is_none()) {
             self.connect(now, index, INSIDE_TUNNEL);
         }
     }
 
-    /// The handshake with a hop or the origin is complete.
+    /// Handles the end of the handshake with a hop or the origin.
     pub(super) fn on_connected(&mut self, index: usize) {
         let end_to_end = self.chain.peer(index).map(|peer| peer.stats().smoothed_rtt);
         let outer = index.checked_sub(1).and_then(|outer| self.chain.hops.get_mut(outer));
@@ -330,13 +333,14 @@ impl Client {
         let has_joined = hop.tunnel.has_joined(stream);
         hop.close_flow(stream, *code);
         if has_joined {
-            return; // the flow goes on over its other streams
+            return; // the flow continues over its other streams
         }
         match carries {
             Carries::NextPeer => {
                 let peer = hop.peer.settings.authority.clone();
                 let error = ClientError::FlowClosed { peer, target, reason: reason.clone() };
-                // The next proxy may be restarting; an origin that does has lost our connection.
+                // The next proxy may be restarting, so the hop is rebuilt. An origin that restarts
+                // has lost our connection.
                 if index < last {
                     self.on_hop_failed(now, index + 1, error);
                 } else {
@@ -353,7 +357,7 @@ impl Client {
     }
 }
 
-/// Whether a successful answer may be one to CONNECT-UDP.
+/// Whether a successful answer is allowed for CONNECT-UDP.
 ///
 /// RFC 9297 §3.2: "HTTP status codes 204 (No Content), 205 (Reset Content), and 206 (Partial Content)
 /// MUST NOT be sent on responses that use the Capsule Protocol."
@@ -361,7 +365,7 @@ fn grants(head: &ResponseHead) -> bool {
     !matches!(head.status.as_u16(), 204..=206) && !has_content(&head.headers)
 }
 
-/// Host and port as they stand in `:authority`; the default port is left out.
+/// Host and port in the form of `:authority`, without the default port.
 fn authority(host: &str, port: u16) -> String {
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     if port == 443 { host } else { format!("{host}:{port}") }

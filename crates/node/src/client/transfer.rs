@@ -1,4 +1,4 @@
-//! A download or an upload as the client runs it: what happens on the connection to the origin.
+//! The client's side of a download or an upload: it handles the connection to the origin.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ impl Client {
                 self.end(now, Err(error));
             }
             h3::Event::GoAway => tracing::debug!("the origin is going away"),
-            // The body of an answer is read by `poll_fetch`.
+            // `poll_fetch` reads the body of an answer.
             h3::Event::Failed(..) | h3::Event::Body(_) | h3::Event::Request(..) => {}
         }
     }
@@ -59,8 +59,8 @@ impl Client {
             Failure::Protocol(error) => self.protocol_error(now, self.chain.hops.len(), &error),
             Failure::Malformed(error) => {
                 // RFC 9114 §4.1.2: "Malformed requests or responses that are detected MUST be
-                // treated as a stream error of type H3_MESSAGE_ERROR." Nothing else is going on on
-                // this connection.
+                // treated as a stream error of type H3_MESSAGE_ERROR." The connection has no other
+                // use, so it is closed as a whole.
                 if let Some(origin) = &mut self.chain.origin {
                     origin.close(now, Code::H3_MESSAGE_ERROR, &error.to_string());
                 }

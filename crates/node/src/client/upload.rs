@@ -1,4 +1,4 @@
-//! The body of an upload: zeros, as many as were promised.
+//! The body of an upload, which consists of zeros.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use tandem_wire::TunnelInfo;
 use super::{peer::Peer, relay::Renumbered};
 use crate::quic::{StreamId, Write};
 
-/// What is written at once.
+/// The data of one write.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// An upload.
@@ -22,8 +22,9 @@ pub(super) struct Upload {
     left: u64,
     has_ended: bool,
     renumbered: Renumbered,
-    /// Reports of our own tunnel, and those that the sender followed.
+    /// How many reports on this client's end of the tunnel there were.
     pub(super) reports: u64,
+    /// How many of these reports the sender followed.
     pub(super) followed: u64,
 }
 
@@ -39,13 +40,13 @@ impl Upload {
         }
     }
 
-    /// Makes a request one that brings the body.
+    /// Adds the length of the body to the headers of the request. Returns the method.
     pub(super) fn add_to(&self, headers: &mut HeaderMap) -> Method {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(self.len.get()));
         Method::PUT
     }
 
-    /// The request has been sent; the body follows.
+    /// Starts the body after the request has been sent.
     pub(super) fn begin(&mut self, peer: &mut Peer, stream: StreamId) {
         if let Some((session, _)) = peer.parts() {
             session.begin_body(stream, usize::try_from(self.len.get()).unwrap_or(usize::MAX));
@@ -53,7 +54,7 @@ impl Upload {
         self.send(peer, stream);
     }
 
-    /// Sends as much as there is room for.
+    /// Sends as much of the body as the stream has room for.
     pub(super) fn send(&mut self, peer: &mut Peer, stream: StreamId) {
         let Some((session, connection)) = peer.parts() else { return };
         while self.left > 0 {
@@ -62,7 +63,7 @@ impl Upload {
             let len = piece.len();
             let result = session.write_body(connection, stream, &mut piece);
             self.left -= (len - piece.len()) as u64;
-            // If the origin wants no more of it, its answer says why.
+            // The stream is full, or the origin stopped it. In the second case its answer says why.
             if result != Ok(Write::Done) {
                 return;
             }
@@ -72,13 +73,14 @@ impl Upload {
         }
     }
 
-    /// Whether this answer says that all has arrived.
+    /// Whether an answer with this status says that the whole body has arrived.
     pub(super) fn is_complete(&self, status: StatusCode) -> bool {
-        let took = matches!(status, StatusCode::OK | StatusCode::CREATED | StatusCode::NO_CONTENT);
-        took && self.has_ended
+        let is_success =
+            matches!(status, StatusCode::OK | StatusCode::CREATED | StatusCode::NO_CONTENT);
+        is_success && self.has_ended
     }
 
-    /// Lets the sender follow a report on our own tunnel.
+    /// Lets the sender follow a report on this client's end of the tunnel.
     pub(super) fn follow(&mut self, now: Instant, peer: &mut Peer, info: TunnelInfo) {
         let Some((_, connection)) = peer.parts() else { return };
         self.reports += 1;

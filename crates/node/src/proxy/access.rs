@@ -1,19 +1,19 @@
-//! Who may use a proxy: tokens in `Proxy-Authorization: Bearer TOKEN` (RFC 9110 §11.7, RFC 6750).
+//! Access to a proxy, by tokens in `Proxy-Authorization: Bearer TOKEN` (RFC 9110 §11.7, RFC 6750).
 
 use std::fmt;
 
-/// A secret that lets a client use a proxy. Never printed.
+/// A secret that lets a client use a proxy. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Why a line is no token.
+/// The error for a text that is not a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a token has 16 to 512 characters out of A-Z a-z 0-9 - . _ ~ + / and = at the end")]
 pub struct TokenError;
 
 impl Token {
-    /// Parses a bearer token (`b64token` of RFC 6750 §2.1). At least 16 characters, so that it
-    /// cannot be guessed over the network.
+    /// Parses a bearer token (`b64token` of RFC 6750 §2.1). It must have at least 16 characters, so
+    /// that it cannot be guessed over the network.
     pub fn parse(text: &str) -> Result<Self, TokenError> {
         let body = text.trim_end_matches('=');
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
@@ -23,7 +23,7 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    /// Value of the `Proxy-Authorization` field.
+    /// The value of the `Proxy-Authorization` field.
     pub(crate) fn field_value(&self) -> String {
         format!("Bearer {}", self.0)
     }
@@ -35,18 +35,19 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Who may use a proxy.
+/// The clients that may use a proxy.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// Whoever reaches it. For loopback, or when the operator says so in words.
+    /// Every client that reaches the proxy. This is for loopback, or for operators who ask for it
+    /// explicitly.
     Anyone,
-    /// Whoever shows one of these tokens.
+    /// The clients that send one of these tokens.
     Tokens(Vec<Token>),
 }
 
 impl Access {
-    /// Whether a request with this `Proxy-Authorization` field may use the proxy. Takes the same
-    /// time for each wrong token of the same length.
+    /// Whether a request with this `Proxy-Authorization` field may use the proxy. The check takes
+    /// the same time for each wrong token of the same length.
     pub fn permits(&self, authorization: Option<&[u8]>) -> bool {
         let Self::Tokens(tokens) = self else { return true };
         let Some((scheme, shown)) = authorization.and_then(|value| value.split_at_checked(7))
@@ -61,7 +62,7 @@ impl Access {
     }
 }
 
-/// Compares without stopping at the first difference.
+/// Compares two values without stopping at the first difference.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }

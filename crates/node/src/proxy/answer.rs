@@ -7,13 +7,13 @@ use tandem_wire::{ProxyStatus, ResponseHead};
 
 use crate::error::RequestError;
 
-/// RFC 9209 §2.
+/// The header field of RFC 9209 §2.
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
 /// The proxy's name for itself in `Proxy-Status`.
 const NAME: &str = "tandem";
 
-/// The answer that grants a flow. `headers` say what was agreed on for the tunnel.
+/// The answer that grants a flow. `headers` are the fields that the tunnel agreed on.
 ///
 /// RFC 9298 §3.5: "any 2xx (Successful) HTTP status code, without any "Transfer-Encoding" or
 /// "Content-Length" header fields".

@@ -9,12 +9,12 @@ use crate::{
     node::{QueryId, SocketId},
 };
 
-/// How far a flow has come.
+/// The state of a flow.
 #[derive(Debug)]
 pub(super) enum State {
-    /// Its target's name is being resolved.
+    /// The target's name is being resolved.
     Resolving { query: QueryId, deadline: Instant },
-    /// Its socket is being opened.
+    /// The socket is being opened.
     Opening { socket: SocketId, target: SocketAddr },
     /// The request is granted.
     Open { socket: SocketId, target: SocketAddr },
@@ -24,11 +24,11 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) state: State,
-    /// Host and port as the request named them.
+    /// The target's host and port, as in the request.
     pub(super) requested: (String, u16),
-    /// When a packet last passed, either way.
+    /// When the last packet passed, in either direction.
     pub(super) last_active: Instant,
-    /// When to look at it next.
+    /// When the flow's timer is due.
     pub(super) next_look: Instant,
     pub(super) to_target_datagrams: u64,
     pub(super) to_client_datagrams: u64,
@@ -67,19 +67,19 @@ impl Flow {
 /// Why a flow ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Its client finished the request stream.
+    /// The client finished the request stream.
     ByClient,
-    /// Its client reset the request stream with this code.
+    /// The client reset the request stream with this code.
     Reset(Code),
-    /// No packet passed for the idle timeout.
+    /// No packet passed during the idle timeout.
     Idle,
-    /// The operating system says that its target cannot be reached.
+    /// The operating system reported that the target cannot be reached.
     Unreachable,
-    /// Its client sent what it must not.
+    /// The client sent something that it must not send.
     Malformed(String),
-    /// The connection around it ended.
+    /// The client's connection ended.
     WithConnection,
-    /// It was never granted.
+    /// The request was refused.
     Refused,
 }
 

@@ -41,36 +41,38 @@ use crate::{
     tunnel::Carrier,
 };
 
-/// Settings of a proxy.
+/// The settings of a proxy.
 pub struct ProxyConfig {
-    /// Where to listen; port 0 lets the operating system choose.
+    /// The address to listen on. With port 0 the operating system chooses the port.
     pub listen: SocketAddr,
-    /// Certificate and, if wanted, client authentication. ALPN is set by the node.
+    /// The certificate and, optionally, client authentication. The node sets ALPN.
     pub tls: rustls::ServerConfig,
-    /// QUIC towards the clients.
+    /// The settings of QUIC towards the clients.
     pub transport: Transport,
-    /// Who may use the proxy.
+    /// The clients that may use the proxy.
     pub access: Access,
-    /// Which targets they may reach.
+    /// The targets that clients may reach.
     pub policy: TargetPolicy,
-    /// The interval between two reports on a tunnel, within
-    /// [`Self::FEEDBACK_INTERVAL`]; `None`: each tunnel's least RTT.
+    /// The interval between two reports on a tunnel, within [`Self::FEEDBACK_INTERVAL`]. `None`:
+    /// the minimum RTT of each tunnel.
     pub feedback_interval: Option<Duration>,
-    /// URI template that requests must match by their path (RFC 9298 §2).
+    /// The URI template that the path of each request must match (RFC 9298 §2).
     pub template: Template,
-    /// Bounds.
+    /// The bounds on what the proxy uses.
     pub limits: Limits,
-    /// Makes every random choice repeatable. Only for tests: connection IDs become predictable.
+    /// A seed that makes every random choice repeatable. It is only for tests, because connection
+    /// IDs become predictable.
     pub seed: Option<u64>,
 }
 
 impl ProxyConfig {
-    /// The intervals between two reports. Shorter ones bring more reports than a sender can follow;
-    /// with longer ones, a sender follows a tunnel that has changed since.
+    /// The allowed intervals between two reports. With a shorter interval a sender gets more
+    /// reports than it can follow. With a longer one a sender follows reports on a tunnel that has
+    /// changed since.
     pub const FEEDBACK_INTERVAL: RangeInclusive<Duration> =
         Duration::from_millis(5)..=Duration::from_secs(1);
 
-    /// A proxy that nobody may use yet, and that reaches public addresses only.
+    /// The settings of a proxy that no client may use yet, and that reaches public addresses only.
     pub fn new(listen: SocketAddr, tls: rustls::ServerConfig) -> Self {
         Self {
             listen,
@@ -85,7 +87,7 @@ impl ProxyConfig {
         }
     }
 
-    /// The default template; its authority does not matter to a proxy.
+    /// The default template. A proxy ignores its authority.
     #[expect(clippy::missing_panics_doc, reason = "RFC 9298's template is one")]
     pub fn default_template() -> Template {
         Template::default_for("proxy.invalid").expect("RFC 9298's template is one")
@@ -136,7 +138,7 @@ impl Proxy {
         })
     }
 
-    /// What the proxy counted.
+    /// The counters of the proxy.
     pub fn stats(&mut self) -> Stats {
         let mut stats = self.stats;
         self.peers.add_to(&mut stats);
@@ -145,12 +147,12 @@ impl Proxy {
         stats
     }
 
-    /// Every connection that is open, the oldest first.
+    /// All open connections, the oldest first.
     pub fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
         self.server.connections()
     }
 
-    /// What waits in the tunnels' queues towards the clients: encoded payloads, in bytes.
+    /// The bytes of encoded payloads that wait in the tunnels' queues towards the clients.
     pub fn tunnel_queue(&self) -> ByteCount {
         ByteCount::from(self.peers.queued())
     }
@@ -192,7 +194,7 @@ impl Proxy {
         }
     }
 
-    /// Closes a flow whose stream has gone already, and the streams that had joined it.
+    /// Closes a flow whose stream has already ended, and the streams that had joined it.
     fn close_flow(&mut self, (id, stream): FlowId, end: &End) {
         let Some(peer) = self.peers.get_mut(id) else { return };
         for joined in peer.tunnel.close(stream) {
@@ -213,7 +215,7 @@ impl Proxy {
         }
     }
 
-    /// Gives up what a flow that has ended holds outside of its tunnel.
+    /// Releases the resources that a flow which has ended holds outside of its tunnel.
     fn release(&mut self, id: FlowId, flow: &Flow, end: &End) {
         self.outputs.extend(self.targets.release(&flow.state));
         if let State::Open { target, .. } = flow.state {
@@ -247,8 +249,8 @@ impl Proxy {
         }
     }
 
-    /// Looks whether a flow may stay. Each flow has one timer, which is set lazily, so that a packet
-    /// costs none.
+    /// Checks whether a flow has timed out. Each flow has one timer, which is set lazily, so that
+    /// no packet has to move it.
     fn on_flow_timer(&mut self, now: Instant, id: FlowId) {
         let Some(flow) = self.peers.flow_mut(id) else { return };
         if let State::Resolving { deadline, .. } = flow.state
@@ -322,7 +324,7 @@ impl Node for Proxy {
             return output;
         }
         if let Some(output) = self.outputs.pop_front() {
-            return output; // what came may have ended a flow
+            return output; // a payload or the end of a stream may have ended a flow
         }
         if let Some(output) = self.poll_quic(now, buf) {
             return output;

@@ -1,4 +1,4 @@
-//! The clients' connections: the tunnel of each, its flows, and their timers.
+//! The connections of clients, each with its tunnel, its flows, and their timers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,11 +18,11 @@ use crate::{
 pub(super) struct Peer {
     pub(super) tunnel: Tunnel,
     pub(super) flows: BTreeMap<StreamId, Flow>,
-    /// It stands in the relay's list.
+    /// Whether the connection is in the relay's list.
     pub(super) is_relayed: bool,
-    /// When its tunnel wants to be looked at although nothing happens.
+    /// When the next timer of its tunnel is due.
     timer: Option<Instant>,
-    /// What its tunnel held when it was last looked at.
+    /// The bytes that its tunnel held at the last look.
     held_bytes: usize,
 }
 
@@ -30,12 +30,12 @@ pub(super) struct Peer {
 pub(super) struct Peers {
     by_connection: BTreeMap<ConnectionId, Peer>,
     tunnel_timers: BTreeSet<(Instant, ConnectionId)>,
-    /// When to look whether a flow is idle, or its name still not resolved.
+    /// When to check whether a flow is idle, or its name is still not resolved.
     flow_timers: BTreeSet<(Instant, FlowId)>,
-    /// Bytes that all tunnels hold until what is missing before them has come.
+    /// Bytes of numbered payloads that wait for missing ones, in all tunnels.
     held_bytes: usize,
     held_bytes_max: usize,
-    /// What tunnels counted that have ended.
+    /// The counters of tunnels that have ended.
     ended: Stats,
 }
 
@@ -62,7 +62,7 @@ impl Peers {
         self.by_connection.insert(id, peer);
     }
 
-    /// Forgets a connection. Returns its flows.
+    /// Removes a connection. Returns its flows.
     pub(super) fn remove(&mut self, id: ConnectionId) -> BTreeMap<StreamId, Flow> {
         let Some(mut peer) = self.by_connection.remove(&id) else { return BTreeMap::new() };
         move_timer(&mut self.tunnel_timers, id, &mut peer.timer, None);
@@ -91,12 +91,12 @@ impl Peers {
 
     pub(super) fn remove_flow(&mut self, (id, stream): FlowId) -> Option<Flow> {
         let flow = self.by_connection.get_mut(&id)?.flows.remove(&stream)?;
-        // Otherwise flows that come and go would leave timers behind for as long as a flow may idle.
+        // Otherwise the timer of each flow that has ended would remain until the idle timeout.
         self.flow_timers.remove(&(flow.next_look, (id, stream)));
         Some(flow)
     }
 
-    /// Looks at a flow again at this time.
+    /// Sets the timer of a flow.
     pub(super) fn look_at(&mut self, id: FlowId, at: Instant) {
         if let Some(flow) = self.flow_mut(id) {
             flow.next_look = at;
@@ -104,7 +104,7 @@ impl Peers {
         }
     }
 
-    /// The next flow that is to be looked at.
+    /// The next flow whose timer is due.
     pub(super) fn pop_due_flow(&mut self, now: Instant) -> Option<FlowId> {
         let (due, id) = *self.flow_timers.first()?;
         (due <= now).then(|| {
@@ -113,7 +113,7 @@ impl Peers {
         })
     }
 
-    /// The next connection whose tunnel is to be looked at.
+    /// The next connection whose tunnel has a timer that is due.
     pub(super) fn pop_due_tunnel(&mut self, now: Instant) -> Option<ConnectionId> {
         let (due, id) = *self.tunnel_timers.first()?;
         (due <= now).then(|| {
@@ -130,7 +130,7 @@ impl Peers {
         earliest(flow, self.tunnel_timers.first().map(|&(due, _)| due))
     }
 
-    /// Gives the engine what waits for it in a connection's tunnel.
+    /// Gives the engine as much as it takes from the queue of a connection's tunnel.
     pub(super) fn feed(&mut self, now: Instant, id: ConnectionId, mut carrier: Carrier<'_>) {
         if let Some(peer) = self.by_connection.get_mut(&id) {
             peer.tunnel.feed(now, &mut carrier);
@@ -139,8 +139,9 @@ impl Peers {
         }
     }
 
-    /// Notes when a tunnel wants to be looked at, and how much it holds. If all together hold too
-    /// much, the flow that holds most no longer waits for what is missing: returns its connection.
+    /// Updates the timer of a tunnel and the bytes that it holds. If all tunnels together hold too
+    /// much, the flow that holds most gives up its missing payloads. Returns the connection of that
+    /// flow.
     pub(super) fn note(&mut self, now: Instant, id: ConnectionId) -> Option<ConnectionId> {
         let peer = self.by_connection.get_mut(&id)?;
         let timer = peer.tunnel.next_timeout();
@@ -162,7 +163,7 @@ impl Peers {
         self.by_connection.values().map(|peer| peer.tunnel.queued()).sum()
     }
 
-    /// Adds what all tunnels counted, those that have ended included.
+    /// Adds the counters of all tunnels, including those that have ended.
     pub(super) fn add_to(&self, stats: &mut Stats) {
         stats.add_tunnels(&self.ended);
         for peer in self.by_connection.values() {

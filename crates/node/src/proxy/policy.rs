@@ -1,18 +1,19 @@
-//! Which targets a proxy may reach. Checked after resolution, so that DNS cannot lead inside.
+//! The targets that a proxy may reach. Addresses are checked after resolution, so that DNS cannot
+//! lead to an internal address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// Which targets a proxy may reach: every address of the public Internet, and no other unless the
-/// operator names its prefix.
+/// The targets that a proxy may reach: every address of the public Internet, and the prefixes that
+/// the operator allows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetPolicy {
     allowed: Vec<IpNet>,
 }
 
 impl TargetPolicy {
-    /// Also allows these prefixes.
+    /// A policy that also allows these prefixes.
     pub fn allowing(allowed: Vec<IpNet>) -> Self {
         Self { allowed }
     }
@@ -24,7 +25,8 @@ impl TargetPolicy {
     }
 }
 
-/// Whether an address is globally reachable unicast, by the special-purpose registries of RFC 6890.
+/// Whether an address is globally reachable unicast, according to the special-purpose registries of
+/// RFC 6890.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
@@ -49,8 +51,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     let [first, second, third, ..] = segments;
-    // Only 2000::/3 is global unicast (RFC 4291 §2.4). What embeds an IPv4 address leads where that
-    // address leads, so it is judged by it.
+    // Only 2000::/3 is global unicast (RFC 4291 §2.4). An address that embeds an IPv4 address
+    // reaches that address, so the IPv4 rules apply to it.
     if let Some(v4) = embedded_v4(&segments) {
         return is_public_v4(v4);
     }

@@ -12,21 +12,23 @@ use crate::{
     tunnel::{Arrival, Carrier, StreamEnd},
 };
 
-/// Most bytes in one call of the operating system towards a target.
+/// The most bytes in one system call towards a target.
 const MAX_BATCH: usize = 60_000;
-/// Most datagrams in one call, the kernel's own limit for GSO.
+/// The most datagrams in one system call: the kernel's limit for GSO (generic segmentation
+/// offload).
 const MAX_BATCH_SEGMENTS: usize = 64;
 
-/// What is on its way from tunnels to targets.
+/// The state of the path from tunnels to targets.
 #[derive(Default)]
 pub(super) struct Relay {
-    /// Connections whose tunnels may have something for targets.
+    /// Connections whose tunnels may have payloads for targets.
     ready: VecDeque<ConnectionId>,
-    /// A payload that did not fit its predecessors' batch.
+    /// A payload that did not fit the batch of the payloads before it.
     ahead: Option<(FlowId, Bytes)>,
 }
 
-/// Datagrams of one flow to its target, all of one size but the last, which may be shorter.
+/// Datagrams of one flow to its target. All have the same size, except that the last may be
+/// shorter.
 struct Batch {
     socket: SocketId,
     target: SocketAddr,
@@ -50,7 +52,7 @@ impl Proxy {
         }
     }
 
-    /// Has the tunnel of a connection looked at for payloads to targets.
+    /// Notes that the tunnel of a connection may have payloads for targets.
     pub(super) fn has_arrivals(&mut self, id: ConnectionId) {
         if let Some(peer) = self.peers.get_mut(id)
             && !std::mem::replace(&mut peer.is_relayed, true)
@@ -59,8 +61,8 @@ impl Proxy {
         }
     }
 
-    /// Sends the next payloads to one target: as many of one flow and of one size as follow each
-    /// other.
+    /// Sends the next payloads to one target. A batch holds consecutive payloads of one flow and
+    /// one size.
     pub(super) fn to_target(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
         let mut batch: Option<Batch> = None;
         while let Some((id, payload)) = self.next_payload(now) {
@@ -90,7 +92,8 @@ impl Proxy {
         batch.map(|batch| batch.into_output(buf.len()))
     }
 
-    /// The next payload for a target: what comes as it came, then what waited for its turn.
+    /// The next payload for a target. Payloads without numbers come first, in the order of their
+    /// arrival, and then the numbered payloads that the egress releases.
     fn next_payload(&mut self, now: Instant) -> Option<(FlowId, Bytes)> {
         if let Some(ahead) = self.relay.ahead.take() {
             return Some(ahead);
@@ -130,7 +133,8 @@ impl Proxy {
         }
     }
 
-    /// The client finished its side: so do we, and the flow ends.
+    /// Ends a flow after its client has finished the request stream. The proxy finishes its side as
+    /// well.
     fn on_client_end(&mut self, id: FlowId) {
         if self.peers.flow_mut(id).is_some_and(|flow| flow.open().is_none()) {
             return self.abort_flow(id, Code::H3_REQUEST_CANCELLED, &End::ByClient);
@@ -148,13 +152,13 @@ impl Proxy {
 }
 
 impl Batch {
-    /// Whether a payload of a flow may follow `bytes` of others.
+    /// Whether a payload of a flow may follow the `bytes` that the batch holds.
     fn takes(&self, flow: FlowId, len: usize, bytes: usize) -> bool {
-        // An empty one would be no segment of its own.
+        // GSO cannot send an empty payload as a segment of its own.
         self.flow == flow && len != 0 && len <= self.segment && bytes + len <= MAX_BATCH
     }
 
-    /// Whether nothing may follow its last payload, of `len` bytes.
+    /// Whether no payload may follow the last one, which has `len` bytes.
     const fn is_full(&self, len: usize) -> bool {
         len < self.segment || len == 0 || self.count == MAX_BATCH_SEGMENTS
     }

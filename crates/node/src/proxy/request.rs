@@ -1,4 +1,4 @@
-//! Requests: from the head to the answer.
+//! Handles requests, from the head to the answer.
 
 use std::{
     io,
@@ -23,7 +23,7 @@ use crate::{
     tunnel::{Asked, Carrier},
 };
 
-/// Which requests are permitted.
+/// The rules for which requests are permitted.
 pub(super) struct Admission {
     pub(super) access: Access,
     pub(super) matcher: PathMatcher,
@@ -31,7 +31,7 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// The target's host and port, if the request is a permitted CONNECT-UDP request.
+    /// Returns the target's host and port, if the request is a permitted CONNECT-UDP request.
     fn check(&self, head: &RequestHead) -> Result<(String, u16), RequestError> {
         if head.method != Method::CONNECT || head.protocol.is_none() {
             return Err(RequestError::NotConnect);
@@ -91,7 +91,8 @@ impl Proxy {
         Ok(())
     }
 
-    /// A request stream joins the flow of another, at once or never.
+    /// Lets a request stream join the flow of another. A stream that cannot join at once is
+    /// refused.
     fn join(
         &mut self,
         id: FlowId,
@@ -118,7 +119,7 @@ impl Proxy {
         }
     }
 
-    /// A name was not resolved in time.
+    /// Refuses a request whose name was not resolved in time.
     pub(super) fn on_dns_timeout(&mut self, id: FlowId) {
         let timeout = self.limits.dns_timeout;
         if let Some(flow) = self.peers.flow_mut(id) {
@@ -132,7 +133,7 @@ impl Proxy {
         query: QueryId,
         result: Result<Vec<IpAddr>, ResolveError>,
     ) {
-        // The flow may have gone, or the answer may be late.
+        // The flow may have ended before the answer arrived.
         let Some(id) = self.targets.on_answer(query) else { return };
         let Some(flow) = self.peers.flow_mut(id) else { return };
         match self.targets.open_resolved(id, flow.requested.clone(), result) {

@@ -1,4 +1,4 @@
-//! The way to the targets: names that are being resolved, and sockets.
+//! Names of targets that are being resolved, and sockets towards targets.
 
 use std::{
     collections::BTreeMap,
@@ -13,14 +13,14 @@ use crate::{
     node::{Output, QueryId, ResolveError, SocketId, SocketKind},
 };
 
-/// Sockets and queries of all flows.
+/// The sockets and queries of all flows.
 pub(super) struct Targets {
     policy: TargetPolicy,
     by_socket: BTreeMap<SocketId, FlowId>,
     by_query: BTreeMap<QueryId, FlowId>,
     next_socket: u64,
     next_query: u64,
-    /// Names that are being looked up, those of requests that have gone included.
+    /// Look-ups in progress, including those of requests that have ended.
     queries: usize,
     queries_max: usize,
     dns_timeout: Duration,
@@ -40,7 +40,7 @@ impl Targets {
         }
     }
 
-    /// Begins to reach a target: resolves its name, or opens a socket to its address.
+    /// Starts to reach a target: resolves its name, or opens a socket to its address.
     pub(super) fn reach(
         &mut self,
         now: Instant,
@@ -59,8 +59,8 @@ impl Targets {
         id: FlowId,
         host: String,
     ) -> Result<(State, Output), RequestError> {
-        // A name is looked up to the end even if its request has gone: otherwise requests that come
-        // and go could start any number of look-ups.
+        // A look-up counts until it is answered, even if its request has ended. Otherwise a client
+        // could start any number of look-ups with short requests.
         if self.queries >= self.queries_max {
             return Err(RequestError::TooManyQueries(self.queries_max));
         }
@@ -91,13 +91,14 @@ impl Targets {
         Ok((State::Opening { socket, target }, output))
     }
 
-    /// A query was answered. Returns the flow that waits for it, unless that has gone.
+    /// Handles the answer to a query. Returns the flow that waits for it. `None`: the flow has
+    /// ended.
     pub(super) fn on_answer(&mut self, query: QueryId) -> Option<FlowId> {
         self.queries = self.queries.saturating_sub(1);
         self.by_query.remove(&query)
     }
 
-    /// Opens a socket to one of the addresses of a name: the first that may be reached.
+    /// Opens a socket to the first address of a name that the policy permits.
     pub(super) fn open_resolved(
         &mut self,
         id: FlowId,
@@ -106,7 +107,7 @@ impl Targets {
     ) -> Result<(State, Output), RequestError> {
         // RFC 9298 §3.1: "If errors occur during this process, the UDP proxy MUST reject the request".
         let addresses = result.map_err(|error| RequestError::Dns { host: host.clone(), error })?;
-        // Checked after resolution, so that no name leads inside.
+        // Addresses are checked after resolution, so that no name leads to an internal address.
         let permitted = addresses.iter().find(|&&address| self.policy.permits(address));
         match permitted.or(addresses.first()) {
             Some(&address) => self.open(id, address, port),
@@ -119,12 +120,12 @@ impl Targets {
         self.by_socket.get(&socket).copied()
     }
 
-    /// A socket could not be opened.
+    /// Removes a socket that could not be opened.
     pub(super) fn forget_socket(&mut self, socket: SocketId) {
         self.by_socket.remove(&socket);
     }
 
-    /// Gives up what a flow that ends has here.
+    /// Releases the query or the socket of a flow that ends.
     ///
     /// RFC 9298 §3.1: "The UDP proxy MUST keep the socket open while the request stream is open."
     pub(super) fn release(&mut self, state: &State) -> Option<Output> {
@@ -139,7 +140,7 @@ impl Targets {
         }
     }
 
-    /// Sockets that are open, or being opened.
+    /// How many sockets are open or being opened.
     pub(super) fn sockets(&self) -> usize {
         self.by_socket.len()
     }

@@ -1,4 +1,4 @@
-//! How the QUIC connections of a node behave, turned into noq's configuration.
+//! The settings of a node's QUIC connections, and their form in noq's configuration.
 
 use std::{
     path::PathBuf,
@@ -23,77 +23,77 @@ use crate::limits::Limits;
 /// The ALPN protocol ID of HTTP/3 (RFC 9114 §3.1).
 const ALPN_H3: &[u8] = b"h3";
 
-/// Length of our connection IDs in bytes, at most 20 (RFC 9000 §17.2).
+/// The length of our connection IDs in bytes, at most 20 (RFC 9000 §17.2).
 pub(super) const CONNECTION_ID_LEN: usize = 8;
 
-/// Most bytes on one stream that wait for the application to read them.
+/// The most bytes on one stream that wait for the application to read them.
 ///
-/// The engine's reassembly ends a connection when more than 1024 pieces wait out of order, which
-/// random loss reaches at about 2.7 MB; 2 MB was never seen to.
+/// The engine closes a connection when more than 1024 pieces of a stream wait out of order. With
+/// random loss this happens at windows of about 2.7 MB. It was never observed at 2 MB.
 const STREAM_RECEIVE_WINDOW: u32 = 2_000_000;
 
-/// Most bytes on all streams of a connection together.
+/// The most bytes on all streams of a connection together.
 const RECEIVE_WINDOW: u32 = 16_000_000;
 
-/// Bytes of DATAGRAM frames that the engine holds for one pacing burst: about ten packets. All
-/// others wait in our own queue, whose length is thereby the tunnel's queue.
+/// Bytes of DATAGRAM frames that the engine holds: one pacing burst, about ten packets. All others
+/// wait in the tunnel's queue.
 const DATAGRAM_SEND_BUFFER: usize = 20_000;
 
-/// Bytes of received DATAGRAM frames between two polls of the node, beyond which the oldest is
-/// dropped.
+/// Bytes of received DATAGRAM frames that wait between two polls of the node. The engine drops the
+/// oldest of more.
 const DATAGRAM_RECEIVE_BUFFER: usize = 4_000_000;
 
-/// How long after it fell back to small packets the engine probes for larger ones again. Its
-/// default of a minute is for real black holes. Random loss looks like one to it, and so does a full
-/// queue that has room for small packets only.
+/// The time after which the engine, having fallen back to small packets, probes for larger ones
+/// again. Its default of a minute is meant for real black holes. The engine also takes random loss
+/// for a black hole, and a full queue that has room for small packets only.
 const BLACK_HOLE_COOLDOWN: Duration = Duration::from_millis(100);
 
-/// How long after that a size for which three probes were lost is tried again.
+/// The time after which the engine tries a size again for which three probes were lost.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How the QUIC connections of a node behave.
+/// The settings of a node's QUIC connections.
 #[derive(Clone, Debug)]
 pub struct Transport {
-    /// Congestion controller.
+    /// The congestion controller.
     pub controller: ControllerConfig,
-    /// Sizes of UDP payloads.
+    /// The sizes of UDP payloads.
     pub mtu: Mtu,
-    /// Sends a PING after this much silence. `None`: never.
+    /// The silence after which a PING is sent. `None`: never.
     pub keep_alive: Option<Duration>,
-    /// RTT assumed before the first sample (RFC 9002 §6.2.2: 333 ms).
+    /// The RTT that is assumed before the first sample (RFC 9002 §6.2.2: 333 ms).
     pub initial_rtt: Duration,
-    /// Where to write qlog files, if at all. Needs the feature `qlog`.
+    /// The folder for qlog files. Needs the feature `qlog`. `None`: no files.
     pub qlog: Option<QlogDir>,
-    /// Most bytes that the peer may have on its way, on one stream and in all. `None`: as much as
-    /// is safe.
+    /// The flow control windows: the most unread bytes that the peer may send, on one stream and on
+    /// all. `None`: as many as are safe.
     pub receive_window: Option<ByteCount>,
-    /// What a server's stateless resets follow from (RFC 9000 §10.3). One that restarts with the
-    /// same secret can tell its old peers at once that their connections are gone; without one
-    /// they wait for their idle timeout.
+    /// The secret from which a server's stateless resets follow (RFC 9000 §10.3). A server that
+    /// restarts with the same secret can tell its old peers at once that their connections have
+    /// ended. Without it they wait for their idle timeout.
     pub reset_secret: Option<ResetSecret>,
-    /// When packets are taken for lost.
+    /// The thresholds of loss detection.
     pub loss_detection: LossDetection,
 }
 
 /// The thresholds of loss detection (RFC 9002 §6.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossDetection {
-    /// Those that RFC 9002 recommends: 3 packets and 9/8 RTTs.
+    /// The thresholds that RFC 9002 recommends: 3 packets and 9/8 RTTs.
     #[default]
     Rfc9002,
-    /// Behind a tunnel that repairs losses, so that packets come late: 1.75 RTTs, and more packets
-    /// than arrive in that time.
+    /// The thresholds behind a tunnel that repairs losses, so that packets arrive late: 1.75 RTTs,
+    /// and more packets than arrive in that time.
     BehindRepair,
 }
 
 impl LossDetection {
-    /// The thresholds for a path on which a tunnel repairs losses, or does not.
+    /// The thresholds for a path. `is_repaired`: a tunnel on it repairs losses.
     pub const fn for_path(is_repaired: bool) -> Self {
         if is_repaired { Self::BehindRepair } else { Self::Rfc9002 }
     }
 }
 
-/// A secret that outlives restarts. Never printed.
+/// A secret that stays the same across restarts. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ResetSecret(pub [u8; 32]);
 
@@ -118,16 +118,18 @@ impl Default for Transport {
     }
 }
 
-/// Sizes of UDP payloads in bytes.
+/// The sizes of UDP payloads in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mtu {
-    /// Size that the path is taken to carry from the start, at least 1200 (RFC 9000 §14).
+    /// The size that is assumed to pass from the start, at least 1200 (RFC 9000 §14).
     pub start: u16,
-    /// Size to fall back to when packets seem to be lost for their size, at least 1200.
+    /// The size to fall back to when packets seem to be lost because of their size, at least 1200.
     pub least: u16,
-    /// Largest size that is probed for (RFC 8899); no probing if it is not above `start`.
+    /// The largest size that is probed for (RFC 8899). There is no probing if it is not above
+    /// `least`.
     pub probe_up_to: u16,
-    /// Largest size that the peer may send; the peer is told it in `max_udp_payload_size` (RFC 9000 §18.2).
+    /// The largest size that the peer may send, which `max_udp_payload_size` states (RFC 9000
+    /// §18.2).
     pub receive_up_to: u16,
 }
 
@@ -138,45 +140,46 @@ impl Default for Mtu {
 }
 
 impl Mtu {
-    /// For a tunnel: carries a 1200-byte Initial through three hops.
+    /// The sizes for a tunnel, which carry a 1200-byte Initial through three hops.
     ///
-    /// Larger sizes are not probed for: what is inside could not know of them. The engine takes bursts
-    /// of loss for a path that shrank. Payloads that do not fit then go in capsules, until the engine
-    /// has found the size again.
+    /// Larger sizes are not probed for, because the connection inside would not learn of them. The
+    /// engine takes bursts of loss for a smaller path MTU. Payloads that do not fit then go in
+    /// capsules, until the engine has found the size again.
     pub const TUNNEL: Self =
         Self { start: 1332, least: 1200, probe_up_to: 1332, receive_up_to: Self::RECEIVE_UP_TO };
 
-    /// What fits into a packet of Ethernet with IPv4.
+    /// The largest UDP payload of an Ethernet packet with IPv4.
     const RECEIVE_UP_TO: u16 = 1472;
 
-    /// For a connection inside a tunnel that carries payloads of this size, at least 1200. The
-    /// peer cannot know of the tunnel and is told not to send more.
+    /// The sizes for a connection inside a tunnel that carries payloads of this size, at least
+    /// 1200. The peer does not know of the tunnel, so the transport parameter keeps it from sending
+    /// larger packets.
     pub const fn inside_tunnel(size: u16) -> Self {
         Self { start: size, least: size, probe_up_to: size, receive_up_to: size }
     }
 }
 
-/// Where qlog files go.
+/// The place of qlog files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QlogDir {
     /// An existing folder.
     pub dir: PathBuf,
-    /// Start of each file's name.
+    /// The start of each file's name.
     pub prefix: String,
 }
 
-/// Settings that a node cannot work with.
+/// The errors for settings that a node cannot use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// QUIC's Initial packets need this cipher suite (RFC 9001 §5.2).
+    /// The TLS provider lacks the cipher suite of QUIC's Initial packets (RFC 9001 §5.2).
     #[error("the TLS provider lacks TLS_AES_128_GCM_SHA256")]
     NoInitialCipherSuite,
-    /// Settings that are missing, or that exclude each other.
+    /// Settings are missing, or exclude each other.
     #[error("{0}")]
     Settings(&'static str),
 }
 
-/// TLS of a server, ready for QUIC.
+/// The TLS settings of a server, for QUIC.
 #[derive(Clone)]
 pub struct ServerTls(pub(super) Arc<QuicServerConfig>);
 
@@ -191,7 +194,7 @@ impl ServerTls {
     }
 }
 
-/// TLS of a client, ready for QUIC.
+/// The TLS settings of a client, for QUIC.
 #[derive(Clone)]
 pub struct ClientTls(pub(super) Arc<QuicClientConfig>);
 
@@ -213,14 +216,16 @@ const REPAIR_PACKET_THRESHOLD: u32 = 1000;
 const REPAIR_TIME_THRESHOLD: f32 = 1.75;
 
 impl Transport {
-    /// The engine's form of these settings, except for the controller: each connection has its own.
+    /// The engine's form of these settings, without the controller, which each connection gets
+    /// separately.
     pub(super) fn to_noq(&self, limits: &Limits) -> TransportConfig {
         let mut config = TransportConfig::default();
         let idle =
             VarInt::from_u32(u32::try_from(limits.connection_idle.as_millis()).unwrap_or(u32::MAX));
         config
             .max_concurrent_bidi_streams(VarInt::from_u32(limits.request_streams))
-            // Control, QPACK encoder, QPACK decoder, and room for unknown types that are ignored.
+            // The peer opens a control stream, a QPACK encoder and a QPACK decoder stream, and
+            // possibly streams of unknown types, which are ignored.
             .max_concurrent_uni_streams(VarInt::from_u32(8))
             .max_idle_timeout(Some(IdleTimeout::from(idle)))
             .keep_alive_interval(self.keep_alive)
@@ -254,7 +259,8 @@ impl Transport {
             let mut discovery = MtuDiscoveryConfig::default();
             discovery.upper_bound(probe_up_to).black_hole_cooldown(BLACK_HOLE_COOLDOWN);
             if start == probe_up_to {
-                // One probe tells whether the size is back; nothing in between is of use.
+                // One probe shows whether the full size passes again. Sizes in between are of no
+                // use.
                 discovery.minimum_change(probe_up_to - least).interval(PROBE_INTERVAL);
             }
             discovery
@@ -262,7 +268,7 @@ impl Transport {
     }
 }
 
-/// Settings of an endpoint; with a seed, every random choice of the engine follows from it.
+/// The settings of an endpoint. With a seed, every random choice of the engine follows from it.
 pub(super) fn endpoint_config(transport: &Transport, seed: Option<u64>) -> EndpointConfig {
     let mut config = EndpointConfig::default();
     // The engine would also speak drafts 29 to 34.
@@ -284,8 +290,8 @@ pub(super) fn endpoint_config(transport: &Transport, seed: Option<u64>) -> Endpo
     config
 }
 
-/// Chooses the destination connection IDs of a client's first packets: 20 bytes
-/// (RFC 9000 §7.2: at least 8, unpredictable).
+/// Chooses the destination connection IDs of a client's first packets. They have 20 unpredictable
+/// bytes (RFC 9000 §7.2 requires at least 8).
 pub(super) fn initial_destination_cids(
     seed: Option<u64>,
 ) -> Arc<dyn Fn() -> noq_proto::ConnectionId + Send + Sync> {
@@ -297,7 +303,8 @@ pub(super) fn initial_destination_cids(
     })
 }
 
-/// Random connection IDs that repeat with the seed; noq's own draw from the thread.
+/// Random connection IDs that follow from the seed. Those of noq itself come from the thread's
+/// generator.
 struct RandomCids(Generator);
 
 impl RandomCids {
@@ -320,8 +327,9 @@ impl ConnectionIdGenerator for RandomCids {
     }
 }
 
-/// What every random choice of a node is drawn from. The algorithm is named, because that of
-/// `rand::rngs::StdRng` may change with any version of `rand`, and the meaning of all seeds with it.
+/// The generator of every random choice of a node. The algorithm is named explicitly. The algorithm
+/// of `rand::rngs::StdRng` may change with any version of `rand`, and then every seed would mean
+/// something else.
 type Generator = ChaCha12Rng;
 
 fn rng(seed: Option<u64>) -> Generator {
@@ -333,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_means_the_same_bytes_for_ever() {
+    fn a_seed_always_gives_the_same_bytes() {
         for (seed, expected) in [
             (0, "7f6f2ccdb23f2abb7b69278e947c01c6"),
             (1, "611830d3641a68f94a690dcc25d1f4b0"),
@@ -347,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_means_the_same_connection_ids_for_ever() {
+    fn a_seed_always_gives_the_same_connection_ids() {
         let mut ids = RandomCids::new(Some(7));
         for expected in
             [[190, 233, 134, 232, 205, 70, 153, 5], [182, 173, 224, 79, 210, 171, 138, 160]]

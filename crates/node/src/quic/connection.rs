@@ -19,65 +19,67 @@ use crate::{
     stats::ConnectionStats,
 };
 
-/// Most datagrams in one call of the operating system. Ten of 1452 bytes are what the engine paces
-/// out at once at moderate rates, and a fifth of what GSO takes.
+/// The most datagrams in one system call. At moderate rates the pacing burst of the engine is ten
+/// datagrams of 1452 bytes. GSO (generic segmentation offload) would take more than five times as
+/// many.
 const MAX_SEGMENTS: NonZeroUsize = NonZeroUsize::new(10).expect("ten is not zero");
 
-/// Which way data flows on a stream.
+/// The direction of data on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// Both ways.
+    /// Both directions.
     Bidirectional,
     /// Only from the peer that opened it.
     Unidirectional,
 }
 
-/// What a read of a stream gave.
+/// The result of a read from a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// Bytes, in order.
+    /// The next bytes of the stream.
     Data(Bytes),
-    /// Nothing at the moment.
+    /// No bytes have arrived.
     Blocked,
     /// All bytes have been read.
     Finished,
-    /// The peer gave the stream up.
+    /// The peer reset the stream.
     Reset(Code),
 }
 
-/// What a write to a stream did.
+/// The result of a write to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
-    /// All was taken.
+    /// The engine took all bytes.
     Done,
-    /// Less was taken; an event tells when there is room.
+    /// The engine took only a part. An event follows when there is room again.
     Blocked,
 }
 
-/// The stream can be used no more: the peer stopped it, or it was reset or finished.
+/// The error for a stream that cannot send any more, because the peer stopped it or because it was
+/// reset or finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamGone;
 
-/// What became of a datagram.
+/// The result of sending a datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SendDatagram {
-    /// The engine has it.
+    /// The engine took the datagram.
     Taken,
-    /// The engine holds a burst already; here it is again.
+    /// The engine holds a full burst already, so it returns the datagram.
     Blocked(Bytes),
-    /// It fits no packet of this connection, or the peer takes no datagrams.
+    /// The datagram fits no packet of this connection, or the peer accepts no datagrams.
     TooLarge,
 }
 
-/// What a connection's controller makes of its path.
+/// The estimates that a connection's congestion controller has of its path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathEstimate {
     pub(crate) congestion_window: ByteCount,
     pub(crate) initial_window: ByteCount,
     pub(crate) pacing_rate: Option<Rate>,
-    /// What the path carries, if the controller says.
+    /// The bandwidth of the path, if the controller estimates it.
     pub(crate) bandwidth: Option<Rate>,
-    /// Whether it still looks for what the path carries: slow start.
+    /// Whether the controller is in slow start.
     pub(crate) is_starting: bool,
     pub(crate) min_rtt: Duration,
     pub(crate) smoothed_rtt: Duration,
@@ -86,9 +88,9 @@ pub(crate) struct PathEstimate {
 /// One QUIC connection.
 pub(crate) struct Connection {
     inner: noq_proto::Connection,
-    /// What its controllers hear of the packets with tracked datagrams.
+    /// The delivery of tracked datagrams, as reported by the controllers.
     deliveries: Deliveries,
-    /// Through which reports come to its controller.
+    /// The way for reports to the controller.
     feedback: Feedback,
 }
 
@@ -105,7 +107,7 @@ impl Connection {
         &mut self.inner
     }
 
-    /// Opens a stream; `None` when the peer allows no more of them at the moment.
+    /// Opens a stream. `None`: the peer allows no more streams at the moment.
     pub(crate) fn open(&mut self, direction: Direction) -> Option<StreamId> {
         let dir = match direction {
             Direction::Bidirectional => Dir::Bi,
@@ -118,7 +120,7 @@ impl Connection {
     pub(crate) fn read(&mut self, stream: StreamId, max: usize) -> Read {
         let mut stream = self.inner.recv_stream(to_noq(stream));
         let Ok(mut chunks) = stream.read(true) else {
-            // Read to its end, or stopped by us: both ends of it are known to the caller.
+            // The stream was read to its end, or this end stopped it. The caller knows of both.
             return Read::Finished;
         };
         match chunks.next(max) {
@@ -129,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// Writes as much of `data` as there is room for and cuts that off its front.
+    /// Writes as much of `data` as there is room for, and removes that part from its front.
     pub(crate) fn write(
         &mut self,
         stream: StreamId,
@@ -146,12 +148,12 @@ impl Connection {
         Ok(Write::Done)
     }
 
-    /// Says that nothing follows.
+    /// Ends a stream after the data that was written.
     pub(crate) fn finish(&mut self, stream: StreamId) -> Result<(), StreamGone> {
         self.inner.send_stream(to_noq(stream)).finish().map_err(|_| StreamGone)
     }
 
-    /// Gives up sending on a stream. No effect if it is closed already.
+    /// Resets the sending side of a stream. No effect if it is closed already.
     pub(crate) fn reset(&mut self, stream: StreamId, code: Code) {
         let result = self.inner.send_stream(to_noq(stream)).reset(to_varint(code));
         if result.is_err() {
@@ -167,18 +169,19 @@ impl Connection {
         }
     }
 
-    /// Lets the engine hold no more stream data than two congestion windows: one in flight and one to
-    /// send. What is beyond that waits with us, where it can be seen and dropped.
+    /// Limits the stream data in the engine to two congestion windows: one in flight and one to
+    /// send. Further data waits in the tunnel's queue, where it is counted and can be dropped.
     pub(crate) fn hold_two_windows(&mut self) {
-        /// A first flight.
+        /// The least limit: enough for the first flight.
         const LEAST: u64 = 20_000;
-        /// No congestion control: what 1 Gbit/s needs at 100 ms.
+        /// The largest limit, which applies without congestion control. A path with 1 Gbit/s and
+        /// 100 ms needs this much.
         const MOST: u64 = 16_000_000;
         let window = self.inner.congestion_state(PathId::ZERO).map_or(0, Controller::window);
         self.inner.set_send_window(window.saturating_mul(2).clamp(LEAST, MOST));
     }
 
-    /// Largest datagram that fits a packet at the moment; `None` if the peer takes none.
+    /// The largest datagram that fits a packet at the moment. `None` if the peer accepts none.
     pub(crate) fn max_datagram_size(&mut self) -> Option<usize> {
         self.inner.datagrams().max_size()
     }
@@ -201,13 +204,13 @@ impl Connection {
         }
     }
 
-    /// Whether a datagram of this size would be taken now.
+    /// Whether the engine has room for a datagram of this size now.
     pub(crate) fn has_room_for_datagram(&mut self, len: usize) -> bool {
         self.inner.datagrams().send_buffer_space() >= len
     }
 
-    /// Gives a datagram to the engine, if it has room; [`Connection::poll_delivery`] will tell what
-    /// became of it. `false`: it was not taken, and has no fate.
+    /// Gives a datagram to the engine, if it has room. [`Connection::poll_delivery`] then reports
+    /// its delivery. `false`: the engine did not take it, and no report follows.
     pub(crate) fn send_tracked_datagram(&mut self, id: DatagramId, data: Bytes) -> bool {
         let tracked = self.deliveries.track(id, data);
         let is_taken = self.inner.datagrams().send(tracked, false).is_ok();
@@ -217,12 +220,13 @@ impl Connection {
         is_taken
     }
 
-    /// The next tracked datagram whose fate is known. Each gets exactly one.
+    /// The next delivery report. Each tracked datagram gets exactly one.
     pub(crate) fn poll_delivery(&mut self) -> Option<(DatagramId, Delivery)> {
         self.deliveries.poll()
     }
 
-    /// The tracked datagram that was sent last, and when, if its fate is not known.
+    /// The tracked datagram that was sent last and when it was sent, while its delivery is not
+    /// known.
     pub(crate) fn newest_datagram(&self) -> Option<(DatagramId, Instant)> {
         self.deliveries.newest()
     }
@@ -232,7 +236,7 @@ impl Connection {
         self.inner.rtt(PathId::ZERO).unwrap_or_default()
     }
 
-    /// What its controller makes of the path.
+    /// The controller's estimates of the path.
     pub(crate) fn path_estimate(&self) -> PathEstimate {
         let smoothed_rtt = self.smoothed_rtt();
         let controller = self.inner.congestion_state(PathId::ZERO);
@@ -250,22 +254,22 @@ impl Connection {
         }
     }
 
-    /// Lets the sender follow a report on the tunnel that it sends through.
+    /// Passes a report on the tunnel around this connection to its controller.
     pub(crate) fn apply_feedback(&self, now: Instant, info: &TunnelInfo) -> Applied {
         self.feedback.apply(now, info)
     }
 
-    /// The next datagram that came.
+    /// The next datagram that arrived.
     pub(crate) fn receive_datagram(&mut self) -> Option<Bytes> {
         self.inner.datagrams().recv()
     }
 
-    /// Ends the connection and tells the peer why.
+    /// Closes the connection with a code and a reason for the peer.
     pub(crate) fn close(&mut self, now: Instant, code: Code, reason: &str) {
         self.inner.close(now, to_varint(code), Bytes::copy_from_slice(reason.as_bytes()));
     }
 
-    /// Whether it has ended, whoever ended it.
+    /// Whether the connection has been closed by either end.
     pub(crate) fn is_closed(&self) -> bool {
         self.inner.is_closed()
     }

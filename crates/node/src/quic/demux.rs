@@ -1,4 +1,4 @@
-//! What a received UDP payload is for, seen from what all versions of QUIC have in common (RFC 8999).
+//! Classifies received UDP payloads by the properties that all versions of QUIC share (RFC 8999).
 
 use super::{UnusablePackets, config::CONNECTION_ID_LEN};
 
@@ -8,18 +8,19 @@ pub(super) const VERSION: u32 = 1;
 /// RFC 9000 §14.1: a client's first packets fill a UDP payload of at least this size.
 const INITIAL_SIZE_MIN: usize = 1200;
 
-/// What a received UDP payload is for.
+/// The receiver of a UDP payload inside the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// The engine: a connection of its own, a new one, or an answer of the endpoint itself.
+    /// The engine: for one of its connections, a new connection, or an answer of the endpoint
+    /// itself.
     Engine,
-    /// Nobody: it ends before its connection IDs do.
+    /// None: the payload ends before its connection IDs do.
     TooShort,
-    /// Nobody: its version is unknown, and it is too small to be answered.
+    /// None: the version is unknown, and the payload is too small to get an answer.
     UnknownVersion,
 }
 
-/// Tells received UDP payloads apart, and counts those that are for nobody.
+/// Classifies received UDP payloads, and counts the unusable ones.
 #[derive(Debug, Default)]
 pub(super) struct Demux {
     unusable: UnusablePackets,
@@ -37,17 +38,17 @@ impl Demux {
         false
     }
 
-    /// How many UDP payloads were for nobody.
+    /// How many UDP payloads were unusable.
     pub(super) const fn unusable(&self) -> UnusablePackets {
         self.unusable
     }
 }
 
-/// What a packet's header says in all versions of QUIC.
+/// The part of a packet's header that all versions of QUIC share.
 enum Header {
-    /// RFC 8999 §5.1.
+    /// A long header (RFC 8999 §5.1).
     Long { version: u32 },
-    /// RFC 8999 §5.2.
+    /// A short header (RFC 8999 §5.2).
     Short,
 }
 
@@ -58,7 +59,8 @@ impl Header {
         const LONG: u8 = 0x80;
         let (first, rest) = payload.split_first()?;
         if first & LONG == 0 {
-            // A short header does not tell the length of its connection ID, which is one of ours.
+            // A short header does not state the length of its connection ID, but this node chose
+            // the ID.
             return rest.get(..CONNECTION_ID_LEN).map(|_| Self::Short);
         }
         let (version, rest) = rest.split_first_chunk()?;
@@ -72,7 +74,7 @@ fn purpose(payload: &[u8]) -> Purpose {
     match Header::read(payload) {
         None => Purpose::TooShort,
         // RFC 9000 §5.2.2: "Servers MUST drop smaller packets that specify unsupported versions."
-        // Version 0 marks Version Negotiation packets (RFC 8999 §6), which may be as small.
+        // Version 0 marks Version Negotiation packets (RFC 8999 §6), which may also be small.
         Some(Header::Long { version })
             if ![0, VERSION].contains(&version) && payload.len() < INITIAL_SIZE_MIN =>
         {
@@ -82,7 +84,7 @@ fn purpose(payload: &[u8]) -> Purpose {
     }
 }
 
-/// What follows a connection ID in a long header: a byte with its length, then itself.
+/// The rest of a long header after a connection ID, which is a length byte and the ID itself.
 fn after_connection_id(header: &[u8]) -> Option<&[u8]> {
     let (&len, rest) = header.split_first()?;
     rest.get(len.into()..)
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_small_or_of_an_unknown_version_is_for_nobody() {
+    fn payloads_that_are_too_small_or_of_an_unknown_version_are_unusable() {
         use Purpose::{Engine, TooShort, UnknownVersion};
         for (what, packet, expected) in [
             ("nothing", vec![], TooShort),
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_nobody_is_counted_by_cause() {
+    fn unusable_payloads_are_counted_by_cause() {
         let mut demux = Demux::default();
         assert!(!demux.is_for_engine(&[]));
         assert!(!demux.is_for_engine(&long(2, [8, 8], 100)));

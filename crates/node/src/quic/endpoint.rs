@@ -28,12 +28,12 @@ use crate::{
     node::{Ecn, Transmit},
 };
 
-/// What happened to a connection.
+/// An event of a connection.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A peer's connection was accepted; its handshake goes on.
+    /// A peer's connection was accepted. Its handshake is in progress.
     Accepted {
-        /// Where the peer is. For debug logs only.
+        /// The address of the peer, for debug logs only.
         remote: SocketAddr,
     },
     /// The handshake is complete.
@@ -44,28 +44,28 @@ pub(crate) enum Event {
     Readable(StreamId),
     /// A stream that was blocked has room again, or was stopped.
     Writable(StreamId),
-    /// The peer wants no more on this stream.
+    /// The peer wants no more data on this stream.
     Stopped(StreamId, Code),
     /// The peer allows more streams than before.
     MoreStreams,
-    /// Datagrams came.
+    /// Datagrams arrived.
     Datagrams,
-    /// The connection has ended by error, by timeout or by the peer.
+    /// The connection has ended by an error, by a timeout or by the peer.
     Lost(Closed),
 }
 
 /// Why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
-    /// Nobody answered for the idle timeout.
+    /// No packet arrived during the idle timeout.
     TimedOut,
-    /// TLS failed, here or there.
+    /// TLS failed at either end.
     Tls(String),
-    /// The peer closed it with this application error.
+    /// The peer closed the connection with this application error.
     ByPeer(Code, String),
-    /// The peer broke QUIC.
+    /// The peer violated QUIC.
     Violation(String),
-    /// Anything else that QUIC knows.
+    /// Any other reason of QUIC.
     Transport(String),
 }
 
@@ -73,16 +73,16 @@ struct Slot {
     connection: Connection,
     handle: ConnectionHandle,
     timer: Option<Instant>,
-    /// Whether it stands in [`Endpoint::ready`].
+    /// Whether the connection is in [`Endpoint::ready`].
     is_ready: bool,
-    /// Whether it stands in [`Endpoint::touched`].
+    /// Whether the connection is in [`Endpoint::touched`].
     is_touched: bool,
 }
 
 /// All QUIC connections of one socket.
 ///
-/// After any call that takes `&mut Connection`, the endpoint looks at that connection again: drain
-/// [`Endpoint::poll_event`], then [`Endpoint::next_ready`] with [`Endpoint::poll_transmit`].
+/// After any call on a `&mut Connection`, drain [`Endpoint::poll_event`], and then
+/// [`Endpoint::next_ready`] with [`Endpoint::poll_transmit`].
 pub(crate) struct Endpoint {
     demux: Demux,
     inner: noq_proto::Endpoint,
@@ -90,11 +90,12 @@ pub(crate) struct Endpoint {
     by_handle: BTreeMap<usize, ConnectionId>,
     next_id: u64,
     timers: BTreeSet<(Instant, ConnectionId)>,
-    /// Connections that may have something to send, in the order of their turns, each once.
+    /// Connections that may have something to send, in the order of their turns. Each is in it at
+    /// most once.
     ready: VecDeque<ConnectionId>,
-    /// Connections that may have events, because something happened to them since they were last
-    /// asked, in that order, each once. Those that are not ready any more are not asked: they wait
-    /// until something happens to them again.
+    /// Connections that may have events, because they were used or got packets since they were last
+    /// asked for events. Each is in it at most once. A connection that is no longer ready is not
+    /// asked, and waits until it is touched again.
     touched: VecDeque<ConnectionId>,
     events: VecDeque<(ConnectionId, Event)>,
     /// Answers of the endpoint itself: version negotiation, Retry, stateless reset, refusal.
@@ -102,17 +103,17 @@ pub(crate) struct Endpoint {
     client: Option<ClientConfig>,
     server: Option<ServerConfig>,
     transport: TransportConfig,
-    /// That of the next connection.
+    /// The controller of the next connection.
     controller: ControllerConfig,
     max_connections: usize,
     marks_ecn: bool,
-    /// How often a connection was asked for its events.
+    /// How often connections were asked for their events.
     #[cfg(test)]
     pub(super) visits: usize,
 }
 
-/// Most answers of the endpoint itself that wait to be sent. More are dropped: a peer that provokes
-/// them gets fewer of them, and loses nothing.
+/// The most answers of the endpoint itself that wait to be sent. More are dropped, which costs the
+/// peers that provoke them nothing.
 const MAX_ANSWERS: usize = 64;
 
 impl Endpoint {
@@ -169,8 +170,8 @@ impl Endpoint {
             transport: transport.to_noq(limits),
             controller: transport.controller.clone(),
             max_connections: 1,
-            // RFC 9298 §6: without congestion control, the tunnel "MUST NOT signal ECN support": its
-            // packets are Not-ECT.
+            // RFC 9298 §6: without congestion control, the tunnel "MUST NOT signal ECN support".
+            // Its packets are then Not-ECT.
             marks_ecn: transport.controller.name != ControllerName::Off,
             #[cfg(test)]
             visits: 0,
@@ -182,8 +183,8 @@ impl Endpoint {
         self.inner.set_server_config(None);
     }
 
-    /// Opens a connection. The error is the engine's word for a name or an address that it cannot
-    /// use.
+    /// Opens a connection. The error is the engine's message about a name or an address that it
+    /// cannot use.
     pub(crate) fn connect(
         &mut self,
         now: Instant,
@@ -200,8 +201,8 @@ impl Endpoint {
         Ok(self.insert(handle, Connection::new(connection, deliveries, feedback)))
     }
 
-    /// Settings of one connection, whose controllers tell what becomes of its datagrams and listen
-    /// to reports.
+    /// The settings of one connection. Its controllers report the delivery of its datagrams, and
+    /// take reports on a tunnel.
     fn transport(&mut self, deliveries: &Deliveries, feedback: &Feedback) -> Arc<TransportConfig> {
         let mut transport = self.transport.clone();
         let controllers = factory(&self.controller, feedback.clone());
@@ -210,7 +211,7 @@ impl Endpoint {
         Arc::new(transport)
     }
 
-    /// Takes a UDP payload.
+    /// Handles a received UDP payload.
     pub(crate) fn handle_datagram(
         &mut self,
         now: Instant,
@@ -245,7 +246,7 @@ impl Endpoint {
             let transmit = self.inner.refuse(incoming, &mut answer);
             return self.answer(&transmit, answer);
         }
-        // Under load, a peer first shows that it can receive at its address (RFC 9000 §8.1.2).
+        // Under load, a peer must first prove that it can receive at its address (RFC 9000 §8.1.2).
         if self.slots.len() >= self.max_connections / 2
             && !incoming.remote_address_validated()
             && incoming.may_retry()
@@ -291,7 +292,7 @@ impl Endpoint {
         }
     }
 
-    /// Something happened to a connection: it is asked for events and gets a turn to send.
+    /// Notes that a connection changed, so that it is asked for events and gets a turn to send.
     fn touch(&mut self, id: ConnectionId) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         if !std::mem::replace(&mut slot.is_ready, true) {
@@ -322,18 +323,19 @@ impl Endpoint {
         self.timers.first().map(|&(due, _)| due)
     }
 
-    /// A connection, which is looked at again afterwards; `None` if it has gone.
+    /// A connection for use, which is then asked for events and gets a turn to send. `None`: it has
+    /// ended.
     pub(crate) fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         self.touch(id);
         self.slots.get_mut(&id).map(|slot| &mut slot.connection)
     }
 
-    /// A connection, only to look at it.
+    /// A connection for reading, which is not asked for events because of this call.
     pub(crate) fn peek(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         self.slots.get_mut(&id).map(|slot| &mut slot.connection)
     }
 
-    /// Received UDP payloads that were for no connection and got no answer.
+    /// Received UDP payloads that belonged to no connection and got no answer.
     pub(crate) const fn unusable_packets(&self) -> UnusablePackets {
         self.demux.unusable()
     }
@@ -343,7 +345,7 @@ impl Endpoint {
         self.slots.is_empty()
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub(crate) fn poll_event(&mut self) -> Option<(ConnectionId, Event)> {
         if self.events.is_empty() {
             while let Some(id) = self.touched.pop_front() {
@@ -401,21 +403,21 @@ impl Endpoint {
         }
     }
 
-    /// Packets of the endpoint itself.
+    /// The next packet of the endpoint itself.
     pub(crate) fn poll_answer(&mut self, buf: &mut Vec<u8>) -> Option<Transmit> {
         let (transmit, bytes) = self.answers.pop_front()?;
         buf.extend_from_slice(&bytes);
         Some(transmit)
     }
 
-    /// The connection whose turn it is to send. It has one turn after the other connections that are
-    /// ready, until [`Endpoint::poll_transmit`] finds nothing more.
+    /// The connection whose turn it is to send. It stays in the round of ready connections until
+    /// [`Endpoint::poll_transmit`] returns `None` for it.
     pub(crate) fn next_ready(&self) -> Option<ConnectionId> {
         self.ready.front().copied()
     }
 
-    /// The next packets of the connection that [`Endpoint::next_ready`] named, whose turn ends with
-    /// them. `None`: it has nothing to send, and is put aside until something happens to it.
+    /// The next packets of the connection that [`Endpoint::next_ready`] returned. Its turn ends
+    /// with them. `None`: it has nothing to send, and leaves the round until it is touched again.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -433,7 +435,7 @@ impl Endpoint {
         None
     }
 
-    /// Lets the endpoint and the connection talk, and notes the connection's next timer.
+    /// Passes events between the endpoint and the connection, and updates the connection's timer.
     fn exchange_endpoint_events(&mut self, id: ConnectionId) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let mut is_drained = false;
@@ -446,7 +448,7 @@ impl Endpoint {
             }
         }
         if is_answered {
-            return self.touch(id); // New connection IDs may want to be sent: it stays ready.
+            return self.touch(id); // It stays ready, because new connection IDs may have to be sent.
         }
         let timer = slot.connection.inner().poll_timeout();
         if slot.timer != timer || is_drained {
@@ -481,7 +483,7 @@ fn accept_streams(
     }
 }
 
-/// The earlier of two deadlines, of which each may be missing.
+/// The earlier of two deadlines, each of which may be missing.
 pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -491,7 +493,7 @@ pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant
 
 impl From<ConnectionError> for Closed {
     fn from(error: ConnectionError) -> Self {
-        /// Alerts of TLS are QUIC errors 0x0100 to 0x01ff (RFC 9001 §4.8).
+        /// TLS alerts are the QUIC errors 0x0100 to 0x01ff (RFC 9001 §4.8).
         fn is_tls(code: u64) -> bool {
             (0x100..0x200).contains(&code)
         }

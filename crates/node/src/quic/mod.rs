@@ -1,4 +1,4 @@
-//! QUIC as the rest of the node sees it. Nothing else in this crate knows noq.
+//! QUIC for the rest of the node. No other module of this crate names the engine, noq.
 
 mod config;
 mod connection;
@@ -17,30 +17,32 @@ pub(crate) use connection::{
 pub(crate) use delivery::{DatagramId, Delivery};
 pub(crate) use endpoint::{Closed, Endpoint, Event, earliest};
 
-/// Received UDP payloads that are for no connection and get no answer, by cause.
+/// Received UDP payloads that belong to no connection and get no answer, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnusablePackets {
-    /// It ends before the connection IDs of its header do.
+    /// Payloads that end before the connection IDs of their header do.
     pub too_short: u64,
-    /// Its version of QUIC is not spoken here, and it is too small to begin a connection.
+    /// Payloads with a version of QUIC that this node does not speak, and too small to start a
+    /// connection.
     pub unknown_version: u64,
 }
 
-/// Names a connection of one endpoint. Never used twice.
+/// The ID of a connection of one endpoint. No ID is used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ConnectionId(pub(crate) u64);
 
-/// QUIC stream ID (RFC 9000 §2.1).
+/// A QUIC stream ID (RFC 9000 §2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StreamId(pub(crate) u64);
 
 impl StreamId {
-    /// Whether data flows both ways on it (RFC 9000 §2.1: the second bit is clear).
+    /// Whether data flows in both directions of the stream (RFC 9000 §2.1: the second bit is
+    /// clear).
     pub(crate) const fn is_bidirectional(self) -> bool {
         self.0 & 0b10 == 0
     }
 
-    /// Whether the client opened it (RFC 9000 §2.1: the first bit is clear).
+    /// Whether the client opened the stream (RFC 9000 §2.1: the first bit is clear).
     pub(crate) const fn is_client_initiated(self) -> bool {
         self.0 & 0b01 == 0
     }

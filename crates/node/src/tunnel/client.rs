@@ -124,7 +124,7 @@ impl Tunnel {
     pub(crate) fn begin_reports(&mut self, now: Instant, stream: StreamId) {
         let urgency = self.queue.urgency(stream);
         if self.client_end().reports_inside && !self.reporter.insert(now, stream, 1, urgency) {
-            tracing::debug!(%stream, "no reports");
+            tracing::debug!(%stream, "too many flows get reports, so this flow gets none");
         }
     }
 

@@ -299,7 +299,7 @@ impl Tunnel {
                     return Some(Arrival::Ended(stream, end));
                 }
                 if matches!(self.role, Role::Proxy(_)) {
-                    flow.answer_in(form);
+                    flow.update_form(form);
                     if !flow.is_granted {
                         self.keep_early(stream, context_id, payload);
                         return None;
@@ -529,7 +529,7 @@ impl Flow {
     /// Chooses the form of a proxy's payloads: that of the last payload of the client. Where repair
     /// was agreed on, capsules do not count, because the client uses them for payloads that fit no
     /// datagram.
-    fn answer_in(&mut self, form: Option<Form>) {
+    fn update_form(&mut self, form: Option<Form>) {
         match form {
             Some(Form::Datagram) if self.is_granted => self.form = Form::Datagram,
             Some(Form::Capsule) if self.repair == RepairOffer::None => self.form = Form::Capsule,

@@ -1,7 +1,7 @@
 //! Reports on the state of a tunnel (`TUNNEL_INFO`), so that a sender does not send faster than the
-//! tunnel does. They are a part of TECC, a paper on collaborative congestion control for QUIC
-//! tunnels (NSDI '24, §4.2.2). A proxy reports to its clients, and a client that uploads reports to
-//! its own sender.
+//! tunnel does. The mechanism is that of TECC (Towards Efficient QUIC Tunneling via Collaborative
+//! Transmission Control, NSDI '24, §4.2.2). A proxy reports to its clients, and a client that
+//! uploads reports to its own sender.
 
 use std::{
     collections::BTreeMap,

@@ -1,11 +1,12 @@
-//! Which datagrams arrived: the engine tells controllers of packets, and this maps packets back
-//! to the datagrams in them.
+//! Delivery reports for datagrams. The engine tells congestion controllers which packets were
+//! acknowledged or lost, and this module maps packets to the datagrams in them.
 //!
-//! A datagram that is tracked notes its own end: the engine lets its bytes go when it has written
-//! them into a packet, and names that packet to the controller before it writes the next.
+//! The bytes of a tracked datagram note when they are dropped. The engine drops them when it has
+//! written them into a packet, and then tells the controller the number of that packet before it
+//! writes the next one.
 //!
-//! An acknowledgement of a packet that was declared lost before is not told: the engine has
-//! forgotten the packet by then.
+//! An acknowledgement of a packet that was declared lost before is not reported, because the engine
+//! has forgotten the packet by then.
 
 mod tracking;
 
@@ -25,51 +26,54 @@ use bytes::Bytes;
 
 pub(super) use self::tracking::tracking;
 
-/// Names a tracked datagram. Its sender chooses it, and never uses it twice.
+/// The ID of a tracked datagram. Its sender chooses the ID, and uses no ID twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct DatagramId(pub(crate) u64);
 
-/// What became of a datagram. Each tracked one gets exactly one of these.
+/// The delivery of a datagram. Each tracked datagram gets exactly one report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// The peer has acknowledged its packet.
+    /// The peer acknowledged the packet.
     Acked,
-    /// Its packet was declared lost, though it may have come late; or it was never sent, because
-    /// the path's MTU shrank meanwhile.
+    /// The packet was declared lost, although it may have arrived late. Or the datagram was never
+    /// sent, because the path MTU shrank before.
     Lost,
-    /// More packets were under way than are kept account of.
+    /// More packets were in flight than are tracked.
     Unknown,
 }
 
-/// Packets whose datagrams are kept account of at most: 700 ms at 1 Gbit/s, in 3 MB.
+/// The most packets in flight that are tracked: 700 ms at 1 Gbit/s, in 3 MB of memory.
 const IN_FLIGHT_MAX: usize = 65_536;
 
 /// RFC 9002's `kPacketThreshold`, the engine's default.
 const PACKET_THRESHOLD: u64 = 3;
 
-/// The datagrams of one connection that are under way. Clones share it.
+/// The tracked datagrams of one connection. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Deliveries(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Datagrams whose fate has not been polled. While there are none, packets are not looked at.
+    /// How many datagrams have a delivery that was not polled. While there are none, packets are
+    /// ignored.
     tracked: AtomicUsize,
-    /// RFC 9002's `min_rtt` of the path that was acknowledged last, in nanoseconds; 0: none yet.
+    /// RFC 9002's `min_rtt` of the path that was acknowledged last, in nanoseconds. 0: not measured
+    /// yet.
     min_rtt_nanos: AtomicU64,
     account: Mutex<Account>,
 }
 
 #[derive(Debug, Default)]
 struct Account {
-    /// Datagrams whose bytes the engine has let go since the last packet.
+    /// Datagrams whose bytes the engine has dropped since the last packet.
     released: Vec<DatagramId>,
-    /// In the order of packet numbers.
+    /// The datagrams in flight, in the order of their packet numbers.
     in_flight: VecDeque<InFlight>,
     verdicts: VecDeque<(DatagramId, Delivery)>,
-    /// Controllers made for the connection: one for each network path that it had.
+    /// How many controllers the connection has had: one for each network path.
     paths: u32,
-    /// The last of them that heard of acknowledgements, and the largest packet number among them.
+    /// The path whose controller got the last acknowledgements, and the largest packet number in
+    /// them.
     last_acked: Option<(u32, u64)>,
 }
 
@@ -79,19 +83,19 @@ struct InFlight {
     sent: Instant,
     bytes: u16,
     path: u32,
-    /// `None` once its fate is known.
+    /// `None` once the delivery is known.
     id: Option<DatagramId>,
 }
 
 impl Deliveries {
-    /// The same bytes, tracked. They must go to the engine, once, and its packets must be made with
-    /// a controller that reports here.
+    /// Returns the same bytes, tracked. The caller must give them to the engine once. The engine's
+    /// controller must report to this object.
     pub(super) fn track(&self, id: DatagramId, data: Bytes) -> Bytes {
         self.0.tracked.fetch_add(1, Ordering::Relaxed);
         Bytes::from_owner(Tracked { data, id, deliveries: self.clone() })
     }
 
-    /// A tracked datagram that the engine did not take has no fate.
+    /// Ends the tracking of a datagram that the engine did not take.
     pub(super) fn untrack(&self, id: DatagramId) {
         let mut account = self.lock();
         let before = account.released.len();
@@ -99,7 +103,7 @@ impl Deliveries {
         self.forget(before - account.released.len());
     }
 
-    /// The next datagram whose fate is known.
+    /// The next delivery report.
     pub(super) fn poll(&self) -> Option<(DatagramId, Delivery)> {
         if self.is_idle() {
             return None;
@@ -113,7 +117,7 @@ impl Deliveries {
         verdict
     }
 
-    /// The datagram that was sent last, and when, if its fate is not known.
+    /// The datagram that was sent last and when it was sent, while its delivery is not known.
     pub(super) fn newest(&self) -> Option<(DatagramId, Instant)> {
         if self.is_idle() {
             return None;
@@ -134,8 +138,8 @@ impl Deliveries {
         self.0.min_rtt_nanos.store(nanos, Ordering::Relaxed);
     }
 
-    /// To be called before the engine makes packets: what it let go since its last packet has not
-    /// been sent.
+    /// Reports datagrams as lost that the engine has dropped without sending them. The caller must
+    /// call this before the engine makes packets.
     pub(super) fn settle_unsent(&self) {
         if self.is_idle() {
             return;
@@ -146,7 +150,7 @@ impl Deliveries {
         }
     }
 
-    /// Names a new controller of the connection.
+    /// Counts a new controller of the connection. Returns the number of its path.
     fn add_path(&self) -> u32 {
         let mut account = self.lock();
         account.paths += 1;
@@ -170,15 +174,17 @@ impl Deliveries {
         }
     }
 
-    /// Packets of the handshake have numbers of their own, which the time tells apart.
+    /// Handles an acknowledgement. Handshake packets have a number space of their own, and differ
+    /// in the time at which they were sent.
     fn on_acked(&self, packet_number: u64, sent: Instant) {
         if !self.is_idle() {
             self.lock().resolve(packet_number, Delivery::Acked, |flight| flight.sent == sent);
         }
     }
 
-    /// Of packets of the handshake only the size tells the difference. Should it be the same, a
-    /// datagram is taken for lost that is not, as it may be by any detection of loss.
+    /// Handles a loss. Handshake packets with the same number differ only in size here. If the size
+    /// is the same too, a datagram is reported as lost that is not, which any loss detection may
+    /// do.
     fn on_lost(&self, packet_number: u64, bytes: u16) {
         if !self.is_idle() {
             self.lock().resolve(packet_number, Delivery::Lost, |flight| flight.bytes == bytes);
@@ -193,7 +199,8 @@ impl Deliveries {
         }
     }
 
-    /// Only one thread works on a connection at a time, so that no order has to be kept here.
+    /// Whether no datagram is tracked. Only one thread works on a connection at a time, so that
+    /// relaxed ordering is enough.
     fn is_idle(&self) -> bool {
         self.0.tracked.load(Ordering::Relaxed) == 0
     }
@@ -232,9 +239,9 @@ impl Account {
         }
     }
 
-    /// The engine keeps acknowledgements of packets that took a former network path from the
-    /// controller, but not their losses. What was not lost, and is behind what was acknowledged by
-    /// as much as makes a loss, has been acknowledged.
+    /// Settles packets that were sent on former network paths. For these the engine reports losses
+    /// to the controller, but not acknowledgements. A packet that was not reported as lost, and is
+    /// older than the largest acknowledged packet by the packet threshold, has been acknowledged.
     fn settle_former_paths(&mut self) {
         let Some((path, largest_acked)) = self.last_acked else { return };
         for flight in &mut self.in_flight {
@@ -251,7 +258,7 @@ impl Account {
     }
 }
 
-/// Bytes that say when the engine lets them go.
+/// Bytes that note when the engine drops them.
 struct Tracked {
     data: Bytes,
     id: DatagramId,

@@ -1,4 +1,4 @@
-//! A controller around a controller, which hears what becomes of packets.
+//! A congestion controller that wraps another, and reports the delivery of packets.
 
 use std::{
     any::Any,
@@ -14,8 +14,8 @@ use tandem_congestion::Factory;
 
 use super::Deliveries;
 
-/// A factory for one connection, whose controllers also report to `deliveries` what became of its
-/// datagrams.
+/// A factory for the controllers of one connection, which also report the delivery of its datagrams
+/// to `deliveries`.
 pub(in crate::quic) fn tracking(controllers: Factory, deliveries: Deliveries) -> Factory {
     Arc::new(TrackingFactory { controllers, deliveries })
 }
@@ -33,7 +33,7 @@ impl ControllerFactory for TrackingFactory {
     }
 }
 
-/// A controller that also tells which packets were sent, acknowledged and lost.
+/// A controller that also reports which packets were sent, acknowledged and lost.
 #[derive(Debug)]
 struct Tracking {
     inner: Box<dyn Controller>,

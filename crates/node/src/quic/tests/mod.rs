@@ -1,4 +1,4 @@
-//! What a connection tells of its datagrams is what its peer received.
+//! The delivery reports of a connection agree with the datagrams that its peer received.
 
 mod turns;
 mod versions;
@@ -26,15 +26,15 @@ const DATAGRAMS: u64 = 2000;
 
 #[derive(Clone, Copy, Default)]
 struct Path {
-    /// In percent of the packets.
+    /// Lost packets in percent.
     lost: u32,
     repeated: u32,
     late: u32,
-    /// After so many datagrams the client has another address, again and again.
+    /// The client changes its address each time after this many datagrams.
     moves_after: Option<u64>,
-    /// After so many, both sides have other keys.
+    /// Both sides update their keys each time after this many datagrams.
     keys_after: Option<u64>,
-    /// From the middle on nothing passes that is larger.
+    /// The largest packet that passes in the second half of the run.
     shrinks_to: Option<usize>,
 }
 
@@ -44,7 +44,7 @@ impl Path {
         largest.is_none_or(|largest| packet.len() <= largest)
     }
 
-    /// How many milliseconds too late a packet arrives, each time that it does.
+    /// The copies of a packet that arrive, each by how many milliseconds it is late.
     fn arrivals(&self, random: &mut StdRng) -> Vec<u64> {
         let copies = match random.random_range(0..100) {
             roll if roll < self.lost => 0,
@@ -55,19 +55,19 @@ impl Path {
         (0..copies).map(late).collect()
     }
 
-    /// Where the client is when it has sent so many datagrams.
+    /// The address of the client after it has sent this many datagrams.
     fn client(&self, sent: u64) -> SocketAddr {
         let moves = self.moves_after.map_or(0, |after| sent / after);
         SocketAddr::new(SERVER.ip(), 1000 + u16::try_from(moves).unwrap())
     }
 }
 
-/// When a packet arrives, its number, who gets it, and its bytes.
-type UnderWay = (Instant, u64, usize, Vec<u8>);
+/// A packet in flight: its arrival time, its number, the index of its receiver, and its bytes.
+type InFlight = (Instant, u64, usize, Vec<u8>);
 
 #[derive(Default)]
-struct Fates {
-    told: BTreeMap<u64, Delivery>,
+struct Outcome {
+    reported: BTreeMap<u64, Delivery>,
     received: BTreeSet<u64>,
 }
 
@@ -94,9 +94,9 @@ fn tls() -> (ServerTls, ClientTls) {
     (ServerTls::new(server).unwrap(), ClientTls::new(client).unwrap())
 }
 
-/// The client sends tracked datagrams until the fate of all is known.
+/// Lets a client send tracked datagrams until all have delivery reports.
 #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
-fn send_over(path: &Path, seed: u64) -> Fates {
+fn send_over(path: &Path, seed: u64) -> Outcome {
     let (server_tls, client_tls) = tls();
     let (transport, limits) = (Transport::default(), Limits::default());
     let mut now = Instant::now();
@@ -107,20 +107,20 @@ fn send_over(path: &Path, seed: u64) -> Fates {
         Endpoint::server(&server_tls, &transport, &limits, Some(seed + 1)),
     ];
     let client = sides[0].connect(now, SERVER, "localhost").unwrap();
-    let mut packets = BinaryHeap::<Reverse<UnderWay>>::new();
+    let mut packets = BinaryHeap::<Reverse<InFlight>>::new();
     let (mut carried, mut next_id) = (0, 0);
-    let mut fates = Fates::default();
+    let mut outcome = Outcome::default();
     let mut is_connected = false;
-    while fates.told.len() < usize::try_from(DATAGRAMS).unwrap() {
-        assert!(now < end, "{} of {DATAGRAMS} fates are known", fates.told.len());
+    while outcome.reported.len() < usize::try_from(DATAGRAMS).unwrap() {
+        assert!(now < end, "{} of {DATAGRAMS} delivery reports arrived", outcome.reported.len());
         for side in &mut sides {
             while let Some((id, event)) = side.poll_event() {
                 assert!(!matches!(event, Event::Lost(_)), "{event:?}");
                 is_connected |= id == client && matches!(event, Event::Connected);
                 while let Some(data) = side.connection(id).and_then(Connection::receive_datagram) {
                     let is_new =
-                        fates.received.insert(u64::from_be_bytes(*data.first_chunk().unwrap()));
-                    assert!(is_new, "the engine drops what comes twice");
+                        outcome.received.insert(u64::from_be_bytes(*data.first_chunk().unwrap()));
+                    assert!(is_new, "the engine drops duplicates");
                 }
             }
         }
@@ -138,10 +138,10 @@ fn send_over(path: &Path, seed: u64) -> Fates {
             next_id += 1;
         }
         while let Some((DatagramId(id), delivery)) = connection.poll_delivery() {
-            assert_eq!(fates.told.insert(id, delivery), None, "{id} is told of twice");
+            assert_eq!(outcome.reported.insert(id, delivery), None, "{id} is reported of twice");
         }
         if let Some((DatagramId(newest), sent)) = connection.newest_datagram() {
-            assert!(sent <= now && newest < next_id && !fates.told.contains_key(&newest));
+            assert!(sent <= now && newest < next_id && !outcome.reported.contains_key(&newest));
         }
         for (index, side) in sides.iter_mut().enumerate() {
             for packet in transmit(side, now).iter().filter(|packet| path.passes(packet, next_id)) {
@@ -164,7 +164,7 @@ fn send_over(path: &Path, seed: u64) -> Fates {
             sides[index].handle_datagram(now, (from, None), None, BytesMut::from(&*packet));
         }
     }
-    fates
+    outcome
 }
 
 fn transmit(side: &mut Endpoint, now: Instant) -> Vec<Vec<u8>> {
@@ -182,41 +182,43 @@ fn transmit(side: &mut Endpoint, now: Instant) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_is_told_of_datagrams_is_what_the_peer_received() {
+fn delivery_reports_agree_with_the_received_datagrams() {
     for seed in 1..=4 {
         let path = Path { lost: 10, repeated: 5, late: 10, ..Path::default() };
-        let Fates { told, received } = send_over(&path, seed);
-        for (id, delivery) in &told {
+        let Outcome { reported, received } = send_over(&path, seed);
+        for (id, delivery) in &reported {
             match delivery {
-                Delivery::Acked => assert!(received.contains(id), "seed {seed}: {id} never came"),
-                // What came too late to be believed in may be called lost.
+                Delivery::Acked => {
+                    assert!(received.contains(id), "seed {seed}: {id} never arrived")
+                }
+                // A datagram that arrived late may be reported as lost.
                 Delivery::Lost => {}
-                Delivery::Unknown => panic!("seed {seed}: the fate of {id} is not known"),
+                Delivery::Unknown => panic!("seed {seed}: the delivery of {id} is not known"),
             }
         }
-        let missing = told.keys().filter(|id| !received.contains(id)).count();
-        assert!((50..500).contains(&missing), "seed {seed}: {missing} did not come");
+        let missing = reported.keys().filter(|id| !received.contains(id)).count();
+        assert!((50..500).contains(&missing), "seed {seed}: {missing} did not arrive");
     }
 }
 
 #[test]
-fn in_order_nothing_is_called_lost_that_came() {
+fn without_reordering_no_received_datagram_is_reported_as_lost() {
     for seed in 1..=4 {
         assert_exact(&Path { lost: 5, repeated: 5, ..Path::default() }, seed);
     }
 }
 
-/// What is told is exactly what the peer received.
+/// Asserts that the delivery reports are exactly the datagrams that the peer received.
 fn assert_exact(path: &Path, seed: u64) {
-    let Fates { told, received } = send_over(path, seed);
-    for (id, delivery) in &told {
+    let Outcome { reported, received } = send_over(path, seed);
+    for (id, delivery) in &reported {
         let came = received.contains(id);
         assert_eq!(*delivery == Delivery::Acked, came, "seed {seed}: {id} {delivery:?}");
     }
 }
 
 #[test]
-fn new_keys_and_a_path_that_shrinks_change_nothing_of_that() {
+fn key_updates_and_a_smaller_mtu_do_not_change_the_reports() {
     for seed in 1..=3 {
         let path = Path { lost: 3, ..Path::default() };
         assert_exact(&Path { keys_after: Some(300), ..path }, seed);
@@ -225,11 +227,11 @@ fn new_keys_and_a_path_that_shrinks_change_nothing_of_that() {
 }
 
 #[test]
-fn after_a_move_what_is_told_to_have_arrived_has() {
+fn after_a_migration_acknowledged_datagrams_have_arrived() {
     for seed in 1..=3 {
         let path = Path { lost: 3, moves_after: Some(400), ..Path::default() };
-        let Fates { told, received } = send_over(&path, seed);
-        let arrived = told.iter().filter(|(_, delivery)| **delivery == Delivery::Acked);
+        let Outcome { reported, received } = send_over(&path, seed);
+        let arrived = reported.iter().filter(|(_, delivery)| **delivery == Delivery::Acked);
         let wrong = arrived.filter(|(id, _)| !received.contains(id)).count();
         assert_eq!(wrong, 0, "seed {seed}");
     }

@@ -1,4 +1,5 @@
-//! Which connections of an endpoint are asked for events, and in which order they send.
+//! An endpoint asks only the connections that changed for events, and lets connections send in
+//! turns.
 
 use std::{
     net::SocketAddr,
@@ -18,7 +19,7 @@ struct Star {
     now: Instant,
     server: Endpoint,
     clients: Vec<(Endpoint, ConnectionId, SocketAddr)>,
-    /// The server's names of the connections, in the order of the clients.
+    /// The server's IDs of the connections, in the order of the clients.
     connections: Vec<ConnectionId>,
 }
 
@@ -36,14 +37,14 @@ impl Star {
             let id = client.connect(star.now, SERVER, "localhost").unwrap();
             let address = SocketAddr::new(SERVER.ip(), 1000 + number);
             star.clients.push((client, id, address));
-            // One after the other, so that the order of the connections is that of the clients.
+            // The clients connect one after the other, so that the connections are in their order.
             star.run();
         }
         assert_eq!(star.connections.len(), usize::from(clients));
         star
     }
 
-    /// Lets everything that was sent arrive, until nobody has anything to send.
+    /// Delivers all packets, for 20 rounds of 10 ms.
     fn run(&mut self) {
         for _ in 0..20 {
             self.now += Duration::from_millis(10);
@@ -65,13 +66,14 @@ impl Star {
         }
     }
 
-    /// A packet of a client comes to the server.
+    /// Delivers a packet of a client to the server.
     fn deliver(&mut self, client: usize, packet: &[u8]) {
         let from = (self.clients[client].2, None);
         self.server.handle_datagram(self.now, from, None, BytesMut::from(packet));
     }
 
-    /// Takes what the server sends to its clients. Returns whose packets it were, turn by turn.
+    /// Delivers the packets of the server to its clients. Returns the connections in the order of
+    /// their turns.
     fn flush(&mut self) -> Vec<ConnectionId> {
         let (mut turns, mut buf) = (Vec::new(), Vec::new());
         while let Some(id) = self.server.next_ready() {
@@ -90,8 +92,8 @@ impl Star {
         turns
     }
 
-    /// A client sends a datagram, which comes to the server. Returns how many connections the
-    /// server asks for events.
+    /// Lets a client send a datagram to the server. Returns how many connections the server asks
+    /// for events.
     fn visits_for_a_datagram(&mut self, client: usize) -> usize {
         let (endpoint, id, _) = &mut self.clients[client];
         let connection = endpoint.connection(*id).unwrap();
@@ -116,7 +118,7 @@ impl Star {
 }
 
 #[test]
-fn only_the_connection_that_a_packet_came_for_is_asked_for_events() {
+fn only_the_connection_of_a_packet_is_asked_for_events() {
     for clients in [1, 10, 60] {
         let mut star = Star::new(clients);
         assert_eq!(star.visits_for_a_datagram(0), 1, "{clients} connections, all idle");
@@ -126,7 +128,7 @@ fn only_the_connection_that_a_packet_came_for_is_asked_for_events() {
         }
         while star.server.poll_event().is_some() {}
         assert_eq!(star.visits_for_a_datagram(0), 1, "{clients} connections, all ready to send");
-        // The turn of one of them does not make the others be asked again.
+        // After the turn of one connection, the others are not asked again.
         let (before, mut buf) = (star.server.visits, Vec::new());
         let id = star.server.next_ready().unwrap();
         assert!(star.server.poll_transmit(star.now, id, &mut buf).is_some());
@@ -141,7 +143,7 @@ fn connections_send_in_turns_in_the_order_in_which_they_became_ready() {
     let order: Vec<_> = [2, 0, 1].map(|client: usize| star.connections[client]).into();
     for id in &order {
         let connection = star.server.connection(*id).unwrap();
-        // More than one call of the operating system takes.
+        // The engine gets more datagrams than one system call takes.
         while connection.has_room_for_datagram(1000) {
             let sent = connection.send_datagram(Bytes::from(vec![0; 1000]));
             assert_eq!(sent, SendDatagram::Taken);

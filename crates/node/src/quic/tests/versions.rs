@@ -1,4 +1,4 @@
-//! What a server answers to packets of other versions of QUIC.
+//! The answers of a server to packets of other versions of QUIC.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ fn packet(version: u32, size: usize) -> BytesMut {
     packet
 }
 
-/// The versions that a server offers to who sends this packet; `None`: it does not answer.
+/// The versions that a server offers in its answer to this packet. `None`: it does not answer.
 #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
 fn offered(packet: BytesMut) -> Option<Vec<u32>> {
     let (server_tls, _) = tls();
@@ -31,7 +31,8 @@ fn offered(packet: BytesMut) -> Option<Vec<u32>> {
     server.handle_datagram(Instant::now(), (SERVER, None), None, packet);
     let mut answer = Vec::new();
     server.poll_answer(&mut answer)?;
-    // RFC 9000 §17.2.1: the first byte, version 0, both connection IDs, each with its length.
+    // RFC 9000 §17.2.1: the answer has the first byte, version 0, and both connection IDs, each
+    // after its length.
     assert_eq!(answer[1..5], [0; 4]);
     let versions = answer[5 + 9 + 9..].chunks(4);
     Some(versions.map(|bytes| u32::from_be_bytes(bytes.try_into().unwrap())).collect())

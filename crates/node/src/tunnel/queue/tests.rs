@@ -48,7 +48,7 @@ fn a_flow_below_its_share_takes_room_from_the_longest_flow() {
 }
 
 #[test]
-fn a_payload_that_fits_no_packet_is_refused() {
+fn what_fits_no_packet_is_refused() {
     let mut queue = queue_of(10_000);
     assert!(push(&mut queue, FIRST, 1200));
     assert!(!push(&mut queue, FIRST, 1201));
@@ -72,7 +72,7 @@ fn a_payload_of_a_promised_size_goes_in_a_capsule() {
 }
 
 #[test]
-fn a_removed_flow_leaves_nothing() {
+fn a_flow_that_goes_leaves_nothing() {
     let mut queue = queue_of(1000);
     push(&mut queue, FIRST, 100);
     push(&mut queue, SECOND, 100);

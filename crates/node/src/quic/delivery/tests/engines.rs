@@ -21,7 +21,7 @@ use tandem_congestion::{ControllerConfig, ControllerName, Feedback, factory};
 
 use super::super::{DatagramId, Deliveries, Delivery, tracking};
 
-/// What happens on the way, and when.
+/// The conditions of the path, and the events on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Conditions {
     pub(crate) seed: u64,
@@ -29,52 +29,52 @@ pub(crate) struct Conditions {
     pub(crate) loss_percent: u32,
     pub(crate) repeat_percent: u32,
     pub(crate) delay: Duration,
-    /// Added at random, so that packets overtake each other.
+    /// A random delay of up to this much is added, so that packets overtake each other.
     pub(crate) jitter: Duration,
-    /// Longest datagram, in bytes.
+    /// The longest datagram, in bytes.
     pub(crate) longest: usize,
-    /// How many each side sends, and how often.
+    /// How many datagrams each side sends.
     pub(crate) datagrams: u64,
     pub(crate) interval: Duration,
-    pub(crate) events: Vec<(Duration, Happening)>,
+    pub(crate) events: Vec<(Duration, Incident)>,
 }
 
-/// Something that happens once.
+/// An event that occurs once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Happening {
-    /// The client's NAT gives it another port.
+pub(crate) enum Incident {
+    /// The client's NAT changes its port.
     NewPort,
-    /// The client has moved.
+    /// The client gets another address.
     NewAddress,
     KeyUpdate,
     /// From now on the path carries packets up to this size.
     PathCarries(usize),
 }
 
-/// What one side was told, and what the other received.
+/// The delivery reports of one side, and the datagrams that the other side received.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) taken: u64,
     pub(crate) verdicts: BTreeMap<u64, Delivery>,
-    pub(crate) told_twice: u64,
+    pub(crate) reported_twice: u64,
     /// Whether the client's address changed.
     pub(crate) has_moved: bool,
-    /// By the other side: how often each came.
+    /// How often the other side received each datagram.
     pub(crate) received: BTreeMap<u64, u64>,
 }
 
 impl Outcome {
     pub(crate) fn with(&self, delivery: Delivery) -> impl Iterator<Item = u64> {
-        let told = self.verdicts.iter().filter(move |(_, verdict)| **verdict == delivery);
-        told.map(|(&id, _)| id)
+        let reported = self.verdicts.iter().filter(move |(_, verdict)| **verdict == delivery);
+        reported.map(|(&id, _)| id)
     }
 
-    /// Whether every datagram has its fate.
+    /// Whether every datagram has a delivery report.
     pub(crate) fn is_complete(&self) -> bool {
         self.verdicts.len() as u64 == self.taken
     }
 
-    /// Datagrams that came though they were declared lost.
+    /// How many datagrams arrived although they were declared lost.
     pub(crate) fn spurious(&self) -> usize {
         self.with(Delivery::Lost).filter(|id| self.received.contains_key(id)).count()
     }
@@ -90,17 +90,17 @@ struct Side {
     received: BTreeMap<u64, u64>,
 }
 
-/// When a packet arrives, its number, who gets it, and its bytes.
-type UnderWay = (Instant, u64, usize, Vec<u8>);
+/// A packet in flight: its arrival time, its number, the index of its receiver, and its bytes.
+type InFlight = (Instant, u64, usize, Vec<u8>);
 
 /// Both engines, the path between them, and the time.
 pub(crate) struct Engines {
     conditions: Conditions,
     now: Instant,
     start: Instant,
-    /// Client, server.
+    /// The client and the server.
     sides: [Side; 2],
-    packets: BinaryHeap<Reverse<UnderWay>>,
+    packets: BinaryHeap<Reverse<InFlight>>,
     carried: u64,
     random: StdRng,
     client_address: SocketAddr,
@@ -108,8 +108,8 @@ pub(crate) struct Engines {
     next_send: Instant,
     is_confirmed: bool,
     next_event: Instant,
-    /// Nothing is lost for a while after a migration: the engine gives up validating a new path
-    /// after three probe timeouts, and may then send hardly anything for ever.
+    /// No packet is lost for a while after a migration. The engine gives up the validation of a new
+    /// path after three probe timeouts, and may then send nearly nothing for the rest of the run.
     calm_until: Instant,
 }
 
@@ -152,8 +152,8 @@ impl Engines {
         }
     }
 
-    /// Runs until all have been sent and their fates are known, or for a quarter of an hour. What the client
-    /// was told, and the server.
+    /// Runs until all datagrams have been sent and have delivery reports, or for 1000 seconds.
+    /// Returns the outcomes of the client and of the server.
     pub(crate) fn run(mut self) -> [Outcome; 2] {
         let end = self.start + Duration::from_secs(1000);
         while self.now < end && !self.is_done() && self.step() {}
@@ -172,7 +172,7 @@ impl Engines {
     }
 
     fn step(&mut self) -> bool {
-        self.happen();
+        self.run_incident();
         if self.is_confirmed && self.now >= self.next_send {
             self.next_send = self.now + self.conditions.interval;
             self.send();
@@ -201,28 +201,28 @@ impl Engines {
         true
     }
 
-    fn happen(&mut self) {
-        // RFC 9000 §9: no migration, and RFC 9001 §6: no key update, before the handshake is
-        // confirmed; nor another update before the last is acknowledged.
+    fn run_incident(&mut self) {
+        // Before the handshake is confirmed there is no migration (RFC 9000 §9) and no key update
+        // (RFC 9001 §6). A further key update must wait for the acknowledgement of the last.
         if !self.is_confirmed || self.now < self.next_event {
             return;
         }
         let elapsed = self.now - self.start;
         let due = self.conditions.events.iter().position(|(at, _)| *at <= elapsed);
-        if let Some((_, happening)) = due.map(|index| self.conditions.events.remove(index)) {
+        if let Some((_, incident)) = due.map(|index| self.conditions.events.remove(index)) {
             self.next_event = self.now + Duration::from_secs(2);
-            match happening {
-                Happening::NewPort => {
+            match incident {
+                Incident::NewPort => {
                     self.calm_until = self.next_event;
                     self.client_address.set_port(self.client_address.port() + 1);
                 }
-                Happening::NewAddress => {
+                Incident::NewAddress => {
                     self.calm_until = self.next_event;
                     let host = self.random.random_range(10..250);
                     self.client_address.set_ip(Ipv4Addr::new(10, 0, 0, host).into());
                 }
-                Happening::PathCarries(bytes) => self.path_carries = bytes,
-                Happening::KeyUpdate => {
+                Incident::PathCarries(bytes) => self.path_carries = bytes,
+                Incident::KeyUpdate => {
                     self.sides[0].connection.as_mut().unwrap().force_key_update();
                 }
             }
@@ -237,7 +237,7 @@ impl Engines {
                 if side.next_id >= self.conditions.datagrams {
                     continue;
                 }
-                // Small ones share packets.
+                // Small datagrams share packets.
                 let longest = max.min(self.conditions.longest);
                 let len = if self.random.random_bool(0.3) {
                     self.random.random_range(8..100)
@@ -307,7 +307,7 @@ impl Engines {
         self.collect(index);
     }
 
-    /// Takes what a side has to say.
+    /// Handles the events, datagrams and delivery reports of a side.
     fn collect(&mut self, index: usize) {
         let side = &mut self.sides[index];
         let (Some(connection), Some(handle)) = (&mut side.connection, side.handle) else { return };
@@ -325,10 +325,10 @@ impl Engines {
             *side.received.entry(id).or_default() += 1;
         }
         while let Some((DatagramId(id), delivery)) = side.deliveries.poll() {
-            let told_before = side.outcome.verdicts.insert(id, delivery).is_some();
-            side.outcome.told_twice += u64::from(told_before);
+            let reported_before = side.outcome.verdicts.insert(id, delivery).is_some();
+            side.outcome.reported_twice += u64::from(reported_before);
         }
-        // Whoever looks at the controller sees the one inside.
+        // The engine shows the state of the controller inside.
         assert!(connection.congestion_state(PathId::ZERO).is_some_and(|it| it.window() > 0));
     }
 }

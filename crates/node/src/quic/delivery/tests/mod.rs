@@ -1,4 +1,4 @@
-//! What a sender is told of its datagrams is what the receiver has decoded.
+//! Delivery reports agree with the datagrams that the receiver has decoded.
 
 mod engines;
 
@@ -7,24 +7,24 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tandem_congestion::ControllerName;
 
-use self::engines::{Conditions, Engines, Happening, Outcome};
+use self::engines::{Conditions, Engines, Incident, Outcome};
 use super::Delivery;
 
-fn happenings() -> impl Strategy<Value = Vec<(Duration, Happening)>> {
-    let happening = prop_oneof![
-        Just(Happening::NewPort),
-        Just(Happening::NewAddress),
-        Just(Happening::KeyUpdate),
-        (1220_usize..1500).prop_map(Happening::PathCarries),
+fn incidents() -> impl Strategy<Value = Vec<(Duration, Incident)>> {
+    let incident = prop_oneof![
+        Just(Incident::NewPort),
+        Just(Incident::NewAddress),
+        Just(Incident::KeyUpdate),
+        (1220_usize..1500).prop_map(Incident::PathCarries),
     ];
-    prop::collection::vec(((200_u64..3000).prop_map(Duration::from_millis), happening), 0..6)
+    prop::collection::vec(((200_u64..3000).prop_map(Duration::from_millis), incident), 0..6)
 }
 
 fn conditions() -> impl Strategy<Value = Conditions> {
     let path = (0_u32..25, 0_u32..10, 1_u64..60, 0_u64..30);
     let traffic = (64_usize..1500, 20_u64..600, 500_u64..20_000);
     let controller = prop::sample::select(ControllerName::ALL.to_vec());
-    (any::<u64>(), controller, path, traffic, happenings()).prop_map(
+    (any::<u64>(), controller, path, traffic, incidents()).prop_map(
         |(
             seed,
             controller,
@@ -32,8 +32,8 @@ fn conditions() -> impl Strategy<Value = Conditions> {
             (longest, datagrams, interval),
             events,
         )| {
-            // A datagram that fits the path of before would keep all others waiting for ever.
-            let moves = events.iter().any(|(_, event)| *event == Happening::NewAddress);
+            // A datagram that fits only the old path would block all others without end.
+            let moves = events.iter().any(|(_, event)| *event == Incident::NewAddress);
             Conditions {
                 seed,
                 controller,
@@ -50,16 +50,19 @@ fn conditions() -> impl Strategy<Value = Conditions> {
     )
 }
 
-/// All that must hold, whatever happened.
+/// Checks the rules that hold under all conditions.
 fn check(outcome: &Outcome) -> Result<(), TestCaseError> {
-    prop_assert_eq!(outcome.told_twice, 0);
+    prop_assert_eq!(outcome.reported_twice, 0);
     for id in outcome.with(Delivery::Acked) {
-        prop_assert!(outcome.received.contains_key(&id), "{} was acknowledged, but never came", id);
+        prop_assert!(
+            outcome.received.contains_key(&id),
+            "{} was acknowledged, but never arrived",
+            id
+        );
     }
     prop_assert_eq!(outcome.with(Delivery::Unknown).count(), 0);
     prop_assert!(outcome.received.values().all(|&times| times == 1));
-    // An engine that has not validated a new path sends hardly anything any more, not even
-    // acknowledgements.
+    // An engine that could not validate a new path sends nearly nothing, not even acknowledgements.
     prop_assume!(outcome.is_complete() || !outcome.has_moved);
     prop_assert!(outcome.is_complete(), "{} of {}", outcome.verdicts.len(), outcome.taken);
     Ok(())
@@ -68,19 +71,19 @@ fn check(outcome: &Outcome) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, max_shrink_time: 10_000, ..ProptestConfig::default() })]
     #[test]
-    fn what_a_sender_is_told_is_what_the_receiver_decoded(conditions in conditions()) {
+    fn delivery_reports_agree_with_the_decoded_datagrams(conditions in conditions()) {
         for outcome in Engines::new(conditions).run() {
             check(&outcome)?;
         }
     }
 
     #[test]
-    fn without_reordering_only_what_was_lost_is_called_lost(mut conditions in conditions()) {
+    fn without_reordering_only_lost_datagrams_are_reported_as_lost(mut conditions in conditions()) {
         conditions.jitter = Duration::ZERO;
-        conditions.events.retain(|(_, event)| matches!(event, Happening::KeyUpdate));
+        conditions.events.retain(|(_, event)| matches!(event, Incident::KeyUpdate));
         for outcome in Engines::new(conditions).run() {
             check(&outcome)?;
-            // Acknowledgements that are lost themselves make some; there is no reordering to.
+            // Only lost acknowledgements cause spurious losses, because there is no reordering.
             let lost = outcome.with(Delivery::Lost).count();
             prop_assert!(outcome.spurious() * 20 <= lost, "{} of {}", outcome.spurious(), lost);
         }
@@ -88,8 +91,8 @@ proptest! {
 }
 
 #[test]
-fn what_was_sent_before_the_client_moved_is_told_too() {
-    for happening in [Happening::NewPort, Happening::NewAddress] {
+fn datagrams_sent_before_a_migration_are_reported_too() {
+    for incident in [Incident::NewPort, Incident::NewAddress] {
         let conditions = Conditions {
             seed: 1,
             controller: ControllerName::Bbr1,
@@ -100,10 +103,10 @@ fn what_was_sent_before_the_client_moved_is_told_too() {
             longest: 1000,
             datagrams: 1000,
             interval: Duration::from_millis(1),
-            events: vec![(Duration::from_millis(250), happening)],
+            events: vec![(Duration::from_millis(250), incident)],
         };
         for outcome in Engines::new(conditions).run() {
-            assert!(outcome.has_moved && outcome.is_complete(), "{happening:?}");
+            assert!(outcome.has_moved && outcome.is_complete(), "{incident:?}");
             assert_eq!(outcome.with(Delivery::Acked).count() as u64, outcome.taken);
         }
     }
