@@ -65,7 +65,7 @@ impl Hop {
     /// SETTINGS have not arrived.
     pub(super) fn lacks(&mut self) -> Option<Result<(), &'static str>> {
         let (session, _) = self.peer.parts()?;
-        // RFC 9220 §3: a client MUST NOT use extended CONNECT before the setting came.
+        // RFC 9220 §3: a client MUST NOT use extended CONNECT before it has received the setting.
         if !session.peer_settings()?.enable_connect_protocol {
             return Some(Err("extended CONNECT (RFC 9220)"));
         }
@@ -104,7 +104,7 @@ impl Hop {
             headers,
         };
         let (session, connection) = self.peer.parts()?;
-        // RFC 9220 §3: "a client MUST NOT" use extended CONNECT before the setting came.
+        // RFC 9220 §3: "a client MUST NOT" use extended CONNECT before it has received the setting.
         session.peer_settings()?;
         let stream = session.send_request(connection, &head, End::More)?;
         self.flows.insert(stream, Flow { carries, target: target.clone() });

@@ -59,8 +59,8 @@ impl Relay {
     pub(super) fn on_settings(&mut self, peer: &mut Peer) {
         let authority = peer.settings.authority.clone();
         let Some((session, _)) = peer.parts() else { return };
-        // RFC 9220 §3: a client "MUST NOT" use extended CONNECT before the setting came; RFC 9297
-        // §2.1.1 says the same of datagrams.
+        // RFC 9220 §3: a client "MUST NOT" use extended CONNECT before it has received the setting.
+        // RFC 9297 §2.1.1 says the same about datagrams.
         let takes_reports = session
             .peer_settings()
             .is_some_and(|settings| settings.enable_connect_protocol && settings.h3_datagram);

@@ -4,8 +4,8 @@
 //! proxy, or the packets of the next connection at a client. Only the tunnel knows how payloads travel:
 //! in datagrams or capsules, with numbers or without, on one request stream or several.
 //!
-//! A payload that goes out passes [`Tunnel::send`], waits in the queue, and leaves with
-//! [`Tunnel::feed`]. A payload that comes in leaves with [`Tunnel::poll_arrival`], or, if it has a
+//! An outgoing payload enters with [`Tunnel::send`], waits in the queue, and leaves with
+//! [`Tunnel::feed`]. An incoming payload leaves with [`Tunnel::poll_arrival`], or, if it has a
 //! number, with [`Tunnel::poll_release`].
 
 mod agreement;
@@ -197,7 +197,7 @@ impl Tunnel {
         carrier: &mut Carrier<'_>,
     ) -> Option<Arrival> {
         while let Some((stream, context_id, payload)) = self.replayed.pop_front() {
-            let arrival = self.on_payload(now, carrier, (stream, context_id), payload, None);
+            let arrival = self.on_payload(now, carrier, (stream, context_id), (payload, None));
             if arrival.is_some() {
                 return arrival;
             }
@@ -236,7 +236,7 @@ impl Tunnel {
             Ok(HttpDatagram { quarter_stream_id, context_id, payload }) => {
                 let stream = StreamId(quarter_stream_id.stream_id());
                 let form = Some(Form::Datagram);
-                self.on_payload(now, carrier, (stream, context_id), payload, form)
+                self.on_payload(now, carrier, (stream, context_id), (payload, form))
             }
             Err(error) => {
                 self.dropped.malformed += 1;
@@ -259,7 +259,7 @@ impl Tunnel {
         match read {
             OnStream::Payload(context_id, payload) => {
                 let form = Some(Form::Capsule);
-                return self.on_payload(now, carrier, (stream, context_id), payload, form);
+                return self.on_payload(now, carrier, (stream, context_id), (payload, form));
             }
             OnStream::Malformed => self.dropped.malformed += 1,
             OnStream::Limit(limit) => self.on_limit(stream, limit),
@@ -282,8 +282,7 @@ impl Tunnel {
         now: Instant,
         carrier: &Carrier<'_>,
         (stream, context_id): (StreamId, VarInt),
-        payload: Bytes,
-        form: Option<Form>,
+        (payload, form): (Bytes, Option<Form>),
     ) -> Option<Arrival> {
         let Some(flow) = self.flows.get_mut(&stream) else {
             return self.on_unknown_flow(now, carrier, (stream, context_id), payload);
@@ -316,7 +315,7 @@ impl Tunnel {
             }
             Some(Context::Report { newest }) => {
                 let report = ReportArrival::new(newest, payload);
-                self.on_report(stream, report)
+                self.on_report(stream, &report)
             }
             // The grant, which says what this Context ID means, may arrive late.
             None if !flow.is_granted && matches!(self.role, Role::Client(_)) => {
@@ -368,11 +367,11 @@ impl Tunnel {
         self.dropped.unknown_flow += u64::from(!is_kept);
     }
 
-    fn on_report(&mut self, stream: StreamId, report: ReportArrival) -> Option<Arrival> {
+    fn on_report(&mut self, stream: StreamId, report: &ReportArrival) -> Option<Arrival> {
         match report {
             ReportArrival::New(info) => {
                 self.feedback.used += 1;
-                return Some(Arrival::Report(stream, info));
+                return Some(Arrival::Report(stream, *info));
             }
             ReportArrival::Stale => self.feedback.stale += 1,
             ReportArrival::Malformed(error) => {

@@ -189,7 +189,7 @@ fn delivery_reports_agree_with_the_received_datagrams() {
         for (id, delivery) in &reported {
             match delivery {
                 Delivery::Acked => {
-                    assert!(received.contains(id), "seed {seed}: {id} never arrived")
+                    assert!(received.contains(id), "seed {seed}: {id} never arrived");
                 }
                 // A datagram that arrived late may be reported as lost.
                 Delivery::Lost => {}

@@ -40,9 +40,9 @@ const RESTART_AFTER: Duration = Duration::from_secs(10);
 /// not respond to loss, and the drops come faster and faster.
 const FULL_INTERVAL_DROPS: u32 = 4;
 
-/// A queue with fewer bytes counts as short, whatever its sojourn time is. A tunnel whose rate has
-/// just begun to grow, at its start or after an outage, needs data to send so that it can find out
-/// what the path carries.
+/// A queue with fewer bytes counts as short, however long its sojourn time is. A tunnel whose rate
+/// has just begun to grow, at its start or after an outage, needs data to send so that it can find
+/// out what the path carries.
 const BYTES_LEAST: usize = 64_000;
 
 /// A shorter sojourn time is no measure of the rate at which the queue drains.

@@ -76,7 +76,7 @@ impl Unnumbered {
     }
 }
 
-/// The IDs that tell to which flow a payload belongs and what it is.
+/// The IDs in front of a payload: those of its flow and of its kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ids {
     pub(super) quarter_stream_id: QuarterStreamId,

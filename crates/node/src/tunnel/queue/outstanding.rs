@@ -101,7 +101,7 @@ pub(super) struct Outstanding {
     bytes_max: usize,
     /// Bytes that wait for retransmission.
     waiting_bytes: usize,
-    /// Time during which acknowledgements came.
+    /// Time during which acknowledgements arrived, without outages.
     ack_time: Duration,
     last_ack: Option<Instant>,
     smoothed_rtt: Duration,
@@ -202,7 +202,7 @@ impl Outstanding {
         self.flows.get_mut(&stream)
     }
 
-    /// Time during which acknowledgements came.
+    /// Time during which acknowledgements arrived, without outages.
     pub(super) const fn ack_time(&self) -> Duration {
         self.ack_time
     }

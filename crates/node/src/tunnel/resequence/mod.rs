@@ -153,7 +153,7 @@ pub struct ResequencerStats {
     pub late: u64,
     /// Payloads dropped because their number had arrived before: spurious retransmissions.
     pub duplicates: u64,
-    /// Payloads dropped because they arrived so late that they cannot be told from duplicates.
+    /// Payloads dropped because they arrived so late that they may be duplicates.
     pub stale: u64,
     /// Payloads dropped because their number is not plausible.
     pub out_of_range: u64,
