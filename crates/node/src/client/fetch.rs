@@ -60,7 +60,7 @@ pub(super) enum Progress {
 /// Why a transfer failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The origin broke HTTP/3.
+    /// The origin violated HTTP/3.
     Protocol(ConnectionError),
     /// The origin's answer is malformed.
     Malformed(ClientError),

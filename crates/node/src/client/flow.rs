@@ -50,7 +50,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Host and port, for messages.
+    /// The target's host and port, for messages.
     pub(super) fn target(&self) -> String {
         format!("{}:{}", self.target.host, self.target.port)
     }

@@ -94,7 +94,7 @@ impl ProxyConfig {
     }
 }
 
-/// Names a flow of this proxy.
+/// The ID of a flow of this proxy.
 type FlowId = (ConnectionId, StreamId);
 
 /// A CONNECT-UDP proxy.

@@ -29,7 +29,7 @@ const MAX_SEGMENTS: NonZeroUsize = NonZeroUsize::new(10).expect("ten is not zero
 pub(crate) enum Direction {
     /// Both directions.
     Bidirectional,
-    /// Only from the peer that opened it.
+    /// Only the direction from the end that opened the stream.
     Unidirectional,
 }
 
@@ -161,7 +161,7 @@ impl Connection {
         }
     }
 
-    /// Asks the peer to send no more on a stream. No effect if it is closed already.
+    /// Asks the peer to stop sending on a stream. No effect if the stream is closed already.
     pub(crate) fn stop(&mut self, stream: StreamId, code: Code) {
         let result = self.inner.recv_stream(to_noq(stream)).stop(to_varint(code));
         if result.is_err() {
@@ -319,7 +319,7 @@ pub(super) fn ecn_to_noq(ecn: Ecn) -> noq_proto::EcnCodepoint {
     }
 }
 
-/// noq's pacing rates are bytes per second.
+/// Converts a pacing rate of noq, which is in bytes per second.
 const fn from_noq_rate(rate: u64) -> Option<Rate> {
     Rate::from_bps(rate.saturating_mul(8))
 }

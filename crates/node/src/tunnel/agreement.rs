@@ -18,7 +18,7 @@ use crate::fields::only_line;
 /// The header field of RFC 9297 §3.4.
 const CAPSULE_PROTOCOL: HeaderName = HeaderName::from_static("capsule-protocol");
 
-/// The field of draft-yang-masque-dgram-retrans.
+/// The header field of draft-yang-masque-dgram-retrans.
 const DG_RETRANS: HeaderName = HeaderName::from_static("dg-retrans");
 
 /// The size of UDP payloads that the client promised to the connection inside (an Integer, RFC 9651).
@@ -28,7 +28,7 @@ const TANDEM_REPAIR: HeaderName = HeaderName::from_static(RepairField::NAME);
 const FEEDBACK: HeaderName = HeaderName::from_static(FeedbackField::NAME);
 const GROUP: HeaderName = HeaderName::from_static(GroupField::NAME);
 
-/// A structured Boolean, true.
+/// The structured Boolean "true".
 const TRUE: HeaderValue = HeaderValue::from_static("?1");
 
 /// How lost HTTP Datagrams of a client's flows are repaired, in both directions.
@@ -66,7 +66,7 @@ pub(super) enum RepairOffer {
     Ours(RepairField),
 }
 
-/// What a client asks for in the request of a flow.
+/// The wishes that a client states in the request for a flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wishes {
     /// The size of UDP payloads, in bytes, that the tunnel has to carry.
@@ -80,7 +80,7 @@ pub(super) struct Wishes {
     pub(super) group: Option<GroupField>,
 }
 
-/// What a request asks for, as the proxy understands it.
+/// The wishes in a request, as the proxy reads them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(super) promised: Option<usize>,
@@ -91,7 +91,7 @@ pub(crate) struct Asked {
     pub(crate) group: Option<GroupField>,
 }
 
-/// What a grant agrees to.
+/// The wishes that a grant agrees to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Granted {
     /// Payloads up to this size pass, in capsules if necessary.

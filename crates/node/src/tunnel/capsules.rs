@@ -23,7 +23,7 @@ pub(super) enum OnStream {
     Limit(RetransmissionLimit),
     /// The stream has ended, and the flow ends with it.
     Ended(StreamEnd),
-    /// The peer broke HTTP/3.
+    /// The peer violated HTTP/3.
     Broken(ConnectionError),
 }
 

@@ -100,12 +100,12 @@ impl Carrier<'_> {
         self.connection.hold_two_windows();
     }
 
-    /// Whether a request on this stream may still come.
+    /// Whether a request on this stream may still arrive.
     pub(super) fn may_come(&self, stream: StreamId) -> bool {
         self.session.may_come(stream)
     }
 
-    /// Whether the peer must not open this stream yet.
+    /// Whether the limits on streams do not allow the peer to open this stream yet.
     pub(super) fn cannot_come(&self, stream: StreamId, streams_max: u32) -> bool {
         self.session.cannot_come(stream, streams_max)
     }

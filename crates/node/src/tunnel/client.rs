@@ -33,7 +33,7 @@ const COMMON_PAYLOAD: usize = 1280;
 /// that wait out of order, and the engine closes a connection at 1024 pieces.
 const CAPSULE_PAYLOAD: usize = 1260;
 
-/// What a client requests for each of its flows, and what it has learned of its proxy.
+/// The state of a client's end: the parameters of its flows, and the properties of its proxy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientEnd {
     form: Form,
@@ -67,7 +67,10 @@ impl Tunnel {
     pub(crate) fn client(mode: TunnelMode, limits: &Limits) -> Self {
         let end = ClientEnd {
             form: match mode {
+                // The MASQUE datagram tunnel (MDT), the same with retransmission (RMDT), and RMDT
+                // with reports to the origin (TECC).
                 TunnelMode::Mdt | TunnelMode::Rmdt(_) | TunnelMode::Tecc(_) => Form::Datagram,
+                // The MASQUE stream tunnel (MST), and the stream group tunnel (MSGT).
                 TunnelMode::Mst | TunnelMode::Msgt(_) => Form::Capsule,
             },
             streams: match mode {
@@ -112,7 +115,7 @@ impl Tunnel {
         self.client_end().wants_reports
     }
 
-    /// Replaces the proxy's reports, because this client sends the body itself. If the end-to-end
+    /// Turns the proxy's reports off, because this client sends the body itself. If the end-to-end
     /// connection is inside this tunnel (`is_last`) and would have got the proxy's reports, it gets
     /// reports on this end instead.
     pub(crate) fn report_inside(&mut self, is_last: bool) {

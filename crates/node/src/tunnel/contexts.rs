@@ -23,7 +23,7 @@ pub(super) enum Context {
     Report { newest: Option<VarInt> },
 }
 
-/// What a report that arrived is worth.
+/// The result of decoding a report.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReportArrival {
     /// The report is the newest.

@@ -13,7 +13,7 @@ use crate::quic::StreamId;
 pub(super) struct Flow {
     /// The form in which payloads go to the peer.
     pub(super) form: Form,
-    /// What to do with a payload that fits no datagram.
+    /// How the flow treats a payload that fits no datagram.
     pub(super) too_large: TooLarge,
     pub(super) is_granted: bool,
     /// The Context IDs that the peer may use.
@@ -29,7 +29,7 @@ pub(super) struct Flow {
     pub(super) first: Option<StreamId>,
     /// The request streams of the flow: the one that opened it, and those that joined it.
     pub(super) group: StreamGroup,
-    /// What the client's request asked for. Only a proxy has this.
+    /// The parameters of the client's request. Only a proxy has them.
     pub(super) asked: Option<Asked>,
 }
 

@@ -1,12 +1,12 @@
 //! One end of a tunnel on one connection. The client and the proxy run the same code.
 //!
-//! Below it is a [`Carrier`], the HTTP/3 connection. Above it are services, such as UDP sockets at a
-//! proxy, or the packets of the next connection at a client. Only the tunnel knows how payloads travel:
-//! in datagrams or capsules, with numbers or without, on one request stream or several.
+//! Below the tunnel is a `Carrier`, the HTTP/3 connection. Above it are services, such as the UDP
+//! sockets of a proxy, or the next connection of a client. Only the tunnel knows how payloads
+//! travel: in datagrams or capsules, with numbers or without, on one request stream or several.
 //!
-//! An outgoing payload enters with [`Tunnel::send`], waits in the queue, and leaves with
-//! [`Tunnel::feed`]. An incoming payload leaves with [`Tunnel::poll_arrival`], or, if it has a
-//! number, with [`Tunnel::poll_release`].
+//! An outgoing payload enters with `Tunnel::send`, waits in the queue, and leaves with
+//! `Tunnel::feed`. An incoming payload leaves with `Tunnel::poll_arrival`, or, if it has a
+//! number, with `Tunnel::poll_release`.
 
 mod agreement;
 mod capsules;
@@ -55,7 +55,7 @@ use crate::{
     stats::{Dropped, FeedbackStats, Stats},
 };
 
-/// What differs between the two ends.
+/// The role of an end, with the state that only this role has.
 #[derive(Debug)]
 enum Role {
     Client(ClientEnd),
@@ -103,7 +103,7 @@ pub(crate) enum Arrival {
     Report(StreamId, TunnelInfo),
     /// The request stream of a flow has ended, or must be ended.
     Ended(StreamId, StreamEnd),
-    /// The peer broke HTTP/3: the connection has to end.
+    /// The peer violated HTTP/3, so the connection must be closed.
     Broken(ConnectionError),
 }
 

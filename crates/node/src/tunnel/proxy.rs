@@ -60,7 +60,7 @@ impl Tunnel {
         let Some(flow) = self.flows.get_mut(&stream) else { return headers };
         flow.is_granted = true;
         let asked = flow.asked;
-        // Reports go in datagrams only.
+        // Reports are sent in datagrams only.
         let weight = asked.and_then(|asked| asked.weight).filter(|_| flow.form == Form::Datagram);
         let is_reported = weight.is_some_and(|weight| {
             self.reporter.insert(now, stream, weight, self.queue.urgency(stream))

@@ -51,7 +51,7 @@ pub(in crate::tunnel) enum Form {
     Capsule,
 }
 
-/// What to do with a payload that fits no datagram.
+/// How a flow treats a payload that fits no datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tunnel) enum TooLarge {
     /// The payload is dropped, so that its sender finds out what fits (RFC 9298 §6.1).
@@ -89,7 +89,8 @@ struct FlowQueue {
     has_turn: bool,
     /// Whether the flow's stream has no room. Its new payloads get no turn until there is room.
     is_blocked: bool,
-    /// Whether the first item is a frame of which a part has been sent. The rest must be sent next.
+    /// Whether the first item is the rest of a frame whose start has been sent. The rest must be
+    /// sent next.
     has_begun: bool,
 }
 
@@ -101,7 +102,7 @@ impl FlowQueue {
     }
 }
 
-/// The queue.
+/// The queue of one end of a tunnel.
 #[derive(Debug)]
 pub(super) struct Queue {
     flows: BTreeMap<StreamId, FlowQueue>,

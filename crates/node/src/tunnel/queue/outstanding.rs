@@ -49,7 +49,7 @@ pub(in crate::tunnel) struct RepairPlan {
     /// Whether active queue management ([`Aqm`]) drops payloads that have not been sent, to keep
     /// the flow's queue short.
     pub(in crate::tunnel) keeps_queue_short: bool,
-    /// What to do with a payload that fits no datagram.
+    /// How the flow treats a payload that fits no datagram.
     pub(in crate::tunnel) too_large: TooLarge,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct Outstanding {
     /// The datagrams in flight, in the order of their IDs. The first has the ID `first_id`.
     in_flight: VecDeque<Option<(StreamId, u64)>>,
     first_id: u64,
-    /// Bytes that are kept.
+    /// Bytes of all datagrams that are kept.
     bytes: usize,
     bytes_max: usize,
     /// Bytes that wait for retransmission.
@@ -137,7 +137,7 @@ struct Kept {
     /// When the payload entered the queue.
     since: Instant,
     /// The value of `ack_time` when the payload got its number.
-    numbered: Duration,
+    numbered_at: Duration,
     /// How often the datagram was sent.
     sends: u32,
     /// How many of those are in flight.
@@ -188,7 +188,7 @@ impl Outstanding {
         }
     }
 
-    /// Begins the repair of a flow, or changes it.
+    /// Starts the repair of a flow, or changes it.
     pub(super) fn set_plan(&mut self, stream: StreamId, plan: RepairPlan) {
         self.keeps_queue_short |= plan.keeps_queue_short;
         let flow = self.flows.entry(stream).or_insert_with(|| FlowRepair::new(plan));
@@ -351,7 +351,7 @@ impl Outstanding {
         flow.kept.push_back(Kept {
             data: None,
             since,
-            numbered: ack_time,
+            numbered_at: ack_time,
             sends: 0,
             in_flight: 0,
             is_in_capsule: false,
@@ -486,7 +486,7 @@ impl FlowRepair {
         }
     }
 
-    /// The next number.
+    /// The number of the next payload.
     pub(super) fn next(&self) -> u64 {
         self.floor + self.kept.len() as u64
     }
@@ -517,7 +517,7 @@ impl FlowRepair {
             Some(Cause::Deadline)
         } else if self.plan.limit.is_some_and(|limit| kept.sends > u32::from(limit)) {
             Some(Cause::Limit)
-        } else if ack_time.saturating_sub(kept.numbered) > smoothed_rtt * RTTS {
+        } else if ack_time.saturating_sub(kept.numbered_at) > smoothed_rtt * RTTS {
             Some(Cause::Time)
         } else {
             None
@@ -533,8 +533,8 @@ impl FlowRepair {
     /// Raises the repair floor over the numbers that were acknowledged or given up.
     fn raise_floor(&mut self, ack_time: Duration, smoothed_rtt: Duration) {
         while let Some(kept) = self.kept.front() {
-            let is_in_transit =
-                kept.is_in_capsule && ack_time.saturating_sub(kept.numbered) <= smoothed_rtt * RTTS;
+            let is_in_transit = kept.is_in_capsule
+                && ack_time.saturating_sub(kept.numbered_at) <= smoothed_rtt * RTTS;
             if kept.data.is_some() || is_in_transit {
                 return;
             }

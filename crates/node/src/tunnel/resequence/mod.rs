@@ -84,7 +84,7 @@ impl Resequence {
     }
 }
 
-/// What a flow may hold, and for how long.
+/// The bounds on the payloads that a flow holds, and on the time for which it holds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The most bytes of UDP payload that wait. Measurements at 100 Mbit/s needed up to 3 MB, which
@@ -93,9 +93,9 @@ pub struct Bounds {
     /// The most numbers from the lowest missing one to the highest that waits. 8 MB take 6667
     /// packets of 1200 bytes. At least 1, at most 2^20.
     pub packets: u32,
-    /// A gap is given up after this many smoothed RTTs of the tunnel. With 1.5 downloads at
-    /// 50 Mbit/s and 5 % loss take a quarter longer than with 6; with 12 nothing was given up on
-    /// links without outages.
+    /// A gap is given up after this many smoothed RTTs of the tunnel. With 1.5 RTTs, downloads at
+    /// 50 Mbit/s and 5 % loss take a quarter longer than with 6 RTTs. With 12 RTTs no gap was given
+    /// up on links without outages.
     pub gap_rtts: u32,
     /// Time in addition to these RTTs, for delayed acknowledgements and timers, which RTTs do not
     /// include.
@@ -137,7 +137,7 @@ const INITIAL_RTT: Duration = Duration::from_millis(333);
 /// The counters of a resequencer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResequencerStats {
-    /// Payloads released.
+    /// Payloads that were released.
     pub released: u64,
     /// Payloads that had to wait.
     pub waited: u64,
@@ -215,7 +215,7 @@ struct Gap {
     overtaken: Duration,
 }
 
-/// Brings the payloads of one flow and direction into order; see the [module](self).
+/// Brings the payloads of one flow and direction into order. See the [module](self).
 #[derive(Debug)]
 pub struct Resequencer {
     ahead_max: u64,

@@ -102,7 +102,7 @@ fn a_filled_gap_releases_only_payloads_before_the_next_gap() {
 #[test]
 fn the_window_follows_the_oldest_gap() {
     let mut egress = waiting(Resequence::Window(3));
-    // 1 and 3 are missing; 4 is three ahead of 1, and 6 three ahead of 3.
+    // 1 and 3 are missing. 4 is three ahead of 1, and 6 is three ahead of 3.
     assert_eq!(egress.push_all([2, 4, 5, 6, 7]), [2, 4]);
     assert_eq!(egress.push(1), [1, 5, 6]);
     assert_eq!(egress.push(3), [3, 7]);
@@ -211,7 +211,8 @@ fn an_outage_uses_up_a_tenth_of_the_time_and_no_more() {
     egress.push(2);
     assert_eq!(egress.wait(Duration::from_secs(5)), NOTHING);
     let mut number = 3;
-    // 13 RTTs of 40 ms and a tenth make 573 ms; 11 and a tenth are below 530.
+    // 13 RTTs of 40 ms and a tenth of the gap time make 573 ms. With 11 RTTs the sum is below 530
+    // ms.
     for _ in 0..11 {
         assert_eq!(egress.push(number), NOTHING);
         egress.now += RTT;

@@ -1,5 +1,5 @@
-//! Two engines that send each other numbered datagrams over a path that loses, delays, repeats and
-//! shrinks.
+//! Two engines send each other numbered datagrams. The path between them loses, delays and
+//! duplicates packets, and its MTU may shrink.
 
 use std::{
     cmp::Reverse,
@@ -93,7 +93,7 @@ struct Side {
 /// A packet in flight: its arrival time, its number, the index of its receiver, and its bytes.
 type InFlight = (Instant, u64, usize, Vec<u8>);
 
-/// Both engines, the path between them, and the time.
+/// Two engines, the path between them, and the time.
 pub(crate) struct Engines {
     conditions: Conditions,
     now: Instant,
