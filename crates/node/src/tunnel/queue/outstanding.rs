@@ -263,10 +263,10 @@ impl Outstanding {
             is_acked |= delivery == Delivery::Acked;
             let Some((stream, number)) = self.take_in_flight(id) else { continue };
             match delivery {
-                Delivery::Acked => self.end_repair(stream, number, None),
+                Delivery::Acked => self.stop_repair(stream, number, None),
                 Delivery::Lost if self.on_lost(now, stream, number) => lost(stream),
                 Delivery::Lost => {}
-                Delivery::Unknown => self.end_repair(stream, number, Some(Cause::Unknown)),
+                Delivery::Unknown => self.stop_repair(stream, number, Some(Cause::Unknown)),
             }
         }
         if is_acked {
@@ -294,7 +294,7 @@ impl Outstanding {
         let Some(data) = kept.data.as_ref().filter(|_| kept.in_flight == 0) else { return false };
         let len = data.len();
         if let Some(cause) = flow.gives_up(now, number, self.ack_time, self.smoothed_rtt) {
-            self.end_repair(stream, number, Some(cause));
+            self.stop_repair(stream, number, Some(cause));
             return false;
         }
         if flow.waiting.insert(number) {
@@ -305,7 +305,7 @@ impl Outstanding {
     }
 
     /// Stops the repair of a datagram, which was acknowledged (no cause) or is given up.
-    fn end_repair(&mut self, stream: StreamId, number: u64, cause: Option<Cause>) {
+    fn stop_repair(&mut self, stream: StreamId, number: u64, cause: Option<Cause>) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
         let Some(data) = flow.kept_mut(number).and_then(|kept| kept.data.take()) else { return };
         flow.bytes -= data.len();
@@ -326,7 +326,7 @@ impl Outstanding {
             let flow = self.flows.get_mut(&stream)?;
             let number = *flow.waiting.first()?;
             if let Some(cause) = flow.gives_up(now, number, self.ack_time, self.smoothed_rtt) {
-                self.end_repair(stream, number, Some(cause));
+                self.stop_repair(stream, number, Some(cause));
                 continue;
             }
             return Some((number, flow.kept_mut(number)?.data.clone()?));
@@ -343,7 +343,7 @@ impl Outstanding {
         if flow.kept.len() >= NUMBERS_MAX {
             let oldest = flow.floor;
             flow.forget_capsule(oldest);
-            self.end_repair(stream, oldest, Some(Cause::Room));
+            self.stop_repair(stream, oldest, Some(Cause::Room));
         }
         let ack_time = self.ack_time;
         let Some(flow) = self.flows.get_mut(&stream) else { return (0, 0) };
@@ -363,7 +363,7 @@ impl Outstanding {
         let longest = self.flows.iter().max_by_key(|(_, flow)| flow.bytes);
         let Some((&stream, flow)) = longest else { return false };
         let Some(number) = flow.oldest() else { return false };
-        self.end_repair(stream, number, Some(Cause::Room));
+        self.stop_repair(stream, number, Some(Cause::Room));
         true
     }
 
@@ -383,7 +383,7 @@ impl Outstanding {
         if let Some(kept) = self.flows.get_mut(&stream).and_then(|flow| flow.kept_mut(number)) {
             kept.is_in_capsule = true;
         }
-        self.end_repair(stream, number, None);
+        self.stop_repair(stream, number, None);
     }
 
     /// Gives the datagram with this number to the engine. `false`: the engine has no room, and the
