@@ -65,7 +65,8 @@ pub struct HopConfig {
     pub template: Template,
     /// The certificates to trust. The node sets ALPN.
     pub tls: rustls::ClientConfig,
-    /// The settings of QUIC towards this proxy. The MTU applies to the first hop only. Other hops use the size that fits.
+    /// The settings of QUIC towards this proxy. The MTU applies to the first hop only. Other hops
+    /// use the size that fits.
     pub transport: Transport,
     /// The token that is sent to this proxy and to no other.
     pub token: Option<Token>,
@@ -96,7 +97,8 @@ pub struct FetchConfig {
     pub upload: Option<ByteCount>,
     /// The certificates to trust. The node sets ALPN.
     pub tls: rustls::ClientConfig,
-    /// The settings of QUIC towards the origin. The MTU applies only without hops. Inside a tunnel the client uses the size that fits.
+    /// The settings of QUIC towards the origin. The MTU applies only without hops. Inside a tunnel
+    /// the client uses the size that fits.
     pub transport: Transport,
     /// Whether reports that arrive as [`Input::TunnelInfo`] go to the origin. They are reports on a
     /// tunnel on the path that is not this client's. Reports on the client's own tunnels go to the

@@ -29,7 +29,7 @@ enum Channel {
     /// The origin accepted the request.
     Open(StreamId),
     /// The origin refused the request, or the request has ended.
-    Gone,
+    Closed,
 }
 
 /// Passes reports on to one origin.
@@ -91,12 +91,12 @@ impl Relay {
 
     /// Handles the answer to the request for reports.
     pub(super) fn on_response(&mut self, stream: StreamId, status: StatusCode) {
-        self.channel = if status.is_success() { Channel::Open(stream) } else { Channel::Gone };
+        self.channel = if status.is_success() { Channel::Open(stream) } else { Channel::Closed };
     }
 
     /// Notes that the request for reports has ended.
     pub(super) fn on_end(&mut self) {
-        self.channel = Channel::Gone;
+        self.channel = Channel::Closed;
     }
 
     /// Takes a new report. It is sent at once if the request for reports is open, and in any case

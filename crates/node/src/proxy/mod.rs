@@ -121,7 +121,7 @@ impl Proxy {
             config;
         let tls = ServerTls::new(config.tls)?;
         let matcher = PathMatcher::new(&template)
-            .map_err(|_| ConfigError::Settings("the template's variables cannot be told apart"))?;
+            .map_err(|_| ConfigError::Settings("the variables of the template cannot be separated"))?;
         let server = Server::new(&tls, &config.transport, &limits, config.seed);
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(listen) };
         Ok(Self {

@@ -367,8 +367,8 @@ impl Resequencer {
         number <= NUMBER_MAX.min(jump_max)
     }
 
-    /// Whether the caller has left so many released payloads that one more payload would exceed the
-    /// bounds.
+    /// Whether one more payload would exceed the bounds, because the caller has not taken released
+    /// payloads.
     fn is_overrun(&self, len: usize) -> bool {
         let bytes = self.held_bytes() + len;
         let packets = (self.held_packets + self.ready.len()) as u64;
