@@ -29,7 +29,7 @@ impl<'a> From<(&'a mut Session, &'a mut Connection)> for Carrier<'a> {
 impl Carrier<'_> {
     /// Whether the peer takes HTTP Datagrams outside of capsules.
     ///
-    /// RFC 9297 §2.1.1: "QUIC DATAGRAM frames MUST NOT be sent until the SETTINGS_H3_DATAGRAM setting
+    /// RFC 9297 §2.1.1: "QUIC DATAGRAM frames MUST NOT be sent until the `SETTINGS_H3_DATAGRAM` setting
     /// has been both sent and received with a value of 1."
     pub(super) fn takes_datagrams(&self) -> bool {
         self.session.peer_settings().is_some_and(|settings| settings.h3_datagram)

@@ -182,7 +182,7 @@ mod tests {
         }
         assert!(!early.keep_unseen(now, (SECOND, CONTEXT_ID_UDP), payload(1), RTT));
         assert_eq!(early.on_request(FIRST), 0);
-        assert_eq!(early.expire(now + 2 * RTT - Duration::from_nanos(1)), 0);
+        assert_eq!(early.expire(now + 2 * RTT.saturating_sub(Duration::from_nanos(1))), 0);
         assert_eq!(early.next_timeout(), Some(now + 2 * RTT));
         assert_eq!(early.expire(now + 2 * RTT), 2);
         assert_eq!((early.next_timeout(), early.unseen), (None, 0));

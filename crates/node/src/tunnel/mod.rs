@@ -93,6 +93,16 @@ impl Readable {
     }
 }
 
+/// A payload that came through the carrier.
+#[derive(Debug)]
+struct Arrived {
+    stream: StreamId,
+    context_id: VarInt,
+    payload: Bytes,
+    /// The form in which it came, unless it came before its flow was granted.
+    form: Option<Form>,
+}
+
 /// What came out of a tunnel.
 #[derive(Debug)]
 pub(crate) enum Arrival {
@@ -116,7 +126,7 @@ pub(crate) struct Tunnel {
     egress: Egress,
     reporter: Reporter,
     /// Early payloads of flows that have been granted since.
-    replayed: VecDeque<(StreamId, VarInt, Bytes)>,
+    replayed: VecDeque<Arrived>,
     /// The carrier may hold datagrams.
     has_datagrams: bool,
     /// Request streams that may have something to read.
@@ -194,8 +204,8 @@ impl Tunnel {
         now: Instant,
         carrier: &mut Carrier<'_>,
     ) -> Option<Arrival> {
-        while let Some((stream, context_id, payload)) = self.replayed.pop_front() {
-            let arrival = self.on_payload(now, carrier, (stream, context_id), payload, None);
+        while let Some(arrived) = self.replayed.pop_front() {
+            let arrival = self.on_payload(now, carrier, arrived);
             if arrival.is_some() {
                 return arrival;
             }
@@ -234,7 +244,7 @@ impl Tunnel {
             Ok(HttpDatagram { quarter_stream_id, context_id, payload }) => {
                 let stream = StreamId(quarter_stream_id.stream_id());
                 let form = Some(Form::Datagram);
-                self.on_payload(now, carrier, (stream, context_id), payload, form)
+                self.on_payload(now, carrier, Arrived { stream, context_id, payload, form })
             }
             Err(error) => {
                 self.dropped.malformed += 1;
@@ -257,7 +267,8 @@ impl Tunnel {
         match read {
             OnStream::Payload(context_id, payload) => {
                 let form = Some(Form::Capsule);
-                return self.on_payload(now, carrier, (stream, context_id), payload, form);
+                let arrived = Arrived { stream, context_id, payload, form };
+                return self.on_payload(now, carrier, arrived);
             }
             OnStream::Malformed => self.dropped.malformed += 1,
             OnStream::Limit(limit) => self.on_limit(stream, limit),
@@ -273,19 +284,17 @@ impl Tunnel {
         None
     }
 
-    /// Finds out what a payload is by its flow and its Context ID. `form`: how it came, unless it came
-    /// before the grant.
+    /// Finds out what a payload is by its flow and its Context ID.
     fn on_payload(
         &mut self,
         now: Instant,
         carrier: &Carrier<'_>,
-        (stream, context_id): (StreamId, VarInt),
-        payload: Bytes,
-        form: Option<Form>,
+        arrived: Arrived,
     ) -> Option<Arrival> {
-        let Some(flow) = self.flows.get_mut(&stream) else {
-            return self.on_unknown_flow(now, carrier, (stream, context_id), payload);
+        let Some(flow) = self.flows.get_mut(&arrived.stream) else {
+            return self.on_unknown_flow(now, carrier, arrived);
         };
+        let Arrived { stream, context_id, payload, form } = arrived;
         match flow.contexts.get_mut(context_id) {
             Some(Context::UdpPayload) => {
                 if payload.len() > MAX_UDP_PAYLOAD {
@@ -314,7 +323,7 @@ impl Tunnel {
             }
             Some(Context::Report { newest }) => {
                 let report = ReportArrival::new(newest, payload);
-                self.on_report(stream, report)
+                self.on_report(stream, &report)
             }
             // The grant may be late that says what comes under this Context ID.
             None if !flow.is_granted && matches!(self.role, Role::Client(_)) => {
@@ -332,8 +341,7 @@ impl Tunnel {
         &mut self,
         now: Instant,
         carrier: &Carrier<'_>,
-        (stream, context_id): (StreamId, VarInt),
-        payload: Bytes,
+        Arrived { stream, context_id, payload, .. }: Arrived,
     ) -> Option<Arrival> {
         if context_id != CONTEXT_ID_UDP {
             self.dropped.unknown_context += 1;
@@ -366,11 +374,11 @@ impl Tunnel {
         self.dropped.unknown_flow += u64::from(!is_kept);
     }
 
-    fn on_report(&mut self, stream: StreamId, report: ReportArrival) -> Option<Arrival> {
+    fn on_report(&mut self, stream: StreamId, report: &ReportArrival) -> Option<Arrival> {
         match report {
             ReportArrival::New(info) => {
                 self.feedback.used += 1;
-                return Some(Arrival::Report(stream, info));
+                return Some(Arrival::Report(stream, *info));
             }
             ReportArrival::Stale => self.feedback.stale += 1,
             ReportArrival::Malformed(error) => {
@@ -414,7 +422,12 @@ impl Tunnel {
     /// A flow is granted: what came before is looked at again.
     fn replay_early(&mut self, stream: StreamId) {
         let early = self.early.take(stream).into_iter();
-        self.replayed.extend(early.map(|(context_id, payload)| (stream, context_id, payload)));
+        self.replayed.extend(early.map(|(context_id, payload)| Arrived {
+            stream,
+            context_id,
+            payload,
+            form: None,
+        }));
     }
 
     /// Datagrams came.
@@ -463,7 +476,7 @@ impl Tunnel {
         self.reporter.remove(stream);
         self.egress.remove(stream);
         self.dropped.unknown_flow += self.early.take(stream).len() as u64;
-        self.replayed.retain(|(other, ..)| *other != stream);
+        self.replayed.retain(|arrived| arrived.stream != stream);
     }
 
     /// Whether a frame on this stream has been sent in part only.
