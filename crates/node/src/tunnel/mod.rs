@@ -1,12 +1,12 @@
 //! One end of a tunnel on one connection: the same code at the client and at the proxy.
 //!
-//! Below it is a [`Carrier`], the HTTP/3 connection. Above it are services, such as UDP sockets at a
+//! Below it is a `Carrier`, the HTTP/3 connection. Above it are services, such as UDP sockets at a
 //! proxy, or the packets of the next connection at a client. Only the tunnel knows how payloads travel:
 //! in datagrams or capsules, with numbers or without, on one request stream or several.
 //!
-//! A payload that goes out passes [`Tunnel::send`], waits in the queue, and leaves with
-//! [`Tunnel::feed`]. A payload that comes in leaves with [`Tunnel::poll_arrival`], or, if it has a
-//! number, with [`Tunnel::poll_release`].
+//! A payload that goes out passes `Tunnel::send`, waits in the queue, and leaves with
+//! `Tunnel::feed`. A payload that comes in leaves with `Tunnel::poll_arrival`, or, if it has a
+//! number, with `Tunnel::poll_release`.
 
 mod agreement;
 mod capsules;
