@@ -235,8 +235,8 @@ print("""# Results of the full runs of the TECC figures
 
 `reached.py` makes this file from the full runs. *TECC* is mode `tecc` unless a row says otherwise. The other modes are
 those of the TECC paper: MFT (forwarding mode: no tunnel), MDT (MASQUE datagram tunnel), MST (MASQUE stream tunnel) and
-RMDT (MDT with retransmission; `off` releases payloads in the order in which they arrive). FCT is the flow completion
-time, p99 the 99th percentile, E2E means end to end.
+RMDT (MASQUE datagram tunnel with retransmission; `off` releases payloads in the order in which they arrive). FCT is the
+flow completion time, p99 the 99th percentile, E2E means end to end.
 
 | measurement | goal | measured |
 | --- | --- | --- |""")

@@ -44,7 +44,8 @@ const fn meaning(mode: Mode) -> &'static str {
              other"
         }
         Mode::Rmdt | Mode::RmdtPlus => {
-            "Reliable MASQUE datagram tunnel: as mdt, and the tunnel sends lost payloads again"
+            "MASQUE datagram tunnel with retransmission: as mdt, and the tunnel sends lost payloads \
+             again"
         }
         Mode::Tecc => {
             "Collaborative transmission control (TECC, NSDI '24): as rmdt, and the sender adapts to \

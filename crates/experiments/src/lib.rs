@@ -7,11 +7,8 @@
 //! and a [report] shows figures and results on one page.
 
 pub mod figure;
-mod ideal;
 pub mod plan;
 pub mod report;
 pub mod run;
 pub mod summary;
 pub mod sweep;
-
-pub use ideal::ideal_completion;

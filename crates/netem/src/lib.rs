@@ -45,6 +45,7 @@
 
 mod agenda;
 mod duration_histogram;
+mod ideal;
 mod link;
 mod loss;
 mod packet;
@@ -58,6 +59,7 @@ mod verifier;
 
 pub use agenda::Agenda;
 pub use duration_histogram::DurationHistogram;
+pub use ideal::{ideal_completion, ideal_completion_over};
 pub use link::{Capacity, LinkConfig, LinkStats, Outages, ParseOutagesError, Reorder, Traffic};
 pub use loss::{LossAt, LossModel, ParseLossError};
 pub use packet::{Packet, UDP_IP_OVERHEAD};

@@ -58,7 +58,7 @@ pub enum RequestError {
     Socket(io::ErrorKind),
     /// The request cannot join the flow of its group: the flow was not granted, has another target,
     /// or has all its streams.
-    #[error("the request cannot join a flow of request stream {stream}")]
+    #[error("there is no flow of request stream {stream} to join")]
     Group {
         /// The ID of the request stream that the field `tandem-group` names.
         stream: u64,

@@ -15,7 +15,7 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use tandem_congestion::ControllerName;
-use tandem_experiments::ideal_completion;
+use tandem_netem::ideal_completion;
 use tandem_netem::{LinkConfig, QueueConfig, QueueLimit, Seed};
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 

@@ -1,6 +1,6 @@
 //! The terminal on which a demo shows how its journeys go.
 
-use tandem_experiments::ideal_completion;
+use tandem_netem::ideal_completion;
 
 use super::{
     Demo, DemoResult,

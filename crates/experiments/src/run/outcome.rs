@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tandem_lab::World;
-use tandem_netem::{Capacity, DurationHistogram, LinkStats, LossAt};
+use tandem_netem::{Capacity, DurationHistogram, LinkStats, LossAt, ideal_completion_over};
 use tandem_node::{ConnectionStats, Stats, node::FetchReport};
 use tandem_units::Ratio;
 
@@ -14,7 +14,6 @@ use super::{
     topology::{Topology, access_sojourns, access_stats},
     watched::Watched,
 };
-use crate::ideal::ideal_completion_over;
 
 /// Everything that a run measured, at its end.
 pub(super) fn of(

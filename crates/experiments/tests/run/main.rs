@@ -1,6 +1,5 @@
 //! Runs as `tandem lab run` makes them: from parameters to records.
 
-mod calibration;
 mod feedback;
 mod repair;
 mod upload;

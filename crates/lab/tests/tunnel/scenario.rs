@@ -5,10 +5,10 @@
 use std::{fmt::Debug, thread, time::Duration};
 
 use tandem_congestion::ControllerName;
-use tandem_experiments::ideal_completion;
 use tandem_lab::{
     Contents, FileSet, Handle, LinkConfig, NameAnswer, Seed, TestCertificate, TraceDigest, World,
 };
+use tandem_netem::ideal_completion;
 use tandem_node::{
     Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
     client::{FetchConfig, HopConfig, Task, TunnelMode},

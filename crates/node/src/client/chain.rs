@@ -16,7 +16,7 @@ use crate::{
 pub(super) struct Chain {
     pub(super) hops: Vec<Hop>,
     /// The end-to-end connection of a transfer.
-    pub(super) origin: Option<Peer>,
+    pub(super) origin: Option<Box<Peer>>,
     /// The address of the first peer, once it is known.
     pub(super) outer: Option<SocketAddr>,
     pub(super) outer_socket: SocketId,
@@ -34,7 +34,7 @@ enum Egress {
 
 impl Chain {
     pub(super) fn new(hops: Vec<Hop>, origin: Option<Peer>, outer_socket: SocketId) -> Self {
-        Self { hops, origin, outer: None, outer_socket, own_report: None }
+        Self { hops, origin: origin.map(Box::new), outer: None, outer_socket, own_report: None }
     }
 
     /// The number of connections.
@@ -51,13 +51,13 @@ impl Chain {
         let hops = self.hops.len();
         match self.hops.get_mut(index) {
             Some(hop) => Some(&mut hop.peer),
-            None => self.origin.as_mut().filter(|_| index == hops),
+            None => self.origin.as_deref_mut().filter(|_| index == hops),
         }
     }
 
     /// All connections, the outermost first.
     pub(super) fn peers(&mut self) -> impl Iterator<Item = &mut Peer> {
-        self.hops.iter_mut().map(|hop| &mut hop.peer).chain(&mut self.origin)
+        self.hops.iter_mut().map(|hop| &mut hop.peer).chain(self.origin.as_deref_mut())
     }
 
     pub(super) fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {

@@ -120,8 +120,9 @@ impl Proxy {
         let ProxyConfig { listen, access, policy, feedback_interval, template, limits, .. } =
             config;
         let tls = ServerTls::new(config.tls)?;
-        let matcher = PathMatcher::new(&template)
-            .map_err(|_| ConfigError::Settings("the variables of the template cannot be separated"))?;
+        let matcher = PathMatcher::new(&template).map_err(|_| {
+            ConfigError::Settings("the variables of the template cannot be separated")
+        })?;
         let server = Server::new(&tls, &config.transport, &limits, config.seed);
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(listen) };
         Ok(Self {

@@ -94,6 +94,16 @@ impl Readable {
     }
 }
 
+/// A payload that arrived through the carrier.
+#[derive(Debug)]
+struct Arrived {
+    stream: StreamId,
+    context_id: VarInt,
+    payload: Bytes,
+    /// The form in which the payload arrived. `None`: it arrived early, and is handled again.
+    form: Option<Form>,
+}
+
 /// What arrives through a tunnel.
 #[derive(Debug)]
 pub(crate) enum Arrival {
@@ -117,7 +127,7 @@ pub(crate) struct Tunnel {
     egress: Egress,
     reporter: Reporter,
     /// Payloads that arrived early, of flows that have been granted since.
-    replayed: VecDeque<(StreamId, VarInt, Bytes)>,
+    replayed: VecDeque<Arrived>,
     /// Whether the carrier may hold datagrams.
     has_datagrams: bool,
     /// Request streams that may have something to read.
@@ -196,8 +206,8 @@ impl Tunnel {
         now: Instant,
         carrier: &mut Carrier<'_>,
     ) -> Option<Arrival> {
-        while let Some((stream, context_id, payload)) = self.replayed.pop_front() {
-            let arrival = self.on_payload(now, carrier, (stream, context_id), (payload, None));
+        while let Some(arrived) = self.replayed.pop_front() {
+            let arrival = self.on_payload(now, carrier, arrived);
             if arrival.is_some() {
                 return arrival;
             }
@@ -236,7 +246,7 @@ impl Tunnel {
             Ok(HttpDatagram { quarter_stream_id, context_id, payload }) => {
                 let stream = StreamId(quarter_stream_id.stream_id());
                 let form = Some(Form::Datagram);
-                self.on_payload(now, carrier, (stream, context_id), (payload, form))
+                self.on_payload(now, carrier, Arrived { stream, context_id, payload, form })
             }
             Err(error) => {
                 self.dropped.malformed += 1;
@@ -259,7 +269,8 @@ impl Tunnel {
         match read {
             OnStream::Payload(context_id, payload) => {
                 let form = Some(Form::Capsule);
-                return self.on_payload(now, carrier, (stream, context_id), (payload, form));
+                let arrived = Arrived { stream, context_id, payload, form };
+                return self.on_payload(now, carrier, arrived);
             }
             OnStream::Malformed => self.dropped.malformed += 1,
             OnStream::Limit(limit) => self.on_limit(stream, limit),
@@ -275,18 +286,17 @@ impl Tunnel {
         None
     }
 
-    /// Handles a payload by its flow and its Context ID. `form` is the form in which it arrived.
-    /// `None`: it arrived early, and is handled again.
+    /// Handles a payload by its flow and its Context ID.
     fn on_payload(
         &mut self,
         now: Instant,
         carrier: &Carrier<'_>,
-        (stream, context_id): (StreamId, VarInt),
-        (payload, form): (Bytes, Option<Form>),
+        arrived: Arrived,
     ) -> Option<Arrival> {
-        let Some(flow) = self.flows.get_mut(&stream) else {
-            return self.on_unknown_flow(now, carrier, (stream, context_id), payload);
+        let Some(flow) = self.flows.get_mut(&arrived.stream) else {
+            return self.on_unknown_flow(now, carrier, arrived);
         };
+        let Arrived { stream, context_id, payload, form } = arrived;
         match flow.contexts.get_mut(context_id) {
             Some(Context::UdpPayload) => {
                 if payload.len() > MAX_UDP_PAYLOAD {
@@ -333,8 +343,7 @@ impl Tunnel {
         &mut self,
         now: Instant,
         carrier: &Carrier<'_>,
-        (stream, context_id): (StreamId, VarInt),
-        payload: Bytes,
+        Arrived { stream, context_id, payload, .. }: Arrived,
     ) -> Option<Arrival> {
         if context_id != CONTEXT_ID_UDP {
             self.dropped.unknown_context += 1;
@@ -416,7 +425,12 @@ impl Tunnel {
     /// Handles again the payloads that arrived before their flow was granted.
     fn replay_early(&mut self, stream: StreamId) {
         let early = self.early.take(stream).into_iter();
-        self.replayed.extend(early.map(|(context_id, payload)| (stream, context_id, payload)));
+        self.replayed.extend(early.map(|(context_id, payload)| Arrived {
+            stream,
+            context_id,
+            payload,
+            form: None,
+        }));
     }
 
     /// Notes that datagrams arrived.
@@ -465,7 +479,7 @@ impl Tunnel {
         self.reporter.remove(stream);
         self.egress.remove(stream);
         self.dropped.unknown_flow += self.early.take(stream).len() as u64;
-        self.replayed.retain(|(other, ..)| *other != stream);
+        self.replayed.retain(|arrived| arrived.stream != stream);
     }
 
     /// Whether only a part of a frame has been sent on this stream.

@@ -1,10 +1,14 @@
 //! What is known of controllers and links from elsewhere, and must come out here too.
 
+use std::time::Duration;
+
 use tandem_experiments::run::{self, Mode, Parameters, TraceStore, Workload};
 use tandem_netem::{LossAt, LossModel};
-use tandem_units::Ratio;
+use tandem_units::{HumanDuration, Ratio};
 
-use crate::ms;
+fn ms(ms: u64) -> HumanDuration {
+    Duration::from_millis(ms).into()
+}
 
 /// What a `BBRv1` origin without a tunnel gets through a link of 10 Mbit/s in a minute, as a share of
 /// what random loss leaves of it. The RTT is 40 ms.

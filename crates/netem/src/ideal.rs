@@ -1,7 +1,8 @@
 use std::time::Duration;
 
-use tandem_netem::Capacity;
 use tandem_units::{ByteCount, Rate, Ratio};
+
+use crate::Capacity;
 
 /// The time that a download could take at best: the yardstick for flow completion times.
 ///
@@ -19,7 +20,7 @@ pub fn ideal_completion(size: ByteCount, rate: Rate, e2e_rtt: Duration, loss: Ra
 /// As [`ideal_completion`], over any bottleneck. The download begins at `begin`, counted from the
 /// start of the path; on a trace the opportunities after its two round trips count. Without a
 /// bottleneck only the round trips do.
-pub(crate) fn ideal_completion_over(
+pub fn ideal_completion_over(
     capacity: &Capacity,
     size: ByteCount,
     e2e_rtt: Duration,
@@ -45,7 +46,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use tandem_netem::RateTrace;
+    use crate::RateTrace;
 
     #[test]
     fn the_ideal_is_two_round_trips_and_the_time_at_the_bottleneck() {
