@@ -2,8 +2,8 @@
 //!
 //! A [`UdpRelay`] carries datagrams between UDP clients and one target. A [`TunLink`] carries the
 //! IP packets of any program between two TUN devices, each in a [network namespace](Namespace) of
-//! its own. Both work on the thread that runs them until they are told to stop, and count what
-//! became of the packets.
+//! its own. Both work on the thread that runs them until a flag is set, and count the fate of the
+//! packets.
 
 mod clock;
 mod relay;

@@ -41,7 +41,8 @@ pub enum Mode {
     /// MASQUE stream-group tunnel: as [`Self::Mst`], over several request streams that do not wait for
     /// each other.
     Msgt,
-    /// Reliable MASQUE datagram tunnel: as [`Self::Mdt`], and the tunnel sends lost HTTP Datagrams again.
+    /// MASQUE datagram tunnel with retransmission: as [`Self::Mdt`], and the tunnel sends lost HTTP
+    /// Datagrams again.
     Rmdt,
     /// As [`Self::Rmdt`], and the origin has what suits a tunnel that repairs: its loss-detection
     /// thresholds leave time for the tunnel's repairs, its initial window is 32 packets at least, and
