@@ -1,4 +1,4 @@
-//! Experiments in virtual time: what is run, what it gives, and what is drawn of it.
+//! Experiments in virtual time: their parameters, their results and their figures.
 //!
 //! A [run](mod@run) takes [`Parameters`](run::Parameters) to a [`RunRecord`](run::RunRecord): it
 //! builds the hosts and links in a [`World`](tandem_lab::World) and measures them. A

@@ -65,7 +65,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Starts everything but the client. What runs writes the gauges from now on.
+    /// Starts all hosts and links except the client. The hosts write the gauges from now on.
     pub(super) fn start(
         journey: Journey,
         demo: &Demo,
@@ -211,7 +211,7 @@ fn start_proxy(
         )
     };
     let mut node = Proxy::new(config).map_err(ConfigError::from)?;
-    gauges.of_proxy(&mut node); // from now on it is known that there is one
+    gauges.of_proxy(&mut node); // from now on the gauges show that there is a proxy
     let gauges = gauges.clone();
     Host::start("proxy", node, DriverOptions::default(), move |proxy| gauges.of_proxy(proxy))
 }
@@ -225,7 +225,7 @@ struct Host<N> {
 }
 
 impl<N: Node + Send + 'static> Host<N> {
-    /// Returns when it listens. `report` is lent the node now and then.
+    /// Starts a server and returns when it listens. `report` is called with the node periodically.
     fn start(
         role: &'static str,
         node: N,
@@ -240,7 +240,7 @@ impl<N: Node + Send + 'static> Host<N> {
             .spawn(move || {
                 let mut app = Server { ready, report };
                 let stop = async {
-                    // A sender that is gone also means the end.
+                    // A dropped sender also ends the host.
                     if stop.await.is_err() {}
                 };
                 let running = driver::run(node, &mut app, options, stop);
@@ -251,7 +251,7 @@ impl<N: Node + Send + 'static> Host<N> {
         Ok(Self { role, address, shutdown, thread })
     }
 
-    /// The node as it was at its end.
+    /// Stops the host and returns its node.
     fn stop(self) -> Result<N, CliError> {
         let _is_running = self.shutdown.send(()).is_ok();
         self.thread.join().map_err(|_| CliError::NoResult { role: self.role })?

@@ -9,8 +9,8 @@ use tandem_units::ByteCount;
 use super::gauges::{PERIOD, Readings};
 use crate::outcome::round;
 
-/// Most samples of a journey. When a journey has more, every second one is dropped and the interval
-/// doubles, so that a journey of any length can be kept and drawn.
+/// The largest number of samples of a journey. When a journey has more, every second one is dropped
+/// and the interval doubles, so that a journey of any length can be kept and drawn.
 const SAMPLES_MAX: usize = 4_000;
 
 /// Both layers at one moment. Also one line of `--series`; the names are those of `lab run --series`.
@@ -90,7 +90,7 @@ impl Samples {
             });
             self.interval *= 2;
         }
-        // Half an interval early is as good as late: the sampler wakes on a grid of its own.
+        // The sampler wakes on a grid of its own, so a sample may be half a period early.
         self.next = at + self.interval.saturating_sub(PERIOD / 2);
     }
 

@@ -1,21 +1,21 @@
-//! What a node allocates for each UDP payload that it carries.
+//! Tests the allocations of a node for each UDP payload that it carries.
 //!
 //! A copy of a payload in our code is an allocation of the payload's size, except for the copy into
-//! the buffer of `Node::poll`, which is there already. So the number of copies is by how many bytes
-//! more a node allocates for each byte that a payload is longer.
+//! the buffer of `Node::poll`, which is there already. So the number of copies is the number of
+//! additional bytes that a node allocates for each additional byte of payload.
 
 mod bed;
 
 use bed::{Bed, Case, Cost};
 
-/// Payloads after which all that grows to a bound has grown.
+/// Number of payloads after which all bounded buffers have reached their bound.
 const WARM_UP: u64 = 5000;
 
-/// Payloads that are measured.
+/// Number of payloads that are measured.
 const MEASURED: u64 = 5000;
 
-/// Two lengths of payloads, whose difference tells how often each byte is copied. Two of the
-/// shorter ones do not fit one packet.
+/// Two lengths of payloads. The difference of their costs gives the number of copies of each byte.
+/// Two of the shorter ones do not fit one packet.
 const LENGTHS: [usize; 2] = [1000, 1200];
 
 fn count(act: &mut dyn FnMut()) -> Cost {
@@ -23,7 +23,7 @@ fn count(act: &mut dyn FnMut()) -> Cost {
     Cost { allocations: info.count_total, bytes: info.bytes_total, nanos: 0 }
 }
 
-/// What one node spends on a payload, in hundredths.
+/// The cost of a payload at one node, in hundredths.
 #[derive(Debug)]
 struct PerPayload {
     allocations: u64,
@@ -46,17 +46,16 @@ fn measure(case: &Case) -> Vec<PerPayload> {
     shorter.iter().zip(&longer).map(per_payload).collect()
 }
 
-/// What each node spends at most: the client first, then the proxies in the order of the chain.
-/// Hundredths of allocations, and hundredths of copies.
-///
-/// One copy is what a node needs that puts a payload into a tunnel: the payload, with its header
-/// before it. A node that takes payloads out of a tunnel needs none.
+/// The bounds of each node: the client first, then the proxies in the order of the chain. Each is a
+/// pair of hundredths of allocations and hundredths of copies. A node that puts a payload into a
+/// tunnel needs one copy, to place the header before the payload. A node that takes payloads out of
+/// a tunnel needs none.
 fn most(case: &Case) -> &'static [(u64, u64)] {
     match (case.name, case.is_upward) {
         ("mdt", true) => &[(375, 100), (201, 0)],
         ("mdt", false) => &[(201, 0), (275, 100)],
-        // A capsule is made, then a frame around it, and the engine copies what is written to a
-        // stream in short pieces.
+        // A capsule is made, then a frame around it, and the engine copies short pieces that are
+        // written to a stream.
         ("mst", true) => &[(825, 300), (203, 1)],
         ("mst", false) => &[(203, 1), (725, 300)],
         ("rmdt", true) => &[(575, 100), (201, 0)],
@@ -70,7 +69,7 @@ fn most(case: &Case) -> &'static [(u64, u64)] {
 }
 
 #[test]
-fn a_payload_is_copied_and_allocated_for_as_often_as_is_known() {
+fn copies_and_allocations_of_a_payload_stay_within_their_bounds() {
     let mut exceeded = Vec::new();
     for case in Case::all() {
         let measured = measure(&case);
