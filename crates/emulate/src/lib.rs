@@ -21,9 +21,9 @@ pub use tun::{
 /// The links that packets pass, in each direction.
 #[derive(Clone, Debug)]
 pub struct Links {
-    /// From the clients to the target, in this order.
+    /// The links from the clients to the target, in the order of packets.
     pub to_target: Vec<LinkConfig>,
-    /// From the target to the clients, in this order.
+    /// The links from the target to the clients, in the order of packets.
     pub to_client: Vec<LinkConfig>,
 }
 

@@ -25,8 +25,8 @@ const NICE_MIN: i32 = -20;
 /// us later, to wake several threads at once, and milliseconds later if the cores are busy. Only
 /// root may raise the priority. If the kernel refuses, packets may be late by these times.
 pub(crate) fn wake_in_time() {
-    set_current_timer_slack(Some(NonZeroU64::MIN)).ok();
-    setpriority_process(None, NICE_MIN).ok(); // on Linux this is the priority of the thread, not of the process
+    set_current_timer_slack(Some(NonZeroU64::MIN)).ok(); // On Linux this is the priority of the thread, not of the process.
+    setpriority_process(None, NICE_MIN).ok();
 }
 
 /// Waits until a descriptor is ready or the time `next` has come, but no longer than

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 #[derive(Clone, Debug)]
 pub struct DurationHistogram(Histogram<u32>);
 
-/// The longest duration that is told apart, in microseconds: an hour. Longer durations count as
+/// The longest duration that is distinguished, in microseconds: an hour. Longer durations count as
 /// this one.
 const LONGEST_MICROS: u64 = 3_600_000_000;
 

@@ -72,12 +72,12 @@ impl Gauges {
 
 /// Passes the progress of the download to a bar and to the gauges.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told<'a> {
+pub(super) struct ProgressSink<'a> {
     pub(super) bar: &'a Bar,
     pub(super) gauges: &'a Gauges,
 }
 
-impl Progress for Told<'_> {
+impl Progress for ProgressSink<'_> {
     fn say(&self, message: String) {
         self.gauges.lock().awaited.clone_from(&message);
         self.bar.say(message);

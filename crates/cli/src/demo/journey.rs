@@ -13,8 +13,8 @@ use crate::mode::is_of_clients;
 /// The old name of mode mft.
 const OLD_NAME: &str = "direct";
 
-/// `MODE[:ORDER][@CONTROLLER]`: a mode, the order in which payloads leave a tunnel that repairs losses,
-/// and a controller of the origin that differs from all others.
+/// `MODE[:ORDER][@CONTROLLER]`: a mode, the order in which payloads leave a tunnel with
+/// retransmission, and a controller of the origin that differs from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Journey {
     pub(super) mode: Mode,

@@ -21,7 +21,7 @@ use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
 use self::{
     file::DemoFile,
-    gauges::{Gauges, Told},
+    gauges::{Gauges, ProgressSink},
     journey::Journey,
     network::Network,
     series::Series,
@@ -149,8 +149,8 @@ impl Demo {
             }
             let gauges = Arc::<Gauges>::default();
             let network = Network::start(journey, &self, &file, &gauges)?;
-            let told = Told { bar: &bar, gauges: &gauges };
-            let download = || runtime.block_on(network.download(&file, &told, &mut signals));
+            let sink = ProgressSink { bar: &bar, gauges: &gauges };
+            let download = || runtime.block_on(network.download(&file, &sink, &mut signals));
             let (fetched, samples) = watch(&gauges, stage.as_mut(), download)?;
             if let Some(series) = &mut series {
                 series.add(journey, samples.as_slice())?;

@@ -4,6 +4,8 @@
 //! mft      client ---- bad link, long link ---- origin
 //! others   client ---- bad link ---- proxy ---- long link ---- origin
 //! ```
+//!
+//! Mode MFT has no tunnel: packets are only forwarded.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -33,7 +35,7 @@ use tokio::sync::oneshot;
 use super::{
     Demo, OriginPackets,
     file::{self, DemoFile},
-    gauges::{Gauges, PERIOD, Told},
+    gauges::{Gauges, PERIOD, ProgressSink},
     journey::Journey,
 };
 use crate::{
@@ -116,15 +118,15 @@ impl Network {
     pub(super) async fn download(
         &self,
         file: &DemoFile,
-        told: &Told<'_>,
+        sink: &ProgressSink<'_>,
         signals: &mut Signals,
     ) -> Result<Outcome, CliError> {
         let config = self.client_config()?;
         let hops = config.hops.len();
         let client = Client::new(config).map_err(ConfigError::from)?;
         let download = Download::to(&file.destination())?;
-        told.say("connecting".to_owned());
-        let (report, sha256) = fetch(client, download, told, signals).await?;
+        sink.say("connecting".to_owned());
+        let (report, sha256) = fetch(client, download, sink, signals).await?;
         file.check(&sha256)?;
         let url = format!("https://{}/{}", self.origin_address, file::NAME);
         Ok(Outcome::new(url, self.journey.mode, hops, &report, sha256))

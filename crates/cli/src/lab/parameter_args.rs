@@ -8,8 +8,8 @@ use tandem_experiments::{
 /// Modes, seeds, and the parameters that all runs share.
 #[derive(Debug, clap::Args)]
 pub(super) struct ParameterArgs {
-    /// How payloads travel: mft (no tunnel), mft+, mdt, mst, msgt, rmdt, rmdt+, tecc or tecc-paper;
-    /// several with commas between
+    /// Modes in which payloads travel: mft (no tunnel), mft+, mdt, mst, msgt, rmdt, rmdt+, tecc or
+    /// tecc-paper; several with commas between
     #[arg(long, value_name = "MODE,..", value_delimiter = ',', default_value = "mft,mdt,mst,rmdt")]
     mode: Vec<Mode>,
 

@@ -34,7 +34,7 @@ pub(crate) struct Report {
     /// Folder with figures and results of sweeps
     dir: PathBuf,
 
-    /// Where to write [default: DIR/report.html]
+    /// File for the page [default: DIR/report.html]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 

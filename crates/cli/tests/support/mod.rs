@@ -148,8 +148,8 @@ impl Server {
                 }
             }
         });
-        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut server = Self { address: unknown, child, stderr }; // from now on the server is killed on drop
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0)); // From now on the server is killed on drop.
+        let mut server = Self { address: unknown, child, stderr };
         let mut said = String::new();
         while let Ok(text) = server.stderr.recv_timeout(TIMEOUT) {
             if let Some(address) = text.strip_prefix("listening on ") {

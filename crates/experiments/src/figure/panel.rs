@@ -19,21 +19,21 @@ use crate::{
 pub struct Panel {
     /// Its title.
     pub title: String,
-    /// How it is drawn.
+    /// The kind of chart.
     #[serde(default)]
     pub chart: Chart,
     /// The parameter along the x axis, the quantity of a distribution, or `time`.
     pub x: String,
     /// The label of the axis, with its unit.
     pub x_label: String,
-    /// How the x axis is divided.
+    /// The scale of the x axis.
     #[serde(default)]
     pub x_scale: Scale,
     /// The quantity along the y axis.
     pub y: Measure,
     /// The label of the axis, with its unit.
     pub y_label: String,
-    /// How the y axis is divided.
+    /// The scale of the y axis.
     #[serde(default)]
     pub y_scale: Scale,
     /// The statistic of it that is shown.
@@ -57,7 +57,7 @@ pub struct Panel {
     pub only: BTreeMap<String, String>,
 }
 
-/// How a panel is drawn.
+/// The kind of chart of a panel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Chart {
@@ -73,7 +73,7 @@ pub enum Chart {
     Flows,
 }
 
-/// How an axis is divided.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {

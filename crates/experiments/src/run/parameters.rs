@@ -87,7 +87,7 @@ parameters! {
     #[cfg_attr(feature = "clap", derive(clap::Args))]
     #[serde(default)]
     pub struct Parameters {
-        /// How payloads travel between client and proxy.
+        /// Mode in which payloads travel between client and proxy.
         mode: Mode, not_a_flag Mode::Mdt;
 
         /// Order in which payloads leave a tunnel that retransmits them: off, window or ordered
@@ -144,8 +144,8 @@ parameters! {
         /// RTT between client and first proxy, without queues.
         "TIME" client_rtt: HumanDuration = ms(40);
 
-        /// How much longer the RTT to each client is than the RTT to the client before, behind the
-        /// access link that they share.
+        /// Increase of the RTT from each client to the next, behind the access link that they
+        /// share.
         "TIME" client_rtt_step: HumanDuration = ms(0);
 
         /// RTT between two proxies.
@@ -154,7 +154,7 @@ parameters! {
         /// RTT between the last proxy and the first origin.
         "TIME" origin_rtt: HumanDuration = ms(100);
 
-        /// How much longer the RTT to each origin is than the RTT to the origin before.
+        /// Increase of the RTT from each origin to the next.
         "TIME" origin_rtt_step: HumanDuration = ms(0);
 
         /// Rate of the link between the last proxy and each origin, with a queue of 150 kB: a

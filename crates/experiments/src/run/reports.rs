@@ -29,13 +29,13 @@ impl Reports {
     pub(super) fn pass(&mut self, topology: &mut Topology<'_>) {
         let Some(forwarder) = self.forwarder else { return };
         let events = topology.world.events(forwarder);
-        let told = events.iter().skip(self.seen).filter_map(|(_, event)| match event {
+        let reports = events.iter().skip(self.seen).filter_map(|(_, event)| match event {
             Event::TunnelInfo { local, info } => Some((local.ip(), *info)),
             _ => None,
         });
-        let told: Vec<_> = told.collect();
+        let reports: Vec<_> = reports.collect();
         self.seen = events.len();
-        for (ip, info) in told {
+        for (ip, info) in reports {
             if let Some(program) = topology.programs.get(&ip) {
                 topology.world.input(*program, Input::TunnelInfo(info));
             }

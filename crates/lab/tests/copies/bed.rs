@@ -40,7 +40,7 @@ const TARGET: (&str, u16) = ("10.0.0.8", 7);
 pub(crate) struct Case {
     /// The name in the output.
     pub(crate) name: &'static str,
-    /// How payloads travel, in all hops.
+    /// The mode of all hops.
     pub(crate) mode: TunnelMode,
     /// Number of proxies.
     pub(crate) proxies: usize,

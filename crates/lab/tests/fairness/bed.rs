@@ -23,10 +23,10 @@ use tandem_wire::Template;
 /// An endless download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
-    /// Through a tunnel whose proxy has this controller, from an origin with `bbr1` that is 100 ms
-    /// behind the proxy.
+    /// A download through a tunnel whose proxy has this controller, from an origin with `bbr1` that
+    /// is 100 ms behind the proxy.
     Tunnel(ControllerName),
-    /// From an origin with this controller at the place of the proxies.
+    /// A download from an origin with this controller at the place of the proxies.
     Direct(ControllerName),
 }
 

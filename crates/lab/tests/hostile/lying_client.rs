@@ -139,7 +139,7 @@ impl Case {
         });
         let download = peer.open(Dir::Bi);
         match self.story.and_then(|story| story(0)) {
-            Some(told) => peer.send(download, get_with(&report(0, told))),
+            Some(reported) => peer.send(download, get_with(&report(0, reported))),
             None => peer.send(download, get("/file")),
         }
         peer.finish(download);
@@ -148,10 +148,14 @@ impl Case {
         for number in 1..=seconds * 25 {
             bed.world.run_for(INTERVAL);
             if let (Some(channel), Some(story)) = (channel, self.story)
-                && let Some(told) = story(number)
+                && let Some(reported) = story(number)
                 && number > 4
             {
-                bed.world.node_mut(liar).datagram(http_datagram(channel, 0, &report(number, told)));
+                bed.world.node_mut(liar).datagram(http_datagram(
+                    channel,
+                    0,
+                    &report(number, reported),
+                ));
             }
             if number % 25 == 0 {
                 let (sent, lost) = bed.counted();
@@ -260,14 +264,14 @@ const LIES: [(&str, Story); 3] = [
 fn a_lie_gains_nothing_that_lasts() {
     for (queue, loss_percent, has_tunnel) in [("30kB", 0, false), ("150kB", 5, true)] {
         let controller = ControllerName::Tecc;
-        let told = |story| {
+        let reported = |story| {
             let case = Case { has_tunnel, queue, loss_percent, controller, story: Some(story) };
             // Only the seconds after the tenth count.
             sum(case.run(20).iter().skip(10)).came
         };
-        let truth = told(TRUTH);
+        let truth = reported(TRUTH);
         for (what, story) in LIES {
-            let lie = told(story);
+            let lie = reported(story);
             let place = format!("tunnel {has_tunnel}, {queue}, {loss_percent} %, {what}");
             assert!(lie <= truth * 105 / 100, "{place}: {lie} bytes, {truth} with the truth");
         }

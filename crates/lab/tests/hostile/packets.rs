@@ -95,8 +95,8 @@ fn packets_of_a_connection_that_were_changed_on_the_way_harm_nobody() {
             changed[at] ^= 1 << random.below(8);
             changed.truncate(1 + random.below(packet.len()));
             bed.world.node_mut(sprayer).spray(changed);
-        }
-        bed.world.node_mut(sprayer).spray(packet); // the packet is unchanged, but repeated and from another address
+        } // The packet is unchanged, but repeated and from another address.
+        bed.world.node_mut(sprayer).spray(packet);
         bed.world.run_for(5 * MS);
     }
     assert_eq!(bed.echo(flow, b"x"), [b"x"]);

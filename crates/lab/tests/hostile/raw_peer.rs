@@ -241,14 +241,14 @@ impl RawPeer {
         let path = FourTuple::new(received.remote, received.local_ip);
         let mut answer = Vec::new();
         match self.endpoint.handle(now, path, None, received.payload, &mut answer) {
-            Some(DatagramEvent::ConnectionEvent(handle, event)) => self.tell(handle, event),
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => self.handle_event(handle, event),
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
             Some(DatagramEvent::Response(transmit)) => self.answers.push_back((transmit, answer)),
             None => {}
         }
     }
 
-    fn tell(&mut self, to: ConnectionHandle, event: ConnectionEvent) {
+    fn handle_event(&mut self, to: ConnectionHandle, event: ConnectionEvent) {
         if let Some((handle, connection)) = &mut self.connection
             && *handle == to
         {

@@ -239,7 +239,7 @@ fn reports_that_cannot_be_are_counted_and_end_nothing() {
     for content in [
         report(0, 5_000),
         report(1, 5_000),
-        report(1, 9_000), // again
+        report(1, 9_000), // repeated
         report(0, 9_000), // late
         report(2, 0),
         vec![1, 3],

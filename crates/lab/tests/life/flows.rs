@@ -61,9 +61,9 @@ fn streams_by_share<const N: usize>(
 }
 
 /// The last rate that the proxy reported for a program's packets.
-fn last_rate_told(testbed: &Testbed, ip: &str) -> Rate {
-    let told = testbed.world.events(testbed.client).iter().rev();
-    let mut rates = told.filter_map(|(_, event)| match event {
+fn last_reported_rate(testbed: &Testbed, ip: &str) -> Rate {
+    let reported = testbed.world.events(testbed.client).iter().rev();
+    let mut rates = reported.filter_map(|(_, event)| match event {
         Event::TunnelInfo { local, info } if local.ip().to_string() == ip => {
             Some(info.sending_rate)
         }
@@ -137,8 +137,8 @@ fn urgent_payloads_precede_all_others() {
                 .map(|text| Share { urgency: text.parse().unwrap(), ..Share::default() });
             let streams = streams_by_share(&scenario, testbed, [GREEDY, GREEDY], shares);
             testbed.world.run_for(6 * SECOND);
-            let [(_, patient), (_, urgent)] = streams;
-            let came = [patient, urgent].map(|program| replies(&testbed.world, program));
+            let [(_, normal), (_, urgent)] = streams;
+            let came = [normal, urgent].map(|program| replies(&testbed.world, program));
             assert!(came[0] * 20 < came[1], "{mode:?}: {came:?}");
             assert!(came[1] >= 4_500, "{mode:?}: {came:?}");
             testbed.world.trace().digest()
@@ -176,10 +176,10 @@ fn two_greedy_flows_share_a_tunnel_by_their_weights() {
             assert!((3 * first).abs_diff(second) * 10 <= second, "{mode:?}: {came:?}");
             assert!(first + second >= 4_500, "{mode:?}: {came:?}");
             if let TunnelMode::Tecc(_) = mode {
-                let told = ["10.0.0.70", "10.0.0.71"].map(|ip| last_rate_told(testbed, ip));
-                let [first, second] = told.map(Rate::bits_per_second);
-                assert!((3 * first).abs_diff(second) * 10 <= second, "{told:?}");
-                assert!((8_000_000..12_000_000).contains(&(first + second)), "{told:?}");
+                let reported = ["10.0.0.70", "10.0.0.71"].map(|ip| last_reported_rate(testbed, ip));
+                let [first, second] = reported.map(Rate::bits_per_second);
+                assert!((3 * first).abs_diff(second) * 10 <= second, "{reported:?}");
+                assert!((8_000_000..12_000_000).contains(&(first + second)), "{reported:?}");
             }
             testbed.world.trace().digest()
         });

@@ -17,7 +17,7 @@ const QUARTERS_HEIGHT_MIN: u16 = 15;
 /// The appearance of the lines of one layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
-    /// For the legend.
+    /// The name in the legend.
     key: &'static str,
     marker: Marker,
     style: Style,

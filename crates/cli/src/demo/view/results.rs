@@ -26,7 +26,7 @@ pub(in super::super) enum Entry {
     Waiting(String),
     /// Its name.
     Running(String),
-    /// What it measured.
+    /// Its results.
     Finished(Cells),
 }
 

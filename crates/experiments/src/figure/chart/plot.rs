@@ -64,7 +64,7 @@ impl Plot<'_> {
             .bold_line_style(GRID)
             .light_line_style(TRANSPARENT)
             .axis_style(QUIET_INK)
-            .x_label_style(text::style(TEXT, QUIET_INK).color(&TRANSPARENT)) // `draw` writes these labels itself
+            .x_label_style(text::style(TEXT, QUIET_INK).color(&TRANSPARENT)) // drawn by `draw`
             .y_label_style(text::style(TEXT, QUIET_INK))
             .draw()?;
         if y.crosses_zero() {
@@ -91,7 +91,7 @@ impl Plot<'_> {
         let spot = |at: f64, value: f64| (x.at(at) + aside, y.at(value));
         if is_spread || !x.has_names() {
             let is_covered = number == 0 && chart == Chart::Distribution;
-            let width = if is_covered { 5 } else { 2 }; // visible on both sides of a line that covers it
+            let width = if is_covered { 5 } else { 2 }; // wider than a line that covers it
             let path = line.points.iter().map(|point| spot(point.x, point.value));
             let style = shaded(line.mode, shade).stroke_width(width);
             plane.draw_series([PathElement::new(path.collect::<Vec<_>>(), style)])?;
