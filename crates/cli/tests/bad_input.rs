@@ -1,4 +1,4 @@
-//! What the user does wrong: the exit code, and one line that says what happened and what to try.
+//! Tests of wrong input: the exit code, and one line that names the error and a remedy.
 
 mod support;
 
@@ -196,11 +196,11 @@ fn check_prints_the_effective_configuration() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let printed = String::from_utf8(output.stdout).unwrap();
     for line in [
-        "listen = \"127.0.0.1:3\"",        // flag before environment before file
-        "controller = \"cubic\"",          // environment
+        "listen = \"127.0.0.1:3\"", // a flag overrides the environment, which overrides the file
+        "controller = \"cubic\"",   // environment
         "allow-target = [\"10.0.0.0/8\"]", // file
-        "allow-anyone = false",            // default
-        "token-file = \"etc/tokens\"",     // from where the file is
+        "allow-anyone = false",     // default
+        "token-file = \"etc/tokens\"", // relative to the folder of the file
     ] {
         assert!(printed.lines().any(|printed| printed == line), "no {line} in\n{printed}");
     }
@@ -231,7 +231,7 @@ fn an_unreachable_server_is_named() {
     ] {
         scene.run(&line).fails(1, &[&address, "does not answer", "300ms", "UDP"]);
     }
-    drop(silent); // now the port is closed, and the kernel says so
+    drop(silent); // the port is now closed, and the kernel reports it
     let line = format!("get https://{address}/ --insecure --timeout 5s -o f");
     scene.run(&line).fails(1, &[&address, "check host and port"]);
     assert!(!scene.path("f.part").exists());
@@ -249,7 +249,7 @@ fn an_address_in_use_is_named() {
 }
 
 #[test]
-fn a_missing_token_is_asked_for() {
+fn the_error_for_a_missing_token_says_how_to_give_one() {
     let scene = Scene::new();
     scene.write("tokens", "0123456789abcdef\n");
     scene.write("wrong", "0123456789abcdeX\n");
@@ -287,7 +287,7 @@ fn certificates_are_checked() {
     let scene = Scene::new();
     scene.write("root/f", "");
     let origin = scene.origin();
-    let _other = scene.proxy("other.pem"); // writes the CA of somebody else
+    let _other = scene.proxy("other.pem"); // writes the CA of another server
     let address = origin.address;
     let get = |options: &str| scene.run(&format!("get https://{address}/f -o f {options}"));
     get("--ca other.pem").fails(1, &["UnknownIssuer", "--ca", "--insecure"]);

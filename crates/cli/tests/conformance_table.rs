@@ -1,4 +1,5 @@
-//! `docs/conformance.md` names functions and tests: all of them exist, so the table cannot rot.
+//! Tests that the functions and tests that `docs/conformance.md` names exist, so that the table
+//! stays correct.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::{fs, path::Path};
@@ -13,7 +14,7 @@ struct Row {
     test: String,
 }
 
-/// All rows of all tables, without their heads.
+/// All rows of all tables, without their headers.
 fn rows() -> Vec<Row> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md");
     let document = fs::read_to_string(file).unwrap();
@@ -35,7 +36,7 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// What stands in backquotes, as a file below `crates/` and a function.
+/// The texts in backquotes, each as a file below `crates/` and a function.
 fn functions(cell: &str) -> impl Iterator<Item = (&str, &str)> {
     let quoted = cell.split('`').skip(1).step_by(2);
     quoted.map(|name| name.split_once("::").expect(name))
@@ -62,13 +63,13 @@ fn every_function_in_the_table_exists() {
 }
 
 #[test]
-fn every_test_in_the_table_is_one_and_runs_behind_a_yes() {
+fn every_test_in_the_table_is_a_test_and_a_yes_has_tests_that_run() {
     for Row { line, status, test, .. } in rows() {
         for (file, function) in functions(&test) {
             let before = code_before(line, file, function);
             let (_, attributes) = before.rsplit_once("#[test]").unwrap_or_default();
             let is_test = before.contains("#[test]") && !attributes.contains("fn ");
-            assert!(is_test, "line {line}: {function} is no test");
+            assert!(is_test, "line {line}: {function} is not a test");
             let runs = !attributes.contains("#[ignore");
             assert!(runs || !status.starts_with("yes"), "line {line}: {function} is ignored");
         }
@@ -76,7 +77,7 @@ fn every_test_in_the_table_is_one_and_runs_behind_a_yes() {
 }
 
 #[test]
-fn every_row_has_a_status_and_what_belongs_to_it() {
+fn every_row_has_a_status_and_the_cells_that_it_requires() {
     let rows = rows();
     assert!(rows.len() > 80, "only {} rows found", rows.len());
     for Row { line, status, code, test } in rows {

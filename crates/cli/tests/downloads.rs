@@ -1,4 +1,4 @@
-//! Real downloads over loopback.
+//! Tests of real downloads over loopback.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod support;
@@ -55,7 +55,7 @@ fn a_file_arrives_directly_and_through_one_and_two_proxies() {
 }
 
 #[test]
-fn reports_of_a_tunnel_reach_the_origin_and_trouble_no_origin_that_does_not_listen() {
+fn reports_of_a_tunnel_reach_the_origin_and_do_not_disturb_an_origin_that_ignores_them() {
     let scene = Scene::new();
     let file = scene.write_noise("root/file", 500_000);
     for (origin, mode) in [
@@ -85,14 +85,14 @@ fn reports_of_a_tunnel_reach_the_origin_and_trouble_no_origin_that_does_not_list
         assert_eq!(result["mode"], mode);
         let [sent, used] = ["feedback_sent", "feedback_used"].map(|key| result[key].as_u64());
         assert!(used > Some(2), "{line}: {result}"); // 500 kB take half a second at least
-        // An origin that does not listen gets what goes with the request.
+        // An origin that ignores reports only gets those that accompany the request.
         let is_relayed = if line.contains("tecc") { sent > Some(2) } else { sent <= Some(2) };
         assert!(is_relayed, "{line}: {result}");
     }
 }
 
 #[test]
-fn an_upload_goes_to_an_origin_that_takes_it_and_to_no_other() {
+fn an_upload_needs_an_origin_that_accepts_uploads() {
     let scene = Scene::new();
     fs::create_dir_all(scene.path("root")).unwrap();
     let origin = scene
@@ -160,7 +160,7 @@ fn json_has_the_promised_fields() {
         }
         assert_eq!(result["ideal_s"], Value::Null);
         for key in ["feedback_sent", "feedback_used"] {
-            assert_eq!(result[key], 0, "{key}: {result}"); // nobody asked for reports
+            assert_eq!(result[key], 0, "{key}: {result}"); // no reports were requested
         }
     }
     assert_eq!(direct["tunnel_retransmit_ratio"], Value::Null);

@@ -1,4 +1,4 @@
-//! Sweeps, figures and reports, as a user would make them.
+//! Tests of sweeps, figures and reports, as a user would make them.
 
 mod support;
 
@@ -55,7 +55,7 @@ fn a_run_writes_its_series_as_csv_or_json_by_the_name_of_the_file() {
 }
 
 #[test]
-fn a_wrong_plan_or_file_is_told_where_and_changes_nothing() {
+fn the_error_in_a_plan_or_file_has_its_place_and_no_file_changes() {
     let scene = Scene::new();
     scene.write("plan.toml", PLAN);
     scene.write("unit.toml", "mode = 'mst'\nrate = '10Mb'");

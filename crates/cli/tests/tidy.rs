@@ -1,4 +1,4 @@
-//! Style that no linter checks: lengths of files, and which crate may use which.
+//! Tests of style rules that no linter checks: lengths of files, and dependencies between crates.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 use std::{
@@ -7,10 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Longest file in lines without its tests.
+/// The maximum length of a file in lines, without its tests.
 const MAX_LINES: usize = 600;
 
-/// Which crates of ours each crate may use. Arrows point one way.
+/// The crates of the workspace that each crate may use. Dependencies have one direction.
 const MAY_USE: [(&str, &[&str]); 10] = [
     ("tandem-units", &[]),
     ("tandem-wire", &["tandem-units"]),
@@ -40,7 +40,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     ),
 ];
 
-/// Crates that must not know of an operating system's sockets or a runtime.
+/// Crates that must not use sockets of an operating system or a runtime.
 const SANS_IO: [&str; 7] = [
     "tandem-units",
     "tandem-wire",
@@ -54,8 +54,8 @@ const SANS_IO: [&str; 7] = [
 /// Folders of the crates that open real sockets and TUN devices.
 const REAL_IO: [&str; 2] = ["net", "emulate"];
 
-/// The only code that may name the QUIC engine, besides tests, benchmarks, examples and fuzzing: so
-/// much is to be rewritten for another one.
+/// The only code that may name the QUIC engine, besides tests, benchmarks, examples and fuzzing. A
+/// change of the engine only affects this code.
 const KNOWS_THE_ENGINE: [&str; 3] =
     ["crates/node/src/quic/", "crates/congestion/src/noq.rs", "crates/net/src/socket.rs"];
 
@@ -76,7 +76,7 @@ fn files_below(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Name and dependencies of each crate; development dependencies are not looked at.
+/// The name and the dependencies of each crate, without development dependencies.
 fn manifests() -> BTreeMap<String, Vec<String>> {
     let mut paths = Vec::new();
     files_below(&root().join("crates"), "Cargo.toml", &mut paths);
@@ -92,7 +92,7 @@ fn manifests() -> BTreeMap<String, Vec<String>> {
 }
 
 #[test]
-fn no_file_is_longer_than_a_reader_can_hold() {
+fn no_file_is_too_long() {
     let mut files = Vec::new();
     files_below(&root().join("crates"), ".rs", &mut files);
     assert!(files.len() > 50, "only {} files found", files.len());
@@ -107,7 +107,7 @@ fn no_file_is_longer_than_a_reader_can_hold() {
 }
 
 #[test]
-fn crates_use_each_other_one_way() {
+fn dependencies_between_crates_have_one_direction() {
     let manifests = manifests();
     assert_eq!(manifests.len(), MAY_USE.len(), "a crate is missing from the table");
     for (name, may_use) in MAY_USE {

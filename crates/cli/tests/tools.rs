@@ -1,4 +1,4 @@
-//! The client, the relay, the demo and what packagers need.
+//! Tests of the client, the relay, the demo and the files for packagers.
 
 mod support;
 
@@ -57,7 +57,7 @@ fn a_relay_carries_both_ways_and_counts() {
 }
 
 #[test]
-fn a_relay_follows_a_trace_and_refuses_what_is_none() {
+fn a_relay_follows_a_trace_and_refuses_an_invalid_one() {
     let scene = Scene::new();
     let trace = scene.write("fast.trace", "1\n");
     let broken = scene.write("broken.trace", "5\n3\n");
@@ -79,7 +79,7 @@ fn a_relay_follows_a_trace_and_refuses_what_is_none() {
 }
 
 #[test]
-fn a_relay_loses_what_it_should() {
+fn a_relay_loses_the_configured_share() {
     let scene = Scene::new();
     let target = UdpSocket::bind("127.0.0.1:0").unwrap();
     let relay = scene.serve(&format!(
@@ -97,7 +97,7 @@ fn a_relay_loses_what_it_should() {
 }
 
 #[test]
-fn traces_are_made_and_summed_up() {
+fn traces_are_made_and_summarized() {
     let scene = Scene::new();
     let trace = scene.run("lab trace driving --seed 3 --duration 20s").succeeds();
     assert_eq!(trace.lines().last(), Some("20000"));

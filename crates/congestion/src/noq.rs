@@ -16,7 +16,8 @@ use crate::{
     ControllerName, Feedback, Flavor, Lost, NewReno, Off, Sent, Tecc,
 };
 
-/// What builds a controller for each new path, as noq's `TransportConfig` takes it.
+/// A factory that builds a controller for each new path, in the form that noq's `TransportConfig`
+/// takes.
 pub type Factory = Arc<dyn ControllerFactory + Send + Sync>;
 
 /// The factory of the controller that `config` names, for one connection. Only
@@ -33,7 +34,7 @@ pub fn factory(config: &ControllerConfig, feedback: Feedback) -> Factory {
 struct SeededFactory {
     config: ControllerConfig,
     feedback: Feedback,
-    /// How many controllers were built.
+    /// The number of controllers that were built.
     built: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! The monotonic clock, which only this function reads.
+//! The monotonic clock. Only this function reads it.
 
 use std::time::Instant;
 

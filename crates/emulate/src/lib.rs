@@ -2,8 +2,8 @@
 //!
 //! A [`UdpRelay`] carries datagrams between UDP clients and one target. A [`TunLink`] carries the
 //! IP packets of any program between two TUN devices, each in a [network namespace](Namespace) of
-//! its own. Both work on the thread that runs them until they are told to stop, and count what
-//! became of the packets.
+//! its own. Both work on the thread that runs them until a flag is set, and count the fate of the
+//! packets.
 
 mod clock;
 mod relay;
@@ -21,9 +21,9 @@ pub use tun::{
 /// The links that packets pass, in each direction.
 #[derive(Clone, Debug)]
 pub struct Links {
-    /// From the clients to the target, in this order.
+    /// The links from the clients to the target, in the order of packets.
     pub to_target: Vec<LinkConfig>,
-    /// From the target to the clients, in this order.
+    /// The links from the target to the clients, in the order of packets.
     pub to_client: Vec<LinkConfig>,
 }
 

@@ -1,7 +1,6 @@
-//! Drives a [`Path`] in each direction between real UDP sockets.
-//!
-//! It uses one thread and one system call to wait. ECN marks are not carried; QUIC notices that and
-//! does without them (RFC 9000 §13.4.2).
+//! Drives a [`Path`] in each direction between real UDP sockets. The relay uses one thread and one
+//! system call to wait. It does not carry ECN marks; QUIC detects that and disables ECN (RFC 9000
+//! §13.4.2).
 
 use std::{
     collections::BTreeMap,
@@ -18,51 +17,54 @@ use tandem_netem::{LinkStats, Packet, Path, Seed};
 
 use crate::{Links, clock, wait};
 
-/// Clients at a time. Each has a socket; a process may commonly have 1024 files open.
+/// Maximum number of clients at a time. Each client has a socket, and the usual limit is 1024 open
+/// files per process.
 const CLIENTS_MAX: usize = 512;
 
 /// A client that neither sends nor receives for this long is forgotten. It is longer than the two
 /// minutes for which a proxy keeps an idle flow (RFC 9298 §3.1).
 const CLIENT_IDLE: Duration = Duration::from_secs(180);
 
-/// How often idle clients are looked for.
+/// The interval at which idle clients are removed.
 const SWEEP_PERIOD: Duration = Duration::from_secs(10);
 
-/// Datagrams read from one socket before the others and the deadlines have their turn.
+/// Number of datagrams that are read from one socket before other sockets and deadlines have their
+/// turn.
 const READS_PER_TURN: usize = 64;
 
 /// The largest UDP payload, in bytes.
 const PAYLOAD_MAX: usize = 65_527;
 
-/// Bytes that the operating system may keep for us while this thread sleeps.
+/// Size of the socket buffers in bytes. They hold datagrams while this thread sleeps.
 const SOCKET_BUFFER: usize = 4_000_000;
 
-/// Why a relay cannot begin or go on.
+/// The reason for which a relay cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
-    /// Its address could not be used.
+    /// The relay could not use its address.
     #[error("cannot listen on {address}: {error}; choose another address, or port 0 for any port")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// The operating system does not wait for packets.
+    /// Waiting for packets failed.
     #[error("cannot wait for packets: {0}")]
     Wait(io::Error),
 }
 
-/// What became of the packets.
+/// Counters of the relay's packets.
 #[derive(Clone, Debug, Default)]
 pub struct RelayCounters {
-    /// From the clients, link by link.
+    /// Packets from the clients, link by link.
     pub to_target: Vec<LinkStats>,
-    /// To the clients, link by link.
+    /// Packets to the clients, link by link.
     pub to_client: Vec<LinkStats>,
-    /// Client addresses that were seen.
+    /// Number of client addresses that were seen.
     pub clients: u64,
-    /// Datagrams dropped because there were too many clients, or no socket for one more.
+    /// Datagrams that were dropped because there were too many clients, or because a socket could
+    /// not be opened.
     pub refused_clients: u64,
 }
 
@@ -78,7 +80,7 @@ struct Cargo {
 #[derive(Debug)]
 struct Client {
     address: SocketAddr,
-    /// Connected to the target.
+    /// A socket that is connected to the target.
     socket: UdpSocket,
     last_used: Instant,
 }
@@ -124,12 +126,12 @@ impl UdpRelay {
         })
     }
 
-    /// Where clients send to.
+    /// The address to which clients send.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Works until `stop` is set. Errors of single packets lose only that packet.
+    /// Works until `stop` is set. An error for a single packet loses only that packet.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<RelayCounters, RelayError> {
         wait::wake_in_time();
         while !stop.load(Ordering::Relaxed) {
@@ -147,7 +149,7 @@ impl UdpRelay {
         Ok(RelayCounters { to_target, to_client, ..self.counters.clone() })
     }
 
-    /// Waits for the next arrival or deadline, and says which sockets can be read.
+    /// Waits for the next arrival or deadline, and returns the sockets that can be read.
     fn wait(&self, now: Instant) -> io::Result<Ready> {
         let events = [self.to_target.next_event(), self.to_client.next_event()];
         let sockets = self.clients.values().map(|client| &client.socket);
@@ -171,7 +173,8 @@ impl UdpRelay {
 
     fn receive_from_clients(&mut self) {
         for _ in 0..READS_PER_TURN {
-            // Errors are those of earlier sends; what cannot be read is lost, as on a link.
+            // An error here belongs to an earlier send. A datagram that cannot be read is lost, as
+            // on a link.
             let Ok((len, address)) = self.listener.recv_from(&mut self.buffer) else { return };
             let now = clock::now();
             let Some(client) = self.client(address, now) else {
@@ -194,8 +197,8 @@ impl UdpRelay {
         }
     }
 
-    /// Sends what has arrived at the far end of the links. What the operating system refuses is
-    /// lost, as on a link.
+    /// Sends the datagrams that have arrived at the far end of the links. If the operating system
+    /// refuses a datagram, it is lost, as on a link.
     fn deliver(&mut self, now: Instant) {
         while let Some((_, packet)) = self.to_target.pop(now) {
             let Cargo { client, payload } = packet.content;
@@ -246,7 +249,7 @@ fn copy(buffer: &[u8], len: usize) -> Bytes {
 
 fn open(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
-    // Larger than the system allows is cut to what it allows.
+    // The system reduces a larger size to its limit.
     socket.set_recv_buffer_size(SOCKET_BUFFER)?;
     socket.set_send_buffer_size(SOCKET_BUFFER)?;
     socket.set_nonblocking(true)?;

@@ -1,5 +1,6 @@
-//! How an emulator waits: one thread and one system call (`ppoll`), whose deadline has nanoseconds. Tokio's timers would put every packet on a grid of 1 ms, which at 10 Mbit/s is the
-//! time of one packet.
+//! Lets an emulator wait with one thread and one system call (`ppoll`), whose deadline has a
+//! resolution of nanoseconds. Tokio's timers have a resolution of 1 ms, which at 10 Mbit/s is the
+//! transmission time of one packet.
 
 use std::{
     io,
@@ -14,23 +15,22 @@ use rustix::{
     thread::set_current_timer_slack,
 };
 
-/// How soon a request to stop is noticed.
+/// The longest time until a request to stop is noticed.
 const STOP_LATENCY: Duration = Duration::from_millis(50);
 
 /// The highest priority of ordinary threads.
 const NICE_MIN: i32 = -20;
 
-/// Makes Linux wake this thread as soon as its deadline has come. By default it takes 50 us more, to
-/// wake several threads at once, and milliseconds when the cores are busy.
-///
-/// Where that is refused, as priority is to all users but root, packets are later by these times.
+/// Makes Linux wake this thread as soon as its deadline has come. By default Linux may wake it 50
+/// us later, to wake several threads at once, and milliseconds later if the cores are busy. Only
+/// root may raise the priority. If the kernel refuses, packets may be late by these times.
 pub(crate) fn wake_in_time() {
-    set_current_timer_slack(Some(NonZeroU64::MIN)).ok();
-    setpriority_process(None, NICE_MIN).ok(); // on Linux of this thread, not of the process
+    set_current_timer_slack(Some(NonZeroU64::MIN)).ok(); // On Linux this is the priority of the thread, not of the process.
+    setpriority_process(None, NICE_MIN).ok();
 }
 
 /// Waits until a descriptor is ready or the time `next` has come, but no longer than
-/// [`STOP_LATENCY`], so that the caller can look whether to stop.
+/// [`STOP_LATENCY`], so that the caller can check whether to stop.
 pub(crate) fn wait(fds: &mut [PollFd], next: Option<Instant>, now: Instant) -> io::Result<()> {
     let timeout = next.map_or(STOP_LATENCY, |at| at.saturating_duration_since(now));
     let timeout = timeout.min(STOP_LATENCY);

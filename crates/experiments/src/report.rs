@@ -1,26 +1,26 @@
-//! One HTML page of figures and tables that needs nothing but itself.
+//! A self-contained HTML page of figures and tables.
 
 use maud::{DOCTYPE, Markup, html};
 
 use crate::summary::SummaryTable;
 
-/// What a page shows.
+/// The content of a page.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Its title.
     pub title: String,
-    /// Pictures.
+    /// The figures.
     pub figures: Vec<ReportFigure>,
-    /// Results.
+    /// The tables of results.
     pub tables: Vec<ReportTable>,
 }
 
-/// A picture and what it was made from.
+/// A picture and its inputs.
 #[derive(Clone, Debug)]
 pub struct ReportFigure {
-    /// Where it was found.
+    /// The path at which it was found.
     pub name: String,
-    /// SVG. It is shown as an image, so that no script in it can act on the page.
+    /// The SVG text. It is shown as an image, so that a script in it cannot act on the page.
     pub svg: String,
     /// Names and values, such as the seeds.
     pub facts: Vec<(String, String)>,
@@ -29,16 +29,16 @@ pub struct ReportFigure {
 /// A table of results.
 #[derive(Clone, Debug)]
 pub struct ReportTable {
-    /// Where they were found.
+    /// The path at which the results were found.
     pub name: String,
-    /// One row for each combination of what varies.
+    /// The table, with one row for each combination of the varied parameters.
     pub table: SummaryTable,
     /// Notes above the table.
     pub notes: Vec<String>,
 }
 
 impl Report {
-    /// The page.
+    /// The text of the page.
     pub fn html(&self) -> String {
         let page = html! {
             (DOCTYPE)
@@ -120,7 +120,7 @@ impl ReportTable {
     }
 }
 
-/// An SVG as the address of itself.
+/// An SVG as a data URL.
 fn data_url(svg: &str) -> String {
     let escaped = svg.bytes().map(|byte| {
         let is_plain = byte.is_ascii_alphanumeric() || b" -_.:/=,;()'".contains(&byte);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_found_in_files_becomes_markup() {
+    fn text_from_files_never_becomes_markup() {
         let html = report().html();
         assert!(!html.contains("<script"), "{html}");
         assert!(html.contains("&lt;script&gt;alert(1)"), "{html}");

@@ -1,4 +1,4 @@
-//! What is known of controllers and links from elsewhere, and must come out here too.
+//! Tests that runs reproduce known results about controllers and links.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ fn ms(ms: u64) -> HumanDuration {
     Duration::from_millis(ms).into()
 }
 
-/// What a `BBRv1` origin without a tunnel gets through a link of 10 Mbit/s in a minute, as a share of
-/// what random loss leaves of it. The RTT is 40 ms.
+/// The goodput of a `BBRv1` origin without a tunnel over a link of 10 Mbit/s in a minute, as a
+/// share of the capacity that random loss leaves. The RTT is 40 ms.
 fn share_kept(loss_percent: u64, loss_at: LossAt) -> f64 {
     let parameters = Parameters {
         mode: Mode::Mft,
@@ -23,7 +23,8 @@ fn share_kept(loss_percent: u64, loss_at: LossAt) -> f64 {
         ..Parameters::default()
     };
     let record = run::run(&parameters, &TraceStore::default()).expect("a run").record;
-    // Headers: 20 (IPv4), 8 (UDP), and of the 1452 bytes that remain of 1500, QUIC's and HTTP/3's.
+    // The headers are 20 bytes (IPv4), 8 bytes (UDP), and those of QUIC and HTTP/3 within the
+    // remaining 1452 bytes.
     let payload_share = 1_420.0 / 1_480.0;
     let left = 1.0 - Ratio::of(loss_percent, 100).as_f64();
     record.goodput_mbps / (10.0 * left * payload_share)
@@ -38,8 +39,9 @@ fn bbr1_keeps_what_random_loss_leaves_of_a_link() {
 }
 
 #[test]
-fn bbr1_keeps_less_where_the_lost_have_used_the_link() {
-    // Its estimate is then what arrives, (1-p) C, and at this rate it sends seven phases of eight.
+fn bbr1_keeps_less_if_lost_packets_have_used_the_link() {
+    // Its estimate is then the arrival rate (1-p) C, and it sends at this rate in seven phases of
+    // eight.
     for (loss, least) in [(5, 0.95), (10, 0.88)] {
         let kept = share_kept(loss, LossAt::After);
         assert!((least..1.05).contains(&kept), "at {loss} %: {kept:.3}");

@@ -1,8 +1,7 @@
-//! What the papers claim, on the short version of each figure: one test for each claim.
-//!
-//! The full versions are made by hand, `tandem lab figure ID --full`; what they show stands in
-//! `figures/<paper>/README.md`. To write the golden results again after a change that is meant to
-//! change them: `TANDEM_WRITE_GOLDEN=1 cargo test -p tandem-lab --test figures`.
+//! Tests the claims of the papers on the short version of each figure. Each claim has a test. The
+//! full versions are made by hand with `tandem lab figure ID --full`. `figures/<paper>/README.md`
+//! describes their results. After an intended change, `TANDEM_WRITE_GOLDEN=1 cargo test -p
+//! tandem-experiments --test figures` writes the golden results again.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
@@ -22,7 +21,7 @@ use tandem_experiments::{
 };
 use tandem_units::Ratio;
 
-/// A short figure that was made.
+/// The short version of a figure.
 struct Made {
     plan: Plan,
     records: Vec<RunRecord>,
@@ -62,7 +61,7 @@ fn point(id: &str, panel: usize, mode: Mode, x: &str) -> &'static Point {
     point.unwrap_or_else(|| panic!("{id}: no {mode} at {x} in panel {panel}"))
 }
 
-/// Milliseconds that this share of a mode's packets does not exceed.
+/// A percentile of the delays of a mode's packets, in milliseconds.
 fn delay_ms(mode: Mode, percent: usize) -> f64 {
     let series = &made("tecc/t2b").drawing.series;
     let line = series.iter().find(|series| series.mode == mode).unwrap();
@@ -102,7 +101,7 @@ fn over_time(mode: Mode) -> &'static RunRecord {
 }
 
 #[test]
-fn where_a_tunnels_queue_is_long_the_end_to_end_rtt_is_too() {
+fn a_long_tunnel_queue_lengthens_the_end_to_end_rtt() {
     let samples = &over_time(Mode::Rmdt).series;
     let mut queues: Vec<_> = samples.iter().map(|sample| sample.tunnel_queue_bytes).collect();
     queues.sort_unstable();
@@ -171,7 +170,7 @@ fn tecc_is_fairer_than_no_tunnel_to_origins_that_are_far_away() {
 
 #[test]
 fn requests_end_sooner_through_mst_than_through_mdt_and_through_tecc_than_through_mst() {
-    // Of the 99.9th percentile, 480 requests know nothing but the time of their largest.
+    // The 99.9th percentile of 480 requests is only the largest of them, so it is not tested.
     for part in ["mean", "p95", "p99"] {
         let (mst, tecc) =
             (point("tecc/tt3", 2, Mode::Mst, part), point("tecc/tt3", 2, Mode::Tecc, part));
@@ -180,7 +179,7 @@ fn requests_end_sooner_through_mst_than_through_mdt_and_through_tecc_than_throug
 }
 
 #[test]
-fn an_origin_that_is_told_sends_one_percent_in_vain_at_most() {
+fn an_origin_with_reports_retransmits_at_most_one_percent_unnecessarily() {
     for loss in ["5%", "10%"] {
         let duplicates = point("tecc/tdup", 2, Mode::Tecc, loss);
         assert!(duplicates.value <= 1.0, "{loss}: {duplicates:?}");
@@ -263,7 +262,7 @@ fn congestion_control_in_a_tunnel_cuts_its_repairs() {
 
 #[test]
 fn a_cubic_server_is_many_times_faster_behind_a_tunnel_that_repairs_in_order() {
-    // Panels: CUBIC at 10 Mbit/s and at 50 Mbit/s.
+    // These panels are CUBIC at 10 Mbit/s and at 50 Mbit/s.
     for panel in [1, 4] {
         let none = point_of("tandem/servers", panel, "mft", "5%");
         let ordered = point_of("tandem/servers", panel, "rmdt ordered", "5%");
@@ -274,10 +273,10 @@ fn a_cubic_server_is_many_times_faster_behind_a_tunnel_that_repairs_in_order() {
 }
 
 #[test]
-fn without_loss_a_tunnel_is_slower_than_none() {
+fn without_loss_a_tunnel_is_slower_than_no_tunnel() {
     let none = point("tecc/t12", 1, Mode::Mft, "0%");
     for mode in [Mode::Mdt, Mode::Mst] {
-        // What TECC gains as it starts hides what it costs in so short a download.
+        // In a short download the faster start of TECC hides its cost.
         let tunnel = point("tecc/t12", 1, mode, "0%");
         assert!(none.high < tunnel.low, "{none:?}, {mode}: {tunnel:?}");
     }
@@ -285,7 +284,8 @@ fn without_loss_a_tunnel_is_slower_than_none() {
 
 #[test]
 fn above_five_percent_of_loss_mdt_is_like_no_tunnel() {
-    // Medians: a packet of the handshake that is lost costs a second, in few runs of each mode.
+    // Medians are compared, because a lost handshake packet costs a second in a few runs of each
+    // mode.
     let median_s = |mode| {
         let records = made("tecc/t12").records.iter().filter(|record| {
             let run = &record.parameters;

@@ -1,12 +1,12 @@
-//! What each node of a tunnel spends on a UDP payload of 1200 bytes: nanoseconds of `Node::handle` and
-//! `Node::poll`, medians of interleaved repetitions.
+//! Measures the time that each node of a tunnel spends on a UDP payload of 1200 bytes, in
+//! nanoseconds of `Node::handle` and `Node::poll`. The results are medians of interleaved
+//! repetitions.
 //!
 //! ```text
 //! cargo run --release -p tandem-lab --example packet_cost [payloads] [repetitions] [case]
 //! ```
-//!
-//! Where other programs disturb the clock, instructions tell more. The difference of two runs with
-//! different numbers of payloads is free of what building the tunnel costs:
+//! If other programs disturb the clock, counts of instructions are more reliable. The difference of
+//! two runs with different numbers of payloads excludes the cost of building the tunnel:
 //!
 //! ```text
 //! valgrind --tool=callgrind --callgrind-out-file=a.out target/release/examples/packet_cost 1000 1 mdt
@@ -20,13 +20,13 @@ use std::time::Instant;
 
 use bed::{Bed, Case, Cost};
 
-/// Payloads after which the controllers know the path.
+/// Number of payloads after which the controllers know the path.
 const WARM_UP: u64 = 1000;
 
-/// UDP payload in bytes.
+/// Length of a UDP payload in bytes.
 const PAYLOAD_LEN: usize = 1200;
 
-#[expect(clippy::disallowed_methods, reason = "what is measured is time")]
+#[expect(clippy::disallowed_methods, reason = "the example measures time")]
 fn time(act: &mut dyn FnMut()) -> Cost {
     let start = Instant::now();
     act();
@@ -51,7 +51,7 @@ fn main() {
     for bed in &mut beds {
         bed.carry(WARM_UP);
     }
-    // By case, then by repetition, then by node.
+    // The costs are ordered by case, then by repetition, then by node.
     let mut costs: Vec<Vec<Vec<Cost>>> = vec![Vec::new(); beds.len()];
     for _ in 0..repetitions {
         for (bed, costs) in beds.iter_mut().zip(&mut costs) {

@@ -1,4 +1,4 @@
-//! Where a fetched body goes.
+//! The body that a host fetched.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -12,7 +12,7 @@ pub struct Body {
     /// Hash of the bytes before `contiguous`.
     digest: Sha256,
     contiguous: u64,
-    /// What came ahead of its turn, by offset.
+    /// Chunks that came out of order, by offset.
     ahead: BTreeMap<u64, Bytes>,
 }
 
@@ -24,8 +24,7 @@ impl Body {
     /// Takes a chunk.
     ///
     /// # Panics
-    ///
-    /// If a byte comes twice: a node gives each one once.
+    /// It panics if a byte comes twice, because a node must deliver each byte once.
     pub(crate) fn take(&mut self, offset: u64, data: Bytes) {
         self.chunks += 1;
         self.bytes += data.len() as u64;
@@ -52,7 +51,7 @@ impl Body {
         self.bytes
     }
 
-    /// Number of chunks that they came in.
+    /// Number of chunks in which the bytes came.
     pub const fn chunks(&self) -> u64 {
         self.chunks
     }

@@ -7,22 +7,22 @@ use std::{
 
 use crate::HostId;
 
-/// Most payloads that may be on their way; older ones are forgotten first.
+/// The largest number of payloads on their way. The oldest are forgotten first.
 const ON_THE_WAY_MAX: usize = 100_000;
 
-/// Most delays that are kept.
+/// The largest number of delays that are kept.
 const DELAYS_MAX: usize = 10_000_000;
 
-/// Bytes at the end of a payload that identify it: QUIC packets end with the 16 bytes of an AEAD's
-/// tag, which look random.
+/// Number of bytes at the end of a payload that identify it. QUIC packets end with the 16 bytes of
+/// an AEAD tag, which look random.
 const MARK: usize = 16;
 
 /// Measures one-way delays from one host to others.
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
-    /// From which host; `None`: nothing is measured.
+    /// The sending host. With `None` nothing is measured.
     from: Option<HostId>,
-    /// To which hosts.
+    /// The receiving hosts.
     to: Vec<HostId>,
     on_the_way: BTreeMap<Vec<u8>, Instant>,
     measured: Vec<Duration>,
@@ -34,7 +34,7 @@ impl Delays {
         self.to.push(to);
     }
 
-    /// In the order of arrival; copies of one payload count once.
+    /// The delays in the order of arrival. Copies of one payload count once.
     pub(crate) fn measured(&self) -> &[Duration] {
         &self.measured
     }
@@ -60,7 +60,7 @@ impl Delays {
         }
     }
 
-    /// Forgets the older half, which is lost.
+    /// Forgets the older half of the payloads, which are presumably lost.
     fn forget_oldest(&mut self) {
         let mut times: Vec<_> = self.on_the_way.values().copied().collect();
         times.sort_unstable();

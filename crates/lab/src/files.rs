@@ -8,7 +8,7 @@ use tandem_netem::{Seed, SplitMix64};
 use tandem_node::node::{FileError, FileMeta};
 use tandem_units::ByteCount;
 
-/// What a file contains.
+/// The contents of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// These bytes.
@@ -16,7 +16,7 @@ pub enum Contents {
     /// Random bytes, the same for the same seed: the numbers of `SplitMix64`, little-endian. A
     /// shorter file is the beginning of a longer one.
     Generated {
-        /// Length.
+        /// Length of the file.
         len: ByteCount,
         /// The state that the generator starts from.
         seed: Seed,
@@ -32,12 +32,12 @@ impl Contents {
         }
     }
 
-    /// True if there are no bytes.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// At most `len` bytes from `offset` on; fewer only at the end.
+    /// Reads at most `len` bytes from `offset` on. The result is shorter only at the end.
     pub fn read(&self, offset: u64, len: usize) -> Bytes {
         let left = usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = len.min(left);
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn generated_contents_are_the_same_however_they_are_read() {
+    fn generated_contents_do_not_depend_on_the_reads() {
         let contents = Contents::Generated { len: ByteCount::new(100), seed: Seed(3) };
         let whole = contents.read(0, 1000);
         assert_eq!(whole.len(), 100);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn literal_contents_end_where_they_end() {
+    fn reads_of_literal_contents_stop_at_their_end() {
         let contents = Contents::Literal(Bytes::from_static(b"hello"));
         assert_eq!(contents.read(1, 3), "ell");
         assert_eq!(contents.read(3, 10), "lo");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn files_folders_and_neither_are_told_apart() {
+    fn files_folders_and_missing_paths_are_distinguished() {
         let files = FileSet::new().with("a/b.txt", Contents::Literal(Bytes::from_static(b"x")));
         let open = |path: &[&str]| {
             let path: Vec<_> = path.iter().map(|segment| (*segment).to_owned()).collect();

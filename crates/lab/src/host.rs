@@ -15,18 +15,18 @@ use tandem_node::{
 
 use crate::{Body, Contents, FileSet, sockets::Sockets};
 
-/// Names a host.
+/// Identifies a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub(crate) u32);
 
 impl HostId {
-    /// Hosts are numbered from 0, in the order in which they came into the world.
+    /// The number of the host. Hosts are numbered from 0, in the order in which they were added.
     pub const fn number(self) -> u32 {
         self.0
     }
 }
 
-/// Names a host and knows the type of its node.
+/// Identifies a host and carries the type of its node.
 pub struct Handle<N> {
     id: HostId,
     node: PhantomData<fn() -> N>,
@@ -37,7 +37,7 @@ impl<N> Handle<N> {
         Self { id, node: PhantomData }
     }
 
-    /// The host.
+    /// The identifier of the host.
     pub const fn id(self) -> HostId {
         self.id
     }
@@ -63,35 +63,36 @@ impl<N> From<Handle<N>> for HostId {
     }
 }
 
-/// A node that a test can get back as what it was put in.
+/// A node that can be downcast to its original type.
 pub(crate) trait AnyNode: Node + Any {}
 
 impl<N: Node + Any> AnyNode for N {}
 
-/// One host: a node and what an operating system keeps for it.
+/// One host: a node, and the state that an operating system keeps for it.
 pub(crate) struct Host {
     pub(crate) name: String,
-    /// `None`: the process does not run; the machine does.
+    /// The node. With `None` the process does not run, but the machine does.
     pub(crate) node: Option<Box<dyn AnyNode>>,
-    /// How many nodes ran here before. Answers to one of them do not reach the next.
+    /// The number of nodes that ran here before. Answers to an earlier node do not reach the
+    /// current one.
     pub(crate) incarnation: u64,
     pub(crate) timer: Timer,
     pub(crate) sockets: Sockets,
     pub(crate) files: FileSet,
     open_files: BTreeMap<FileId, Contents>,
     pub(crate) body: Body,
-    /// What the node told, and when, since the start of the world.
+    /// The events that the node emitted, with their times since the start of the world.
     pub(crate) events: Vec<(Duration, Event)>,
 }
 
 /// The deadline of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
-    /// When the node wants to be woken.
+    /// The time at which the node wants to be woken.
     pub(crate) wanted: Option<Instant>,
-    /// The earliest event in the world's queue that looks after this timer.
+    /// The earliest event in the world's agenda that checks this timer.
     pub(crate) scheduled: Option<Instant>,
-    /// How often in a row the node asked for a time that had passed.
+    /// The number of times in a row that the node asked for a time that had passed.
     pub(crate) stalls: u32,
 }
 
@@ -110,7 +111,7 @@ impl Host {
         }
     }
 
-    /// Ends the process, if one runs: its sockets, files and timers are gone, and so is its body.
+    /// Ends the process, if one runs. Its sockets, open files, timers and body are discarded.
     pub(crate) fn kill(&mut self) {
         self.node = None;
         self.incarnation += 1;

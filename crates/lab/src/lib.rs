@@ -1,8 +1,9 @@
-//! Virtual time: hosts and the links between them, where every node runs as in production.
+//! A laboratory in virtual time: hosts and the links between them. Every node runs the same code as
+//! in production.
 //!
 //! A [`World`] connects hosts, each with its [`Node`](tandem_node::Node), by
-//! [paths](tandem_netem::Path) of emulated links, and runs them in virtual time with nanosecond
-//! steps: the same seed gives the same packets at the same times.
+//! [paths](tandem_netem::Path) of emulated links, and runs them in virtual time with a resolution
+//! of one nanosecond. The same seed gives the same packets at the same times.
 
 pub mod body;
 mod delays;
@@ -19,7 +20,7 @@ pub use body::Body;
 pub use files::{Contents, FileSet};
 pub use host::{Handle, HostId};
 pub use network::{NetworkStats, PathId, SMALL_PACKET};
-/// What a world and its links are made from.
+/// The types from which a world and its links are made.
 pub use tandem_netem::{LinkConfig, LossModel, QueueConfig, QueueLimit, Reorder, Seed};
 pub use tls::TestCertificate;
 pub use trace::{Trace, TraceDigest};

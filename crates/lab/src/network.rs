@@ -13,23 +13,23 @@ use tandem_units::ByteCount;
 
 use crate::HostId;
 
-/// Names a path, one direction between hosts.
+/// Identifies a path, which is one direction between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(usize);
 
-/// Packets that reached no node, without those that a link dropped.
+/// Counters of packets that reached no node. Packets that a link dropped do not count here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkStats {
-    /// No host has the destination address, or the sender no address of its family.
+    /// No host has the destination address, or the sender has no address of its family.
     pub unroutable: u64,
-    /// The way was blocked by [`World::block`](crate::World::block).
+    /// The direction was blocked by [`World::block`](crate::World::block).
     pub blocked: u64,
-    /// Came to a closed port; an ICMP port unreachable was sent back.
+    /// The destination port was closed, and an ICMP port unreachable message was sent back.
     pub refused: u64,
 }
 
-/// An ICMP destination unreachable: IP header (20), ICMP header (8), and the IP header and first
-/// 64 bits of what it is about (28). Source: RFC 792.
+/// Size of an ICMP destination unreachable message (RFC 792): IP header (20), ICMP header (8), and
+/// the IP header and first 64 bits of the original packet (28).
 const PORT_UNREACHABLE_SIZE: ByteCount = ByteCount::new(56);
 
 /// One packet between two hosts.
@@ -48,7 +48,7 @@ pub(crate) enum Content {
         ecn: Option<Ecn>,
         payload: Bytes,
     },
-    /// ICMP: the port that this packet comes from is closed.
+    /// An ICMP port unreachable message. Its source address is that of the closed port.
     PortUnreachable,
 }
 
@@ -61,46 +61,46 @@ impl Content {
     }
 }
 
-/// Who has which address, and the paths in between.
+/// The addresses of the hosts, and the paths between them.
 #[derive(Debug)]
 pub(crate) struct Network {
     seed: Seed,
     start: Instant,
-    /// Whether new paths are checked.
+    /// Whether the links of new paths are verified.
     is_verified: bool,
     owners: BTreeMap<IpAddr, HostId>,
     paths: Vec<ScheduledPath>,
     routes: BTreeMap<(HostId, HostId), Route>,
-    /// Until when nothing gets through.
+    /// Blocked directions, and the time at which each block ends.
     blocked: BTreeMap<(HostId, HostId), Instant>,
     pub(crate) stats: NetworkStats,
 }
 
-/// A packet of at most this many bytes carries an acknowledgement and no noticeable part of a body.
+/// Packets of at most this size carry acknowledgements and no significant part of a body.
 pub const SMALL_PACKET: ByteCount = ByteCount::new(200);
 
 #[derive(Debug)]
 struct ScheduledPath {
     path: Path<Datagram>,
-    /// Packets of at most [`SMALL_PACKET`] that came to it.
+    /// Packets of at most [`SMALL_PACKET`] that entered the path.
     small: Traffic,
-    /// The earliest event in the world's agenda that looks after this path.
+    /// The earliest event in the world's agenda that checks this path.
     scheduled: Option<Instant>,
 }
 
-/// What became of a packet at the end of a path.
+/// The result of a packet's arrival at the end of a path.
 pub(crate) enum PathExit {
-    /// It is where it was to go.
+    /// It reached its destination.
     Arrived(Packet<Datagram>),
-    /// It is on the next path.
+    /// It entered the next path.
     Onward(PathId),
 }
 
 #[derive(Clone, Debug)]
 struct Route {
-    /// In the order in which packets take them; at least one.
+    /// The paths in the order in which packets take them. There is at least one.
     paths: Vec<PathId>,
-    /// How many paths there were before this one: each has its own random draws.
+    /// The number of routes that this one replaced. Each route has its own random draws.
     replaced: u64,
 }
 
@@ -125,7 +125,7 @@ impl Network {
         assert!(self.owners.insert(ip, owner).is_none(), "two hosts have the address {ip}");
     }
 
-    /// A new path. Its random draws depend on the pair of hosts only, not on what else there is.
+    /// Adds a path. Its random draws depend only on the pair of hosts, not on other hosts or paths.
     pub(crate) fn add_path(&mut self, between: (HostId, HostId), links: Vec<LinkConfig>) -> PathId {
         let replaced = self.routes.get(&between).map_or(0, |route| route.replaced + 1);
         let (from, to) = between;
@@ -141,10 +141,13 @@ impl Network {
         path
     }
 
-    /// Leads what goes between these hosts over paths that are there already, one after the other.
+    /// Routes the packets between these hosts over existing paths, one after the other.
     pub(crate) fn share_paths(&mut self, between: (HostId, HostId), paths: Vec<PathId>) {
         let different: BTreeSet<_> = paths.iter().collect();
-        assert!(!paths.is_empty() && different.len() == paths.len(), "a route is no circle");
+        assert!(
+            !paths.is_empty() && different.len() == paths.len(),
+            "a route must not be empty or repeat a path"
+        );
         let replaced = self.routes.get(&between).map_or(0, |route| route.replaced + 1);
         self.routes.insert(between, Route { paths, replaced });
     }
@@ -154,7 +157,7 @@ impl Network {
         self.routes.get(&between).map_or(&[], |route| &route.paths)
     }
 
-    /// The path that a packet takes after this one, if it is not where it was to go.
+    /// The path that a packet takes after this one, if there is a further path.
     fn path_after(&self, path: PathId, between: (HostId, HostId)) -> Option<PathId> {
         let paths = self.paths_between(between);
         let position = paths.iter().position(|other| *other == path)?;
@@ -173,13 +176,13 @@ impl Network {
         self.paths.get(number).expect("a path is never removed").path.sojourns(link)
     }
 
-    /// Has everything checked that links do, those that come later too.
+    /// Lets verifiers check all links, including links that are added later.
     pub(crate) fn verify(&mut self) {
         self.is_verified = true;
         self.paths.iter_mut().for_each(|scheduled| scheduled.path.verify());
     }
 
-    /// What links did wrong, on which path.
+    /// The violations of links, by path.
     pub(crate) fn violations(&self) -> Vec<(PathId, Violations)> {
         let paths = self.paths.iter().enumerate();
         let paths = paths.map(|(number, scheduled)| (PathId(number), scheduled.path.violations()));
@@ -209,7 +212,7 @@ impl Network {
         })
     }
 
-    /// When to look after a path, if that is not in the agenda yet.
+    /// The time at which to check a path, if the agenda does not contain that check yet.
     pub(crate) fn schedule(&mut self, id: PathId) -> Option<Instant> {
         let ScheduledPath { path, scheduled, .. } = self.path_mut(id);
         let next = path.next_event()?;
@@ -228,7 +231,7 @@ impl Network {
         self.blocked.insert(between, until);
     }
 
-    /// The packet that a host sends, if there is a host that it could go to.
+    /// Makes the packet that a host sends, if a host has the destination address.
     pub(crate) fn packet(
         &mut self,
         from: HostId,
@@ -243,7 +246,7 @@ impl Network {
         Some(content.into_packet(|content| Datagram { from, to, source, destination, content }))
     }
 
-    /// A packet enters the path between its hosts, unless the way is blocked.
+    /// Puts a packet on the path between its hosts, unless that direction is blocked.
     pub(crate) fn send(&mut self, now: Instant, packet: Packet<Datagram>) -> Option<PathId> {
         let between = (packet.content.from, packet.content.to);
         if self.blocked.get(&between).is_some_and(|until| now < *until) {

@@ -6,13 +6,13 @@ use std::{
 
 use tandem_node::node::{SocketId, SocketKind};
 
-/// The sockets of one host, with the rules of a usual operating system but without chance: free
-/// ports are given out in order.
+/// The sockets of one host. They follow the rules of usual operating systems, but without
+/// randomness: free ports are assigned in order.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     addresses: Vec<IpAddr>,
     open: BTreeMap<SocketId, Socket>,
-    /// Who receives at a local address; the IP address may be unspecified.
+    /// The socket that receives at a local address. The IP address may be unspecified.
     bound: BTreeMap<SocketAddr, SocketId>,
     next_port: u16,
 }
@@ -20,11 +20,11 @@ pub(crate) struct Sockets {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Socket {
     pub(crate) local: SocketAddr,
-    /// The only address that it receives from.
+    /// The only address from which it receives, if it is connected.
     pub(crate) peer: Option<SocketAddr>,
 }
 
-/// The first port that is given out for port 0: the dynamic ports of RFC 6335 §6.
+/// The first port that is assigned for port 0: the dynamic ports of RFC 6335 §6.
 const FIRST_DYNAMIC_PORT: u16 = 49_152;
 
 impl Sockets {
@@ -41,11 +41,10 @@ impl Sockets {
         &self.addresses
     }
 
-    /// Opens a socket and tells its local address.
+    /// Opens a socket and returns its local address.
     ///
     /// # Panics
-    ///
-    /// If the name was used before.
+    /// It panics if a socket with this identifier is open.
     pub(crate) fn open(&mut self, id: SocketId, kind: SocketKind) -> Result<SocketAddr, ErrorKind> {
         assert!(!self.open.contains_key(&id), "{id:?} is opened twice");
         let (wanted, peer) = match kind {
@@ -79,7 +78,7 @@ impl Sockets {
         self.bound.retain(|local, _| local.port() != port);
     }
 
-    /// The process is gone. Ports go on in order, as if the host had been up all the time.
+    /// Closes all sockets, because the process has ended. The order of assigned ports continues.
     pub(crate) fn close_all(&mut self) {
         self.open.clear();
         self.bound.clear();
@@ -89,13 +88,13 @@ impl Sockets {
         self.open.get(&id).copied()
     }
 
-    /// The socket that receives datagrams to this address; [`Socket::peer`] is not considered.
+    /// The socket that receives datagrams to this address. [`Socket::peer`] is not considered.
     pub(crate) fn bound_to(&self, local: SocketAddr) -> Option<(SocketId, Socket)> {
         let id = self.bound.get(&local).or_else(|| self.bound.get(&any_address(local)))?;
         Some((*id, self.get(*id)?))
     }
 
-    /// The local address that a packet to `destination` leaves from.
+    /// The source address of a packet to `destination`.
     pub(crate) fn source(&self, local: SocketAddr, destination: SocketAddr) -> Option<SocketAddr> {
         if !local.ip().is_unspecified() {
             return Some(local);
@@ -122,7 +121,8 @@ impl Sockets {
         })
     }
 
-    /// An unspecified address takes the port of all addresses of its family.
+    /// Whether the address is in use. An unspecified address uses the port of all addresses of its
+    /// family.
     fn is_taken(&self, local: SocketAddr) -> bool {
         self.bound.contains_key(&local)
             || self.bound.contains_key(&any_address(local))
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn free_ports_are_given_out_in_order_and_taken_ones_skipped() {
+    fn free_ports_are_assigned_in_order_and_used_ports_are_skipped() {
         let mut sockets = sockets();
         assert_eq!(
             listen(&mut sockets, 0, "10.0.0.1:49153"),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_taken_once() {
+    fn an_address_is_bound_once() {
         for (first, second, result) in [
             ("10.0.0.1:443", "10.0.0.1:443", Err(ErrorKind::AddrInUse)),
             ("10.0.0.1:443", "10.0.0.2:443", Ok(())),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_find_the_exact_address_first_and_closed_ports_nobody() {
+    fn datagrams_reach_the_socket_of_their_port_and_a_closed_port_has_none() {
         let mut sockets = sockets();
         listen(&mut sockets, 1, "0.0.0.0:443").unwrap();
         let to = |sockets: &Sockets, local: &str| {

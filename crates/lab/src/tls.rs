@@ -6,10 +6,9 @@ use rustls::{
     pki_types::{CertificateDer, PrivatePkcs8KeyDer},
 };
 
-/// A certificate for the hosts of a world, the same bytes in every run: its size decides how many
-/// packets a handshake has.
-///
-/// Its private key stands in the source. It is worth nothing outside of virtual time.
+/// A certificate for the hosts of a world. It has the same bytes in every run, because its size
+/// determines the number of packets in a handshake. Its private key is part of the source code, so
+/// it must not be used outside of virtual time.
 #[derive(Debug)]
 pub struct TestCertificate {
     certificate: CertificateDer<'static>,
@@ -24,22 +23,20 @@ impl TestCertificate {
     /// A self-signed certificate for these DNS names and IP addresses.
     ///
     /// # Panics
-    ///
-    /// If one of the names is no DNS name.
+    /// It panics if one of the names is not a DNS name.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let key = PrivatePkcs8KeyDer::from(KEY.to_vec());
-        let pair = KeyPair::try_from(&key).expect("the key above is one");
+        let pair = KeyPair::try_from(&key).expect("the key above is valid");
         let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
         let params = CertificateParams::new(names).expect("the names are DNS names");
         let certificate = params.self_signed(&pair).expect("the key can sign");
         Self { certificate: certificate.der().clone(), key }
     }
 
-    /// TLS of a server that shows this certificate.
+    /// The TLS configuration of a server that presents this certificate.
     ///
     /// # Panics
-    ///
-    /// Never: the key belongs to the certificate.
+    /// It never panics, because the key belongs to the certificate.
     pub fn server(&self) -> ServerConfig {
         let config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -50,14 +47,13 @@ impl TestCertificate {
             .expect("the key belongs to the certificate")
     }
 
-    /// TLS of a client that trusts this certificate and no other.
+    /// The TLS configuration of a client that trusts only this certificate.
     ///
     /// # Panics
-    ///
-    /// Never: the certificate is one.
+    /// It never panics, because the certificate is valid.
     pub fn client(&self) -> ClientConfig {
         let mut roots = RootCertStore::empty();
-        roots.add(self.certificate.clone()).expect("the certificate is one");
+        roots.add(self.certificate.clone()).expect("the certificate is valid");
         ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("the provider has suites of TLS 1.3")

@@ -1,4 +1,4 @@
-//! What went over the network, packet by packet.
+//! A record of the packets on the network.
 
 use std::{fmt, time::Duration};
 
@@ -7,7 +7,7 @@ use tandem_units::ByteCount;
 
 use crate::HostId;
 
-/// Every packet that a host sent or got, as a digest and, if wanted, as a list.
+/// Every packet that a host sent or received, as a digest and, on request, as a list.
 pub struct Trace {
     digest: Sha256,
     entries: Option<Vec<TraceEntry>>,
@@ -16,9 +16,9 @@ pub struct Trace {
 /// One packet at one end of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEntry {
-    /// When, since the start of the world.
+    /// The time since the start of the world.
     pub at: Duration,
-    /// At which end.
+    /// The end of the path at which the packet was recorded.
     pub end: PathEnd,
     /// The sending host.
     pub from: HostId,
@@ -37,8 +37,8 @@ pub enum PathEnd {
     Delivered,
 }
 
-/// SHA-256 over time, direction and size of every packet. Two runs with the same digest were the
-/// same run, as far as the network could see.
+/// SHA-256 over time, end, hosts and size of every packet. Two runs with the same digest have the
+/// same network traffic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceDigest([u8; 32]);
 
@@ -71,8 +71,8 @@ impl Trace {
         TraceDigest(self.digest.clone().finalize().into())
     }
 
-    /// The packets so far, in order of time; empty unless asked for by
-    /// [`World::keep_trace`](crate::World::keep_trace).
+    /// The packets so far, in order of time. The list is empty unless
+    /// [`World::keep_trace`](crate::World::keep_trace) was called.
     pub fn entries(&self) -> &[TraceEntry] {
         self.entries.as_deref().unwrap_or_default()
     }

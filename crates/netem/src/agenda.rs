@@ -4,7 +4,7 @@ use std::{
     time::Instant,
 };
 
-/// Events in order of time; events of the same time stay in the order in which they came.
+/// Events in order of time. Events of the same time stay in the order in which they were added.
 #[derive(Debug)]
 pub struct Agenda<T> {
     entries: BinaryHeap<Reverse<Entry<T>>>,
@@ -37,7 +37,7 @@ impl<T> Agenda<T> {
         self.entries.push(Reverse(Entry { at, sequence, what }));
     }
 
-    /// When the next event is due.
+    /// The time at which the next event is due.
     pub fn next_at(&self) -> Option<Instant> {
         self.entries.peek().map(|Reverse(entry)| entry.at)
     }

@@ -2,19 +2,20 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Durations, each to within a hundredth or a microsecond, whichever is more. It takes 13 kB of
-/// memory for any number of durations.
+/// A histogram of durations. Its error is at most a hundredth of a duration or a microsecond,
+/// whichever is more. It takes 13 kB of memory for any number of durations.
 #[derive(Clone, Debug)]
 pub struct DurationHistogram(Histogram<u32>);
 
-/// A longer duration counts as this, in microseconds: an hour.
+/// The longest duration that is distinguished, in microseconds: an hour. Longer durations count as
+/// this one.
 const LONGEST_MICROS: u64 = 3_600_000_000;
 
-/// Significant decimal digits.
+/// The number of significant decimal digits.
 const DIGITS: u8 = 2;
 
 impl DurationHistogram {
-    /// How many durations were recorded.
+    /// The number of durations that were recorded.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
@@ -37,7 +38,7 @@ impl DurationHistogram {
 impl Default for DurationHistogram {
     fn default() -> Self {
         let histogram = Histogram::new_with_max(LONGEST_MICROS, DIGITS);
-        Self(histogram.expect("an hour and two digits are within what it can do"))
+        Self(histogram.expect("the histogram supports an hour with two digits"))
     }
 }
 
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_an_hour_counts_as_one() {
+    fn a_duration_above_an_hour_counts_as_an_hour() {
         let mut histogram = DurationHistogram::default();
         for duration in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
             histogram.record(duration);

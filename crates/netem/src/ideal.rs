@@ -4,22 +4,21 @@ use tandem_units::{ByteCount, Rate, Ratio};
 
 use crate::Capacity;
 
-/// The time that a download could take at best: the yardstick for flow completion times.
+/// The ideal completion time of a download, with which flow completion times are compared.
 ///
 /// Two end-to-end RTTs (handshake and request), plus the time that the bottleneck needs to carry
-/// `1.06 * size / (1 - loss)` bytes of IP packets. 1.06: headers, of one tunnel too. `loss` is
-/// random loss after the bottleneck, which uses capacity; loss before it is zero here.
-///
-/// The bytes are rounded up to whole ones, then the time to whole nanoseconds. With a loss of
-/// 100 % it is [`Duration::MAX`].
+/// `1.06 * size / (1 - loss)` bytes of IP packets. The factor 1.06 covers headers, including those
+/// of one tunnel. `loss` is random loss after the bottleneck, which uses capacity. For loss before
+/// the bottleneck it is zero. The bytes are rounded up to whole bytes, and then the time to whole
+/// nanoseconds. With a loss of 100 % the result is [`Duration::MAX`].
 pub fn ideal_completion(size: ByteCount, rate: Rate, e2e_rtt: Duration, loss: Ratio) -> Duration {
     let at_once = Duration::ZERO;
     ideal_completion_over(&Capacity::Constant(rate), size, e2e_rtt, loss, at_once)
 }
 
-/// As [`ideal_completion`], over any bottleneck. The download begins at `begin`, counted from the
-/// start of the path; on a trace the opportunities after its two round trips count. Without a
-/// bottleneck only the round trips do.
+/// Works as [`ideal_completion`], for any bottleneck. The download begins at `begin`, counted from
+/// the start of the path. On a trace the opportunities after the two round trips count. Without a
+/// bottleneck only the round trips count.
 pub fn ideal_completion_over(
     capacity: &Capacity,
     size: ByteCount,
@@ -32,7 +31,7 @@ pub fn ideal_completion_over(
     exchange.saturating_add(capacity.time_to_carry(bytes, begin + exchange))
 }
 
-/// `1.06 * size / (1 - loss)`, rounded up; `None` if nothing arrives.
+/// The result of `1.06 * size / (1 - loss)`, rounded up; `None` if no packet arrives.
 fn carried_bytes(size: ByteCount, loss: Ratio) -> Option<ByteCount> {
     let billion = u128::from(Ratio::ONE.parts_per_billion());
     let carried = u128::from(size.get()) * 106 * billion;
@@ -66,14 +65,15 @@ mod tests {
 
     #[test]
     fn the_ideal_on_a_trace_takes_the_opportunities_after_two_round_trips() {
-        // 1060 full packets of 1500 bytes; 10 of them per round of 1 s, all at its end.
+        // There are 1060 full packets of 1500 bytes. The trace carries 10 of them per round of 1 s,
+        // all at its end.
         let trace = Arc::new(RateTrace::from_millis(vec![1000; 10]).unwrap());
         let capacity = Capacity::Trace { trace, offset: Duration::from_millis(300) };
         let size = ByteCount::new(1_500_000);
         for (begin_ms, expected_ms) in [
             (0, 105_000 + 700),
             (400, 105_000 + 300),
-            // The two round trips end just when a round does: too late for it.
+            // The two round trips end exactly when a round ends, which is too late for that round.
             (420, 106_000 + 280),
         ] {
             let begin = Duration::from_millis(begin_ms);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ideal_of_what_never_arrives_is_endless() {
+    fn the_ideal_of_a_download_that_never_arrives_is_endless() {
         let rate = Rate::from_mbps(1);
         let ideal = ideal_completion(ByteCount::new(1), rate, Duration::ZERO, Ratio::ONE);
         assert_eq!(ideal, Duration::MAX);

@@ -37,7 +37,7 @@
 //! }
 //! let stats = path.stats()[0];
 //! assert_eq!(stats.entered.packets, 20);
-//! assert_eq!(stats.dropped_queue.packets, 9); // 10 found room, and one was in transmission
+//! assert_eq!(stats.dropped_queue.packets, 9); // 10 packets wait, and 1 is in transmission
 //! assert_eq!(stats.delivered.packets + stats.dropped_loss.packets, 11);
 //! assert!(last <= start + Duration::from_millis(20 + 11));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -71,7 +71,7 @@ pub use synthetic::{SyntheticError, SyntheticTrace};
 pub use trace_summary::TraceSummary;
 pub use verifier::{BrokenRule, Violation, Violations};
 
-/// Any instant: no test depends on which one.
+/// Some instant; no test depends on its value.
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "there is no other way to get an instant")]
 fn base_instant() -> std::time::Instant {

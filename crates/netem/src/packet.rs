@@ -1,16 +1,15 @@
 use tandem_units::ByteCount;
 
-/// What the headers add to a UDP payload, in bytes: IPv4 (20, RFC 791 §3.1) and UDP (8, RFC 768).
-///
-/// It is added for IPv6 too, so that a result does not depend on the kind of address.
+/// Bytes of headers around a UDP payload: IPv4 (20, RFC 791 §3.1) and UDP (8, RFC 768). The same
+/// number is added for IPv6, so that a result does not depend on the kind of address.
 pub const UDP_IP_OVERHEAD: ByteCount = ByteCount::new(28);
 
-/// Something of a certain size that a link carries.
+/// A packet that a link carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet<T> {
     /// Size of the IP packet. Rates, queue limits and MTUs count this.
     pub size: ByteCount,
-    /// What it is, of no concern to a link.
+    /// The content, which the link does not look at.
     pub content: T,
 }
 

@@ -2,9 +2,8 @@ use std::{collections::VecDeque, time::Instant};
 
 use crate::{DurationHistogram, LinkConfig, LinkStats, Packet, Seed, Violations, link::Link};
 
-/// One direction between two hosts: links in sequence. A path without links delivers at once.
-///
-/// A pure state machine: packets and time in, packets and a deadline out.
+/// One direction between two hosts: links in sequence. A path without links delivers at once. It is
+/// a pure state machine: packets and time go in; packets and a deadline come out.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -34,8 +33,8 @@ pub struct Path<T> {
 
 impl<T: Clone> Path<T> {
     /// A path through these links, the first one first. Each link has random streams of its own:
-    /// what one link does has no influence on the random draws of another. The times of traces and outages
-    /// count from `start`; nothing happens before.
+    /// what one link does has no influence on the random draws of another. The times of traces and
+    /// outages count from `start`, and nothing happens before it.
     pub fn new(start: Instant, links: Vec<LinkConfig>, seed: Seed) -> Self {
         let links = links.into_iter().zip(0..);
         let links = links.map(|(config, number)| Link::new(start, config, seed.derive(number)));
@@ -44,43 +43,43 @@ impl<T: Clone> Path<T> {
 
     /// A packet enters the path. Time never runs backwards, neither here nor in [`Self::pop`].
     pub fn push(&mut self, now: Instant, packet: Packet<T>) {
-        self.advance(now); // what leaves at this very moment makes room first
+        self.advance(now); // packets that leave at this instant make room first
         match self.links.first_mut() {
             Some(link) => link.push(now, packet),
             None => self.delivered.push_back((now, packet)),
         }
     }
 
-    /// When to call [`Self::pop`] next; `None` if the path is empty. Not every event is a
-    /// delivery.
+    /// The time at which to call [`Self::pop`] next; `None` if the path is empty. Not every event
+    /// is a delivery.
     pub fn next_event(&self) -> Option<Instant> {
         let delivered = self.delivered.front().map(|(arrival, _)| *arrival);
         delivered.or_else(|| self.links.iter().filter_map(Link::next_event).min())
     }
 
-    /// The next packet that has arrived by now, with the time when it did; in order of time. Call
-    /// until it returns `None`.
+    /// Returns the next packet that has arrived by `now`, with its arrival time. Packets come out
+    /// in order of arrival. Callers repeat the call until it returns `None`.
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, Packet<T>)> {
         self.advance(now);
         self.delivered.pop_front()
     }
 
-    /// What became of the packets, link by link.
+    /// The counters of each link, in order.
     pub fn stats(&self) -> Vec<LinkStats> {
         self.links.iter().map(Link::stats).collect()
     }
 
-    /// How long packets were in the queue and in transmission of a link, counted from 0; `None`
-    /// before the first one came through, or if there is no such link or no bottleneck in it.
+    /// The times of packets in the queue and in transmission of the link with this number, which
+    /// counts from 0. The result is `None` until the first packet has left the bottleneck, and if
+    /// the link or its bottleneck does not exist.
     pub fn sojourns(&self, link: usize) -> Option<&DurationHistogram> {
         self.links.get(link)?.sojourns()
     }
 
-    /// Has everything that the links do checked against what their configuration allows.
+    /// Lets verifiers check all events in the links against the links' configuration.
     ///
     /// # Panics
-    ///
-    /// If a packet has entered already.
+    /// It panics if a packet has already entered.
     pub fn verify(&mut self) {
         for (number, link) in self.links.iter_mut().enumerate() {
             assert_eq!(
@@ -92,19 +91,19 @@ impl<T: Clone> Path<T> {
         }
     }
 
-    /// What the links did wrong so far; nothing unless [`Self::verify`] was called.
+    /// The violations so far. There are none unless [`Self::verify`] was called.
     pub fn violations(&self) -> Violations {
         self.links.iter().map(Link::violations).collect()
     }
 
-    /// Whether no bottleneck has anything to do.
+    /// Whether no packet is queued or in transmission at any bottleneck.
     pub fn is_idle(&self) -> bool {
         self.links.iter().all(Link::is_idle)
     }
 
-    /// Lets happen all that is due by `now`, in order of time. Among events at the same time those
-    /// nearer to the end of the path are first, so that what leaves a queue makes room for what
-    /// arrives.
+    /// Processes all events that are due by `now`, in order of time. Among events at the same time,
+    /// those nearer to the end of the path come first, so that packets that leave a queue make room
+    /// for packets that arrive.
     fn advance(&mut self, now: Instant) {
         while let Some((at, number)) = self.due(now) {
             let packet = self.links.get_mut(number).and_then(|link| link.step(at));
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn links_add_up_and_the_slowest_spaces_the_packets() {
+    fn delays_add_up_and_the_slowest_link_spaces_the_packets() {
         // 1250 bytes: 1 ms at 10 Mbit/s, 2 ms at 5, 0.5 ms at 20.
         let links = vec![link(10, 3 * MS), link(5, 4 * MS), link(20, 5 * MS)];
         let mut path = Path::new(base_instant(), links, Seed(1));
@@ -202,20 +201,21 @@ mod tests {
     }
 
     #[test]
-    fn links_do_not_share_dice() {
+    fn links_do_not_share_random_streams() {
         let lossy = LinkConfig { loss: Ratio::of(1, 2).into(), ..LinkConfig::default() };
         let mut path = Path::new(base_instant(), vec![lossy.clone(), lossy], Seed(1));
         let now = base_instant();
         for number in 0..1000 {
             path.push(now, packet(100, number));
         }
-        // With the same draws the second link would lose all or nothing of what the first let pass.
+        // With the same draws the second link would lose all or none of the packets that passed the
+        // first.
         let arrived = drain(&mut path).len();
         assert!((200..300).contains(&arrived), "{arrived} of 1000 passed");
     }
 
     #[test]
-    fn the_same_seed_decides_the_same_and_another_one_not() {
+    fn the_same_seed_gives_the_same_losses_and_another_seed_gives_others() {
         let now = base_instant();
         let run = |seed| {
             let lossy = LinkConfig { loss: Ratio::of(1, 10).into(), ..LinkConfig::default() };
@@ -339,7 +339,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_packet_appears_or_vanishes_uncounted(
+        fn every_packet_is_counted_from_entry_to_exit(
             links in proptest::collection::vec(any_link(), 0..4),
             packets in proptest::collection::vec((0..3_000_u32, 1..1600_u64), 1..200),
             seed: u64,

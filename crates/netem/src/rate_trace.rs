@@ -8,59 +8,60 @@ use std::{
 
 use tandem_units::{ByteCount, Rate};
 
-/// What one line of a trace lets pass.
+/// The number of bytes that one line of a trace lets pass.
 pub const OPPORTUNITY: ByteCount = ByteCount::new(1504);
 
-/// What a packet counts on a trace besides its IP length: Mahimahi's TUN device puts 4 bytes in
-/// front of each.
+/// The bytes that a packet counts with on a trace, in addition to its IP length. Mahimahi's TUN
+/// device puts 4 bytes in front of each packet.
 pub const TRACE_OVERHEAD: ByteCount = ByteCount::new(4);
 
-/// Longest file in bytes: [`LINES_MAX`] lines with times below a day.
+/// The largest file in bytes: it holds [`LINES_MAX`] lines with times below a day.
 const FILE_MAX: u64 = 36_000_000;
 
-/// Most lines: six minutes at 1 Gbit/s, or an hour at 100 Mbit/s. 16 MB of memory.
+/// The largest number of lines. They last 48 s at 1 Gbit/s or eight minutes at 100 Mbit/s, and take
+/// 16 MB of memory.
 const LINES_MAX: usize = 4_000_000;
 
-/// The longest duration, a day in milliseconds.
+/// The longest duration in milliseconds: a day.
 const LENGTH_MAX: u32 = 24 * 60 * 60 * 1000;
 
-/// When a link of varying rate can send: a trace in Mahimahi's format.
+/// The times at which a link of varying rate can send: a trace in Mahimahi's format.
 ///
 /// Each line is a time in whole milliseconds, at which [`OPPORTUNITY`] bytes can pass. Times never
 /// fall; several lines with the same time are several opportunities. The last line is the length of
 /// the trace, after which it starts again.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RateTrace {
-    /// At least one; the last is not zero.
+    /// The sorted lines. There is at least one, and the last is not zero.
     opportunities_ms: Vec<u32>,
     repeat: bool,
 }
 
-/// Why a text is no trace.
+/// The reason for which a text is not a trace.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum RateTraceError {
     #[error("{}: {error}", file.display())]
     Unreadable { file: PathBuf, error: std::io::Error },
     #[error(
-        "{}: longer than {FILE_MAX} bytes or {LINES_MAX} lines, which is the most for a trace",
+        "{}: the trace exceeds the limit of {FILE_MAX} bytes or {LINES_MAX} lines",
         file.display()
     )]
     TooLong { file: PathBuf },
     #[error("{}: the file is empty; a trace has at least one line", file.display())]
     Empty { file: PathBuf },
     #[error(
-        "{}:{line}: {seen:?} is no time; a line is a whole number of milliseconds, at most a day \
+        "{}:{line}: {seen:?} is not a time; a line is a whole number of milliseconds, at most a day \
          ({LENGTH_MAX})",
         file.display()
     )]
     NotATime { file: PathBuf, line: usize, seen: String },
     #[error(
-        "{}:{line}: {seen} comes after {before}; each line is at least as large as the one before",
+        "{}:{line}: {seen} comes after {before}; each line must be at least as large as the one before",
         file.display()
     )]
     Decreasing { file: PathBuf, line: usize, seen: u32, before: u32 },
-    #[error("{}:{line}: the last line is 0; it is the length of the trace, above 0", file.display())]
+    #[error("{}:{line}: the last line is 0; it is the length of the trace and must be above 0", file.display())]
     NoLength { file: PathBuf, line: usize },
 }
 
@@ -74,7 +75,7 @@ impl RateTrace {
         Self::parse(file, &String::from_utf8_lossy(&bytes))
     }
 
-    /// Reads a text; `file` is what errors name.
+    /// Reads a text. Errors name `file` as its source.
     pub fn parse(file: &Path, text: &str) -> Result<Self, RateTraceError> {
         let file = || file.to_owned();
         if text.len() as u64 > FILE_MAX {
@@ -104,8 +105,8 @@ impl RateTrace {
         }
     }
 
-    /// A trace from its lines. `None` if it would not be one: without lines, falling, of length
-    /// zero, or above the limits of [`Self::parse`].
+    /// Makes a trace from its lines. The result is `None` if there are no lines, if the times fall,
+    /// if the length is zero, or if a limit of [`Self::parse`] is exceeded.
     pub fn from_millis(opportunities_ms: Vec<u32>) -> Option<Self> {
         let last = *opportunities_ms.last()?;
         let is_sound = (1..=LENGTH_MAX).contains(&last)
@@ -121,28 +122,28 @@ impl RateTrace {
         self
     }
 
-    /// How long until it starts again.
+    /// The length of the trace, after which it starts again.
     pub fn duration(&self) -> Duration {
         Duration::from_millis(self.length_ms())
     }
 
-    /// The rate over the whole length, headers and the 4 bytes per packet included. Rounded down,
-    /// at least 1 bit/s.
+    /// The mean rate over the whole length. It includes headers and the 4 bytes per packet. It is
+    /// rounded down, but is at least 1 bit/s.
     pub fn mean_rate(&self) -> Rate {
         let bits = OPPORTUNITY.get() * 8 * self.lines() * 1000; // below 2^46
         NonZeroU64::new(bits / self.length_ms()).unwrap_or(NonZeroU64::MIN).into()
     }
 
-    /// The bytes that can pass after `from` up to `to`, that included, both counted from the start
+    /// The bytes that can pass after `from` up to `to` (inclusive). Both times count from the start
     /// of the trace.
     pub fn bytes_between(&self, from: Duration, to: Duration) -> ByteCount {
         let opportunities = self.opportunities_by(to).saturating_sub(self.opportunities_by(from));
         OPPORTUNITY.saturating_mul(opportunities)
     }
 
-    /// How long the opportunities after `from`, counted from the start of the trace, take to let
-    /// this many bytes pass. [`TRACE_OVERHEAD`] per packet is up to the caller. [`Duration::MAX`] if they
-    /// are too few.
+    /// The time after `from` until the trace has let this number of bytes pass. `from` counts from
+    /// the start of the trace. The caller adds [`TRACE_OVERHEAD`] for each packet. The result is
+    /// [`Duration::MAX`] if the trace ends before.
     pub fn time_to_carry(&self, bytes: ByteCount, from: Duration) -> Duration {
         let Some(more) = bytes.get().div_ceil(OPPORTUNITY.get()).checked_sub(1) else {
             return Duration::ZERO;
@@ -161,7 +162,7 @@ impl RateTrace {
         self.repeat
     }
 
-    /// How many opportunities there are from its start up to a time, that included.
+    /// The number of opportunities from the start of the trace up to a time (inclusive).
     pub(crate) fn opportunities_by(&self, time: Duration) -> u64 {
         let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let (round, rest_ms) = (time_ms / self.length_ms(), time_ms % self.length_ms());
@@ -172,8 +173,8 @@ impl RateTrace {
         round.saturating_mul(self.lines()) + in_round as u64
     }
 
-    /// When opportunity `number` is, counted from 0, after the start of the trace; `None` if the
-    /// trace has ended before.
+    /// The time of opportunity `number` after the start of the trace. Opportunities count from 0.
+    /// The result is `None` if the trace ends before.
     pub(crate) fn opportunity(&self, number: u64) -> Option<Duration> {
         let (round, line) = (number / self.lines(), number % self.lines());
         if !self.repeat && round > 0 {
@@ -241,21 +242,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_refused_with_file_and_line() {
+    fn an_invalid_trace_is_refused_with_file_and_line() {
         for (text, error) in [
             ("", "my.trace: the file is empty; a trace has at least one line"),
-            ("0\n0\n", "my.trace:2: the last line is 0; it is the length of the trace, above 0"),
+            (
+                "0\n0\n",
+                "my.trace:2: the last line is 0; it is the length of the trace and must be above 0",
+            ),
             (
                 "5\n4\n",
-                "my.trace:2: 4 comes after 5; each line is at least as large as the one before",
+                "my.trace:2: 4 comes after 5; each line must be at least as large as the one before",
             ),
-            ("1\n\n2\n", "my.trace:2: \"\" is no time; "),
-            ("1\n2\n\n", "my.trace:3: \"\" is no time; "),
-            ("1.5\n", "my.trace:1: \"1.5\" is no time; a line is a whole number of milliseconds"),
-            ("+1\n", "my.trace:1: \"+1\" is no time; "),
-            (" 1\n", "my.trace:1: \" 1\" is no time; "),
-            ("1\n# end\n", "my.trace:2: \"# end\" is no time; "),
-            ("86400001\n", "my.trace:1: \"86400001\" is no time; "),
+            ("1\n\n2\n", "my.trace:2: \"\" is not a time; "),
+            ("1\n2\n\n", "my.trace:3: \"\" is not a time; "),
+            (
+                "1.5\n",
+                "my.trace:1: \"1.5\" is not a time; a line is a whole number of milliseconds",
+            ),
+            ("+1\n", "my.trace:1: \"+1\" is not a time; "),
+            (" 1\n", "my.trace:1: \" 1\" is not a time; "),
+            ("1\n# end\n", "my.trace:2: \"# end\" is not a time; "),
+            ("86400001\n", "my.trace:1: \"86400001\" is not a time; "),
             ("99999999999999999999\n", "my.trace:1: "),
         ] {
             let seen = parse(text).expect_err(text).to_string();
@@ -299,7 +306,7 @@ mod tests {
             (0, 0, 0),
             (0, 1, 4),
             (0, 2, 4),
-            (0, 3, 10), // the last line and the first one of the next round are the same time
+            (0, 3, 10), // the last line and the first line of the next round have the same time
             (0, 4, 10),
             (0, 5, 14),
             (4, 1, 6),
@@ -319,7 +326,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a walk over the lines, one by one.
+        /// The result equals that of a walk over the lines, one by one.
         #[test]
         fn opportunities_are_found_as_by_counting(
             gaps_ms in proptest::collection::vec(0..3_u32, 1..20),

@@ -1,10 +1,8 @@
 use rand_pcg::Pcg64;
 
-/// What all random choices follow from: the same seed gives the same choices.
-///
-/// Two algorithms, both fixed by publication, so that a seed keeps its meaning: [`SplitMix64`]
-/// derives seeds from seeds, and PCG64 (O'Neill 2014, `pcg64` in her library) decides what happens
-/// to packets.
+/// The seed of all random choices: the same seed gives the same choices. It uses two algorithms
+/// that are fixed by publication, so that a seed keeps its meaning. [`SplitMix64`] derives seeds
+/// from seeds. PCG64 (O'Neill 2014, `pcg64` in her library) decides the fate of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seed(pub u64);
 
@@ -16,7 +14,7 @@ impl Seed {
         Self(split_mix(split_mix(self.0) ^ part))
     }
 
-    /// A generator. Streams with different numbers are independent of each other.
+    /// The generator of a stream. Streams with different numbers are independent of each other.
     pub fn generator(self, stream: u64) -> Pcg64 {
         let Self(high) = self.derive(stream);
         let low = split_mix(high);
@@ -53,7 +51,7 @@ const fn split_mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// By how much the state of `SplitMix64` grows with each number that it yields.
+/// The increment of the state of `SplitMix64` for each number that it yields.
 const SPLIT_MIX_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
@@ -74,8 +72,9 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_means_the_same_for_ever() {
-        // Pinned when first written. A change here changes every figure.
+    fn a_seed_never_changes_its_meaning() {
+        // These numbers were recorded when the code was first written. A change here changes every
+        // figure.
         let mut generator = Seed(7).derive(1).generator(2);
         let first: [u64; 3] = std::array::from_fn(|_| generator.next_u64());
         let expected =

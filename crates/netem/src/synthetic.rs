@@ -1,11 +1,10 @@
-//! Traces that are generated, not measured, so that no recordings are needed.
-//!
-//! Each resembles measured traces of its kind in mean rate, in the 5th and 95th percentile of the
-//! rate over 500 ms, and in the longest time without an opportunity. How: every 100 ms the place in
-//! the distribution of rates takes a step of a random walk between two walls, which makes every
-//! place as likely as any other; the distribution is given by its rates at five places. Outages
-//! come and go on top. Capacity that has gathered is handed out in bursts, as schedulers of radio
-//! links do. Integers only: the same seed gives the same trace on every machine.
+//! Generated traces, so that no recordings are needed. Each trace resembles measured traces of its
+//! kind in mean rate, in the 5th and 95th percentile of the rate over 500 ms, and in the longest
+//! time without an opportunity. The generator moves through a distribution of rates by a random
+//! walk between two walls, with a step every 100 ms. The walk makes every place in the distribution
+//! equally likely. The distribution is given by its rates at five places. Outages are added at
+//! random. Capacity accumulates and is handed out in bursts, as schedulers of radio links do. All
+//! arithmetic uses integers, so that the same seed gives the same trace on every machine.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -26,21 +25,21 @@ pub enum SyntheticTrace {
     /// The Wi-Fi of an office: 19.5 Mbit/s on average, 2.0 to 31 for nine tenths of the time,
     /// outages of up to 0.1 s.
     Wifi,
-    /// A millimetre-wave link at a tenth of its rate: every 15 s, for 5 s, something stands in the
-    /// line of sight (LOS); 50 Mbit/s with it, 14 without.
+    /// A millimetre-wave link at a tenth of its rate. For 5 s of every 15 s an obstacle blocks the
+    /// line of sight (LOS). The rate is 50 Mbit/s with line of sight and 14 Mbit/s without.
     MmWave,
 }
 
-/// Why there is no such trace.
+/// The reason for which a trace cannot be generated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SyntheticError {
-    /// No kind is called so.
+    /// No kind has this name.
     #[error("unknown trace {seen:?}; allowed: {}", SyntheticTrace::NAMES)]
     UnknownName {
         /// The text.
         seen: String,
     },
-    /// Too short or too long.
+    /// The duration is too short or too long.
     #[error("a trace of {seen} cannot be made; allowed: 1s to {}", HumanDuration(LONGEST))]
     Duration {
         /// The duration that was asked for.
@@ -50,21 +49,22 @@ pub enum SyntheticError {
 
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// 2.6 million lines at the highest rate, within what a trace may have.
+/// The longest duration. At the highest rate of 62 Mbit/s it makes 3.1 million lines, which is
+/// within the limit of a trace.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// How long a rate holds, in milliseconds.
+/// The time for which a rate holds, in milliseconds.
 const STEP_MS: u32 = 100;
 
-/// What a random walk is on: from 0 to this.
+/// The random walk moves between 0 and this place.
 const PLACES: u64 = 1000;
 
-/// The longest step of the walk. From one wall to the other it takes about 3 s, so that a minute
-/// sees the whole distribution.
+/// The longest step of the walk. The walk takes 13 s on average from one wall to the other, so that
+/// two minutes cover the whole distribution.
 const STRIDE_MAX: u64 = 150;
 
-/// From the start of one outage to that of the next, in steps of the walk: any time from 1 s to
-/// 15 s, so that no two make one.
+/// The time from the start of one outage to the start of the next, in steps of the walk. It is 1 s
+/// to 15 s, so that outages never overlap.
 const OUTAGE_PAUSE_STEPS: (u64, u64) = (10, 150);
 
 /// Rates in kbit/s at the places 0, 100, 500, 900 and 1000 of the walk.
@@ -72,15 +72,16 @@ type Rates = [u64; 5];
 
 const RATE_PLACES: Rates = [0, 100, 500, 900, PLACES];
 
-/// What makes one kind different from another.
+/// The parameters of a kind.
 struct Kind {
-    /// Rates outside of shadows.
+    /// The rates with line of sight.
     rates: Rates,
-    /// Rates in a shadow, which lies over the second 5 s of every 15 s.
+    /// The rates without line of sight, which applies to the second 5 s of every 15 s.
     shadow: Option<Rates>,
-    /// The longest outage in milliseconds, and at least a quarter of it; 0: there are none.
+    /// The longest outage in milliseconds. The shortest outage is a quarter of it. With 0 there are
+    /// no outages.
     outage_ms_max: u64,
-    /// The longest time for which a scheduler gathers capacity, in milliseconds.
+    /// The longest time for which a scheduler accumulates capacity, in milliseconds.
     burst_ms_max: u64,
 }
 
@@ -88,19 +89,19 @@ impl SyntheticTrace {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Driving, Self::Subway, Self::Wifi, Self::MmWave];
 
-    /// What the names of synthetic traces begin with where names of files may stand too.
+    /// The prefix of the names of synthetic traces in places that also accept names of files.
     pub const PREFIX: &str = "synthetic:";
 
-    /// The seed of a trace of which only the kind is named.
+    /// The seed of a trace for which only the kind is given.
     pub const DEFAULT_SEED: Seed = Seed(1);
 
-    /// The length of a trace of which only the kind is named.
+    /// The length of a trace for which only the kind is given.
     pub const DEFAULT_DURATION: Duration = Duration::from_secs(120);
 
     const NAMES: &str = "driving, subway, wifi, mmwave";
 
-    /// A trace of this kind. Another seed gives another trace of the same kind; its last line is
-    /// the duration, in whole milliseconds.
+    /// Generates a trace of this kind. Another seed gives another trace of the same kind. The last
+    /// line of the trace is the duration, in whole milliseconds.
     pub fn generate(self, seed: Seed, duration: Duration) -> Result<RateTrace, SyntheticError> {
         if !(SHORTEST..=LONGEST).contains(&duration) {
             return Err(SyntheticError::Duration { seen: HumanDuration(duration) });
@@ -141,11 +142,11 @@ impl SyntheticTrace {
 struct Generator {
     kind: Kind,
     dice: Pcg64,
-    /// Where the walk is.
+    /// The current place of the walk.
     place: u64,
-    /// How many steps there are until the next outage.
+    /// The number of steps until the next outage.
     outage_in: u64,
-    /// How long the current outage still lasts.
+    /// The remaining length of the current outage.
     outage_left_ms: u64,
 }
 
@@ -181,7 +182,7 @@ impl Generator {
                 self.outage_left_ms -= 1;
                 continue;
             }
-            gathered_bits += rate_kbps; // a bit per millisecond is a kbit/s
+            gathered_bits += rate_kbps; // one bit per millisecond is 1 kbit/s
             if at_ms < hand_out_ms {
                 continue;
             }
@@ -191,7 +192,7 @@ impl Generator {
                 lines.push(at_ms);
             }
         }
-        // The last line is the length.
+        // The last line is the length of the trace.
         if lines.last() != Some(&duration_ms) {
             lines.push(duration_ms);
         }
@@ -200,7 +201,7 @@ impl Generator {
 
     /// The rate for the next step, in kbit/s.
     fn step(&mut self, at_ms: u32) -> u64 {
-        // Reflected at the walls.
+        // The walk is reflected at the walls.
         let place =
             (self.place + 2 * PLACES + STRIDE_MAX - self.draw(0, 2 * STRIDE_MAX)) % (2 * PLACES);
         self.place = place.min(2 * PLACES - place);
@@ -224,7 +225,7 @@ impl Generator {
         u32::try_from(self.draw(1, self.kind.burst_ms_max)).expect("a burst is short")
     }
 
-    /// Any number from `least` to `most`, both included. Takes one word.
+    /// Draws a number from `least` to `most`, both included. Each draw takes one word.
     fn draw(&mut self, least: u64, most: u64) -> u64 {
         let span = u128::from(most - least) + 1;
         let drawn = (u128::from(self.dice.next_u64()) * span) >> 64; // rounded down
@@ -232,7 +233,7 @@ impl Generator {
     }
 }
 
-/// The rate at a place, on straight lines between the five that are given; rounded down.
+/// The rate at a place, interpolated linearly between the five given rates and rounded down.
 fn rate_at(place: u64, rates: Rates) -> u64 {
     let points: Vec<_> = RATE_PLACES.into_iter().zip(rates).collect();
     let segment = points.windows(2).find_map(|pair| match pair {
@@ -276,10 +277,10 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_resembles_what_was_measured() {
-        // Mbit/s times 10: mean, 5th and 95th percentile over 500 ms; longest gap in ms. From a
-        // taxi, a subway, an office and a phone on a commercial mmWave network (at a tenth of its
-        // rate).
+    fn each_kind_resembles_measured_traces() {
+        // The columns are the mean and the 5th and 95th percentile over 500 ms, in Mbit/s times 10,
+        // and the longest gap in ms. They were measured in a taxi, a subway and an office, and with
+        // a phone on a commercial mmWave network (at a tenth of its rate).
         for (trace, mean, low, high, gap_ms) in [
             (SyntheticTrace::Driving, 159, 27, 262, 206),
             (SyntheticTrace::Subway, 113, 7, 211, 248),
@@ -309,8 +310,9 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_means_the_same_for_ever_and_another_one_something_else() {
-        // Pinned when first written. A change here changes every figure.
+    fn a_seed_never_changes_its_meaning_and_another_seed_gives_another_trace() {
+        // These lines were recorded when the code was first written. A change here changes every
+        // figure.
         let first = |trace, seed| generate(trace, seed).lines_ms()[..8].to_vec();
         assert_eq!(first(SyntheticTrace::Driving, 1), [1, 4, 4, 4, 8, 8, 8, 8]);
         assert_eq!(first(SyntheticTrace::MmWave, 1), [1, 1, 1, 2, 2, 2, 2, 3]);
@@ -336,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shadow_lies_over_the_second_third_of_fifteen_seconds() {
+    fn the_line_of_sight_is_blocked_in_the_second_third_of_every_fifteen_seconds() {
         let trace = generate(SyntheticTrace::MmWave, 3);
         let mbps = |from_s: u64, to_s: u64| {
             let (from, to) = (Duration::from_secs(from_s), Duration::from_secs(to_s));

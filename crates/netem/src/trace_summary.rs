@@ -4,29 +4,29 @@ use tandem_units::Rate;
 
 use crate::{OPPORTUNITY, RateTrace};
 
-/// Windows over which percentiles of the rate are taken.
+/// The length of the windows over which percentiles of the rate are taken.
 const WINDOW_MS: u32 = 500;
 
-/// A trace in a few figures. Rates count 1504 bytes a line.
+/// The key figures of a trace. Rates count 1504 bytes for each line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceSummary {
-    /// How long it is.
+    /// The length of the trace.
     pub duration: Duration,
-    /// How many opportunities it has.
+    /// The number of opportunities.
     pub lines: usize,
     /// Mean rate, in bit/s.
     pub mean: u64,
-    /// 5th percentile of the rates over 500 ms, in bit/s; of whole windows only, and the mean if
-    /// there are none.
+    /// 5th percentile of the rates over 500 ms, in bit/s. Only whole windows count. If there are
+    /// none, this is the mean.
     pub low: u64,
-    /// 95th percentile, likewise.
+    /// 95th percentile of the same rates.
     pub high: u64,
-    /// The longest time without an opportunity; the end of the trace and its start are neighbours.
+    /// The longest time without an opportunity, in a trace that repeats.
     pub longest_gap: Duration,
 }
 
 impl RateTrace {
-    /// The trace in a few figures.
+    /// The key figures of the trace.
     pub fn summary(&self) -> TraceSummary {
         let lines = self.lines_ms();
         let gaps =
@@ -58,7 +58,8 @@ impl RateTrace {
     }
 }
 
-/// Between the two nearest of the sorted values, in proportion; rounded down.
+/// A percentile, interpolated linearly between the two nearest of the sorted values and rounded
+/// down.
 fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
     let last = sorted.len().checked_sub(1)?;
     let (index, rest) = (last * percent / 100, (last * percent % 100) as u64);
@@ -71,8 +72,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_is_summed_up_as_by_hand() {
-        // Windows with 1, 2, 0 and 5 opportunities; one is 24 064 bit/s.
+    fn a_summary_equals_a_calculation_by_hand() {
+        // The windows have 1, 2, 0 and 5 opportunities. One opportunity per window is 24 064 bit/s.
         let lines = vec![500, 501, 1000, 1501, 1600, 1700, 1800, 2000, 2100];
         let summary = RateTrace::from_millis(lines).unwrap().summary();
         let one = 24_064;
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_trace_has_its_mean_only() {
+    fn the_percentiles_of_a_short_trace_are_its_mean() {
         let summary = RateTrace::from_millis(vec![0, 0, 40]).unwrap().summary();
         assert_eq!((summary.low, summary.high), (summary.mean, summary.mean));
         assert_eq!(summary.longest_gap, Duration::from_millis(40));

@@ -13,13 +13,13 @@ use tempfile::TempDir;
 
 use crate::{download::Sha256Hex, error::CliError};
 
-/// Name of the file, at the origin and where it arrives.
+/// Name of the file, at the origin and at its destination.
 pub(super) const NAME: &str = "demo.bin";
 
 /// Piece in which the file is written, in bytes.
 const PIECE_LEN: usize = 256 * 1024;
 
-/// Two temporary folders, one with the file; both go when this does.
+/// Two temporary folders, of which one holds the file. Both are removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct DemoFile {
     root: TempDir,
@@ -28,7 +28,7 @@ pub(super) struct DemoFile {
 }
 
 impl DemoFile {
-    /// Writes pseudo-random bytes, so that nothing can make them shorter.
+    /// Writes pseudo-random bytes, which cannot be compressed.
     pub(super) fn create(size: ByteCount, seed: Seed) -> Result<Self, CliError> {
         let folder = || {
             tempfile::Builder::new()
@@ -54,12 +54,12 @@ impl DemoFile {
         self.root.path()
     }
 
-    /// Where a download goes.
+    /// The destination of a download.
     pub(super) fn destination(&self) -> PathBuf {
         self.arrival.path().join(NAME)
     }
 
-    /// Whether what arrived is what was sent.
+    /// Checks that the received file equals the sent file.
     pub(super) fn check(&self, received: &Sha256Hex) -> Result<(), CliError> {
         if *received == self.sha256 {
             return Ok(());

@@ -20,7 +20,7 @@ pub(super) const PERIOD: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub(super) struct Gauges(Mutex<Readings>);
 
-/// What the gauges show at one moment.
+/// The readings of the gauges at one time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Readings {
     /// The origin's connection to the client.
@@ -33,7 +33,7 @@ pub(super) struct Readings {
     pub(super) body: u64,
     /// Its length, once it is known.
     pub(super) body_len: Option<u64>,
-    /// The download waits for this.
+    /// The event for which the download waits.
     pub(super) awaited: String,
 }
 
@@ -47,7 +47,7 @@ impl Readings {
 }
 
 impl Gauges {
-    /// What they show now.
+    /// The current readings.
     pub(super) fn read(&self) -> Readings {
         self.lock().clone()
     }
@@ -64,7 +64,7 @@ impl Gauges {
         readings.tunnel_queue = Some(proxy.tunnel_queue());
     }
 
-    /// Readings are whole after every write, whatever became of the writer.
+    /// Locks the readings. They are consistent after every write, even if the writer panicked.
     fn lock(&self) -> MutexGuard<'_, Readings> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,12 +72,12 @@ impl Gauges {
 
 /// Passes the progress of the download to a bar and to the gauges.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told<'a> {
+pub(super) struct ProgressSink<'a> {
     pub(super) bar: &'a Bar,
     pub(super) gauges: &'a Gauges,
 }
 
-impl Progress for Told<'_> {
+impl Progress for ProgressSink<'_> {
     fn say(&self, message: String) {
         self.gauges.lock().awaited.clone_from(&message);
         self.bar.say(message);

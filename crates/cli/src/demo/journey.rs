@@ -1,4 +1,4 @@
-//! One way of downloading that the demo shows.
+//! A journey: a mode and a controller with which the demo downloads the file.
 
 use std::{fmt, str::FromStr};
 
@@ -10,16 +10,16 @@ use tandem_node::{
 
 use crate::mode::is_of_clients;
 
-/// What mode mft was called before.
+/// The old name of mode mft.
 const OLD_NAME: &str = "direct";
 
-/// `MODE[:ORDER][@CONTROLLER]`: a mode, the order in which payloads leave a tunnel that repairs losses,
-/// and a controller of the origin that differs from all others.
+/// `MODE[:ORDER][@CONTROLLER]`: a mode, the order in which payloads leave a tunnel with
+/// retransmission, and a controller of the origin that differs from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Journey {
     pub(super) mode: Mode,
     pub(super) order: Order,
-    /// `None`: the mode decides.
+    /// The controller that was chosen. With `None` the mode decides.
     chosen_controller: Option<ControllerName>,
 }
 
@@ -30,7 +30,7 @@ impl Journey {
         self.mode.tunnel(repair, TunnelMode::GROUP_STREAMS_DEFAULT)
     }
 
-    /// The origin's; `None`: the same as that of the tunnel.
+    /// The controller of the origin. With `None` it is that of the tunnel.
     pub(super) fn origin_controller(self) -> Option<ControllerName> {
         self.chosen_controller.or(self.mode.origin_controller())
     }

@@ -21,7 +21,7 @@ use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
 use self::{
     file::DemoFile,
-    gauges::{Gauges, Told},
+    gauges::{Gauges, ProgressSink},
     journey::Journey,
     network::Network,
     series::Series,
@@ -75,9 +75,9 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Modes to compare, in this order: mft, mdt, mst, msgt, rmdt, tecc or tecc-paper. MODE:ORDER also
-    /// sets the order in which a repairing tunnel releases payloads (off, window or ordered), and
-    /// MODE@CONTROLLER the origin's congestion controller
+    /// Modes to compare, in this order: mft, mdt, mst, msgt, rmdt, tecc or tecc-paper. MODE:ORDER
+    /// also sets the order in which a tunnel with retransmission releases payloads (off, window or
+    /// ordered), and MODE@CONTROLLER the origin's congestion controller
     #[arg(
         long,
         value_name = "MODES",
@@ -149,8 +149,8 @@ impl Demo {
             }
             let gauges = Arc::<Gauges>::default();
             let network = Network::start(journey, &self, &file, &gauges)?;
-            let told = Told { bar: &bar, gauges: &gauges };
-            let download = || runtime.block_on(network.download(&file, &told, &mut signals));
+            let sink = ProgressSink { bar: &bar, gauges: &gauges };
+            let download = || runtime.block_on(network.download(&file, &sink, &mut signals));
             let (fetched, samples) = watch(&gauges, stage.as_mut(), download)?;
             if let Some(series) = &mut series {
                 series.add(journey, samples.as_slice())?;
@@ -159,7 +159,7 @@ impl Demo {
                 Ok(outcome) => self.complete(journey, outcome, network.stop()?),
                 Err(error) => {
                     bars.clear();
-                    return Err(error.without_part()); // which goes with its temporary folder
+                    return Err(error.without_part()); // the part is removed with its temporary folder
                 }
             };
             finish(&bar, &result);
@@ -257,8 +257,9 @@ struct DemoResult {
     origin_controller: String,
     #[serde(flatten)]
     outcome: Outcome,
-    /// `fct_s / ideal_s`.
+    /// The flow completion time (FCT) over its ideal: `fct_s / ideal_s`.
     fct_over_ideal: f64,
-    /// Share of the origin's packets that were declared lost, whose contents were sent again.
+    /// Share of the origin's packets that were declared lost, and whose contents were
+    /// retransmitted.
     e2e_retransmit_ratio: f64,
 }

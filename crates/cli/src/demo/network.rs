@@ -4,6 +4,8 @@
 //! mft      client ---- bad link, long link ---- origin
 //! others   client ---- bad link ---- proxy ---- long link ---- origin
 //! ```
+//!
+//! Mode MFT has no tunnel: packets are only forwarded.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -33,7 +35,7 @@ use tokio::sync::oneshot;
 use super::{
     Demo, OriginPackets,
     file::{self, DemoFile},
-    gauges::{Gauges, PERIOD, Told},
+    gauges::{Gauges, PERIOD, ProgressSink},
     journey::Journey,
 };
 use crate::{
@@ -65,7 +67,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Starts everything but the client. What runs writes the gauges from now on.
+    /// Starts all hosts and links except the client. The hosts write the gauges from now on.
     pub(super) fn start(
         journey: Journey,
         demo: &Demo,
@@ -116,15 +118,15 @@ impl Network {
     pub(super) async fn download(
         &self,
         file: &DemoFile,
-        told: &Told<'_>,
+        sink: &ProgressSink<'_>,
         signals: &mut Signals,
     ) -> Result<Outcome, CliError> {
         let config = self.client_config()?;
         let hops = config.hops.len();
         let client = Client::new(config).map_err(ConfigError::from)?;
         let download = Download::to(&file.destination())?;
-        told.say("connecting".to_owned());
-        let (report, sha256) = fetch(client, download, told, signals).await?;
+        sink.say("connecting".to_owned());
+        let (report, sha256) = fetch(client, download, sink, signals).await?;
         file.check(&sha256)?;
         let url = format!("https://{}/{}", self.origin_address, file::NAME);
         Ok(Outcome::new(url, self.journey.mode, hops, &report, sha256))
@@ -211,7 +213,7 @@ fn start_proxy(
         )
     };
     let mut node = Proxy::new(config).map_err(ConfigError::from)?;
-    gauges.of_proxy(&mut node); // from now on it is known that there is one
+    gauges.of_proxy(&mut node); // from now on the gauges show that there is a proxy
     let gauges = gauges.clone();
     Host::start("proxy", node, DriverOptions::default(), move |proxy| gauges.of_proxy(proxy))
 }
@@ -225,7 +227,7 @@ struct Host<N> {
 }
 
 impl<N: Node + Send + 'static> Host<N> {
-    /// Returns when it listens. `report` is lent the node now and then.
+    /// Starts a server and returns when it listens. `report` is called with the node periodically.
     fn start(
         role: &'static str,
         node: N,
@@ -240,7 +242,7 @@ impl<N: Node + Send + 'static> Host<N> {
             .spawn(move || {
                 let mut app = Server { ready, report };
                 let stop = async {
-                    // A sender that is gone also means the end.
+                    // A dropped sender also ends the host.
                     if stop.await.is_err() {}
                 };
                 let running = driver::run(node, &mut app, options, stop);
@@ -251,7 +253,7 @@ impl<N: Node + Send + 'static> Host<N> {
         Ok(Self { role, address, shutdown, thread })
     }
 
-    /// The node as it was at its end.
+    /// Stops the host and returns its node.
     fn stop(self) -> Result<N, CliError> {
         let _is_running = self.shutdown.send(()).is_ok();
         self.thread.join().map_err(|_| CliError::NoResult { role: self.role })?

@@ -9,11 +9,11 @@ use tandem_units::ByteCount;
 use super::gauges::{PERIOD, Readings};
 use crate::outcome::round;
 
-/// Most samples of a journey. When a journey has more, every second one is dropped and the interval
-/// doubles, so that a journey of any length can be kept and drawn.
+/// The largest number of samples of a journey. When a journey has more, every second one is dropped
+/// and the interval doubles, so that a journey of any length can be kept and drawn.
 const SAMPLES_MAX: usize = 4_000;
 
-/// Both layers at one moment. Also one line of `--series`; the names are those of `lab run --series`.
+/// Both layers at one time, and one line of `--series`. The names are those of `lab run --series`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Sample {
     /// Time since the client began to connect.
@@ -76,7 +76,7 @@ impl Samples {
         Self { kept: Vec::new(), interval: PERIOD, next: Duration::ZERO }
     }
 
-    /// Keeps what the gauges show at this time, if it is time again and a download is under way.
+    /// Keeps the readings of this time, if a sample is due and a download is in progress.
     pub(super) fn add(&mut self, at: Duration, readings: &Readings) {
         if at < self.next || !readings.is_under_way() {
             return;
@@ -90,11 +90,11 @@ impl Samples {
             });
             self.interval *= 2;
         }
-        // Half an interval early is as good as late: the sampler wakes on a grid of its own.
+        // The sampler wakes on a grid of its own, so a sample may be half a period early.
         self.next = at + self.interval.saturating_sub(PERIOD / 2);
     }
 
-    /// From the first to the last.
+    /// The samples in order of time.
     pub(super) fn as_slice(&self) -> &[Sample] {
         &self.kept
     }

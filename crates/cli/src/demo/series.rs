@@ -1,4 +1,4 @@
-//! `--series`: what was drawn, for programs.
+//! `--series`: the samples as CSV, for programs.
 
 use std::{
     fs::File,
@@ -20,7 +20,7 @@ const HEADER: [&str; 7] = [
     "tunnel_queue_bytes",
 ];
 
-/// A CSV file with one line for each sample of each journey. What a journey does not have is empty.
+/// A CSV file with one line for each sample of each journey. Missing values are empty.
 #[derive(Debug)]
 pub(super) struct Series {
     path: PathBuf,
@@ -28,7 +28,7 @@ pub(super) struct Series {
 }
 
 impl Series {
-    /// Makes the file, so that a name that cannot be is refused before anything is fetched.
+    /// Creates the file, so that an invalid name is refused before the first download.
     pub(super) fn create(path: &Path) -> Result<Self, CliError> {
         let file = File::create(path).map_err(CliError::write(path))?;
         let writer = csv::WriterBuilder::new().has_headers(false).from_writer(file);

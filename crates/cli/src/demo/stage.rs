@@ -1,4 +1,4 @@
-//! The terminal on which a demo shows how its journeys go.
+//! The terminal on which a demo shows the progress of its journeys.
 
 use tandem_netem::ideal_completion;
 
@@ -14,7 +14,7 @@ use crate::{outcome::seconds, text};
 /// Moments for each picture: ten pictures a second.
 const MOMENTS_PER_PICTURE: u32 = 2;
 
-/// Shows one journey after the other. Goes, with the picture, when it is dropped.
+/// Shows one journey after the other. The picture is removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Stage {
     screen: Screen,
@@ -27,7 +27,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// `None` where no picture can be drawn.
+    /// Opens the terminal; `None` if no picture can be drawn.
     pub(super) fn open(demo: &Demo, journeys: &[Journey]) -> Option<Self> {
         #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bit/s")]
         let rate_mbps = demo.rate.bits_per_second() as f64 / 1e6;
@@ -46,7 +46,7 @@ impl Stage {
         })
     }
 
-    /// The journey at this place begins.
+    /// Notes that the journey at this place begins.
     pub(super) fn begin(&mut self, place: usize, journey: Journey) {
         let name = journey.to_string();
         if let Some(entry) = self.entries.get_mut(place) {
@@ -55,7 +55,7 @@ impl Stage {
         self.running = (place, name);
     }
 
-    /// Draws the running journey, now and then.
+    /// Draws the running journey, at most ten times a second.
     pub(super) fn show(&mut self, moment: Moment<'_>) {
         if self.moments.is_multiple_of(MOMENTS_PER_PICTURE) {
             self.screen.draw(&Picture {
@@ -69,7 +69,7 @@ impl Stage {
         self.moments = self.moments.wrapping_add(1);
     }
 
-    /// The running journey has ended.
+    /// Notes that the running journey has ended.
     pub(super) fn end(&mut self, result: &DemoResult) {
         if let Some(entry) = self.entries.get_mut(self.running.0) {
             *entry = Entry::Finished(table::cells(result));

@@ -4,11 +4,11 @@ use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 
 use super::DemoResult;
 
-/// What each column holds.
+/// The headings of the columns.
 pub(super) const HEADER: [&str; 6] =
     ["mode", "time", "FCT/ideal", "goodput", "retransmitted", "RTT"];
 
-/// One row for each mode. Also valid Markdown.
+/// A table with one row for each mode. It is valid Markdown.
 pub(super) fn table(results: &[DemoResult]) -> String {
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN);

@@ -1,4 +1,4 @@
-//! Looks at a journey while it runs.
+//! Samples a journey while it runs.
 
 use std::{
     panic,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::error::CliError;
 
-/// A journey as it is at one moment, and as it was before.
+/// The current and the earlier samples of a journey.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment<'a> {
     /// Time since the client began to connect.
@@ -44,7 +44,7 @@ pub(super) fn watch<T>(
     })
 }
 
-/// Until the sender is gone.
+/// Samples until the sender is dropped.
 fn sample(gauges: &Gauges, mut stage: Option<&mut Stage>, has_ended: &Receiver<()>) -> Samples {
     let start = clock::now();
     let mut samples = Samples::new();

@@ -1,8 +1,8 @@
 use serde::Serialize;
 use tandem_netem::LinkStats;
 
-/// What became of the packets of one direction, for programs. In packets, `entered + duplicated =
-/// delivered + dropped + held`. Bytes are those of IP packets.
+/// Counters of one direction in JSON. For packets, `entered + duplicated = delivered + dropped +
+/// held`. Bytes are those of IP packets.
 #[derive(Debug, Serialize)]
 pub(super) struct Direction {
     entered_packets: u64,
@@ -14,7 +14,7 @@ pub(super) struct Direction {
     dropped_codel_packets: u64,
     dropped_outage_packets: u64,
     dropped_mtu_packets: u64,
-    /// Still on the way at the end.
+    /// Packets that were still in the link at the end.
     held_packets: u64,
     late_packets: u64,
     duplicated_packets: u64,
@@ -22,7 +22,7 @@ pub(super) struct Direction {
 }
 
 impl Direction {
-    /// The first link of a direction, which is the only one on a command line.
+    /// The counters of the first link of a direction, which is its only link here.
     pub(super) fn of_first(links: &[LinkStats]) -> Self {
         let stats = links.first().copied().unwrap_or_default();
         Self {

@@ -22,13 +22,13 @@ use crate::{
     text,
 };
 
-/// Most points of a line that the table on standard output shows.
+/// The largest number of points of a line that the table on standard output shows.
 const POINTS_MAX: usize = 12;
 
-/// Make a figure of a paper: CSV, SVG with the paper's own numbers, and a list of its inputs.
+/// Make a figure of a paper: CSV, SVG with the paper's numbers, and a list of its inputs.
 ///
 /// Without --full it makes a short version in seconds, with fewer seeds and points. Runs are kept
-/// in DIR: a command that was interrupted goes on when it is run again.
+/// in DIR, so an interrupted command continues when it is run again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Figure {
     /// Name of a figure, see --list; tecc/all for every figure of a paper; or all
@@ -56,7 +56,7 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// Runs what is missing and draws.
+    /// Runs the missing runs and draws the figure.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let Some(id) = &self.id else {
             return list();
@@ -104,7 +104,7 @@ fn write(stem: &Path, drawing: &Drawing) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The CSV as a table, without most points of lines that have many.
+/// The CSV as a table. Lines with many points are thinned out.
 fn points(drawing: &Drawing) -> SummaryTable {
     let mut reader =
         csv::ReaderBuilder::new().has_headers(false).from_reader(drawing.csv.as_bytes());

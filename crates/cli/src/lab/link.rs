@@ -59,7 +59,7 @@ impl Link {
         }
         let links = self.args.links()?;
         check_system()?;
-        // From here on a signal ends the program only after it has tidied up.
+        // From here on a signal ends the program only after it has removed its namespaces.
         let runtime = run::runtime()?;
         let mut signals = runtime.block_on(async { Signals::new() })?;
         let (near, far) = (obtain(&self.near)?, obtain(&self.far)?);
@@ -89,28 +89,28 @@ impl Link {
     }
 }
 
-/// The namespace of this name, made if there is none. Says what was there before.
+/// Obtains the namespace of this name, and reports whether it existed before.
 fn obtain(name: &NetnsName) -> Result<Namespace, TunError> {
     let namespace = Namespace::obtain(name.clone())?;
     let found = match namespace.found() {
         Found::Nothing => return Ok(namespace),
-        Found::Foreign => "exists and was not made by tandem: it is used, and stays",
-        Found::LeftOver => "was left by an earlier run: it is used, and removed at the end",
-        Found::InUse => "belongs to another link: it is used, and stays as long as that link",
+        Found::Foreign => "exists and was not made by tandem: it is used and not removed",
+        Found::LeftOver => "was left by an earlier run: it is used and removed at the end",
+        Found::InUse => "belongs to another link: it is used and not removed",
     };
     text::say(format_args!("the network namespace {name} {found}"));
     Ok(namespace)
 }
 
-/// What became of the packets. Bytes are those of IP packets.
+/// The counters in JSON. Bytes are those of IP packets.
 #[derive(Debug, Serialize)]
 struct Report {
     to_target: Direction,
     to_client: Direction,
     near: EndReport,
     far: EndReport,
-    /// How much later than due packets left, in microseconds: the median and the 99th percentile,
-    /// both to within a hundredth, and the largest.
+    /// Lateness of packets in microseconds: the median and the 99th percentile, both to within a
+    /// hundredth, and the largest.
     lateness_p50_us: u128,
     lateness_p99_us: u128,
     lateness_max_us: u128,
@@ -121,9 +121,9 @@ struct Report {
 struct EndReport {
     not_ip_packets: u64,
     truncated_packets: u64,
-    /// Dropped by the kernel before this program took them.
+    /// Packets that the kernel dropped before this program read them.
     missed_packets: u64,
-    /// Not taken by the kernel.
+    /// Packets that the kernel refused.
     refused_packets: u64,
 }
 

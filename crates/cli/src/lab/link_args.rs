@@ -12,7 +12,7 @@ const LOSS_HELP: &str = "Packets that are lost at random, in each direction: a s
     bursts:SHARE,PACKETS for bursts of PACKETS on average, or \
     gilbert:TO_BAD,TO_GOOD,LOSS_BAD,LOSS_GOOD";
 
-/// What an emulated link does, in each direction.
+/// The settings of an emulated link, in each direction.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LinkArgs {
     /// Rate in each direction, such as 10Mbit/s [default: unlimited]
@@ -32,11 +32,11 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "TIME", default_value = "0s", requires = "trace")]
     trace_offset: HumanDuration,
 
-    /// Propagation delay in each direction, half of what it adds to the RTT
+    /// Propagation delay in each direction; it adds twice this delay to the RTT
     #[arg(long, value_name = "TIME", default_value = "0s")]
     delay: HumanDuration,
 
-    /// Longest delay that is added at random, in each direction; packets stay in order
+    /// Maximum of a random delay that is added, in each direction; packets stay in order
     #[arg(long, value_name = "TIME", default_value = "0s")]
     jitter: HumanDuration,
 
@@ -58,15 +58,15 @@ pub(crate) struct LinkArgs {
     )]
     queue: QueueConfig,
 
-    /// Share of packets that is late, in each direction
+    /// Share of packets that are reordered, in each direction
     #[arg(long, value_name = "RATIO", default_value = "0%")]
     reorder: Ratio,
 
-    /// How much later they arrive
+    /// Additional delay of reordered packets
     #[arg(long, value_name = "TIME", default_value = "10ms")]
     reorder_delay: HumanDuration,
 
-    /// Share of packets that arrives twice, in each direction
+    /// Share of packets that are duplicated, in each direction
     #[arg(long, value_name = "RATIO", default_value = "0%")]
     duplicate: Ratio,
 
@@ -78,17 +78,17 @@ pub(crate) struct LinkArgs {
     )]
     outages: Option<Outages>,
 
-    /// Largest IP packet that passes; larger ones vanish [default: any]
+    /// Largest IP packet that passes; larger packets are dropped [default: any]
     #[arg(long, value_name = "BYTES")]
     mtu: Option<ByteCount>,
 
-    /// Seed that random loss, jitter, reordering and duplication follow from
+    /// Seed of random loss, jitter, reordering and duplication
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 }
 
 impl LinkArgs {
-    /// A link in each direction. Reads the traces.
+    /// Makes a link in each direction, and reads the traces.
     pub(crate) fn links(&self) -> Result<Links, LabError> {
         let offset = Duration::from(self.trace_offset);
         let trace = |file: &Option<PathBuf>| {
@@ -103,7 +103,7 @@ impl LinkArgs {
         Ok(Links { to_target: vec![to_target], to_client: vec![to_client] })
     }
 
-    /// What both directions have in common.
+    /// The settings that both directions share.
     fn link(&self) -> LinkConfig {
         let reorder = Reorder { ratio: self.reorder, extra_delay: self.reorder_delay.into() };
         LinkConfig {

@@ -1,20 +1,19 @@
-//! The flags of `tandem lab run` that say which runs there are.
+//! The flags of `tandem lab run` that define its runs.
 
 use tandem_experiments::{
     plan::Seeds,
     run::{Mode, Parameters},
 };
 
-/// Modes and seeds, and what all of their runs have in common.
+/// Modes, seeds, and the parameters that all runs share.
 #[derive(Debug, clap::Args)]
 pub(super) struct ParameterArgs {
-    /// How payloads travel: mft (no tunnel), mft+, mdt, mst, msgt, rmdt, rmdt+, tecc or tecc-paper;
-    /// several with commas between
+    /// Modes in which payloads travel: mft (no tunnel), mft+, mdt, mst, msgt, rmdt, rmdt+, tecc or
+    /// tecc-paper; several with commas between
     #[arg(long, value_name = "MODE,..", value_delimiter = ',', default_value = "mft,mdt,mst,rmdt")]
     mode: Vec<Mode>,
 
-    /// Seeds of the runs of each mode, from which all random choices follow: one seed, or the first
-    /// and the last
+    /// Seeds of the runs of each mode: one seed, or the first and the last
     #[arg(long, value_name = "FIRST..LAST", default_value = "1")]
     seeds: Seeds,
 
@@ -23,7 +22,7 @@ pub(super) struct ParameterArgs {
 }
 
 impl ParameterArgs {
-    /// Every mode with every seed, mode by mode.
+    /// The runs: every mode with every seed, mode by mode.
     pub(super) fn runs(&self) -> Vec<Parameters> {
         let mut modes = Vec::new();
         for mode in &self.mode {

@@ -59,7 +59,7 @@ impl Relay {
     }
 }
 
-/// What became of the packets. Bytes are those of IP packets.
+/// The counters in JSON. Bytes are those of IP packets.
 #[derive(Debug, Serialize)]
 struct Report {
     to_target: Direction,

@@ -18,25 +18,23 @@ use crate::{
     text,
 };
 
-/// Most files of a report: a guard against naming the wrong folder.
+/// The largest number of files of a report, which guards against a wrong folder.
 const FILES_MAX: usize = 1000;
 
-/// How deep folders are looked into: figures are in one of their paper's.
+/// The largest depth of folders that are searched. Figures are in the folder of their paper.
 const DEPTH_MAX: usize = 3;
 
-/// Most bytes of a picture.
+/// The largest size of a picture in bytes.
 const SVG_LEN_MAX: u64 = 10_000_000;
 
-/// Make one HTML page of the figures and results in a folder.
-///
-/// Takes in every .svg with its .meta.json and every .jsonl of runs. The page needs no other file
-/// and no network.
+/// Make one HTML page of the figures and results in a folder. It includes every .svg with its
+/// .meta.json and every .jsonl of runs. The page needs no other file and no network.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Report {
     /// Folder with figures and results of sweeps
     dir: PathBuf,
 
-    /// Where to write [default: DIR/report.html]
+    /// File for the page [default: DIR/report.html]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -83,7 +81,7 @@ impl Report {
         Ok(ReportFigure { name: self.name(file), svg, facts: facts.collect() })
     }
 
-    /// Reads a file twice, so that no more than its numbers are held.
+    /// Reads a file twice, so that only its numbers are in memory.
     fn table(&self, file: &Path) -> Result<ReportTable, CliError> {
         let mut varied = Varied::default();
         let torn = read_results(file, |record| varied.see(&record)).map_err(LabError::from)?;
@@ -98,7 +96,7 @@ impl Report {
         Ok(ReportTable { name: self.name(file), table: summaries.table(), notes })
     }
 
-    /// A file's path in the folder, without its ending.
+    /// The path of a file in the folder, without its extension.
     fn name(&self, file: &Path) -> String {
         let inside = file.strip_prefix(&self.dir).unwrap_or(file);
         inside.with_extension("").to_string_lossy().into_owned()

@@ -26,7 +26,8 @@ use crate::{
     text,
 };
 
-/// Most runs of one command; a sweep takes more, and goes on when it was ended.
+/// The largest number of runs of one command. A sweep allows more, and continues after an
+/// interruption.
 const RUNS_MAX: u64 = 10_000;
 
 /// Run client, proxies and origin in virtual time over an emulated access link.
@@ -86,7 +87,7 @@ impl Run {
         refuse_violations(violations)
     }
 
-    /// In the order of `runs`, whichever ends first.
+    /// Runs the runs, and returns their records in the order of `runs`.
     fn measure(
         &self,
         runs: &[Parameters],
@@ -114,7 +115,7 @@ impl Run {
     }
 }
 
-/// One run after the other.
+/// Runs one run after the other.
 fn measure_with_series(
     runs: &[Parameters],
     traces: &TraceStore,
@@ -147,7 +148,7 @@ fn fields(line: &Line) -> Map<String, Value> {
     }
 }
 
-/// Numbers and names, which need no quotation marks; nothing where there is none.
+/// The cells of a line. Numbers and names need no quotation marks. A missing value is empty.
 fn cells(line: &Map<String, Value>) -> String {
     let cell = |value: &Value| match value {
         Value::String(text) => text.clone(),

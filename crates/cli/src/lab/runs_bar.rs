@@ -1,4 +1,4 @@
-//! How far many runs are.
+//! The progress of many runs.
 
 use std::{
     io::{self, IsTerminal},
@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::progress::Show;
 
-/// How often the bar is drawn although nothing happens, so that its ETA does not stand still.
+/// The interval at which the bar is drawn without news, so that its ETA is up to date.
 const TICK: Duration = Duration::from_millis(200);
 
 const TEMPLATE: &str = "[{bar:30}] {human_pos} of {human_len} runs, {per_sec:0.1}, ETA {eta}";
@@ -19,7 +19,8 @@ const TEMPLATE: &str = "[{bar:30}] {human_pos} of {human_len} runs, {per_sec:0.1
 pub(super) struct RunsBar(ProgressBar);
 
 impl RunsBar {
-    /// `finished` of all runs were finished earlier; the ETA does not count on their speed.
+    /// Makes a bar. `finished` runs were finished earlier, and the ETA does not include their
+    /// speed.
     pub(super) fn new(show: Show, all: u64, finished: u64) -> Self {
         let is_shown = show == Show::OnTerminal && io::stderr().is_terminal() && finished < all;
         let target =
@@ -33,12 +34,12 @@ impl RunsBar {
         Self(bar)
     }
 
-    /// One more run has ended.
+    /// Counts one more finished run.
     pub(super) fn advance(&self) {
         self.0.inc(1);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn clear(&self) {
         self.0.finish_and_clear();
     }

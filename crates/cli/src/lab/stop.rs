@@ -20,10 +20,10 @@ pub(super) fn on_signal() -> Result<Arc<AtomicBool>, CliError> {
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = run::runtime()?;
     let mut first = runtime.block_on(async { Signals::new() })?;
-    let told = stop.clone();
+    let signalled = stop.clone();
     thread::spawn(move || {
         runtime.block_on(first.any());
-        told.store(true, Ordering::Relaxed);
+        signalled.store(true, Ordering::Relaxed);
         text::say("finishing the runs that have begun; a second signal ends them at once");
         let Ok(mut second) = runtime.block_on(async { Signals::new() }) else { return };
         runtime.block_on(second.any());

@@ -22,17 +22,17 @@ use crate::{
     text,
 };
 
-/// Most bytes of a plan: a guard against naming the wrong file.
+/// The largest size of a plan in bytes, which guards against a wrong file.
 const PLAN_LEN_MAX: u64 = 1_000_000;
 
 /// Run every combination of the values in a plan, on all cores.
 ///
 /// PLAN is TOML: its keys are the flags of `lab run` with _ for -, each with a value or a list of
-/// values. Each run becomes a line of JSON in one file. A sweep that was interrupted goes on when
-/// the same command is run again.
+/// values. Each run becomes a line of JSON in one file. An interrupted sweep continues when the
+/// same command is run again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Sweep {
-    /// File that says which runs there are
+    /// File that defines the runs
     plan: PathBuf,
 
     /// File for the results, one line for each run [default: PLAN with .jsonl]
@@ -50,7 +50,7 @@ pub(crate) struct Sweep {
     json: bool,
 }
 
-/// How to run many runs.
+/// The flags for many runs.
 #[derive(Debug, clap::Args)]
 pub(super) struct How {
     /// Runs at a time [default: one for each core]
@@ -63,7 +63,7 @@ pub(super) struct How {
 }
 
 impl Sweep {
-    /// Runs what is missing and sums up all.
+    /// Runs the missing runs and summarizes all runs.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let variant = if self.short { Variant::Short } else { Variant::Full };
         let plan = read_plan(&self.plan, variant)?;
@@ -84,7 +84,7 @@ impl Sweep {
     }
 }
 
-/// What varies; the mode, if nothing does.
+/// The varied keys, or the mode if there are none.
 fn columns(plan: &Plan) -> Vec<String> {
     let varied: Vec<_> = plan.varied().map(str::to_owned).collect();
     if varied.is_empty() { vec!["mode".to_owned()] } else { varied }
@@ -100,14 +100,14 @@ fn read_plan(path: &Path, variant: Variant) -> Result<Plan, CliError> {
     Ok(Plan::parse(path, &text, variant).map_err(LabError::from)?)
 }
 
-/// A simulation that broke its own rules proves nothing.
+/// Refuses results with violations, because a simulation that broke its own rules is invalid.
 pub(super) fn refuse_violations(violations: u64) -> Result<(), CliError> {
     if violations == 0 { Ok(()) } else { Err(LabError::Violations { count: violations }.into()) }
 }
 
 impl How {
-    /// Runs what is missing in the file, with a progress bar, until `stop` is true. `each` sees every
-    /// run of the plan once, the runs in the file first.
+    /// Runs the runs that are missing in the file, with a progress bar, until `stop` is true.
+    /// `each` is called once for every run of the plan, with the runs in the file first.
     pub(super) fn run_all(
         &self,
         plan: &Plan,

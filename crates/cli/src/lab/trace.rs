@@ -21,7 +21,7 @@ pub(crate) struct Trace {
     #[arg(value_name = "KIND", required_unless_present = "check")]
     kind: Option<SyntheticTrace>,
 
-    /// Seed that the trace follows from
+    /// Seed of the trace
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 

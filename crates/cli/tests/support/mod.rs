@@ -19,8 +19,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-/// Longer than anything here takes, so that a hang fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A timeout above the duration of every step, so that a hang fails the test.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A folder for one test, with the program's files in it.
 pub(crate) struct Scene {
@@ -44,7 +44,7 @@ impl Scene {
         path
     }
 
-    /// Writes a file of this many bytes that do not repeat soon.
+    /// Writes a file of this number of bytes, which do not repeat soon.
     pub(crate) fn write_noise(&self, name: &str, len: usize) -> PathBuf {
         let mut state = 1_u32;
         let noise: Vec<u8> = (0..len)
@@ -56,7 +56,8 @@ impl Scene {
         self.write(name, noise)
     }
 
-    /// The program, in this folder and with no environment but this.
+    /// A command that runs the program in this folder with an empty environment, except for the
+    /// variables set here.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
         command.args(args).env_clear().current_dir(self.dir.path()).stdin(Stdio::null());
@@ -88,7 +89,7 @@ impl Scene {
     }
 }
 
-/// What a run of the program left.
+/// The result of a run of the program.
 pub(crate) struct Run {
     line: String,
     output: Output,
@@ -107,14 +108,14 @@ impl Run {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
-    /// Exit code 0; returns standard output.
+    /// Checks that the exit code is 0, and returns standard output.
     #[track_caller]
     pub(crate) fn succeeds(&self) -> String {
         assert_eq!(self.code(), Some(0), "tandem {}\n{}", self.line, self.stderr());
         self.stdout()
     }
 
-    /// This exit code, and one line of error that has all these words.
+    /// Checks the exit code, and that the only error line contains all these words.
     #[track_caller]
     pub(crate) fn fails(&self, code: i32, words: &[&str]) {
         let stderr = self.stderr();
@@ -124,11 +125,11 @@ impl Run {
         for word in words {
             assert!(error.contains(word), "tandem {}: no {word:?} in {error}", self.line);
         }
-        assert_eq!(self.stdout(), "", "results of a failure");
+        assert_eq!(self.stdout(), "", "a failure must not print results");
     }
 }
 
-/// A running server; killed by its process ID when it is dropped.
+/// A running server. It is killed by its process ID when it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     child: Child,
@@ -147,10 +148,10 @@ impl Server {
                 }
             }
         });
-        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut server = Self { address: unknown, child, stderr }; // from now on killed on drop
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0)); // From now on the server is killed on drop.
+        let mut server = Self { address: unknown, child, stderr };
         let mut said = String::new();
-        while let Ok(text) = server.stderr.recv_timeout(PATIENCE) {
+        while let Ok(text) = server.stderr.recv_timeout(TIMEOUT) {
             if let Some(address) = text.strip_prefix("listening on ") {
                 server.address = address.parse().unwrap();
                 return server;
@@ -166,7 +167,8 @@ impl Server {
         kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
     }
 
-    /// Ends it as an operator would; returns its status and what it said after it listened.
+    /// Ends the server as an operator would. Returns its status and its error output after it
+    /// listened.
     pub(crate) fn stop(mut self) -> (ExitStatus, String) {
         self.signal(Signal::TERM);
         let status = self.child.wait().unwrap();
@@ -183,7 +185,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended before.
+        // The server may have ended before.
         if self.child.kill().is_ok() && self.child.wait().is_ok() {}
     }
 }
@@ -192,11 +194,11 @@ pub(crate) fn sha256(path: &Path) -> String {
     format!("{:x}", Sha256::digest(fs::read(path).unwrap()))
 }
 
-/// Waits until this holds.
+/// Waits until the condition holds.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     const STEP: Duration = Duration::from_millis(20);
-    for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
+    for _ in 0..TIMEOUT.as_millis() / STEP.as_millis() {
         if holds() {
             return;
         }

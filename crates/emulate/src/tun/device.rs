@@ -9,7 +9,8 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::{Namespace, NetnsName, TunError};
 
-/// Packets that the kernel keeps for us while this thread is not running: 48 ms at 1 Gbit/s.
+/// Length of the device's transmit queue in packets. It holds packets while this thread does not
+/// run: 48 ms at 1 Gbit/s.
 const QUEUE_PACKETS: u32 = 4000;
 
 /// A TUN device in a network namespace. It exists as long as this value does.
@@ -30,10 +31,11 @@ pub(super) struct DeviceConfig<'a> {
 }
 
 impl Device {
-    /// Makes a device there and switches it on.
+    /// Makes a device in the namespace and switches it on.
     pub(super) fn make(netns: &Namespace, config: DeviceConfig) -> Result<Self, TunError> {
         let name = format!("to-{}", config.peer);
-        // It is made where it stays: in the caller's namespace another program might configure it.
+        // The device is made in its namespace. In the caller's namespace another program might
+        // configure it.
         let opened = netns.inside(|| open(&name))?;
         let device = opened.map_err(|error| match error.raw_os_error() {
             Some(code) if code == rustix::io::Errno::BUSY.raw_os_error() => {
@@ -54,19 +56,19 @@ impl Device {
         };
         set(&["mtu", &config.mtu.to_string(), "txqueuelen", &QUEUE_PACKETS.to_string()])?;
         if fs::exists("/proc/sys/net/ipv6").unwrap_or_default() {
-            // Otherwise the kernel looks for routers, and its packets take random draws of the links.
+            // Otherwise the kernel solicits routers, and its packets use random draws of the links.
             set(&["addrgenmode", "none"])?;
         }
         set(&["up"])?;
         let address = config.address.to_string();
         let mut words = vec!["address", "add", &address, "dev", &self.name];
         if config.address.addr().is_ipv6() {
-            words.push("nodad"); // no other host is there
+            words.push("nodad"); // there is no other host
         }
         netns.ip(&words).map(drop)
     }
 
-    /// Packets that the kernel dropped because this program did not take them in time.
+    /// Number of packets that the kernel dropped because this program did not read them in time.
     pub(super) fn missed(&self, netns: &Namespace) -> Result<u64, TunError> {
         let text = netns.ip(&["-s", "-j", "link", "show", "dev", &self.name])?;
         let stats: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -80,7 +82,7 @@ impl AsFd for Device {
     }
 }
 
-/// Opens a device without offload, so that the kernel hands over packets as they are on a wire: cut
+/// Opens a device without offload. The kernel then hands over packets as they are on a wire: cut
 /// into segments and with checksums.
 fn open(name: &str) -> io::Result<SyncDevice> {
     let device = DeviceBuilder::new().name(name).offload(false).inherit_enable_state();

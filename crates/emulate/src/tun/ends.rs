@@ -1,4 +1,4 @@
-//! Both ends of a link: a network namespace each, with a TUN device in it.
+//! Both ends of a link. Each end is a network namespace with a TUN device in it.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,7 @@ use rustix::process::geteuid;
 
 use super::{Device, Namespace, NetnsName, Network, TunError, device::DeviceConfig};
 
-/// Looks whether this process can make network namespaces and TUN devices, before it makes any.
+/// Checks whether this process can make network namespaces and TUN devices.
 pub fn check_system() -> Result<(), TunError> {
     if !geteuid().is_root() {
         return Err(TunError::NotRoot);
@@ -17,13 +17,14 @@ pub fn check_system() -> Result<(), TunError> {
     Ok(())
 }
 
-/// Both ends of a link, which are removed when this value is dropped.
+/// Both ends of a link. They are removed when this value is dropped.
 pub struct TunEnds {
     near: End,
     far: End,
 }
 
-/// The device comes first, because it is removed before the namespace that it is in.
+/// One end of a link. The device is the first field, because it must be removed before its
+/// namespace.
 struct End {
     device: Device,
     netns: Namespace,
@@ -55,8 +56,8 @@ impl TunEnds {
         [&self.near.device, &self.far.device]
     }
 
-    /// Packets that the kernel dropped because they were not taken from the near and the far device
-    /// in time.
+    /// Number of packets that the kernel dropped at the near and at the far device because they
+    /// were not read in time.
     pub fn missed(&self) -> Result<[u64; 2], TunError> {
         let missed = |end: &End| end.device.missed(&end.netns);
         Ok([missed(&self.near)?, missed(&self.far)?])

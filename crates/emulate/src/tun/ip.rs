@@ -1,4 +1,4 @@
-//! The program `ip` of iproute2, which sets up what a device needs.
+//! The program `ip` of iproute2, which configures namespaces and devices.
 
 use std::{
     io,
@@ -7,10 +7,10 @@ use std::{
 
 use super::NetnsName;
 
-/// Why a link between two TUN devices cannot begin or go on.
+/// The reason for which a link between two TUN devices cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TunError {
-    /// Not root.
+    /// The process does not run as root.
     #[error(
         "network namespaces and TUN devices need root: run this program with sudo, or emulate the \
          link between UDP sockets"
@@ -28,12 +28,12 @@ pub enum TunError {
     /// `ip` could not be started.
     #[error("cannot run `ip`: {0}")]
     Start(io::Error),
-    /// `ip` refused.
+    /// `ip` failed.
     #[error("`ip {command}` failed: {stderr}")]
     Refused {
         /// Its arguments.
         command: String,
-        /// What it said.
+        /// Its error output.
         stderr: String,
     },
     /// A network namespace could not be entered.
@@ -42,15 +42,15 @@ pub enum TunError {
          `ip netns delete {name}`"
     )]
     Enter {
-        /// Which one.
+        /// The name of the namespace.
         name: NetnsName,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// The device is there already.
+    /// The device exists already.
     #[error(
-        "the network namespace {netns} has a device {device} already: another link between these \
-         two works there; end it or choose other names"
+        "the network namespace {netns} has a device {device} already: another link uses it; \
+         end that link or choose other names"
     )]
     Busy {
         /// The namespace.
@@ -65,17 +65,17 @@ pub enum TunError {
     Device {
         /// The device.
         device: String,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
     /// A device was taken away, or failed in another way.
-    #[error("cannot go on: {0}; was a device or a namespace removed?")]
+    #[error("the link cannot continue: {0}; was a device or a namespace removed?")]
     Lost(io::Error),
 }
 
 /// Runs `ip` with these arguments, and returns what it prints.
 pub(super) fn ip(words: &[&str]) -> Result<String, TunError> {
-    // The caller's PATH may have no folders for root.
+    // The caller's PATH may lack the folders of system programs.
     let output = ip_at("ip", words).or_else(|error| match error.kind() {
         io::ErrorKind::NotFound => ip_at("/sbin/ip", words),
         _ => Err(error),

@@ -2,7 +2,8 @@ use std::time::Duration;
 
 use tandem_netem::DurationHistogram;
 
-/// How much later than due packets left the emulator: what makes it differ from its model.
+/// The lateness of packets: the time from a packet's due time until it left the emulator. A perfect
+/// emulator has a lateness of zero.
 #[derive(Clone, Debug, Default)]
 pub struct Lateness {
     histogram: DurationHistogram,
@@ -49,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_later_than_the_histogram_reaches_counts_too() {
+    fn a_lateness_above_the_range_of_the_histogram_is_counted() {
         let mut lateness = Lateness::default();
         lateness.count(Duration::from_secs(7200));
         assert_eq!(lateness.max(), Duration::from_secs(7200));

@@ -30,21 +30,21 @@ pub use lateness::Lateness;
 pub use namespace::{Found, Namespace, NetnsName, NetnsNameError};
 pub use network::{Network, NetworkError};
 
-/// Packets read from each device before all of them are polled again.
+/// Number of packets that are read from each device before all devices are polled again.
 const READS_PER_TURN: usize = 64;
 
-/// What became of the packets at a device; links have counters of their own.
+/// Counters of the packets at a device. Links have counters of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndStats {
-    /// Came from the device, but are neither IPv4 nor IPv6.
+    /// Packets from the device that are neither IPv4 nor IPv6.
     pub not_ip: u64,
-    /// Came from the device, but are shorter than their header says.
+    /// Packets from the device that are shorter than their header says.
     pub truncated: u64,
-    /// Arrived, but the device did not take them.
+    /// Packets that arrived, but that the device refused.
     pub refused: u64,
 }
 
-/// One end: a device, and the path of what it sends.
+/// One end: a device, and the path of the packets that come from it.
 #[derive(Debug)]
 struct End<D> {
     device: D,
@@ -53,7 +53,7 @@ struct End<D> {
 }
 
 impl<D: AsFd> End<D> {
-    /// Takes one packet from the device; `false` if it has none.
+    /// Reads one packet from the device. It returns `false` if there is none.
     fn receive(&mut self, buffer: &mut PacketBuffer) -> io::Result<bool> {
         let read = |room: &mut [u8]| Ok(rustix::io::read(&self.device, room)?);
         let mut packet = match buffer.fill(read) {
@@ -74,11 +74,11 @@ impl<D: AsFd> End<D> {
         Ok(true)
     }
 
-    /// Hands the device what has arrived for it by now.
+    /// Writes the packets that have arrived by `now` to the device.
     fn deliver(&mut self, path: &mut Path<Bytes>, now: Instant, lateness: &mut Lateness) {
         while let Some((due, packet)) = path.pop(now) {
             if rustix::io::write(&self.device, &packet.content).is_err() {
-                self.stats.refused += 1; // lost, as at a host that is switched off
+                self.stats.refused += 1; // the packet is lost, as at a host that is switched off
             }
             lateness.count(clock::now().saturating_duration_since(due));
         }
@@ -95,8 +95,8 @@ pub struct TunLink<D> {
 }
 
 impl<D: AsFd> TunLink<D> {
-    /// Between the near and the far device, which do not block and give packets of at most `mtu`
-    /// bytes.
+    /// Makes a link between the near and the far device. The devices are non-blocking and their
+    /// packets have at most `mtu` bytes.
     pub fn new([near, far]: [D; 2], mtu: u16, links: Links, seed: Seed) -> Self {
         let start = clock::now();
         let end = |device, links, part| End {
@@ -112,7 +112,7 @@ impl<D: AsFd> TunLink<D> {
         }
     }
 
-    /// Works until `stop` is set. Fails if a device is taken away.
+    /// Works until `stop` is set. It fails if a device is removed.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), TunError> {
         wait::wake_in_time();
         while !stop.load(Ordering::Relaxed) {
@@ -121,7 +121,7 @@ impl<D: AsFd> TunLink<D> {
         Ok(())
     }
 
-    /// What became of the packets so far.
+    /// The counters so far.
     pub fn counters(&self) -> TunCounters {
         TunCounters {
             to_target: self.near.path.stats(),
@@ -132,7 +132,7 @@ impl<D: AsFd> TunLink<D> {
         }
     }
 
-    /// Waits for packets or a deadline, and does what there is to do.
+    /// Waits for packets or a deadline, then reads and delivers packets.
     fn turn(&mut self) -> io::Result<()> {
         let (mut near, mut far) = self.wait(clock::now())?;
         for _ in 0..READS_PER_TURN {
@@ -147,7 +147,7 @@ impl<D: AsFd> TunLink<D> {
         Ok(())
     }
 
-    /// Says which device may have packets: near, far.
+    /// Waits, and returns whether the near and the far device may have packets.
     fn wait(&self, now: Instant) -> io::Result<(bool, bool)> {
         let events = [self.near.path.next_event(), self.far.path.next_event()];
         let mut fds =
@@ -163,18 +163,18 @@ impl<D: AsFd> TunLink<D> {
     }
 }
 
-/// What became of the packets.
+/// Counters of a link between two devices.
 #[derive(Clone, Debug)]
 pub struct TunCounters {
-    /// From the near device, link by link.
+    /// Packets from the near device, link by link.
     pub to_target: Vec<LinkStats>,
-    /// From the far device, link by link.
+    /// Packets from the far device, link by link.
     pub to_client: Vec<LinkStats>,
-    /// At the near device.
+    /// Counters of the near device.
     pub near: EndStats,
-    /// At the far device.
+    /// Counters of the far device.
     pub far: EndStats,
-    /// Of both directions.
+    /// The lateness of the packets of both directions.
     pub lateness: Lateness,
 }
 
@@ -190,8 +190,8 @@ mod tests {
 
     use super::*;
 
-    /// A link between two sockets, which keep the limits of packets as devices do, and the sockets
-    /// of the hosts at its ends.
+    /// A link between two sockets, and the sockets of the hosts at its ends. The sockets preserve
+    /// packet boundaries, as devices do.
     struct Scene {
         link: TunLink<UnixDatagram>,
         near: UnixDatagram,
@@ -212,7 +212,7 @@ mod tests {
             Self { link, near, far }
         }
 
-        /// Lets the link work until it holds nothing.
+        /// Lets the link work until it holds no packets.
         fn drain(&mut self) {
             let is_idle = |link: &TunLink<UnixDatagram>| {
                 let paths = [&link.near.path, &link.far.path];
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_is_dropped_and_counted_and_padding_is_cut_off() {
+    fn an_invalid_packet_is_dropped_and_counted_and_padding_is_cut_off() {
         let mut scene = Scene::new(LinkConfig::default(), LinkConfig::default());
         let mut padded = packet(60, 1);
         padded.extend([0; 4]);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_takes_nothing_ends_nothing_but_its_packets() {
+    fn a_device_that_refuses_packets_loses_only_those_packets() {
         let mut scene = Scene::new(LinkConfig::default(), LinkConfig::default());
         scene.far.shutdown(std::net::Shutdown::Read).unwrap();
         scene.near.send(&packet(100, 1)).unwrap();

@@ -1,4 +1,4 @@
-//! Network namespaces, which make a host of its own of each end.
+//! Network namespaces, which make each end a host of its own.
 
 use std::{fmt, fs::File, os::fd::AsFd, path::PathBuf, str::FromStr, thread};
 
@@ -9,14 +9,15 @@ use super::ip::{TunError, ip};
 /// The folder in which `ip netns` keeps the names.
 const FOLDER: &str = "/var/run/netns";
 
-/// Written to the loopback device of namespaces that we made, so that we recognize them even after
-/// a crash.
+/// The alias of the loopback device in namespaces that this program made. It identifies them even
+/// after a crash.
 const MARK: &str = "made by tandem lab link";
 
-/// Longest name in bytes: a device that is called `to-` and the name has room for 15 (IFNAMSIZ).
+/// The longest name in bytes. A device name consists of `to-` and this name, and has at most 15
+/// bytes (IFNAMSIZ).
 const NAME_MAX: usize = 12;
 
-/// Name of a network namespace.
+/// The name of a network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetnsName(String);
 
@@ -32,11 +33,11 @@ impl fmt::Display for NetnsName {
     }
 }
 
-/// Why a text is no name for a network namespace.
+/// The reason for which a text is not a valid name of a network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no name for a network namespace here; allowed: 1 to {NAME_MAX} letters, digits, - and \
-     _, the first one a letter or a digit"
+    "{0:?} is not a valid name of a network namespace; allowed: 1 to {NAME_MAX} letters, digits, - \
+     and _, starting with a letter or a digit"
 )]
 pub struct NetnsNameError(String);
 
@@ -53,20 +54,20 @@ impl FromStr for NetnsName {
     }
 }
 
-/// What was there before a namespace was obtained.
+/// The state before a namespace was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing: it was made.
+    /// It did not exist and was made.
     Nothing,
-    /// A namespace that something else made. It stays at the end.
+    /// Another program had made it. It stays at the end.
     Foreign,
-    /// A namespace that an earlier run left. It is removed at the end.
+    /// An earlier run had left it. It is removed at the end.
     LeftOver,
-    /// A namespace that another link uses. It stays as long as that link.
+    /// Another link uses it. It stays at the end.
     InUse,
 }
 
-/// A network namespace; removed at the end if it was made here or left by an earlier run.
+/// A network namespace. It is removed at the end if this program made it or an earlier run left it.
 #[derive(Debug)]
 pub struct Namespace {
     name: NetnsName,
@@ -74,7 +75,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// The namespace of this name, made if there is none.
+    /// Obtains the namespace of this name, and makes it if it does not exist.
     pub fn obtain(name: NetnsName) -> Result<Self, TunError> {
         if !path(&name).exists() {
             ip(&["netns", "add", name.as_str()])?;
@@ -83,7 +84,7 @@ impl Namespace {
             made.ip(&["link", "set", "lo", "up"])?;
             return Ok(made);
         }
-        // Until it is known to be left over it stays.
+        // The namespace counts as foreign, and so stays, unless it is known to be left over.
         let mut namespace = Self { name, found: Found::Foreign };
         if namespace.ip(&["link", "show", "lo"])?.contains(MARK) {
             let devices = namespace.ip(&["-o", "link", "show", "type", "tun"])?;
@@ -92,7 +93,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// What was there before.
+    /// The state before the namespace was obtained.
     pub fn found(&self) -> Found {
         self.found
     }
@@ -102,14 +103,15 @@ impl Namespace {
         &self.name
     }
 
-    /// Runs `ip` inside.
+    /// Runs `ip` inside the namespace.
     pub(super) fn ip(&self, words: &[&str]) -> Result<String, TunError> {
         let inside: Vec<_> = ["-n", self.name.as_str()].iter().chain(words).copied().collect();
         ip(&inside)
     }
 
-    /// Does something inside, such as opening a device that then belongs to this namespace. A thread
-    /// of its own enters the namespace and ends there, so that no other code runs in the wrong one.
+    /// Runs `work` inside the namespace, for example to open a device that then belongs to it. A
+    /// new thread enters the namespace and ends there, so that no other code runs in the wrong
+    /// namespace.
     pub(super) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, TunError> {
         let failed = |error| TunError::Enter { name: self.name.clone(), error };
         let namespace = File::open(path(&self.name)).map_err(failed)?;
@@ -118,7 +120,7 @@ impl Namespace {
                 move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
                 Ok(work())
             });
-            worker.join().expect("nothing in it panics")
+            worker.join().expect("the worker does not panic")
         })
         .map_err(|errno: rustix::io::Errno| failed(errno.into()))
     }
@@ -131,7 +133,7 @@ impl Drop for Namespace {
             return;
         }
         if let Err(error) = ip(&["netns", "delete", self.name.as_str()]) {
-            tracing::warn!(%error, name = %self.name, "a network namespace is left");
+            tracing::warn!(%error, name = %self.name, "could not remove a network namespace");
         }
     }
 }

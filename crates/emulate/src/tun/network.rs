@@ -9,16 +9,16 @@ use ipnet::IpNet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network(IpNet);
 
-/// Why a text is no such network.
+/// The reason for which a text is not such a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no network for two hosts; allowed: the first address and the length of a prefix, such \
-     as 10.77.0.0/30 or fd77::/64, at most /30 or /126"
+    "{0:?} is not a network with room for two hosts; allowed: a network address and a prefix length of \
+     at most /30 or /126, such as 10.77.0.0/30 or fd77::/64"
 )]
 pub struct NetworkError(String);
 
 impl Network {
-    /// The addresses of the near and the far end: the first two after the network's own.
+    /// The addresses of the near and the far end: the first two after the network address.
     #[expect(clippy::missing_panics_doc, reason = "the prefix is valid for both addresses")]
     pub fn hosts(self) -> [IpNet; 2] {
         [1_u8, 2].map(|number| {
@@ -38,7 +38,7 @@ impl FromStr for Network {
         let error = || NetworkError(text.to_owned());
         let net: IpNet = text.parse().map_err(|_| error())?;
         let has_room = net.max_prefix_len() - net.prefix_len() >= 2;
-        // 10.77.0.2/30 would not say which end is meant.
+        // An address such as 10.77.0.2/30 names a host, not a network.
         if !has_room || net.addr() != net.network() {
             return Err(error());
         }

@@ -1,23 +1,23 @@
-//! IP packets as a device gives them.
+//! IP packets that are read from a device.
 
 use std::io;
 
 use bytes::{Bytes, BytesMut};
 
-/// Shortest header in bytes: RFC 791 §3.1 and RFC 8200 §3.
+/// Shortest IPv4 header in bytes (RFC 791 §3.1), and length of the IPv6 header (RFC 8200 §3).
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 
-/// What is wrong with what should be an IP packet.
+/// The reason for which bytes are not an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PacketError {
-    /// Neither IPv4 nor IPv6.
+    /// The version is neither IPv4 nor IPv6.
     NotIp,
-    /// Shorter than its header is or says.
+    /// The packet is shorter than its header, or its length field is wrong.
     Truncated,
 }
 
-/// Length of the IP packet in bytes, as its header says.
+/// The length of the IP packet in bytes, according to its header.
 pub(super) fn ip_len(packet: &[u8]) -> Result<usize, PacketError> {
     let field = |at: usize| match packet.get(at..at + 2) {
         Some(&[high, low]) => usize::from(u16::from_be_bytes([high, low])),
@@ -34,14 +34,14 @@ pub(super) fn ip_len(packet: &[u8]) -> Result<usize, PacketError> {
     Ok(len)
 }
 
-/// Bytes that are allocated at a time: one allocation for 43 packets of 1500 bytes. The largest IP
-/// packet fits.
+/// Bytes that are allocated at a time. One allocation holds 43 packets of 1500 bytes, or one IP
+/// packet of the largest size.
 const CHUNK: usize = 65_536;
 
-/// Where packets are read to. They share the memory; it is freed with the last of them.
+/// The memory into which packets are read. Packets share it, and it is freed with the last of them.
 #[derive(Debug)]
 pub(super) struct PacketBuffer {
-    /// Not yet used, all zero.
+    /// The unused rest, which is all zeros.
     rest: BytesMut,
     packet_max: usize,
 }
@@ -52,7 +52,8 @@ impl PacketBuffer {
         Self { rest: BytesMut::new(), packet_max: packet_max.into() }
     }
 
-    /// What `read` puts into the buffer, and returns the length of.
+    /// Lets `read` write a packet into the buffer and returns the packet. `read` returns its
+    /// length.
     pub(super) fn fill(
         &mut self,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_share_chunks_and_none_overwrites_another() {
+    fn packets_share_chunks_without_overwriting_each_other() {
         let mut buffer = PacketBuffer::new(1500);
         let mut fill = |byte: u8| {
             let read = |room: &mut [u8]| {

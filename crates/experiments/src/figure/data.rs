@@ -1,4 +1,4 @@
-//! What is drawn, as numbers.
+//! The numbers that are drawn.
 
 use serde::Serialize;
 
@@ -10,17 +10,17 @@ use crate::run::Mode;
 pub struct Series {
     /// Number of the panel, from 1.
     pub panel: usize,
-    /// Whose line it is.
+    /// The mode of the line.
     pub mode: Mode,
-    /// Which of the mode's lines, where it has several.
+    /// The name of the line among those of its mode, if the mode has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
-    /// From left to right.
+    /// The points from left to right.
     pub points: Vec<Point>,
 }
 
 impl Series {
-    /// What tells it from the other lines of a figure, such as `rmdt ordered`.
+    /// The name that distinguishes it from the other lines of a figure, such as `rmdt ordered`.
     pub fn name(&self) -> String {
         match &self.variant {
             None => self.mode.to_string(),
@@ -32,29 +32,30 @@ impl Series {
 /// One point of a line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Where on the x axis, in the base unit.
+    /// The position on the x axis, in the base unit.
     pub x: f64,
-    /// The same as text, with its unit.
+    /// The same position as text, with its unit.
     pub x_text: String,
-    /// Where on the y axis, in the axis's unit.
+    /// The position on the y axis, in the axis's unit.
     pub value: f64,
-    /// Lower bound of the 95 % confidence interval; the value itself if it has none.
+    /// Lower bound of the 95 % confidence interval; the value itself if there is no interval.
     pub low: f64,
-    /// Upper bound of it.
+    /// Upper bound of the interval.
     pub high: f64,
-    /// Runs that the point stands for.
+    /// Number of runs that the point summarizes.
     pub runs: usize,
-    /// How many of them completed; the value is over these.
+    /// Number of runs that completed. The value is over these.
     pub completed: usize,
 }
 
-/// One line a point. Values have six digits after the point; `paper` is the paper's own, if it
-/// prints one; `traces` whether links followed recordings, if they followed any trace.
+/// A table with one line for each point. Values have six digits after the point. The column `paper`
+/// has the paper's number, if it prints one. The column `traces` says whether links followed
+/// recordings or synthetic traces, if they followed any.
 pub(super) fn csv(series: &[Series], paper: &[PaperNumber], traces: Option<Traces>) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let header =
         ["panel", "mode", "x", "value", "low", "high", "runs", "completed", "paper", "traces"];
-    writer.write_record(header).expect("memory can be written");
+    writer.write_record(header).expect("a write to memory does not fail");
     for line in series {
         let Series { panel, mode, points, .. } = line;
         for point in points {
@@ -75,7 +76,7 @@ pub(super) fn csv(series: &[Series], paper: &[PaperNumber], traces: Option<Trace
                     theirs.map(|theirs| theirs.value.to_string()).unwrap_or_default(),
                     traces.map(|traces| traces.as_str().to_owned()).unwrap_or_default(),
                 ])
-                .expect("memory can be written");
+                .expect("a write to memory does not fail");
         }
     }
     super::golden::text(writer)

@@ -1,9 +1,10 @@
-//! Completion times of the flows of many runs together.
+//! Completion times of the flows of many runs.
 
 use super::Point;
 use crate::run::RunRecord;
 
-/// What is drawn of them, from left to right: the mean, and flows in 10 000 that are not slower.
+/// The statistics that are drawn, from left to right: the mean, and percentiles as ranks among 10
+/// 000 flows.
 const DRAWN: [(&str, Option<usize>); 5] = [
     ("mean", None),
     ("median", Some(5_000)),
@@ -12,7 +13,8 @@ const DRAWN: [(&str, Option<usize>); 5] = [
     ("p99.9", Some(9_990)),
 ];
 
-/// A point for each, in seconds; in per cent more than the least of `bases`, if there are any.
+/// A point for each statistic, in seconds. With `bases` it is the increase over the least of them,
+/// in per cent.
 #[expect(clippy::cast_precision_loss, reason = "five places")]
 pub(super) fn points(records: &[&RunRecord], bases: &[Vec<&RunRecord>]) -> Vec<Point> {
     let flows = records.iter().map(|record| record.flows.len()).sum();
@@ -38,7 +40,7 @@ fn sorted(records: &[&RunRecord]) -> Vec<f64> {
     times
 }
 
-/// The nearest rank, or the mean.
+/// The value at the nearest rank, or the mean.
 #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 flows")]
 fn drawn(sorted: &[f64], rank: Option<usize>) -> Option<f64> {
     match rank {

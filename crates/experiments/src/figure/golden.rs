@@ -1,4 +1,4 @@
-//! What runs measured in whole numbers, so that it can be compared exactly on every machine.
+//! The results of runs in whole numbers, so that they can be compared exactly on every machine.
 
 use crate::{
     plan::{Plan, canonical},
@@ -6,9 +6,9 @@ use crate::{
     summary::{fields, plain},
 };
 
-/// One line a run, in the order of the plan: what varies, then microseconds and bytes. A run that
-/// is missing has empty cells.
-#[expect(clippy::missing_panics_doc, reason = "memory can be written")]
+/// A table with one line for each run, in the order of the plan: the varied parameters, then
+/// results in microseconds and bytes. A missing run has empty cells.
+#[expect(clippy::missing_panics_doc, reason = "a write to memory does not fail")]
 pub fn golden(plan: &Plan, records: &[RunRecord]) -> String {
     let varied: Vec<_> = plan.varied().map(str::to_owned).collect();
     let mut writer = csv::Writer::from_writer(Vec::new());
@@ -46,7 +46,7 @@ pub fn golden(plan: &Plan, records: &[RunRecord]) -> String {
     text(writer)
 }
 
-/// Records hold seconds that are whole microseconds.
+/// Converts seconds of a record, which are whole microseconds.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 10^13")]
 fn micros(seconds: f64) -> u64 {
     (seconds * 1e6).round() as u64

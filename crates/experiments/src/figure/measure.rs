@@ -2,46 +2,47 @@ use serde::Deserialize;
 
 use crate::run::{Parameters, RunRecord};
 
-/// What is measured.
+/// A quantity that a panel shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// Flow completion time in seconds.
+    /// Flow completion time (FCT) in seconds.
     Fct,
-    /// The same over the time that the download could take at best.
+    /// The flow completion time divided by its ideal.
     FctOverIdeal,
-    /// The tunnel's set-up in per cent of the flow completion time that follows it.
+    /// The set-up time of the tunnel in per cent of the flow completion time.
     SetupPercent,
-    /// Mean smoothed RTT of the end-to-end connection in milliseconds.
+    /// Mean smoothed RTT of the end-to-end (E2E) connection in milliseconds.
     E2eSrtt,
-    /// Share of the origin's packets that it sent again, in per cent.
+    /// Share of the origin's packets that were retransmissions, in per cent.
     E2eRetransmitPercent,
-    /// Share of the origin's packets that it sent again although they had arrived, in per cent.
+    /// Share of the origin's packets that were unnecessary retransmissions, in per cent.
     DuplicatePercent,
-    /// Share of the first proxy's packets that it sent again, in per cent.
+    /// Share of the first proxy's packets that were retransmissions, in per cent.
     TunnelRetransmitPercent,
-    /// Bytes that came to the access link towards the client, as IP packets.
+    /// Bytes of IP packets that entered the access link towards the client.
     DownlinkBytes,
     /// Body bits per second, in Mbit/s.
     Goodput,
     /// Jain's index of fairness over the flows' goodput.
     Jain,
-    /// What others got of all body bits, in per cent.
+    /// Share of all body bits that other downloads received, in per cent.
     OthersPercent,
     /// One-way delay of the origin's UDP payloads in milliseconds, as a distribution.
     PacketDelay,
-    /// Pacing rate of origin and first proxy in Mbit/s, over time.
+    /// Pacing rates of origin and first proxy in Mbit/s, over time.
     PacingRate,
-    /// Smoothed RTT of origin and first proxy in milliseconds, over time.
+    /// Smoothed RTTs of origin and first proxy in milliseconds, over time.
     Srtt,
     /// Body bits per second of each flow in Mbit/s, over time.
     Throughput,
-    /// What waits in the first proxy's tunnel queue and before the access link in kB, over time.
+    /// Lengths of the first proxy's tunnel queue and of the queue of the access link in kB, over
+    /// time.
     Queue,
 }
 
 impl Measure {
-    /// `None` where the run has nothing to measure.
+    /// The value of a run; `None` if the run has no such value.
     #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
     pub(super) fn of(self, record: &RunRecord) -> Option<f64> {
         if !record.completed {

@@ -1,4 +1,4 @@
-//! Figures of papers, made again: a plan of runs, a drawing of their results, and the paper's own
+//! Figures of papers, reproduced: a plan of runs, a drawing of their results, and the paper's
 //! numbers.
 
 mod chart;
@@ -27,12 +27,12 @@ pub use panel::{Chart, Panel, Scale, Show};
 pub use paper::{PaperNumber, PaperStatement};
 use traces::Traces;
 
-/// A figure that can be made again.
+/// A figure that can be reproduced.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// The paper's name and the experiment's, such as `tecc/t2a`.
+    /// The name of the paper and of the experiment, such as `tecc/t2a`.
     pub id: &'static str,
-    /// What it shows, in one line.
+    /// Its subject, in one line.
     pub about: &'static str,
     /// The text of its plan.
     plan: &'static str,
@@ -51,74 +51,74 @@ macro_rules! figure {
     };
 }
 
-/// Every figure: those of papers in the order of their numbers, then our own.
+/// Every figure: the figures of papers in the order of their numbers, then our own.
 pub const FIGURES: [Figure; 26] = [
     figure!("tecc/t2a", "completion time by tunnel mode and flow size at 10 % loss (Fig. 2a)"),
     figure!("tecc/t2b", "delay of the end-to-end packets by tunnel mode at 10 % loss (Fig. 2b)"),
-    figure!("tecc/t3", "a repairing tunnel with and without congestion control (Fig. 3)"),
+    figure!(
+        "tecc/t3",
+        "a tunnel with retransmission, with and without congestion control (Fig. 3)"
+    ),
     figure!("tecc/t4", "rates, RTTs and queues of two nested controllers over time (Fig. 4)"),
     figure!("tecc/t10", "completion time by flow size at 10 Mbit/s (Fig. 10)"),
     figure!("tecc/t11", "completion time of 30 MB by RTT between client and proxy (Fig. 11)"),
     figure!("tecc/t12", "completion time of 30 MB by loss rate at 10 Mbit/s (Fig. 12)"),
     figure!("tecc/t13", "completion time of 30 MB on five mobile traces (Fig. 13)"),
-    figure!("tecc/t14", "what a tunnel costs without loss: set-up and extra bytes (Fig. 14)"),
-    figure!("tecc/t15", "flows that come and go (Fig. 15)"),
+    figure!("tecc/t14", "cost of a tunnel without loss: set-up and extra bytes (Fig. 14)"),
+    figure!("tecc/t15", "arriving and departing flows (Fig. 15)"),
     figure!("tecc/tt2", "fairness among eight flows by RTT (Table 2)"),
     figure!("tecc/tt3", "completion time of requests in a mix of networks (Table 3)"),
-    figure!("tecc/tdup", "what the origin sends again although it had arrived (§4.2.5)"),
+    figure!("tecc/tdup", "unnecessary retransmissions by the origin (§4.2.5)"),
     figure!("tecc/traces", "completion time of 10 MB on twelve recordings (our own)"),
-    figure!(
-        "tecc/outages",
-        "completion time where the link is gone a quarter of the time (our own)"
-    ),
+    figure!("tecc/outages", "completion time with outages for a quarter of the time (our own)"),
     figure!("tecc/rates", "access links of 10 to 100 Mbit/s (our own)"),
     figure!("tecc/bursts", "loss in bursts (our own)"),
     figure!("tecc/loss-before", "loss before the bottleneck (our own)"),
     figure!("tecc/queues", "queues from 30 kB to 2 MB (our own)"),
     figure!("tecc/client-rtt", "10 to 100 ms between client and proxy (our own)"),
     figure!("tecc/origin-rtt", "10 to 200 ms between proxy and origin (our own)"),
-    figure!("tecc/uplink-traces", "acknowledgements over a link that comes and goes (our own)"),
+    figure!("tecc/uplink-traces", "acknowledgements over an uplink of varying rate (our own)"),
     figure!("tecc/ten-flows", "several flows in one tunnel (our own)"),
     figure!("tecc/behind-proxy", "a bottleneck behind the proxy (our own)"),
     figure!("tecc/sharing", "sharing the access link with CUBIC and BBRv1 (our own)"),
-    figure!("tandem/servers", "servers that know nothing of tunnels, over a bad link (our own)"),
+    figure!("tandem/servers", "servers that are unaware of tunnels, over a bad link (our own)"),
 ];
 
-/// What a figure was made from: the content of its `meta.json`.
+/// The inputs of a figure, which are the content of its `meta.json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Meta {
-    /// Which figure.
+    /// The ID of the figure.
     pub id: &'static str,
     /// Version of this program.
     pub version: &'static str,
-    /// Commit that it was built from, if the build was told.
+    /// Commit from which the program was built, if the build knew it.
     pub commit: Option<&'static str>,
     /// SHA-256 over every run's parameters.
     pub plan_hash: String,
     /// First and last seed of each combination.
     pub seeds: String,
-    /// Streams that each download is divided over.
+    /// Number of streams of each download.
     pub streams: u64,
-    /// Traces that links follow: recordings, or `synthetic:KIND` where there are none.
+    /// Traces that links follow: recordings, or `synthetic:KIND` without recordings.
     pub traces: Vec<String>,
     /// Number of runs.
     pub runs: usize,
-    /// How many of them completed.
+    /// Number of runs that completed.
     pub completed: usize,
-    /// What the verifier found wrong in all of them.
+    /// Number of violations that the verifier found in all runs.
     pub violations: u64,
 }
 
 /// A figure that was made.
 #[derive(Clone, Debug)]
 pub struct Drawing {
-    /// What is drawn, panel by panel.
+    /// The lines, panel by panel.
     pub series: Vec<Series>,
-    /// The same as CSV, with the paper's numbers.
+    /// The lines as CSV, with the paper's numbers.
     pub csv: String,
     /// The picture.
     pub svg: String,
-    /// What it was made from.
+    /// The inputs of the figure.
     pub meta: Meta,
 }
 
@@ -129,7 +129,8 @@ impl Figure {
         figure.ok_or_else(|| UnknownFigure { seen: id.to_owned() })
     }
 
-    /// The figure of this ID; every figure of a paper, such as `tecc/all`; or `all`.
+    /// Finds the figure with this ID, every figure of a paper for an ID such as `tecc/all`, or
+    /// every figure for `all`.
     pub fn find_all(id: &str) -> Result<Vec<Self>, UnknownFigure> {
         let Some(paper) = id.strip_suffix("all") else { return Ok(vec![Self::find(id)?]) };
         let of_paper = |figure: &Self| figure.id.starts_with(paper);
@@ -139,14 +140,14 @@ impl Figure {
         if is_whole && !figures.is_empty() { Ok(figures) } else { Err(none()) }
     }
 
-    /// Its runs.
+    /// The plan of its runs.
     #[expect(clippy::missing_panics_doc, reason = "a test parses each plan of ours")]
     pub fn plan(&self, variant: Variant) -> Plan {
         let name = format!("{}.toml", self.id);
         Plan::parse(Path::new(&name), self.plan, variant).expect("a test parses each plan of ours")
     }
 
-    /// Makes the figure of what was measured.
+    /// Draws the figure from the results of its runs.
     pub fn draw(&self, plan: &Plan, records: &[RunRecord]) -> Drawing {
         let panels = panel::panels(self.plan);
         let paper = paper::parse(self.paper);
@@ -179,9 +180,9 @@ impl Figure {
     }
 }
 
-/// An ID that is no figure's.
+/// An error: no figure has this ID.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{seen:?} is no figure; allowed: {}", FIGURES.map(|figure| figure.id).join(", "))]
+#[error("{seen:?} is not a figure; allowed: {}", FIGURES.map(|figure| figure.id).join(", "))]
 pub struct UnknownFigure {
     /// The ID.
     pub seen: String,

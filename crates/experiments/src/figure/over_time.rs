@@ -1,12 +1,12 @@
-//! Lines of one run over its time: both layers, both queues, or all flows side by side.
+//! Lines of one run over time: of both layers, of both queues, or of all flows.
 
 use super::{Measure, Point, Series};
 use crate::run::{RunRecord, Sample};
 
-/// One line of a run: its name, and what a sample says.
+/// One line of a run: its name, and its value in a sample.
 type Line = (&'static str, fn(&Sample) -> Option<f64>);
 
-/// The lines of a measure; none of what has only one value for each run.
+/// The lines of a measure. A measure with one value for each run has none.
 #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
 const fn lines(measure: Measure) -> &'static [Line] {
     match measure {
@@ -48,7 +48,7 @@ fn point(x: f64, value: f64) -> Point {
     Point { x, x_text, value, low: value, high: value, runs: 1, completed: 1 }
 }
 
-/// About this many points show how flows come to share a link, without every packet.
+/// The approximate number of points of a line.
 const THROUGHPUT_POINTS: usize = 60;
 
 /// The body bits per second of each flow from one point to the next.

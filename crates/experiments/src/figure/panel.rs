@@ -1,4 +1,4 @@
-//! What a figure draws: the tables `[[panel]]` of its plan.
+//! The panels of a figure: the tables `[[panel]]` of its plan.
 
 use std::collections::BTreeMap;
 
@@ -12,84 +12,86 @@ use crate::{
     summary::{PairedRatio, fields, magnitude, paired_ratio, statistics},
 };
 
-/// One chart of a figure: a line for each mode, and for each value of `lines`.
+/// One chart of a figure. It has a line for each mode and for each value of `lines`.
 #[serde_as]
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Panel {
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// How it is drawn.
+    /// The kind of chart.
     #[serde(default)]
     pub chart: Chart,
-    /// The parameter along the x axis; of a distribution what is distributed; else `time`.
+    /// The parameter along the x axis, the quantity of a distribution, or `time`.
     pub x: String,
-    /// Its name and unit.
+    /// The label of the axis, with its unit.
     pub x_label: String,
-    /// How the x axis is divided.
+    /// The scale of the x axis.
     #[serde(default)]
     pub x_scale: Scale,
-    /// What is measured.
+    /// The quantity along the y axis.
     pub y: Measure,
-    /// Its name and unit.
+    /// The label of the axis, with its unit.
     pub y_label: String,
-    /// How the y axis is divided.
+    /// The scale of the y axis.
     #[serde(default)]
     pub y_scale: Scale,
-    /// What of it is shown.
+    /// The statistic of it that is shown.
     #[serde(default)]
     pub show: Show,
-    /// A parameter of which each value has a line of its own, in the modes that have several.
+    /// A parameter. Each of its values has a line of its own, in modes that use the parameter.
     pub lines: Option<String>,
-    /// The modes that have a line; all, if none is named. The others are compared with at most.
+    /// The modes that have a line. All modes have one if none is named. Other modes only serve for
+    /// comparison.
     #[serde(default)]
     pub modes: Vec<Mode>,
-    /// The lines that each run is compared with, seed by seed, by their mode or by their name, such
-    /// as `rmdt off`; then the y axis has per cent more than the one of them that has the least at
-    /// that point.
+    /// The lines with which each run is compared, seed by seed. They are named by their mode, or by
+    /// their name such as `rmdt off`. The y axis then shows the increase over the lowest of these
+    /// lines at that point, in per cent.
     #[serde_as(as = "OneOrMany<_>")]
     #[serde(default)]
     pub relative_to: Vec<String>,
-    /// Parameters that runs must have to belong here; `largest` is the largest value of any run.
+    /// Parameters that runs must have to belong to the panel. The text `largest` means the largest
+    /// value of all runs.
     #[serde(default)]
     pub only: BTreeMap<String, String>,
 }
 
-/// How a panel is drawn.
+/// The kind of chart of a panel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Chart {
     /// A point for each x, with error bars.
     #[default]
     Points,
-    /// A line of per cents that are not above each x: the mean of each percentile over all runs.
+    /// A cumulative distribution: the mean of each percentile over all runs.
     Distribution,
-    /// Both layers or both queues over the time of one run of each mode, which has to keep
+    /// Both layers, both queues or all flows over time, for one run of each mode. The run must keep
     /// [`samples`](crate::run::Parameters::samples).
     Time,
     /// Mean and percentiles of the completion times of all flows of all runs, side by side.
     Flows,
 }
 
-/// How an axis is divided.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {
-    /// Equal steps, from zero if it has a zero.
+    /// Equal steps. The axis includes zero.
     #[default]
     Linear,
-    /// Equal factors.
+    /// Equal factors (a logarithmic axis).
     Log,
 }
 
-/// What is shown of the runs that differ in their seed.
+/// The statistic over runs that differ only in their seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Show {
-    /// Their mean, with its 95 % confidence interval.
+    /// The mean, with its 95 % confidence interval.
     #[default]
     Mean,
-    /// The 99th percentile; the largest of fewer than 100.
+    /// The 99th percentile, or the largest value of fewer than 100 runs.
     Tail,
 }
 
@@ -151,7 +153,7 @@ impl Panel {
         series.filter(|series| !series.points.is_empty()).collect()
     }
 
-    /// Whether a mode has lines.
+    /// Whether the panel draws lines of a mode.
     fn draws(&self, mode: Mode) -> bool {
         self.modes.is_empty() || self.modes.contains(&mode)
     }
@@ -164,7 +166,7 @@ impl Panel {
         })
     }
 
-    /// What the panel sees of a run.
+    /// The view of the panel on a run.
     fn run<'a>(&self, record: &'a RunRecord) -> Run<'a> {
         let (x, x_text) = value(record, &self.x);
         let lines = self.lines.as_ref().filter(|key| heeds(record.parameters.mode, key));
@@ -191,7 +193,8 @@ impl Panel {
         groups.iter().filter_map(|(_, group)| self.point(group, bases, runs)).collect()
     }
 
-    /// Runs that differ in their seed as one point; `None` if none of them has a value.
+    /// Summarizes runs that differ only in their seed as one point. The result is `None` if none of
+    /// them has a value.
     fn point(&self, group: &[&Run<'_>], bases: &[&Line], all: &[Run<'_>]) -> Option<Point> {
         let first = group.first()?;
         let values: Vec<_> = group.iter().filter_map(|run| run.y).collect();
@@ -219,8 +222,8 @@ impl Panel {
 }
 
 impl Panel {
-    /// Runs against those of another line that differ from them in nothing else than the mode and
-    /// how its tunnel works.
+    /// Compares runs with the runs of another line. Paired runs differ only in the mode and in the
+    /// settings of its tunnel.
     fn ratio(&self, group: &[&Run<'_>], base: &Line, all: &[Run<'_>]) -> Option<PairedRatio> {
         let (ours, theirs) = (group.first()?.mode, base.0);
         let same = |run: &Run<'_>| {
@@ -269,10 +272,10 @@ fn value(record: &RunRecord, key: &str) -> (f64, String) {
     magnitude(fields(&record.parameters).get(key).unwrap_or(&Value::Null))
 }
 
-/// A mode, and which of its lines, if it has several.
+/// A mode, and the name of the line among those of the mode, if it has several.
 type Line = (Mode, Option<String>);
 
-/// Parameters that say how a mode's tunnel works, in which modes that are compared may differ.
+/// Parameters of a mode's tunnel. Modes that are compared may differ in these.
 const OF_MODES: [&str; 5] =
     ["resequence", "tecc", "tunnel_controller", "tunnel_initial_window", "tunnel_up_gain_percent"];
 
@@ -292,7 +295,7 @@ impl Run<'_> {
     }
 }
 
-/// The lines of a panel, mode by mode, in the order in which their runs come.
+/// The lines of a panel, mode by mode, in the order of their runs.
 fn lines(runs: &[Run<'_>]) -> Vec<Line> {
     let mut lines = Vec::new();
     for mode in Mode::ALL {
@@ -306,8 +309,7 @@ fn lines(runs: &[Run<'_>]) -> Vec<Line> {
     lines
 }
 
-/// Values along the x axis that are names and no numbers stand side by side, in the order in which
-/// they come.
+/// Numbers the values along the x axis in the order of the runs, if they are names.
 #[expect(clippy::cast_precision_loss, reason = "a few names")]
 fn number_names(runs: &mut [Run<'_>]) {
     let mut names: Vec<String> = Vec::new();

@@ -1,42 +1,42 @@
-//! What the paper itself says, from `ID.paper.csv`.
+//! The numbers and statements of the paper, from `ID.paper.csv`.
 
 use serde::Deserialize;
 
 use crate::run::Mode;
 
-/// What a paper says about a figure.
+/// The numbers and statements of a paper about a figure.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Paper {
     pub(super) numbers: Vec<PaperNumber>,
     pub(super) statements: Vec<PaperStatement>,
 }
 
-/// A number that the paper prints, to be drawn beside ours.
+/// A number that the paper prints. It is drawn beside our results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PaperNumber {
     /// Number of the panel, from 1.
     pub panel: usize,
-    /// Whose number it is; every tunnel's, if it is not said.
+    /// The mode of the number. Without a mode it holds for every tunnel.
     pub mode: Option<Mode>,
-    /// Where on the x axis, as text; a bound for every x, if empty.
+    /// The position on the x axis, as text. An empty text means a bound for every x.
     pub x: String,
-    /// Where on the y axis.
+    /// The position on the y axis.
     pub value: f64,
 }
 
 impl PaperNumber {
-    /// Whether the number is this mode's.
+    /// Whether the number holds for this mode.
     pub(super) fn concerns(&self, mode: Mode) -> bool {
         self.mode.map_or(mode.has_tunnel(), |whose| whose == mode)
     }
 }
 
-/// A sentence about it, in our words.
+/// A statement of the paper, in our words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaperStatement {
-    /// What the paper found.
+    /// The statement.
     pub text: String,
-    /// Where it says so.
+    /// Its place in the paper.
     pub source: String,
 }
 

@@ -22,7 +22,7 @@ fn every_figure_has_a_plan_panels_and_the_papers_words() {
 }
 
 #[test]
-fn an_unknown_figure_is_told_the_known_ones() {
+fn the_error_for_an_unknown_figure_lists_the_known_ones() {
     let error = Figure::find("tecc/t99").expect_err("there is none").to_string();
     assert!(error.contains("tecc/t99") && error.contains("tecc/t2a"), "{error}");
 }
@@ -59,7 +59,7 @@ fn rates_over_time_are_those_of_each_flow() {
 }
 
 #[test]
-fn all_figures_or_all_of_a_paper_can_be_asked_for_at_once() {
+fn all_figures_or_all_of_a_paper_can_be_requested_at_once() {
     let ids = |id| Figure::find_all(id).map(|all| all.iter().map(|it| it.id).collect::<Vec<_>>());
     assert_eq!(ids("tecc/t4").unwrap(), ["tecc/t4"]);
     assert_eq!(ids("all").unwrap().len(), FIGURES.len());
@@ -115,8 +115,9 @@ fn a_panel_over_time_has_a_line_for_each_layer_of_a_run() {
     }
 }
 
-/// Runs of 1 and 2 s at 10 Mbit/s, half as long at 20; those of `mst` are slower at the first and
-/// faster at the second, those of `rmdt` take as long as the better one, and 1 % more.
+/// Invented runs of 1 and 2 s at 10 Mbit/s, and half as long at 20 Mbit/s. Runs of `mst` are slower
+/// at the first rate and faster at the second. Runs of `rmdt` take 1 % longer than the better of
+/// the two other modes.
 fn invented() -> Vec<RunRecord> {
     let any = Parameters { size: ByteCount::new(2000), ..Parameters::default() };
     let any = run::run(&any, &TraceStore::default()).unwrap().record;
@@ -163,7 +164,7 @@ fn runs_are_compared_with_those_that_differ_in_the_mode_alone() {
 }
 
 #[test]
-fn of_several_modes_the_best_at_each_point_is_what_runs_are_compared_with() {
+fn runs_are_compared_with_the_best_of_several_modes_at_each_point() {
     let records = invented();
     for show in ["mean", "tail"] {
         let rest = format!("x = 'rate'\nrelative_to = ['mdt', 'mst']\nshow = '{show}'");
@@ -183,7 +184,7 @@ fn a_line_can_be_compared_with_another_of_its_mode() {
         record.parameters.mode = Mode::Rmdt;
         record.parameters.resequence = Some(order.parse().unwrap());
     }
-    records.drain(..4); // leaves what was mdt and mst
+    records.drain(..4); // leaves the runs that were mdt and mst
     let rest = "x = 'rate'\nlines = 'resequence'\nrelative_to = 'rmdt ordered'";
     let series = only_panel(rest).series(1, &records);
     let off = series.iter().find(|line| line.name() == "rmdt off").unwrap();

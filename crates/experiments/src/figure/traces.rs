@@ -1,20 +1,20 @@
-//! Whether a figure's links follow recordings.
+//! The kind of traces that a figure's links follow.
 
 use tandem_netem::SyntheticTrace;
 
 use crate::plan::Plan;
 
-/// What the links of a plan's runs follow.
+/// The kind of traces that the links of a plan's runs follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Traces {
     /// Recordings of real links.
     Recorded,
-    /// What [`SyntheticTrace`] makes.
+    /// Traces that [`SyntheticTrace`] makes.
     Synthetic,
 }
 
 impl Traces {
-    /// `None` if no link follows a trace.
+    /// The kind of the plan's traces; `None` if no link follows a trace.
     pub(super) fn of(plan: &Plan) -> Option<Self> {
         let names = names(plan);
         let is_synthetic = |name: &String| name.starts_with(SyntheticTrace::PREFIX);
@@ -25,7 +25,7 @@ impl Traces {
         }
     }
 
-    /// In a table.
+    /// The name in a table.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Recorded => "recorded",
@@ -33,11 +33,11 @@ impl Traces {
         }
     }
 
-    /// Below a picture.
+    /// The note below a picture.
     pub(super) const fn said(self) -> &'static str {
         match self {
             Self::Recorded => "The traces are recordings, from the folder in TANDEM_TRACES.",
-            Self::Synthetic => "The traces are synthetic, no recordings.",
+            Self::Synthetic => "The traces are synthetic, not recorded.",
         }
     }
 }

@@ -2,73 +2,73 @@ use std::path::PathBuf;
 
 use super::RUNS_MAX;
 
-/// What is wrong with a plan, and where.
+/// An error in a plan, with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The file is not TOML.
     #[error("{}:{line}: {reason}", file.display())]
     Syntax {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// What the parser says.
+        /// The message of the parser.
         reason: String,
     },
     /// No parameter of a run has this name.
     #[error("{}:{line}: unknown key {key:?}; allowed: {allowed}", file.display())]
     UnknownKey {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// Line, from 1.
         line: usize,
         /// The key.
         key: String,
-        /// Every key.
+        /// All keys.
         allowed: String,
     },
-    /// A value that its key cannot have.
+    /// The key does not allow this value.
     #[error("{}:{line}: {key} = {seen}: {reason}", file.display())]
     Value {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// Line, from 1.
         line: usize,
         /// The key.
         key: String,
-        /// What stands there.
+        /// The value in the file.
         seen: String,
-        /// What is wrong, and what is allowed.
+        /// The error, and the values that are allowed.
         reason: String,
     },
-    /// A list of no values would make a plan of no runs.
+    /// A list is empty, so the plan would have no runs.
     #[error("{}:{line}: {key} has no values; allowed: a value, or a list of one or more", file.display())]
     EmptyList {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// Line, from 1.
         line: usize,
         /// The key.
         key: String,
     },
-    /// More runs than a plan may have.
+    /// The plan has too many runs.
     #[error("{}: a plan of {runs} runs; allowed: at most {RUNS_MAX}", file.display())]
     TooManyRuns {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// How many; as many as can be counted, if there are more.
+        /// The number of runs, limited to the range of the type.
         runs: u64,
     },
-    /// Values that are good each by itself, but not together.
+    /// Values are allowed individually, but not in combination.
     #[error("{}:{line}: {combination}: {reason}", file.display())]
     Impossible {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Line, from 1: of the key that the reason names, else of the first that varies.
+        /// Line, from 1, of the key that the reason names, or of the first varied key.
         line: usize,
-        /// The values of what varies, or that it is so in every run.
+        /// The values of the varied keys, or a text for every run.
         combination: String,
-        /// What is wrong, and what is allowed.
+        /// The error, and the values that are allowed.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Which runs an experiment is made of, as a TOML file: every combination of what is a list.
+//! The runs of an experiment as a TOML file: every combination of the values that are lists.
 
 mod error;
 mod parse;
@@ -14,28 +14,27 @@ use crate::run::{Mode, Parameters, heeds};
 pub use error::PlanError;
 pub use seeds::{ParseSeedsError, Seeds};
 
-/// The variable of the environment that names the folder of recorded traces.
+/// The environment variable that names the folder of recorded traces.
 pub const RECORDINGS: &str = "TANDEM_TRACES";
 
-/// Most runs of a plan: a guard against a list too many.
+/// The largest number of runs of a plan, which guards against too many lists.
 pub const RUNS_MAX: u64 = 100_000;
 
-/// Which of a plan's two sizes is meant.
+/// The variant of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
-    /// What the plan says.
+    /// The whole plan.
     #[default]
     Full,
-    /// What its table `[short]` says instead, where it does: seconds, for tests.
+    /// The plan with the values of its table `[short]`. It takes seconds and serves tests.
     Short,
 }
 
-/// Many runs: every combination of the values that are lists, with every seed.
-///
-/// The keys are the fields of [`Parameters`], each with a value or a list of values; what is not
-/// said has its default. Besides, there are `title`, `description` and `seeds`, and tables: `[short]`
-/// with what [`Variant::Short`] has instead, `[recordings]` with what [`Variant::Full`] has instead
-/// where [`RECORDINGS`] is set, and `[for.MODE]` with what one mode has instead.
+/// Many runs: every combination of the values that are lists, with every seed. The keys are the
+/// fields of [`Parameters`], each with a value or a list of values. A missing key has its default.
+/// Further keys are `title`, `description` and `seeds`. The table `[short]` replaces values in
+/// [`Variant::Short`]. The table `[recordings]` replaces values in [`Variant::Full`] if the
+/// variable [`RECORDINGS`] is set. A table `[for.MODE]` replaces values for one mode.
 ///
 /// ```
 /// use tandem_experiments::plan::{Plan, Variant};
@@ -49,7 +48,7 @@ pub enum Variant {
 pub struct Plan {
     title: Option<String>,
     description: Option<String>,
-    /// The same in every run.
+    /// The values that are the same in every run.
     fixed: Map<String, Value>,
     axes: Vec<Axis>,
     of_modes: BTreeMap<Mode, OfMode>,
@@ -57,10 +56,10 @@ pub struct Plan {
     len: u64,
 }
 
-/// What one mode has instead.
+/// The values that replace those of the plan for one mode.
 type OfMode = Map<String, Value>;
 
-/// One thing that varies.
+/// One varied key, with its values.
 #[derive(Clone, Debug)]
 struct Axis {
     key: String,
@@ -74,12 +73,12 @@ impl Plan {
         parse::parse(file, text, variant, env::var_os(RECORDINGS).is_some())
     }
 
-    /// What the plan calls itself.
+    /// The title of the plan.
     pub fn title(&self) -> Option<&str> {
         self.title.as_deref()
     }
 
-    /// What it is for.
+    /// The description of the plan.
     pub fn description(&self) -> Option<&str> {
         self.description.as_deref()
     }
@@ -99,33 +98,33 @@ impl Plan {
         self.len
     }
 
-    /// Every combination with every seed, those included that differ in nothing that their mode
-    /// heeds.
+    /// The number of combinations with every seed. It includes combinations that differ only in
+    /// keys that their mode ignores.
     fn combinations(&self) -> u64 {
         let lists = self.axes.iter().map(|axis| axis.values.len() as u64);
         lists.product::<u64>() * self.seeds.count()
     }
 
-    /// A plan has a run at least.
+    /// Always false, because a plan has at least one run.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Sets the number of runs.
+    /// Counts the runs.
     fn count(&mut self) {
         let seeds = self.seeds.count();
         let firsts = (0..self.combinations() / seeds).map(|number| number * seeds);
         self.len = firsts.filter(|number| self.run(*number).is_some()).count() as u64 * seeds;
     }
 
-    /// Every run: the first key of the file varies slowest, the seed fastest. Of a list that makes
-    /// no difference in a mode, such as `tunnel_controller` without a tunnel or what the mode has a
-    /// value of its own for, that mode is run with the first value only.
+    /// Every run. The first key of the file varies slowest and the seed fastest. If a mode ignores
+    /// a key, such as `tunnel_controller` without a tunnel, or has a value of its own for it, the
+    /// mode only runs with the first value of the list.
     pub fn runs(&self) -> impl Iterator<Item = Parameters> {
         (0..self.combinations()).filter_map(|number| self.run(number))
     }
 
-    /// The combination of this number, unless it is another one over again.
+    /// The combination with this number, unless it repeats another one.
     fn run(&self, number: u64) -> Option<Parameters> {
         let mut rest = number / self.seeds.count();
         let mut keys = self.fixed.clone();
@@ -140,12 +139,12 @@ impl Plan {
             rest /= count;
         }
         let mode = keys.get("mode").map_or(Parameters::default().mode, |mode| {
-            serde_json::from_value(mode.clone()).expect("each value was checked by itself")
+            serde_json::from_value(mode.clone()).expect("each value was checked individually")
         });
         let own = self.of_modes.get(&mode);
         keys.extend(own.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
-        let mut parameters: Parameters =
-            serde_json::from_value(Value::Object(keys)).expect("each value was checked by itself");
+        let mut parameters: Parameters = serde_json::from_value(Value::Object(keys))
+            .expect("each value was checked individually");
         parameters.seed = self.seeds.first() + number % self.seeds.count();
         let is_alike =
             |key: &str| !heeds(mode, key) || own.is_some_and(|own| own.contains_key(key));
@@ -153,7 +152,7 @@ impl Plan {
         (!is_another).then_some(parameters)
     }
 
-    /// SHA-256 over all runs, in hexadecimal: plans with the same hash are the same experiment.
+    /// SHA-256 over all runs, in hexadecimal. Plans with the same hash are the same experiment.
     pub fn hash(&self) -> String {
         let mut hash = Sha256::new();
         for parameters in self.runs() {
@@ -164,7 +163,7 @@ impl Plan {
     }
 }
 
-/// The one text of a run: the same parameters have the same, others have another.
+/// The canonical text of a run's parameters. Different parameters have different texts.
 #[expect(clippy::missing_panics_doc, reason = "parameters can be written")]
 pub fn canonical(parameters: &Parameters) -> String {
     serde_json::to_string(parameters).expect("parameters are texts and numbers")

@@ -1,4 +1,4 @@
-//! From the text of a plan to a plan, or to the line where it is wrong.
+//! Parses the text of a plan. Errors name the line.
 
 use std::{collections::BTreeMap, ops::Range, path::Path};
 
@@ -15,17 +15,17 @@ use crate::{
     summary::fields,
 };
 
-/// Keys of a plan that are no parameters. `panel` says what a figure draws of it.
+/// Keys of a plan that are not parameters. `panel` describes a panel of a figure.
 const OTHER_KEYS: [&str; 7] =
     ["title", "description", "seeds", "short", "recordings", "for", "panel"];
 
-/// Those that `[short]` and `[recordings]` have too.
+/// The keys among them that `[short]` and `[recordings]` may have too.
 const INSTEAD_KEYS: [&str; 3] = ["title", "description", "seeds"];
 
 /// Keys whose values are paths.
 const PATHS: [&str; 2] = ["trace", "uplink_trace"];
 
-/// `has_recordings` is whether `[recordings]` counts.
+/// Parses a plan. `has_recordings` says whether `[recordings]` counts.
 pub(super) fn parse(
     file: &Path,
     text: &str,
@@ -69,7 +69,7 @@ fn defaults() -> Map<String, Value> {
     defaults
 }
 
-/// What a table of a plan says, checked value by value.
+/// The entries of a table of a plan. Each value is checked individually.
 #[derive(Default)]
 struct Entries {
     title: Option<String>,
@@ -80,14 +80,14 @@ struct Entries {
 
 /// One parameter.
 struct Entry {
-    /// Where it stands.
+    /// Its position in the text.
     at: Range<usize>,
     values: Vec<Value>,
     is_list: bool,
 }
 
 impl Entries {
-    /// A key keeps its place in the order of the plan.
+    /// Replaces values. A key keeps its place in the order of the plan.
     fn override_with(&mut self, short: Self) {
         self.title = short.title.or(self.title.take());
         self.description = short.description.or(self.description.take());
@@ -142,7 +142,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What modes have instead: one value for each key.
+    /// The values that replace those of the plan for modes. Each key has one value.
     fn of_modes(&self, tables: &DeTable<'_>) -> Result<BTreeMap<Mode, OfMode>, PlanError> {
         let mut of_modes = BTreeMap::new();
         for (name, table) in tables {
@@ -207,7 +207,7 @@ impl Reader<'_> {
         Ok(Entry { at, values: values.collect::<Result<_, _>>()?, is_list })
     }
 
-    /// One value of one parameter, as a run would have it.
+    /// Converts one value of one parameter to the form that a run has.
     fn parameter(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Result<Value, PlanError> {
         let mut seen = json(value.get_ref());
         if let Value::String(path) = &seen
@@ -228,9 +228,9 @@ impl Reader<'_> {
         }
     }
 
-    /// A path is relative to the plan's folder; `$NAME/` at its start is a variable of the
-    /// environment, for data that is not beside the plan. It stays as it is, so that results are the
-    /// same wherever that data is.
+    /// Resolves a path relative to the plan's folder. `$NAME/` at its start is an environment
+    /// variable for data in another folder. It is not replaced here, so that results do not depend
+    /// on that folder.
     fn path(&self, path: &str) -> Result<String, String> {
         if let Some(kind) = path.strip_prefix(SyntheticTrace::PREFIX) {
             return kind
@@ -276,7 +276,7 @@ impl Reader<'_> {
         Ok(plan)
     }
 
-    /// Asks each combination whether it can be run, before any is.
+    /// Checks that each combination can be run, before the first run.
     fn check_combinations(
         &self,
         plan: &Plan,
@@ -317,14 +317,14 @@ impl Reader<'_> {
         }
     }
 
-    /// Number of the line where this begins, from 1.
+    /// The number, from 1, of the line at which a span begins.
     fn line(&self, span: &Range<usize>) -> usize {
         self.text.get(..span.start).unwrap_or(self.text).matches('\n').count() + 1
     }
 }
 
-/// A TOML value in JSON's terms. Dates, and numbers beyond 64 bits, become texts, which no key
-/// takes.
+/// Converts a TOML value to JSON. Dates, and numbers beyond 64 bits, become texts, which no key
+/// accepts.
 fn json(value: &DeValue<'_>) -> Value {
     match value {
         DeValue::String(text) => Value::String(text.clone().into_owned()),

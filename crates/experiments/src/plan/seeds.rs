@@ -1,6 +1,6 @@
 use std::{fmt, str::FromStr};
 
-/// A range of seeds, as text `1..8`, where both ends belong to it, or one seed, `7`.
+/// A range of seeds. Its text is `1..8`, which includes both ends, or `7` for one seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seeds {
     first: u64,
@@ -8,22 +8,23 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// One seed.
+    /// A range of one seed.
     pub const fn one(seed: u64) -> Self {
         Self { first: seed, last: seed }
     }
 
-    /// The first.
+    /// The first seed.
     pub const fn first(self) -> u64 {
         self.first
     }
 
-    /// How many, at least one; the number of all seeds but one, if it is all.
+    /// The number of seeds, which is at least one. For the range of all seeds it is one too few,
+    /// because the type cannot hold more.
     pub const fn count(self) -> u64 {
         (self.last - self.first).saturating_add(1)
     }
 
-    /// Each of them.
+    /// Iterates over the seeds.
     pub fn iter(self) -> impl Iterator<Item = u64> {
         self.first..=self.last
     }
@@ -48,9 +49,11 @@ impl FromStr for Seeds {
     }
 }
 
-/// A text that is no range of seeds.
+/// An error: a text is not a range of seeds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{seen:?} is no range of seeds; allowed: one such as 7, or the first and the last, 1..8")]
+#[error(
+    "{seen:?} is not a range of seeds; allowed: one seed such as 7, or the first and the last such as 1..8"
+)]
 pub struct ParseSeedsError {
     /// The text.
     pub seen: String,

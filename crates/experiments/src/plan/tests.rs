@@ -23,7 +23,7 @@ fn every_combination_of_lists_and_seeds_is_one_run() {
 }
 
 #[test]
-fn a_plan_of_nothing_is_one_run_of_defaults() {
+fn an_empty_plan_is_one_run_of_defaults() {
     let runs: Vec<_> = parse("").unwrap().runs().collect();
     assert_eq!(runs, [Parameters::default()]);
 }
@@ -49,7 +49,7 @@ fn recordings_replace_what_they_name_in_the_full_variant_if_there_are_any() {
 }
 
 #[test]
-fn what_a_mode_has_instead_is_not_varied_for_it() {
+fn a_value_for_one_mode_is_not_varied_in_that_mode() {
     let text = "mode = ['mft', 'mdt', 'tecc']\nresequence = ['off', 'ordered']\nproxies = [1, 2]\n\
                 [for.tecc]\nresequence = 'window'\n[for.mdt]\nproxies = 3";
     let plan = parse(text).unwrap();

@@ -9,7 +9,7 @@ use tandem_units::{ByteCount, Ratio};
 
 use super::{Parameters, Workload};
 
-/// Why a run cannot begin.
+/// The reason for which a run cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A parameter is outside of its range, alone or together with another.
@@ -19,7 +19,7 @@ pub enum RunError {
         name: &'static str,
         /// Its value.
         seen: String,
-        /// What would be allowed.
+        /// The values that are allowed.
         allowed: &'static str,
     },
     /// A setting of TECC is not allowed.
@@ -36,20 +36,20 @@ pub enum RunError {
     NotLoaded(PathBuf),
 }
 
-/// Most bytes of one download: more takes hours, even in virtual time.
+/// The largest size of one download. More bytes take hours, even in virtual time.
 const SIZE_MAX: ByteCount = ByteCount::new(10_000_000_000);
 
-/// Most flows of one run.
+/// The largest number of flows of one run.
 const FLOWS_MAX: u64 = 1000;
 
-/// The longest that a run may take in virtual time.
+/// The longest virtual time of a run.
 const TIME_LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Longest RTT of one part of the way.
+/// The longest RTT of one part of the path.
 const RTT_MAX: Duration = Duration::from_secs(60);
 
-/// Whether there are several clients, which take origins in turn. A local program has only the origin
-/// of its client.
+/// Whether there are several clients, which are assigned to origins in turn. A local program has
+/// only the origin of its client.
 fn has_several_clients(run: &Parameters) -> bool {
     matches!(run.workload, Workload::Flows { .. } | Workload::Sharing { .. }) && !run.local_program
 }
@@ -101,7 +101,7 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
     check_workload(run)
 }
 
-/// Refuses settings that no sender can have.
+/// Refuses settings that are invalid for senders.
 fn check_senders(run: &Parameters) -> Result<(), RunError> {
     let off = run.origin_controller == ControllerName::Off;
     let allowed = "bbr1, bbr1-tunnel, newreno, cubic or bbr3; only a tunnel may have none";

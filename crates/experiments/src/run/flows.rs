@@ -1,4 +1,4 @@
-//! The flows of a run: when they begin, and what became of them.
+//! The flows of a run: their start times and their results.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
     topology::{Datagrams, Part, Topology},
 };
 
-/// The length of a download that is not to end: 100 GB, which takes hours at 100 Mbit/s.
+/// The length of a download that must not end: 100 GB, which takes hours at 100 Mbit/s.
 const ENDLESS: ByteCount = ByteCount::new(100_000_000_000);
 
 /// Bytes of a UDP payload of [`Workload::Datagrams`].
@@ -22,30 +22,31 @@ const DATAGRAM: usize = 1000;
 
 /// The flows of a run.
 pub(super) struct Flows {
-    /// Those that have not begun, in order of time after `ready`.
+    /// Flows that have not begun, with their start times after `ready`, in order of time.
     waiting: VecDeque<(Duration, ByteCount)>,
     begun: Vec<Flow>,
-    /// Carries the packets of local programs; its tunnel has to be up before they begin.
+    /// The client that carries the packets of local programs. Its tunnel must be up before they
+    /// begin.
     forwarder: Option<Handle<Client>>,
-    /// When the first flow could begin.
+    /// The time at which the first flow could begin.
     ready: Option<Duration>,
     is_local: bool,
-    /// When what has no end by itself ends.
+    /// The time at which endless flows end.
     lasts: Option<Duration>,
     datagrams: Option<Datagrams>,
-    /// Who takes the body, if it is no client.
+    /// The receiver of the body, if it is an origin.
     uploads_to: Option<Handle<Origin>>,
     others: Vec<Handle<Client>>,
     reports: Reports,
-    /// From the beginning of the first flow to that of counting.
+    /// The time from the start of the first flow to the start of the measurement.
     settle: Duration,
     before: Option<Before>,
 }
 
-/// What had arrived when counting began.
+/// The bytes that had arrived when the measurement began.
 struct Before {
     at: Duration,
-    /// Of each flow that had begun.
+    /// The bytes of each flow that had begun.
     flows: Vec<u64>,
     others: u64,
 }
@@ -57,7 +58,7 @@ pub(super) struct Flow {
     pub(super) size: ByteCount,
 }
 
-/// How a flow ended.
+/// The end of a flow.
 pub(super) enum Ended<'a> {
     Fetched(&'a FetchReport),
     Failed,
@@ -104,7 +105,7 @@ impl Flows {
         }
     }
 
-    /// Lets begin what is due.
+    /// Starts the flows that are due.
     pub(super) fn start_due(&mut self, topology: &mut Topology<'_>) {
         let now = topology.world.elapsed();
         if self.ready.is_none() && self.forwarder.is_some_and(|it| topology.is_up(it)) {
@@ -125,17 +126,17 @@ impl Flows {
         }
     }
 
-    /// Whether the tunnel told something that local programs do not know yet.
+    /// Whether the tunnel has reports that local programs have not received yet.
     pub(super) fn have_news(&self, world: &World) -> bool {
         self.reports.have_news(world)
     }
 
-    /// Tells local programs what the tunnel told.
+    /// Passes the tunnel's reports to local programs.
     pub(super) fn pass_reports(&mut self, topology: &mut Topology<'_>) {
         self.reports.pass(topology);
     }
 
-    /// Begins to count, if it is time.
+    /// Begins the measurement, if it is due.
     pub(super) fn count_if_due(&mut self, world: &World) {
         let at = world.elapsed();
         if self.before.is_none() && self.start().is_some_and(|start| start + self.settle <= at) {
@@ -144,25 +145,25 @@ impl Flows {
         }
     }
 
-    /// When the next flow or counting begins, if that is known.
+    /// The time at which the next flow or the measurement begins, if it is known.
     pub(super) fn next_event(&self) -> Option<Duration> {
         let flow = || Some(self.ready? + self.waiting.front()?.0);
         let counting = self.start().filter(|_| self.before.is_none());
         flow().into_iter().chain(counting.map(|start| start + self.settle)).min()
     }
 
-    /// When the first flow began.
+    /// The time at which the first flow began.
     fn start(&self) -> Option<Duration> {
         let start = self.begun.first().map(|flow| flow.start);
         start.or_else(|| self.datagrams.as_ref().map(|_| Duration::ZERO))
     }
 
-    /// When the run ends although nothing has, if it does.
+    /// The time at which a run of endless flows ends.
     pub(super) fn end(&self) -> Option<Duration> {
         Some(self.start()? + self.lasts?)
     }
 
-    /// Whether there is nothing left to wait for.
+    /// Whether all flows have ended.
     pub(super) fn have_ended(&self, world: &World) -> bool {
         if self.end().is_some_and(|end| end <= world.elapsed()) {
             return true;
@@ -172,14 +173,14 @@ impl Flows {
             && self.begun.iter().all(|flow| flow.ended(world).is_some())
     }
 
-    /// Bytes of body that have arrived, of all flows.
+    /// Bytes of body of all flows that have arrived.
     pub(super) fn body_bytes(&self, world: &World) -> u64 {
         let datagrams = self.datagrams.as_ref();
         let datagrams = datagrams.map_or(0, |it| world.node(it.receiver).bytes());
         datagrams + self.body_bytes_of_each(world).iter().sum::<u64>()
     }
 
-    /// Those of each flow that has begun, in order.
+    /// Bytes of body that have arrived, for each flow that has begun, in order.
     pub(super) fn body_bytes_of_each(&self, world: &World) -> Vec<u64> {
         if let Some(origin) = self.uploads_to {
             return vec![world.node(origin).uploaded().get()];
@@ -187,7 +188,7 @@ impl Flows {
         self.begun.iter().map(|flow| world.body(flow.client).bytes()).collect()
     }
 
-    /// Bytes that each flow has got since counting began, in order.
+    /// Bytes that each flow has received since the measurement began, in order.
     pub(super) fn counted(&self, world: &World) -> impl Iterator<Item = u64> {
         let before = self.before.iter().flat_map(|before| before.flows.iter().copied());
         let before = before.chain(std::iter::repeat(0));
@@ -195,13 +196,14 @@ impl Flows {
         each.map(|(flow, before)| world.body(flow.client).bytes().saturating_sub(before))
     }
 
-    /// How long it has been counted.
+    /// The length of the measurement so far.
     pub(super) fn counted_time(&self, world: &World) -> Duration {
         let before = self.before.as_ref().map_or(Duration::ZERO, |before| before.at);
         world.elapsed().saturating_sub(before)
     }
 
-    /// Bytes that others have got since counting began; `None` if there are none.
+    /// Bytes that other downloads have received since the measurement began; `None` if there are no
+    /// such downloads.
     pub(super) fn counted_of_others(&self, world: &World) -> Option<u64> {
         let before = self.before.as_ref().map_or(0, |before| before.others);
         (!self.others.is_empty()).then(|| self.others_bytes(world).saturating_sub(before))
@@ -216,14 +218,14 @@ impl Flows {
         &self.begun
     }
 
-    /// The number of flows that have not.
+    /// The number of flows that have not begun.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 }
 
 impl Flow {
-    /// How it ended, if it has.
+    /// The end of the flow, if it has ended.
     pub(super) fn ended<'w>(&self, world: &'w World) -> Option<Ended<'w>> {
         world.events(self.client).iter().find_map(|(_, event)| match event {
             Event::Fetched(report) => Some(Ended::Fetched(report)),
@@ -232,7 +234,7 @@ impl Flow {
         })
     }
 
-    /// What it measured, if it is complete.
+    /// The report of the flow, if it is complete.
     pub(super) fn report<'w>(&self, world: &'w World) -> Option<&'w FetchReport> {
         match self.ended(world)? {
             Ended::Fetched(report) => Some(report),
@@ -241,10 +243,11 @@ impl Flow {
     }
 }
 
-/// Datagrams that arrive later than this after the last one was sent do not count.
+/// The time after the last datagram was sent during which datagrams still count.
 const DATAGRAMS_GRACE: Duration = Duration::from_secs(5);
 
-/// When which flow begins, after the first one can, in order of time.
+/// The start time and the size of each flow, in order of time. Times count from the time at which
+/// the first flow can begin.
 fn schedule(run: &Parameters, seed: Seed) -> Vec<(Duration, ByteCount)> {
     match run.workload {
         Workload::Download | Workload::Upload => vec![(Duration::ZERO, run.size)],
@@ -270,15 +273,15 @@ fn schedule(run: &Parameters, seed: Seed) -> Vec<(Duration, ByteCount)> {
     }
 }
 
-/// Milliseconds until the next one of events that happen in each millisecond with the same chance:
-/// at least one, and at most 100 times the mean.
+/// Milliseconds until the next event, if an event happens in each millisecond with the same
+/// probability. The result is at least one and at most 100 times the mean.
 fn gap_ms(dice: &mut Pcg64, mean_ms: u64) -> u64 {
     let most = mean_ms.saturating_mul(100);
     (1..most).find(|_| below(dice, mean_ms) == 0).unwrap_or(most)
 }
 
 /// A length from a Pareto distribution of shape 1 between L and 1000 L, where L is the mean divided
-/// by 1000 / 999 * ln 1000 = 6.91467. At least one byte.
+/// by 1000 / 999 * ln 1000 = 6.91467. The result is at least one byte.
 fn heavy_tailed(dice: &mut Pcg64, mean: ByteCount) -> ByteCount {
     const PARTS: u64 = 1_000_000;
     let least = mean.mul_div_floor(ByteCount::new(100_000), ByteCount::new(691_467));
@@ -289,7 +292,7 @@ fn heavy_tailed(dice: &mut Pcg64, mean: ByteCount) -> ByteCount {
     size.max(ByteCount::new(1))
 }
 
-/// An integer below `limit`, each with the same chance to within 2^-32 or better.
+/// A uniformly distributed integer below `limit`, to within 2^-32 or better.
 fn below(dice: &mut Pcg64, limit: u64) -> u64 {
     let wide = u128::from(dice.next_u64()) * u128::from(limit.max(1));
     u64::try_from(wide >> 64).unwrap_or_default()
@@ -305,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_have_the_mean_and_the_tail_that_they_are_said_to_have() {
+    fn requests_have_the_documented_mean_and_tail() {
         let mut dice = Seed(1).generator(0);
         let mean = ByteCount::new(100_000);
         let sizes: Vec<_> = (0..100_000).map(|_| heavy_tailed(&mut dice, mean).get()).collect();

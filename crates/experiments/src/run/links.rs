@@ -7,15 +7,15 @@ use tandem_units::{Rate, Ratio};
 
 use super::{Parameters, RunError, TraceStore, topology::Part};
 
-/// The rate of an uplink of which nothing is said beside a downlink that follows a trace.
+/// The default rate of an uplink if the downlink follows a trace.
 const UPLINK_BESIDE_TRACE: Rate = Rate::from_mbps(48);
 
-/// A link that delays and does nothing else.
+/// A link with a delay and nothing else.
 pub(super) fn delay(delay: Duration) -> LinkConfig {
     LinkConfig { delay, ..LinkConfig::default() }
 }
 
-/// The link between the last proxy and an origin; they are counted from 1.
+/// The link between the last proxy and the origin with this number, which counts from 1.
 pub(super) fn to_origin(run: &Parameters, number: u32) -> LinkConfig {
     let rtt = run.origin_rtt.0 + run.origin_rtt_step.0 * number.saturating_sub(1);
     LinkConfig {
@@ -25,7 +25,8 @@ pub(super) fn to_origin(run: &Parameters, number: u32) -> LinkConfig {
     }
 }
 
-/// What lies between the access link and a client, if anything does; they are counted from 0.
+/// The link between the access link and the client with this number, which counts from 0, if there
+/// is such a link.
 pub(super) fn leg(run: &Parameters, number: u32) -> Option<LinkConfig> {
     let rtt = run.client_rtt_step.0 * number;
     (!rtt.is_zero()).then(|| delay(rtt / 2))

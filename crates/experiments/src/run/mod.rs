@@ -1,7 +1,8 @@
-//! One run: from parameters to what was measured.
+//! One run: from parameters to results.
 //!
-//! [`run()`] builds the hosts and links of [`Parameters`], lets a [`World`](tandem_lab::World) run them
-//! in virtual time, and gives a [`RunRecord`]. The same parameters give the same record, bit by bit.
+//! [`run()`] builds the hosts and links of [`Parameters`], lets a [`World`](tandem_lab::World) run
+//! them in virtual time, and returns a [`RunRecord`]. The same parameters give the same record, bit
+//! by bit.
 
 mod check;
 mod flows;
@@ -32,22 +33,22 @@ pub use tandem_node::mode::{Mode, UnknownMode};
 pub(crate) use self::parameters::heeds;
 use self::{flows::Flows, observer::Observer, topology::Topology};
 
-/// What a run gave.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct RunOutcome {
-    /// What it measured.
+    /// The record of the run.
     pub record: RunRecord,
-    /// Both layers over time.
+    /// Samples of both layers over time.
     pub series: Vec<Sample>,
-    /// One-way delays of the packets that the origin sent, in the order of arrival: of every UDP
-    /// payload on its way to the end-to-end connection's other end. Empty where the client itself
-    /// is that end, behind a tunnel: there packets cannot be told apart from outside.
+    /// One-way delays of the UDP payloads from the origin to the other end of the end-to-end (E2E)
+    /// connection, in the order of arrival. The list is empty if that end is the client of a
+    /// tunnel, because packets cannot be identified there from outside.
     pub packet_delays: Vec<Duration>,
-    /// What the verifier found wrong, in words.
+    /// The violations that the verifier found, as texts.
     pub violations: Vec<String>,
 }
 
-/// Whether these parameters can be run, apart from their traces.
+/// Checks that these parameters can be run. It does not check their traces.
 pub fn check(parameters: &Parameters) -> Result<(), RunError> {
     check::check(parameters)
 }

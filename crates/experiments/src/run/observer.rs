@@ -1,4 +1,4 @@
-//! Watches a run while it goes on.
+//! Takes samples of a run while it is in progress.
 
 use std::time::Duration;
 
@@ -12,19 +12,21 @@ use super::{
     watched::{Senders, Watched},
 };
 
-/// How often a run is looked at, at first.
+/// The initial interval of samples.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// Most samples of a run. At this number every second sample is dropped and the interval doubles.
+/// The largest number of samples of a run. At this number every second sample is dropped and the
+/// interval doubles.
 const SAMPLES_MAX: usize = 60_000;
 
-/// Both layers of a run at one moment. With an upload *origin* and *proxy* are the client's two
-/// connections, which then send.
+/// Both layers of a run at one time. With an upload, the fields of the origin and the proxy hold
+/// the values of the client's two connections, which send in this case.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Virtual time since the start of the run.
     pub at_s: f64,
-    /// The origin's congestion window; with several connections, of the oldest that is open.
+    /// The origin's congestion window. With several connections it is that of the oldest open
+    /// connection.
     pub e2e_cwnd_bytes: u64,
     /// The origin's pacing rate; null if the controller has none.
     pub e2e_pacing_mbps: Option<f64>,
@@ -36,19 +38,19 @@ pub struct Sample {
     pub tunnel_pacing_mbps: Option<f64>,
     /// The first proxy's smoothed RTT; null without a tunnel.
     pub tunnel_srtt_ms: Option<f64>,
-    /// What waits in the first proxy's tunnel queue.
+    /// Bytes in the first proxy's tunnel queue.
     pub tunnel_queue_bytes: u64,
-    /// What waits in front of the access link towards the client, or from it with an upload.
+    /// Bytes in the queue of the access link towards the client, or from the client with an upload.
     pub link_queue_bytes: u64,
     /// Bytes of body that have arrived.
     pub body_bytes: u64,
 }
 
-/// What is seen at one moment.
+/// One sample, with the bytes of each flow.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) sample: Sample,
-    /// Bytes of body that have arrived, of each flow that has begun, if samples are kept.
+    /// Bytes of body that have arrived, for each flow that has begun, if samples are kept.
     pub(super) flows: Vec<u64>,
 }
 
@@ -71,15 +73,15 @@ impl Level {
     }
 }
 
-/// Watches a run while it goes on.
+/// Takes samples of a run while it is in progress.
 #[derive(Debug)]
 pub(super) struct Observer {
     queue: Level,
-    /// 1 while the link towards the client is idle although something waits in the proxy.
+    /// The value is 1 while the link towards the client is idle although data waits in the proxy.
     downlink_waste: Level,
-    /// The same towards the proxy, for what waits in the first client.
+    /// The same for the link towards the proxy and data in the first client.
     uplink_waste: Level,
-    /// When the first byte of a body came, and how long the links had been busy then.
+    /// The time at which the first byte of a body came, and the busy times of the links until then.
     first_byte: Option<FirstByte>,
     interval: Duration,
     next: Duration,
@@ -115,7 +117,7 @@ impl Mean {
     }
 }
 
-/// What was seen of a run.
+/// The observations of a run.
 #[derive(Debug)]
 pub(super) struct Observed {
     pub(super) tunnel_queue_mean_bytes: f64,
@@ -127,11 +129,11 @@ pub(super) struct Observed {
     pub(super) samples: Vec<Seen>,
 }
 
-/// How long a bottleneck had nothing to do, from the first byte of a body on.
+/// The time during which a bottleneck was idle, from the first byte of a body on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IdleTime {
     pub(super) total: Duration,
-    /// Although something waited in the sender's tunnel queue.
+    /// The part of it during which data waited in the sender's tunnel queue.
     pub(super) with_backlog: Duration,
 }
 
@@ -150,12 +152,12 @@ impl Observer {
         }
     }
 
-    /// When [`Self::sample`] wants to be called.
+    /// The time at which to call [`Self::sample`] next.
     pub(super) const fn next(&self) -> Duration {
         self.next
     }
 
-    /// Looks at what changes with every event.
+    /// Observes the values that may change with every event.
     pub(super) fn watch(&mut self, world: &World, watched: Watched) {
         let now = world.elapsed();
         let Some(proxy) = watched.proxy else { return };
@@ -174,8 +176,8 @@ impl Observer {
         self.uplink_waste.set(now, u64::from(is_wasted));
     }
 
-    /// Looks at all that is looked at now and then. `body_bytes` is what has arrived, `flows` the same
-    /// of each flow, if samples are kept.
+    /// Takes a sample. `body_bytes` are the bytes that have arrived, and `flows` those of each
+    /// flow, if samples are kept.
     pub(super) fn sample(
         &mut self,
         world: &mut World,
@@ -222,7 +224,7 @@ impl Observer {
         }
     }
 
-    /// What was seen until now, the end of the run.
+    /// Returns the observations at the end of the run.
     pub(super) fn finish(mut self, world: &World, watched: Watched) -> Observed {
         let now = world.elapsed();
         self.watch(world, watched);

@@ -1,4 +1,4 @@
-//! Downloads of others that share the access link with those of a run.
+//! Other downloads that share the access link with the downloads of a run.
 
 use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_lab::{Contents, FileSet, Handle};
@@ -16,7 +16,7 @@ use super::{
     topology::{PORT, Part, Topology, set_name},
 };
 
-/// From the numbers of their origins to those of their clients.
+/// The difference between the number of such an origin and that of its client.
 const CLIENTS: u32 = 500;
 
 pub(super) fn name(number: u64) -> String {
@@ -24,8 +24,8 @@ pub(super) fn name(number: u64) -> String {
 }
 
 impl Topology<'_> {
-    /// Lets others download this many bytes, from now on: without a tunnel, each from an origin of its
-    /// own that is as far away as that of the run.
+    /// Starts other downloads of this number of bytes. They use no tunnel, and each has an origin
+    /// of its own at the same distance as the origin of the run.
     pub(super) fn add_others(
         &mut self,
         controller: ControllerName,

@@ -1,4 +1,4 @@
-//! From what happened in a run to its record.
+//! Makes the record of a run.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
     watched::Watched,
 };
 
-/// Everything that a run measured, at its end.
+/// Collects the results of a run at its end.
 pub(super) fn of(
     run: &Parameters,
     mut topology: Topology<'_>,
@@ -92,7 +92,7 @@ pub(super) fn of(
     }
 }
 
-/// What one end of the tunnel did to repair, and the other to bring into order.
+/// The record of one end's retransmissions and of the other end's reordering.
 fn repair_record(entrance: &Stats, exit: &Stats) -> RepairRecord {
     let exit = exit.resequenced;
     let (repaired, waited) = (entrance.repaired.given_up, exit.given_up);
@@ -114,7 +114,7 @@ fn repair_record(entrance: &Stats, exit: &Stats) -> RepairRecord {
     }
 }
 
-/// Percentiles 0 to 100, nearest rank; none of nothing.
+/// Percentiles 0 to 100 by nearest rank. The list is empty if there are no delays.
 fn percentiles_us(delays: &[Duration]) -> Vec<u64> {
     let mut sorted = delays.to_vec();
     sorted.sort_unstable();
@@ -127,7 +127,7 @@ fn percentiles_us(delays: &[Duration]) -> Vec<u64> {
 struct Times<'a> {
     reports: Vec<&'a FetchReport>,
     ideal: Option<Duration>,
-    /// When the first end-to-end connection began.
+    /// The time at which the first end-to-end connection began.
     begin: Duration,
 }
 
@@ -152,12 +152,13 @@ impl<'a> Times<'a> {
             is_alone.then(|| ideal_completion_over(capacity, run.size, run.e2e_rtt(), loss, begin))
         };
         let access = ideal(&topology.capacity, loss);
-        // What is lost after it a tunnel can send again, so that it carries everything once.
+        // A tunnel can retransmit packets that are lost after this link, so that this link carries
+        // everything once.
         let far = run.origin_rate.and_then(|rate| ideal(&rate.into(), Ratio::ZERO));
         Self { reports, ideal: access.max(far), begin }
     }
 
-    /// In seconds; `None` if nothing was completed.
+    /// The mean in seconds; `None` if no flow was completed.
     fn mean(&self, what: impl Fn(&FetchReport) -> Duration) -> Option<f64> {
         let count = u32::try_from(self.reports.len()).unwrap_or(u32::MAX);
         let sum: Duration = self.reports.iter().map(|report| what(report)).sum();
@@ -170,7 +171,7 @@ impl<'a> Times<'a> {
     }
 }
 
-/// What all senders of a body together sent and lost.
+/// The packets that all senders of a body sent and lost.
 fn sender_packets(topology: &mut Topology<'_>) -> Sender {
     let Topology { world, origins, watched, .. } = topology;
     if let (true, Some(client)) = (watched.is_upload, watched.client) {
@@ -205,7 +206,7 @@ fn has_completed(run: &Parameters, flows: &Flows, world: &World) -> bool {
     }
 }
 
-/// UDP payloads that came over the end-to-end connections of all flows.
+/// Number of UDP payloads that came over the end-to-end connections of all flows.
 fn received_datagrams(topology: &mut Topology<'_>, flows: &Flows) -> u64 {
     let Topology { world, watched, .. } = topology;
     if watched.is_upload {
@@ -258,7 +259,8 @@ fn flow_record(flow: &Flow, world: &World) -> FlowRecord {
     }
 }
 
-/// Jain, Chiu, Hawe (1984): the square of the sum over n times the sum of the squares.
+/// Jain's index (Jain, Chiu, Hawe 1984): the square of the sum, divided by n times the sum of the
+/// squares.
 fn jain(flows: &[FlowRecord]) -> Option<f64> {
     let count = u32::try_from(flows.len()).ok().filter(|count| *count > 1)?;
     let sum: f64 = flows.iter().map(|flow| flow.goodput_mbps).sum();
@@ -266,7 +268,7 @@ fn jain(flows: &[FlowRecord]) -> Option<f64> {
     (squares > 0.0).then(|| round(sum.powi(2) / (f64::from(count) * squares), 1e6))
 }
 
-/// The access link towards the clients, and from them.
+/// The records of the access link towards the clients and from them.
 fn link_records(
     world: &World,
     watched: Watched,
@@ -305,7 +307,7 @@ fn link_record(link: &LinkStats, payload: u64, small: u64, idle: IdleTime) -> Li
     }
 }
 
-/// At most this many samples, evenly spaced, from the first on.
+/// Selects at most this number of samples, evenly spaced, from the first on.
 fn thinned(samples: &[Seen], most: u64) -> impl Iterator<Item = &Seen> + Clone {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let every = samples.len().div_ceil(most.max(1)).max(1);
@@ -329,12 +331,12 @@ fn goodput_mbps(bytes: u64, time: Duration) -> f64 {
     round(bits / time.as_secs_f64().max(1e-9) / 1e6, 1e6)
 }
 
-/// In seconds, to the microsecond.
+/// The duration in seconds, to the microsecond.
 fn seconds(duration: Duration) -> f64 {
     round(duration.as_secs_f64(), 1e6)
 }
 
-/// To a multiple of `1 / per_unit`.
+/// Rounds to a multiple of `1 / per_unit`.
 fn round(value: f64, per_unit: f64) -> f64 {
     (value * per_unit).round() / per_unit
 }

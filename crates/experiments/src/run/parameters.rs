@@ -1,4 +1,4 @@
-//! What one run is made of, in the words that command lines, plans and results share.
+//! The parameters of one run, with the names that command lines, plans and results share.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -15,10 +15,10 @@ use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 use super::{RunError, Workload};
 use crate::summary::fields;
 
-/// Makes [`Parameters`] from a list of fields, so that each parameter stands once: its documentation,
-/// which is also the help of its flag; what the help calls the flag's value; its type; its default;
-/// and the range of a number. A field without a default has the default of its type. A field with
-/// `not_a_flag` has no flag of its own.
+/// Makes [`Parameters`] from a list of fields, so that each parameter is defined once: its
+/// documentation, which is also the help of its flag; the name of the flag's value in the help; its
+/// type; its default; and the range of a number. A field without a default has the default of its
+/// type. A field with `not_a_flag` has no flag of its own.
 macro_rules! parameters {
     (
         $(#[$of_struct:meta])*
@@ -80,35 +80,34 @@ parameters! {
     /// ```text
     /// client --- access link --- proxy 1 --- hop_rtt --- proxy 2 ... --- origin_rtt --- origin
     /// ```
-    ///
-    /// The access link is the only bottleneck, unless `origin_rate` is set; the others have a delay
-    /// and nothing else. With the cargo feature `clap` these are flags of a command line, except
-    /// `mode` and `seed`, of which a command may take several.
+    /// The access link is the only bottleneck, unless `origin_rate` is set. The other links have
+    /// only a delay. With the cargo feature `clap` these are flags of a command line, except `mode`
+    /// and `seed`, of which a command may take several.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[cfg_attr(feature = "clap", derive(clap::Args))]
     #[serde(default)]
     pub struct Parameters {
-        /// How payloads travel between client and proxy.
+        /// Mode in which payloads travel between client and proxy.
         mode: Mode, not_a_flag Mode::Mdt;
 
-        /// Order in which payloads leave a tunnel that repairs them: off, window or ordered
+        /// Order in which payloads leave a tunnel that retransmits them: off, window or ordered
         /// [default: ordered with rmdt, else window]
         "ORDER" resequence: Option<Order>;
 
-        /// How an origin of mode tecc or tecc-paper uses reports where it differs from the usual,
-        /// such as q-target=60ms,theta=1Ts.
+        /// Settings with which an origin of mode tecc or tecc-paper uses reports, if they differ
+        /// from the defaults, such as q-target=60ms,theta=1Ts.
         "KEY=VALUE,.." tecc: Option<String>;
 
-        /// How often proxies report in these modes [default: once in the tunnel's least RTT]
+        /// Interval of proxies' reports in these modes [default: the tunnel's least RTT]
         "TIME" feedback_interval: Option<HumanDuration>;
 
         /// Request streams of each flow in mode msgt
         group_streams: u8 = TunnelMode::GROUP_STREAMS_DEFAULT, from 2 to 16;
 
-        /// What every random choice follows from.
+        /// Seed of all random choices.
         seed: u64, not_a_flag 1_u64;
 
-        /// What is transferred: download, upload, long:TIME, flows:COUNT,INTERVAL,
+        /// Transfers of the run: download, upload, long:TIME, flows:COUNT,INTERVAL,
         /// sharing:COUNT,SETTLE,TIME, parallel:COUNT, requests:COUNT,INTERVAL or
         /// datagrams:RATE,TIME.
         "WHAT" workload: Workload = Workload::Download;
@@ -116,12 +115,12 @@ parameters! {
         /// Length of a download or an upload.
         "BYTES" size: ByteCount = ByteCount::new(10_000_000);
 
-        /// A local program behind `tandem client --udp` downloads, and not the client itself.
+        /// Let a local program behind `tandem client --udp` download, instead of the client itself.
         /// Without a tunnel this makes no difference.
         #[cfg_attr(feature = "clap", arg(long))]
         local_program: bool;
 
-        /// Streams that a download is divided over
+        /// Streams of each download
         streams: u64 = 1, from 1 to 100;
 
         /// Proxies in the chain, in modes with a tunnel
@@ -131,7 +130,7 @@ parameters! {
         #[cfg_attr(feature = "clap", arg(conflicts_with = "trace"))]
         "RATE" rate: Rate = Rate::from_mbps(10);
 
-        /// Its rate towards the proxy [default: --rate, or 48 Mbit/s with --trace]
+        /// Rate of the access link towards the proxy [default: --rate, or 48 Mbit/s with --trace]
         #[cfg_attr(feature = "clap", arg(conflicts_with = "uplink_trace"))]
         "RATE" uplink_rate: Option<Rate>;
 
@@ -139,14 +138,14 @@ parameters! {
         /// access link follows towards the client, from a time in it that the seed chooses.
         "FILE" trace: Option<PathBuf>;
 
-        /// Trace that it follows towards the proxy.
+        /// Trace that the access link follows towards the proxy.
         "FILE" uplink_trace: Option<PathBuf>;
 
         /// RTT between client and first proxy, without queues.
         "TIME" client_rtt: HumanDuration = ms(40);
 
-        /// How much longer the RTT to each client is than the RTT to the client before, behind the
-        /// access link that they share.
+        /// Increase of the RTT from each client to the next, behind the access link that they
+        /// share.
         "TIME" client_rtt_step: HumanDuration = ms(0);
 
         /// RTT between two proxies.
@@ -155,7 +154,7 @@ parameters! {
         /// RTT between the last proxy and the first origin.
         "TIME" origin_rtt: HumanDuration = ms(100);
 
-        /// How much longer the RTT to each origin is than the RTT to the origin before.
+        /// Increase of the RTT from each origin to the next.
         "TIME" origin_rtt_step: HumanDuration = ms(0);
 
         /// Rate of the link between the last proxy and each origin, with a queue of 150 kB: a
@@ -172,17 +171,18 @@ parameters! {
         /// Loss towards the proxy [default: --loss]
         "LOSS" uplink_loss: Option<LossModel>;
 
-        /// Where packets are lost: before or after the bottleneck.
+        /// Place at which packets are lost: before or after the bottleneck.
         "WHERE" loss_at: LossAt = LossAt::After;
 
         /// Queue of the access link in each direction: 150kB, 100packets, drop-head:150kB,
         /// codel:150kB or infinite.
         "QUEUE" queue: QueueConfig = QueueConfig::default();
 
-        /// Longest time that is added at random to the access link's delay; it reorders nothing.
+        /// Maximum of a random time that is added to the access link's delay; it does not reorder
+        /// packets.
         "TIME" jitter: HumanDuration = ms(0);
 
-        /// Share of the access link's packets that is late by a quarter of --client-rtt.
+        /// Share of the access link's packets that are late by a quarter of --client-rtt.
         "RATIO" reorder: Ratio = Ratio::ZERO;
 
         /// Constant rate of other traffic on the access link towards the client [default: none]
@@ -192,7 +192,7 @@ parameters! {
         /// tunnel, begin before the first flow and share the access link [default: none]
         "NAME" others: Option<ControllerName>;
 
-        /// How many such downloads
+        /// Number of such downloads
         #[cfg_attr(feature = "clap", arg(requires = "others"))]
         others_count: u64 = 1, from 1 to 100;
 
@@ -211,12 +211,12 @@ parameters! {
         /// Initial window of tunnels [default: 32 with bbr1-tunnel, else --initial-window]
         tunnel_initial_window: Option<u64>, from 2 to 1000;
 
-        /// Percent of the known bandwidth at which tunnels look for more [default: 125 with bbr1,
+        /// Percent of the known bandwidth at which tunnels probe for more [default: 125 with bbr1,
         /// 200 with bbr1-tunnel]
         tunnel_up_gain_percent: Option<u64>, from 100 to 300;
 
-        /// Most bytes that the sender of the body may have in flight, as the receiver's window
-        /// [default: what the product allows]
+        /// Largest number of bytes that the sender of the body may have in flight, as the
+        /// receiver's window [default: that of the product]
         "BYTES" window: Option<ByteCount>;
 
         /// Let the timers of all hosts expire at multiples of this time, as in production at
@@ -235,7 +235,7 @@ const fn ms(ms: u64) -> HumanDuration {
     HumanDuration(Duration::from_millis(ms))
 }
 
-/// What may have a range.
+/// A type that may have a range.
 trait Number {
     /// The number, if there is one.
     fn number(&self) -> Option<u64>;

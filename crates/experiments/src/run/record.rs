@@ -1,47 +1,47 @@
-//! What a run measured.
+//! The results of a run.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Parameters, Sample};
 
-/// What a run measured: one object of `lab run --json` and one line of a sweep's results.
+/// The results of a run: one object of `lab run --json` and one line of a sweep's results.
 ///
 /// Seconds are rounded to microseconds, milliseconds to microseconds, ratios to 10^-6. Bytes are
-/// those of IP packets if nothing else is said. *Tunnel* is the connection between client and first
-/// proxy, *end-to-end* (E2E) the one between client and origin. With an upload the client sends: what is
-/// said here of the origin is said of its end of the E2E connection, what is said of the first proxy
-/// of its end of the tunnel, and what arrives at the client arrives at the origin.
+/// those of IP packets unless stated otherwise. *Tunnel* is the connection between client and first
+/// proxy, *end-to-end* (E2E) the one between client and origin. With an upload the client sends.
+/// Fields of the origin then describe the client's end of the E2E connection, fields of the first
+/// proxy describe the client's end of the tunnel, and the body arrives at the origin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// What the run was made of.
+    /// The parameters of the run.
     #[serde(flatten)]
     pub parameters: Parameters,
     /// Whether everything arrived within the time limit.
     pub completed: bool,
-    /// Flow completion time: from the first packet of the E2E connection to the last byte. Null if
-    /// it did not complete; with several flows their mean.
+    /// Flow completion time (FCT): from the first packet of the E2E connection to the last byte. It
+    /// is null if the flow did not complete, and the mean of several flows.
     pub fct_s: Option<f64>,
-    /// The same from the end of the handshake on.
+    /// The flow completion time without the handshake.
     pub fct_without_handshake_s: Option<f64>,
-    /// Set-up of the tunnel, before `fct_s` begins.
+    /// Set-up time of the tunnel, before `fct_s` begins.
     pub tunnel_setup_s: Option<f64>,
-    /// The time that the download could take at best. Null where there is no such yardstick.
+    /// The ideal completion time of the download; null if there is none.
     pub ideal_s: Option<f64>,
-    /// `fct_s / ideal_s`.
+    /// The ratio `fct_s / ideal_s`.
     pub fct_over_ideal: Option<f64>,
     /// Bytes of body that arrived.
     pub body_bytes: u64,
-    /// Body bits per second, from the first packet to the end; with the workload `sharing` while it
-    /// is counted.
+    /// Body bits per second, from the first packet to the end, or during the measurement with the
+    /// workload `sharing`.
     pub goodput_mbps: f64,
-    /// Body bits per second of all `others` together: while it is counted with the workload
-    /// `sharing`, else from the beginning of the first flow to the end.
+    /// Body bits per second of all `others` together: during the measurement with the workload
+    /// `sharing`, and otherwise from the start of the first flow to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others_mbps: Option<f64>,
-    /// Share of the origin's packets that it declared lost, whose contents it sent again.
+    /// Share of the origin's packets that it declared lost, and whose contents it retransmitted.
     pub e2e_retransmit_ratio: f64,
-    /// Share of the first proxy's packets whose contents it sent again; 0 where the tunnel repairs
-    /// nothing.
+    /// Share of the first proxy's packets whose contents it retransmitted; 0 if the tunnel does not
+    /// retransmit.
     pub tunnel_retransmit_ratio: f64,
     /// Share of the first proxy's packets that it declared lost.
     pub tunnel_lost_ratio: f64,
@@ -51,23 +51,23 @@ pub struct RunRecord {
     /// Reports that the origins followed.
     #[serde(default)]
     pub feedback_used: u64,
-    /// Share of the origin's packets that were declared lost but arrived: what they carried was
-    /// delivered twice.
+    /// Share of the origin's packets that were declared lost but arrived, so that their contents
+    /// were delivered twice.
     pub duplicate_ratio: f64,
-    /// What mode rmdt did.
+    /// Counters of a tunnel of mode rmdt.
     #[serde(flatten)]
     pub repair: RepairRecord,
-    /// Mean over time of what waits in the first proxy's tunnel queue, encoded.
+    /// Mean over time of the encoded bytes in the first proxy's tunnel queue.
     pub tunnel_queue_mean_bytes: f64,
-    /// The most that waited there.
+    /// The largest number of bytes in that queue.
     pub tunnel_queue_max_bytes: u64,
     /// Mean over time of the origin's smoothed RTT.
     pub e2e_srtt_mean_ms: f64,
-    /// Its largest value.
+    /// The largest value of that RTT.
     pub e2e_srtt_max_ms: f64,
     /// Mean over time of the first proxy's smoothed RTT.
     pub tunnel_srtt_mean_ms: f64,
-    /// Its largest value.
+    /// The largest value of that RTT.
     pub tunnel_srtt_max_ms: f64,
     /// The access link towards the client.
     #[serde(flatten, with = "prefix_downlink")]
@@ -79,87 +79,88 @@ pub struct RunRecord {
     /// sent, in microseconds; only with `local_program` or datagrams.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packet_delay_percentiles_us: Vec<u64>,
-    /// What the verifier found wrong; a run with anything else than 0 is worth nothing.
+    /// Number of violations that the verifier found. A run with violations is invalid.
     pub violations: u64,
-    /// Virtual time that the run took.
+    /// Virtual time of the run.
     pub elapsed_s: f64,
-    /// SHA-256 over time, direction and size of every packet: two runs with the same digest were
-    /// the same.
+    /// SHA-256 over time, direction and size of every packet. Two runs with the same digest have
+    /// the same traffic.
     pub digest: String,
-    /// Each flow by itself, if there were several.
+    /// The record of each flow, if there were several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowRecord>,
-    /// Jain's index of fairness over the flows' goodput while all of them ran, if there were
-    /// several.
+    /// Jain's index of fairness over the flows' goodput while all flows ran, if there were several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jain_index: Option<f64>,
-    /// Both layers over time, as many samples as `samples` says at most, evenly spaced.
+    /// Evenly spaced samples of both layers over time. Their number is at most `samples`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<Sample>,
-    /// Bytes of body that have arrived, of each flow that has begun, at the moment of each sample of
-    /// `series`; only if there were several flows.
+    /// Bytes of body that had arrived at the time of each sample of `series`, for each flow that
+    /// had begun. They are only recorded if there were several flows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flow_bytes: Vec<Vec<u64>>,
 }
 
-/// What a tunnel of mode rmdt did towards the client; all 0 in the other modes.
+/// Counters of a tunnel of mode RMDT (MASQUE datagram tunnel with retransmission) towards the
+/// client. They are 0 in the other modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RepairRecord {
-    /// Packets sent again because there was nothing else to send and no acknowledgement came.
+    /// Probe packets, which are retransmitted because there is nothing else to send and no
+    /// acknowledgement comes.
     pub repair_probes: u64,
-    /// Lost payloads that were sent again no more.
+    /// Lost payloads that were no longer retransmitted.
     pub repair_given_up: u64,
-    /// The most bytes that waited at the first client's exit for what was missing before them.
+    /// The largest number of bytes that waited at the first client's egress for missing payloads.
     pub exit_held_max_bytes: u64,
-    /// Mean time of those that waited.
+    /// Mean waiting time of payloads that waited there.
     pub exit_waited_mean_ms: f64,
-    /// Missing payloads that the exit waited for no more.
+    /// Missing payloads for which the egress no longer waited.
     pub exit_given_up: u64,
-    /// Payloads that came to the exit more than once.
+    /// Payloads that came to the egress more than once.
     pub exit_duplicates: u64,
-    /// Payloads that the first proxy's tunnel queue dropped to stay short.
+    /// Payloads that active queue management (AQM) dropped from the first proxy's tunnel queue.
     pub tunnel_queue_aqm_drops: u64,
-    /// Payloads that it dropped because it was full.
+    /// Payloads that the queue dropped because it was full.
     pub tunnel_queue_full_drops: u64,
 }
 
 /// One direction of the access link. In JSON the names begin with `downlink_` or `uplink_`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkRecord {
-    /// Bytes that came to the link.
+    /// Bytes that entered the link.
     pub bytes: u64,
-    /// Packets that came to the link.
+    /// Packets that entered the link.
     pub packets: u64,
-    /// Bytes of body that arrived, each once.
+    /// Bytes of body that arrived. Each byte counts once.
     pub payload_bytes: u64,
-    /// Bytes of packets too small to carry a part of the body: acknowledgements, and what travels
-    /// with them.
+    /// Bytes of packets too small to carry a part of the body. They carry acknowledgements and
+    /// other small frames.
     pub ack_bytes: u64,
-    /// The rest: headers, handshakes, what was sent again, and the traffic of others.
+    /// The remaining bytes: headers, handshakes, retransmissions and other traffic.
     pub header_bytes: u64,
     /// Packets lost by chance.
     pub lost_packets: u64,
     /// Packets dropped by the queue.
     pub dropped_packets: u64,
-    /// The most that ever waited.
+    /// The largest number of bytes in the queue.
     pub queue_max_bytes: u64,
-    /// Mean time of a packet in queue and transmission.
+    /// Mean time of a packet in the queue and in transmission.
     pub sojourn_mean_ms: f64,
-    /// 95th percentile of it.
+    /// 95th percentile of that time.
     pub sojourn_p95_ms: f64,
-    /// Time, from the first byte of the body to the end, during which the bottleneck had nothing.
+    /// Time, from the first byte of the body to the end, during which the bottleneck was idle.
     pub idle_s: f64,
-    /// The part of it during which something waited in the sender's tunnel queue.
+    /// The part of that time during which data waited in the sender's tunnel queue.
     pub idle_with_backlog_s: f64,
 }
 
 /// One of several flows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowRecord {
-    /// When it began.
+    /// The time at which the flow began.
     pub start_s: f64,
-    /// Whether all of it arrived.
+    /// Whether the whole body arrived.
     pub completed: bool,
     /// Its completion time.
     pub fct_s: Option<f64>,
@@ -167,7 +168,8 @@ pub struct FlowRecord {
     pub size_bytes: u64,
     /// Bytes of body that arrived.
     pub body_bytes: u64,
-    /// Body bits per second while it ran; with the workload `sharing` while it is counted.
+    /// Body bits per second while the flow ran, or during the measurement with the workload
+    /// `sharing`.
     pub goodput_mbps: f64,
 }
 

@@ -23,35 +23,36 @@ use tandem_units::{ByteCount, Rate};
 
 use super::{Parameters, RunError, TraceStore, Workload, links, others, watched::Watched};
 
-/// Where the origin serves, and the proxies too.
+/// The port of the origins and the proxies.
 pub(super) const PORT: u16 = 443;
 
-/// Where a client listens for local programs that download.
+/// The port at which a client listens for local programs that download.
 const LOCAL_PORT: u16 = 4433;
 
-/// Where it listens for those that want datagrams.
+/// The port at which it listens for local programs that receive datagrams.
 const LOCAL_DATAGRAMS: u16 = 4434;
 
-/// Where datagrams are sent that are only counted (RFC 863).
+/// The port for datagrams that are only counted (RFC 863).
 const DISCARD: u16 = 9;
 
 /// A host beside the origin that sends datagrams.
 const SENDER_IP: &str = "10.0.2.254";
 
-/// The client that comes first.
+/// The address of the first client.
 const FIRST_CLIENT: &str = "10.1.0.1";
 
-/// Where the traffic of others goes.
+/// The destination of other traffic.
 const CROSS_SINK_IP: &str = "10.0.4.2";
 
-/// Of an origin that cooperates: its initial window in packets, and the percent of the known bandwidth
-/// at which it looks for more.
+/// The initial window of a cooperating origin in packets, and the percentage of the known bandwidth
+/// at which it probes for more.
 const COOPERATING: (u32, u32) = (32, 200);
 
-/// By how much a hop's packets are larger than what they carry, at least and rounded up.
+/// The least overhead of a hop's packets in bytes, rounded up.
 const HOP_OVERHEAD: u16 = 45;
 
-/// What a seed is derived for. The numbers are part of what a seed means.
+/// A part of a run for which a seed is derived. The numbers must not change, because a seed must
+/// keep its meaning.
 #[derive(Clone, Copy)]
 pub(super) enum Part {
     Network = 0,
@@ -65,15 +66,16 @@ pub(super) enum Part {
     Others = 4000,
 }
 
-/// A host that clients send their packets to: the first proxy, or an origin where there is none.
+/// A host to which clients send their packets: the first proxy, or an origin without a tunnel.
 struct Peer {
     host: HostId,
-    /// The paths from it to the access link, and back; none if it is there.
+    /// The paths from it to the access link, and back. There are none if it is next to the access
+    /// link.
     to_access: Vec<PathId>,
     from_access: Vec<PathId>,
 }
 
-/// UDP payloads at a constant rate.
+/// A sender and a receiver of UDP payloads at a constant rate.
 pub(super) struct Datagrams {
     pub(super) receiver: Handle<PacedReceiver>,
 }
@@ -82,13 +84,13 @@ pub(super) struct Datagrams {
 pub(super) struct Topology<'a> {
     pub(super) world: World,
     pub(super) watched: Watched,
-    /// What the access link can carry in the direction of the body.
+    /// The capacity of the access link in the direction of the body.
     pub(super) capacity: Capacity,
-    /// In the order of the chain.
+    /// The proxies in the order of the chain.
     pub(super) proxies: Vec<Handle<Proxy>>,
     pub(super) origins: Vec<Handle<Origin>>,
     peers: Vec<Peer>,
-    /// The end of the access link: a host that no flow uses.
+    /// A host at the end of the access link, which no flow uses.
     pub(super) everybody: Handle<SinkHost>,
     pub(super) certificate: TestCertificate,
     pub(super) run: &'a Parameters,
@@ -115,7 +117,7 @@ impl<'a> Topology<'a> {
         for (first, second) in proxies.iter().zip(proxies.iter().skip(1)) {
             world.connect(*first, *second, links::delay(run.hop_rtt.0 / 2));
         }
-        // No flow uses this host: the paths are there before the clients that share them.
+        // No flow uses this host. It makes the paths before the clients that share them.
         let everybody = world.add_host("clients", ["10.0.3.1"], SinkHost::new(DISCARD));
         let (down, up) = (links::downlink(run, traces)?, links::uplink(run, traces)?);
         let is_upload = is_upload(run);
@@ -156,7 +158,7 @@ impl<'a> Topology<'a> {
         })
     }
 
-    /// A client that downloads this many bytes by itself, or uploads them, from now on.
+    /// Adds a client that downloads or uploads this number of bytes, from now on.
     pub(super) fn add_download(&mut self, size: ByteCount) -> Handle<Client> {
         let path = self.add_file(size);
         let (number, ip) = self.next_client();
@@ -173,8 +175,8 @@ impl<'a> Topology<'a> {
         handle
     }
 
-    /// A client that carries the packets of local programs, from now on. Without a tunnel there is
-    /// none.
+    /// Adds a client that carries the packets of local programs, from now on. Without a tunnel it
+    /// adds none.
     pub(super) fn add_forwarder(&mut self) -> Option<Handle<Client>> {
         if !self.run.mode.has_tunnel() {
             return None;
@@ -204,8 +206,8 @@ impl<'a> Topology<'a> {
         Some(handle)
     }
 
-    /// A local program that downloads this many bytes through a client, from now on; without a tunnel
-    /// like [`Self::add_download`].
+    /// Adds a local program that downloads this number of bytes through a client, from now on.
+    /// Without a tunnel it works as [`Self::add_download`].
     pub(super) fn add_program(
         &mut self,
         forwarder: Option<Handle<Client>>,
@@ -231,8 +233,8 @@ impl<'a> Topology<'a> {
         handle
     }
 
-    /// A host beside the origin that sends at a constant rate to a local program of a client, which
-    /// asks for it now.
+    /// Adds a host beside the origin that sends at a constant rate to a local program of a client.
+    /// The program requests the datagrams now.
     pub(super) fn add_datagrams(
         &mut self,
         forwarder: Option<Handle<Client>>,
@@ -262,7 +264,7 @@ impl<'a> Topology<'a> {
         Datagrams { receiver }
     }
 
-    /// What others send over the link towards the clients, at a constant rate.
+    /// Adds other traffic over the link towards the clients, at a constant rate.
     pub(super) fn add_cross_traffic(&mut self, rate: Rate, duration: Duration) {
         const PAYLOAD: usize = 1200;
         let interval = rate.time_to_send(ByteCount::from(PAYLOAD) + UDP_IP_OVERHEAD);
@@ -274,7 +276,7 @@ impl<'a> Topology<'a> {
         self.world.route_over(sender, sink, &[self.watched.downlink]);
     }
 
-    /// Whether the whole chain of a client is up.
+    /// Whether the whole tunnel of a client is up.
     pub(super) fn is_up(&self, client: Handle<Client>) -> bool {
         let is_up = |(_, event): &&(Duration, Event)| matches!(event, Event::HopUp { .. });
         self.world.events(client).iter().filter(is_up).count() >= self.proxies.len()
@@ -302,7 +304,7 @@ impl<'a> Topology<'a> {
         self.watched.client.get_or_insert(client);
     }
 
-    /// The ways from a peer over the access link, and back.
+    /// The routes from a peer over the access link, and back.
     fn through(&self, peer: &Peer) -> (Vec<PathId>, Vec<PathId>) {
         let down = peer.to_access.iter().copied().chain([self.watched.downlink]);
         let up = [self.watched.uplink].into_iter().chain(peer.from_access.iter().copied());
@@ -354,7 +356,7 @@ impl<'a> Topology<'a> {
     }
 }
 
-/// What became of the packets on the access link: towards the clients, and from them.
+/// The counters of the access link towards the clients, and from them.
 pub(super) fn access_stats(
     world: &World,
     downlink: PathId,
@@ -364,7 +366,7 @@ pub(super) fn access_stats(
     (only(downlink), only(uplink))
 }
 
-/// How long packets were in the access link's queue and in transmission, likewise.
+/// The times of packets in the queue and in transmission of the access link, in the same order.
 pub(super) fn access_sojourns(
     world: &World,
     downlink: PathId,
@@ -373,7 +375,7 @@ pub(super) fn access_sojourns(
     (world.sojourns(downlink, 0), world.sojourns(uplink, 0))
 }
 
-/// The origin's name for local programs: it leads to the client.
+/// The origin's name for local programs. It resolves to the client's address.
 const PROGRAM: &str = "local.test";
 
 fn proxy_name(number: u64) -> String {
@@ -426,7 +428,7 @@ fn tunnel_mode(run: &Parameters) -> TunnelMode {
     run.mode.tunnel(repair, run.group_streams).unwrap_or_default()
 }
 
-/// Of end-to-end connections.
+/// The transport settings of end-to-end connections.
 fn transport(run: &Parameters) -> Transport {
     let mut controller = ControllerConfig {
         initial_window_packets: to_u32(run.initial_window),

@@ -1,4 +1,4 @@
-//! Which traces the links of runs follow.
+//! The traces that the links of runs follow.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use tandem_netem::{Capacity, RateTrace, Seed, SyntheticTrace};
 
 use super::{Parameters, RunError};
 
-/// The traces that runs follow, each read once.
+/// The traces that runs follow. Each is read once.
 #[derive(Debug, Default)]
 pub struct TraceStore {
     traces: BTreeMap<PathBuf, Arc<RateTrace>>,
@@ -33,7 +33,7 @@ impl TraceStore {
         Ok(store)
     }
 
-    /// What a link can carry that follows a trace from some moment of it on.
+    /// The capacity of a link that follows a trace from a random time on.
     pub(super) fn capacity(&self, path: &Path, seed: Seed) -> Result<Capacity, RunError> {
         let trace = self.traces.get(path).ok_or_else(|| RunError::NotLoaded(path.to_owned()))?;
         let length = u64::try_from(trace.duration().as_millis()).unwrap_or(u64::MAX);
@@ -42,8 +42,8 @@ impl TraceStore {
     }
 }
 
-/// Reads the file, or makes what `synthetic:KIND` names. `$NAME/` at the beginning is a variable of
-/// the environment.
+/// Reads the file, or generates the trace that `synthetic:KIND` names. `$NAME/` at the beginning is
+/// an environment variable.
 fn read(path: &Path) -> Result<RateTrace, RunError> {
     let name = path.to_str().unwrap_or_default();
     if let Some((variable, rest)) = name.strip_prefix('$').and_then(|name| name.split_once('/')) {

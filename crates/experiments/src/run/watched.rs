@@ -1,9 +1,9 @@
-//! What is watched while a run goes on.
+//! The hosts and links that are observed during a run.
 
 use tandem_lab::{Handle, PathId, World};
 use tandem_node::{Client, ConnectionStats, Origin, Proxy, Stats};
 
-/// What is watched while a run goes on.
+/// The hosts and links that are observed during a run.
 #[derive(Clone, Copy)]
 pub(super) struct Watched {
     /// The first origin.
@@ -16,7 +16,7 @@ pub(super) struct Watched {
     pub(super) downlink: PathId,
     /// The access link from the clients.
     pub(super) uplink: PathId,
-    /// Whether the first client sends the body, and the origin takes it.
+    /// Whether the first client sends the body to the origin.
     pub(super) is_upload: bool,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Watched {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Senders {
     pub(super) end_to_end: Option<ConnectionStats>,
-    /// Of the tunnel's end that the body enters on the access link.
+    /// The connection at the tunnel's end that sends the body over the access link.
     pub(super) tunnel: Option<ConnectionStats>,
 }
 
@@ -47,7 +47,7 @@ impl Watched {
         Senders { end_to_end: client.connections().last(), tunnel }
     }
 
-    /// What the tunnel's end counted that the body enters; zeros without a tunnel.
+    /// The counters of the tunnel's ingress for the body. They are zero without a tunnel.
     pub(super) fn entrance(self, world: &mut World) -> Stats {
         let Some(proxy) = self.proxy else { return Stats::default() };
         if !self.is_upload {
@@ -62,7 +62,7 @@ impl Watched {
         }
     }
 
-    /// What the tunnel's end counted that the body leaves.
+    /// The counters of the tunnel's egress for the body.
     pub(super) fn exit(self, world: &mut World) -> Stats {
         let exit = match (self.is_upload, self.proxy) {
             (true, Some(proxy)) => Some(world.inspect(proxy).stats()),

@@ -1,62 +1,60 @@
-//! What is transferred in a run.
+//! The transfers of a run.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tandem_units::{HumanDuration, Rate};
 
-/// What is transferred in a run.
-///
-/// As text: `download`, `upload`, `long:60s`, `flows:4,2s`, `sharing:8,30s,60s`, `parallel:10`,
-/// `requests:100,200ms` or `datagrams:1Mbit/s,10s`.
+/// The transfers of a run. The text is `download`, `upload`, `long:60s`, `flows:4,2s`,
+/// `sharing:8,30s,60s`, `parallel:10`, `requests:100,200ms` or `datagrams:1Mbit/s,10s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// One download of [`size`](crate::run::Parameters::size) bytes.
     Download,
-    /// The same number of bytes from the client to the origin.
+    /// One upload of the same number of bytes from the client to the origin.
     Upload,
-    /// One download that lasts longer than this; what came by then counts.
+    /// One download that lasts longer than this time. The bytes that arrive within it count.
     Long(HumanDuration),
-    /// Downloads that come and go: one begins each interval, each of a client with a tunnel of its
-    /// own.
+    /// Downloads that arrive and depart: one begins in each interval. Each has a client with a
+    /// tunnel of its own.
     Flows {
-        /// How many.
+        /// The number of downloads.
         count: u64,
-        /// From one beginning to the next.
+        /// The time from one start to the next.
         interval: HumanDuration,
     },
-    /// Downloads without end that begin at once, each of a client with a tunnel of its own; what
-    /// each gets is counted after a while.
+    /// Endless downloads that begin at the same time. Each has a client with a tunnel of its own.
+    /// Their bytes are measured after a settling time.
     Sharing {
-        /// How many.
+        /// The number of downloads.
         count: u64,
-        /// From their beginning on this is not counted.
+        /// The settling time before the measurement.
         settle: HumanDuration,
-        /// Counted after that.
+        /// The length of the measurement.
         duration: HumanDuration,
     },
-    /// This number of downloads at once, by local programs through one tunnel.
+    /// This number of simultaneous downloads, by local programs through one tunnel.
     Parallel(u64),
-    /// Downloads of a local program through one tunnel, each with a new connection. They begin at
-    /// random, a mean number of milliseconds apart (a Bernoulli process with steps of one
-    /// millisecond), and have a heavy tail: bounded Pareto of shape 1, the largest 1000 times the
-    /// smallest, with the run's size as mean.
+    /// Downloads of a local program through one tunnel, each with a new connection. Their start
+    /// times are a Bernoulli process with steps of one millisecond. Their sizes have a heavy tail:
+    /// a bounded Pareto distribution of shape 1, whose mean is the run's size and whose maximum is
+    /// 1000 times its minimum.
     Requests {
-        /// How many.
+        /// The number of downloads.
         count: u64,
-        /// Mean time from one beginning to the next, in whole milliseconds.
+        /// Mean time from one start to the next, in whole milliseconds.
         interval: HumanDuration,
     },
     /// UDP payloads of 1000 bytes at a constant rate from the origin to a local program.
     Datagrams {
         /// Rate of the IP packets that the origin sends.
         rate: Rate,
-        /// For how long.
+        /// The time for which they are sent.
         duration: HumanDuration,
     },
 }
 
-/// A text that is no workload.
+/// An error: a text is not a workload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{seen:?} is not a workload; allowed: download, upload, long:TIME, flows:COUNT,INTERVAL, \
@@ -138,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workload_is_the_same_in_text_and_back() {
+    fn a_workload_survives_conversion_to_text_and_back() {
         for text in [
             "download",
             "upload",
@@ -156,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_workload_is_refused_with_what_is_allowed() {
+    fn an_invalid_workload_is_refused_with_the_allowed_ones() {
         for text in [
             "",
             "upload:1MB",

@@ -1,4 +1,4 @@
-//! What many runs say together.
+//! Summaries of many runs.
 
 mod statistics;
 
@@ -12,12 +12,12 @@ use crate::run::{Parameters, RunRecord};
 
 pub use statistics::{PairedRatio, Statistics, Tail, paired_ratio, statistics};
 
-/// Runs that differ in nothing but their seed, for each combination of what varies.
+/// Groups of runs that differ only in their seed, for each combination of the varied keys.
 #[derive(Clone, Debug, Default)]
 pub struct Summaries {
     varied: Vec<String>,
     groups: Vec<Group>,
-    /// Where the group of these values is.
+    /// The position of the group with these values.
     places: BTreeMap<Vec<String>, usize>,
 }
 
@@ -34,12 +34,12 @@ struct Group {
 }
 
 impl Summaries {
-    /// Groups by these keys; `seed` is none.
+    /// Groups runs by these keys. The key `seed` is ignored.
     pub fn new(varied: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { varied: varied.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// Groups by all keys in which these runs differ.
+    /// Groups runs by all keys in which they differ.
     pub fn of(records: &[RunRecord]) -> Self {
         let mut varied = Varied::default();
         for record in records {
@@ -53,8 +53,8 @@ impl Summaries {
         summaries
     }
 
-    /// Makes a group for these parameters, if there is none: groups stay in the order in which
-    /// they come.
+    /// Makes a group for these parameters, if there is none. Groups stay in the order in which they
+    /// were made.
     pub fn expect(&mut self, parameters: &Parameters) {
         self.group(parameters);
     }
@@ -86,7 +86,7 @@ impl Summaries {
         self.groups.get_mut(place)
     }
 
-    /// Puts the groups in the order of their values: small before large, in any unit.
+    /// Sorts the groups by their values, from small to large in any unit.
     pub fn sort(&mut self) {
         self.groups.sort_by(|a, b| {
             let pairs = a.values.iter().zip(&b.values).map(|(a, b)| (magnitude(a), magnitude(b)));
@@ -96,7 +96,7 @@ impl Summaries {
         self.places = self.groups.iter().map(Group::place).zip(0..).collect();
     }
 
-    /// Each group with a run.
+    /// The summary of each group that has a run.
     pub fn summaries(&self) -> Vec<Summary> {
         self.groups.iter().filter(|group| group.runs > 0).map(|group| self.summary(group)).collect()
     }
@@ -121,13 +121,13 @@ impl Summaries {
         }
     }
 
-    /// The same for people.
+    /// The summaries as a table for people.
     pub fn table(&self) -> SummaryTable {
         SummaryTable::new(&self.varied, &self.summaries())
     }
 }
 
-/// In which keys runs differ, their seed excepted.
+/// Finds the keys in which runs differ, except their seed.
 #[derive(Clone, Debug, Default)]
 pub struct Varied {
     first: Option<Map<String, Value>>,
@@ -135,7 +135,7 @@ pub struct Varied {
 }
 
 impl Varied {
-    /// Looks at a run.
+    /// Adds a run.
     pub fn see(&mut self, record: &RunRecord) {
         let fields = fields(&record.parameters);
         let Some(first) = &self.first else {
@@ -150,7 +150,7 @@ impl Varied {
         }
     }
 
-    /// The keys, the mode first; the mode alone if nothing differs.
+    /// The keys, with the mode first. It is the mode alone if no key differs.
     pub fn keys(mut self) -> Vec<String> {
         if self.keys.is_empty() {
             return vec!["mode".to_owned()];
@@ -161,7 +161,7 @@ impl Varied {
 }
 
 impl Group {
-    /// The values as a key.
+    /// The values as a key of the map.
     fn place(&self) -> Vec<String> {
         self.values.iter().map(Value::to_string).collect()
     }
@@ -180,18 +180,18 @@ impl Group {
     }
 }
 
-/// Runs that differ in nothing but their seed. Times and FCT/ideal are over those that completed,
-/// the rest over all.
+/// A summary of runs that differ only in their seed. Times and FCT/ideal (the flow completion time
+/// over its ideal) are over completed runs, and other values over all runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// The values of what varies.
+    /// The values of the varied keys.
     #[serde(flatten)]
     pub of: Map<String, Value>,
-    /// How many there were.
+    /// The number of runs.
     pub runs: u64,
-    /// How many completed.
+    /// The number of runs that completed.
     pub completed: u64,
-    /// What the verifier found wrong in all of them.
+    /// Number of violations that the verifier found in all runs.
     pub violations: u64,
     /// Mean flow completion time.
     pub fct_mean_s: Option<f64>,
@@ -205,9 +205,9 @@ pub struct Summary {
     pub fct_max_s: Option<f64>,
     /// Mean of FCT/ideal.
     pub fct_over_ideal_mean: Option<f64>,
-    /// Mean share of packets that the origin sent again.
+    /// Mean share of packets that the origin retransmitted.
     pub e2e_retransmit_ratio_mean: Option<f64>,
-    /// Mean share of packets that the tunnel sent again.
+    /// Mean share of packets that the tunnel retransmitted.
     pub tunnel_retransmit_ratio_mean: Option<f64>,
 }
 
@@ -216,7 +216,7 @@ pub struct Summary {
 pub struct SummaryTable {
     /// Names of the columns.
     pub header: Vec<String>,
-    /// As many cells each.
+    /// The rows, with one cell for each column.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -280,8 +280,12 @@ pub(crate) fn fields(parameters: &Parameters) -> Map<String, Value> {
     }
 }
 
-/// How large a value is, in the base unit of its kind; texts are equally large and go by letter.
-#[expect(clippy::cast_precision_loss, reason = "for order and for axes, where that is nothing")]
+/// The magnitude of a value in the base unit of its kind, with its text. Texts have equal
+/// magnitudes and are sorted alphabetically.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the loss of precision is negligible for order and axes"
+)]
 pub(crate) fn magnitude(value: &Value) -> (f64, String) {
     let text = plain(value);
     let number = text.parse::<f64>().ok();

@@ -3,32 +3,32 @@ use statrs::{
     statistics::{Data, Distribution, Max, OrderStatistics},
 };
 
-/// From this number of values on, one in a hundred is more than a single one.
+/// The least number of values for a 99th percentile.
 const P99_FROM: usize = 100;
 
-/// Some measurements of the same thing.
+/// Statistics of measurements of the same quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Statistics {
-    /// How many.
+    /// The number of values.
     pub count: usize,
     /// Their mean.
     pub mean: f64,
     /// Half the width of the mean's 95 % confidence interval (Student's t); `None` for one value.
     pub half_width: Option<f64>,
-    /// The middle one, or the mean of the middle two.
+    /// The middle value, or the mean of the two middle values.
     pub median: f64,
-    /// The largest.
+    /// The largest value.
     pub max: f64,
-    /// What the worst are like.
+    /// A value that describes the largest measurements.
     pub tail: Tail,
 }
 
-/// What the worst are like.
+/// A value that describes the largest measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tail {
-    /// The smallest value that is not below 99 % of all (nearest rank), of 100 values or more.
+    /// The 99th percentile by nearest rank, for 100 values or more.
     P99(f64),
-    /// The largest, of fewer values.
+    /// The largest value, for fewer values.
     Max(f64),
 }
 
@@ -41,7 +41,7 @@ impl Tail {
         }
     }
 
-    /// The number.
+    /// The value of the tail.
     pub fn value(self) -> f64 {
         match self {
             Self::P99(value) | Self::Max(value) => value,
@@ -49,7 +49,7 @@ impl Tail {
     }
 }
 
-/// Looks at measurements; `None` if there are none.
+/// Computes the statistics; `None` if there are no values.
 pub fn statistics(values: &[f64]) -> Option<Statistics> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -68,33 +68,32 @@ pub fn statistics(values: &[f64]) -> Option<Statistics> {
     })
 }
 
-/// `t(0.975, n - 1) * s / sqrt(n)`.
+/// The half width `t(0.975, n - 1) * s / sqrt(n)`.
 #[expect(clippy::cast_precision_loss, reason = "nobody has 2^53 measurements")]
 fn half_width(data: &Data<Vec<f64>>, count: usize) -> Option<f64> {
     let count = count as f64;
-    let t = StudentsT::new(0.0, 1.0, count - 1.0).ok()?; // refuses 0 degrees of freedom
+    let t = StudentsT::new(0.0, 1.0, count - 1.0).ok()?; // this fails for 0 degrees of freedom
     Some(t.inverse_cdf(0.975) * data.std_dev()? / count.sqrt())
 }
 
-/// How much of one thing there is for one of another.
+/// The ratio of two quantities that were measured in pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairedRatio {
-    /// How many pairs.
+    /// The number of pairs.
     pub pairs: usize,
-    /// Mean of the one over the mean of the other.
+    /// Mean of the first quantity divided by the mean of the second.
     pub mean: f64,
-    /// Lower bound of its 95 % confidence interval; the ratio itself for one pair.
+    /// Lower bound of its 95 % confidence interval, or the ratio itself for one pair.
     pub low: f64,
-    /// The upper one.
+    /// Upper bound of the interval.
     pub high: f64,
 }
 
-/// Compares two things measured under the same conditions: seed by seed, so that random draws
-/// that both share do not count. `None` without pairs.
-///
-/// The ratio is that of the means, because the mean of ratios is drawn upwards by every pair in
-/// which the random draws were bad for the second alone. Its interval is the ratio estimator's (Cochran,
-/// *Sampling Techniques*, §6.3): that of the mean of `this - ratio * that`, over the mean of `that`.
+/// Compares two quantities that were measured under the same conditions, seed by seed, so that
+/// shared random draws cancel out. The result is `None` without pairs. The ratio is the ratio of
+/// the means, because the mean of ratios would be biased upwards. Its interval is the ratio
+/// estimator's (Cochran, *Sampling Techniques*, §6.3): that of the mean of `this - ratio * that`,
+/// over the mean of `that`.
 pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<PairedRatio> {
     let numerators: Vec<_> = pairs.iter().map(|(this, _)| *this).collect();
     let denominators: Vec<_> = pairs.iter().map(|(_, that)| *that).collect();

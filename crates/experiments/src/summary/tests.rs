@@ -16,7 +16,7 @@ fn the_interval_is_students() {
 }
 
 #[test]
-fn one_value_has_no_interval_and_none_has_nothing() {
+fn one_value_has_no_interval_and_no_values_have_no_statistics() {
     let one = statistics(&[7.0]).unwrap();
     assert_eq!((one.mean, one.median, one.half_width), (7.0, 7.0, None));
     assert_eq!(statistics(&[]), None);
@@ -43,8 +43,8 @@ fn pairs_are_compared_seed_by_seed() {
 }
 
 #[test]
-fn a_ratio_is_of_means_and_not_drawn_up_by_bad_luck_of_the_second() {
-    // Means 2 and 2; the mean of the ratios would be 5/3.
+fn a_ratio_of_means_is_not_biased_upwards() {
+    // The means are 2 and 2; the mean of the ratios would be 5/3.
     let ratio = paired_ratio(&[(1.0, 3.0), (3.0, 1.0)]).unwrap();
     assert!(is_near(ratio.mean, 1.0), "{ratio:?}");
     assert!(is_near(ratio.high - ratio.mean, 12.7062), "{ratio:?}"); // t(0.975, 1) * 2 / 2
@@ -59,7 +59,7 @@ fn record(mode: Mode, size: u64, fct_s: Option<f64>) -> RunRecord {
 }
 
 #[test]
-fn runs_that_did_not_complete_are_counted_and_said() {
+fn runs_that_did_not_complete_are_counted_and_shown() {
     let records = [
         record(Mode::Mdt, 20_000, Some(2.0)),
         record(Mode::Mdt, 20_000, None),

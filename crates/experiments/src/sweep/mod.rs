@@ -1,4 +1,4 @@
-//! Runs a plan on all cores, and goes on where an earlier sweep was ended.
+//! Runs a plan on all cores, and continues an earlier sweep that was interrupted.
 
 mod results;
 
@@ -23,7 +23,7 @@ use crate::{
 
 pub use results::{Results, ResultsError, Torn, read_results};
 
-/// A plan, what is known of its runs, and the file where that stands.
+/// A plan, the runs of it that are finished, and the file with their results.
 #[derive(Debug)]
 pub struct Sweep<'a> {
     plan: &'a Plan,
@@ -32,35 +32,35 @@ pub struct Sweep<'a> {
     found: Found,
 }
 
-/// What was in the file before.
+/// The contents of the file before the sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Runs of this plan, which need not run again.
+    /// Number of finished runs of this plan, which are not repeated.
     pub finished: u64,
-    /// Runs that this plan does not have. They stay.
+    /// Number of runs that do not belong to this plan. They stay in the file.
     pub others: u64,
-    /// A last line that an interrupted sweep did not finish; it was cut off.
+    /// An incomplete last line of an interrupted sweep. It was removed.
     pub torn: Option<Torn>,
 }
 
-/// Why a sweep ended before its plan.
+/// The reason for which a sweep ended before its plan.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     /// The file of the results cannot be used.
     #[error(transparent)]
     Results(#[from] ResultsError),
-    /// A run cannot be run.
+    /// A run could not begin.
     #[error("{error}; the run was: {run}")]
     Run {
-        /// Why.
+        /// The cause.
         error: RunError,
-        /// The command that repeats it.
+        /// The command that repeats the run.
         run: String,
     },
 }
 
 impl<'a> Sweep<'a> {
-    /// Opens the file of the results, or makes it, and gives each of its runs that the plan has to
+    /// Opens or creates the file of results, and passes each run in it that belongs to the plan to
     /// `known`, once.
     pub fn open(
         plan: &'a Plan,
@@ -78,7 +78,7 @@ impl<'a> Sweep<'a> {
                     found.finished += 1;
                     known(&record);
                 }
-                Some(_) => {} // twice in the file
+                Some(_) => {} // the run is in the file twice
                 None => found.others += 1,
             }
         })?;
@@ -86,13 +86,13 @@ impl<'a> Sweep<'a> {
         Ok(Self { plan, results, finished, found })
     }
 
-    /// What was in the file before.
+    /// The contents of the file before the sweep.
     pub fn found(&self) -> Found {
         self.found
     }
 
-    /// Runs what is missing on this many threads until `stop` is true. A run that has begun is
-    /// finished; its line is in the file before `done` sees it.
+    /// Runs the missing runs on this number of threads until `stop` is true. A run that has begun
+    /// is finished. Its line is in the file before `done` is called.
     pub fn run(
         &mut self,
         traces: &TraceStore,
@@ -119,8 +119,8 @@ pub fn load_traces(plan: &Plan) -> Result<TraceStore, RunError> {
     TraceStore::load(&runs)
 }
 
-/// Runs what `runs` yields, and gives what was measured to `done` on the calling thread, in the
-/// order in which runs end. No more runs are held than there are threads.
+/// Runs the runs that `runs` yields, and passes their records to `done` on the calling thread, in
+/// the order in which they end. At most one run per thread is in memory.
 pub fn run_all(
     runs: impl Iterator<Item = Parameters> + Send,
     traces: &TraceStore,
@@ -151,7 +151,7 @@ pub fn run_all(
     })
 }
 
-/// One run without its time series, which a sweep does not keep.
+/// Runs one run, without its time series, which a sweep does not keep.
 fn measure(parameters: &Parameters, traces: &TraceStore) -> Result<RunRecord, SweepError> {
     match run::run(parameters, traces) {
         Ok(outcome) => Ok(outcome.record),

@@ -8,66 +8,67 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::run::RunRecord;
 
-/// Longest line that a record may have: a guard against reading something else into memory.
+/// The longest line of a record. The limit guards against other files.
 const LINE_LEN_MAX: u64 = 1 << 20;
 
-/// How every line begins.
+/// The beginning of every line.
 const HEAD: &[u8] = b"{\"mode\":\"";
 
-/// A file with one record a line, to which records are added. No other process adds to it meanwhile.
+/// A file with one record in each line, to which records are added. It is locked against other
+/// processes.
 #[derive(Debug)]
 pub struct Results {
     path: PathBuf,
     file: File,
 }
 
-/// A line without an end: its sweep was interrupted while it wrote.
+/// An incomplete line: its sweep was interrupted while it wrote the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Torn {
     /// Its length.
     pub bytes: u64,
 }
 
-/// Why a file of results cannot be used.
+/// The reason for which a file of results cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
     /// It cannot be read.
     #[error("cannot read {}: {error}", file.display())]
     Read {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
     /// It cannot be written.
     #[error("cannot write to {}: {error}", file.display())]
     Write {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
     /// Another sweep writes to it.
     #[error("another sweep writes to {}; wait for its end, or choose another file", file.display())]
     InUse {
-        /// Which file.
+        /// The file.
         file: PathBuf,
     },
-    /// It holds something else, which stays as it is.
+    /// It holds other contents, which stay unchanged.
     #[error("{}:{line}: not the result of a run ({reason}); nothing was written: choose another file, or move this one away", file.display())]
     Foreign {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// Line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The error in the line.
         reason: String,
     },
 }
 
 impl Results {
-    /// Opens a file, or makes it, and gives each record in it to `each`. A torn last line is cut
-    /// off.
+    /// Opens or creates a file, and passes each record in it to `each`. An incomplete last line is
+    /// removed.
     pub fn open(
         path: &Path,
         each: impl FnMut(RunRecord),
@@ -85,8 +86,8 @@ impl Results {
         Ok((results, torn))
     }
 
-    /// Adds a record. The line is written at once, so that only the death of the machine can tear
-    /// it.
+    /// Adds a record. The line is written in one call, so that only a failure of the machine can
+    /// leave it incomplete.
     #[expect(clippy::missing_panics_doc, reason = "a record is texts and numbers")]
     pub fn append(&mut self, record: &RunRecord) -> Result<(), ResultsError> {
         let mut line = serde_json::to_vec(record).expect("a record is texts and numbers");
@@ -100,7 +101,7 @@ impl Results {
     }
 }
 
-/// Gives each record of a file to `each` without changing the file.
+/// Passes each record of a file to `each` without changing the file.
 pub fn read_results(
     path: &Path,
     each: impl FnMut(RunRecord),
@@ -138,7 +139,7 @@ fn read(
     Ok(None)
 }
 
-/// Whether this could be the beginning of a record.
+/// Whether a text could be the beginning of a record.
 fn is_begun(text: &[u8]) -> bool {
     let len = text.len().min(HEAD.len());
     (text.len() as u64) < LINE_LEN_MAX && text.get(..len) == HEAD.get(..len)

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::plan::Variant;
 
-/// Small enough to run in milliseconds.
+/// A plan that takes milliseconds.
 const PLAN: &str = "size = ['10kB', '20kB']\nmode = ['mft', 'mdt']\nseeds = '1..3'";
 const TWO: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 
@@ -60,7 +60,7 @@ fn a_sweep_on_two_threads_measures_what_one_does() {
 }
 
 #[test]
-fn an_interrupted_sweep_goes_on_where_it_ended() {
+fn an_interrupted_sweep_continues_where_it_ended() {
     let bench = Bench::new();
     let (_, first) = bench.sweep(5);
     assert!((5..12).contains(&first), "{first}");
@@ -71,7 +71,7 @@ fn an_interrupted_sweep_goes_on_where_it_ended() {
 }
 
 #[test]
-fn a_torn_last_line_is_cut_off_and_its_run_runs_again() {
+fn an_incomplete_last_line_is_removed_and_its_run_is_repeated() {
     let bench = Bench::new();
     bench.sweep(12);
     let text = fs::read_to_string(bench.file()).unwrap();
@@ -89,7 +89,7 @@ fn a_torn_last_line_is_cut_off_and_its_run_runs_again() {
 }
 
 #[test]
-fn a_file_of_something_else_is_refused_and_stays() {
+fn a_file_with_other_contents_is_refused_and_stays() {
     let bench = Bench::new();
     for text in ["my notes", "my notes\n", "{\"mode\":\"mft\"}\n", "\n", "{}"] {
         fs::write(bench.file(), text).unwrap();

@@ -1,4 +1,4 @@
-//! Reports of a tunnel on their way to origins.
+//! Tests of the reports of a tunnel to origins.
 
 use tandem_experiments::run::{Mode, Parameters, RunRecord, Workload};
 use tandem_netem::LossModel;
@@ -22,7 +22,7 @@ fn local_programs_in_one_tunnel_pass_its_reports_on_each_to_its_own_connection()
         let of = |mode| record(mode, workload);
         let (with, without) = (of(Mode::Tecc), of(Mode::Rmdt));
         assert_eq!((without.feedback_sent, without.feedback_used), (0, 0), "{workload}");
-        // Most reach the origin: some are the last of their flow, and come when it has ended.
+        // Most reports reach the origin. The last reports of a flow come after it has ended.
         assert!(with.feedback_used > 10 * 10, "{workload}: {with:?}");
         assert!(with.feedback_used * 2 > with.feedback_sent, "{workload}: {with:?}");
         assert!(with.flows.iter().all(|flow| flow.fct_s.is_some()), "{workload}: {with:?}");

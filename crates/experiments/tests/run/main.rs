@@ -1,4 +1,4 @@
-//! Runs as `tandem lab run` makes them: from parameters to records.
+//! Tests of runs, from parameters to records, as `tandem lab run` makes them.
 
 mod feedback;
 mod repair;
@@ -19,7 +19,7 @@ fn short(mode: Mode) -> Parameters {
     Parameters { mode, size: ByteCount::new(1_000_000), ..Parameters::default() }
 }
 
-/// Runs twice; the second time nothing may differ.
+/// Runs twice, and checks that both runs are the same.
 fn run(parameters: &Parameters) -> RunOutcome {
     let run = || {
         let outcome = run::run(parameters, &TraceStore::default());
@@ -27,7 +27,10 @@ fn run(parameters: &Parameters) -> RunOutcome {
     };
     let (first, second) = (run(), run());
     let again = parameters.command();
-    assert_eq!(first.record, second.record, "the same seed, another run; again: {again}");
+    assert_eq!(
+        first.record, second.record,
+        "the same seed gave another run; repeat it with: {again}"
+    );
     assert_eq!(first.violations, [] as [String; 0]);
     first
 }
@@ -39,7 +42,8 @@ fn a_download_is_recorded_in_every_mode() {
         assert!(record.completed, "{record:?}");
         assert_eq!(record.body_bytes, 1_000_000);
         let over_ideal = record.fct_over_ideal.unwrap();
-        // A patient origin takes long to hear of what the queue before an ordered exit drops.
+        // With larger loss-detection thresholds the origin detects drops of the queue before an
+        // ordered egress late.
         let most = if mode == Mode::RmdtPlus { 2.0 } else { 1.5 };
         assert!((1.0..most).contains(&over_ideal), "{record:?}");
         assert!(record.downlink.bytes > 1_000_000 && record.uplink.bytes > 10_000, "{record:?}");
@@ -93,8 +97,9 @@ fn a_local_program_shows_the_delay_of_each_packet() {
         let outcome = run(&Parameters { local_program: true, loss, ..short(mode) });
         assert!(outcome.record.completed, "{:?}", outcome.record);
         let delays = outcome.packet_delays;
-        // 1 MB needs about 800 packets, and each takes 70 ms and its time at the bottleneck.
-        // Over several streams packets overtake each other, and the origin sends much again.
+        // A download of 1 MB needs about 800 packets. Each takes 70 ms and its time at the
+        // bottleneck. Over several streams packets overtake each other, and the origin
+        // retransmits many of them.
         let most = if mode == Mode::Msgt { 2400 } else { 1200 };
         assert!((700..most).contains(&delays.len()), "{mode}: {} packets", delays.len());
         let least = delays.iter().min().unwrap();
@@ -103,7 +108,7 @@ fn a_local_program_shows_the_delay_of_each_packet() {
 }
 
 #[test]
-fn flows_come_and_go() {
+fn flows_arrive_and_depart() {
     let workload = Workload::Flows { count: 3, interval: ms(500) };
     for mode in Mode::ALL {
         let record = run(&Parameters { workload, ..short(mode) }).record;
@@ -134,7 +139,8 @@ fn a_warm_tunnel_delays_the_handshakes_of_local_programs_by_2_percent_at_most() 
     let requests = |mode| {
         let size = ByteCount::new(2000);
         let record = run(&Parameters { workload, size, ..short(mode) }).record;
-        // The first finds the tunnel cold: it learns whether the proxy keeps what comes early.
+        // The first flow meets a new tunnel: the client must learn whether the proxy buffers early
+        // datagrams.
         record.flows.into_iter().skip(1).map(|flow| flow.fct_s.unwrap())
     };
     for mode in Mode::ALL.into_iter().filter(|mode| mode.has_tunnel()) {
@@ -150,7 +156,7 @@ fn datagrams_arrive_at_their_rate() {
     for mode in Mode::ALL {
         let outcome = run(&Parameters { workload, ..short(mode) });
         assert!(outcome.record.completed, "{:?}", outcome.record);
-        // 1028 bytes at 1 Mbit/s take 8.224 ms: 244 of them in 2 s.
+        // 1028 bytes at 1 Mbit/s take 8.224 ms, so 244 packets fit into 2 s.
         assert_eq!(outcome.record.body_bytes, 244_000, "{mode}");
         assert_eq!(outcome.packet_delays.len(), 244, "{mode}");
     }
@@ -165,7 +171,7 @@ fn a_long_flow_is_measured_over_its_time() {
 }
 
 #[test]
-fn a_record_keeps_as_many_samples_as_it_is_told() {
+fn a_record_keeps_the_requested_number_of_samples() {
     for samples in [0, 1, 7, 1000] {
         let RunOutcome { record, series, .. } = run(&Parameters { samples, ..short(Mode::Rmdt) });
         let kept = record.series.len() as u64;
@@ -175,7 +181,7 @@ fn a_record_keeps_as_many_samples_as_it_is_told() {
 }
 
 #[test]
-fn what_does_not_complete_in_time_says_so() {
+fn a_run_that_does_not_complete_in_time_says_so() {
     let time_limit = ms(500);
     let record = run(&Parameters { time_limit, ..short(Mode::Mdt) }).record;
     assert!(!record.completed && record.fct_s.is_none(), "{record:?}");
@@ -213,7 +219,7 @@ fn sharing(count: u64, settle_ms: u64, duration_ms: u64) -> Workload {
 }
 
 #[test]
-fn sharing_counts_what_each_flow_gets_in_a_window_of_time() {
+fn sharing_measures_the_bytes_of_each_flow_in_a_window_of_time() {
     for mode in [Mode::Mft, Mode::Rmdt] {
         let parameters = Parameters {
             workload: sharing(3, 2000, 3000),
@@ -226,11 +232,11 @@ fn sharing_counts_what_each_flow_gets_in_a_window_of_time() {
         assert_eq!((record.flows.len(), record.elapsed_s), (3, 5.0), "{record:?}");
         let sum: f64 = record.flows.iter().map(|flow| flow.goodput_mbps).sum();
         assert!((sum - record.goodput_mbps).abs() < 1e-4, "{record:?}");
-        // What waited at an exit before the window counts too when it is let go.
-        assert!((7.0..12.0).contains(&sum), "what the link carries: {record:?}");
+        // Bytes that waited at an egress before the window count when they are released in it.
+        assert!((7.0..12.0).contains(&sum), "the sum is not the rate of the link: {record:?}");
         assert!(record.jain_index.is_some_and(|index| index < 1.0), "{record:?}");
         let all: u64 = record.flows.iter().map(|flow| flow.body_bytes).sum();
-        assert_eq!(record.body_bytes, all, "before the window too");
+        assert_eq!(record.body_bytes, all, "the body includes bytes before the window");
     }
 }
 
@@ -286,7 +292,7 @@ fn clients_at_other_distances_share_the_access_link() {
 }
 
 #[test]
-fn a_bottleneck_behind_the_proxy_decides_where_it_is_the_slower_one() {
+fn a_slower_bottleneck_behind_the_proxy_determines_the_rate() {
     for mode in Mode::ALL {
         let with = |rate, origin_rate| {
             let origin_rate = Some(Rate::from_mbps(origin_rate));
@@ -303,7 +309,7 @@ fn a_bottleneck_behind_the_proxy_decides_where_it_is_the_slower_one() {
     }
 }
 
-/// 156 Mbit/s for 100 ms, then nothing for 0.3 s or, every fourth time, for 1.2 s.
+/// A trace with 156 Mbit/s for 100 ms, and then an outage of 0.3 s or, every fourth time, of 1.2 s.
 fn now_and_then(folder: &std::path::Path) -> PathBuf {
     let mut begin: u64 = 0;
     let mut lines = String::new();
@@ -327,7 +333,8 @@ fn outages_do_not_make_an_origin_follow_its_tunnel_too_slowly() {
         let parameters = Parameters { size, trace: trace.clone(), seed, ..short(Mode::Tecc) };
         let traces = TraceStore::load([&parameters]).unwrap();
         let record = run::run(&parameters, &traces).unwrap().record;
-        // Taken for a bottleneck behind the proxy, they made 15, 195 and 162 s of it.
+        // When outages were mistaken for a bottleneck behind the proxy, the times were 15, 195 and
+        // 162 s.
         assert!(record.fct_s.is_some_and(|fct_s| fct_s < 20.0), "{record:?}");
     }
 }
@@ -340,7 +347,8 @@ fn a_queue_that_overflows_does_not_make_a_tunnels_packets_small_for_long() {
         let rate = Rate::from_mbps(50);
         let record = run(&Parameters { rate, size, loss, seed, ..short(Mode::Tecc) });
         let RunRecord { tunnel_lost_ratio, tunnel_retransmit_ratio, .. } = record.record;
-        // What goes in capsules meanwhile, because it fits no datagram, is not sent again as one.
+        // Payloads that are sent in capsules meanwhile, because they fit no datagram, are not
+        // retransmitted as datagrams.
         assert!(
             tunnel_retransmit_ratio > 0.5 * tunnel_lost_ratio,
             "{tunnel_lost_ratio} lost, {tunnel_retransmit_ratio} sent again as datagrams"
@@ -349,8 +357,9 @@ fn a_queue_that_overflows_does_not_make_a_tunnels_packets_small_for_long() {
 }
 
 #[test]
-fn a_link_that_mostly_stands_still_does_not_starve_a_download() {
-    // 24 Mbit/s for 200 ms, then nothing for 800 ms; what comes meanwhile waits.
+fn a_link_that_is_mostly_off_does_not_starve_a_download() {
+    // The link has 24 Mbit/s for 200 ms, and then no capacity for 800 ms, during which packets
+    // wait.
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("fifth");
     let opportunities = (1..=200).flat_map(|at| [at, at]).chain([1000]);
@@ -371,7 +380,7 @@ fn a_link_that_mostly_stands_still_does_not_starve_a_download() {
     let record = download(ControllerName::Bbr1Tunnel);
     assert!(record.completed, "{record:?}");
     let record = download(ControllerName::Bbr1);
-    assert!(!record.completed, "then the other is not needed any more: {record:?}");
+    assert!(!record.completed, "the other case is no longer necessary: {record:?}");
 }
 
 #[test]
@@ -389,11 +398,11 @@ fn tunnels_have_a_window_and_a_gain_of_their_own() {
         run.tunnel_initial_window = Some(32);
         run.tunnel_up_gain_percent = Some(200);
     };
-    assert_eq!(named, with(spelled_out), "where nothing stands still");
+    assert_eq!(named, with(spelled_out), "both runs must be the same without outages");
 }
 
 #[test]
-fn a_cooperating_origin_starts_with_32_packets_unless_more_are_said() {
+fn a_cooperating_origin_starts_with_at_least_32_packets() {
     for mode in [Mode::MftPlus, Mode::RmdtPlus] {
         let digest = |initial_window| {
             let rate = Rate::from_mbps(50);
@@ -405,7 +414,7 @@ fn a_cooperating_origin_starts_with_32_packets_unless_more_are_said() {
 }
 
 #[test]
-fn a_cooperating_origin_sends_hardly_anything_again_that_the_tunnel_repairs() {
+fn a_cooperating_origin_rarely_retransmits_packets_that_the_tunnel_retransmits() {
     let loss = LossModel::Bernoulli(Ratio::of(5, 100));
     let with =
         |mode| run(&Parameters { loss, resequence: Some(Order::Window), ..short(mode) }).record;
@@ -416,7 +425,7 @@ fn a_cooperating_origin_sends_hardly_anything_again_that_the_tunnel_repairs() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_by_name() {
+fn invalid_parameters_are_refused_by_name() {
     let refused = |change: fn(&mut Parameters), name: &str| {
         let mut parameters = Parameters::default();
         change(&mut parameters);
@@ -456,7 +465,7 @@ fn ms(ms: u64) -> HumanDuration {
 }
 
 #[test]
-fn a_run_tells_the_command_that_repeats_it() {
+fn a_run_returns_the_command_that_repeats_it() {
     let mut parameters = short(Mode::Mst);
     assert_eq!(parameters.command(), "tandem lab run --mode mst --seeds 1 --size '1 MB'");
     parameters.local_program = true;

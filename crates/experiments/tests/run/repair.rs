@@ -1,4 +1,4 @@
-//! What a repairing tunnel is worth, and what order at its exit is.
+//! Tests of the benefit of retransmission in a tunnel, and of ordering at its egress.
 
 use tandem_congestion::ControllerName;
 use tandem_experiments::run::{Mode, Parameters, RunRecord};
@@ -8,8 +8,8 @@ use tandem_units::{ByteCount, Rate, Ratio};
 
 use super::run;
 
-/// 5 MB over 50 Mbit/s with 5 % loss: 160 packets are sent in the 40 ms that a repair takes, more than
-/// the 128 that a receiver's filter of duplicates looks back.
+/// A download of 5 MB over 50 Mbit/s with 5 % loss. A retransmission takes 40 ms, in which 160
+/// packets are sent. This exceeds the window of 128 packets of a receiver's duplicate filter.
 fn fast(resequence: Order, origin_controller: ControllerName) -> RunRecord {
     let record = run(&Parameters {
         mode: Mode::Rmdt,
@@ -26,26 +26,26 @@ fn fast(resequence: Order, origin_controller: ControllerName) -> RunRecord {
 }
 
 #[test]
-fn a_repair_that_comes_128_packets_late_is_worth_nothing_without_order_at_the_exit() {
+fn a_retransmission_that_is_128_packets_late_is_useless_without_order_at_the_egress() {
     let of = |order| fast(order, ControllerName::Bbr1).fct_s.expect("completed");
     let (off, window) = (of(Order::Off), of(Order::Window));
     assert!(window < off * 0.95, "off {off} s, window {window} s");
 }
 
 #[test]
-fn a_stock_cubic_origin_is_fast_over_a_bad_link_behind_an_ordered_exit() {
+fn a_stock_cubic_origin_is_fast_over_a_bad_link_behind_an_ordered_egress() {
     let [off, _, ordered] = Order::ALL.map(|order| fast(order, ControllerName::Cubic));
     let (slow, quick) = (off.fct_s.expect("completed"), ordered.fct_s.expect("completed"));
     assert!(quick * 2.0 < slow, "off {slow} s, ordered {quick} s");
     assert!(off.e2e_retransmit_ratio > 0.03, "{off:?}");
     assert!(ordered.e2e_retransmit_ratio < 0.002, "{ordered:?}");
-    assert!(ordered.e2e_srtt_mean_ms < 280.0, "twice the base: {ordered:?}");
+    assert!(ordered.e2e_srtt_mean_ms < 280.0, "the RTT is above twice the base RTT: {ordered:?}");
     assert_eq!(ordered.repair.exit_given_up, 0, "{ordered:?}");
     assert!(ordered.repair.exit_held_max_bytes < 4_000_000, "{ordered:?}");
 }
 
 #[test]
-fn the_queue_before_an_ordered_exit_is_short() {
+fn the_queue_before_an_ordered_egress_is_short() {
     let of = |resequence| {
         let origin_controller = ControllerName::Cubic;
         let parameters =
@@ -53,7 +53,8 @@ fn the_queue_before_an_ordered_exit_is_short() {
         run(&parameters).record
     };
     let (window, ordered) = (of(Some(Order::Window)), of(Some(Order::Ordered)));
-    // Without loss both fill the link; the exit's order is what decides over dropping early.
+    // Without loss both fill the link. Only the order at the egress decides whether AQM drops
+    // packets.
     assert!(window.repair.tunnel_queue_aqm_drops == 0 && ordered.repair.tunnel_queue_aqm_drops > 0);
     assert!(ordered.e2e_srtt_mean_ms * 2.0 < window.e2e_srtt_mean_ms, "{ordered:?}");
     let (fast, slow) = (window.fct_s.expect("completed"), ordered.fct_s.expect("completed"));
@@ -61,7 +62,7 @@ fn the_queue_before_an_ordered_exit_is_short() {
 }
 
 #[test]
-fn a_chain_repairs_hop_by_hop() {
+fn a_chain_retransmits_hop_by_hop() {
     let loss = LossModel::Bernoulli(Ratio::of(5, 100));
     let size = ByteCount::new(2_000_000);
     for origin_controller in [ControllerName::Bbr1, ControllerName::Cubic] {

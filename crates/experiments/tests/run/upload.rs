@@ -1,4 +1,4 @@
-//! Bodies that go the other way.
+//! Tests of uploads.
 
 use tandem_experiments::run::{Mode, Parameters, Workload, check};
 use tandem_units::{ByteCount, Rate, Ratio};
@@ -18,24 +18,24 @@ fn parameters(mode: Mode) -> Parameters {
 }
 
 #[test]
-fn the_record_of_an_upload_is_about_who_sends_it() {
+fn the_record_of_an_upload_describes_its_sender() {
     for mode in Mode::ALL {
         let record = run(&parameters(mode)).record;
         assert!(record.completed && record.violations == 0, "{record:?}");
         assert_eq!(record.body_bytes, 1_000_000);
         assert_eq!(record.uplink.payload_bytes, 1_000_000);
         assert_eq!(record.downlink.payload_bytes, 0);
-        // Of the uplink: 2 * 140 ms, and 1.06 MB / 0.95 at 10 Mbit/s.
+        // The ideal of the uplink is 2 * 140 ms, and 1.06 MB / 0.95 at 10 Mbit/s.
         assert_eq!(record.ideal_s, Some(1.172_632), "{mode}");
         let over_ideal = record.fct_over_ideal.expect("it completed");
         assert!((0.9..4.0).contains(&over_ideal), "{mode}: {over_ideal}");
         let (end_to_end, tunnel) = (record.e2e_retransmit_ratio, record.tunnel_retransmit_ratio);
         let repairs = !matches!(mode, Mode::Mft | Mode::MftPlus | Mode::Mdt);
         assert!(if repairs { tunnel } else { end_to_end } > 0.02, "{mode}: {record:?}");
-        // What comes out of order over several streams is sent again end to end.
+        // Packets that arrive out of order over several streams are retransmitted end to end.
         let other = if repairs { end_to_end } else { tunnel };
         assert!(other < 0.02 || mode == Mode::Msgt, "{mode}: {record:?}");
-        // TECC keeps something waiting there.
+        // TECC keeps a queue there.
         assert!(mode != Mode::Tecc || record.tunnel_queue_max_bytes > 0, "{record:?}");
         assert!(record.e2e_srtt_mean_ms > 130.0, "{mode}: {record:?}");
         let is_told = matches!(mode, Mode::Tecc | Mode::TeccPaper);

@@ -1,4 +1,4 @@
-//! Small nodes to test worlds and tunnels with.
+//! Small nodes for tests of worlds and tunnels.
 
 mod paced;
 
@@ -20,14 +20,14 @@ pub use paced::{Pace, PacedReceiver, PacedSender};
 /// The only socket that these nodes have.
 const SOCKET: SocketId = SocketId(0);
 
-/// One UDP payload that came.
+/// One UDP payload that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When.
+    /// The time of arrival.
     pub at: Instant,
-    /// Where from.
+    /// The sender's address.
     pub remote: SocketAddr,
-    /// What.
+    /// The payload.
     pub payload: Bytes,
 }
 
@@ -37,7 +37,7 @@ impl Arrival {
     }
 }
 
-/// Sends every UDP payload back to where it came from.
+/// Sends every UDP payload back to its sender.
 #[derive(Debug)]
 pub struct EchoHost {
     to_open: Option<SocketKind>,
@@ -82,7 +82,7 @@ impl Node for EchoHost {
     }
 }
 
-/// Keeps every UDP payload that comes.
+/// Keeps every UDP payload that arrives.
 #[derive(Debug)]
 pub struct SinkHost {
     to_open: Option<SocketKind>,
@@ -95,7 +95,7 @@ impl SinkHost {
         Self { to_open: Some(listen(port)), arrivals: Vec::new() }
     }
 
-    /// What came, in order of time.
+    /// The payloads that arrived, in order of time.
     pub fn arrivals(&self) -> &[Arrival] {
         &self.arrivals
     }
@@ -114,7 +114,7 @@ impl Node for SinkHost {
     }
 }
 
-/// Sends UDP payloads at given times, repairs no loss, and keeps the replies.
+/// Sends UDP payloads at given times and keeps the replies. It does not retransmit.
 #[derive(Debug)]
 pub struct SenderHost {
     target: SocketAddr,
@@ -132,25 +132,26 @@ enum SenderState {
     Failed(ErrorKind),
 }
 
-/// One UDP payload to send. It begins with its number, counted from 0, as 8 bytes in network
-/// order, as far as it has room; the rest is zeros.
+/// One UDP payload to send. It begins with its number, counted from 0, as 8 bytes in network order.
+/// The remaining bytes are zero. A shorter payload holds only the first bytes of the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shot {
-    /// When, from the moment on that the socket is open.
+    /// The time at which to send it, counted from the opening of the socket.
     pub after: Duration,
     /// Length of the UDP payload in bytes.
     pub payload_len: usize,
 }
 
 impl Shot {
-    /// A number of payloads of one length, one at the beginning and one after each interval.
+    /// Makes `count` payloads of one length: one at the beginning, and one after each interval.
     pub fn every(interval: Duration, count: u32, payload_len: usize) -> Vec<Self> {
         (0..count).map(|number| Self { after: interval * number, payload_len }).collect()
     }
 }
 
 impl SenderHost {
-    /// Sends to this address from a connected socket. The schedule is in order of time.
+    /// Makes a sender to this address that uses a connected socket. The schedule must be in order
+    /// of time.
     pub fn new(target: SocketAddr, schedule: Vec<Shot>) -> Self {
         let schedule = VecDeque::from(schedule);
         Self { target, schedule, state: SenderState::Closed, sent: 0, replies: Vec::new() }
@@ -161,12 +162,12 @@ impl SenderHost {
         self.sent
     }
 
-    /// What came back, in order of time.
+    /// The replies, in order of time.
     pub fn replies(&self) -> &[Arrival] {
         &self.replies
     }
 
-    /// Why nothing more is sent, if the socket could not be opened or failed.
+    /// The error that stopped the sender, if the socket could not be opened or failed.
     pub const fn failure(&self) -> Option<ErrorKind> {
         match self.state {
             SenderState::Failed(error) => Some(error),

@@ -12,19 +12,19 @@ use tandem_node::{
 
 use super::{SOCKET, listen};
 
-/// What is sent at a constant rate.
+/// The parameters of a sender with a constant rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// From one payload to the next; above zero.
+    /// The time from one payload to the next, which must be above zero.
     pub interval: Duration,
-    /// For how long.
+    /// The time for which payloads are sent.
     pub duration: Duration,
     /// Length of each UDP payload in bytes, at least 8.
     pub payload_len: usize,
 }
 
-/// Sends UDP payloads at a constant rate and repairs no loss: to a given address from the start, or
-/// to the first host that sends it a payload, from then on.
+/// Sends UDP payloads at a constant rate and does not retransmit. It sends either to a given
+/// address from the start, or to the first host that sends it a payload, from that time on.
 #[derive(Debug)]
 pub struct PacedSender {
     pace: Pace,
@@ -35,13 +35,13 @@ pub struct PacedSender {
 }
 
 impl PacedSender {
-    /// Sends to this address.
+    /// Makes a sender to this address.
     pub const fn new(target: SocketAddr, pace: Pace) -> Self {
         let to_open = Some(SocketKind::ForPeer(target));
         Self { pace, to_open, target: Some(target), started: None, sent: 0 }
     }
 
-    /// Sends to the first host that sends a payload to this port.
+    /// Makes a sender to the first host that sends a payload to this port.
     pub const fn on_request(port: u16, pace: Pace) -> Self {
         Self { pace, to_open: Some(listen(port)), target: None, started: None, sent: 0 }
     }
@@ -81,7 +81,7 @@ impl Node for PacedSender {
         if now < started + after {
             return Output::Wait(Some(started + after));
         }
-        // The end tells them apart, so that each is known again where it arrives.
+        // The number at the end of the payload identifies it at its destination.
         let number_bytes = self.sent.to_be_bytes();
         buf.resize(self.pace.payload_len.saturating_sub(number_bytes.len()), 0);
         buf.extend_from_slice(&number_bytes);
@@ -92,38 +92,38 @@ impl Node for PacedSender {
     }
 }
 
-/// Asks a [`PacedSender`] to begin, again and again until something comes, and counts what comes;
-/// or only counts.
+/// Counts the payloads that arrive. It can also ask a [`PacedSender`] to begin, and then repeats
+/// the request until the first payload arrives.
 #[derive(Debug)]
 pub struct PacedReceiver {
     to_open: Option<SocketKind>,
-    /// Whom to ask, and when next.
+    /// The sender to ask, and the time of the next request.
     sender: Option<(SocketAddr, Option<Instant>)>,
     packets: u64,
     bytes: u64,
 }
 
 impl PacedReceiver {
-    /// How long to wait before asking again.
-    const PATIENCE: Duration = Duration::from_millis(500);
+    /// The time after which the request is repeated.
+    const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-    /// Counts what comes to a port.
+    /// Makes a receiver that counts the payloads that arrive at a port.
     pub const fn listening(port: u16) -> Self {
         Self { to_open: Some(listen(port)), sender: None, packets: 0, bytes: 0 }
     }
 
-    /// Asks this sender.
+    /// Makes a receiver that asks this sender to begin.
     pub const fn asking(sender: SocketAddr) -> Self {
         let to_open = Some(SocketKind::Connected(sender));
         Self { to_open, sender: Some((sender, None)), packets: 0, bytes: 0 }
     }
 
-    /// Number of payloads that came.
+    /// Number of payloads that arrived.
     pub const fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Their bytes of UDP payload.
+    /// Total length of the payloads in bytes.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -154,7 +154,7 @@ impl Node for PacedReceiver {
         if now < *ask {
             return Output::Wait(Some(*ask));
         }
-        *ask = now + Self::PATIENCE;
+        *ask = now + Self::RETRY_INTERVAL;
         buf.extend_from_slice(b"begin");
         let destination = *destination;
         let size = buf.len();

@@ -18,10 +18,9 @@ use crate::{
     network::Network,
 };
 
-/// Hosts, the paths between them, and virtual time.
-///
-/// Nothing happens but in [`World::run_until`] and [`World::run_for`]. Between any two hosts there
-/// is a path without delay, rate or loss, unless [`World::route`] says otherwise.
+/// Hosts, the paths between them, and virtual time. Virtual time passes only in
+/// [`World::run_until`] and [`World::run_for`]. Between any two hosts there is a path without
+/// delay, rate or loss, unless [`World::route`] says otherwise.
 ///
 /// ```
 /// use std::time::Duration;
@@ -53,20 +52,20 @@ pub struct World {
     trace: Trace,
     delays: Delays,
     timer_granularity: Option<Duration>,
-    /// What nodes write what they send into.
+    /// The buffer into which nodes write their packets.
     buf: Vec<u8>,
 }
 
-/// What the resolver says to a name.
+/// The resolver's answer to a query for a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameAnswer {
-    /// This, after a while.
+    /// The resolver gives this answer after a delay.
     After(Duration, Result<Vec<IpAddr>, ResolveError>),
-    /// Nothing, ever.
+    /// The resolver never answers.
     Never,
 }
 
-/// Building and watching.
+/// Methods that build and observe a world.
 impl World {
     /// An empty world.
     pub fn new(seed: Seed) -> Self {
@@ -86,12 +85,11 @@ impl World {
         }
     }
 
-    /// Adds a host with one or more IP addresses and the node that runs on it. The first address
-    /// of a family is the one that it sends from.
+    /// Adds a host with one or more IP addresses and the node that runs on it. The first address of
+    /// a family is its source address.
     ///
     /// # Panics
-    ///
-    /// If an address is malformed or another host has it.
+    /// It panics if an address is malformed or another host has it.
     pub fn add_host<'a, N: Node + 'static>(
         &mut self,
         name: &str,
@@ -102,7 +100,7 @@ impl World {
         let id = HostId(number);
         let addresses = addresses.into_iter().map(|text| {
             let ip = text.parse();
-            ip.unwrap_or_else(|error| panic!("host {name}: {text:?} is no IP address: {error}"))
+            ip.unwrap_or_else(|error| panic!("host {name}: {text:?} is not an IP address: {error}"))
         });
         let addresses: Vec<IpAddr> = addresses.collect();
         for ip in &addresses {
@@ -115,8 +113,8 @@ impl World {
         Handle::new(id)
     }
 
-    /// Leads what `from` sends to `to` over new links, from now on. What is on its way stays on
-    /// the links that it was on.
+    /// Routes packets from `from` to `to` over new links, from now on. Packets that are on their
+    /// way stay on the old links.
     pub fn route(
         &mut self,
         from: impl Into<HostId>,
@@ -126,42 +124,40 @@ impl World {
         self.network.add_path((from.into(), to.into()), links)
     }
 
-    /// Leads what `from` sends to `to` over paths that others may use too, such as a shared access
-    /// link, one after the other.
+    /// Routes packets from `from` to `to` over existing paths, one after the other. Other hosts may
+    /// use the same paths, such as a shared access link.
     ///
     /// # Panics
-    ///
-    /// If there is none, or one twice.
+    /// It panics if there is no path, or if a path is repeated.
     pub fn route_over(&mut self, from: impl Into<HostId>, to: impl Into<HostId>, paths: &[PathId]) {
         self.network.share_paths((from.into(), to.into()), paths.to_vec());
     }
 
-    /// Puts a link of the same kind into each of the two directions between two hosts.
+    /// Routes packets in both directions between two hosts over links with the same configuration.
     pub fn connect(&mut self, a: impl Into<HostId>, b: impl Into<HostId>, link: LinkConfig) {
         let (a, b) = (a.into(), b.into());
         self.route(a, b, vec![link.clone()]);
         self.route(b, a, vec![link]);
     }
 
-    /// What the resolver of every host says to a name, upper or lower case. Names that nothing was
-    /// said about are not found.
+    /// Sets the resolver's answer for a name on all hosts, in upper or lower case. Other names are
+    /// not found.
     pub fn set_name(&mut self, name: &str, answer: NameAnswer) {
         self.names.insert(name.to_ascii_lowercase(), answer);
     }
 
-    /// The files that a host serves.
+    /// Sets the files that a host serves.
     pub fn set_files(&mut self, host: impl Into<HostId>, files: FileSet) {
         self.host_mut(host.into()).files = files;
     }
 
-    /// Rounds deadlines up to multiples of this, counted from the start of the world: what a
-    /// runtime with coarse timers does. The arrival of packets stays exact.
+    /// Rounds deadlines up to multiples of `granularity`, counted from the start of the world, as a
+    /// runtime with coarse timers does. Arrivals of packets stay exact.
     ///
     /// # Panics
-    ///
-    /// If it is zero.
+    /// It panics if the granularity is zero.
     pub fn set_timer_granularity(&mut self, granularity: Duration) {
-        assert!(!granularity.is_zero(), "a timer granularity is longer than nothing");
+        assert!(!granularity.is_zero(), "a timer granularity must be above zero");
         self.timer_granularity = Some(granularity);
     }
 
@@ -188,8 +184,7 @@ impl World {
     /// The node of a host.
     ///
     /// # Panics
-    ///
-    /// If it was killed.
+    /// It panics if the node was killed.
     pub fn node<N: Node + 'static>(&self, handle: Handle<N>) -> &N {
         let host = self.host(handle.id());
         let node = host.node.as_deref().unwrap_or_else(|| panic!("{} does not run", host.name));
@@ -197,11 +192,10 @@ impl World {
         node.downcast_ref().expect("a handle knows the type of the node")
     }
 
-    /// The node of a host, to tell it something; it is asked what it wants done afterwards.
+    /// The node of a host, for a call that changes it. The world polls the node afterwards.
     ///
     /// # Panics
-    ///
-    /// If it was killed.
+    /// It panics if the node was killed.
     pub fn node_mut<N: Node + 'static>(&mut self, handle: Handle<N>) -> &mut N {
         self.agenda.push(self.now, Occurrence::Wake(handle.id()));
         let host = self.host_mut(handle.id());
@@ -211,12 +205,11 @@ impl World {
         node.downcast_mut().expect("a handle knows the type of the node")
     }
 
-    /// The node of a host, to read what takes a `&mut` to read. It is not polled: the world goes on
-    /// as without this call.
+    /// The node of a host, for a read that needs `&mut`. The world does not poll the node, so the
+    /// call does not change the run.
     ///
     /// # Panics
-    ///
-    /// If it was killed.
+    /// It panics if the node was killed.
     pub fn inspect<N: Node + 'static>(&mut self, handle: Handle<N>) -> &mut N {
         let host = self.host_mut(handle.id());
         let name = &host.name;
@@ -225,18 +218,18 @@ impl World {
         node.downcast_mut().expect("a handle knows the type of the node")
     }
 
-    /// Measures, from now on, the one-way delay of every UDP payload of at least 16 bytes that
-    /// `from` sends and `to` gets, also through tunnels, which deliver it unchanged.
+    /// Measures, from now on, the one-way delay of every UDP payload of at least 16 bytes from
+    /// `from` to `to`. This works through tunnels too, because they deliver payloads unchanged.
     pub fn measure_delay(&mut self, from: impl Into<HostId>, to: impl Into<HostId>) {
         self.delays.measure(from.into(), to.into());
     }
 
-    /// What [`Self::measure_delay`] measured, in the order of arrival.
+    /// The delays that [`Self::measure_delay`] measured, in the order of arrival.
     pub fn delays(&self) -> &[Duration] {
         self.delays.measured()
     }
 
-    /// What the nodes of a host told, and when, since the start of the world.
+    /// The events of the nodes of a host, with their times since the start of the world.
     pub fn events(&self, host: impl Into<HostId>) -> &[(Duration, Event)] {
         &self.host(host.into()).events
     }
@@ -246,56 +239,55 @@ impl World {
         &self.host(host.into()).body
     }
 
-    /// What became of the packets from one host to another, link by link. Empty if there is no
-    /// route between them.
+    /// The counters of the links from one host to another, link by link. The list is empty if there
+    /// is no route between them.
     pub fn link_stats(&self, from: impl Into<HostId>, to: impl Into<HostId>) -> Vec<LinkStats> {
         let paths = self.network.paths_between((from.into(), to.into())).iter();
         paths.flat_map(|path| self.network.link_stats(*path)).collect()
     }
 
-    /// What became of the packets of a path, link by link.
+    /// The counters of the links of a path, link by link.
     pub fn path_stats(&self, path: PathId) -> Vec<LinkStats> {
         self.network.link_stats(path)
     }
 
-    /// Whether no bottleneck of a path has anything to do.
+    /// Whether no packet is queued or in transmission at the bottlenecks of a path.
     pub fn is_path_idle(&self, path: PathId) -> bool {
         self.network.is_idle(path)
     }
 
-    /// The packets that came to a path and have at most [`SMALL_PACKET`](crate::SMALL_PACKET) bytes.
+    /// The packets that entered a path and have at most [`SMALL_PACKET`](crate::SMALL_PACKET)
+    /// bytes.
     pub fn small_packets(&self, path: PathId) -> Traffic {
         self.network.small_packets(path)
     }
 
-    /// How long packets were in the queue and in transmission of a link of a path; see
+    /// The times of packets in the queue and in transmission of a link of a path; see
     /// [`Path::sojourns`](tandem_netem::Path::sojourns).
     pub fn sojourns(&self, path: PathId, link: usize) -> Option<&DurationHistogram> {
         self.network.sojourns(path, link)
     }
 
-    /// Has everything that links do checked against what their configuration allows: no link above
-    /// its rate, no queue above its limit, and no byte that appears or vanishes uncounted.
+    /// Lets verifiers check all links against their configuration: no link exceeds its rate, no
+    /// queue exceeds its limit, and every byte is counted.
     ///
     /// # Panics
-    ///
-    /// If a packet has been sent already.
+    /// It panics if a packet has been sent already.
     pub fn verify_links(&mut self) {
         self.network.verify();
     }
 
-    /// Where links did what they must not, and what it was; nothing unless [`Self::verify_links`]
-    /// was called.
+    /// The violations of links, by path. There are none unless [`Self::verify_links`] was called.
     pub fn violations(&self) -> Vec<(PathId, Violations)> {
         self.network.violations()
     }
 
-    /// How many packets reached no node, without those that a link dropped.
+    /// Counters of packets that reached no node. Packets that a link dropped do not count here.
     pub const fn network_stats(&self) -> NetworkStats {
         self.network.stats
     }
 
-    /// What went over the network.
+    /// The record of the packets on the network.
     pub const fn trace(&self) -> &Trace {
         &self.trace
     }
@@ -309,10 +301,10 @@ impl World {
     }
 }
 
-/// Making trouble.
+/// Methods that cause failures.
 impl World {
-    /// Ends the process on a host without a goodbye. The machine stays up: a host that sends to its
-    /// ports is told that they are closed.
+    /// Ends the process on a host without a clean shutdown. The machine stays up and answers
+    /// packets to its closed ports with ICMP port unreachable messages.
     pub fn kill(&mut self, host: impl Into<HostId>) {
         self.host_mut(host.into()).kill();
     }
@@ -325,23 +317,23 @@ impl World {
         self.agenda.push(self.now, Occurrence::Wake(handle.id()));
     }
 
-    /// Closes a port of a host. The node does not notice.
+    /// Closes a port of a host without notice to the node.
     pub fn close_port(&mut self, host: impl Into<HostId>, port: u16) {
         self.host_mut(host.into()).sockets.unbind_port(port);
     }
 
-    /// For a while nothing that `from` sends reaches `to`. What is on its way arrives.
+    /// Blocks packets from `from` to `to` for a time. Packets that are on their way still arrive.
     pub fn block(&mut self, from: impl Into<HostId>, to: impl Into<HostId>, duration: Duration) {
         self.network.block((from.into(), to.into()), self.now + duration);
     }
 
-    /// Tells a node something, such as [`Input::Shutdown`].
+    /// Gives a node an input, such as [`Input::Shutdown`].
     pub fn input(&mut self, host: impl Into<HostId>, input: Input) {
         self.answer_after(Duration::ZERO, host.into(), input);
     }
 }
 
-/// The time that a world starts at: only differences to it matter.
+/// The time at which a world starts. Only differences to it matter.
 #[expect(clippy::disallowed_methods, reason = "there is no other way to get an Instant")]
 fn base_instant() -> Instant {
     Instant::now()

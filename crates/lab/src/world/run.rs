@@ -14,38 +14,39 @@ use crate::{
     trace::{PathEnd, TraceEntry},
 };
 
-/// What the world will see to.
+/// An entry of the world's agenda.
 pub(super) enum Occurrence {
-    /// A node may have something to do.
+    /// A node must be polled.
     Wake(HostId),
-    /// A timer may have run out.
+    /// A timer may have expired.
     Timer(HostId),
-    /// Something that a node asked for is there.
+    /// The answer to a node's request is ready.
     Answer { host: HostId, incarnation: u64, input: Input },
-    /// Something may have arrived.
+    /// A path may have an event.
     Path(PathId),
 }
 
-/// Most outputs of one node between two inputs.
+/// The largest number of outputs of one node between two inputs.
 const OUTPUTS_PER_DRAIN_MAX: u32 = 100_000;
 
-/// Most events without that time goes on.
+/// The largest number of events at one instant.
 const EVENTS_PER_INSTANT_MAX: u32 = 1_000_000;
 
-/// How often in a row a node may ask for a time that has passed before the clock is moved on by
-/// [`STALL_STEP`]. QUIC engines do it now and then: one timer of several is due per call.
+/// The number of times in a row that a node may ask for a time that has passed, before the clock
+/// advances by [`STALL_STEP`]. QUIC engines do so occasionally, because they handle one of several
+/// expired timers per call.
 pub(super) const STALLS_FREE: u32 = 8;
 
-/// How often in a row at most.
+/// The largest number of times in a row.
 const STALLS_MAX: u32 = 10_000;
 
-/// By how much the clock moves on for a node that wants to be woken in the past.
+/// The step by which the clock advances for a node that wants to be woken in the past.
 pub(super) const STALL_STEP: Duration = Duration::from_micros(1);
 
-/// Running.
+/// Methods that run a world.
 impl World {
-    /// Runs until the condition holds, but not longer than `limit`; true if it holds. It is
-    /// looked at after every event.
+    /// Runs until the condition holds, but for at most `limit`, and returns whether it holds. The
+    /// condition is checked after every event.
     pub fn run_until(&mut self, limit: Duration, mut condition: impl FnMut(&Self) -> bool) -> bool {
         let deadline = self.now + limit;
         while !condition(self) {
@@ -59,7 +60,7 @@ impl World {
         true
     }
 
-    /// Runs for so long.
+    /// Runs for this duration.
     pub fn run_for(&mut self, duration: Duration) {
         self.run_until(duration, |_| false);
     }
@@ -100,7 +101,7 @@ impl World {
         }
     }
 
-    /// Makes sure that the world looks after a host's timer when it runs out.
+    /// Makes sure that the agenda contains a check of a host's timer when it expires.
     fn schedule_timer(&mut self, id: HostId) {
         let timer = &mut self.host_mut(id).timer;
         let Some(wanted) = timer.wanted else { return };
@@ -123,7 +124,7 @@ impl World {
         self.schedule_path(id);
     }
 
-    /// Makes sure that the world looks after a path when something happens there.
+    /// Makes sure that the agenda contains a check of a path at its next event.
     pub(super) fn schedule_path(&mut self, id: PathId) {
         if let Some(at) = self.network.schedule(id) {
             self.agenda.push(at, Occurrence::Path(id));
@@ -138,7 +139,7 @@ impl World {
         }
     }
 
-    /// Does all that a node wants done, until it waits.
+    /// Performs the outputs of a node until it waits.
     fn drain(&mut self, id: HostId) {
         let now = self.now;
         let mut buf = mem::take(&mut self.buf);

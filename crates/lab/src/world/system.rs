@@ -13,7 +13,7 @@ use crate::{
     trace::PathEnd,
 };
 
-/// What an operating system does.
+/// The functions of an operating system.
 impl World {
     pub(super) fn perform(&mut self, id: HostId, output: Output, buf: &[u8]) {
         let elapsed = self.elapsed();
@@ -84,7 +84,7 @@ impl World {
             self.network.stats.unroutable += 1;
             return;
         };
-        let bytes = buf.get(..transmit.size).expect("what is sent stands in the buffer");
+        let bytes = buf.get(..transmit.size).expect("the payload is in the buffer");
         let send = |world: &mut Self, payload: &[u8]| {
             let payload = Bytes::copy_from_slice(payload);
             world.delays.on_sent(world.now, id, &payload);
@@ -126,7 +126,7 @@ impl World {
                 self.feed(to, Input::Datagram(received));
             }
             Content::PortUnreachable => {
-                // Only a connected socket is told of it.
+                // Only a connected socket receives this error.
                 if let Some((socket, _)) = bound.filter(|(_, open)| open.peer == Some(source)) {
                     let error = ErrorKind::ConnectionRefused;
                     self.feed(to, Input::SocketFailed { socket, error });

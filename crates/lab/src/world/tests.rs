@@ -31,7 +31,7 @@ fn delay(delay: Duration) -> LinkConfig {
     LinkConfig { delay, ..LinkConfig::default() }
 }
 
-/// Asks for what the test says and keeps the answers.
+/// A node that emits the outputs of a test and keeps the answers.
 #[derive(Debug, Default)]
 struct Script {
     asks: VecDeque<(Output, Vec<u8>)>,
@@ -43,9 +43,9 @@ struct Script {
 enum Deadline {
     #[default]
     Never,
-    /// Once, then never again.
+    /// The node asks to be woken once at this time.
     At(Instant),
-    /// The time of the last call again: how many times in a row.
+    /// The node asks to be woken at the current time, this number of times in a row.
     Past(u32),
 }
 
@@ -154,7 +154,7 @@ fn the_same_seed_gives_the_same_packets_and_another_seed_others() {
 }
 
 #[test]
-fn a_new_host_does_not_change_the_dice_of_others() {
+fn a_new_host_does_not_change_the_random_draws_of_others() {
     let lost = |with_another: bool| {
         let mut world = World::new(Seed(3));
         let sink = world.add_host("sink", ["10.0.0.2"], SinkHost::new(7));
@@ -173,7 +173,7 @@ fn a_new_host_does_not_change_the_dice_of_others() {
 }
 
 #[test]
-fn the_trace_tells_time_direction_and_size() {
+fn the_trace_records_time_direction_and_size() {
     let mut world = World::new(Seed(1));
     world.keep_trace();
     let sink = world.add_host("sink", ["10.0.0.2"], SinkHost::new(7));
@@ -217,7 +217,7 @@ fn a_route_leads_over_several_paths_in_turn() {
 }
 
 #[test]
-fn who_sends_to_a_closed_port_is_refused_after_a_round_trip() {
+fn a_sender_to_a_closed_port_is_refused_after_a_round_trip() {
     let mut world = World::new(Seed(1));
     let other = world.add_host("other", ["10.0.0.2"], SinkHost::new(7));
     let sender = world.add_host("sender", ["10.0.0.1"], sender("10.0.0.2:8", 1000));
@@ -229,7 +229,7 @@ fn who_sends_to_a_closed_port_is_refused_after_a_round_trip() {
 }
 
 #[test]
-fn an_unconnected_socket_is_not_told_of_a_closed_port() {
+fn an_unconnected_socket_receives_no_error_for_a_closed_port() {
     let mut world = World::new(Seed(1));
     world.add_host("other", ["10.0.0.2"], SinkHost::new(7));
     let script = world.add_host("script", ["10.0.0.1"], Script::listen("0.0.0.0:9"));
@@ -237,11 +237,11 @@ fn an_unconnected_socket_is_not_told_of_a_closed_port() {
     world.node_mut(script).send(b"hello", "10.0.0.2:8", None);
     world.run_for(SECOND);
     assert_eq!(world.network_stats().refused, 1);
-    assert_eq!(world.node(script).answers.len(), 1, "only that the socket is open");
+    assert_eq!(world.node(script).answers.len(), 1, "the only answer is that the socket is open");
 }
 
 #[test]
-fn a_connected_socket_hears_nobody_else() {
+fn a_connected_socket_receives_only_from_its_peer() {
     let mut world = World::new(Seed(1));
     let kind = SocketKind::Connected(addr("10.0.0.2:7"));
     let socket = SocketId(0);
@@ -272,7 +272,7 @@ fn a_batch_is_cut_into_datagrams_and_the_last_may_be_shorter() {
 }
 
 #[test]
-fn what_nobody_has_the_address_of_vanishes() {
+fn a_packet_to_an_unknown_address_vanishes() {
     let mut world = World::new(Seed(1));
     let sender = world.add_host("sender", ["10.0.0.1"], sender("10.0.0.2:8", 5));
     world.run_for(SECOND);
@@ -281,13 +281,13 @@ fn what_nobody_has_the_address_of_vanishes() {
 }
 
 #[test]
-fn a_blocked_path_swallows_what_is_sent_and_recovers() {
+fn a_blocked_path_drops_packets_and_recovers() {
     let mut world = World::new(Seed(1));
     let sink = world.add_host("sink", ["10.0.0.2"], SinkHost::new(7));
     let sender = world.add_host("sender", ["10.0.0.1"], sender("10.0.0.2:7", 10));
     world.connect(sender, sink, delay(20 * MS));
     world.run_for(5 * MS);
-    world.block(sender, sink, 50 * MS); // swallows those of 10, 20, ... 50 ms
+    world.block(sender, sink, 50 * MS); // drops the packets of 10, 20, ... 50 ms
     world.run_for(SECOND);
     assert_eq!(world.node(sink).arrivals().len(), 5);
     assert_eq!(world.network_stats().blocked, 5);
@@ -325,7 +325,7 @@ fn an_answer_to_a_killed_node_does_not_reach_its_successor() {
 }
 
 #[test]
-fn a_closed_port_is_gone_for_those_who_knew_it() {
+fn a_closed_port_refuses_a_known_sender() {
     let mut world = World::new(Seed(1));
     let echo = world.add_host("echo", ["10.0.0.2"], EchoHost::new(7));
     let sender = world.add_host("sender", ["10.0.0.1"], sender("10.0.0.2:7", 10));

@@ -1,5 +1,5 @@
-//! Requirements of RFC 9297 and RFC 9298 that no other test covers, on the wire, in virtual time.
-//! `docs/conformance.md` has all of them.
+//! Tests of requirements of RFC 9297 and RFC 9298 that no other test covers, on the wire, in
+//! virtual time. `docs/conformance.md` lists all requirements.
 
 #[path = "../hostile/bed.rs"]
 #[allow(dead_code, reason = "the other test needs more of it")]
@@ -40,7 +40,7 @@ const TARGET: &str = "/.well-known/masque/udp/10.0.0.3/7/";
 /// The first unidirectional streams of a client and of a server.
 const CONTROL: [u64; 2] = [2, 3];
 
-/// The SETTINGS that stand at the beginning of a control stream.
+/// The SETTINGS at the beginning of a control stream.
 fn settings_of(control_stream: &Came) -> Settings {
     let frames = control_stream.data.strip_prefix(&[0]).expect("the type of a control stream");
     let mut decoder = FrameDecoder::new(StreamKind::Control, 1000);
@@ -49,7 +49,7 @@ fn settings_of(control_stream: &Came) -> Settings {
     settings
 }
 
-/// The request that stands at the beginning of a stream.
+/// The request at the beginning of a stream.
 fn request_of(came: &Came) -> RequestHead {
     let mut decoder = FrameDecoder::new(StreamKind::Request, 10_000);
     decoder.push(Bytes::copy_from_slice(&came.data));
@@ -73,7 +73,7 @@ fn every_node_announces_that_it_takes_datagrams() {
         ("client of an origin", settings_of(fetching(1).with_control_stream().came(client))),
     ] {
         assert!(settings.h3_datagram, "{what}: {settings:?}");
-        // RFC 9220 §3: only a server says it.
+        // RFC 9220 §3: only a server sends this setting.
         assert_eq!(settings.enable_connect_protocol, !what.starts_with("client"), "{what}");
     }
 }
@@ -89,7 +89,7 @@ fn a_client_asks_and_sends_only_after_the_settings_of_its_proxy() {
     bed.run();
     bed.peer().send(0, headers(&[(":status", "200")]));
     bed.run();
-    assert!(bed.seen().datagrams.is_empty(), "the proxy takes none");
+    assert!(bed.seen().datagrams.is_empty(), "the proxy does not accept datagrams");
     let in_capsule = bed.came(0).data.len();
     assert!(in_capsule > 1200, "{in_capsule} bytes: an Initial goes in a capsule");
 
@@ -253,7 +253,7 @@ fn a_proxy_waits_for_no_second_packet_to_send_the_first() {
             seen.datagrams.len() == 1 || seen.streams[&flow].data.len() > capsules_before
         };
         assert!(bed.world.run_until(10 * MS, is_back), "in a capsule: {in_capsule}");
-        // Four links of a millisecond each.
+        // There are four links of a millisecond each.
         let took = bed.world.elapsed().saturating_sub(before);
         assert_eq!(took, 4 * MS, "in a capsule: {in_capsule}");
     }

@@ -1,4 +1,4 @@
-//! A host that sends back what comes, with an ECN mark.
+//! A host that sends back each payload with an ECN mark.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -7,21 +7,21 @@ use tandem_node::{
     node::{Ecn, Received, SocketId, SocketKind, Transmit},
 };
 
-/// The only socket.
+/// The only socket of the host.
 const SOCKET: SocketId = SocketId(0);
 
-/// Listens at port 7.
+/// A host that listens at port 7.
 #[derive(Debug)]
 pub(crate) struct Marker {
     mark: Ecn,
     has_socket: bool,
     to_send: VecDeque<Received>,
-    /// The marks of what came.
+    /// The marks of the payloads that arrived.
     pub(crate) marks: Vec<Option<Ecn>>,
 }
 
 impl Marker {
-    /// Puts this mark on what it sends back.
+    /// Makes a host that puts this mark on the payloads that it sends back.
     pub(crate) fn new(mark: Ecn) -> Self {
         Self { mark, has_socket: false, to_send: VecDeque::new(), marks: Vec::new() }
     }

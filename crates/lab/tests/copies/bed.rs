@@ -1,5 +1,5 @@
-//! One tunnel that carries UDP payloads of one size in one direction, and what each node spends on
-//! a payload. `tests/copies` counts allocations with it, `examples/packet_cost` time.
+//! One tunnel that carries UDP payloads of one size in one direction, and the cost of a payload at
+//! each node. `tests/copies` counts allocations with it, and `examples/packet_cost` measures time.
 //!
 //! ```text
 //! program --- client --- 5 ms --- proxy 1 --- 5 ms --- proxy 2 --- 5 ms --- target
@@ -23,33 +23,33 @@ use tandem_node::{
     quic::{Mtu, Transport},
 };
 
-/// One way, on each link.
+/// One-way delay of each link.
 const DELAY: Duration = Duration::from_millis(5);
 
-/// From one payload to the next: with 1200 bytes 48 Mbit/s.
+/// Time from one payload to the next. With 1200 bytes the rate is 48 Mbit/s.
 const INTERVAL: Duration = Duration::from_micros(200);
 
-/// Where the client listens for the program.
+/// The address at which the client listens for the program.
 const LISTEN: &str = "10.0.0.1:5000";
 
-/// Where the target is.
+/// The address and port of the target.
 const TARGET: (&str, u16) = ("10.0.0.8", 7);
 
-/// What one direction of one tunnel is to carry.
+/// A case: one direction of one tunnel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
-    /// How the output calls it.
+    /// The name in the output.
     pub(crate) name: &'static str,
-    /// How payloads travel, in all hops.
+    /// The mode of all hops.
     pub(crate) mode: TunnelMode,
     /// Number of proxies.
     pub(crate) proxies: usize,
-    /// Whether the program sends to the target, and not the other way.
+    /// Whether the program sends to the target, instead of the target to the program.
     pub(crate) is_upward: bool,
 }
 
 impl Case {
-    /// All of them.
+    /// All cases.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let rmdt = TunnelMode::Rmdt(Repair::default());
         let tunnels = [
@@ -63,20 +63,20 @@ impl Case {
         })
     }
 
-    /// Which way, in a word.
+    /// The direction, in a word.
     pub(crate) const fn direction(&self) -> &'static str {
         if self.is_upward { "up" } else { "down" }
     }
 }
 
-/// What a node spent.
+/// The cost of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// Calls of the allocator.
     pub(crate) allocations: u64,
-    /// Bytes that it was asked for.
+    /// Bytes that were requested from the allocator.
     pub(crate) bytes: u64,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub(crate) nanos: u64,
 }
 
@@ -100,7 +100,7 @@ impl Sub for Cost {
     }
 }
 
-/// Does something and tells what it cost.
+/// Calls a function and returns its cost.
 pub(crate) type Meter = fn(&mut dyn FnMut()) -> Cost;
 
 /// A node whose calls are measured.
@@ -136,7 +136,7 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// Builds the tunnel and lets the payloads flow.
+    /// Builds the tunnel and starts the payloads.
     pub(crate) fn new(case: &Case, payload_len: usize, meter: Meter) -> Self {
         let metered = |node| Metered { node, meter, cost: Cost::default() };
         let tls = TestCertificate::new(["proxy1.test", "proxy2.test"]);
@@ -181,8 +181,8 @@ impl Bed {
         Self { world, client, proxies, receiver }
     }
 
-    /// Runs until so many more payloads have arrived, and tells what each node spent on them: the
-    /// client first, then the proxies in the order of the chain.
+    /// Runs until this number of further payloads have arrived, and returns the cost of each node:
+    /// the client first, then the proxies in the order of the chain.
     pub(crate) fn carry(&mut self, payloads: u64) -> Vec<Cost> {
         let (receiver, before) = (self.receiver, self.costs());
         let until = self.world.node(receiver).packets() + payloads;

@@ -1,21 +1,21 @@
-//! What a node allocates for each UDP payload that it carries.
+//! Tests the allocations of a node for each UDP payload that it carries.
 //!
 //! A copy of a payload in our code is an allocation of the payload's size, except for the copy into
-//! the buffer of `Node::poll`, which is there already. So the number of copies is by how many bytes
-//! more a node allocates for each byte that a payload is longer.
+//! the buffer of `Node::poll`, which is there already. So the number of copies is the number of
+//! additional bytes that a node allocates for each additional byte of payload.
 
 mod bed;
 
 use bed::{Bed, Case, Cost};
 
-/// Payloads after which all that grows to a bound has grown.
+/// Number of payloads after which all bounded buffers have reached their bound.
 const WARM_UP: u64 = 5000;
 
-/// Payloads that are measured.
+/// Number of payloads that are measured.
 const MEASURED: u64 = 5000;
 
-/// Two lengths of payloads, whose difference tells how often each byte is copied. Two of the
-/// shorter ones do not fit one packet.
+/// Two lengths of payloads. The difference of their costs gives the number of copies of each byte.
+/// Two of the shorter ones do not fit one packet.
 const LENGTHS: [usize; 2] = [1000, 1200];
 
 fn count(act: &mut dyn FnMut()) -> Cost {
@@ -23,7 +23,7 @@ fn count(act: &mut dyn FnMut()) -> Cost {
     Cost { allocations: info.count_total, bytes: info.bytes_total, nanos: 0 }
 }
 
-/// What one node spends on a payload, in hundredths.
+/// The cost of a payload at one node, in hundredths.
 #[derive(Debug)]
 struct PerPayload {
     allocations: u64,
@@ -69,7 +69,7 @@ fn most(case: &Case) -> &'static [(u64, u64)] {
 }
 
 #[test]
-fn a_payload_is_copied_and_allocated_for_as_often_as_is_known() {
+fn copies_and_allocations_of_a_payload_stay_within_their_bounds() {
     let mut exceeded = Vec::new();
     for case in Case::all() {
         let measured = measure(&case);

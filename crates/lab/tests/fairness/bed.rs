@@ -1,4 +1,5 @@
-//! Flows that share one access link, each with an origin, and maybe a proxy, of its own.
+//! Flows that share one access link. Each has an origin of its own, and a proxy of its own if it
+//! uses a tunnel.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
@@ -19,17 +20,17 @@ use tandem_node::{
 use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::Template;
 
-/// A download without end.
+/// An endless download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
-    /// Through a tunnel whose proxy has this controller, from an origin with `bbr1` that is 100 ms
-    /// behind the proxy.
+    /// A download through a tunnel whose proxy has this controller, from an origin with `bbr1` that
+    /// is 100 ms behind the proxy.
     Tunnel(ControllerName),
-    /// From an origin with this controller that is where the proxies are.
+    /// A download from an origin with this controller at the place of the proxies.
     Direct(ControllerName),
 }
 
-/// The link that they share, and how long.
+/// The flows, the link that they share, and the times of the measurement.
 ///
 /// ```text
 /// client 1 ---+                 +--- proxy 1 --- 100 ms --- origin 1
@@ -41,28 +42,29 @@ pub(crate) struct Contest {
     pub(crate) rate: Rate,
     pub(crate) queue: ByteCount,
     pub(crate) loss: Ratio,
-    /// From the beginning of one flow to that of the next.
+    /// The time from the start of one flow to the start of the next.
     pub(crate) interval: Duration,
-    /// From the beginning of the last one on this is not counted.
+    /// The settling time after the start of the last flow.
     pub(crate) settle: Duration,
-    /// Counted after that.
+    /// The length of the measurement.
     pub(crate) measure: Duration,
     pub(crate) seed: u64,
 }
 
-/// Who got what, in the time that counts.
+/// The results of the measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Shares {
-    /// Mbit/s of body, for each flow.
+    /// Goodput of each flow in Mbit/s of body.
     pub(crate) goodput_mbps: Vec<f64>,
     /// Share of the link's packets that its queue dropped.
     pub(crate) dropped: f64,
-    /// Mean time in queue and transmission.
+    /// Mean time in the queue and in transmission.
     pub(crate) sojourn: Duration,
 }
 
 impl Contest {
-    /// Twice the product of bandwidth and 140 ms of queue at 20 Mbit/s, and no loss but its own.
+    /// A link of 20 Mbit/s without random loss, whose queue holds twice the bandwidth-delay product
+    /// of 140 ms.
     pub(crate) fn new(flows: impl Into<Vec<Flow>>, seed: u64) -> Self {
         Self {
             flows: flows.into(),
@@ -76,7 +78,7 @@ impl Contest {
         }
     }
 
-    /// Lets the flows begin one after the other, and counts.
+    /// Starts the flows one after the other, and measures.
     pub(crate) fn run(&self) -> Shares {
         let mut bed = Bed::new(self);
         let mut clients = Vec::new();
@@ -116,7 +118,8 @@ impl Contest {
 }
 
 impl Shares {
-    /// Jain, Chiu, Hawe (1984): 1 if all have the same, 1/n if one has all.
+    /// Jain's index (Jain, Chiu, Hawe 1984): 1 if all goodputs are equal, and 1/n if one flow has
+    /// everything.
     pub(crate) fn jain(&self) -> f64 {
         let sum: f64 = self.goodput_mbps.iter().sum();
         let squares: f64 = self.goodput_mbps.iter().map(|goodput| goodput * goodput).sum();
@@ -125,7 +128,7 @@ impl Shares {
         sum * sum / (count * squares)
     }
 
-    /// Of everything that arrived, what this flow got.
+    /// The share of this flow in all bytes that arrived.
     pub(crate) fn share(&self, flow: usize) -> f64 {
         self.goodput_mbps[flow] / self.goodput_mbps.iter().sum::<f64>()
     }
@@ -142,7 +145,7 @@ struct Bed {
     world: World,
     certificate: TestCertificate,
     access: LinkConfig,
-    /// Towards the clients and from them, once there is one.
+    /// The paths towards the clients and from them, once there is a client.
     paths: Option<(PathId, PathId)>,
     seed: u64,
 }

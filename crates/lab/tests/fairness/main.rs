@@ -1,4 +1,4 @@
-//! How flows share an access link, by their controllers.
+//! Tests the shares of flows of an access link by their controllers.
 //!
 //! The tables of `docs/adr/0018` are printed by `cargo bench -p tandem-lab --bench fairness`.
 

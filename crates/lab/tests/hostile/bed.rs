@@ -1,6 +1,6 @@
 //! A node under test, a raw peer that attacks it, and the hosts around them.
 
-#![expect(clippy::unwrap_used, reason = "what is wrong here fails the test")]
+#![expect(clippy::unwrap_used, reason = "an error here fails the test")]
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::{
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
-/// Long enough for a few round trips and for acknowledgements that are delayed.
+/// A time that is long enough for a few round trips and for delayed acknowledgements.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// A node under test and the peer that attacks it.
@@ -35,20 +35,20 @@ pub(crate) struct Bed<N> {
     pub(crate) world: World,
     pub(crate) node: Handle<N>,
     pub(crate) peer: Handle<RawPeer>,
-    /// Sends back what comes to port 7 of `10.0.0.3`.
+    /// The target, which sends back the payloads that come to port 7 of `10.0.0.3`.
     pub(crate) target: Handle<Target>,
 }
 
 /// The file that the origin has.
 pub(crate) const FILE: &[u8] = b"hello, this is a file\n";
 
-/// How a server is set up.
+/// The settings of a server.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) access: Access,
     pub(crate) permits: Permits,
-    /// Of an origin.
+    /// The controller of an origin.
     pub(crate) controller: ControllerName,
     pub(crate) takes_uploads: bool,
 }
@@ -66,7 +66,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// A proxy, connected to its attacker, who has not sent anything yet.
+    /// A proxy, connected to its attacker, which has sent no data yet.
     pub(crate) fn proxy(&self) -> Bed<Proxy> {
         let config = ProxyConfig {
             transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
@@ -79,7 +79,7 @@ impl Setup {
         self.server(Proxy::new(config).unwrap())
     }
 
-    /// An origin, likewise.
+    /// An origin, connected to its attacker, which has sent no data yet.
     pub(crate) fn origin(&self) -> Bed<Origin> {
         let config = OriginConfig {
             transport: Transport { controller: self.controller.into(), ..Transport::default() },
@@ -99,17 +99,17 @@ impl Setup {
     }
 }
 
-/// A proxy with an attacker who has opened a proper control stream.
+/// A proxy with an attacker that has opened a valid control stream.
 pub(crate) fn proxy() -> Bed<Proxy> {
     Setup::default().proxy().with_control_stream()
 }
 
-/// An origin, likewise.
+/// An origin with an attacker that has opened a valid control stream.
 pub(crate) fn origin() -> Bed<Origin> {
     Setup::default().origin().with_control_stream()
 }
 
-/// A client that fetches `/file` from its attacker over so many streams.
+/// A client that fetches `/file` from its attacker over this number of streams.
 pub(crate) fn fetching(streams: usize) -> Bed<Client> {
     client(Vec::new(), fetch("peer.test", streams))
 }
@@ -119,7 +119,7 @@ pub(crate) fn tunnelling(task: Task) -> Bed<Client> {
     tunnelling_in(TunnelMode::Mdt, task)
 }
 
-/// The same in another mode.
+/// A client in another mode with its attacker as the proxy.
 pub(crate) fn tunnelling_in(mode: TunnelMode, task: Task) -> Bed<Client> {
     let hop = HopConfig {
         template: Template::default_for("peer.test").unwrap(),
@@ -187,24 +187,24 @@ impl<N: Node + 'static> Bed<N> {
         assert!(self.world.run_until(Duration::from_secs(1), is_connected), "no handshake");
     }
 
-    /// Opens a proper control stream.
+    /// Opens a valid control stream.
     pub(crate) fn with_control_stream(mut self) -> Self {
         self.open_with(Dir::Uni, control_stream(&[]));
         self.run();
         self
     }
 
-    /// Lets the world run until what was sent has come, and has been answered.
+    /// Lets the world run until sent data has arrived and has been answered.
     pub(crate) fn run(&mut self) {
         self.world.run_for(SETTLE);
     }
 
-    /// The attacker, to look at.
+    /// The attacker, for reading.
     pub(crate) fn seen(&self) -> &RawPeer {
         self.world.node(self.peer)
     }
 
-    /// The attacker, to tell it what to do.
+    /// The attacker, for actions.
     pub(crate) fn peer(&mut self) -> &mut RawPeer {
         self.world.node_mut(self.peer)
     }
@@ -217,7 +217,7 @@ impl<N: Node + 'static> Bed<N> {
         stream
     }
 
-    /// Sends bytes, each piece in packets of its own.
+    /// Sends pieces of bytes, each in packets of its own.
     pub(crate) fn send_pieces<'a>(
         &mut self,
         stream: u64,
@@ -233,12 +233,12 @@ impl<N: Node + 'static> Bed<N> {
         self.seen().streams.get(&stream).expect("the stream was opened")
     }
 
-    /// What was answered on a request stream.
+    /// The answer on a request stream.
     pub(crate) fn answer(&self, stream: u64) -> Answer {
         Answer::read(self.came(stream)).expect("an answer came")
     }
 
-    /// One more client of a server.
+    /// Adds another client of a server.
     pub(crate) fn add_peer(&mut self, number: u8) -> Handle<RawPeer> {
         let server = "10.0.0.2:443".parse().unwrap();
         let peer = RawPeer::client(number, &certificate(), server, Permits::default());
@@ -265,7 +265,8 @@ impl<N: Node + 'static> Bed<N> {
 pub(crate) trait Serving {
     fn stats(&mut self) -> Stats;
 
-    /// Makes a proper request, which must succeed: what went wrong before has ended nothing else.
+    /// Makes a valid request, which must succeed, to show that earlier errors had no further
+    /// effect.
     fn assert_serves(&mut self, after: &str);
 }
 
@@ -296,7 +297,7 @@ impl Serving for Bed<Origin> {
 }
 
 impl Bed<Proxy> {
-    /// A flow to the target.
+    /// Opens a flow to the target.
     pub(crate) fn open_flow(&mut self) -> u64 {
         let stream = self.open_with(Dir::Bi, connect_udp("10.0.0.3", "7"));
         self.run();
@@ -304,7 +305,7 @@ impl Bed<Proxy> {
         stream
     }
 
-    /// Sends a payload to the target, and tells what comes back through the flow.
+    /// Sends a payload to the target, and returns the payloads that come back through the flow.
     pub(crate) fn echo(&mut self, stream: u64, payload: &[u8]) -> Vec<Vec<u8>> {
         self.peer().datagrams.clear();
         self.peer().datagram(udp_datagram(stream, payload));
@@ -326,7 +327,7 @@ impl Bed<Proxy> {
 }
 
 impl Bed<Client> {
-    /// How the client ended, if it did.
+    /// The result of the client, if it has ended.
     pub(crate) fn ended(&self) -> Option<Result<(), ClientError>> {
         self.world.events(self.node).iter().find_map(|(_, event)| match event {
             Event::Closed(result) => Some(result.clone()),

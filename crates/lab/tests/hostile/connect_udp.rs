@@ -1,4 +1,4 @@
-//! Requests for flows: which are granted, how the others are refused, and how flows end.
+//! Tests of requests for flows: granted and refused requests, and the end of flows.
 
 use std::time::Duration;
 
@@ -123,7 +123,7 @@ fn names_are_resolved_or_refused_with_the_reason() {
         ("nowhere.test", 502, "error=dns_error"),
         ("failing.test", 502, "error=dns_error"),
         ("mute.test", 504, "error=dns_timeout"),
-        // Neither an address nor a name: no resolver is asked what it makes of it.
+        // This is neither an address nor a name, so no resolver is asked.
         ("127.1", 400, "error=http_request_error"),
         ("0x7f000001", 400, "error=http_request_error"),
         ("2130706433", 400, "error=http_request_error"),
@@ -161,7 +161,7 @@ fn only_a_known_token_opens_a_flow() {
         let challenge = answer.field("proxy-authenticate");
         assert_eq!(challenge.starts_with("Bearer"), status == 407, "{authorization:?}");
     }
-    // Who has no token does not learn which targets there are.
+    // A client without a token must not learn which targets exist.
     assert_eq!(bed.ask(target("127.0.0.1", "0")).status(), 407);
     assert_eq!(bed.stats().requests_refused, 8);
 }
@@ -172,7 +172,7 @@ fn a_closed_port_ends_only_its_flow() {
     let other = bed.open_flow();
     let closed = bed.open_with(Dir::Bi, target("10.0.0.3", "9"));
     bed.run();
-    assert_eq!(bed.answer(closed).status(), 200, "UDP does not tell before the first packet");
+    assert_eq!(bed.answer(closed).status(), 200, "UDP reports no error before the first packet");
     bed.peer().datagram(udp_datagram(closed, b"anybody there?"));
     bed.run();
     // RFC 9298 §3.1: "if the proxy is notified by the operating system that its socket is no longer
@@ -203,7 +203,7 @@ fn the_clients_end_of_a_flow_closes_its_socket() {
         assert_eq!((stats.flows_open, stats.flows_ended.by_client), (1, 1), "{how}");
         bed.peer().datagram(udp_datagram(flow, b"late"));
         bed.run();
-        assert_eq!(bed.at_target(), [&b"x"[..]], "{how}: nothing goes to the target after it");
+        assert_eq!(bed.at_target(), [&b"x"[..]], "{how}: no payload reaches the target afterwards");
         assert_eq!(bed.stats().dropped.unknown_flow, 1, "{how}");
         assert_eq!(bed.echo(other, b"x"), [b"x"], "{how}");
     }
@@ -217,7 +217,7 @@ fn a_request_that_ends_before_it_is_granted_opens_no_flow() {
         bed.peer().finish(stream);
         bed.run();
         let came = bed.came(stream);
-        // Its own end would be an answer without a head.
+        // A clean end by the proxy would be an answer without a head.
         if came.data.is_empty() {
             assert_eq!(came.end, Some(StreamEnd::Reset(Code::H3_REQUEST_CANCELLED)), "{host}");
         }
@@ -296,7 +296,7 @@ fn a_datagram_that_says_nothing_to_us_is_dropped_alone() {
     let mut bed = proxy();
     let flow = bed.open_flow();
     bed.peer().datagram(varint(flow / 4)); // no context ID
-    bed.peer().datagram([varint(flow / 4), vec![0x40]].concat()); // half of one
+    bed.peer().datagram([varint(flow / 4), vec![0x40]].concat()); // half of a context ID
     for context in [1, 2, 63, 64, (1 << 62) - 1] {
         bed.peer().datagram(http_datagram(flow, context, b"x"));
     }
@@ -312,7 +312,7 @@ fn an_empty_payload_is_an_empty_packet() {
     let mut bed = proxy();
     let flow = bed.open_flow();
     assert_eq!(bed.echo(flow, b""), [b""]);
-    // Between others, in their order.
+    // It arrives between other payloads, in order.
     bed.peer().datagrams.clear();
     for payload in [&b"a"[..], b"", b"", b"b"] {
         bed.peer().datagram(udp_datagram(flow, payload));
@@ -366,7 +366,7 @@ fn early_datagrams_are_bounded_and_counted() {
         ..Limits::default()
     };
     let mut bed = Setup { limits, ..Setup::default() }.proxy().with_control_stream();
-    // For a flow that is not granted yet.
+    // These are for a flow that is not granted yet.
     let flow = bed.open_with(Dir::Bi, target("echo.test", "7"));
     bed.world.run_for(5 * MS);
     for number in 0..10 {
@@ -375,7 +375,7 @@ fn early_datagrams_are_bounded_and_counted() {
     bed.run();
     assert_eq!(bed.echoed(flow), [[0], [1], [2]]);
     assert_eq!(bed.stats().dropped.unknown_flow, 7);
-    // For requests that never come: bounded, and not for long.
+    // These are for requests that never come. They are kept within a bound and a short time.
     for number in 0..100 {
         bed.peer().datagram(udp_datagram(400 + 4 * number, b"x"));
     }
@@ -383,7 +383,7 @@ fn early_datagrams_are_bounded_and_counted() {
     assert_eq!(bed.stats().dropped.unknown_flow, 7 + 95);
     bed.run();
     assert_eq!(bed.stats().dropped.unknown_flow, 7 + 100);
-    // For streams that have gone.
+    // These are for streams that have been closed.
     bed.peer().finish(flow);
     bed.run();
     bed.peer().datagram(udp_datagram(flow, b"x"));

@@ -1,4 +1,5 @@
-//! What a peer may say on unidirectional streams, and what ends the connection.
+//! Tests of the data that a peer may send on unidirectional streams, and of the errors that end the
+//! connection.
 
 use noq_proto::Dir;
 use tandem_node::Node;
@@ -127,7 +128,7 @@ fn each_critical_stream_comes_once() {
 
 #[test]
 fn a_push_stream_ends_the_connection() {
-    // RFC 9114 §6.2.2: only servers can push; and §4.6: not before they are allowed to.
+    // RFC 9114 §6.2.2: only servers can push. §4.6: they must not push before they are allowed to.
     let push = [varint(0x01), varint(0)].concat();
     let mut bed = origin();
     bed.open_with(Dir::Uni, push.clone());
@@ -223,7 +224,7 @@ fn streams_of_unknown_types_are_turned_away_and_do_no_harm() {
     bed.peer().reset(reset, Code::H3_NO_ERROR);
     bed.run();
     bed.assert_serves("streams of unknown types");
-    // Each makes room for the next.
+    // Each stream makes room for the next.
     for _ in 0..100 {
         let stream = bed.open_with(Dir::Uni, varint(GREASE));
         bed.peer().finish(stream);
@@ -236,14 +237,14 @@ fn streams_of_unknown_types_are_turned_away_and_do_no_harm() {
 fn a_dynamic_table_that_was_not_offered_ends_the_connection() {
     let error = Code::QPACK_ENCODER_STREAM_ERROR;
     for (what, stream_type, instruction, code) in [
-        // RFC 9204 §3.2.3, §4.3: the capacity may be 0 at most, and nothing fits into that.
+        // RFC 9204 §3.2.3, §4.3: the capacity must be 0, and no entry fits into that.
         ("capacity 1", 0x02, &[0x21][..], error),
         ("capacity 220", 0x02, &[0x3f, 0xbd, 0x01], error),
         ("insert with name reference", 0x02, &[0xc0, 0x01, b'x'], error),
         ("insert with literal name", 0x02, &[0x41, b'a', 0x01, b'b'], error),
         ("duplicate", 0x02, &[0x00], error),
         ("capacity 0, then an insert", 0x02, &[0x20, 0xc0, 0x00], error),
-        // RFC 9204 §4.4.1, §4.4.3: we insert nothing, and refer to nothing that was inserted.
+        // RFC 9204 §4.4.1, §4.4.3: we insert no entries, and refer to none.
         ("section acknowledgement", 0x03, &[0x80], Code::QPACK_DECODER_STREAM_ERROR),
         ("increment 0", 0x03, &[0x00], Code::QPACK_DECODER_STREAM_ERROR),
         ("increment 1", 0x03, &[0x01], Code::QPACK_DECODER_STREAM_ERROR),

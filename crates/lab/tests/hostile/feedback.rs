@@ -1,11 +1,7 @@
-//! Reports on tunnels that are malformed, absurd, old, lost or lies: `TUNNEL_INFO` at a client,
-//! `QUIC_INFO` at an origin.
+//! Tests of reports on tunnels that are malformed, absurd, old, lost or false: `TUNNEL_INFO` at a
+//! client, and `QUIC_INFO` at an origin.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "what is wrong here fails the test"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "an error here fails the test")]
 
 use std::time::Duration;
 
@@ -31,17 +27,17 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A report of these fields.
+/// A report with these fields.
 fn fields(fields: [u64; 9]) -> Vec<u8> {
     fields.into_iter().flat_map(varint).collect()
 }
 
-/// A report that says the truth about the links of [`Loop`].
+/// A true report on the links of [`Loop`].
 fn truth(sequence: u64) -> [u64; 9] {
     [1, sequence, 10_000, 10_000, 0, 0, 40_000, 40_000, 10_000]
 }
 
-/// Reports that are to be ignored as a whole, whatever their sequence number is.
+/// Reports that must be ignored, whatever their sequence number is.
 fn malformed(sequence: u64) -> Vec<Vec<u8>> {
     let mut all: Vec<_> = [
         (0, 0),
@@ -100,11 +96,15 @@ fn an_origin_takes_reports_on_one_request_of_a_connection() {
     assert_eq!(bed.ask(open_channel()).status(), 409);
     bed.peer().datagram(http_datagram(first, 0, &fields(truth(0))));
     bed.run();
-    assert_eq!(bed.stats().feedback.used, 1, "the first is as it was");
+    assert_eq!(bed.stats().feedback.used, 1, "the first request is unaffected");
     bed.peer().finish(first);
     bed.run();
     assert_eq!(bed.answer(first).end, Some(StreamEnd::Finished));
-    assert_eq!(bed.ask(open_channel()).status(), 200, "after its end there may be another");
+    assert_eq!(
+        bed.ask(open_channel()).status(),
+        200,
+        "a new request is allowed after the end of the first"
+    );
     bed.assert_serves("requests for reports");
 }
 
@@ -130,7 +130,7 @@ fn reports_that_an_origin_cannot_understand_are_ignored_and_counted() {
     for report in &reports {
         bed.peer().datagram(http_datagram(channel, 0, report));
     }
-    // Under a context that is not that of reports.
+    // This datagram has a context other than that of reports.
     bed.peer().datagram(http_datagram(channel, 1, &fields(truth(5))));
     bed.run();
     let stats = bed.stats();
@@ -224,7 +224,7 @@ fn a_proxy_grants_reports_to_who_asks_well() {
     }
 }
 
-/// A client that wants reports of its attacker, who has granted a flow with these fields.
+/// A client that wants reports from its attacker, which has granted a flow with these fields.
 fn client(grant: &[(&str, &str)]) -> Bed<Client> {
     granted(TunnelMode::Tecc(Repair::default()), grant)
 }
@@ -271,7 +271,7 @@ fn reports_that_a_client_cannot_understand_are_ignored_and_counted() {
     assert_eq!(bed.ended(), None);
 }
 
-/// A download through a proxy that relays well, and says what a test wants.
+/// A download through a proxy that relays correctly and sends the reports of a test.
 ///
 /// ```text
 /// client --- 10 Mbit/s, 20 ms, 150 kB --- proxy --- 50 ms --- origin
@@ -339,8 +339,8 @@ impl Loop {
         self.world.node_mut(proxy).peer.send(0, headers(&grant));
     }
 
-    /// Runs to the end of the download; every 40 ms the proxy sends what `reports` has for this
-    /// number. How long it took.
+    /// Runs to the end of the download, and returns its duration. Every 40 ms the proxy sends the
+    /// reports that `reports` returns for the number of the interval.
     fn run(&mut self, mut reports: impl FnMut(u64) -> Vec<Vec<u8>>) -> Duration {
         let begin = self.world.elapsed();
         for number in 0..1500 {
@@ -355,7 +355,7 @@ impl Loop {
                 return at.saturating_sub(begin);
             }
         }
-        panic!("the download stands still after {} bytes", self.world.body(self.client).bytes());
+        panic!("the download stalls after {} bytes", self.world.body(self.client).bytes());
     }
 
     fn stats(&mut self) -> (Stats, Stats) {
@@ -364,7 +364,7 @@ impl Loop {
     }
 }
 
-/// How long a download takes without a word of the proxy.
+/// The duration of a download without reports.
 fn without_reports() -> Duration {
     Loop::new(ControllerName::Tecc).run(|_| Vec::new())
 }
@@ -391,7 +391,7 @@ fn a_download_completes_whatever_becomes_of_the_reports() {
     let one = |number| vec![fields(truth(number))];
     let all = Loop::new(ControllerName::Tecc).run(one);
     assert!(all < silent, "{all:?}, and {silent:?} in silence");
-    // Of eight reports these get through, and how.
+    // These are the reports that get through, out of eight.
     for (what, delivered) in [
         ("half are lost", &[1, 3, 5, 7][..]),
         ("three in a row are lost", &[3, 7]),
@@ -439,6 +439,9 @@ fn a_download_completes_from_an_origin_that_refuses_reports() {
     let (client, origin) = it.stats();
     assert!(client.feedback.used > 50, "{client:?}");
     assert_eq!((origin.requests, origin.requests_refused), (2, 1));
-    assert_eq!(client.feedback.sent, 2, "with the two requests, and then no more");
+    assert_eq!(
+        client.feedback.sent, 2,
+        "the client sends reports with the two requests, and no more afterwards"
+    );
     assert_eq!(origin.feedback.used, 0);
 }

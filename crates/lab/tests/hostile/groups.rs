@@ -1,4 +1,4 @@
-//! Request streams that join the flow of another (`tandem-group`).
+//! Tests of request streams that join the flow of another stream (`tandem-group`).
 
 use noq_proto::Dir;
 use tandem_node::Proxy;
@@ -10,7 +10,7 @@ use crate::{
     raw_peer::StreamEnd,
 };
 
-/// A flow that so many streams may have.
+/// Opens a flow that allows this number of streams.
 fn open_group(bed: &mut Bed<Proxy>, streams: u8) -> u64 {
     let first = bed.open_with(Dir::Bi, connect_udp_group("10.0.0.3", "7", &streams.to_string()));
     bed.run();
@@ -26,7 +26,8 @@ fn join(bed: &mut Bed<Proxy>, first: u64) -> u64 {
     stream
 }
 
-/// Sends capsules over one stream, and tells how many bytes came back over each of these.
+/// Sends capsules over one stream, and returns the number of bytes that came back over each of the
+/// streams `over`.
 fn echo(bed: &mut Bed<Proxy>, stream: u64, count: usize, over: &[u64]) -> Vec<usize> {
     let before: Vec<_> = over.iter().map(|&stream| bed.answer(stream).body.len()).collect();
     for _ in 0..count {
@@ -52,7 +53,7 @@ fn payloads_to_a_client_take_the_streams_of_a_group_in_turn() {
 }
 
 #[test]
-fn who_may_not_join_is_refused_and_nothing_else_ends() {
+fn an_invalid_join_is_refused_and_no_other_stream_ends() {
     let mut bed = proxy();
     let plain = bed.open_flow();
     let first = open_group(&mut bed, 2);
@@ -96,7 +97,7 @@ fn the_streams_of_a_group_end_with_its_first() {
     bed.run();
     assert_eq!(bed.answer(joined[0]).end, Some(StreamEnd::Finished));
     let came = echo(&mut bed, first, 10, &[first, joined[1]]);
-    assert!(came[0] > 0 && came[0] == came[1], "the others go on: {came:?}");
+    assert!(came[0] > 0 && came[0] == came[1], "the other streams continue: {came:?}");
     bed.peer().finish(first);
     bed.run();
     assert_eq!(bed.answer(joined[1]).end, Some(StreamEnd::Reset(Code::H3_NO_ERROR)));

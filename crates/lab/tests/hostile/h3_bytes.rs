@@ -1,6 +1,6 @@
-//! HTTP/3 as bytes, right or wrong as a test wants it.
+//! Builds and reads HTTP/3 as bytes, valid or invalid.
 
-#![expect(clippy::unwrap_used, reason = "what is wrong here fails the test")]
+#![expect(clippy::unwrap_used, reason = "an error here fails the test")]
 
 use bytes::{BufMut, Bytes};
 use tandem_wire::{
@@ -17,7 +17,7 @@ pub(crate) const SETTINGS: u64 = 0x04;
 pub(crate) const PUSH_PROMISE: u64 = 0x05;
 pub(crate) const GOAWAY: u64 = 0x07;
 pub(crate) const MAX_PUSH_ID: u64 = 0x0d;
-/// A type of frame, of stream, of setting and of capsule that is to be ignored (RFC 9114 §7.2.8).
+/// A reserved type of frame, stream, setting and capsule, which must be ignored (RFC 9114 §7.2.8).
 pub(crate) const GREASE: u64 = 0x1f * 1000 + 0x21;
 
 /// SETTINGS with extended CONNECT and HTTP Datagrams (RFC 9220, RFC 9297).
@@ -49,7 +49,7 @@ pub(crate) fn control_stream(more: &[u8]) -> Vec<u8> {
     [varint(0x00), settings(MASQUE_SETTINGS), more.to_vec()].concat()
 }
 
-/// The request on which a client's reports come.
+/// The request for the channel of a client's reports.
 pub(crate) fn open_channel() -> Vec<u8> {
     headers(&[
         (":method", "CONNECT"),
@@ -88,7 +88,7 @@ pub(crate) fn connect_udp(host: &str, port: &str) -> Vec<u8> {
     headers(&lines)
 }
 
-/// The same with a `tandem-group` field.
+/// A request for a flow with a `tandem-group` field.
 pub(crate) fn connect_udp_group(host: &str, port: &str, group: &str) -> Vec<u8> {
     let path = format!("/.well-known/masque/udp/{host}/{port}/");
     let mut lines = connect_udp_lines(&path);
@@ -117,7 +117,7 @@ pub(crate) fn capsule(capsule_type: u64, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An answer as it came.
+/// An answer on a request stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) head: ResponseHead,
@@ -126,11 +126,10 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Reads what came on a request stream; `None`: no head yet.
+    /// Reads the answer on a request stream; `None` if its head has not arrived yet.
     ///
     /// # Panics
-    ///
-    /// If it is no proper HTTP/3.
+    /// It panics if the answer is not valid HTTP/3.
     pub(crate) fn read(came: &Came) -> Option<Self> {
         let mut decoder = FrameDecoder::new(StreamKind::Request, 100_000);
         decoder.push(Bytes::copy_from_slice(&came.data));

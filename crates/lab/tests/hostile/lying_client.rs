@@ -1,6 +1,7 @@
-//! A client that tells its origin lies about its path, and what the origin loses by believing it.
+//! Tests of a client that sends false reports about its path, and of the origin's losses because of
+//! them.
 
-#![expect(clippy::unwrap_used, reason = "what is wrong here fails the test")]
+#![expect(clippy::unwrap_used, reason = "an error here fails the test")]
 
 use std::time::Duration;
 
@@ -24,25 +25,26 @@ use crate::{
     raw_peer::{Permits, RawPeer},
 };
 
-/// How often the client reports.
+/// The interval of the client's reports.
 const INTERVAL: Duration = Duration::from_millis(40);
 
-/// What the access link carries.
+/// The rate of the access link in Mbit/s.
 const MBPS: u64 = 10;
 
-/// What a client tells, as Tr, q and the arrival rate in kbit/s and bytes; `None`: nothing at the moment.
+/// The fields of a client's report with a given number: Tr and the arrival rate in kbit/s, and q in
+/// bytes, in the order Tr, q, arrival rate. `None` means no report.
 type Story = fn(u64) -> Option<(u64, u64, u64)>;
 
-/// The truth, if as much waits as is to wait.
+/// True reports, if the queue has its target length.
 const TRUTH: Story = |_| Some((10_000, 50_000, 10_000));
 const TEN_TIMES: Story = |_| Some((100_000, 0, 100_000));
-/// Ten times for a while, then silence for longer than a report lives.
+/// Ten times the true rate for a while, and then no reports for longer than a report is valid.
 const ON_AND_OFF: Story = |number| (number % 30 < 12).then_some((100_000, 0, 100_000));
-/// Now ten times, now the truth.
+/// Ten times the true rate and the truth in turn.
 const ALTERNATING: Story =
     |number| Some(if number % 20 < 5 { (100_000, 0, 100_000) } else { (10_000, 50_000, 10_000) });
 
-/// A path, and what is told on it.
+/// A path, and the reports on it.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     has_tunnel: bool,
@@ -52,12 +54,12 @@ struct Case {
     story: Option<Story>,
 }
 
-/// What the origin counted in one second.
+/// The counters of the origin in one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Second {
     sent: u64,
     lost: u64,
-    /// Bytes that came to the client.
+    /// Bytes that arrived at the client.
     came: u64,
 }
 
@@ -81,7 +83,7 @@ impl Case {
     fn bed(&self) -> Bed {
         let tls = certificate();
         let mut world = World::new(Seed(1));
-        // What it is without reports is not what is tested: plain BBRv1.
+        // The controller without reports is plain BBRv1, because it is not under test.
         let controller = ControllerConfig {
             initial_window_packets: 10,
             bbr_up_gain_percent: 125,
@@ -121,7 +123,7 @@ impl Case {
         Bed { world, liar, origin }
     }
 
-    /// What the origin counted, second by second from the request on.
+    /// The counters of the origin for each second from the request on.
     fn run(&self, seconds: u64) -> Vec<Second> {
         let mut bed = self.bed();
         let liar = bed.liar;
@@ -137,7 +139,7 @@ impl Case {
         });
         let download = peer.open(Dir::Bi);
         match self.story.and_then(|story| story(0)) {
-            Some(told) => peer.send(download, get_with(&report(0, told))),
+            Some(reported) => peer.send(download, get_with(&report(0, reported))),
             None => peer.send(download, get("/file")),
         }
         peer.finish(download);
@@ -146,10 +148,14 @@ impl Case {
         for number in 1..=seconds * 25 {
             bed.world.run_for(INTERVAL);
             if let (Some(channel), Some(story)) = (channel, self.story)
-                && let Some(told) = story(number)
+                && let Some(reported) = story(number)
                 && number > 4
             {
-                bed.world.node_mut(liar).datagram(http_datagram(channel, 0, &report(number, told)));
+                bed.world.node_mut(liar).datagram(http_datagram(
+                    channel,
+                    0,
+                    &report(number, reported),
+                ));
             }
             if number % 25 == 0 {
                 let (sent, lost) = bed.counted();
@@ -167,7 +173,7 @@ impl Case {
 }
 
 impl Bed {
-    /// Packets that the origin sent, and lost.
+    /// The numbers of packets that the origin sent and lost.
     fn counted(&mut self) -> (u64, u64) {
         let stats = self.world.node_mut(self.origin).stats();
         (stats.sent_packets, stats.lost_packets)
@@ -258,14 +264,14 @@ const LIES: [(&str, Story); 3] = [
 fn a_lie_gains_nothing_that_lasts() {
     for (queue, loss_percent, has_tunnel) in [("30kB", 0, false), ("150kB", 5, true)] {
         let controller = ControllerName::Tecc;
-        let told = |story| {
+        let reported = |story| {
             let case = Case { has_tunnel, queue, loss_percent, controller, story: Some(story) };
-            // After the tenth second.
+            // Only the seconds after the tenth count.
             sum(case.run(20).iter().skip(10)).came
         };
-        let truth = told(TRUTH);
+        let truth = reported(TRUTH);
         for (what, story) in LIES {
-            let lie = told(story);
+            let lie = reported(story);
             let place = format!("tunnel {has_tunnel}, {queue}, {loss_percent} %, {what}");
             assert!(lie <= truth * 105 / 100, "{place}: {lie} bytes, {truth} with the truth");
         }

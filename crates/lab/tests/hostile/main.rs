@@ -1,6 +1,6 @@
-//! Peers that break the rules, in virtual time: each test says what a node makes of one kind of
-//! them. The rules are those of RFC 9114 (HTTP/3), RFC 9204 (QPACK), RFC 9297 (HTTP Datagrams)
-//! and RFC 9298 (CONNECT-UDP).
+//! Tests of peers that break the rules, in virtual time. Each test covers one kind of violation.
+//! The rules are those of RFC 9114 (HTTP/3), RFC 9204 (QPACK), RFC 9297 (HTTP Datagrams) and RFC
+//! 9298 (CONNECT-UDP).
 
 mod bed;
 mod connect_udp;

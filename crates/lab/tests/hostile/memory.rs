@@ -1,5 +1,5 @@
-//! What a stranger can make a node keep. Measured are all allocations of the world, the raw peer's
-//! own included.
+//! Tests of the memory that an unknown peer can make a node keep. The tests measure all allocations
+//! of the world, including those of the raw peer.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::{
     raw_peer::{Permits, RawPeer},
 };
 
-/// Bytes that are kept after an act which were not before.
+/// The increase of allocated bytes by an action.
 fn kept(act: impl FnOnce()) -> i64 {
     allocation_counter::measure(act).bytes_current
 }
 
-/// Does something a few times, so that what grows to a bound has grown, and then measures how much
-/// each further time leaves behind, on average, rounded down.
+/// Repeats an action a few times, so that bounded buffers reach their bound, and then measures the
+/// average number of bytes that each further repetition keeps, rounded down.
 fn kept_each<N: Node + 'static>(
     bed: &mut Bed<N>,
     times: i64,
@@ -105,7 +105,7 @@ fn half_capsules_and_heads_are_kept_up_to_their_limits_only() {
     let limits = Limits::default();
     let mut bed = proxy();
     let flow = bed.open_flow();
-    // The longest capsule that is taken, all but its last byte, on and on.
+    // The peer repeatedly sends the longest accepted capsule without its last byte.
     let cut = [varint(0), varint(limits.capsule as u64), vec![0; limits.capsule - 1]].concat();
     let bytes = kept(|| {
         bed.peer().send(flow, frame(DATA, &cut));

@@ -1,4 +1,4 @@
-//! UDP payloads that are no proper QUIC packets, at the port where a proxy listens.
+//! Tests of UDP payloads that are not valid QUIC packets, at the port of a proxy.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     target::Sprayer,
 };
 
-/// Numbers that look random and are the same in each run: Marsaglia's xorshift64.
+/// Pseudo-random numbers that are the same in each run: Marsaglia's xorshift64.
 struct Random(u64);
 
 impl Random {
@@ -76,7 +76,7 @@ fn a_storm_of_nonsense_harms_nobody() {
     let came = bed.world.node(sprayer).came;
     assert!(came < 20_000_000, "{came} bytes of answers to 24 MB");
     assert_eq!(bed.stats().connections, 1);
-    assert_eq!(bed.stats().connections_open, 1, "nothing is left of the storm");
+    assert_eq!(bed.stats().connections_open, 1, "no connection is left after the storm");
     bed.assert_serves("a storm");
 }
 
@@ -95,8 +95,8 @@ fn packets_of_a_connection_that_were_changed_on_the_way_harm_nobody() {
             changed[at] ^= 1 << random.below(8);
             changed.truncate(1 + random.below(packet.len()));
             bed.world.node_mut(sprayer).spray(changed);
-        }
-        bed.world.node_mut(sprayer).spray(packet); // unchanged, but again, and from elsewhere
+        } // The packet is unchanged, but repeated and from another address.
+        bed.world.node_mut(sprayer).spray(packet);
         bed.world.run_for(5 * MS);
     }
     assert_eq!(bed.echo(flow, b"x"), [b"x"]);
@@ -117,7 +117,7 @@ fn handshakes_that_are_begun_and_left_end_by_themselves() {
     }
     bed.run();
     assert_eq!(bed.stats().connections, 1);
-    assert!(bed.stats().connections_open > 1, "they wait for a while");
+    assert!(bed.stats().connections_open > 1, "the handshakes wait for a while");
     bed.world.run_for(Duration::from_secs(60));
     assert_eq!(bed.stats().connections_open, 1);
     bed.assert_serves("handshakes that were left");

@@ -1,4 +1,4 @@
-//! Random acts: no node panics or stands still, and what one peer does harms no other.
+//! Tests of random actions: no node panics or hangs, and one peer's actions harm no other peer.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// One thing that a peer does. Streams are named by the order in which they were opened.
+/// One action of a peer. Streams are numbered in the order in which they were opened.
 #[derive(Clone, Debug)]
 enum Act {
     Open(Dir, Vec<u8>),
@@ -28,7 +28,7 @@ enum Act {
     Wait(u32),
 }
 
-/// Bytes that mean something, so that random ones around them are looked at.
+/// Valid bytes, so that the random bytes around them are parsed.
 fn meaningful() -> impl Strategy<Value = Vec<u8>> {
     let types = select(vec![0, 1, 2, 3, 4, 5, 7, 0xd, 0x21, 0x33, 0x3fff]);
     let known = vec![
@@ -74,7 +74,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (stream(), 0x100..0x112_u32).prop_map(|(stream, code)| Act::Reset(stream, code)),
         1 => (stream(), 0x100..0x112_u32).prop_map(|(stream, code)| Act::Stop(stream, code)),
         2 => vec(any::<u8>(), 0..20).prop_map(|bytes| {
-            // Mostly for the first streams.
+            // Most datagrams are for the first streams.
             Act::Datagram(bytes.into_iter().map(|byte| byte % 3).collect())
         }),
         2 => (0..50_u32).prop_map(Act::Wait),

@@ -1,7 +1,7 @@
-//! A peer that speaks QUIC properly and HTTP/3 as a test wants it: it sends the bytes that it is
-//! told to, and keeps what comes back.
+//! A peer with valid QUIC and arbitrary HTTP/3. It sends the bytes that a test provides, and keeps
+//! the bytes that come back.
 
-#![expect(clippy::unwrap_used, reason = "what is wrong here fails the test")]
+#![expect(clippy::unwrap_used, reason = "an error here fails the test")]
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -25,17 +25,17 @@ use tandem_node::{
 };
 use tandem_wire::Code;
 
-/// The only socket.
+/// The only socket of the peer.
 const SOCKET: SocketId = SocketId(0);
 
-/// What the peer allows the node under test to do, by QUIC's transport parameters.
+/// The limits that the peer sets for the node under test, by QUIC's transport parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permits {
     /// Bytes on one stream.
     pub(crate) stream_window: u32,
     /// Streams of each kind that the node may open.
     pub(crate) streams: u32,
-    /// Whether it may send DATAGRAM frames.
+    /// Whether the node may send DATAGRAM frames.
     pub(crate) datagrams: bool,
     /// Size of the peer's own packets, in bytes of UDP payload.
     pub(crate) packet: u16,
@@ -47,30 +47,30 @@ impl Default for Permits {
     }
 }
 
-/// What came on a stream.
+/// The data that came on a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Came {
     pub(crate) data: Vec<u8>,
     pub(crate) end: Option<StreamEnd>,
 }
 
-/// How a stream ended.
+/// The end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamEnd {
     Finished,
     Reset(Code),
 }
 
-/// How the connection ended.
+/// The end of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
-    /// The node under test closed it and said why.
+    /// The node under test closed it with a code and a reason.
     ByNode(Code, String),
     /// QUIC ended it.
     ByQuic(String),
 }
 
-/// What is to be sent on a stream.
+/// Data that waits to be sent on a stream.
 #[derive(Debug, Default)]
 struct Unsent {
     data: VecDeque<Bytes>,
@@ -82,7 +82,7 @@ enum Role {
     Server { port: u16 },
 }
 
-/// The peer, of one connection.
+/// The peer, which has one connection.
 pub(crate) struct RawPeer {
     role: Role,
     has_socket: bool,
@@ -91,9 +91,9 @@ pub(crate) struct RawPeer {
     is_connected: bool,
     answers: VecDeque<(noq_proto::Transmit, Vec<u8>)>,
     unsent: BTreeMap<StreamId, Unsent>,
-    /// What came, by stream ID.
+    /// The data that came, by stream ID.
     pub(crate) streams: BTreeMap<u64, Came>,
-    /// On which streams the node wants no more.
+    /// The streams on which the node asked to stop sending.
     pub(crate) stopped: BTreeMap<u64, Code>,
     pub(crate) datagrams: Vec<Bytes>,
     pub(crate) closed: Option<Closed>,
@@ -103,7 +103,7 @@ pub(crate) struct RawPeer {
     pub(crate) last_sent: Vec<u8>,
 }
 
-/// Setting up, and what a test tells the peer to do. It acts when the world runs.
+/// Constructors, and the actions that a test requests. The peer performs them when the world runs.
 impl RawPeer {
     /// Connects to a server. Peers with different numbers choose different connection IDs.
     pub(crate) fn client(
@@ -165,7 +165,7 @@ impl RawPeer {
         }
     }
 
-    /// Opens a stream; `None`: the node allows no more.
+    /// Opens a stream; `None` if the node allows no more streams.
     pub(crate) fn try_open(&mut self, dir: Dir) -> Option<u64> {
         let stream = self.connection().streams().open(dir)?.into();
         if dir == Dir::Bi {
@@ -190,7 +190,7 @@ impl RawPeer {
         assert!(self.try_reset(stream, code), "stream {stream} is open");
     }
 
-    /// `false`: it has no effect, because the stream is closed.
+    /// Returns `false` if it has no effect, because the stream is closed.
     pub(crate) fn try_reset(&mut self, stream: u64, code: Code) -> bool {
         let code = VarInt::from_u64(code.get()).unwrap();
         self.unsent.remove(&stream_id(stream));
@@ -202,7 +202,7 @@ impl RawPeer {
         assert!(self.try_stop(stream, code), "stream {stream} is open");
     }
 
-    /// `false`: it has no effect, because the stream is closed.
+    /// Returns `false` if it has no effect, because the stream is closed.
     pub(crate) fn try_stop(&mut self, stream: u64, code: Code) -> bool {
         let code = VarInt::from_u64(code.get()).unwrap();
         self.streams.contains_key(&stream)
@@ -235,20 +235,20 @@ impl RawPeer {
     }
 }
 
-/// QUIC.
+/// The QUIC part of the peer.
 impl RawPeer {
     fn on_datagram(&mut self, now: Instant, received: Received) {
         let path = FourTuple::new(received.remote, received.local_ip);
         let mut answer = Vec::new();
         match self.endpoint.handle(now, path, None, received.payload, &mut answer) {
-            Some(DatagramEvent::ConnectionEvent(handle, event)) => self.tell(handle, event),
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => self.handle_event(handle, event),
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
             Some(DatagramEvent::Response(transmit)) => self.answers.push_back((transmit, answer)),
             None => {}
         }
     }
 
-    fn tell(&mut self, to: ConnectionHandle, event: ConnectionEvent) {
+    fn handle_event(&mut self, to: ConnectionHandle, event: ConnectionEvent) {
         if let Some((handle, connection)) = &mut self.connection
             && *handle == to
         {
@@ -314,7 +314,7 @@ impl RawPeer {
                 }
             }
             if unsent.data.is_empty() && std::mem::take(&mut unsent.is_last) {
-                // It may have been stopped.
+                // The stream may have been stopped.
                 drop(stream.finish());
             }
         }

@@ -1,4 +1,4 @@
-//! A proxy that relays as it should, and tells of its tunnel what a test wants it to.
+//! A proxy that relays correctly, and sends the reports that a test provides.
 
 use std::{collections::VecDeque, net::SocketAddr, time::Instant};
 
@@ -14,7 +14,7 @@ use crate::{
     raw_peer::{Permits, RawPeer},
 };
 
-/// Towards the origin.
+/// The socket towards the origin.
 const TO_TARGET: SocketId = SocketId(1);
 
 /// The request stream of the only flow.
@@ -23,7 +23,7 @@ const FLOW: u64 = 0;
 /// The Context ID of reports.
 pub(crate) const REPORTS: u64 = 3;
 
-/// The proxy.
+/// A proxy that relays correctly.
 pub(crate) struct RelayingPeer {
     pub(crate) peer: RawPeer,
     target: SocketAddr,
@@ -38,7 +38,7 @@ impl RelayingPeer {
         Self { peer, target, has_socket: false, to_target: VecDeque::new() }
     }
 
-    /// Tells of the flow.
+    /// Sends a report on the flow.
     pub(crate) fn report(&mut self, report: &[u8]) {
         self.peer.datagram(http_datagram(FLOW, REPORTS, report));
     }
@@ -67,7 +67,7 @@ impl Node for RelayingPeer {
         let prefix = udp_datagram(FLOW, b"");
         let came = self.peer.datagrams.drain(..);
         self.to_target.extend(came.filter(|data| data.starts_with(&prefix)).map(|data| {
-            // Past the IDs.
+            // The payload follows the IDs.
             data.slice(prefix.len()..)
         }));
         let Some(payload) = self.to_target.pop_front() else { return output };

@@ -1,4 +1,5 @@
-//! Repair of datagrams with peers that lie, that never repair, or that know only the draft.
+//! Tests of the retransmission of datagrams with peers that lie, never retransmit, or only support
+//! the draft.
 
 use std::time::Duration;
 
@@ -98,7 +99,7 @@ fn a_client_that_never_repairs_is_waited_for_within_bounds() {
     let mut bed = Setup::default().proxy().with_control_stream();
     let stream = open(&mut bed, &[ORDERED]);
     let payload = [7; 1000];
-    // Number 0 never comes, of the others every second one, and then of 5000 one.
+    // Number 0 never comes. Of the others every second one comes, and then one in 5000.
     let numbers = (1..=2000).map(|number| 2 * number).chain((1..=100).map(|jump| 5000 * jump));
     for (number, sent) in numbers.zip(1..) {
         bed.peer().datagram(numbered(stream, number, number, &payload));
@@ -131,7 +132,7 @@ fn many_flows_that_wait_share_the_bound_of_the_node() {
     bed.run();
     let exit = bed.stats().resequenced;
     assert!(exit.given_up.flush > 0, "{exit:?}");
-    // 300 came, of which at most 100 still wait.
+    // Of the 300 payloads that came, at most 100 still wait.
     assert!(exit.released >= 200, "{exit:?}");
     bed.assert_serves("many flows");
 }
@@ -143,9 +144,9 @@ fn a_client_of_the_draft_is_repaired_as_often_as_it_says() {
         (&[(0xbb, vec![0])], 0),
         (&[(0xbb, vec![2])], 1),
         (&[(0xba, vec![0, 2])], 1),
-        // For another context, and one that does not fill its value.
+        // These are for another context, and with a number that does not fill its value.
         (&[(0xba, vec![5, 2]), (0xbb, vec![2, 0])], 0),
-        // Each overwrites those before.
+        // Each value overwrites the earlier ones.
         (&[(0xbb, vec![2]), (0xba, vec![0, 0])], 0),
         (&[(0xbb, varint((1 << 62) - 1))], 1),
     ] {
@@ -219,7 +220,7 @@ fn a_proxy_that_tells_nothing_of_its_tunnel_serves_who_asked_for_it() {
     ] {
         let mut bed = granted(TunnelMode::Tecc(Repair::default()), grant);
         assert!(!bed.seen().datagrams.is_empty(), "{grant:?}");
-        // Not agreed on, so that it is a context like any other that is not known.
+        // This context was not agreed on, so it is treated as any unknown context.
         bed.peer().datagram(http_datagram(0, 3, &[1, 1, 1, 1, 1, 1, 1, 1, 1]));
         bed.run();
         let stats = bed.stats();
@@ -238,7 +239,7 @@ fn reports_that_cannot_be_are_counted_and_end_nothing() {
     for content in [
         report(0, 5_000),
         report(1, 5_000),
-        report(1, 9_000), // again
+        report(1, 9_000), // repeated
         report(0, 9_000), // late
         report(2, 0),
         vec![1, 3],

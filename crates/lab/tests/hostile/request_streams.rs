@@ -1,4 +1,5 @@
-//! What a client may say on request streams: what ends the connection, what only the stream.
+//! Tests of the data that a client may send on request streams, and of the errors that end the
+//! connection or only the stream.
 
 use noq_proto::Dir;
 use tandem_wire::Code;
@@ -12,7 +13,7 @@ use crate::{
     raw_peer::{Permits, StreamEnd},
 };
 
-/// A head that is followed by a body, so that it says nothing about its end.
+/// A head that is followed by a body, so that it does not end the request.
 fn post() -> Vec<u8> {
     headers(&[
         (":method", "POST"),
@@ -26,7 +27,7 @@ fn concat(parts: &[Vec<u8>]) -> Vec<u8> {
     parts.concat()
 }
 
-/// Streams that end the connection as soon as they have come and ended.
+/// Streams that end the connection as soon as they have arrived completely.
 fn streams_that_end_the_connection() -> Vec<(&'static str, Vec<u8>, Code)> {
     let section = |bytes: &[u8]| frame(HEADERS, bytes);
     let data = || frame(DATA, b"data");
@@ -102,7 +103,7 @@ fn only_data_may_follow_a_connect_request() {
     assert_eq!(bed.stats().flows_open, 0);
 }
 
-/// Lines of a request, and what is wrong with them.
+/// The name of an error, and the lines of a request with this error.
 type Malformed = (&'static str, &'static [(&'static str, &'static str)]);
 
 const M: (&str, &str) = (":method", "GET");
@@ -162,7 +163,7 @@ fn a_malformed_request_is_reset_and_ends_nothing_else() {
     }
     bed.assert_serves("malformed requests");
     assert_eq!(bed.stats().connections_broken, 0);
-    assert_eq!(bed.stats().requests, 1, "malformed ones are none");
+    assert_eq!(bed.stats().requests, 1, "malformed requests do not count");
 }
 
 #[test]
@@ -201,7 +202,7 @@ fn an_incomplete_or_overlong_request_is_reset_and_ends_nothing_else() {
     }
 }
 
-/// Answers are cut by the window: they are not complete before the request has been read.
+/// A small window, by which answers are not complete before the request has been read.
 fn small_window() -> Permits {
     Permits { stream_window: 16, ..Permits::default() }
 }
@@ -295,14 +296,18 @@ fn more_requests_at_once_than_allowed_wait_and_all_are_answered() {
 
 #[test]
 fn an_answer_waits_for_the_clients_window() {
-    // The head of the answer does not fit the window: it must not be lost.
+    // The head of the answer does not fit into the window, and must not be lost.
     let permits = Permits { stream_window: 16, ..Permits::default() };
     let setup = Setup { permits, ..Setup::default() };
     let mut bed = setup.proxy().with_control_stream();
     for (host, status) in [("127.0.0.1", 403), ("10.0.0.3", 200)] {
         let answer = bed.ask(connect_udp(host, "7"));
         assert_eq!(answer.status(), status);
-        assert_eq!(answer.end.is_some(), status != 200, "a flow goes on, a refusal ends");
+        assert_eq!(
+            answer.end.is_some(),
+            status != 200,
+            "a flow stays open, and a refusal ends its stream"
+        );
     }
     let mut bed = setup.origin().with_control_stream();
     for (path, status) in [("/file", 200), ("/nothing", 404)] {

@@ -1,4 +1,4 @@
-//! Servers that break the rules, against our client.
+//! Tests of our client with servers that break the rules.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ fn a_proper_answer_is_fetched_whatever_is_around_it() {
 #[test]
 fn any_number_of_interim_answers_may_come_before_the_final_one() {
     let mut bed = fetching(1).with_control_stream();
-    // The first packet is lost, so that all the others are read at once.
+    // The first packet is lost, so that all later packets are read at once.
     bed.world.block(bed.peer, bed.node, MS);
     bed.peer().send(0, head(&[(":status", "100")]));
     bed.world.run_for(2 * MS);
@@ -181,7 +181,7 @@ fn a_range_that_was_not_asked_for_is_not_accepted() {
         let bed = answered(streams, &answer);
         assert!(matches!(bed.ended(), Some(Err(_))), "{what}: {:?}", bed.ended());
     }
-    // The second range: shorter or longer than what was asked for.
+    // The second range is shorter or longer than requested.
     for second in ["bytes 10-18/20", "bytes 10-20/21"] {
         let mut bed = fetching(2).with_control_stream();
         bed.peer().send(0, part("bytes 0-9/20", 10).concat());
@@ -233,7 +233,7 @@ fn after_goaway_nothing_more_is_asked_for() {
     let mut bed = fetching(3);
     bed.open_with(Dir::Uni, control_stream(&frame(GOAWAY, &[4])));
     bed.run();
-    assert_eq!(bed.ended(), None, "its request is below that of GOAWAY");
+    assert_eq!(bed.ended(), None, "its request is below the ID in GOAWAY");
     let range = ("content-range", "bytes 0-9/30");
     bed.peer().send(0, [head(&[(":status", "206"), range]), body()].concat());
     bed.peer().finish(0);
@@ -241,7 +241,7 @@ fn after_goaway_nothing_more_is_asked_for() {
     assert!(!bed.seen().streams.contains_key(&4), "no more requests");
     assert!(matches!(bed.ended(), Some(Err(_))), "{:?}", bed.ended());
 
-    // A request that is not going to be answered.
+    // This request will not be answered.
     let mut bed = fetching(1);
     bed.open_with(Dir::Uni, control_stream(&frame(GOAWAY, &[0])));
     bed.run();
@@ -283,7 +283,7 @@ fn a_proxy_that_lacks_what_we_need_is_told_from_one_that_is_silent() {
         bed.run();
         let ended = bed.ended();
         assert!(matches!(ended, Some(Err(ClientError::Unsupported { .. }))), "{what}: {ended:?}");
-        assert!(!bed.seen().streams.contains_key(&0), "{what}: nothing was asked for");
+        assert!(!bed.seen().streams.contains_key(&0), "{what}: the client sent a request");
     }
     let mut bed = tunnelling(fetch("origin.test", 1));
     bed.world.run_for(Duration::from_secs(11));
@@ -409,7 +409,7 @@ fn after_a_repair_too_nothing_is_asked_before_the_settings() {
     // RFC 9220 §3: "A client MUST NOT" use extended CONNECT before SETTINGS_ENABLE_CONNECT_PROTOCOL.
     let shot = |seconds| Shot { after: Duration::from_secs(seconds), payload_len: 100 };
     let mut bed = forwarding_flow(vec![shot(0), shot(2)]);
-    // A program that is new after the repair.
+    // This program starts after the tunnel was repaired.
     let program = SenderHost::new("10.0.0.2:5000".parse().expect("an address"), vec![shot(2)]);
     let program = bed.world.add_host("another", ["10.0.0.8"], program);
     bed.world.connect(program, bed.node, LinkConfig { delay: MS, ..LinkConfig::default() });
@@ -420,7 +420,7 @@ fn after_a_repair_too_nothing_is_asked_before_the_settings() {
     bed.world.run_for(Duration::from_secs(3));
     assert!(!bed.seen().streams.contains_key(&0), "the program sent, but SETTINGS have not come");
     let bed = bed.with_control_stream();
-    assert!(!bed.came(0).data.is_empty(), "now it is asked");
+    assert!(!bed.came(0).data.is_empty(), "the client sends its request now");
 }
 
 #[test]
@@ -466,7 +466,7 @@ fn a_client_ends_a_flow_with_the_code_that_its_proxys_error_has() {
     for (what, end, code) in ends {
         let mut bed = forwarding_flow(vec![shot(0)]);
         let ended = if what == "content" {
-            // The next program's flow.
+            // The next program opens another flow.
             let program =
                 SenderHost::new("10.0.0.2:5000".parse().expect("an address"), vec![shot(0)]);
             let program = bed.world.add_host("other", ["10.0.0.8"], program);
@@ -482,7 +482,7 @@ fn a_client_ends_a_flow_with_the_code_that_its_proxys_error_has() {
         assert_eq!(bed.came(ended).end, Some(StreamEnd::Reset(code)), "{what}");
         assert_eq!((bed.ended(), bed.seen().closed.clone()), (None, None), "{what}");
     }
-    // The same for the flow that a download is in, which the client cannot do without.
+    // The same holds for the flow of a download, which the client needs.
     let mut bed = in_tunnel();
     bed.peer().send(0, frame(DATA, &capsule(0, b"x")[..2]));
     bed.peer().finish(0);

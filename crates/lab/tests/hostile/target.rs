@@ -1,4 +1,4 @@
-//! Hosts that send bare UDP: the target behind the proxy, and one that sprays nonsense.
+//! Hosts that send plain UDP: the target behind the proxy, and a host that sends invalid packets.
 
 use std::{collections::VecDeque, net::SocketAddr, time::Instant};
 
@@ -8,29 +8,29 @@ use tandem_node::{
     node::{SocketId, SocketKind, Transmit},
 };
 
-/// The only socket.
+/// The only socket of each host.
 const SOCKET: SocketId = SocketId(0);
 
-/// Listens at port 7.
+/// A target that listens at port 7.
 #[derive(Debug, Default)]
 pub(crate) struct Target {
     has_socket: bool,
     to_send: VecDeque<(SocketAddr, Bytes)>,
-    /// Where the last packet came from.
+    /// The source of the last packet.
     last: Option<SocketAddr>,
-    /// What came.
+    /// The payloads that came.
     pub(crate) came: Vec<Bytes>,
 }
 
 impl Target {
-    /// Sends these to where the last packet came from.
+    /// Sends these payloads to the source of the last packet.
     pub(crate) fn send(&mut self, payloads: impl IntoIterator<Item = Bytes>) {
         let last = self.last.expect("a packet came before");
         self.to_send.extend(payloads.into_iter().map(|payload| (last, payload)));
     }
 }
 
-/// Sends UDP payloads to one address, whatever comes back.
+/// Sends UDP payloads to one address, and ignores the answers.
 #[derive(Debug)]
 pub(crate) struct Sprayer {
     to: SocketAddr,

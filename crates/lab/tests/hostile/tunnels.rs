@@ -1,4 +1,4 @@
-//! What goes through open flows: capsules, packets that do not fit, and floods.
+//! Tests of open flows: capsules, packets that do not fit, and floods.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     raw_peer::{Permits, StreamEnd},
 };
 
-/// What follows the head of a request for a flow.
+/// The data after the head of a request for a flow.
 fn data(capsules: &[Vec<u8>]) -> Vec<u8> {
     frame(DATA, &capsules.concat())
 }
@@ -53,7 +53,7 @@ fn what_came_in_capsules_goes_out_before_the_flow_ends() {
     bed.run();
     assert_eq!(bed.at_target(), [&b"the last word"[..]]);
     assert_eq!(bed.stats().flows_open, 0);
-    // All in one packet, before the flow was granted.
+    // Everything comes in one packet, before the flow was granted.
     let request = [connect_udp("10.0.0.3", "7"), data(&[datagram_capsule(b"early")])].concat();
     let flow = bed.open_with(Dir::Bi, request);
     bed.run();
@@ -187,7 +187,7 @@ fn a_flow_that_its_client_finishes_does_not_end_within_a_frame() {
     bed.peer().reads = true;
     bed.run();
     assert_eq!(bed.came(flow).end, Some(StreamEnd::Reset(Code::H3_NO_ERROR)));
-    // Between two frames the end is a clean one.
+    // An end between two frames is clean.
     let flow = bed.open_flow();
     bed.peer().send(flow, data(&[datagram_capsule(b"in a capsule")]));
     bed.run();
@@ -206,5 +206,9 @@ fn early_capsules_are_bounded_by_their_bytes_too() {
         bed.peer().send(flow, data(&[datagram_capsule(&[7; 10_000])]));
     }
     bed.run();
-    assert_eq!(bed.stats().dropped.unknown_flow, 14, "room for two full packets' worth of ten");
+    assert_eq!(
+        bed.stats().dropped.unknown_flow,
+        14,
+        "there is room for two full packets of ten each"
+    );
 }

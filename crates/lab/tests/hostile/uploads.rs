@@ -1,4 +1,4 @@
-//! What a client may say of an upload, and send.
+//! Tests of the uploads of a client.
 
 use tandem_wire::Code;
 
@@ -9,7 +9,7 @@ use crate::{
 };
 use noq_proto::Dir;
 
-/// The head of an upload, with what is said of its length.
+/// The head of an upload with these values of Content-Length.
 fn put(lengths: &[&str]) -> Vec<u8> {
     let mut lines = vec![
         (":method", "PUT"),
@@ -50,7 +50,10 @@ fn an_upload_is_answered_when_all_of_it_has_come() {
         for piece in pieces {
             bed.peer().send(stream, frame(DATA, piece.as_bytes()));
             bed.run();
-            assert!(bed.came(stream).data.is_empty(), "answered before its end");
+            assert!(
+                bed.came(stream).data.is_empty(),
+                "the answer came before the end of the upload"
+            );
         }
         bed.peer().finish(stream);
         bed.run();

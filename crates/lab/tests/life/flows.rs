@@ -1,4 +1,4 @@
-//! Many flows on one connection, and how they share it.
+//! Tests of many flows that share one connection.
 
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ use crate::{
 /// Length of the payloads of a stream in bytes.
 const PAYLOAD: usize = 1000;
 
-/// 50 Mbit/s of payload: five times what the access link carries.
+/// An interval for 50 Mbit/s of payload, five times the rate of the access link.
 const GREEDY: Duration = Duration::from_micros(160);
 
-/// 1 Mbit/s of payload.
+/// An interval for 1 Mbit/s of payload.
 const MODEST: Duration = Duration::from_millis(8);
 
 /// Targets that send at these intervals, each to a program of its own.
@@ -39,7 +39,7 @@ fn streams<const N: usize>(
     streams_by_share(scenario, testbed, intervals, [Share::default(); N])
 }
 
-/// The same with a share for each.
+/// Targets that send at these intervals, with a share of the tunnel for each.
 fn streams_by_share<const N: usize>(
     scenario: &Scenario,
     testbed: &mut Testbed,
@@ -60,10 +60,10 @@ fn streams_by_share<const N: usize>(
     })
 }
 
-/// The last rate at which the proxy said that it can send a program's packets.
-fn last_rate_told(testbed: &Testbed, ip: &str) -> Rate {
-    let told = testbed.world.events(testbed.client).iter().rev();
-    let mut rates = told.filter_map(|(_, event)| match event {
+/// The last rate that the proxy reported for a program's packets.
+fn last_reported_rate(testbed: &Testbed, ip: &str) -> Rate {
+    let reported = testbed.world.events(testbed.client).iter().rev();
+    let mut rates = reported.filter_map(|(_, event)| match event {
         Event::TunnelInfo { local, info } if local.ip().to_string() == ip => {
             Some(info.sending_rate)
         }
@@ -118,7 +118,7 @@ fn a_modest_flow_beside_a_flood_loses_next_to_nothing() {
             testbed.world.run_for(6 * SECOND);
             let sent = testbed.world.node(modest).sent;
             let came = replies(&testbed.world, program);
-            // 150 ms of them may still be on their way.
+            // The payloads of 150 ms may still be on their way.
             assert!((came + 20) * 100 >= sent * 99, "{mode:?}: {came} of {sent}");
             let flood = replies(&testbed.world, flooded);
             let mbps = flood * PAYLOAD as u64 * 8 / 6_000_000;
@@ -129,7 +129,7 @@ fn a_modest_flow_beside_a_flood_loses_next_to_nothing() {
 }
 
 #[test]
-fn what_is_urgent_goes_before_all_else() {
+fn urgent_payloads_precede_all_others() {
     for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
         let scenario = Scenario { mode, ..Scenario::new(1, 1) };
         scenario.run(|testbed| {
@@ -137,8 +137,8 @@ fn what_is_urgent_goes_before_all_else() {
                 .map(|text| Share { urgency: text.parse().unwrap(), ..Share::default() });
             let streams = streams_by_share(&scenario, testbed, [GREEDY, GREEDY], shares);
             testbed.world.run_for(6 * SECOND);
-            let [(_, patient), (_, urgent)] = streams;
-            let came = [patient, urgent].map(|program| replies(&testbed.world, program));
+            let [(_, normal), (_, urgent)] = streams;
+            let came = [normal, urgent].map(|program| replies(&testbed.world, program));
             assert!(came[0] * 20 < came[1], "{mode:?}: {came:?}");
             assert!(came[1] >= 4_500, "{mode:?}: {came:?}");
             testbed.world.trace().digest()
@@ -176,10 +176,10 @@ fn two_greedy_flows_share_a_tunnel_by_their_weights() {
             assert!((3 * first).abs_diff(second) * 10 <= second, "{mode:?}: {came:?}");
             assert!(first + second >= 4_500, "{mode:?}: {came:?}");
             if let TunnelMode::Tecc(_) = mode {
-                let told = ["10.0.0.70", "10.0.0.71"].map(|ip| last_rate_told(testbed, ip));
-                let [first, second] = told.map(Rate::bits_per_second);
-                assert!((3 * first).abs_diff(second) * 10 <= second, "{told:?}");
-                assert!((8_000_000..12_000_000).contains(&(first + second)), "{told:?}");
+                let reported = ["10.0.0.70", "10.0.0.71"].map(|ip| last_reported_rate(testbed, ip));
+                let [first, second] = reported.map(Rate::bits_per_second);
+                assert!((3 * first).abs_diff(second) * 10 <= second, "{reported:?}");
+                assert!((8_000_000..12_000_000).contains(&(first + second)), "{reported:?}");
             }
             testbed.world.trace().digest()
         });
@@ -187,7 +187,7 @@ fn two_greedy_flows_share_a_tunnel_by_their_weights() {
 }
 
 #[test]
-fn capsules_that_the_path_cannot_carry_wait_within_the_queue_and_hold_up_nobody() {
+fn capsules_that_the_path_cannot_carry_wait_within_the_queue_and_do_not_block_others() {
     let limits = Limits { tunnel_queue: 200_000, ..Limits::default() };
     let mut scenario = Scenario { limits, mode: TunnelMode::Mst, ..Scenario::new(1, 1) };
     scenario.access.loss = Ratio::of(5, 100).into();
@@ -205,7 +205,8 @@ fn capsules_that_the_path_cannot_carry_wait_within_the_queue_and_hold_up_nobody(
         }
         let stats = testbed.world.node_mut(testbed.proxies[0]).stats();
         assert!(stats.dropped.queue_full > 6_000, "{stats:?}");
-        // The tunnel's queue, then what the engine holds until the client has read it: two windows.
+        // The bound is the tunnel's queue, and two windows that the engine holds until the client
+        // has read them.
         assert!(most <= 700_000, "{most} bytes wait");
         let [_, (modest, program)] = streams;
         let sent = testbed.world.node(modest).sent;
@@ -217,7 +218,7 @@ fn capsules_that_the_path_cannot_carry_wait_within_the_queue_and_hold_up_nobody(
 
 #[test]
 fn a_steady_stream_leaves_the_tunnel_as_steady_as_it_came() {
-    // RFC 9298 §6: proxies SHOULD NOT make traffic burstier.
+    // RFC 9298 §6: proxies should not make traffic burstier.
     for mode in [TunnelMode::Mdt, TunnelMode::Mst, TunnelMode::Msgt(4)] {
         let scenario = Scenario { mode, ..Scenario::new(1, 2) };
         scenario.run(|testbed| {
@@ -226,8 +227,8 @@ fn a_steady_stream_leaves_the_tunnel_as_steady_as_it_came() {
             let replies = testbed.world.node(program).replies();
             assert!(replies.len() > 450, "{mode:?}: {}", replies.len());
             let gaps = replies.windows(2).map(|pair| pair[1].at - pair[0].at);
-            // What comes every 8 ms goes every 8 ms, give or take the time of one packet at the
-            // bottleneck, which an acknowledgement may hold.
+            // Payloads that come every 8 ms leave every 8 ms, within the time of one packet at the
+            // bottleneck, which an acknowledgement may occupy.
             let uneven: Vec<_> = gaps.filter(|gap| gap.abs_diff(MODEST) > 2 * MS).collect();
             assert_eq!(uneven, [] as [Duration; 0], "{mode:?}");
             testbed.world.trace().digest()

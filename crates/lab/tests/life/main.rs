@@ -1,11 +1,7 @@
-//! What a tunnel lives through: other addresses, dead peers, outages, many flows, greedy ones.
-//! Every run is made twice and must repeat packet by packet.
+//! Tests of tunnels under changing addresses, dead peers, outages, many flows and greedy flows.
+//! Every test runs twice, and both runs must be the same packet by packet.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "what is wrong here fails the test"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "an error here fails the test")]
 
 mod flows;
 mod nat;
@@ -31,8 +27,8 @@ use tandem_units::{ByteCount, Rate, Ratio};
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Runs until a quarter of the file is there, does something, and runs to the end; also tells how
-/// long that took.
+/// Runs until a quarter of the file has arrived, performs an action, and runs to the end. Returns
+/// the outcome and the time from the action to the end.
 fn disturb(
     scenario: &Scenario,
     testbed: &mut Testbed,
@@ -44,7 +40,7 @@ fn disturb(
     (testbed.finish(), testbed.world.elapsed().saturating_sub(before))
 }
 
-/// Nothing reaches the first proxy, and nothing comes from it.
+/// Blocks all packets to and from the first proxy.
 fn cut(testbed: &mut Testbed, duration: Duration) {
     let (client, proxy) = (testbed.client, testbed.proxies[0]);
     testbed.world.block(client, proxy, duration);
@@ -118,7 +114,8 @@ fn the_packets_of_local_programs_keep_passing_when_a_nat_chooses_another_port() 
         assert_eq!(lost_hops(testbed), [] as [&str; 0]);
         for program in programs {
             let replies = testbed.world.node(program).replies().len();
-            // At most what was on its way when the old port went, four times 40 ms.
+            // At most the packets on their way at each of the four changes of the port, for 40 ms
+            // each, are lost.
             assert!(replies >= 500 - 4 * 4, "{replies} of 500");
         }
         testbed.world.trace().digest()
@@ -180,7 +177,7 @@ fn a_download_waits_for_a_far_proxy_that_is_away_for_a_while() {
         let scenario = Scenario { mode, ..Scenario::new(1, 2) };
         let (outcome, took) = scenario.run(|testbed| {
             disturb(&scenario, testbed, |testbed| {
-                // The near proxy learns by ICMP that nobody listens there, and ends the flow.
+                // The near proxy learns by ICMP that the port is closed, and ends the flow.
                 let far = testbed.proxies[1];
                 testbed.world.kill(far);
                 testbed.world.run_for(5 * SECOND);
@@ -211,12 +208,13 @@ fn a_proxy_that_cannot_resolve_for_a_while_is_asked_again() {
 }
 
 #[test]
-fn a_proxy_that_does_not_answer_a_repair_is_given_up_and_built_anew() {
+fn a_proxy_that_does_not_answer_a_repair_is_given_up_and_replaced() {
     let limits = Limits { dns_timeout: 3600 * SECOND, ..Limits::default() };
     let scenario = Scenario { limits, ..Scenario::new(1, 2) };
     let (outcome, took) = scenario.run(|testbed| {
         disturb(&scenario, testbed, |testbed| {
-            // The near proxy is asked for the far one again, and waits for its name server.
+            // The client requests the far proxy from the near proxy again, which waits for its name
+            // server.
             testbed.world.set_name("proxy2.test", NameAnswer::Never);
             let far = testbed.proxies[1];
             testbed.world.kill(far);
@@ -238,7 +236,8 @@ fn a_name_server_that_answers_late_disturbs_no_tunnel() {
     let scenario = Scenario { file, limits, ..Scenario::new(1, 1) };
     let (outcome, _) = scenario.run(|testbed| {
         disturb(&scenario, testbed, |testbed| {
-            // Each attempt is given up before its own answer comes, and meets that of the one before.
+            // Each attempt is given up before its own answer comes, and receives the answer of the
+            // attempt before.
             let late = NameAnswer::After(3 * SECOND, Ok(vec!["10.0.0.2".parse().unwrap()]));
             testbed.world.set_name("proxy1.test", late);
             testbed.world.replace(testbed.proxies[0], scenario.proxy(&certificate(), 1));

@@ -1,4 +1,5 @@
-//! A router that hides a client behind an address of its own, and may choose another at any time.
+//! A router with network address translation (NAT): it hides a client behind an address of its own,
+//! and may choose another address at any time.
 
 use std::{
     collections::VecDeque,
@@ -18,10 +19,10 @@ use crate::scenario::{Scenario, Testbed};
 /// The client sends to this address instead of the first proxy's.
 const INSIDE: &str = "10.0.0.20";
 
-/// What the first proxy sees in the beginning.
+/// The address that the first proxy sees at first.
 const OUTSIDE: &str = "10.0.0.21";
 
-/// What it sees after the client has moved to another network.
+/// The address that it sees after the client has moved to another network.
 pub(crate) const ELSEWHERE: &str = "10.0.0.22";
 
 /// The socket towards the client.
@@ -52,7 +53,7 @@ impl Nat {
         nat
     }
 
-    /// Puts one in front of a client.
+    /// Puts a router in front of a client.
     pub(crate) fn add(scenario: &Scenario, testbed: &mut Testbed) -> Handle<Self> {
         let nat = Self::new("10.0.0.2:443".parse().unwrap());
         let Testbed { world, client, .. } = testbed;
@@ -64,8 +65,8 @@ impl Nat {
         nat
     }
 
-    /// From now on the server sees another port, and maybe another address; what it sends to the
-    /// old one is refused.
+    /// Changes the outside address or port that the server sees. Packets to the old one are
+    /// refused.
     pub(crate) fn rebind(&mut self, outside: &str) {
         self.outputs.push_back(Output::CloseSocket(self.outside));
         self.packets.retain(|(socket, ..)| *socket != self.outside);

@@ -17,18 +17,18 @@ use tandem_node::{
 
 use crate::scenario::{Scenario, Testbed};
 
-/// The port that every target listens at.
+/// The port at which every target listens.
 pub(crate) const TARGET_PORT: u16 = 7;
 
 /// The only socket of a target.
 const SOCKET: SocketId = SocketId(0);
 
-/// Sends payloads at a steady rate to whoever wrote to it first.
+/// Sends payloads at a steady rate to the host that sent the first payload to it.
 pub(crate) struct Streamer {
     to_open: Option<SocketKind>,
     interval: Duration,
     payload_len: usize,
-    /// To whom, and since when.
+    /// The destination, and the time of the first payload.
     peer: Option<(SocketAddr, Instant)>,
     pub(crate) sent: u64,
 }
@@ -66,7 +66,7 @@ impl Node for Streamer {
     }
 }
 
-/// Where the client listens for the programs that talk to a target, counted from 0.
+/// The address at which the client listens for the programs of a target. Targets count from 0.
 pub(crate) fn listener(target: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 5000 + target))
 }
@@ -77,7 +77,7 @@ pub(crate) fn forward(scenario: &Scenario, testbed: &mut Testbed, targets: &[&st
     forward_by_share(scenario, testbed, &targets);
 }
 
-/// What a flow gets of a tunnel that others want too.
+/// The share of a flow in a tunnel that several flows use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     pub(crate) urgency: Urgency,
@@ -90,7 +90,7 @@ impl Default for Share {
     }
 }
 
-/// The same with a share for each target.
+/// Makes the client carry the packets of programs to these targets, with a share for each target.
 pub(crate) fn forward_by_share(
     scenario: &Scenario,
     testbed: &mut Testbed,

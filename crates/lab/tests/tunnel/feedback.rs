@@ -1,4 +1,4 @@
-//! What becomes of the reports on a tunnel when something happens to it.
+//! Tests of the reports on a tunnel after a failure.
 
 use std::time::Duration;
 
@@ -23,17 +23,17 @@ fn scenario(proxies: usize) -> Scenario {
     }
 }
 
-/// How a download ended to which something happened half-way.
+/// The result of a download with a failure half-way.
 #[derive(Debug, PartialEq)]
 struct Seen {
     outcome: Outcome,
-    /// Of the origin, when it happened and at the end.
+    /// The counters of the origin at the failure and at the end.
     origin: [Stats; 2],
     client: Stats,
 }
 
 impl Seen {
-    /// Reports that the origin followed before it happened, and after.
+    /// The numbers of reports that the origin followed before and after the failure.
     fn used(&self) -> (u64, u64) {
         let [before, after] = self.origin.map(|stats| stats.feedback.used);
         (before, after - before)
@@ -42,7 +42,7 @@ impl Seen {
     fn assert_nothing_odd(&self) {
         for feedback in [self.origin[1].feedback, self.client.feedback] {
             assert_eq!(feedback.malformed, 0, "{feedback:?}");
-            // What the tunnel repairs comes late.
+            // Reports that the tunnel retransmits come late.
             assert!(feedback.stale * 10 <= feedback.used, "{feedback:?}");
         }
     }
@@ -70,7 +70,7 @@ fn reports_come_once_in_the_tunnels_least_rtt() {
         let seen = half_way(&scenario, |_| {});
         seen.assert_nothing_odd();
         let took = seen.outcome.report().completion;
-        // 40 ms; the last of two proxies has 60 ms to the client.
+        // The interval is 40 ms. The last of two proxies has an RTT of 60 ms to the client.
         let most = took.as_millis() / if proxies == 1 { 40 } else { 60 };
         let used = u128::from(seen.origin[1].feedback.used);
         let place = format!("{proxies} proxies, {loss_percent} % loss");

@@ -1,5 +1,5 @@
-//! Tunnels end to end in virtual time: client, proxies, origin, and an access link that is as bad
-//! as a test wants it. Every run is made twice and must repeat packet by packet.
+//! Tests of whole tunnels in virtual time: client, proxies, origin and an impaired access link.
+//! Every test runs twice, and both runs must be the same packet by packet.
 
 mod feedback;
 mod repair;
@@ -8,7 +8,7 @@ mod upload;
 
 use std::time::Duration;
 
-use scenario::{Outcome, Scenario, Testbed, ToldSeed, certificate};
+use scenario::{Outcome, PrintedSeed, Scenario, Testbed, certificate};
 use tandem_congestion::ControllerName;
 use tandem_lab::{
     LinkConfig, NameAnswer, QueueConfig, Reorder, World,
@@ -39,8 +39,8 @@ fn lossy(seed: u64, proxies: usize) -> Scenario {
     scenario
 }
 
-/// Runs until a quarter of the file is there, does something, and runs to the end; also tells how
-/// long that took.
+/// Runs until a quarter of the file has arrived, performs an action, and runs to the end. Returns
+/// the outcome and the time from the action to the end.
 fn disturb(scenario: &Scenario, act: impl Fn(&mut Testbed)) -> (Outcome, Duration) {
     let quarter = ByteCount::new(scenario.file.get() / 4);
     scenario.run(|testbed| {
@@ -181,8 +181,8 @@ fn a_proxy_that_restarts_with_its_secret_says_so_at_once() {
 
 #[test]
 fn a_download_that_has_nothing_to_say_goes_on_behind_a_restarted_proxy() {
-    // The client's request is acknowledged, and its windows have not to be told of yet: only the
-    // origin sends, to where the old tunnel ended.
+    // The client's request is acknowledged, and it need not update its windows yet. Only the origin
+    // sends, to the end of the old tunnel.
     let secret = ResetSecret([7; 32]);
     let file = ByteCount::new(200_000);
     let scenario = Scenario { file, reset_secret: Some(secret), ..Scenario::new(1, 1) };
@@ -198,8 +198,8 @@ fn a_restarted_proxy_serves_a_new_download() {
     let scenario = Scenario::new(1, 1);
     let (outcome, _) = disturb(&scenario, |testbed| {
         testbed.world.replace(testbed.proxies[0], scenario.proxy(&certificate(), 1));
-        // With the same seed the origin would take it for the old connection.
-        let other_seed = Scenario { seed: ToldSeed(2), ..scenario.clone() };
+        // With the same seed the origin would mistake it for the old connection.
+        let other_seed = Scenario { seed: PrintedSeed(2), ..scenario.clone() };
         testbed.world.replace(testbed.client, other_seed.client(Scenario::fetch()));
     });
     assert_eq!(outcome.report().bytes, scenario.file.get());
@@ -219,7 +219,7 @@ fn a_path_that_shrinks_costs_seconds_and_not_the_tunnel() {
     for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
         let scenario = Scenario { mode, ..Scenario::new(1, 1) };
         let (outcome, took) = disturb(&scenario, |testbed| {
-            // 1250 bytes of UDP payload: a tunnel's packets do not pass any more.
+            // The link now carries 1250 bytes of UDP payload, so a tunnel's packets no longer pass.
             let access = LinkConfig { mtu: Some(ByteCount::new(1278)), ..scenario.access.clone() };
             testbed.world.route(testbed.client, testbed.proxies[0], vec![access.clone()]);
             testbed.world.route(testbed.proxies[0], testbed.client, vec![access]);
@@ -256,7 +256,8 @@ fn capsules_carry_a_download_through_loss_without_a_repair_end_to_end() {
 
 #[test]
 fn capsules_that_wait_out_of_order_do_not_end_the_tunnel() {
-    // Without congestion control each is sent as it comes; 2 MB of them wait for one that is lost.
+    // Without congestion control each capsule is sent at once. 2 MB of capsules wait for a lost
+    // one.
     for seed in 1..=2 {
         let controller = ControllerName::Off;
         let mut scenario = Scenario { mode: TunnelMode::Mst, controller, ..Scenario::new(seed, 1) };
@@ -340,7 +341,8 @@ fn the_packets_of_local_programs_go_through_the_tunnel_and_back() {
     let (took, digest) = run();
     assert_eq!(took.len(), 50);
     assert!(took.iter().all(|took| *took >= 140 * MS), "{took:?}");
-    // Two RTTs of the proxy for the request and the packet that waits for its answer, then one.
+    // The first packets take two RTTs of the proxy, because they wait for the answer to the
+    // request. Later packets take one.
     assert!(took.iter().skip(5).all(|took| *took < 145 * MS), "{took:?}");
     assert_eq!(digest, run().1);
 }

@@ -1,4 +1,4 @@
-//! Tunnels of mode rmdt, which send again what they lose.
+//! Tests of tunnels of mode RMDT (MASQUE datagram tunnel with retransmission).
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test's own data")]
 
@@ -69,7 +69,8 @@ fn outages_that_come_again_and_again_kill_no_flow() {
     });
 }
 
-/// Payloads of a local program, one each 20 ms, and how many of their echoes came, how late.
+/// Sends a payload of a local program every 20 ms, and returns the delays of the echoes that
+/// arrived.
 fn echoes(repair: Option<Repair>) -> Vec<Duration> {
     let mut scenario = lossy(1, 1);
     if let Some(repair) = repair {
@@ -120,7 +121,8 @@ fn what_is_too_old_or_has_been_repaired_enough_is_left_alone() {
     let once = Repair { limit: Some(1), ..Repair::default() };
     let count = echoes(Some(once)).len();
     assert!((490..500).contains(&count), "{count} of 500 with a limit of 1");
-    // Less than a round trip: nothing is repaired, and nothing waited for in vain.
+    // The deadline is shorter than a round trip, so no payload is retransmitted or waited for in
+    // vain.
     let hasty = Repair { deadline: Some(30 * MS), ..Repair::default() };
     let replies = echoes(Some(hasty));
     assert!((420..480).contains(&replies.len()), "{} of 500 with a deadline", replies.len());

@@ -1,6 +1,6 @@
-//! What the tests have in common: hosts, the links between them, and a download.
+//! The scenario that the tests share: hosts, the links between them, and a download.
 
-#![expect(clippy::unwrap_used, reason = "what is wrong here fails the test")]
+#![expect(clippy::unwrap_used, reason = "an error here fails the test")]
 
 use std::{fmt::Debug, thread, time::Duration};
 
@@ -21,38 +21,38 @@ use tandem_node::{
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::Template;
 
-/// A client at home, an origin far away, and maybe proxies on the way.
+/// A client at home, a distant origin, and any number of proxies between them.
 ///
 /// ```text
 /// client --- access link --- proxy 1 --- 10 ms --- proxy 2 --- 50 ms --- origin
 /// ```
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
-    pub(crate) seed: ToldSeed,
-    /// Number of proxies; 0: no tunnel.
+    pub(crate) seed: PrintedSeed,
+    /// Number of proxies. With 0 there is no tunnel.
     pub(crate) proxies: usize,
     pub(crate) file: ByteCount,
     /// The access link, in each direction.
     pub(crate) access: LinkConfig,
     pub(crate) timer_granularity: Option<Duration>,
     pub(crate) limits: Limits,
-    /// Of the proxies, which use it when they restart.
+    /// The reset secret of the proxies, which they use after a restart.
     pub(crate) reset_secret: Option<ResetSecret>,
     pub(crate) mode: TunnelMode,
-    /// Of the tunnels, at both ends.
+    /// The controller of the tunnels, at both ends.
     pub(crate) controller: ControllerName,
-    /// Of the end-to-end connection, at the end that sends.
+    /// The controller of the end-to-end connection, at the sending end.
     pub(crate) origin_controller: ControllerName,
-    /// Whether the client sends as many bytes as the file has, instead of fetching it.
+    /// Whether the client uploads as many bytes as the file has, instead of fetching the file.
     pub(crate) uploads: bool,
     pub(crate) takes_uploads: bool,
 }
 
-/// A seed that is told when the test fails, with the command that repeats it.
+/// A seed that a failing test prints, with the command that repeats it.
 #[derive(Clone, Debug)]
-pub(crate) struct ToldSeed(pub(crate) u64);
+pub(crate) struct PrintedSeed(pub(crate) u64);
 
-impl Drop for ToldSeed {
+impl Drop for PrintedSeed {
     fn drop(&mut self) {
         if thread::panicking() {
             let binary = env!("CARGO_CRATE_NAME");
@@ -75,22 +75,22 @@ pub(crate) struct Testbed {
     uploads: bool,
 }
 
-/// How a download ended.
+/// The result of a download.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) result: Result<FetchReport, ClientError>,
     pub(crate) digest: TraceDigest,
-    /// What broke the tunnel, each time.
+    /// The errors that broke the tunnel.
     pub(crate) lost: Vec<ClientError>,
 }
 
-/// Of the access link.
+/// The rate of the access link.
 pub(crate) const RATE: Rate = Rate::from_mbps(10);
 
-/// One way, between the last proxy and the origin: with the access link an RTT of 140 ms.
+/// One-way delay between the last proxy and the origin. With the access link the RTT is 140 ms.
 const FAR: Duration = Duration::from_millis(50);
 
-/// One way, between two proxies.
+/// One-way delay between two proxies.
 const NEAR: Duration = Duration::from_millis(10);
 
 impl Scenario {
@@ -103,7 +103,7 @@ impl Scenario {
         };
         let file = ByteCount::new(2_000_000);
         Self {
-            seed: ToldSeed(seed),
+            seed: PrintedSeed(seed),
             proxies,
             file,
             access,
@@ -118,20 +118,20 @@ impl Scenario {
         }
     }
 
-    /// Downloads the file twice: the second time nothing may differ.
+    /// Downloads the file twice, and checks that both runs are the same.
     ///
     /// # Panics
-    ///
-    /// If it does, or if the bytes that came are not those of the file.
+    /// It panics if the runs differ, or if the received bytes are not those of the file.
     pub(crate) fn download(&self) -> Outcome {
         self.run(Testbed::finish)
     }
 
-    /// Does something twice, each time in a new world; the second time nothing may differ.
+    /// Performs an action twice, each time in a new world, and checks that both results are the
+    /// same.
     pub(crate) fn run<T: Debug + PartialEq>(&self, act: impl Fn(&mut Testbed) -> T) -> T {
         let run = || act(&mut self.testbed());
         let outcome = run();
-        assert_eq!(outcome, run(), "the same seed, another run");
+        assert_eq!(outcome, run(), "the same seed gave another run");
         outcome
     }
 
@@ -243,7 +243,7 @@ impl Scenario {
         Transport { controller, mtu: Mtu::TUNNEL, ..Transport::default() }
     }
 
-    /// Two RTTs and the time at the bottleneck.
+    /// The ideal time: two RTTs and the time at the bottleneck.
     pub(crate) fn ideal(&self) -> Duration {
         let near = self.proxies.saturating_sub(1).try_into().map_or(NEAR, |hops| NEAR * hops);
         let rtt = (self.access.delay + near + FAR) * 2;
@@ -287,11 +287,11 @@ impl Testbed {
         Outcome { result, digest: world.trace().digest(), lost }
     }
 
-    /// Runs until so many bytes of the file have come.
+    /// Runs until this number of bytes of the file have arrived.
     pub(crate) fn run_until_fetched(&mut self, bytes: ByteCount) {
         let client = self.client;
         let came = |world: &World| world.body(client).bytes() >= bytes.get();
-        assert!(self.world.run_until(Duration::from_secs(120), came), "the download stands still");
+        assert!(self.world.run_until(Duration::from_secs(120), came), "the download stalls");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Uploads through every kind of tunnel.
+//! Tests of uploads through every kind of tunnel.
 
 use tandem_congestion::ControllerName;
 use tandem_node::{
@@ -18,7 +18,7 @@ fn lossy(proxies: usize, mode: TunnelMode) -> Scenario {
     scenario
 }
 
-/// The same whose sender follows its own end of the tunnel.
+/// An upload over the same link whose sender follows its own end of the tunnel.
 fn followed(proxies: usize) -> Scenario {
     let repair = Repair { order: Order::Window, ..Repair::default() };
     Scenario {

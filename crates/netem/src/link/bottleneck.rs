@@ -7,10 +7,10 @@ use tandem_units::{ByteCount, Rate};
 
 use crate::{Capacity, OPPORTUNITY, RateTrace, TRACE_OVERHEAD, queue::Queued};
 
-/// What takes packets from a queue and sends them.
+/// The bottleneck of a link, which takes packets from the queue and sends them.
 #[derive(Debug)]
 pub(super) enum Bottleneck<T> {
-    /// There is none.
+    /// The link has no bottleneck.
     Unlimited,
     Constant(Transmitter<T>),
     Trace(TraceTransmitter<T>),
@@ -28,7 +28,7 @@ impl<T> Bottleneck<T> {
         }
     }
 
-    /// What a packet counts here, in the queue and in transmission.
+    /// The size that a packet counts with, in the queue and in transmission.
     pub(super) fn counted(&self, size: ByteCount) -> ByteCount {
         match self {
             Self::Unlimited | Self::Constant(_) => size,
@@ -36,7 +36,7 @@ impl<T> Bottleneck<T> {
         }
     }
 
-    /// When it has sent something.
+    /// The time at which the bottleneck next finishes a packet or opens an opportunity.
     pub(super) fn next_event(&self) -> Option<Instant> {
         match self {
             Self::Unlimited => None,
@@ -55,11 +55,12 @@ impl<T> Bottleneck<T> {
 #[derive(Debug)]
 pub(super) struct Transmitter<T> {
     rate: Rate,
-    /// A packet, and when its last bit has left, rounded up to a nanosecond.
+    /// The packet in transmission, and the time at which its last bit leaves, rounded up to a
+    /// nanosecond.
     in_transmission: Option<(Instant, Queued<T>)>,
-    /// By how much that was rounded up, in bits times nanoseconds: the next packet of a busy period
-    /// starts earlier by this time. With whole nanoseconds per packet a fast link would be slower than
-    /// its rate, and with whole nanoseconds per byte faster.
+    /// The amount by which that time was rounded up, in bits times nanoseconds. The next packet of
+    /// a busy period starts earlier by this amount. A fast link would be slower than its rate if
+    /// each packet took whole nanoseconds, and faster if each byte did.
     advance: u128,
 }
 
@@ -76,7 +77,7 @@ impl<T> Transmitter<T> {
         self.in_transmission.is_none()
     }
 
-    /// What has been sent by now.
+    /// Takes the packet whose last bit has left by `now`.
     pub(super) fn take_sent(&mut self, now: Instant) -> Option<Queued<T>> {
         self.in_transmission.take_if(|(done, _)| *done <= now).map(|(_, packet)| packet)
     }
@@ -97,25 +98,24 @@ impl<T> Transmitter<T> {
     }
 }
 
-/// Sends at the opportunities of a trace, as Mahimahi does.
-///
-/// An opportunity is for what came before it. It carries bytes: small packets share one, and a
-/// packet may be spread over several. What an empty queue leaves of one is lost.
+/// Sends at the opportunities of a trace, as Mahimahi does. An opportunity carries only packets
+/// that came before it. It carries bytes: small packets share an opportunity, and a large packet
+/// may be spread over several. If the queue runs empty, the rest of the opportunity is lost.
 #[derive(Debug)]
 pub(super) struct TraceTransmitter<T> {
     trace: Arc<RateTrace>,
-    /// When the trace began; its times count from here.
+    /// The start of the path.
     start: Instant,
-    /// Where in the trace that is.
+    /// The time in the trace at which the path starts.
     offset: Duration,
-    /// The next opportunity, counted from the beginning of the trace, and when it is. Kept only
-    /// while there is something to send, so that an idle link costs nothing.
+    /// The number of the next opportunity, counted from the beginning of the trace.
     number: u64,
+    /// The time of that opportunity. It is known only while packets wait, so that an idle link costs
+    /// nothing.
     next: Option<Instant>,
-    /// A packet that an opportunity was too small for, and what is left of it. It has left the
-    /// queue.
+    /// A packet that has left the queue and is sent in part, and the number of bytes that remain.
     part_sent: Option<(Queued<T>, ByteCount)>,
-    /// What is left of the open opportunity, in bytes.
+    /// The bytes that remain of the open opportunity.
     room: ByteCount,
 }
 
@@ -125,7 +125,7 @@ impl<T> TraceTransmitter<T> {
         Self { trace, start, offset, number: 0, next: None, part_sent: None, room }
     }
 
-    /// Something waits in the queue that was empty before.
+    /// Looks up the next opportunity, because the queue is no longer empty.
     pub(super) fn wake(&mut self, now: Instant) {
         if self.next.is_none() {
             self.number = self.trace.opportunities_by(self.trace_time(now));
@@ -133,15 +133,16 @@ impl<T> TraceTransmitter<T> {
         }
     }
 
-    /// Begins to use the opportunity that is due.
+    /// Opens the opportunity that is due.
     pub(super) fn open(&mut self) {
         self.room = OPPORTUNITY;
         self.number += 1;
         self.next = self.opportunity(self.number);
     }
 
-    /// The next packet that the open opportunity finishes, from those that `pop` gives; `None` when
-    /// it is used up or there are no more.
+    /// Sends packets that `pop` takes from the queue, and returns the next one that the open
+    /// opportunity completes. It returns `None` once the opportunity is used up or the queue is
+    /// empty.
     pub(super) fn send(&mut self, mut pop: impl FnMut() -> Option<Queued<T>>) -> Option<Queued<T>> {
         while !self.room.is_zero() {
             let head = self.part_sent.take();
@@ -156,7 +157,7 @@ impl<T> TraceTransmitter<T> {
         None
     }
 
-    /// Nothing waits in the queue any more.
+    /// Forgets the next opportunity, because the queue is empty, unless a packet is sent in part.
     pub(super) fn sleep(&mut self) {
         if self.part_sent.is_none() {
             self.next = None;

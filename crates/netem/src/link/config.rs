@@ -10,51 +10,53 @@ use crate::{LossAt, LossModel, OPPORTUNITY, QueueConfig, RateTrace, TRACE_OVERHE
 /// The default is a perfect link: infinitely fast, no delay, no loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkConfig {
-    /// What the bottleneck can carry.
+    /// The capacity of the bottleneck.
     pub capacity: Capacity,
     /// Propagation delay, one way.
     pub delay: Duration,
-    /// The longest time that is added to the delay: each packet takes up to this much longer, any
-    /// time with the same probability, but arrives no earlier than the packet ahead of it.
+    /// The maximum of a random time that is added to the delay of each packet. The time is
+    /// uniformly distributed between zero and this maximum. No packet overtakes the one ahead of it
+    /// because of jitter.
     pub jitter: Duration,
-    /// Which packets are lost by chance.
+    /// The model of random loss.
     pub loss: LossModel,
-    /// Where they are lost.
+    /// The place at which random loss happens.
     pub loss_at: LossAt,
-    /// The queue in front of the bottleneck; without a bottleneck nothing ever queues.
+    /// The queue in front of the bottleneck. Nothing queues on a link without a bottleneck.
     pub queue: QueueConfig,
-    /// Makes some packets late, so that later ones overtake them.
+    /// Delays some packets, so that later packets overtake them.
     pub reorder: Option<Reorder>,
-    /// Share of packets that arrives twice, both at the same time.
+    /// Share of packets that arrive twice, both copies at the same time.
     pub duplicate: Ratio,
-    /// Times at which the link is off.
+    /// The times at which the link is off.
     pub outages: Option<Outages>,
-    /// Largest IP packet that the link carries; larger ones vanish without a message, as behind a
-    /// firewall that drops ICMP. `None`: no limit but that of a trace, which carries 1500 bytes.
+    /// Largest IP packet that the link carries. Larger packets vanish without a message, as behind
+    /// a firewall that drops ICMP. With `None` there is no limit, except that a trace carries at
+    /// most 1500 bytes.
     pub mtu: Option<ByteCount>,
 }
 
-/// What a bottleneck can carry.
+/// The capacity of a bottleneck.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Capacity {
-    /// Anything, in no time.
+    /// Unlimited: every packet passes at once.
     #[default]
     Unlimited,
-    /// Always the same, counting IP packets.
+    /// A constant rate, which counts IP packets.
     Constant(Rate),
-    /// What a recording says, counting IP packets and 4 bytes each.
+    /// A recorded rate, which counts IP packets and [`TRACE_OVERHEAD`] for each of them.
     Trace {
         /// The recording.
         trace: Arc<RateTrace>,
-        /// Where in the recording the start of the path lies.
+        /// The time in the recording at which the path starts.
         offset: Duration,
     },
 }
 
 impl Capacity {
-    /// How long it takes, from `from` on, to carry this many bytes in full packets; smaller ones
-    /// would take longer on a trace. Times count from the start of the path. [`Duration::MAX`] if a
-    /// trace ends before.
+    /// The time that it takes, from `from` on, to carry this number of bytes in full packets.
+    /// Smaller packets would take longer on a trace. Times count from the start of the path. The
+    /// result is [`Duration::MAX`] if a trace ends before.
     pub fn time_to_carry(&self, bytes: ByteCount, from: Duration) -> Duration {
         match self {
             Self::Unlimited => Duration::ZERO,
@@ -66,9 +68,9 @@ impl Capacity {
         }
     }
 
-    /// The bytes that can be carried after `from` up to `to`, on a trace with
-    /// [`TRACE_OVERHEAD`] for each packet. Times count from the start of the path. `None` if there
-    /// is no limit.
+    /// The bytes that can be carried after `from` up to `to`; on a trace they include
+    /// [`TRACE_OVERHEAD`] for each packet. Times count from the start of the path. The result is
+    /// `None` if there is no limit.
     pub fn bytes_between(&self, from: Duration, to: Duration) -> Option<ByteCount> {
         match self {
             Self::Unlimited => None,
@@ -86,28 +88,31 @@ impl From<Rate> for Capacity {
     }
 }
 
-/// Reordering: some packets take longer.
+/// Reordering: some packets have an additional delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reorder {
-    /// Share of packets that is late.
+    /// Share of packets that have the additional delay.
     pub ratio: Ratio,
-    /// How much later they arrive.
+    /// The additional delay.
     pub extra_delay: Duration,
 }
 
-/// Times at which what comes to a link vanishes. What is in it already goes on.
+/// Times at which a link is off: packets that enter it vanish. Packets that are already in the link
+/// continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub struct Outages {
-    /// When the first one begins, after the start of the path.
+    /// Start of the first outage, counted from the start of the path.
     pub first: Duration,
-    /// How long each lasts.
+    /// Length of each outage.
     pub length: Duration,
-    /// From the beginning of one to that of the next; `None`: there is only one.
+    /// Time from the start of an outage to the start of the next. With `None` there is only one
+    /// outage.
     pub period: Option<Duration>,
 }
 
 impl Outages {
-    /// True at the first instant of an outage, false at the first one after it.
+    /// Whether the link is off at this time. An outage includes its first instant and excludes its
+    /// end.
     pub(crate) fn cover(&self, since_start: Duration) -> bool {
         let Some(since_first) = since_start.checked_sub(self.first) else { return false };
         let since_last = match self.period.map_or(0, |period| period.as_nanos()) {
@@ -118,10 +123,10 @@ impl Outages {
     }
 }
 
-/// Why a text says no times of outages.
+/// The reason for which a text does not describe outages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseOutagesError {
-    /// There are more or fewer parts than there should be.
+    /// The number of parts is wrong.
     #[error("{seen:?} does not have the form FIRST,LENGTH or FIRST,LENGTH,PERIOD")]
     Parts {
         /// The text.
@@ -130,12 +135,14 @@ pub enum ParseOutagesError {
     /// A time is malformed.
     #[error(transparent)]
     Time(#[from] ParseUnitError),
-    /// The link would never be on, or the outage never end.
-    #[error("outages of {length} every {period} leave nothing; a period is longer than a length")]
+    /// The period is not longer than the outage, so the link would never be on.
+    #[error(
+        "outages of {length} every {period} never end; the period must be longer than the length"
+    )]
     Period {
-        /// How long each lasts.
+        /// Length of each outage.
         length: HumanDuration,
-        /// From one to the next.
+        /// Time from the start of an outage to the start of the next.
         period: HumanDuration,
     },
 }
@@ -192,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_has_its_first_instant_and_not_its_last() {
+    fn an_outage_includes_its_first_instant_and_excludes_its_end() {
         const MS_NANOS: u64 = 1_000_000;
         let once = Outages { first: 10 * MS, length: 2 * MS, period: None };
         let often = Outages { period: Some(5 * MS), ..once };

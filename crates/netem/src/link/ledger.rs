@@ -15,18 +15,18 @@ pub(super) struct Ledger {
     stats: LinkStats,
     /// Packets in the queue and in transmission.
     at_bottleneck: u64,
-    /// There is none without a bottleneck.
+    /// Times in the queue and in transmission. A link without a bottleneck has none.
     sojourns: Option<Box<DurationHistogram>>,
     verifier: Option<Box<LinkVerifier>>,
 }
 
 impl Ledger {
-    /// Has everything checked from now on.
+    /// Lets a verifier check all events from now on.
     pub(super) fn verify(&mut self, verifier: LinkVerifier) {
         self.verifier = Some(Box::new(verifier));
     }
 
-    /// What the verifier found: how much, and the first ones.
+    /// The number of violations that the verifier found, and the first of them.
     pub(super) fn violations(&self) -> (u64, Vec<Violation>) {
         let verifier = self.verifier.as_ref();
         verifier.map_or((0, Vec::new()), |verifier| verifier.violations(&self.stats))
@@ -36,19 +36,20 @@ impl Ledger {
         self.stats
     }
 
-    /// Times in the queue and in transmission; `None` before the first packet came through.
+    /// Times in the queue and in transmission. They are `None` until the first packet has left the
+    /// bottleneck.
     pub(super) fn sojourns(&self) -> Option<&DurationHistogram> {
         self.sojourns.as_deref()
     }
 
-    /// A packet came to the link.
+    /// A packet entered the link.
     pub(super) fn entered(&mut self, now: Instant, size: ByteCount) {
         self.log(now, What::Entered, size);
         self.stats.entered.count(size);
         self.stats.held.count(size);
     }
 
-    /// A packet vanished outside of the bottleneck.
+    /// A packet was dropped, for the reason `why`.
     pub(super) fn dropped(&mut self, now: Instant, why: What, size: ByteCount) {
         self.log(now, why, size);
         self.stats.held.uncount(size);
@@ -63,20 +64,20 @@ impl Ledger {
         dropped.count(size);
     }
 
-    /// A packet came to the bottleneck.
+    /// A packet entered the bottleneck.
     pub(super) fn offered<T>(&mut self, now: Instant, packet: &Queued<T>) {
         self.log(now, What::Queued, packet.packet.size);
         self.at_bottleneck += 1;
         self.stats.busy_since.get_or_insert(now);
     }
 
-    /// The queue dropped a packet, maybe the one that was just offered.
+    /// The queue dropped a packet, which may be the packet that was just offered.
     pub(super) fn dropped_from_queue<T>(&mut self, now: Instant, why: What, packet: &Queued<T>) {
         self.dropped(now, why, packet.packet.size);
         self.leave_bottleneck(now);
     }
 
-    /// The first bit of a packet is sent.
+    /// The first bit of a packet was sent.
     pub(super) fn started<T>(&mut self, now: Instant, packet: &Queued<T>) {
         self.log(now, What::Started, packet.packet.size);
     }
@@ -97,12 +98,12 @@ impl Ledger {
         self.at_bottleneck == 0
     }
 
-    /// A packet was made late.
+    /// A packet was delayed so that later packets overtake it.
     pub(super) fn reordered(&mut self, size: ByteCount) {
         self.stats.reordered.count(size);
     }
 
-    /// A packet was copied.
+    /// A packet was duplicated.
     pub(super) fn duplicated(&mut self, now: Instant, size: ByteCount) {
         self.log(now, What::Duplicated, size);
         self.stats.duplicated.count(size);

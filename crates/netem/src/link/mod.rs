@@ -24,8 +24,9 @@ use crate::{
 /// The usual MTU, in bytes of IP packets.
 const ETHERNET_MTU: ByteCount = ByteCount::new(1500);
 
-/// A link at work. Time never runs backwards and no event may be skipped: [`Link::step`] at
-/// [`Link::next_event`], and [`Link::push`] only when no event is left up to then.
+/// The state of one link. Time never runs backwards and no event may be skipped: callers call
+/// [`Link::step`] at the time of [`Link::next_event`], and [`Link::push`] only when no earlier
+/// event is left.
 #[derive(Debug)]
 pub(crate) struct Link<T> {
     config: LinkConfig,
@@ -38,9 +39,9 @@ pub(crate) struct Link<T> {
     jitter: Dice,
     queue: Queue<T>,
     bottleneck: Bottleneck<T>,
-    /// Between the bottleneck and the far end.
+    /// Packets between the bottleneck and the far end.
     on_the_way: Agenda<Packet<T>>,
-    /// When the last of them arrives that is not late.
+    /// The latest arrival among the packets that are not reordered.
     last_arrival: Option<Instant>,
     ledger: Ledger,
 }
@@ -76,31 +77,33 @@ impl<T: Clone> Link<T> {
         }
     }
 
-    /// Whether the bottleneck has nothing to do.
+    /// Whether no packet is queued or in transmission.
     pub(crate) fn is_idle(&self) -> bool {
         self.ledger.is_idle()
     }
 
-    /// Times in the queue and in transmission; `None` before the first packet came through.
+    /// Times in the queue and in transmission. They are `None` until the first packet has left the
+    /// bottleneck.
     pub(crate) fn sojourns(&self) -> Option<&DurationHistogram> {
         self.ledger.sojourns()
     }
 
-    /// Has everything checked that happens from now on; `number` is that of the link in its path.
+    /// Lets a verifier check all events from now on. `number` is the number of the link in its
+    /// path.
     pub(crate) fn verify(&mut self, number: usize) {
         self.ledger.verify(LinkVerifier::new(self.start, number, self.config.clone()));
     }
 
-    /// What was found: how much, and the first ones.
+    /// The number of violations that the verifier found, and the first of them.
     pub(crate) fn violations(&self) -> (u64, Vec<Violation>) {
         self.ledger.violations()
     }
 
-    /// A packet comes to the link.
+    /// A packet enters the link.
     pub(crate) fn push(&mut self, now: Instant, packet: Packet<T>) {
         let Packet { size, .. } = packet;
         self.ledger.entered(now, size);
-        // This comes first: the random draws must not depend on what else happens to the packet.
+        // This draw comes first: random draws must not depend on the other impairments.
         let is_lost = self.config.loss_at == LossAt::Before && self.loss.toss();
         let outages = self.config.outages;
         if outages.is_some_and(|outages| outages.cover(now.duration_since(self.start))) {
@@ -121,13 +124,13 @@ impl<T: Clone> Link<T> {
         }
     }
 
-    /// When something happens next in the link.
+    /// The time of the next event in the link.
     pub(crate) fn next_event(&self) -> Option<Instant> {
         self.bottleneck.next_event().into_iter().chain(self.on_the_way.next_at()).min()
     }
 
-    /// Lets happen what is due at `now`, the [`Self::next_event`]; a packet comes out if it was an
-    /// arrival.
+    /// Processes one event that is due at `now`, the time of [`Self::next_event`]. It returns a
+    /// packet if the event is an arrival at the far end.
     pub(crate) fn step(&mut self, now: Instant) -> Option<Packet<T>> {
         if self.bottleneck.next_event().is_some_and(|at| at <= now) {
             self.work_bottleneck(now);
@@ -158,7 +161,7 @@ impl<T: Clone> Link<T> {
         }
     }
 
-    /// The bottleneck has something due.
+    /// Processes the event of the bottleneck that is due.
     fn work_bottleneck(&mut self, now: Instant) {
         if let Bottleneck::Trace(transmitter) = &mut self.bottleneck {
             transmitter.open();
@@ -168,7 +171,8 @@ impl<T: Clone> Link<T> {
         }
     }
 
-    /// The next packet whose last bit leaves the bottleneck now. The one after it starts.
+    /// Returns the next packet whose last bit leaves the bottleneck now, and starts the packet
+    /// after it.
     fn next_sent(&mut self, now: Instant) -> Option<Queued<T>> {
         let Self { bottleneck, queue, ledger, .. } = self;
         let sent = match bottleneck {
@@ -191,9 +195,11 @@ impl<T: Clone> Link<T> {
         sent
     }
 
-    /// Decides the fate of a packet that left the bottleneck.
+    /// Decides whether a packet that left the bottleneck is lost, reordered or duplicated, and when
+    /// it arrives.
     fn leave_bottleneck(&mut self, now: Instant, packet: Packet<T>) {
-        // Each coin is tossed for each packet, so that the outcome of one does not shift another.
+        // Each coin is tossed for each packet, so that the outcome of one coin does not shift the
+        // draws of another.
         let lost = self.config.loss_at == LossAt::After && self.loss.toss();
         let (late, twice) = (self.reorder.toss(), self.duplicate.toss());
         let jitter = self.jitter.up_to(self.config.jitter);
@@ -216,7 +222,7 @@ impl<T: Clone> Link<T> {
     }
 }
 
-/// The next packet to send.
+/// Takes the next packet to send from the queue.
 fn pop<T>(now: Instant, queue: &mut Queue<T>, ledger: &mut Ledger) -> Option<Queued<T>> {
     let codel = |packet| ledger.dropped_from_queue(now, What::DroppedCoDel, &packet);
     let packet = queue.pop(now, codel)?;
@@ -244,8 +250,8 @@ mod tests {
         Packet { size: ByteCount::new(size), content: 0 }
     }
 
-    /// Sends packets of one size at these times after the start; gives their arrivals, also after
-    /// the start, with their numbers.
+    /// Sends packets of one size at these times after the start. It returns their arrivals, also
+    /// counted from the start, with their numbers.
     fn run(config: LinkConfig, size: u64, departures: &[Duration]) -> Run {
         let start = base_instant();
         let mut path = Path::new(start, vec![config], Seed(7));
@@ -298,8 +304,9 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_above_any_packet_keeps_the_carried_fraction() {
-        // 320 bits at 1 Tbit/s take 0.32 ns: the first 3 packets end within 1 ns, the next 3 in 2.
+    fn packets_shorter_than_a_nanosecond_keep_their_carried_fraction() {
+        // 320 bits at 1 Tbit/s take 0.32 ns: the first 3 packets end within 1 ns, the next 3 within
+        // 2 ns.
         let rate = Rate::from_mbps(1_000_000);
         let config = LinkConfig { capacity: rate.into(), ..LinkConfig::default() };
         let arrivals = run(config, 40, &[Duration::ZERO; 7]).arrivals;
@@ -311,7 +318,8 @@ mod tests {
     fn the_queue_drops_exactly_above_its_limit() {
         let queue = QueueConfig::DropTail(QueueLimit::bytes(ByteCount::new(12_500)));
         let config = LinkConfig { queue, ..ten_mbps() };
-        // One in transmission and ten in the queue; the other nine find it full.
+        // One packet is in transmission and ten wait in the queue; the other nine find the queue
+        // full.
         let Run { arrivals, stats } = run(config, 1250, &[Duration::ZERO; 20]);
         assert_eq!(arrivals.len(), 11);
         assert_eq!(arrivals.last(), Some(&(11 * MS, 10)));
@@ -321,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_queue_makes_room_for_what_comes_at_the_same_time() {
+    fn a_packet_that_leaves_the_queue_makes_room_for_one_that_arrives_at_the_same_time() {
         let queue = QueueConfig::DropTail(QueueLimit::bytes(ByteCount::new(1250)));
         let config = LinkConfig { queue, ..ten_mbps() };
         let arrivals = run(config, 1250, &[Duration::ZERO, Duration::ZERO, MS, 2 * MS]).arrivals;
@@ -329,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_loses_its_share_and_the_lost_used_the_bottleneck() {
+    fn a_link_loses_its_share_of_packets_after_they_used_the_bottleneck() {
         let config = LinkConfig {
             loss: Ratio::of(5, 100).into(),
             queue: QueueConfig::Infinite,
@@ -345,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn late_packets_are_overtaken_and_nothing_is_lost() {
+    fn reordered_packets_are_overtaken_and_none_is_lost() {
         let reorder = Some(Reorder { ratio: Ratio::of(1, 10), extra_delay: 5 * MS });
         let config = LinkConfig { reorder, delay: 20 * MS, ..LinkConfig::default() };
         let departures: Vec<_> = (0..1000).map(|number| MS * number).collect();
@@ -360,7 +368,7 @@ mod tests {
         // Mean 100, standard deviation 9.5.
         assert!(stats.reordered.packets.abs_diff(100) <= 38, "{stats:?}");
         assert!(arrivals.windows(2).all(|pair| pair[0].0 <= pair[1].0), "in order of time");
-        assert!(arrivals.windows(2).any(|pair| pair[0].1 > pair[1].1), "nothing was overtaken");
+        assert!(arrivals.windows(2).any(|pair| pair[0].1 > pair[1].1), "no packet was overtaken");
     }
 
     #[test]
@@ -388,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn changing_one_impairment_leaves_the_others_dice_alone() {
+    fn changing_one_impairment_leaves_the_draws_of_the_others_unchanged() {
         let departures: Vec<_> = (0..500).map(|number| MS * number).collect();
         let lossy = LinkConfig { loss: Ratio::of(1, 10).into(), ..LinkConfig::default() };
         let reorder = Some(Reorder { ratio: Ratio::of(1, 10), extra_delay: 5 * MS });

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use tandem_units::ByteCount;
 
-/// Packets and their bytes.
+/// A number of packets and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Number of packets.
@@ -24,51 +24,53 @@ impl Traffic {
     }
 }
 
-/// What became of the packets of a link.
+/// Counters of the packets of a link.
 ///
 /// At any time `entered + duplicated = delivered + dropped_* + held`, in packets and in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStats {
-    /// Came to the link.
+    /// Packets that entered the link.
     pub entered: Traffic,
-    /// Left the link at its far end.
+    /// Packets that left the link at its far end.
     pub delivered: Traffic,
-    /// Came while the link was off.
+    /// Packets that came while the link was off.
     pub dropped_outage: Traffic,
-    /// Were larger than the MTU.
+    /// Packets that were larger than the MTU.
     pub dropped_mtu: Traffic,
-    /// Found the queue full, or made room for what found it full.
+    /// Packets that the queue dropped for lack of room, at its tail or at its head.
     pub dropped_queue: Traffic,
-    /// Were dropped by the queue's `CoDel`, which had room for them.
+    /// Packets that `CoDel` dropped although the queue had room for them.
     pub dropped_codel: Traffic,
-    /// Were lost by chance.
+    /// Packets that were lost by chance.
     pub dropped_loss: Traffic,
     /// Copies that the link made.
     pub duplicated: Traffic,
-    /// Were made late; a copy is as late as its original and not counted.
+    /// Packets that were delayed so that later packets overtake them. Copies of them are not
+    /// counted.
     pub reordered: Traffic,
-    /// Are in the link now: queued, in transmission or on their way.
+    /// Packets that are in the link now: queued, in transmission or on their way to the far end.
     pub held: Traffic,
-    /// Went through the bottleneck.
+    /// Packets that went through the bottleneck.
     pub carried: Traffic,
     /// Bytes that wait in the queue now, without the packet in transmission, as the queue's limit
     /// counts them.
     pub queued: ByteCount,
-    /// The most that ever waited in the queue.
+    /// The largest number of bytes that ever waited in the queue.
     pub queued_max: ByteCount,
-    /// Time in the queue and in transmission, summed up over all that was carried.
+    /// Sum of the times in the queue and in transmission, over all packets that were carried.
     pub sojourn_sum: Duration,
     /// The longest of these times.
     pub sojourn_max: Duration,
-    /// How long packets were queued or in transmission, up to the last time when none was.
+    /// Total length of the busy periods that have ended. A busy period is a time during which
+    /// packets are queued or in transmission.
     pub busy_before: Duration,
-    /// Since when packets have been queued or in transmission; `None` if none are.
+    /// Start of the current busy period, if there is one.
     pub busy_since: Option<Instant>,
 }
 
 impl LinkStats {
-    /// How long, up to `now`, packets were queued or in transmission. A link without a bottleneck
-    /// is never busy.
+    /// The time, up to `now`, during which packets were queued or in transmission. A link without a
+    /// bottleneck is never busy.
     pub fn busy_time(&self, now: Instant) -> Duration {
         let current = self.busy_since.map_or(Duration::ZERO, |since| now.duration_since(since));
         self.busy_before + current

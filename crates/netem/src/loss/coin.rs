@@ -12,7 +12,8 @@ pub(crate) struct Coin {
     generator: Pcg64,
 }
 
-/// What a coin decides. The numbers name random streams: they are part of what a seed means.
+/// The decision for which random numbers are drawn. The numbers name random streams and must not
+/// change, because a seed must keep its meaning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     Loss = 0,
@@ -27,15 +28,14 @@ impl Coin {
         Self { heads, generator: seed.generator(purpose as u64) }
     }
 
-    /// True in a share `heads` of all tosses, to within 2^-64.
-    ///
-    /// Every toss takes one 64-bit word for any ratio: with a higher ratio the same seed
-    /// hits the same packets and others besides.
+    /// True in a share `heads` of all tosses, to within 2^-64. Every toss takes one 64-bit word,
+    /// whatever the ratio. With a higher ratio the same seed hits the same packets and additional
+    /// ones.
     pub(crate) fn toss(&mut self) -> bool {
         self.toss_with(self.heads)
     }
 
-    /// As [`Self::toss`], this once with another share.
+    /// Works as [`Self::toss`], but with another share for this toss.
     pub(crate) fn toss_with(&mut self, heads: Ratio) -> bool {
         let word = u128::from(self.generator.next_u64());
         let parts = (word * u128::from(Ratio::ONE.parts_per_billion())) >> 64; // rounded down
@@ -54,8 +54,9 @@ impl Dice {
         Self { generator: seed.generator(purpose as u64) }
     }
 
-    /// Any time from zero to `longest`, that included, each as likely as the others to within
-    /// 2^-64. Takes one word, so that a longer time stretches the same draws; none for zero.
+    /// Draws a time between zero and `longest` (inclusive), uniformly to within 2^-64. Each draw
+    /// takes one word, so that a longer time stretches the same draws. It takes no word if
+    /// `longest` is zero.
     pub(crate) fn up_to(&mut self, longest: Duration) -> Duration {
         if longest.is_zero() {
             return longest;
@@ -82,7 +83,7 @@ mod tests {
         for percent in [1, 5, 50, 90] {
             for seed in 0..10 {
                 let hits = hits(Ratio::of(percent, 100), seed, 100_000).len() as u64;
-                // n p (1 - p) is the variance; all in units of 1e-4.
+                // The variance is n p (1 - p); all numbers are in units of 1e-4.
                 let variance = tosses * percent * (100 - percent);
                 let deviation = (hits * 100).abs_diff(tosses * percent);
                 assert!(
@@ -94,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn zero_never_hits_and_one_always() {
+    fn a_ratio_of_zero_never_hits_and_a_ratio_of_one_always_hits() {
         assert!(hits(Ratio::ZERO, 1, 1000).is_empty());
         assert_eq!(hits(Ratio::ONE, 1, 1000).len(), 1000);
     }
 
     #[test]
-    fn hits_have_no_memory() {
+    fn hits_are_independent_of_each_other() {
         // P(hit | hit before) = p: at 10% and 100 000 tosses, 1000 pairs, standard deviation 33.
         let hits = hits(Ratio::of(1, 10), 3, 100_000);
         let pairs = hits.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_ratio_hits_the_same_and_more() {
+    fn a_higher_ratio_hits_the_same_tosses_and_additional_ones() {
         let few = hits(Ratio::of(1, 100), 5, 10_000);
         let many = hits(Ratio::of(5, 100), 5, 10_000);
         assert!(few.iter().all(|toss| many.contains(toss)));

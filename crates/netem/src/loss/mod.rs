@@ -9,14 +9,14 @@ use tandem_units::Ratio;
 
 use crate::Seed;
 
-/// A loss model at work.
+/// The state of a loss model.
 #[derive(Debug)]
 pub(crate) enum Loss {
     Bernoulli(Coin),
     GilbertElliott(GilbertElliott),
 }
 
-/// A channel that is good or bad; after each packet it may change.
+/// A channel with a good and a bad state. The state may change after each packet.
 #[derive(Debug)]
 pub(crate) struct GilbertElliott {
     is_bad: bool,
@@ -34,7 +34,7 @@ impl Loss {
             LossModel::Bernoulli(ratio) => Self::Bernoulli(Coin::new(ratio, seed, Purpose::Loss)),
             LossModel::GilbertElliott { to_bad, to_good, loss_in_good, loss_in_bad } => {
                 let mut change = Coin::new(model.share_bad(), seed, Purpose::Burst);
-                // As if the channel had been there for ever: bad as often as on average.
+                // The channel starts in its stationary distribution.
                 let is_bad = change.toss();
                 Self::GilbertElliott(GilbertElliott {
                     is_bad,
@@ -75,7 +75,7 @@ impl GilbertElliott {
 mod tests {
     use super::*;
 
-    /// Which packets of a number of packets are lost.
+    /// For each packet, whether it is lost.
     fn fates(model: LossModel, seed: u64, packets: usize) -> Vec<bool> {
         let mut loss = Loss::new(model, Seed(seed));
         (0..packets).map(|_| loss.toss()).collect()
@@ -127,12 +127,12 @@ mod tests {
     }
 
     #[test]
-    fn bursts_of_losses_have_the_mean_share_and_length_that_they_were_made_from() {
+    fn bursts_of_losses_have_the_mean_share_and_length_of_their_model() {
         for (text, share_permille, burst_permille) in [
             ("bursts:5%,4", 50, 4000),
             ("bursts:1%,10", 10, 10_000),
             ("bursts:20%,1", 200, 1000),
-            // Bad for a fifth of the packets, and half of those are lost.
+            // The channel is bad for a fifth of the packets, and half of those are lost.
             ("gilbert:5%,20%,50%,0%", 100, 0),
             ("gilbert:5%,20%,50%,10%", 180, 0),
         ] {
@@ -142,7 +142,7 @@ mod tests {
             let total: usize = bursts.iter().sum();
             let share = permille(total, fates.len());
             let share_parts = u32::try_from(share_permille * 1_000_000).unwrap();
-            // A million packets; bursts make the share that much less certain.
+            // There are a million packets. Bursts widen the tolerance.
             assert!(
                 share.abs_diff(share_permille) <= 1 + share_permille / 25,
                 "{text}: {share} permille"
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_channel_is_as_often_bad_at_the_start_as_later() {
+    fn the_channel_starts_in_its_stationary_distribution() {
         let model: LossModel = "bursts:20%,50".parse().unwrap();
         let hits = (0..2000).filter(|seed| fates(model, *seed, 1)[0]).count();
         // Mean 400, standard deviation 17.9.

@@ -3,36 +3,36 @@ use std::{fmt, str::FromStr};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 use tandem_units::{ParseUnitError, Ratio};
 
-/// Which packets a link loses by chance, whatever their size.
+/// The random loss of a link. It does not depend on the size of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum LossModel {
-    /// This share, each packet independently of the others.
+    /// Loses this share of packets, each packet independently of the others.
     Bernoulli(Ratio),
-    /// A channel with two states (Gilbert 1960, Elliott 1963). Each packet meets the state that it
-    /// finds; after it the state may change.
+    /// A channel with two states (Gilbert 1960, Elliott 1963). The current state decides with which
+    /// probability a packet is lost. The state may change after each packet.
     GilbertElliott {
-        /// How likely a good channel turns bad after a packet.
+        /// Probability that a good channel turns bad after a packet.
         to_bad: Ratio,
-        /// How likely a bad channel turns good after a packet.
+        /// Probability that a bad channel turns good after a packet.
         to_good: Ratio,
-        /// Share that is lost while the channel is good.
+        /// Share of packets that are lost while the channel is good.
         loss_in_good: Ratio,
-        /// Share that is lost while the channel is bad.
+        /// Share of packets that are lost while the channel is bad.
         loss_in_bad: Ratio,
     },
 }
 
-/// Where on a link packets are lost.
+/// The place on a link at which packets are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum LossAt {
-    /// Before the queue: what is lost uses no capacity.
+    /// Before the queue: lost packets use no capacity.
     Before,
-    /// After the bottleneck: what is lost has used its capacity.
+    /// After the bottleneck: lost packets have used its capacity.
     #[default]
     After,
 }
 
-/// Why a text is no loss model, or no place of loss.
+/// The reason for which a text is not a loss model or not a place of loss.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseLossError {
     /// The word before the colon is unknown.
@@ -47,23 +47,23 @@ pub enum ParseLossError {
     /// A ratio is malformed.
     #[error(transparent)]
     Ratio(#[from] ParseUnitError),
-    /// There are more or fewer parts than there should be.
+    /// The number of parts is wrong.
     #[error("{seen:?} does not have the form {form}")]
     Parts {
         /// The text.
         seen: String,
-        /// How it should look.
+        /// The form that is expected.
         form: &'static str,
     },
     /// The mean length of a burst is malformed.
-    #[error("{seen:?} is no mean burst length; allowed: 1 to {} packets", u32::MAX)]
+    #[error("{seen:?} is not a mean burst length; allowed: 1 to {} packets", u32::MAX)]
     Burst {
         /// The text.
         seen: String,
     },
     /// The bursts are too short for this share of loss.
     #[error(
-        "bursts of {burst} packets make at most {} of {} packets lost, not {mean}",
+        "with bursts of {burst} packets at most {} of {} packets are lost, not {mean}",
         burst, u64::from(*burst) + 1
     )]
     TooShort {
@@ -73,7 +73,7 @@ pub enum ParseLossError {
         burst: u32,
     },
     /// The place is unknown.
-    #[error("unknown place {seen:?} of loss; allowed: before, after")]
+    #[error("unknown place of loss {seen:?}; allowed: before, after")]
     UnknownPlace {
         /// The text.
         seen: String,
@@ -83,12 +83,12 @@ pub enum ParseLossError {
 const BILLION: u128 = 1_000_000_000;
 
 impl LossModel {
-    /// Nothing is lost.
+    /// Loses no packets.
     pub const NONE: Self = Self::Bernoulli(Ratio::ZERO);
 
     /// The simple Gilbert model, which loses all packets while the channel is bad and none while it
-    /// is good: losses come in bursts of this mean length. `None` if that is impossible, as
-    /// the channel is good for one packet at least.
+    /// is good. Losses come in bursts of this mean length. The result is `None` if no such model
+    /// exists, because the channel is good for at least one packet between bursts.
     pub fn bursts(mean: Ratio, burst_packets: u32) -> Option<Self> {
         let to_good = BILLION.checked_div(burst_packets.into())?;
         // The channel is bad for the share to_bad / (to_bad + to_good) of all packets.
@@ -102,7 +102,7 @@ impl LossModel {
         })
     }
 
-    /// The share of packets that is lost in the long run, rounded down.
+    /// The share of packets that are lost in the long run, rounded down.
     pub fn mean(&self) -> Ratio {
         match *self {
             Self::Bernoulli(ratio) => ratio,
@@ -114,7 +114,7 @@ impl LossModel {
         }
     }
 
-    /// The share of packets that meets a bad channel in the long run, rounded to the nearest. A
+    /// The share of packets that meet a bad channel in the long run, rounded to the nearest. A
     /// channel that never changes is good.
     pub(crate) fn share_bad(&self) -> Ratio {
         let Self::GilbertElliott { to_bad, to_good, .. } = *self else { return Ratio::ZERO };
@@ -122,7 +122,8 @@ impl LossModel {
         if both == 0 { Ratio::ZERO } else { share(to_bad * BILLION + both / 2, both) }
     }
 
-    /// What makes this model, if [`Self::bursts`] does and the share is as people write it.
+    /// The arguments of [`Self::bursts`] that make this model, if there are such arguments and the
+    /// share has at most four decimals in percent.
     fn as_bursts(&self) -> Option<(Ratio, u32)> {
         const STEP: u128 = 1000;
         let Self::GilbertElliott { to_good, .. } = *self else { return None };
@@ -146,14 +147,14 @@ fn ratio(parts: u128) -> Option<Ratio> {
 }
 
 impl Default for LossModel {
-    /// Nothing is lost.
+    /// Loses no packets.
     fn default() -> Self {
         Self::NONE
     }
 }
 
 impl From<Ratio> for LossModel {
-    /// This share, each packet independently of the others.
+    /// Loses this share of packets, each packet independently of the others.
     fn from(ratio: Ratio) -> Self {
         Self::Bernoulli(ratio)
     }
@@ -292,7 +293,7 @@ mod tests {
             assert!(parts.iter().all(|part| error.contains(part)), "{text:?}: {error}");
         }
         let error = "here".parse::<LossAt>().unwrap_err().to_string();
-        assert_eq!(error, "unknown place \"here\" of loss; allowed: before, after");
+        assert_eq!(error, "unknown place of loss \"here\"; allowed: before, after");
     }
 
     proptest! {

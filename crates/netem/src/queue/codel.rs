@@ -4,34 +4,34 @@ use tandem_units::ByteCount;
 
 use super::{Fifo, QueueLimit, Queued};
 
-/// `CoDel` (RFC 8289): drops from the head while a queue stands.
-///
-/// A packet's time in the queue is looked at when it leaves. Once it has been above the target
-/// for an interval, one packet is dropped, and then one each time that the control law sets, until
-/// the queue is short again. The names are those of the pseudo-code in §5, without their trailing
-/// underscores.
+/// `CoDel` (RFC 8289), an active queue management (AQM) algorithm. It drops packets from the head
+/// of a standing queue. `CoDel` measures the time that a packet spent in the queue when the packet
+/// leaves. Once this time has been above the target for an interval, `CoDel` drops one packet, and
+/// then one at each time that the control law sets, until the queue is short again. The names are
+/// those of the pseudo-code in §5, without their trailing underscores.
 ///
 /// The control law, `t + INTERVAL / sqrt(count)`, is computed in whole nanoseconds, rounded down.
 #[derive(Debug)]
 pub(crate) struct CoDel<T> {
     limit: QueueLimit,
     times: Times,
-    /// A queue of no more than this, a full packet, is short however old its packets are: a slow
-    /// link must not run dry.
+    /// The size of a full packet. A queue of at most this size counts as short even if its packets
+    /// are old, because a slow link must not run dry.
     maxpacket: ByteCount,
     fifo: Fifo<T>,
-    /// When the time in the queue will have been above the target for an interval.
+    /// The time at which the time in the queue will have been above the target for an interval.
     first_above_time: Option<Instant>,
     dropping: bool,
-    /// When to drop next.
+    /// The time of the next drop.
     drop_next: Option<Instant>,
-    /// Drops since the dropping began, or what is taken over from the last time.
+    /// Number of drops since the dropping state began. It may start from the drop rate of the
+    /// previous dropping state.
     count: u64,
-    /// `count` when the dropping began.
+    /// The value of `count` when the dropping state began.
     lastcount: u64,
 }
 
-/// The two parameters.
+/// The two parameters of `CoDel`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) target: Duration,
@@ -61,7 +61,7 @@ impl<T> CoDel<T> {
         }
     }
 
-    /// `deque()`.
+    /// The function `deque()` of the pseudo-code.
     pub(super) fn pop(
         &mut self,
         now: Instant,
@@ -84,7 +84,7 @@ impl<T> CoDel<T> {
             dropped(packet?);
             (packet, _) = self.take(now);
             self.dropping = true;
-            // A queue that has grown again soon is dropped from at the rate that was enough before.
+            // If the queue has soon grown again, dropping resumes at the previous drop rate.
             let delta = self.count - self.lastcount;
             let is_recent = |at: Instant| now.duration_since(at) < 16 * self.times.interval;
             self.count = if delta > 1 && self.drop_next.is_some_and(is_recent) { delta } else { 1 };
@@ -94,7 +94,8 @@ impl<T> CoDel<T> {
         packet
     }
 
-    /// `dodequeue()`: the oldest packet, and whether it may be dropped.
+    /// The function `dodequeue()` of the pseudo-code: it returns the oldest packet, and whether it
+    /// may be dropped.
     fn take(&mut self, now: Instant) -> (Option<Queued<T>>, bool) {
         let Some(packet) = self.fifo.pop() else {
             self.first_above_time = None;
@@ -109,7 +110,7 @@ impl<T> CoDel<T> {
         (Some(packet), first_above_time <= now)
     }
 
-    /// When to drop next after `at`. `count` is at least 1.
+    /// The time of the next drop after `at`. `count` is at least 1.
     fn control_law(&self, at: Instant) -> Instant {
         let interval = self.times.interval.as_nanos();
         let square = interval.saturating_mul(interval) / u128::from(self.count.max(1));
@@ -129,7 +130,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const FULL: ByteCount = ByteCount::new(1500);
 
-    /// A queue that is emptied by one packet each `period_ms`, and when it dropped, in ms.
+    /// A queue, and the times in milliseconds at which it dropped packets.
     struct Bench {
         queue: CoDel<u64>,
         dropped_ms: Vec<u128>,
@@ -148,7 +149,7 @@ mod tests {
             self.queue.push(Queued { packet, size: FULL, since }, |_| panic!("there is room"));
         }
 
-        /// Whether a packet came out.
+        /// Takes a packet from the queue, and returns whether there was one.
         fn pop(&mut self, at_ms: u32) -> bool {
             let dropped = &mut self.dropped_ms;
             self.queue.pop(base_instant_ms(at_ms), |_| dropped.push(at_ms.into())).is_some()
@@ -161,21 +162,21 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_queue_is_dropped_from_as_the_control_law_says() {
+    fn drops_from_a_standing_queue_follow_the_control_law() {
         let mut bench = Bench::new();
         (0..60).for_each(|_| bench.push(0));
         for at_ms in 1..=500 {
             bench.pop(at_ms);
             bench.push(at_ms);
         }
-        // Above the target from 5 ms on, so the first one 100 ms later; then after 100 ms by the
-        // square roots of 1, 2, 3 and so on, at the next packet: 205, 275.7, 333.4, 383.4, 428.2,
-        // 469.0.
+        // The time in the queue is above the target from 5 ms on, so the first drop is 100 ms
+        // later. The following gaps are 100 ms divided by the square roots of 1, 2, 3 and so on.
+        // The drops fall on the next packet after 205, 275.7, 333.4, 383.4, 428.2 and 469.0 ms.
         assert_eq!(bench.dropped_ms, [105, 205, 276, 334, 384, 429, 469]);
     }
 
     #[test]
-    fn a_burst_that_goes_within_an_interval_loses_nothing() {
+    fn a_burst_that_drains_within_an_interval_loses_no_packet() {
         let mut bench = Bench::new();
         for burst_ms in [0, 1000, 2000] {
             (0..100).for_each(|_| bench.push(burst_ms));
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_one_full_packet_is_short_however_old_it_is() {
+    fn a_queue_of_one_full_packet_is_short_even_if_the_packet_is_old() {
         let mut bench = Bench::new();
         bench.push(0);
         for round in 1..100 {
@@ -194,7 +195,7 @@ mod tests {
             assert!(bench.pop(round * 200 + 199));
         }
         assert!(bench.dropped_ms.is_empty());
-        // With one packet more behind it, it is not.
+        // With one more packet behind it, the queue is no longer short.
         bench.push(20_000);
         for round in 101..110 {
             bench.push(round * 200);
@@ -204,8 +205,8 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_grows_again_soon_is_dropped_from_faster() {
-        // The time from the first to the second drop of a second standing queue.
+    fn dropping_resumes_faster_if_the_queue_soon_grows_again() {
+        // The time from the first to the second drop of the second standing queue.
         let second_gap = |pause_ms: u32| {
             let mut bench = Bench::new();
             (0..60).for_each(|_| bench.push(0));
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_control_law_is_the_interval_by_the_root_of_the_count() {
+    fn the_control_law_divides_the_interval_by_the_square_root_of_the_count() {
         let mut bench = Bench::new();
         let start = base_instant_ms(0);
         for (count, nanos) in

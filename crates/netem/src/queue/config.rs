@@ -3,43 +3,45 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 use tandem_units::{ByteCount, HumanDuration, ParseUnitError};
 
-/// A queue and how much may wait in it.
+/// The kind of a queue and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum QueueConfig {
-    /// What does not fit is dropped.
+    /// Drop-tail: the queue drops a packet that does not fit.
     DropTail(QueueLimit),
-    /// What does not fit is taken, and the oldest are dropped until it fits.
+    /// Drop-head: the queue takes a packet that does not fit, and drops the oldest packets until it
+    /// fits.
     DropHead(QueueLimit),
-    /// `CoDel` (RFC 8289); what does not fit is dropped.
+    /// `CoDel` (RFC 8289). The queue also drops a packet that does not fit.
     CoDel {
-        /// What fits.
+        /// The limit of the queue.
         limit: QueueLimit,
-        /// The delay that may stand in the queue.
+        /// The acceptable standing delay of the queue.
         target: Duration,
-        /// How long it may stand before a packet is dropped: about an RTT.
+        /// The time for which the delay may exceed the target before a packet is dropped; about one
+        /// RTT.
         interval: Duration,
     },
-    /// Everything fits.
+    /// A queue without a limit.
     Infinite,
 }
 
-/// How much may wait in a queue. The packet in transmission has left the queue and does not count,
-/// as in Mahimahi. On a trace each packet counts 4 bytes more than its IP length.
+/// The maximum length of a queue. The packet in transmission has left the queue and does not count,
+/// as in Mahimahi. On a trace each packet counts as 4 bytes more than its IP length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub struct QueueLimit {
-    /// Bytes of IP packets; `None`: no limit.
+    /// Limit in bytes of IP packets, if there is one.
     pub bytes: Option<ByteCount>,
-    /// Packets; `None`: no limit.
+    /// Limit in packets, if there is one.
     pub packets: Option<u64>,
 }
 
-/// Why a text is no queue.
+/// The reason for which a text is not a queue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQueueError {
     /// The word before the colon is unknown.
     #[error(
         "unknown queue {seen:?}; allowed: LIMIT, drop-tail:LIMIT, drop-head:LIMIT, codel:LIMIT, \
-         codel:LIMIT,TARGET,INTERVAL and infinite, where LIMIT is such as 150kB or 100packets or \
+         codel:LIMIT,TARGET,INTERVAL and infinite, where LIMIT is for example 150kB, 100packets or \
          150kB,100packets"
     )]
     UnknownKind {
@@ -50,24 +52,24 @@ pub enum ParseQueueError {
     #[error(transparent)]
     Unit(#[from] ParseUnitError),
     /// A number of packets is malformed.
-    #[error("{seen:?} is no number of packets; allowed: 1packets to {}packets", u64::MAX)]
+    #[error("{seen:?} is not a number of packets; allowed: 1packets to {}packets", u64::MAX)]
     Packets {
         /// The text.
         seen: String,
     },
-    /// A limit or duration of nothing.
-    #[error("{seen:?} is zero; a queue's limits and times are above zero")]
+    /// A limit or a duration is zero.
+    #[error("{seen:?} is zero; a queue's limits and times must be above zero")]
     Zero {
         /// The text.
         seen: String,
     },
-    /// Too many parts, or the same one twice.
+    /// There are too many parts, or a part is repeated.
     #[error(
-        "{seen:?} is one part too many; a limit is bytes, packets or both, and codel takes a \
-         target and an interval besides"
+        "{seen:?} is one part too many; a limit is bytes, packets or both, and codel also takes a \
+         target and an interval"
     )]
     TooMany {
-        /// The part.
+        /// The surplus part.
         seen: String,
     },
     /// No limit is given.
@@ -76,7 +78,7 @@ pub enum ParseQueueError {
         /// The text.
         seen: String,
     },
-    /// A target without an interval.
+    /// A target is given without an interval.
     #[error("{seen:?} has a target, but no interval; give both or none, such as 5ms,100ms")]
     NoInterval {
         /// The text.
@@ -85,12 +87,12 @@ pub enum ParseQueueError {
 }
 
 impl QueueLimit {
-    /// A limit of bytes, and none of packets.
+    /// A limit in bytes only.
     pub const fn bytes(bytes: ByteCount) -> Self {
         Self { bytes: Some(bytes), packets: None }
     }
 
-    /// A limit of packets, and none of bytes.
+    /// A limit in packets only.
     pub const fn packets(packets: u64) -> Self {
         Self { bytes: None, packets: Some(packets) }
     }
@@ -103,26 +105,27 @@ impl QueueLimit {
 }
 
 impl Default for QueueLimit {
-    /// 150 kB: 100 full packets, a usual size of home and access routers.
+    /// The default is 150 kB, or 100 full packets, a usual queue size of home and access routers.
     fn default() -> Self {
         Self::bytes(ByteCount::new(150_000))
     }
 }
 
 impl Default for QueueConfig {
-    /// Drop-tail with the usual limit.
+    /// The default is drop-tail with the default limit.
     fn default() -> Self {
         Self::DropTail(QueueLimit::default())
     }
 }
 
 impl QueueConfig {
-    /// RFC 8289 §4.3 and §4.2: "5 ms" and "100 ms" for "normal Internet" use.
+    /// The default target: RFC 8289 §4.3 and §4.2 recommend "5 ms" and "100 ms" for "normal
+    /// Internet" use.
     pub const CODEL_TARGET: Duration = Duration::from_millis(5);
-    /// See [`Self::CODEL_TARGET`].
+    /// The default interval; see [`Self::CODEL_TARGET`].
     pub const CODEL_INTERVAL: Duration = Duration::from_millis(100);
 
-    /// What may wait at most; `None` if it is infinite.
+    /// The limit of the queue; `None` if it is infinite.
     pub const fn limit(&self) -> Option<QueueLimit> {
         match *self {
             Self::DropTail(limit) | Self::DropHead(limit) | Self::CoDel { limit, .. } => {
@@ -162,7 +165,7 @@ impl FromStr for QueueConfig {
     }
 }
 
-/// Takes what is a limit from the front of the parts.
+/// Takes the parts of a limit from the front of the parts.
 fn parse_limit<'a>(
     text: &str,
     parts: &mut (impl Iterator<Item = &'a str> + Clone),

@@ -1,6 +1,6 @@
 use super::{Fifo, QueueLimit, Queued};
 
-/// First in, first out; a packet that does not fit makes the oldest ones go.
+/// A first-in, first-out queue that drops the oldest packets to make room for a new one.
 #[derive(Debug)]
 pub(crate) struct DropHead<T> {
     limit: QueueLimit,
@@ -12,7 +12,8 @@ impl<T> DropHead<T> {
         Self { limit, fifo: Fifo::new() }
     }
 
-    /// A packet that is larger than the limit goes too, with all that was ahead of it.
+    /// Adds a packet. A packet that is larger than the limit is dropped too, after all packets
+    /// ahead of it.
     pub(super) fn push(&mut self, packet: Queued<T>, mut dropped: impl FnMut(Queued<T>)) {
         while !self.fifo.has_room(self.limit, &packet) {
             let Some(oldest) = self.fifo.pop() else { return dropped(packet) };
@@ -44,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_until_the_newest_fits() {
+    fn the_oldest_packets_are_dropped_until_the_newest_fits() {
         let mut queue = DropHead::new(QueueLimit::bytes(ByteCount::new(1000)));
         for size in [100, 200, 300, 400] {
             assert_eq!(push(&mut queue, size), NONE);
@@ -56,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_above_the_limit_goes_with_all_that_waited() {
+    fn a_packet_above_the_limit_is_dropped_with_all_waiting_packets() {
         let mut queue = DropHead::new(QueueLimit::bytes(ByteCount::new(1000)));
         assert_eq!(push(&mut queue, 500), NONE);
         assert_eq!(push(&mut queue, 1001), [500, 1001]);
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_limited_whatever_their_size() {
+    fn a_packet_limit_ignores_sizes() {
         let mut queue = DropHead::new(QueueLimit::packets(2));
         assert_eq!((push(&mut queue, 1), push(&mut queue, 2)), (vec![], vec![]));
         assert_eq!(push(&mut queue, 1500), [1]);

@@ -1,6 +1,6 @@
 use super::{Fifo, QueueLimit, Queued};
 
-/// First in, first out; a packet that does not fit is dropped.
+/// A first-in, first-out queue that drops a packet that does not fit.
 #[derive(Debug)]
 pub(crate) struct DropTail<T> {
     limit: QueueLimit,
@@ -12,7 +12,7 @@ impl<T> DropTail<T> {
         Self { limit, fifo: Fifo::new() }
     }
 
-    /// A small packet may be taken right after a large one was dropped.
+    /// Adds a packet. The queue may take a small packet right after it dropped a large one.
     pub(super) fn push(&mut self, packet: Queued<T>, mut dropped: impl FnMut(Queued<T>)) {
         if self.fifo.has_room(self.limit, &packet) {
             self.fifo.push(packet);
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_reaches_the_limit_fits_and_one_byte_more_does_not() {
+    fn a_packet_that_reaches_the_limit_fits_and_a_further_byte_does_not() {
         let mut queue = DropTail::new(QueueLimit::bytes(ByteCount::new(3000)));
         assert_eq!(push(&mut queue, 1500), NONE);
         assert_eq!(push(&mut queue, 1501), [1501]);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_limited_whatever_their_size_and_both_limits_hold() {
+    fn a_packet_limit_ignores_sizes_and_both_limits_hold() {
         let mut queue = DropTail::new(QueueLimit::packets(2));
         assert_eq!((push(&mut queue, 1500), push(&mut queue, 1500)), (vec![], vec![]));
         assert_eq!(push(&mut queue, 1), [1]);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_first_leaves_first_and_makes_room() {
+    fn the_first_packet_leaves_first_and_makes_room() {
         let mut queue = DropTail::new(QueueLimit::bytes(ByteCount::new(300)));
         assert_eq!((push(&mut queue, 100), push(&mut queue, 200)), (vec![], vec![]));
         assert_eq!(queue.pop().map(|packet| packet.size), Some(ByteCount::new(100)));

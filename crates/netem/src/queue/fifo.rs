@@ -9,21 +9,21 @@ use crate::Packet;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Queued<T> {
     pub(crate) packet: Packet<T>,
-    /// What it counts there: its size, on a trace with 4 bytes more.
+    /// The size that it counts with: its IP length, and 4 bytes more on a trace.
     pub(crate) size: ByteCount,
-    /// When it came.
+    /// The time at which it came to the bottleneck.
     pub(crate) since: Instant,
 }
 
 impl<T> Queued<T> {
-    /// The packet and what it counts.
+    /// The packet, and the size that it counts with.
     pub(crate) fn with_size(self) -> (Self, ByteCount) {
         let size = self.size;
         (self, size)
     }
 }
 
-/// First in, first out, without a limit of its own.
+/// A first-in, first-out queue without a limit of its own.
 #[derive(Debug)]
 pub(super) struct Fifo<T> {
     len: ByteCount,

@@ -1,4 +1,4 @@
-//! Queues in front of a bottleneck, one file each.
+//! Queues in front of a bottleneck. Each kind has a file.
 
 mod codel;
 mod config;
@@ -16,7 +16,7 @@ use fifo::Fifo;
 pub(crate) use fifo::Queued;
 use tandem_units::ByteCount;
 
-/// A queue at work.
+/// The state of a queue.
 #[derive(Debug)]
 pub(crate) enum Queue<T> {
     DropTail(DropTail<T>),
@@ -25,7 +25,8 @@ pub(crate) enum Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// A queue; `mtu` is the largest packet that the link is for, as the queue counts it.
+    /// Makes an empty queue. `mtu` is the size of a full packet on the link, as the queue counts
+    /// it.
     pub(crate) fn new(config: QueueConfig, mtu: ByteCount) -> Self {
         match config {
             QueueConfig::DropTail(limit) => Self::DropTail(DropTail::new(limit)),
@@ -39,7 +40,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes a packet. What it drops, that packet or others, goes to `dropped`.
+    /// Adds a packet. Packets that the queue drops, which may include this one, go to `dropped`.
     pub(crate) fn push(&mut self, packet: Queued<T>, dropped: impl FnMut(Queued<T>)) {
         match self {
             Self::DropTail(queue) => queue.push(packet, dropped),
@@ -48,7 +49,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The next packet to send. What the queue drops instead goes to `dropped`.
+    /// Takes the next packet to send. Packets that the queue drops before it go to `dropped`.
     pub(crate) fn pop(
         &mut self,
         now: Instant,
@@ -61,12 +62,12 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether no packet waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.fifo().is_empty()
     }
 
-    /// Bytes that wait.
+    /// The bytes that wait.
     pub(crate) const fn len(&self) -> ByteCount {
         self.fifo().len()
     }
@@ -90,10 +91,10 @@ mod tests {
     use super::*;
     use crate::{Packet, base_instant};
 
-    /// Sizes of no packets.
+    /// The sizes of an empty list of packets.
     pub(super) const NONE: [u64; 0] = [];
 
-    /// A packet that came at the start of the world.
+    /// A packet of this size.
     pub(super) fn packet(size: u64) -> Queued<()> {
         let size = ByteCount::new(size);
         Queued { packet: Packet { size, content: () }, size, since: base_instant() }

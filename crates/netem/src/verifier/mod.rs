@@ -1,8 +1,6 @@
-//! Checks links while they work, from a log of what happens in them.
-//!
-//! It states a second time what a link may do and shares nothing with the code that does it: no
-//! queue, no transmitter and no search in a trace, only the configuration. It keeps no packets, so
-//! that it can always be on.
+//! Checks links while they work, from a log of the events in them. The verifier states the rules of
+//! a link a second time. It shares only the configuration with the code of the link: no queue, no
+//! transmitter and no search in a trace. It stores no packets, so that it can always be enabled.
 
 use std::{
     fmt,
@@ -13,27 +11,28 @@ use tandem_units::{ByteCount, Rate};
 
 use crate::{Capacity, LinkConfig, LinkStats, LossAt, RateTrace, Traffic};
 
-/// Most violations that are kept of one link; one is enough to look into.
+/// The largest number of violations that are kept for one link. One is enough for an investigation.
 const KEPT_MAX: usize = 10;
 
-/// Mahimahi: bytes of one opportunity, and what each packet counts besides its IP length.
+/// Mahimahi's bytes per opportunity, and the bytes that each packet counts with in addition to its
+/// IP length.
 const TRACE_LINE_BYTES: u64 = 1504;
 const TRACE_HEADER_BYTES: u64 = 4;
 
-/// What happens to a packet in a link. All sizes are those of IP packets.
+/// An event of a packet in a link. All sizes are those of IP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// It came to the link.
+    /// It entered the link.
     Entered,
-    /// It vanished because the link was off.
+    /// It was dropped because the link was off.
     DroppedOutage,
-    /// It was too large.
+    /// It was dropped because it was too large.
     DroppedMtu,
     /// It was lost by chance.
     DroppedLoss,
-    /// It came to the bottleneck's queue, maybe only to be dropped or sent at once.
+    /// It came to the bottleneck's queue, which may drop it or send it at once.
     Queued,
-    /// The queue dropped it for want of room.
+    /// The queue dropped it for lack of room.
     DroppedQueue,
     /// The queue's control law dropped it.
     DroppedCoDel,
@@ -49,22 +48,22 @@ pub(crate) enum What {
 
 const KINDS: usize = What::Delivered as usize + 1;
 
-/// Something that a link must not do.
+/// A violation of a rule by a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which link of its path, counted from 0.
+    /// The number of the link in its path, counted from 0.
     pub link: usize,
-    /// When, after the start of the path.
+    /// The time of the violation, counted from the start of the path.
     pub at: Duration,
-    /// What.
+    /// The rule that was violated.
     pub rule: BrokenRule,
 }
 
-/// What was violated.
+/// The rule that was violated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum BrokenRule {
-    #[error("a packet of {size} left the bottleneck earlier than its rate allows")]
+    #[error("a packet of {size} left the bottleneck earlier than the rate allows")]
     TooFast { size: ByteCount },
     #[error("a packet of {size} left the bottleneck between two opportunities of its trace")]
     NoOpportunity { size: ByteCount },
@@ -74,9 +73,9 @@ pub enum BrokenRule {
     PassedOutage { size: ByteCount },
     #[error("a packet of {size} passed a link with an MTU of {mtu}")]
     PassedMtu { size: ByteCount, mtu: ByteCount },
-    #[error("more {what} than there was: packets appear from nowhere")]
+    #[error("there are more {what} than went in: packets appear from nowhere")]
     FromNowhere { what: &'static str },
-    #[error("two packets are sent at a time")]
+    #[error("two packets are sent at the same time")]
     TwoAtATime,
     #[error("a packet arrived sooner than its delay of {delay:?}")]
     TooSoon { delay: Duration },
@@ -90,12 +89,12 @@ pub enum BrokenRule {
     Miscounted { what: &'static str, counted: Traffic, seen: Traffic },
 }
 
-/// What several links did wrong.
+/// The violations of several links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Violations {
-    /// How often.
+    /// The number of violations.
     pub total: u64,
-    /// The first of each link.
+    /// The first violations of each link.
     pub first: Vec<Violation>,
 }
 
@@ -116,7 +115,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Watches one link.
+/// Checks the events of one link.
 #[derive(Debug)]
 pub(crate) struct LinkVerifier {
     config: LinkConfig,
@@ -125,18 +124,18 @@ pub(crate) struct LinkVerifier {
     last: Instant,
     counts: [Traffic; KINDS],
     speed: Speed,
-    /// The first ones.
+    /// The first violations.
     violations: Vec<Violation>,
     violations_total: u64,
 }
 
-/// What a bottleneck can have carried.
+/// The limit on the packets that a bottleneck can have carried.
 #[derive(Debug)]
 enum Speed {
     Unlimited,
     Constant {
         rate: Rate,
-        /// The earliest time at which the last packet can have left, and so the next one have
+        /// The earliest time at which the last packet can have left and the next packet can have
         /// started, in nanoseconds times bits per second.
         earliest: u128,
     },
@@ -148,17 +147,18 @@ enum Speed {
 struct Walk {
     trace: std::sync::Arc<RateTrace>,
     offset_nanos: u128,
-    /// Full rounds behind us, and lines of the current one.
+    /// Number of rounds that are complete, and number of lines that were passed in the current
+    /// round.
     rounds: u128,
     lines: usize,
-    /// The last opportunity that was passed, from the beginning of the trace.
+    /// Time of the last opportunity that was passed, from the beginning of the trace.
     last_nanos: Option<u128>,
-    /// Bytes that could leave since the bottleneck was last idle, less those that did.
+    /// Bytes that could leave since the bottleneck was last idle, minus those that did.
     room: u128,
 }
 
 impl LinkVerifier {
-    /// Watches link number `link` of a path that starts at `start`.
+    /// Makes a verifier for link number `link` of a path that starts at `start`.
     pub(crate) fn new(start: Instant, link: usize, config: LinkConfig) -> Self {
         let speed = match &config.capacity {
             Capacity::Unlimited => Speed::Unlimited,
@@ -184,10 +184,10 @@ impl LinkVerifier {
         }
     }
 
-    /// Something happened.
+    /// Checks and counts an event.
     pub(crate) fn log(&mut self, at: Instant, what: What, size: ByteCount) {
         if at > self.last {
-            self.check_queue(self.last); // how the last instant ended
+            self.check_queue(self.last); // the state at the end of the last instant
         } else if at < self.last {
             self.broken(at, BrokenRule::Backwards);
         }
@@ -209,7 +209,8 @@ impl LinkVerifier {
         self.check_sources(at, what);
     }
 
-    /// All violations so far, the first ones in full, with those that show only in the balance.
+    /// The number of violations so far and the first of them. They include those that only the
+    /// balance of the counters shows.
     pub(crate) fn violations(&self, stats: &LinkStats) -> (u64, Vec<Violation>) {
         let mut end = Self {
             config: self.config.clone(),
@@ -245,7 +246,7 @@ impl LinkVerifier {
         }
     }
 
-    /// Nothing comes out of a place that did not go into it before.
+    /// Checks that no more packets leave a place than went into it before.
     fn check_sources(&mut self, at: Instant, what: What) {
         let packets = |kinds: &[What]| kinds.iter().map(|kind| self.seen(*kind).packets).sum();
         let (into, out_of, name): (u64, u64, _) = match what {
@@ -294,7 +295,7 @@ impl LinkVerifier {
         let at = self.last;
         let counters = [
             ("entered", What::Entered, stats.entered),
-            ("dropped while off", What::DroppedOutage, stats.dropped_outage),
+            ("dropped in an outage", What::DroppedOutage, stats.dropped_outage),
             ("dropped for their size", What::DroppedMtu, stats.dropped_mtu),
             ("lost", What::DroppedLoss, stats.dropped_loss),
             ("dropped from a full queue", What::DroppedQueue, stats.dropped_queue),
@@ -330,7 +331,7 @@ impl LinkVerifier {
         self.counts.get(what as usize).copied().unwrap_or_default()
     }
 
-    /// What is in the queue.
+    /// The packets in the queue.
     fn waiting(&self) -> Traffic {
         let out = [What::DroppedQueue, What::DroppedCoDel, What::Started];
         let out = out.map(|kind| self.seen(kind));
@@ -365,26 +366,27 @@ impl LinkVerifier {
 }
 
 impl Speed {
-    /// A packet came to an idle bottleneck.
+    /// Notes that a packet came to an idle bottleneck.
     fn begin(&mut self, now: Duration) {
         match self {
             Self::Unlimited => {}
             Self::Constant { rate, earliest } => *earliest = (*earliest).max(scaled(now, *rate)),
             Self::Trace(walk) => {
                 walk.pass(now);
-                walk.room = 0; // what was there before is lost
+                walk.room = 0; // earlier capacity is lost
             }
         }
     }
 
-    /// A packet left.
+    /// Checks a packet that leaves the bottleneck.
     fn carry(&mut self, now: Duration, size: ByteCount) -> Result<(), BrokenRule> {
         match self {
             Self::Unlimited => Ok(()),
             Self::Constant { rate, earliest } => {
                 let now = scaled(now, *rate);
                 let left = *earliest + u128::from(size.get()) * 8 * 1_000_000_000;
-                // Times are rounded up to a nanosecond: it left within the one that ends now.
+                // Times are rounded up to a nanosecond, so the packet left within the nanosecond
+                // that ends now.
                 let nanosecond = u128::from(rate.bits_per_second());
                 *earliest = left.max((now + 1).saturating_sub(nanosecond));
                 if now < left { Err(BrokenRule::TooFast { size }) } else { Ok(()) }
@@ -409,13 +411,13 @@ fn scaled(time: Duration, rate: Rate) -> u128 {
 }
 
 impl Walk {
-    /// Passes every opportunity up to `now`, that included.
+    /// Passes every opportunity up to `now` (inclusive).
     fn pass(&mut self, now: Duration) {
         let now_nanos = now.as_nanos() + self.offset_nanos;
         let lines = self.trace.lines_ms();
         let Some(length_ms) = lines.last().map(|last| u128::from(*last)) else { return };
         let round_nanos = length_ms * 1_000_000;
-        // Rounds that lie behind as a whole need no walk.
+        // Complete rounds are skipped without a walk.
         if self.trace.repeats() && now_nanos >= (self.rounds + 2) * round_nanos {
             let skipped = now_nanos / round_nanos - 1 - self.rounds;
             self.room += skipped * lines.len() as u128 * u128::from(TRACE_LINE_BYTES);

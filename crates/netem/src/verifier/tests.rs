@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{Outages, QueueConfig, QueueLimit, base_instant};
 
-/// A log: milliseconds, what, bytes.
+/// A log of events: time in milliseconds, event, size in bytes.
 type Log<'a> = &'a [(u64, What, u64)];
 
 use What::{
@@ -11,7 +11,7 @@ use What::{
     Queued, Started,
 };
 
-/// 10 Mbit/s: 1250 bytes take 1 ms.
+/// A link of 10 Mbit/s, on which 1250 bytes take 1 ms.
 fn constant() -> LinkConfig {
     LinkConfig { capacity: Rate::from_mbps(10).into(), ..LinkConfig::default() }
 }
@@ -21,7 +21,7 @@ fn trace(lines_ms: &[u32]) -> LinkConfig {
     LinkConfig { capacity: Capacity::Trace { trace, offset: Duration::ZERO }, ..constant() }
 }
 
-/// What a link that counted the same would have counted.
+/// The counters of a link whose events are those of the log.
 fn counted(log: Log<'_>) -> LinkStats {
     let mut stats = LinkStats::default();
     for (_, what, size) in log {
@@ -83,7 +83,7 @@ fn a_log_of_a_correct_link_is_accepted() {
 }
 
 #[test]
-fn a_log_with_something_missing_or_doubled_is_not() {
+fn a_log_with_a_missing_or_a_repeated_event_is_refused() {
     for (number, event) in TWO.into_iter().enumerate() {
         let found = |log: Log<'_>| replay_with(&constant(), log, &counted(&TWO));
         let mut log = TWO.to_vec();
@@ -106,13 +106,13 @@ fn a_link_above_its_rate_is_caught() {
     assert_eq!(fast(6, 7), []);
     assert_eq!(fast(5, 6), [BrokenRule::TooFast { size }, BrokenRule::TooFast { size }]);
     assert_eq!(fast(6, 6), [BrokenRule::TooFast { size }]);
-    // Having been idle earns nothing: the second starts when the first is done, at the earliest.
+    // An idle time earns no capacity: the second packet cannot start before the first is done.
     assert_eq!(fast(8, 8), [BrokenRule::TooFast { size }]);
     assert_eq!(fast(8, 9), []);
 }
 
 #[test]
-fn a_link_that_is_fast_by_parts_of_a_nanosecond_is_caught_in_time() {
+fn a_link_that_is_too_fast_by_parts_of_a_nanosecond_is_caught() {
     // 700 Mbit/s: 1500 bytes take 17 142.857 ns.
     let config = LinkConfig { capacity: Rate::from_mbps(700).into(), ..LinkConfig::default() };
     let found = |nanos_per_packet: fn(u64) -> u64| {
@@ -151,12 +151,12 @@ fn a_packet_between_or_beyond_opportunities_is_caught() {
     assert_eq!(at([1, 5, 5]), [BrokenRule::NoOpportunity { size }]);
     assert_eq!(at([2, 2, 5]), [BrokenRule::TooFast { size }]);
     assert_eq!(at([2, 5, 6]), [BrokenRule::NoOpportunity { size }]);
-    // 1000 rounds: walked past, not through.
+    // Here 1000 rounds are skipped without a walk.
     assert_eq!(at([10_002, 10_005, 10_006]), [BrokenRule::NoOpportunity { size }]);
 }
 
 #[test]
-fn an_opportunity_before_a_packet_came_is_none_for_it() {
+fn an_opportunity_before_a_packet_came_does_not_carry_it() {
     let late = |came_ms| {
         let log = [
             (came_ms, Entered, 1500),
@@ -191,7 +191,7 @@ fn a_queue_above_its_limit_is_caught() {
 }
 
 #[test]
-fn what_a_link_must_drop_and_does_not_is_caught() {
+fn a_link_that_does_not_drop_as_configured_is_caught() {
     let size = ByteCount::new(1250);
     let mtu = ByteCount::new(1249);
     let config = LinkConfig { mtu: Some(mtu), ..constant() };
@@ -205,7 +205,7 @@ fn what_a_link_must_drop_and_does_not_is_caught() {
 }
 
 #[test]
-fn what_appears_or_vanishes_is_caught() {
+fn packets_that_appear_or_vanish_are_caught() {
     let from_nowhere = |log: Log<'_>| {
         let found = replay(&constant(), log);
         found.iter().any(|rule| matches!(rule, BrokenRule::FromNowhere { .. }))
@@ -228,7 +228,7 @@ fn what_appears_or_vanishes_is_caught() {
 }
 
 #[test]
-fn time_and_the_transmitter_have_one_direction_and_one_place() {
+fn time_that_runs_backwards_and_a_second_packet_in_transmission_are_caught() {
     let mut log = TWO.to_vec();
     log[5].0 = 3;
     assert!(replay(&constant(), &log).contains(&BrokenRule::Backwards));
@@ -247,5 +247,5 @@ fn a_bounded_number_is_kept_and_all_are_counted() {
     let (total, first) = verifier.violations(&LinkStats::default());
     assert!(total >= 1000 && first.len() == KEPT_MAX, "{total}, {}", first.len());
     let text = first[0].to_string();
-    assert!(text.starts_with("link 3 after 0ns: more packets at the end"), "{text}");
+    assert!(text.starts_with("link 3 after 0ns: there are more packets at the end"), "{text}");
 }

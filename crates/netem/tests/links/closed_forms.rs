@@ -16,7 +16,7 @@ fn a_full_trace_carries_exactly_its_opportunities() {
         ..LinkConfig::default()
     };
     for size in [1500, 1000, 52, 28] {
-        // 100 rounds of 20 ms with 7 opportunities each.
+        // There are 100 rounds of 20 ms with 7 opportunities each.
         let opportunity_bytes = 700 * 1504;
         let packets = usize::try_from(opportunity_bytes / (size + 4)).unwrap();
         let run = run(link.clone(), Seed(1), vec![(Duration::ZERO, size); packets]);
@@ -32,10 +32,10 @@ fn a_full_trace_carries_exactly_its_opportunities() {
 }
 
 #[test]
-fn a_burst_leaves_what_a_queue_holds_and_what_is_in_transmission() {
+fn a_burst_leaves_a_full_queue_and_a_packet_in_transmission() {
     let trace = Arc::new(RateTrace::from_millis(vec![1]).unwrap());
     let trace = Capacity::Trace { trace, offset: Duration::ZERO };
-    // Sizes of the calibrated emulators of Pantheon (ATC 2018).
+    // These are the queue sizes of the calibrated emulators of Pantheon (ATC 2018).
     for packets in [14, 94, 130, 173, 426, 450] {
         for queue in [QueueConfig::DropTail, QueueConfig::DropHead] {
             let queue = queue(QueueLimit::packets(packets));
@@ -82,7 +82,7 @@ fn loss_before_the_queue_saves_the_capacity_that_loss_after_it_wastes() {
 #[test]
 fn jitter_is_uniform_and_keeps_the_order() {
     let link = LinkConfig { delay: 20 * MS, jitter: 10 * MS, ..LinkConfig::default() };
-    // So far apart that no packet is held back by the one ahead of it.
+    // The packets are far enough apart that none is held back by the one ahead of it.
     let sent: Vec<_> = (0..10_000).map(|number| (11 * MS * number, 100)).collect();
     let run_apart = run(link.clone(), Seed(1), sent.clone());
     let extra: Vec<_> = run_apart
@@ -92,19 +92,19 @@ fn jitter_is_uniform_and_keeps_the_order() {
         .map(|((arrived, _), (sent, _))| arrived.abs_diff(*sent + 20 * MS))
         .collect();
     assert!(extra.iter().all(|extra| *extra <= 10 * MS));
-    // Mean 5 ms, standard deviation of the mean 10 ms / sqrt(12 * 10 000) = 0.03 ms.
+    // The mean is 5 ms. The standard deviation of the mean is 10 ms / sqrt(12 * 10 000) = 0.03 ms.
     let mean = extra.iter().sum::<Duration>() / 10_000;
     assert!(mean.abs_diff(5 * MS) <= MS / 8, "{mean:?}");
     let early = extra.iter().filter(|extra| **extra < MS).count();
     assert!(early.abs_diff(1000) <= 120, "{early} in the first tenth");
 
     let together = run(link, Seed(1), (0..1000).map(|number| (MS / 10 * number, 100)));
-    assert!(together.arrivals.is_sorted(), "something was overtaken");
+    assert!(together.arrivals.is_sorted(), "a packet was overtaken");
     assert_eq!(together.arrivals.len(), 1000);
 }
 
 #[test]
-fn what_comes_while_a_link_is_off_vanishes_and_the_rest_goes_on() {
+fn packets_that_enter_during_an_outage_vanish_and_the_others_arrive() {
     let outages = Some("10ms,5ms,50ms".parse().unwrap());
     let link = LinkConfig { delay: 20 * MS, outages, ..LinkConfig::default() };
     let run = run(link, Seed(1), (0..100).map(|number| (MS * number, 100)));
@@ -112,5 +112,8 @@ fn what_comes_while_a_link_is_off_vanishes_and_the_rest_goes_on() {
     let numbers: Vec<_> = run.arrivals.iter().map(|(_, number)| *number).collect();
     let expected: Vec<_> = (0..100).filter(|n| !(10..15).contains(&(n % 50))).collect();
     assert_eq!(numbers, expected);
-    assert!(run.arrivals.contains(&(29 * MS, 9)), "what was on its way arrives during an outage");
+    assert!(
+        run.arrivals.contains(&(29 * MS, 9)),
+        "a packet that was on its way arrives during an outage"
+    );
 }

@@ -21,7 +21,7 @@ fn rows(value: &Value) -> Vec<Vec<u64>> {
 }
 
 fn millis(time: Duration) -> u64 {
-    assert_eq!(time.subsec_nanos() % 1_000_000, 0, "{time:?} is no whole number of ms");
+    assert_eq!(time.subsec_nanos() % 1_000_000, 0, "{time:?} is not a whole number of ms");
     u64::try_from(time.as_millis()).unwrap()
 }
 
@@ -43,7 +43,7 @@ fn link(case: &Value) -> LinkConfig {
 }
 
 #[test]
-fn every_departure_and_drop_is_mahimahis() {
+fn every_departure_and_drop_equals_mahimahis() {
     let vectors: Value = serde_json::from_str(VECTORS).unwrap();
     let cases = vectors["cases"].as_array().unwrap();
     assert_eq!(cases.len(), 16);
@@ -54,7 +54,8 @@ fn every_departure_and_drop_is_mahimahis() {
             let at = Duration::from_millis(arrival[0]);
             (at, arrival[1] - TRACE_OVERHEAD.get())
         });
-        // What is still in the link at the end of the case has neither departed nor been dropped.
+        // Packets that are still in the link at the end of the case have neither departed nor been
+        // dropped.
         let until = Duration::from_millis(case["until_ms"].as_u64().unwrap());
         let run = run(link(case), Seed(1), packets);
 
@@ -79,7 +80,7 @@ fn every_departure_and_drop_is_mahimahis() {
 }
 
 #[test]
-fn a_trace_starts_anywhere_and_goes_on_in_its_order() {
+fn a_trace_starts_at_any_offset_and_continues_in_order() {
     let trace = Arc::new(RateTrace::from_millis(vec![3, 10, 11, 20]).unwrap());
     let arrivals = |offset: Duration| {
         let capacity = Capacity::Trace { trace: trace.clone(), offset };

@@ -1,4 +1,4 @@
-//! Links against numbers that come from elsewhere: Mahimahi's rules and closed forms.
+//! Tests links against independent results: Mahimahi's rules and closed forms.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 mod closed_forms;
@@ -11,11 +11,11 @@ use tandem_units::ByteCount;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What became of packets that were sent over one link, each named by its number.
+/// The fate of the packets that were sent over one link. Each packet is identified by its number.
 struct Run {
-    /// When each came out, after the start of the path.
+    /// The arrivals, with times after the start of the path.
     arrivals: Vec<(Duration, u64)>,
-    /// When the link dropped packets, which it may have had for a while.
+    /// The drops, with the time of each drop.
     drops: Vec<Duration>,
     stats: LinkStats,
 }
@@ -50,7 +50,7 @@ fn drain(path: &mut Path<u64>, until: Instant, mut arrived: impl FnMut(Instant, 
     }
 }
 
-/// Any instant: the tests use only differences to it.
+/// Some instant; the tests use only differences to it.
 #[expect(clippy::disallowed_methods, reason = "there is no other way to get an instant")]
 fn base() -> Instant {
     Instant::now()

@@ -14,16 +14,16 @@ use super::scale::{Scale, short};
 /// Charts at least this high have numbers at the quarters of the vertical axis too.
 const QUARTERS_HEIGHT_MIN: u16 = 15;
 
-/// How the lines of one layer look.
+/// The appearance of the lines of one layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
-    /// For the legend.
+    /// The name in the legend.
     key: &'static str,
     marker: Marker,
     style: Style,
 }
 
-/// How everything looks.
+/// The appearance of all lines.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Palette {
     pub(super) e2e: Look,
@@ -47,10 +47,10 @@ impl Palette {
     }
 }
 
-/// What is less important than the rest.
+/// The style of less important texts.
 pub(super) const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
-/// What is more important than the rest.
+/// The style of more important texts.
 pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 
 /// One quantity of one layer.
@@ -58,13 +58,13 @@ pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 pub(super) struct Curve {
     name: &'static str,
     look: Look,
-    /// Seconds and values; what is above the scale is drawn at its upper end.
+    /// Seconds and values. Values above the scale are drawn at its upper end.
     points: Vec<(f64, f64)>,
     last: Option<f64>,
 }
 
 impl Curve {
-    /// Leaves out what is not known.
+    /// Makes a curve without unknown values.
     pub(super) fn new(
         name: &'static str,
         look: Look,
@@ -106,7 +106,7 @@ impl Curve {
 /// One chart.
 #[derive(Clone, Debug)]
 pub(super) struct Plot {
-    /// What is drawn, and its unit.
+    /// The quantity and its unit.
     title: &'static str,
     seconds: Scale,
     values: Scale,
@@ -147,7 +147,7 @@ impl Widget for Plot {
             .bounds(self.values.bounds())
             .labels(self.values.labels(steps, ""))
             .style(FAINT);
-        // The first is the more important one, so it is drawn last.
+        // The first curve is the more important one, so it is drawn last.
         let datasets = self.curves.iter().rev().map(|curve| curve.dataset(self.graph)).collect();
         Chart::new(datasets).x_axis(seconds).y_axis(values).render(body, buffer);
     }

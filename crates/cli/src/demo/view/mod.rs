@@ -1,4 +1,5 @@
-//! A journey as a picture: four lines of two layers, the tunnel's queue, and how all journeys went.
+//! A journey as a picture: four lines of two layers, the tunnel's queue, and the results of all
+//! journeys.
 
 mod chart;
 mod progress;
@@ -22,7 +23,7 @@ use self::{
 };
 use super::{sample::Sample, watch::Moment};
 
-/// What the path between client and origin can do, so that scales are the same for all journeys.
+/// The limits of the path between client and origin, so that scales are the same for all journeys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Yardstick {
     pub(super) rate_mbps: f64,
@@ -54,7 +55,7 @@ impl Widget for &Picture<'_> {
         self.rtts().render(rtts, buffer);
         match self.queue() {
             Some(plot) => plot.render(queue, buffer),
-            None => Span::styled("no tunnel, so no queue of one", FAINT).render(queue, buffer),
+            None => Span::styled("no tunnel, so no tunnel queue", FAINT).render(queue, buffer),
         }
         results::render(self.entries, results, buffer);
     }
@@ -65,7 +66,7 @@ impl Picture<'_> {
         let curves =
             self.layers(|sample| sample.e2e_pacing_mbps, |sample| sample.tunnel_pacing_mbps);
         let rate = self.yardstick.rate_mbps;
-        // A start may be so fast that nothing of the rest could be seen.
+        // The start may be so fast that the rest would be invisible on its scale.
         let values = Scale::up_to(most(&curves).clamp(1.2 * rate, 2.0 * rate));
         Plot::lines("pacing Mbit/s", (self.seconds(), values), curves)
     }

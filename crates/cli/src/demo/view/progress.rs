@@ -1,4 +1,4 @@
-//! How far the running journey is, in one line.
+//! The progress of the running journey, in one line.
 
 use std::time::Duration;
 

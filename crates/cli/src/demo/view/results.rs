@@ -1,4 +1,4 @@
-//! How all journeys went until now: as much of the table as there is room for.
+//! The results of all journeys so far: the part of the table that fits.
 
 use ratatui::{
     buffer::Buffer,
@@ -26,7 +26,7 @@ pub(in super::super) enum Entry {
     Waiting(String),
     /// Its name.
     Running(String),
-    /// What it measured.
+    /// Its results.
     Finished(Cells),
 }
 
@@ -51,7 +51,7 @@ impl Entry {
     }
 }
 
-/// Draws the list; the running journey is always seen.
+/// Draws the list. The running journey is always visible.
 pub(super) fn render(entries: &[Entry], area: Rect, buffer: &mut Buffer) {
     let header = (HEADER.map(str::to_owned), STRONG);
     let rows: Vec<_> = entries.iter().map(Entry::row).collect();
@@ -72,7 +72,7 @@ pub(super) fn render(entries: &[Entry], area: Rect, buffer: &mut Buffer) {
         .render(area, buffer);
 }
 
-/// The columns that fit, in the table's order, and how wide they are.
+/// The columns that fit, in the table's order, with their widths.
 fn columns(header: &Cells, rows: &[(Cells, Style)], room: u16) -> Vec<(usize, u16)> {
     let mut left = room;
     let mut columns = Vec::new();

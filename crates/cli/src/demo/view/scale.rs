@@ -3,7 +3,7 @@
 /// The leading digits of a round number; a half and a quarter of each are short to write.
 const ROUND: [f64; 9] = [1.0, 1.2, 1.6, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0];
 
-/// Less is not told apart from nothing.
+/// The smallest value that is distinguished from zero.
 const VALUE_MIN: f64 = 1e-3;
 
 /// The range from 0 to a round number.
@@ -18,12 +18,12 @@ impl Scale {
         let value = value.max(VALUE_MIN);
         let magnitude = 10_f64.powf(value.log10().floor());
         let leading = value / magnitude;
-        // A value just read from a scale must give that scale again, whatever was rounded.
+        // A value that was read from a scale must give the same scale again, in spite of rounding.
         let round = ROUND.into_iter().find(|round| *round >= leading * (1.0 - 1e-9));
         Self { max: round.unwrap_or(10.0) * magnitude }
     }
 
-    /// As the chart wants it.
+    /// The bounds in the form that the chart needs.
     pub(super) fn bounds(self) -> [f64; 2] {
         [0.0, self.max]
     }

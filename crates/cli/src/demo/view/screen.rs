@@ -33,7 +33,8 @@ pub(in super::super) struct Screen {
 }
 
 impl Screen {
-    /// `None` where a picture would not be seen, not be understood or spoil something else.
+    /// Opens standard error; `None` if a picture would be invisible, illegible or mixed with other
+    /// output.
     pub(in super::super) fn open() -> Option<Self> {
         let is_seen = io::stderr().is_terminal() && io::stdout().is_terminal();
         let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
@@ -41,7 +42,7 @@ impl Screen {
         (is_seen && fits(terminal) && !is_dumb).then_some(Self { terminal, drawn: 0 })
     }
 
-    /// Replaces the last picture. While the terminal is too small, only that is said.
+    /// Replaces the last picture. While the terminal is too small, it only prints a notice.
     pub(in super::super) fn draw(&mut self, picture: impl Widget) {
         let mut text = String::new();
         let terminal = size().unwrap_or(self.terminal);
@@ -66,7 +67,7 @@ impl Screen {
         write(&text);
     }
 
-    /// To where the last picture begins.
+    /// The escape sequence that moves the cursor to the start of the last picture.
     fn back(&self) -> String {
         match self.drawn {
             0 => "\r".to_owned(),
@@ -76,7 +77,7 @@ impl Screen {
 }
 
 impl Drop for Screen {
-    /// Takes the picture away.
+    /// Removes the picture.
     fn drop(&mut self) {
         write(&(self.back() + "\x1b[J"));
     }

@@ -129,7 +129,7 @@ fn larger_terminals_have_larger_charts_and_more_columns() {
 }
 
 #[test]
-fn before_the_first_byte_it_says_what_is_awaited() {
+fn before_the_first_byte_it_names_the_awaited_event() {
     let readings = Readings { body: 0, body_len: None, ..readings(true) };
     let moment = Moment { at: Duration::ZERO, readings: &readings, samples: &[] };
     let (lines, _) =
@@ -138,7 +138,7 @@ fn before_the_first_byte_it_says_what_is_awaited() {
 }
 
 #[test]
-fn the_running_journey_is_seen_however_many_there_are() {
+fn the_running_journey_is_visible_in_any_number_of_journeys() {
     let mut entries = vec![Entry::Waiting("mdt".to_owned()); 30];
     entries[25] = Entry::Running("rmdt".to_owned());
     let (lines, _) = with_picture(true, true, |picture| {

@@ -1,4 +1,4 @@
-//! Where on an axis a value is, and where its ticks are.
+//! The positions of values and ticks on an axis.
 
 use std::ops::Range;
 
@@ -11,17 +11,19 @@ use super::{
 };
 use crate::figure::Scale;
 
-/// About how many ticks an axis has.
+/// The approximate number of ticks of an axis.
 const TICKS: f64 = 5.0;
 
-/// Most ticks of an axis with equal factors, so that their labels do not touch.
+/// The largest number of ticks of a logarithmic axis, so that their labels do not touch.
 const TICKS_MAX: usize = 10;
 
-/// Most rows of labels along an axis, and the least distance of two in a row.
+/// The largest number of rows of labels along an axis, and the least distance between two labels in
+/// a row.
 const LABEL_ROWS_MAX: usize = 3;
 const LABEL_DISTANCE: i32 = 2;
 
-/// How far beside each other the lines' points stand, in parts of the axis.
+/// The horizontal distance between the points of different lines at the same x, as a share of the
+/// axis.
 const ASIDE: f64 = 0.012;
 
 /// One axis. Its coordinates are the values, or their decimal logarithms.
@@ -30,7 +32,7 @@ pub(super) struct Axis {
     scale: Scale,
     range: Range<f64>,
     ticks: Vec<Tick>,
-    /// Names that had no room, so that numbers stand for them.
+    /// A key of the numbers that replace names, if the names have no room.
     numbered: Option<String>,
 }
 
@@ -38,19 +40,19 @@ pub(super) struct Axis {
 struct Tick {
     /// Its coordinate.
     at: f64,
-    /// What is there.
+    /// The value at the tick.
     text: String,
-    /// What is written there.
+    /// The label of the tick.
     label: String,
 }
 
-/// What is written below a tick of an x axis.
+/// A label below a tick of an x axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Label {
     pub(super) text: String,
     /// Pixels from the axis's left end to the label's middle.
     pub(super) middle: i32,
-    /// How many rows of labels are above it.
+    /// The number of rows of labels above it.
     pub(super) row: i32,
 }
 
@@ -80,13 +82,14 @@ impl Axis {
         Self { scale, range: first - space..last + space, ticks, numbered }
     }
 
-    /// What numbers mean that stand for names, if they do.
+    /// A key of the numbers that replace names, if there are such numbers.
     pub(super) fn numbered(&self) -> Option<&str> {
         self.numbered.as_deref()
     }
 
-    /// The labels along this axis of so many pixels. Each has its place in the first row where none
-    /// is in its way, and within this room; one that has no place in any row is left out.
+    /// The labels along this axis, which has this length in pixels. Each label is placed in the
+    /// first row in which it overlaps no other label and stays within `room`. A label that fits no
+    /// row is omitted.
     pub(super) fn labels(&self, length: i32, room: &Range<i32>) -> Vec<Label> {
         let mut ends: Vec<i32> = Vec::new();
         let mut labels = Vec::new();
@@ -111,12 +114,12 @@ impl Axis {
         labels
     }
 
-    /// Pixels that the widest label of a y axis takes.
+    /// Width in pixels of the widest label of a y axis.
     pub(super) fn widest_label(&self) -> i32 {
         self.ticks.iter().map(|tick| text::width(&tick.label, TEXT)).max().unwrap_or(0)
     }
 
-    /// An x axis for values that are spread over it.
+    /// An x axis for continuous values.
     pub(super) fn of_distributed(scale: Scale, lines: &[&Series]) -> Self {
         let points = lines.iter().flat_map(|line| &line.points);
         Self::over(scale, points.map(|point| point.x))
@@ -135,7 +138,7 @@ impl Axis {
         let values = values.filter(has_place);
         let (low, high) = values.fold(bounds, |(low, high), it| (low.min(it), high.max(it)));
         match scale {
-            _ if low > high => Self::linear(0.0, 1.0), // of nothing
+            _ if low > high => Self::linear(0.0, 1.0), // there are no values
             Scale::Linear if low == 0.0 && high == 0.0 => Self::linear(0.0, 1.0),
             Scale::Linear => Self::linear(low.min(0.0), high.max(0.0)),
             Scale::Log => Self::logarithmic(low, high),
@@ -180,7 +183,7 @@ impl Axis {
         Self { scale: Scale::Log, range, ticks, numbered: None }
     }
 
-    /// The coordinate of a value; its lower end, if the value has no logarithm.
+    /// The coordinate of a value. It is the lower end of the axis if the value has no logarithm.
     pub(super) fn at(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Log if value <= 0.0 => self.range.start,
@@ -188,13 +191,13 @@ impl Axis {
         }
     }
 
-    /// The coordinate of the tick where this is.
+    /// The coordinate of the tick with this value.
     pub(super) fn place(&self, text: &str) -> Option<f64> {
         self.ticks.iter().find(|tick| tick.text == text).map(|tick| tick.at)
     }
 
-    /// By how much the points of one of several lines stand aside, so that their bars can be told
-    /// apart, but not so much that they seem to belong to the next tick.
+    /// The horizontal offset of the points of one of several lines, so that their error bars can be
+    /// distinguished. It is small enough that points do not seem to belong to the next tick.
     #[expect(clippy::cast_precision_loss, reason = "a few lines")]
     pub(super) fn aside(&self, place: usize, count: usize) -> f64 {
         let width = self.range.end - self.range.start;
@@ -203,12 +206,12 @@ impl Axis {
         (place as f64 - (count.saturating_sub(1)) as f64 / 2.0) * room.min(ASIDE * width)
     }
 
-    /// Whether names stand along it, between which there is nothing.
+    /// Whether the ticks are names, between which there are no values.
     pub(super) fn has_names(&self) -> bool {
         self.ticks.iter().all(Tick::is_name)
     }
 
-    /// Whether zero is inside, and not at the edge.
+    /// Whether zero is inside the range, and not at its edge.
     pub(super) fn crosses_zero(&self) -> bool {
         self.scale == Scale::Linear && self.range.start < 0.0 && self.range.end > 0.0
     }
@@ -241,8 +244,8 @@ impl ValueFormatter<f64> for Axis {
     }
 }
 
-/// Writes traces without their folder and ending. Where names are too long to stand side by side,
-/// numbers stand for them; then it gives what these mean.
+/// Shortens the names of traces by their folder and ending. If names are too long to fit side by
+/// side, it replaces them with numbers and returns a key of these.
 fn shorten(ticks: &mut [Tick], width: i32) -> Option<String> {
     for tick in ticks.iter_mut().filter(|tick| tick.is_name()) {
         let file = tick.label.rsplit('/').next().unwrap_or_default();
@@ -269,7 +272,7 @@ fn coordinate(scale: Scale, value: f64) -> f64 {
     }
 }
 
-/// Of 1, 2 and 5 times a power of ten one that is near.
+/// A step near this one that is 1, 2 or 5 times a power of ten.
 fn nice(step: f64) -> f64 {
     let power = 10_f64.powf(step.log10().floor());
     let bounds = [(1.5, 1.0), (3.0, 2.0), (7.0, 5.0)];
@@ -277,14 +280,14 @@ fn nice(step: f64) -> f64 {
     near.map_or(10.0, |(_, factor)| factor) * power
 }
 
-/// Digits after the point that tell ticks apart.
+/// The number of digits after the point that distinguish ticks.
 fn decimals(step: f64) -> usize {
     (0..9)
         .find(|digits| step * 10_f64.powi(*digits) >= 0.999)
         .map_or(9, |digits| digits.unsigned_abs() as usize)
 }
 
-/// Without what binary fractions leave behind.
+/// Removes the rounding errors of binary fractions.
 fn round(value: f64) -> f64 {
     (value * 1e9).round() / 1e9
 }
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_for_names_that_have_no_room() {
+    fn numbers_replace_names_that_have_no_room() {
         let mut few = ticks(&["$TANDEM_TRACES/cellular_home.down", "synthetic:wifi"]);
         assert_eq!(shorten(&mut few, 400), None);
         assert_eq!(labels(&few), ["cellular_home", "wifi"]);
@@ -323,7 +326,7 @@ mod tests {
         assert_eq!(places(400), [(0, 0), (50, 0), (100, 0), (250, 0), (400, 0)]);
         assert_eq!(places(160), [(0, 0), (20, 1), (40, 0), (100, 0), (160, 0)]);
         assert_eq!(places(80), [(0, 0), (10, 1), (20, 2), (50, 0), (80, 0)]);
-        assert_eq!(places(8), [(0, 0), (1, 1), (2, 2)], "what is left out has a tick still");
+        assert_eq!(places(8), [(0, 0), (1, 1), (2, 2)], "an omitted label still has a tick");
     }
 
     #[test]
@@ -356,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_logarithm_is_at_the_lower_end() {
+    fn a_value_without_a_logarithm_is_at_the_lower_end() {
         let with = |low: f64| Axis::over(Scale::Log, [low, 2.0, 30.0].into_iter());
         let (axis, without) = (with(-5.0), with(2.0));
         assert_eq!(axis.range, without.range);
@@ -364,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_stays_however_long_it_is() {
+    fn a_long_value_that_is_not_a_name_is_not_replaced() {
         let mut sizes = ticks(&["100 kB", "1000 kB", "10 Mbit/s"]);
         assert_eq!(shorten(&mut sizes, 20), None);
         assert_eq!(labels(&sizes), ["100 kB", "1000 kB", "10 Mbit/s"]);

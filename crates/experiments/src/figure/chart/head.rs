@@ -1,4 +1,4 @@
-//! What stands above the panels: the title, the setting, and what each line is.
+//! The part above the panels: the title, the setting and the legend.
 
 use plotters::prelude::*;
 
@@ -27,7 +27,7 @@ impl<'a> Head<'a> {
         Self { title, setting, legend }
     }
 
-    /// From the top of the picture to the panels.
+    /// The height from the top of the picture to the panels.
     pub(super) fn height(&self) -> i32 {
         self.legend_top() + self.legend.rows * LEGEND_HEIGHT + 14
     }
@@ -54,20 +54,21 @@ impl<'a> Head<'a> {
     }
 }
 
-/// What each line of the figure is called.
+/// The names of the lines of the figure.
 pub(super) struct Legend<'a> {
-    /// Each once, and which of its mode's lines it is.
+    /// Each line once, with its number among the lines of its mode.
     shades: Vec<(&'a Series, usize)>,
     entries: Vec<Entry>,
     rows: i32,
-    /// What the modes mean, if there is no room for it in the legend.
+    /// The meanings of the modes, if there is no room for them in the legend.
     pub(super) note: Option<String>,
 }
 
-/// One name, beside what stands for it.
+/// One name, beside its colour and marker.
 struct Entry {
     name: String,
-    /// The mode and which of its lines; the paper's numbers, if it is none.
+    /// The mode and the number of the line among those of its mode. `None` stands for the paper's
+    /// numbers.
     line: Option<(Mode, usize)>,
     left: i32,
     row: i32,
@@ -94,7 +95,7 @@ impl<'a> Legend<'a> {
         Self { shades, entries, rows, note }
     }
 
-    /// Which shade of its mode's colour a line has.
+    /// The shade of its mode's colour that a line has.
     pub(super) fn shade(&self, line: &Series) -> usize {
         let entry = self.shades.iter().find(|(other, _)| other.name() == line.name());
         entry.map_or(0, |(_, shade)| *shade)
@@ -102,7 +103,7 @@ impl<'a> Legend<'a> {
 }
 
 impl Entry {
-    /// Where the name begins.
+    /// The offset at which the name begins.
     const fn indent(&self) -> i32 {
         if self.line.is_some() { 34 } else { 22 }
     }
@@ -126,7 +127,7 @@ impl Entry {
     }
 }
 
-/// The entries of a legend, with this name of each mode that has one line only.
+/// The entries of a legend. A mode with one line has the name that `name` returns.
 fn unplaced(
     shades: &[(&Series, usize)],
     name: impl Fn(Mode) -> String,
@@ -140,7 +141,7 @@ fn unplaced(
         };
         entry(name, Some((line.mode, *shade)))
     };
-    let paper = has_paper.then(|| entry("the paper".to_owned(), None));
+    let paper = has_paper.then(|| entry("paper".to_owned(), None));
     shades.iter().map(of_line).chain(paper).collect()
 }
 
@@ -158,7 +159,7 @@ fn placed(mut entries: Vec<Entry>) -> (Vec<Entry>, i32) {
     (entries, row + 1)
 }
 
-/// Which of its mode's lines one is.
+/// The number of a line among those of its mode.
 fn shade(lines: &[&Series], line: &Series) -> usize {
     let same = lines.iter().filter(|other| other.mode == line.mode);
     same.take_while(|other| other.variant != line.variant).count()
@@ -171,13 +172,13 @@ fn short(mode: Mode) -> String {
 const fn meaning(mode: Mode) -> &'static str {
     match mode {
         Mode::Mft => "no tunnel",
-        Mode::MftPlus => "no tunnel, patient origin",
-        Mode::Mdt => "datagrams, not repaired",
-        Mode::Mst => "one stream, repaired in order",
+        Mode::MftPlus => "no tunnel, larger loss-detection thresholds",
+        Mode::Mdt => "datagrams, no retransmission",
+        Mode::Mst => "one stream, in order",
         Mode::Msgt => "several streams, each in order",
-        Mode::Rmdt => "datagrams, repaired",
-        Mode::RmdtPlus => "datagrams, repaired, patient origin",
-        Mode::Tecc => "repaired, and the origin is told",
-        Mode::TeccPaper => "the same, as printed",
+        Mode::Rmdt => "datagrams with retransmission",
+        Mode::RmdtPlus => "datagrams with retransmission, larger loss-detection thresholds",
+        Mode::Tecc => "retransmission, and reports to the origin",
+        Mode::TeccPaper => "the same, as in the paper",
     }
 }

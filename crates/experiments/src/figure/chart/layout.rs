@@ -1,4 +1,4 @@
-//! Where the panels are, and how much room their texts get.
+//! The positions of the panels, and the room for their texts.
 
 use super::{
     Axis, Chart, INSIDE, LINE_HEIGHT, Legend, MARGIN, Panel, Paper, PaperNumber, Series,
@@ -8,34 +8,34 @@ use super::{
 };
 
 const PANELS_IN_A_ROW: usize = 3;
-/// Between two panels of a row, and between two rows.
+/// The gap between two panels of a row, and between two rows.
 const GAP: i32 = 34;
 const ROW_GAP: i32 = 24;
 pub(super) const HEADING_HEIGHT: i32 = 20;
-/// Between a panel's title and the y axis's label, and between this and the plane.
+/// The gap between a panel's title and the y axis's label, and between that label and the plane.
 pub(super) const BELOW_HEADING: i32 = 5;
 pub(super) const ABOVE_PLANE: i32 = 10;
-/// The plane with the space above it, and the space beside it.
+/// The height of the plane with the space above it, and the width of the space beside it.
 pub(super) const PLANE: i32 = 224;
 pub(super) const BESIDE_PLANE: i32 = 10;
 /// The least room for the y axis's numbers, and the distance between them and the axis.
 const Y_LABELS: i32 = 52;
 const Y_LABEL_DISTANCE: i32 = 12;
-/// Of the labels along the x axis the first row, and each further one.
+/// Height of the first row of labels along the x axis, and of each further row.
 const X_LABELS: i32 = 30;
 pub(super) const X_LABEL_HEIGHT: i32 = 16;
 
 /// All panels.
 pub(super) struct Layout<'a> {
     pub(super) plots: Vec<Plot<'a>>,
-    /// Where they end.
+    /// The bottom of the last row of panels.
     pub(super) bottom: i32,
 }
 
-/// A panel, what is drawn in it, and where.
+/// A panel, its content and its position.
 pub(super) struct Plot<'a> {
     pub(super) panel: &'a Panel,
-    /// Each with its shade.
+    /// The lines, each with its shade.
     pub(super) lines: Vec<(&'a Series, usize)>,
     pub(super) theirs: Vec<&'a PaperNumber>,
     pub(super) x: Axis,
@@ -43,20 +43,20 @@ pub(super) struct Plot<'a> {
     pub(super) title: Vec<String>,
     pub(super) y_label: Vec<String>,
     pub(super) x_label: Vec<String>,
-    /// Along the x axis.
+    /// The labels along the x axis.
     pub(super) labels: Vec<Label>,
     pub(super) left: i32,
     pub(super) width: i32,
     /// Room for the y axis's numbers.
     pub(super) y_labels: i32,
-    /// Where what is above the plane ends.
+    /// The top of the plane.
     pub(super) top: i32,
     /// Room for the labels along the x axis.
     pub(super) x_labels: i32,
 }
 
 impl<'a> Layout<'a> {
-    /// Puts the panels in rows, from this place on.
+    /// Puts the panels in rows, from `top` on.
     pub(super) fn of(
         panels: &'a [Panel],
         series: &'a [Series],

@@ -1,18 +1,19 @@
-//! What stands for a mode: a colour and a shape.
+//! The colour and the marker of each mode.
 
 use plotters::prelude::*;
 
 use super::{Canvas, Drawn, INK, PAPER};
 use crate::run::Mode;
 
-/// Whether a marker stands for runs that all completed.
+/// Whether a marker is full. It is hollow if a run did not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fill {
     Full,
     Hollow,
 }
 
-/// Okabe and Ito's colours, which those who see fewer colours can tell apart; grey for no tunnel.
+/// The colour of a mode. The palette of Okabe and Ito suits colour-blind readers. Grey means no
+/// tunnel.
 pub(super) const fn color(mode: Mode) -> RGBColor {
     match mode {
         Mode::Mft => RGBColor(110, 118, 128),
@@ -27,7 +28,7 @@ pub(super) const fn color(mode: Mode) -> RGBColor {
     }
 }
 
-/// The colours of a mode's several lines: shades of its own.
+/// The colours of the lines of a mode: shades of the mode's colour.
 pub(super) fn shaded(mode: Mode, number: usize) -> RGBColor {
     let RGBColor(red, green, blue) = color(mode);
     let share = match number {
@@ -45,7 +46,8 @@ pub(super) fn shaded(mode: Mode, number: usize) -> RGBColor {
     RGBColor(paler(red), paler(green), paler(blue))
 }
 
-/// A shape for each mode, so that colour is not all that tells them apart.
+/// Draws the marker of a mode. Each mode has a shape of its own, so that modes differ not only in
+/// colour.
 pub(super) fn marker(
     canvas: &Canvas<'_>,
     (x, y): (i32, i32),
@@ -73,7 +75,7 @@ pub(super) fn marker(
     closed(canvas, outline, inside, color.stroke_width(2))
 }
 
-/// The paper's own number.
+/// Draws the marker of the paper's numbers.
 pub(super) fn diamond(canvas: &Canvas<'_>, (x, y): (i32, i32)) -> Drawn {
     let outline = vec![(x, y - 7), (x + 7, y), (x, y + 7), (x - 7, y)];
     closed(canvas, outline, PAPER, INK.stroke_width(2))
@@ -86,6 +88,6 @@ fn closed(
     line: ShapeStyle,
 ) -> Drawn {
     canvas.draw(&Polygon::new(outline.clone(), inside.filled()))?;
-    outline.extend_from_within(..2); // so that the last corner is closed as the others are
+    outline.extend_from_within(..2); // so that the last corner is joined like the others
     canvas.draw(&PathElement::new(outline, line))
 }

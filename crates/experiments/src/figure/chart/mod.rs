@@ -1,4 +1,5 @@
-//! A figure as SVG: title, legend, panels side by side, and the paper's words below.
+//! A figure as SVG: title, legend, panels side by side, and notes with the paper's statements
+//! below.
 
 mod axis;
 mod head;
@@ -22,11 +23,11 @@ use crate::{plan::Plan, run::Mode};
 
 const WIDTH: i32 = 1040;
 const MARGIN: i32 = 28;
-/// Between both margins.
+/// The width between both margins.
 const INSIDE: i32 = WIDTH - 2 * MARGIN;
-/// From one line of a longer text to the next.
+/// The height of a line of a longer text.
 const LINE_HEIGHT: i32 = 17;
-/// From one note below the panels to the next.
+/// The height of a line of the notes below the panels.
 const NOTE_HEIGHT: i32 = 19;
 
 const PAPER: RGBColor = RGBColor(255, 255, 255);
@@ -34,7 +35,7 @@ const INK: RGBColor = RGBColor(31, 41, 51);
 const QUIET_INK: RGBColor = RGBColor(97, 110, 124);
 const GRID: RGBColor = RGBColor(226, 232, 238);
 
-/// What stands for them and for the modes' colours on dark screens.
+/// The replacements of these colours and of the modes' colours on dark screens.
 const DARK: [(RGBColor, &str); 13] = [
     (PAPER, "#14181D"),
     (INK, "#E4E9EE"),
@@ -55,7 +56,7 @@ type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<std::io::Error>>;
 
-/// Draws it all.
+/// Draws the whole figure.
 pub(super) fn draw(
     figure: &Figure,
     plan: &Plan,
@@ -84,15 +85,15 @@ pub(super) fn draw(
     with_dark_colours(&svg)
 }
 
-/// Makes the picture follow the reader's choice of light or dark, wherever it is shown. Plotters
-/// writes colours as attributes, which a style sheet overrides wherever it stands.
+/// Makes the picture follow the reader's choice of a light or dark screen. Plotters writes colours
+/// as attributes, which a style sheet overrides.
 fn with_dark_colours(svg: &str) -> String {
     let rule = |(RGBColor(red, green, blue), dark): (RGBColor, &str)| {
         let light = format!("#{red:02X}{green:02X}{blue:02X}");
         ["fill", "stroke"].map(|name| format!("[{name}=\"{light}\"]{{{name}:{dark}}}")).concat()
     };
     let rules = DARK.map(rule).concat();
-    let drawn = svg.trim_end().strip_suffix("</svg>").expect("an SVG ends so");
+    let drawn = svg.trim_end().strip_suffix("</svg>").expect("an SVG ends with its closing tag");
     format!("{drawn}<style>@media (prefers-color-scheme:dark){{{rules}}}</style>\n</svg>\n")
 }
 
@@ -104,7 +105,7 @@ fn below(canvas: &Canvas<'_>, top: i32, notes: &[String]) -> Drawn {
     Ok(())
 }
 
-/// How many lines a text has that was divided.
+/// The number of lines of a wrapped text.
 fn lines(text: &[String]) -> i32 {
     i32::try_from(text.len()).unwrap_or(0)
 }

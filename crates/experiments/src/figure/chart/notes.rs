@@ -1,4 +1,4 @@
-//! What stands below the panels.
+//! The notes below the panels.
 
 use super::{
     INSIDE, Layout, Legend, Paper, Plan, Series, Traces,
@@ -18,13 +18,16 @@ pub(super) fn notes(
     let seeds = plan.seeds();
     let streams = if streams == 1 { "1 stream".to_owned() } else { format!("{streams} streams") };
     let has_bars = points().any(|point| point.high > point.low);
-    let bars = if has_bars { "; bars: 95 % confidence of the mean" } else { "" };
-    let mut texts = vec![format!("Ours: seeds {seeds}, {streams}{bars}.")];
+    let bars = if has_bars { "; bars: 95 % confidence interval of the mean" } else { "" };
+    let mut texts = vec![format!("This work: seeds {seeds}, {streams}{bars}.")];
     texts.extend(legend.note.clone());
     texts.extend(numbered_names(layout));
     texts.extend(Traces::of(plan).map(|traces| traces.said().to_owned()));
     if points().any(|point| point.completed < point.runs) {
-        texts.push("Hollow: not all runs completed; the value is over those that did.".to_owned());
+        texts.push(
+            "Hollow markers: not all runs completed; the value is over the completed runs."
+                .to_owned(),
+        );
     }
     for statement in &paper.statements {
         texts.push(match statement.source.as_str() {
@@ -35,7 +38,7 @@ pub(super) fn notes(
     texts.iter().flat_map(|text| text::wrapped(text, TEXT, INSIDE)).collect()
 }
 
-/// What the numbers mean that stand for names along the panels' x axes.
+/// The key of the numbers that replace names along the panels' x axes.
 fn numbered_names(layout: &Layout<'_>) -> Vec<String> {
     let names = layout.plots.iter().filter_map(|plot| {
         let names = plot.x.numbered()?;

@@ -1,4 +1,4 @@
-//! What is drawn in a panel.
+//! Draws the content of a panel.
 
 use plotters::prelude::*;
 
@@ -19,7 +19,7 @@ impl Plot<'_> {
         let style = text::style(TEXT, QUIET_INK).pos(text::top_center());
         if self.lines.is_empty() {
             let at = (middle, self.top + PLANE / 2);
-            return canvas.draw_text("no run of this plan belongs here", &style, at);
+            return canvas.draw_text("this plan has no run for this panel", &style, at);
         }
         let size = (self.width, PLANE + self.x_labels);
         let area = canvas.clone().shrink((self.left, self.top), size);
@@ -35,7 +35,7 @@ impl Plot<'_> {
         Ok(())
     }
 
-    /// The title and below it the y axis's label, right above the plane.
+    /// Draws the title, and below it the y axis's label, above the plane.
     fn draw_headings(&self, canvas: &Canvas<'_>) -> Drawn {
         let label_top = self.top - ABOVE_PLANE - lines(&self.y_label) * LINE_HEIGHT;
         let title_top = label_top - BELOW_HEADING - lines(&self.title) * HEADING_HEIGHT;
@@ -64,7 +64,7 @@ impl Plot<'_> {
             .bold_line_style(GRID)
             .light_line_style(TRANSPARENT)
             .axis_style(QUIET_INK)
-            .x_label_style(text::style(TEXT, QUIET_INK).color(&TRANSPARENT)) // drawn by ourselves
+            .x_label_style(text::style(TEXT, QUIET_INK).color(&TRANSPARENT)) // drawn by `draw`
             .y_label_style(text::style(TEXT, QUIET_INK))
             .draw()?;
         if y.crosses_zero() {
@@ -77,7 +77,7 @@ impl Plot<'_> {
             .try_for_each(|(number, line)| self.draw_line(area, &mut plane, number, *line))
     }
 
-    /// One of the lines, of which this many come before it.
+    /// Draws the line with this number.
     fn draw_line(
         &self,
         area: &Canvas<'_>,
@@ -91,7 +91,7 @@ impl Plot<'_> {
         let spot = |at: f64, value: f64| (x.at(at) + aside, y.at(value));
         if is_spread || !x.has_names() {
             let is_covered = number == 0 && chart == Chart::Distribution;
-            let width = if is_covered { 5 } else { 2 }; // seen on both sides of the one that covers it
+            let width = if is_covered { 5 } else { 2 }; // wider than a line that covers it
             let path = line.points.iter().map(|point| spot(point.x, point.value));
             let style = shaded(line.mode, shade).stroke_width(width);
             plane.draw_series([PathElement::new(path.collect::<Vec<_>>(), style)])?;
@@ -99,7 +99,7 @@ impl Plot<'_> {
         if is_spread { Ok(()) } else { points(area, plane, (line, shade), spot) }
     }
 
-    /// The paper's numbers: diamonds, and lines where a number holds for every x.
+    /// Draws the paper's numbers: diamonds, and dashed lines for numbers that hold for every x.
     fn draw_theirs(&self, area: &Canvas<'_>, plane: &mut Plane<'_, '_>) -> Drawn {
         let (x, y) = (&self.x, &self.y);
         for PaperNumber { x: place, value, .. } in self.theirs.iter().copied() {
@@ -117,7 +117,7 @@ impl Plot<'_> {
     }
 }
 
-/// A line's points with error bars, and markers that are hollow where not all runs completed.
+/// Draws a line's points with error bars. Markers are hollow if not all runs completed.
 fn points(
     area: &Canvas<'_>,
     plane: &Plane<'_, '_>,
@@ -141,8 +141,8 @@ fn points(
     Ok(())
 }
 
-/// Where in the panel's area a place in its plane is. Marks are drawn there, because the plane cuts
-/// off what reaches over its edge.
+/// Converts a position in the plane to pixels in the panel's area. Markers are drawn in the area,
+/// because the plane would clip them at its edge.
 fn pixel(area: &Canvas<'_>, plane: &Plane<'_, '_>, spot: (f64, f64)) -> (i32, i32) {
     let ((x, y), (left, top)) = (plane.backend_coord(&spot), area.get_base_pixel());
     (x - left, y - top)

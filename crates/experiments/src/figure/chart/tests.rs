@@ -1,4 +1,4 @@
-//! Whether every text of every figure can be read: none covers another, none leaves the picture.
+//! Tests that every text of every figure is readable: no text covers another or leaves the picture.
 
 use std::{fs, path::Path};
 
@@ -9,11 +9,11 @@ use crate::{
     run::{FlowRecord, Parameters, RunRecord, TraceStore, run},
 };
 
-/// How far letters reach above and below their line, in parts of the font's size.
+/// The extent of letters above and below their line, as a share of the font size.
 const ASCENT: f64 = 0.93;
 const DESCENT: f64 = 0.24;
 
-/// Where a text is.
+/// The bounding box of a text.
 #[derive(Debug)]
 struct TextBox {
     text: String,
@@ -24,13 +24,16 @@ struct TextBox {
 }
 
 impl TextBox {
-    /// Reads a `<text>` of an SVG: the attributes and what follows them.
+    /// Reads a `<text>` element of an SVG: the attributes and the text.
     fn read(tag: &str) -> Self {
         let (attributes, rest) = tag.split_once('>').unwrap();
         let text = rest.split_once('<').unwrap().0.trim();
         let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&apos;", "'");
         let text = text.replace("&quot;", "\"").replace("&amp;", "&");
-        assert!(!attributes.contains("transform="), "{text}: this test knows no turned texts");
+        assert!(
+            !attributes.contains("transform="),
+            "{text}: this test does not support rotated texts"
+        );
         let size = number(attributes, "font-size");
         let width = f64::from(text::width(&text, size));
         let x = number(attributes, "x");
@@ -69,7 +72,7 @@ fn number(attributes: &str, name: &str) -> f64 {
     attribute(attributes, name).parse().unwrap()
 }
 
-/// What is wrong with the texts of a picture.
+/// The faults of the texts of a picture.
 fn faults(svg: &str) -> Vec<String> {
     let (head, _) = svg.split_once('>').unwrap();
     let (width, height) = (number(head, "width"), number(head, "height"));
@@ -87,8 +90,8 @@ fn faults(svg: &str) -> Vec<String> {
     faults
 }
 
-/// The plans of a figure's variants with few seeds; of the full one with recordings too, if it has
-/// any.
+/// The plans of a figure's variants, with few seeds. The full variant is included a second time
+/// with recordings, if it has any.
 fn plans(figure: &Figure) -> Vec<Plan> {
     let mut full: toml::Table = figure.plan.replace("$TANDEM_TRACES", "links").parse().unwrap();
     let recordings = full.remove("recordings");
@@ -107,7 +110,7 @@ fn plans(figure: &Figure) -> Vec<Plan> {
     [plan(&full, Variant::Short), plan(&full, Variant::Full)].into_iter().chain(recorded).collect()
 }
 
-/// A run with everything that figures can show.
+/// A run with all values that figures can show.
 fn base() -> RunRecord {
     let workload = "flows:2,10ms".parse().unwrap();
     let size = "20kB".parse().unwrap();
@@ -118,7 +121,8 @@ fn base() -> RunRecord {
     record
 }
 
-/// Results of all runs of a plan, whose values are as large as this, and differ from run to run.
+/// Invented results of all runs of a plan. Their values are about as large as `size` and differ
+/// between runs.
 fn invented(plan: &Plan, base: &RunRecord, size: f64) -> Vec<RunRecord> {
     let of = |(number, parameters): (u32, Parameters)| {
         let value = size * f64::from(1 + number * 7 % 10);

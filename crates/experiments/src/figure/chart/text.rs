@@ -1,4 +1,4 @@
-//! Texts: their fonts, how much room they take, and where a new line begins.
+//! Texts: their fonts, widths and line breaks.
 
 use plotters::{
     prelude::*,
@@ -10,7 +10,7 @@ pub(super) const TITLE: f64 = 20.0;
 pub(super) const HEADING: f64 = 15.0;
 pub(super) const TEXT: f64 = 13.0;
 
-/// Plotters sizes a font by its line, which is by this much larger than what SVG calls its size.
+/// The ratio of the line height, by which Plotters sizes a font, to the font size of SVG.
 const LINE_OF_A_FONT: f64 = 1.24;
 
 /// The style of a text.
@@ -18,18 +18,18 @@ pub(super) fn style(size: f64, color: RGBColor) -> TextStyle<'static> {
     ("sans-serif", size * LINE_OF_A_FONT).into_font().color(&color)
 }
 
-/// What is left to the text begins at this point.
+/// The anchor of a text that begins at a point and is centred vertically on it.
 pub(super) fn middle_left() -> Pos {
     Pos::new(HPos::Left, VPos::Center)
 }
 
-/// Half of the text is on each side of this point, and all of it below.
+/// The anchor of a text that is centred horizontally on a point and is below it.
 pub(super) fn top_center() -> Pos {
     Pos::new(HPos::Center, VPos::Top)
 }
 
-/// How many pixels a text of this size takes at most. Which font a reader has is not known; these
-/// are the widths of the two widest that are common, `DejaVu` Sans and Verdana, rounded up.
+/// The maximum width in pixels of a text of this size. The reader's font is unknown, so the widths
+/// are those of the two widest common fonts, `DejaVu` Sans and Verdana, rounded up.
 pub(super) fn width(text: &str, size: f64) -> i32 {
     let per_mille: u32 = text.chars().map(per_mille).sum();
     #[expect(clippy::cast_possible_truncation, reason = "pixels")]
@@ -37,7 +37,7 @@ pub(super) fn width(text: &str, size: f64) -> i32 {
     pixels
 }
 
-/// The width of a character in parts of the font's size.
+/// The width of a character in thousandths of the font size.
 const fn per_mille(character: char) -> u32 {
     match character {
         'i' | 'l' => 285,
@@ -73,8 +73,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_is_wider_than_it_is_taken_for() {
-        // Measured with DejaVu Sans of a size of 1000.
+    fn estimated_widths_are_upper_bounds() {
+        // These widths were measured with DejaVu Sans at a size of 1000.
         for (text, measured) in [
             ("99th percentile (largest of fewer than 100 runs)", 23_948),
             ("Against the best of MFT, MDT, MST and RMDT", 22_924),
