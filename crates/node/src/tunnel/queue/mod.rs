@@ -260,7 +260,8 @@ impl Queue {
         let before = flow.bytes;
         flow.bytes = before + added - removed;
         self.bytes = self.bytes + added - removed;
-        self.longest.resize(stream, before, flow.bytes);
+        let after = flow.bytes;
+        self.longest.resize(&self.flows, stream, (before, after));
     }
 
     fn to_item(
@@ -313,7 +314,7 @@ impl Queue {
             if held + len > bytes_max / self.flows.len().max(1) {
                 return false;
             }
-            let longest = self.longest.get();
+            let longest = self.longest.get(&self.flows);
             let items = longest.and_then(|stream| Some(&mut self.flows.get_mut(&stream)?.items));
             let (Some(longest), Some(items)) = (longest, items.filter(|items| items.len() > 1))
             else {
@@ -371,7 +372,8 @@ impl Queue {
         if let Some(flow) = self.flows.get_mut(&stream) {
             flow.has_turn = false;
             if flow.items.is_empty() {
-                self.flows.remove(&stream); // it holds no bytes
+                self.flows.remove(&stream);
+                self.longest.remove(stream, 0);
             }
         }
     }
@@ -559,6 +561,7 @@ impl Queue {
         self.outstanding.remove(stream);
         self.resize(stream, self.waiting(stream), 0);
         self.flows.remove(&stream);
+        self.longest.remove(stream, 0);
         self.turns.remove(stream);
     }
 
