@@ -52,7 +52,7 @@ mod tests {
         for step in 0..2000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(step);
             let stream = StreamId(random >> 59);
-            if (random >> 40) % 8 == 0 {
+            if (random >> 40).is_multiple_of(8) {
                 if let Some(flow) = flows.remove(&stream) {
                     longest.remove(stream, flow.bytes);
                 }
