@@ -15,6 +15,7 @@ pub mod quic;
 mod server;
 pub mod stats;
 mod timers;
+mod token;
 pub mod tunnel;
 
 pub use client::{Client, ClientConfig};

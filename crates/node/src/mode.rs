@@ -1,12 +1,10 @@
 //! The modes, and their names: the only list of them.
 
-use std::{fmt, ops::RangeInclusive, str::FromStr};
+use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 use tandem_congestion::ControllerName;
-use tandem_wire::{GroupField, Order};
-
-use crate::tunnel::Repair;
+use tandem_wire::{GroupField, Order, RepairField};
 
 /// How payloads travel between a client and an origin, and what the origin does about it. Command
 /// lines, plans and results have the same names.
@@ -71,6 +69,29 @@ pub enum TunnelMode {
     Rmdt(Repair),
     /// [`Mode::Tecc`]: the proxy also sends reports. In a download they go to the origin.
     Tecc(Repair),
+}
+
+/// How lost HTTP Datagrams of a client's flows are repaired, in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// The order in which payloads leave the tunnel at either end.
+    pub order: Order,
+    /// Payloads that have waited longer are neither sent nor retransmitted.
+    pub deadline: Option<Duration>,
+    /// How often a payload is retransmitted at most. 0: never.
+    pub limit: Option<u8>,
+}
+
+impl Default for Repair {
+    fn default() -> Self {
+        Self { order: Order::Ordered, deadline: None, limit: None }
+    }
+}
+
+impl From<RepairField> for Repair {
+    fn from(RepairField { order, deadline, limit, .. }: RepairField) -> Self {
+        Self { order, deadline, limit }
+    }
 }
 
 impl TunnelMode {

@@ -1,9 +1,17 @@
 //! The flows through a hop.
 
+use std::net::SocketAddr;
+
 use tandem_wire::{Code, FeedbackField, Urgency};
 
-use super::forward::LocalFlowId;
-use crate::{quic::StreamId, tunnel::Flows};
+use crate::{node::SocketId, quic::StreamId, tunnel::Flows};
+
+/// A listening socket and the address of a local program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LocalFlowId {
+    pub(super) socket: SocketId,
+    pub(super) program: SocketAddr,
+}
 
 /// The packets that a flow carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    net::SocketAddr,
     time::Instant,
 };
 
@@ -12,7 +11,7 @@ use tandem_wire::Code;
 
 use super::{
     ForwardConfig,
-    flow::{Carries, Target},
+    flow::{Carries, LocalFlowId, Target},
     hop::Hop,
 };
 use crate::{
@@ -21,13 +20,6 @@ use crate::{
     quic::StreamId,
     stats::Stats,
 };
-
-/// A listening socket and the address of a local program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct LocalFlowId {
-    pub(super) socket: SocketId,
-    pub(super) program: SocketAddr,
-}
 
 /// A flow of a local program.
 #[derive(Debug)]

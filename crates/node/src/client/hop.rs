@@ -17,9 +17,9 @@ use crate::{
     error::ClientError,
     h3::End,
     limits::Limits,
-    proxy::Token,
     quic::StreamId,
     stats::Stats,
+    token::Token,
     tunnel::{Arrival, Carrier, Tunnel},
 };
 

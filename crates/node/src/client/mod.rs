@@ -35,16 +35,16 @@ use self::{
     recover::Recovery,
 };
 
+pub use crate::mode::{Repair, TunnelMode};
 use crate::{
     error::ClientError,
     h3,
     limits::Limits,
     node::{Event, Input, Node, Output, Received},
-    proxy::Token,
     quic::{self, Transport},
     stats::{ConnectionStats, Stats},
+    token::Token,
 };
-pub use crate::{mode::TunnelMode, tunnel::Repair};
 
 /// Settings of a client.
 pub struct ClientConfig {

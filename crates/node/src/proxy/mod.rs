@@ -20,10 +20,7 @@ use tandem_units::ByteCount;
 use tandem_wire::{Code, PathMatcher, Template};
 use tracing::{debug, info};
 
-pub use self::{
-    access::{Access, Token, TokenError},
-    policy::TargetPolicy,
-};
+pub use self::{access::Access, policy::TargetPolicy};
 use self::{
     flow::{End, Flow, State},
     peers::Peers,
@@ -31,6 +28,7 @@ use self::{
     request::Admission,
     targets::Targets,
 };
+pub use crate::token::{Token, TokenError};
 use crate::{
     h3,
     limits::Limits,
@@ -38,7 +36,7 @@ use crate::{
     quic::{self, ConfigError, ConnectionId, ServerTls, StreamId, Transport},
     server::{self, Server},
     stats::{ConnectionStats, Stats},
-    tunnel::Carrier,
+    tunnel::{Carrier, REPORT_INTERVAL},
 };
 
 /// The settings of a proxy.
@@ -66,11 +64,8 @@ pub struct ProxyConfig {
 }
 
 impl ProxyConfig {
-    /// The allowed intervals between two reports. With a shorter interval a sender gets more
-    /// reports than it can follow. With a longer one a sender follows reports on a tunnel that has
-    /// changed since.
-    pub const FEEDBACK_INTERVAL: RangeInclusive<Duration> =
-        Duration::from_millis(5)..=Duration::from_secs(1);
+    /// The allowed intervals between two reports.
+    pub const FEEDBACK_INTERVAL: RangeInclusive<Duration> = REPORT_INTERVAL;
 
     /// The settings of a proxy that no client may use yet, and that reaches public addresses only.
     pub fn new(listen: SocketAddr, tls: rustls::ServerConfig) -> Self {

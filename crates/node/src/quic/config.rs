@@ -17,14 +17,11 @@ use ring::hmac;
 use tandem_congestion::ControllerConfig;
 use tandem_units::ByteCount;
 
-use super::demux::VERSION;
+use super::demux::{CONNECTION_ID_LEN, VERSION};
 use crate::limits::Limits;
 
 /// The ALPN protocol ID of HTTP/3 (RFC 9114 §3.1).
 const ALPN_H3: &[u8] = b"h3";
-
-/// The length of our connection IDs in bytes, at most 20 (RFC 9000 §17.2).
-pub(super) const CONNECTION_ID_LEN: usize = 8;
 
 /// The most bytes on one stream that wait for the application to read them.
 ///

@@ -1,6 +1,9 @@
 //! Classifies received UDP payloads by the properties that all versions of QUIC share (RFC 8999).
 
-use super::{UnusablePackets, config::CONNECTION_ID_LEN};
+use super::UnusablePackets;
+
+/// The length of our connection IDs in bytes, at most 20 (RFC 9000 §17.2).
+pub(super) const CONNECTION_ID_LEN: usize = 8;
 
 /// The version of QUIC that we speak (RFC 9000 §15).
 pub(super) const VERSION: u32 = 1;

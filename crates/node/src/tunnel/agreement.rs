@@ -8,12 +8,12 @@ use std::{borrow::Cow, fmt, time::Duration};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tandem_wire::{
     CAPSULE_PROTOCOL_TRUE, FeedbackField, FieldError, GroupField, GroupFieldError, MAX_UDP_PAYLOAD,
-    Order, RepairField, RetransmissionLimit, Urgency, VarInt, parse_boolean_item,
+    RepairField, RetransmissionLimit, Urgency, VarInt, parse_boolean_item,
 };
 use tracing::debug;
 
 use super::contexts::{NUMBERED_BY_CLIENT, NUMBERED_BY_PROXY, REPORTS_OF_PROXY};
-use crate::fields::only_line;
+use crate::{fields::only_line, mode::Repair};
 
 /// The header field of RFC 9297 §3.4.
 const CAPSULE_PROTOCOL: HeaderName = HeaderName::from_static("capsule-protocol");
@@ -30,29 +30,6 @@ const GROUP: HeaderName = HeaderName::from_static(GroupField::NAME);
 
 /// The structured Boolean "true".
 const TRUE: HeaderValue = HeaderValue::from_static("?1");
-
-/// How lost HTTP Datagrams of a client's flows are repaired, in both directions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Repair {
-    /// The order in which payloads leave the tunnel at either end.
-    pub order: Order,
-    /// Payloads that have waited longer are neither sent nor retransmitted.
-    pub deadline: Option<Duration>,
-    /// How often a payload is retransmitted at most. 0: never.
-    pub limit: Option<u8>,
-}
-
-impl Default for Repair {
-    fn default() -> Self {
-        Self { order: Order::Ordered, deadline: None, limit: None }
-    }
-}
-
-impl From<RepairField> for Repair {
-    fn from(RepairField { order, deadline, limit, .. }: RepairField) -> Self {
-        Self { order, deadline, limit }
-    }
-}
 
 /// The repair that the other end offers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -276,6 +253,8 @@ const LIMIT_MAX: u8 = 16;
 
 #[cfg(test)]
 mod tests {
+    use tandem_wire::Order;
+
     use super::*;
 
     fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {

@@ -34,7 +34,7 @@ use tandem_wire::{
 };
 use tracing::debug;
 
-pub use self::agreement::Repair;
+pub(crate) use self::reporter::REPORT_INTERVAL;
 pub(crate) use self::{agreement::Asked, capsules::StreamEnd, carrier::Carrier, client::Flows};
 use self::{
     agreement::{RepairOffer, wanted_limit},
@@ -51,6 +51,7 @@ use self::{
 use crate::{
     h3::ConnectionError,
     limits::Limits,
+    mode::Repair,
     quic::{self, StreamId},
     stats::{Dropped, FeedbackStats, Stats},
 };

@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::RangeInclusive,
     time::{Duration, Instant},
 };
 
@@ -12,10 +13,12 @@ use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::{TunnelInfo, Urgency, VarInt};
 
 use super::{carrier::Carrier, queue::Queue};
-use crate::{
-    proxy::ProxyConfig,
-    quic::{PathEstimate, StreamId},
-};
+use crate::quic::{PathEstimate, StreamId};
+
+/// The allowed intervals between two reports. With a shorter interval a sender gets more reports than
+/// it can follow. With a longer one a sender follows reports on a tunnel that has changed since.
+pub(crate) const REPORT_INTERVAL: RangeInclusive<Duration> =
+    Duration::from_millis(5)..=Duration::from_secs(1);
 
 /// The most flows of one connection that get reports. Further flows get none.
 const FLOWS_MAX: usize = 64;
@@ -133,7 +136,7 @@ impl Reporter {
 
     /// Notes how much waits after the tunnel has sent as much as it could.
     pub(super) fn observe(&mut self, now: Instant, queue: &Queue) {
-        let least = *ProxyConfig::FEEDBACK_INTERVAL.start();
+        let least = *REPORT_INTERVAL.start();
         let may_be_early = self.last.is_some_and(|last| now >= last + least);
         for (&stream, flow) in &mut self.flows {
             let len = queue.flow_len(stream);
@@ -158,7 +161,7 @@ impl Reporter {
         }
         let path = &carrier.path_estimate();
         let interval = interval.unwrap_or(path.min_rtt);
-        let allowed = ProxyConfig::FEEDBACK_INTERVAL;
+        let allowed = REPORT_INTERVAL;
         let interval = interval.clamp(*allowed.start(), *allowed.end());
         let elapsed = self.last.map_or(interval, |last| now.saturating_duration_since(last));
         let sends = queue.sends();

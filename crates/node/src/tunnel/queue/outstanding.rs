@@ -19,9 +19,10 @@ use tandem_wire::{CONTEXT_ID_UDP, Order, VarInt};
 
 use super::{TooLarge, aqm::Aqm, item::Ids};
 use crate::{
+    mode::Repair,
     quic::{DatagramId, Delivery, StreamId},
     stats::{GivenUp, Repaired},
-    tunnel::{agreement::Repair, carrier::Carrier},
+    tunnel::carrier::Carrier,
 };
 
 /// How long a datagram is repaired, in smoothed RTTs of the tunnel. At 5 % loss one retransmission
