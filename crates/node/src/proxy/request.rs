@@ -153,7 +153,6 @@ impl Proxy {
     ) {
         let Some(id) = self.targets.flow_of(socket) else { return };
         if let Err(kind) = result {
-            self.targets.forget_socket(socket);
             return self.refuse(id, &RequestError::Socket(kind));
         }
         let Some(peer) = self.peers.get_mut(id.0) else { return };

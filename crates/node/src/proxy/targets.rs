@@ -120,11 +120,6 @@ impl Targets {
         self.by_socket.get(&socket).copied()
     }
 
-    /// Removes a socket that could not be opened.
-    pub(super) fn forget_socket(&mut self, socket: SocketId) {
-        self.by_socket.remove(&socket);
-    }
-
     /// Releases the query or the socket of a flow that ends.
     ///
     /// RFC 9298 §3.1: "The UDP proxy MUST keep the socket open while the request stream is open."
@@ -135,7 +130,8 @@ impl Targets {
                 None
             }
             State::Opening { socket, .. } | State::Open { socket, .. } => {
-                self.by_socket.remove(socket).map(|_| Output::CloseSocket(*socket))
+                self.by_socket.remove(socket);
+                Some(Output::CloseSocket(*socket))
             }
         }
     }
@@ -148,5 +144,30 @@ impl Targets {
     /// Whether no flow has a socket or waits for one.
     pub(super) fn is_idle(&self) -> bool {
         self.by_socket.is_empty() && self.by_query.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::{ConnectionId, StreamId};
+
+    #[test]
+    fn a_flow_that_ends_gives_up_its_socket_or_its_query() {
+        let limits = Limits { queries: 1, ..Limits::default() };
+        let mut targets = Targets::new(TargetPolicy::default(), 1, &limits);
+        let id = (ConnectionId(0), StreamId(0));
+        #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
+        let now = Instant::now();
+        let mut reach = |host: &str| targets.reach(now, id, (host.to_owned(), 53)).unwrap().0;
+        let (opening, resolving) = (reach("1.1.1.1"), reach("example.org"));
+        // Whether or not it was opened: the driver learns that the node does not name it again.
+        assert!(matches!(targets.release(&opening), Some(Output::CloseSocket(SocketId(1)))));
+        assert!(targets.release(&resolving).is_none());
+        assert!(targets.is_idle() && targets.sockets() == 0);
+        let refused = targets.reach(now, id, ("example.org".to_owned(), 53));
+        assert!(matches!(refused, Err(RequestError::TooManyQueries(1))), "it is still looked up");
+        assert_eq!(targets.on_answer(QueryId(0)), None);
+        assert!(targets.reach(now, id, ("example.org".to_owned(), 53)).is_ok());
     }
 }

@@ -187,6 +187,9 @@ impl Tunnel {
 
     /// Sends the reports that are due, and gives the engine as much of the queue as it takes.
     pub(crate) fn feed(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
+        if self.reporter.is_idle() {
+            return self.queue.feed(now, carrier);
+        }
         self.report(now, carrier);
         self.queue.feed(now, carrier);
         self.reporter.observe(now, &self.queue);

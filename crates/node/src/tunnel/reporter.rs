@@ -119,6 +119,11 @@ impl Reporter {
         self.due = None;
     }
 
+    /// Whether it reports on no flow.
+    pub(super) fn is_idle(&self) -> bool {
+        self.flows.is_empty()
+    }
+
     /// When reports are due.
     pub(super) const fn next_timeout(&self) -> Option<Instant> {
         self.due
