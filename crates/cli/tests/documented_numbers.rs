@@ -1,0 +1,83 @@
+//! The documents state sizes and limits. This test compares them with the constants of the code.
+
+use std::{fs, path::Path};
+
+use tandem_node::{limits::Limits, quic::Mtu, tunnel::resequence::Bounds};
+
+/// A number with a comma between thousands, as the documents write it.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let count = digits.len();
+    let with_commas = digits.char_indices().map(|(index, digit)| {
+        let is_after_group = index > 0 && (count - index).is_multiple_of(3);
+        if is_after_group { format!(",{digit}") } else { digit.to_string() }
+    });
+    with_commas.collect()
+}
+
+#[test]
+fn the_documents_state_the_numbers_of_the_code() {
+    let limits = Limits::default();
+    let tunnel = Mtu::TUNNEL.start;
+    let megabytes = |bytes: usize| format!("{} MB", bytes / 1_000_000);
+    let seconds = |time: std::time::Duration| format!("{} s", time.as_secs());
+    let bounds = Bounds::default();
+    let claims = [
+        ("docs/architecture.md", format!("A tunnel's packets have {tunnel} bytes of UDP payload.")),
+        ("README.md", format!("A tunnel's packets have {tunnel} bytes")),
+        ("docs/repair.md", format!("{tunnel}-byte packets")),
+        ("docs/threats.md", format!("{tunnel}-byte packets")),
+        (
+            "docs/threats.md",
+            format!("| connections of a server | {} |", grouped(limits.connections as u64)),
+        ),
+        ("docs/threats.md", format!("and {} in all", limits.queries)),
+        ("docs/threats.md", format!("| header section | {} KiB |", limits.field_section / 1024)),
+        (
+            "docs/threats.md",
+            format!(
+                "| tunnel's queue | {}; {} for flows",
+                megabytes(limits.tunnel_queue),
+                megabytes(limits.short_tunnel_queue)
+            ),
+        ),
+        (
+            "docs/threats.md",
+            format!(
+                "| datagrams kept for retransmission | {} per tunnel, {} numbers per flow |",
+                megabytes(limits.repair_bytes),
+                grouped(bounds.packets.into())
+            ),
+        ),
+        (
+            "docs/threats.md",
+            format!(
+                "{} and {} numbers per flow, {} for all flows of a node, {} |",
+                megabytes(bounds.bytes),
+                grouped(bounds.packets.into()),
+                megabytes(limits.held_bytes),
+                seconds(bounds.gap_max)
+            ),
+        ),
+        (
+            "docs/threats.md",
+            format!("| concurrent name lookups | {} in all |", grouped(limits.queries as u64)),
+        ),
+        ("docs/threats.md", format!("| name resolution | {} |", seconds(limits.dns_timeout))),
+        (
+            "docs/threats.md",
+            format!(
+                "| silence | {} for a flow, {} for a connection, {} for a client's tunnel |",
+                seconds(limits.flow_idle),
+                seconds(limits.connection_idle),
+                seconds(limits.tunnel_idle)
+            ),
+        ),
+    ];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (file, claim) in claims {
+        let text = fs::read_to_string(root.join(file)).unwrap();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(&claim), "{file} does not say {claim:?}");
+    }
+}
