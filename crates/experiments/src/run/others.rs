@@ -16,7 +16,7 @@ use super::{
     topology::{PORT, Part, Topology, set_name},
 };
 
-/// The difference between the number of such an origin and that of its client.
+/// A competing origin has a number; that of its client is higher by this.
 const CLIENTS: u32 = 500;
 
 pub(super) fn name(number: u64) -> String {

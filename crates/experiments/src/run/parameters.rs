@@ -192,7 +192,7 @@ parameters! {
         /// tunnel, begin before the first flow and share the access link [default: none]
         "NAME" others: Option<ControllerName>;
 
-        /// Number of such downloads
+        /// How many downloads from other origins share the access link
         #[cfg_attr(feature = "clap", arg(requires = "others"))]
         others_count: u64 = 1, from 1 to 100;
 
