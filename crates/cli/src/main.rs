@@ -12,6 +12,7 @@ mod get;
 mod hops;
 mod lab;
 mod log;
+mod memory;
 mod mode;
 mod origin;
 mod outcome;

@@ -8,8 +8,11 @@ use tandem_node::{OriginConfig, limits::Limits, quic::Transport};
 use tandem_units::ByteCount;
 
 use crate::{
-    config::{Layered, ListenAddr, Settings, TransportSettings, TransportSetup, WorkFor, to_toml},
+    config::{
+        Layered, ListenAddr, Settings, TransportSettings, TransportSetup, Within, WorkFor, to_toml,
+    },
     error::{CliError, ConfigError},
+    memory::{self, MemoryBound},
     run, text,
     tls::{Identity, ServerTlsSettings, ServerTlsSetup},
 };
@@ -36,8 +39,15 @@ impl Origin {
         identity.announce()?;
         let grace = run::grace(&config.limits);
         let node = tandem_node::Origin::new(config).map_err(ConfigError::from)?;
-        let options = DriverOptions { files: Some(files), grace, ..DriverOptions::default() };
-        run::serve(node, options)
+        run::serve(
+            node,
+            DriverOptions {
+                files: Some(files),
+                grace,
+                memory_in_use: Some(memory::in_use),
+                ..DriverOptions::default()
+            },
+        )
     }
 }
 
@@ -64,6 +74,9 @@ struct OriginSettings {
     )]
     takes_uploads: Option<bool>,
 
+    #[arg(long, value_name = "SIZE", env = "TANDEM_MEMORY", help = MemoryBound::flag_help())]
+    memory: Option<Within<MemoryBound>>,
+
     #[command(flatten)]
     tls: ServerTlsSettings,
 
@@ -85,6 +98,7 @@ struct OriginSetup {
     listen: ListenAddr,
     root: PathBuf,
     takes_uploads: bool,
+    memory: Within<MemoryBound>,
     tls: ServerTlsSetup,
     transport: TransportSetup,
 }
@@ -102,6 +116,7 @@ impl TryFrom<OriginSettings> for OriginSetup {
             listen: settings.listen.ok_or(missing("listen", "ADDR", "TANDEM_LISTEN"))?,
             root,
             takes_uploads: settings.takes_uploads.unwrap_or(false),
+            memory: MemoryBound::or_default(settings.memory),
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Origin)?,
         })
@@ -116,6 +131,7 @@ impl OriginSetup {
                 ..self.transport.to_node("origin", WorkFor::Origin)
             },
             takes_uploads: self.takes_uploads,
+            limits: Limits { memory: self.memory.0.get(), ..Limits::default() },
             ..OriginConfig::new(self.listen.0, self.tls.server_config(identity, None)?)
         })
     }

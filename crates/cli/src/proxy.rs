@@ -18,6 +18,7 @@ use crate::{
         Within, WorkFor, to_toml,
     },
     error::{CliError, ConfigError},
+    memory::{self, MemoryBound},
     run, text,
     tls::{Identity, ServerTlsSettings, ServerTlsSetup},
     tokens,
@@ -45,7 +46,8 @@ impl Proxy {
         identity.announce()?;
         let grace = run::grace(&config.limits);
         let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;
-        run::serve(node, DriverOptions { grace, ..DriverOptions::default() })
+        let memory_in_use = Some(memory::in_use as fn() -> u64);
+        run::serve(node, DriverOptions { grace, memory_in_use, ..DriverOptions::default() })
     }
 }
 
@@ -97,6 +99,9 @@ struct ProxySettings {
     )]
     feedback_interval: Option<Within<FeedbackInterval>>,
 
+    #[arg(long, value_name = "SIZE", env = "TANDEM_MEMORY", help = MemoryBound::flag_help())]
+    memory: Option<Within<MemoryBound>>,
+
     #[command(flatten)]
     tls: ServerTlsSettings,
 
@@ -139,6 +144,7 @@ struct ProxySetup {
     drain: Option<HumanDuration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     feedback_interval: Option<Within<FeedbackInterval>>,
+    memory: Within<MemoryBound>,
     tls: ServerTlsSetup,
     transport: TransportSetup,
 }
@@ -173,6 +179,7 @@ impl TryFrom<ProxySettings> for ProxySetup {
             template: settings.template,
             drain: settings.drain,
             feedback_interval: settings.feedback_interval,
+            memory: MemoryBound::or_default(settings.memory),
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
         })
@@ -202,6 +209,7 @@ impl ProxySetup {
             template,
             limits: Limits {
                 drain: self.drain.map_or(Limits::default().drain, Into::into),
+                memory: self.memory.0.get(),
                 ..Limits::default()
             },
             ..ProxyConfig::new(

@@ -31,6 +31,24 @@ fn the_documents_state_the_numbers_of_the_code() {
             "docs/threats.md",
             format!("| connections of a server | {} |", grouped(limits.connections as u64)),
         ),
+        (
+            "docs/threats.md",
+            format!(
+                "| connections of one prefix without a permitted request | {} |",
+                grouped(limits.connections_per_prefix as u64)
+            ),
+        ),
+        (
+            "docs/threats.md",
+            format!(
+                "| handshakes with peers of unproven addresses | {} | Retry |",
+                limits.unvalidated_handshakes
+            ),
+        ),
+        (
+            "docs/threats.md",
+            format!("| duration of a handshake at a server | {} |", seconds(limits.handshake_timeout)),
+        ),
         ("docs/threats.md", format!("and {} in all", limits.queries)),
         ("docs/threats.md", format!("| header section | {} KiB |", limits.field_section / 1024)),
         (

@@ -90,6 +90,10 @@ pub struct DriverOptions {
     pub resolver: Option<Resolver>,
     /// The folder that the node may read; with `None` every file is "not found".
     pub files: Option<Files>,
+    /// Measures the memory that the process uses, in bytes. The node gets the result as
+    /// [`Input::MemoryInUse`] at most each 100 ms. With `None` the node does not limit the memory of
+    /// the whole process.
+    pub memory_in_use: Option<fn() -> u64>,
     /// The interval of calls of [`Application::tick`]; with `None` it is never called.
     pub tick: Option<Duration>,
     /// The time that a node may take to close its connections after [`Input::Shutdown`].
@@ -102,6 +106,7 @@ impl Default for DriverOptions {
             socket: SocketOptions::default(),
             resolver: None,
             files: None,
+            memory_in_use: None,
             tick: None,
             // This is more than three probe timeouts of a connection with an RTT of 200 ms (RFC
             // 9000 §10.2).
@@ -177,6 +182,7 @@ struct Driver<'a, N, A> {
     /// The answers that the node gets in this round.
     inputs: Vec<Input>,
     alarm: Alarm,
+    memory: MemoryGauge,
     tick: Option<Interval>,
     end: End,
 }
@@ -186,6 +192,31 @@ struct Slot {
     socket: UdpSocket,
     signal: ReadySignal,
     batch: Option<SendBatch>,
+}
+
+/// Measures the memory of the process, but not too often.
+struct MemoryGauge {
+    measure: Option<fn() -> u64>,
+    next: Option<Instant>,
+}
+
+impl MemoryGauge {
+    /// The time between two measurements. A link of 10 Gbit/s carries 125 MB in this time.
+    const INTERVAL: Duration = Duration::from_millis(100);
+
+    fn new(measure: Option<fn() -> u64>) -> Self {
+        Self { measure, next: None }
+    }
+
+    /// The bytes in use, if it is time for a measurement.
+    fn measure(&mut self, now: Instant) -> Option<u64> {
+        let measure = self.measure?;
+        if self.next.is_some_and(|next| now < next) {
+            return None;
+        }
+        self.next = Some(now + Self::INTERVAL);
+        Some(measure())
+    }
 }
 
 /// The progress of the node's end.
@@ -237,6 +268,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             requests: Requests::new(options.resolver, options.files),
             inputs: Vec::new(),
             alarm: Alarm::new(),
+            memory: MemoryGauge::new(options.memory_in_use),
             tick,
             end: End::default(),
         }
@@ -419,6 +451,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             self.shut_down();
         }
         let now = clock::now();
+        self.inputs.extend(self.memory.measure(now).map(Input::MemoryInUse));
         for input in self.inputs.drain(..) {
             self.node.handle(now, input);
         }

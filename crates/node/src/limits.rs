@@ -5,8 +5,22 @@ use std::time::Duration;
 /// The bounds on the memory, the packets and the time that a peer can cost a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The number of QUIC connections of a server. Each costs about 100 kB when idle.
+    /// The number of QUIC connections of a server. Each costs about 55 kB when idle.
     pub connections: usize,
+    /// The share of one source prefix (/24 for IPv4, /56 for IPv6) in these connections. It bounds
+    /// the connections of the prefix that have made no permitted request. For the others it counts
+    /// only when all connections are taken.
+    pub connections_per_prefix: usize,
+    /// The number of incomplete handshakes with peers that have not proven their address, from
+    /// which a server asks new peers for a proof (Retry, RFC 9000 §8.1.2). Each costs about 80 kB.
+    pub unvalidated_handshakes: usize,
+    /// The time after which a server gives up a handshake. It is longer than three retransmissions
+    /// of a client's first packet (RFC 9002 §6.2: after 1, 3 and 7 seconds).
+    pub handshake_timeout: Duration,
+    /// The bytes of memory that the process of a server may use. From three quarters of it, new
+    /// connections are refused and the heaviest one is closed. The embedding program measures the
+    /// memory in use; without measurements the bound has no effect.
+    pub memory: u64,
     /// The number of request streams that a peer may have open at the same time on one connection.
     /// A proxy's flows are request streams; browsers open one for each origin.
     pub request_streams: u32,
@@ -89,6 +103,10 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            connections_per_prefix: 2500,
+            unvalidated_handshakes: 100,
+            handshake_timeout: Duration::from_secs(10),
+            memory: 1 << 30,
             request_streams: 1024,
             field_section: 16 * 1024,
             early_datagrams_per_flow: 16,

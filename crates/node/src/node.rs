@@ -109,6 +109,9 @@ pub enum Input {
     /// [`FetchConfig`](crate::client::FetchConfig) relays reports uses this input; other nodes
     /// ignore it.
     TunnelInfo(TunnelInfo),
+    /// The process uses this many bytes of memory. A driver that can measure this says it now and
+    /// then. A server then keeps to [`Limits::memory`](crate::limits::Limits::memory).
+    MemoryInUse(u64),
     /// The operator requests the end of the node. The node closes its connections, then emits
     /// [`Event::Closed`].
     Shutdown,

@@ -90,6 +90,23 @@ impl Server {
         quic::earliest(self.endpoint.next_timeout(), own)
     }
 
+    /// Notes that the peer of a connection has made a request that is permitted. Connections without
+    /// one are the first to be closed for lack of room.
+    pub(crate) fn prove(&mut self, id: ConnectionId) {
+        self.endpoint.prove(id);
+    }
+
+    /// Sets the memory of the process that is in use, in bytes. If it is too much, connections are
+    /// closed. `memory` says how many bytes the node itself holds for a connection.
+    pub(crate) fn set_memory_in_use(
+        &mut self,
+        now: Instant,
+        bytes: u64,
+        memory: impl Fn(ConnectionId) -> u64,
+    ) {
+        self.endpoint.set_memory_in_use(now, bytes, memory);
+    }
+
     /// The session and the connection together. `None` if they have ended.
     pub(crate) fn parts(&mut self, id: ConnectionId) -> Option<(&mut Session, &mut Connection)> {
         Some((self.sessions.get_mut(&id)?, self.endpoint.connection(id)?))
@@ -199,7 +216,7 @@ impl Server {
     /// Whether all connections have been closed, or the time to wait for that is over. Returns true
     /// only once.
     pub(crate) fn take_ended(&mut self, now: Instant) -> bool {
-        let has_ended = self.goodbye.is_some_and(|until| until <= now || self.endpoint.is_empty());
+        let has_ended = self.goodbye.is_some_and(|until| until <= now || self.endpoint.connections() == 0);
         if has_ended {
             self.goodbye = None;
         }
@@ -236,9 +253,11 @@ impl Server {
         stats.connections_open = self.sessions.len() as u64;
         stats.connections_broken = self.broken.total();
         stats.broken = self.broken;
+        stats.accepting = self.endpoint.accepting();
         stats.unusable_packets = self.endpoint.unusable_packets();
-        stats.sent_packets = self.sent_packets;
-        stats.lost_packets = self.lost_packets;
+        let (sent, lost) = self.endpoint.abandoned_packets();
+        stats.sent_packets = self.sent_packets + sent;
+        stats.lost_packets = self.lost_packets + lost;
         for now in self.connections() {
             stats.sent_packets += now.sent_packets;
             stats.lost_packets += now.lost_packets;

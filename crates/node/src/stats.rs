@@ -18,6 +18,8 @@ pub struct Stats {
     pub connections_broken: u64,
     /// The same connections by cause.
     pub broken: Broken,
+    /// What became of the connections that peers wanted to open. Of servers.
+    pub accepting: Accepting,
     /// Received UDP payloads that were for no QUIC connection and got no answer. Of servers.
     pub unusable_packets: UnusablePackets,
     /// Requests of all kinds.
@@ -76,6 +78,22 @@ impl Stats {
         self.feedback.add(&other.feedback);
         self.fields_ignored += other.fields_ignored;
     }
+}
+
+/// What became of the connections that peers wanted to open at a server, and were not simply
+/// accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accepting {
+    /// Peers that were asked to prove their address (Retry, RFC 9000 §8.1.2).
+    pub retried: u64,
+    /// Connections that were refused for lack of room.
+    pub refused: u64,
+    /// Connections that were closed to make room for new ones.
+    pub displaced: u64,
+    /// Connections that were closed because memory was short.
+    pub closed_for_memory: u64,
+    /// Handshakes that were not completed in time.
+    pub handshakes_timed_out: u64,
 }
 
 /// The counters of reports on tunnels, which proxies send to clients, and clients send to origins.

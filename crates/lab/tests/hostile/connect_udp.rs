@@ -248,6 +248,7 @@ fn an_idle_flow_is_closed_and_a_busy_one_is_not() {
 fn a_proxy_that_is_full_refuses_connections_and_keeps_the_others() {
     let limits = Limits { connections: 1, ..Limits::default() };
     let mut bed = Setup { limits, ..Setup::default() }.proxy().with_control_stream();
+    bed.open_flow(); // a connection without a permitted request would make room
     let late = bed.add_peer(1);
     bed.world.run_for(Duration::from_secs(3));
     let closed = format!("{:?}", bed.world.node(late).closed);

@@ -442,7 +442,8 @@ impl Node for Client {
                 };
                 self.end(now, result);
             }
-            Input::FileOpened { .. } | Input::FileChunk { .. } => {}
+            // Only what the user asked for uses the memory of a client.
+            Input::FileOpened { .. } | Input::FileChunk { .. } | Input::MemoryInUse(_) => {}
         }
     }
 

@@ -158,6 +158,7 @@ impl Origin {
     fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {
         match event {
             server::Event::Http(h3::Event::Request(stream, head)) => {
+                self.server.prove(id);
                 self.on_request(now, (id, stream), head);
             }
             server::Event::Http(h3::Event::Body(stream)) => self.read_body(now, (id, stream)),
@@ -403,6 +404,8 @@ impl Node for Origin {
                 self.server.handle_datagram(now, (remote, local_ip), ecn, payload);
             }
             Input::Timeout => self.server.handle_timeout(now),
+            // The chunks of files that an origin holds are few compared with what the engine holds.
+            Input::MemoryInUse(bytes) => self.server.set_memory_in_use(now, bytes, |_| 0),
             Input::SocketOpened { result, .. } => {
                 self.outputs.push_back(Output::Event(Event::listening(self.listen, result)));
             }

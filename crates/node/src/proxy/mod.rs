@@ -285,6 +285,10 @@ impl Node for Proxy {
                 self.from_target(now, received.socket, &received.payload);
             }
             Input::Timeout => self.handle_timeout(now),
+            Input::MemoryInUse(bytes) => {
+                let Self { server, peers, .. } = self;
+                server.set_memory_in_use(now, bytes, |id| peers.memory(id));
+            }
             Input::SocketOpened { socket: LISTEN, result } => {
                 self.outputs.push_back(Output::Event(Event::listening(self.listen, result)));
             }

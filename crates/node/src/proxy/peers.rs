@@ -26,6 +26,9 @@ pub(super) struct Peer {
     held_bytes: usize,
 }
 
+/// The memory of an idle flow in bytes, with its socket.
+const FLOW_MEMORY: usize = 3500;
+
 /// All connections.
 pub(super) struct Peers {
     by_connection: BTreeMap<ConnectionId, Peer>,
@@ -156,6 +159,12 @@ impl Peers {
         let (&id, peer) = longest?;
         peer.tunnel.flush_longest(now);
         Some(id)
+    }
+
+    /// The bytes of memory that a connection holds in this crate.
+    pub(super) fn memory(&self, id: ConnectionId) -> u64 {
+        let peer = self.by_connection.get(&id);
+        peer.map_or(0, |peer| (peer.tunnel.queued() + peer.tunnel.held_bytes() + peer.flows.len() * FLOW_MEMORY) as u64)
     }
 
     /// Bytes of encoded payloads that wait in all tunnels' queues.

@@ -63,6 +63,7 @@ impl Proxy {
             return self.abort_flow(id, Code::H3_MESSAGE_ERROR, &End::Refused);
         }
         let result = self.admission.check(head).and_then(|target| {
+            self.server.prove(id.0);
             let (asked, ignored) = Asked::read(&head.headers);
             self.stats.fields_ignored += ignored;
             match asked.group.and_then(|field| field.first) {

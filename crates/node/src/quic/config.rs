@@ -30,7 +30,7 @@ const ALPN_H3: &[u8] = b"h3";
 const STREAM_RECEIVE_WINDOW: u32 = 2_000_000;
 
 /// The most bytes on all streams of a connection together.
-const RECEIVE_WINDOW: u32 = 16_000_000;
+pub(super) const RECEIVE_WINDOW: u32 = 16_000_000;
 
 /// Bytes of DATAGRAM frames that the engine holds: one pacing burst, about ten packets. All others
 /// wait in the tunnel's queue.

@@ -13,7 +13,7 @@ use tandem_congestion::{Applied, Feedback};
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::{Code, TunnelInfo};
 
-use super::{DatagramId, Delivery, StreamId, delivery::Deliveries};
+use super::{DatagramId, Delivery, StreamId, config::RECEIVE_WINDOW, delivery::Deliveries};
 use crate::{
     node::{Ecn, Transmit},
     stats::ConnectionStats,
@@ -92,7 +92,16 @@ pub(crate) struct Connection {
     deliveries: Deliveries,
     /// The way for reports to the controller.
     feedback: Feedback,
+    /// How many pieces of streams were read.
+    reads: u64,
 }
+
+/// The memory of an idle connection in bytes, with its sessions of TLS and HTTP/3. It was measured
+/// over 10,000 connections.
+const IDLE_MEMORY: u64 = 55_000;
+
+/// The largest piece of a stream in one packet, in bytes.
+const PIECE_MAX: u64 = 1472;
 
 impl Connection {
     pub(super) fn new(
@@ -100,7 +109,7 @@ impl Connection {
         deliveries: Deliveries,
         feedback: Feedback,
     ) -> Self {
-        Self { inner, deliveries, feedback }
+        Self { inner, deliveries, feedback, reads: 0 }
     }
 
     pub(super) fn inner(&mut self) -> &mut noq_proto::Connection {
@@ -124,7 +133,10 @@ impl Connection {
             return Read::Finished;
         };
         match chunks.next(max) {
-            Ok(Some(chunk)) => Read::Data(chunk.bytes),
+            Ok(Some(chunk)) => {
+                self.reads += 1;
+                Read::Data(chunk.bytes)
+            }
             Ok(None) => Read::Finished,
             Err(ReadError::Blocked) => Read::Blocked,
             Err(ReadError::Reset(code)) => Read::Reset(Code(code.into_inner())),
@@ -288,6 +300,19 @@ impl Connection {
             received_datagrams: stats.udp_rx.datagrams,
             sent_ack_frames: stats.frame_tx.acks + stats.frame_tx.path_acks,
         }
+    }
+
+    /// An estimate of the memory that the engine uses for this connection, in bytes.
+    ///
+    /// The engine does not say how much it holds. Stream data that cannot be read yet, because data
+    /// before it are missing, are counted as the frames that were not read, at most the flow control
+    /// window. Data to send are two congestion windows (see [`Self::hold_two_windows`]).
+    pub(crate) fn memory(&mut self) -> u64 {
+        let frames = self.inner.stats().frame_rx.stream;
+        let unread = frames.saturating_sub(self.reads) * PIECE_MAX;
+        let controller = self.inner.congestion_state(PathId::ZERO);
+        let unsent = controller.map_or(0, Controller::window).saturating_mul(2);
+        IDLE_MEMORY + unread.min(u64::from(RECEIVE_WINDOW)) + unsent.min(u64::from(RECEIVE_WINDOW))
     }
 
     /// The next packets to send, at the end of `buf`.

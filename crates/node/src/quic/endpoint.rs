@@ -9,74 +9,48 @@ use std::{
 
 use bytes::BytesMut;
 use noq_proto::{
-    ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, Dir, FourTuple, Incoming,
-    ServerConfig, StreamEvent, TransportConfig,
+    ClientConfig, ConnectionHandle, DatagramEvent, Dir, FourTuple, ServerConfig, StreamEvent,
+    TransportConfig,
 };
 use tandem_congestion::{ControllerConfig, ControllerName, Feedback, factory};
 use tandem_wire::Code;
-use tracing::debug;
 
 use super::{
     ClientTls, Connection, ConnectionId, ServerTls, StreamId, Transport, UnusablePackets,
+    accept::Acceptance,
+    amplification::Unvalidated,
     config::{endpoint_config, initial_destination_cids},
     connection::{ecn_to_noq, from_noq},
     delivery::{Deliveries, tracking},
     demux::Demux,
+    event::{Closed, Event},
+    places::Prefix,
 };
 use crate::{
     limits::Limits,
     node::{Ecn, Transmit},
 };
 
-/// An event of a connection.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// A peer's connection was accepted. Its handshake is in progress.
-    Accepted {
-        /// The address of the peer, for debug logs only.
-        remote: SocketAddr,
-    },
-    /// The handshake is complete.
-    Connected,
-    /// The peer opened a stream, which may have something to read.
-    Opened(StreamId),
-    /// A stream has bytes, an end or a reset to be read.
-    Readable(StreamId),
-    /// A stream that was blocked has room again, or was stopped.
-    Writable(StreamId),
-    /// The peer wants no more data on this stream.
-    Stopped(StreamId, Code),
-    /// The peer allows more streams than before.
-    MoreStreams,
-    /// Datagrams arrived.
-    Datagrams,
-    /// The connection has ended by an error, by a timeout or by the peer.
-    Lost(Closed),
-}
-
-/// Why a connection ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Closed {
-    /// No packet arrived during the idle timeout.
-    TimedOut,
-    /// TLS failed at either end.
-    Tls(String),
-    /// The peer closed the connection with this application error.
-    ByPeer(Code, String),
-    /// The peer violated QUIC.
-    Violation(String),
-    /// Any other reason of QUIC.
-    Transport(String),
-}
-
-struct Slot {
-    connection: Connection,
+/// A connection of an endpoint.
+pub(super) struct Slot {
+    pub(super) connection: Connection,
     handle: ConnectionHandle,
     timer: Option<Instant>,
+    pub(super) peer: Peer,
     /// Whether the connection is in [`Endpoint::ready`].
     is_ready: bool,
     /// Whether the connection is in [`Endpoint::touched`].
     is_touched: bool,
+}
+
+/// What an endpoint knows about the peer of a connection.
+pub(super) struct Peer {
+    /// When the connection began.
+    pub(super) began: Instant,
+    /// The prefix of the peer's address at that time, if the peer opened the connection.
+    pub(super) prefix: Option<Prefix>,
+    /// The limit on what is sent to the peer, if the peer has not proven its address.
+    pub(super) unvalidated: Option<Unvalidated>,
 }
 
 /// All QUIC connections of one socket.
@@ -85,8 +59,8 @@ struct Slot {
 /// [`Endpoint::next_ready`] with [`Endpoint::poll_transmit`].
 pub(crate) struct Endpoint {
     demux: Demux,
-    inner: noq_proto::Endpoint,
-    slots: BTreeMap<ConnectionId, Slot>,
+    pub(super) inner: noq_proto::Endpoint,
+    pub(super) slots: BTreeMap<ConnectionId, Slot>,
     by_handle: BTreeMap<usize, ConnectionId>,
     next_id: u64,
     timers: BTreeSet<(Instant, ConnectionId)>,
@@ -97,16 +71,17 @@ pub(crate) struct Endpoint {
     /// asked for events. Each is in it at most once. A connection that is no longer ready is not
     /// asked, and waits until it is touched again.
     touched: VecDeque<ConnectionId>,
-    events: VecDeque<(ConnectionId, Event)>,
+    pub(super) events: VecDeque<(ConnectionId, Event)>,
     /// Answers of the endpoint itself: version negotiation, Retry, stateless reset, refusal.
     answers: VecDeque<(Transmit, Vec<u8>)>,
     client: Option<ClientConfig>,
-    server: Option<ServerConfig>,
+    pub(super) server: Option<Acceptance>,
     transport: TransportConfig,
     /// The controller of the next connection.
     controller: ControllerConfig,
-    max_connections: usize,
     marks_ecn: bool,
+    /// The packets that were sent and lost on connections that were forgotten at once.
+    pub(super) abandoned_packets: (u64, u64),
     /// How often connections were asked for their events.
     #[cfg(test)]
     pub(super) visits: usize,
@@ -125,8 +100,8 @@ impl Endpoint {
         seed: Option<u64>,
     ) -> Self {
         let config = ServerConfig::with_crypto(tls.0.clone());
-        let mut endpoint = Self::new(Some(config), transport, limits, seed);
-        endpoint.max_connections = limits.connections;
+        let mut endpoint = Self::new(Some(config.clone()), transport, limits, seed);
+        endpoint.server = Some(Acceptance::new(config, limits));
         endpoint
     }
 
@@ -154,7 +129,7 @@ impl Endpoint {
             demux: Demux::default(),
             inner: noq_proto::Endpoint::new(
                 Arc::new(endpoint_config(transport, seed)),
-                server.clone().map(Arc::new),
+                server.map(Arc::new),
                 true,
             ),
             slots: BTreeMap::new(),
@@ -166,13 +141,13 @@ impl Endpoint {
             events: VecDeque::new(),
             answers: VecDeque::new(),
             client: None,
-            server,
+            server: None,
             transport: transport.to_noq(limits),
             controller: transport.controller.clone(),
-            max_connections: 1,
             // RFC 9298 §6: without congestion control, the tunnel "MUST NOT signal ECN support".
             // Its packets are then Not-ECT.
             marks_ecn: transport.controller.name != ControllerName::Off,
+            abandoned_packets: (0, 0),
             #[cfg(test)]
             visits: 0,
         }
@@ -198,12 +173,17 @@ impl Endpoint {
             .inner
             .connect(now, config, remote, server_name)
             .map_err(|error| error.to_string())?;
-        Ok(self.insert(handle, Connection::new(connection, deliveries, feedback)))
+        let peer = Peer { began: now, prefix: None, unvalidated: None };
+        Ok(self.insert(handle, Connection::new(connection, deliveries, feedback), peer))
     }
 
     /// The settings of one connection. Its controllers report the delivery of its datagrams, and
     /// take reports on a tunnel.
-    fn transport(&mut self, deliveries: &Deliveries, feedback: &Feedback) -> Arc<TransportConfig> {
+    pub(super) fn transport(
+        &mut self,
+        deliveries: &Deliveries,
+        feedback: &Feedback,
+    ) -> Arc<TransportConfig> {
         let mut transport = self.transport.clone();
         let controllers = factory(&self.controller, feedback.clone());
         self.controller.seed = self.controller.seed.wrapping_add(1);
@@ -223,72 +203,69 @@ impl Endpoint {
             return;
         }
         let path = FourTuple::new(remote, local_ip);
+        let len = payload.len();
         let mut answer = Vec::new();
         match self.inner.handle(now, path, ecn.map(ecn_to_noq), payload, &mut answer) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(&id) = self.by_handle.get(&handle.0)
                     && let Some(slot) = self.slots.get_mut(&id)
                 {
+                    if let Some(unvalidated) = &mut slot.peer.unvalidated {
+                        unvalidated.on_received(len);
+                    }
                     slot.connection.inner().handle_event(event);
                     self.touch(id);
                 }
             }
-            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
+            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming, len),
             Some(DatagramEvent::Response(transmit)) => self.answer(&transmit, answer),
             None => {}
         }
     }
 
-    fn accept(&mut self, now: Instant, incoming: Incoming) {
-        let mut answer = Vec::new();
-        if self.slots.len() >= self.max_connections {
-            debug!(limit = self.max_connections, "connection refused: too many");
-            let transmit = self.inner.refuse(incoming, &mut answer);
-            return self.answer(&transmit, answer);
-        }
-        // Under load, a peer must first prove that it can receive at its address (RFC 9000 §8.1.2).
-        if self.slots.len() >= self.max_connections / 2
-            && !incoming.remote_address_validated()
-            && incoming.may_retry()
-        {
-            if let Ok(transmit) = self.inner.retry(incoming, &mut answer) {
-                self.answer(&transmit, answer);
-            }
-            return;
-        }
-        let remote = incoming.remote_address();
-        let (deliveries, feedback) = (Deliveries::default(), Feedback::default());
-        let config = self.server.clone().map(|mut config| {
-            config.transport_config(self.transport(&deliveries, &feedback));
-            Arc::new(config)
-        });
-        match self.inner.accept(incoming, now, &mut answer, config) {
-            Ok((handle, connection)) => {
-                let id = self.insert(handle, Connection::new(connection, deliveries, feedback));
-                self.events.push_back((id, Event::Accepted { remote }));
-            }
-            Err(error) => {
-                debug!(cause = %error.cause, "connection not accepted");
-                if let Some(transmit) = error.response {
-                    self.answer(&transmit, answer);
-                }
-            }
-        }
-    }
-
-    fn insert(&mut self, handle: ConnectionHandle, connection: Connection) -> ConnectionId {
+    /// Adds a connection.
+    pub(super) fn insert(
+        &mut self,
+        handle: ConnectionHandle,
+        connection: Connection,
+        peer: Peer,
+    ) -> ConnectionId {
         let id = ConnectionId(self.next_id);
         self.next_id += 1;
         self.by_handle.insert(handle.0, id);
-        let slot = Slot { connection, handle, timer: None, is_ready: false, is_touched: false };
+        let slot = Slot {
+            connection,
+            handle,
+            timer: None,
+            peer,
+            is_ready: false,
+            is_touched: false,
+        };
         self.slots.insert(id, slot);
         self.touch(id);
         id
     }
 
-    fn answer(&mut self, transmit: &noq_proto::Transmit, bytes: Vec<u8>) {
+    /// Forgets a connection. Returns the engine's handle of it.
+    pub(super) fn remove(&mut self, id: ConnectionId) -> Option<ConnectionHandle> {
+        let mut slot = self.slots.remove(&id)?;
+        self.by_handle.remove(&slot.handle.0);
+        if let Some(timer) = slot.timer {
+            self.timers.remove(&(timer, id));
+        }
+        if let Some(acceptance) = &mut self.server {
+            acceptance.forget(id, &mut slot.peer);
+        }
+        Some(slot.handle)
+    }
+
+    pub(super) fn answer(&mut self, transmit: &noq_proto::Transmit, bytes: Vec<u8>) {
+        self.push_answer(from_noq(transmit), bytes);
+    }
+
+    pub(super) fn push_answer(&mut self, transmit: Transmit, bytes: Vec<u8>) {
         if self.answers.len() < MAX_ANSWERS {
-            self.answers.push_back((from_noq(transmit), bytes));
+            self.answers.push_back((transmit, bytes));
         }
     }
 
@@ -316,11 +293,13 @@ impl Endpoint {
                 self.touch(id);
             }
         }
+        self.time_handshakes_out(now);
     }
 
     /// When the first timer is due.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.timers.first().map(|&(due, _)| due)
+        let handshake = self.server.as_ref().and_then(Acceptance::next_timeout);
+        earliest(self.timers.first().map(|&(due, _)| due), handshake)
     }
 
     /// A connection for use, which is then asked for events and gets a turn to send. `None`: it has
@@ -335,14 +314,20 @@ impl Endpoint {
         self.slots.get_mut(&id).map(|slot| &mut slot.connection)
     }
 
+    /// The packets that were sent and lost on connections that ended by [`Closed::Displaced`] or a
+    /// handshake's timeout.
+    pub(crate) const fn abandoned_packets(&self) -> (u64, u64) {
+        self.abandoned_packets
+    }
+
     /// Received UDP payloads that belonged to no connection and got no answer.
     pub(crate) const fn unusable_packets(&self) -> UnusablePackets {
         self.demux.unusable()
     }
 
-    /// Whether no connection is left, not even one that is being closed.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+    /// How many connections there are, including those that are being closed.
+    pub(crate) fn connections(&self) -> usize {
+        self.slots.len()
     }
 
     /// The next event.
@@ -368,7 +353,12 @@ impl Endpoint {
         let connection = slot.connection.inner();
         while let Some(event) = connection.poll() {
             match event {
-                noq_proto::Event::Connected => self.events.push_back((id, Event::Connected)),
+                noq_proto::Event::Connected => {
+                    if let Some(acceptance) = &mut self.server {
+                        acceptance.on_connected(id, &mut slot.peer);
+                    }
+                    self.events.push_back((id, Event::Connected));
+                }
                 noq_proto::Event::ConnectionLost { reason } => {
                     self.events.push_back((id, Event::Lost(Closed::from(reason))));
                 }
@@ -412,8 +402,14 @@ impl Endpoint {
 
     /// The connection whose turn it is to send. It stays in the round of ready connections until
     /// [`Endpoint::poll_transmit`] returns `None` for it.
-    pub(crate) fn next_ready(&self) -> Option<ConnectionId> {
-        self.ready.front().copied()
+    pub(crate) fn next_ready(&mut self) -> Option<ConnectionId> {
+        while let Some(&id) = self.ready.front() {
+            if self.slots.contains_key(&id) {
+                return Some(id);
+            }
+            self.ready.pop_front(); // it was forgotten before its turn
+        }
+        None
     }
 
     /// The next packets of the connection that [`Endpoint::next_ready`] returned. Its turn ends
@@ -425,7 +421,7 @@ impl Endpoint {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
         let slot = self.slots.get_mut(&id)?;
-        if let Some(mut transmit) = slot.connection.poll_transmit(now, buf) {
+        if let Some(mut transmit) = slot.poll_transmit(now, buf) {
             transmit.ecn = transmit.ecn.filter(|_| self.marks_ecn);
             self.ready.rotate_left(1);
             self.touch(id);
@@ -463,13 +459,30 @@ impl Endpoint {
             }
         }
         slot.is_ready = false;
-        let handle = slot.handle.0;
         let first = self.ready.pop_front();
         debug_assert_eq!(first, Some(id), "only the connection whose turn it is sends");
         if is_drained {
-            self.slots.remove(&id);
-            self.by_handle.remove(&handle);
+            self.remove(id);
         }
+    }
+}
+
+impl Slot {
+    /// The next packets to send, at the end of `buf`. What the limit on amplification forbids is
+    /// dropped.
+    pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let start = buf.len();
+        while let Some(transmit) = self.connection.poll_transmit(now, buf) {
+            let allowed = match &mut self.peer.unvalidated {
+                Some(unvalidated) => unvalidated.limit(transmit),
+                None => Some(transmit),
+            };
+            buf.truncate(start + allowed.map_or(0, |transmit| transmit.size));
+            if allowed.is_some() {
+                return allowed;
+            }
+        }
+        None
     }
 }
 
@@ -488,43 +501,5 @@ pub(crate) fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
-    }
-}
-
-impl From<ConnectionError> for Closed {
-    fn from(error: ConnectionError) -> Self {
-        /// TLS alerts are the QUIC errors 0x0100 to 0x01ff (RFC 9001 §4.8).
-        fn is_tls(code: u64) -> bool {
-            (0x100..0x200).contains(&code)
-        }
-        match error {
-            ConnectionError::TimedOut => Self::TimedOut,
-            ConnectionError::TransportError(error) if is_tls(u64::from(error.code)) => {
-                Self::Tls(error.reason)
-            }
-            ConnectionError::ConnectionClosed(close) if is_tls(u64::from(close.error_code)) => {
-                Self::Tls(format!("the peer says: {close}"))
-            }
-            ConnectionError::ApplicationClosed(close) => Self::ByPeer(
-                Code(close.error_code.into_inner()),
-                String::from_utf8_lossy(&close.reason).into_owned(),
-            ),
-            ConnectionError::TransportError(error) => Self::Violation(error.to_string()),
-            other => Self::Transport(other.to_string()),
-        }
-    }
-}
-
-impl std::fmt::Display for Closed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::TimedOut => f.write_str("no packet for the idle timeout"),
-            Self::Tls(reason) => write!(f, "TLS: {reason}"),
-            Self::ByPeer(code, reason) if reason.is_empty() => {
-                write!(f, "closed by the peer with {code}")
-            }
-            Self::ByPeer(code, reason) => write!(f, "closed by the peer with {code}: {reason}"),
-            Self::Violation(reason) | Self::Transport(reason) => f.write_str(reason),
-        }
     }
 }

@@ -1,10 +1,14 @@
 //! QUIC for the rest of the node. No other module of this crate names the engine, noq.
 
+mod accept;
+mod amplification;
 mod config;
 mod connection;
 mod delivery;
 mod demux;
 mod endpoint;
+mod event;
+mod places;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +19,8 @@ pub(crate) use connection::{
     Connection, Direction, PathEstimate, Read, SendDatagram, StreamGone, Write,
 };
 pub(crate) use delivery::{DatagramId, Delivery};
-pub(crate) use endpoint::{Closed, Endpoint, Event, earliest};
+pub(crate) use endpoint::{Endpoint, earliest};
+pub(crate) use event::{Closed, Event};
 
 /// Received UDP payloads that belong to no connection and get no answer, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

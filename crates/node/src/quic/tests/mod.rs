@@ -1,5 +1,6 @@
 //! The delivery reports of a connection agree with the datagrams that its peer received.
 
+mod accept;
 mod turns;
 mod versions;
 

@@ -1,0 +1,80 @@
+//! The memory of a server's process: the allocator, how much is in use, and the bound on it.
+//!
+//! jemalloc gives unused memory back to the system within seconds, and says how much is in use.
+//! glibc's allocator does neither after a peak of many connections.
+
+use std::ops::RangeInclusive;
+
+use sysinfo::{MemoryRefreshKind, RefreshKind, System};
+use tandem_units::ByteCount;
+use tikv_jemalloc_ctl::{epoch, stats};
+use tikv_jemallocator::Jemalloc;
+
+use crate::config::{Setting, Within};
+
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
+
+/// The bytes that the process has allocated, without what the allocator keeps for later. 0 if the
+/// allocator cannot say.
+pub(crate) fn in_use() -> u64 {
+    // The allocator's numbers are those of the last epoch.
+    let bytes = epoch::advance().and_then(|_| stats::allocated::read()).unwrap_or_default();
+    bytes as u64
+}
+
+/// The bound on the memory of a server's process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryBound;
+
+impl Setting for MemoryBound {
+    type Value = ByteCount;
+    const ALLOWED: RangeInclusive<ByteCount> = ByteCount::new(32_000_000)..=ByteCount::MAX;
+
+    fn allowed() -> String {
+        format!("at least {}", Self::ALLOWED.start())
+    }
+}
+
+impl MemoryBound {
+    /// The default: half of the memory that the machine has, or that a control group leaves to the
+    /// process.
+    fn by_default() -> ByteCount {
+        let refresh = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
+        let system = System::new_with_specifics(refresh);
+        let group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
+        ByteCount::new(system.total_memory().min(group) / 2).max(*Self::ALLOWED.start())
+    }
+
+    /// The bound with which a server runs.
+    pub(crate) fn or_default(setting: Option<Within<Self>>) -> Within<Self> {
+        setting.unwrap_or_else(|| Within(Self::by_default()))
+    }
+
+    /// The help of the flag.
+    pub(crate) fn flag_help() -> String {
+        Self::help(
+            "Memory that the process may use; from three quarters of it, new connections are refused, \
+             and the connection that uses most is closed",
+            "half of the machine's",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_allocated_is_in_use() {
+        let before = in_use();
+        let block = vec![1_u8; 50_000_000];
+        assert!(in_use() >= before + block.len() as u64, "{before}, {}", in_use());
+    }
+
+    #[test]
+    fn the_default_is_a_share_of_the_machine() {
+        let bound = MemoryBound::by_default();
+        assert!(MemoryBound::ALLOWED.contains(&bound) && bound < ByteCount::MAX, "{bound}");
+    }
+}

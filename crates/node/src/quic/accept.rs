@@ -1,0 +1,306 @@
+//! How a server accepts connections, and which ones it closes when it is short of room or memory.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use noq_proto::{Incoming, ServerConfig};
+use tandem_congestion::Feedback;
+use tandem_wire::Code;
+use tracing::{debug, warn};
+
+use super::{
+    Connection, ConnectionId,
+    amplification::Unvalidated,
+    delivery::Deliveries,
+    endpoint::{Endpoint, Peer},
+    event::{Closed, Event},
+    places::{Place, Places, Prefix},
+};
+use crate::{limits::Limits, seldom::Seldom, stats::Accepting};
+
+/// What a server needs to accept connections.
+pub(super) struct Acceptance {
+    pub(super) config: ServerConfig,
+    places: Places,
+    connections_max: usize,
+    unvalidated_max: usize,
+    handshake_timeout: Duration,
+    memory_max: u64,
+    /// The memory of the process that was in use at the last measurement, in bytes.
+    memory_in_use: u64,
+    /// The connections whose handshake is not complete and whose peer has not proven its address.
+    unvalidated: usize,
+    /// When the handshakes in progress time out.
+    handshakes: BTreeSet<(Instant, ConnectionId)>,
+    counters: Accepting,
+    warning: Seldom,
+}
+
+impl Acceptance {
+    pub(super) fn new(config: ServerConfig, limits: &Limits) -> Self {
+        Self {
+            config,
+            places: Places::new(limits.connections_per_prefix),
+            connections_max: limits.connections,
+            unvalidated_max: limits.unvalidated_handshakes,
+            handshake_timeout: limits.handshake_timeout,
+            memory_max: limits.memory,
+            memory_in_use: 0,
+            unvalidated: 0,
+            handshakes: BTreeSet::new(),
+            counters: Accepting::default(),
+            warning: Seldom::default(),
+        }
+    }
+
+    /// Whether a peer must prove that it can receive at its address before it gets a connection.
+    /// Half-open connections and memory show that a server is under load (RFC 9000 §8.1.2).
+    fn requires_retry(&self) -> bool {
+        self.unvalidated >= self.unvalidated_max || self.memory_in_use >= self.memory_max / 2
+    }
+
+    /// Whether the process uses so much memory that no connection gets memory in addition.
+    fn is_short_of_memory(&self) -> bool {
+        self.memory_in_use >= memory_high(self.memory_max)
+    }
+
+    /// Notes that a handshake is complete, which proves the address of the peer (RFC 9000 §8.1).
+    pub(super) fn on_connected(&mut self, id: ConnectionId, peer: &mut Peer) {
+        self.handshakes.remove(&(peer.began + self.handshake_timeout, id));
+        self.unvalidated -= usize::from(peer.unvalidated.take().is_some());
+    }
+
+    /// Forgets a connection.
+    pub(super) fn forget(&mut self, id: ConnectionId, peer: &mut Peer) {
+        self.on_connected(id, peer);
+        if let Some(prefix) = peer.prefix {
+            self.places.remove(prefix, id);
+        }
+    }
+
+    /// When the first handshake times out.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.handshakes.first().map(|&(due, _)| due)
+    }
+
+    /// Warns that connections were refused or closed, but not too often.
+    fn warn(&mut self, now: Instant) {
+        if self.warning.due(now).is_some() {
+            let Accepting { refused, displaced, closed_for_memory, .. } = self.counters;
+            warn!(
+                refused, displaced, closed_for_memory, limit = self.connections_max,
+                memory_in_use = self.memory_in_use, memory_limit = self.memory_max,
+                "the server is short of room for connections: it refuses new ones, or closes others; \
+                 the counts are totals since the start"
+            );
+        }
+    }
+}
+
+/// The time that a connection has for its first permitted request before it is closed for lack of
+/// memory: enough for a handshake and a request on a slow path.
+const REQUEST_TIME: Duration = Duration::from_secs(3);
+
+/// The memory in use from which no new connection gets a place, and the heaviest one is closed: three
+/// quarters of the bound. The rest is for what arrives until the next measurement, and for memory
+/// that the allocator has not given back yet.
+const fn memory_high(memory_max: u64) -> u64 {
+    memory_max / 4 * 3
+}
+
+impl Endpoint {
+    /// Handles the first packet of a connection, which has this length.
+    pub(super) fn accept(&mut self, now: Instant, incoming: Incoming, len: usize) {
+        let Some(acceptance) = &mut self.server else { return self.inner.ignore(incoming) };
+        let is_validated = incoming.remote_address_validated();
+        if acceptance.requires_retry() && !is_validated && incoming.may_retry() {
+            acceptance.counters.retried += 1;
+            let mut answer = Vec::new();
+            if let Ok(transmit) = self.inner.retry(incoming, &mut answer) {
+                self.answer(&transmit, answer);
+            }
+            return;
+        }
+        let remote = incoming.remote_address();
+        let prefix = Prefix::from(remote.ip());
+        if !self.make_room(now, prefix) {
+            debug!(%remote, "connection refused: there is no room");
+            let mut answer = Vec::new();
+            let transmit = self.inner.refuse(incoming, &mut answer);
+            return self.answer(&transmit, answer);
+        }
+        let mut unvalidated = (!is_validated).then(Unvalidated::default);
+        if let Some(unvalidated) = &mut unvalidated {
+            unvalidated.on_received(len);
+        }
+        self.take(now, incoming, prefix, unvalidated);
+    }
+
+    /// Makes room for a connection from this prefix. Returns whether there is room now.
+    fn make_room(&mut self, now: Instant, prefix: Prefix) -> bool {
+        let connections = self.connections();
+        let Some(acceptance) = &mut self.server else { return false };
+        let has_room =
+            connections < acceptance.connections_max && !acceptance.is_short_of_memory();
+        let place = acceptance.places.find(prefix, has_room);
+        match place {
+            Place::Free => return true,
+            Place::Instead(_) => acceptance.counters.displaced += 1,
+            Place::None => acceptance.counters.refused += 1,
+        }
+        acceptance.warn(now);
+        let Place::Instead(other) = place else { return false };
+        let reason = "other clients need the room";
+        self.displace(now, other, Code::H3_EXCESSIVE_LOAD, reason);
+        true
+    }
+
+    fn take(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        prefix: Prefix,
+        unvalidated: Option<Unvalidated>,
+    ) {
+        let remote = incoming.remote_address();
+        let (deliveries, feedback) = (Deliveries::default(), Feedback::default());
+        let transport = self.transport(&deliveries, &feedback);
+        let config = self.server.as_ref().map(|acceptance| {
+            let mut config = acceptance.config.clone();
+            config.transport_config(transport);
+            Arc::new(config)
+        });
+        let mut answer = Vec::new();
+        match self.inner.accept(incoming, now, &mut answer, config) {
+            Ok((handle, connection)) => {
+                let connection = Connection::new(connection, deliveries, feedback);
+                let is_unvalidated = unvalidated.is_some();
+                let peer = Peer { began: now, prefix: Some(prefix), unvalidated };
+                let id = self.insert(handle, connection, peer);
+                if let Some(acceptance) = &mut self.server {
+                    acceptance.places.insert(prefix, id);
+                    acceptance.unvalidated += usize::from(is_unvalidated);
+                    acceptance.handshakes.insert((now + acceptance.handshake_timeout, id));
+                }
+                self.events.push_back((id, Event::Accepted { remote }));
+            }
+            Err(error) => {
+                debug!(cause = %error.cause, "connection not accepted");
+                if let Some(transmit) = error.response {
+                    self.answer(&transmit, answer);
+                }
+            }
+        }
+    }
+
+    /// Notes that the peer of a connection has made a request that is permitted. Other connections
+    /// make room before it does.
+    pub(crate) fn prove(&mut self, id: ConnectionId) {
+        if let Some(acceptance) = &mut self.server
+            && let Some(prefix) = self.slots.get(&id).and_then(|slot| slot.peer.prefix)
+        {
+            acceptance.places.prove(prefix, id);
+        }
+    }
+
+    /// Sets the memory of the process that is in use, in bytes. If it is too much, connections are
+    /// closed until it should be below the bound again: first those that had seconds for a request
+    /// and made none that is permitted, and then the heaviest. `memory` says how many bytes the node
+    /// itself holds for a connection.
+    pub(crate) fn set_memory_in_use(
+        &mut self,
+        now: Instant,
+        bytes: u64,
+        memory: impl Fn(ConnectionId) -> u64,
+    ) {
+        let Some(acceptance) = &mut self.server else { return };
+        acceptance.memory_in_use = bytes;
+        let high = memory_high(acceptance.memory_max);
+        let mut in_use = bytes;
+        while in_use > high
+            && let Some(id) = self.idle_stranger(now)
+        {
+            in_use = in_use.saturating_sub(self.memory(id) + memory(id));
+            self.free(now, id);
+        }
+        if in_use <= high {
+            return;
+        }
+        let ids: Vec<_> = self.slots.keys().copied().collect();
+        let mut by_memory: Vec<_> =
+            ids.into_iter().map(|id| (self.memory(id) + memory(id), id)).collect();
+        by_memory.sort_unstable();
+        while in_use > high
+            && let Some((weight, id)) = by_memory.pop()
+        {
+            in_use = in_use.saturating_sub(weight);
+            self.free(now, id);
+        }
+    }
+
+    /// The connection that should make a permitted request first, if it had seconds for that.
+    fn idle_stranger(&self, now: Instant) -> Option<ConnectionId> {
+        let id = self.server.as_ref()?.places.oldest_unproven()?;
+        let began = self.slots.get(&id)?.peer.began;
+        (now.saturating_duration_since(began) >= REQUEST_TIME).then_some(id)
+    }
+
+    fn memory(&mut self, id: ConnectionId) -> u64 {
+        self.peek(id).map_or(0, Connection::memory)
+    }
+
+    /// Closes a connection because memory is short.
+    fn free(&mut self, now: Instant, id: ConnectionId) {
+        if let Some(acceptance) = &mut self.server {
+            acceptance.counters.closed_for_memory += 1;
+            acceptance.warn(now);
+        }
+        self.displace(now, id, Code::H3_EXCESSIVE_LOAD, "the server is short of memory");
+    }
+
+    /// Closes a connection and forgets it at once, so that its memory is free. The peer gets one
+    /// packet with `CONNECTION_CLOSE`, which is not repeated.
+    pub(crate) fn displace(&mut self, now: Instant, id: ConnectionId, code: Code, reason: &str) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.connection.close(now, code, reason);
+            let mut packet = Vec::new();
+            if let Some(transmit) = slot.poll_transmit(now, &mut packet) {
+                self.push_answer(transmit, packet);
+            }
+        }
+        self.abandon(id, Closed::Displaced);
+    }
+
+    /// Forgets a connection at once. Its peer is not told.
+    fn abandon(&mut self, id: ConnectionId, why: Closed) {
+        if let Some(connection) = self.peek(id) {
+            let last = connection.stats();
+            self.abandoned_packets.0 += last.sent_packets;
+            self.abandoned_packets.1 += last.lost_packets;
+        }
+        if let Some(handle) = self.remove(id) {
+            self.inner.handle_event(handle, noq_proto::EndpointEvent::drained());
+            self.events.push_back((id, Event::Lost(why)));
+        }
+    }
+
+    /// Ends the handshakes that have taken too long.
+    pub(super) fn time_handshakes_out(&mut self, now: Instant) {
+        while let Some(acceptance) = &mut self.server
+            && let Some(&(due, id)) = acceptance.handshakes.first()
+            && due <= now
+        {
+            acceptance.handshakes.pop_first();
+            acceptance.counters.handshakes_timed_out += 1;
+            self.abandon(id, Closed::TimedOut);
+        }
+    }
+
+    /// What became of the connections that peers wanted to open.
+    pub(crate) fn accepting(&self) -> Accepting {
+        self.server.as_ref().map(|acceptance| acceptance.counters).unwrap_or_default()
+    }
+}

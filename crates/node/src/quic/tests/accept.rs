@@ -1,0 +1,279 @@
+//! Strangers cannot take the places or the memory of a server from its clients.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+
+use super::{SERVER, tls};
+use crate::{
+    limits::Limits,
+    quic::{ClientTls, Closed, ConnectionId, Endpoint, Event, Transport},
+    stats::Accepting,
+};
+
+/// A server, and clients that connect to it.
+struct Crowd {
+    now: Instant,
+    server: Endpoint,
+    client_tls: ClientTls,
+    clients: BTreeMap<SocketAddr, Endpoint>,
+    /// How many clients there were. It makes each of them different.
+    begun: u64,
+    /// The server's connections that were accepted and not lost, by the address of their peer.
+    open: BTreeMap<SocketAddr, ConnectionId>,
+    lost: Vec<Closed>,
+    /// Bytes of UDP payload that the server received and sent.
+    received: usize,
+    sent: usize,
+}
+
+impl Crowd {
+    #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
+    fn new(limits: &Limits) -> Self {
+        let (server_tls, client_tls) = tls();
+        Self {
+            now: Instant::now(),
+            server: Endpoint::server(&server_tls, &Transport::default(), limits, Some(1)),
+            client_tls,
+            clients: BTreeMap::new(),
+            begun: 0,
+            open: BTreeMap::new(),
+            lost: Vec::new(),
+            received: 0,
+            sent: 0,
+        }
+    }
+
+    /// Lets a client at this address send its first packet.
+    fn begin(&mut self, address: &str) -> SocketAddr {
+        let address = address.parse().unwrap();
+        let (transport, limits) = (Transport::default(), Limits::default());
+        self.begun += 1;
+        let seed = Some(self.begun);
+        let mut client = Endpoint::client(&self.client_tls, &transport, &limits, seed);
+        client.connect(self.now, SERVER, "localhost").unwrap();
+        for packet in super::transmit(&mut client, self.now) {
+            self.to_server(address, &packet);
+        }
+        self.clients.insert(address, client);
+        address
+    }
+
+    /// Lets a client at this address connect. Returns whether the server keeps the connection.
+    fn connect(&mut self, address: &str) -> bool {
+        let address = self.begin(address);
+        self.run();
+        self.open.contains_key(&address)
+    }
+
+    fn prove(&mut self, address: &str) {
+        let id = self.open[&address.parse().unwrap()];
+        self.server.prove(id);
+    }
+
+    fn to_server(&mut self, from: SocketAddr, packet: &[u8]) {
+        self.received += packet.len();
+        self.server.handle_datagram(self.now, (from, None), None, BytesMut::from(packet));
+    }
+
+    /// Takes the events and packets of the server. Returns the packets by their destination.
+    fn poll_server(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
+        while let Some((id, event)) = self.server.poll_event() {
+            match event {
+                Event::Accepted { remote } => {
+                    self.open.insert(remote, id);
+                }
+                Event::Lost(why) => {
+                    self.open.retain(|_, open| *open != id);
+                    self.lost.push(why);
+                }
+                _ => {}
+            }
+        }
+        let mut packets = Vec::new();
+        let mut buf = Vec::new();
+        loop {
+            buf.clear();
+            let transmit = self.server.poll_answer(&mut buf).or_else(|| {
+                let id = self.server.next_ready()?;
+                self.server.poll_transmit(self.now, id, &mut buf)
+            });
+            if let Some(transmit) = transmit {
+                assert_eq!(transmit.size, buf.len());
+                self.sent += buf.len();
+                let segment = transmit.segment_size.unwrap_or(transmit.size);
+                let split = buf.chunks(segment).map(|it| (transmit.destination, it.to_vec()));
+                packets.extend(split);
+            } else if self.server.next_ready().is_none() {
+                return packets;
+            }
+        }
+    }
+
+    /// Delivers all packets, for some round trips.
+    fn run(&mut self) {
+        for _ in 0..10 {
+            self.wait(Duration::from_millis(10));
+            self.deliver();
+            let addresses: Vec<_> = self.clients.keys().copied().collect();
+            for address in addresses {
+                let client = self.clients.get_mut(&address).unwrap();
+                while client.poll_event().is_some() {}
+                for packet in super::transmit(client, self.now) {
+                    self.to_server(address, &packet);
+                }
+            }
+        }
+    }
+
+    /// Lets time pass for the server. The clients get its packets and do not answer.
+    fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        self.deliver();
+        while let Some(due) = self.server.next_timeout().filter(|due| *due <= end) {
+            self.now = due.max(self.now);
+            self.server.handle_timeout(self.now);
+            if due == end {
+                break;
+            }
+            self.deliver();
+        }
+        self.now = end;
+    }
+
+    /// Delivers the packets of the server.
+    fn deliver(&mut self) {
+        let packets = self.poll_server();
+        for (to, packet) in packets {
+            if let Some(client) = self.clients.get_mut(&to) {
+                client.handle_datagram(self.now, (SERVER, None), None, BytesMut::from(&*packet));
+            }
+        }
+    }
+
+    fn counters(&self) -> Accepting {
+        self.server.accepting()
+    }
+}
+
+/// Limits that a test reaches quickly.
+fn few() -> Limits {
+    Limits { connections: 12, connections_per_prefix: 4, ..Limits::default() }
+}
+
+#[test]
+fn one_forged_packet_draws_three_times_its_bytes_at_most_and_leaves_nothing_behind() {
+    let mut crowd = Crowd::new(&Limits::default());
+    crowd.begin("192.0.2.1:1");
+    crowd.clients.clear();
+    crowd.wait(Duration::from_secs(9));
+    assert_eq!(crowd.server.connections(), 1);
+    crowd.wait(Duration::from_secs(2));
+    crowd.poll_server();
+    assert!(crowd.sent > crowd.received, "the server repeats its handshake");
+    assert!(crowd.sent <= 3 * crowd.received, "{} for {} bytes", crowd.sent, crowd.received);
+    assert_eq!((crowd.server.connections(), &*crowd.lost), (0, &[Closed::TimedOut][..]));
+    assert_eq!(crowd.counters(), Accepting { handshakes_timed_out: 1, ..Accepting::default() });
+}
+
+#[test]
+fn half_open_handshakes_make_the_server_ask_for_a_proof_of_the_address() {
+    let mut crowd = Crowd::new(&Limits { unvalidated_handshakes: 3, ..Limits::default() });
+    for port in 1..=20 {
+        crowd.begin(&format!("192.0.2.1:{port}"));
+        crowd.clients.clear();
+    }
+    assert_eq!((crowd.server.connections(), crowd.counters().retried), (3, 17));
+    assert!(crowd.connect("192.0.2.1:100"), "a client with a real address is asked, and let in");
+    assert_eq!((crowd.server.connections(), crowd.counters().retried), (4, 18));
+    crowd.wait(Duration::from_secs(11));
+    assert!(crowd.connect("192.0.2.1:101"));
+    assert_eq!(crowd.counters().retried, 18, "nothing is half-open any more");
+}
+
+#[test]
+fn strangers_of_one_prefix_displace_each_other_only() {
+    let mut crowd = Crowd::new(&few());
+    for user in ["192.0.2.1:1", "192.0.2.1:2", "198.51.100.1:1"] {
+        assert!(crowd.connect(user));
+    }
+    crowd.prove("192.0.2.1:1");
+    for port in 10..40 {
+        assert!(crowd.connect(&format!("192.0.2.{port}:1")), "{port}");
+    }
+    let open: Vec<_> = crowd.open.keys().map(ToString::to_string).collect();
+    let expected = ["192.0.2.1:1", "192.0.2.36:1", "192.0.2.37:1", "192.0.2.38:1", "192.0.2.39:1"];
+    assert_eq!(open, [&expected[..], &["198.51.100.1:1"]].concat());
+    assert_eq!(crowd.counters().refused, 0);
+    assert_eq!(crowd.counters().displaced, 27);
+}
+
+#[test]
+fn a_client_with_a_permitted_request_stays_when_strangers_take_all_places() {
+    let mut crowd = Crowd::new(&few());
+    assert!(crowd.connect("192.0.2.1:1"));
+    crowd.prove("192.0.2.1:1");
+    for prefix in 0..8 {
+        for host in 1..=4 {
+            assert!(crowd.connect(&format!("10.0.{prefix}.{host}:1")));
+        }
+    }
+    assert_eq!(crowd.server.connections(), 12);
+    assert!(crowd.open.contains_key(&"192.0.2.1:1".parse().unwrap()));
+    assert!(crowd.connect("203.0.113.1:1"), "a new client gets a place");
+    crowd.prove("203.0.113.1:1");
+    assert!(crowd.connect("10.0.9.1:1") && crowd.connect("10.0.9.2:1"));
+    assert!(crowd.open.contains_key(&"203.0.113.1:1".parse().unwrap()));
+}
+
+#[test]
+fn one_prefix_with_every_place_gives_some_to_others() {
+    let mut crowd = Crowd::new(&few());
+    for host in 1..=12 {
+        let address = format!("192.0.2.{host}:1");
+        assert!(crowd.connect(&address));
+        crowd.prove(&address);
+    }
+    assert!(!crowd.connect("192.0.2.13:1"), "it has more than its share");
+    assert!(crowd.connect("198.51.100.1:1"));
+    crowd.prove("198.51.100.1:1");
+    assert!(!crowd.open.contains_key(&"192.0.2.12:1".parse().unwrap()), "the newest has gone");
+    assert_eq!((crowd.open.len(), crowd.counters().refused), (12, 1));
+}
+
+#[test]
+fn memory_is_taken_from_strangers_and_then_from_the_heaviest() {
+    let limits = Limits { memory: 4_000_000, ..Limits::default() };
+    let mut crowd = Crowd::new(&limits);
+    let users = ["192.0.2.1:1", "192.0.2.1:2", "192.0.2.1:3"];
+    for user in users {
+        assert!(crowd.connect(user));
+        crowd.prove(user);
+    }
+    assert!(crowd.connect("198.51.100.1:1"));
+    let heavy = crowd.open[&users[1].parse().unwrap()];
+    let weigh = |id| if id == heavy { 1_000_000 } else { 0 };
+
+    crowd.server.set_memory_in_use(crowd.now, 3_000_000, weigh);
+    crowd.run();
+    assert_eq!(crowd.open.len(), 4, "three quarters may be used");
+
+    crowd.server.set_memory_in_use(crowd.now, 3_000_001, weigh);
+    crowd.run();
+    assert_eq!(crowd.open.len(), 3);
+    assert!(!crowd.open.values().any(|id| *id == heavy), "a stranger had no time for a request");
+    assert!(!crowd.connect("198.51.100.2:1") || crowd.open.len() == 3, "no place in addition");
+
+    crowd.server.set_memory_in_use(crowd.now, 0, weigh);
+    assert!(crowd.connect("198.51.100.3:1"));
+    crowd.wait(Duration::from_secs(4));
+    crowd.server.set_memory_in_use(crowd.now, 3_060_000, weigh);
+    crowd.run();
+    let open: Vec<_> = crowd.open.keys().map(ToString::to_string).collect();
+    assert_eq!(open, [users[0], users[2]], "the strangers had time for a request");
+    assert_eq!(crowd.counters().closed_for_memory, 3);
+}
