@@ -34,8 +34,8 @@ pub(crate) struct Client {
     /// The QUIC connection.
     pub(crate) connection: Connection,
     token: String,
-    /// HTTP/3 ends when its control stream does.
-    _control: SendStream,
+    /// The control stream. HTTP/3 ends when it does.
+    pub(crate) control: SendStream,
 }
 
 /// The answer to a request.
@@ -97,6 +97,11 @@ impl Login {
         Self { token, ..self.clone() }
     }
 
+    /// The same login at another address, such as that of a relay.
+    pub(crate) fn at(&self, address: SocketAddr) -> Self {
+        Self { address, ..self.clone() }
+    }
+
     /// Opens a connection and sends the settings of HTTP/3.
     pub(crate) async fn connect(
         &self,
@@ -108,7 +113,7 @@ impl Login {
         let mut stream = vec![0]; // RFC 9114 §6.2.1: the type of a control stream
         encode_settings(&Settings { h3_datagram: true, ..Settings::default() }, &mut stream);
         control.write_all(&stream).await?;
-        Ok(Client { connection, token: self.token.clone(), _control: control })
+        Ok(Client { connection, token: self.token.clone(), control })
     }
 }
 
@@ -159,6 +164,19 @@ impl Client {
         Ok(stream)
     }
 
+    /// Asks for a flow that must be granted.
+    pub(crate) async fn open(
+        &self,
+        target: SocketAddr,
+        fields: &[(&'static str, &str)],
+    ) -> Result<Flow> {
+        let answer = self.ask(target, fields).await?;
+        if answer.status != 200 {
+            bail!("the proxy answered {} ({})", answer.status, answer.proxy_status);
+        }
+        Ok(answer.flow)
+    }
+
     /// Sends a payload of a flow under this Context ID.
     pub(crate) fn send(&self, flow: &Flow, context_id: VarInt, payload: Bytes) -> Result<()> {
         let datagram = HttpDatagram { quarter_stream_id: flow.id, context_id, payload };
@@ -174,6 +192,14 @@ impl Client {
                 return Ok(());
             }
         }
+    }
+
+    /// Sends a payload for a stream that need not exist.
+    pub(crate) fn send_to(&self, stream: u64, payload: Bytes) -> Result<()> {
+        let id = QuarterStreamId::from_stream_id(stream).context("it is no stream of a request")?;
+        let context_id = CONTEXT_ID_UDP;
+        let datagram = HttpDatagram { quarter_stream_id: id, context_id, payload };
+        self.connection.send_datagram(datagram.encode_to_bytes()).context("no datagram can be sent")
     }
 
     /// Closes the connection with a `CONNECTION_CLOSE` frame.

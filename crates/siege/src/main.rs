@@ -7,7 +7,9 @@
 mod attack;
 mod client;
 mod idle;
+mod limits;
 mod proxy;
+mod relay;
 mod report;
 mod target;
 mod usage;
@@ -18,7 +20,11 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
-use crate::{attack::*, proxy::Launch, report::Report};
+use crate::{
+    attack::{connections, descriptors, gaps, guesses, handshakes, memory, soak},
+    proxy::Launch,
+    report::Report,
+};
 
 /// Attack a proxy on loopback and measure it. The exit code is 1 if a bound was broken.
 #[derive(Parser)]
@@ -42,6 +48,10 @@ enum Attack {
     Connections(connections::Connections),
     Handshakes(handshakes::Handshakes),
     Gaps(gaps::Gaps),
+    Guesses(guesses::Guesses),
+    Descriptors(descriptors::Descriptors),
+    Memory(memory::Memory),
+    Soak(soak::Soak),
 }
 
 impl Attack {
@@ -50,6 +60,10 @@ impl Attack {
             Self::Connections(attack) => attack.run(launch).await,
             Self::Handshakes(attack) => attack.run(launch).await,
             Self::Gaps(attack) => attack.run(launch).await,
+            Self::Guesses(attack) => attack.run(launch).await,
+            Self::Descriptors(attack) => attack.run(launch).await,
+            Self::Memory(attack) => attack.run(launch).await,
+            Self::Soak(attack) => attack.run(launch).await,
         }
     }
 }

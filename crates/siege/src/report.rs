@@ -3,6 +3,7 @@
 use anyhow::Result;
 use comfy_table::Table;
 use serde::Serialize;
+use tandem_units::ByteCount;
 
 use crate::usage::Usage;
 
@@ -33,7 +34,13 @@ pub(crate) enum Bound {
 }
 
 impl Bound {
-    /// The only permitted value is this one.
+    /// At most this number of bytes, as megabytes.
+    #[expect(clippy::cast_precision_loss, reason = "a report needs no more than 52 bits")]
+    pub(crate) const fn megabytes(bytes: ByteCount) -> Self {
+        Self::AtMost(bytes.get() as f64 / 1e6)
+    }
+
+    /// Whether a value keeps the bound.
     fn holds(self, value: f64) -> bool {
         match self {
             Self::AtMost(most) => value <= most,
@@ -87,6 +94,7 @@ impl Report {
         self.note(format!("memory {when}"), usage.memory_mb(), "MB");
         self.note(format!("peak of memory {when}"), usage.peak_mb(), "MB");
         self.note(format!("descriptors {when}"), float(usage.descriptors), "");
+        self.note(format!("threads {when}"), float(usage.threads), "");
     }
 
     /// Whether every bound held.

@@ -13,7 +13,7 @@ pub(crate) struct Usage {
     /// The number of open descriptors.
     pub(crate) descriptors: usize,
     /// The number of threads.
-    pub(crate) threads: u64,
+    pub(crate) threads: usize,
 }
 
 impl Usage {
@@ -25,7 +25,7 @@ impl Usage {
             memory_kb: status.vmrss.context("the proxy has ended")?,
             peak_kb: status.vmhwm.context("the proxy has ended")?,
             descriptors: process.fd_count()?,
-            threads: status.threads,
+            threads: usize::try_from(status.threads)?,
         })
     }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    client::{Login, endpoint},
+    client::{Client, Flow, Login, endpoint},
     report::Report,
 };
 
@@ -23,7 +23,7 @@ pub(crate) struct Served {
     /// The number of users.
     pub(crate) users: usize,
     /// The number of users who got an echo through the proxy in time.
-    pub(crate) served: usize,
+    pub(crate) done: usize,
     /// The longest time until an echo.
     slowest: Duration,
     /// Why the last user was not served.
@@ -34,17 +34,17 @@ pub(crate) struct Served {
 pub(crate) async fn visit(login: &Login, source: IpAddr, target: SocketAddr) -> Result<()> {
     let endpoint = endpoint(source)?;
     let client = login.connect(&endpoint, login.config(None)).await?;
-    let answer = client.ask(target, &[]).await?;
-    if answer.status != 200 {
-        bail!("the proxy answered {} ({})", answer.status, answer.proxy_status);
-    }
-    // A payload may be lost, as any datagram.
+    let flow = client.open(target, &[]).await?;
+    echo(&client, &flow).await?;
+    client.close();
+    Ok(())
+}
+
+/// Exchanges one payload with the target. It tries again, because a payload may be lost.
+pub(crate) async fn echo(client: &Client, flow: &Flow) -> Result<()> {
     for _ in 0..5 {
-        if let Ok(echoed) = timeout(Duration::from_secs(1), client.echo(&answer.flow, b"hi")).await
-        {
-            echoed?;
-            client.close();
-            return Ok(());
+        if let Ok(echoed) = timeout(Duration::from_secs(1), client.echo(flow, b"hi")).await {
+            return echoed;
         }
     }
     bail!("no payload came back");
@@ -63,7 +63,7 @@ impl Served {
         let visited = visited.context("the user gave up").and_then(|visited| visited);
         self.users += 1;
         match visited {
-            Ok(()) => self.served += 1,
+            Ok(()) => self.done += 1,
             Err(error) => self.failure = Some(format!("{error:#}")),
         }
         self.slowest = self.slowest.max(began.elapsed());
@@ -71,7 +71,7 @@ impl Served {
 
     /// Reports that every user must have been served.
     pub(crate) fn report(&self, whose: &str, report: &mut Report) {
-        report.check_all(format!("users served, {whose}"), self.served, self.users);
+        report.check_all(format!("users served, {whose}"), self.done, self.users);
         let milliseconds = self.slowest.as_secs_f64() * 1000.0;
         report.note(format!("slowest user, {whose}"), milliseconds.round(), "ms");
         if let Some(failure) = &self.failure {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use bytes::{Bytes, BytesMut};
 use clap::Args;
 use tandem_wire::{Sequenced, VarInt};
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The Context ID under which numbered payloads are sent.
-const CONTEXT: VarInt = VarInt::from_u32(2);
+pub(crate) const CONTEXT: VarInt = VarInt::from_u32(2);
 
 /// Leave a gap in the numbers of many flows
 #[derive(Args)]
@@ -53,11 +53,7 @@ impl Gaps {
             let client = proxy.login.connect(&endpoint, proxy.login.config(None)).await?;
             let mut flows = Vec::new();
             for _ in 0..self.flows {
-                let answer = client.ask(target.address, &[("tandem-repair", &field)]).await?;
-                if answer.status != 200 {
-                    bail!("the proxy answered {}: {}", answer.status, answer.proxy_status);
-                }
-                flows.push(answer.flow);
+                flows.push(client.open(target.address, &[("tandem-repair", &field)]).await?);
             }
             clients.push((client, flows));
         }
@@ -85,7 +81,7 @@ impl Gaps {
         for (client, flows) in clients {
             for (index, flow) in flows.iter().enumerate() {
                 for number in [1, self.far] {
-                    let payload = numbered(number);
+                    let payload = numbered(number, Bytes::from_static(b"x"));
                     bytes += payload.len();
                     client.send(flow, CONTEXT, payload)?;
                 }
@@ -101,11 +97,10 @@ impl Gaps {
     }
 }
 
-/// A payload of one byte with this number. The sender still repairs everything before it.
-fn numbered(number: u32) -> Bytes {
+/// A payload with this number. The sender still repairs everything before it.
+pub(crate) fn numbered(number: u32, payload: Bytes) -> Bytes {
     let mut out = BytesMut::new();
-    let floor = VarInt::from_u32(0);
-    Sequenced { sequence: VarInt::from_u32(number), floor, payload: Bytes::from_static(b"x") }
-        .encode(&mut out);
+    let (sequence, floor) = (VarInt::from_u32(number), VarInt::from_u32(0));
+    Sequenced { sequence, floor, payload }.encode(&mut out);
     out.freeze()
 }

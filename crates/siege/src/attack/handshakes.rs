@@ -54,48 +54,33 @@ impl Handshakes {
         let address = proxy.login.address;
         report.usage("before", &proxy.usage()?);
         let one = sockets(address, 1).await?;
-        let sent = self.send_initials(&proxy.login, &one, 1).await?;
+        let sent = send_initials(&proxy.login, &one, (1, self.rate)).await?;
         sleep(Duration::from_secs(5)).await;
-        report_amplification("one forged Initial", (received(&one)?.1, sent), &mut report);
+        let answered = sent.answered + received(&one)?.answered;
+        report_amplification("one forged Initial", (answered, sent.sent), &mut report);
 
         let small = sockets(address, 1).await?;
         let bytes = self.send_small(&small).await?;
-        let (answers, answered) = received(&small)?;
-        report.check_none("answers to small packets of an unknown version", answers);
-        report.note("bytes of those answers per byte", float(answered) / float(bytes), "");
+        let small = received(&small)?;
+        report.check_none("answers to small packets of an unknown version", small.answers);
+        report.note("bytes of those answers per byte", float(small.answered) / float(bytes), "");
 
         let many = sockets(address, self.ports).await?;
-        let sent = self.send_initials(&proxy.login, &many, self.count).await?;
+        let sent = send_initials(&proxy.login, &many, (self.count, self.rate)).await?;
         report.usage("after the last Initial", &proxy.usage()?);
         let pace = (1, Duration::from_secs(10));
         user::check(&proxy.login, target.address, pace, &mut report).await;
         sleep(self.rest.0).await;
-        report_amplification("all Initials", (received(&many)?.1, sent), &mut report);
+        let late = received(&many)?;
+        let answered = sent.answered + late.answered;
+        report_amplification("all Initials", (answered, sent.sent), &mut report);
+        report.note("answers with Retry", float(sent.retries + late.retries), "");
         let after = proxy.usage()?;
         report.usage("after a rest", &after);
-        let bound = Bound::AtMost(self.memory.get() as f64 / 1e6);
+        let bound = Bound::megabytes(self.memory);
         report.check("peak of memory", after.peak_mb(), "MB", bound);
         proxy.end().await?;
         Ok(report)
-    }
-
-    /// Sends Initial packets and returns the number of their bytes.
-    async fn send_initials(
-        &self,
-        login: &Login,
-        sockets: &[UdpSocket],
-        count: usize,
-    ) -> Result<usize> {
-        let config = login.config(None);
-        let mut sent = 0;
-        for (index, socket) in sockets.iter().cycle().take(count).enumerate() {
-            let initial = initial(&config, login.address)?;
-            sent += socket.send(&initial).await?;
-            if index % 50 == 49 {
-                sleep(Duration::from_secs(50) / u32::try_from(self.rate.max(1))?).await;
-            }
-        }
-        Ok(sent)
     }
 
     /// Sends small packets and returns the number of their bytes.
@@ -112,8 +97,49 @@ impl Handshakes {
     }
 }
 
+/// What was sent and what came back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Exchanged {
+    /// The bytes that were sent.
+    sent: usize,
+    /// The number of packets that came back.
+    answers: usize,
+    /// The number of Retry packets among them.
+    pub(crate) retries: usize,
+    /// The bytes that came back.
+    answered: usize,
+}
+
+impl Exchanged {
+    const fn add(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.answers += other.answers;
+        self.retries += other.retries;
+        self.answered += other.answered;
+    }
+}
+
+/// Sends a number of Initial packets at a rate, and reads what comes back meanwhile.
+pub(crate) async fn send_initials(
+    login: &Login,
+    sockets: &[UdpSocket],
+    (count, rate): (usize, usize),
+) -> Result<Exchanged> {
+    let config = login.config(None);
+    let mut exchanged = Exchanged::default();
+    for (index, socket) in sockets.iter().cycle().take(count).enumerate() {
+        let initial = initial(&config, login.address)?;
+        exchanged.sent += socket.send(&initial).await?;
+        if index % 50 == 49 {
+            sleep(Duration::from_secs(50) / u32::try_from(rate.max(1))?).await;
+            exchanged.add(received(sockets)?);
+        }
+    }
+    Ok(exchanged)
+}
+
 /// Opens sockets that send to the proxy.
-async fn sockets(address: SocketAddr, count: usize) -> Result<Vec<UdpSocket>> {
+pub(crate) async fn sockets(address: SocketAddr, count: usize) -> Result<Vec<UdpSocket>> {
     let mut sockets = Vec::new();
     for _ in 0..count {
         let socket = UdpSocket::bind("127.0.0.1:0").await.context("no socket for an Initial")?;
@@ -130,7 +156,7 @@ fn initial(config: &ClientConfig, address: SocketAddr) -> Result<Vec<u8>> {
     let (_, mut connection) = endpoint.connect(now, config.clone(), address, "localhost")?;
     let mut packet = Vec::new();
     let transmit = connection.poll_transmit(now, 1, &mut packet);
-    transmit.context("a client sends an Initial first")?;
+    packet.truncate(transmit.context("a client sends an Initial first")?.size);
     Ok(packet)
 }
 
@@ -139,20 +165,25 @@ fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Reads everything that waits, and returns the number of packets and of their bytes.
-fn received(sockets: &[UdpSocket]) -> Result<(usize, usize)> {
-    let (mut packets, mut bytes) = (0, 0);
+/// Reads everything that waits.
+pub(crate) fn received(sockets: &[UdpSocket]) -> Result<Exchanged> {
+    let mut exchanged = Exchanged::default();
     let mut buf = vec![0; 65_536];
     for socket in sockets {
         loop {
             match socket.try_recv(&mut buf) {
-                Ok(len) => (packets, bytes) = (packets + 1, bytes + len),
+                Ok(len) => {
+                    exchanged.answers += 1;
+                    exchanged.answered += len;
+                    // RFC 9000 §17.2.5: the first four bits of a Retry packet are set.
+                    exchanged.retries += usize::from(buf.first().is_some_and(|byte| *byte >= 0xf0));
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error).context("an answer cannot be read"),
             }
         }
     }
-    Ok((packets, bytes))
+    Ok(exchanged)
 }
 
 /// RFC 9000 §8.1: a server sends at most three times the bytes that it received from an address
