@@ -34,8 +34,8 @@ pub(crate) struct Client {
     /// The QUIC connection.
     pub(crate) connection: Connection,
     token: String,
-    /// The control stream. HTTP/3 ends when it does.
-    pub(crate) control: SendStream,
+    /// HTTP/3 ends when its control stream does.
+    _control: SendStream,
 }
 
 /// The answer to a request.
@@ -108,12 +108,22 @@ impl Login {
         endpoint: &Endpoint,
         config: quinn::ClientConfig,
     ) -> Result<Client> {
-        let connection = endpoint.connect_with(config, self.address, "localhost")?.await?;
-        let mut control = connection.open_uni().await?;
         let mut stream = vec![0]; // RFC 9114 §6.2.1: the type of a control stream
         encode_settings(&Settings { h3_datagram: true, ..Settings::default() }, &mut stream);
-        control.write_all(&stream).await?;
-        Ok(Client { connection, token: self.token.clone(), control })
+        self.connect_with_control(endpoint, config, &stream).await
+    }
+
+    /// Opens a connection and sends these bytes on its control stream.
+    pub(crate) async fn connect_with_control(
+        &self,
+        endpoint: &Endpoint,
+        config: quinn::ClientConfig,
+        stream: &[u8],
+    ) -> Result<Client> {
+        let connection = endpoint.connect_with(config, self.address, "localhost")?.await?;
+        let mut control = connection.open_uni().await?;
+        control.write_all(stream).await?;
+        Ok(Client { connection, token: self.token.clone(), _control: control })
     }
 }
 

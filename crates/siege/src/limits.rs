@@ -84,6 +84,7 @@ impl Limit {
     /// Whether an attack with this number of idle connections drives the proxy to its limit.
     pub(crate) async fn is_hit(self, login: &Login, crowd: usize) -> Result<bool> {
         match self {
+            Self::ControlFrame => return control_frame(login).await,
             Self::Guesses => return guesses(login).await,
             Self::Handshakes => return handshakes(login).await,
             Self::Connections => return connections(login, crowd).await,
@@ -91,11 +92,10 @@ impl Limit {
         }
         let target = Echo::start().await?;
         let endpoint = endpoint(user::ADDRESSES[0])?;
-        let mut client = login.connect(&endpoint, login.config(None)).await?;
+        let client = login.connect(&endpoint, login.config(None)).await?;
         let is_hit = match self {
             Self::Streams => streams(&client).await?,
             Self::Section => section(&client).await?,
-            Self::ControlFrame => control_frame(&mut client).await?,
             Self::Capsule => capsule(&client, target.address).await?,
             Self::StreamId => {
                 client.send_to(4 * 100_000, Bytes::from_static(b"x"))?;
@@ -157,10 +157,13 @@ async fn is_reset_with(recv: &mut quinn::RecvStream, code: Code) -> bool {
     timeout(REACTION, read).await.unwrap_or(false)
 }
 
-async fn control_frame(client: &mut Client) -> Result<bool> {
-    client.control.write_all(&frame(0x07, 10_000)).await?; // GOAWAY
-    client.control.write_all(&[0; 10_000]).await.ok();
-    Ok(is_closed_with(client, Code::H3_EXCESSIVE_LOAD).await)
+async fn control_frame(login: &Login) -> Result<bool> {
+    let endpoint = endpoint(user::ADDRESSES[0])?;
+    let mut control = vec![0x00]; // RFC 9114 §6.2.1: the type of a control stream
+    control.extend(frame(0x04, 10_000)); // SETTINGS
+    control.resize(10_000, 0);
+    let client = login.connect_with_control(&endpoint, login.config(None), &control).await?;
+    Ok(is_closed_with(&client, Code::H3_EXCESSIVE_LOAD).await)
 }
 
 async fn capsule(client: &Client, target: SocketAddr) -> Result<bool> {

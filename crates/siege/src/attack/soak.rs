@@ -39,6 +39,9 @@ const FAULTY: usize = 25;
 /// The pause between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 
+/// The number of seconds from which on memory is judged.
+const SAMPLES_MIN: usize = 600;
+
 /// The growth of memory that counts as none, in kB and as a part.
 const FLAT_KB: f64 = 3000.0;
 const FLAT_PART: f64 = 0.05;
@@ -263,8 +266,12 @@ async fn watch(proxy: &Proxy, counts: &Shared, end: Instant) -> Result<Vec<f64>>
     Ok(samples)
 }
 
-/// Compares the median of the second tenth with that of the last one.
+/// Compares the median of the second tenth with that of the last one. In a short run, the attacks of
+/// the first tenth are not those of the last one.
 fn judge_memory(samples: &[f64], report: &mut Report) {
+    if samples.len() < SAMPLES_MIN {
+        return;
+    }
     let tenth = samples.len() / 10;
     let early = median(samples.get(tenth..2 * tenth).unwrap_or_default());
     let late = median(samples.get(samples.len() - tenth..).unwrap_or_default());
