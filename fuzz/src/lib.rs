@@ -1,5 +1,10 @@
 //! The common parts of the fuzz targets.
 
+pub mod bed;
+pub mod input;
+pub mod null_crypto;
+pub mod raw_client;
+
 use bytes::Bytes;
 
 /// Splits bytes into pieces of these lengths, which are repeated as often as necessary. Without

@@ -11,7 +11,7 @@ use std::{
 const MAX_LINES: usize = 600;
 
 /// The crates of the workspace that each crate may use. Dependencies have one direction.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
     ("tandem-units", &[]),
     ("tandem-wire", &["tandem-units"]),
     ("tandem-congestion", &["tandem-wire", "tandem-units"]),
@@ -24,6 +24,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
         "tandem-experiments",
         &["tandem-lab", "tandem-netem", "tandem-node", "tandem-congestion", "tandem-units"],
     ),
+    ("tandem-siege", &["tandem-wire", "tandem-units"]),
     (
         "tandem",
         &[
@@ -52,7 +53,7 @@ const SANS_IO: [&str; 7] = [
 ];
 
 /// Folders of the crates that open real sockets and TUN devices.
-const REAL_IO: [&str; 2] = ["net", "emulate"];
+const REAL_IO: [&str; 3] = ["net", "emulate", "siege"];
 
 /// The only code that may name the QUIC engine, besides tests, benchmarks, examples and fuzzing. A
 /// change of the engine only affects this code.
@@ -149,7 +150,7 @@ fn nothing_below_net_names_a_runtime() {
 }
 
 #[test]
-fn only_two_crates_open_real_sockets_and_devices() {
+fn only_three_crates_open_real_sockets_and_devices() {
     let names =
         ["UdpSocket", "TcpListener", "TcpStream", "UnixDatagram", "socket2", "tun_rs", "noq_udp"];
     for krate in fs::read_dir(root().join("crates")).unwrap() {

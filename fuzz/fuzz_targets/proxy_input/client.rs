@@ -1,12 +1,19 @@
 //! A client that uses QUIC correctly, and sends arbitrary data on its streams.
 
-use std::{net::SocketAddr, num::NonZeroUsize, sync::Arc, time::Instant};
+use std::{
+    net::SocketAddr,
+    num::NonZeroUsize,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use bytes::{Bytes, BytesMut};
 use noq_proto::{
     ClientConfig, Connection, ConnectionHandle, ConnectionId, ConnectionIdGenerator, DatagramEvent,
     Dir, Endpoint, EndpointConfig, Event, FourTuple, StreamId, TransportConfig, VarInt,
+    crypto::rustls::QuicClientConfig,
 };
+use tandem_fuzz::bed::{Client, certificate, server_address};
 
 /// The client's limits for the data of the proxy.
 #[derive(Clone, Copy, Debug)]
@@ -16,24 +23,20 @@ pub(crate) struct Permits {
     pub(crate) reads: bool,
 }
 
-pub(crate) struct Client {
+pub(crate) struct QuicClient {
     endpoint: Endpoint,
     handle: ConnectionHandle,
     connection: Connection,
     reads: bool,
     /// The streams that the client has opened, in order.
     streams: Vec<StreamId>,
-    pub(crate) is_connected: bool,
-    pub(crate) is_closed: bool,
+    is_connected: bool,
+    is_closed: bool,
 }
 
-impl Client {
-    pub(crate) fn connect(
-        now: Instant,
-        mut config: ClientConfig,
-        server: SocketAddr,
-        permits: Permits,
-    ) -> Self {
+impl QuicClient {
+    pub(crate) fn connect(now: Instant, permits: Permits) -> Self {
+        let mut config = client_config();
         let mut transport = TransportConfig::default();
         transport
             .stream_receive_window(VarInt::from_u32(permits.stream_window.into()))
@@ -47,7 +50,7 @@ impl Client {
         own.cid_generator(Arc::new(|| Box::new(NumberedCids(0))));
         let mut endpoint = Endpoint::new(Arc::new(own), None, true);
         let (handle, connection) =
-            endpoint.connect(now, config, server, "proxy.test").expect("the name is one");
+            endpoint.connect(now, config, server_address(), "proxy.test").expect("the name is one");
         Self {
             endpoint,
             handle,
@@ -112,11 +115,30 @@ impl Client {
         }
     }
 
-    pub(crate) fn close(&mut self, now: Instant) {
+    pub(crate) fn is_connected(&self) -> bool {
+        self.is_connected && !self.is_closed
+    }
+
+    fn read(&mut self) {
+        while self.connection.streams().accept(Dir::Uni).is_some() {}
+        for stream in self.streams.iter().filter(|stream| stream.dir() == Dir::Bi) {
+            let mut stream = self.connection.recv_stream(*stream);
+            let Ok(mut chunks) = stream.read(true) else { continue };
+            while let Ok(Some(_)) = chunks.next(usize::MAX) {}
+        }
+    }
+}
+
+impl Client for QuicClient {
+    fn address(&self) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 1], 50_000))
+    }
+
+    fn close(&mut self, now: Instant) {
         self.connection.close(now, VarInt::from_u32(0x100), Bytes::new());
     }
 
-    pub(crate) fn handle(&mut self, now: Instant, from: SocketAddr, payload: BytesMut) {
+    fn handle(&mut self, now: Instant, from: SocketAddr, payload: BytesMut) {
         let mut answer = Vec::new();
         let path = FourTuple::new(from, None);
         let event = self.endpoint.handle(now, path, None, payload, &mut answer);
@@ -125,18 +147,18 @@ impl Client {
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+    fn handle_timeout(&mut self, now: Instant) {
         if self.next_timeout().is_some_and(|due| due <= now) {
             self.connection.handle_timeout(now);
         }
     }
 
-    pub(crate) fn next_timeout(&mut self) -> Option<Instant> {
+    fn next_timeout(&mut self) -> Option<Instant> {
         self.connection.poll_timeout()
     }
 
     /// Returns the next packet, or `None` if the client waits.
-    pub(crate) fn poll(&mut self, now: Instant) -> Option<BytesMut> {
+    fn poll(&mut self, now: Instant) -> Option<BytesMut> {
         while let Some(event) = self.connection.poll() {
             match event {
                 Event::Connected => self.is_connected = true,
@@ -157,15 +179,17 @@ impl Client {
         }
         transmit.map(|transmit| BytesMut::from(&buf[..transmit.size]))
     }
+}
 
-    fn read(&mut self) {
-        while self.connection.streams().accept(Dir::Uni).is_some() {}
-        for stream in self.streams.iter().filter(|stream| stream.dir() == Dir::Bi) {
-            let mut stream = self.connection.recv_stream(*stream);
-            let Ok(mut chunks) = stream.read(true) else { continue };
-            while let Ok(Some(_)) = chunks.next(usize::MAX) {}
-        }
-    }
+fn client_config() -> ClientConfig {
+    static CONFIG: OnceLock<ClientConfig> = OnceLock::new();
+    let config = CONFIG.get_or_init(|| {
+        let mut tls = certificate().client();
+        tls.alpn_protocols = vec![b"h3".to_vec()];
+        let tls = QuicClientConfig::try_from(tls).expect("the suites are there");
+        ClientConfig::new(Arc::new(tls))
+    });
+    config.clone()
 }
 
 /// Generates the connection IDs 1, 2, 3 and so on.

@@ -112,13 +112,18 @@ const LISTEN: SocketId = SocketId(0);
 impl Proxy {
     /// A proxy that will ask for its listening socket at the first poll.
     pub fn new(config: ProxyConfig) -> Result<Self, ConfigError> {
+        let tls = ServerTls::new(config.tls.clone())?;
+        Self::with_tls(config, &tls)
+    }
+
+    /// A proxy that uses these TLS settings instead of those in `config`.
+    pub fn with_tls(config: ProxyConfig, tls: &ServerTls) -> Result<Self, ConfigError> {
         let ProxyConfig { listen, access, policy, feedback_interval, template, limits, .. } =
             config;
-        let tls = ServerTls::new(config.tls)?;
         let matcher = PathMatcher::new(&template).map_err(|_| {
             ConfigError::Settings("the variables of the template cannot be separated")
         })?;
-        let server = Server::new(&tls, &config.transport, &limits, config.seed);
+        let server = Server::new(tls, &config.transport, &limits, config.seed);
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(listen) };
         Ok(Self {
             server,

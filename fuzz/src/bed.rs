@@ -1,25 +1,31 @@
-//! The environment of the proxy: a client, an operating system that follows the rules of sockets,
+//! The environment of a proxy: its clients, an operating system that follows the rules of sockets,
 //! and the time.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    hash::{DefaultHasher, Hasher},
     net::{IpAddr, SocketAddr},
     sync::OnceLock,
     time::{Duration, Instant},
 };
 
 use bytes::BytesMut;
-use noq_proto::{ClientConfig, crypto::rustls::QuicClientConfig};
 use tandem_lab::TestCertificate;
 use tandem_node::{
     Event, Input, Node, Output, Proxy, ProxyConfig, Stats,
     limits::Limits,
-    node::{QueryId, Received, SocketId, SocketKind, Transmit},
+    node::{QueryId, Received, ResolveError, SocketId, SocketKind, Transmit},
     proxy::{Access, TargetPolicy},
     quic::{Mtu, Transport},
 };
 
-use crate::client::{Client, Permits};
+/// The start of a payload that a target must get at most once.
+const ONCE: &[u8] = b"only once";
+
+/// The bounds of the proxy. They are small, so that the fuzzer reaches them.
+const CONNECTIONS: usize = 4;
+const REQUEST_STREAMS: u32 = 8;
+const QUERIES: usize = 6;
 
 /// The largest number of successive outputs of the proxy.
 const OUTPUTS_MAX: u32 = 10_000;
@@ -45,48 +51,69 @@ enum Socket {
     Closed,
 }
 
-pub(crate) struct Bed {
+/// A client of the proxy.
+pub trait Client {
+    /// Its address.
+    fn address(&self) -> SocketAddr;
+    /// Receives a packet of the proxy.
+    fn handle(&mut self, now: Instant, from: SocketAddr, packet: BytesMut);
+    /// Returns the next packet, or `None` if the client waits.
+    fn poll(&mut self, now: Instant) -> Option<BytesMut>;
+    /// Closes the connection.
+    fn close(&mut self, now: Instant);
+    /// Returns the time of the next timeout.
+    fn next_timeout(&mut self) -> Option<Instant>;
+    /// Handles the timeout if it is due.
+    fn handle_timeout(&mut self, now: Instant);
+}
+
+/// A proxy and all that surrounds it.
+pub struct Bed<C> {
     proxy: Proxy,
-    pub(crate) client: Client,
-    pub(crate) now: Instant,
+    /// The clients of the proxy.
+    pub clients: Vec<C>,
+    /// The present time.
+    pub now: Instant,
     deadline: Option<Instant>,
     sockets: BTreeMap<SocketId, (Socket, SocketKind)>,
     queries: VecDeque<QueryId>,
     stats: Stats,
-    /// The fates of the client's next packets.
-    pub(crate) fates: VecDeque<Fate>,
+    /// The fates of the next packets to the proxy.
+    pub fates: VecDeque<Fate>,
+    /// The payloads that a target got and must not get again.
+    released: BTreeSet<(SocketId, Vec<u8>)>,
     has_ended: bool,
 }
 
 /// The fate of a packet on the path to the proxy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fate {
+pub enum Fate {
+    /// It gets lost.
     Lost,
+    /// It arrives twice.
     Twice,
     /// The byte at this position is combined with this value (XOR).
     Changed(u16, u8),
 }
 
-/// The address of the client.
-pub(crate) fn client_address() -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, 1], 50_000))
-}
-
-fn server_address() -> SocketAddr {
+/// The address of the proxy.
+pub fn server_address() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 2], 443))
 }
 
-fn certificate() -> &'static TestCertificate {
+/// The certificate of the proxy.
+pub fn certificate() -> &'static TestCertificate {
     static CERTIFICATE: OnceLock<TestCertificate> = OnceLock::new();
     CERTIFICATE.get_or_init(|| TestCertificate::new(["proxy.test"]))
 }
 
-fn proxy() -> Proxy {
+/// The settings of the proxy.
+pub fn proxy_config() -> ProxyConfig {
     static TLS: OnceLock<rustls::ServerConfig> = OnceLock::new();
-    // The limits are small, so that the fuzzer reaches them.
     let limits = Limits {
-        connections: 3,
-        request_streams: 8,
+        connections: CONNECTIONS,
+        request_streams: REQUEST_STREAMS,
+        queries: QUERIES,
         field_section: 1000,
         early_datagrams_per_flow: 2,
         early_datagrams_per_connection: 4,
@@ -94,26 +121,14 @@ fn proxy() -> Proxy {
         capsule: 4000,
         ..Limits::default()
     };
-    let config = ProxyConfig {
+    ProxyConfig {
         transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
         access: Access::Anyone,
         policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().expect("a prefix")]),
         limits,
         seed: Some(1),
         ..ProxyConfig::new(server_address(), TLS.get_or_init(|| certificate().server()).clone())
-    };
-    Proxy::new(config).expect("the settings are sound")
-}
-
-fn client_config() -> ClientConfig {
-    static CONFIG: OnceLock<ClientConfig> = OnceLock::new();
-    let config = CONFIG.get_or_init(|| {
-        let mut tls = certificate().client();
-        tls.alpn_protocols = vec![b"h3".to_vec()];
-        let tls = QuicClientConfig::try_from(tls).expect("the suites are there");
-        ClientConfig::new(std::sync::Arc::new(tls))
-    });
-    config.clone()
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "only differences to it matter")]
@@ -122,31 +137,28 @@ fn start() -> Instant {
     *START.get_or_init(Instant::now)
 }
 
-impl Bed {
-    /// Creates a proxy that listens, and a client whose handshake is complete.
-    pub(crate) fn new(permits: Permits) -> Self {
-        let now = start();
-        let client = Client::connect(now, client_config(), server_address(), permits);
+impl<C: Client> Bed<C> {
+    /// Lets a proxy listen.
+    pub fn new(proxy: Proxy) -> Self {
         let mut bed = Self {
-            proxy: proxy(),
-            client,
-            now,
+            proxy,
+            clients: Vec::new(),
+            now: start(),
             deadline: None,
             sockets: BTreeMap::new(),
             queries: VecDeque::new(),
             stats: Stats::default(),
             fates: VecDeque::new(),
+            released: BTreeSet::new(),
             has_ended: false,
         };
         bed.drain();
         assert!(bed.answer_socket(0, Ok(())), "the proxy asks for its socket first");
-        bed.exchange();
-        assert!(bed.client.is_connected && !bed.client.is_closed, "the handshake is complete");
         bed
     }
 
     /// Asks the proxy to end, unless it has ended already.
-    pub(crate) fn shut_down(&mut self) {
+    pub fn shut_down(&mut self) {
         if !self.has_ended {
             self.feed(Input::Shutdown);
         }
@@ -156,7 +168,8 @@ impl Bed {
         self.proxy.handle(self.now, input);
     }
 
-    pub(crate) fn from_other_host(&mut self, host: u8, payload: &[u8]) {
+    /// Delivers a packet of a host that is no client.
+    pub fn from_other_host(&mut self, host: u8, payload: &[u8]) {
         self.to_proxy(SocketAddr::from(([198, 51, 100, host], 1)), BytesMut::from(payload));
     }
 
@@ -179,7 +192,7 @@ impl Bed {
     }
 
     /// Answers one of the open requests for a socket. Returns false if there is none.
-    pub(crate) fn answer_socket(&mut self, index: u8, how: Result<(), std::io::ErrorKind>) -> bool {
+    pub fn answer_socket(&mut self, index: u8, how: Result<(), std::io::ErrorKind>) -> bool {
         let Some((socket, _)) = self.nth_socket(index, Socket::Asked) else { return false };
         let state = if how.is_ok() { Socket::Open } else { Socket::Failed };
         self.set_state(socket, state);
@@ -188,11 +201,7 @@ impl Bed {
         true
     }
 
-    pub(crate) fn answer_query(
-        &mut self,
-        index: u8,
-        result: Result<Vec<IpAddr>, tandem_node::node::ResolveError>,
-    ) {
+    pub fn answer_query(&mut self, index: u8, result: Result<Vec<IpAddr>, ResolveError>) {
         let Some(index) = usize::from(index).checked_rem(self.queries.len()) else { return };
         if let Some(query) = self.queries.remove(index) {
             self.feed(Input::Resolved { query, result });
@@ -200,7 +209,7 @@ impl Bed {
     }
 
     /// Delivers a payload of a target.
-    pub(crate) fn from_target(&mut self, index: u8, payload: BytesMut) {
+    pub fn from_target(&mut self, index: u8, payload: BytesMut) {
         let Some((socket, kind)) = self.nth_socket(index, Socket::Open) else { return };
         let SocketKind::Connected(remote) = kind else { return };
         let received = Received { socket, remote, local_ip: None, ecn: None, payload };
@@ -208,7 +217,7 @@ impl Bed {
     }
 
     /// Delivers an ICMP error for a socket.
-    pub(crate) fn fail_socket(&mut self, index: u8) {
+    pub fn fail_socket(&mut self, index: u8) {
         let Some((socket, kind)) = self.nth_socket(index, Socket::Open) else { return };
         if matches!(kind, SocketKind::Connected(_)) {
             self.feed(Input::SocketFailed { socket, error: std::io::ErrorKind::ConnectionRefused });
@@ -221,36 +230,52 @@ impl Bed {
         }
     }
 
-    /// Exchanges packets until both client and proxy are idle at the present time.
-    pub(crate) fn exchange(&mut self) {
+    /// Exchanges packets until the clients and the proxy are idle at the present time.
+    pub fn exchange(&mut self) {
         for _ in 0..OUTPUTS_MAX {
             self.drain();
-            let Some(packet) = self.client.poll(self.now) else { return };
-            self.send(packet);
+            if !self.send_each() {
+                return;
+            }
         }
-        panic!("client and proxy never become idle");
+        panic!("clients and proxy never become idle");
     }
 
-    /// Sends all packets that the client can send, before the proxy is polled.
-    pub(crate) fn send_all(&mut self) {
+    /// Sends all packets that the clients can send, before the proxy is polled.
+    pub fn send_all(&mut self) {
         for _ in 0..OUTPUTS_MAX {
-            let Some(packet) = self.client.poll(self.now) else { return };
-            self.send(packet);
+            if !self.send_each() {
+                return;
+            }
         }
-        panic!("the client never becomes idle");
+        panic!("the clients never become idle");
     }
 
-    fn send(&mut self, mut packet: BytesMut) {
+    /// Sends a packet of each client that has one. Returns false if none has.
+    fn send_each(&mut self) -> bool {
+        let mut is_busy = false;
+        for index in 0..self.clients.len() {
+            let client = &mut self.clients[index];
+            let address = client.address();
+            if let Some(packet) = client.poll(self.now) {
+                self.send(address, packet);
+                is_busy = true;
+            }
+        }
+        is_busy
+    }
+
+    fn send(&mut self, from: SocketAddr, mut packet: BytesMut) {
         match self.fates.pop_front() {
             Some(Fate::Lost) => return,
-            Some(Fate::Twice) => self.to_proxy(client_address(), packet.clone()),
+            Some(Fate::Twice) => self.to_proxy(from, packet.clone()),
             Some(Fate::Changed(at, by)) => {
                 let at = usize::from(at) % packet.len();
                 packet[at] ^= by;
             }
             None => {}
         }
-        self.to_proxy(client_address(), packet);
+        self.to_proxy(from, packet);
     }
 
     fn drain(&mut self) {
@@ -297,13 +322,25 @@ impl Bed {
         assert_eq!(transmit.size, buf.len());
         assert_ne!(transmit.segment_size, Some(0));
         match kind {
-            SocketKind::Connected(peer) => assert_eq!(transmit.destination, peer),
-            _ if transmit.destination == client_address() => {
-                for packet in buf.chunks(transmit.segment_size.unwrap_or(buf.len())) {
-                    self.client.handle(self.now, server_address(), BytesMut::from(packet));
+            SocketKind::Connected(peer) => {
+                assert_eq!(transmit.destination, peer);
+                for payload in buf.chunks(transmit.segment_size.unwrap_or(buf.len()).max(1)) {
+                    let is_first =
+                        !is_once(payload) || self.released.insert((socket, payload.to_vec()));
+                    assert!(is_first, "{socket:?} gets {payload:?} twice");
                 }
             }
-            _ => {} // another host gets the packet
+            // If it is no client, another host gets the packet.
+            _ => {
+                let to = transmit.destination;
+                let Some(client) = self.clients.iter_mut().find(|client| client.address() == to)
+                else {
+                    return;
+                };
+                for packet in buf.chunks(transmit.segment_size.unwrap_or(buf.len())) {
+                    client.handle(self.now, server_address(), BytesMut::from(packet));
+                }
+            }
         }
     }
 
@@ -313,16 +350,23 @@ impl Bed {
         for (old, now) in counters(&old).into_iter().zip(counters(&now)) {
             assert!(old <= now, "a counter went from {old} to {now}");
         }
-        assert!(now.flows_open <= self.sockets.len() as u64);
+        let in_use = |(state, _): &&(Socket, SocketKind)| *state != Socket::Closed;
+        let sockets = self.sockets.values().filter(in_use).count();
+        assert!(now.connections_open <= CONNECTIONS as u64, "{} connections", now.connections_open);
+        assert!(now.flows_open < sockets.max(1) as u64, "each flow has a socket");
+        let most = 1 + CONNECTIONS * REQUEST_STREAMS as usize;
+        assert!(sockets <= most, "{sockets} sockets are open");
+        assert!(self.queries.len() <= QUERIES, "{} queries are open", self.queries.len());
     }
 
     /// Advances the time from timer to timer.
-    pub(crate) fn wait(&mut self, duration: Duration) {
+    pub fn wait(&mut self, duration: Duration) {
         let end = self.now + duration;
         let mut stalls = 0;
         loop {
             self.exchange();
-            let due = self.deadline.into_iter().chain(self.client.next_timeout()).min();
+            let timeouts = self.clients.iter_mut().filter_map(Client::next_timeout);
+            let due = self.deadline.into_iter().chain(timeouts).min();
             let Some(due) = due.filter(|due| *due <= end) else { break };
             if due > self.now {
                 self.now = due;
@@ -335,22 +379,46 @@ impl Bed {
             if self.deadline.is_some_and(|deadline| deadline <= self.now) {
                 self.feed(Input::Timeout);
             }
-            self.client.handle_timeout(self.now);
+            for client in &mut self.clients {
+                client.handle_timeout(self.now);
+            }
         }
         self.now = self.now.max(end);
     }
 
-    /// Ends the connection, and checks that the proxy has released all its resources.
-    pub(crate) fn end(mut self) {
+    /// Ends the connections, and checks that the proxy has released all its resources.
+    pub fn end(mut self) {
         self.fates.clear();
-        self.client.close(self.now);
+        for client in &mut self.clients {
+            client.close(self.now);
+        }
         self.wait(ALL_GONE);
         for (id, (state, _)) in &self.sockets {
             assert!(*id == LISTEN || *state == Socket::Closed, "{id:?} is {state:?} at the end");
         }
         let stats = self.proxy.stats();
         assert_eq!((stats.flows_open, stats.connections_open), (0, 0));
+        assert_eq!(self.deadline, None, "nothing is left to wait for");
     }
+}
+
+/// Builds a payload that a target must get at most once. A check sum follows the content, so that
+/// the fuzzer does not find such payloads by itself.
+pub fn once(content: &[u8]) -> Vec<u8> {
+    let mut payload = [ONCE, content].concat();
+    payload.extend(check_sum(&payload));
+    payload
+}
+
+fn is_once(payload: &[u8]) -> bool {
+    payload.starts_with(ONCE)
+        && payload.split_last_chunk().is_some_and(|(content, sum)| check_sum(content) == *sum)
+}
+
+fn check_sum(content: &[u8]) -> [u8; 8] {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(content);
+    hasher.finish().to_be_bytes()
 }
 
 /// Returns the counters that never decrease.

@@ -1,0 +1,27 @@
+#!/bin/sh
+# Attacks a proxy on loopback with small doses of everything that tandem-siege has, in less than three
+# minutes, and fails if a bound is broken. The checks are about outcomes and bytes, not about times.
+#   attack/run.sh [PROGRAM]     PROGRAM is the tandem to attack (default target/debug/tandem)
+set -u
+cd "$(dirname "$0")/.."
+tandem="${1:-target/debug/tandem}"
+cargo build --quiet --workspace --bin tandem --bin tandem-siege || exit 1
+# Each flow needs a socket of the proxy, and each client one of the attacker.
+ulimit -n "$(ulimit -H -n)"
+broken=""
+siege() {
+    echo "--- tandem-siege $*"
+    timeout 120 target/debug/tandem-siege --tandem "$tandem" "$@" || broken="$broken $1"
+}
+siege connections --count 2600 --hold 1s --rest 5s
+siege handshakes --count 300 --ports 10 --rest 1s
+siege gaps --connections 2 --flows 200
+siege guesses --duration 3s
+siege descriptors
+siege memory --clients 4 --duration 15s --setting 64MB
+siege soak --flows 600 --connections 60 --duration 40s --rest 35s
+if [ -n "$broken" ]; then
+    echo "these attacks broke a bound:$broken" >&2
+    exit 1
+fi
+echo "every bound held"

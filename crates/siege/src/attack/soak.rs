@@ -1,0 +1,304 @@
+//! A long run of users, faults and small attacks at the same time.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Result;
+use clap::Args;
+use quinn::Endpoint;
+use tandem_units::HumanDuration;
+use tokio::{
+    sync::Semaphore,
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
+};
+
+use crate::{
+    client::{Flow, Login, endpoint},
+    limits::Limit,
+    proxy::{Launch, Proxy},
+    relay::Relay,
+    report::{Bound, Report, float},
+    target::Echo,
+    user,
+};
+
+/// The number of users who are there at the same time at most.
+const USERS_MAX: usize = 100;
+
+/// The number of sockets that users share, each at an address of another prefix.
+const USER_SOCKETS: u8 = 8;
+
+/// One of this number of users has a bad path, and leaves without a word.
+const FAULTY: usize = 25;
+
+/// The pause between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// The number of seconds from which on memory is judged.
+const SAMPLES_MIN: usize = 600;
+
+/// The growth of memory that counts as none, in kB and as a part.
+const FLAT_KB: f64 = 3000.0;
+const FLAT_PART: f64 = 0.05;
+
+/// Let users come and go for a long time, with faults and small attacks in between
+#[derive(Args)]
+pub(crate) struct Soak {
+    /// Number of flows
+    #[arg(long, default_value_t = 1_000_000)]
+    flows: usize,
+    /// Number of connections that they share
+    #[arg(long, default_value_t = 100_000)]
+    connections: usize,
+    /// Time for all of them
+    #[arg(long, default_value = "1h")]
+    duration: HumanDuration,
+    /// Time until every connection that was left must have gone
+    #[arg(long, default_value = "45s")]
+    rest: HumanDuration,
+    /// Number of idle connections of each attack that consists of them
+    #[arg(long, default_value_t = 2600)]
+    crowd: usize,
+    /// Limit of the proxy's open files
+    #[arg(long, default_value_t = 1024)]
+    files: u32,
+}
+
+/// What users and attackers counted.
+#[derive(Debug, Default)]
+struct Counts {
+    connections: usize,
+    flows: usize,
+    echoes: usize,
+    hung: usize,
+    failures: BTreeMap<String, usize>,
+    hits: BTreeMap<Limit, usize>,
+    attacks: usize,
+}
+
+type Shared = Arc<Mutex<Counts>>;
+
+fn count<T>(counts: &Shared, change: impl FnOnce(&mut Counts) -> T) -> T {
+    change(&mut counts.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl Soak {
+    pub(crate) async fn run(self, launch: Launch) -> Result<Report> {
+        let proxy = Launch { files: Some(self.files), ..launch }.start().await?;
+        let target = Echo::start().await?;
+        let counts = Shared::default();
+        // The first connection opens what the proxy needs for all of them.
+        user::visit(&proxy.login, user::ADDRESSES[0], target.address).await?;
+        let before = proxy.usage()?;
+        let end = Instant::now() + self.duration.0;
+        let attacks = tokio::spawn(attack(proxy.login.clone(), self.crowd, end, counts.clone()));
+        let users = tokio::spawn(self.users(&proxy, &target, &counts)?);
+        let samples = watch(&proxy, &counts, end).await?;
+        users.await?;
+        attacks.await?;
+        eprintln!("waiting {} for the last connections to go", self.rest);
+        sleep(self.rest.0).await;
+        let after = proxy.usage()?;
+        let mut report = Report::new("soak");
+        report.usage("before", &before);
+        report.usage("after", &after);
+        let descriptors = Bound::AtMost(float(before.descriptors));
+        report.check("descriptors left", float(after.descriptors), "", descriptors);
+        judge_memory(&samples, &mut report);
+        count(&counts, |counts| counts.report(&mut report));
+        report.note("lines in the log", float(proxy.log().lines), "");
+        report.note("warnings in the log", float(proxy.log().warnings), "");
+        proxy.end().await?;
+        Ok(report)
+    }
+
+    /// Lets users come at an even rate.
+    fn users(
+        &self,
+        proxy: &Proxy,
+        target: &Echo,
+        counts: &Shared,
+    ) -> Result<impl Future<Output = ()> + 'static> {
+        let address = |index| IpAddr::V4(Ipv4Addr::new(127, 0, 10 + index, 1));
+        let endpoints: Vec<_> =
+            (0..USER_SOCKETS).map(|index| endpoint(address(index))).collect::<Result<_>>()?;
+        let pause = self.duration.0 / u32::try_from(self.connections.max(1))?;
+        let (connections, flows) = (self.connections, self.flows / self.connections.max(1));
+        let (login, target, counts) = (proxy.login.clone(), target.address, counts.clone());
+        Ok(async move {
+            let permits = Arc::new(Semaphore::new(USERS_MAX));
+            let mut ticks = interval(pause.max(Duration::from_micros(100)));
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+            let mut tasks = JoinSet::new();
+            for (index, endpoint) in endpoints.iter().cycle().take(connections).enumerate() {
+                ticks.tick().await;
+                let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { break };
+                let user = User {
+                    login: login.clone(),
+                    endpoint: endpoint.clone(),
+                    target,
+                    index,
+                    flows,
+                    counts: counts.clone(),
+                };
+                tasks.spawn(async move {
+                    user.come_and_go().await;
+                    drop(permit);
+                });
+                while tasks.try_join_next().is_some() {}
+            }
+            tasks.join_all().await;
+        })
+    }
+}
+
+/// One user, who opens a connection and some flows.
+struct User {
+    login: Login,
+    endpoint: Endpoint,
+    target: std::net::SocketAddr,
+    index: usize,
+    flows: usize,
+    counts: Shared,
+}
+
+impl User {
+    async fn come_and_go(self) {
+        let used = timeout(Duration::from_secs(30), self.use_the_proxy()).await;
+        count(&self.counts, |counts| match used {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => *counts.failures.entry(format!("{error:#}")).or_default() += 1,
+            Err(_) => counts.hung += 1,
+        });
+    }
+
+    async fn use_the_proxy(&self) -> Result<()> {
+        let is_faulty = self.index.is_multiple_of(FAULTY);
+        let mut relay = None;
+        if is_faulty {
+            relay = Some(Relay::start(self.login.address, 20).await?);
+        }
+        let address = relay.as_ref().map_or(self.login.address, |relay| relay.address);
+        let own = if is_faulty { Some(endpoint(user::ADDRESSES[0])?) } else { None };
+        let login = self.login.at(address);
+        let endpoint = own.as_ref().unwrap_or(&self.endpoint);
+        let client = login.connect(endpoint, login.config(None)).await?;
+        count(&self.counts, |counts| counts.connections += 1);
+        let mut left = Vec::new();
+        for index in 0..self.flows {
+            let flow = client.open(self.target, &[]).await?;
+            count(&self.counts, |counts| counts.flows += 1);
+            if index % 3 == 0 {
+                user::echo(&client, &flow).await?;
+                count(&self.counts, |counts| counts.echoes += 1);
+            }
+            left.extend(leave(flow, index));
+        }
+        match relay {
+            // Nothing that this client still sends arrives.
+            Some(relay) => drop(relay),
+            None => client.close(),
+        }
+        Ok(())
+    }
+}
+
+/// Leaves a flow in one of several ways. Returns a flow that ends with its connection.
+fn leave(mut flow: Flow, way: usize) -> Option<Flow> {
+    // An error says that the flow has ended already.
+    match way % 4 {
+        0 => drop(flow.send.finish()),
+        1 => drop(flow.send.reset(0x10c_u32.into())),
+        2 => drop((flow.recv.stop(0x10c_u32.into()), flow.send.reset(0x10c_u32.into()))),
+        _ => return Some(flow),
+    }
+    None
+}
+
+/// Attacks one limit after the other until the end.
+async fn attack(login: Login, crowd: usize, end: Instant, counts: Shared) {
+    for limit in Limit::ALL.into_iter().cycle() {
+        if Instant::now() >= end {
+            return;
+        }
+        let hit = timeout(Duration::from_secs(60), limit.is_hit(&login, crowd)).await;
+        let is_hit = matches!(hit, Ok(Ok(true)));
+        count(&counts, |counts| {
+            counts.attacks += 1;
+            *counts.hits.entry(limit).or_default() += usize::from(is_hit);
+        });
+        sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Reads the proxy's memory each second until the end, and prints progress.
+async fn watch(proxy: &Proxy, counts: &Shared, end: Instant) -> Result<Vec<f64>> {
+    let mut samples = Vec::new();
+    let began = Instant::now();
+    let mut reported = began;
+    while Instant::now() < end {
+        let usage = proxy.usage()?;
+        samples.push(usage.memory_mb());
+        if reported.elapsed() >= PROGRESS {
+            reported = Instant::now();
+            count(counts, |counts| {
+                eprintln!(
+                    "{:>5} s: {} connections, {} flows, {} failures, {} hung, {} attacks, {:.1} MB, \
+                     {} descriptors",
+                    began.elapsed().as_secs(),
+                    counts.connections,
+                    counts.flows,
+                    counts.failures.values().sum::<usize>(),
+                    counts.hung,
+                    counts.attacks,
+                    usage.memory_mb(),
+                    usage.descriptors,
+                );
+            });
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    Ok(samples)
+}
+
+/// Compares the median of the second tenth with that of the last one. In a short run, the attacks of
+/// the first tenth are not those of the last one.
+fn judge_memory(samples: &[f64], report: &mut Report) {
+    if samples.len() < SAMPLES_MIN {
+        return;
+    }
+    let tenth = samples.len() / 10;
+    let early = median(samples.get(tenth..2 * tenth).unwrap_or_default());
+    let late = median(samples.get(samples.len() - tenth..).unwrap_or_default());
+    report.note("memory, median of the second tenth", early, "MB");
+    let most = early + (FLAT_KB / 1000.0).max(early * FLAT_PART);
+    report.check("memory, median of the last tenth", late, "MB", Bound::AtMost(most));
+}
+
+fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+impl Counts {
+    fn report(&self, report: &mut Report) {
+        report.note("connections", float(self.connections), "");
+        report.note("flows", float(self.flows), "");
+        report.note("echoes", float(self.echoes), "");
+        report.check_none("users who waited in vain", self.hung);
+        report.check_none("users who failed", self.failures.values().sum());
+        for (why, count) in &self.failures {
+            eprintln!("{count} users failed: {why}");
+        }
+        for limit in Limit::ALL {
+            let hits = float(self.hits.get(&limit).copied().unwrap_or_default());
+            report.check(format!("limit hit: {}", limit.name()), hits, "", Bound::AtLeast(1.0));
+        }
+    }
+}

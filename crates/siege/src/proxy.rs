@@ -1,0 +1,181 @@
+//! The proxy that is attacked: a child process and its log.
+
+use std::{
+    collections::VecDeque,
+    fmt::Write as _,
+    net::SocketAddr,
+    path::PathBuf,
+    process::Stdio,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, ChildStderr, Command},
+    time::{sleep, timeout},
+};
+
+use crate::{client::Login, usage::Usage};
+
+/// The number of the last log lines that are kept for an error message.
+const LAST_LINES: usize = 20;
+
+/// The longest wait for the proxy to listen.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How to start the proxy.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    /// The program.
+    pub(crate) program: PathBuf,
+    /// Arguments besides those that every attack needs.
+    pub(crate) arguments: Vec<String>,
+    /// The limit of open files, or `None` for the limit of this process.
+    pub(crate) files: Option<u32>,
+}
+
+/// A running proxy. The process ends when this value is dropped.
+pub(crate) struct Proxy {
+    child: Child,
+    /// The process.
+    pub(crate) id: u32,
+    /// What a client needs to use it.
+    pub(crate) login: Login,
+    log: Arc<Mutex<Log>>,
+    _folder: TempDir,
+}
+
+/// What the proxy logged.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    /// The number of lines of the levels WARN and ERROR.
+    pub(crate) warnings: usize,
+    /// The number of all lines.
+    pub(crate) lines: usize,
+    last: VecDeque<String>,
+    address: Option<SocketAddr>,
+}
+
+impl Log {
+    fn add(&mut self, line: String) {
+        self.lines += 1;
+        self.warnings += usize::from(line.contains(" WARN ") || line.contains(" ERROR "));
+        if let Some(rest) = line.strip_prefix("listening on ") {
+            self.address = rest.split_whitespace().next().and_then(|text| text.parse().ok());
+        }
+        if self.last.len() == LAST_LINES {
+            self.last.pop_front();
+        }
+        self.last.push_back(line);
+    }
+}
+
+impl Launch {
+    /// Starts the proxy and waits until it listens.
+    pub(crate) async fn start(&self) -> Result<Proxy> {
+        let folder = tempfile::tempdir().context("no temporary folder can be made")?;
+        let token = random_token();
+        let (token_file, ca_file) = (folder.path().join("tokens"), folder.path().join("ca.pem"));
+        write_secret(&token_file, &token)?;
+        let mut command = self.command();
+        command.args(["proxy", "--listen", "127.0.0.1:0", "--allow-target", "127.0.0.0/8"]);
+        command.arg("--token-file").arg(&token_file).arg("--write-ca").arg(&ca_file);
+        command.args(&self.arguments);
+        command.env_remove("RUST_LOG").kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("{} cannot be started", self.program.display()))?;
+        let id = child.id().context("the proxy ended at once")?;
+        let log = Arc::new(Mutex::new(Log::default()));
+        let lines = child.stderr.take().context("the proxy has no standard error")?;
+        tokio::spawn(read_log(lines, Arc::clone(&log)));
+        let address = wait_for_address(&mut child, &log).await?;
+        let ca = CertificateDer::from_pem_file(&ca_file)
+            .with_context(|| format!("the proxy wrote no certificate to {}", ca_file.display()))?;
+        let login = Login::new(address, ca, token)?;
+        Ok(Proxy { child, id, login, log, _folder: folder })
+    }
+
+    fn command(&self) -> Command {
+        let Some(files) = self.files else { return Command::new(&self.program) };
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]);
+        command.arg(&self.program);
+        command
+    }
+}
+
+impl Proxy {
+    /// What the process uses now.
+    pub(crate) fn usage(&self) -> Result<Usage> {
+        Usage::of(self.id).with_context(|| format!("its last lines: {}", self.last_lines()))
+    }
+
+    /// What it has logged.
+    pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
+        lock(&self.log)
+    }
+
+    fn last_lines(&self) -> String {
+        joined(&self.log)
+    }
+
+    /// Ends the process and waits for it.
+    pub(crate) async fn end(mut self) -> Result<()> {
+        self.child.kill().await.context("the proxy cannot be ended")
+    }
+}
+
+async fn wait_for_address(child: &mut Child, log: &Arc<Mutex<Log>>) -> Result<SocketAddr> {
+    let listens = async {
+        loop {
+            if let Some(address) = lock(log).address {
+                return Ok(address);
+            }
+            if let Some(status) = child.try_wait()? {
+                // The reader of the log needs a moment for the last lines.
+                sleep(Duration::from_millis(50)).await;
+                bail!("the proxy ended with {status}: {}", joined(log));
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(START_TIMEOUT, listens).await.context("the proxy does not listen")?
+}
+
+async fn read_log(lines: ChildStderr, log: Arc<Mutex<Log>>) {
+    let mut lines = BufReader::new(lines).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        lock(&log).add(line);
+    }
+}
+
+fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
+    log.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn joined(log: &Mutex<Log>) -> String {
+    lock(log).last.iter().fold(String::new(), |mut text, line| {
+        // Writing to a string cannot fail.
+        writeln!(text, "{line}").ok();
+        text
+    })
+}
+
+fn random_token() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}
+
+/// Writes a file that only its owner can read.
+fn write_secret(path: &std::path::Path, text: &str) -> Result<()> {
+    use std::{io::Write as _, os::unix::fs::OpenOptionsExt as _};
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let mut file = file.with_context(|| format!("{} cannot be written", path.display()))?;
+    writeln!(file, "{text}").with_context(|| format!("{} cannot be written", path.display()))
+}

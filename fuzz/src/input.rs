@@ -1,0 +1,105 @@
+//! The input of the targets that drive a proxy, and the messages that a step of it stands for.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use tandem_node::node::ResolveError;
+use tandem_wire::{
+    HttpDatagram, QuarterStreamId, RequestHead, Settings, VarInt, encode_data_header,
+    encode_datagram_capsule, encode_headers, encode_settings,
+};
+
+/// Reads the input, which is followed by zeros.
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// Starts at the beginning.
+    pub const fn new(input: &'a [u8]) -> Self {
+        Self(input)
+    }
+
+    /// Whether nothing is left.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Reads a byte.
+    pub fn byte(&mut self) -> u8 {
+        self.0.split_off_first().copied().unwrap_or(0)
+    }
+
+    /// Reads a number of two bytes.
+    pub fn number(&mut self) -> u16 {
+        u16::from_be_bytes([self.byte(), self.byte()])
+    }
+
+    /// Reads a length and this number of bytes.
+    pub fn bytes(&mut self) -> Vec<u8> {
+        let len = usize::from(self.byte()).min(self.0.len());
+        self.0.split_off(..len).unwrap_or_default().to_vec()
+    }
+}
+
+/// The control stream of a client that sends HTTP Datagrams.
+pub fn control_stream() -> Vec<u8> {
+    let mut stream = vec![0]; // RFC 9114 §6.2.1: the type of a control stream
+    encode_settings(&Settings { h3_datagram: true, ..Settings::default() }, &mut stream);
+    stream
+}
+
+/// A well-formed CONNECT-UDP request for a target of some kind.
+pub fn request(target: u8, fields: &[(&'static str, &'static str)]) -> Vec<u8> {
+    let target = match target % 6 {
+        0 | 1 => "10.0.0.1/53",
+        2 => "target.test/443",
+        3 => "192.168.0.1/53",
+        4 => "fe80%3A%3A1/53",
+        _ => "/0",
+    };
+    let mut headers = http::HeaderMap::new();
+    headers.insert("capsule-protocol", http::HeaderValue::from_static("?1"));
+    for (name, value) in fields {
+        headers.insert(*name, http::HeaderValue::from_static(value));
+    }
+    let head = RequestHead {
+        method: http::Method::CONNECT,
+        scheme: Some("https".to_owned()),
+        authority: Some("proxy.test".to_owned()),
+        path: Some(format!("/.well-known/masque/udp/{target}/")),
+        protocol: Some("connect-udp".to_owned()),
+        headers,
+    };
+    let mut stream = Vec::new();
+    encode_headers(&head.encode(), &mut stream);
+    stream
+}
+
+/// A DATAGRAM capsule in a DATA frame.
+pub fn capsule(context_id: u8, payload: &[u8]) -> Vec<u8> {
+    let mut capsule = Vec::new();
+    encode_datagram_capsule(VarInt::from(u32::from(context_id)), payload, &mut capsule);
+    let mut frame = Vec::new();
+    encode_data_header(capsule.len(), &mut frame);
+    frame.extend(capsule);
+    frame
+}
+
+/// An HTTP Datagram.
+pub fn datagram(quarter_stream_id: u64, context_id: u8, payload: &[u8]) -> Bytes {
+    let id = QuarterStreamId::from_stream_id(quarter_stream_id * 4).expect("it is small");
+    let payload = Bytes::copy_from_slice(payload);
+    HttpDatagram { quarter_stream_id: id, context_id: VarInt::from(u32::from(context_id)), payload }
+        .encode_to_bytes()
+}
+
+/// An answer of a name server.
+pub fn resolved(answer: u8) -> Result<Vec<IpAddr>, ResolveError> {
+    let address = |text: &str| text.parse().expect("it is an address");
+    match answer % 5 {
+        0 => Ok(vec![address("10.0.0.2")]),
+        1 => Ok(vec![address("127.0.0.1"), address("10.0.0.3"), address("::1")]),
+        2 => Ok(vec![]),
+        3 => Err(ResolveError::NotFound),
+        _ => Err(ResolveError::Unreachable),
+    }
+}
