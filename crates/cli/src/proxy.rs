@@ -61,7 +61,8 @@ struct ProxySettings {
     #[arg(long, value_name = "CIDR", env = "TANDEM_ALLOW_TARGET", value_delimiter = ' ')]
     allow_target: Vec<Prefix>,
 
-    /// Serve clients that send one of the tokens in this file, which has one token on each line
+    /// Serve clients that send one of the tokens in this file, which has TOKEN or NAME TOKEN on each
+    /// line; logs show the name of a flow's token
     #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 
@@ -73,6 +74,11 @@ struct ProxySettings {
     #[arg(long, value_name = "BOOL", env = "TANDEM_ALLOW_ANYONE",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     allow_anyone: Option<bool>,
+
+    /// Show the addresses of clients in the log, to trace abuse
+    #[arg(long, value_name = "BOOL", env = "TANDEM_LOG_CLIENTS",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    log_clients: Option<bool>,
 
     /// URI template of the proxy; requests must match its path [default: the template of RFC 9298]
     #[arg(long, value_name = "TEMPLATE", env = "TANDEM_TEMPLATE")]
@@ -133,6 +139,7 @@ struct ProxySetup {
     #[serde(skip_serializing_if = "Option::is_none")]
     client_ca: Option<PathBuf>,
     allow_anyone: bool,
+    log_clients: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     template: Option<Via>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,6 +177,7 @@ impl TryFrom<ProxySettings> for ProxySetup {
             token_file: settings.token_file,
             client_ca: settings.client_ca,
             allow_anyone,
+            log_clients: settings.log_clients.unwrap_or_default(),
             template: settings.template,
             drain: settings.drain,
             feedback_interval: settings.feedback_interval,
@@ -199,6 +207,7 @@ impl ProxySetup {
                 self.allow_target.iter().map(|prefix| prefix.0).collect(),
             ),
             feedback_interval: self.feedback_interval.map(|Within(interval)| interval.into()),
+            log_clients: self.log_clients,
             template,
             limits: Limits {
                 drain: self.drain.map_or(Limits::default().drain, Into::into),

@@ -23,8 +23,10 @@ use crate::{
 #[expect(clippy::large_enum_variant, reason = "few wait at a time, and each is moved once")]
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A connection was accepted.
-    Opened,
+    /// A connection from this address was accepted. Its handshake is in progress.
+    Opened(SocketAddr),
+    /// The handshake is complete.
+    Connected,
     /// HTTP/3 has an event on the connection.
     Http(h3::Event),
     /// The connection has received datagrams.
@@ -90,6 +92,16 @@ impl Server {
         quic::earliest(self.endpoint.next_timeout(), own)
     }
 
+    /// Sets the TLS settings of new connections.
+    pub(crate) fn set_tls(&mut self, tls: &ServerTls) {
+        self.endpoint.set_tls(tls);
+    }
+
+    /// A connection, even if HTTP/3 has ended on it.
+    pub(crate) fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.endpoint.peek(id)
+    }
+
     /// The session and the connection together. `None` if they have ended.
     pub(crate) fn parts(&mut self, id: ConnectionId) -> Option<(&mut Session, &mut Connection)> {
         Some((self.sessions.get_mut(&id)?, self.endpoint.connection(id)?))
@@ -109,11 +121,14 @@ impl Server {
     fn on_quic_event(&mut self, now: Instant, id: ConnectionId, event: &quic::Event) {
         match event {
             quic::Event::Accepted { remote } => {
-                debug!(connection = id.0, %remote, "connection accepted");
+                debug!(connection = id.0, client = %remote, "connection accepted");
                 self.sessions.insert(id, Session::new(Side::Server, &self.limits));
-                self.events.push_back((id, Event::Opened));
+                self.events.push_back((id, Event::Opened(*remote)));
             }
-            quic::Event::Connected => self.connections += 1,
+            quic::Event::Connected => {
+                self.connections += 1;
+                self.events.push_back((id, Event::Connected));
+            }
             quic::Event::Lost(reason) => {
                 debug!(connection = id.0, %reason, "connection lost");
                 if matches!(reason, quic::Closed::Violation(_)) {

@@ -178,6 +178,14 @@ impl Endpoint {
         }
     }
 
+    /// Sets the TLS settings of the connections that this endpoint accepts from now on. The keys of
+    /// Retry tokens and of stateless resets stay.
+    pub(crate) fn set_tls(&mut self, tls: &ServerTls) {
+        if let Some(server) = &mut self.server {
+            server.crypto = tls.0.clone();
+        }
+    }
+
     /// Accepts no more connections.
     pub(crate) fn stop_accepting(&mut self) {
         self.inner.set_server_config(None);
