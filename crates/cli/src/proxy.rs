@@ -39,13 +39,15 @@ impl Proxy {
         let setup = ProxySetup::try_from(self.settings.load()?)?;
         let identity = setup.tls.identity()?;
         let config = setup.to_node(&identity)?;
+        identity.report();
         if self.settings.is_check_only() {
             return text::print(to_toml(&setup).trim_end());
         }
         identity.announce()?;
         let grace = run::grace(&config.limits);
         let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;
-        run::serve(node, DriverOptions { grace, ..DriverOptions::default() })
+        let options = DriverOptions { grace, ..DriverOptions::default() };
+        run::serve(node, options, |proxy| setup.reload(&identity, proxy))
     }
 }
 
@@ -188,11 +190,33 @@ impl TryFrom<ProxySettings> for ProxySetup {
 }
 
 impl ProxySetup {
-    fn to_node(&self, identity: &Identity) -> Result<ProxyConfig, ConfigError> {
-        let access = match &self.token_file {
+    fn access(&self) -> Result<Access, ConfigError> {
+        Ok(match &self.token_file {
             Some(file) => Access::Tokens(tokens::read_all(file)?),
             None => Access::Anyone,
-        };
+        })
+    }
+
+    /// Reads certificate, key, CA of clients and tokens again. Changes the proxy only if all of them
+    /// are good. Returns what to tell the operator.
+    fn reload(
+        &self,
+        identity: &Identity,
+        proxy: &mut tandem_node::Proxy,
+    ) -> Result<String, ConfigError> {
+        let new = self.tls.reread(identity)?;
+        let tls = self.tls.server_config(&new, self.client_ca.as_deref())?;
+        let access = self.access()?;
+        proxy.set_tls(tls)?;
+        proxy.set_access(access);
+        new.report();
+        let ca = self.client_ca.as_ref().map(|_| "CA of clients");
+        let tokens = self.token_file.as_ref().map(|_| "tokens");
+        let others: Vec<_> = ca.into_iter().chain(tokens).collect();
+        Ok(self.tls.reloaded(&others))
+    }
+
+    fn to_node(&self, identity: &Identity) -> Result<ProxyConfig, ConfigError> {
         let template = match &self.template {
             Some(Via(template)) => template.clone(),
             None => ProxyConfig::default_template(),
@@ -202,7 +226,7 @@ impl ProxySetup {
                 reset_secret: identity.reset_secret(),
                 ..self.transport.to_node("proxy", WorkFor::Tunnel)
             },
-            access,
+            access: self.access()?,
             policy: TargetPolicy::allowing(
                 self.allow_target.iter().map(|prefix| prefix.0).collect(),
             ),

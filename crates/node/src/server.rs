@@ -20,7 +20,6 @@ use crate::{
 };
 
 /// An event at a server.
-#[expect(clippy::large_enum_variant, reason = "few wait at a time, and each is moved once")]
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A connection from this address was accepted. Its handshake is in progress.

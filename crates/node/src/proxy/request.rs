@@ -118,7 +118,7 @@ impl Proxy {
         let Some(peer) = self.peers.get_mut(id) else { return Err(RequestError::Unauthorized) };
         let standing = &mut peer.standing;
         let (counter, error) = match self.admission.identify(now, standing, authorization) {
-            Ok(user) if user == User::Anyone => {
+            Ok(User::Anyone) => {
                 let user = || {
                     let connection = self.server.connection(id);
                     let fingerprint = connection.and_then(|it| it.certificate_fingerprint());

@@ -277,7 +277,8 @@ impl Connection {
         let identity = self.inner.crypto_session().peer_identity()?;
         let chain = identity.downcast::<Vec<CertificateDer<'static>>>().ok()?;
         let digest = digest(&SHA256, chain.first()?);
-        Some(digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+        let start = digest.as_ref().first_chunk().copied().map(u64::from_be_bytes)?;
+        Some(format!("{start:016x}"))
     }
 
     /// Whether the connection has been closed by either end.
