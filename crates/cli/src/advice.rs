@@ -56,6 +56,9 @@ fn after_refusal(status: u16, proxy_status: &str) -> Option<&'static str> {
         ),
         403 => Some("the proxy does not allow this target"),
         404 | 405 | 501 => Some("check the URI template in --via"),
+        429 => Some(
+            "wait for that time; if your token is right, somebody else at your address guesses",
+        ),
         502 | 504 => Some("the proxy cannot resolve or reach the target; check its name"),
         _ => None,
     }
@@ -94,6 +97,7 @@ mod tests {
             (tls(&rustls::CertificateError::NotValidYet.to_string()), "clocks"),
             (refused(407, ""), "--token-file"),
             (refused(403, "p; error=destination_ip_prohibited"), "--allow-target"),
+            (refused(429, "p; details=\"too many wrong tokens\""), "wait"),
             (ClientError::NoAnswer { peer: peer(), timeout: Duration::from_secs(1) }, "UDP"),
             (ClientError::Status { url: "https://o/".to_owned(), status: 404 }, "path"),
             (ClientError::Status { url: "https://o/".to_owned(), status: 405 }, "--takes-uploads"),

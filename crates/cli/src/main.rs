@@ -19,6 +19,7 @@ mod outcome;
 mod progress;
 mod proxy;
 mod run;
+mod secret_file;
 mod text;
 mod tls;
 mod tokens;

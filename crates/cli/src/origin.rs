@@ -30,6 +30,7 @@ impl Origin {
         let setup = OriginSetup::try_from(self.settings.load()?)?;
         let identity = setup.tls.identity()?;
         let config = setup.to_node(&identity)?;
+        identity.report();
         let files = Files::below(&setup.root);
         let files =
             files.map_err(|error| ConfigError::Unreadable { file: setup.root.clone(), error })?;
@@ -39,15 +40,18 @@ impl Origin {
         identity.announce()?;
         let grace = run::grace(&config.limits);
         let node = tandem_node::Origin::new(config).map_err(ConfigError::from)?;
-        run::serve(
-            node,
-            DriverOptions {
-                files: Some(files),
-                grace,
-                memory_in_use: Some(memory::in_use),
-                ..DriverOptions::default()
-            },
-        )
+        let options = DriverOptions {
+            files: Some(files),
+            grace,
+            memory_in_use: Some(memory::in_use),
+            ..DriverOptions::default()
+        };
+        run::serve(node, options, |origin| {
+            let new = setup.tls.reread(&identity)?;
+            origin.set_tls(setup.tls.server_config(&new, None)?)?;
+            new.report();
+            Ok(setup.tls.reloaded(&[]))
+        })
     }
 }
 

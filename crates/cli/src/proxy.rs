@@ -40,6 +40,7 @@ impl Proxy {
         let setup = ProxySetup::try_from(self.settings.load()?)?;
         let identity = setup.tls.identity()?;
         let config = setup.to_node(&identity)?;
+        identity.report();
         if self.settings.is_check_only() {
             return text::print(to_toml(&setup).trim_end());
         }
@@ -47,7 +48,8 @@ impl Proxy {
         let grace = run::grace(&config.limits);
         let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;
         let memory_in_use = Some(memory::in_use as fn() -> u64);
-        run::serve(node, DriverOptions { grace, memory_in_use, ..DriverOptions::default() })
+        let options = DriverOptions { grace, memory_in_use, ..DriverOptions::default() };
+        run::serve(node, options, |proxy| setup.reload(&identity, proxy))
     }
 }
 
@@ -63,7 +65,8 @@ struct ProxySettings {
     #[arg(long, value_name = "CIDR", env = "TANDEM_ALLOW_TARGET", value_delimiter = ' ')]
     allow_target: Vec<Prefix>,
 
-    /// Serve clients that send one of the tokens in this file, which has one token on each line
+    /// Serve clients that send one of the tokens in this file, which has TOKEN or NAME TOKEN on each
+    /// line; logs show the name of a flow's token
     #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 
@@ -75,6 +78,11 @@ struct ProxySettings {
     #[arg(long, value_name = "BOOL", env = "TANDEM_ALLOW_ANYONE",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     allow_anyone: Option<bool>,
+
+    /// Show the addresses of clients in the log, to trace abuse
+    #[arg(long, value_name = "BOOL", env = "TANDEM_LOG_CLIENTS",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    log_clients: Option<bool>,
 
     /// URI template of the proxy; requests must match its path [default: the template of RFC 9298]
     #[arg(long, value_name = "TEMPLATE", env = "TANDEM_TEMPLATE")]
@@ -138,6 +146,7 @@ struct ProxySetup {
     #[serde(skip_serializing_if = "Option::is_none")]
     client_ca: Option<PathBuf>,
     allow_anyone: bool,
+    log_clients: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     template: Option<Via>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -176,6 +185,7 @@ impl TryFrom<ProxySettings> for ProxySetup {
             token_file: settings.token_file,
             client_ca: settings.client_ca,
             allow_anyone,
+            log_clients: settings.log_clients.unwrap_or_default(),
             template: settings.template,
             drain: settings.drain,
             feedback_interval: settings.feedback_interval,
@@ -187,11 +197,33 @@ impl TryFrom<ProxySettings> for ProxySetup {
 }
 
 impl ProxySetup {
-    fn to_node(&self, identity: &Identity) -> Result<ProxyConfig, ConfigError> {
-        let access = match &self.token_file {
+    fn access(&self) -> Result<Access, ConfigError> {
+        Ok(match &self.token_file {
             Some(file) => Access::Tokens(tokens::read_all(file)?),
             None => Access::Anyone,
-        };
+        })
+    }
+
+    /// Reads certificate, key, CA of clients and tokens again. Changes the proxy only if all of them
+    /// are good. Returns what to tell the operator.
+    fn reload(
+        &self,
+        identity: &Identity,
+        proxy: &mut tandem_node::Proxy,
+    ) -> Result<String, ConfigError> {
+        let new = self.tls.reread(identity)?;
+        let tls = self.tls.server_config(&new, self.client_ca.as_deref())?;
+        let access = self.access()?;
+        proxy.set_tls(tls)?;
+        proxy.set_access(access);
+        new.report();
+        let ca = self.client_ca.as_ref().map(|_| "CA of clients");
+        let tokens = self.token_file.as_ref().map(|_| "tokens");
+        let others: Vec<_> = ca.into_iter().chain(tokens).collect();
+        Ok(self.tls.reloaded(&others))
+    }
+
+    fn to_node(&self, identity: &Identity) -> Result<ProxyConfig, ConfigError> {
         let template = match &self.template {
             Some(Via(template)) => template.clone(),
             None => ProxyConfig::default_template(),
@@ -201,11 +233,12 @@ impl ProxySetup {
                 reset_secret: identity.reset_secret(),
                 ..self.transport.to_node("proxy", WorkFor::Tunnel)
             },
-            access,
+            access: self.access()?,
             policy: TargetPolicy::allowing(
                 self.allow_target.iter().map(|prefix| prefix.0).collect(),
             ),
             feedback_interval: self.feedback_interval.map(|Within(interval)| interval.into()),
+            log_clients: self.log_clients,
             template,
             limits: Limits {
                 drain: self.drain.map_or(Limits::default().drain, Into::into),

@@ -1,6 +1,11 @@
 //! Runs a node until it ends or a signal ends it.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use tandem_net::{Application, DriveError, DriverOptions, Finished, driver};
 use tandem_node::{
@@ -13,7 +18,10 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-use crate::{error::CliError, text};
+use crate::{
+    error::{CliError, ConfigError},
+    text,
+};
 
 /// A runtime of one thread, as the driver needs it.
 pub(crate) fn runtime() -> Result<Runtime, CliError> {
@@ -34,9 +42,6 @@ pub(crate) struct Signals {
 impl Signals {
     /// Listens from now on. Call within a runtime.
     pub(crate) fn new() -> Result<Self, CliError> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| CliError::System { what: "listen for signals", error })
-        };
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
@@ -56,15 +61,30 @@ impl Signals {
     }
 }
 
+/// Listens for a signal from now on. Call within a runtime.
+fn listen(kind: SignalKind) -> Result<Signal, CliError> {
+    signal(kind).map_err(|error| CliError::System { what: "listen for signals", error })
+}
+
 /// The time that a server has for its end after a signal.
 pub(crate) fn grace(limits: &Limits) -> Duration {
     limits.drain + limits.goodbye + Duration::from_secs(1)
 }
 
 /// Runs a server until a signal ends it, which is not an error. A second signal ends it at once.
-pub(crate) fn serve<N: Node>(node: N, options: DriverOptions) -> Result<(), CliError> {
-    let mut server = Server(Ok(()));
-    let finished = runtime()?.block_on(async {
+/// SIGHUP makes `reload` read the server's files again; it returns what to tell the operator.
+pub(crate) fn serve<N: Node>(
+    node: N,
+    options: DriverOptions,
+    reload: impl FnMut(&mut N) -> Result<String, ConfigError>,
+) -> Result<(), CliError> {
+    let runtime = runtime()?;
+    let hangup = {
+        let _guard = runtime.enter();
+        listen(SignalKind::hangup())?
+    };
+    let mut server = Server { result: Ok(()), hangup, reload };
+    let finished = runtime.block_on(async {
         let (mut first, mut second) = (Signals::new()?, Signals::new()?);
         let impatient = async {
             second.any().await;
@@ -78,7 +98,7 @@ pub(crate) fn serve<N: Node>(node: N, options: DriverOptions) -> Result<(), CliE
             () = impatient => Ok(None),
         }
     })?;
-    server.0?;
+    server.result?;
     finished.map_or(Ok(()), |finished| after_grace(finished).map(drop))
 }
 
@@ -92,15 +112,36 @@ pub(crate) fn after_grace<N>(finished: Finished<N>) -> Result<Finished<N>, CliEr
     }
 }
 
-/// Prints when a server is ready.
-struct Server(Result<(), CliError>);
+/// Prints when a server is ready, and reloads its files after SIGHUP.
+struct Server<F> {
+    result: Result<(), CliError>,
+    hangup: Signal,
+    reload: F,
+}
 
-impl<N> Application<N> for Server {
+impl<N, F: FnMut(&mut N) -> Result<String, ConfigError>> Application<N> for Server<F> {
+    fn poll_change(&mut self, context: &mut Context<'_>, node: &mut N) -> Poll<()> {
+        if self.hangup.poll_recv(context).is_pending() {
+            return Poll::Pending;
+        }
+        match (self.reload)(node) {
+            Ok(done) => text::say(done),
+            Err(error) => {
+                text::say(format_args!("error: {error}"));
+                text::say(
+                    "not reloaded: the old certificate, key, CA and tokens stay in use; correct the \
+                     error and send SIGHUP again",
+                );
+            }
+        }
+        Poll::Ready(())
+    }
+
     fn event(&mut self, event: Event) {
         match event {
             Event::Listening(address) => say_listening(address),
             Event::Closed(Err(error)) if error != ClientError::Interrupted => {
-                self.0 = Err(CliError::Client { error });
+                self.result = Err(CliError::Client { error });
             }
             Event::Closed(_)
             | Event::HopUp { .. }

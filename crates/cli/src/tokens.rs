@@ -1,51 +1,92 @@
-//! Secrets that let a client use a proxy, from a file: one on a line, `#` begins a comment line.
+//! Secrets that let a client use a proxy, from a file: one on a line, after its name if it has one.
+//! `#` begins a comment line.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
-use tandem_node::proxy::Token;
+use tandem_node::proxy::{NamedToken, Token};
 
-use crate::{error::ConfigError, text};
+use crate::{error::ConfigError, secret_file::warn_if_shared};
 
-/// Every token of a file, at least one. Warns if others on this machine can read the file.
-pub(crate) fn read_all(file: &Path) -> Result<Vec<Token>, ConfigError> {
+/// Reads all tokens of a file, of which there is at least one. Warns if others on this machine can
+/// read the file.
+pub(crate) fn read_all(file: &Path) -> Result<Vec<NamedToken>, ConfigError> {
     let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
     let text = fs::read_to_string(file).map_err(unreadable)?;
-    warn_if_shared(file);
-    let lines = text.lines().map(str::trim).zip(1..);
-    let tokens = lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
-    let tokens: Result<Vec<_>, _> = tokens
-        .map(|(token, line)| {
-            Token::parse(token).map_err(|error| ConfigError::Token {
-                file: file.to_owned(),
-                line,
-                reason: error.to_string(),
-            })
-        })
-        .collect();
-    match tokens? {
-        tokens if tokens.is_empty() => Err(ConfigError::NoToken { file: file.to_owned() }),
-        tokens => Ok(tokens),
+    warn_if_shared(file, "the tokens");
+    let wrong = |line, reason| ConfigError::Token { file: file.to_owned(), line, reason };
+    let mut tokens = Vec::new();
+    let mut lines = BTreeMap::new();
+    for (text, line) in text.lines().map(str::trim).zip(1..) {
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        let token = parse(text, line).map_err(|reason| wrong(line, reason))?;
+        if let Some(first) = lines.insert(token.name().to_owned(), line) {
+            return Err(wrong(line, format!("line {first} has a token of the same name")));
+        }
+        tokens.push(token);
     }
+    if tokens.is_empty() {
+        return Err(ConfigError::NoToken { file: file.to_owned() });
+    }
+    Ok(tokens)
+}
+
+/// Reads `TOKEN` or `NAME TOKEN`. A token without a name is called after its line. The error does not
+/// show the text.
+fn parse(text: &str, line: usize) -> Result<NamedToken, String> {
+    let default = format!("token-{line}");
+    let words: Vec<_> = text.split_whitespace().collect();
+    let (name, token) = match words.as_slice() {
+        [token] => (default.as_str(), *token),
+        [name, token] => (*name, *token),
+        _ => return Err("a line has a token, or a name and a token".to_owned()),
+    };
+    let token = Token::parse(token).map_err(|error| error.to_string())?;
+    NamedToken::new(name, token).map_err(|error| format!("{error}; it stands before the token"))
 }
 
 /// The token that a client sends: the first one of a file.
 pub(crate) fn read_first(file: &Path) -> Result<Token, ConfigError> {
     let first = read_all(file)?.into_iter().next();
-    first.ok_or_else(|| ConfigError::NoToken { file: file.to_owned() })
+    first.map(NamedToken::into_token).ok_or_else(|| ConfigError::NoToken { file: file.to_owned() })
 }
 
-#[cfg(unix)]
-fn warn_if_shared(file: &Path) {
-    use std::os::unix::fs::PermissionsExt;
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    let mode = fs::metadata(file).map_or(0, |meta| meta.permissions().mode());
-    if mode & 0o004 != 0 {
-        let file = file.display();
-        text::say(format_args!(
-            "warning: every user of this machine can read the tokens in {file}; chmod 600 {file}"
-        ));
+    fn read(text: &str) -> Result<Vec<String>, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        match read_all(file.path()) {
+            Ok(tokens) => Ok(tokens.iter().map(|token| token.name().to_owned()).collect()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn a_token_has_its_own_name_or_one_of_its_line() {
+        let names = read(
+            "# tokens\n0123456789abcdef\n alice\t0123456789abcdeF \n\n0123456789abcdE\u{2b}\n",
+        );
+        assert_eq!(names.unwrap(), ["token-2", "alice", "token-5"]);
+    }
+
+    #[test]
+    fn a_wrong_line_is_named_and_never_shown() {
+        for (text, words) in [
+            ("0123456789abcdef alice\n", &[":1: ", "1 to 15", "before the token"][..]),
+            ("alice short\n", &[":1: ", "16 to 512"]),
+            ("a 0123456789abcdef\n#\na 0123456789abcdeF\n", &[":3: ", "line 1", "same name"]),
+            ("token-2 0123456789abcdef\n0123456789abcdeF\n", &[":2: ", "line 1"]),
+            ("a b 0123456789abcdef\n", &[":1: ", "a name and a token"]),
+        ] {
+            let error = read(text).unwrap_err();
+            for word in words {
+                assert!(error.contains(word), "{text:?}: no {word:?} in {error}");
+            }
+            assert!(!error.contains("0123") && !error.contains("short"), "{error}");
+        }
     }
 }
-
-#[cfg(not(unix))]
-fn warn_if_shared(_: &Path) {}

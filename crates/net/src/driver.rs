@@ -71,6 +71,16 @@ pub trait Application<N> {
         Ok(())
     }
 
+    /// Lets the application change the running node, for example when a signal asks it to read its
+    /// certificates again. The driver polls this whenever it waits. The application returns
+    /// [`Poll::Ready`] after it has changed the node, which is then asked for outputs, and returns
+    /// [`Poll::Pending`] if it has nothing to do; then it must wake the task of the context later, as
+    /// a future does. The driver does nothing else in the meantime.
+    fn poll_change(&mut self, context: &mut Context<'_>, node: &mut N) -> Poll<()> {
+        let _ = (context, node);
+        Poll::Pending
+    }
+
     /// The driver calls this every [`DriverOptions::tick`], for progress bars and metrics. The
     /// reference to the node is mutable because reading the node's statistics needs that.
     fn tick(&mut self, now: Instant, node: &mut N, driver: &DriverStats) {
@@ -243,6 +253,7 @@ struct Next {
 struct Woken {
     shutdown: bool,
     tick: bool,
+    change: bool,
 }
 
 impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
@@ -483,9 +494,11 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         if let Some(tick) = &mut self.tick {
             woken.tick = tick.poll_tick(context).is_ready();
         }
+        woken.change = self.app.poll_change(context, &mut self.node).is_ready();
         let has_rung = self.alarm.poll(context).is_ready();
         let has_input = !self.readable.is_empty() || !self.inputs.is_empty();
-        if !may_sleep || has_input || has_rung || woken.shutdown || woken.tick {
+        let is_asked = woken.shutdown || woken.tick || woken.change;
+        if !may_sleep || has_input || has_rung || is_asked {
             Poll::Ready(woken)
         } else {
             Poll::Pending

@@ -31,6 +31,10 @@ pub enum RequestError {
     /// The request has no token, or an unknown one.
     #[error("a valid token is required")]
     Unauthorized,
+    /// Too many wrong tokens came from the client's address, so the proxy did not look at the token
+    /// of this request.
+    #[error("too many wrong tokens came from this address; try again in {} s", whole_seconds(*.0))]
+    TooManyGuesses(Duration),
     /// The target's name has no address.
     #[error("{host}: {error}")]
     Dns {
@@ -77,6 +81,7 @@ impl RequestError {
                 (StatusCode::BAD_REQUEST, Some("http_request_error"))
             }
             Self::Unauthorized => (StatusCode::PROXY_AUTHENTICATION_REQUIRED, None),
+            Self::TooManyGuesses(_) => (StatusCode::TOO_MANY_REQUESTS, None),
             Self::Dns { .. } => (StatusCode::BAD_GATEWAY, Some("dns_error")),
             Self::DnsTimeout { .. } => (StatusCode::GATEWAY_TIMEOUT, Some("dns_timeout")),
             Self::TooManyQueries(_) => (StatusCode::SERVICE_UNAVAILABLE, None),
@@ -84,6 +89,11 @@ impl RequestError {
             Self::Socket(_) => (StatusCode::BAD_GATEWAY, Some("destination_unavailable")),
         }
     }
+}
+
+/// Seconds in which a wait is over, as `Retry-After` has them (RFC 9110 §10.2.3).
+pub(crate) fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
 /// The reason why a client ends.

@@ -42,6 +42,19 @@ pub struct Limits {
     /// The number of names that a proxy resolves at the same time. It includes the names of
     /// requests that have ended in the meantime.
     pub queries: usize,
+    /// The number of wrong tokens that a proxy looks at from one source (an IPv4 address, or the
+    /// first 56 bits of an IPv6 address) at once. Several people behind one address may mistype
+    /// their tokens at the same time.
+    pub guesses: u32,
+    /// The interval of further wrong tokens that a proxy looks at from that source. At one a second,
+    /// nobody finds a token of 16 random characters.
+    pub guess_interval: Duration,
+    /// The number of sources whose wrong tokens a proxy remembers. Each costs about 100 bytes.
+    /// Above it, the proxy forgets the source that would be forgiven next.
+    pub guess_sources: usize,
+    /// The number of wrong tokens on one connection after which a proxy closes it, so that a guess
+    /// costs a part of a handshake.
+    pub guesses_per_connection: u32,
     /// The longest wait for a name server, after which a proxy refuses the request.
     pub dns_timeout: Duration,
     /// The time without a packet in either direction after which a flow is closed. RFC 9298 §3.1:
@@ -113,6 +126,10 @@ impl Default for Limits {
             early_datagrams_per_connection: 64,
             early_bytes_per_flow: 24_000,
             queries: 4096,
+            guesses: 20,
+            guess_interval: Duration::from_secs(1),
+            guess_sources: 4096,
+            guesses_per_connection: 10,
             dns_timeout: Duration::from_secs(5),
             flow_idle: Duration::from_secs(150),
             tunnel_queue: 1_000_000,

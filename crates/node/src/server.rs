@@ -20,11 +20,12 @@ use crate::{
 };
 
 /// An event at a server.
-#[expect(clippy::large_enum_variant, reason = "few wait at a time, and each is moved once")]
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A connection was accepted.
-    Opened,
+    /// A connection from this address was accepted. Its handshake is in progress.
+    Opened(SocketAddr),
+    /// The handshake is complete.
+    Connected,
     /// HTTP/3 has an event on the connection.
     Http(h3::Event),
     /// The connection has received datagrams.
@@ -107,6 +108,16 @@ impl Server {
         self.endpoint.set_memory_in_use(now, bytes, memory);
     }
 
+    /// Sets the TLS settings of new connections.
+    pub(crate) fn set_tls(&mut self, tls: &ServerTls) {
+        self.endpoint.set_tls(tls);
+    }
+
+    /// A connection, even if HTTP/3 has ended on it.
+    pub(crate) fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.endpoint.peek(id)
+    }
+
     /// The session and the connection together. `None` if they have ended.
     pub(crate) fn parts(&mut self, id: ConnectionId) -> Option<(&mut Session, &mut Connection)> {
         Some((self.sessions.get_mut(&id)?, self.endpoint.connection(id)?))
@@ -126,11 +137,14 @@ impl Server {
     fn on_quic_event(&mut self, now: Instant, id: ConnectionId, event: &quic::Event) {
         match event {
             quic::Event::Accepted { remote } => {
-                debug!(connection = id.0, %remote, "connection accepted");
+                debug!(connection = id.0, client = %remote, "connection accepted");
                 self.sessions.insert(id, Session::new(Side::Server, &self.limits));
-                self.events.push_back((id, Event::Opened));
+                self.events.push_back((id, Event::Opened(*remote)));
             }
-            quic::Event::Connected => self.connections += 1,
+            quic::Event::Connected => {
+                self.connections += 1;
+                self.events.push_back((id, Event::Connected));
+            }
             quic::Event::Lost(reason) => {
                 debug!(connection = id.0, %reason, "connection lost");
                 if matches!(reason, quic::Closed::Violation(_)) {

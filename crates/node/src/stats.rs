@@ -26,6 +26,8 @@ pub struct Stats {
     pub requests: u64,
     /// Requests that were refused or failed.
     pub requests_refused: u64,
+    /// Requests that showed no right to use the proxy, by cause. They are among the refused ones.
+    pub denied: Denied,
     /// Flows that were opened, which are granted CONNECT-UDP requests.
     pub flows: u64,
     /// Flows that are open at present.
@@ -184,6 +186,20 @@ pub struct FlowsEnded {
     pub malformed: u64,
     /// The connection ended, and with it all its flows.
     pub with_connection: u64,
+    /// The operator removed the token of the flow.
+    pub revoked: u64,
+}
+
+/// The counters of requests that showed no right to use a proxy, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Denied {
+    /// The request had no token. Browsers send a token only after such a request.
+    pub no_token: u64,
+    /// The request had a wrong token.
+    pub wrong_token: u64,
+    /// Too many wrong tokens had come from the client's address, so the proxy did not look at the
+    /// request's token.
+    pub ignored: u64,
 }
 
 /// The counters of dropped datagrams, by cause. A dropped datagram is not an error.

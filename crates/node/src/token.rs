@@ -1,6 +1,6 @@
 //! Bearer tokens, which clients show to proxies in `Proxy-Authorization: Bearer TOKEN` (RFC 6750).
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 /// A secret that lets a client use a proxy. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -12,12 +12,15 @@ pub struct Token(String);
 pub struct TokenError;
 
 impl Token {
+    /// The allowed lengths of a token.
+    const LEN: Range<usize> = 16..513;
+
     /// Parses a bearer token (`b64token` of RFC 6750 §2.1). It must have at least 16 characters, so
     /// that it cannot be guessed over the network.
     pub fn parse(text: &str) -> Result<Self, TokenError> {
         let body = text.trim_end_matches('=');
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
-        if !(16..=512).contains(&text.len()) || !body.bytes().all(allowed) {
+        if !Self::LEN.contains(&text.len()) || !body.bytes().all(allowed) {
             return Err(TokenError);
         }
         Ok(Self(text.to_owned()))
@@ -32,6 +35,46 @@ impl Token {
     /// The value of the `Proxy-Authorization` field.
     pub(crate) fn field_value(&self) -> String {
         format!("Bearer {}", self.0)
+    }
+}
+
+/// A token, and the name by which logs call its holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedToken {
+    name: String,
+    pub(crate) token: Token,
+}
+
+/// The error for a text that is not the name of a token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the name of a token has 1 to {} characters out of A-Z a-z 0-9 - . _",
+    NamedToken::NAME_MAX
+)]
+pub struct TokenNameError;
+
+impl NamedToken {
+    /// The length of the longest name. Every token is longer, so that a token can never be taken
+    /// for a name, which would then appear in logs.
+    pub const NAME_MAX: usize = Token::LEN.start - 1;
+
+    /// Gives a token a name.
+    pub fn new(name: &str, token: Token) -> Result<Self, TokenNameError> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if !(1..=Self::NAME_MAX).contains(&name.len()) || !name.bytes().all(allowed) {
+            return Err(TokenNameError);
+        }
+        Ok(Self { name: name.to_owned(), token })
+    }
+
+    /// The name of the token.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The token without its name.
+    pub fn into_token(self) -> Token {
+        self.token
     }
 }
 
@@ -52,5 +95,16 @@ mod tests {
         }
         let token = Token::parse("c2VjcmV0LXNlY3JldA==").unwrap();
         assert!(!format!("{token:?}").contains("c2V"));
+    }
+
+    #[test]
+    fn a_name_is_short_and_printable_and_never_a_token() {
+        let token = || Token::parse("0123456789abcdef").unwrap();
+        for bad in ["", "0123456789abcdef", "a b", "a\n", "ä", "a=b", "a\u{1b}[2J"] {
+            assert_eq!(NamedToken::new(bad, token()), Err(TokenNameError), "{bad:?}");
+        }
+        let named = NamedToken::new("alice.laptop-1", token()).unwrap();
+        assert_eq!(named.name(), "alice.laptop-1");
+        assert!(!format!("{named:?}").contains("0123"), "{named:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! TLS 1.3 for both sides: certificates from files, made for development, or from the system.
 
+mod certificate;
 mod client;
 mod development;
 mod pem;

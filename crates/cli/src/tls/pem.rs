@@ -10,7 +10,7 @@ use rustls::{
     },
 };
 
-use crate::error::ConfigError;
+use crate::{error::ConfigError, secret_file::warn_if_shared};
 
 /// Every certificate of a file, at least one.
 pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
@@ -23,8 +23,9 @@ pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, 
     Ok(certificates)
 }
 
-/// The first private key of a file.
+/// The first private key of a file. Warns if others on this machine can read the file.
 pub(super) fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {
+    warn_if_shared(file, "the private key");
     PrivateKeyDer::from_pem_file(file).map_err(|error| explain(file, error, "PRIVATE KEY"))
 }
 

@@ -16,8 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use sha2::{Digest, Sha256};
 use tandem_node::quic::ResetSecret;
+use x509_parser::prelude::ASN1Time;
 
-use super::{DevelopmentIdentity, development::LOOPBACK_NAMES, pem, provider};
+use super::{DevelopmentIdentity, certificate, development::LOOPBACK_NAMES, pem, provider};
 use crate::{
     error::{CliError, ConfigError},
     text,
@@ -114,6 +115,8 @@ impl TryFrom<ServerTlsSettings> for ServerTlsSetup {
 pub(crate) struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
+    /// The file of the chain, if the certificate is the operator's.
+    file: Option<PathBuf>,
     /// The CA in PEM, and where it goes, if the certificate is for development.
     development: Option<(String, Option<PathBuf>)>,
     names: Vec<String>,
@@ -126,6 +129,7 @@ impl ServerTlsSetup {
             Self::Files { cert, key } => Ok(Identity {
                 chain: pem::certificates(cert)?,
                 key: pem::private_key(key)?,
+                file: Some(cert.clone()),
                 development: None,
                 names: Vec::new(),
             }),
@@ -136,9 +140,34 @@ impl ServerTlsSetup {
                 Ok(Identity {
                     chain: vec![made.certificate],
                     key: made.key,
+                    file: None,
                     development: Some((made.ca_pem, write_ca.clone())),
                     names: name.clone(),
                 })
+            }
+        }
+    }
+
+    /// Reads the operator's certificate and key again. A development certificate stays as it is.
+    pub(crate) fn reread(&self, identity: &Identity) -> Result<Identity, ConfigError> {
+        match self {
+            Self::Files { .. } => self.identity(),
+            Self::Development { .. } => Ok(identity.clone()),
+        }
+    }
+
+    /// Says what [`Self::reread`] and its caller have read.
+    pub(crate) fn reloaded(&self, others: &[&str]) -> String {
+        match self {
+            Self::Files { .. } => {
+                let all: Vec<_> = ["certificate", "key"].iter().chain(others).copied().collect();
+                format!("reloaded: {}", all.join(", "))
+            }
+            Self::Development { .. } if others.is_empty() => {
+                "nothing to reload: the development certificate stays".to_owned()
+            }
+            Self::Development { .. } => {
+                format!("reloaded: {}; the development certificate stays", others.join(", "))
             }
         }
     }
@@ -161,7 +190,30 @@ impl ServerTlsSetup {
     }
 }
 
+impl Clone for Identity {
+    fn clone(&self) -> Self {
+        Self {
+            chain: self.chain.clone(),
+            key: self.key.clone_key(),
+            file: self.file.clone(),
+            development: self.development.clone(),
+            names: self.names.clone(),
+        }
+    }
+}
+
 impl Identity {
+    /// Prints the names and the end of the operator's certificate, and warns of its faults. A server
+    /// runs with an expired certificate too, because clients may run with --insecure.
+    pub(crate) fn report(&self) {
+        let Some(file) = &self.file else { return };
+        let Some(report) = certificate::inspect(&self.chain, file, ASN1Time::now()) else { return };
+        text::say(report.summary);
+        for warning in report.warnings {
+            text::say(format_args!("warning: {warning}"));
+        }
+    }
+
     /// A secret that outlives restarts as the private key does; none for a development certificate,
     /// which does not.
     pub(crate) fn reset_secret(&self) -> Option<ResetSecret> {

@@ -132,6 +132,8 @@ impl Run {
 /// A running server. It is killed by its process ID when it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    /// Its error output before it listened.
+    pub(crate) said: String,
     child: Child,
     stderr: mpsc::Receiver<String>,
 }
@@ -149,17 +151,30 @@ impl Server {
             }
         });
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0)); // From now on the server is killed on drop.
-        let mut server = Self { address: unknown, child, stderr };
-        let mut said = String::new();
+        let mut server = Self { address: unknown, said: String::new(), child, stderr };
         while let Ok(text) = server.stderr.recv_timeout(TIMEOUT) {
             if let Some(address) = text.strip_prefix("listening on ") {
                 server.address = address.parse().unwrap();
                 return server;
             }
-            said += &text;
-            said += "\n";
+            server.said += &text;
+            server.said += "\n";
         }
-        panic!("tandem {line} does not listen:\n{said}");
+        panic!("tandem {line} does not listen:\n{}", server.said);
+    }
+
+    /// Waits for a line of its error output that contains this text. Returns the line.
+    #[track_caller]
+    pub(crate) fn says(&self, text: &str) -> String {
+        let mut before = String::new();
+        while let Ok(line) = self.stderr.recv_timeout(TIMEOUT) {
+            if line.contains(text) {
+                return line;
+            }
+            before += &line;
+            before += "\n";
+        }
+        panic!("no {text:?} in\n{before}");
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

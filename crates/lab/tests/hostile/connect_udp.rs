@@ -6,7 +6,7 @@ use noq_proto::Dir;
 use tandem_node::{
     Proxy,
     limits::Limits,
-    proxy::{Access, Token},
+    proxy::{Access, NamedToken, Token},
 };
 use tandem_wire::Code;
 
@@ -141,6 +141,7 @@ fn names_are_resolved_or_refused_with_the_reason() {
 #[test]
 fn only_a_known_token_opens_a_flow() {
     let token = Token::parse("0123456789abcdef").expect("it is long enough");
+    let token = NamedToken::new("alice", token).expect("it is a name");
     let setup = Setup { access: Access::Tokens(vec![token]), ..Setup::default() };
     let mut bed = setup.proxy().with_control_stream();
     for (authorization, status) in [

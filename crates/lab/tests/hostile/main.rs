@@ -18,5 +18,6 @@ mod repair;
 mod request_streams;
 mod responses;
 mod target;
+mod tokens;
 mod tunnels;
 mod uploads;

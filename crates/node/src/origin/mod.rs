@@ -138,6 +138,17 @@ impl Origin {
         })
     }
 
+    /// Replaces the certificate and the key. They apply to new connections. The secret of stateless
+    /// resets stays, because the peers of open connections know what follows from it.
+    ///
+    /// # Errors
+    ///
+    /// The configuration of TLS is invalid.
+    pub fn set_tls(&mut self, tls: rustls::ServerConfig) -> Result<(), ConfigError> {
+        self.server.set_tls(&ServerTls::new(tls)?);
+        Ok(())
+    }
+
     /// Returns the counters of the origin.
     pub fn stats(&mut self) -> Stats {
         let mut stats = self.stats;
@@ -179,7 +190,8 @@ impl Origin {
                 self.uploads.retain(|(connection, _), _| *connection != id);
             }
             server::Event::Datagrams => self.take_datagrams(now, id),
-            server::Event::Opened
+            server::Event::Opened(_)
+            | server::Event::Connected
             | server::Event::Http(
                 h3::Event::Settings | h3::Event::Response(..) | h3::Event::GoAway,
             ) => {}

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tandem_wire::{ProxyStatus, ResponseHead};
 
-use crate::error::RequestError;
+use crate::error::{RequestError, whole_seconds};
 
 /// The header field of RFC 9209 §2.
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
@@ -48,6 +48,9 @@ pub(super) fn refused(error: &RequestError) -> ResponseHead {
             header::PROXY_AUTHENTICATE,
             HeaderValue::from_static("Bearer realm=\"tandem\""),
         );
+    }
+    if let RequestError::TooManyGuesses(wait) = error {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(*wait)));
     }
     ResponseHead { status, headers }
 }

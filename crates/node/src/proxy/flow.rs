@@ -4,6 +4,7 @@ use std::{fmt, net::SocketAddr, time::Instant};
 
 use tandem_wire::Code;
 
+use super::access::User;
 use crate::{
     limits::Limits,
     node::{QueryId, SocketId},
@@ -20,10 +21,19 @@ pub(super) enum State {
     Open { socket: SocketId, target: SocketAddr },
 }
 
+/// Who opened a flow, as logs say it.
+#[derive(Clone, Debug)]
+pub(super) struct Owner {
+    pub(super) user: User,
+    /// The client's address, if logs may show it.
+    pub(super) client: Option<SocketAddr>,
+}
+
 /// One flow.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) state: State,
+    pub(super) owner: Owner,
     /// The target's host and port, as in the request.
     pub(super) requested: (String, u16),
     /// When the last packet passed, in either direction.
@@ -37,6 +47,7 @@ pub(super) struct Flow {
 impl Flow {
     pub(super) fn new(
         state: State,
+        owner: Owner,
         requested: (String, u16),
         limits: &Limits,
         now: Instant,
@@ -47,6 +58,7 @@ impl Flow {
         };
         Self {
             state,
+            owner,
             requested,
             last_active: now,
             next_look,
@@ -81,6 +93,8 @@ pub(super) enum End {
     WithConnection,
     /// The request was refused.
     Refused,
+    /// The operator removed the flow's token.
+    Revoked,
 }
 
 impl fmt::Display for End {
@@ -93,6 +107,7 @@ impl fmt::Display for End {
             Self::Malformed(reason) => f.write_str(reason),
             Self::WithConnection => f.write_str("connection ended"),
             Self::Refused => f.write_str("refused"),
+            Self::Revoked => f.write_str("token removed"),
         }
     }
 }

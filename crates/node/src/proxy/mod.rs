@@ -3,6 +3,7 @@
 mod access;
 mod answer;
 mod flow;
+mod guesses;
 mod peers;
 mod policy;
 mod relay;
@@ -18,22 +19,24 @@ use std::{
 
 use tandem_units::ByteCount;
 use tandem_wire::{Code, PathMatcher, Template};
-use tracing::{debug, info};
+use tracing::{debug, field::display, info};
 
 pub use self::{access::Access, policy::TargetPolicy};
 use self::{
-    flow::{End, Flow, State},
+    flow::{End, Flow, Owner, State},
+    guesses::Guesses,
     peers::Peers,
     relay::Relay,
     request::Admission,
     targets::Targets,
 };
-pub use crate::token::{Token, TokenError};
+pub use crate::token::{NamedToken, Token, TokenError, TokenNameError};
 use crate::{
     h3,
     limits::Limits,
     node::{Event, Input, Node, Output, Received, SocketId, SocketKind},
     quic::{self, ConfigError, ConnectionId, ServerTls, StreamId, Transport},
+    seldom::Seldom,
     server::{self, Server},
     stats::{ConnectionStats, Stats},
     tunnel::{Carrier, REPORT_INTERVAL},
@@ -54,6 +57,8 @@ pub struct ProxyConfig {
     /// The interval between two reports on a tunnel, within [`Self::FEEDBACK_INTERVAL`]. `None`:
     /// the minimum RTT of each tunnel.
     pub feedback_interval: Option<Duration>,
+    /// Whether logs show the addresses of clients, so that an operator can trace abuse.
+    pub log_clients: bool,
     /// The URI template that the path of each request must match (RFC 9298 §2).
     pub template: Template,
     /// The bounds on what the proxy uses.
@@ -76,6 +81,7 @@ impl ProxyConfig {
             access: Access::Tokens(Vec::new()),
             policy: TargetPolicy::default(),
             feedback_interval: None,
+            log_clients: false,
             template: Self::default_template(),
             limits: Limits::default(),
             seed: None,
@@ -101,6 +107,7 @@ pub struct Proxy {
     relay: Relay,
     listen: SocketAddr,
     feedback_interval: Option<Duration>,
+    log_clients: bool,
     limits: Limits,
     outputs: VecDeque<Output>,
     stats: Stats,
@@ -118,8 +125,8 @@ impl Proxy {
 
     /// A proxy that uses these TLS settings instead of those in `config`.
     pub fn with_tls(config: ProxyConfig, tls: &ServerTls) -> Result<Self, ConfigError> {
-        let ProxyConfig { listen, access, policy, feedback_interval, template, limits, .. } =
-            config;
+        let ProxyConfig { listen, access, policy, feedback_interval, log_clients, .. } = config;
+        let ProxyConfig { template, limits, .. } = config;
         let matcher = PathMatcher::new(&template).map_err(|_| {
             ConfigError::Settings("the variables of the template cannot be separated")
         })?;
@@ -127,16 +134,40 @@ impl Proxy {
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(listen) };
         Ok(Self {
             server,
-            admission: Admission { access, matcher, template },
+            admission: Admission {
+                access,
+                guesses: Guesses::new(&limits),
+                warning: Seldom::default(),
+                matcher,
+                template,
+            },
             peers: Peers::new(&limits),
             targets: Targets::new(policy, LISTEN.0 + 1, &limits),
             relay: Relay::default(),
             listen,
             feedback_interval,
+            log_clients,
             limits,
             outputs: VecDeque::from([open]),
             stats: Stats::default(),
         })
+    }
+
+    /// Replaces the certificate, the key and the authentication of clients. They apply to new
+    /// connections. The secret of stateless resets stays, because the peers of open connections
+    /// know what follows from it.
+    pub fn set_tls(&mut self, tls: rustls::ServerConfig) -> Result<(), ConfigError> {
+        self.server.set_tls(&ServerTls::new(tls)?);
+        Ok(())
+    }
+
+    /// Replaces the rule for which clients may use the proxy. It applies to new requests. Flows that
+    /// were opened with a token that is no longer permitted end.
+    pub fn set_access(&mut self, access: Access) {
+        self.admission.access = access;
+        for id in self.peers.revoke(&self.admission.access) {
+            self.abort_flow(id, Code::H3_REQUEST_CANCELLED, &End::Revoked);
+        }
     }
 
     /// The counters of the proxy.
@@ -160,12 +191,18 @@ impl Proxy {
 
     fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {
         match event {
-            server::Event::Opened => self.peers.insert(id, self.feedback_interval, &self.limits),
-            server::Event::Closed => {
-                for (stream, flow) in self.peers.remove(id) {
-                    self.release((id, stream), &flow, &End::WithConnection);
+            server::Event::Opened(client) => {
+                self.peers.insert((id, client), self.feedback_interval, &self.limits);
+            }
+            server::Event::Connected => {
+                if let Some(peer) = self.peers.get(id)
+                    && self.log_clients
+                {
+                    let client = peer.standing.client;
+                    info!(connection = id.0, %client, "connection opened");
                 }
             }
+            server::Event::Closed => self.on_closed(id),
             server::Event::Datagrams => {
                 if let Some(peer) = self.peers.get_mut(id) {
                     peer.tunnel.on_datagrams();
@@ -192,6 +229,17 @@ impl Proxy {
             server::Event::Http(
                 h3::Event::Settings | h3::Event::Response(..) | h3::Event::GoAway,
             ) => {}
+        }
+    }
+
+    fn on_closed(&mut self, id: ConnectionId) {
+        let Some((standing, flows)) = self.peers.remove(id) else { return };
+        for (stream, flow) in flows {
+            self.release((id, stream), &flow, &End::WithConnection);
+        }
+        if self.log_clients {
+            let user = standing.user.as_ref().map(display);
+            info!(connection = id.0, user, client = %standing.client, "connection closed");
         }
     }
 
@@ -227,9 +275,12 @@ impl Proxy {
                 End::Unreachable => &mut ended.unreachable,
                 End::Malformed(_) => &mut ended.malformed,
                 End::WithConnection => &mut ended.with_connection,
+                End::Revoked => &mut ended.revoked,
             } += 1;
+            let Owner { user, client } = &flow.owner;
             info!(
-                flow = id.1.0, %target, reason = %end,
+                connection = id.0.0, flow = id.1.0, %user, client = client.map(display), %target,
+                reason = %end,
                 to_target = flow.to_target_datagrams, to_client = flow.to_client_datagrams,
                 "flow closed"
             );
@@ -302,7 +353,11 @@ impl Node for Proxy {
                 // RFC 9298 §3.1: "If a UDP proxy is notified by its operating system that its socket
                 // is no longer usable [...], it MUST close the request stream."
                 if let Some(id) = self.targets.flow_of(socket) {
-                    debug!(%error, "the target's socket failed");
+                    let user = self.peers.flow_mut(id).map(|flow| display(&flow.owner.user));
+                    debug!(
+                        connection = id.0.0, flow = id.1.0, user, %error,
+                        "the target's socket failed"
+                    );
                     self.abort_flow(id, Code::H3_CONNECT_ERROR, &End::Unreachable);
                 }
             }

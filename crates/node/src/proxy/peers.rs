@@ -2,10 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
-use super::{FlowId, flow::Flow};
+use super::{FlowId, access::Access, flow::Flow, guesses::Standing};
 use crate::{
     limits::Limits,
     quic::{ConnectionId, StreamId, earliest},
@@ -16,6 +17,7 @@ use crate::{
 
 /// One client's connection.
 pub(super) struct Peer {
+    pub(super) standing: Standing,
     pub(super) tunnel: Tunnel,
     pub(super) flows: BTreeMap<StreamId, Flow>,
     /// Whether the connection is in the relay's list.
@@ -54,8 +56,14 @@ impl Peers {
         }
     }
 
-    pub(super) fn insert(&mut self, id: ConnectionId, interval: Option<Duration>, limits: &Limits) {
+    pub(super) fn insert(
+        &mut self,
+        (id, client): (ConnectionId, SocketAddr),
+        interval: Option<Duration>,
+        limits: &Limits,
+    ) {
         let peer = Peer {
+            standing: Standing::new(client),
             tunnel: Tunnel::proxy(interval, limits),
             flows: BTreeMap::new(),
             is_relayed: false,
@@ -65,16 +73,23 @@ impl Peers {
         self.by_connection.insert(id, peer);
     }
 
-    /// Removes a connection. Returns its flows.
-    pub(super) fn remove(&mut self, id: ConnectionId) -> BTreeMap<StreamId, Flow> {
-        let Some(mut peer) = self.by_connection.remove(&id) else { return BTreeMap::new() };
+    /// Removes a connection. Returns its standing and its flows.
+    pub(super) fn remove(
+        &mut self,
+        id: ConnectionId,
+    ) -> Option<(Standing, BTreeMap<StreamId, Flow>)> {
+        let mut peer = self.by_connection.remove(&id)?;
         move_timer(&mut self.tunnel_timers, id, &mut peer.timer, None);
         self.held_bytes -= peer.held_bytes;
         peer.tunnel.add_to(&mut self.ended);
         for (&stream, flow) in &peer.flows {
             self.flow_timers.remove(&(flow.next_look, (id, stream)));
         }
-        peer.flows
+        Some((peer.standing, peer.flows))
+    }
+
+    pub(super) fn get(&self, id: ConnectionId) -> Option<&Peer> {
+        self.by_connection.get(&id)
     }
 
     pub(super) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Peer> {
@@ -97,6 +112,19 @@ impl Peers {
         // Otherwise the timer of each flow that has ended would remain until the idle timeout.
         self.flow_timers.remove(&(flow.next_look, (id, stream)));
         Some(flow)
+    }
+
+    /// Forgets which connections showed a token that is no longer permitted. Returns their flows
+    /// that were opened with such a token.
+    pub(super) fn revoke(&mut self, access: &Access) -> Vec<FlowId> {
+        let mut revoked = Vec::new();
+        for (&id, peer) in &mut self.by_connection {
+            peer.standing.user.take_if(|user| !access.still_permits(user));
+            let flows = peer.flows.iter();
+            let flows = flows.filter(|(_, flow)| !access.still_permits(&flow.owner.user));
+            revoked.extend(flows.map(|(&stream, _)| (id, stream)));
+        }
+        revoked
     }
 
     /// Sets the timer of a flow.

@@ -8,31 +8,37 @@ use std::{
 
 use http::{HeaderValue, Method, StatusCode, header};
 use tandem_wire::{Code, PathMatcher, RequestHead, ResponseHead, Template};
-use tracing::{debug, info};
+use tracing::{debug, field::display, info, warn};
 
 use super::{
     Access, FlowId, Proxy,
+    access::{Denied, User},
     answer::{granted, refused},
-    flow::{End, Flow, State},
+    flow::{End, Flow, Owner, State},
+    guesses::{Guesses, Standing},
 };
 use crate::{
     error::RequestError,
     h3::{self, has_content},
     node::{QueryId, ResolveError, SocketId},
-    quic::StreamId,
+    quic::{ConnectionId, StreamId},
+    seldom::Seldom,
     tunnel::{Asked, Carrier},
 };
 
 /// The rules for which requests are permitted.
 pub(super) struct Admission {
     pub(super) access: Access,
+    pub(super) guesses: Guesses,
+    /// Limits the warnings of wrong tokens.
+    pub(super) warning: Seldom,
     pub(super) matcher: PathMatcher,
     pub(super) template: Template,
 }
 
 impl Admission {
-    /// Returns the target's host and port, if the request is a permitted CONNECT-UDP request.
-    fn check(&self, head: &RequestHead) -> Result<(String, u16), RequestError> {
+    /// Checks that a request is a CONNECT-UDP request.
+    fn check_method(head: &RequestHead) -> Result<(), RequestError> {
         if head.method != Method::CONNECT || head.protocol.is_none() {
             return Err(RequestError::NotConnect);
         }
@@ -41,10 +47,31 @@ impl Admission {
         {
             return Err(RequestError::Protocol(protocol.to_owned()));
         }
-        let authorization = head.headers.get(header::PROXY_AUTHORIZATION);
-        if !self.access.permits(authorization.map(HeaderValue::as_bytes)) {
-            return Err(RequestError::Unauthorized);
+        Ok(())
+    }
+
+    /// Finds out who sends a request, and slows down clients that guess tokens.
+    fn identify(
+        &mut self,
+        now: Instant,
+        standing: &mut Standing,
+        authorization: Option<&[u8]>,
+    ) -> Result<User, Denied> {
+        let result = match self.guesses.wait(now, standing) {
+            Some(wait) => Err(Denied::Ignored(wait)),
+            None => self.access.permits(authorization),
+        };
+        match result {
+            Ok(_) => {}
+            Err(Denied::NoToken) => self.guesses.on_missing(now, standing),
+            Err(Denied::WrongToken) => self.guesses.on_wrong(now, standing),
+            Err(Denied::Ignored(_)) => Guesses::on_ignored(standing),
         }
+        result
+    }
+
+    /// Returns the target's host and port.
+    fn target(&self, head: &RequestHead) -> Result<(String, u16), RequestError> {
         let path = head.path.as_deref().unwrap_or_default();
         self.matcher
             .match_path(path)
@@ -62,17 +89,71 @@ impl Proxy {
             self.stats.requests_refused += 1;
             return self.abort_flow(id, Code::H3_MESSAGE_ERROR, &End::Refused);
         }
-        let result = self.admission.check(head).and_then(|target| {
-            self.server.prove(id.0);
-            let (asked, ignored) = Asked::read(&head.headers);
-            self.stats.fields_ignored += ignored;
-            match asked.group.and_then(|field| field.first) {
-                Some(first) => self.join(id, StreamId(first.get()), &target, &asked),
-                None => self.open_flow(now, id, target, asked),
-            }
-        });
-        if let Err(error) = result {
+        if let Err(error) = self.admit(now, id, head) {
             self.refuse(id, &error);
+            self.close_guesser(now, id.0);
+        }
+    }
+
+    fn admit(&mut self, now: Instant, id: FlowId, head: &RequestHead) -> Result<(), RequestError> {
+        Admission::check_method(head)?;
+        let authorization = head.headers.get(header::PROXY_AUTHORIZATION);
+        let user = self.identify(now, id.0, authorization.map(HeaderValue::as_bytes))?;
+        let target = self.admission.target(head)?;
+        self.server.prove(id.0);
+        let (asked, ignored) = Asked::read(&head.headers);
+        self.stats.fields_ignored += ignored;
+        match asked.group.and_then(|field| field.first) {
+            Some(first) => self.join(id, StreamId(first.get()), &target, &asked),
+            None => self.open_flow(now, id, user, (target, asked)),
+        }
+    }
+
+    /// Finds out who sends a request. Counts a request that may not use the proxy.
+    fn identify(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        authorization: Option<&[u8]>,
+    ) -> Result<User, RequestError> {
+        let Some(peer) = self.peers.get_mut(id) else { return Err(RequestError::Unauthorized) };
+        let standing = &mut peer.standing;
+        let (counter, error) = match self.admission.identify(now, standing, authorization) {
+            Ok(User::Anyone) => {
+                let user = || {
+                    let connection = self.server.connection(id);
+                    let fingerprint = connection.and_then(|it| it.certificate_fingerprint());
+                    fingerprint.map_or(User::Anyone, User::Certificate)
+                };
+                return Ok(standing.user.get_or_insert_with(user).clone());
+            }
+            Ok(user) => return Ok(standing.user.insert(user).clone()),
+            Err(Denied::NoToken) => {
+                self.stats.denied.no_token += 1;
+                return Err(RequestError::Unauthorized);
+            }
+            Err(Denied::WrongToken) => {
+                (&mut self.stats.denied.wrong_token, RequestError::Unauthorized)
+            }
+            Err(Denied::Ignored(wait)) => {
+                (&mut self.stats.denied.ignored, RequestError::TooManyGuesses(wait))
+            }
+        };
+        *counter += 1;
+        if let Some(left_out) = self.admission.warning.due(now) {
+            let client = self.log_clients.then(|| display(standing.client));
+            warn!(connection = id.0, client, left_out, "a client sent a wrong token");
+        }
+        Err(error)
+    }
+
+    /// Closes a connection that has shown too many wrong tokens.
+    fn close_guesser(&mut self, now: Instant, id: ConnectionId) {
+        let peer = self.peers.get_mut(id);
+        if peer.is_some_and(|peer| self.admission.guesses.is_over(&peer.standing)) {
+            let reason = "too many wrong tokens on this connection".to_owned();
+            let error = h3::ConnectionError { code: Code::H3_EXCESSIVE_LOAD, reason };
+            self.server.break_connection(now, id, &error);
         }
     }
 
@@ -80,12 +161,14 @@ impl Proxy {
         &mut self,
         now: Instant,
         id: FlowId,
-        target: (String, u16),
-        asked: Asked,
+        user: User,
+        (target, asked): ((String, u16), Asked),
     ) -> Result<(), RequestError> {
         let (state, output) = self.targets.reach(now, id, target.clone())?;
         self.outputs.push_back(output);
-        self.peers.insert_flow(id, Flow::new(state, target, &self.limits, now));
+        let peer = self.peers.get(id.0).filter(|_| self.log_clients);
+        let owner = Owner { user, client: peer.map(|peer| peer.standing.client) };
+        self.peers.insert_flow(id, Flow::new(state, owner, target, &self.limits, now));
         if let (Some(peer), Some(parts)) = (self.peers.get_mut(id.0), self.server.parts(id.0)) {
             peer.tunnel.on_request(&Carrier::from(parts), id.1, asked);
         }
@@ -161,17 +244,25 @@ impl Proxy {
         let State::Opening { target, .. } = flow.state else { return };
         flow.state = State::Open { socket, target };
         flow.last_active = now;
+        let Owner { user, client } = &flow.owner;
+        info!(
+            connection = id.0.0, flow = id.1.0, %user, client = client.map(display), %target,
+            "flow opened"
+        );
         let grant = granted(target, peer.tunnel.grant(now, id.1));
         self.answer(id, &grant, h3::End::More);
         self.stats.flows += 1;
-        info!(flow = id.1.0, %target, "flow opened");
         self.has_arrivals(id.0);
     }
 
     /// Answers a request with an error and ends it.
     fn refuse(&mut self, id: FlowId, error: &RequestError) {
         self.stats.requests_refused += 1;
-        debug!(flow = id.1.0, %error, "request refused");
+        let user = self.peers.get(id.0).and_then(|peer| peer.standing.user.as_ref());
+        debug!(
+            connection = id.0.0, flow = id.1.0, user = user.map(display), %error,
+            "request refused"
+        );
         self.close_flow(id, &End::Refused);
         self.answer(id, &refused(error), h3::End::Last);
         if let Some((session, connection)) = self.server.parts(id.0) {

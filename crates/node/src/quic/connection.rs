@@ -9,6 +9,8 @@ use bytes::Bytes;
 use noq_proto::{
     Dir, PathId, ReadError, SendDatagramError, VarInt, WriteError, congestion::Controller,
 };
+use ring::digest::{SHA256, digest};
+use rustls::pki_types::CertificateDer;
 use tandem_congestion::{Applied, Feedback};
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::{Code, TunnelInfo};
@@ -279,6 +281,16 @@ impl Connection {
     /// Closes the connection with a code and a reason for the peer.
     pub(crate) fn close(&mut self, now: Instant, code: Code, reason: &str) {
         self.inner.close(now, to_varint(code), Bytes::copy_from_slice(reason.as_bytes()));
+    }
+
+    /// The first 16 hexadecimal digits of the SHA-256 fingerprint of the peer's certificate. `None`
+    /// if the peer showed none.
+    pub(crate) fn certificate_fingerprint(&self) -> Option<String> {
+        let identity = self.inner.crypto_session().peer_identity()?;
+        let chain = identity.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+        let digest = digest(&SHA256, chain.first()?);
+        let start = digest.as_ref().first_chunk().copied().map(u64::from_be_bytes)?;
+        Some(format!("{start:016x}"))
     }
 
     /// Whether the connection has been closed by either end.

@@ -153,6 +153,14 @@ impl Endpoint {
         }
     }
 
+    /// Sets the TLS settings of the connections that this endpoint accepts from now on. The keys of
+    /// Retry tokens and of stateless resets stay.
+    pub(crate) fn set_tls(&mut self, tls: &ServerTls) {
+        if let Some(acceptance) = &mut self.server {
+            acceptance.config.crypto = tls.0.clone();
+        }
+    }
+
     /// Accepts no more connections.
     pub(crate) fn stop_accepting(&mut self) {
         self.inner.set_server_config(None);

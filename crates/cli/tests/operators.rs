@@ -1,0 +1,185 @@
+//! Tests of what operators need: certificates and secrets that are checked and reloaded, and a log
+//! that tells who used which flow.
+
+mod support;
+
+use std::{
+    fs,
+    net::{SocketAddr, UdpSocket},
+    thread,
+    time::Duration,
+};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use rustix::process::Signal;
+
+use crate::support::{Scene, Server};
+
+const ALICE: &str = "0123456789abcdef";
+const BOB: &str = "fedcba9876543210";
+
+/// Writes `cert.pem` and `key.pem` for 127.0.0.1, and the CA that signed the certificate. The
+/// certificate ends in this year.
+fn write_certificate(scene: &Scene, ca_file: &str, end: i32) {
+    let ca_key = KeyPair::generate().unwrap();
+    let mut ca = CertificateParams::default();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    scene.write(ca_file, ca.self_signed(&ca_key).unwrap().pem());
+    let key = KeyPair::generate().unwrap();
+    let mut leaf = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    leaf.not_before = date_time_ymd(2020, 1, 1);
+    leaf.not_after = date_time_ymd(end, 1, 1);
+    let leaf = leaf.signed_by(&key, &Issuer::new(ca, ca_key)).unwrap();
+    scene.write("cert.pem", leaf.pem());
+    scene.write("key.pem", key.serialize_pem());
+}
+
+fn write_tokens(scene: &Scene, lines: &str) {
+    let path = scene.write("tokens", lines);
+    #[cfg(unix)]
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+}
+
+/// A target that sends back what comes.
+fn echo() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut buf = [0; 2000];
+        while let Ok((len, from)) = socket.recv_from(&mut buf) {
+            if socket.send_to(&buf[..len], from).is_err() {}
+        }
+    });
+    address
+}
+
+/// Whether a local program's packet comes back through a client's tunnel. The program repeats it, as
+/// programs do that use UDP.
+fn comes_back(socket: &UdpSocket, client: &Server) -> bool {
+    socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    (0..10).any(|_| {
+        socket.send_to(b"ping", client.address).unwrap();
+        socket.recv_from(&mut [0; 100]).is_ok()
+    })
+}
+
+#[test]
+fn faults_of_certificates_and_keys_are_told_at_the_start() {
+    let scene = Scene::new();
+    scene.write("root/f", "");
+    write_certificate(&scene, "ca.pem", 2021);
+    let line = "origin --listen 127.0.0.1:0 --root root --cert cert.pem --key key.pem";
+    let said = scene.serve(line).said.clone();
+    for words in [
+        "certificate for 127.0.0.1; valid until 2021-01-01 00:00 UTC\n",
+        "warning: the certificate in cert.pem expired on 2021-01-01 00:00 UTC; every client refuses",
+        "can read the private key in key.pem; chmod 600 key.pem\n",
+    ] {
+        assert!(said.contains(words), "no {words:?} in {said}");
+    }
+    #[cfg(unix)]
+    for (mode, is_warned) in [(0o600, false), (0o640, true), (0o604, true)] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(scene.path("key.pem"), mode).unwrap();
+        assert_eq!(scene.serve(line).said.contains("chmod 600 key.pem"), is_warned);
+    }
+    let other_key = KeyPair::generate().unwrap().serialize_pem();
+    scene.write("key.pem", other_key);
+    scene.run(line).fails(2, &["cert.pem", "does not work with key.pem"]);
+}
+
+#[test]
+fn a_renewed_certificate_is_for_new_connections_and_old_flows_go_on() {
+    let scene = Scene::new();
+    scene.write("root/f", "carried");
+    let origin = scene.origin();
+    write_certificate(&scene, "old.pem", 2040);
+    let proxy = scene
+        .serve("proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --cert cert.pem --key key.pem");
+    let via = format!("--via https://{}", proxy.address);
+    let client = scene.serve(&format!("client {via} --ca old.pem --udp 127.0.0.1:0={}", echo()));
+    let program = UdpSocket::bind("127.0.0.1:0").unwrap();
+    assert!(comes_back(&program, &client));
+    let get = |ca: &str| {
+        let origin = origin.address;
+        scene.run(&format!("get https://{origin}/f {via} --ca {ca} --ca origin.pem -o f"))
+    };
+    get("old.pem").succeeds();
+
+    write_certificate(&scene, "new.pem", 2041);
+    proxy.signal(Signal::HUP);
+    assert!(proxy.says("valid until").ends_with("2041-01-01 00:00 UTC"));
+    proxy.says("reloaded: certificate, key");
+    get("new.pem").succeeds();
+    get("old.pem").fails(1, &["UnknownIssuer"]);
+    assert!(comes_back(&program, &client), "the old flow ended");
+
+    scene.write("key.pem", KeyPair::generate().unwrap().serialize_pem());
+    proxy.signal(Signal::HUP);
+    proxy.says("error: cert.pem: does not work with key.pem");
+    proxy.says("the old certificate, key, CA and tokens stay in use");
+    get("new.pem").succeeds();
+    assert!(comes_back(&program, &client), "the old flow ended");
+    let (status, log) = proxy.stop();
+    assert!(status.success());
+    let opened = log.lines().filter(|line| line.contains("flow opened connection=0 ")).count();
+    assert_eq!(opened, 0, "it was opened before, and never again:\n{log}");
+}
+
+#[test]
+fn the_log_tells_who_used_a_flow_and_a_removed_token_ends_it() {
+    let scene = Scene::new();
+    scene.write("root/f", "carried");
+    let origin = scene.origin();
+    write_tokens(&scene, &format!("alice {ALICE}\n"));
+    scene.write("alice", ALICE);
+    scene.write("bob", BOB);
+    let proxy = scene.serve(
+        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --token-file tokens --log-clients",
+    );
+    let target = echo();
+    let via = format!("--via https://{} --insecure", proxy.address);
+    let client =
+        scene.serve(&format!("client {via} --token-file alice --udp 127.0.0.1:0={target}"));
+    let program = UdpSocket::bind("127.0.0.1:0").unwrap();
+    assert!(comes_back(&program, &client));
+    proxy.says("connection opened connection=0 client=127.0.0.1:");
+    let opened = proxy.says("flow opened connection=0 flow=");
+    assert!(opened.contains(" user=alice client=127.0.0.1:"), "{opened}");
+    assert!(opened.ends_with(&format!(" target={target}")), "{opened}");
+
+    let get = format!("get https://{}/f {via} --token-file bob -o f", origin.address);
+    scene.run(&get).fails(1, &["407"]);
+    let warning = proxy.says("a client sent a wrong token");
+    assert!(warning.contains("WARN") && warning.contains("client=127.0.0.1:"), "{warning}");
+    assert!(!warning.contains(BOB), "{warning}");
+
+    scene.write("tokens", "# a comment\nshort\n");
+    proxy.signal(Signal::HUP);
+    proxy.says("error: tokens:2: ");
+    proxy.says("not reloaded");
+    assert!(comes_back(&program, &client), "a bad file removes no token");
+
+    write_tokens(&scene, &format!("# bob has no name here\n{BOB}\n"));
+    proxy.signal(Signal::HUP);
+    proxy.says("reloaded: tokens; the development certificate stays");
+    let closed = proxy.says("flow closed connection=0 flow=");
+    assert!(closed.contains("user=alice") && closed.contains("token removed"), "{closed}");
+    scene.run(&get).succeeds();
+    proxy.says("user=token-2 ");
+}
+
+#[test]
+fn an_operator_decides_whether_the_log_has_addresses() {
+    let scene = Scene::new();
+    scene.write("root/f", "carried");
+    let origin = scene.origin();
+    let proxy = scene.proxy("proxy.pem");
+    let via = format!("--via https://{} --ca proxy.pem", proxy.address);
+    let get = format!("get https://{}/f {via} --ca origin.pem -o f", origin.address);
+    scene.run(&get).succeeds();
+    proxy.signal(Signal::HUP);
+    proxy.says("nothing to reload");
+    let (_, log) = proxy.stop();
+    assert!(!log.contains("client="), "{log}");
+}
