@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use tandem_node::{limits::Limits, quic::Mtu, tunnel::resequence::Bounds};
+use tandem_node::{limits::Limits, proxy::NamedToken, quic::Mtu, tunnel::resequence::Bounds};
 
 /// A number with a comma between thousands, as the documents write it.
 fn grouped(number: u64) -> String {
@@ -58,6 +58,26 @@ fn the_documents_state_the_numbers_of_the_code() {
                 megabytes(limits.held_bytes),
                 seconds(bounds.gap_max)
             ),
+        ),
+        (
+            "docs/threats.md",
+            format!(
+                "looks at {} wrong tokens from one source at once, and then at one every {};",
+                limits.guesses,
+                seconds(limits.guess_interval)
+            ),
+        ),
+        (
+            "docs/threats.md",
+            format!("closes a connection after {} wrong tokens", limits.guesses_per_connection),
+        ),
+        (
+            "docs/threats.md",
+            format!("that a proxy remembers | {} |", grouped(limits.guess_sources as u64)),
+        ),
+        (
+            "docs/threats.md",
+            format!("A token's name has at most {} characters", NamedToken::NAME_MAX),
         ),
         (
             "docs/threats.md",
