@@ -12,6 +12,8 @@ use std::{
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustix::process::Signal;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use sha2::{Digest, Sha256};
 
 use crate::support::{Scene, Server};
 
@@ -167,6 +169,29 @@ fn the_log_tells_who_used_a_flow_and_a_removed_token_ends_it() {
     proxy.says("reloaded: tokens; the development certificate stays");
     scene.run(&get).succeeds();
     proxy.says("user=token-2 ");
+}
+
+#[test]
+fn a_client_without_a_token_is_called_after_its_certificate() {
+    let scene = Scene::new();
+    scene.write("root/f", "carried");
+    let origin = scene.origin();
+    write_certificate(&scene, "clients.pem", 2040);
+    let der = CertificateDer::from_pem_file(scene.path("cert.pem")).unwrap();
+    let fingerprint = format!("{:x}", Sha256::digest(&der));
+    let proxy = scene.serve(
+        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --client-ca clients.pem \
+         --write-ca proxy.pem",
+    );
+    scene
+        .run(&format!(
+            "get https://{}/f --via https://{} --ca origin.pem --ca proxy.pem \
+             --client-cert cert.pem --client-key key.pem -o f",
+            origin.address, proxy.address
+        ))
+        .succeeds();
+    let opened = proxy.says("flow opened");
+    assert!(opened.contains(&format!(" user=cert-{} ", &fingerprint[..16])), "{opened}");
 }
 
 #[test]
