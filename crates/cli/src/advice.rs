@@ -57,7 +57,7 @@ fn after_refusal(status: u16, proxy_status: &str) -> Option<&'static str> {
         403 => Some("the proxy does not allow this target"),
         404 | 405 | 501 => Some("check the URI template in --via"),
         429 => Some(
-            "wait for that time; if your token is right, somebody else at your address guesses",
+            "wait for that time; if your token is right, another client at your address sends wrong ones",
         ),
         502 | 504 => Some("the proxy cannot resolve or reach the target; check its name"),
         _ => None,

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use tandem_node::{limits::Limits, quic::Mtu, tunnel::resequence::Bounds};
+use tandem_node::{limits::Limits, proxy::NamedToken, quic::Mtu, tunnel::resequence::Bounds};
 
 /// A number with a comma between thousands, as the documents write it.
 fn grouped(number: u64) -> String {
@@ -92,10 +92,33 @@ fn the_documents_state_the_numbers_of_the_code() {
             ),
         ),
     ];
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for (file, claim) in claims {
-        let text = fs::read_to_string(root.join(file)).unwrap();
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(text.contains(&claim), "{file} does not say {claim:?}");
+        assert_says(file, &claim);
     }
+}
+
+#[test]
+fn the_threats_state_the_limits_of_guesses() {
+    let limits = Limits::default();
+    for claim in [
+        format!(
+            "looks at {} wrong tokens from one source at once, and then at one every {} s;",
+            limits.guesses,
+            limits.guess_interval.as_secs()
+        ),
+        format!("closes a connection after {} wrong tokens", limits.guesses_per_connection),
+        format!("that a proxy remembers | {} |", grouped(limits.guess_sources as u64)),
+        format!("A token's name has at most {} characters", NamedToken::NAME_MAX),
+    ] {
+        assert_says("docs/threats.md", &claim);
+    }
+}
+
+/// Checks that a document contains a text. Line ends and the number of spaces do not matter.
+#[track_caller]
+fn assert_says(file: &str, claim: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
+    let text = fs::read_to_string(path).expect("the document exists");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(claim), "{file} does not say {claim:?}");
 }

@@ -1,5 +1,6 @@
 //! Tests of what operators need: certificates and secrets that are checked and reloaded, and a log
 //! that tells who used which flow.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod support;
 
@@ -12,6 +13,8 @@ use std::{
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustix::process::Signal;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use sha2::{Digest, Sha256};
 
 use crate::support::{Scene, Server};
 
@@ -111,7 +114,7 @@ fn a_renewed_certificate_is_for_new_connections_and_old_flows_go_on() {
     assert!(proxy.says("valid until").ends_with("2041-01-01 00:00 UTC"));
     proxy.says("reloaded: certificate, key");
     get("new.pem").succeeds();
-    get("old.pem").fails(1, &["UnknownIssuer"]);
+    get("old.pem").fails(1, &["no trusted CA has signed"]);
     assert!(comes_back(&program, &client), "the old flow ended");
 
     scene.write("key.pem", KeyPair::generate().unwrap().serialize_pem());
@@ -162,11 +165,34 @@ fn the_log_tells_who_used_a_flow_and_a_removed_token_ends_it() {
 
     write_tokens(&scene, &format!("# bob has no name here\n{BOB}\n"));
     proxy.signal(Signal::HUP);
-    proxy.says("reloaded: tokens; the development certificate stays");
     let closed = proxy.says("flow closed connection=0 flow=");
     assert!(closed.contains("user=alice") && closed.contains("token removed"), "{closed}");
+    proxy.says("reloaded: tokens; the development certificate stays");
     scene.run(&get).succeeds();
     proxy.says("user=token-2 ");
+}
+
+#[test]
+fn a_client_without_a_token_is_called_after_its_certificate() {
+    let scene = Scene::new();
+    scene.write("root/f", "carried");
+    let origin = scene.origin();
+    write_certificate(&scene, "clients.pem", 2040);
+    let der = CertificateDer::from_pem_file(scene.path("cert.pem")).unwrap();
+    let fingerprint = format!("{:x}", Sha256::digest(&der));
+    let proxy = scene.serve(
+        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --client-ca clients.pem \
+         --write-ca proxy.pem",
+    );
+    scene
+        .run(&format!(
+            "get https://{}/f --via https://{} --ca origin.pem --ca proxy.pem \
+             --client-cert cert.pem --client-key key.pem -o f",
+            origin.address, proxy.address
+        ))
+        .succeeds();
+    let opened = proxy.says("flow opened");
+    assert!(opened.contains(&format!(" user=cert-{} ", &fingerprint[..16])), "{opened}");
 }
 
 #[test]

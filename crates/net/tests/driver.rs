@@ -6,10 +6,12 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
@@ -718,4 +720,27 @@ fn the_application_is_called_at_every_tick() {
     let options = DriverOptions { tick, ..DriverOptions::default() };
     block_on(tandem_net::run(node, &mut app, options, three_ticks)).result.unwrap();
     assert!(app.ticks.load(Ordering::Relaxed) >= 3);
+}
+
+/// An application that ends its node when it gets a message.
+struct Changing(oneshot::Receiver<()>);
+
+impl<F> Application<Script<F>> for Changing {
+    fn poll_change(&mut self, context: &mut Context<'_>, node: &mut Script<F>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(context).map(|_| node.wants.close())
+    }
+}
+
+#[test]
+fn the_application_can_change_a_node_that_waits() {
+    let (sender, receiver) = oneshot::channel();
+    let mut app = Changing(receiver);
+    let node = script(|_wants| {}, |_now, input, _wants: &mut Wants| panic!("{input:?}"));
+    let running = tandem_net::run(node, &mut app, DriverOptions::default(), std::future::pending());
+    let message = async {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        sender.send(()).unwrap();
+    };
+    let (finished, ()) = block_on(async { tokio::join!(running, message) });
+    finished.result.unwrap();
 }
