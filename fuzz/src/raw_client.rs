@@ -81,12 +81,13 @@ impl RawClient {
     /// Sends both messages of the handshake in one UDP payload.
     fn begin(&mut self, destination: &[u8], token: &[u8]) {
         let finished = self.long(HANDSHAKE, (destination, &[]), &crypto(&[1]), self.next_number);
-        let mut frames = crypto(&self.parameters());
-        let fixed = self.long(INITIAL, (destination, token), &frames, self.next_number).len();
-        frames.resize(frames.len() + 1200_usize.saturating_sub(fixed + finished.len()), 0);
+        let frames = crypto(&self.parameters());
         let mut packet = self.long(INITIAL, (destination, token), &frames, self.next_number);
         self.next_number += 1;
         packet.extend_from_slice(&finished);
+        // RFC 9000 §14.1 wants 1200 bytes. These belong to no packet, because the engine would read
+        // them one by one as PADDING frames.
+        packet.resize(1200, 0);
         self.packets.push_back(packet);
     }
 

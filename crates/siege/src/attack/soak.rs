@@ -226,7 +226,7 @@ async fn attack(login: Login, crowd: usize, end: Instant, counts: Shared) {
         if Instant::now() >= end {
             return;
         }
-        let hit = timeout(Duration::from_secs(60), limit.is_hit(&login, crowd)).await;
+        let hit = timeout(Duration::from_secs(180), limit.is_hit(&login, crowd)).await;
         let is_hit = matches!(hit, Ok(Ok(true)));
         count(&counts, |counts| {
             counts.attacks += 1;
