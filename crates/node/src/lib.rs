@@ -12,6 +12,7 @@ pub mod node;
 pub mod origin;
 pub mod proxy;
 pub mod quic;
+pub mod seldom;
 mod server;
 pub mod stats;
 mod timers;
