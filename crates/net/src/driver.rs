@@ -146,7 +146,7 @@ pub async fn run<N: Node, A: Application<N>>(
     let mut driver = Driver::new(node, app, options);
     let mut shutdown = Some(pin!(shutdown));
     loop {
-        let next = driver.drain().await;
+        let next = driver.drain();
         if driver.is_over() {
             return driver.finish();
         }
@@ -243,35 +243,35 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
     }
 
     /// Performs the node's outputs until the node waits.
-    async fn drain(&mut self) -> Next {
+    fn drain(&mut self) -> Next {
         let mut now = clock::now();
         for count in 1..=OUTPUTS_PER_DRAIN {
             match self.node.poll(now, &mut self.poll_buffer) {
                 Output::Wait(deadline) => {
-                    self.flush().await;
+                    self.flush();
                     let may_sleep = self.inputs.is_empty() && self.readable.is_empty();
                     return Next { deadline, may_sleep };
                 }
-                output => self.perform(output).await,
+                output => self.perform(output),
             }
             if self.end.is_closed {
                 break;
             }
             if count % OUTPUTS_PER_FLUSH == 0 {
-                self.flush().await;
+                self.flush();
                 now = clock::now();
             }
         }
-        self.flush().await;
+        self.flush();
         Next { deadline: None, may_sleep: false }
     }
 
-    async fn perform(&mut self, output: Output) {
+    fn perform(&mut self, output: Output) {
         match output {
-            Output::Transmit { socket, transmit } => self.transmit(socket, transmit).await,
+            Output::Transmit { socket, transmit } => self.transmit(socket, transmit),
             Output::OpenSocket { socket, kind } => self.open_socket(socket, kind),
             Output::CloseSocket(id) => {
-                self.send(id).await;
+                self.send(id);
                 self.sockets.remove(&id);
                 // The node no longer knows the socket, so its failure is not reported.
                 self.inputs.retain(
@@ -293,7 +293,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
 
     /// Appends the poll buffer to the batch of this socket. If that is not possible, the batch is
     /// sent, and the poll buffer begins a new one.
-    async fn transmit(&mut self, id: SocketId, transmit: Transmit) {
+    fn transmit(&mut self, id: SocketId, transmit: Transmit) {
         let Some(slot) = self.sockets.get_mut(&id) else {
             let datagrams = transmit.segment_size.map_or(1, |size| transmit.size.div_ceil(size));
             self.stats.dropped_no_socket += datagrams as u64;
@@ -303,7 +303,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             if batch.append(&transmit, &self.poll_buffer) {
                 return;
             }
-            self.send(id).await;
+            self.send(id);
         } else {
             self.unsent.push(id);
         }
@@ -315,19 +315,19 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
     }
 
     /// Sends all batches, in the order in which they were begun.
-    async fn flush(&mut self) {
+    fn flush(&mut self) {
         let mut unsent = mem::take(&mut self.unsent);
         for id in unsent.drain(..) {
-            self.send(id).await;
+            self.send(id);
         }
         self.unsent = unsent; // this keeps its allocation
     }
 
-    async fn send(&mut self, id: SocketId) {
+    fn send(&mut self, id: SocketId) {
         let Some(slot) = self.sockets.get_mut(&id) else { return };
         let Some(batch) = slot.batch.take() else { return };
         let (transmit, bytes) = batch.into_parts();
-        if let Some(error) = slot.socket.send(&transmit, &bytes, &mut self.stats).await {
+        if let Some(error) = slot.socket.send(&transmit, &bytes, &mut self.stats) {
             self.stats.sockets_failed += 1;
             self.inputs.push(Input::SocketFailed { socket: id, error });
         }
