@@ -19,7 +19,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use tandem_node::node::{Event, Input, Node, Output, SocketId, SocketKind, Transmit};
+use tandem_node::{
+    node::{Event, Input, Node, Output, SocketId, SocketKind, Transmit},
+    seldom::Seldom,
+};
 use tokio::{
     task,
     time::{Interval, MissedTickBehavior, interval_at},
@@ -34,7 +37,7 @@ use crate::{
     requests::Requests,
     resolver::Resolver,
     send_batch::SendBatch,
-    socket::{Drained, ReceiveBuffers, SocketOptions, UdpSocket},
+    socket::{Drained, ReceiveBuffers, SocketOptions, UdpSocket, open_error},
     stats::DriverStats,
 };
 
@@ -160,6 +163,8 @@ struct Driver<'a, N, A> {
     socket_options: SocketOptions,
     grace: Duration,
     stats: DriverStats,
+    /// Limits the warnings about sockets that cannot be opened.
+    refused: Seldom,
 
     sockets: BTreeMap<SocketId, Slot>,
     ready_list: Arc<ReadyList>,
@@ -227,6 +232,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             socket_options: options.socket,
             grace: options.grace,
             stats: DriverStats::default(),
+            refused: Seldom::default(),
             sockets: BTreeMap::new(),
             ready_list: Arc::default(),
             readable: Vec::new(),
@@ -273,10 +279,6 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             Output::CloseSocket(id) => {
                 self.send(id);
                 self.sockets.remove(&id);
-                // The node no longer knows the socket, so its failure is not reported.
-                self.inputs.retain(
-                    |input| !matches!(input, Input::SocketFailed { socket, .. } if *socket == id),
-                );
             }
             Output::Resolve { query, host } => self.requests.resolve(query, host),
             Output::OpenFile { file, path } => self.requests.open_file(file, path),
@@ -354,10 +356,12 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
                     // The node ends with this error and reports it.
                     SocketKind::Listen(_) => debug!(%error, ?kind, "a socket cannot be opened"),
                     SocketKind::ForPeer(_) | SocketKind::Connected(_) => {
-                        warn!(%error, ?kind, "a socket cannot be opened");
+                        if let Some(left_out) = self.refused.due(clock::now()) {
+                            warn!(%error, ?kind, left_out, "a socket cannot be opened");
+                        }
                     }
                 }
-                Err(error.kind())
+                Err(open_error(&error, kind))
             }
         };
         self.inputs.push(Input::SocketOpened { socket: id, result });
@@ -420,6 +424,11 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         }
         let now = clock::now();
         for input in self.inputs.drain(..) {
+            if let Input::SocketFailed { socket, .. } = &input
+                && !self.sockets.contains_key(socket)
+            {
+                continue; // the node has closed the socket since, and no longer knows it
+            }
             self.node.handle(now, input);
         }
         if deadline.is_some_and(|deadline| deadline <= now) {

@@ -373,6 +373,23 @@ fn drop_counter<'a>(error: &io::Error, stats: &'a mut DriverStats) -> &'a mut u6
     }
 }
 
+/// Returns the kind of an error that occurred while a socket was opened.
+///
+/// The standard library has no kind of its own for most errors that mean that the host has run out
+/// of something. All of them become [`io::ErrorKind::QuotaExceeded`], so that the node does not
+/// blame the peer for them: the limits of open files of the process and of the host, memory, and
+/// free ports.
+pub(crate) fn open_error(error: &io::Error, kind: SocketKind) -> io::ErrorKind {
+    let is_any_port = !matches!(kind, SocketKind::Listen(_));
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+            io::ErrorKind::QuotaExceeded
+        }
+        Some(libc::EADDRINUSE) if is_any_port => io::ErrorKind::QuotaExceeded,
+        _ => error.kind(),
+    }
+}
+
 /// Returns the unspecified address of the family of `peer`, with port 0.
 const fn any_address(peer: SocketAddr) -> SocketAddr {
     match peer {
@@ -434,6 +451,25 @@ mod tests {
             for part in &parts {
                 assert!(part.is_empty() || part.is_unique(), "a part shares its memory");
             }
+        }
+    }
+
+    #[test]
+    fn a_host_that_has_run_out_of_something_is_told_from_a_peer_that_cannot_be_reached() {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+        let (listen, connected) = (SocketKind::Listen(address), SocketKind::Connected(address));
+        for (code, kind, expected) in [
+            (libc::EMFILE, connected, io::ErrorKind::QuotaExceeded),
+            (libc::ENFILE, connected, io::ErrorKind::QuotaExceeded),
+            (libc::ENOBUFS, SocketKind::ForPeer(address), io::ErrorKind::QuotaExceeded),
+            (libc::ENOMEM, listen, io::ErrorKind::QuotaExceeded),
+            (libc::EADDRINUSE, connected, io::ErrorKind::QuotaExceeded),
+            (libc::EADDRINUSE, listen, io::ErrorKind::AddrInUse),
+            (libc::ENETUNREACH, connected, io::ErrorKind::NetworkUnreachable),
+            (libc::EACCES, connected, io::ErrorKind::PermissionDenied),
+        ] {
+            let error = io::Error::from_raw_os_error(code);
+            assert_eq!(open_error(&error, kind), expected, "{error}, {kind:?}");
         }
     }
 

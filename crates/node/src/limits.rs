@@ -28,6 +28,12 @@ pub struct Limits {
     /// The number of names that a proxy resolves at the same time. It includes the names of
     /// requests that have ended in the meantime.
     pub queries: usize,
+    /// The number of sockets towards targets that all connections of a proxy may have together. One
+    /// connection may open another socket while it has less than a quarter as many as are free.
+    /// Each socket needs a descriptor and a port of its own; Linux has 28,232 such ports for each
+    /// address family, and name resolution and other programs need some of them. A driver must
+    /// lower this number if the operating system allows fewer descriptors.
+    pub sockets: usize,
     /// The longest wait for a name server, after which a proxy refuses the request.
     pub dns_timeout: Duration,
     /// The time without a packet in either direction after which a flow is closed. RFC 9298 §3.1:
@@ -95,6 +101,7 @@ impl Default for Limits {
             early_datagrams_per_connection: 64,
             early_bytes_per_flow: 24_000,
             queries: 4096,
+            sockets: 24_000,
             dns_timeout: Duration::from_secs(5),
             flow_idle: Duration::from_secs(150),
             tunnel_queue: 1_000_000,
