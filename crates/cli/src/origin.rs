@@ -9,6 +9,7 @@ use tandem_units::ByteCount;
 
 use crate::{
     config::{Layered, ListenAddr, Settings, TransportSettings, TransportSetup, WorkFor, to_toml},
+    descriptors,
     error::{CliError, ConfigError},
     run, text,
     tls::{Identity, ServerTlsSettings, ServerTlsSetup},
@@ -34,6 +35,7 @@ impl Origin {
             return text::print(to_toml(&setup).trim_end());
         }
         identity.announce()?;
+        descriptors::raise();
         let grace = run::grace(&config.limits);
         let node = tandem_node::Origin::new(config).map_err(ConfigError::from)?;
         let options = DriverOptions { files: Some(files), grace, ..DriverOptions::default() };

@@ -134,6 +134,8 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     child: Child,
     stderr: mpsc::Receiver<String>,
+    /// What it said before it listened.
+    pub(crate) said_first: String,
 }
 
 impl Server {
@@ -149,17 +151,16 @@ impl Server {
             }
         });
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0)); // From now on the server is killed on drop.
-        let mut server = Self { address: unknown, child, stderr };
-        let mut said = String::new();
+        let mut server = Self { address: unknown, child, stderr, said_first: String::new() };
         while let Ok(text) = server.stderr.recv_timeout(TIMEOUT) {
             if let Some(address) = text.strip_prefix("listening on ") {
                 server.address = address.parse().unwrap();
                 return server;
             }
-            said += &text;
-            said += "\n";
+            server.said_first += &text;
+            server.said_first += "\n";
         }
-        panic!("tandem {line} does not listen:\n{said}");
+        panic!("tandem {line} does not listen:\n{}", server.said_first);
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
