@@ -21,7 +21,7 @@ pub(crate) fn raise() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-        match setrlimit(Resource::Nofile, raised.clone()) {
+        match setrlimit(Resource::Nofile, raised) {
             Ok(()) => limit = raised,
             Err(error) => warn!(%error, ?limit, "the limit of open files cannot be raised"),
         }
@@ -30,15 +30,12 @@ pub(crate) fn raise() -> u64 {
 }
 
 /// Lowers the limits of a proxy to what this number of open files allows.
-pub(crate) fn limit(limits: Limits, open_files: u64) -> Limits {
+pub(crate) fn limit(limits: &mut Limits, open_files: u64) {
     let usable = open_files.saturating_sub(RESERVE);
     let for_lookups = usable / LOOKUPS_PART;
     let lower = |limit: usize, to: u64| limit.min(usize::try_from(to).unwrap_or(limit)).max(1);
-    Limits {
-        queries: lower(limits.queries, for_lookups / SOCKETS_PER_LOOKUP),
-        sockets: lower(limits.sockets, usable - for_lookups),
-        ..limits
-    }
+    limits.queries = lower(limits.queries, for_lookups / SOCKETS_PER_LOOKUP);
+    limits.sockets = lower(limits.sockets, usable - for_lookups);
 }
 
 /// Prints how many flows the number of open files allows, and how to get more if that is less than
@@ -70,7 +67,8 @@ mod tests {
             (1_048_576, 4096, 24_000),
             (u64::MAX, 4096, 24_000),
         ] {
-            let limits = limit(Limits::default(), open_files);
+            let mut limits = Limits::default();
+            limit(&mut limits, open_files);
             assert_eq!((limits.queries, limits.sockets), (queries, sockets), "{open_files}");
             let used = limits.queries as u64 * SOCKETS_PER_LOOKUP + limits.sockets as u64;
             assert!(open_files <= RESERVE || used + RESERVE <= open_files, "{open_files}");

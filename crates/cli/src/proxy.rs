@@ -45,7 +45,7 @@ impl Proxy {
         }
         identity.announce()?;
         let open_files = descriptors::raise();
-        config.limits = descriptors::limit(config.limits, open_files);
+        descriptors::limit(&mut config.limits, open_files);
         descriptors::say(open_files, config.limits.sockets);
         let grace = run::grace(&config.limits);
         let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;

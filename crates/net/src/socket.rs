@@ -446,7 +446,7 @@ mod tests {
         ] {
             let parts: Vec<_> = split(&message[..len], stride).map(BytesMut::freeze).collect();
             assert_eq!(parts.concat(), message[..len], "{len} bytes in steps of {stride}");
-            let sizes: Vec<_> = parts.iter().map(|part| part.len()).collect();
+            let sizes: Vec<_> = parts.iter().map(bytes::Bytes::len).collect();
             assert_eq!(sizes, expected, "{len} bytes in steps of {stride}");
             for part in &parts {
                 assert!(part.is_empty() || part.is_unique(), "a part shares its memory");
