@@ -4,6 +4,7 @@ mod advice;
 mod client;
 mod config;
 mod demo;
+mod descriptors;
 mod download;
 mod error;
 mod fetch;

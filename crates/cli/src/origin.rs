@@ -11,6 +11,7 @@ use crate::{
     config::{
         Layered, ListenAddr, Settings, TransportSettings, TransportSetup, Within, WorkFor, to_toml,
     },
+    descriptors,
     error::{CliError, ConfigError},
     memory::{self, MemoryBound},
     run, text,
@@ -38,6 +39,7 @@ impl Origin {
             return text::print(to_toml(&setup).trim_end());
         }
         identity.announce()?;
+        descriptors::raise();
         let grace = run::grace(&config.limits);
         let node = tandem_node::Origin::new(config).map_err(ConfigError::from)?;
         let options = DriverOptions {

@@ -17,6 +17,7 @@ use crate::{
         Layered, ListenAddr, Prefix, Setting, Settings, TransportSettings, TransportSetup, Via,
         Within, WorkFor, to_toml,
     },
+    descriptors,
     error::{CliError, ConfigError},
     memory::{self, MemoryBound},
     run, text,
@@ -39,12 +40,15 @@ impl Proxy {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let setup = ProxySetup::try_from(self.settings.load()?)?;
         let identity = setup.tls.identity()?;
-        let config = setup.to_node(&identity)?;
+        let mut config = setup.to_node(&identity)?;
         identity.report();
         if self.settings.is_check_only() {
             return text::print(to_toml(&setup).trim_end());
         }
         identity.announce()?;
+        let open_files = descriptors::raise();
+        descriptors::limit(&mut config.limits, open_files);
+        descriptors::say(open_files, config.limits.sockets);
         let grace = run::grace(&config.limits);
         let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;
         let memory_in_use = Some(memory::in_use as fn() -> u64);

@@ -50,6 +50,11 @@ fn the_documents_state_the_numbers_of_the_code() {
             format!("| duration of a handshake at a server | {} |", seconds(limits.handshake_timeout)),
         ),
         ("docs/threats.md", format!("and {} in all", limits.queries)),
+        (
+            "docs/threats.md",
+            format!("| sockets towards targets | {} of a node", grouped(limits.sockets as u64)),
+        ),
+        ("README.md", format!("at most {}. If that is few", grouped(limits.sockets as u64))),
         ("docs/threats.md", format!("| header section | {} KiB |", limits.field_section / 1024)),
         (
             "docs/threats.md",

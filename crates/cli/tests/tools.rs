@@ -2,11 +2,17 @@
 
 mod support;
 
-use std::{fs, net::UdpSocket, path::Path, time::Duration};
+use std::{
+    fs,
+    net::UdpSocket,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use serde_json::Value;
 
-use crate::support::{Scene, sha256};
+use crate::support::{Scene, Server, sha256};
 
 #[test]
 fn a_client_carries_another_tunnel() {
@@ -27,6 +33,57 @@ fn a_client_carries_another_tunnel() {
     assert_eq!(sha256(&scene.path("out")), sha256(&file));
     let (status, said) = client.stop();
     assert!(status.success(), "{said}");
+}
+
+#[test]
+fn a_proxy_shares_the_open_files_that_it_may_have_and_says_when_they_are_few() {
+    let scene = Scene::new();
+    let line = "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.0/8 --write-ca proxy.pem";
+    let tandem = scene.command(line.split_whitespace());
+    let mut limited = Command::new("/bin/sh");
+    limited.args(["-c", "ulimit -n 100 && exec \"$@\"", "sh"]).arg(tandem.get_program());
+    limited.args(tandem.get_args()).env_clear().current_dir(scene.path("")).stdin(Stdio::null());
+    let proxy = Server::start(limited, line);
+    // 64 of the 100 are kept for other files, and a quarter of the rest for names.
+    let advice = "open files: at most 100, so at most 27 flows at a time; set LimitNOFILE= ";
+    assert!(proxy.said.contains(advice), "{}", proxy.said);
+
+    let target = UdpSocket::bind("127.0.0.1:0").unwrap();
+    target.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let target_address = target.local_addr().unwrap();
+    let client = scene.serve(&format!(
+        "client --via https://{} --ca proxy.pem --udp 127.0.0.1:0={target_address}",
+        proxy.address
+    ));
+    let programs: Vec<_> = (0..10_u8)
+        .map(|number| {
+            let program = UdpSocket::bind("127.0.0.1:0").unwrap();
+            program.connect(client.address).unwrap();
+            program.send(&[number]).unwrap();
+            program
+        })
+        .collect();
+    // One connection may open a socket while it has less than a quarter as many as are free.
+    let mut buffer = [0; 10];
+    let mut arrived: Vec<_> = (0..6)
+        .map(|_| {
+            let (len, from) = target.recv_from(&mut buffer).unwrap();
+            target.send_to(b"answer", from).unwrap();
+            buffer[..len].to_vec()
+        })
+        .collect();
+    arrived.sort();
+    assert_eq!(arrived, [[0], [1], [2], [3], [4], [5]], "six flows were granted");
+    programs[5].set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(programs[5].recv(&mut buffer).unwrap(), 6);
+
+    let (status, client_said) = client.stop();
+    assert!(status.success(), "{client_said}");
+    let refused = "status 503 (tandem;error=connection_limit_reached";
+    assert_eq!(client_said.matches(refused).count(), 4, "{client_said}");
+    let (status, said) = proxy.stop();
+    assert!(status.success(), "{said}");
+    assert_eq!(said.matches("has its share of the sockets").count(), 1, "{said}");
 }
 
 #[test]

@@ -19,7 +19,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use tandem_node::node::{Event, Input, Node, Output, SocketId, SocketKind, Transmit};
+use tandem_node::{
+    node::{Event, Input, Node, Output, SocketId, SocketKind, Transmit},
+    seldom::Seldom,
+};
 use tokio::{
     task,
     time::{Interval, MissedTickBehavior, interval_at},
@@ -34,7 +37,7 @@ use crate::{
     requests::Requests,
     resolver::Resolver,
     send_batch::SendBatch,
-    socket::{Drained, ReceiveBuffers, SocketOptions, UdpSocket},
+    socket::{Drained, ReceiveBuffers, SocketOptions, UdpSocket, open_error},
     stats::DriverStats,
 };
 
@@ -161,7 +164,7 @@ pub async fn run<N: Node, A: Application<N>>(
     let mut driver = Driver::new(node, app, options);
     let mut shutdown = Some(pin!(shutdown));
     loop {
-        let next = driver.drain().await;
+        let next = driver.drain();
         if driver.is_over() {
             return driver.finish();
         }
@@ -175,6 +178,8 @@ struct Driver<'a, N, A> {
     socket_options: SocketOptions,
     grace: Duration,
     stats: DriverStats,
+    /// Limits the warnings about sockets that cannot be opened.
+    refused: Seldom,
 
     sockets: BTreeMap<SocketId, Slot>,
     ready_list: Arc<ReadyList>,
@@ -269,6 +274,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             socket_options: options.socket,
             grace: options.grace,
             stats: DriverStats::default(),
+            refused: Seldom::default(),
             sockets: BTreeMap::new(),
             ready_list: Arc::default(),
             readable: Vec::new(),
@@ -286,40 +292,36 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
     }
 
     /// Performs the node's outputs until the node waits.
-    async fn drain(&mut self) -> Next {
+    fn drain(&mut self) -> Next {
         let mut now = clock::now();
         for count in 1..=OUTPUTS_PER_DRAIN {
             match self.node.poll(now, &mut self.poll_buffer) {
                 Output::Wait(deadline) => {
-                    self.flush().await;
+                    self.flush();
                     let may_sleep = self.inputs.is_empty() && self.readable.is_empty();
                     return Next { deadline, may_sleep };
                 }
-                output => self.perform(output).await,
+                output => self.perform(output),
             }
             if self.end.is_closed {
                 break;
             }
             if count % OUTPUTS_PER_FLUSH == 0 {
-                self.flush().await;
+                self.flush();
                 now = clock::now();
             }
         }
-        self.flush().await;
+        self.flush();
         Next { deadline: None, may_sleep: false }
     }
 
-    async fn perform(&mut self, output: Output) {
+    fn perform(&mut self, output: Output) {
         match output {
-            Output::Transmit { socket, transmit } => self.transmit(socket, transmit).await,
+            Output::Transmit { socket, transmit } => self.transmit(socket, transmit),
             Output::OpenSocket { socket, kind } => self.open_socket(socket, kind),
             Output::CloseSocket(id) => {
-                self.send(id).await;
+                self.send(id);
                 self.sockets.remove(&id);
-                // The node no longer knows the socket, so its failure is not reported.
-                self.inputs.retain(
-                    |input| !matches!(input, Input::SocketFailed { socket, .. } if *socket == id),
-                );
             }
             Output::Resolve { query, host } => self.requests.resolve(query, host),
             Output::OpenFile { file, path } => self.requests.open_file(file, path),
@@ -336,7 +338,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
 
     /// Appends the poll buffer to the batch of this socket. If that is not possible, the batch is
     /// sent, and the poll buffer begins a new one.
-    async fn transmit(&mut self, id: SocketId, transmit: Transmit) {
+    fn transmit(&mut self, id: SocketId, transmit: Transmit) {
         let Some(slot) = self.sockets.get_mut(&id) else {
             let datagrams = transmit.segment_size.map_or(1, |size| transmit.size.div_ceil(size));
             self.stats.dropped_no_socket += datagrams as u64;
@@ -346,7 +348,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             if batch.append(&transmit, &self.poll_buffer) {
                 return;
             }
-            self.send(id).await;
+            self.send(id);
         } else {
             self.unsent.push(id);
         }
@@ -358,19 +360,19 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
     }
 
     /// Sends all batches, in the order in which they were begun.
-    async fn flush(&mut self) {
+    fn flush(&mut self) {
         let mut unsent = mem::take(&mut self.unsent);
         for id in unsent.drain(..) {
-            self.send(id).await;
+            self.send(id);
         }
         self.unsent = unsent; // this keeps its allocation
     }
 
-    async fn send(&mut self, id: SocketId) {
+    fn send(&mut self, id: SocketId) {
         let Some(slot) = self.sockets.get_mut(&id) else { return };
         let Some(batch) = slot.batch.take() else { return };
         let (transmit, bytes) = batch.into_parts();
-        if let Some(error) = slot.socket.send(&transmit, &bytes, &mut self.stats).await {
+        if let Some(error) = slot.socket.send(&transmit, &bytes, &mut self.stats) {
             self.stats.sockets_failed += 1;
             self.inputs.push(Input::SocketFailed { socket: id, error });
         }
@@ -397,10 +399,12 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
                     // The node ends with this error and reports it.
                     SocketKind::Listen(_) => debug!(%error, ?kind, "a socket cannot be opened"),
                     SocketKind::ForPeer(_) | SocketKind::Connected(_) => {
-                        warn!(%error, ?kind, "a socket cannot be opened");
+                        if let Some(left_out) = self.refused.due(clock::now()) {
+                            warn!(%error, ?kind, left_out, "a socket cannot be opened");
+                        }
                     }
                 }
-                Err(error.kind())
+                Err(open_error(&error, kind))
             }
         };
         self.inputs.push(Input::SocketOpened { socket: id, result });
@@ -464,6 +468,11 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         let now = clock::now();
         self.inputs.extend(self.memory.measure(now).map(Input::MemoryInUse));
         for input in self.inputs.drain(..) {
+            if let Input::SocketFailed { socket, .. } = &input
+                && !self.sockets.contains_key(socket)
+            {
+                continue; // the node has closed the socket since, and no longer knows it
+            }
             self.node.handle(now, input);
         }
         if deadline.is_some_and(|deadline| deadline <= now) {

@@ -5,14 +5,13 @@ use std::{
     io::IoSliceMut,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
-    time::Duration,
 };
 
 use bytes::BytesMut;
 use noq_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 use tandem_node::node::{Ecn, Received, SocketId, SocketKind, Transmit};
-use tokio::{io::Interest, time::timeout};
+use tokio::io::Interest;
 use tracing::{debug, trace};
 
 use crate::stats::DriverStats;
@@ -27,12 +26,6 @@ const MESSAGE_BYTES_MAX: usize = 65_536;
 
 /// The readiness that a receive call needs: datagrams, or an error that an earlier datagram caused.
 pub(crate) const RECEIVE_INTEREST: Interest = Interest::READABLE.add(Interest::ERROR);
-
-/// The longest wait of one send call for space in the operating system's send buffer. It is long
-/// enough for a queueing discipline to send a burst. It is short enough not to stall other flows:
-/// after one wait without success, the socket's datagrams are dropped at once until a send
-/// succeeds.
-const SEND_WAIT_MAX: Duration = Duration::from_millis(10);
 
 /// The options of sockets.
 #[derive(Clone, Copy, Debug)]
@@ -64,8 +57,6 @@ pub struct UdpSocket {
     gso_segments_max: usize,
     /// Whether the failure of this socket was reported to the node.
     is_failed: bool,
-    /// Whether the last datagram found no space in the send buffer.
-    is_blocked: bool,
 }
 
 impl UdpSocket {
@@ -99,16 +90,7 @@ impl UdpSocket {
         let io = Arc::new(tokio::net::UdpSocket::from_std(socket.into())?);
         let local = io.local_addr()?;
         let gso_segments_max = options.gso_segments_max.max(1);
-        Ok(Self {
-            id,
-            io,
-            state,
-            local,
-            peer,
-            gso_segments_max,
-            is_failed: false,
-            is_blocked: false,
-        })
+        Ok(Self { id, io, state, local, peer, gso_segments_max, is_failed: false })
     }
 
     /// Returns the address to which the socket is bound.
@@ -125,9 +107,8 @@ impl UdpSocket {
     }
 
     /// Receives at most [`BATCH_SIZE`] messages with one system call. With GRO (generic receive
-    /// offload) a message may hold several datagrams. `deliver` gets each datagram.
-    ///
-    /// The datagrams of one message share one allocation.
+    /// offload) a message may hold several datagrams. `deliver` gets each datagram, in an allocation
+    /// of its own.
     pub fn recv_batch(
         &mut self,
         buffers: &mut ReceiveBuffers,
@@ -201,16 +182,31 @@ impl UdpSocket {
     }
 
     /// Sends the datagrams in `contents`, which have the segment size of `transmit`, with as few
-    /// system calls as GSO allows. Waits at most 10 ms for space in the send buffer.
+    /// system calls as GSO allows.
     ///
-    /// Datagrams that cannot be sent are counted and dropped, because UDP is unreliable and the
-    /// layers above repair losses. Only the first error about the peer of a connected socket is
-    /// returned.
-    pub async fn send(
+    /// The call never waits for space in the send buffer, because all sockets share one task: a
+    /// wait for one slow destination would delay the packets of all others. Datagrams that cannot
+    /// be sent are counted and dropped, because UDP is unreliable and the layers above repair
+    /// losses. Only the first error about the peer of a connected socket is returned.
+    pub fn send(
         &mut self,
         transmit: &Transmit,
         contents: &[u8],
         stats: &mut DriverStats,
+    ) -> Option<io::ErrorKind> {
+        // `try_io` is not used, because a new socket is writable before tokio has noticed that.
+        self.send_with(transmit, contents, stats, |socket, chunk| {
+            socket.state.try_send((&*socket.io).into(), chunk)
+        })
+    }
+
+    /// As [`Self::send`], with `send_call` in place of the system call.
+    fn send_with(
+        &mut self,
+        transmit: &Transmit,
+        contents: &[u8],
+        stats: &mut DriverStats,
+        mut send_call: impl FnMut(&Self, &noq_udp::Transmit<'_>) -> io::Result<()>,
     ) -> Option<io::ErrorKind> {
         let segment_size = transmit.segment_size.unwrap_or(contents.len()).max(1);
         let mut rest = contents;
@@ -219,7 +215,7 @@ impl UdpSocket {
             let segments_max = self.segments_max(segment_size);
             let (chunk, after) = rest.split_at(rest.len().min(segment_size * segments_max));
             let datagrams = chunk.len().div_ceil(segment_size).max(1) as u64;
-            let result = self.send_chunk(transmit, chunk, segment_size, stats).await;
+            let result = send_call(self, &self.to_udp(transmit, chunk, segment_size));
             if result.is_err() && datagrams > 1 && self.state.max_gso_segments().get() == 1 {
                 // noq-udp has just detected that the network device does not support GSO. The loop
                 // sends the datagrams one by one.
@@ -251,34 +247,20 @@ impl UdpSocket {
         (SEND_BYTES_MAX / segment_size).min(by_kernel).min(self.gso_segments_max).max(1)
     }
 
-    /// Sends one chunk with one call. Waits once for space in the send buffer if there is none.
-    async fn send_chunk(
-        &mut self,
+    /// Returns noq-udp's form of one chunk.
+    fn to_udp<'a>(
+        &self,
         transmit: &Transmit,
-        chunk: &[u8],
+        chunk: &'a [u8],
         segment_size: usize,
-        stats: &mut DriverStats,
-    ) -> io::Result<()> {
-        let transmit = noq_udp::Transmit {
+    ) -> noq_udp::Transmit<'a> {
+        noq_udp::Transmit {
             destination: self.reachable_form(transmit.destination),
             ecn: transmit.ecn.map(ecn_to_udp),
             contents: chunk,
             segment_size: (chunk.len() > segment_size).then_some(segment_size),
             src_ip: transmit.src_ip,
-        };
-        // `try_io` is not used, because a new socket is writable before tokio has noticed that.
-        let mut result = self.state.try_send((&*self.io).into(), &transmit);
-        if is_would_block(&result) && !self.is_blocked {
-            stats.send_waits += 1;
-            let has_room = self.io.async_io(Interest::WRITABLE, || {
-                self.state.try_send((&*self.io).into(), &transmit)
-            });
-            result = timeout(SEND_WAIT_MAX, has_room)
-                .await
-                .unwrap_or_else(|_elapsed| Err(io::ErrorKind::WouldBlock.into()));
         }
-        self.is_blocked = is_would_block(&result);
-        result
     }
 
     /// Returns the form of the address for this socket: an IPv6 socket needs IPv4-mapped addresses.
@@ -360,18 +342,15 @@ impl Default for ReceiveBuffers {
 
 /// Splits one message into its datagrams. An empty message is one empty datagram.
 ///
-/// The message is copied once, into an allocation of its own size, for two reasons. A payload that
-/// the node keeps then does not keep a 64 KiB buffer. Safe Rust would also have to clear a new
-/// buffer for each message, which costs more than the copy.
+/// Each datagram is copied once, into an allocation of its own size. With one allocation for the
+/// whole message, a single byte that the node keeps would keep up to 64 KiB. An attacker who sends
+/// long messages and has one byte of each kept would then hold far more memory than any bound of
+/// the node counts. Without the copy, safe Rust would have to clear a new buffer for each message,
+/// which costs more than the copy.
 fn split(message: &[u8], stride: usize) -> impl Iterator<Item = BytesMut> {
-    let mut rest = Some(BytesMut::from(message));
-    std::iter::from_fn(move || {
-        let bytes = rest.as_mut()?;
-        if stride == 0 || bytes.len() <= stride {
-            return rest.take();
-        }
-        Some(bytes.split_to(stride))
-    })
+    let stride = if stride == 0 { message.len() } else { stride };
+    let empty = message.is_empty().then(BytesMut::new);
+    message.chunks(stride.max(1)).map(BytesMut::from).chain(empty)
 }
 
 /// Requests larger buffers. The operating system may limit them; a smaller buffer is not an error.
@@ -394,8 +373,21 @@ fn drop_counter<'a>(error: &io::Error, stats: &'a mut DriverStats) -> &'a mut u6
     }
 }
 
-fn is_would_block(result: &io::Result<()>) -> bool {
-    matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+/// Returns the kind of an error that occurred while a socket was opened.
+///
+/// The standard library has no kind of its own for most errors that mean that the host has run out
+/// of something. All of them become [`io::ErrorKind::QuotaExceeded`], so that the node does not
+/// blame the peer for them: the limits of open files of the process and of the host, memory, and
+/// free ports.
+pub(crate) fn open_error(error: &io::Error, kind: SocketKind) -> io::ErrorKind {
+    let is_any_port = !matches!(kind, SocketKind::Listen(_));
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+            io::ErrorKind::QuotaExceeded
+        }
+        Some(libc::EADDRINUSE) if is_any_port => io::ErrorKind::QuotaExceeded,
+        _ => error.kind(),
+    }
 }
 
 /// Returns the unspecified address of the family of `peer`, with port 0.
@@ -432,5 +424,92 @@ const fn ecn_to_udp(ecn: Ecn) -> EcnCodepoint {
         Ecn::Ect0 => EcnCodepoint::Ect0,
         Ecn::Ect1 => EcnCodepoint::Ect1,
         Ecn::Ce => EcnCodepoint::Ce,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_datagram_keeps_the_memory_of_its_neighbours() {
+        let message: Vec<u8> = (0..250).collect();
+        for (len, stride, expected) in [
+            (250, 100, vec![100, 100, 50]),
+            (200, 100, vec![100, 100]),
+            (250, 250, vec![250]),
+            (250, 0, vec![250]),
+            (250, 1400, vec![250]),
+            (3, 1, vec![1, 1, 1]),
+            (0, 0, vec![0]),
+            (0, 100, vec![0]),
+        ] {
+            let parts: Vec<_> = split(&message[..len], stride).map(BytesMut::freeze).collect();
+            assert_eq!(parts.concat(), message[..len], "{len} bytes in steps of {stride}");
+            let sizes: Vec<_> = parts.iter().map(bytes::Bytes::len).collect();
+            assert_eq!(sizes, expected, "{len} bytes in steps of {stride}");
+            for part in &parts {
+                assert!(part.is_empty() || part.is_unique(), "a part shares its memory");
+            }
+        }
+    }
+
+    #[test]
+    fn a_host_that_has_run_out_of_something_is_told_from_a_peer_that_cannot_be_reached() {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+        let (listen, connected) = (SocketKind::Listen(address), SocketKind::Connected(address));
+        for (code, kind, expected) in [
+            (libc::EMFILE, connected, io::ErrorKind::QuotaExceeded),
+            (libc::ENFILE, connected, io::ErrorKind::QuotaExceeded),
+            (libc::ENOBUFS, SocketKind::ForPeer(address), io::ErrorKind::QuotaExceeded),
+            (libc::ENOMEM, listen, io::ErrorKind::QuotaExceeded),
+            (libc::EADDRINUSE, connected, io::ErrorKind::QuotaExceeded),
+            (libc::EADDRINUSE, listen, io::ErrorKind::AddrInUse),
+            (libc::ENETUNREACH, connected, io::ErrorKind::NetworkUnreachable),
+            (libc::EACCES, connected, io::ErrorKind::PermissionDenied),
+        ] {
+            let error = io::Error::from_raw_os_error(code);
+            assert_eq!(open_error(&error, kind), expected, "{error}, {kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_send_buffer_costs_datagrams_and_no_second_call() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let _guard = runtime.enter();
+        let destination = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+        let kinds = [SocketKind::Connected(destination), SocketKind::ForPeer(destination)];
+        for kind in kinds {
+            let one_each = SocketOptions { gso_segments_max: 1, ..SocketOptions::default() };
+            let mut socket = UdpSocket::open(SocketId(1), kind, one_each).unwrap();
+            let transmit = Transmit {
+                destination,
+                src_ip: None,
+                ecn: None,
+                size: 300,
+                segment_size: Some(100),
+            };
+            let mut stats = DriverStats::default();
+            for round in 0..2 {
+                let mut calls = 0;
+                let failure = socket.send_with(&transmit, &[7; 300], &mut stats, |_, chunk| {
+                    assert_eq!(chunk.contents, [7; 100]);
+                    calls += 1;
+                    // The buffer is full at the second call only.
+                    if calls == 2 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+                });
+                assert_eq!(failure, None, "a full buffer says nothing about the peer");
+                assert_eq!(calls, 3, "{kind:?}: each datagram is tried once in round {round}");
+            }
+            let expected = DriverStats {
+                datagrams_sent: 4,
+                bytes_sent: 400,
+                send_calls: 4,
+                send_call_datagrams_max: 1,
+                dropped_send_blocked: 2,
+                ..DriverStats::default()
+            };
+            assert_eq!(stats, expected, "{kind:?}");
+        }
     }
 }

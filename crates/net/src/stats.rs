@@ -31,11 +31,9 @@ pub struct DriverStats {
     pub send_calls: u64,
     /// The largest number of UDP payloads that one call sent.
     pub send_call_datagrams_max: u64,
-    /// Waits of the driver for space in the operating system's send buffer.
-    pub send_waits: u64,
     /// Datagrams not sent because they exceed the path MTU.
     pub dropped_too_large: u64,
-    /// Datagrams not sent because the operating system's send buffer stayed full.
+    /// Datagrams not sent because the operating system's send buffer was full.
     pub dropped_send_blocked: u64,
     /// Datagrams not sent because of another error, such as an unreachable network.
     pub dropped_send_error: u64,

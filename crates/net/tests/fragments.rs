@@ -58,7 +58,7 @@ fn assert_no_fragments(target: &UdpSocket, too_long: usize) {
         for size in [too_long, too_long - 1] {
             let transmit =
                 Transmit { destination, src_ip: None, ecn: None, size, segment_size: None };
-            let failure = socket.send(&transmit, &payload[..size], &mut stats).await;
+            let failure = socket.send(&transmit, &payload[..size], &mut stats);
             assert_eq!(failure, None, "the socket can still send shorter datagrams");
         }
         stats

@@ -57,6 +57,21 @@ pub enum RequestError {
     /// The proxy's policy does not allow the target's address.
     #[error("target {0} is not in an allowed prefix")]
     TargetProhibited(IpAddr),
+    /// The connection has its share of the proxy's sockets towards targets
+    /// ([`Limits::sockets`](crate::limits::Limits::sockets)).
+    #[error(
+        "this connection has {held} sockets to targets, which is its share of the {sockets} of the \
+         proxy at present; it can open others after some of its flows have ended"
+    )]
+    TooManySockets {
+        /// The number of sockets that the connection has.
+        held: usize,
+        /// The number of sockets that all connections may have together.
+        sockets: usize,
+    },
+    /// The host of the proxy has no descriptor, memory or port for another socket.
+    #[error("the proxy's host has no resources for another socket; try again later")]
+    NoResources,
     /// The operating system could not open a socket.
     #[error("a socket to the target cannot be opened: {0}")]
     Socket(io::ErrorKind),
@@ -70,6 +85,14 @@ pub enum RequestError {
 }
 
 impl RequestError {
+    /// Returns the error for a socket that the operating system could not open.
+    pub(crate) fn for_socket(kind: io::ErrorKind) -> Self {
+        match kind {
+            io::ErrorKind::QuotaExceeded | io::ErrorKind::OutOfMemory => Self::NoResources,
+            kind => Self::Socket(kind),
+        }
+    }
+
     /// Returns the status code, and the error type of the `Proxy-Status` field (RFC 9209 §2.3) if
     /// the field has one for this cause.
     pub const fn response(&self) -> (StatusCode, Option<&'static str>) {
@@ -85,6 +108,10 @@ impl RequestError {
             Self::Dns { .. } => (StatusCode::BAD_GATEWAY, Some("dns_error")),
             Self::DnsTimeout { .. } => (StatusCode::GATEWAY_TIMEOUT, Some("dns_timeout")),
             Self::TooManyQueries(_) => (StatusCode::SERVICE_UNAVAILABLE, None),
+            Self::TooManySockets { .. } => {
+                (StatusCode::SERVICE_UNAVAILABLE, Some("connection_limit_reached"))
+            }
+            Self::NoResources => (StatusCode::SERVICE_UNAVAILABLE, Some("proxy_internal_error")),
             Self::TargetProhibited(_) => (StatusCode::FORBIDDEN, Some("destination_ip_prohibited")),
             Self::Socket(_) => (StatusCode::BAD_GATEWAY, Some("destination_unavailable")),
         }
@@ -211,4 +238,22 @@ pub enum ClientError {
 
 fn details(proxy_status: Option<&str>) -> String {
     proxy_status.map_or_else(String::new, |value| format!(" ({value})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_without_resources_does_not_blame_the_target() {
+        for (kind, status, error_type) in [
+            (io::ErrorKind::QuotaExceeded, 503, "proxy_internal_error"),
+            (io::ErrorKind::OutOfMemory, 503, "proxy_internal_error"),
+            (io::ErrorKind::NetworkUnreachable, 502, "destination_unavailable"),
+            (io::ErrorKind::PermissionDenied, 502, "destination_unavailable"),
+        ] {
+            let (given, given_type) = RequestError::for_socket(kind).response();
+            assert_eq!((given.as_u16(), given_type), (status, Some(error_type)), "{kind:?}");
+        }
+    }
 }

@@ -55,6 +55,12 @@ pub struct Limits {
     /// The number of wrong tokens on one connection after which a proxy closes it, so that a guess
     /// costs a part of a handshake.
     pub guesses_per_connection: u32,
+    /// The number of sockets towards targets that all connections of a proxy may have together. One
+    /// connection may open another socket while it has less than a quarter as many as are free.
+    /// Each socket needs a descriptor and a port of its own; Linux has 28,232 such ports for each
+    /// address family, and name resolution and other programs need some of them. A driver must
+    /// lower this number if the operating system allows fewer descriptors.
+    pub sockets: usize,
     /// The longest wait for a name server, after which a proxy refuses the request.
     pub dns_timeout: Duration,
     /// The time without a packet in either direction after which a flow is closed. RFC 9298 §3.1:
@@ -130,6 +136,7 @@ impl Default for Limits {
             guess_interval: Duration::from_secs(1),
             guess_sources: 4096,
             guesses_per_connection: 10,
+            sockets: 24_000,
             dns_timeout: Duration::from_secs(5),
             flow_idle: Duration::from_secs(150),
             tunnel_queue: 1_000_000,

@@ -66,7 +66,8 @@ pub enum Input {
     SocketOpened {
         /// The socket of the request.
         socket: SocketId,
-        /// The socket's local address, or the error of the operating system.
+        /// The socket's local address, or the error of the operating system. If the host has run
+        /// out of descriptors, memory or ports, the error is `QuotaExceeded`.
         result: Result<SocketAddr, io::ErrorKind>,
     },
     /// The operating system reports an error about the peer of a connected socket, such as an ICMP

@@ -361,7 +361,7 @@ impl Node for Proxy {
                     self.abort_flow(id, Code::H3_CONNECT_ERROR, &End::Unreachable);
                 }
             }
-            Input::Resolved { query, result } => self.on_resolved(query, result),
+            Input::Resolved { query, result } => self.on_resolved(now, query, result),
             Input::Shutdown => self.server.drain(now),
             Input::FileOpened { .. }
             | Input::FileChunk { .. }

@@ -214,13 +214,14 @@ impl Proxy {
 
     pub(super) fn on_resolved(
         &mut self,
+        now: Instant,
         query: QueryId,
         result: Result<Vec<IpAddr>, ResolveError>,
     ) {
         // The flow may have ended before the answer arrived.
         let Some(id) = self.targets.on_answer(query) else { return };
         let Some(flow) = self.peers.flow_mut(id) else { return };
-        match self.targets.open_resolved(id, flow.requested.clone(), result) {
+        match self.targets.open_resolved(now, id, flow.requested.clone(), result) {
             Ok((state, output)) => {
                 flow.state = state;
                 self.outputs.push_back(output);
@@ -237,7 +238,7 @@ impl Proxy {
     ) {
         let Some(id) = self.targets.flow_of(socket) else { return };
         if let Err(kind) = result {
-            return self.refuse(id, &RequestError::Socket(kind));
+            return self.refuse(id, &RequestError::for_socket(kind));
         }
         let Some(peer) = self.peers.get_mut(id.0) else { return };
         let Some(flow) = peer.flows.get_mut(&id.1) else { return };

@@ -6,17 +6,31 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tracing::warn;
+
 use super::{FlowId, TargetPolicy, flow::State};
 use crate::{
     error::RequestError,
     limits::Limits,
     node::{Output, QueryId, ResolveError, SocketId, SocketKind},
+    quic::ConnectionId,
+    seldom::Seldom,
 };
+
+/// A connection may open another socket while this many times the sockets that it has are fewer
+/// than the free ones. A single client can thus have a fifth of all sockets. The share falls as
+/// sockets become scarce, so that it takes many connections to leave none for a new one.
+const FREE_PER_HELD: usize = 4;
 
 /// The sockets and queries of all flows.
 pub(super) struct Targets {
     policy: TargetPolicy,
     by_socket: BTreeMap<SocketId, FlowId>,
+    /// How many sockets each connection has; no entry is zero.
+    held: BTreeMap<ConnectionId, usize>,
+    sockets_max: usize,
+    /// Limits the warnings about connections that have their share of the sockets.
+    refused: Seldom,
     by_query: BTreeMap<QueryId, FlowId>,
     next_socket: u64,
     next_query: u64,
@@ -31,6 +45,9 @@ impl Targets {
         Self {
             policy,
             by_socket: BTreeMap::new(),
+            held: BTreeMap::new(),
+            sockets_max: limits.sockets,
+            refused: Seldom::default(),
             by_query: BTreeMap::new(),
             next_socket: first_socket,
             next_query: 0,
@@ -48,7 +65,7 @@ impl Targets {
         (host, port): (String, u16),
     ) -> Result<(State, Output), RequestError> {
         match host.parse() {
-            Ok(address) => self.open(id, address, port),
+            Ok(address) => self.open(now, id, address, port),
             Err(_) => self.resolve(now, id, host),
         }
     }
@@ -76,6 +93,7 @@ impl Targets {
 
     fn open(
         &mut self,
+        now: Instant,
         id: FlowId,
         address: IpAddr,
         port: u16,
@@ -83,12 +101,34 @@ impl Targets {
         if !self.policy.permits(address) {
             return Err(RequestError::TargetProhibited(address));
         }
+        self.check_share(now, id.0)?;
+        *self.held.entry(id.0).or_default() += 1;
         let socket = SocketId(self.next_socket);
         self.next_socket += 1;
         self.by_socket.insert(socket, id);
         let target = SocketAddr::new(address.to_canonical(), port);
         let output = Output::OpenSocket { socket, kind: SocketKind::Connected(target) };
         Ok((State::Opening { socket, target }, output))
+    }
+
+    /// Whether a connection may open another socket.
+    fn check_share(&mut self, now: Instant, id: ConnectionId) -> Result<(), RequestError> {
+        let (held, sockets) = (self.held.get(&id).copied().unwrap_or_default(), self.sockets_max);
+        let free = sockets.saturating_sub(self.by_socket.len());
+        if FREE_PER_HELD * held < free {
+            return Ok(());
+        }
+        if let Some(left_out) = self.refused.due(now) {
+            warn!(
+                connection = id.0,
+                held,
+                free,
+                sockets,
+                left_out,
+                "a connection has its share of the sockets towards targets, so its request is refused"
+            );
+        }
+        Err(RequestError::TooManySockets { held, sockets })
     }
 
     /// Handles the answer to a query. Returns the flow that waits for it. `None`: the flow has
@@ -101,6 +141,7 @@ impl Targets {
     /// Opens a socket to the first address of a name that the policy permits.
     pub(super) fn open_resolved(
         &mut self,
+        now: Instant,
         id: FlowId,
         (host, port): (String, u16),
         result: Result<Vec<IpAddr>, ResolveError>,
@@ -110,7 +151,7 @@ impl Targets {
         // Addresses are checked after resolution, so that no name leads to an internal address.
         let permitted = addresses.iter().find(|&&address| self.policy.permits(address));
         match permitted.or(addresses.first()) {
-            Some(&address) => self.open(id, address, port),
+            Some(&address) => self.open(now, id, address, port),
             None => Err(RequestError::Dns { host, error: ResolveError::NotFound }),
         }
     }
@@ -130,7 +171,14 @@ impl Targets {
                 None
             }
             State::Opening { socket, .. } | State::Open { socket, .. } => {
-                self.by_socket.remove(socket);
+                if let Some((id, _)) = self.by_socket.remove(socket)
+                    && let Some(held) = self.held.get_mut(&id)
+                {
+                    *held -= 1;
+                    if *held == 0 {
+                        self.held.remove(&id);
+                    }
+                }
                 Some(Output::CloseSocket(*socket))
             }
         }
@@ -150,7 +198,66 @@ impl Targets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::{ConnectionId, StreamId};
+    use crate::quic::StreamId;
+
+    /// Opens as many sockets for a connection as it gets. Returns its flows, and the error that
+    /// ended them.
+    fn take_all(targets: &mut Targets, connection: u64) -> (Vec<State>, RequestError) {
+        #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
+        let now = Instant::now();
+        let id = (ConnectionId(connection), StreamId(0));
+        let mut taken = Vec::new();
+        loop {
+            match targets.reach(now, id, ("1.1.1.1".to_owned(), 53)) {
+                Ok((state, _)) => taken.push(state),
+                Err(error) => return (taken, error),
+            }
+        }
+    }
+
+    #[test]
+    fn no_connection_takes_all_sockets_and_a_new_one_gets_its_first() {
+        let limits = Limits { sockets: 100, ..Limits::default() };
+        let mut targets = Targets::new(TargetPolicy::default(), 1, &limits);
+        let (greedy, error) = take_all(&mut targets, 0);
+        assert_eq!(greedy.len(), 20, "a fifth");
+        assert_eq!(error, RequestError::TooManySockets { held: 20, sockets: 100 });
+        let (status, error_type) = error.response();
+        assert_eq!((status.as_u16(), error_type), (503, Some("connection_limit_reached")));
+        // Each further connection gets a share of what is left, until nothing is.
+        let mut shares = Vec::new();
+        for connection in 1.. {
+            match take_all(&mut targets, connection).0.len() {
+                0 => break,
+                share => shares.push(share),
+            }
+        }
+        assert_eq!(shares.iter().sum::<usize>(), 80, "no socket is left over");
+        assert!(shares.is_sorted_by(|one, next| one >= next), "{shares:?}");
+        assert!(shares.len() > 12, "it takes many connections: {shares:?}");
+        assert_eq!(targets.sockets(), limits.sockets);
+        // A socket that is given up is for others first.
+        for state in greedy.iter().take(2) {
+            targets.release(state);
+        }
+        assert_eq!(take_all(&mut targets, 0).0.len(), 0);
+        assert_eq!(take_all(&mut targets, 1000).0.len(), 1);
+    }
+
+    #[test]
+    fn a_connection_that_gives_up_its_sockets_has_its_whole_share_again() {
+        let limits = Limits { sockets: 100, ..Limits::default() };
+        let mut targets = Targets::new(TargetPolicy::default(), 1, &limits);
+        for _ in 0..3 {
+            let (taken, _) = take_all(&mut targets, 0);
+            assert_eq!(taken.len(), 20);
+            for state in &taken {
+                targets.release(state);
+                targets.release(state); // the second call finds nothing
+            }
+            assert!(targets.is_idle() && targets.held.is_empty());
+        }
+    }
 
     #[test]
     fn a_flow_that_ends_gives_up_its_socket_or_its_query() {

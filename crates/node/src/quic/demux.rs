@@ -11,12 +11,19 @@ pub(super) const VERSION: u32 = 1;
 /// RFC 9000 §14.1: a client's first packets fill a UDP payload of at least this size.
 const INITIAL_SIZE_MIN: usize = 1200;
 
+/// The largest UDP payload that is handled. We announce less in `max_udp_payload_size`, but a
+/// client that does not know it yet may send what its network carries: 1,500 bytes with Ethernet.
+/// The engine would also handle 64 kB, of which a small payload in it could hold all.
+const PAYLOAD_MAX: usize = 2048;
+
 /// The receiver of a UDP payload inside the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// The engine: for one of its connections, a new connection, or an answer of the endpoint
     /// itself.
     Engine,
+    /// None: the payload is larger than any that a peer may send.
+    TooLong,
     /// None: the payload ends before its connection IDs do.
     TooShort,
     /// None: the version is unknown, and the payload is too small to get an answer.
@@ -34,6 +41,7 @@ impl Demux {
     pub(super) fn is_for_engine(&mut self, payload: &[u8]) -> bool {
         let counter = match purpose(payload) {
             Purpose::Engine => return true,
+            Purpose::TooLong => &mut self.unusable.too_long,
             Purpose::TooShort => &mut self.unusable.too_short,
             Purpose::UnknownVersion => &mut self.unusable.unknown_version,
         };
@@ -74,6 +82,9 @@ impl Header {
 }
 
 fn purpose(payload: &[u8]) -> Purpose {
+    if payload.len() > PAYLOAD_MAX {
+        return Purpose::TooLong;
+    }
     match Header::read(payload) {
         None => Purpose::TooShort,
         // RFC 9000 §5.2.2: "Servers MUST drop smaller packets that specify unsupported versions."
@@ -110,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn payloads_that_are_too_small_or_of_an_unknown_version_are_unusable() {
-        use Purpose::{Engine, TooShort, UnknownVersion};
+    fn payloads_of_a_wrong_size_or_an_unknown_version_are_unusable() {
+        use Purpose::{Engine, TooLong, TooShort, UnknownVersion};
         for (what, packet, expected) in [
             ("nothing", vec![], TooShort),
             ("a short header without a connection ID", vec![0x40; 8], TooShort),
@@ -128,6 +139,10 @@ mod tests {
             ("draft 29, too small", long(0xff00_001d, [8, 8], 1199), UnknownVersion),
             ("draft 29, large enough", long(0xff00_001d, [8, 8], 1200), Engine),
             ("a reserved version, too small", long(0x0a1a_2a3a, [0, 0], 100), UnknownVersion),
+            ("the largest packet of version 1", long(1, [8, 8], 2048), Engine),
+            ("a larger packet of version 1", long(1, [8, 8], 2049), TooLong),
+            ("a larger packet with a short header", vec![0x40; 2049], TooLong),
+            ("the largest UDP payload", vec![0x40; 65_527], TooLong),
             ("long IDs of a version to come", long(2, [255, 255], 1199), UnknownVersion),
             ("long IDs that are cut", long(2, [255, 255], 500), TooShort),
         ] {
@@ -141,7 +156,9 @@ mod tests {
         assert!(!demux.is_for_engine(&[]));
         assert!(!demux.is_for_engine(&long(2, [8, 8], 100)));
         assert!(!demux.is_for_engine(&long(3, [8, 8], 1199)));
+        assert!(!demux.is_for_engine(&long(1, [8, 8], 2049)));
         assert!(demux.is_for_engine(&long(1, [8, 8], 1200)));
-        assert_eq!(demux.unusable(), UnusablePackets { too_short: 1, unknown_version: 2 });
+        let expected = UnusablePackets { too_short: 1, too_long: 1, unknown_version: 2 };
+        assert_eq!(demux.unusable(), expected);
     }
 }

@@ -27,6 +27,8 @@ pub(crate) use event::{Closed, Event};
 pub struct UnusablePackets {
     /// Payloads that end before the connection IDs of their header do.
     pub too_short: u64,
+    /// Payloads that are larger than any that a peer may send.
+    pub too_long: u64,
     /// Payloads with a version of QUIC that this node does not speak, and too small to start a
     /// connection.
     pub unknown_version: u64,
