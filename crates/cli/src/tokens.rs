@@ -42,7 +42,10 @@ fn parse(text: &str, line: usize) -> Result<NamedToken, String> {
         [name, token] => (*name, *token),
         _ => return Err("a line has a token, or a name and a token".to_owned()),
     };
-    let token = Token::parse(token).map_err(|error| error.to_string())?;
+    let token = Token::parse(token).map_err(|error| match Token::parse(name) {
+        Ok(_) => "the name stands before the token".to_owned(),
+        Err(_) => error.to_string(),
+    })?;
     NamedToken::new(name, token).map_err(|error| format!("{error}; it stands before the token"))
 }
 
@@ -76,7 +79,8 @@ mod tests {
     #[test]
     fn a_wrong_line_is_named_and_never_shown() {
         for (text, words) in [
-            ("0123456789abcdef alice\n", &[":1: ", "1 to 15", "before the token"][..]),
+            ("0123456789abcdef alice\n", &[":1: ", "name stands before the token"][..]),
+            ("0123456789abcdef 0123456789abcdeF\n", &[":1: ", "1 to 15", "before the token"]),
             ("alice short\n", &[":1: ", "16 to 512"]),
             ("a 0123456789abcdef\n#\na 0123456789abcdeF\n", &[":3: ", "line 1", "same name"]),
             ("token-2 0123456789abcdef\n0123456789abcdeF\n", &[":2: ", "line 1"]),

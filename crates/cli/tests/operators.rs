@@ -1,6 +1,6 @@
 //! Tests of what operators need: certificates and secrets that are checked and reloaded, and a log
 //! that tells who used which flow.
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 mod support;
 
