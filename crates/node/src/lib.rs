@@ -13,6 +13,7 @@ pub mod origin;
 pub mod proxy;
 pub mod quic;
 mod server;
+mod spare;
 pub mod stats;
 mod timers;
 mod token;
