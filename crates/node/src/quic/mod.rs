@@ -14,7 +14,7 @@ pub use config::{
 pub(crate) use connection::{
     Connection, Direction, PathEstimate, Read, SendDatagram, StreamGone, Write,
 };
-pub(crate) use delivery::{DatagramId, Delivery};
+pub(crate) use delivery::{DatagramId, Delivery, IN_FLIGHT_MEMORY};
 pub(crate) use endpoint::{Closed, Endpoint, Event, earliest};
 
 /// Received UDP payloads that belong to no connection and get no answer, by cause.

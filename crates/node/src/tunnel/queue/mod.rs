@@ -39,6 +39,7 @@ use super::{capsules::encode_payload, carrier::Carrier};
 use crate::{
     limits::Limits,
     quic::{SendDatagram, StreamId, Write},
+    spare,
     stats::{Dropped, Repaired},
 };
 
@@ -78,11 +79,24 @@ pub(super) struct Payload<'a> {
     pub(super) data: &'a [u8],
 }
 
+/// A queue of small payloads takes more memory than it has bytes. It therefore has at most one
+/// payload for this many bytes of its bound.
+const BYTES_PER_ITEM: usize = 100;
+
+/// The queue may have this many payloads in any case.
+const ITEMS_LEAST: usize = 64;
+
+/// The memory of an item beside its bytes and its place in a queue: room for its header, and what an
+/// allocator adds.
+const ITEM_OVERHEAD: usize = 48;
+
 /// The payloads of one flow.
 #[derive(Debug, Default)]
 struct FlowQueue {
     items: VecDeque<Item>,
     bytes: usize,
+    /// How many of the items the queue has counted.
+    counted: usize,
     /// Bytes that the flow may still send in its turn.
     deficit: usize,
     /// Whether the flow is in `turns`.
@@ -102,6 +116,9 @@ impl FlowQueue {
     }
 }
 
+/// The memory of a flow without payloads.
+const FLOW_MEMORY: usize = 2 * size_of::<FlowQueue>();
+
 /// The queue of one end of a tunnel.
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -111,6 +128,8 @@ pub(super) struct Queue {
     turns: Turns,
     outstanding: Outstanding,
     bytes: usize,
+    /// How many items all flows have.
+    items: usize,
     bytes_max: usize,
     /// The bound instead of `bytes_max` once a flow's queue is kept short, by active queue
     /// management or by reports to its origin.
@@ -160,6 +179,7 @@ impl Queue {
             turns: Turns::default(),
             outstanding: Outstanding::new(limits.repair_bytes),
             bytes: 0,
+            items: 0,
             bytes_max: limits.tunnel_queue,
             short_bytes_max: limits.short_tunnel_queue.max(limits.tunnel_queue),
             is_reported: false,
@@ -170,6 +190,13 @@ impl Queue {
     /// Bytes of encoded payloads that wait, retransmissions included: q(t).
     pub(super) const fn len(&self) -> usize {
         self.bytes + self.outstanding.waiting_bytes()
+    }
+
+    /// Bytes of memory that the payloads take, those for retransmission included.
+    pub(super) fn memory(&self) -> usize {
+        let places = self.flows.values().map(|flow| flow.items.capacity()).sum::<usize>();
+        let flows = self.flows.len() * FLOW_MEMORY + places * size_of::<Item>();
+        self.bytes + self.items * ITEM_OVERHEAD + flows + self.outstanding.memory()
     }
 
     /// Bytes of one request stream that wait for their first transmission.
@@ -240,7 +267,7 @@ impl Queue {
             return false;
         };
         let len = item.len();
-        if self.bytes + len > self.bytes_max() && !self.make_room(stream, len) {
+        if !self.make_room(stream, len) || !self.make_place(stream) {
             self.dropped.queue_full += 1;
             return false;
         }
@@ -254,9 +281,12 @@ impl Queue {
         true
     }
 
-    /// Notes that `removed` bytes left a flow and `added` bytes entered it.
+    /// Notes that `removed` bytes left a flow and `added` bytes entered it, with their items.
     fn resize(&mut self, stream: StreamId, removed: usize, added: usize) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
+        self.items = self.items + flow.items.len() - flow.counted;
+        flow.counted = flow.items.len();
+        spare::give_back(&mut flow.items);
         let before = flow.bytes;
         flow.bytes = before + added - removed;
         self.bytes = self.bytes + added - removed;
@@ -314,16 +344,36 @@ impl Queue {
             if held + len > bytes_max / self.flows.len().max(1) {
                 return false;
             }
-            let longest = self.longest.get(&self.flows);
-            let items = longest.and_then(|stream| Some(&mut self.flows.get_mut(&stream)?.items));
-            let (Some(longest), Some(items)) = (longest, items.filter(|items| items.len() > 1))
-            else {
+            if !self.longest.get(&self.flows).is_some_and(|longest| self.drop_newest(longest)) {
                 return false;
-            };
-            let dropped = items.pop_back().map_or(0, |item| item.len());
-            self.resize(longest, dropped, 0);
-            self.dropped.queue_full += 1;
+            }
         }
+        true
+    }
+
+    /// Drops the newest payload of the flow that has most of them, if the queue has as many as it
+    /// may have. `false`: the flow that asks would have more than its share.
+    fn make_place(&mut self, stream: StreamId) -> bool {
+        let items_max = (self.bytes_max() / BYTES_PER_ITEM).max(ITEMS_LEAST);
+        if self.items < items_max {
+            return true;
+        }
+        let own = self.flows.get(&stream).map_or(0, |flow| flow.items.len());
+        if own >= items_max / self.flows.len().max(1) {
+            return false;
+        }
+        let most = self.flows.iter().max_by_key(|(_, flow)| flow.items.len());
+        most.map(|(&stream, _)| stream).is_some_and(|stream| self.drop_newest(stream))
+    }
+
+    /// Drops the newest payload of a flow. `false`: the flow has only one item, which may have
+    /// begun.
+    fn drop_newest(&mut self, stream: StreamId) -> bool {
+        let items = self.flows.get_mut(&stream).map(|flow| &mut flow.items);
+        let Some(items) = items.filter(|items| items.len() > 1) else { return false };
+        let dropped = items.pop_back().map_or(0, |item| item.len());
+        self.resize(stream, dropped, 0);
+        self.dropped.queue_full += 1;
         true
     }
 
@@ -560,7 +610,9 @@ impl Queue {
     pub(super) fn remove(&mut self, stream: StreamId) {
         self.outstanding.remove(stream);
         self.resize(stream, self.waiting(stream), 0);
-        self.flows.remove(&stream);
+        if let Some(flow) = self.flows.remove(&stream) {
+            self.items -= flow.items.len();
+        }
         self.longest.remove(stream, 0);
         self.turns.remove(stream);
     }
