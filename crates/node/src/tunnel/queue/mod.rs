@@ -15,6 +15,7 @@ mod aqm;
 mod item;
 mod longest;
 mod outstanding;
+mod room;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -79,17 +80,6 @@ pub(super) struct Payload<'a> {
     pub(super) data: &'a [u8],
 }
 
-/// A queue of small payloads takes more memory than it has bytes. It therefore has at most one
-/// payload for this many bytes of its bound.
-const BYTES_PER_ITEM: usize = 100;
-
-/// The queue may have this many payloads in any case.
-const ITEMS_LEAST: usize = 64;
-
-/// The memory of an item beside its bytes and its place in a queue: room for its header, and what an
-/// allocator adds.
-const ITEM_OVERHEAD: usize = 48;
-
 /// The payloads of one flow.
 #[derive(Debug, Default)]
 struct FlowQueue {
@@ -115,9 +105,6 @@ impl FlowQueue {
         }
     }
 }
-
-/// The memory of a flow without payloads.
-const FLOW_MEMORY: usize = 2 * size_of::<FlowQueue>();
 
 /// The queue of one end of a tunnel.
 #[derive(Debug)]
@@ -190,13 +177,6 @@ impl Queue {
     /// Bytes of encoded payloads that wait, retransmissions included: q(t).
     pub(super) const fn len(&self) -> usize {
         self.bytes + self.outstanding.waiting_bytes()
-    }
-
-    /// Bytes of memory that the payloads take, those for retransmission included.
-    pub(super) fn memory(&self) -> usize {
-        let places = self.flows.values().map(|flow| flow.items.capacity()).sum::<usize>();
-        let flows = self.flows.len() * FLOW_MEMORY + places * size_of::<Item>();
-        self.bytes + self.items * ITEM_OVERHEAD + flows + self.outstanding.memory()
     }
 
     /// Bytes of one request stream that wait for their first transmission.
@@ -326,55 +306,6 @@ impl Queue {
         if let Some(flow) = self.flows.get_mut(&stream) {
             flow.give_turn(&mut self.turns, stream);
         }
-    }
-
-    const fn bytes_max(&self) -> usize {
-        let is_short = self.is_reported || self.outstanding.keeps_queue_short();
-        if is_short { self.short_bytes_max } else { self.bytes_max }
-    }
-
-    /// Drops the newest payloads of the longest flow until `len` more bytes fit. `false`: there is
-    /// no room, because the flow that asks would hold more than its share, or because the longest
-    /// flow holds only one item.
-    fn make_room(&mut self, stream: StreamId, len: usize) -> bool {
-        let bytes_max = self.bytes_max();
-        let held = self.flows.get(&stream).map_or(0, |flow| flow.bytes);
-        while self.bytes + len > bytes_max {
-            // A flow that would exceed its share of the queue takes no room from others.
-            if held + len > bytes_max / self.flows.len().max(1) {
-                return false;
-            }
-            if !self.longest.get(&self.flows).is_some_and(|longest| self.drop_newest(longest)) {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Drops the newest payload of the flow that has most of them, if the queue has as many as it
-    /// may have. `false`: the flow that asks would have more than its share.
-    fn make_place(&mut self, stream: StreamId) -> bool {
-        let items_max = (self.bytes_max() / BYTES_PER_ITEM).max(ITEMS_LEAST);
-        if self.items < items_max {
-            return true;
-        }
-        let own = self.flows.get(&stream).map_or(0, |flow| flow.items.len());
-        if own >= items_max / self.flows.len().max(1) {
-            return false;
-        }
-        let most = self.flows.iter().max_by_key(|(_, flow)| flow.items.len());
-        most.map(|(&stream, _)| stream).is_some_and(|stream| self.drop_newest(stream))
-    }
-
-    /// Drops the newest payload of a flow. `false`: the flow has only one item, which may have
-    /// begun.
-    fn drop_newest(&mut self, stream: StreamId) -> bool {
-        let items = self.flows.get_mut(&stream).map(|flow| &mut flow.items);
-        let Some(items) = items.filter(|items| items.len() > 1) else { return false };
-        let dropped = items.pop_back().map_or(0, |item| item.len());
-        self.resize(stream, dropped, 0);
-        self.dropped.queue_full += 1;
-        true
     }
 
     /// Gives the engine as much data as it may hold at once.
