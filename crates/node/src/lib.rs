@@ -14,6 +14,7 @@ pub mod proxy;
 pub mod quic;
 pub mod seldom;
 mod server;
+mod spare;
 pub mod stats;
 mod timers;
 mod token;

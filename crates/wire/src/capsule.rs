@@ -66,6 +66,14 @@ impl CapsuleDecoder {
         self.chunks.push(data);
     }
 
+    /// Bytes of memory that an incomplete capsule takes.
+    pub fn memory(&self) -> usize {
+        match &self.state {
+            State::Datagram(value) | State::Limit { value, .. } => value.memory(),
+            State::Header(_) | State::Skip { .. } | State::Failed(_) => 0,
+        }
+    }
+
     /// Returns the next capsule, or `None` if the decoder needs more bytes.
     ///
     /// An unknown capsule is returned when its header is complete; its value may still be arriving.

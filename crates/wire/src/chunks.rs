@@ -86,6 +86,11 @@ impl ValueBuffer {
         Self { received: BytesMut::new(), missing: len }
     }
 
+    /// Bytes of memory that the received part takes.
+    pub(crate) fn memory(&self) -> usize {
+        self.received.capacity()
+    }
+
     /// Takes bytes, and returns the value once it is complete. The value is shared, not copied, if
     /// it arrived in one chunk.
     pub(crate) fn fill(&mut self, chunks: &mut Chunks) -> Option<Bytes> {

@@ -3,6 +3,7 @@
 //! 9298 (CONNECT-UDP).
 
 mod bed;
+mod bounds;
 mod connect_udp;
 mod control_streams;
 mod feedback;

@@ -189,6 +189,11 @@ impl Proxy {
         ByteCount::from(self.peers.queued())
     }
 
+    /// The bytes of memory that the buffers of all tunnels take.
+    pub fn tunnel_memory(&self) -> ByteCount {
+        ByteCount::from(self.peers.memory())
+    }
+
     fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {
         match event {
             server::Event::Opened(client) => {

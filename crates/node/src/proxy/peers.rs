@@ -200,6 +200,11 @@ impl Peers {
         self.by_connection.values().map(|peer| peer.tunnel.queued()).sum()
     }
 
+    /// Bytes of memory that the buffers of all tunnels take.
+    pub(super) fn memory(&self) -> usize {
+        self.by_connection.values().map(|peer| peer.tunnel.memory()).sum()
+    }
+
     /// Adds the counters of all tunnels, including those that have ended.
     pub(super) fn add_to(&self, stats: &mut Stats) {
         stats.add_tunnels(&self.ended);

@@ -18,7 +18,7 @@ pub use config::{
 pub(crate) use connection::{
     Connection, Direction, PathEstimate, Read, SendDatagram, StreamGone, Write,
 };
-pub(crate) use delivery::{DatagramId, Delivery};
+pub(crate) use delivery::{DatagramId, Delivery, IN_FLIGHT_MEMORY};
 pub(crate) use endpoint::{Endpoint, earliest};
 pub(crate) use event::{Closed, Event};
 

@@ -56,22 +56,26 @@ impl Early {
         }
     }
 
-    /// Keeps a payload until its request is granted. `false`: there is no room for it.
-    pub(super) fn keep(&mut self, stream: StreamId, context_id: VarInt, payload: Bytes) -> bool {
+    /// Keeps a copy of a payload until its request is granted. `false`: there is no room for it.
+    ///
+    /// The payload itself may be a small part of a large receive buffer, which it would keep alive.
+    pub(super) fn keep(&mut self, stream: StreamId, context_id: VarInt, payload: &[u8]) -> bool {
         let waiting = self.flows.entry(stream).or_default();
-        waiting.keep(context_id, payload, self.per_flow, self.bytes_per_flow)
+        let bounds = (self.per_flow, self.bytes_per_flow);
+        waiting.keep(context_id, payload.len(), bounds, || Bytes::copy_from_slice(payload))
     }
 
-    /// Keeps a payload whose request has not arrived, for about two round trips. `false`: there is
-    /// no room for it.
+    /// Keeps a copy of a payload whose request has not arrived, for about two round trips. `false`:
+    /// there is no room for it.
     pub(super) fn keep_unseen(
         &mut self,
         now: Instant,
         (stream, context_id): (StreamId, VarInt),
-        payload: Bytes,
+        payload: &[u8],
         smoothed_rtt: Duration,
     ) -> bool {
-        if self.unseen >= self.unseen_max {
+        let bytes = self.flows.get(&stream).map_or(0, |waiting| waiting.bytes);
+        if self.unseen >= self.unseen_max || bytes + payload.len() > self.bytes_per_flow {
             return false;
         }
         // The request may take one round trip, and its retransmission another.
@@ -80,8 +84,17 @@ impl Early {
         move_timer(&mut self.timers, stream, &mut waiting.until, Some(until));
         self.unseen += 1;
         waiting.bytes += payload.len();
-        waiting.payloads.push_back((context_id, payload));
+        waiting.payloads.push_back((context_id, Bytes::copy_from_slice(payload)));
         true
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> usize {
+        let of_flow = |waiting: &Waiting| {
+            let places = waiting.payloads.capacity() * size_of::<(VarInt, Bytes)>();
+            size_of::<Waiting>() + waiting.bytes + places
+        };
+        self.flows.values().map(of_flow).sum()
     }
 
     /// Handles the arrival of a request. Its payloads now wait for its grant. Returns how many
@@ -91,11 +104,12 @@ impl Early {
         self.unseen -= waiting.payloads.len();
         move_timer(&mut self.timers, stream, &mut waiting.until, None);
         let mut kept = Waiting::default();
-        let (count, bytes) = (self.per_flow, self.bytes_per_flow);
-        let dropped = waiting.payloads.into_iter().filter_map(|(context_id, payload)| {
-            (!kept.keep(context_id, payload, count, bytes)).then_some(())
-        });
-        let dropped = dropped.count();
+        let bounds = (self.per_flow, self.bytes_per_flow);
+        let mut dropped = 0;
+        for (context_id, payload) in waiting.payloads {
+            let is_kept = kept.keep(context_id, payload.len(), bounds, || payload);
+            dropped += usize::from(!is_kept);
+        }
         self.flows.insert(stream, kept);
         dropped
     }
@@ -128,12 +142,18 @@ impl Early {
 }
 
 impl Waiting {
-    fn keep(&mut self, context_id: VarInt, payload: Bytes, count: usize, bytes: usize) -> bool {
-        let total = self.bytes + payload.len();
+    fn keep(
+        &mut self,
+        context_id: VarInt,
+        len: usize,
+        (count, bytes): (usize, usize),
+        payload: impl FnOnce() -> Bytes,
+    ) -> bool {
+        let total = self.bytes + len;
         let has_room = self.payloads.len() < count && total <= bytes;
         if has_room {
             self.bytes = total;
-            self.payloads.push_back((context_id, payload));
+            self.payloads.push_back((context_id, payload()));
         }
         has_room
     }
@@ -164,8 +184,8 @@ mod tests {
         Early::new(&limits)
     }
 
-    fn payload(len: usize) -> Bytes {
-        vec![0; len].into()
+    fn payload(len: usize) -> &'static [u8] {
+        &[0; 300][..len]
     }
 
     #[test]
@@ -191,6 +211,37 @@ mod tests {
         assert_eq!(early.expire(now + 2 * RTT), 2);
         assert_eq!((early.next_timeout(), early.unseen), (None, 0));
         assert_eq!(early.take(FIRST).len(), 2);
+    }
+
+    #[test]
+    fn what_waits_keeps_no_packet_alive_and_no_more_than_its_bytes() {
+        let (mut early, now) = (Early::new(&Limits::default()), start());
+        let kept = allocation_counter::measure(|| {
+            for flow in 0..100 {
+                let packet = Bytes::from(vec![0; 64_000]);
+                let stream = StreamId(4 * flow);
+                early.keep_unseen(now, (stream, CONTEXT_ID_UDP), &packet.slice(..1), RTT);
+                early.keep(StreamId(4 * flow + 1000), CONTEXT_ID_UDP, &packet.slice(..1));
+            }
+            // The bytes of a flow have a bound before its request arrives, too.
+            for _ in 0..30 {
+                early.keep_unseen(now, (FIRST, CONTEXT_ID_UDP), &[0; 1400], RTT);
+            }
+        });
+        assert_eq!(early.unseen, 64);
+        let kept = usize::try_from(kept.bytes_current).unwrap();
+        assert!(kept < early.memory() + 20_000, "{kept} bytes, {} are counted", early.memory());
+        assert!(early.memory() < 100_000, "{} bytes", early.memory());
+        let before = early.memory();
+        (0..500).for_each(|flow| drop(early.take(StreamId(4 * flow))));
+        assert_eq!((early.memory(), early.unseen), (0, 0), "{before} bytes before");
+    }
+
+    #[test]
+    fn a_flow_keeps_no_more_bytes_before_its_request_than_after() {
+        let (mut early, now) = (early(), start());
+        let mut keep = |len| early.keep_unseen(now, (FIRST, CONTEXT_ID_UDP), payload(len), RTT);
+        assert_eq!([200, 51, 50].map(&mut keep), [true, false, true]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ struct EgressFlow {
 }
 
 impl Egress {
-    /// An egress whose flows together hold at most `held_bytes_max` bytes of payload.
+    /// An egress whose flows together hold at most `held_bytes_max` bytes of memory.
     pub(super) fn new(held_bytes_max: usize) -> Self {
         Self {
             flows: BTreeMap::new(),
@@ -148,12 +148,18 @@ impl Egress {
         }
     }
 
-    /// Bytes of payload that all flows hold.
+    /// Bytes of memory that the payloads of all flows take.
     pub(super) const fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// The most bytes of payload that one flow holds.
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> usize {
+        let of_flow = |flow: &EgressFlow| size_of::<EgressFlow>() + flow.resequencer.memory();
+        self.flows.values().map(of_flow).sum()
+    }
+
+    /// The most bytes of memory that the payloads of one flow take.
     pub(super) fn longest(&self) -> usize {
         self.flows.values().map(|flow| flow.held_bytes).max().unwrap_or(0)
     }
@@ -216,7 +222,7 @@ mod tests {
 
     use tandem_wire::VarInt;
 
-    use super::*;
+    use super::{super::resequence::OVERHEAD, *};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -273,13 +279,13 @@ mod tests {
 
     #[test]
     fn beyond_the_common_bound_the_flow_that_holds_most_is_flushed() {
-        let (mut egress, now) = (egress(2, 1000), start());
+        let (mut egress, now) = (egress(2, 10 * (100 + OVERHEAD) + 2 * OVERHEAD), start());
         (1..=6).for_each(|number| push(&mut egress, now, 0, number));
         (1..=4).for_each(|number| push(&mut egress, now, 1, number));
         assert_eq!(released(&mut egress, now), [0_u64; 0]);
         push(&mut egress, now, 1, 5);
         assert_eq!(released(&mut egress, now), [0; 6]);
-        assert_eq!(egress.held_bytes, 500);
+        assert_eq!(egress.held_bytes, 5 * (100 + OVERHEAD) + OVERHEAD);
     }
 
     #[test]

@@ -53,6 +53,7 @@ use crate::{
     limits::Limits,
     mode::Repair,
     quic::{self, StreamId},
+    spare,
     stats::{Dropped, FeedbackStats, Stats},
 };
 
@@ -211,6 +212,7 @@ impl Tunnel {
         carrier: &mut Carrier<'_>,
     ) -> Option<Arrival> {
         while let Some(arrived) = self.replayed.pop_front() {
+            spare::give_back(&mut self.replayed);
             let arrival = self.on_payload(now, carrier, arrived);
             if arrival.is_some() {
                 return arrival;
@@ -314,7 +316,7 @@ impl Tunnel {
                 if matches!(self.role, Role::Proxy(_)) {
                     flow.update_form(form);
                     if !flow.is_granted {
-                        self.keep_early(stream, context_id, payload);
+                        self.keep_early(stream, context_id, &payload);
                         return None;
                     }
                 }
@@ -333,7 +335,7 @@ impl Tunnel {
             }
             // The grant, which says what this Context ID means, may arrive late.
             None if !flow.is_granted && matches!(self.role, Role::Client(_)) => {
-                self.keep_early(stream, context_id, payload);
+                self.keep_early(stream, context_id, &payload);
                 None
             }
             None => {
@@ -368,14 +370,14 @@ impl Tunnel {
             Role::Proxy(_) => {
                 let (id, rtt) = ((stream, context_id), carrier.smoothed_rtt());
                 let is_kept =
-                    carrier.may_come(stream) && self.early.keep_unseen(now, id, payload, rtt);
+                    carrier.may_come(stream) && self.early.keep_unseen(now, id, &payload, rtt);
                 self.dropped.unknown_flow += u64::from(!is_kept);
             }
         }
         None
     }
 
-    fn keep_early(&mut self, stream: StreamId, context_id: VarInt, payload: Bytes) {
+    fn keep_early(&mut self, stream: StreamId, context_id: VarInt, payload: &[u8]) {
         let is_kept = self.early.keep(stream, context_id, payload);
         self.dropped.unknown_flow += u64::from(!is_kept);
     }
@@ -516,12 +518,21 @@ impl Tunnel {
         self.queue.len()
     }
 
-    /// Bytes of numbered payloads that wait for missing ones.
+    /// Bytes of memory that all buffers of this tunnel take. The cost is one step per flow.
+    pub(crate) fn memory(&self) -> usize {
+        let of_flow = |flow: &Flow| size_of::<Flow>() + flow.capsules.memory();
+        let flows = self.flows.values().map(of_flow).sum::<usize>();
+        let of_replayed = |arrived: &Arrived| size_of::<Arrived>() + arrived.payload.len();
+        let replayed = self.replayed.iter().map(of_replayed).sum::<usize>();
+        flows + replayed + self.queue.memory() + self.egress.memory() + self.early.memory()
+    }
+
+    /// Bytes of memory that numbered payloads take while they wait for missing ones.
     pub(crate) fn held_bytes(&self) -> usize {
         self.egress.held_bytes()
     }
 
-    /// Bytes of numbered payloads that wait in the flow that holds most.
+    /// Bytes of memory that payloads take in the flow that holds most.
     pub(crate) fn longest_held(&self) -> usize {
         self.egress.longest()
     }

@@ -24,6 +24,8 @@ use std::{
 
 use bytes::Bytes;
 
+use crate::spare;
+
 pub(super) use self::tracking::tracking;
 
 /// The ID of a tracked datagram. Its sender chooses the ID, and uses no ID twice.
@@ -44,6 +46,10 @@ pub(crate) enum Delivery {
 
 /// The most packets in flight that are tracked: 700 ms at 1 Gbit/s, in 3 MB of memory.
 const IN_FLIGHT_MAX: usize = 65_536;
+
+/// The memory of a datagram in flight, and of its delivery report.
+pub(crate) const IN_FLIGHT_MEMORY: usize =
+    size_of::<InFlight>() + size_of::<(DatagramId, Delivery)>();
 
 /// RFC 9002's `kPacketThreshold`, the engine's default.
 const PACKET_THRESHOLD: u64 = 3;
@@ -113,6 +119,7 @@ impl Deliveries {
             account.settle_former_paths();
         }
         let verdict = account.verdicts.pop_front();
+        spare::give_back(&mut account.verdicts);
         self.forget(verdict.iter().count());
         verdict
     }
@@ -237,6 +244,7 @@ impl Account {
         while self.in_flight.front().is_some_and(|flight| flight.id.is_none()) {
             self.in_flight.pop_front();
         }
+        spare::give_back(&mut self.in_flight);
     }
 
     /// Settles packets that were sent on former network paths. For these the engine reports losses

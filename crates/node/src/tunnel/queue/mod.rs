@@ -15,6 +15,7 @@ mod aqm;
 mod item;
 mod longest;
 mod outstanding;
+mod room;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -39,6 +40,7 @@ use super::{capsules::encode_payload, carrier::Carrier};
 use crate::{
     limits::Limits,
     quic::{SendDatagram, StreamId, Write},
+    spare,
     stats::{Dropped, Repaired},
 };
 
@@ -83,6 +85,8 @@ pub(super) struct Payload<'a> {
 struct FlowQueue {
     items: VecDeque<Item>,
     bytes: usize,
+    /// How many of the items the queue has counted.
+    counted: usize,
     /// Bytes that the flow may still send in its turn.
     deficit: usize,
     /// Whether the flow is in `turns`.
@@ -111,6 +115,8 @@ pub(super) struct Queue {
     turns: Turns,
     outstanding: Outstanding,
     bytes: usize,
+    /// How many items all flows have.
+    items: usize,
     bytes_max: usize,
     /// The bound instead of `bytes_max` once a flow's queue is kept short, by active queue
     /// management or by reports to its origin.
@@ -160,6 +166,7 @@ impl Queue {
             turns: Turns::default(),
             outstanding: Outstanding::new(limits.repair_bytes),
             bytes: 0,
+            items: 0,
             bytes_max: limits.tunnel_queue,
             short_bytes_max: limits.short_tunnel_queue.max(limits.tunnel_queue),
             is_reported: false,
@@ -240,7 +247,7 @@ impl Queue {
             return false;
         };
         let len = item.len();
-        if self.bytes + len > self.bytes_max() && !self.make_room(stream, len) {
+        if !self.make_room(stream, len) || !self.make_place(stream) {
             self.dropped.queue_full += 1;
             return false;
         }
@@ -254,9 +261,12 @@ impl Queue {
         true
     }
 
-    /// Notes that `removed` bytes left a flow and `added` bytes entered it.
+    /// Notes that `removed` bytes left a flow and `added` bytes entered it, with their items.
     fn resize(&mut self, stream: StreamId, removed: usize, added: usize) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
+        self.items = self.items + flow.items.len() - flow.counted;
+        flow.counted = flow.items.len();
+        spare::give_back(&mut flow.items);
         let before = flow.bytes;
         flow.bytes = before + added - removed;
         self.bytes = self.bytes + added - removed;
@@ -296,35 +306,6 @@ impl Queue {
         if let Some(flow) = self.flows.get_mut(&stream) {
             flow.give_turn(&mut self.turns, stream);
         }
-    }
-
-    const fn bytes_max(&self) -> usize {
-        let is_short = self.is_reported || self.outstanding.keeps_queue_short();
-        if is_short { self.short_bytes_max } else { self.bytes_max }
-    }
-
-    /// Drops the newest payloads of the longest flow until `len` more bytes fit. `false`: there is
-    /// no room, because the flow that asks would hold more than its share, or because the longest
-    /// flow holds only one item.
-    fn make_room(&mut self, stream: StreamId, len: usize) -> bool {
-        let bytes_max = self.bytes_max();
-        let held = self.flows.get(&stream).map_or(0, |flow| flow.bytes);
-        while self.bytes + len > bytes_max {
-            // A flow that would exceed its share of the queue takes no room from others.
-            if held + len > bytes_max / self.flows.len().max(1) {
-                return false;
-            }
-            let longest = self.longest.get(&self.flows);
-            let items = longest.and_then(|stream| Some(&mut self.flows.get_mut(&stream)?.items));
-            let (Some(longest), Some(items)) = (longest, items.filter(|items| items.len() > 1))
-            else {
-                return false;
-            };
-            let dropped = items.pop_back().map_or(0, |item| item.len());
-            self.resize(longest, dropped, 0);
-            self.dropped.queue_full += 1;
-        }
-        true
     }
 
     /// Gives the engine as much data as it may hold at once.
@@ -560,7 +541,9 @@ impl Queue {
     pub(super) fn remove(&mut self, stream: StreamId) {
         self.outstanding.remove(stream);
         self.resize(stream, self.waiting(stream), 0);
-        self.flows.remove(&stream);
+        if let Some(flow) = self.flows.remove(&stream) {
+            self.items -= flow.items.len();
+        }
         self.longest.remove(stream, 0);
         self.turns.remove(stream);
     }

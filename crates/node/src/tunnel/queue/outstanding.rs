@@ -20,7 +20,8 @@ use tandem_wire::{CONTEXT_ID_UDP, Order, VarInt};
 use super::{TooLarge, aqm::Aqm, item::Ids};
 use crate::{
     mode::Repair,
-    quic::{DatagramId, Delivery, StreamId},
+    quic::{self, DatagramId, Delivery, StreamId},
+    spare,
     stats::{GivenUp, Repaired},
     tunnel::carrier::Carrier,
 };
@@ -36,6 +37,14 @@ const SILENCE_MAX: Duration = Duration::from_millis(100);
 /// The most numbers from a flow's repair floor to its newest number. The egress waits for no wider
 /// range.
 const NUMBERS_MAX: usize = 7168;
+
+/// The memory of a number beside the bytes of its datagram: its place in a queue that may be half
+/// empty, room for a header, and what an allocator adds. A number takes it as long as a lower one is
+/// repaired.
+const OVERHEAD: usize = 256;
+
+/// The memory of a datagram in flight, here and in the account of deliveries.
+const IN_FLIGHT_MEMORY: usize = size_of::<Option<(StreamId, u64)>>() + quic::IN_FLIGHT_MEMORY;
 
 /// How a flow's lost datagrams are repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +108,9 @@ pub(super) struct Outstanding {
     first_id: u64,
     /// Bytes of all datagrams that are kept.
     bytes: usize,
+    /// How many numbers of all flows are kept, with a datagram or without.
+    numbers: usize,
+    /// The most bytes of memory.
     bytes_max: usize,
     /// Bytes that wait for retransmission.
     waiting_bytes: usize,
@@ -176,6 +188,7 @@ impl Outstanding {
             in_flight: VecDeque::new(),
             first_id: 0,
             bytes: 0,
+            numbers: 0,
             bytes_max,
             waiting_bytes: 0,
             ack_time: Duration::ZERO,
@@ -228,6 +241,17 @@ impl Outstanding {
         self.flows.get(&stream).map_or(0, |flow| flow.waiting_bytes)
     }
 
+    /// Bytes of memory that the kept datagrams take.
+    const fn kept_memory(&self) -> usize {
+        self.bytes + self.numbers * OVERHEAD
+    }
+
+    /// Bytes of memory that everything takes.
+    pub(super) fn memory(&self) -> usize {
+        let flows = self.flows.len() * 2 * size_of::<FlowRepair>();
+        self.kept_memory() + flows + self.in_flight.capacity() * IN_FLIGHT_MEMORY
+    }
+
     /// Datagrams sent, and how many of those were retransmissions.
     pub(super) const fn sends(&self) -> (u64, u64) {
         self.sends
@@ -246,6 +270,7 @@ impl Outstanding {
     pub(super) fn remove(&mut self, stream: StreamId) {
         if let Some(flow) = self.flows.remove(&stream) {
             self.bytes -= flow.bytes;
+            self.numbers -= flow.kept.len();
             self.waiting_bytes -= flow.waiting_bytes;
         }
     }
@@ -284,6 +309,7 @@ impl Outstanding {
             self.in_flight.pop_front();
             self.first_id += 1;
         }
+        spare::give_back(&mut self.in_flight);
         taken
     }
 
@@ -315,7 +341,7 @@ impl Outstanding {
             flow.waiting_bytes -= data.len();
             self.waiting_bytes -= data.len();
         }
-        flow.raise_floor(self.ack_time, self.smoothed_rtt);
+        self.numbers -= flow.raise_floor(self.ack_time, self.smoothed_rtt);
         if let Some(cause) = cause {
             *cause.counter(&mut self.stats.given_up) += 1;
         }
@@ -337,18 +363,17 @@ impl Outstanding {
     /// Gives the next number of a flow to a payload that entered the queue at `since`. Returns the
     /// number and the repair floor.
     pub(super) fn number(&mut self, stream: StreamId, len: usize, since: Instant) -> (u64, u64) {
-        while self.bytes + len > self.bytes_max && self.give_up_of_longest() {}
+        while self.kept_memory() + len + OVERHEAD > self.bytes_max && self.give_up_of_longest() {}
         let Self { flows, ack_time, smoothed_rtt, .. } = self;
         let Some(flow) = flows.get_mut(&stream) else { return (0, 0) };
-        flow.raise_floor(*ack_time, *smoothed_rtt);
+        self.numbers -= flow.raise_floor(*ack_time, *smoothed_rtt);
         if flow.kept.len() >= NUMBERS_MAX {
-            let oldest = flow.floor;
-            flow.forget_capsule(oldest);
-            self.stop_repair(stream, oldest, Some(Cause::Room));
+            self.give_up_oldest(stream);
         }
         let ack_time = self.ack_time;
         let Some(flow) = self.flows.get_mut(&stream) else { return (0, 0) };
         let number = flow.next();
+        self.numbers += 1;
         flow.kept.push_back(Kept {
             data: None,
             since,
@@ -361,10 +386,21 @@ impl Outstanding {
     }
 
     fn give_up_of_longest(&mut self) -> bool {
-        let longest = self.flows.iter().max_by_key(|(_, flow)| flow.bytes);
-        let Some((&stream, flow)) = longest else { return false };
-        let Some(number) = flow.oldest() else { return false };
-        self.stop_repair(stream, number, Some(Cause::Room));
+        let memory = |flow: &FlowRepair| flow.bytes + flow.kept.len() * OVERHEAD;
+        let longest = self.flows.iter().max_by_key(|(_, flow)| memory(flow));
+        longest.map(|(&stream, _)| stream).is_some_and(|stream| self.give_up_oldest(stream))
+    }
+
+    /// Gives up the lowest number that a flow still repairs. `false`: there is none.
+    fn give_up_oldest(&mut self, stream: StreamId) -> bool {
+        let Some(flow) = self.flows.get_mut(&stream) else { return false };
+        let oldest = flow.floor;
+        let Some(kept) = flow.kept.front_mut() else { return false };
+        kept.is_in_capsule = false;
+        self.stop_repair(stream, oldest, Some(Cause::Room));
+        // A number in a capsule has no datagram whose repair stops.
+        let Some(flow) = self.flows.get_mut(&stream) else { return false };
+        self.numbers -= flow.raise_floor(self.ack_time, self.smoothed_rtt);
         true
     }
 
@@ -500,11 +536,6 @@ impl FlowRepair {
         self.kept.get_mut(usize::try_from(number.checked_sub(self.floor)?).ok()?)
     }
 
-    fn oldest(&self) -> Option<u64> {
-        let index = self.kept.iter().position(|kept| kept.data.is_some())?;
-        Some(self.floor + index as u64)
-    }
-
     /// Why a number is to be given up. `None`: it is still repaired.
     fn gives_up(
         &self,
@@ -525,22 +556,20 @@ impl FlowRepair {
         }
     }
 
-    fn forget_capsule(&mut self, number: u64) {
-        if let Some(kept) = self.kept_mut(number) {
-            kept.is_in_capsule = false;
-        }
-    }
-
-    /// Raises the repair floor over the numbers that were acknowledged or given up.
-    fn raise_floor(&mut self, ack_time: Duration, smoothed_rtt: Duration) {
+    /// Raises the repair floor over the numbers that were acknowledged or given up. Returns how many
+    /// they are.
+    fn raise_floor(&mut self, ack_time: Duration, smoothed_rtt: Duration) -> usize {
+        let before = self.kept.len();
         while let Some(kept) = self.kept.front() {
             let is_in_transit = kept.is_in_capsule
                 && ack_time.saturating_sub(kept.numbered_at) <= smoothed_rtt * RTTS;
             if kept.data.is_some() || is_in_transit {
-                return;
+                break;
             }
             self.kept.pop_front();
             self.floor += 1;
         }
+        spare::give_back(&mut self.kept);
+        before - self.kept.len()
     }
 }

@@ -103,3 +103,93 @@ fn a_numbered_payload_needs_room_for_its_number() {
     assert!(!push_as(&mut queue, FIRST, form, (1281, 1200)));
     assert_eq!(queue.len(), 1192 + 1280 + 2 * NUMBERS);
 }
+
+/// The allocated bytes that an action leaves.
+fn kept(act: impl FnOnce()) -> usize {
+    usize::try_from(allocation_counter::measure(act).bytes_current).unwrap()
+}
+
+#[test]
+fn small_payloads_take_no_more_memory_than_the_queue_says() {
+    for payload in [1, 40, 1000] {
+        let (mut queue, mut flows) = (queue_of(1_000_000), 0);
+        let kept = kept(|| {
+            for stream in (0..20).map(|flow| StreamId(4 * flow)) {
+                // A numbered payload takes more than its bytes say.
+                queue.set_repair(stream, plan(false));
+                flows += 1;
+                let form = (Form::Datagram, TooLarge::Drop);
+                while push_as(&mut queue, stream, form, (payload, 1200)) && queue.items < 9_900 {}
+            }
+            for _ in 0..1000 {
+                push(&mut queue, StreamId(0), 3);
+            }
+        });
+        assert!(queue.dropped().queue_full > 0, "{flows} flows");
+        assert!(queue.bytes <= 1_000_000 && queue.items <= 10_000, "{} items", queue.items);
+        let memory = queue.memory();
+        assert!(kept <= memory + 5_000, "{payload}: {kept} bytes are kept, {memory} are counted");
+        assert!(memory < 3_000_000, "{payload}: {memory} bytes");
+        for stream in (0..20).map(|flow| StreamId(4 * flow)) {
+            queue.remove(stream);
+        }
+        assert_eq!((queue.bytes, queue.items, queue.memory()), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_flow_with_few_payloads_takes_a_place_from_the_flow_with_most() {
+    let mut queue = queue_of(7000);
+    for _ in 0..70 {
+        assert!(push(&mut queue, FIRST, 10));
+    }
+    assert!(!push(&mut queue, FIRST, 10));
+    assert!(push(&mut queue, SECOND, 100));
+    assert_eq!((queue.flows[&FIRST].items.len(), queue.items), (69, 70));
+    assert_eq!(queue.dropped().queue_full, 2);
+}
+
+/// Numbers and keeps datagrams of `flows` flows, in turns, which `done` then changes.
+fn outstanding(
+    (flows, numbers, len): (u64, u64, usize),
+    mut done: impl FnMut(&mut Outstanding, StreamId, u64),
+) -> (Outstanding, usize) {
+    #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
+    let now = Instant::now();
+    let mut outstanding = Outstanding::new(1_000_000);
+    let kept = kept(|| {
+        for stream in (0..flows).map(|flow| StreamId(4 * flow)) {
+            outstanding.set_plan(stream, plan(false));
+        }
+        for turn in 0..flows * numbers {
+            let stream = StreamId(4 * (turn % flows));
+            let (number, _) = outstanding.number(stream, len, now);
+            outstanding.keep(stream, number, vec![0; len].into());
+            done(&mut outstanding, stream, number);
+        }
+    });
+    (outstanding, kept)
+}
+
+#[test]
+fn datagrams_for_retransmission_take_no_more_memory_than_their_bound() {
+    for load in [(1, 5000, 10), (10, 1000, 10), (3, 1000, 1200)] {
+        let (mut outstanding, kept) = outstanding(load, |_, _, _| {});
+        assert!(outstanding.stats().given_up.room > 0, "{load:?}");
+        let memory = outstanding.memory();
+        assert!(kept <= memory && memory <= 1_020_000, "{load:?}: {kept} of {memory} bytes");
+        for flow in 0..load.0 {
+            outstanding.remove(StreamId(4 * flow));
+        }
+        assert_eq!(outstanding.memory(), 0);
+    }
+}
+
+#[test]
+fn numbers_whose_payloads_went_in_capsules_count_too() {
+    let in_capsule =
+        |outstanding: &mut Outstanding, stream, number| outstanding.note_capsule(stream, number);
+    let (outstanding, kept) = outstanding((10, 1000, 1300), in_capsule);
+    let memory = outstanding.memory();
+    assert!(kept <= memory && memory <= 1_020_000, "{kept} of {memory} bytes");
+}

@@ -6,20 +6,27 @@ use std::ops::Range;
 /// [`Self::forget`] for the numbers that leave it.
 #[derive(Debug)]
 pub(super) struct Arrived {
-    /// The number of words is a power of two.
+    /// The number of words is a power of two. There are none before the first number arrives, so
+    /// that a flow without numbers takes no memory.
     words: Box<[u64]>,
+    words_max: usize,
 }
 
 impl Arrived {
     /// An empty set for a range of at least `span` numbers.
     pub(super) fn new(span: u64) -> Self {
         let words = usize::try_from(span.div_ceil(64)).expect("a bounded span");
-        Self { words: vec![0; words.next_power_of_two()].into() }
+        Self { words: Box::default(), words_max: words.next_power_of_two() }
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> usize {
+        size_of_val(&*self.words)
     }
 
     /// How many consecutive numbers have a bit of their own.
     const fn span(&self) -> u64 {
-        self.words.len() as u64 * 64
+        self.words_max as u64 * 64
     }
 
     pub(super) fn contains(&self, number: u64) -> bool {
@@ -27,11 +34,17 @@ impl Arrived {
     }
 
     pub(super) fn insert(&mut self, number: u64) {
+        if self.words.is_empty() {
+            self.words = vec![0; self.words_max].into();
+        }
         *self.word_mut(number) |= 1 << (number % 64);
     }
 
     /// Clears the bits of numbers that leave the range.
     pub(super) fn forget(&mut self, numbers: Range<u64>) {
+        if self.words.is_empty() {
+            return;
+        }
         let start = numbers.start.max(numbers.end.saturating_sub(self.span()));
         for (first, mask) in masks(start..numbers.end) {
             *self.word_mut(first) &= !mask;
@@ -64,7 +77,7 @@ impl Arrived {
 }
 
 /// The index of a number in a ring whose length is a power of two.
-pub(super) fn ring_index(number: u64, len: usize) -> usize {
+fn ring_index(number: u64, len: usize) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "what is below `len` fits")]
     let index = (number & (len as u64).wrapping_sub(1)) as usize;
     index

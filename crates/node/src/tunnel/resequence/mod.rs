@@ -48,14 +48,15 @@ mod arrived;
 mod tests;
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 pub use tandem_wire::Sequenced;
 
-use arrived::{Arrived, ring_index};
+use self::arrived::Arrived;
+use crate::spare;
 
 /// The order in which payloads are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,8 +88,9 @@ impl Resequence {
 /// The bounds on the payloads that a flow holds, and on the time for which it holds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The most bytes of UDP payload that wait. Measurements at 100 Mbit/s needed up to 3 MB, which
-    /// is the rate times the duration of a repair.
+    /// The most bytes of memory that payloads take while they wait, [`OVERHEAD`] included.
+    /// Measurements at 100 Mbit/s needed up to 3 MB, which is the rate times the duration of a
+    /// repair.
     pub bytes: usize,
     /// The most numbers from the lowest missing one to the highest that waits. 8 MB take 6667
     /// packets of 1200 bytes. At least 1, at most 2^20.
@@ -122,6 +124,10 @@ const SILENCE_SHARE: u32 = 10;
 
 /// How many numbers behind the lowest missing one the resequencer remembers as arrived or not.
 const HISTORY: u64 = 1024;
+
+/// The memory of a waiting payload beside its bytes, and that of a gap: 40 bytes in a map whose nodes
+/// are at least half full, and what an allocator adds. A test compares it with the allocator.
+pub const OVERHEAD: usize = 128;
 
 /// Numbers have 62 bits, as QUIC's variable-length integers have.
 const NUMBER_MAX: u64 = (1 << 62) - 1;
@@ -205,11 +211,8 @@ impl GivenUpGaps {
 }
 
 /// Numbers that were found missing together.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Gap {
-    /// The number whose arrival showed the gap. The gap consists of the missing numbers below it
-    /// that are above the gap before.
-    below: u64,
     found: Instant,
     /// The resequencer's `overtaken` at that time.
     overtaken: Duration,
@@ -230,14 +233,15 @@ pub struct Resequencer {
     released_below: u64,
     /// Which numbers from `next - HISTORY` to `end` have arrived.
     arrived: Arrived,
-    /// The payloads that wait, by number. This is a ring that grows when necessary, whose length is
-    /// a power of two.
-    slots: Vec<Option<Bytes>>,
-    held_packets: usize,
-    held_bytes: usize,
-    /// The gaps in the order in which they were found, which is the order of their numbers. A gap
-    /// that was filled remains until `next` has passed it.
-    gaps: VecDeque<Gap>,
+    /// The payloads that wait, by number. A peer chooses the numbers, so the memory must depend on
+    /// how many payloads wait, and not on how far apart their numbers are.
+    held: BTreeMap<u64, Bytes>,
+    /// Bytes of payload in `held`.
+    payload_bytes: usize,
+    /// The gaps, by the number whose arrival showed the gap. A gap consists of the missing numbers
+    /// below it that are above the gap before. A gap that was filled remains until `next` has passed
+    /// it.
+    gaps: BTreeMap<u64, Gap>,
     /// Payloads that are released but not yet taken.
     ready: VecDeque<Bytes>,
     ready_bytes: usize,
@@ -262,10 +266,9 @@ impl Resequencer {
             end: 0,
             released_below: 0,
             arrived: Arrived::new(HISTORY + u64::from(bounds.packets)),
-            slots: Vec::new(),
-            held_packets: 0,
-            held_bytes: 0,
-            gaps: VecDeque::new(),
+            held: BTreeMap::new(),
+            payload_bytes: 0,
+            gaps: BTreeMap::new(),
             ready: VecDeque::new(),
             ready_bytes: 0,
             overtaken: Duration::ZERO,
@@ -336,6 +339,7 @@ impl Resequencer {
             self.expire(now);
         }
         let payload = self.ready.pop_front()?;
+        spare::give_back(&mut self.ready);
         self.ready_bytes -= payload.len();
         self.stats.released += 1;
         Some(payload)
@@ -343,19 +347,30 @@ impl Resequencer {
 
     /// When to poll again even if nothing arrives before.
     pub fn next_timeout(&self) -> Option<Instant> {
-        let gap = self.gaps.front().filter(|_| self.held_packets > 0)?;
+        let (_, gap) = self.gaps.first_key_value().filter(|_| !self.held.is_empty())?;
         gap.found.checked_add(self.bounds.gap_max)
     }
 
-    /// Bytes of payload that the resequencer holds, including released payloads that have not been
-    /// taken.
-    pub const fn held_bytes(&self) -> usize {
-        self.held_bytes + self.ready_bytes
+    /// Bytes of memory that the payloads and gaps take, including released payloads that have not
+    /// been taken.
+    pub fn held_bytes(&self) -> usize {
+        self.waiting_bytes() + self.ready_bytes + self.ready.len() * OVERHEAD
+    }
+
+    /// Bytes of memory that everything takes.
+    pub fn memory(&self) -> usize {
+        let ready = self.ready.capacity() * size_of::<Bytes>();
+        self.waiting_bytes() + self.ready_bytes + ready + self.arrived.memory()
     }
 
     /// The counters.
     pub const fn stats(&self) -> &ResequencerStats {
         &self.stats
+    }
+
+    /// Bytes of memory that the waiting payloads and the gaps take.
+    fn waiting_bytes(&self) -> usize {
+        self.payload_bytes + (self.held.len() + self.gaps.len()) * OVERHEAD
     }
 
     fn packets_max(&self) -> u64 {
@@ -370,8 +385,8 @@ impl Resequencer {
     /// Whether one more payload would exceed the bounds, because the caller has not taken released
     /// payloads.
     fn is_overrun(&self, len: usize) -> bool {
-        let bytes = self.held_bytes() + len;
-        let packets = (self.held_packets + self.ready.len()) as u64;
+        let bytes = self.held_bytes() + len + OVERHEAD;
+        let packets = (self.held.len() + self.ready.len()) as u64;
         !self.ready.is_empty() && (bytes > self.bounds.bytes || packets >= self.packets_max())
     }
 
@@ -412,12 +427,12 @@ impl Resequencer {
     /// Takes a payload whose number has not arrived before and has not been given up.
     fn insert(&mut self, now: Instant, number: u64, payload: Bytes) {
         self.give_up_below((number + 1).saturating_sub(self.packets_max()), Cause::Packets);
-        while number >= self.released_below && self.held_bytes + payload.len() > self.bounds.bytes {
+        while number >= self.released_below && self.exceeds_bytes(number, payload.len()) {
             let after_gap = self.arrived.first(self.next..number).unwrap_or(number);
             self.give_up_below(after_gap, Cause::Bytes);
         }
-        if number > self.end && self.ahead_max < self.packets_max() {
-            self.gaps.push_back(Gap { below: number, found: now, overtaken: self.overtaken });
+        if self.shows_gap(number) {
+            self.gaps.insert(number, Gap { found: now, overtaken: self.overtaken });
         }
         self.end = self.end.max(number + 1);
         self.arrived.insert(number);
@@ -429,35 +444,25 @@ impl Resequencer {
         self.move_next(self.next);
     }
 
+    /// Whether the arrival of a number shows that others are missing, which may hold payloads up.
+    fn shows_gap(&self, number: u64) -> bool {
+        number > self.end && self.ahead_max < self.packets_max()
+    }
+
+    /// Whether a payload that would have to wait is too much.
+    fn exceeds_bytes(&self, number: u64, len: usize) -> bool {
+        let overheads = 1 + usize::from(self.shows_gap(number));
+        self.waiting_bytes() + len + overheads * OVERHEAD > self.bounds.bytes
+    }
+
     /// Keeps a copy of a payload. The payload itself may be a small part of a large receive buffer,
     /// which is not counted and which the payload would keep alive.
     fn hold(&mut self, number: u64, payload: &Bytes) {
-        if number - self.next >= self.slots.len() as u64 {
-            self.grow(number);
-        }
-        let index = ring_index(number, self.slots.len());
-        if let Some(slot) = self.slots.get_mut(index) {
-            *slot = Some(Bytes::copy_from_slice(payload));
-            self.held_packets += 1;
-            self.held_bytes += payload.len();
-            self.stats.waited += 1;
-            self.stats.held_packets_max = self.stats.held_packets_max.max(self.held_packets);
-            self.stats.held_bytes_max = self.stats.held_bytes_max.max(self.held_bytes);
-        }
-    }
-
-    /// Grows the ring until it has a place for `number`.
-    fn grow(&mut self, number: u64) {
-        let places = usize::try_from(number - self.next + 1).expect("at most `Bounds::packets`");
-        let len = places.next_power_of_two().max(64);
-        let mut old = std::mem::replace(&mut self.slots, vec![None; len]);
-        for number in self.next..self.next + old.len() as u64 {
-            let index = ring_index(number, old.len());
-            let payload = old.get_mut(index).and_then(Option::take);
-            if let Some(slot) = self.slots.get_mut(ring_index(number, len)) {
-                *slot = payload;
-            }
-        }
+        self.held.insert(number, Bytes::copy_from_slice(payload));
+        self.payload_bytes += payload.len();
+        self.stats.waited += 1;
+        self.stats.held_packets_max = self.stats.held_packets_max.max(self.held.len());
+        self.stats.held_bytes_max = self.stats.held_bytes_max.max(self.payload_bytes);
     }
 
     fn release(&mut self, payload: Bytes) {
@@ -468,8 +473,8 @@ impl Resequencer {
     /// Gives up the gaps that have timed out.
     fn expire(&mut self, now: Instant) {
         let gap_time = self.gap_time();
-        while self.held_packets > 0
-            && let Some(gap) = self.gaps.front()
+        while !self.held.is_empty()
+            && let Some((&below, &gap)) = self.gaps.first_key_value()
         {
             let cause = if self.overtaken.saturating_sub(gap.overtaken) >= gap_time {
                 Cause::Time
@@ -478,7 +483,7 @@ impl Resequencer {
             } else {
                 break;
             };
-            self.give_up_below(gap.below, cause);
+            self.give_up_below(below, cause);
         }
     }
 
@@ -495,37 +500,30 @@ impl Resequencer {
     fn move_next(&mut self, number: u64) {
         let next = self.arrived.first_missing(number..self.end).unwrap_or(self.end.max(number));
         let freed_below = next.saturating_add(self.ahead_max).saturating_add(1);
-        if self.held_packets > 0 {
-            self.release_held(freed_below.min(self.end));
-        }
+        self.release_held(freed_below);
         self.released_below = self.released_below.max(freed_below);
         self.arrived.forget(self.next.saturating_sub(HISTORY)..next.saturating_sub(HISTORY));
         self.next = next;
         self.end = self.end.max(next);
-        while self.gaps.front().is_some_and(|gap| gap.below <= next) {
-            self.gaps.pop_front();
+        while self.gaps.first_key_value().is_some_and(|(&below, _)| below <= next) {
+            self.gaps.pop_first();
         }
     }
 
     /// Releases the payloads that wait below `end`, the lowest number first.
     fn release_held(&mut self, end: u64) {
-        let mut from = self.released_below;
-        while let Some(number) = self.arrived.first(from..end) {
-            let index = ring_index(number, self.slots.len());
-            if let Some(payload) = self.slots.get_mut(index).and_then(Option::take) {
-                self.held_packets -= 1;
-                self.held_bytes -= payload.len();
-                self.release(payload);
-            }
-            from = number + 1;
+        while let Some(first) = self.held.first_entry().filter(|first| *first.key() < end) {
+            let payload = first.remove();
+            self.payload_bytes -= payload.len();
+            self.release(payload);
         }
     }
 
     /// Adds the time since the last call to `waited_time`.
     fn add_up(&mut self, now: Instant) {
         let last = self.added_up.replace(now).unwrap_or(now);
-        if self.held_packets > 0 {
-            let packets = u32::try_from(self.held_packets).unwrap_or(u32::MAX);
+        if !self.held.is_empty() {
+            let packets = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
             let waited = now.saturating_duration_since(last).saturating_mul(packets);
             self.stats.waited_time = self.stats.waited_time.saturating_add(waited);
         }

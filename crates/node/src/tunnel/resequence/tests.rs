@@ -270,7 +270,8 @@ fn a_huge_rtt_does_not_extend_the_wait_beyond_the_maximum() {
 
 #[test]
 fn the_byte_bound_gives_up_the_oldest_gap_and_keeps_the_newest() {
-    let bounds = Bounds { bytes: 24, ..Bounds::default() };
+    // Each of the payloads also shows a gap.
+    let bounds = Bounds { bytes: 3 * (8 + 2 * OVERHEAD), ..Bounds::default() };
     let mut egress = Egress::with_bounds(Resequence::Ordered, bounds, waiting(Resequence::Off).now);
     egress.push(0);
     assert_eq!(egress.push_all([2, 4, 6]), NOTHING);
@@ -282,7 +283,7 @@ fn the_byte_bound_gives_up_the_oldest_gap_and_keeps_the_newest() {
 
 #[test]
 fn a_payload_larger_than_the_byte_bound_does_not_wait() {
-    let bounds = Bounds { bytes: 7, ..Bounds::default() };
+    let bounds = Bounds { bytes: 7 + 2 * OVERHEAD, ..Bounds::default() };
     let mut egress = Egress::with_bounds(Resequence::Ordered, bounds, waiting(Resequence::Off).now);
     assert_eq!(egress.push_all([0, 5, 9]), [0, 5, 9]);
     assert_eq!(egress.given_up().bytes, 7);
@@ -386,15 +387,85 @@ fn waiting_is_counted_in_packets_and_time() {
 
 #[test]
 fn a_caller_that_takes_no_payloads_cannot_exceed_the_bounds() {
-    let bounds = Bounds { bytes: 100, ..Bounds::default() };
+    let bounds = Bounds { bytes: 100 + 3 * OVERHEAD, ..Bounds::default() };
     let now = waiting(Resequence::Off).now;
     let mut resequencer = Resequencer::new(Resequence::Off, bounds);
     for number in 0..20 {
         let payload = Bytes::from_static(&[0; 30]);
         resequencer.push(now, numbered(number, 0, payload));
-        assert!(resequencer.held_bytes() <= 100);
+        assert!(resequencer.held_bytes() <= bounds.bytes);
     }
     assert_eq!(resequencer.stats().overrun, 17);
+}
+
+/// Bytes that a flow with numbers keeps beside its payloads: which numbers arrived, and the first
+/// nodes of its maps.
+const FLOW_BYTES: usize = 2500;
+
+#[test]
+fn what_is_held_is_what_the_process_keeps() {
+    let in_order: Vec<u64> = (1..2000).collect();
+    let with_gaps: Vec<u64> = (1..3000).map(|number| 2 * number).collect();
+    let backwards: Vec<u64> = with_gaps.iter().rev().copied().collect();
+    let mixed: Vec<u64> = (1..3000).map(|number| number * 1201 % 5987 + 2).collect();
+    for (numbers, len) in [in_order, with_gaps, backwards, mixed].iter().zip([1, 8, 100, 1200]) {
+        let mut egress = waiting(Resequence::Ordered);
+        let Egress { resequencer, now, .. } = &mut egress;
+        let payload = Bytes::from(vec![0; len]);
+        resequencer.push(*now, numbered(1 << 13, 0, payload.clone()));
+        let kept = allocation_counter::measure(|| {
+            for &number in numbers {
+                // Number 1 is missing.
+                let number = (1 << 13) + number + 1;
+                resequencer.push(*now, numbered(number, 0, payload.clone()));
+            }
+        });
+        let kept = usize::try_from(kept.bytes_current).unwrap();
+        let held = resequencer.held_bytes();
+        assert!(kept <= held + FLOW_BYTES, "{kept} bytes are kept, {held} are counted");
+        assert!(kept + FLOW_BYTES >= held / 3, "{kept} bytes are kept, {held} are counted");
+        assert!(resequencer.memory() >= held);
+    }
+}
+
+#[test]
+fn two_payloads_far_apart_take_no_more_memory_than_two_next_to_each_other() {
+    let now = waiting(Resequence::Off).now;
+    let mut kept = [2, 7100].map(|far| {
+        let mut resequencer = None;
+        let kept = allocation_counter::measure(|| {
+            let new = Resequencer::new(Resequence::Ordered, Bounds::default());
+            let new = resequencer.insert(new);
+            for number in [1, far] {
+                new.push(now, numbered(number, 0, Bytes::from_static(b"x")));
+            }
+        });
+        kept.bytes_current
+    });
+    kept.sort_unstable();
+    assert!(kept[1] < 2500 && kept[1] - kept[0] < 600, "{kept:?} bytes");
+}
+
+#[test]
+fn memory_is_given_back_after_a_peak() {
+    let mut egress = waiting(Resequence::Ordered);
+    let kept = allocation_counter::measure(|| {
+        drop(egress.push_all((2..7000).filter(|number| number % 3 > 0)));
+        egress.resequencer.flush(egress.now);
+        assert_eq!(egress.take().len(), 4665);
+    });
+    let kept = usize::try_from(kept.bytes_current).unwrap();
+    assert!(kept < 3000 && kept <= egress.resequencer.memory() + 1000, "{kept} bytes");
+    assert_eq!(egress.resequencer.held_bytes(), 0);
+}
+
+#[test]
+fn a_flow_without_numbers_takes_no_memory() {
+    let mut flows = Vec::with_capacity(100);
+    let kept = allocation_counter::measure(|| {
+        flows.extend((0..100).map(|_| Resequencer::new(Resequence::Ordered, Bounds::default())));
+    });
+    assert_eq!((kept.bytes_current, flows[0].memory()), (0, 0));
 }
 
 /// The same rules in the plainest form, without regard to speed.
@@ -438,19 +509,34 @@ impl Model {
         self.last = now;
         self.give_up_below((number + 1).saturating_sub(packets));
         while number > self.next + self.ahead_max
-            && self.held.values().sum::<usize>() + len > self.bounds.bytes
+            && self.waiting() + len + (1 + usize::from(self.shows_gap(number))) * OVERHEAD
+                > self.bounds.bytes
         {
             let after = (self.next..number).find(|n| self.come.contains(n)).unwrap_or(number);
             self.give_up_below(after);
         }
-        for missing in self.end..number {
-            self.found.insert(missing, (now, self.overtaken, number));
+        if self.shows_gap(number) {
+            for missing in self.end..number {
+                self.found.insert(missing, (now, self.overtaken, number));
+            }
         }
         self.end = self.end.max(number + 1);
         self.come.insert(number);
         self.held.insert(number, len);
         self.settle();
         self.expire(now);
+    }
+
+    /// Bytes of memory that waiting payloads take, and the gaps that were found.
+    fn waiting(&self) -> usize {
+        let gaps: BTreeSet<u64> = self.found.values().map(|(_, _, below)| *below).collect();
+        let gaps = gaps.iter().filter(|&&below| below > self.next).count();
+        self.held.values().sum::<usize>() + (self.held.len() + gaps) * OVERHEAD
+    }
+
+    /// Whether the arrival of a number shows a gap that matters.
+    fn shows_gap(&self, number: u64) -> bool {
+        number > self.end && self.ahead_max < u64::from(self.bounds.packets)
     }
 
     fn settle(&mut self) {
@@ -527,7 +613,7 @@ proptest! {
     #[test]
     fn it_follows_the_plain_rules(
         mode in mode(),
-        (bytes, packets) in (50..2_000_usize, 1..200_u32),
+        (bytes, packets) in (50..20_000_usize, 1..200_u32),
         first in prop_oneof![Just(0), 0..5_000_u64],
         steps in prop::collection::vec(step(), 1..300),
     ) {
@@ -549,15 +635,18 @@ proptest! {
             payload.resize(step.len, 0);
             let datagram = numbered(number, repair_floor, payload.into());
             egress.resequencer.push(egress.now, datagram);
-            let most = bytes + step.len;
+            let most = bytes + step.len + (2 + ahead_max.min(30) as usize) * OVERHEAD;
             prop_assert!(egress.resequencer.held_bytes() <= most, "{bytes} bytes");
             let freed = std::iter::from_fn(|| egress.resequencer.poll_release(egress.now));
             released.extend(freed.map(|p| u64::from_be_bytes(p[..8].try_into().unwrap())));
             model.push(egress.now - start, (number, repair_floor, step.len));
             prop_assert_eq!(&released, &model.released);
-            prop_assert!(egress.resequencer.held_bytes <= bytes);
-            prop_assert_eq!(egress.resequencer.held_packets, model.held.len());
-            prop_assert!(egress.resequencer.held_packets < packets as usize);
+            // Payloads within the window do not wait, but may show gaps.
+            let in_window = ahead_max.min(30) as usize * OVERHEAD;
+            prop_assert!(egress.resequencer.waiting_bytes() <= bytes + in_window);
+            prop_assert_eq!(egress.resequencer.waiting_bytes(), model.waiting());
+            prop_assert_eq!(egress.resequencer.held.len(), model.held.len());
+            prop_assert!(egress.resequencer.held.len() < packets as usize);
             prop_assert!(egress.resequencer.gaps.len() <= packets as usize);
         }
         let given_up = egress.given_up();
@@ -572,7 +661,7 @@ proptest! {
         mode in mode(),
         steps in prop::collection::vec((any_number(), any_number(), 0..2_000_u64), 1..200),
     ) {
-        let bounds = Bounds { bytes: 500, packets: 100, ..Bounds::default() };
+        let bounds = Bounds { bytes: 5_000, packets: 100, ..Bounds::default() };
         let mut egress = Egress::with_bounds(mode, bounds, waiting(Resequence::Off).now);
         let mut released = Vec::new();
         let mut accepted = BTreeSet::new();
@@ -588,16 +677,18 @@ proptest! {
             if dropped(&after) == dropped(&before) {
                 prop_assert!(accepted.insert(number), "{number} was taken twice");
             }
-            prop_assert!(egress.resequencer.held_bytes() <= bounds.bytes);
-            prop_assert!(egress.resequencer.slots.len() <= 128);
+            let in_window = 100 * OVERHEAD;
+            prop_assert!(egress.resequencer.held_bytes() <= bounds.bytes + in_window);
             if let Some(timeout) = egress.resequencer.next_timeout() {
                 prop_assert!(timeout <= egress.now + bounds.gap_max);
             }
         }
         // All gaps have been found by now, so that no payload waits longer than for one of them.
         released.extend(egress.wait(bounds.gap_max));
-        prop_assert_eq!(egress.resequencer.held_bytes(), 0);
+        prop_assert!(egress.resequencer.held.is_empty() && egress.resequencer.ready.is_empty());
         prop_assert_eq!(egress.resequencer.next_timeout(), None);
+        egress.resequencer.flush(egress.now);
+        prop_assert_eq!(egress.resequencer.held_bytes(), 0);
         let once: BTreeSet<u64> = released.iter().copied().collect();
         prop_assert_eq!(once.len(), released.len());
         prop_assert_eq!(once, accepted);
