@@ -348,7 +348,7 @@ impl Node for Proxy {
             Input::Timeout => self.handle_timeout(now),
             Input::MemoryInUse(bytes) => {
                 let Self { server, peers, .. } = self;
-                server.set_memory_in_use(now, bytes, |id| peers.memory(id));
+                server.set_memory_in_use(now, bytes, |id| peers.memory_of(id));
             }
             Input::SocketOpened { socket: LISTEN, result } => {
                 self.outputs.push_back(Output::Event(Event::listening(self.listen, result)));

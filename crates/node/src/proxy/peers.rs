@@ -189,10 +189,10 @@ impl Peers {
         Some(id)
     }
 
-    /// The bytes of memory that a connection holds in this crate.
-    pub(super) fn memory(&self, id: ConnectionId) -> u64 {
-        let peer = self.by_connection.get(&id);
-        peer.map_or(0, |peer| (peer.tunnel.queued() + peer.tunnel.held_bytes() + peer.flows.len() * FLOW_MEMORY) as u64)
+    /// The bytes of memory that the tunnel and the flows of a connection take.
+    pub(super) fn memory_of(&self, id: ConnectionId) -> u64 {
+        let memory = |peer: &Peer| peer.tunnel.memory() + peer.flows.len() * FLOW_MEMORY;
+        self.by_connection.get(&id).map_or(0, memory) as u64
     }
 
     /// Bytes of encoded payloads that wait in all tunnels' queues.
