@@ -78,13 +78,12 @@ impl RawClient {
         client
     }
 
-    /// Sends both messages of the handshake in one UDP payload.
+    /// Sends the first message of the handshake. The second one has to wait for an answer: the proxy
+    /// states its connection ID in handshake packets only, and sends none when both messages come
+    /// at once.
     fn begin(&mut self, destination: &[u8], token: &[u8]) {
-        let finished = self.long(HANDSHAKE, (destination, &[]), &crypto(&[1]), self.next_number);
         let frames = crypto(&self.parameters());
-        let mut packet = self.long(INITIAL, (destination, token), &frames, self.next_number);
-        self.next_number += 1;
-        packet.extend_from_slice(&finished);
+        let mut packet = self.long(INITIAL, (destination, token), &frames);
         // RFC 9000 §14.1 wants 1200 bytes. These belong to no packet, because the engine would read
         // them one by one as PADDING frames.
         packet.resize(1200, 0);
@@ -115,13 +114,7 @@ impl RawClient {
     }
 
     /// Encodes a packet with a long header.
-    fn long(
-        &self,
-        kind: u8,
-        (destination, token): (&[u8], &[u8]),
-        frames: &[u8],
-        packet_number: u32,
-    ) -> BytesMut {
+    fn long(&mut self, kind: u8, (destination, token): (&[u8], &[u8]), frames: &[u8]) -> BytesMut {
         let mut out = BytesMut::new();
         out.put_u8(0xc3 | kind << 4); // four bytes of packet number
         out.put_u32(VERSION);
@@ -134,7 +127,8 @@ impl RawClient {
             out.put_slice(token);
         }
         out.put_u16(0x4000 | (frames.len() + 4) as u16);
-        out.put_u32(packet_number);
+        out.put_u32(self.next_number);
+        self.next_number += 1;
         out.put_slice(frames);
         out
     }
@@ -246,6 +240,8 @@ impl RawClient {
             let len = VarInt::decode(&mut packet).ok()?.get() as usize;
             packet.try_split_to(len)?;
             if self.proxy.is_none() {
+                let finished = self.long(HANDSHAKE, (&source, &[]), &crypto(&[1]));
+                self.packets.push_back(finished);
                 self.proxy = Some(source);
                 for frames in std::mem::take(&mut self.waiting) {
                     self.frames(frames);
