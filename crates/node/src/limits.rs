@@ -68,18 +68,21 @@ pub struct Limits {
     /// than two minutes".
     pub flow_idle: Duration,
     /// The length of one tunnel's queue in bytes of HTTP Datagrams. Above it the newest one is
-    /// dropped. 1 MB is 800 ms at 10 Mbit/s and 80 ms at 100 Mbit/s.
+    /// dropped. 1 MB is 800 ms at 10 Mbit/s and 80 ms at 100 Mbit/s. The queue has at most one
+    /// payload per 100 bytes of its bound, because small payloads take more memory than they have
+    /// bytes.
     pub tunnel_queue: usize,
     /// The length of one tunnel's queue in bytes while active queue management (AQM) keeps it
     /// short. 4 MB are 320 ms at 100 Mbit/s. After the first drop of the AQM, a sender in slow
     /// start needs that time to react.
     pub short_tunnel_queue: usize,
-    /// The number of bytes of datagrams that one tunnel keeps until they are acknowledged. Above it
-    /// the oldest ones are no longer repaired. 16 MB is more than the flight of one second at 100
+    /// The number of bytes of memory that one tunnel's datagrams take until they are acknowledged,
+    /// with 256 for each beside its bytes. Above it the oldest ones are no longer repaired. 16 MB is more than the flight of one second at 100
     /// Mbit/s.
     pub repair_bytes: usize,
-    /// The number of bytes of payloads that all flows of a node hold at the tunnels' egress until
-    /// the missing payloads before them arrive. Above it the flow that holds most stops waiting. A
+    /// The number of bytes of memory that the payloads of all flows of a node take at the tunnels'
+    /// egress until the missing payloads before them arrive, with 128 for each payload and each gap
+    /// beside their bytes. Above it the flow that holds most stops waiting. A
     /// single flow may hold 8 MB.
     pub held_bytes: usize,
     /// The length of the value of one capsule in bytes: the largest UDP payload and its Context ID.

@@ -303,7 +303,7 @@ fn an_upload_is_not_kept() {
     let stream = bed.open_with(Dir::Bi, head);
     let bytes = kept(|| {
         for _ in 0..100 {
-            bed.peer().send(stream, frame(DATA, &[7; 49_000]));
+            bed.peer().send(stream, frame(DATA, &vec![7; 49_000]));
             bed.run();
         }
         bed.peer().forget_sent();
