@@ -47,7 +47,10 @@ fn the_documents_state_the_numbers_of_the_code() {
         ),
         (
             "docs/threats.md",
-            format!("| duration of a handshake at a server | {} |", seconds(limits.handshake_timeout)),
+            format!(
+                "| duration of a handshake at a server | {} |",
+                seconds(limits.handshake_timeout)
+            ),
         ),
         ("docs/threats.md", format!("and {} in all", limits.queries)),
         (

@@ -230,7 +230,8 @@ impl Server {
     /// Whether all connections have been closed, or the time to wait for that is over. Returns true
     /// only once.
     pub(crate) fn take_ended(&mut self, now: Instant) -> bool {
-        let has_ended = self.goodbye.is_some_and(|until| until <= now || self.endpoint.connections() == 0);
+        let has_ended =
+            self.goodbye.is_some_and(|until| until <= now || self.endpoint.connections() == 0);
         if has_ended {
             self.goodbye = None;
         }

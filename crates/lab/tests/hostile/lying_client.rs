@@ -52,6 +52,8 @@ struct Case {
     loss_percent: u64,
     controller: ControllerName,
     story: Option<Story>,
+    /// The seed of the links' losses.
+    seed: u64,
 }
 
 /// The counters of the origin in one second.
@@ -82,7 +84,7 @@ impl Case {
 
     fn bed(&self) -> Bed {
         let tls = certificate();
-        let mut world = World::new(Seed(1));
+        let mut world = World::new(Seed(self.seed));
         // The controller without reports is plain BBRv1, because it is not under test.
         let controller = ControllerConfig {
             initial_window_packets: 10,
@@ -265,7 +267,8 @@ fn a_lie_gains_nothing_that_lasts() {
     for (queue, loss_percent, has_tunnel) in [("30kB", 0, false), ("150kB", 5, true)] {
         let controller = ControllerName::Tecc;
         let reported = |story| {
-            let case = Case { has_tunnel, queue, loss_percent, controller, story: Some(story) };
+            let story = Some(story);
+            let case = Case { has_tunnel, queue, loss_percent, controller, story, seed: 1 };
             // Only the seconds after the tenth count.
             sum(case.run(20).iter().skip(10)).came
         };
@@ -280,21 +283,26 @@ fn a_lie_gains_nothing_that_lasts() {
 
 #[test]
 fn through_a_tunnel_a_lie_costs_the_origin_hardly_a_packet() {
-    for (queue, loss_percent) in [("30kB", 5), ("2MB", 0)] {
+    for (queue, loss_percent, seed, most) in
+        [("30kB", 5, 1, 3), ("30kB", 5, 2, 3), ("30kB", 5, 3, 3), ("2MB", 0, 1, 1)]
+    {
         for (what, story) in LIES {
             let (controller, story) = (ControllerName::Tecc, Some(story));
-            let case = Case { has_tunnel: true, queue, loss_percent, controller, story };
+            let case = Case { has_tunnel: true, queue, loss_percent, controller, story, seed };
             let worst = worst_ten(&case.run(15));
-            assert!(worst <= 2, "{queue}, {loss_percent} %, {what}: {worst} % lost in ten seconds");
+            let place = format!("{queue}, {loss_percent} %, {what}, seed {seed}");
+            assert!(worst <= most, "{place}: {worst} % lost in ten seconds");
         }
     }
 }
+
 #[test]
 fn without_a_tunnel_a_lie_makes_the_origin_lose_little_more_than_bbr_does() {
     for (queue, loss_percent) in [("30kB", 0), ("30kB", 5), ("150kB", 0), ("150kB", 5), ("2MB", 0)]
     {
         let run = |controller, story| {
-            let case = Case { has_tunnel: false, queue, loss_percent, controller, story };
+            let has_tunnel = false;
+            let case = Case { has_tunnel, queue, loss_percent, controller, story, seed: 1 };
             case.run(30)
         };
         let bbr = worst_ten(&run(ControllerName::Bbr1, None));

@@ -91,8 +91,12 @@ impl Acceptance {
         if self.warning.due(now).is_some() {
             let Accepting { refused, displaced, closed_for_memory, .. } = self.counters;
             warn!(
-                refused, displaced, closed_for_memory, limit = self.connections_max,
-                memory_in_use = self.memory_in_use, memory_limit = self.memory_max,
+                refused,
+                displaced,
+                closed_for_memory,
+                limit = self.connections_max,
+                memory_in_use = self.memory_in_use,
+                memory_limit = self.memory_max,
                 "the server is short of room for connections: it refuses new ones, or closes others; \
                  the counts are totals since the start"
             );
@@ -143,8 +147,7 @@ impl Endpoint {
     fn make_room(&mut self, now: Instant, prefix: Prefix) -> bool {
         let connections = self.connections();
         let Some(acceptance) = &mut self.server else { return false };
-        let has_room =
-            connections < acceptance.connections_max && !acceptance.is_short_of_memory();
+        let has_room = connections < acceptance.connections_max && !acceptance.is_short_of_memory();
         let place = acceptance.places.find(prefix, has_room);
         match place {
             Place::Free => return true,

@@ -241,14 +241,8 @@ impl Endpoint {
         let id = ConnectionId(self.next_id);
         self.next_id += 1;
         self.by_handle.insert(handle.0, id);
-        let slot = Slot {
-            connection,
-            handle,
-            timer: None,
-            peer,
-            is_ready: false,
-            is_touched: false,
-        };
+        let slot =
+            Slot { connection, handle, timer: None, peer, is_ready: false, is_touched: false };
         self.slots.insert(id, slot);
         self.touch(id);
         id

@@ -209,9 +209,21 @@ mod tests {
             ("another prefix has used its share up", &[a, a, a], b, true, Free),
             ("proven connections have no share to use up", &["10.0.0.1!"; 5], a, true, Free),
             ("full: most unproven", &[b, a, a, b, a], b, false, Instead(ConnectionId(1))),
-            ("full: one unproven", &["10.0.0.1!", b, "10.0.0.1!"], a, false, Instead(ConnectionId(1))),
+            (
+                "full: one unproven",
+                &["10.0.0.1!", b, "10.0.0.1!"],
+                a,
+                false,
+                Instead(ConnectionId(1)),
+            ),
             ("full: all proven, own prefix", &["10.0.0.1!"; 4], a, false, Place::None),
-            ("full: all proven, other prefix", &["10.0.0.1!"; 4], b, false, Instead(ConnectionId(3))),
+            (
+                "full: all proven, other prefix",
+                &["10.0.0.1!"; 4],
+                b,
+                false,
+                Instead(ConnectionId(3)),
+            ),
             ("full: all proven, none above the share", &["10.0.0.1!"; 3], b, false, Place::None),
             ("no room for anybody", &[], a, false, Place::None),
         ] {

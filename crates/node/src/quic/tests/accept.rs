@@ -271,7 +271,7 @@ fn memory_is_taken_from_strangers_and_then_from_the_heaviest() {
     crowd.server.set_memory_in_use(crowd.now, 0, weigh);
     assert!(crowd.connect("198.51.100.3:1"));
     crowd.wait(Duration::from_secs(4));
-    crowd.server.set_memory_in_use(crowd.now, 3_060_000, weigh);
+    crowd.server.set_memory_in_use(crowd.now, 3_100_000, weigh);
     crowd.run();
     let open: Vec<_> = crowd.open.keys().map(ToString::to_string).collect();
     assert_eq!(open, [users[0], users[2]], "the strangers had time for a request");
