@@ -39,6 +39,7 @@ pub(crate) use self::{agreement::Asked, capsules::StreamEnd, carrier::Carrier, c
 use self::{
     agreement::{RepairOffer, wanted_limit},
     capsules::OnStream,
+    carrier::QueueCarrier,
     client::ClientEnd,
     contexts::{Context, ReportArrival},
     early::Early,

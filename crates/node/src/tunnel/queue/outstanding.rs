@@ -23,7 +23,7 @@ use crate::{
     quic::{self, DatagramId, Delivery, StreamId},
     spare,
     stats::{GivenUp, Repaired},
-    tunnel::carrier::Carrier,
+    tunnel::carrier::QueueCarrier,
 };
 
 /// How long a datagram is repaired, in smoothed RTTs of the tunnel. At 5 % loss one retransmission
@@ -280,7 +280,7 @@ impl Outstanding {
     pub(super) fn settle(
         &mut self,
         now: Instant,
-        carrier: &mut Carrier<'_>,
+        carrier: &mut impl QueueCarrier,
         mut lost: impl FnMut(StreamId),
     ) {
         self.smoothed_rtt = carrier.smoothed_rtt();
@@ -427,7 +427,7 @@ impl Outstanding {
     /// datagram waits for retransmission.
     pub(super) fn send(
         &mut self,
-        carrier: &mut Carrier<'_>,
+        carrier: &mut impl QueueCarrier,
         stream: StreamId,
         number: u64,
     ) -> bool {
@@ -459,7 +459,7 @@ impl Outstanding {
     /// Sends a probe, as RFC 9002 §6.2 does: retransmits the newest datagram if no acknowledgement
     /// has arrived for a while and nothing else waits. Without a probe the loss of the last packets
     /// would stay undetected, because only acknowledgements of later packets show a loss.
-    pub(super) fn probe(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
+    pub(super) fn probe(&mut self, now: Instant, carrier: &mut impl QueueCarrier) {
         self.next_probe = None;
         let Some((DatagramId(newest), sent)) = carrier.newest_datagram() else { return };
         let last = self.first_id + self.in_flight.len() as u64;
