@@ -14,6 +14,8 @@
 mod aqm;
 mod item;
 mod longest;
+#[cfg(test)]
+mod model;
 mod outstanding;
 mod room;
 #[cfg(test)]

@@ -226,9 +226,9 @@ impl Outstanding {
         self.keeps_queue_short
     }
 
-    /// Whether no flow is repaired.
+    /// Whether no flow is repaired, and no delivery report is due.
     pub(super) fn is_idle(&self) -> bool {
-        self.flows.is_empty()
+        self.flows.is_empty() && self.in_flight.is_empty()
     }
 
     /// Bytes that wait for retransmission.

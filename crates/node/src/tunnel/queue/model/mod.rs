@@ -1,0 +1,3 @@
+//! A model of what surrounds a queue.
+
+pub(super) mod below;
