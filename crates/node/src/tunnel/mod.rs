@@ -34,6 +34,8 @@ use tandem_wire::{
 };
 use tracing::debug;
 
+#[cfg(fuzzing)]
+pub use self::queue::model::run as run_queue_model;
 pub(crate) use self::reporter::REPORT_INTERVAL;
 pub(crate) use self::{agreement::Asked, capsules::StreamEnd, carrier::Carrier, client::Flows};
 use self::{

@@ -14,8 +14,8 @@
 mod aqm;
 mod item;
 mod longest;
-#[cfg(test)]
-mod model;
+#[cfg(any(test, fuzzing))]
+pub(in crate::tunnel) mod model;
 mod outstanding;
 mod room;
 #[cfg(test)]

@@ -573,3 +573,20 @@ impl FlowRepair {
         before - self.kept.len()
     }
 }
+
+#[cfg(any(test, fuzzing))]
+impl Outstanding {
+    /// Checks that all sums are those of their parts, and that the kept datagrams take at most this
+    /// number of bytes.
+    pub(super) fn check(&self, bytes_max: usize) {
+        let sum = |part: fn(&FlowRepair) -> usize| self.flows.values().map(part).sum::<usize>();
+        let kept = |flow: &FlowRepair| {
+            flow.kept.iter().flat_map(|kept| &kept.data).map(Bytes::len).sum::<usize>()
+        };
+        assert_eq!((self.bytes, self.bytes), (sum(|flow| flow.bytes), sum(kept)));
+        assert_eq!(self.numbers, sum(|flow| flow.kept.len()));
+        assert_eq!(self.waiting_bytes, sum(|flow| flow.waiting_bytes));
+        assert!(self.kept_memory() <= bytes_max, "{} of {bytes_max}", self.kept_memory());
+        assert!(self.flows.values().all(|flow| flow.kept.len() <= NUMBERS_MAX));
+    }
+}

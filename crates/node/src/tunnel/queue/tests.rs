@@ -219,3 +219,10 @@ fn deliveries_for_a_flow_that_is_gone_are_taken_and_forgotten() {
     assert_eq!((below.reports.len(), queue.outstanding.is_idle()), (0, true));
     assert!(queue.memory() < 10_000, "{} bytes of memory", queue.memory());
 }
+
+proptest::proptest! {
+    #[test]
+    fn any_use_of_a_queue_keeps_its_promises(input: Vec<[u8; 4]>) {
+        model::run(&input.concat());
+    }
+}
