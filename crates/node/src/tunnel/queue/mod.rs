@@ -32,7 +32,7 @@ use tandem_wire::{CONTEXT_ID_UDP, Urgency};
 
 use self::{
     aqm::Oldest,
-    item::{Ids, Item, Unnumbered, encode_datagram, fits_datagram},
+    item::{Ids, Item, Unnumbered, encode_datagram, fits_datagram, into_capsule},
     longest::Longest,
     outstanding::Outstanding,
     turns::Turns,
@@ -403,7 +403,7 @@ impl Queue {
     /// its datagram no longer fits a packet.
     fn repair_in_capsule(&mut self, stream: StreamId, number: u64, datagram: Bytes) {
         let Some(flow) = self.outstanding.flow(stream) else { return };
-        let frame = flow.plan.capsule(stream, datagram);
+        let frame = flow.plan.capsule(datagram);
         self.outstanding.note_capsule(stream, number);
         match frame {
             Some(frame) => self.insert_frame(stream, frame),
@@ -521,7 +521,8 @@ impl Queue {
             return Sent::All;
         }
         self.outstanding.note_capsule(stream, number);
-        Sent::Reencoded(Item::Encoded(Form::Capsule, ids.into_capsule(datagram)))
+        into_capsule(datagram)
+            .map_or(Sent::All, |frame| Sent::Reencoded(Item::Encoded(Form::Capsule, frame)))
     }
 
     /// When to feed the queue even if nothing arrives before.

@@ -15,9 +15,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use tandem_wire::{CONTEXT_ID_UDP, Order, VarInt};
+use tandem_wire::{Order, VarInt};
 
-use super::{TooLarge, aqm::Aqm, item::Ids};
+use super::{
+    TooLarge,
+    aqm::Aqm,
+    item::{Ids, into_capsule},
+};
 use crate::{
     mode::Repair,
     quic::{self, DatagramId, Delivery, StreamId},
@@ -92,10 +96,10 @@ impl RepairPlan {
 
     /// Turns a datagram that was sent before into a DATA frame with a capsule, if the flow may use
     /// capsules.
-    pub(super) fn capsule(&self, stream: StreamId, datagram: Bytes) -> Option<Bytes> {
-        let ids = self.ids(stream).or_else(|| Ids::new(stream, CONTEXT_ID_UDP))?;
+    pub(super) fn capsule(&self, datagram: Bytes) -> Option<Bytes> {
         // The capsule is a few bytes longer than the payload, whose length was checked on arrival.
-        matches!(self.too_large, TooLarge::Capsule(_)).then(|| ids.into_capsule(datagram))
+        let may_go = matches!(self.too_large, TooLarge::Capsule(_));
+        may_go.then(|| into_capsule(datagram))?
     }
 }
 
