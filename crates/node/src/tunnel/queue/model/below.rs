@@ -42,6 +42,8 @@ pub(in crate::tunnel::queue) struct Stream {
     /// Bytes of stream data that the engine takes now.
     pub(in crate::tunnel::queue) room: usize,
     pub(in crate::tunnel::queue) is_stopped: bool,
+    /// Whether payloads may be missing that were never sent.
+    pub(in crate::tunnel::queue) may_lack: bool,
     /// How often each payload was sent that the queue accepted.
     pub(in crate::tunnel::queue) sends: BTreeMap<u32, u32>,
     /// How often a payload may be sent.
@@ -117,6 +119,7 @@ impl Stream {
         Self {
             room: 0,
             is_stopped: false,
+            may_lack: false,
             sends: BTreeMap::new(),
             sends_max: 1,
             numbers: BTreeMap::new(),
