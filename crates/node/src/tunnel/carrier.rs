@@ -3,7 +3,7 @@
 //! This is the lower face of the tunnel. Everything that a tunnel needs from its connection is a
 //! function here, so that another carrier (HTTP/2 over TCP) would be added in this one place.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -13,6 +13,30 @@ use crate::{
         Connection, DatagramId, Delivery, PathEstimate, SendDatagram, StreamGone, StreamId, Write,
     },
 };
+
+/// What the queue of a tunnel needs of its carrier. Tests replace it by a model.
+pub(super) trait QueueCarrier {
+    /// The largest HTTP Datagram that fits a packet now, in bytes. 0 if the peer accepts none.
+    fn max_datagram_size(&mut self) -> usize;
+    /// Whether the engine has room for a datagram of this size now.
+    fn has_room_for_datagram(&mut self, len: usize) -> bool;
+    /// Gives a datagram to the engine.
+    fn send_datagram(&mut self, data: Bytes) -> SendDatagram;
+    /// Sends a datagram whose delivery [`QueueCarrier::poll_delivery`] reports. `false`: the engine did
+    /// not take it.
+    fn send_tracked_datagram(&mut self, id: DatagramId, data: Bytes) -> bool;
+    /// The next delivery report. Each tracked datagram gets exactly one.
+    fn poll_delivery(&mut self) -> Option<(DatagramId, Delivery)>;
+    /// The tracked datagram that was sent last and when it was sent, while its delivery is not
+    /// known.
+    fn newest_datagram(&self) -> Option<(DatagramId, Instant)>;
+    /// RFC 9002's `smoothed_rtt`.
+    fn smoothed_rtt(&self) -> Duration;
+    /// Writes as much of `data` as the stream has room for, and removes that part from its front.
+    fn write_body(&mut self, stream: StreamId, data: &mut Bytes) -> Result<Write, StreamGone>;
+    /// Limits the stream data that the engine holds, so that the rest waits in the tunnel's queue.
+    fn hold_two_windows(&mut self);
+}
 
 /// The HTTP/3 session of a tunnel and the QUIC connection below it.
 pub(crate) struct Carrier<'a> {
@@ -39,36 +63,6 @@ impl Carrier<'_> {
         self.session.peer_settings().is_some_and(|settings| !settings.h3_datagram)
     }
 
-    /// The largest HTTP Datagram that fits a packet now, in bytes. 0 if the peer accepts none.
-    pub(super) fn max_datagram_size(&mut self) -> usize {
-        self.connection.max_datagram_size().unwrap_or(0)
-    }
-
-    /// Whether the engine has room for a datagram of this size now.
-    pub(super) fn has_room_for_datagram(&mut self, len: usize) -> bool {
-        self.connection.has_room_for_datagram(len)
-    }
-
-    pub(super) fn send_datagram(&mut self, data: Bytes) -> SendDatagram {
-        self.connection.send_datagram(data)
-    }
-
-    /// Sends a datagram whose delivery [`Carrier::poll_delivery`] reports. `false`: the engine did
-    /// not take it.
-    pub(super) fn send_tracked_datagram(&mut self, id: DatagramId, data: Bytes) -> bool {
-        self.connection.send_tracked_datagram(id, data)
-    }
-
-    pub(super) fn poll_delivery(&mut self) -> Option<(DatagramId, Delivery)> {
-        self.connection.poll_delivery()
-    }
-
-    /// The tracked datagram that was sent last and when it was sent, while its delivery is not
-    /// known.
-    pub(super) fn newest_datagram(&self) -> Option<(DatagramId, Instant)> {
-        self.connection.newest_datagram()
-    }
-
     pub(super) fn receive_datagram(&mut self) -> Option<Bytes> {
         self.connection.receive_datagram()
     }
@@ -77,27 +71,8 @@ impl Carrier<'_> {
         self.connection.path_estimate()
     }
 
-    /// RFC 9002's `smoothed_rtt`.
-    pub(super) fn smoothed_rtt(&self) -> std::time::Duration {
-        self.connection.smoothed_rtt()
-    }
-
     pub(super) fn read_body(&mut self, stream: StreamId) -> Result<Body, ConnectionError> {
         self.session.read_body(self.connection, stream)
-    }
-
-    /// Writes as much of `data` as the stream has room for, and removes that part from its front.
-    pub(super) fn write_body(
-        &mut self,
-        stream: StreamId,
-        data: &mut Bytes,
-    ) -> Result<Write, StreamGone> {
-        self.session.write_body(self.connection, stream, data)
-    }
-
-    /// Limits the stream data that the engine holds, so that the rest waits in the tunnel's queue.
-    pub(super) fn hold_two_windows(&mut self) {
-        self.connection.hold_two_windows();
     }
 
     /// Whether a request on this stream may still arrive.
@@ -108,5 +83,43 @@ impl Carrier<'_> {
     /// Whether the limits on streams do not allow the peer to open this stream yet.
     pub(super) fn cannot_come(&self, stream: StreamId, streams_max: u32) -> bool {
         self.session.cannot_come(stream, streams_max)
+    }
+}
+
+impl QueueCarrier for Carrier<'_> {
+    fn max_datagram_size(&mut self) -> usize {
+        self.connection.max_datagram_size().unwrap_or(0)
+    }
+
+    fn has_room_for_datagram(&mut self, len: usize) -> bool {
+        self.connection.has_room_for_datagram(len)
+    }
+
+    fn send_datagram(&mut self, data: Bytes) -> SendDatagram {
+        self.connection.send_datagram(data)
+    }
+
+    fn send_tracked_datagram(&mut self, id: DatagramId, data: Bytes) -> bool {
+        self.connection.send_tracked_datagram(id, data)
+    }
+
+    fn poll_delivery(&mut self) -> Option<(DatagramId, Delivery)> {
+        self.connection.poll_delivery()
+    }
+
+    fn newest_datagram(&self) -> Option<(DatagramId, Instant)> {
+        self.connection.newest_datagram()
+    }
+
+    fn smoothed_rtt(&self) -> Duration {
+        self.connection.smoothed_rtt()
+    }
+
+    fn write_body(&mut self, stream: StreamId, data: &mut Bytes) -> Result<Write, StreamGone> {
+        self.session.write_body(self.connection, stream, data)
+    }
+
+    fn hold_two_windows(&mut self) {
+        self.connection.hold_two_windows();
     }
 }

@@ -12,6 +12,7 @@ use super::{
     Carrier, Flow, Form, Repair, RepairOffer, RepairPlan, Role, TooLarge, Tunnel,
     agreement::{Granted, LIMIT_LEAST, Wishes, limit_to_ask},
     capsules::encode_limit,
+    carrier::QueueCarrier,
     contexts::{Context, NUMBERED_BY_CLIENT},
     queue::NUMBERS,
 };

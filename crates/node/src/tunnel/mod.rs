@@ -34,11 +34,14 @@ use tandem_wire::{
 };
 use tracing::debug;
 
+#[cfg(fuzzing)]
+pub use self::queue::model::run as run_queue_model;
 pub(crate) use self::reporter::REPORT_INTERVAL;
 pub(crate) use self::{agreement::Asked, capsules::StreamEnd, carrier::Carrier, client::Flows};
 use self::{
     agreement::{RepairOffer, wanted_limit},
     capsules::OnStream,
+    carrier::QueueCarrier,
     client::ClientEnd,
     contexts::{Context, ReportArrival},
     early::Early,

@@ -8,6 +8,7 @@ use tandem_wire::{GroupField, QuarterStreamId};
 use super::{
     Carrier, Flow, Form, RepairOffer, Role, TooLarge, Tunnel,
     agreement::{Asked, Granted},
+    carrier::QueueCarrier,
     contexts::{NUMBERED_BY_PROXY, REPORTS_OF_PROXY},
 };
 use crate::{

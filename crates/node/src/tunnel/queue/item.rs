@@ -97,13 +97,12 @@ impl Ids {
         let more = sequence.saturating_sub(4);
         len + ids + NUMBERS + more <= max
     }
+}
 
-    /// Turns a numbered HTTP Datagram into a DATA frame with a DATAGRAM capsule.
-    pub(super) fn into_capsule(self, mut datagram: Bytes) -> Bytes {
-        let ids = HttpDatagram::overhead(self.quarter_stream_id, self.context_id);
-        datagram.advance(ids.min(datagram.len()));
-        capsules::encode_payload(self.context_id, &datagram)
-    }
+/// Turns an HTTP Datagram into a DATA frame with a DATAGRAM capsule.
+pub(super) fn into_capsule(datagram: Bytes) -> Option<Bytes> {
+    let HttpDatagram { context_id, payload, .. } = HttpDatagram::decode(datagram).ok()?;
+    Some(capsules::encode_payload(context_id, &payload))
 }
 
 fn numbers(sequence: u64, floor: u64) -> Sequenced {

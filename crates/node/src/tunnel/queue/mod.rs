@@ -14,6 +14,8 @@
 mod aqm;
 mod item;
 mod longest;
+#[cfg(any(test, fuzzing))]
+pub(in crate::tunnel) mod model;
 mod outstanding;
 mod room;
 #[cfg(test)]
@@ -30,13 +32,13 @@ use tandem_wire::{CONTEXT_ID_UDP, Urgency};
 
 use self::{
     aqm::Oldest,
-    item::{Ids, Item, Unnumbered, encode_datagram, fits_datagram},
+    item::{Ids, Item, Unnumbered, encode_datagram, fits_datagram, into_capsule},
     longest::Longest,
     outstanding::Outstanding,
     turns::Turns,
 };
 pub(super) use self::{item::NUMBERS, outstanding::RepairPlan};
-use super::{capsules::encode_payload, carrier::Carrier};
+use super::{capsules::encode_payload, carrier::QueueCarrier};
 use crate::{
     limits::Limits,
     quic::{SendDatagram, StreamId, Write},
@@ -151,9 +153,9 @@ enum Sent {
 }
 
 /// The carrier that takes payloads, and the time at which it takes them.
-struct Engine<'a, 'c> {
+struct Engine<'a, C> {
     now: Instant,
-    carrier: &'a mut Carrier<'c>,
+    carrier: &'a mut C,
     is_window_set: bool,
 }
 
@@ -309,7 +311,7 @@ impl Queue {
     }
 
     /// Gives the engine as much data as it may hold at once.
-    pub(super) fn feed(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
+    pub(super) fn feed(&mut self, now: Instant, carrier: &mut impl QueueCarrier) {
         let is_repaired = !self.outstanding.is_idle();
         if is_repaired {
             self.settle(now, carrier);
@@ -340,7 +342,7 @@ impl Queue {
     }
 
     /// Takes the delivery reports of the engine, and gives the flows with lost datagrams a turn.
-    fn settle(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
+    fn settle(&mut self, now: Instant, carrier: &mut impl QueueCarrier) {
         let Self { flows, turns, outstanding, .. } = self;
         outstanding.settle(now, carrier, |stream| {
             flows.entry(stream).or_default().give_turn(turns, stream);
@@ -372,7 +374,11 @@ impl Queue {
     }
 
     /// Retransmits the lost datagram of a flow that has the lowest number.
-    fn repair_turn(&mut self, engine: &mut Engine<'_, '_>, stream: StreamId) -> Turn {
+    fn repair_turn(
+        &mut self,
+        engine: &mut Engine<'_, impl QueueCarrier>,
+        stream: StreamId,
+    ) -> Turn {
         let Some((number, data)) = self.outstanding.next_lost(engine.now, stream) else {
             return Turn::Nothing;
         };
@@ -397,7 +403,7 @@ impl Queue {
     /// its datagram no longer fits a packet.
     fn repair_in_capsule(&mut self, stream: StreamId, number: u64, datagram: Bytes) {
         let Some(flow) = self.outstanding.flow(stream) else { return };
-        let frame = flow.plan.capsule(stream, datagram);
+        let frame = flow.plan.capsule(datagram);
         self.outstanding.note_capsule(stream, number);
         match frame {
             Some(frame) => self.insert_frame(stream, frame),
@@ -414,7 +420,7 @@ impl Queue {
     }
 
     /// Sends the first item of a flow.
-    fn item_turn(&mut self, engine: &mut Engine<'_, '_>, stream: StreamId) -> Turn {
+    fn item_turn(&mut self, engine: &mut Engine<'_, impl QueueCarrier>, stream: StreamId) -> Turn {
         let Some(flow) = self.flows.get_mut(&stream).filter(|flow| !flow.is_blocked) else {
             return Turn::Nothing;
         };
@@ -453,7 +459,7 @@ impl Queue {
 
     fn send_datagram(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_, impl QueueCarrier>,
         stream: StreamId,
         data: Bytes,
     ) -> Sent {
@@ -479,7 +485,7 @@ impl Queue {
     /// Gives a payload its number, after the last point at which it can be dropped, and sends it.
     fn send_unnumbered(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_, impl QueueCarrier>,
         stream: StreamId,
         item: Unnumbered,
         behind: usize,
@@ -515,7 +521,8 @@ impl Queue {
             return Sent::All;
         }
         self.outstanding.note_capsule(stream, number);
-        Sent::Reencoded(Item::Encoded(Form::Capsule, ids.into_capsule(datagram)))
+        into_capsule(datagram)
+            .map_or(Sent::All, |frame| Sent::Reencoded(Item::Encoded(Form::Capsule, frame)))
     }
 
     /// When to feed the queue even if nothing arrives before.
@@ -559,7 +566,11 @@ impl Queue {
     }
 }
 
-fn send_frame(engine: &mut Engine<'_, '_>, stream: StreamId, mut frame: Bytes) -> Sent {
+fn send_frame(
+    engine: &mut Engine<'_, impl QueueCarrier>,
+    stream: StreamId,
+    mut frame: Bytes,
+) -> Sent {
     if !std::mem::replace(&mut engine.is_window_set, true) {
         engine.carrier.hold_two_windows();
     }

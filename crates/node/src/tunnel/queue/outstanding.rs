@@ -15,15 +15,19 @@ use std::{
 };
 
 use bytes::Bytes;
-use tandem_wire::{CONTEXT_ID_UDP, Order, VarInt};
+use tandem_wire::{Order, VarInt};
 
-use super::{TooLarge, aqm::Aqm, item::Ids};
+use super::{
+    TooLarge,
+    aqm::Aqm,
+    item::{Ids, into_capsule},
+};
 use crate::{
     mode::Repair,
     quic::{self, DatagramId, Delivery, StreamId},
     spare,
     stats::{GivenUp, Repaired},
-    tunnel::carrier::Carrier,
+    tunnel::carrier::QueueCarrier,
 };
 
 /// How long a datagram is repaired, in smoothed RTTs of the tunnel. At 5 % loss one retransmission
@@ -92,10 +96,10 @@ impl RepairPlan {
 
     /// Turns a datagram that was sent before into a DATA frame with a capsule, if the flow may use
     /// capsules.
-    pub(super) fn capsule(&self, stream: StreamId, datagram: Bytes) -> Option<Bytes> {
-        let ids = self.ids(stream).or_else(|| Ids::new(stream, CONTEXT_ID_UDP))?;
+    pub(super) fn capsule(&self, datagram: Bytes) -> Option<Bytes> {
         // The capsule is a few bytes longer than the payload, whose length was checked on arrival.
-        matches!(self.too_large, TooLarge::Capsule(_)).then(|| ids.into_capsule(datagram))
+        let may_go = matches!(self.too_large, TooLarge::Capsule(_));
+        may_go.then(|| into_capsule(datagram))?
     }
 }
 
@@ -226,9 +230,9 @@ impl Outstanding {
         self.keeps_queue_short
     }
 
-    /// Whether no flow is repaired.
+    /// Whether no flow is repaired, and no delivery report is due.
     pub(super) fn is_idle(&self) -> bool {
-        self.flows.is_empty()
+        self.flows.is_empty() && self.in_flight.is_empty()
     }
 
     /// Bytes that wait for retransmission.
@@ -280,7 +284,7 @@ impl Outstanding {
     pub(super) fn settle(
         &mut self,
         now: Instant,
-        carrier: &mut Carrier<'_>,
+        carrier: &mut impl QueueCarrier,
         mut lost: impl FnMut(StreamId),
     ) {
         self.smoothed_rtt = carrier.smoothed_rtt();
@@ -427,7 +431,7 @@ impl Outstanding {
     /// datagram waits for retransmission.
     pub(super) fn send(
         &mut self,
-        carrier: &mut Carrier<'_>,
+        carrier: &mut impl QueueCarrier,
         stream: StreamId,
         number: u64,
     ) -> bool {
@@ -459,7 +463,7 @@ impl Outstanding {
     /// Sends a probe, as RFC 9002 §6.2 does: retransmits the newest datagram if no acknowledgement
     /// has arrived for a while and nothing else waits. Without a probe the loss of the last packets
     /// would stay undetected, because only acknowledgements of later packets show a loss.
-    pub(super) fn probe(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
+    pub(super) fn probe(&mut self, now: Instant, carrier: &mut impl QueueCarrier) {
         self.next_probe = None;
         let Some((DatagramId(newest), sent)) = carrier.newest_datagram() else { return };
         let last = self.first_id + self.in_flight.len() as u64;
@@ -571,5 +575,22 @@ impl FlowRepair {
         }
         spare::give_back(&mut self.kept);
         before - self.kept.len()
+    }
+}
+
+#[cfg(any(test, fuzzing))]
+impl Outstanding {
+    /// Checks that all sums are those of their parts, and that the kept datagrams take at most this
+    /// number of bytes.
+    pub(super) fn check(&self, bytes_max: usize) {
+        let sum = |part: fn(&FlowRepair) -> usize| self.flows.values().map(part).sum::<usize>();
+        let kept = |flow: &FlowRepair| {
+            flow.kept.iter().flat_map(|kept| &kept.data).map(Bytes::len).sum::<usize>()
+        };
+        assert_eq!((self.bytes, self.bytes), (sum(|flow| flow.bytes), sum(kept)));
+        assert_eq!(self.numbers, sum(|flow| flow.kept.len()));
+        assert_eq!(self.waiting_bytes, sum(|flow| flow.waiting_bytes));
+        assert!(self.kept_memory() <= bytes_max, "{} of {bytes_max}", self.kept_memory());
+        assert!(self.flows.values().all(|flow| flow.kept.len() <= NUMBERS_MAX));
     }
 }

@@ -6,7 +6,7 @@ use crate::quic::StreamId;
 
 /// A queue of small payloads takes more memory than it has bytes. It therefore has at most one
 /// payload for this many bytes of its bound.
-const BYTES_PER_ITEM: usize = 100;
+pub(super) const BYTES_PER_ITEM: usize = 100;
 
 /// The queue may have this many payloads in any case.
 const ITEMS_LEAST: usize = 64;

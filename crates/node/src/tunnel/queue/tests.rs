@@ -1,4 +1,8 @@
-use super::*;
+use super::{
+    model::below::{Below, Stream},
+    *,
+};
+use crate::quic::Delivery;
 
 const FIRST: StreamId = StreamId(0);
 const SECOND: StreamId = StreamId(4);
@@ -192,4 +196,55 @@ fn numbers_whose_payloads_went_in_capsules_count_too() {
     let (outstanding, kept) = outstanding((10, 1000, 1300), in_capsule);
     let memory = outstanding.memory();
     assert!(kept <= memory && memory <= 1_020_000, "{kept} of {memory} bytes");
+}
+
+#[test]
+fn deliveries_for_a_flow_that_is_gone_are_taken_and_forgotten() {
+    #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
+    let (mut queue, mut below) = (queue_of(1_000_000), Below::new(Instant::now()));
+    below.room = 1_000_000;
+    below.streams.insert(FIRST, Stream::new());
+    queue.set_repair(FIRST, plan(false));
+    for id in 0..1000_u32 {
+        let data = &id.to_be_bytes();
+        let payload = Payload { form: Form::Datagram, too_large: TooLarge::Drop, data };
+        assert!(queue.push(below.now, FIRST, payload, 1200));
+        below.streams.get_mut(&FIRST).unwrap().sends.insert(id, 0);
+    }
+    queue.feed(below.now, &mut below);
+    below.transmit(1000);
+    queue.remove(FIRST);
+    below.resolve(0, 1000, Delivery::Acked);
+    queue.feed(below.now, &mut below);
+    assert_eq!((below.reports.len(), queue.outstanding.is_idle()), (0, true));
+    assert!(queue.memory() < 10_000, "{} bytes of memory", queue.memory());
+}
+
+#[test]
+fn a_payload_that_was_sent_before_the_grant_is_repaired_in_a_capsule_without_a_number() {
+    #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
+    let (mut queue, mut below) = (queue_of(1_000_000), Below::new(Instant::now()));
+    let mut stream = Stream::new();
+    (stream.room, stream.sends_max) = (10_000, 2);
+    stream.sends.insert(1, 0);
+    below.streams.insert(FIRST, stream);
+    below.room = 10_000;
+    queue.set_repair(FIRST, RepairPlan::unnumbered(1, TooLarge::Drop));
+    let data = &[&1_u32.to_be_bytes()[..], &[0; 1000]].concat();
+    let payload = Payload { form: Form::Datagram, too_large: TooLarge::Drop, data };
+    assert!(queue.push(below.now, FIRST, payload, 1200));
+    queue.feed(below.now, &mut below);
+    below.transmit(1);
+    queue.set_repair(FIRST, plan(false));
+    below.resolve(0, 1, Delivery::Lost);
+    below.max_datagram_size = 500;
+    queue.feed(below.now, &mut below);
+    assert_eq!(below.streams[&FIRST].sends[&1], 2);
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_use_of_a_queue_keeps_its_promises(input: Vec<[u8; 4]>) {
+        model::run(&input.concat());
+    }
 }
