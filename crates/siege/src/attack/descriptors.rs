@@ -17,8 +17,8 @@ use crate::{
 /// Ask for more flows than the proxy may open files
 #[derive(Args)]
 pub(crate) struct Descriptors {
-    /// Limit of the proxy's open files
-    #[arg(long, default_value_t = 64)]
+    /// Limit of the proxy's open files. The proxy keeps 64 of them, and a quarter of the rest
+    #[arg(long, default_value_t = 256)]
     files: u32,
     /// Number of requests
     #[arg(long, default_value_t = 200)]
@@ -58,7 +58,7 @@ impl Descriptors {
         report.check_none("answers that blame the target", wrong.sum());
         let lines = float(proxy.log().warnings - warnings);
         report.check("warnings in the log", lines, "", Bound::AtLeast(1.0));
-        report.check("at most", lines, "", Bound::AtMost(self.lines_max.into()));
+        report.check("lines in the log", lines, "", Bound::AtMost(self.lines_max.into()));
         report.note("descriptors at the limit", float(proxy.usage()?.descriptors), "");
         let pace = (1, Duration::from_secs(5));
         user::check(&proxy.login, target.address, pace, &mut report).await;

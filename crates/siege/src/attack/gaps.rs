@@ -34,8 +34,9 @@ pub(crate) struct Gaps {
     /// Order that the requests ask for: window or ordered
     #[arg(long, default_value = "ordered")]
     order: String,
-    /// Bound on what the payloads add to the memory, in bytes per flow
-    #[arg(long, default_value_t = 2000)]
+    /// Bound on what the payloads add to the memory, in bytes per flow: 1 kB in which a flow notes
+    /// which numbers arrived, and a node of a map for the payloads and for the gaps
+    #[arg(long, default_value_t = 2500)]
     bytes_per_flow: u32,
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use tandem_units::HumanDuration;
 use tokio::{
     task::JoinSet,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep, timeout_at},
 };
 
 use crate::{
@@ -70,6 +70,8 @@ impl Guesses {
         report.check("warnings in the log", warnings, "", Bound::AtLeast(1.0));
         let lines = float(proxy.log().lines - lines);
         report.check("lines in the log", lines, "", Bound::AtMost(self.lines_max.into()));
+        // A user of the attacker's address may ask again after a second, as `Retry-After` says.
+        sleep(Duration::from_secs(2)).await;
         let pace = (1, Duration::from_secs(10));
         user::check(&proxy.login, target.address, pace, &mut report).await;
         proxy.end().await?;
