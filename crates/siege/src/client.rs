@@ -15,9 +15,14 @@ use tandem_wire::{
     CONTEXT_ID_UDP, Frame, FrameDecoder, HttpDatagram, QuarterStreamId, RequestHead, ResponseHead,
     Settings, StreamKind, VarInt, encode_headers, encode_settings,
 };
+use tokio::time::sleep;
 
 /// The longest header section of an answer in bytes.
 const ANSWER_MAX: usize = 16_384;
+
+/// How often a client asks again after it was told to wait. A proxy closes a connection after a few
+/// refusals.
+const ASK_AGAIN_MAX: usize = 5;
 
 /// What a client needs to use a proxy.
 #[derive(Clone)]
@@ -174,13 +179,22 @@ impl Client {
         Ok(stream)
     }
 
-    /// Asks for a flow that must be granted.
+    /// Asks for a flow that must be granted. If the proxy answers 429, because somebody guesses tokens
+    /// from the same address, it asks again after a second, as `Retry-After` says, and a few times in
+    /// all.
     pub(crate) async fn open(
         &self,
         target: SocketAddr,
         fields: &[(&'static str, &str)],
     ) -> Result<Flow> {
-        let answer = self.ask(target, fields).await?;
+        let mut answer = self.ask(target, fields).await?;
+        for _ in 0..ASK_AGAIN_MAX {
+            if answer.status != 429 {
+                break;
+            }
+            sleep(Duration::from_secs(1)).await;
+            answer = self.ask(target, fields).await?;
+        }
         if answer.status != 200 {
             bail!("the proxy answered {} ({})", answer.status, answer.proxy_status);
         }
