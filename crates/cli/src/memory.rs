@@ -29,7 +29,7 @@ pub(crate) struct MemoryBound;
 
 impl Setting for MemoryBound {
     type Value = ByteCount;
-    const ALLOWED: RangeInclusive<ByteCount> = ByteCount::new(32_000_000)..=ByteCount::MAX;
+    const ALLOWED: RangeInclusive<ByteCount> = ByteCount::new(64_000_000)..=ByteCount::MAX;
 
     fn allowed() -> String {
         format!("at least {}", Self::ALLOWED.start())
@@ -54,8 +54,8 @@ impl MemoryBound {
     /// The help of the flag.
     pub(crate) fn flag_help() -> String {
         Self::help(
-            "Memory that the process may use; from three quarters of it, new connections are refused, \
-             and the connection that uses most is closed",
+            "Memory that the process may use; from half of it, new connections are refused, and the \
+             connection that uses most is closed",
             "half of the machine's",
         )
     }
@@ -67,9 +67,12 @@ mod tests {
 
     #[test]
     fn memory_that_is_allocated_is_in_use() {
-        let before = in_use();
-        let block = vec![1_u8; 50_000_000];
-        assert!(in_use() >= before + block.len() as u64, "{before}, {}", in_use());
+        // Other tests of this process allocate and free much less at the same time.
+        let block = vec![1_u8; 200_000_000];
+        let with_block = in_use();
+        assert!(with_block >= block.len() as u64, "{with_block}");
+        drop(block);
+        assert!(in_use() <= with_block - 150_000_000, "{}", in_use());
     }
 
     #[test]

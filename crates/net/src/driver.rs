@@ -104,7 +104,7 @@ pub struct DriverOptions {
     /// The folder that the node may read; with `None` every file is "not found".
     pub files: Option<Files>,
     /// Measures the memory that the process uses, in bytes. The node gets the result as
-    /// [`Input::MemoryInUse`] at most each 100 ms. With `None` the node does not limit the memory of
+    /// [`Input::MemoryInUse`] at most each 20 ms. With `None` the node does not limit the memory of
     /// the whole process.
     pub memory_in_use: Option<fn() -> u64>,
     /// The interval of calls of [`Application::tick`]; with `None` it is never called.
@@ -216,8 +216,8 @@ struct MemoryGauge {
 }
 
 impl MemoryGauge {
-    /// The time between two measurements. A link of 10 Gbit/s carries 125 MB in this time.
-    const INTERVAL: Duration = Duration::from_millis(100);
+    /// The time between two measurements. A link of 10 Gbit/s carries 25 MB in this time.
+    const INTERVAL: Duration = Duration::from_millis(20);
 
     fn new(measure: Option<fn() -> u64>) -> Self {
         Self { measure, next: None }

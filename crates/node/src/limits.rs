@@ -17,7 +17,7 @@ pub struct Limits {
     /// The time after which a server gives up a handshake. It is longer than three retransmissions
     /// of a client's first packet (RFC 9002 §6.2: after 1, 3 and 7 seconds).
     pub handshake_timeout: Duration,
-    /// The bytes of memory that the process of a server may use. From three quarters of it, new
+    /// The bytes of memory that the process of a server may use. From half of it, new
     /// connections are refused and the heaviest one is closed. The embedding program measures the
     /// memory in use; without measurements the bound has no effect.
     pub memory: u64,

@@ -105,7 +105,9 @@ impl Server {
         bytes: u64,
         memory: impl Fn(ConnectionId) -> u64,
     ) {
-        self.endpoint.set_memory_in_use(now, bytes, memory);
+        let Self { endpoint, sessions, .. } = self;
+        let of_session = |id| sessions.get(&id).map_or(0, Session::memory) as u64;
+        endpoint.set_memory_in_use(now, bytes, |id| memory(id) + of_session(id));
     }
 
     /// Sets the TLS settings of new connections.

@@ -107,6 +107,14 @@ enum State {
 }
 
 impl FrameDecoder {
+    /// Bytes of memory that an incomplete frame takes.
+    pub fn memory(&self) -> usize {
+        match &self.state {
+            State::Whole { payload, .. } => payload.memory(),
+            State::Header(_) | State::Data { .. } | State::Skip { .. } | State::Failed(_) => 0,
+        }
+    }
+
     /// Creates a decoder at the beginning of a stream. It accepts HEADERS and SETTINGS frames whose
     /// payloads have at most `max_frame_len` bytes.
     pub fn new(kind: StreamKind, max_frame_len: usize) -> Self {

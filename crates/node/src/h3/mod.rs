@@ -152,6 +152,11 @@ impl Session {
         }
     }
 
+    /// Bytes of memory that the request streams take here. The cost is one step per stream.
+    pub(crate) fn memory(&self) -> usize {
+        self.requests.values().map(RequestStream::memory).sum()
+    }
+
     /// Returns the peer's SETTINGS, once they have arrived.
     pub(crate) fn peer_settings(&self) -> Option<&Settings> {
         self.peer_settings.as_ref()

@@ -71,6 +71,12 @@ enum Finish {
 }
 
 impl RequestStream {
+    /// Bytes of memory that the stream takes here, with the frames that are incomplete or not sent.
+    pub(super) fn memory(&self) -> usize {
+        let unsent: usize = self.unsent.iter().map(Bytes::len).sum();
+        size_of::<Self>() + self.decoder.memory() + unsent
+    }
+
     pub(super) fn new(side: Side, field_section_max: usize) -> Self {
         Self {
             side,

@@ -92,6 +92,16 @@ enum State {
     Sending { next: u64, end: u64, unsent: Bytes, is_reading: bool, ahead: usize },
 }
 
+/// The bytes of files that wait to be sent on a connection.
+fn chunks_of(exchanges: &BTreeMap<RequestId, Exchange>, id: ConnectionId) -> u64 {
+    let of_connection = exchanges.range((id, StreamId(0))..=(id, StreamId(u64::MAX)));
+    let unsent = of_connection.map(|(_, exchange)| match &exchange.state {
+        State::Opening => 0,
+        State::Sending { unsent, .. } => unsent.len() as u64,
+    });
+    unsent.sum()
+}
+
 /// A file server.
 pub struct Origin {
     server: Server,
@@ -416,8 +426,10 @@ impl Node for Origin {
                 self.server.handle_datagram(now, (remote, local_ip), ecn, payload);
             }
             Input::Timeout => self.server.handle_timeout(now),
-            // The chunks of files that an origin holds are few compared with what the engine holds.
-            Input::MemoryInUse(bytes) => self.server.set_memory_in_use(now, bytes, |_| 0),
+            Input::MemoryInUse(bytes) => {
+                let Self { server, exchanges, .. } = self;
+                server.set_memory_in_use(now, bytes, |id| chunks_of(exchanges, id));
+            }
             Input::SocketOpened { result, .. } => {
                 self.outputs.push_back(Output::Event(Event::listening(self.listen, result)));
             }

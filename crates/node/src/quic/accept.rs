@@ -59,7 +59,8 @@ impl Acceptance {
     /// Whether a peer must prove that it can receive at its address before it gets a connection.
     /// Half-open connections and memory show that a server is under load (RFC 9000 §8.1.2).
     fn requires_retry(&self) -> bool {
-        self.unvalidated >= self.unvalidated_max || self.memory_in_use >= self.memory_max / 2
+        self.unvalidated >= self.unvalidated_max
+            || self.memory_in_use >= memory_high(self.memory_max) / 2
     }
 
     /// Whether the process uses so much memory that no connection gets memory in addition.
@@ -108,11 +109,12 @@ impl Acceptance {
 /// memory: enough for a handshake and a request on a slow path.
 const REQUEST_TIME: Duration = Duration::from_secs(3);
 
-/// The memory in use from which no new connection gets a place, and the heaviest one is closed: three
-/// quarters of the bound. The rest is for what arrives until the next measurement, and for memory
-/// that the allocator has not given back yet.
+/// The memory in use from which no new connection gets a place in addition, and the heaviest one is
+/// closed: half of the bound. The rest is for the program itself, for what arrives until the next
+/// measurement, and for memory that the allocator has not given back yet. Attacks over loopback need
+/// up to 60 MB of it.
 const fn memory_high(memory_max: u64) -> u64 {
-    memory_max / 4 * 3
+    memory_max / 2
 }
 
 impl Endpoint {

@@ -247,7 +247,7 @@ fn one_prefix_with_every_place_gives_some_to_others() {
 
 #[test]
 fn memory_is_taken_from_strangers_and_then_from_the_heaviest() {
-    let limits = Limits { memory: 4_000_000, ..Limits::default() };
+    let limits = Limits { memory: 6_000_000, ..Limits::default() };
     let mut crowd = Crowd::new(&limits);
     let users = ["192.0.2.1:1", "192.0.2.1:2", "192.0.2.1:3"];
     for user in users {
@@ -260,7 +260,7 @@ fn memory_is_taken_from_strangers_and_then_from_the_heaviest() {
 
     crowd.server.set_memory_in_use(crowd.now, 3_000_000, weigh);
     crowd.run();
-    assert_eq!(crowd.open.len(), 4, "three quarters may be used");
+    assert_eq!(crowd.open.len(), 4, "half may be used");
 
     crowd.server.set_memory_in_use(crowd.now, 3_000_001, weigh);
     crowd.run();
