@@ -18,7 +18,7 @@ siege handshakes --count 300 --ports 10 --rest 1s
 siege gaps --connections 2 --flows 200
 siege guesses --duration 3s
 siege descriptors
-siege memory --clients 4 --duration 15s --setting 128MB
+siege memory --duration 15s --setting 256MB
 siege soak --flows 600 --connections 60 --duration 40s --rest 35s
 if [ -n "$broken" ]; then
     echo "these attacks broke a bound:$broken" >&2

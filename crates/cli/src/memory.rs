@@ -29,7 +29,7 @@ pub(crate) struct MemoryBound;
 
 impl Setting for MemoryBound {
     type Value = ByteCount;
-    const ALLOWED: RangeInclusive<ByteCount> = ByteCount::new(64_000_000)..=ByteCount::MAX;
+    const ALLOWED: RangeInclusive<ByteCount> = ByteCount::new(256_000_000)..=ByteCount::MAX;
 
     fn allowed() -> String {
         format!("at least {}", Self::ALLOWED.start())

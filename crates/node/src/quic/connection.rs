@@ -329,8 +329,31 @@ impl Connection {
 
     /// The next packets to send, at the end of `buf`.
     pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        self.poll_segments(now, MAX_SEGMENTS, buf)
+    }
+
+    /// The next packets to send in one UDP payload, at the end of `buf`.
+    pub(super) fn poll_transmit_one(
+        &mut self,
+        now: Instant,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        self.poll_segments(now, NonZeroUsize::MIN, buf)
+    }
+
+    fn poll_segments(
+        &mut self,
+        now: Instant,
+        segments_max: NonZeroUsize,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
         self.deliveries.settle_unsent();
-        self.inner.poll_transmit(now, MAX_SEGMENTS, buf).map(|transmit| from_noq(&transmit))
+        self.inner.poll_transmit(now, segments_max, buf).map(|transmit| from_noq(&transmit))
+    }
+
+    /// The largest UDP payload that this connection sends at present, in bytes.
+    pub(super) fn packet_size_max(&self) -> usize {
+        self.inner.current_mtu().into()
     }
 }
 

@@ -470,21 +470,17 @@ impl Endpoint {
 }
 
 impl Slot {
-    /// The next packets to send, at the end of `buf`. What the limit on amplification forbids is
-    /// dropped.
+    /// The next packets to send, at the end of `buf`, as far as the limit on amplification permits.
     pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        let start = buf.len();
-        while let Some(transmit) = self.connection.poll_transmit(now, buf) {
-            let allowed = match &mut self.peer.unvalidated {
-                Some(unvalidated) => unvalidated.limit(transmit),
-                None => Some(transmit),
-            };
-            buf.truncate(start + allowed.map_or(0, |transmit| transmit.size));
-            if allowed.is_some() {
-                return allowed;
-            }
+        let Some(unvalidated) = &mut self.peer.unvalidated else {
+            return self.connection.poll_transmit(now, buf);
+        };
+        if !unvalidated.permits(self.connection.packet_size_max()) {
+            return None;
         }
-        None
+        let transmit = self.connection.poll_transmit_one(now, buf)?;
+        unvalidated.on_sent(transmit.size);
+        Some(transmit)
     }
 }
 
