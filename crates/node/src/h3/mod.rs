@@ -3,6 +3,7 @@
 //! has neither server push nor a dynamic QPACK table.
 
 mod control_stream;
+mod error;
 mod peer_ids;
 mod qpack_stream;
 mod request_stream;
@@ -13,12 +14,14 @@ use bytes::{Bytes, BytesMut};
 use http::Method;
 use http::{HeaderMap, header};
 use tandem_wire::{
-    Code, DecodeError, ErrorScope, Frame, RequestHead, ResponseHead, Settings, decode_trailers,
+    Code, ErrorScope, Frame, RequestHead, ResponseHead, Settings, decode_trailers,
     encode_data_header, encode_headers,
 };
 
+pub(crate) use self::error::ConnectionError;
 use self::{
     control_stream::ControlStreams,
+    error::StreamError,
     peer_ids::{PeerIds, cancel_push},
     request_stream::{Follows, Next, RequestStream},
 };
@@ -67,53 +70,6 @@ pub(crate) enum Body {
     End,
     /// The stream failed. The session no longer knows it.
     Failed(Code),
-}
-
-/// A connection error, with the code that the RFC requires.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub(crate) struct ConnectionError {
-    /// The code that the peer gets when the connection is closed.
-    pub(crate) code: Code,
-    /// The reason in words.
-    pub(crate) reason: String,
-}
-
-/// An error on a request stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct StreamError {
-    /// The part of the connection that has to be closed.
-    scope: ErrorScope,
-    error: ConnectionError,
-}
-
-impl StreamError {
-    fn of(error: &DecodeError, side: Side) -> Self {
-        if *error == DecodeError::PushPromise && side == Side::Server {
-            // RFC 9114 §7.2.5: "A server MUST treat the receipt of a PUSH_PROMISE frame as a
-            // connection error of type H3_FRAME_UNEXPECTED."
-            return Self::unexpected("PUSH_PROMISE from a client");
-        }
-        let scope = match error {
-            // A header section that is too long does not affect other requests. The rest of its
-            // stream is not read.
-            DecodeError::FrameTooLong { .. } => ErrorScope::Stream,
-            error => error.scope(),
-        };
-        Self { scope, error: error.clone().into() }
-    }
-
-    /// Creates the error for a frame on a stream, or at a time, at which it is not allowed.
-    fn unexpected(what: &str) -> Self {
-        let error = ConnectionError { code: Code::H3_FRAME_UNEXPECTED, reason: what.to_owned() };
-        Self { scope: ErrorScope::Connection, error }
-    }
-}
-
-impl From<DecodeError> for ConnectionError {
-    fn from(error: DecodeError) -> Self {
-        Self { code: error.code(), reason: error.to_string() }
-    }
 }
 
 /// HTTP/3 on one QUIC connection.
