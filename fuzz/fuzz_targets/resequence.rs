@@ -11,6 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
+use tandem_fuzz::input::Reader;
 use tandem_node::tunnel::resequence::{
     Bounds, OVERHEAD, Resequence, Resequencer, ResequencerStats, Sequenced,
 };
@@ -26,19 +27,6 @@ const FLOW_MEMORY: usize = 4096;
 const PAYLOAD_MAX: usize = 1500;
 
 static PAYLOAD: [u8; PAYLOAD_MAX] = [0; PAYLOAD_MAX];
-
-/// Reads the input, which is followed by zeros.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn byte(&mut self) -> u8 {
-        self.0.split_off_first().copied().unwrap_or(0)
-    }
-
-    fn number(&mut self) -> u64 {
-        u64::from(u16::from_be_bytes([self.byte(), self.byte()]))
-    }
-}
 
 struct Run {
     resequencer: Resequencer,
@@ -61,9 +49,9 @@ impl Run {
             _ => Resequence::Ordered,
         };
         let bounds = Bounds {
-            bytes: 100 * reader.number() as usize,
+            bytes: 100 * usize::from(reader.number()),
             packets: 1 + u32::from(reader.byte()) * 30,
-            gap_max: Duration::from_millis(reader.number()),
+            gap_max: Duration::from_millis(reader.number().into()),
             ..Bounds::default()
         };
         Self {
@@ -84,17 +72,17 @@ impl Run {
             0..=5 => self.push(self.highest.saturating_add(1), reader),
             6 => self.push(self.highest.saturating_add(reader.byte().into()), reader),
             7 => self.push(self.highest.saturating_sub(reader.byte().into()), reader),
-            8 => self.push(self.highest.saturating_add(reader.number()), reader),
-            9 => self.push(self.highest.saturating_sub(reader.number()), reader),
-            10 => self.push(reader.number() << (reader.byte() % 48), reader),
+            8 => self.push(self.highest.saturating_add(reader.number().into()), reader),
+            9 => self.push(self.highest.saturating_sub(reader.number().into()), reader),
+            10 => self.push(u64::from(reader.number()) << (reader.byte() % 48), reader),
             11 => {
                 let floor = self.highest.saturating_sub(reader.byte().into());
                 self.resequencer.raise_floor(self.now, floor);
             }
-            12 => self.now += Duration::from_millis(reader.number()),
-            13 => self.now += Duration::from_micros(reader.number()),
+            12 => self.now += Duration::from_millis(reader.number().into()),
+            13 => self.now += Duration::from_micros(reader.number().into()),
             14 => {
-                let rtt = Duration::from_millis(reader.number());
+                let rtt = Duration::from_millis(reader.number().into());
                 self.resequencer.set_smoothed_rtt(rtt);
             }
             _ => self.resequencer.flush(self.now),
@@ -172,10 +160,10 @@ fn dropped(stats: &ResequencerStats) -> u64 {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let mut reader = Reader(input);
+    let mut reader = Reader::new(input);
     let mut run = Run::new(&mut reader);
     for _ in 0..STEPS_MAX {
-        if reader.0.is_empty() {
+        if reader.is_empty() {
             break;
         }
         run.step(&mut reader);

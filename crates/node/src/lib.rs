@@ -10,6 +10,7 @@ pub mod limits;
 pub mod mode;
 pub mod node;
 pub mod origin;
+mod prefix;
 pub mod proxy;
 pub mod quic;
 pub mod seldom;

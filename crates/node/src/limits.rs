@@ -18,7 +18,7 @@ pub struct Limits {
     /// of a client's first packet (RFC 9002 §6.2: after 1, 3 and 7 seconds).
     pub handshake_timeout: Duration,
     /// The bytes of memory that the process of a server may use. From half of it, new
-    /// connections are refused and the heaviest one is closed. The embedding program measures the
+    /// connections are refused and the heaviest ones are closed. The embedding program measures the
     /// memory in use; without measurements the bound has no effect.
     pub memory: u64,
     /// The number of request streams that a peer may have open at the same time on one connection.
@@ -77,13 +77,13 @@ pub struct Limits {
     /// start needs that time to react.
     pub short_tunnel_queue: usize,
     /// The number of bytes of memory that one tunnel's datagrams take until they are acknowledged,
-    /// with 256 for each beside its bytes. Above it the oldest ones are no longer repaired. 16 MB is more than the flight of one second at 100
-    /// Mbit/s.
+    /// with 256 for each beside its bytes. Above it the oldest ones are no longer repaired. 16 MB is
+    /// more than the flight of one second at 100 Mbit/s.
     pub repair_bytes: usize,
     /// The number of bytes of memory that the payloads of all flows of a node take at the tunnels'
     /// egress until the missing payloads before them arrive, with 128 for each payload and each gap
-    /// beside their bytes. Above it the flow that holds most stops waiting. A
-    /// single flow may hold 8 MB.
+    /// beside their bytes. Above it the flow that holds most stops waiting. A single flow may hold 8
+    /// MB.
     pub held_bytes: usize,
     /// The length of the value of one capsule in bytes: the largest UDP payload and its Context ID.
     pub capsule: usize,

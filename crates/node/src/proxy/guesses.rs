@@ -2,12 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
 use super::access::User;
-use crate::limits::Limits;
+use crate::{limits::Limits, prefix::Prefix};
 
 /// What a connection has shown of its right to use the proxy.
 #[derive(Debug)]
@@ -30,30 +30,15 @@ impl Standing {
     }
 }
 
-/// The part of the Internet that counts as one guesser.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Source(IpAddr);
-
-impl Source {
-    /// An IPv4 address, or the first 56 bits of an IPv6 address, which is what providers give to a
-    /// household.
-    fn of(address: IpAddr) -> Self {
-        Self(match address.to_canonical() {
-            IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 72))),
-            v4 @ IpAddr::V4(_) => v4,
-        })
-    }
-}
-
-/// The sources from which requests with wrong tokens came.
+/// The sources from which requests with wrong tokens came. A household counts as one guesser.
 ///
 /// Each source has a token bucket, which is kept as the time at which it will be full again. Each
 /// failure moves this time by one interval into the future.
 #[derive(Debug)]
 pub(super) struct Guesses {
-    full_at: BTreeMap<Source, Instant>,
+    full_at: BTreeMap<Prefix, Instant>,
     /// The same entries by time. The first one is the next to be forgotten.
-    by_time: BTreeSet<(Instant, Source)>,
+    by_time: BTreeSet<(Instant, Prefix)>,
     sources_max: usize,
     burst: u32,
     interval: Duration,
@@ -78,7 +63,7 @@ impl Guesses {
         if standing.user.is_some() {
             return None;
         }
-        let full_at = *self.full_at.get(&Source::of(standing.client.ip()))?;
+        let full_at = *self.full_at.get(&Prefix::of_household(standing.client.ip()))?;
         let wait = (full_at + self.interval).saturating_duration_since(now);
         let wait = wait.saturating_sub(self.interval * self.burst);
         (!wait.is_zero()).then_some(wait)
@@ -116,7 +101,7 @@ impl Guesses {
             self.by_time.pop_first();
             self.full_at.remove(&source);
         }
-        let source = Source::of(standing.client.ip());
+        let source = Prefix::of_household(standing.client.ip());
         let old = self.full_at.get(&source).copied();
         if let Some(old) = old {
             self.by_time.remove(&(old, source));
@@ -229,7 +214,7 @@ mod tests {
         }
         guesses.on_wrong(now, &mut from("192.0.2.5"));
         assert_eq!(guesses.full_at.len(), 4);
-        assert!(!guesses.full_at.contains_key(&Source::of([192, 0, 2, 2].into())));
+        assert!(!guesses.full_at.contains_key(&Prefix::of_household([192, 0, 2, 2].into())));
         for host in [1, 3, 4] {
             assert!(guesses.wait(now, &from(&format!("192.0.2.{host}"))).is_some());
         }

@@ -17,9 +17,9 @@ use super::{
     delivery::Deliveries,
     endpoint::{Endpoint, Peer},
     event::{Closed, Event},
-    places::{Place, Places, Prefix},
+    places::{Place, Places},
 };
-use crate::{limits::Limits, seldom::Seldom, stats::Accepting};
+use crate::{limits::Limits, prefix::Prefix, seldom::Seldom, stats::Accepting};
 
 /// What a server needs to accept connections.
 pub(super) struct Acceptance {
@@ -131,7 +131,7 @@ impl Endpoint {
             return;
         }
         let remote = incoming.remote_address();
-        let prefix = Prefix::from(remote.ip());
+        let prefix = Prefix::of_network(remote.ip());
         if !self.make_room(now, prefix) {
             debug!(%remote, "connection refused: there is no room");
             let mut answer = Vec::new();
@@ -268,7 +268,7 @@ impl Endpoint {
 
     /// Closes a connection and forgets it at once, so that its memory is free. The peer gets one
     /// packet with `CONNECTION_CLOSE`, which is not repeated.
-    pub(crate) fn displace(&mut self, now: Instant, id: ConnectionId, code: Code, reason: &str) {
+    fn displace(&mut self, now: Instant, id: ConnectionId, code: Code, reason: &str) {
         if let Some(slot) = self.slots.get_mut(&id) {
             slot.connection.close(now, code, reason);
             let mut packet = Vec::new();

@@ -24,11 +24,11 @@ use super::{
     delivery::{Deliveries, tracking},
     demux::Demux,
     event::{Closed, Event},
-    places::Prefix,
 };
 use crate::{
     limits::Limits,
     node::{Ecn, Transmit},
+    prefix::Prefix,
 };
 
 /// A connection of an endpoint.

@@ -12,7 +12,7 @@ use super::StreamId;
 pub(crate) enum Event {
     /// A peer's connection was accepted. Its handshake is in progress.
     Accepted {
-        /// The address of the peer, for debug logs only.
+        /// The address of the peer.
         remote: SocketAddr,
     },
     /// The handshake is complete.

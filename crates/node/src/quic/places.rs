@@ -20,27 +20,10 @@
 //! others displace lived for the time in which as many arrived as the share has places, which is
 //! longer than the round trips that an honest client needs for its first request.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
-
-use ipnet::IpNet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ConnectionId;
-
-/// The prefix of a peer's address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Prefix(IpNet);
-
-impl From<IpAddr> for Prefix {
-    fn from(address: IpAddr) -> Self {
-        let address = address.to_canonical();
-        let length = if address.is_ipv4() { 24 } else { 56 };
-        let prefix = IpNet::new(address, length).unwrap_or_else(|_| IpNet::from(address));
-        Self(prefix.trunc())
-    }
-}
+use crate::prefix::Prefix;
 
 /// The connections of one prefix. IDs ascend with the age.
 #[derive(Debug, Default)]
@@ -168,7 +151,7 @@ mod tests {
 
     /// The prefix of an address.
     fn of(address: &str) -> Prefix {
-        Prefix::from(address.parse::<IpAddr>().unwrap())
+        Prefix::of_network(address.parse().unwrap())
     }
 
     /// Places with a share of 3, and connections that are added in this order. A `!` marks proven
@@ -183,19 +166,6 @@ mod tests {
             }
         }
         places
-    }
-
-    #[test]
-    fn a_prefix_is_what_one_site_has() {
-        for (one, other, is_same) in [
-            ("192.0.2.1", "192.0.2.255", true),
-            ("192.0.2.1", "192.0.3.1", false),
-            ("::ffff:192.0.2.1", "192.0.2.7", true),
-            ("2001:db8:0:ff00::1", "2001:db8:0:ffff::1", true),
-            ("2001:db8:0:ff00::1", "2001:db8:0:fe00::1", false),
-        ] {
-            assert_eq!(of(one) == of(other), is_same, "{one}, {other}");
-        }
     }
 
     #[test]
