@@ -9,7 +9,7 @@ use tandem_node::{
     ClientConfig,
     client::{ForwardConfig, Task},
     error::ClientError,
-    mode::Mode,
+    mode::{Mode, Oversize},
     node::Event,
 };
 use tandem_units::HumanDuration;
@@ -68,6 +68,12 @@ impl<N> Application<N> for Tunnel {
             Event::Listening(address) => run::say_listening(address),
             Event::HopUp { hop, authority, setup } => info!(hop, authority, ?setup, "tunnel up"),
             Event::HopLost { hop, error } => warn!(hop, %error, "tunnel broken, rebuilding it"),
+            Event::TooLarge { local, len, fits } => warn!(
+                %local, bytes = len, fits,
+                "a packet was dropped because it does not fit the tunnel; further ones are only \
+                 counted. Let the program send smaller packets, or let large ones go in capsules \
+                 (--oversize capsule)"
+            ),
             Event::Closed(result) => self.0 = result,
             Event::TunnelInfo { local, info } => trace!(%local, ?info, "report on the tunnel"),
             Event::ResponseStarted { .. } | Event::Fetched(_) => {}
@@ -116,6 +122,14 @@ struct ClientSettings {
     )]
     group_streams: Option<Within<GroupStreams>>,
 
+    /// What becomes of packets that fit no datagram of the tunnel [default: auto]
+    ///
+    /// auto: they go in capsules if the proxy agrees, as Tandem's do; those of QUIC connections are
+    /// dropped, because QUIC finds out by probing what fits. capsule: they go in capsules to any proxy.
+    /// drop: they are dropped. The program warns when it drops some.
+    #[arg(long, env = "TANDEM_OVERSIZE", value_name = "auto|capsule|drop")]
+    oversize: Option<Oversize>,
+
     #[command(flatten)]
     repair: RepairSettings,
 
@@ -149,6 +163,7 @@ struct ClientSetup {
     mode: Mode,
     #[serde(skip_serializing_if = "Option::is_none")]
     group_streams: Option<Within<GroupStreams>>,
+    oversize: Oversize,
     repair: RepairSetup,
     tls: ClientTlsSetup,
     transport: TransportSetup,
@@ -173,6 +188,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             timeout: settings.timeout,
             mode,
             group_streams: settings.group_streams,
+            oversize: settings.oversize.unwrap_or_default(),
             repair: RepairSetup::new(settings.repair, mode),
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
@@ -188,6 +204,7 @@ impl ClientSetup {
             target_port: forward.target_port,
             urgency: forward.urgency,
             weight: forward.weight,
+            oversize: self.oversize,
         };
         let group_streams = hops::group_streams(self.group_streams);
         let mode = self.mode.tunnel(self.repair.to_node(), group_streams).unwrap_or_default();

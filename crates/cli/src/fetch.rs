@@ -63,7 +63,7 @@ impl<P: Progress> Application<Client> for Fetch<'_, P> {
             Event::ResponseStarted { len, .. } => self.progress.start(len),
             Event::Fetched(report) => self.report = Some(report),
             Event::Closed(result) => self.end = Some(result),
-            Event::Listening(_) | Event::TunnelInfo { .. } => {}
+            Event::Listening(_) | Event::TunnelInfo { .. } | Event::TooLarge { .. } => {}
         }
     }
 

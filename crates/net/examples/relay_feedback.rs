@@ -32,7 +32,7 @@ use tandem_node::{
     Client, ClientConfig, Event, Input, Node, Origin, OriginConfig, Proxy, ProxyConfig,
     client::{
         FetchConfig, ForwardConfig, HopConfig, Order, Repair, Task, Template, TunnelInfo,
-        TunnelMode, Urgency,
+        TunnelMode,
     },
     limits::Limits,
     proxy::{Access, TargetPolicy},
@@ -233,13 +233,7 @@ impl Identity {
             token: None,
             mode: TunnelMode::Tecc(Repair { order: Order::Window, ..Repair::default() }),
         };
-        let forward = ForwardConfig {
-            listen: ANY_PORT,
-            target_host: origin.ip().to_string(),
-            target_port: origin.port(),
-            urgency: Urgency::default(),
-            weight: 1,
-        };
+        let forward = ForwardConfig::new(ANY_PORT, origin.ip().to_string(), origin.port());
         let task = Task::Forward(vec![forward]);
         Ok(ClientConfig { hops: vec![hop], task, limits: Limits::default(), seed: None })
     }

@@ -71,6 +71,56 @@ pub enum TunnelMode {
     Tecc(Repair),
 }
 
+/// What becomes of the packets of a flow that fit no datagram of the tunnel.
+///
+/// A capsule carries packets of any size, but each waits for those before it on the same stream. It
+/// also hides the path MTU from an endpoint that probes for it, such as one of QUIC, so that RFC 9298
+/// §6.1 recommends to drop them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
+pub enum Oversize {
+    /// They go in capsules if the proxy agrees, as Tandem's do. Those of QUIC connections are dropped,
+    /// because QUIC finds out by probing what fits.
+    #[default]
+    Auto,
+    /// They go in capsules, also those of QUIC connections, and also to proxies that do not agree.
+    /// Packets from targets come in capsules only from proxies that agree.
+    Capsule,
+    /// They are dropped.
+    Drop,
+}
+
+impl Oversize {
+    /// All values.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Capsule, Self::Drop];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Capsule => "capsule",
+            Self::Drop => "drop",
+        }
+    }
+}
+
+impl fmt::Display for Oversize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Oversize {
+    type Err = UnknownOversize;
+
+    fn from_str(name: &str) -> Result<Self, UnknownOversize> {
+        Self::ALL.into_iter().find(|it| it.name() == name).ok_or(UnknownOversize)
+    }
+}
+
+/// The error for a name that is no [`Oversize`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("allowed: auto, capsule, drop")]
+pub struct UnknownOversize;
+
 /// How lost HTTP Datagrams of a client's flows are repaired, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repair {

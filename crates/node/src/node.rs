@@ -288,6 +288,16 @@ pub enum Event {
         /// The report.
         info: TunnelInfo,
     },
+    /// A packet of a local program was dropped, because it fits no datagram of the tunnel and may not
+    /// go in a capsule (see [`Oversize`](crate::mode::Oversize)). There is one event for each flow.
+    TooLarge {
+        /// The local program's address.
+        local: SocketAddr,
+        /// The length of the packet: bytes of UDP payload.
+        len: usize,
+        /// The largest length that the tunnel carries at present.
+        fits: usize,
+    },
     /// The header section of the response to a fetch has arrived.
     ResponseStarted {
         /// The HTTP status code.

@@ -14,7 +14,7 @@ use tandem_lab::{
 use tandem_netem::{Capacity, DurationHistogram, LinkConfig, LinkStats, Seed, UDP_IP_OVERHEAD};
 use tandem_node::{
     Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
-    client::{FetchConfig, ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode, Urgency},
+    client::{FetchConfig, ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode},
     limits::Limits,
     proxy::{Access, TargetPolicy},
     quic::{LossDetection, Mtu, Transport},
@@ -184,20 +184,8 @@ impl<'a> Topology<'a> {
         let (number, ip) = self.next_client();
         let at: IpAddr = ip.parse().expect("an address");
         let task = Task::Forward(vec![
-            ForwardConfig {
-                listen: SocketAddr::new(at, LOCAL_PORT),
-                target_host: origin_name(1),
-                target_port: PORT,
-                urgency: Urgency::default(),
-                weight: 1,
-            },
-            ForwardConfig {
-                listen: SocketAddr::new(at, LOCAL_DATAGRAMS),
-                target_host: SENDER_IP.to_owned(),
-                target_port: DISCARD,
-                urgency: Urgency::default(),
-                weight: 1,
-            },
+            ForwardConfig::new(SocketAddr::new(at, LOCAL_PORT), origin_name(1), PORT),
+            ForwardConfig::new(SocketAddr::new(at, LOCAL_DATAGRAMS), SENDER_IP.to_owned(), DISCARD),
         ]);
         let client = self.client(number, task);
         let handle = self.world.add_host(&format!("client {number}"), [&*ip], client);
@@ -461,7 +449,8 @@ fn tunnel_transport(run: &Parameters) -> Transport {
     if let Some(percent) = run.tunnel_up_gain_percent {
         controller.bbr_up_gain_percent = to_u32(percent);
     }
-    Transport { controller, mtu: Mtu::TUNNEL, ..Transport::default() }
+    // The figures are about the sizes that the connection inside a tunnel relies on.
+    Transport { controller, mtu: Mtu::TUNNEL.without_growth(), ..Transport::default() }
 }
 
 fn to_u32(number: u64) -> u32 {

@@ -17,7 +17,7 @@ use tandem_lab::{
 };
 use tandem_node::{
     Client, ClientConfig, Event, Input, Node, Output, Proxy, ProxyConfig,
-    client::{ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode, Urgency},
+    client::{ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode},
     limits::Limits,
     proxy::{Access, TargetPolicy},
     quic::{Mtu, Transport},
@@ -211,13 +211,8 @@ fn client(case: &Case, tls: &TestCertificate) -> Client {
         token: None,
         mode: case.mode,
     };
-    let forward = ForwardConfig {
-        listen: LISTEN.parse().expect("an address"),
-        target_host: TARGET.0.to_owned(),
-        target_port: TARGET.1,
-        urgency: Urgency::default(),
-        weight: 1,
-    };
+    let forward =
+        ForwardConfig::new(LISTEN.parse().expect("an address"), TARGET.0.to_owned(), TARGET.1);
     let hops = (1..=case.proxies).map(hop).collect();
     let task = Task::Forward(vec![forward]);
     let config = ClientConfig { hops, task, limits: Limits::default(), seed: Some(1) };

@@ -10,7 +10,7 @@ use tandem_lab::{
 };
 use tandem_node::{
     Client, Event,
-    client::{ForwardConfig, Task, Urgency},
+    client::{ForwardConfig, Task},
     error::ClientError,
 };
 use tandem_wire::Code;
@@ -352,13 +352,8 @@ fn a_proxys_datagrams_end_only_what_they_must() {
 
 /// A client that carries the packets of a program, one at a time.
 fn forwarding(shots: Vec<Shot>) -> Bed<Client> {
-    let config = ForwardConfig {
-        listen: "10.0.0.2:5000".parse().expect("an address"),
-        target_host: "echo.test".to_owned(),
-        target_port: 7,
-        urgency: Urgency::default(),
-        weight: 1,
-    };
+    let config =
+        ForwardConfig::new("10.0.0.2:5000".parse().expect("an address"), "echo.test".to_owned(), 7);
     let mut bed = tunnelling(Task::Forward(vec![config])).with_control_stream();
     let program = SenderHost::new("10.0.0.2:5000".parse().expect("an address"), shots);
     let program = bed.world.add_host("program", ["10.0.0.9"], program);

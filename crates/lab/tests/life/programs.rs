@@ -97,11 +97,9 @@ pub(crate) fn forward_by_share(
     targets: &[(&str, Share)],
 ) {
     let configs = targets.iter().zip(0..).map(|((host, share), number)| ForwardConfig {
-        listen: listener(number),
-        target_host: (*host).to_owned(),
-        target_port: TARGET_PORT,
         urgency: share.urgency,
         weight: share.weight,
+        ..ForwardConfig::new(listener(number), (*host).to_owned(), TARGET_PORT)
     });
     let task = Task::Forward(configs.collect());
     let client: Handle<Client> = testbed.client;

@@ -4,6 +4,7 @@
 mod feedback;
 mod repair;
 mod scenario;
+mod sizes;
 mod upload;
 
 use std::time::Duration;
@@ -16,7 +17,7 @@ use tandem_lab::{
 };
 use tandem_node::{
     Event, Input,
-    client::{ForwardConfig, Task, TunnelMode, Urgency},
+    client::{ForwardConfig, Task, TunnelMode},
     error::ClientError,
     limits::Limits,
     node::ResolveError,
@@ -316,13 +317,8 @@ fn the_packets_of_local_programs_go_through_the_tunnel_and_back() {
         let far = LinkConfig { delay: 50 * MS, ..LinkConfig::default() };
         let echo = world.add_host("echo", ["10.0.0.8"], EchoHost::new(7));
         world.connect(proxies[0], echo, far);
-        let forward = ForwardConfig {
-            listen: "10.0.0.1:5000".parse().unwrap(),
-            target_host: "10.0.0.8".to_owned(),
-            target_port: 7,
-            urgency: Urgency::default(),
-            weight: 1,
-        };
+        let forward =
+            ForwardConfig::new("10.0.0.1:5000".parse().unwrap(), "10.0.0.8".to_owned(), 7);
         world.replace(client, scenario.client(Task::Forward(vec![forward])));
         let is_up = |world: &World| {
             world.events(client).iter().any(|(_, event)| matches!(event, Event::Listening(_)))

@@ -10,7 +10,7 @@ use tandem_lab::{
 };
 use tandem_node::{
     Event,
-    client::{ForwardConfig, Order, Repair, Task, TunnelMode, Urgency},
+    client::{ForwardConfig, Order, Repair, Task, TunnelMode},
     tunnel::resequence::GivenUpGaps,
 };
 
@@ -81,13 +81,8 @@ fn echoes(repair: Option<Repair>) -> Vec<Duration> {
         let far = LinkConfig { delay: 50 * MS, ..LinkConfig::default() };
         let echo = world.add_host("echo", ["10.0.0.8"], tandem_lab::endpoints::EchoHost::new(7));
         world.connect(proxies[0], echo, far);
-        let forward = ForwardConfig {
-            listen: "10.0.0.1:5000".parse().unwrap(),
-            target_host: "10.0.0.8".to_owned(),
-            target_port: 7,
-            urgency: Urgency::default(),
-            weight: 1,
-        };
+        let forward =
+            ForwardConfig::new("10.0.0.1:5000".parse().unwrap(), "10.0.0.8".to_owned(), 7);
         world.replace(*client, scenario.client(Task::Forward(vec![forward])));
         let client = *client;
         let is_up = |world: &World| {

@@ -96,7 +96,8 @@ impl Chain {
                         let Some((hop, flow)) = hop else { continue };
                         let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
                         for payload in buf.chunks(segment) {
-                            stats.count_to_target(hop.send(now, flow, payload), payload.len());
+                            let is_sent = hop.send(now, flow, payload).is_ok();
+                            stats.count_to_target(is_sent, payload.len());
                         }
                     }
                 }

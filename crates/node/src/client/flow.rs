@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use tandem_wire::{Code, FeedbackField, Urgency};
 
-use crate::{node::SocketId, quic::StreamId, tunnel::Flows};
+use crate::{mode::Oversize, node::SocketId, quic::StreamId, tunnel::Flows};
 
 /// A listening socket and the address of a local program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,12 +31,22 @@ pub(super) struct Target {
     pub(super) urgency: Urgency,
     /// Its share of the tunnel among flows of the same urgency, 1 to [`FeedbackField::WEIGHT_MAX`].
     pub(super) weight: u8,
+    pub(super) oversize: Oversize,
+    /// Whether the flow carries a QUIC connection.
+    pub(super) carries_quic: bool,
 }
 
 impl Target {
-    /// A target with the default urgency and weight.
+    /// The target of a QUIC connection, with the default urgency and weight.
     pub(super) fn new(host: String, port: u16) -> Self {
-        Self { host, port, urgency: Urgency::default(), weight: 1 }
+        Self {
+            host,
+            port,
+            urgency: Urgency::default(),
+            weight: 1,
+            oversize: Oversize::default(),
+            carries_quic: true,
+        }
     }
 
     /// Sets the weight, limited to the allowed range.
@@ -46,7 +56,8 @@ impl Target {
 
     /// The parameters of a request for this flow.
     pub(super) fn wishes(&self, first: Option<StreamId>) -> Flows {
-        Flows { urgency: self.urgency, weight: self.weight, first }
+        let Self { urgency, weight, oversize, carries_quic, .. } = *self;
+        Flows { urgency, weight, first, oversize, carries_quic }
     }
 }
 

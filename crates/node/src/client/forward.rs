@@ -16,9 +16,10 @@ use super::{
 };
 use crate::{
     limits::Limits,
-    node::{Output, Received, SocketId, SocketKind, Transmit},
-    quic::StreamId,
+    node::{Event, Output, Received, SocketId, SocketKind, Transmit},
+    quic::{self, StreamId},
     stats::Stats,
+    tunnel::Unsent,
 };
 
 /// A flow of a local program.
@@ -26,11 +27,31 @@ use crate::{
 struct LocalFlow {
     /// The request stream of the flow. `None` until the proxy allows one more stream.
     stream: Option<StreamId>,
+    /// Whether the program's first packet began a QUIC connection.
+    carries_quic: bool,
     /// Payloads that wait for the grant.
     early: VecDeque<Bytes>,
     /// How many payloads were sent before the grant.
     sent_early: usize,
     last_active: Instant,
+    /// Whether an event has said that packets do not fit.
+    is_oversize_told: bool,
+}
+
+impl LocalFlow {
+    /// Counts a packet of the program. The event says that it was the first that did not fit.
+    fn on_sent(
+        &mut self,
+        id: LocalFlowId,
+        sent: Result<(), Unsent>,
+        len: usize,
+        stats: &mut Stats,
+    ) -> Option<Event> {
+        stats.count_to_target(sent.is_ok(), len);
+        let Err(Unsent::TooLarge { fits }) = sent else { return None };
+        let is_first = !std::mem::replace(&mut self.is_oversize_told, true);
+        is_first.then_some(Event::TooLarge { local: id.program, len, fits })
+    }
 }
 
 /// The flows of local programs.
@@ -69,11 +90,11 @@ impl Forward {
     }
 
     /// The target of the flows of a listening socket.
-    fn target(&self, socket: SocketId) -> Option<Target> {
-        let ForwardConfig { target_host, target_port, urgency, weight, .. } =
+    fn target(&self, socket: SocketId, carries_quic: bool) -> Option<Target> {
+        let ForwardConfig { target_host, target_port, urgency, weight, oversize, .. } =
             self.config(socket)?;
         let target = Target::new(target_host.clone(), *target_port).with_weight(*weight);
-        Some(Target { urgency: *urgency, ..target })
+        Some(Target { urgency: *urgency, oversize: *oversize, carries_quic, ..target })
     }
 
     /// Handles a packet of a local program.
@@ -83,26 +104,35 @@ impl Forward {
         received: Received,
         hop: &mut Hop,
         (limits, stats): (&Limits, &mut Stats),
-    ) {
+    ) -> Option<Event> {
         let id = LocalFlowId { socket: received.socket, program: received.remote };
         if !self.flows.contains_key(&id) {
-            let Some(target) = self.target(id.socket) else { return };
+            let carries_quic = quic::is_first_of_client(&received.payload);
+            let target = self.target(id.socket, carries_quic)?;
             if self.flows.len() >= limits.local_flows {
                 stats.dropped.too_many_flows += 1;
-                return;
+                return None;
             }
             let stream = hop.request(&target, Carries::Local(id));
-            let early = VecDeque::new();
-            self.flows.insert(id, LocalFlow { stream, early, sent_early: 0, last_active: now });
+            let flow = LocalFlow {
+                stream,
+                carries_quic,
+                early: VecDeque::new(),
+                sent_early: 0,
+                last_active: now,
+                is_oversize_told: false,
+            };
+            self.flows.insert(id, flow);
             stats.flows += 1;
             self.next_look.get_or_insert(now + limits.flow_idle);
         }
-        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let flow = self.flows.get_mut(&id)?;
         flow.last_active = now;
         let (payload, early_max) = (received.payload, limits.early_datagrams_per_flow);
         match flow.stream {
             Some(stream) if hop.tunnel.is_granted(stream) => {
-                stats.count_to_target(hop.send(now, stream, &payload), payload.len());
+                let sent = hop.send(now, stream, &payload);
+                return flow.on_sent(id, sent, payload.len(), stats);
             }
             Some(stream)
                 if flow.early.is_empty()
@@ -110,11 +140,13 @@ impl Forward {
                     && hop.takes_early(&payload) =>
             {
                 flow.sent_early += 1;
-                stats.count_to_target(hop.send(now, stream, &payload), payload.len());
+                let sent = hop.send(now, stream, &payload);
+                return flow.on_sent(id, sent, payload.len(), stats);
             }
             _ if flow.early.len() < early_max => flow.early.push_back(payload.freeze()),
             _ => stats.dropped.unknown_flow += 1,
         }
+        None
     }
 
     /// Sends the payloads that waited for the grant of a flow.
@@ -124,19 +156,23 @@ impl Forward {
         id: LocalFlowId,
         hop: &mut Hop,
         stats: &mut Stats,
-    ) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        let Some(stream) = flow.stream else { return };
+    ) -> Option<Event> {
+        let flow = self.flows.get_mut(&id)?;
+        let stream = flow.stream?;
+        let mut event = None;
         for payload in std::mem::take(&mut flow.early) {
-            stats.count_to_target(hop.send(now, stream, &payload), payload.len());
+            let sent = hop.send(now, stream, &payload);
+            event = flow.on_sent(id, sent, payload.len(), stats).or(event);
         }
+        event
     }
 
     /// Requests the flows that wait, after the proxy has allowed more streams.
     pub(super) fn request_waiting(&mut self, hop: &mut Hop) {
         let waiting = self.flows.iter().filter(|(_, flow)| flow.stream.is_none());
-        for id in waiting.map(|(&id, _)| id).collect::<Vec<_>>() {
-            let Some(target) = self.target(id.socket) else { continue };
+        let waiting = waiting.map(|(&id, flow)| (id, flow.carries_quic));
+        for (id, carries_quic) in waiting.collect::<Vec<_>>() {
+            let Some(target) = self.target(id.socket, carries_quic) else { continue };
             let Some(stream) = hop.request(&target, Carries::Local(id)) else { return };
             if let Some(flow) = self.flows.get_mut(&id) {
                 flow.stream = Some(stream);

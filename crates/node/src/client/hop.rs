@@ -20,7 +20,7 @@ use crate::{
     quic::StreamId,
     stats::Stats,
     token::Token,
-    tunnel::{Arrival, Carrier, Tunnel},
+    tunnel::{Arrival, Carrier, Tunnel, Unsent},
 };
 
 /// One hop.
@@ -171,10 +171,15 @@ impl Hop {
         self.next = None;
     }
 
-    /// Puts a payload into the tunnel's queue. `false`: it was dropped, and counted.
-    pub(super) fn send(&mut self, now: Instant, stream: StreamId, data: &[u8]) -> bool {
-        self.parts()
-            .is_some_and(|(tunnel, mut carrier)| tunnel.send(now, &mut carrier, stream, data))
+    /// Puts a payload into the tunnel's queue. With an error it was dropped, and counted.
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        data: &[u8],
+    ) -> Result<(), Unsent> {
+        let (tunnel, mut carrier) = self.parts().ok_or(Unsent::Other)?;
+        tunnel.send(now, &mut carrier, stream, data)
     }
 
     /// Gives the engine as much of the queue as it takes.

@@ -35,7 +35,7 @@ use self::{
     recover::Recovery,
 };
 
-pub use crate::mode::{Repair, TunnelMode};
+pub use crate::mode::{Oversize, Repair, TunnelMode};
 use crate::{
     error::ClientError,
     h3,
@@ -137,6 +137,22 @@ pub struct ForwardConfig {
     /// to 64. It has less effect on capsules, because the engine holds two congestion windows of
     /// them, which flows share evenly.
     pub weight: u8,
+    /// What becomes of packets that fit no datagram of the tunnel.
+    pub oversize: Oversize,
+}
+
+impl ForwardConfig {
+    /// A listener whose flows have the default urgency and weight.
+    pub fn new(listen: SocketAddr, target_host: impl Into<String>, target_port: u16) -> Self {
+        Self {
+            listen,
+            target_host: target_host.into(),
+            target_port,
+            urgency: Urgency::default(),
+            weight: 1,
+            oversize: Oversize::default(),
+        }
+    }
 }
 
 /// The use of the chain.
@@ -416,7 +432,8 @@ impl Node for Client {
             Input::Datagram(received) => {
                 let Self { work, chain, limits, stats, .. } = self;
                 if let (Work::Forward(forward), Some(hop)) = (work, chain.hops.last_mut()) {
-                    forward.from_local(now, received, hop, (limits, stats));
+                    let event = forward.from_local(now, received, hop, (limits, stats));
+                    self.outputs.extend(event.map(Output::Event));
                 }
             }
             Input::Timeout => self.handle_timeout(now),

@@ -36,14 +36,20 @@ impl Client {
             return Err(ConfigError::Settings("forwarding needs at least one proxy"));
         }
         let peer_seed = |index: usize| seed.map(|seed| seed.wrapping_add(1000 * index as u64));
+        // The connection inside a hop keeps the size with which it began, so that only the hop that
+        // carries the packets of local programs gains from larger packets.
+        let may_grow = hop_configs.len() == 1 && matches!(task, Task::Forward(_));
         let mut hops = Vec::with_capacity(hop_configs.len());
         for (index, hop) in hop_configs.into_iter().enumerate() {
+            let mtu = hop.transport.mtu;
+            let mtu = if may_grow { mtu } else { mtu.without_growth() };
+            let keep_alive = Some(limits.tunnel_idle / 3);
             let settings = Settings {
                 host: hop.template.host().to_owned(),
                 port: hop.template.port(),
                 authority: hop.template.authority().to_owned(),
                 tls: ClientTls::new(hop.tls)?,
-                transport: Transport { keep_alive: Some(limits.tunnel_idle / 3), ..hop.transport },
+                transport: Transport { keep_alive, mtu, ..hop.transport },
                 seed: peer_seed(index),
             };
             let peer = Peer::new(settings, &limits);
@@ -276,7 +282,8 @@ impl Client {
             Carries::Local(id) => {
                 let Self { work, chain, stats, .. } = self;
                 if let (Work::Forward(forward), Some(hop)) = (work, chain.hops.last_mut()) {
-                    forward.on_granted(now, id, hop, stats);
+                    let event = forward.on_granted(now, id, hop, stats);
+                    self.outputs.extend(event.map(Output::Event));
                 }
             }
         }

@@ -42,6 +42,8 @@ pub(super) struct Flow {
     pub(super) next_look: Instant,
     pub(super) to_target_datagrams: u64,
     pub(super) to_client_datagrams: u64,
+    /// Payloads from the target that were dropped because they did not fit the tunnel.
+    pub(super) too_large: u64,
 }
 
 impl Flow {
@@ -64,6 +66,7 @@ impl Flow {
             next_look,
             to_target_datagrams: 0,
             to_client_datagrams: 0,
+            too_large: 0,
         }
     }
 

@@ -4,12 +4,13 @@ use std::{collections::VecDeque, net::SocketAddr, time::Instant};
 
 use bytes::Bytes;
 use tandem_wire::Code;
+use tracing::debug;
 
 use super::{FlowId, Proxy, flow::End};
 use crate::{
     node::{Output, SocketId, Transmit},
     quic::ConnectionId,
-    tunnel::{Arrival, Carrier, StreamEnd},
+    tunnel::{Arrival, Carrier, StreamEnd, Unsent},
 };
 
 /// The most bytes in one system call towards a target.
@@ -45,10 +46,26 @@ impl Proxy {
         let Some(flow) = peer.flows.get_mut(&id.1) else { return };
         let Some(parts) = self.server.parts(id.0) else { return };
         flow.last_active = now;
-        if peer.tunnel.send(now, &mut Carrier::from(parts), id.1, payload) {
-            flow.to_client_datagrams += 1;
-            self.stats.to_client_datagrams += 1;
-            self.stats.to_client_bytes += payload.len() as u64;
+        match peer.tunnel.send(now, &mut Carrier::from(parts), id.1, payload) {
+            Ok(()) => {
+                flow.to_client_datagrams += 1;
+                self.stats.to_client_datagrams += 1;
+                self.stats.to_client_bytes += payload.len() as u64;
+            }
+            Err(Unsent::TooLarge { fits }) => {
+                flow.too_large += 1;
+                if flow.too_large == 1 {
+                    let (connection, flow) = (id.0.0, id.1.0);
+                    debug!(
+                        connection,
+                        flow,
+                        bytes = payload.len(),
+                        fits,
+                        "does not fit the tunnel"
+                    );
+                }
+            }
+            Err(Unsent::Other) => {}
         }
     }
 

@@ -45,6 +45,9 @@ const DATAGRAM_RECEIVE_BUFFER: usize = 4_000_000;
 /// for a black hole, and a full queue that has room for small packets only.
 const BLACK_HOLE_COOLDOWN: Duration = Duration::from_millis(100);
 
+/// The least difference between two sizes that a tunnel probes for, in bytes.
+const PROBE_STEP: u16 = 100;
+
 /// The time after which the engine tries a size again for which three probes were lost.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -137,13 +140,13 @@ impl Default for Mtu {
 }
 
 impl Mtu {
-    /// The sizes for a tunnel, which carry a 1200-byte Initial through three hops.
+    /// The sizes for a tunnel. It starts with packets that carry a 1200-byte Initial through three
+    /// hops, and probes for the largest that Ethernet carries.
     ///
-    /// Larger sizes are not probed for, because the connection inside would not learn of them. The
-    /// engine takes bursts of loss for a smaller path MTU. Payloads that do not fit then go in
+    /// The engine takes bursts of loss for a smaller path MTU. Payloads that do not fit then go in
     /// capsules, until the engine has found the size again.
     pub const TUNNEL: Self =
-        Self { start: 1332, least: 1200, probe_up_to: 1332, receive_up_to: Self::RECEIVE_UP_TO };
+        Self { start: 1332, least: 1200, probe_up_to: 1452, receive_up_to: Self::RECEIVE_UP_TO };
 
     /// The largest UDP payload of an Ethernet packet with IPv4.
     const RECEIVE_UP_TO: u16 = 1472;
@@ -153,6 +156,14 @@ impl Mtu {
     /// larger packets.
     pub const fn inside_tunnel(size: u16) -> Self {
         Self { start: size, least: size, probe_up_to: size, receive_up_to: size }
+    }
+
+    /// The same sizes without larger ones than the first, in both directions. They suit a tunnel
+    /// whose payloads all come from one connection, because that connection chooses its size when it
+    /// begins, and would not learn of a larger one.
+    #[must_use]
+    pub const fn without_growth(self) -> Self {
+        Self { probe_up_to: self.start, receive_up_to: self.start, ..self }
     }
 }
 
@@ -262,10 +273,11 @@ impl Transport {
         (probe_up_to > least).then(|| {
             let mut discovery = MtuDiscoveryConfig::default();
             discovery.upper_bound(probe_up_to).black_hole_cooldown(BLACK_HOLE_COOLDOWN);
-            if start == probe_up_to {
-                // One probe shows whether the full size passes again. Sizes in between are of no
-                // use.
-                discovery.minimum_change(probe_up_to - least).interval(PROBE_INTERVAL);
+            if start > least {
+                // The engine searches in steps of at least this size. From the start of a tunnel and
+                // after a false alarm it then tries the full size at once or after one step, and no
+                // sizes in between, which are of little use.
+                discovery.minimum_change(PROBE_STEP).interval(PROBE_INTERVAL);
             }
             discovery
         })

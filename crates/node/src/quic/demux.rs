@@ -16,6 +16,18 @@ const INITIAL_SIZE_MIN: usize = 1200;
 /// The engine would also handle 64 kB, of which a small payload in it could hold all.
 const PAYLOAD_MAX: usize = 2048;
 
+/// QUIC version 2 (RFC 9369 §3.1), which the programs whose packets a tunnel carries may speak.
+const VERSION_2: u32 = 0x6b33_43cf;
+
+/// Whether a UDP payload looks like the first packet of a QUIC client, of version 1 or 2.
+pub(crate) fn is_first_of_client(payload: &[u8]) -> bool {
+    /// RFC 9000 §17.2: the fixed bit, which clients set in their first packets.
+    const FIXED: u8 = 0x40;
+    payload.len() >= INITIAL_SIZE_MIN
+        && payload.first().is_some_and(|first| first & FIXED != 0)
+        && matches!(Header::read(payload), Some(Header::Long { version: VERSION | VERSION_2 }))
+}
+
 /// The receiver of a UDP payload inside the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -118,6 +130,25 @@ mod tests {
         }
         packet.resize(size, 0);
         packet
+    }
+
+    #[test]
+    fn the_first_packet_of_a_quic_client_is_known() {
+        let mut wireguard = vec![1, 0, 0, 0];
+        wireguard.resize(1200, 9);
+        for (what, packet, expected) in [
+            ("version 1", long(1, [8, 0], 1200), true),
+            ("version 2", long(0x6b33_43cf, [20, 20], 1250), true),
+            ("a small packet", long(1, [8, 8], 1199), false),
+            ("another version", long(2, [8, 8], 1200), false),
+            ("a short header", vec![0x40; 1200], false),
+            ("WireGuard", wireguard, false),
+            ("OpenVPN's first packet", vec![0x38; 1200], false),
+            ("DTLS", vec![0x16; 1200], false),
+            ("nothing", vec![], false),
+        ] {
+            assert_eq!(is_first_of_client(&packet), expected, "{what}");
+        }
     }
 
     #[test]

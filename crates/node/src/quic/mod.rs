@@ -19,6 +19,7 @@ pub(crate) use connection::{
     Connection, Direction, PathEstimate, Read, SendDatagram, StreamGone, Write,
 };
 pub(crate) use delivery::{DatagramId, Delivery, IN_FLIGHT_MEMORY};
+pub(crate) use demux::is_first_of_client;
 pub(crate) use endpoint::{Endpoint, earliest};
 pub(crate) use event::{Closed, Event};
 

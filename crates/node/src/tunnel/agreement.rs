@@ -46,8 +46,9 @@ pub(super) enum RepairOffer {
 /// The wishes that a client states in the request for a flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wishes {
-    /// The size of UDP payloads, in bytes, that the tunnel has to carry.
-    pub(super) promised: usize,
+    /// The size of UDP payloads, in bytes, that the tunnel has to carry, in capsules if necessary.
+    /// `None`: payloads that fit no datagram are dropped.
+    pub(super) promised: Option<usize>,
     pub(super) urgency: Urgency,
     /// Share of the tunnel among flows of the same urgency.
     pub(super) weight: u8,
@@ -85,7 +86,9 @@ impl Wishes {
         // RFC 9297 §3.4: "When using the Capsule Protocol, HTTP endpoints SHOULD send the
         // Capsule-Protocol header field".
         headers.insert(CAPSULE_PROTOCOL, HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE));
-        headers.insert(PROMISED_SIZE, HeaderValue::from(self.promised));
+        if let Some(size) = self.promised {
+            headers.insert(PROMISED_SIZE, HeaderValue::from(size));
+        }
         if self.urgency != Urgency::default() {
             headers.insert(Urgency::FIELD, self.urgency.field_value());
         }
@@ -288,7 +291,7 @@ mod tests {
 
     fn wishes() -> Wishes {
         Wishes {
-            promised: 1280,
+            promised: Some(1280),
             urgency: Urgency::default(),
             weight: 1,
             wants_reports: false,

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use tandem_wire::{
-    CONTEXT_ID_UDP, GroupField, HttpDatagram, QuarterStreamId, RetransmissionLimit, TunnelInfo,
-    Urgency, VarInt,
+    CONTEXT_ID_UDP, GroupField, HttpDatagram, MAX_UDP_PAYLOAD, QuarterStreamId,
+    RetransmissionLimit, TunnelInfo, Urgency, VarInt,
 };
 
 use super::{
@@ -16,7 +16,11 @@ use super::{
     contexts::{Context, NUMBERED_BY_CLIENT},
     queue::NUMBERS,
 };
-use crate::{limits::Limits, mode::TunnelMode, quic::StreamId};
+use crate::{
+    limits::Limits,
+    mode::{Oversize, TunnelMode},
+    quic::StreamId,
+};
 
 /// The UDP payload size that every path of a QUIC connection must carry (RFC 9000 §14).
 const MIN_PAYLOAD: usize = 1200;
@@ -61,6 +65,10 @@ pub(crate) struct Flows {
     pub(crate) weight: u8,
     /// The first request stream of the flow that the request joins.
     pub(crate) first: Option<StreamId>,
+    pub(crate) oversize: Oversize,
+    /// Whether the flow carries a QUIC connection, which either keeps to the promised size or finds
+    /// out by probing what fits.
+    pub(crate) carries_quic: bool,
 }
 
 impl Tunnel {
@@ -161,7 +169,11 @@ impl Tunnel {
         let first = wishes.first.map(|stream| VarInt::saturating_from(stream.0));
         let mut headers = HeaderMap::new();
         let wishes = Wishes {
-            promised: end.promised.max(COMMON_PAYLOAD),
+            promised: match wishes.oversize {
+                Oversize::Auto if wishes.carries_quic => Some(end.promised.max(COMMON_PAYLOAD)),
+                Oversize::Auto | Oversize::Capsule => Some(MAX_UDP_PAYLOAD),
+                Oversize::Drop => None,
+            },
             urgency: wishes.urgency,
             weight: wishes.weight,
             wants_reports: end.wants_reports && first.is_none() && end.form == Form::Datagram,
@@ -177,6 +189,9 @@ impl Tunnel {
         let end = self.client_end();
         let mut flow = Flow::new(stream, end.form, self.capsule_max);
         flow.first = wishes.first;
+        if wishes.oversize == Oversize::Capsule {
+            flow.too_large = TooLarge::Capsule(MAX_UDP_PAYLOAD);
+        }
         let repairs_early = end.keeps_early && end.wished_repair().is_some();
         self.flows.insert(stream, flow);
         self.queue.set_urgency(stream, wishes.urgency);

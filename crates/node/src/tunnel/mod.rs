@@ -36,7 +36,6 @@ use tracing::debug;
 
 #[cfg(fuzzing)]
 pub use self::queue::model::run as run_queue_model;
-pub(crate) use self::reporter::REPORT_INTERVAL;
 pub(crate) use self::{agreement::Asked, capsules::StreamEnd, carrier::Carrier, client::Flows};
 use self::{
     agreement::{RepairOffer, wanted_limit},
@@ -51,6 +50,7 @@ use self::{
     queue::{Form, Payload, Queue, RepairPlan, TooLarge},
     reporter::Reporter,
 };
+pub(crate) use self::{queue::Unsent, reporter::REPORT_INTERVAL};
 use crate::{
     h3::ConnectionError,
     limits::Limits,
@@ -163,18 +163,19 @@ impl Tunnel {
         }
     }
 
-    /// Puts a UDP payload of a flow into the queue. `false`: the payload was dropped, and counted.
+    /// Puts a UDP payload of a flow into the queue. With an error the payload was dropped, and
+    /// counted.
     pub(crate) fn send(
         &mut self,
         now: Instant,
         carrier: &mut Carrier<'_>,
         stream: StreamId,
         data: &[u8],
-    ) -> bool {
+    ) -> Result<(), Unsent> {
         let Self { flows, queue, reporter, .. } = self;
         let Some(flow) = flows.get_mut(&stream) else {
             self.dropped.unknown_flow += 1;
-            return false;
+            return Err(Unsent::Other);
         };
         let form = if carrier.takes_datagrams() { flow.form } else { Form::Capsule };
         let stream = match form {
@@ -182,11 +183,9 @@ impl Tunnel {
             Form::Capsule => flow.group.pick(|it| queue.waiting(it)).unwrap_or(stream),
         };
         let payload = Payload { form, too_large: flow.too_large, data };
-        let is_queued = queue.push(now, stream, payload, carrier.max_datagram_size());
-        if is_queued {
-            reporter.on_arrival(now, stream, data.len());
-        }
-        is_queued
+        queue.push(now, stream, payload, carrier.max_datagram_size())?;
+        reporter.on_arrival(now, stream, data.len());
+        Ok(())
     }
 
     /// Sends the reports that are due, and gives the engine as much of the queue as it takes.
@@ -299,7 +298,7 @@ impl Tunnel {
     fn on_payload(
         &mut self,
         now: Instant,
-        carrier: &Carrier<'_>,
+        carrier: &mut Carrier<'_>,
         arrived: Arrived,
     ) -> Option<Arrival> {
         let Some(flow) = self.flows.get_mut(&arrived.stream) else {
@@ -317,7 +316,7 @@ impl Tunnel {
                     return Some(Arrival::Ended(stream, end));
                 }
                 if matches!(self.role, Role::Proxy(_)) {
-                    flow.update_form(form);
+                    flow.update_form(form, payload.len() < carrier.max_datagram_size());
                     if !flow.is_granted {
                         self.keep_early(stream, context_id, &payload);
                         return None;
@@ -557,13 +556,15 @@ impl Tunnel {
 }
 
 impl Flow {
-    /// Chooses the form of a proxy's payloads: that of the last payload of the client. Where repair
-    /// was agreed on, capsules do not count, because the client uses them for payloads that fit no
-    /// datagram.
-    fn update_form(&mut self, form: Option<Form>) {
+    /// Chooses the form of a proxy's payloads: that of the last payload of the client. `fits`: the
+    /// payload fits a datagram. Some capsules do not count, because the client uses them for payloads
+    /// that fit no datagram: those where repair was agreed on, and those that are large.
+    fn update_form(&mut self, form: Option<Form>, fits: bool) {
+        let is_choice =
+            self.repair == RepairOffer::None && (fits || self.too_large == TooLarge::Drop);
         match form {
             Some(Form::Datagram) if self.is_granted => self.form = Form::Datagram,
-            Some(Form::Capsule) if self.repair == RepairOffer::None => self.form = Form::Capsule,
+            Some(Form::Capsule) if is_choice => self.form = Form::Capsule,
             _ => {}
         }
     }

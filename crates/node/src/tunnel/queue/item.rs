@@ -16,6 +16,39 @@ const HEADER_MAX: usize = 8 + 4 + 8 + 8;
 /// once a flow has sent 2^30 payloads.
 pub(in crate::tunnel) const NUMBERS: usize = 4 + 2;
 
+/// How a flow treats a payload that fits no datagram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::tunnel) enum TooLarge {
+    /// The payload is dropped, so that its sender finds out what fits (RFC 9298 §6.1).
+    #[default]
+    Drop,
+    /// The payload goes in a capsule, because the tunnel promised to carry payloads of up to this
+    /// size, or because a datagram of its size has fitted before. Other payloads are dropped. Both
+    /// ends must have agreed to the promise.
+    Capsule(usize),
+}
+
+impl TooLarge {
+    /// The largest payload that is not dropped, in bytes. `room` is what fits a datagram now, and
+    /// `widest` what has fitted at most, on which its sender may rely.
+    pub(super) fn most(self, room: usize, widest: usize) -> usize {
+        match self {
+            Self::Drop => room,
+            Self::Capsule(max) => room.max(widest).max(max),
+        }
+    }
+}
+
+/// Why a payload did not enter the queue. It was dropped, and counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unsent {
+    /// It fits no datagram, and may not go in a capsule. At present the tunnel carries payloads of
+    /// up to this size, in bytes.
+    TooLarge { fits: usize },
+    /// Its flow is unknown, or the queue is full.
+    Other,
+}
+
 /// An item of the queue: a payload, or a capsule without one.
 #[derive(Debug)]
 pub(super) enum Item {
@@ -89,13 +122,13 @@ impl Ids {
         Some(Self { quarter_stream_id, context_id })
     }
 
-    /// Whether a payload of this length fits a datagram of `max` bytes, if `next` becomes its
+    /// The largest payload, in bytes, that fits a datagram of `max` bytes, if `next` becomes its
     /// number.
-    pub(super) const fn fits_numbered(self, len: usize, next: u64, max: usize) -> bool {
+    pub(super) const fn room(self, next: u64, max: usize) -> usize {
         let ids = HttpDatagram::overhead(self.quarter_stream_id, self.context_id);
         let sequence = VarInt::saturating_from(next).encoded_len();
         let more = sequence.saturating_sub(4);
-        len + ids + NUMBERS + more <= max
+        max.saturating_sub(ids + NUMBERS + more)
     }
 }
 
@@ -113,10 +146,10 @@ fn numbers(sequence: u64, floor: u64) -> Sequenced {
     }
 }
 
-pub(super) fn fits_datagram(stream: StreamId, payload: &[u8], max_datagram_size: usize) -> bool {
-    QuarterStreamId::from_stream_id(stream.0).is_some_and(|id| {
-        payload.len() + HttpDatagram::overhead(id, CONTEXT_ID_UDP) <= max_datagram_size
-    })
+/// The largest payload without a number, in bytes, that fits a datagram of `max` bytes.
+pub(super) fn room_in(stream: StreamId, max: usize) -> usize {
+    let id = QuarterStreamId::from_stream_id(stream.0);
+    id.map_or(0, |id| max.saturating_sub(HttpDatagram::overhead(id, CONTEXT_ID_UDP)))
 }
 
 /// Encodes a payload without a number as an HTTP Datagram. The payload is copied once.

@@ -30,14 +30,18 @@ use std::{
 use bytes::Bytes;
 use tandem_wire::{CONTEXT_ID_UDP, Urgency};
 
+pub(crate) use self::item::Unsent;
 use self::{
     aqm::Oldest,
-    item::{Ids, Item, Unnumbered, encode_datagram, fits_datagram, into_capsule},
+    item::{Ids, Item, Unnumbered, encode_datagram, into_capsule, room_in},
     longest::Longest,
     outstanding::Outstanding,
     turns::Turns,
 };
-pub(super) use self::{item::NUMBERS, outstanding::RepairPlan};
+pub(super) use self::{
+    item::{NUMBERS, TooLarge},
+    outstanding::RepairPlan,
+};
 use super::{capsules::encode_payload, carrier::QueueCarrier};
 use crate::{
     limits::Limits,
@@ -53,25 +57,6 @@ pub(in crate::tunnel) enum Form {
     Datagram,
     /// DATAGRAM capsules on the request stream, which QUIC retransmits and delivers in order.
     Capsule,
-}
-
-/// How a flow treats a payload that fits no datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tunnel) enum TooLarge {
-    /// The payload is dropped, so that its sender finds out what fits (RFC 9298 §6.1).
-    Drop,
-    /// The payload goes in a capsule, because the tunnel promised to carry payloads of up to this
-    /// size. Larger payloads are dropped. Both ends must have agreed to the promise.
-    Capsule(usize),
-}
-
-impl TooLarge {
-    const fn allows_capsule(self, len: usize) -> bool {
-        match self {
-            Self::Drop => false,
-            Self::Capsule(max) => len <= max,
-        }
-    }
 }
 
 /// A UDP payload that enters the queue, which copies it once.
@@ -98,6 +83,8 @@ struct FlowQueue {
     /// Whether the first item is the rest of a frame whose start has been sent. The rest must be
     /// sent next.
     has_begun: bool,
+    /// How the flow's newest payload was to be treated if it fitted no datagram.
+    too_large: TooLarge,
 }
 
 impl FlowQueue {
@@ -124,6 +111,8 @@ pub(super) struct Queue {
     /// management or by reports to its origin.
     short_bytes_max: usize,
     is_reported: bool,
+    /// The largest datagram that has fitted a packet of the tunnel, in bytes.
+    widest: usize,
     dropped: Dropped,
 }
 
@@ -172,6 +161,7 @@ impl Queue {
             bytes_max: limits.tunnel_queue,
             short_bytes_max: limits.short_tunnel_queue.max(limits.tunnel_queue),
             is_reported: false,
+            widest: 0,
             dropped: Dropped::default(),
         }
     }
@@ -236,31 +226,34 @@ impl Queue {
     }
 
     /// Puts a payload at the end of its flow. `max_datagram_size` is the largest datagram that fits
-    /// a packet of the tunnel now. `false`: the payload was dropped, and counted.
+    /// a packet of the tunnel now. With an error the payload was dropped, and counted.
     pub(super) fn push(
         &mut self,
         now: Instant,
         stream: StreamId,
         payload: Payload<'_>,
         max_datagram_size: usize,
-    ) -> bool {
-        let Some(item) = self.to_item(now, stream, payload, max_datagram_size) else {
+    ) -> Result<(), Unsent> {
+        self.widest = self.widest.max(max_datagram_size);
+        let too_large = payload.too_large;
+        let item = self.to_item(now, stream, payload, max_datagram_size).map_err(|fits| {
             self.dropped.too_large += 1;
-            return false;
-        };
+            Unsent::TooLarge { fits }
+        })?;
         let len = item.len();
         if !self.make_room(stream, len) || !self.make_place(stream) {
             self.dropped.queue_full += 1;
-            return false;
+            return Err(Unsent::Other);
         }
         let flow = self.flows.entry(stream).or_default();
+        flow.too_large = too_large;
         let is_first = flow.items.is_empty();
         flow.items.push_back(item);
         if is_first && !flow.is_blocked {
             flow.give_turn(&mut self.turns, stream);
         }
         self.resize(stream, 0, len);
-        true
+        Ok(())
     }
 
     /// Notes that `removed` bytes left a flow and `added` bytes entered it, with their items.
@@ -276,32 +269,37 @@ impl Queue {
         self.longest.resize(&self.flows, stream, (before, after));
     }
 
+    /// The form in which a payload waits. The error is the largest payload of its flow, in bytes, that
+    /// would fit.
     fn to_item(
         &mut self,
         now: Instant,
         stream: StreamId,
         Payload { form, too_large, data }: Payload<'_>,
         max_datagram_size: usize,
-    ) -> Option<Item> {
+    ) -> Result<Item, usize> {
         if form == Form::Capsule {
-            return Some(Item::Encoded(form, encode_payload(CONTEXT_ID_UDP, data)));
+            return Ok(Item::Encoded(form, encode_payload(CONTEXT_ID_UDP, data)));
         }
-        let may_go_in_capsule = too_large.allows_capsule(data.len());
         let ack_time = self.outstanding.ack_time();
         if let Some(flow) = self.outstanding.flow(stream)
             && let Some(context_id) = flow.plan.context_id
         {
-            let ids = Ids::new(stream, context_id)?;
-            let fits = ids.fits_numbered(data.len(), flow.next(), max_datagram_size);
+            let ids = Ids::new(stream, context_id).ok_or(0_usize)?;
+            let room = ids.room(flow.next(), max_datagram_size);
+            let most = too_large.most(room, ids.room(flow.next(), self.widest));
             let ahead = self.flows.get(&stream).map_or(0, |flow| flow.bytes);
-            return (fits || may_go_in_capsule)
-                .then(|| Item::Unnumbered(Unnumbered::new(data, (now, ack_time), ahead)));
+            let item = || Item::Unnumbered(Unnumbered::new(data, (now, ack_time), ahead));
+            return (data.len() <= most).then(item).ok_or(most);
         }
-        if fits_datagram(stream, data, max_datagram_size) {
-            return Some(Item::Encoded(form, encode_datagram(stream, data)?));
+        let room = room_in(stream, max_datagram_size);
+        if data.len() <= room {
+            let datagram = encode_datagram(stream, data).ok_or(0_usize)?;
+            return Ok(Item::Encoded(form, datagram));
         }
+        let most = too_large.most(room, room_in(stream, self.widest));
         let capsule = || Item::Encoded(Form::Capsule, encode_payload(CONTEXT_ID_UDP, data));
-        may_go_in_capsule.then(capsule)
+        (data.len() <= most).then(capsule).ok_or(most)
     }
 
     fn give_turn(&mut self, stream: StreamId) {
@@ -463,6 +461,15 @@ impl Queue {
         stream: StreamId,
         data: Bytes,
     ) -> Sent {
+        if data.len() > engine.carrier.max_datagram_size() {
+            // The packets of the tunnel have become smaller since the payload entered the queue.
+            let flow = self.flows.get(&stream);
+            let may_go = flow.is_some_and(|flow| flow.too_large != TooLarge::Drop);
+            let frame = may_go.then(|| into_capsule(data)).flatten();
+            self.dropped.too_large += u64::from(frame.is_none());
+            return frame
+                .map_or(Sent::All, |frame| Sent::Reencoded(Item::Encoded(Form::Capsule, frame)));
+        }
         if self.outstanding.flow(stream).is_some_and(|flow| flow.plan.limit != Some(0)) {
             if !engine.carrier.has_room_for_datagram(data.len()) {
                 return Sent::EngineIsFull(Item::Encoded(Form::Datagram, data));
@@ -491,7 +498,9 @@ impl Queue {
         behind: usize,
     ) -> Sent {
         let len = item.payload_len();
-        if !engine.carrier.has_room_for_datagram(len) {
+        let max = engine.carrier.max_datagram_size();
+        // A larger payload goes in a capsule, and needs no room for itself among datagrams.
+        if !engine.carrier.has_room_for_datagram(len.min(max)) {
             return Sent::EngineIsFull(Item::Unnumbered(item));
         }
         let ack_time = self.outstanding.ack_time();
@@ -507,15 +516,15 @@ impl Queue {
             return Sent::All;
         }
         let Some(ids) = flow.plan.ids(stream) else { return Sent::All };
-        let max = engine.carrier.max_datagram_size();
-        let fits = ids.fits_numbered(len, flow.next(), max);
-        if !fits && !flow.plan.too_large.allows_capsule(len) {
+        let room = ids.room(flow.next(), max);
+        let most = flow.plan.too_large.most(room, ids.room(flow.next(), self.widest));
+        if len > most {
             self.dropped.too_large += 1;
             return Sent::All;
         }
         let (number, floor) = self.outstanding.number(stream, len, since);
         let datagram = item.number(ids, number, floor);
-        if fits {
+        if len <= room {
             self.outstanding.keep(stream, number, datagram);
             self.outstanding.send(engine.carrier, stream, number);
             return Sent::All;

@@ -19,7 +19,7 @@ fn push_as(
     (len, max): (usize, usize),
 ) -> bool {
     let data = &vec![0; len];
-    queue.push(Instant::now(), stream, Payload { form, too_large, data }, max)
+    queue.push(Instant::now(), stream, Payload { form, too_large, data }, max).is_ok()
 }
 
 fn push(queue: &mut Queue, stream: StreamId, len: usize) -> bool {
@@ -73,6 +73,39 @@ fn a_payload_of_a_promised_size_goes_in_a_capsule() {
         matches!(items[..], [Item::Encoded(Form::Datagram, _), Item::Encoded(Form::Capsule, _)]),
         "{items:?}"
     );
+}
+
+#[test]
+fn a_payload_of_a_size_that_has_fitted_goes_in_a_capsule() {
+    for is_repaired in [false, true] {
+        #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
+        let (mut queue, mut below) = (queue_of(100_000), Below::new(Instant::now()));
+        let mut stream = Stream::new();
+        stream.room = 10_000;
+        stream.sends.extend([(0, 0), (1, 0)]);
+        below.streams.insert(FIRST, stream);
+        (below.room, below.max_datagram_size) = (10_000, 1160);
+        if is_repaired {
+            queue.set_repair(FIRST, plan(false));
+        }
+        // The quarter stream ID and the Context ID take one byte each.
+        let fits = 1398 - if is_repaired { NUMBERS } else { 0 };
+        let mut push = |id: u32, len: usize, too_large, max| {
+            let data = &[&id.to_be_bytes()[..], &vec![0; len - 4]].concat();
+            queue.push(below.now, FIRST, Payload { form: Form::Datagram, too_large, data }, max)
+        };
+        // The packets of the tunnel grow, and then seem to shrink.
+        let promised = TooLarge::Capsule(1280);
+        assert_eq!(push(0, fits, promised, 1400), Ok(()));
+        let unsent = Err(Unsent::TooLarge { fits: fits - 240 });
+        assert_eq!(push(9, fits, TooLarge::Drop, 1160), unsent);
+        assert_eq!(push(9, fits + 1, promised, 1160), Err(Unsent::TooLarge { fits }));
+        assert_eq!(push(1, fits, promised, 1160), Ok(()));
+        queue.feed(below.now, &mut below);
+        // The first payload waited as a datagram, and no longer fits one.
+        assert_eq!(below.streams[&FIRST].sends, [(0, 1), (1, 1)].into());
+        assert_eq!((queue.len(), queue.dropped().too_large), (0, 2));
+    }
 }
 
 #[test]
@@ -208,7 +241,7 @@ fn deliveries_for_a_flow_that_is_gone_are_taken_and_forgotten() {
     for id in 0..1000_u32 {
         let data = &id.to_be_bytes();
         let payload = Payload { form: Form::Datagram, too_large: TooLarge::Drop, data };
-        assert!(queue.push(below.now, FIRST, payload, 1200));
+        assert!(queue.push(below.now, FIRST, payload, 1200).is_ok());
         below.streams.get_mut(&FIRST).unwrap().sends.insert(id, 0);
     }
     queue.feed(below.now, &mut below);
@@ -232,7 +265,7 @@ fn a_payload_that_was_sent_before_the_grant_is_repaired_in_a_capsule_without_a_n
     queue.set_repair(FIRST, RepairPlan::unnumbered(1, TooLarge::Drop));
     let data = &[&1_u32.to_be_bytes()[..], &[0; 1000]].concat();
     let payload = Payload { form: Form::Datagram, too_large: TooLarge::Drop, data };
-    assert!(queue.push(below.now, FIRST, payload, 1200));
+    assert!(queue.push(below.now, FIRST, payload, 1200).is_ok());
     queue.feed(below.now, &mut below);
     below.transmit(1);
     queue.set_repair(FIRST, plan(false));

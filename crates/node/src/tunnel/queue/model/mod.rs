@@ -225,7 +225,7 @@ impl Run {
             let (bytes, items) = (self.queue.bytes, self.queue.items);
             let payload = Payload { form, too_large, data: &data };
             let max = self.below.max_datagram_size;
-            if self.queue.push(self.below.now, stream, payload, max) {
+            if self.queue.push(self.below.now, stream, payload, max).is_ok() {
                 let stream = self.below.streams.get_mut(&stream).expect("the flow is open");
                 stream.sends.insert(id, 0);
             } else {
