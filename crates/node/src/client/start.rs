@@ -49,7 +49,7 @@ impl Client {
                 port: hop.template.port(),
                 authority: hop.template.authority().to_owned(),
                 tls: ClientTls::new(hop.tls)?,
-                transport: Transport { keep_alive, mtu, ..hop.transport },
+                transport: Transport { mtu, keep_alive, ..hop.transport },
                 seed: peer_seed(index),
             };
             let peer = Peer::new(settings, &limits);
