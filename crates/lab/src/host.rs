@@ -3,7 +3,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     marker::PhantomData,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
@@ -83,6 +83,9 @@ pub(crate) struct Host {
     pub(crate) body: Body,
     /// The events that the node emitted, with their times since the start of the world.
     pub(crate) events: Vec<(Duration, Event)>,
+    /// The peers that the node told that their packets are too large, with the length of the packet
+    /// and what fits.
+    pub(crate) too_big: Vec<(SocketAddr, usize, usize)>,
 }
 
 /// The deadline of a node.
@@ -108,6 +111,7 @@ impl Host {
             open_files: BTreeMap::new(),
             body: Body::new(),
             events: Vec::new(),
+            too_big: Vec::new(),
         }
     }
 

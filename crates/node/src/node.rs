@@ -152,6 +152,20 @@ pub enum Output {
     },
     /// Close a socket. The node does not use its name again.
     CloseSocket(SocketId),
+    /// Tell a peer with ICMP that its packets are too large, if the operating system lets the program
+    /// do so (RFC 9298 §6.1).
+    PacketTooBig {
+        /// The socket that received such a packet.
+        socket: SocketId,
+        /// The peer.
+        peer: SocketAddr,
+        /// The local address that received the packet, if it is known.
+        local_ip: Option<IpAddr>,
+        /// The bytes of UDP payload in the peer's packet.
+        len: usize,
+        /// The largest number of bytes that fit.
+        fits: usize,
+    },
     /// Resolve a host name. [`Input::Resolved`] is the answer.
     Resolve {
         /// The name of the new query.

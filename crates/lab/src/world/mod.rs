@@ -5,7 +5,7 @@ use std::{
     any::Any,
     collections::BTreeMap,
     fmt,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
@@ -227,6 +227,12 @@ impl World {
     /// The delays that [`Self::measure_delay`] measured, in the order of arrival.
     pub fn delays(&self) -> &[Duration] {
         self.delays.measured()
+    }
+
+    /// The peers that the nodes of a host told with ICMP that their packets are too large: the peer,
+    /// the bytes of UDP payload of its packet, and the most that fits. The messages go nowhere.
+    pub fn too_big(&self, host: impl Into<HostId>) -> &[(SocketAddr, usize, usize)] {
+        &self.host(host.into()).too_big
     }
 
     /// The events of the nodes of a host, with their times since the start of the world.

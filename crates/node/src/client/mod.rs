@@ -432,7 +432,12 @@ impl Node for Client {
             Input::Datagram(received) => {
                 let Self { work, chain, limits, stats, .. } = self;
                 if let (Work::Forward(forward), Some(hop)) = (work, chain.hops.last_mut()) {
+                    let (socket, local_ip) = (received.socket, received.local_ip);
                     let event = forward.from_local(now, received, hop, (limits, stats));
+                    if let Some(Event::TooLarge { local: peer, len, fits }) = event {
+                        let too_big = Output::PacketTooBig { socket, peer, local_ip, len, fits };
+                        self.outputs.push_back(too_big);
+                    }
                     self.outputs.extend(event.map(Output::Event));
                 }
             }

@@ -34,12 +34,13 @@ pub use crate::token::{NamedToken, Token, TokenError, TokenNameError};
 use crate::{
     h3,
     limits::Limits,
+    mode::Oversize,
     node::{Event, Input, Node, Output, Received, SocketId, SocketKind},
     quic::{self, ConfigError, ConnectionId, ServerTls, StreamId, Transport},
     seldom::Seldom,
     server::{self, Server},
     stats::{ConnectionStats, Stats},
-    tunnel::{Carrier, REPORT_INTERVAL},
+    tunnel::{Carrier, REPORT_INTERVAL, Tunnel},
 };
 
 /// The settings of a proxy.
@@ -57,6 +58,9 @@ pub struct ProxyConfig {
     /// The interval between two reports on a tunnel, within [`Self::FEEDBACK_INTERVAL`]. `None`:
     /// the minimum RTT of each tunnel.
     pub feedback_interval: Option<Duration>,
+    /// What becomes of packets from targets that fit no datagram. With [`Oversize::Auto`] they go in
+    /// capsules to clients that asked for it, which only Tandem's do.
+    pub oversize: Oversize,
     /// Whether logs show the addresses of clients, so that an operator can trace abuse.
     pub log_clients: bool,
     /// The URI template that the path of each request must match (RFC 9298 §2).
@@ -81,6 +85,7 @@ impl ProxyConfig {
             access: Access::Tokens(Vec::new()),
             policy: TargetPolicy::default(),
             feedback_interval: None,
+            oversize: Oversize::default(),
             log_clients: false,
             template: Self::default_template(),
             limits: Limits::default(),
@@ -107,6 +112,7 @@ pub struct Proxy {
     relay: Relay,
     listen: SocketAddr,
     feedback_interval: Option<Duration>,
+    oversize: Oversize,
     log_clients: bool,
     limits: Limits,
     outputs: VecDeque<Output>,
@@ -125,7 +131,9 @@ impl Proxy {
 
     /// A proxy that uses these TLS settings instead of those in `config`.
     pub fn with_tls(config: ProxyConfig, tls: &ServerTls) -> Result<Self, ConfigError> {
-        let ProxyConfig { listen, access, policy, feedback_interval, log_clients, .. } = config;
+        let ProxyConfig {
+            listen, access, policy, feedback_interval, oversize, log_clients, ..
+        } = config;
         let ProxyConfig { template, limits, .. } = config;
         let matcher = PathMatcher::new(&template).map_err(|_| {
             ConfigError::Settings("the variables of the template cannot be separated")
@@ -146,6 +154,7 @@ impl Proxy {
             relay: Relay::default(),
             listen,
             feedback_interval,
+            oversize,
             log_clients,
             limits,
             outputs: VecDeque::from([open]),
@@ -197,7 +206,8 @@ impl Proxy {
     fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {
         match event {
             server::Event::Opened(client) => {
-                self.peers.insert((id, client), self.feedback_interval, &self.limits);
+                let tunnel = Tunnel::proxy(self.feedback_interval, self.oversize, &self.limits);
+                self.peers.insert(id, client, tunnel);
             }
             server::Event::Connected => {
                 if let Some(peer) = self.peers.get(id)

@@ -1,10 +1,13 @@
 //! The data path between tunnels and targets.
 
-use std::{collections::VecDeque, net::SocketAddr, time::Instant};
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use tandem_wire::Code;
-use tracing::debug;
 
 use super::{FlowId, Proxy, flow::End};
 use crate::{
@@ -18,6 +21,9 @@ const MAX_BATCH: usize = 60_000;
 /// The most datagrams in one system call: the kernel's limit for GSO (generic segmentation
 /// offload).
 const MAX_BATCH_SEGMENTS: usize = 64;
+
+/// The shortest time between two messages to the target of a flow that its packets are too large.
+const TOO_BIG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of the path from tunnels to targets.
 #[derive(Default)]
@@ -54,15 +60,16 @@ impl Proxy {
             }
             Err(Unsent::TooLarge { fits }) => {
                 flow.too_large += 1;
-                if flow.too_large == 1 {
-                    let (connection, flow) = (id.0.0, id.1.0);
-                    debug!(
-                        connection,
-                        flow,
-                        bytes = payload.len(),
+                if let Some((_, peer)) = flow.open().filter(|_| now >= flow.next_too_big) {
+                    flow.next_too_big = now + TOO_BIG_INTERVAL;
+                    let (local_ip, len) = (None, payload.len());
+                    self.outputs.push_back(Output::PacketTooBig {
+                        socket,
+                        peer,
+                        local_ip,
+                        len,
                         fits,
-                        "does not fit the tunnel"
-                    );
+                    });
                 }
             }
             Err(Unsent::Other) => {}
