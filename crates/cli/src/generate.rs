@@ -5,7 +5,10 @@ use std::{fs, path::PathBuf};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
-use crate::{Cli, error::CliError, text};
+use crate::{
+    Cli, client::ClientSettings, config::example, error::CliError, origin::OriginSettings,
+    proxy::ProxySettings, text,
+};
 
 /// Print the files that packages ship besides the program.
 #[derive(Debug, clap::Subcommand)]
@@ -20,6 +23,22 @@ pub(crate) enum Generate {
         /// Which shell
         shell: Shell,
     },
+    /// Print a configuration file with every setting and its meaning, for --config
+    Config {
+        /// Which subcommand
+        subcommand: Configurable,
+    },
+}
+
+/// A subcommand with a configuration file.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Configurable {
+    /// The CONNECT-UDP proxy
+    Proxy,
+    /// The HTTP/3 file server
+    Origin,
+    /// The client that carries UDP packets
+    Client,
 }
 
 impl Generate {
@@ -30,6 +49,14 @@ impl Generate {
                     .map_err(CliError::write(&dir))?;
                 let pages = fs::read_dir(&dir).map_err(CliError::write(&dir))?.count();
                 text::print(format_args!("{pages} files in {}", dir.display()))
+            }
+            Self::Config { subcommand } => {
+                let text = match subcommand {
+                    Configurable::Proxy => example::<ProxySettings>(),
+                    Configurable::Origin => example::<OriginSettings>(),
+                    Configurable::Client => example::<ClientSettings>(),
+                };
+                text::print(text.trim_end())
             }
             Self::Completions { shell } => {
                 let mut out = Vec::new();

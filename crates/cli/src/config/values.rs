@@ -7,7 +7,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use serde_with::{DeserializeFromStr, SerializeDisplay};
+use serde_with::SerializeDisplay;
 use tandem_wire::{FeedbackField, Template, Urgency, uri_template::check_host};
 
 /// Why a text is not a value of this kind.
@@ -30,7 +30,7 @@ pub(crate) enum ValueError {
 }
 
 /// A local address to listen on; with port 0 the operating system chooses the port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay)]
 pub(crate) struct ListenAddr(pub(crate) SocketAddr);
 
 impl ListenAddr {
@@ -56,7 +56,7 @@ impl fmt::Display for ListenAddr {
 }
 
 /// A range of addresses; one address alone is a range too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay)]
 pub(crate) struct Prefix(pub(crate) IpNet);
 
 impl FromStr for Prefix {
@@ -76,7 +76,7 @@ impl fmt::Display for Prefix {
 }
 
 /// A proxy: its URI template, or only its address, which stands for RFC 9298's default template.
-#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
+#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay)]
 pub(crate) struct Via(pub(crate) Template);
 
 impl FromStr for Via {
@@ -105,7 +105,7 @@ impl fmt::Display for Via {
 }
 
 /// A local UDP address, and the target that its datagrams are tunnelled to.
-#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
+#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay)]
 pub(crate) struct Forward {
     /// The local address.
     pub(crate) listen: ListenAddr,

@@ -12,7 +12,7 @@ use rustls::{
     server::WebPkiClientVerifier,
     version::TLS13,
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use sha2::{Digest, Sha256};
 use tandem_node::quic::ResetSecret;
@@ -24,9 +24,8 @@ use crate::{
     text,
 };
 
-/// Table `[tls]` of a server's file, and its flags.
-#[derive(Debug, Default, clap::Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+/// Flags of a server, and keys of its file.
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct ServerTlsSettings {
     /// Certificate chain in PEM; without it, each start makes a certificate for development
     #[arg(long, value_name = "FILE", env = "TANDEM_CERT")]
@@ -41,14 +40,8 @@ pub(crate) struct ServerTlsSettings {
     write_ca: Option<PathBuf>,
 
     /// Host name or IP address for the development certificate, besides localhost; repeatable
-    #[arg(long, value_name = "NAME", env = "TANDEM_NAME", value_delimiter = ' ')]
+    #[arg(long, value_name = "NAME", env = "TANDEM_NAME", value_delimiter = ',')]
     name: Vec<String>,
-}
-
-impl ServerTlsSettings {
-    pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        [&mut self.cert, &mut self.key, &mut self.write_ca].into_iter().flatten()
-    }
 }
 
 /// The checked form of [`ServerTlsSettings`].
