@@ -8,7 +8,7 @@ use std::{
 
 use rustls::{
     ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName},
+    pki_types::{CertificateDer, PrivateKeyDer},
     server::WebPkiClientVerifier,
     version::TLS13,
 };
@@ -18,7 +18,11 @@ use sha2::{Digest, Sha256};
 use tandem_node::quic::ResetSecret;
 use x509_parser::prelude::ASN1Time;
 
-use super::{DevelopmentIdentity, certificate, development::LOOPBACK_NAMES, pem, provider};
+use super::{
+    DevelopmentIdentity, certificate,
+    development::{LOOPBACK_NAMES, check_names},
+    pem, provider,
+};
 use crate::{
     error::{CliError, ConfigError},
     text,
@@ -93,10 +97,7 @@ impl TryFrom<ServerTlsSettings> for ServerTlsSetup {
                 Ok(Self::Files { cert, key })
             }
             (None, None) => {
-                let is_bad = |name: &&String| ServerName::try_from(name.as_str()).is_err();
-                if let Some(name) = name.iter().find(is_bad) {
-                    return Err(ConfigError::Name { name: name.clone() });
-                }
+                check_names(&name)?;
                 Ok(Self::Development { write_ca, name })
             }
         }
@@ -127,9 +128,7 @@ impl ServerTlsSetup {
                 names: Vec::new(),
             }),
             Self::Development { write_ca, name } => {
-                let made = DevelopmentIdentity::new(name).map_err(|_| ConfigError::Name {
-                    name: name.join(" "), // nothing else can be wrong
-                })?;
+                let made = DevelopmentIdentity::new(name)?;
                 Ok(Identity {
                     chain: vec![made.certificate],
                     key: made.key,
@@ -231,8 +230,8 @@ impl Identity {
                 ));
             }
             None => text::say(format_args!(
-                "development certificate for {names}; clients need --insecure, or --ca with the \
-                 file that --write-ca FILE writes here"
+                "development certificate for {names}; clients need --insecure; `tandem generate \
+                 certificate FOLDER` makes one that clients trust with --ca, and that stays"
             )),
         }
         Ok(())
