@@ -14,6 +14,8 @@ fn wrong_flags_say_what_is_allowed() {
     for (line, words) in [
         ("get", &["URL"][..]),
         ("get http://a/ -o f", &["http://a/", "https URL"]),
+        ("get localhost:4433/file -o f", &["localhost:4433/file", "https:// is missing"]),
+        ("get https://::1:4433/file -o f", &["https://::1:4433/file", "brackets"]),
         ("get https://a/ -o f --controller bbr9", &["bbr9", "newreno"]),
         ("get https://a/ -o f --mode tcp", &["tcp", "mdt"]),
         ("get https://a/ -o f --group-streams 1", &["--group-streams", "1", "2 to 16"]),
@@ -318,5 +320,5 @@ fn an_expired_certificate_is_called_expired() {
     let origin =
         scene.serve("origin --listen 127.0.0.1:0 --root root --cert cert.pem --key key.pem");
     let line = format!("get https://{}/f --ca ca.pem -o f", origin.address);
-    scene.run(&line).fails(1, &["expired", "renew"]);
+    scene.run(&line).fails(1, &["expired", "renew", "after 2021-01-01 00:00 UTC"]);
 }
