@@ -105,6 +105,10 @@ pub struct Limits {
     /// The longest time for which the server then waits until its last packets are sent and the
     /// peers have received its `CONNECTION_CLOSE` frames.
     pub goodbye: Duration,
+    /// The longest time for which a client that ends keeps each tunnel open, until the proxy has
+    /// acknowledged what was sent through it last. That includes the end of the connection inside.
+    /// Without it the far proxies and the origin would wait for their idle timeouts.
+    pub last_words: Duration,
     /// The time without a packet after which a client considers a tunnel's connection dead. The
     /// client sends keep-alives at a third of it. It is short, because the client can reestablish
     /// the tunnel while the connection inside continues.
@@ -167,6 +171,7 @@ impl Default for Limits {
             connection_idle: Duration::from_secs(30),
             drain: Duration::from_secs(10),
             goodbye: Duration::from_secs(1),
+            last_words: Duration::from_millis(500),
             tunnel_idle: Duration::from_secs(10),
             reconnect: Duration::from_secs(30),
             retry: None,

@@ -192,6 +192,11 @@ impl Hop {
         }
     }
 
+    /// Whether the proxy has not acknowledged all payloads that were sent through this hop.
+    pub(super) fn awaits_ack(&mut self) -> bool {
+        self.parts().is_some_and(|(tunnel, carrier)| tunnel.awaits_ack(&carrier))
+    }
+
     /// The next arrival through the tunnel, except for numbered payloads.
     pub(super) fn poll_arrival(&mut self, now: Instant) -> Option<Arrival> {
         let (tunnel, mut carrier) = self.parts()?;

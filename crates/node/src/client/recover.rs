@@ -102,6 +102,7 @@ impl Client {
         self.recovery.next = Some((now + wait, index));
         self.recovery.generation += 1;
         let generation = self.recovery.generation;
+        self.lost.retain(|(lost, _)| *lost < index); // these are opened again
         let is_origin = self.chain.is_origin(index);
         for hop in self.chain.hops.iter_mut().skip(index) {
             hop.renew(generation, &self.limits);

@@ -83,6 +83,7 @@ impl Client {
             began: None,
             is_resolving: false,
             recovery: Recovery::new(seed),
+            lost: VecDeque::new(),
             outputs: VecDeque::new(),
             next_socket: FIRST_SOCKET,
             stats: Stats::default(),
