@@ -14,7 +14,7 @@ use tandem_node::{
 };
 use tandem_units::HumanDuration;
 use tandem_wire::FeedbackField;
-use tracing::{info, trace, warn};
+use tracing::{field::display, info, trace, warn};
 
 use crate::{
     advice,
@@ -48,6 +48,9 @@ impl Client {
         setup.warn();
         let mut node = tandem_node::Client::new(config).map_err(ConfigError::from)?;
         node.check_targets();
+        if setup.require_mode {
+            node.require_mode();
+        }
         let mut tunnel = Tunnel { end: Ok(()), retries: Retries::default() };
         let finished = run::runtime()?.block_on(async {
             let mut signals = Signals::new()?;
@@ -71,9 +74,10 @@ impl<N> Application<N> for Tunnel {
     fn event(&mut self, event: Event) {
         match event {
             Event::Listening(address) => run::say_listening(address),
-            Event::HopUp { hop, authority, setup } => {
+            Event::HopUp { hop, authority, setup, agreement } => {
                 self.retries = Retries::default();
-                info!(hop, authority, ?setup, "tunnel up");
+                let mode = agreement.map(display);
+                info!(hop, authority, ?setup, mode, "tunnel up");
             }
             Event::HopLost { error, retry_in, .. } => {
                 if self.retries.is_news(&error) {
@@ -132,6 +136,11 @@ struct ClientSettings {
     #[serde(deserialize_with = "mode::of_tunnel")]
     mode: Option<Mode>,
 
+    /// End with an error if a proxy grants another mode
+    #[arg(long, value_name = "BOOL", env = "TANDEM_REQUIRE_MODE",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    require_mode: Option<bool>,
+
     #[arg(
         long, value_name = "N", env = "TANDEM_GROUP_STREAMS", help = hops::group_streams_help()
     )]
@@ -170,6 +179,7 @@ struct ClientSetup {
     #[serde(skip_serializing_if = "Option::is_none")]
     retry: Option<HumanDuration>,
     mode: Mode,
+    require_mode: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     group_streams: Option<Within<GroupStreams>>,
     repair: RepairSetup,
@@ -196,6 +206,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             timeout: settings.timeout,
             retry: settings.retry,
             mode,
+            require_mode: settings.require_mode.unwrap_or_default(),
             group_streams: settings.group_streams,
             repair: RepairSetup::new(settings.repair, mode),
             tls: settings.tls.try_into()?,

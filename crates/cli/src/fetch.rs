@@ -9,7 +9,7 @@ use tandem_node::{
     error::ClientError,
     node::{Event, FetchReport},
 };
-use tracing::{info, warn};
+use tracing::{field::display, info, warn};
 
 use crate::{
     download::{Download, Sha256Hex},
@@ -55,9 +55,10 @@ struct Fetch<'a, P> {
 impl<P: Progress> Application<Client> for Fetch<'_, P> {
     fn event(&mut self, event: Event) {
         match event {
-            Event::HopUp { hop, authority, setup } => {
+            Event::HopUp { hop, authority, setup, agreement } => {
                 self.retries = Retries::default();
-                info!(hop, authority, ?setup, "tunnel up");
+                let mode = agreement.map(display);
+                info!(hop, authority, ?setup, mode, "tunnel up");
                 self.progress.say(format!("tunnel through {authority} is up"));
             }
             Event::HopLost { error, retry_in, .. } => {

@@ -62,6 +62,10 @@ pub(crate) struct Get {
     #[arg(long, value_parser = mode::parser(mode::is_of_clients))]
     mode: Option<Mode>,
 
+    /// End with an error if a proxy grants another mode
+    #[arg(long)]
+    require_mode: bool,
+
     #[arg(
         long, value_name = "N", env = "TANDEM_GROUP_STREAMS", help = hops::group_streams_help()
     )]
@@ -111,7 +115,10 @@ impl Get {
         tls.warn();
         let show = if self.quiet || self.json { Show::Never } else { Show::OnTerminal };
         let bar = Bars::new(show).add("get", "connecting");
-        let node = Client::new(config).map_err(ConfigError::from)?;
+        let mut node = Client::new(config).map_err(ConfigError::from)?;
+        if self.require_mode {
+            node.require_mode();
+        }
         let fetched = run::runtime()?.block_on(async {
             let mut signals = Signals::new()?;
             fetch(node, download, &bar, &mut signals).await

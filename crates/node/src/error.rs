@@ -8,7 +8,7 @@ use std::{
 
 use http::StatusCode;
 
-use crate::node::ResolveError;
+use crate::{mode::Agreement, node::ResolveError};
 
 /// The reason why a proxy refuses a CONNECT-UDP request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -185,6 +185,14 @@ pub enum ClientError {
         /// The missing feature.
         what: &'static str,
     },
+    /// The proxy granted another mode than the client asked for, and the client requires its mode.
+    #[error("{peer} grants mode {agreement}")]
+    LesserMode {
+        /// The authority of the proxy.
+        peer: String,
+        /// What it granted.
+        agreement: Agreement,
+    },
     /// The proxy refused the tunnel.
     #[error("{peer} refused a tunnel to {target}: status {status}{}", details(.proxy_status.as_deref()))]
     Refused {
@@ -258,6 +266,7 @@ impl ClientError {
             Self::Listen { .. }
             | Self::Tls { .. }
             | Self::Unsupported { .. }
+            | Self::LesserMode { .. }
             | Self::Status { .. }
             | Self::Body { .. }
             | Self::Protocol { .. }

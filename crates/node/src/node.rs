@@ -270,6 +270,8 @@ pub enum Event {
         authority: String,
         /// The time from the first packet of this hop's connection until the answer to its request.
         setup: Duration,
+        /// What was agreed on with the proxy. `None` if it has granted no flow yet.
+        agreement: Option<crate::mode::Agreement>,
     },
     /// The tunnel has failed at a hop or could not be established, and the client tries again. The
     /// connections inside a tunnel that has failed continue afterwards.
@@ -344,6 +346,8 @@ pub struct FetchReport {
     pub smoothed_rtt: Duration,
     /// The smoothed RTT of each hop's connection at the end; the nearest proxy is the first.
     pub hop_smoothed_rtt: Vec<Duration>,
+    /// What was agreed on with each proxy; the nearest is the first.
+    pub agreements: Vec<crate::mode::Agreement>,
     /// The counts of the reports that the last proxy sent, and of those that the client sent to the
     /// origin.
     pub feedback: crate::stats::FeedbackStats,

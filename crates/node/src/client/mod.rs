@@ -173,6 +173,8 @@ pub struct Client {
     recovery: Recovery,
     /// Hops whose connections have ended. What arrived before is passed on first.
     lost: VecDeque<(usize, ClientError)>,
+    /// Whether the client ends if a proxy grants another mode than was asked for.
+    requires_mode: bool,
     outputs: VecDeque<Output>,
     next_socket: u64,
     stats: Stats,

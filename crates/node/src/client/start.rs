@@ -84,10 +84,16 @@ impl Client {
             is_resolving: false,
             recovery: Recovery::new(seed),
             lost: VecDeque::new(),
+            requires_mode: false,
             outputs: VecDeque::new(),
             next_socket: FIRST_SOCKET,
             stats: Stats::default(),
         })
+    }
+
+    /// Makes the client end with an error if a proxy grants another mode than was asked for.
+    pub fn require_mode(&mut self) {
+        self.requires_mode = true;
     }
 
     /// Makes a client that carries the packets of local programs request a flow to each target before
@@ -251,7 +257,9 @@ impl Client {
         }
         let setup = hop.peer.started().map_or_else(Default::default, |started| now - started);
         let authority = hop.peer.settings.authority.clone();
-        self.outputs.push_back(Output::Event(Event::HopUp { hop: index, authority, setup }));
+        let agreement = hop.tunnel.agreement();
+        let event = Event::HopUp { hop: index, authority, setup, agreement };
+        self.outputs.push_back(Output::Event(event));
     }
 
     /// Handles the answer to a request for a flow.
@@ -291,6 +299,10 @@ impl Client {
         let carries = flow.carries;
         hop.begin_reports(now);
         hop.on_granted(stream, head);
+        if self.is_refused_mode(now, index) {
+            return;
+        }
+        let Some(hop) = self.chain.hops.get_mut(index) else { return };
         if hop.tunnel.has_joined(stream) {
             return; // the flow that it joined is up already
         }
@@ -308,6 +320,18 @@ impl Client {
             Carries::Ahead(_) if !self.recovery.was_up => self.open_for_programs(now),
             Carries::Ahead(_) => {}
         }
+    }
+
+    /// Ends the client if it requires its mode and a proxy granted another.
+    pub(super) fn is_refused_mode(&mut self, now: Instant, index: usize) -> bool {
+        let Some(hop) = self.chain.hops.get(index).filter(|_| self.requires_mode) else {
+            return false;
+        };
+        let agreement = hop.tunnel.agreement().filter(|agreement| agreement.lesser.is_some());
+        let Some(agreement) = agreement else { return false };
+        let peer = hop.peer.settings.authority.clone();
+        self.end(now, Err(ClientError::LesserMode { peer, agreement }));
+        true
     }
 
     /// Handles the failure of a flow that no program uses yet. At the start the client tries again
