@@ -28,6 +28,10 @@ pub(crate) fn try_this(error: &ClientError) -> String {
         ClientError::Tls { reason, .. } => Some(after_tls(reason)),
         ClientError::ConnectionLost { .. } => Some("try again; -v shows what was going on"),
         ClientError::Unsupported { .. } => Some("check that it is a CONNECT-UDP proxy (RFC 9298)"),
+        ClientError::LesserMode { .. } => Some(
+            "take a proxy that knows this mode, such as tandem proxy, or another --mode, or leave \
+             --require-mode out",
+        ),
         ClientError::Refused { status, proxy_status, .. } => {
             after_refusal(*status, proxy_status.as_deref().unwrap_or_default())
         }
@@ -167,6 +171,7 @@ mod tests {
             target: "t.example:53".to_owned(),
             status,
             proxy_status: Some(proxy_status.to_owned()),
+            retry_after: None,
         };
         for (error, expected) in [
             (tls(&rustls::CertificateError::Expired.to_string()), "renew"),

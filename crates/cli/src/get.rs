@@ -62,6 +62,10 @@ pub(crate) struct Get {
     #[arg(long, value_parser = mode::parser(mode::is_of_clients))]
     mode: Option<Mode>,
 
+    /// End with an error if a proxy grants another mode
+    #[arg(long)]
+    require_mode: bool,
+
     #[arg(
         long, value_name = "N", env = "TANDEM_GROUP_STREAMS", help = hops::group_streams_help()
     )]
@@ -80,6 +84,12 @@ pub(crate) struct Get {
 
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help())]
     timeout: Option<HumanDuration>,
+
+    #[arg(
+        long, value_name = "TIME", env = "TANDEM_RETRY",
+        help = hops::retry_help("0 at the start, 30s for a tunnel that breaks")
+    )]
+    retry: Option<HumanDuration>,
 
     /// Print the result as one JSON object
     #[arg(long)]
@@ -105,7 +115,10 @@ impl Get {
         tls.warn();
         let show = if self.quiet || self.json { Show::Never } else { Show::OnTerminal };
         let bar = Bars::new(show).add("get", "connecting");
-        let node = Client::new(config).map_err(ConfigError::from)?;
+        let mut node = Client::new(config).map_err(ConfigError::from)?;
+        if self.require_mode {
+            node.require_mode();
+        }
         let fetched = run::runtime()?.block_on(async {
             let mut signals = Signals::new()?;
             fetch(node, download, &bar, &mut signals).await
@@ -135,7 +148,7 @@ impl Get {
             return Err(ConfigError::Conflict { first: "streams", second: "output -", reason });
         }
         let tls_setup = ClientTlsSetup::try_from(self.tls.clone())?;
-        let tls = tls_setup.read()?;
+        let tls = hops::read_when_written(self.retry, || tls_setup.read())?;
         // The sender of an upload is this program, so that reports on the tunnel are for it.
         let follows = mode.origin_controller().filter(|_| self.upload.is_some());
         let work = if follows.is_some() { WorkFor::Origin } else { WorkFor::EndToEnd };
@@ -157,9 +170,10 @@ impl Get {
         let group_streams = hops::group_streams(self.group_streams).0;
         let tunnel = mode.tunnel(repair.to_node(), group_streams).unwrap_or_default();
         let transport = TransportSetup::new(self.transport.clone(), WorkFor::Tunnel)?;
-        let hops = hops::hops(&self.via, &tls, &transport, &self.token_file, tunnel)?;
+        let hops = || hops::hops(&self.via, &tls, &transport, &self.token_file, tunnel);
+        let hops = hops::read_when_written(self.retry, hops)?;
         let count = hops.len();
-        let limits = hops::limits(self.timeout);
+        let limits = hops::limits(self.timeout, self.retry);
         let config = ClientConfig { hops, task: Task::Fetch(Box::new(fetch)), limits, seed: None };
         Ok(Plan { config, tls: tls_setup, mode, hops: count })
     }

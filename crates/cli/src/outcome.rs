@@ -3,7 +3,10 @@
 use std::{path::Path, time::Duration};
 
 use serde::Serialize;
-use tandem_node::{mode::Mode, node::FetchReport};
+use tandem_node::{
+    mode::{Agreement, Mode},
+    node::FetchReport,
+};
 use tandem_units::ByteCount;
 
 use crate::download::Sha256Hex;
@@ -13,8 +16,13 @@ use crate::download::Sha256Hex;
 pub(crate) struct Outcome {
     /// The URL.
     pub(crate) url: String,
-    /// The mode.
+    /// The mode that was asked for.
     pub(crate) mode: Mode,
+    /// The mode that each proxy granted; the nearest is the first.
+    pub(crate) granted: Vec<Mode>,
+    /// Why a proxy granted another mode, for people.
+    #[serde(skip)]
+    lesser: Vec<String>,
     /// Number of proxies on the path.
     pub(crate) hops: usize,
     /// Length of the body.
@@ -57,6 +65,8 @@ impl Outcome {
         Self {
             url,
             mode,
+            granted: report.agreements.iter().map(|agreement| agreement.granted).collect(),
+            lesser: lesser(&report.agreements),
             hops,
             bytes: report.bytes,
             sha256: sha256.into(),
@@ -65,10 +75,7 @@ impl Outcome {
             handshake_s: seconds(report.handshake),
             setup_s: seconds(report.setup),
             goodput_mbps: round(bits / report.completion.as_secs_f64().max(1e-9) / 1e6, 1e3),
-            tunnel_retransmit_ratio: match mode {
-                Mode::Mdt => Some(0.0), // repairs nothing
-                _ => None,
-            },
+            tunnel_retransmit_ratio: repairs_nothing(&report.agreements).then_some(0.0),
             rtt_ms: round(report.smoothed_rtt.as_secs_f64() * 1e3, 1e3),
             feedback_sent: report.feedback.sent,
             feedback_used: report.feedback.used,
@@ -85,6 +92,7 @@ impl Outcome {
             1 => format!("1 proxy, {}", self.mode),
             hops => format!("{hops} proxies, {}", self.mode),
         };
+        let lesser: String = self.lesser.iter().map(|line| format!("          {line}\n")).collect();
         let body = match saved {
             Some(file) => format!("saved     {}", file.display()),
             None => format!("sent to   {url}"),
@@ -94,12 +102,24 @@ impl Outcome {
         format!(
             "{body}\n\
              size      {size}\n{hash}\
-             path      {path}, RTT {rtt_ms:.1} ms\n\
+             path      {path}, RTT {rtt_ms:.1} ms\n{lesser}\
              time      {fct_s:.3} s, handshake {handshake_s:.3} s of it, after {setup_s:.3} s of \
              setup\n\
              goodput   {goodput_mbps:.2} Mbit/s"
         )
     }
+}
+
+/// A line for each proxy that granted another mode than was asked for.
+fn lesser(agreements: &[Agreement]) -> Vec<String> {
+    let lesser = (1..).zip(agreements).filter(|(_, agreement)| agreement.lesser.is_some());
+    lesser.map(|(number, agreement)| format!("proxy {number} granted {agreement}")).collect()
+}
+
+/// Whether there are tunnels and none of them sends lost payloads again.
+fn repairs_nothing(agreements: &[Agreement]) -> bool {
+    let is_mdt = |agreement: &Agreement| agreement.granted == Mode::Mdt;
+    !agreements.is_empty() && agreements.iter().all(is_mdt)
 }
 
 /// In seconds, to the microsecond.

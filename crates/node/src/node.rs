@@ -284,12 +284,25 @@ pub enum Event {
         authority: String,
         /// The time from the first packet of this hop's connection until the answer to its request.
         setup: Duration,
+        /// What was agreed on with the proxy. `None` if it has granted no flow yet.
+        agreement: Option<crate::mode::Agreement>,
     },
-    /// The tunnel has failed at a hop, and the client reestablishes it. The connections inside the
-    /// tunnel continue afterwards.
+    /// The tunnel has failed at a hop or could not be established, and the client tries again. The
+    /// connections inside a tunnel that has failed continue afterwards.
     HopLost {
-        /// The number of the hop, counted from 0.
+        /// The number of the hop, counted from 0. The number after the last hop stands for the
+        /// connection to the origin.
         hop: usize,
+        /// The cause of the failure.
+        error: crate::error::ClientError,
+        /// The time until the next attempt.
+        retry_in: Duration,
+    },
+    /// A proxy refused or closed the flow of a local program, which goes on when the program sends
+    /// again. There is one event for each listener and cause until packets of its target arrive.
+    FlowFailed {
+        /// The address at which the client listens for the program.
+        listen: SocketAddr,
         /// The cause of the failure.
         error: crate::error::ClientError,
     },
@@ -357,6 +370,8 @@ pub struct FetchReport {
     pub smoothed_rtt: Duration,
     /// The smoothed RTT of each hop's connection at the end; the nearest proxy is the first.
     pub hop_smoothed_rtt: Vec<Duration>,
+    /// What was agreed on with each proxy; the nearest is the first.
+    pub agreements: Vec<crate::mode::Agreement>,
     /// The counts of the reports that the last proxy sent, and of those that the client sent to the
     /// origin.
     pub feedback: crate::stats::FeedbackStats,

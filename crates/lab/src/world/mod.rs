@@ -333,6 +333,12 @@ impl World {
         self.network.block((from.into(), to.into()), self.now + duration);
     }
 
+    /// Makes a host busy from now on. When something comes for its process, the process sleeps for
+    /// this time, and then gets in one batch everything that has come.
+    pub fn make_busy(&mut self, host: impl Into<HostId>, pause: Duration) {
+        self.host_mut(host.into()).pause = Some(pause);
+    }
+
     /// Gives a node an input, such as [`Input::Shutdown`].
     pub fn input(&mut self, host: impl Into<HostId>, input: Input) {
         self.answer_after(Duration::ZERO, host.into(), input);

@@ -217,6 +217,7 @@ impl Proxy {
                     info!(connection = id.0, %client, "connection opened");
                 }
             }
+            server::Event::Lost => self.on_lost(id),
             server::Event::Closed => self.on_closed(id),
             server::Event::Datagrams => {
                 if let Some(peer) = self.peers.get_mut(id) {
@@ -387,19 +388,24 @@ impl Node for Proxy {
 
     fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
         buf.clear();
-        let is_idle = self.targets.is_idle();
-        self.server.finish_drain(now, is_idle);
-        while let Some((id, event)) = self.server.poll_event(now) {
-            self.on_event(now, id, event);
-        }
-        if let Some(output) = self.outputs.pop_front() {
-            return output;
-        }
-        if let Some(output) = self.to_target(now, buf) {
-            return output;
-        }
-        if let Some(output) = self.outputs.pop_front() {
-            return output; // a payload or the end of a stream may have ended a flow
+        loop {
+            while let Some((id, event)) = self.server.poll_event(now) {
+                self.on_event(now, id, event);
+            }
+            if let Some(output) = self.outputs.pop_front() {
+                return output;
+            }
+            if let Some(output) = self.to_target(now, buf) {
+                return output;
+            }
+            if let Some(output) = self.outputs.pop_front() {
+                return output; // a payload or the end of a stream may have ended a flow
+            }
+            // Everything that arrived before the end of a connection has been relayed.
+            let is_idle = self.targets.is_idle();
+            if !self.forget_lost(now) && !self.server.finish_drain(now, is_idle) {
+                break;
+            }
         }
         if let Some(output) = self.poll_quic(now, buf) {
             return output;

@@ -32,6 +32,9 @@ pub(super) struct Relay {
     ready: VecDeque<ConnectionId>,
     /// A payload that did not fit the batch of the payloads before it.
     ahead: Option<(FlowId, Bytes)>,
+    /// Connections that have ended, and whose payloads for targets are relayed before they are
+    /// forgotten.
+    lost: VecDeque<ConnectionId>,
 }
 
 /// Datagrams of one flow to its target. All have the same size, except that the last may be
@@ -83,6 +86,24 @@ impl Proxy {
         {
             self.relay.ready.push_back(id);
         }
+    }
+
+    /// Handles the end of a connection by its peer or by an error. Its payloads are relayed first.
+    pub(super) fn on_lost(&mut self, id: ConnectionId) {
+        self.relay.lost.push_back(id);
+        self.has_arrivals(id);
+    }
+
+    /// Forgets a connection that has ended, after all its payloads have been relayed. Returns whether
+    /// there was something to do.
+    pub(super) fn forget_lost(&mut self, now: Instant) -> bool {
+        let Some(id) = self.relay.lost.pop_front() else { return false };
+        if self.peers.get_mut(id).is_some_and(|peer| peer.tunnel.end(now)) {
+            self.on_lost(id); // the payloads that it releases come first
+        } else {
+            self.server.forget(id);
+        }
+        true
     }
 
     /// Sends the next payloads to one target. A batch holds consecutive payloads of one flow and

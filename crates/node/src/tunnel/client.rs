@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use tandem_wire::{
-    CONTEXT_ID_UDP, GroupField, HttpDatagram, MAX_UDP_PAYLOAD, QuarterStreamId,
-    RetransmissionLimit, TunnelInfo, Urgency, VarInt,
+    CONTEXT_ID_UDP, FeedbackField, GroupField, HttpDatagram, MAX_UDP_PAYLOAD, QuarterStreamId,
+    RepairField, RetransmissionLimit, TunnelInfo, Urgency, VarInt,
 };
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     limits::Limits,
-    mode::{Oversize, TunnelMode},
+    mode::{Agreement, Lesser, Mode, Oversize, TunnelMode},
     quic::StreamId,
 };
 
@@ -41,7 +41,12 @@ const CAPSULE_PAYLOAD: usize = 1260;
 /// The state of a client's end: the parameters of its flows, and the properties of its proxy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientEnd {
+    mode: TunnelMode,
     form: Form,
+    /// Why payloads do not travel in the form of the mode.
+    lesser: Option<Lesser>,
+    /// The agreement on the flow that was granted last.
+    agreement: Option<Agreement>,
     /// Request streams that each flow uses, if the proxy agrees.
     streams: u8,
     repair: Option<Repair>,
@@ -75,6 +80,9 @@ impl Tunnel {
     /// The client's end of a tunnel.
     pub(crate) fn client(mode: TunnelMode, limits: &Limits) -> Self {
         let end = ClientEnd {
+            mode,
+            lesser: None,
+            agreement: None,
             form: match mode {
                 // The MASQUE datagram tunnel (MDT), the same with retransmission (RMDT), and RMDT
                 // with reports to the origin (TECC).
@@ -101,8 +109,11 @@ impl Tunnel {
 
     /// A client's end for a new connection, with the same settings as this one.
     pub(crate) fn renewed(&self, limits: &Limits) -> Self {
-        let end = ClientEnd { own_report: None, keeps_early: false, ..*self.client_end() };
-        Self::new(Role::Client(end), limits)
+        let mut renewed = Self::client(self.client_end().mode, limits);
+        let ClientEnd { wants_reports, reports_inside, .. } = *self.client_end();
+        let end = renewed.client_end_mut();
+        (end.wants_reports, end.reports_inside) = (wants_reports, reports_inside);
+        renewed
     }
 
     fn client_end(&self) -> &ClientEnd {
@@ -153,12 +164,13 @@ impl Tunnel {
     /// Handles the proxy's SETTINGS: chooses the form in which payloads are sent.
     pub(crate) fn on_settings(&mut self, carrier: &mut Carrier<'_>) {
         if !carrier.takes_datagrams() || carrier.max_datagram_size() == 0 {
-            self.client_end_mut().form = Form::Capsule; // which every proxy takes (RFC 9297 §3.5)
+            // Every proxy takes capsules (RFC 9297 §3.5).
+            self.client_end_mut().use_capsules(Lesser::NoDatagrams);
         }
         if self.fits_now(carrier) < MIN_PAYLOAD {
             // This hop is inside another hop whose packets are small, and a stream carries payloads
             // of any size.
-            self.client_end_mut().form = Form::Capsule;
+            self.client_end_mut().use_capsules(Lesser::SmallPackets);
         }
         self.client_end_mut().promised = self.fits_now(carrier);
     }
@@ -220,6 +232,9 @@ impl Tunnel {
             }
             return 0;
         }
+        let agreement = self.client_end().agree(&granted);
+        self.client_end_mut().agreement = Some(agreement);
+        let Some(flow) = self.flows.get_mut(&stream) else { return 0 };
         if let Some(context_id) = granted.reports {
             flow.contexts.register(context_id, Context::Report { newest: None });
         }
@@ -266,6 +281,11 @@ impl Tunnel {
     /// Whether the proxy has granted a flow.
     pub(crate) fn is_granted(&self, stream: StreamId) -> bool {
         self.flows.get(&stream).is_some_and(|flow| flow.is_granted)
+    }
+
+    /// What was agreed on with the proxy, once it has granted a flow.
+    pub(crate) fn agreement(&self) -> Option<Agreement> {
+        self.client_end().agreement
     }
 
     /// Whether a request stream was opened to join the flow of another.
@@ -322,6 +342,35 @@ impl Tunnel {
 }
 
 impl ClientEnd {
+    /// Sends payloads in capsules, although the mode may want datagrams.
+    fn use_capsules(&mut self, lesser: Lesser) {
+        if self.form == Form::Datagram {
+            (self.form, self.lesser) = (Form::Capsule, Some(lesser));
+        }
+    }
+
+    /// What this end and a proxy with this grant agreed on.
+    fn agree(&self, granted: &Granted) -> Agreement {
+        let lacks = |field| Some(Lesser::NoField(field));
+        let (mode, lesser) = match (self.form, self.mode) {
+            (Form::Capsule, TunnelMode::Msgt(_)) if granted.group.is_none() => {
+                (Mode::Mst, lacks(GroupField::NAME))
+            }
+            (Form::Capsule, TunnelMode::Msgt(_)) => (Mode::Msgt, None),
+            (Form::Capsule, _) => (Mode::Mst, self.lesser),
+            (Form::Datagram, TunnelMode::Rmdt(_) | TunnelMode::Tecc(_)) => match granted.repair {
+                RepairOffer::None => (Mode::Mdt, lacks(RepairField::NAME)),
+                RepairOffer::Draft => (Mode::Rmdt, Some(Lesser::WithoutOrder)),
+                RepairOffer::Ours(_) if self.wants_reports && granted.reports.is_none() => {
+                    (Mode::Rmdt, lacks(FeedbackField::NAME))
+                }
+                RepairOffer::Ours(_) => (self.mode.name(), None),
+            },
+            (Form::Datagram, _) => (Mode::Mdt, self.lesser),
+        };
+        Agreement { asked: self.mode.name(), granted: mode, lesser }
+    }
+
     /// The repair to request. `None` if payloads go on streams, which QUIC repairs.
     fn wished_repair(&self) -> Option<Repair> {
         self.repair.filter(|_| self.form == Form::Datagram)

@@ -142,6 +142,7 @@ pub(crate) struct Tunnel {
     dropped: Dropped,
     feedback: FeedbackStats,
     fields_ignored: u64,
+    has_ended: bool,
 }
 
 impl Tunnel {
@@ -160,6 +161,7 @@ impl Tunnel {
             dropped: Dropped::default(),
             feedback: FeedbackStats::default(),
             fields_ignored: 0,
+            has_ended: false,
         }
     }
 
@@ -515,6 +517,11 @@ impl Tunnel {
         timers.into_iter().fold(None, quic::earliest)
     }
 
+    /// Whether the peer has not acknowledged all payloads, although it may still do so.
+    pub(crate) fn awaits_ack(&self, carrier: &Carrier<'_>) -> bool {
+        carrier.is_open() && (self.queue.len() > 0 || carrier.awaits_ack())
+    }
+
     /// Bytes of encoded payloads that wait in the queue: q(t).
     pub(crate) fn queued(&self) -> usize {
         self.queue.len()
@@ -537,6 +544,12 @@ impl Tunnel {
     /// Bytes of memory that payloads take in the flow that holds most.
     pub(crate) fn longest_held(&self) -> usize {
         self.egress.longest()
+    }
+
+    /// Notes that the connection has ended, so that missing payloads cannot arrive any more. Returns
+    /// whether payloads waited for them, and can be polled now.
+    pub(crate) fn end(&mut self, now: Instant) -> bool {
+        !std::mem::replace(&mut self.has_ended, true) && self.egress.flush(now)
     }
 
     /// Makes the flow that holds most give up its missing payloads.
