@@ -30,8 +30,16 @@ use crate::{
     tls::{ClientTlsSettings, ClientTlsSetup},
 };
 
+const EXAMPLES: &str = "\
+Examples:
+  tandem client --via https://proxy.example --token-file token --udp 127.0.0.1:5353=192.0.2.53:53
+      Programs that send DNS to 127.0.0.1:5353 reach the server behind the proxy.
+  tandem client --config client.toml
+      The settings come from a file; `tandem generate config client` prints an example of one.";
+
 /// Carry UDP packets of local programs through one or more proxies.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Client {
     #[command(flatten)]
     settings: Layered<ClientSettings>,
@@ -103,17 +111,20 @@ impl<N> Application<N> for Tunnel {
 /// Flags, and keys of a file.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct ClientSettings {
-    /// Proxy, as https://HOST:PORT or as a URI template; repeat it for a chain, nearest proxy first
+    /// Proxy, as https://HOST:PORT or as a URI template; for a chain, repeat it or give several with
+    /// spaces between, nearest proxy first
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
     via: Vec<Via>,
 
     #[arg(
         long, value_name = "LISTEN=TARGET", env = "TANDEM_UDP", value_delimiter = ',',
-        help = format!(
+        help = "Listen on a local UDP address and send the packets that arrive there through the tunnel \
+                to HOST:PORT; repeatable, or several with commas between",
+        long_help = format!(
             "Listen on a local UDP address and send the packets that arrive there through the tunnel to \
-             HOST:PORT; repeatable. At its end, ;u=0 (first) to ;u=7 (last) sets the urgency among all listeners, and ;w={} to ;w={} \
-             the share among listeners of the same urgency: one with ;w=2 has twice that of one with \
-             ;w=1",
+             HOST:PORT; repeatable, or several with commas between. At its end, ;u=0 (first) to ;u=7 \
+             (last) sets the urgency among all listeners, and ;w={} to ;w={} the share among listeners of \
+             the same urgency: one with ;w=2 has twice that of one with ;w=1",
             FeedbackField::WEIGHT.start(),
             FeedbackField::WEIGHT.end(),
         )
@@ -146,7 +157,8 @@ pub(crate) struct ClientSettings {
     require_mode: Option<bool>,
 
     #[arg(
-        long, value_name = "N", env = "TANDEM_GROUP_STREAMS", help = hops::group_streams_help()
+        long, value_name = "N", env = "TANDEM_GROUP_STREAMS", help_heading = "Tunnel",
+        help = hops::group_streams_help()
     )]
     group_streams: Option<Within<GroupStreams>>,
 
@@ -155,16 +167,18 @@ pub(crate) struct ClientSettings {
     /// auto: they go in capsules if the proxy agrees, as Tandem's do; those of QUIC connections are
     /// dropped, because QUIC finds out by probing what fits. capsule: they go in capsules to any proxy.
     /// drop: they are dropped. The program warns when it drops some.
-    #[arg(long, env = "TANDEM_OVERSIZE", value_name = "auto|capsule|drop")]
+    #[arg(
+        long, env = "TANDEM_OVERSIZE", value_name = "auto|capsule|drop", help_heading = "Tunnel"
+    )]
     oversize: Option<Oversize>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Repair")]
     repair: RepairSettings,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "TLS")]
     tls: ClientTlsSettings,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Congestion control")]
     transport: TransportSettings,
 }
 

@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
 use crate::{
-    Cli, client::ClientSettings, config::example, error::CliError, origin::OriginSettings,
+    Cli, client::ClientSettings, config::example, error::CliError, help, origin::OriginSettings,
     proxy::ProxySettings, text, tls::DevelopmentIdentity,
 };
 
@@ -58,7 +58,7 @@ impl Generate {
     pub(crate) fn run(self) -> Result<(), CliError> {
         match self {
             Self::Man { dir } => {
-                clap_mangen::generate_to(visible(Cli::command()), &dir)
+                clap_mangen::generate_to(visible(help::arrange(Cli::command())), &dir)
                     .map_err(CliError::write(&dir))?;
                 let pages = fs::read_dir(&dir).map_err(CliError::write(&dir))?.count();
                 text::print(format_args!("{pages} files in {}", dir.display()))

@@ -31,11 +31,19 @@ use crate::{
     tls::{ClientTlsSettings, ClientTlsSetup},
 };
 
+const EXAMPLES: &str = "\
+Examples:
+  tandem get https://origin.example/file -o file
+      A download without a tunnel.
+  tandem get https://origin.example/file -o file --via https://proxy.example --mode rmdt
+      A download through a proxy, with a tunnel that repairs losses.";
+
 /// Fetch a URL over HTTP/3, with or without proxies.
 ///
 /// Until the file is complete, its name is FILE.part. With --upload the program sends zeros to the URL
 /// instead, which measures uploads.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Get {
     /// https URL to fetch, or to send to with --upload
     url: HttpsUrl,
@@ -46,7 +54,8 @@ pub(crate) struct Get {
 
     #[arg(
         long, value_name = "BYTES", conflicts_with_all = ["output", "streams"],
-        help = format!(
+        help = "Send this many zero bytes instead of fetching, to measure an upload",
+        long_help = format!(
             "Send this many zero bytes (PUT, at most {}) to an origin that accepts uploads, instead of \
              fetching. In modes tecc and tecc-paper the upload follows reports of this end of the tunnel",
             UploadSize::ALLOWED.end(),
@@ -54,12 +63,13 @@ pub(crate) struct Get {
     )]
     upload: Option<Within<UploadSize>>,
 
-    /// Proxy, as https://HOST:PORT or as a URI template; repeat it for a chain, nearest proxy first
+    /// Proxy, as https://HOST:PORT or as a URI template; for a chain, repeat it or give several with
+    /// spaces between, nearest proxy first
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
     via: Vec<Via>,
 
     /// How payloads travel [default: mdt with --via, mft without]
-    #[arg(long, value_parser = mode::parser(mode::is_of_clients))]
+    #[arg(long, env = "TANDEM_MODE", value_parser = mode::parser(mode::is_of_clients))]
     mode: Option<Mode>,
 
     /// End with an error if a proxy grants another mode
@@ -67,12 +77,10 @@ pub(crate) struct Get {
     require_mode: bool,
 
     #[arg(
-        long, value_name = "N", env = "TANDEM_GROUP_STREAMS", help = hops::group_streams_help()
+        long, value_name = "N", env = "TANDEM_GROUP_STREAMS", help_heading = "Tunnel",
+        help = hops::group_streams_help()
     )]
     group_streams: Option<Within<GroupStreams>>,
-
-    #[command(flatten)]
-    repair: RepairSettings,
 
     /// Number of ranges of the file to fetch at the same time, each on its own stream [default: 1]
     #[arg(long, value_name = "N")]
@@ -99,10 +107,13 @@ pub(crate) struct Get {
     #[arg(short, long)]
     quiet: bool,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Repair")]
+    repair: RepairSettings,
+
+    #[command(flatten, next_help_heading = "TLS")]
     tls: ClientTlsSettings,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Congestion control")]
     transport: TransportSettings,
 }
 

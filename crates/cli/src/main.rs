@@ -10,6 +10,7 @@ mod error;
 mod fetch;
 mod generate;
 mod get;
+mod help;
 mod hops;
 mod lab;
 mod log;
@@ -27,7 +28,7 @@ mod tokens;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use tracing::Level;
 
 use crate::error::CliError;
@@ -80,7 +81,8 @@ impl Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse(); // exits with 2 if the command line is wrong
+    let given = help::arrange(Cli::command()).get_matches(); // exits with 2 if the line is wrong
+    let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     log::start(cli.command.log_level(), cli.verbose);
     match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -95,8 +97,6 @@ fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -16,8 +16,16 @@ use crate::{
     tls::{Identity, ServerTlsSettings, ServerTlsSetup},
 };
 
+const EXAMPLES: &str = "\
+Examples:
+  tandem origin --listen [::]:443 --root www --cert cert.pem --key key.pem
+      A file server; a folder is served as its index.html.
+  tandem origin --listen 127.0.0.1:4433 --root . --controller tecc
+      A server for tests on this machine that adapts to reports of clients in mode tecc.";
+
 /// Serve the files of a folder over HTTP/3.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Origin {
     #[command(flatten)]
     settings: Layered<OriginSettings>,
@@ -77,14 +85,27 @@ pub(crate) struct OriginSettings {
     )]
     takes_uploads: Option<bool>,
 
-    #[arg(long, value_name = "SIZE", env = "TANDEM_MEMORY", help = MemoryBound::flag_help())]
+    #[arg(
+        long, value_name = "SIZE", env = "TANDEM_MEMORY", help_heading = "Limits",
+        help = MemoryBound::flag_help()
+    )]
     memory: Option<Within<MemoryBound>>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "TLS")]
     tls: ServerTlsSettings,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Congestion control")]
     transport: TransportSettings,
+
+    /// Parameters of the controllers tecc and tecc-paper that differ from their defaults, such as
+    /// q-target=60ms,theta=1Ts
+    #[arg(
+        long,
+        value_name = "KEY=VALUE,..",
+        env = "TANDEM_TECC",
+        help_heading = "Congestion control"
+    )]
+    tecc: Option<String>,
 }
 
 impl Settings for OriginSettings {
@@ -118,7 +139,7 @@ impl TryFrom<OriginSettings> for OriginSetup {
             takes_uploads: settings.takes_uploads.unwrap_or(false),
             memory: MemoryBound::or_default(settings.memory),
             tls: settings.tls.try_into()?,
-            transport: TransportSetup::new(settings.transport, WorkFor::Origin)?,
+            transport: TransportSetup::of_origin(settings.transport, settings.tecc)?,
         })
     }
 }

@@ -26,11 +26,19 @@ use crate::{
     tokens,
 };
 
+const EXAMPLES: &str = "\
+Examples:
+  tandem proxy --listen [::]:443 --cert cert.pem --key key.pem --token-file tokens
+      A proxy to public addresses, for clients with a token.
+  tandem proxy --listen 127.0.0.1:8443 --allow-target 127.0.0.0/8,::1
+      A proxy for tests on this machine; its clients need --insecure.";
+
 /// Run a CONNECT-UDP proxy (RFC 9298).
 ///
 /// Without --allow-target the proxy reaches only public addresses. To listen on an address that is not
 /// loopback, it needs --token-file, --client-ca or --allow-anyone.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Proxy {
     #[command(flatten)]
     settings: Layered<ProxySettings>,
@@ -65,7 +73,7 @@ pub(crate) struct ProxySettings {
     #[arg(long, value_name = "ADDR", env = "TANDEM_LISTEN")]
     listen: Option<ListenAddr>,
 
-    /// Also reach targets in this address range; repeatable [default: public addresses only]
+    /// Also reach targets in this address range; repeatable, or several with commas between [default: public addresses only]
     #[arg(long, value_name = "CIDR", env = "TANDEM_ALLOW_TARGET", value_delimiter = ',')]
     allow_target: Vec<Prefix>,
 
@@ -75,7 +83,7 @@ pub(crate) struct ProxySettings {
     token_file: Option<PathBuf>,
 
     /// Serve clients whose certificate was issued by a CA in this PEM file
-    #[arg(long, value_name = "FILE", env = "TANDEM_CLIENT_CA")]
+    #[arg(long, value_name = "FILE", env = "TANDEM_CLIENT_CA", help_heading = "TLS")]
     client_ca: Option<PathBuf>,
 
     /// Serve every client that can reach the proxy
@@ -93,7 +101,7 @@ pub(crate) struct ProxySettings {
     template: Option<Via>,
 
     #[arg(
-        long, value_name = "TIME", env = "TANDEM_DRAIN",
+        long, value_name = "TIME", env = "TANDEM_DRAIN", help_heading = "Limits",
         help = format!(
             "Time for which open flows may go on after a signal has stopped the proxy; a second signal \
              ends them at once [default: {}]",
@@ -103,7 +111,7 @@ pub(crate) struct ProxySettings {
     drain: Option<HumanDuration>,
 
     #[arg(
-        long, value_name = "TIME", env = "TANDEM_FEEDBACK_INTERVAL",
+        long, value_name = "TIME", env = "TANDEM_FEEDBACK_INTERVAL", help_heading = "Feedback",
         help = FeedbackInterval::help(
             "Interval between two reports on a tunnel to a client of mode tecc",
             "the tunnel's least RTT",
@@ -116,16 +124,21 @@ pub(crate) struct ProxySettings {
     /// auto: they go in capsules to clients that ask for it, as Tandem's do. capsule: they go in
     /// capsules to every client. drop: they are dropped. A target is told with ICMP what fits, if the
     /// proxy may open raw sockets (CAP_NET_RAW).
-    #[arg(long, value_name = "auto|capsule|drop", env = "TANDEM_OVERSIZE")]
+    #[arg(
+        long, value_name = "auto|capsule|drop", env = "TANDEM_OVERSIZE", help_heading = "Tunnel"
+    )]
     oversize: Option<Oversize>,
 
-    #[arg(long, value_name = "SIZE", env = "TANDEM_MEMORY", help = MemoryBound::flag_help())]
+    #[arg(
+        long, value_name = "SIZE", env = "TANDEM_MEMORY", help_heading = "Limits",
+        help = MemoryBound::flag_help()
+    )]
     memory: Option<Within<MemoryBound>>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "TLS")]
     tls: ServerTlsSettings,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Congestion control")]
     transport: TransportSettings,
 }
 

@@ -15,7 +15,7 @@ mod within;
 
 use std::{marker::PhantomData, path::PathBuf};
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command, FromArgMatches, builder::Resettable};
 use serde::Serialize;
 use tandem_node::limits::Limits;
 
@@ -45,13 +45,17 @@ pub(crate) trait Settings: Args {
 /// Where the configuration file is, and whether to run at all.
 #[derive(Debug, Args)]
 struct ConfigArgs {
-    /// TOML file with settings; each key has the name of its flag, as in `listen = "[::]:443"`. Flags and
-    /// environment variables take precedence. `tandem generate config` prints an example
-    #[arg(long, value_name = "FILE", env = "TANDEM_CONFIG")]
+    /// TOML file with settings, whose keys have the names of the flags
+    ///
+    /// A line is listen = "[::]:443", for example. Flags and environment variables take precedence.
+    /// `tandem generate config` prints a file with every key.
+    #[arg(
+        long, value_name = "FILE", env = "TANDEM_CONFIG", help_heading = Resettable::Reset
+    )]
     config: Option<PathBuf>,
 
-    /// Check everything, print the configuration that results and exit
-    #[arg(long)]
+    /// Check everything, print the configuration that is in force and exit
+    #[arg(long, help_heading = Resettable::Reset)]
     check: bool,
 }
 
@@ -86,11 +90,11 @@ impl<S: Settings> Layered<S> {
 
 impl<S: Settings> Args for Layered<S> {
     fn augment_args(command: Command) -> Command {
-        S::augment_args(ConfigArgs::augment_args(command))
+        ConfigArgs::augment_args(S::augment_args(command))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        S::augment_args_for_update(ConfigArgs::augment_args_for_update(command))
+        ConfigArgs::augment_args_for_update(S::augment_args_for_update(command))
     }
 }
 

@@ -36,13 +36,8 @@ pub(crate) struct TransportSettings {
     )]
     pub(crate) up_gain_percent: Option<Within<UpGainPercent>>,
 
-    /// Parameters of the controllers tecc and tecc-paper that differ from their defaults, such as
-    /// q-target=60ms,theta=1Ts
-    #[arg(long, value_name = "KEY=VALUE,..", env = "TANDEM_TECC")]
-    pub(crate) tecc: Option<String>,
-
     /// Existing folder into which a qlog file is written for each connection
-    #[arg(long, value_name = "DIR", env = "TANDEM_QLOG_DIR")]
+    #[arg(long, value_name = "DIR", env = "TANDEM_QLOG_DIR", help_heading = "Tests and tracing")]
     pub(crate) qlog_dir: Option<PathBuf>,
 }
 
@@ -109,8 +104,23 @@ impl WorkFor {
 impl TransportSetup {
     /// Checks that the controller and its settings fit the work and that the folder exists.
     pub(crate) fn new(settings: TransportSettings, work: WorkFor) -> Result<Self, ConfigError> {
-        let TransportSettings { controller, initial_window, up_gain_percent, tecc, qlog_dir } =
-            settings;
+        Self::check(settings, None, work)
+    }
+
+    /// As [`Self::new`] for an origin, with parameters of the controllers that follow reports.
+    pub(crate) fn of_origin(
+        settings: TransportSettings,
+        tecc: Option<String>,
+    ) -> Result<Self, ConfigError> {
+        Self::check(settings, tecc, WorkFor::Origin)
+    }
+
+    fn check(
+        settings: TransportSettings,
+        tecc: Option<String>,
+        work: WorkFor,
+    ) -> Result<Self, ConfigError> {
+        let TransportSettings { controller, initial_window, up_gain_percent, qlog_dir } = settings;
         let controller = controller.unwrap_or(work.controller());
         if controller.takes_reports() && work != WorkFor::Origin {
             return Err(ConfigError::ControllerTecc { seen: controller });
@@ -185,8 +195,8 @@ mod tests {
         let of = |name, tecc: Option<&str>| {
             let tecc = tecc.map(str::to_owned);
             let settings =
-                TransportSettings { controller: Some(name), tecc, ..TransportSettings::default() };
-            let setup = TransportSetup::new(settings, WorkFor::Origin).unwrap();
+                TransportSettings { controller: Some(name), ..TransportSettings::default() };
+            let setup = TransportSetup::of_origin(settings, tecc).unwrap();
             setup.to_node("test", WorkFor::Origin)
         };
         let tecc = of(ControllerName::Tecc, Some("q-target=60ms"));
@@ -214,9 +224,8 @@ mod tests {
             }
         }
         let with = |controller, tecc: &str| {
-            let tecc = Some(tecc.to_owned());
-            let settings = TransportSettings { controller, tecc, ..Default::default() };
-            TransportSetup::new(settings, WorkFor::Origin).unwrap_err().to_string()
+            let settings = TransportSettings { controller, ..Default::default() };
+            TransportSetup::of_origin(settings, Some(tecc.to_owned())).unwrap_err().to_string()
         };
         assert!(with(None, "delta=1").starts_with("tecc needs controller tecc"));
         let error = with(Some(ControllerName::Tecc), "delta=3");

@@ -36,6 +36,13 @@ use crate::{
     text,
 };
 
+const EXAMPLES: &str = "\
+Examples:
+  tandem demo --modes mft,tecc --loss 2%
+      Two modes over a better link.
+  tandem demo --size 2MB --rate 50Mbit/s --json
+      A short comparison for a program.";
+
 /// Compare the modes: origin, proxy, client and a bad link in one process.
 ///
 /// The program downloads a file over real UDP sockets on loopback, once in each mode, across an emulated
@@ -46,6 +53,7 @@ use crate::{
 /// (E2E) and of the proxy (tunnel), and the tunnel's queue; --series writes the same to a file. `tandem
 /// get --help` explains the modes.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Demo {
     /// Size of the file
     #[arg(long, value_name = "BYTES", default_value = "10MB")]
@@ -68,11 +76,11 @@ pub(crate) struct Demo {
     loss: Ratio,
 
     /// Length of the queue in front of the link between client and proxy
-    #[arg(long, value_name = "BYTES", default_value = "150kB")]
+    #[arg(long, value_name = "BYTES", default_value = "150kB", help_heading = "Link")]
     queue: ByteCount,
 
     /// Seed of the random losses and of the file's contents
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Tests and tracing")]
     seed: u64,
 
     /// Modes to compare, in this order: mft, mdt, mst, msgt, rmdt, tecc or tecc-paper. MODE:ORDER
@@ -88,12 +96,13 @@ pub(crate) struct Demo {
 
     /// Congestion controller of all connections: bbr1, bbr1-tunnel, newreno, cubic or bbr3. The origin of
     /// mode tecc or tecc-paper has the controller of that name
-    #[arg(long, value_name = "NAME", default_value = "bbr1", value_parser = controller)]
+    #[arg(long, value_name = "NAME", default_value = "bbr1", value_parser = controller,
+          help_heading = "Congestion control")]
     controller: ControllerName,
 
     /// CSV file for pacing rate and smoothed RTT of both layers and for the tunnel's queue over time, with
     /// one line for each sample of each mode
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Tests and tracing")]
     series: Option<PathBuf>,
 
     /// Print the results as one JSON array

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use clap::ArgMatches;
+use clap::{ArgMatches, builder::Resettable};
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::{
@@ -22,12 +22,13 @@ use crate::{error::ConfigError, text};
 /// Flags of a client, and keys of its file.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ClientTlsSettings {
-    /// Trust the CA certificates of this PEM file instead of the system's; repeatable
-    #[arg(long, value_name = "FILE", env = "TANDEM_CA", value_delimiter = ',')]
+    /// Trust the CA certificates of this PEM file instead of the system's; repeatable, or
+    /// several with commas between
+    #[arg(long, value_name = "FILE", env = "TANDEM_CA", value_delimiter = ',', help_heading = Resettable::Reset)]
     ca: Vec<PathBuf>,
 
     /// Do not check the server's certificate; for tests only
-    #[arg(long, value_name = "BOOL", env = "TANDEM_INSECURE",
+    #[arg(long, value_name = "BOOL", env = "TANDEM_INSECURE", help_heading = Resettable::Reset,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     insecure: Option<bool>,
 

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use clap::builder::Resettable;
 use rustls::{
     ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer},
@@ -31,12 +32,13 @@ use crate::{
 /// Flags of a server, and keys of its file.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct ServerTlsSettings {
-    /// Certificate chain in PEM; without it, each start makes a certificate for development
-    #[arg(long, value_name = "FILE", env = "TANDEM_CERT")]
+    /// Certificate chain in PEM (`tandem generate certificate` makes one); without it, each start makes a
+    /// certificate for development
+    #[arg(long, value_name = "FILE", env = "TANDEM_CERT", help_heading = Resettable::Reset)]
     cert: Option<PathBuf>,
 
     /// Private key of the certificate in PEM
-    #[arg(long, value_name = "FILE", env = "TANDEM_KEY")]
+    #[arg(long, value_name = "FILE", env = "TANDEM_KEY", help_heading = Resettable::Reset)]
     key: Option<PathBuf>,
 
     /// File to write the CA of the development certificate to; clients trust it with --ca
