@@ -193,6 +193,16 @@ impl fmt::Display for Forward {
 pub(crate) struct HttpsUrl(url::Url);
 
 impl HttpsUrl {
+    fn refused(reason: String) -> ValueError {
+        let expected = "an https URL, such as https://origin.example/file".to_owned();
+        ValueError::Part { reason, expected }
+    }
+
+    /// The URL to which a reference leads, which may be relative to this one.
+    pub(crate) fn join(&self, reference: &str) -> Result<url::Url, url::ParseError> {
+        self.0.join(reference)
+    }
+
     /// Host name, or IP address without brackets.
     pub(crate) fn host(&self) -> String {
         match self.0.host() {
@@ -219,9 +229,15 @@ impl FromStr for HttpsUrl {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let expected = "an https URL, such as https://origin.example/file";
-        let refused = |reason: String| ValueError::Part { reason, expected: expected.to_owned() };
-        let mut url = url::Url::parse(text).map_err(|error| refused(error.to_string()))?;
+        url::Url::parse(text).map_err(|error| Self::refused(error.to_string()))?.try_into()
+    }
+}
+
+impl TryFrom<url::Url> for HttpsUrl {
+    type Error = ValueError;
+
+    fn try_from(mut url: url::Url) -> Result<Self, ValueError> {
+        let refused = Self::refused;
         if url.scheme() != "https" {
             return Err(refused(format!("scheme {:?}", url.scheme())));
         }

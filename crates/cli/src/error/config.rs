@@ -169,7 +169,7 @@ pub(crate) enum ConfigError {
         /// The path.
         path: PathBuf,
         /// The error.
-        reason: &'static str,
+        reason: String,
     },
     /// The node refuses the settings.
     #[error(transparent)]
