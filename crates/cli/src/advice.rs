@@ -37,6 +37,7 @@ pub(crate) fn try_this(error: &ClientError) -> String {
         }
         ClientError::FlowClosed { .. } => Some("check that the target still runs"),
         ClientError::Status { status, .. } => after_status(*status),
+        ClientError::Redirected { .. } => Some("fetch that URL"),
         ClientError::Body { .. } => Some("try again"),
     };
     advice.map_or_else(String::new, |advice| format!("; {advice}"))

@@ -168,7 +168,10 @@ pub(crate) struct ClientSettings {
     /// dropped, because QUIC finds out by probing what fits. capsule: they go in capsules to any proxy.
     /// drop: they are dropped. The program warns when it drops some.
     #[arg(
-        long, env = "TANDEM_OVERSIZE", value_name = "auto|capsule|drop", help_heading = "Tunnel"
+        long,
+        env = "TANDEM_OVERSIZE",
+        value_name = "auto|capsule|drop",
+        help_heading = "Tunnel"
     )]
     oversize: Option<Oversize>,
 

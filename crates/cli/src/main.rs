@@ -20,6 +20,7 @@ mod origin;
 mod outcome;
 mod progress;
 mod proxy;
+mod redirect;
 mod run;
 mod secret_file;
 mod text;
@@ -75,6 +76,7 @@ impl Command {
     fn log_level(&self) -> Level {
         match self {
             Self::Proxy(_) | Self::Client(_) | Self::Origin(_) => Level::INFO,
+            Self::Get(get) if get.is_quiet() => Level::ERROR,
             Self::Get(_) | Self::Lab(_) | Self::Demo(_) | Self::Generate(_) => Level::WARN,
         }
     }

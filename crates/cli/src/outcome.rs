@@ -14,7 +14,7 @@ use crate::download::Sha256Hex;
 /// The measurements of a download; one object of `get --json`. Units are in the names.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// The URL.
+    /// The URL of the file, after all redirects.
     pub(crate) url: String,
     /// The mode that was asked for.
     pub(crate) mode: Mode,
@@ -22,12 +22,17 @@ pub(crate) struct Outcome {
     pub(crate) granted: Vec<Mode>,
     /// Why a proxy granted another mode, for people.
     #[serde(skip)]
-    lesser: Vec<String>,
+    pub(crate) lesser: Vec<String>,
     /// Number of proxies on the path.
     pub(crate) hops: usize,
-    /// Length of the body.
+    /// Number of redirects that were followed.
+    pub(crate) redirects: u8,
+    /// Length of the whole file, or of an upload.
     pub(crate) bytes: u64,
-    /// SHA-256 of the body, in hexadecimal; null for an upload.
+    /// How many of these bytes an earlier download had fetched, which `--continue` continued.
+    pub(crate) resumed_bytes: u64,
+    /// SHA-256 of the whole file, in hexadecimal; null for an upload, and if ranges went to a device
+    /// out of order.
     pub(crate) sha256: Option<Sha256Hex>,
     /// From the first packet of the end-to-end connection to the last byte, or to the answer to an
     /// upload.
@@ -38,7 +43,7 @@ pub(crate) struct Outcome {
     pub(crate) handshake_s: f64,
     /// Name resolution and tunnels, before `fct_s` begins.
     pub(crate) setup_s: f64,
-    /// Body bits per second of `fct_s`.
+    /// Bits of `bytes`, without `resumed_bytes`, per second of `fct_s`.
     pub(crate) goodput_mbps: f64,
     /// Share of the tunnel's packets that carry retransmitted payloads; null without a tunnel, and if
     /// only the proxy knows it.
@@ -68,7 +73,9 @@ impl Outcome {
             granted: report.agreements.iter().map(|agreement| agreement.granted).collect(),
             lesser: lesser(&report.agreements),
             hops,
+            redirects: 0,
             bytes: report.bytes,
+            resumed_bytes: 0,
             sha256: sha256.into(),
             fct_s,
             ideal_s: None,
@@ -87,6 +94,10 @@ impl Outcome {
         let Self { url, bytes, sha256, fct_s, handshake_s, setup_s, goodput_mbps, rtt_ms, .. } =
             self;
         let size = ByteCount::new(*bytes);
+        let earlier = match self.resumed_bytes {
+            0 => String::new(),
+            earlier => format!(", {} of it from an earlier download", ByteCount::new(earlier)),
+        };
         let path = match self.hops {
             0 => self.mode.to_string(),
             1 => format!("1 proxy, {}", self.mode),
@@ -97,11 +108,16 @@ impl Outcome {
             Some(file) => format!("saved     {}", file.display()),
             None => format!("sent to   {url}"),
         };
-        let hash = sha256.as_ref().map(|hash| format!("sha-256   {}\n", hash.0));
-        let hash = hash.unwrap_or_default();
+        let hash = match (sha256, saved) {
+            (Some(hash), _) => format!("sha-256   {}\n", hash.0),
+            (None, Some(_)) => {
+                "sha-256   not known, because ranges arrived out of order\n".to_owned()
+            }
+            (None, None) => String::new(),
+        };
         format!(
             "{body}\n\
-             size      {size}\n{hash}\
+             size      {size}{earlier}\n{hash}\
              path      {path}, RTT {rtt_ms:.1} ms\n{lesser}\
              time      {fct_s:.3} s, handshake {handshake_s:.3} s of it, after {setup_s:.3} s of \
              setup\n\

@@ -125,7 +125,10 @@ pub(crate) struct ProxySettings {
     /// capsules to every client. drop: they are dropped. A target is told with ICMP what fits, if the
     /// proxy may open raw sockets (CAP_NET_RAW).
     #[arg(
-        long, value_name = "auto|capsule|drop", env = "TANDEM_OVERSIZE", help_heading = "Tunnel"
+        long,
+        value_name = "auto|capsule|drop",
+        env = "TANDEM_OVERSIZE",
+        help_heading = "Tunnel"
     )]
     oversize: Option<Oversize>,
 

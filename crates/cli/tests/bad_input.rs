@@ -38,6 +38,8 @@ fn wrong_flags_say_what_is_allowed() {
             &["--feedback-interval", "2s", "5ms to 1s"],
         ),
         ("get https://a/ -o f --streams 0", &["--streams", "0"]),
+        ("get https://a/ -o f --max-redirs 51", &["--max-redirs", "51", "0 to 50"]),
+        ("get https://a/ --upload 1kB --continue", &["--upload", "--continue"]),
         ("get https://a/ -o f --timeout soon", &["soon"]),
         ("proxy --listen localhost", &["localhost", "127.0.0.1:4433"]),
         ("proxy --listen 127.0.0.1:0 --allow-target 10.0.0.0/99", &["10.0.0.0/99", "prefix"]),
@@ -100,6 +102,7 @@ fn settings_that_do_not_fit_together_are_refused() {
             &["\"x\"", "q-target"],
         ),
         ("get https://a/ -o - --streams 2", &["streams", "output -"]),
+        ("get https://a/ -o - --continue", &["output = -", "--continue needs a file"]),
         ("get https://a/ -o f --ca cert.pem --insecure", &["ca", "insecure"]),
         ("get https://a/ -o f --controller off", &["off", "newreno"]),
         ("get https://a/ -o .", &["output", "folder"]),
@@ -239,7 +242,7 @@ fn an_unreachable_server_is_named() {
     drop(silent); // the port is now closed, and the kernel reports it
     let line = format!("get https://{address}/ --insecure --timeout 5s -o f");
     scene.run(&line).fails(1, &[&address, "check host and port"]);
-    assert!(!scene.path("f.part").exists());
+    assert!(!scene.path("f.tandem-part").exists());
 }
 
 #[test]
@@ -284,7 +287,7 @@ fn an_unknown_path_is_a_404() {
     let origin = scene.origin();
     let line = format!("get https://{}/none --insecure -o f", origin.address);
     scene.run(&line).fails(1, &["/none", "404"]);
-    assert!(!scene.path("f").exists() && !scene.path("f.part").exists());
+    assert!(!scene.path("f").exists() && !scene.path("f.tandem-part").exists());
 }
 
 #[test]

@@ -225,6 +225,16 @@ pub enum ClientError {
         /// The HTTP status code.
         status: u16,
     },
+    /// The origin answered that the file is at another URL.
+    #[error("{url}: status {status} redirects to {location}")]
+    Redirected {
+        /// The URL of the request.
+        url: String,
+        /// The HTTP status code: 301, 302, 303, 307 or 308.
+        status: u16,
+        /// The reference to the other URL, which may be relative. It has no control characters.
+        location: String,
+    },
     /// The body ended early, or changed while it was fetched.
     #[error("{url}: {reason}")]
     Body {
@@ -268,6 +278,7 @@ impl ClientError {
             | Self::Unsupported { .. }
             | Self::LesserMode { .. }
             | Self::Status { .. }
+            | Self::Redirected { .. }
             | Self::Body { .. }
             | Self::Protocol { .. }
             | Self::Interrupted => false,

@@ -331,6 +331,12 @@ pub enum Event {
         status: u16,
         /// The length of the whole representation in bytes, if the origin has sent it.
         len: Option<u64>,
+        /// The position of the first byte that the fetch emits. It is 0, unless the fetch continues
+        /// an earlier one and the origin still has the same file.
+        start: u64,
+        /// The validator with which the fetch can be continued later; see
+        /// [`Resume`](crate::client::Resume). `None`: the origin sent none that is reliable.
+        validator: Option<http::HeaderValue>,
     },
     /// A fetch is complete: every byte was emitted in [`Output::BodyChunk`].
     Fetched(FetchReport),

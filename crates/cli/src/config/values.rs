@@ -210,6 +210,16 @@ impl fmt::Display for Forward {
 pub(crate) struct HttpsUrl(url::Url);
 
 impl HttpsUrl {
+    fn refused(reason: String) -> ValueError {
+        let expected = "an https URL, such as https://origin.example/file".to_owned();
+        ValueError::Part { reason, expected }
+    }
+
+    /// The URL to which a reference leads, which may be relative to this one.
+    pub(crate) fn join(&self, reference: &str) -> Result<url::Url, url::ParseError> {
+        self.0.join(reference)
+    }
+
     /// Host name, or IP address without brackets.
     pub(crate) fn host(&self) -> String {
         match self.0.host() {
@@ -236,13 +246,24 @@ impl FromStr for HttpsUrl {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let expected = "an https URL, such as https://origin.example/file";
-        let refused = |reason: String| ValueError::Part { reason, expected: expected.to_owned() };
-        let mut url = match (url::Url::parse(text), url_fault(text)) {
-            (_, Some(fault)) => return Err(refused(fault.to_owned())),
-            (Err(error), None) => return Err(refused(error.to_string())),
-            (Ok(url), None) => url,
-        };
+        let fault = url_fault(text).map(str::to_owned);
+        let refused = |reason: String| Err(Self::refused(reason));
+        match (url::Url::parse(text), fault) {
+            (_, Some(fault)) => refused(fault),
+            (Err(error), None) => refused(error.to_string()),
+            (Ok(url), None) => url.try_into(),
+        }
+    }
+}
+
+impl TryFrom<url::Url> for HttpsUrl {
+    type Error = ValueError;
+
+    fn try_from(mut url: url::Url) -> Result<Self, ValueError> {
+        let refused = Self::refused;
+        if url.scheme() != "https" {
+            return Err(refused(format!("scheme {:?}", url.scheme())));
+        }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(refused("a user or password in the URL".to_owned()));
         }

@@ -168,7 +168,7 @@ impl Demo {
                 Ok(outcome) => self.complete(journey, outcome, network.stop()?),
                 Err(error) => {
                     bars.clear();
-                    return Err(error.without_part()); // the part is removed with its temporary folder
+                    return Err(error);
                 }
             };
             finish(&bar, &result);

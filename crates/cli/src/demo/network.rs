@@ -39,7 +39,7 @@ use super::{
     journey::Journey,
 };
 use crate::{
-    download::Download,
+    download::{Download, Wanted},
     error::{CliError, ConfigError},
     fetch::fetch,
     outcome::Outcome,
@@ -124,9 +124,10 @@ impl Network {
         let config = self.client_config()?;
         let hops = config.hops.len();
         let client = Client::new(config).map_err(ConfigError::from)?;
-        let download = Download::to(&file.destination())?;
+        let mut download = Download::to(&file.destination(), Wanted::default())?;
         sink.say("connecting".to_owned());
-        let (report, sha256) = fetch(client, download, sink, signals).await?;
+        let report = fetch(client, &mut download, sink, signals).await?;
+        let sha256 = download.finish()?.ok_or(CliError::NoResult { role: "client" })?;
         file.check(&sha256)?;
         let url = format!("https://{}/{}", self.origin_address, file::NAME);
         Ok(Outcome::new(url, self.journey.mode, hops, &report, sha256))

@@ -169,7 +169,7 @@ pub(crate) enum ConfigError {
         /// The path.
         path: PathBuf,
         /// The error.
-        reason: &'static str,
+        reason: String,
     },
     /// A file that would be overwritten.
     #[error(

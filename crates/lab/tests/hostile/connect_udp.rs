@@ -12,7 +12,10 @@ use tandem_wire::Code;
 
 use crate::{
     bed::{Bed, MS, Serving, Setup, proxy},
-    h3_bytes::{connect_udp, connect_udp_lines, get, headers, http_datagram, udp_datagram, varint},
+    h3_bytes::{
+        DATA, connect_udp, connect_udp_lines, frame, get, headers, http_datagram, udp_datagram,
+        varint,
+    },
     raw_peer::{Permits, StreamEnd},
 };
 
@@ -27,10 +30,21 @@ fn target(host: &str, port: &str) -> Vec<u8> {
 fn a_request_that_is_no_connect_udp_is_refused() {
     let mut other = connect_udp_lines(PATH);
     other[1].1 = "websocket";
+    let mut with_content = other.clone();
+    with_content.push(("content-length", "0"));
+    let put = |len| {
+        let fields = [(":method", "PUT"), (":scheme", "https"), (":authority", "peer.test")];
+        headers(&[&fields[..], &[(":path", PATH), ("content-length", len)]].concat())
+    };
     let mut bed = proxy();
     for (what, request, status) in [
         // RFC 9220 §3.
         ("another protocol", headers(&other), 501),
+        // RFC 9297 §3.2 is about messages with capsules, and these have none.
+        ("another protocol with content", headers(&with_content), 501),
+        ("PUT without content", put("0"), 404),
+        ("PUT with content", [put("5"), frame(DATA, b"12345")].concat(), 404),
+        ("PUT whose content is not there yet", put("5"), 404),
         ("GET", get(PATH), 404),
         ("CONNECT", headers(&[(":method", "CONNECT"), (":authority", "10.0.0.3:7")]), 404),
         ("no template", headers(&connect_udp_lines("/")), 404),
@@ -43,7 +57,7 @@ fn a_request_that_is_no_connect_udp_is_refused() {
         assert_eq!(answer.end, Some(StreamEnd::Finished), "{what}");
         bed.assert_serves(what);
     }
-    assert_eq!(bed.stats().requests_refused, 7);
+    assert_eq!(bed.stats().requests_refused, 11);
 }
 
 #[test]

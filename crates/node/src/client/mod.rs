@@ -11,6 +11,7 @@ mod forward;
 mod hop;
 mod inbound;
 mod peer;
+mod ranges;
 mod recover;
 mod relay;
 mod retry;
@@ -20,6 +21,7 @@ mod upload;
 
 use std::{collections::VecDeque, net::SocketAddr, time::Instant};
 
+use http::HeaderValue;
 use tandem_units::ByteCount;
 use tandem_wire::Code;
 pub use tandem_wire::{Order, Template, TunnelInfo, UnknownOrder, Urgency};
@@ -61,6 +63,7 @@ pub struct ClientConfig {
 }
 
 /// Settings of one hop.
+#[derive(Clone)]
 pub struct HopConfig {
     /// The proxy's URI template (RFC 9298 §2), which also names its host and port.
     pub template: Template,
@@ -84,6 +87,7 @@ pub enum Task {
 }
 
 /// Settings of a download, or of an upload.
+#[derive(Clone)]
 pub struct FetchConfig {
     /// The origin's host name or its address without brackets.
     pub host: String,
@@ -96,6 +100,8 @@ pub struct FetchConfig {
     /// The length of an upload. With it the client sends this many zeros (PUT) on one stream, and
     /// downloads nothing.
     pub upload: Option<ByteCount>,
+    /// An earlier download of the same file that this one continues.
+    pub resume: Option<Resume>,
     /// The certificates to trust. The node sets ALPN.
     pub tls: rustls::ClientConfig,
     /// The settings of QUIC towards the origin. The MTU applies only without hops. Inside a tunnel
@@ -116,11 +122,22 @@ impl FetchConfig {
             path,
             streams: 1,
             upload: None,
+            resume: None,
             tls,
             transport: Transport::default(),
             relays_feedback: false,
         }
     }
+}
+
+/// An earlier download, of which a part is still there. If the origin still has the same file, the
+/// client requests the rest of it; otherwise it requests the whole file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// The number of bytes that are there, from the start of the file without a gap.
+    pub offset: u64,
+    /// The validator of the file, from [`Event::ResponseStarted`] of the earlier download.
+    pub validator: HeaderValue,
 }
 
 /// Settings of a listener.
