@@ -18,7 +18,9 @@ pub(crate) fn try_this(error: &ClientError) -> String {
         ClientError::Refused { status, proxy_status, .. } => {
             after_refusal(*status, proxy_status.as_deref().unwrap_or_default())
         }
-        ClientError::FlowClosed { .. } => Some("check that the target still runs"),
+        ClientError::FlowClosed { .. } => {
+            Some("check host and port of the target, and that it runs")
+        }
         ClientError::Status { status, .. } => after_status(*status),
         ClientError::Redirected { .. } => Some("fetch that URL"),
         ClientError::Body { .. } => Some("try again"),

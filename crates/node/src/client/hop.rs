@@ -18,6 +18,7 @@ use crate::{
     h3::End,
     limits::Limits,
     quic::StreamId,
+    reason::printable,
     stats::Stats,
     token::Token,
     tunnel::{Arrival, Carrier, Tunnel},
@@ -221,9 +222,4 @@ impl Hop {
             proxy_status,
         }
     }
-}
-
-/// Removes control characters from a peer's text and shortens it, so that a terminal can show it.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(300).collect()
 }

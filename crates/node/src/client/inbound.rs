@@ -15,6 +15,7 @@ use crate::{
     h3,
     node::{Event, Output},
     quic::StreamId,
+    reason::explain,
     tunnel::{Arrival, StreamEnd},
 };
 
@@ -150,7 +151,8 @@ impl From<StreamEnd> for FlowEnd {
             StreamEnd::Finished => {
                 Self::new(Code::H3_NO_ERROR, "the proxy ended the request stream")
             }
-            StreamEnd::Reset(code) => Self::new(Code::H3_REQUEST_CANCELLED, code.to_string()),
+            StreamEnd::Reset(code) => Self::reset_by_proxy(code),
+            StreamEnd::Failed(proxy_status) => Self::new(Code::H3_NO_ERROR, explain(&proxy_status)),
             StreamEnd::Malformed(code, reason) => Self::new(code, reason),
         }
     }
