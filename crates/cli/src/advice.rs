@@ -62,7 +62,7 @@ fn after_refusal(status: u16, proxy_status: &str) -> Option<&'static str> {
         429 => Some(
             "wait for that time; if your token is right, another client at your address sends wrong ones",
         ),
-        502 | 504 => Some("the proxy cannot resolve or reach the target; check its name"),
+        502 | 504 => Some("check host and port of the target"),
         _ => None,
     }
 }
