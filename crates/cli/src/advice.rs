@@ -35,7 +35,9 @@ pub(crate) fn try_this(error: &ClientError) -> String {
         ClientError::Refused { status, proxy_status, .. } => {
             after_refusal(*status, proxy_status.as_deref().unwrap_or_default())
         }
-        ClientError::FlowClosed { .. } => Some("check that the target still runs"),
+        ClientError::FlowClosed { .. } => {
+            Some("check host and port of the target, and that it runs")
+        }
         ClientError::Status { status, .. } => after_status(*status),
         ClientError::Redirected { .. } => Some("fetch that URL"),
         ClientError::Body { .. } => Some("try again"),
@@ -104,7 +106,7 @@ fn after_refusal(status: u16, proxy_status: &str) -> Option<&'static str> {
         429 => Some(
             "wait for that time; if your token is right, another client at your address sends wrong ones",
         ),
-        502 | 504 => Some("the proxy cannot resolve or reach the target; check its name"),
+        502 | 504 => Some("check host and port of the target"),
         _ => None,
     }
 }

@@ -282,6 +282,51 @@ fn a_refused_target_says_how_to_allow_it() {
 }
 
 #[test]
+fn a_target_without_a_program_is_said_to_refuse() {
+    let scene = Scene::new();
+    let (near, far) = (scene.proxy("near.pem"), scene.proxy("far.pem"));
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nobody = free.local_addr().unwrap().to_string();
+    drop(free); // the port is now closed, and the kernel reports it
+    let (near, far) = (near.address, far.address);
+    for (line, proxy, target) in [
+        (format!("get https://{nobody}/ --via https://{near}"), near, &nobody),
+        (format!("get https://{nobody}/ --via https://{near} --mode mst"), near, &nobody),
+        (format!("get https://{nobody}/ --via https://{near} --mode rmdt"), near, &nobody),
+        (format!("get https://{nobody}/ --via https://{near} --via https://{far}"), far, &nobody),
+        (
+            format!("get https://localhost/ --via https://{near} --via https://{nobody}"),
+            near,
+            &nobody,
+        ),
+    ] {
+        let words = [&proxy.to_string(), target, "the target refused the connection"];
+        scene.run(&format!("{line} --insecure -o f")).fails(1, &words);
+    }
+    let line = format!("get https://nobody.invalid/ --via https://{near} --insecure -o f");
+    scene.run(&line).fails(1, &["502", "nobody.invalid", "could not be resolved", "dns_error"]);
+}
+
+#[test]
+fn a_client_of_programs_logs_that_the_target_refuses() {
+    let scene = Scene::new();
+    let proxy = scene.proxy("proxy.pem");
+    let program = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nobody = free.local_addr().unwrap();
+    drop(free);
+    let client = scene.serve(&format!(
+        "client --udp 127.0.0.1:0={nobody} --via https://{} --ca proxy.pem",
+        proxy.address
+    ));
+    program.send_to(b"anybody there?", client.address).unwrap();
+    let line = client.says("flow closed");
+    for words in [&nobody.to_string(), "the target refused the connection (connection_refused)"] {
+        assert!(line.contains(words), "{line}");
+    }
+}
+
+#[test]
 fn an_unknown_path_is_a_404() {
     let scene = Scene::new();
     let origin = scene.origin();

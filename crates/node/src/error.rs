@@ -8,7 +8,7 @@ use std::{
 
 use http::StatusCode;
 
-use crate::{mode::Agreement, node::ResolveError};
+use crate::{mode::Agreement, node::ResolveError, reason::explain};
 
 /// The reason why a proxy refuses a CONNECT-UDP request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -113,8 +113,21 @@ impl RequestError {
             }
             Self::NoResources => (StatusCode::SERVICE_UNAVAILABLE, Some("proxy_internal_error")),
             Self::TargetProhibited(_) => (StatusCode::FORBIDDEN, Some("destination_ip_prohibited")),
-            Self::Socket(_) => (StatusCode::BAD_GATEWAY, Some("destination_unavailable")),
+            Self::Socket(kind) => (StatusCode::BAD_GATEWAY, Some(target_error(*kind))),
         }
+    }
+}
+
+/// The error type of `Proxy-Status` (RFC 9209 §2.3) for a target that the operating system cannot
+/// reach.
+pub(crate) const fn target_error(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::ConnectionRefused => "connection_refused",
+        io::ErrorKind::TimedOut => "connection_timeout",
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            "destination_ip_unroutable"
+        }
+        _ => "destination_unavailable",
     }
 }
 
@@ -295,7 +308,7 @@ impl ClientError {
 }
 
 fn details(proxy_status: Option<&str>) -> String {
-    proxy_status.map_or_else(String::new, |value| format!(" ({value})"))
+    proxy_status.map_or_else(String::new, |value| format!(", {}", explain(value)))
 }
 
 #[cfg(test)]
@@ -307,7 +320,8 @@ mod tests {
         for (kind, status, error_type) in [
             (io::ErrorKind::QuotaExceeded, 503, "proxy_internal_error"),
             (io::ErrorKind::OutOfMemory, 503, "proxy_internal_error"),
-            (io::ErrorKind::NetworkUnreachable, 502, "destination_unavailable"),
+            (io::ErrorKind::NetworkUnreachable, 502, "destination_ip_unroutable"),
+            (io::ErrorKind::AddrNotAvailable, 502, "destination_unavailable"),
             (io::ErrorKind::PermissionDenied, 502, "destination_unavailable"),
         ] {
             let (given, given_type) = RequestError::for_socket(kind).response();

@@ -209,7 +209,7 @@ impl Part {
     }
 }
 
-/// Whether there is anything of this name, be it a link to nothing.
+/// Whether there is anything of this name. A link counts even if it leads nowhere.
 fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }

@@ -42,7 +42,7 @@ pub(crate) enum CliError {
         /// The reason.
         reason: String,
     },
-    /// A fetch failed when a part of the file was already there.
+    /// A fetch failed after a part of the file had arrived.
     #[error(
         "{cause}; the first {bytes} bytes are in {}{}", part.display(), hint(*.can_continue)
     )]

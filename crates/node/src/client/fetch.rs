@@ -272,7 +272,7 @@ impl Fetch {
             if head.status == StatusCode::RANGE_NOT_SATISFIABLE {
                 return Ok(self.on_nothing_left(origin, stream, (head, &resume)));
             }
-            // An origin that does not know If-Range sends a range of whatever file it has now.
+            // An origin that does not know If-Range sends a range of the file that it has now.
             if head.status == StatusCode::PARTIAL_CONTENT
                 && !is_same(&head.headers, &resume.validator)
             {

@@ -98,4 +98,15 @@ impl FlowEnd {
     pub(super) fn orderly(reason: impl Into<String>) -> Self {
         Self { is_orderly: true, ..Self::new(Code::H3_NO_ERROR, reason) }
     }
+
+    /// The end of a flow whose stream was reset with this code.
+    pub(super) fn reset_by_proxy(code: Code) -> Self {
+        let reason = match code {
+            // RFC 9114 §8.1: "The connection established in response to a CONNECT request was reset
+            // or abnormally closed."
+            Code::H3_CONNECT_ERROR => format!("the proxy cannot reach the target ({code})"),
+            code => format!("its stream was reset ({code})"),
+        };
+        Self::new(Code::H3_REQUEST_CANCELLED, reason)
+    }
 }

@@ -18,6 +18,7 @@ use crate::{
     h3::End,
     limits::Limits,
     quic::StreamId,
+    reason::printable,
     stats::Stats,
     token::Token,
     tunnel::{Arrival, Carrier, Tunnel, Unsent},
@@ -246,9 +247,4 @@ impl Hop {
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds))
-}
-
-/// Removes control characters from a peer's text and shortens it, so that a terminal can show it.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(300).collect()
 }

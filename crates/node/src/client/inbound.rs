@@ -15,6 +15,7 @@ use crate::{
     h3,
     node::{Event, Output},
     quic::StreamId,
+    reason::explain,
     tunnel::{Arrival, StreamEnd},
 };
 
@@ -149,7 +150,8 @@ impl From<StreamEnd> for FlowEnd {
         match end {
             StreamEnd::Finished => Self::orderly("the proxy ended the request stream"),
             StreamEnd::Reset(code) if code == Code::H3_NO_ERROR => Self::orderly(code.to_string()),
-            StreamEnd::Reset(code) => Self::new(Code::H3_REQUEST_CANCELLED, code.to_string()),
+            StreamEnd::Reset(code) => Self::reset_by_proxy(code),
+            StreamEnd::Failed(proxy_status) => Self::new(Code::H3_NO_ERROR, explain(&proxy_status)),
             StreamEnd::Malformed(code, reason) => Self::new(code, reason),
         }
     }

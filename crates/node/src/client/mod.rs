@@ -369,8 +369,8 @@ impl Client {
                 }
             }
             h3::Event::Failed(stream, code) => {
-                // The stream is reset already, so this code is not sent.
-                let end = FlowEnd::new(Code::H3_REQUEST_CANCELLED, code.to_string());
+                // The stream is reset already, so the code of this end is not sent.
+                let end = FlowEnd::reset_by_proxy(code);
                 self.on_flow_closed(now, index, stream, &end);
             }
             h3::Event::GoAway => debug!(index, "the proxy is going away"),

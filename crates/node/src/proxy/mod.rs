@@ -12,6 +12,7 @@ mod targets;
 
 use std::{
     collections::VecDeque,
+    io,
     net::SocketAddr,
     ops::RangeInclusive,
     time::{Duration, Instant},
@@ -40,7 +41,7 @@ use crate::{
     seldom::Seldom,
     server::{self, Server},
     stats::{ConnectionStats, Stats},
-    tunnel::{Carrier, REPORT_INTERVAL, Tunnel},
+    tunnel::{Carrier, REPORT_INTERVAL, Tunnel, encode_proxy_status},
 };
 
 /// The settings of a proxy.
@@ -280,6 +281,25 @@ impl Proxy {
         }
     }
 
+    /// Ends a flow whose target cannot be reached. A client of ours is told the reason in a capsule
+    /// before its stream ends. The stream of another client is reset.
+    fn end_unreachable(&mut self, id: FlowId, error: io::ErrorKind) {
+        let tunnel = self.peers.get_mut(id.0).map(|peer| &peer.tunnel);
+        // A frame that was sent in part can only be cut by a reset.
+        let can_explain =
+            tunnel.is_some_and(|tunnel| tunnel.explains_end(id.1) && !tunnel.is_within_frame(id.1));
+        let target = self.peers.flow_mut(id).and_then(|flow| flow.open()).map(|(_, target)| target);
+        let (true, Some(target)) = (can_explain, target) else {
+            return self.abort_flow(id, Code::H3_CONNECT_ERROR, &End::Unreachable);
+        };
+        self.close_flow(id, &End::Unreachable);
+        if let Some((session, connection)) = self.server.parts(id.0) {
+            let capsule = encode_proxy_status(&answer::unreachable(target, error));
+            session.finish_with(connection, id.1, capsule);
+            session.stop_reading(connection, id.1);
+        }
+    }
+
     /// Releases the resources that a flow which has ended holds outside of its tunnel.
     fn release(&mut self, id: FlowId, flow: &Flow, end: &End) {
         self.outputs.extend(self.targets.release(&flow.state));
@@ -374,7 +394,7 @@ impl Node for Proxy {
                         connection = id.0.0, flow = id.1.0, user, %error,
                         "the target's socket failed"
                     );
-                    self.abort_flow(id, Code::H3_CONNECT_ERROR, &End::Unreachable);
+                    self.end_unreachable(id, error);
                 }
             }
             Input::Resolved { query, result } => self.on_resolved(now, query, result),

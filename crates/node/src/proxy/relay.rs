@@ -172,6 +172,7 @@ impl Proxy {
         match end {
             StreamEnd::Finished => self.on_client_end(id),
             StreamEnd::Reset(code) => self.close_flow(id, &End::Reset(code)),
+            StreamEnd::Failed(_) => {} // only a client gets the reason from its proxy
             StreamEnd::Malformed(code, reason) => {
                 self.abort_flow(id, code, &End::Malformed(reason));
             }

@@ -36,7 +36,12 @@ use tracing::debug;
 
 #[cfg(fuzzing)]
 pub use self::queue::model::run as run_queue_model;
-pub(crate) use self::{agreement::Asked, capsules::StreamEnd, carrier::Carrier, client::Flows};
+pub(crate) use self::{
+    agreement::Asked,
+    capsules::{StreamEnd, encode_proxy_status},
+    carrier::Carrier,
+    client::Flows,
+};
 use self::{
     agreement::{RepairOffer, wanted_limit},
     capsules::OnStream,
@@ -284,6 +289,11 @@ impl Tunnel {
             }
             OnStream::Malformed => self.dropped.malformed += 1,
             OnStream::Limit(limit) => self.on_limit(stream, limit),
+            OnStream::ProxyStatus(value) if matches!(self.role, Role::Client(_)) => {
+                self.readable.remove(stream);
+                return Some(Arrival::Ended(stream, StreamEnd::Failed(value)));
+            }
+            OnStream::ProxyStatus(_) => {} // a client has nothing to say of a proxy
             OnStream::Ended(end) => {
                 self.readable.remove(stream);
                 return Some(Arrival::Ended(stream, end));

@@ -93,6 +93,12 @@ impl Tunnel {
         headers
     }
 
+    /// Whether the client of a flow reads capsules that say why the flow ends, as ours do.
+    pub(crate) fn explains_end(&self, stream: StreamId) -> bool {
+        let asked = self.flows.get(&stream).and_then(|flow| flow.asked);
+        asked.is_some_and(|asked| asked.promised.is_some())
+    }
+
     /// Lets a request stream join a granted flow whose request allowed it. Returns the header
     /// fields of the answer. `None`: the stream may not join.
     pub(crate) fn join(
