@@ -83,7 +83,8 @@ impl Generate {
     }
 }
 
-/// Without `help` and the hidden commands, which need no manual page.
+/// Without `help`, which needs no manual page, and with the help of every flag.
 fn visible(command: Command) -> Command {
-    command.disable_help_subcommand(true)
+    let command = command.disable_help_subcommand(true).mut_subcommands(visible);
+    command.mut_args(|flag| flag.hide_short_help(false))
 }

@@ -45,8 +45,8 @@ fn more(command: &Command) -> Option<String> {
     }
     let last = headings.pop()?;
     let others = headings.join(", ");
-    let list = if others.is_empty() { last.to_owned() } else { format!("{others} and {last}") };
-    Some(format!("--help has examples and more flags: {list}."))
+    let groups = if others.is_empty() { last.to_owned() } else { format!("{others} and {last}") };
+    Some(format!("--help has examples and more flags: {groups}."))
 }
 
 /// Tells which flags have environment variables.

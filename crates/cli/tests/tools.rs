@@ -232,6 +232,10 @@ fn packagers_get_manual_pages_and_completions() {
     }
     let page = fs::read_to_string(scene.path("man/tandem-get.1")).unwrap();
     assert!(page.contains("streams"), "{page}");
+    // Help that only the long form has, examples and exit codes.
+    for words in ["qlog file is written", "Examples:", "Exit codes:"] {
+        assert!(page.contains(words), "no {words:?} in {page}");
+    }
     for shell in ["bash", "zsh", "fish"] {
         assert!(scene.run(&format!("generate completions {shell}")).succeeds().contains("tandem"));
     }

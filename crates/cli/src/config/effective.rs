@@ -13,7 +13,8 @@ use super::Settings;
 /// and the limits that no setting changes.
 pub(super) fn text<S: Settings>(setup: &S::Setup, limits: &Limits) -> String {
     let values = table(setup);
-    let mut text = String::new();
+    let mut text =
+        String::from("# Relative paths begin at the folder in which this was printed.\n");
     for flag in S::augment_args(Command::new(S::SUBCOMMAND)).get_arguments() {
         let key = flag.get_long().unwrap_or_default();
         let help = flag.get_help().map(ToString::to_string).unwrap_or_default();

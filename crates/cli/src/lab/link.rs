@@ -155,3 +155,37 @@ impl Report {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_documented() {
+        let end = || EndReport {
+            not_ip_packets: 0,
+            truncated_packets: 0,
+            missed_packets: 0,
+            refused_packets: 0,
+        };
+        let report = Report {
+            to_target: Direction::of_first(&[]),
+            to_client: Direction::of_first(&[]),
+            near: end(),
+            far: end(),
+            lateness_p50_us: 0,
+            lateness_p99_us: 0,
+            lateness_max_us: 0,
+        };
+        let page = include_str!("../../../../docs/commands.md");
+        let page = page.split("### `tandem lab relay`").nth(1).unwrap();
+        let report = serde_json::to_value(report).unwrap();
+        for (key, value) in report.as_object().unwrap() {
+            assert!(page.contains(&format!("`{key}`")), "{key}");
+            for inner in value.as_object().into_iter().flat_map(serde_json::Map::keys) {
+                let parent = if key.starts_with("to_") { "DIRECTION" } else { "END" };
+                assert!(page.contains(&format!("`{parent}.{inner}`")), "{key}.{inner}");
+            }
+        }
+    }
+}
