@@ -67,6 +67,9 @@ impl<P: Progress> Application<Client> for Fetch<'_, P> {
                 }
                 self.progress.say(format!("{error}; trying again"));
             }
+            Event::ModeChanged { authority, agreement, .. } => {
+                warn!(authority, "the tunnel now runs in mode {agreement}");
+            }
             Event::ResponseStarted { len, .. } => self.progress.start(len),
             Event::Fetched(report) => self.report = Some(report),
             Event::Closed(result) => self.end = Some(result),
