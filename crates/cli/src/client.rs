@@ -98,6 +98,9 @@ impl<N> Application<N> for Tunnel {
                     warn!("{}", hops::trying_again(&error, retry_in));
                 }
             }
+            Event::ModeChanged { authority, agreement, .. } => {
+                warn!(authority, "the tunnel now runs in mode {agreement}");
+            }
             Event::FlowFailed { listen, error } => {
                 warn!(%listen, "{error}{}", advice::try_this(&error));
             }

@@ -65,6 +65,9 @@ impl<P: Progress> Application<Client> for Fetch<'_, P> {
                 }
                 self.progress.say(format!("{error}; trying again"));
             }
+            Event::ModeChanged { authority, agreement, .. } => {
+                warn!(authority, "the tunnel now runs in mode {agreement}");
+            }
             Event::ResponseStarted { len, start, validator, .. } => {
                 self.download.answered(start, validator.as_ref());
                 self.progress.start(len);

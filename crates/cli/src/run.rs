@@ -147,6 +147,7 @@ impl<N, F: FnMut(&mut N) -> Result<String, ConfigError>> Application<N> for Serv
             | Event::HopUp { .. }
             | Event::HopLost { .. }
             | Event::FlowFailed { .. }
+            | Event::ModeChanged { .. }
             | Event::TunnelInfo { .. }
             | Event::TooLarge { .. }
             | Event::ResponseStarted { .. }

@@ -287,6 +287,15 @@ pub enum Event {
         /// What was agreed on with the proxy. `None` if it has granted no flow yet.
         agreement: Option<crate::mode::Agreement>,
     },
+    /// The tunnel through a hop runs in another mode from now on.
+    ModeChanged {
+        /// The number of the hop, counted from 0.
+        hop: usize,
+        /// The proxy's authority.
+        authority: String,
+        /// What is in force now.
+        agreement: crate::mode::Agreement,
+    },
     /// The tunnel has failed at a hop or could not be established, and the client tries again. The
     /// connections inside a tunnel that has failed continue afterwards.
     HopLost {

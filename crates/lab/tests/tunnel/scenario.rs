@@ -274,6 +274,7 @@ impl Testbed {
                 Event::Listening(_)
                 | Event::HopUp { .. }
                 | Event::FlowFailed { .. }
+                | Event::ModeChanged { .. }
                 | Event::TunnelInfo { .. }
                 | Event::TooLarge { .. }
                 | Event::ResponseStarted { .. } => {}

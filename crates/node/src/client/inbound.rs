@@ -39,6 +39,7 @@ impl Client {
                 self.chain.hops.get_mut(index).and_then(|hop| hop.poll_arrival(now))
             {
                 inbound = Inbound::Progress;
+                self.tell_of_change(now, index);
                 match arrival {
                     Arrival::Payload(stream, payload) => {
                         if let Some(output) = self.deliver(now, (index, stream), payload, buf) {
@@ -54,6 +55,17 @@ impl Client {
             }
         }
         if self.take_stray_datagram(now) { Inbound::Progress } else { inbound }
+    }
+
+    /// Tells the embedding program if a tunnel has changed its mode.
+    fn tell_of_change(&mut self, now: Instant, index: usize) {
+        let Some(hop) = self.chain.hops.get_mut(index) else { return };
+        let Some(agreement) = hop.tunnel.take_change() else { return };
+        let authority = hop.peer.settings.authority.clone();
+        if !self.is_refused_mode(now, index) {
+            let event = Event::ModeChanged { hop: index, authority, agreement };
+            self.outputs.push_back(Output::Event(event));
+        }
     }
 
     /// Handles a datagram from the origin, although no request of this client has datagrams in this

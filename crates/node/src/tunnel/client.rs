@@ -14,6 +14,7 @@ use super::{
     capsules::encode_limit,
     carrier::QueueCarrier,
     contexts::{Context, NUMBERED_BY_CLIENT},
+    doubt::Doubt,
     queue::NUMBERS,
 };
 use crate::{
@@ -47,6 +48,8 @@ pub(super) struct ClientEnd {
     lesser: Option<Lesser>,
     /// The agreement on the flow that was granted last.
     agreement: Option<Agreement>,
+    /// Whether the agreement has changed since the grant.
+    is_changed: bool,
     /// Request streams that each flow uses, if the proxy agrees.
     streams: u8,
     repair: Option<Repair>,
@@ -83,6 +86,7 @@ impl Tunnel {
             mode,
             lesser: None,
             agreement: None,
+            is_changed: false,
             form: match mode {
                 // The MASQUE datagram tunnel (MDT), the same with retransmission (RMDT), and RMDT
                 // with reports to the origin (TECC).
@@ -232,6 +236,9 @@ impl Tunnel {
             }
             return 0;
         }
+        if granted.promised.is_none() && flow.form == Form::Capsule {
+            flow.doubt = Some(Doubt::new()); // a proxy of ours would have answered the field
+        }
         let agreement = self.client_end().agree(&granted);
         self.client_end_mut().agreement = Some(agreement);
         let Some(flow) = self.flows.get_mut(&stream) else { return 0 };
@@ -281,6 +288,21 @@ impl Tunnel {
     /// Whether the proxy has granted a flow.
     pub(crate) fn is_granted(&self, stream: StreamId) -> bool {
         self.flows.get(&stream).is_some_and(|flow| flow.is_granted)
+    }
+
+    /// Uses datagrams from now on, because the proxy relays no capsules.
+    pub(super) fn distrust_capsules(&mut self) {
+        let end = self.client_end_mut();
+        (end.form, end.lesser) = (Form::Datagram, Some(Lesser::DropsCapsules));
+        let agreement = end.agree(&Granted::default());
+        end.agreement = Some(agreement);
+        end.is_changed = true;
+    }
+
+    /// The agreement with the proxy, if it has changed since the grant and since the last call.
+    pub(crate) fn take_change(&mut self) -> Option<Agreement> {
+        let end = self.client_end_mut();
+        end.agreement.filter(|_| std::mem::take(&mut end.is_changed))
     }
 
     /// What was agreed on with the proxy, once it has granted a flow.

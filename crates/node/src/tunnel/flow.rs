@@ -3,6 +3,7 @@ use tandem_wire::CapsuleDecoder;
 use super::{
     agreement::{Asked, RepairOffer},
     contexts::Contexts,
+    doubt::Doubt,
     group::StreamGroup,
     queue::{Form, TooLarge},
 };
@@ -29,6 +30,8 @@ pub(super) struct Flow {
     pub(super) first: Option<StreamId>,
     /// The request streams of the flow: the one that opened it, and those that joined it.
     pub(super) group: StreamGroup,
+    /// A client's doubt whether the proxy relays capsules, until the first answer.
+    pub(super) doubt: Option<Doubt>,
     /// The parameters of the client's request. Only a proxy has them.
     pub(super) asked: Option<Asked>,
 }
@@ -45,6 +48,7 @@ impl Flow {
             asked_limit: 0,
             first: None,
             group: StreamGroup::new(stream),
+            doubt: None,
             asked: None,
         }
     }

@@ -13,6 +13,7 @@ mod capsules;
 mod carrier;
 mod client;
 mod contexts;
+mod doubt;
 mod early;
 mod egress;
 mod flow;
@@ -189,8 +190,17 @@ impl Tunnel {
             Form::Datagram => stream,
             Form::Capsule => flow.group.pick(|it| queue.waiting(it)).unwrap_or(stream),
         };
+        let max_datagram = carrier.max_datagram_size();
+        if form == Form::Capsule
+            && carrier.takes_datagrams()
+            && flow.doubt.as_mut().is_some_and(|doubt| doubt.wants_copy(now))
+        {
+            let copy = Payload { form: Form::Datagram, too_large: TooLarge::Drop, data };
+            // The payload itself goes in a capsule, whatever becomes of the copy.
+            queue.push(now, stream, copy, max_datagram).ok();
+        }
         let payload = Payload { form, too_large: flow.too_large, data };
-        queue.push(now, stream, payload, carrier.max_datagram_size())?;
+        queue.push(now, stream, payload, max_datagram)?;
         reporter.on_arrival(now, stream, data.len());
         Ok(())
     }
@@ -334,7 +344,15 @@ impl Tunnel {
                         return None;
                     }
                 }
-                Some(Arrival::Payload(flow.first.unwrap_or(stream), payload))
+                let first = flow.first.unwrap_or(stream);
+                if let Some(doubt) = flow.doubt.take()
+                    && doubt.is_confirmed()
+                    && form == Some(Form::Datagram)
+                {
+                    flow.form = Form::Datagram;
+                    self.distrust_capsules();
+                }
+                Some(Arrival::Payload(first, payload))
             }
             Some(Context::Numbered) => {
                 let smoothed_rtt = carrier.smoothed_rtt();
