@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ArgMatches;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tandem_net::{Application, DriverOptions, driver};
 use tandem_node::{
     ClientConfig,
@@ -19,7 +19,7 @@ use tracing::{info, trace, warn};
 use crate::{
     config::{
         Forward, Layered, RepairSettings, RepairSetup, Settings, TransportSettings, TransportSetup,
-        Via, Within, WorkFor, to_toml,
+        Via, Within, WorkFor,
     },
     error::{CliError, ConfigError},
     hops::{self, GroupStreams},
@@ -39,10 +39,10 @@ pub(crate) struct Client {
 impl Client {
     /// Runs until a signal ends it or the tunnel fails.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let setup = ClientSetup::try_from(self.settings.load()?)?;
+        let setup = self.settings.load()?;
         let config = setup.to_node()?;
-        if self.settings.is_check_only() {
-            return text::print(to_toml(&setup).trim_end());
+        if let Some(checked) = self.settings.checked(&setup, &config.limits) {
+            return text::print(checked.trim_end());
         }
         setup.warn();
         let node = tandem_node::Client::new(config).map_err(ConfigError::from)?;
@@ -75,16 +75,15 @@ impl<N> Application<N> for Tunnel {
     }
 }
 
-/// Flags, and keys of the file.
-#[derive(Debug, Default, clap::Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-struct ClientSettings {
+/// Flags, and keys of a file.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct ClientSettings {
     /// Proxy, as https://HOST:PORT or as a URI template; repeat it for a chain, nearest proxy first
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
     via: Vec<Via>,
 
     #[arg(
-        long, value_name = "LISTEN=TARGET", env = "TANDEM_UDP", value_delimiter = ' ',
+        long, value_name = "LISTEN=TARGET", env = "TANDEM_UDP", value_delimiter = ',',
         help = format!(
             "Listen on a local UDP address and send the packets that arrive there through the tunnel to \
              HOST:PORT; repeatable. At its end, ;u=0 (first) to ;u=7 (last) sets the urgency among all listeners, and ;w={} to ;w={} \
@@ -97,7 +96,7 @@ struct ClientSettings {
     udp: Vec<Forward>,
 
     /// File whose first token is sent to every proxy; repeat it to name one file for each --via
-    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ' ')]
+    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ',')]
     token_file: Vec<PathBuf>,
 
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help())]
@@ -108,7 +107,6 @@ struct ClientSettings {
     /// Mode tecc is for programs that embed a client and take the reports from it: this program does
     /// not use them.
     #[arg(long, env = "TANDEM_MODE", value_parser = mode::parser(mode::is_of_tunnels))]
-    #[serde(deserialize_with = "mode::of_tunnel")]
     mode: Option<Mode>,
 
     #[arg(
@@ -127,10 +125,9 @@ struct ClientSettings {
 }
 
 impl Settings for ClientSettings {
-    fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
-        let own = self.token_file.iter_mut();
-        own.chain(self.tls.paths_mut()).chain(self.transport.paths_mut()).collect()
-    }
+    type Setup = ClientSetup;
+    const SUBCOMMAND: &'static str = "client";
+    const REQUIRED: &'static [&'static str] = &["via", "udp"];
 
     fn yield_to(&mut self, given: &ArgMatches) {
         self.tls.yield_to(given);
@@ -140,17 +137,19 @@ impl Settings for ClientSettings {
 /// The settings that the client runs with.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct ClientSetup {
+pub(crate) struct ClientSetup {
     via: Vec<Via>,
     udp: Vec<Forward>,
     token_file: Vec<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout: Option<HumanDuration>,
     mode: Mode,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group_streams: Option<Within<GroupStreams>>,
+    group_streams: Within<GroupStreams>,
+    #[serde(flatten)]
     repair: RepairSetup,
+    #[serde(flatten)]
     tls: ClientTlsSetup,
+    #[serde(flatten)]
     transport: TransportSetup,
 }
 
@@ -172,7 +171,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             token_file: settings.token_file,
             timeout: settings.timeout,
             mode,
-            group_streams: settings.group_streams,
+            group_streams: hops::group_streams(settings.group_streams),
             repair: RepairSetup::new(settings.repair, mode),
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
@@ -189,8 +188,8 @@ impl ClientSetup {
             urgency: forward.urgency,
             weight: forward.weight,
         };
-        let group_streams = hops::group_streams(self.group_streams);
-        let mode = self.mode.tunnel(self.repair.to_node(), group_streams).unwrap_or_default();
+        let mode = self.mode.tunnel(self.repair.to_node(), self.group_streams.0);
+        let mode = mode.unwrap_or_default();
         let tls = self.tls.read()?;
         Ok(ClientConfig {
             hops: hops::hops(&self.via, &tls, &self.transport, &self.token_file, mode)?,
@@ -214,19 +213,14 @@ impl ClientSetup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::assert_every_path_is_listed;
-
-    #[test]
-    fn every_path_of_a_file_is_relative_to_its_folder() {
-        assert_every_path_is_listed::<ClientSettings>();
-    }
+    use crate::config::from_text;
 
     #[test]
     fn a_file_has_the_modes_of_tunnels() {
-        let error = toml::from_str::<ClientSettings>("mode = \"mft\"").unwrap_err();
+        let error = from_text::<ClientSettings>("mode = \"mft\"").unwrap_err().to_string();
         let allowed = "mdt, mst, msgt, rmdt, tecc, tecc-paper";
-        assert_eq!(error.message(), format!("\"mft\" is not a mode; allowed: {allowed}"));
-        let settings: ClientSettings = toml::from_str("mode = \"tecc-paper\"").unwrap();
-        assert_eq!(settings.mode, Some(Mode::TeccPaper));
+        assert_eq!(error, format!("test.toml:1: mode: \"mft\": allowed: {allowed}"));
+        let text = "mode = \"tecc-paper\"\nvia = \"https://p\"\nudp = \"127.0.0.1:0=a:1\"";
+        assert_eq!(from_text::<ClientSettings>(text).unwrap().mode, Mode::TeccPaper);
     }
 }

@@ -75,7 +75,7 @@ pub(crate) struct Get {
     streams: Option<NonZeroU8>,
 
     /// File whose first token is sent to every proxy; repeat it to name one file for each --via
-    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ' ')]
+    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ',')]
     token_file: Vec<PathBuf>,
 
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help())]
@@ -154,7 +154,7 @@ impl Get {
             )
         };
         let repair = RepairSetup::new(self.repair, mode);
-        let group_streams = hops::group_streams(self.group_streams);
+        let group_streams = hops::group_streams(self.group_streams).0;
         let tunnel = mode.tunnel(repair.to_node(), group_streams).unwrap_or_default();
         let transport = TransportSetup::new(self.transport.clone(), WorkFor::Tunnel)?;
         let hops = hops::hops(&self.via, &tls, &transport, &self.token_file, tunnel)?;

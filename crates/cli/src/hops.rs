@@ -26,8 +26,8 @@ impl Setting for GroupStreams {
 }
 
 /// The setting, or the default.
-pub(crate) fn group_streams(chosen: Option<Within<GroupStreams>>) -> u8 {
-    chosen.map_or(TunnelMode::GROUP_STREAMS_DEFAULT, |Within(streams)| streams)
+pub(crate) fn group_streams(chosen: Option<Within<GroupStreams>>) -> Within<GroupStreams> {
+    chosen.unwrap_or(Within(TunnelMode::GROUP_STREAMS_DEFAULT))
 }
 
 /// The help of `--group-streams`.

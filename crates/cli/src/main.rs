@@ -53,7 +53,7 @@ enum Command {
     #[command(subcommand)]
     Lab(Box<lab::Lab>),
     Demo(Box<demo::Demo>),
-    #[command(subcommand, hide = true)]
+    #[command(subcommand)]
     Generate(generate::Generate),
 }
 

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, path::PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tandem_net::DriverOptions;
 use tandem_node::{
     ProxyConfig,
@@ -15,7 +15,7 @@ use tandem_units::HumanDuration;
 use crate::{
     config::{
         Layered, ListenAddr, Prefix, Setting, Settings, TransportSettings, TransportSetup, Via,
-        Within, WorkFor, to_toml,
+        Within, WorkFor,
     },
     descriptors,
     error::{CliError, ConfigError},
@@ -38,16 +38,16 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Runs until a signal ends it.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let setup = ProxySetup::try_from(self.settings.load()?)?;
+        let setup = self.settings.load()?;
         let identity = setup.tls.identity()?;
         let mut config = setup.to_node(&identity)?;
         identity.report();
-        if self.settings.is_check_only() {
-            return text::print(to_toml(&setup).trim_end());
-        }
-        identity.announce()?;
         let open_files = descriptors::raise();
         descriptors::limit(&mut config.limits, open_files);
+        if let Some(checked) = self.settings.checked(&setup, &config.limits) {
+            return text::print(checked.trim_end());
+        }
+        identity.announce()?;
         descriptors::say(open_files, config.limits.sockets);
         let grace = run::grace(&config.limits);
         let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;
@@ -57,16 +57,15 @@ impl Proxy {
     }
 }
 
-/// Flags, and keys of the file.
-#[derive(Debug, Default, clap::Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-struct ProxySettings {
+/// Flags, and keys of a file.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct ProxySettings {
     /// Address and UDP port to listen on; port 0 stands for any free port
     #[arg(long, value_name = "ADDR", env = "TANDEM_LISTEN")]
     listen: Option<ListenAddr>,
 
     /// Also reach targets in this address range; repeatable [default: public addresses only]
-    #[arg(long, value_name = "CIDR", env = "TANDEM_ALLOW_TARGET", value_delimiter = ' ')]
+    #[arg(long, value_name = "CIDR", env = "TANDEM_ALLOW_TARGET", value_delimiter = ',')]
     allow_target: Vec<Prefix>,
 
     /// Serve clients that send one of the tokens in this file, which has TOKEN or NAME TOKEN on each
@@ -122,10 +121,9 @@ struct ProxySettings {
 }
 
 impl Settings for ProxySettings {
-    fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
-        let own = self.token_file.iter_mut().chain(&mut self.client_ca);
-        own.chain(self.tls.paths_mut()).chain(self.transport.paths_mut()).collect()
-    }
+    type Setup = ProxySetup;
+    const SUBCOMMAND: &'static str = "proxy";
+    const REQUIRED: &'static [&'static str] = &["listen"];
 }
 
 /// The interval between two reports on a tunnel.
@@ -142,7 +140,7 @@ impl Setting for FeedbackInterval {
 /// The settings that the proxy runs with.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct ProxySetup {
+pub(crate) struct ProxySetup {
     listen: ListenAddr,
     allow_target: Vec<Prefix>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,14 +149,14 @@ struct ProxySetup {
     client_ca: Option<PathBuf>,
     allow_anyone: bool,
     log_clients: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    template: Option<Via>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    drain: Option<HumanDuration>,
+    template: Via,
+    drain: HumanDuration,
     #[serde(skip_serializing_if = "Option::is_none")]
     feedback_interval: Option<Within<FeedbackInterval>>,
     memory: Within<MemoryBound>,
+    #[serde(flatten)]
     tls: ServerTlsSetup,
+    #[serde(flatten)]
     transport: TransportSetup,
 }
 
@@ -190,8 +188,8 @@ impl TryFrom<ProxySettings> for ProxySetup {
             client_ca: settings.client_ca,
             allow_anyone,
             log_clients: settings.log_clients.unwrap_or_default(),
-            template: settings.template,
-            drain: settings.drain,
+            template: settings.template.unwrap_or_else(|| Via(ProxyConfig::default_template())),
+            drain: settings.drain.unwrap_or(HumanDuration(Limits::default().drain)),
             feedback_interval: settings.feedback_interval,
             memory: MemoryBound::or_default(settings.memory),
             tls: settings.tls.try_into()?,
@@ -228,10 +226,6 @@ impl ProxySetup {
     }
 
     fn to_node(&self, identity: &Identity) -> Result<ProxyConfig, ConfigError> {
-        let template = match &self.template {
-            Some(Via(template)) => template.clone(),
-            None => ProxyConfig::default_template(),
-        };
         Ok(ProxyConfig {
             transport: Transport {
                 reset_secret: identity.reset_secret(),
@@ -243,9 +237,9 @@ impl ProxySetup {
             ),
             feedback_interval: self.feedback_interval.map(|Within(interval)| interval.into()),
             log_clients: self.log_clients,
-            template,
+            template: self.template.0.clone(),
             limits: Limits {
-                drain: self.drain.map_or(Limits::default().drain, Into::into),
+                drain: self.drain.into(),
                 memory: self.memory.0.get(),
                 ..Limits::default()
             },
@@ -260,10 +254,10 @@ impl ProxySetup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::assert_every_path_is_listed;
+    use crate::config::from_text;
 
     fn check(toml: &str) -> Result<ProxySetup, ConfigError> {
-        toml::from_str::<ProxySettings>(toml).unwrap().try_into()
+        from_text::<ProxySettings>(toml)
     }
 
     #[test]
@@ -297,28 +291,11 @@ mod tests {
         for (interval, is_allowed) in
             [("4ms", false), ("5ms", true), ("1s", true), ("1001ms", false), ("0s", false)]
         {
-            let file = format!("feedback-interval = \"{interval}\"");
-            let error = toml::from_str::<ProxySettings>(&file).map(|_| ());
-            let error = error.map_err(|error| error.message().to_owned());
-            let refused = Err("out of range; allowed: 5ms to 1s".to_owned());
+            let file = format!("feedback-interval = \"{interval}\"\nlisten = \"[::1]:1\"");
+            let error = check(&file).map(|_| ()).map_err(|error| error.to_string());
+            let place = format!("test.toml:1: feedback-interval: \"{interval}\": ");
+            let refused = Err(place + "out of range; allowed: 5ms to 1s");
             assert_eq!(error, if is_allowed { Ok(()) } else { refused }, "{interval}");
         }
-    }
-
-    #[test]
-    fn every_path_of_a_file_is_relative_to_its_folder() {
-        assert_every_path_is_listed::<ProxySettings>();
-    }
-
-    #[test]
-    fn the_printed_configuration_means_itself() {
-        let text = to_toml(
-            &check(
-                "listen = \"127.0.0.1:0\"\nallow-target = [\"10.0.0.0/8\"]\n[tls]\nname = [\"a\"]",
-            )
-            .unwrap(),
-        );
-        assert_eq!(to_toml(&check(&text).unwrap()), text);
-        assert!(text.contains("controller = \"bbr1-tunnel\""), "{text}");
     }
 }

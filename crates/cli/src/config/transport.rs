@@ -2,16 +2,15 @@
 
 use std::{ops::RangeInclusive, path::PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tandem_congestion::{Bbr1Config, ControllerConfig, ControllerName, TeccConfig};
 use tandem_node::quic::{LossDetection, Mtu, QlogDir, Transport};
 
 use super::{Setting, Within};
 use crate::error::ConfigError;
 
-/// Table `[transport]` of a file, and its flags.
-#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+/// Flags, and keys of a file.
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct TransportSettings {
     /// Congestion controller: bbr1, bbr1-tunnel, newreno, cubic or bbr3; for tunnels also off; for origins
     /// also tecc and tecc-paper, which follow the reports that clients of mode tecc send on their tunnels
@@ -47,12 +46,6 @@ pub(crate) struct TransportSettings {
     pub(crate) qlog_dir: Option<PathBuf>,
 }
 
-impl TransportSettings {
-    pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        self.qlog_dir.iter_mut()
-    }
-}
-
 /// The initial congestion window in packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InitialWindow;
@@ -82,10 +75,8 @@ fn usually(of: fn(ControllerConfig) -> u32) -> String {
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct TransportSetup {
     controller: ControllerName,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    initial_window: Option<Within<InitialWindow>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    up_gain_percent: Option<Within<UpGainPercent>>,
+    initial_window: Within<InitialWindow>,
+    up_gain_percent: Within<UpGainPercent>,
     /// Parameters that differ from the controller's defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     tecc: Option<String>,
@@ -129,8 +120,10 @@ impl TransportSetup {
             let second = "controller tecc or tecc-paper";
             return Err(ConfigError::Incomplete { first: "tecc", second, reason });
         }
-        let tecc_config = ControllerConfig::from(controller).tecc;
-        let tecc_config = tecc_config.with(tecc.as_deref().unwrap_or_default())?;
+        let usual = ControllerConfig::from(controller);
+        let initial_window = initial_window.unwrap_or(Within(usual.initial_window_packets));
+        let up_gain_percent = up_gain_percent.unwrap_or(Within(usual.bbr_up_gain_percent));
+        let tecc_config = usual.tecc.with(tecc.as_deref().unwrap_or_default())?;
         // RFC 9298 §6: a tunnel may do without congestion control only if what it carries has one.
         if work != WorkFor::Tunnel && controller == ControllerName::Off {
             return Err(ConfigError::ControllerOff);
@@ -148,13 +141,12 @@ impl TransportSetup {
             WorkFor::EndToEnd | WorkFor::Origin => Mtu::default(),
         };
         let qlog = self.qlog_dir.as_ref();
-        let mut controller = ControllerConfig { tecc: self.tecc_config, ..self.controller.into() };
-        if let Some(Within(packets)) = self.initial_window {
-            controller.initial_window_packets = packets;
-        }
-        if let Some(Within(percent)) = self.up_gain_percent {
-            controller.bbr_up_gain_percent = percent;
-        }
+        let controller = ControllerConfig {
+            tecc: self.tecc_config,
+            initial_window_packets: self.initial_window.0,
+            bbr_up_gain_percent: self.up_gain_percent.0,
+            ..self.controller.into()
+        };
         Transport {
             controller,
             mtu,
@@ -169,6 +161,7 @@ impl TransportSetup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{config::from_text, proxy::ProxySettings};
 
     #[test]
     fn congestion_control_is_on_unless_a_tunnels_operator_says_off() {
@@ -252,10 +245,10 @@ mod tests {
             ("up-gain-percent = 301", false),
             ("initial-window = 2\nup-gain-percent = 300", true),
         ] {
-            let error = toml::from_str::<TransportSettings>(text).map(|_| ());
-            let error = error.map_err(|error| error.message().to_owned());
+            let file = from_text::<ProxySettings>(&format!("{text}\nlisten = \"[::1]:1\""));
+            let error = file.map(|_| ()).map_err(|error| error.to_string());
             assert_eq!(error.is_ok(), is_allowed, "{text}: {error:?}");
-            assert!(is_allowed || error.unwrap_err().starts_with("out of range; allowed: "));
+            assert!(is_allowed || error.unwrap_err().contains(": out of range; allowed: "));
         }
     }
 }

@@ -171,6 +171,15 @@ pub(crate) enum ConfigError {
         /// The error.
         reason: &'static str,
     },
+    /// A file that would be overwritten.
+    #[error(
+        "{} exists already, and nothing was written: use it, name another folder, or remove it first",
+        file.display()
+    )]
+    Exists {
+        /// Which file.
+        file: PathBuf,
+    },
     /// The node refuses the settings.
     #[error(transparent)]
     Node(#[from] tandem_node::quic::ConfigError),

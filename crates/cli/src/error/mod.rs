@@ -25,7 +25,7 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A tunnel or a fetch failed.
-    #[error("{error}{}", advice::try_this(.error))]
+    #[error("{}{}", advice::with_dates(&.error.to_string()), advice::try_this(.error))]
     Client {
         /// The cause.
         error: ClientError,
