@@ -167,6 +167,7 @@ mod tests {
             target: "t.example:53".to_owned(),
             status,
             proxy_status: Some(proxy_status.to_owned()),
+            retry_after: None,
         };
         for (error, expected) in [
             (tls(&rustls::CertificateError::Expired.to_string()), "renew"),

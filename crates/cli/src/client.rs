@@ -1,6 +1,6 @@
 //! `tandem client`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::ArgMatches;
 use serde::Serialize;
@@ -17,12 +17,13 @@ use tandem_wire::FeedbackField;
 use tracing::{info, trace, warn};
 
 use crate::{
+    advice,
     config::{
         Forward, Layered, RepairSettings, RepairSetup, Settings, TransportSettings, TransportSetup,
         Via, Within, WorkFor,
     },
     error::{CliError, ConfigError},
-    hops::{self, GroupStreams},
+    hops::{self, GroupStreams, Retries},
     mode,
     run::{self, Signals},
     text,
@@ -45,30 +46,44 @@ impl Client {
             return text::print(checked.trim_end());
         }
         setup.warn();
-        let node = tandem_node::Client::new(config).map_err(ConfigError::from)?;
-        let mut tunnel = Tunnel(Ok(()));
+        let mut node = tandem_node::Client::new(config).map_err(ConfigError::from)?;
+        node.check_targets();
+        let mut tunnel = Tunnel { end: Ok(()), retries: Retries::default() };
         let finished = run::runtime()?.block_on(async {
             let mut signals = Signals::new()?;
             let options = DriverOptions::default();
             Ok::<_, CliError>(driver::run(node, &mut tunnel, options, signals.any()).await)
         })?;
-        match tunnel.0 {
+        match tunnel.end {
             Ok(()) | Err(ClientError::Interrupted) => run::after_grace(finished).map(drop),
             Err(error) => Err(CliError::Client { error }),
         }
     }
 }
 
-/// How the tunnel ended.
-struct Tunnel(Result<(), ClientError>);
+/// Tells the user what becomes of the tunnel.
+struct Tunnel {
+    end: Result<(), ClientError>,
+    retries: Retries,
+}
 
 impl<N> Application<N> for Tunnel {
     fn event(&mut self, event: Event) {
         match event {
             Event::Listening(address) => run::say_listening(address),
-            Event::HopUp { hop, authority, setup } => info!(hop, authority, ?setup, "tunnel up"),
-            Event::HopLost { hop, error } => warn!(hop, %error, "tunnel broken, rebuilding it"),
-            Event::Closed(result) => self.0 = result,
+            Event::HopUp { hop, authority, setup } => {
+                self.retries = Retries::default();
+                info!(hop, authority, ?setup, "tunnel up");
+            }
+            Event::HopLost { error, retry_in, .. } => {
+                if self.retries.is_news(&error) {
+                    warn!("{}", hops::trying_again(&error, retry_in));
+                }
+            }
+            Event::FlowFailed { listen, error } => {
+                warn!(%listen, "{error}{}", advice::try_this(&error));
+            }
+            Event::Closed(result) => self.end = result,
             Event::TunnelInfo { local, info } => trace!(%local, ?info, "report on the tunnel"),
             Event::ResponseStarted { .. } | Event::Fetched(_) => {}
         }
@@ -101,6 +116,12 @@ pub(crate) struct ClientSettings {
 
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help())]
     timeout: Option<HumanDuration>,
+
+    #[arg(
+        long, value_name = "TIME", env = "TANDEM_RETRY",
+        help = hops::retry_help("without end, but files have to exist")
+    )]
+    retry: Option<HumanDuration>,
 
     /// How payloads travel through the tunnel [default: mdt]
     ///
@@ -143,6 +164,8 @@ pub(crate) struct ClientSetup {
     token_file: Vec<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout: Option<HumanDuration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry: Option<HumanDuration>,
     mode: Mode,
     group_streams: Within<GroupStreams>,
     #[serde(flatten)]
@@ -170,6 +193,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             udp: settings.udp,
             token_file: settings.token_file,
             timeout: settings.timeout,
+            retry: settings.retry,
             mode,
             group_streams: hops::group_streams(settings.group_streams),
             repair: RepairSetup::new(settings.repair, mode),
@@ -190,11 +214,14 @@ impl ClientSetup {
         };
         let mode = self.mode.tunnel(self.repair.to_node(), self.group_streams.0);
         let mode = mode.unwrap_or_default();
-        let tls = self.tls.read()?;
+        let tls = hops::read_when_written(self.retry, || self.tls.read())?;
+        let hops = || hops::hops(&self.via, &tls, &self.transport, &self.token_file, mode);
+        // A client is often started with the machine, and its proxy later.
+        let retry = self.retry.unwrap_or(HumanDuration(Duration::MAX));
         Ok(ClientConfig {
-            hops: hops::hops(&self.via, &tls, &self.transport, &self.token_file, mode)?,
+            hops: hops::read_when_written(self.retry, hops)?,
             task: Task::Forward(self.udp.iter().map(forward).collect()),
-            limits: hops::limits(self.timeout),
+            limits: hops::limits(self.timeout, Some(retry)),
             seed: None,
         })
     }

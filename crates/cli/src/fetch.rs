@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use crate::{
     download::{Download, Sha256Hex},
     error::CliError,
+    hops::{self, Retries},
     progress::Progress,
     run::Signals,
 };
@@ -25,7 +26,8 @@ pub(crate) async fn fetch(
     progress: &impl Progress,
     signals: &mut Signals,
 ) -> Result<(FetchReport, Sha256Hex), CliError> {
-    let mut fetch = Fetch { download, progress, report: None, end: None };
+    let retries = Retries::default();
+    let mut fetch = Fetch { download, progress, retries, report: None, end: None };
     let options = DriverOptions::default();
     let finished = driver::run(node, &mut fetch, options, signals.any()).await;
     let Fetch { download, report, end, .. } = fetch;
@@ -45,6 +47,7 @@ pub(crate) async fn fetch(
 struct Fetch<'a, P> {
     download: Download,
     progress: &'a P,
+    retries: Retries,
     report: Option<FetchReport>,
     end: Option<Result<(), ClientError>>,
 }
@@ -53,17 +56,20 @@ impl<P: Progress> Application<Client> for Fetch<'_, P> {
     fn event(&mut self, event: Event) {
         match event {
             Event::HopUp { hop, authority, setup } => {
+                self.retries = Retries::default();
                 info!(hop, authority, ?setup, "tunnel up");
                 self.progress.say(format!("tunnel through {authority} is up"));
             }
-            Event::HopLost { hop, error } => {
-                warn!(hop, %error, "tunnel broken, rebuilding it");
-                self.progress.say("tunnel broken, rebuilding it".to_owned());
+            Event::HopLost { error, retry_in, .. } => {
+                if self.retries.is_news(&error) {
+                    warn!("{}", hops::trying_again(&error, retry_in));
+                }
+                self.progress.say(format!("{error}; trying again"));
             }
             Event::ResponseStarted { len, .. } => self.progress.start(len),
             Event::Fetched(report) => self.report = Some(report),
             Event::Closed(result) => self.end = Some(result),
-            Event::Listening(_) | Event::TunnelInfo { .. } => {}
+            Event::Listening(_) | Event::TunnelInfo { .. } | Event::FlowFailed { .. } => {}
         }
     }
 

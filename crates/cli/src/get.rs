@@ -81,6 +81,12 @@ pub(crate) struct Get {
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help())]
     timeout: Option<HumanDuration>,
 
+    #[arg(
+        long, value_name = "TIME", env = "TANDEM_RETRY",
+        help = hops::retry_help("0 at the start, 30s for a tunnel that breaks")
+    )]
+    retry: Option<HumanDuration>,
+
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
@@ -135,7 +141,7 @@ impl Get {
             return Err(ConfigError::Conflict { first: "streams", second: "output -", reason });
         }
         let tls_setup = ClientTlsSetup::try_from(self.tls.clone())?;
-        let tls = tls_setup.read()?;
+        let tls = hops::read_when_written(self.retry, || tls_setup.read())?;
         // The sender of an upload is this program, so that reports on the tunnel are for it.
         let follows = mode.origin_controller().filter(|_| self.upload.is_some());
         let work = if follows.is_some() { WorkFor::Origin } else { WorkFor::EndToEnd };
@@ -157,9 +163,10 @@ impl Get {
         let group_streams = hops::group_streams(self.group_streams).0;
         let tunnel = mode.tunnel(repair.to_node(), group_streams).unwrap_or_default();
         let transport = TransportSetup::new(self.transport.clone(), WorkFor::Tunnel)?;
-        let hops = hops::hops(&self.via, &tls, &transport, &self.token_file, tunnel)?;
+        let hops = || hops::hops(&self.via, &tls, &transport, &self.token_file, tunnel);
+        let hops = hops::read_when_written(self.retry, hops)?;
         let count = hops.len();
-        let limits = hops::limits(self.timeout);
+        let limits = hops::limits(self.timeout, self.retry);
         let config = ClientConfig { hops, task: Task::Fetch(Box::new(fetch)), limits, seed: None };
         Ok(Plan { config, tls: tls_setup, mode, hops: count })
     }

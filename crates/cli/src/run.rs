@@ -146,6 +146,7 @@ impl<N, F: FnMut(&mut N) -> Result<String, ConfigError>> Application<N> for Serv
             Event::Closed(_)
             | Event::HopUp { .. }
             | Event::HopLost { .. }
+            | Event::FlowFailed { .. }
             | Event::TunnelInfo { .. }
             | Event::ResponseStarted { .. }
             | Event::Fetched(_) => {}

@@ -196,6 +196,8 @@ pub enum ClientError {
         status: u16,
         /// The `Proxy-Status` field, if any.
         proxy_status: Option<String>,
+        /// The wait for which the proxy asks before the next request (`Retry-After`).
+        retry_after: Option<Duration>,
     },
     /// The proxy closed the flow.
     #[error("{peer} closed the tunnel to {target}: {reason}")]
@@ -236,6 +238,42 @@ pub enum ClientError {
     Interrupted,
 }
 
+impl ClientError {
+    /// Returns whether the same attempt may succeed later, although nobody changes a setting.
+    /// `has_worked` says whether it succeeded before.
+    pub fn may_pass(&self, has_worked: bool) -> bool {
+        match self {
+            // A name that worked before has not been mistyped.
+            Self::Resolve { error, .. } => has_worked || *error == ResolveError::Unreachable,
+            Self::Refused { status: 502, proxy_status, .. } => {
+                let is_dns = |status: &String| status.contains("dns_error");
+                has_worked || !proxy_status.as_ref().is_some_and(is_dns)
+            }
+            Self::Refused { status, .. } => matches!(status, 429 | 500 | 503 | 504),
+            Self::Socket(_)
+            | Self::Refusing { .. }
+            | Self::NoAnswer { .. }
+            | Self::ConnectionLost { .. }
+            | Self::FlowClosed { .. } => true,
+            Self::Listen { .. }
+            | Self::Tls { .. }
+            | Self::Unsupported { .. }
+            | Self::Status { .. }
+            | Self::Body { .. }
+            | Self::Protocol { .. }
+            | Self::Interrupted => false,
+        }
+    }
+
+    /// Returns the wait for which a proxy asks before the next request.
+    pub(crate) const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
 fn details(proxy_status: Option<&str>) -> String {
     proxy_status.map_or_else(String::new, |value| format!(" ({value})"))
 }
@@ -254,6 +292,36 @@ mod tests {
         ] {
             let (given, given_type) = RequestError::for_socket(kind).response();
             assert_eq!((given.as_u16(), given_type), (status, Some(error_type)), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn only_failures_that_may_pass_are_repeated() {
+        let peer = || "p.example".to_owned();
+        let refused = |status, proxy_status: &str| ClientError::Refused {
+            peer: peer(),
+            target: "t.example:53".to_owned(),
+            status,
+            proxy_status: Some(proxy_status.to_owned()),
+            retry_after: None,
+        };
+        let resolve = |error| ClientError::Resolve { host: peer(), error };
+        let kind = io::ErrorKind::ConnectionRefused;
+        for (error, at_start, later) in [
+            (ClientError::Refusing { peer: peer(), kind }, true, true),
+            (ClientError::NoAnswer { peer: peer(), timeout: Duration::from_secs(1) }, true, true),
+            (refused(503, ""), true, true),
+            (refused(429, ""), true, true),
+            (refused(504, "p; error=dns_timeout"), true, true),
+            (refused(502, "p; error=dns_error"), false, true),
+            (refused(407, ""), false, false),
+            (refused(403, "p; error=destination_ip_prohibited"), false, false),
+            (refused(404, ""), false, false),
+            (resolve(ResolveError::Unreachable), true, true),
+            (resolve(ResolveError::NotFound), false, true),
+            (ClientError::Tls { peer: peer(), reason: "expired".to_owned() }, false, false),
+        ] {
+            assert_eq!((error.may_pass(false), error.may_pass(true)), (at_start, later), "{error}");
         }
     }
 }

@@ -112,6 +112,19 @@ pub struct Limits {
     /// The longest time for which a client tries to reestablish the tunnel of a download. It tries
     /// to reestablish the tunnel of local programs without a limit.
     pub reconnect: Duration,
+    /// The longest time for which a client repeats attempts that fail for a reason that may pass,
+    /// counted from its start or from the moment when its tunnel broke. `None`: at its start it
+    /// gives up at once, and later it tries for as long as [`Self::reconnect`] says.
+    pub retry: Option<Duration>,
+    /// The wait of a client after the first failed attempt, which doubles with each further one. A
+    /// proxy that restarts is back within a second.
+    pub retry_wait: Duration,
+    /// The longest wait of a client between two attempts. One attempt costs a server about as much
+    /// as a handshake.
+    pub retry_wait_max: Duration,
+    /// The longest wait to which a proxy can make a client agree by `Retry-After`. A proxy of ours
+    /// asks for at most 21 s.
+    pub retry_after_max: Duration,
     /// The longest wait of a client for an answer from a hop or an origin.
     pub setup_timeout: Duration,
 }
@@ -156,6 +169,10 @@ impl Default for Limits {
             goodbye: Duration::from_secs(1),
             tunnel_idle: Duration::from_secs(10),
             reconnect: Duration::from_secs(30),
+            retry: None,
+            retry_wait: Duration::from_millis(500),
+            retry_wait_max: Duration::from_secs(4),
+            retry_after_max: Duration::from_secs(60),
             setup_timeout: Duration::from_secs(10),
         }
     }

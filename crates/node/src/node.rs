@@ -271,11 +271,22 @@ pub enum Event {
         /// The time from the first packet of this hop's connection until the answer to its request.
         setup: Duration,
     },
-    /// The tunnel has failed at a hop, and the client reestablishes it. The connections inside the
-    /// tunnel continue afterwards.
+    /// The tunnel has failed at a hop or could not be established, and the client tries again. The
+    /// connections inside a tunnel that has failed continue afterwards.
     HopLost {
-        /// The number of the hop, counted from 0.
+        /// The number of the hop, counted from 0. The number after the last hop stands for the
+        /// connection to the origin.
         hop: usize,
+        /// The cause of the failure.
+        error: crate::error::ClientError,
+        /// The time until the next attempt.
+        retry_in: Duration,
+    },
+    /// A proxy refused or closed the flow of a local program, which goes on when the program sends
+    /// again. There is one event for each listener and cause until packets of its target arrive.
+    FlowFailed {
+        /// The address at which the client listens for the program.
+        listen: SocketAddr,
         /// The cause of the failure.
         error: crate::error::ClientError,
     },

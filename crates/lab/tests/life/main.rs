@@ -6,9 +6,9 @@
 mod flows;
 mod nat;
 mod programs;
-#[expect(dead_code, reason = "another test binary uses the rest")]
 #[path = "../tunnel/scenario.rs"]
 mod scenario;
+mod starts;
 
 use std::time::Duration;
 

@@ -20,6 +20,9 @@ pub(super) enum Carries {
     NextPeer,
     /// The packets of a local program.
     Local(LocalFlowId),
+    /// No packets yet. The flow was requested ahead of the programs of this listener, to find out
+    /// whether the proxy grants it.
+    Ahead(usize),
 }
 
 /// The target of a flow, and how the tunnel treats the flow.
@@ -71,10 +74,17 @@ pub(super) struct FlowEnd {
     pub(super) code: Code,
     /// The reason for messages.
     pub(super) reason: String,
+    /// Whether the proxy ended the flow without an error, for example because it was idle.
+    pub(super) is_orderly: bool,
 }
 
 impl FlowEnd {
     pub(super) fn new(code: Code, reason: impl Into<String>) -> Self {
-        Self { code, reason: reason.into() }
+        Self { code, reason: reason.into(), is_orderly: false }
+    }
+
+    /// The end of a flow that the proxy ended without an error.
+    pub(super) fn orderly(reason: impl Into<String>) -> Self {
+        Self { is_orderly: true, ..Self::new(Code::H3_NO_ERROR, reason) }
     }
 }

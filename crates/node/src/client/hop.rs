@@ -32,6 +32,8 @@ pub(super) struct Hop {
     pub(super) flows: BTreeMap<StreamId, Flow>,
     /// The flow that carries the next peer.
     pub(super) next: Option<StreamId>,
+    /// Whether the embedding program was told that the tunnel through this hop is established.
+    pub(super) is_up: bool,
     /// The counters of the tunnels of earlier connections.
     ended: Stats,
 }
@@ -51,6 +53,7 @@ impl Hop {
             token,
             flows: BTreeMap::new(),
             next: None,
+            is_up: false,
             ended: Stats::default(),
         }
     }
@@ -121,6 +124,11 @@ impl Hop {
         }
     }
 
+    /// Gives a flow to another user. `false`: there is no such flow.
+    pub(super) fn hand_over(&mut self, stream: StreamId, carries: Carries) -> bool {
+        self.flows.get_mut(&stream).map(|flow| flow.carries = carries).is_some()
+    }
+
     /// The largest UDP payload, in bytes, that the connection to the next peer may rely on, in both
     /// directions.
     pub(super) fn max_payload(&self) -> usize {
@@ -162,13 +170,12 @@ impl Hop {
 
     /// Resets the hop for a new connection, whose random choices differ from earlier ones.
     pub(super) fn renew(&mut self, generation: u64, limits: &Limits) {
-        let mut settings = self.peer.settings.clone();
-        settings.seed = settings.seed.map(|seed| seed.wrapping_add(generation << 32));
-        self.peer = Peer::new(settings, limits);
+        self.peer = self.peer.renewed(generation, limits);
         self.tunnel.add_to(&mut self.ended);
         self.tunnel = self.tunnel.renewed(limits);
         self.flows.clear();
         self.next = None;
+        self.is_up = false;
     }
 
     /// Puts a payload into the tunnel's queue. `false`: it was dropped, and counted.
@@ -219,8 +226,16 @@ impl Hop {
             target,
             status: head.status.as_u16(),
             proxy_status,
+            retry_after: retry_after(&head.headers),
         }
     }
+}
+
+/// The wait for which a proxy asks. The form with a date is ignored, because a client's clock may be
+/// wrong.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
 }
 
 /// Removes control characters from a peer's text and shortens it, so that a terminal can show it.

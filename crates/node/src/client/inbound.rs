@@ -99,7 +99,7 @@ impl Client {
                 let event = Event::TunnelInfo { local: id.program, info };
                 self.outputs.push_back(Output::Event(event));
             }
-            Some(Carries::Local(_)) | None => {}
+            Some(Carries::Local(_) | Carries::Ahead(_)) | None => {}
         }
     }
 
@@ -136,7 +136,7 @@ impl Client {
                 buf.extend_from_slice(&payload);
                 Some(forward.to_local(now, id, &payload))
             }
-            (Some(Carries::Local(_)) | None, _) => {
+            (Some(Carries::Local(_) | Carries::Ahead(_)) | None, _) => {
                 self.stats.dropped.unknown_flow += 1;
                 None
             }
@@ -147,9 +147,8 @@ impl Client {
 impl From<StreamEnd> for FlowEnd {
     fn from(end: StreamEnd) -> Self {
         match end {
-            StreamEnd::Finished => {
-                Self::new(Code::H3_NO_ERROR, "the proxy ended the request stream")
-            }
+            StreamEnd::Finished => Self::orderly("the proxy ended the request stream"),
+            StreamEnd::Reset(code) if code == Code::H3_NO_ERROR => Self::orderly(code.to_string()),
             StreamEnd::Reset(code) => Self::new(Code::H3_REQUEST_CANCELLED, code.to_string()),
             StreamEnd::Malformed(code, reason) => Self::new(code, reason),
         }

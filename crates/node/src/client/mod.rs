@@ -13,6 +13,7 @@ mod inbound;
 mod peer;
 mod recover;
 mod relay;
+mod retry;
 mod start;
 mod transfer;
 mod upload;
@@ -316,7 +317,7 @@ impl Client {
 
     /// Handles a connection that failed, or could not be opened.
     fn on_peer_failed(&mut self, now: Instant, index: usize, error: ClientError) {
-        if self.chain.is_origin(index) {
+        if self.chain.is_origin(index) && self.is_origin_connected() {
             self.end(now, Err(error));
         } else {
             self.on_hop_failed(now, index, error);

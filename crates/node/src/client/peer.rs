@@ -61,6 +61,14 @@ impl Peer {
         }
     }
 
+    /// A connection to the same peer that is not open. Its random choices differ from those of
+    /// earlier ones.
+    pub(super) fn renewed(&self, generation: u64, limits: &Limits) -> Self {
+        let mut settings = self.settings.clone();
+        settings.seed = settings.seed.map(|seed| seed.wrapping_add(generation << 32));
+        Self::new(settings, limits)
+    }
+
     /// Opens the connection.
     pub(super) fn connect(
         &mut self,

@@ -1,29 +1,27 @@
-//! Recovery from a tunnel that fails. The client rebuilds it from the hop that failed. The
-//! connection inside stays open, and only sees a pause and a new path.
+//! Recovery from failures that may pass. The client repeats the attempt from the hop that failed. If
+//! the chain was up before, the connection inside stays open, and only sees a pause and a new path.
 
 use std::time::{Duration, Instant};
 
 use tandem_wire::Code;
 
-use super::{Client, Life, Work};
+use super::{
+    Client, Life, Work,
+    retry::{Backoff, Jitter},
+};
 use crate::{
     error::ClientError,
     node::{Event, Output},
 };
 
-/// The base of the wait between attempts, which doubles with each attempt.
-const WAIT_BASE: Duration = Duration::from_millis(250);
-/// The longest wait between attempts.
-const WAIT_MAX: Duration = Duration::from_secs(4);
-
 /// The state of the recovery of a tunnel.
-#[derive(Debug, Default)]
 pub(super) struct Recovery {
-    /// Whether the whole chain has been up before. Only then is it rebuilt.
+    /// Whether the whole chain has been up before.
     pub(super) was_up: bool,
-    /// When the tunnel failed.
+    /// When the tunnel failed, or when the client started.
     since: Option<Instant>,
-    attempts: u32,
+    backoff: Backoff,
+    pub(super) jitter: Jitter,
     /// When the next attempt starts, and from which hop.
     next: Option<(Instant, usize)>,
     /// The number of rebuilds, so that each new connection makes its own random choices.
@@ -31,43 +29,88 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
+    pub(super) fn new(seed: Option<u64>) -> Self {
+        Self {
+            was_up: false,
+            since: None,
+            backoff: Backoff::default(),
+            jitter: Jitter::new(seed),
+            next: None,
+            generation: 0,
+        }
+    }
+
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.next.map(|(at, _)| at)
+    }
+
+    /// Notes that an attempt was successful.
+    pub(super) fn on_success(&mut self) {
+        self.since = None;
+        self.backoff = Backoff::default();
     }
 }
 
 impl Client {
-    /// Handles a hop whose connection failed or could not be opened.
+    /// Handles a connection that failed or could not be opened: that of a hop, or that to the origin
+    /// before it was established.
     pub(super) fn on_hop_failed(&mut self, now: Instant, index: usize, error: ClientError) {
         if self.life != Life::Running {
             return;
         }
-        let since = *self.recovery.since.get_or_insert(now);
-        // Local programs may wait without limit, but the connection of a transfer does not.
-        let has_timed_out = matches!(self.work, Work::Fetch(_))
-            && now.saturating_duration_since(since) >= self.limits.reconnect;
-        if !self.recovery.was_up || has_timed_out {
+        let is_waiting_for_origin = self.chain.is_origin(index) && !self.is_origin_connected();
+        let has_worked = self.recovery.was_up && !is_waiting_for_origin;
+        let patience = self.patience(has_worked);
+        let begin = if has_worked { now } else { self.began.unwrap_or(now) };
+        let is_first = self.recovery.since.is_none();
+        let elapsed = now.saturating_duration_since(*self.recovery.since.get_or_insert(begin));
+        if !error.may_pass(has_worked) || elapsed >= patience {
             return self.end(now, Err(error));
         }
-        let doublings = self.recovery.attempts.min(8);
-        let wait = match self.recovery.attempts {
-            0 => Duration::ZERO,
-            _ => (WAIT_BASE * (1 << doublings)).min(WAIT_MAX),
+        let retry_in = if has_worked && is_first {
+            Duration::ZERO
+        } else {
+            let Recovery { backoff, jitter, .. } = &mut self.recovery;
+            let wait = backoff.after_failure(&self.limits, jitter, error.retry_after());
+            wait.min(patience - elapsed)
         };
-        self.outputs.push_back(Output::Event(Event::HopLost { hop: index, error }));
-        self.recovery.attempts += 1;
-        self.rebuild(now, index, wait);
+        self.outputs.push_back(Output::Event(Event::HopLost { hop: index, error, retry_in }));
+        self.rebuild(now, index, retry_in);
     }
 
-    /// Resets the hops from this one on, and starts them again after a while.
+    /// The longest time for which attempts are repeated.
+    fn patience(&self, has_worked: bool) -> Duration {
+        match (self.limits.retry, &self.work) {
+            (Some(patience), _) => patience,
+            (None, _) if !has_worked => Duration::ZERO,
+            (None, Work::Fetch(_)) => self.limits.reconnect,
+            // Local programs may wait without limit, but the connection of a transfer does not.
+            (None, Work::Forward(_)) => Duration::MAX,
+        }
+    }
+
+    /// Whether the handshake with the origin is complete.
+    pub(super) fn is_origin_connected(&self) -> bool {
+        self.chain.origin.as_ref().is_some_and(|origin| origin.is_connected())
+    }
+
+    /// Resets the connections from this one on that have to be opened again, and starts them again
+    /// after a while.
     fn rebuild(&mut self, now: Instant, index: usize, wait: Duration) {
         // A recovery that starts at a hop further out takes precedence.
         let index = self.recovery.next.map_or(index, |(_, earlier)| earlier.min(index));
         self.recovery.next = Some((now + wait, index));
         self.recovery.generation += 1;
         let generation = self.recovery.generation;
+        let is_origin = self.chain.is_origin(index);
         for hop in self.chain.hops.iter_mut().skip(index) {
             hop.renew(generation, &self.limits);
+        }
+        if is_origin
+            && !self.is_origin_connected()
+            && let Some(origin) = &mut self.chain.origin
+        {
+            **origin = origin.renewed(generation, &self.limits);
         }
         if index == 0 {
             self.is_resolving = false;
@@ -79,7 +122,9 @@ impl Client {
         {
             hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
         }
-        if let Work::Forward(forward) = &mut self.work {
+        if let Work::Forward(forward) = &mut self.work
+            && !is_origin
+        {
             forward.forget_streams();
         }
     }
@@ -100,15 +145,18 @@ impl Client {
     /// Notes that the whole chain is up.
     pub(super) fn on_chain_up(&mut self) {
         let is_rebuilt = self.recovery.was_up;
-        if let Some((_, connection)) = self.chain.origin.as_mut().and_then(|origin| origin.parts())
+        self.recovery.was_up = true;
+        let Some(origin) = &mut self.chain.origin else { return self.recovery.on_success() };
+        let is_connected = origin.is_connected();
+        if let Some((_, connection)) = origin.parts()
             && is_rebuilt
         {
             // The origin learns the address of the new tunnel's egress only from a packet, and a
             // client that downloads may have nothing else to send.
             connection.ping();
         }
-        self.recovery.was_up = true;
-        self.recovery.since = None;
-        self.recovery.attempts = 0;
+        if is_connected {
+            self.recovery.on_success();
+        }
     }
 }
