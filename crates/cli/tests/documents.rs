@@ -5,7 +5,7 @@ mod support;
 
 use std::{
     env, fs,
-    io::Write,
+    io::{ErrorKind, Write},
     net::UdpSocket,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -45,7 +45,8 @@ fn the_readmes_tunnel_at_home_works_when_it_is_pasted() {
     let lines = with_free_port(&with_free_port(&lines.join("\n"), ":4433"), ":8443");
     let scene = Scene::new();
     let folder = Path::new(env!("CARGO_BIN_EXE_tandem")).parent().unwrap().to_owned();
-    let path = [folder].into_iter().chain(env::split_paths(&env::var_os("PATH").unwrap()));
+    let inherited = env::var_os("PATH").unwrap();
+    let path = [folder].into_iter().chain(env::split_paths(&inherited));
     let mut shell = Command::new("sh")
         .current_dir(scene.path(""))
         .env_clear()
@@ -55,8 +56,11 @@ fn the_readmes_tunnel_at_home_works_when_it_is_pasted() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let end = "\nstatus=$?; kill $!  $(jobs -p) 2>/dev/null; wait; exit $status\n";
-    shell.stdin.take().unwrap().write_all((lines.clone() + end).as_bytes()).unwrap();
+    // The servers are ended by their process IDs.
+    let noted = lines.replace(" &\n", " &\nservers=\"$servers $!\"\n");
+    assert_eq!(noted.matches("$servers").count(), 2, "{lines}");
+    let script = noted + "\nstatus=$?; kill $servers; wait; exit $status\n";
+    shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
     let output = shell.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{lines}\n{said}");
@@ -92,6 +96,10 @@ fn the_errors_that_are_explained_are_those_of_the_program() {
     let mut sources = String::new();
     for folder in fs::read_dir(root().join("crates")).unwrap() {
         add_sources(&folder.unwrap().path().join("src"), &mut sources);
+    }
+    // What the standard library prints for its errors.
+    for kind in [ErrorKind::AddrInUse, ErrorKind::ConnectionRefused] {
+        sources += &kind.to_string();
     }
     // A text that continues on the next line, as the compiler reads it.
     let mut joined = String::new();
