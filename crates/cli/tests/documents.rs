@@ -1,6 +1,8 @@
 //! The commands and quotations of the documents. The unit tests of the program check that every other
 //! command parses.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod support;
 
 use std::{
