@@ -5,6 +5,8 @@ mod client;
 mod config;
 mod demo;
 mod descriptors;
+#[cfg(test)]
+mod documents;
 mod download;
 mod error;
 mod fetch;

@@ -10,7 +10,7 @@ use super::{Settings, effective};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 22] = [
+const EXAMPLES: [(&str, &[&str]); 23] = [
     ("allow-target", &["10.0.0.0/8", "fd00::/8"]),
     ("ca", &["ca.pem"]),
     ("cert", &["cert.pem"]),
@@ -26,6 +26,7 @@ const EXAMPLES: [(&str, &[&str]); 22] = [
     ("repair-deadline", &["200ms"]),
     ("repair-limit", &["3"]),
     ("resequence", &["ordered"]),
+    ("retry", &["10s"]),
     ("root", &["www"]),
     ("tecc", &["q-target=60ms"]),
     ("timeout", &["20s"]),

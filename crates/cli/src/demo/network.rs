@@ -33,10 +33,11 @@ use tandem_wire::Template;
 use tokio::sync::oneshot;
 
 use super::{
-    Demo, OriginPackets,
+    Demo,
     file::{self, DemoFile},
     gauges::{Gauges, PERIOD, ProgressSink},
     journey::Journey,
+    result::OriginPackets,
 };
 use crate::{
     download::{Download, Wanted},
@@ -76,7 +77,7 @@ impl Network {
     ) -> Result<Self, CliError> {
         let identity = DevelopmentIdentity::new(&[]).expect("loopback's names are names");
         let transport = Transport { controller: demo.controller.into(), ..Transport::default() };
-        let of_origin = journey.origin_controller().unwrap_or(demo.controller);
+        let of_origin = demo.origin_controller(journey);
         let of_origin = Transport {
             controller: of_origin.into(),
             loss_detection: LossDetection::for_path(of_origin.takes_reports()),
