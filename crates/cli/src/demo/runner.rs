@@ -106,7 +106,7 @@ impl<'a> Runner<'a> {
                 if number < requests {
                     time::sleep_until((begin + active + pause).into()).await;
                 }
-                Ok(outcome)
+                Ok::<_, CliError>(outcome)
             });
             outcomes.push(outcome?);
         }
