@@ -35,14 +35,20 @@ pub(crate) fn arrange(command: Command) -> Command {
     }
 }
 
-/// Tells in `-h` which flags `--help` has.
-fn more(command: &Command) -> Option<String> {
+/// The headings of a command's flags, each once.
+pub(crate) fn headings(command: &Command) -> Vec<&str> {
     let mut headings: Vec<&str> = Vec::new();
     for heading in command.get_arguments().filter_map(Arg::get_help_heading) {
         if !headings.contains(&heading) {
             headings.push(heading);
         }
     }
+    headings
+}
+
+/// Tells in `-h` which flags `--help` has.
+fn more(command: &Command) -> Option<String> {
+    let mut headings = headings(command);
     let last = headings.pop()?;
     let others = headings.join(", ");
     let groups = if others.is_empty() { last.to_owned() } else { format!("{others} and {last}") };

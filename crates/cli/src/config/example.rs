@@ -7,6 +7,7 @@ use clap::{
 use toml::{Table, Value};
 
 use super::{Settings, effective};
+use crate::help;
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
@@ -48,16 +49,15 @@ pub(crate) fn example<S: Settings>() -> String {
          # folder of this file. `tandem {name} --config FILE --check` prints what is in force.\n"
     );
     let defaults = defaults::<S>();
-    let mut heading = None;
     let mut command = S::augment_args(Command::new(name)).disable_help_flag(true);
     command.build(); // so that flags know their values
-    for flag in command.get_arguments() {
-        if flag.get_help_heading() != heading {
-            heading = flag.get_help_heading();
-            text = format!("{text}\n# ---- {} ----\n", heading.unwrap_or_default());
+    for heading in [None].into_iter().chain(help::headings(&command).into_iter().map(Some)) {
+        let title = heading.map(|heading| format!("\n# ---- {heading} ----\n"));
+        text += &title.unwrap_or_default();
+        for flag in command.get_arguments().filter(|flag| flag.get_help_heading() == heading) {
+            text += "\n";
+            text += &setting(flag, &defaults, S::REQUIRED);
         }
-        text += "\n";
-        text += &setting(flag, &defaults, S::REQUIRED);
     }
     text
 }
