@@ -45,8 +45,9 @@ fn restarted(seed: u64) -> Option<ClientError> {
 
 #[test]
 fn downloads_outlive_restarts_at_any_time_with_loss() {
-    // With seed 4 the origin's first packet over its new path is lost.
-    for seed in 1..=14 {
+    // With seed 4 the origin's first packet over its new path is lost. With seed 15 the near proxy
+    // vanishes in the moment in which the client ends.
+    for seed in 1..=30 {
         assert_eq!(restarted(seed), None, "seed {seed}");
     }
 }
