@@ -6,6 +6,7 @@
 mod flows;
 mod nat;
 mod programs;
+mod restarts;
 #[path = "../tunnel/scenario.rs"]
 mod scenario;
 mod starts;

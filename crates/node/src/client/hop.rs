@@ -198,6 +198,12 @@ impl Hop {
         }
     }
 
+    /// When the next timer of the tunnel is due. A tunnel without a connection has nothing to do: it
+    /// is rebuilt, or the client ends.
+    pub(super) fn next_timeout(&mut self) -> Option<Instant> {
+        if self.peer.has_connection() { self.tunnel.next_timeout() } else { None }
+    }
+
     /// Whether the proxy has not acknowledged all payloads that were sent through this hop.
     pub(super) fn awaits_ack(&mut self) -> bool {
         self.parts().is_some_and(|(tunnel, carrier)| tunnel.awaits_ack(&carrier))

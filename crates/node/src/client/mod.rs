@@ -275,8 +275,10 @@ impl Client {
             return Some(Output::Event(event));
         };
         let until = *until;
-        let hop = self.chain.hops.get_mut(index);
-        if now < until && hop.is_some_and(Hop::awaits_ack) {
+        let mut hops = self.chain.hops.iter_mut().take(index + 1);
+        let is_carried = hops.all(|hop| hop.peer.has_connection());
+        let hop = self.chain.hops.get_mut(index).filter(|_| is_carried && now < until);
+        if hop.is_some_and(Hop::awaits_ack) {
             return Some(Output::Wait(quic::earliest(Some(until), self.next_timeout())));
         }
         self.close_next(now);

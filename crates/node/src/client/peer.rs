@@ -102,6 +102,11 @@ impl Peer {
         self.connected.is_some()
     }
 
+    /// Whether the engine has the connection, which may be closed.
+    pub(super) fn has_connection(&mut self) -> bool {
+        self.endpoint.as_mut().is_some_and(|(endpoint, id)| endpoint.peek(*id).is_some())
+    }
+
     /// The session and the connection together.
     pub(super) fn parts(&mut self) -> Option<(&mut Session, &mut Connection)> {
         let (endpoint, id) = self.endpoint.as_mut()?;

@@ -12,7 +12,32 @@ use super::{
 use crate::{
     error::ClientError,
     node::{Event, Output},
+    quic,
 };
+
+/// Packets that show the origin the new path of its connection, after a tunnel was rebuilt.
+///
+/// The origin learns the address of the new tunnel's egress only from a packet, and a client that
+/// downloads may have nothing else to send. Until the origin has validated the path, it may send
+/// three times as many bytes as it has received over it (RFC 9000 §9.3.1). If its first packet is
+/// lost, it waits for 400 bytes or more, and the client's packets have about 40. One alone would
+/// leave both ends silent until their idle timeouts.
+#[derive(Debug)]
+struct Nudges {
+    next: Instant,
+    left: u8,
+    /// How many packets of the origin had arrived when the tunnel was rebuilt.
+    arrived: u64,
+}
+
+impl Nudges {
+    /// With this number the origin may send at least ten packets.
+    const MOST: u8 = 120;
+    /// The number of packets that show that the origin may send again.
+    const ENOUGH: u64 = 10;
+    /// The interval is a quarter of the RTT to the origin, within these bounds.
+    const INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
+}
 
 /// The state of the recovery of a tunnel.
 pub(super) struct Recovery {
@@ -24,6 +49,7 @@ pub(super) struct Recovery {
     pub(super) jitter: Jitter,
     /// When the next attempt starts, and from which hop.
     next: Option<(Instant, usize)>,
+    nudges: Option<Nudges>,
     /// The number of rebuilds, so that each new connection makes its own random choices.
     generation: u64,
 }
@@ -36,12 +62,14 @@ impl Recovery {
             backoff: Backoff::default(),
             jitter: Jitter::new(seed),
             next: None,
+            nudges: None,
             generation: 0,
         }
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.next.map(|(at, _)| at)
+        let nudge = self.nudges.as_ref().map(|nudges| nudges.next);
+        quic::earliest(self.next.map(|(at, _)| at), nudge)
     }
 
     /// Notes that an attempt was successful.
@@ -136,28 +164,51 @@ impl Client {
             && at <= now
         {
             self.recovery.next = None;
+            self.recovery.nudges = None;
             match index.checked_sub(1) {
                 None => self.begin(now),
                 Some(outer) => self.on_hop_settings(now, outer),
             }
         }
+        self.nudge(now);
+    }
+
+    /// Sends the origin a packet over its new path, if one is due.
+    fn nudge(&mut self, now: Instant) {
+        let (Some(nudges), Some(origin)) = (&mut self.recovery.nudges, &mut self.chain.origin)
+        else {
+            return;
+        };
+        if nudges.next > now {
+            return;
+        }
+        let stats = origin.stats();
+        let is_over = stats.received_datagrams >= nudges.arrived + Nudges::ENOUGH;
+        if let (false, Some(left), Some((_, connection))) =
+            (is_over, nudges.left.checked_sub(1), origin.parts())
+        {
+            connection.ping();
+            nudges.left = left;
+            let (least, most) = Nudges::INTERVAL;
+            nudges.next = now + (stats.smoothed_rtt / 4).clamp(least, most);
+        } else {
+            self.recovery.nudges = None;
+        }
     }
 
     /// Notes that the whole chain is up.
-    pub(super) fn on_chain_up(&mut self) {
+    pub(super) fn on_chain_up(&mut self, now: Instant) {
         let is_rebuilt = self.recovery.was_up;
         self.recovery.was_up = true;
         let Some(origin) = &mut self.chain.origin else { return self.recovery.on_success() };
-        let is_connected = origin.is_connected();
-        if let Some((_, connection)) = origin.parts()
-            && is_rebuilt
-        {
-            // The origin learns the address of the new tunnel's egress only from a packet, and a
-            // client that downloads may have nothing else to send.
-            connection.ping();
+        if !origin.is_connected() {
+            return;
         }
-        if is_connected {
-            self.recovery.on_success();
+        let arrived = origin.stats().received_datagrams;
+        self.recovery.on_success();
+        if is_rebuilt {
+            self.recovery.nudges = Some(Nudges { next: now, left: Nudges::MOST, arrived });
+            self.nudge(now);
         }
     }
 }

@@ -247,7 +247,7 @@ impl Client {
             return;
         }
         self.hop_is_up(now, self.chain.hops.len().saturating_sub(1));
-        self.on_chain_up();
+        self.on_chain_up(now);
         let Self { work, chain, next_socket, outputs, .. } = self;
         if let (Work::Forward(forward), Some(hop)) = (work, chain.hops.last_mut()) {
             forward.listen(next_socket, outputs);
@@ -372,7 +372,7 @@ impl Client {
             peer.settings.transport.mtu = Mtu::inside_tunnel(fits);
         }
         if index == self.chain.hops.len() {
-            self.on_chain_up();
+            self.on_chain_up(now);
         }
         // After a rebuild the end-to-end connection continues and is not opened again.
         if self.chain.peer(index).is_some_and(|peer| peer.started().is_none()) {
