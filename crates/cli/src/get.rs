@@ -46,6 +46,7 @@ Examples:
 /// place. With --upload the program sends zeros to the URL instead, which measures uploads.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Get {
     /// https URL to fetch, or to send to with --upload
     url: HttpsUrl,

@@ -103,7 +103,8 @@ impl Outcome {
             1 => format!("1 proxy, {}", self.mode),
             hops => format!("{hops} proxies, {}", self.mode),
         };
-        let lesser: String = self.lesser.iter().map(|line| format!("          {line}\n")).collect();
+        let lesser = self.lesser.iter().flat_map(|line| ["          ", line, "\n"]);
+        let lesser: String = lesser.collect();
         let body = match saved {
             Some(file) => format!("saved     {}", file.display()),
             None => format!("sent to   {url}"),

@@ -123,7 +123,7 @@ pub(crate) struct ProxySettings {
     ///
     /// auto: they go in capsules to clients that ask for it, as Tandem's do. capsule: they go in
     /// capsules to every client. drop: they are dropped. A target is told with ICMP what fits, if the
-    /// proxy may open raw sockets (CAP_NET_RAW).
+    /// proxy has the right to open raw sockets.
     #[arg(
         long,
         value_name = "auto|capsule|drop",

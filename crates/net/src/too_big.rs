@@ -3,7 +3,7 @@
 //!
 //! RFC 9298 §6.1: a proxy that drops a packet because it does not fit "SHOULD send an ICMP Packet Too
 //! Big message (type 2 in IPv6 and type 3 with code 4 in IPv4) to the target" when it can. That needs
-//! raw sockets, and on Linux the capability CAP_NET_RAW. Without it no message is sent.
+//! raw sockets, and on Linux the capability `CAP_NET_RAW`. Without it no message is sent.
 
 use std::{
     io,
@@ -68,7 +68,7 @@ impl TooBig {
         let sent = socket.send_to(&message, &SockAddr::from(SocketAddr::new(target.ip(), 0)));
         match sent {
             Ok(_) => {
-                debug!(%target, len, fits, "told the target with ICMP that a packet was too large")
+                debug!(%target, len, fits, "told the target with ICMP that a packet was too large");
             }
             Err(ref error) => trace!(%target, %error, "cannot send an ICMP message"),
         }

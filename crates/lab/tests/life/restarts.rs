@@ -30,7 +30,7 @@ fn restarted(seed: u64) -> Option<ClientError> {
     scenario.access.loss = Ratio::of(5, 100).into();
     let mut testbed = scenario.testbed();
     testbed.run_until_fetched(ByteCount::new(random(3, 900_000)));
-    for again in 0..1 + random(4, 2) {
+    for again in 0..=random(4, 2) {
         let number = usize::try_from(random(5 + 10 * again, scenario.proxies as u64)).unwrap();
         testbed.world.kill(testbed.proxies[number]);
         let down = u32::try_from(random(6 + 10 * again, 3000)).unwrap();

@@ -90,7 +90,9 @@ fn a_download_waits_for_servers_that_do_not_answer() {
 
 #[test]
 fn a_client_gives_up_when_its_time_is_over() {
-    for (proxies, retry) in [(0, 3 * SECOND), (1, 3 * SECOND), (0, 0 * SECOND), (1, 0 * SECOND)] {
+    for (proxies, retry) in
+        [(0, 3 * SECOND), (1, 3 * SECOND), (0, Duration::ZERO), (1, Duration::ZERO)]
+    {
         let scenario = retrying(proxies, retry);
         let (outcome, took) = scenario.run(|testbed| {
             for proxy in &testbed.proxies {

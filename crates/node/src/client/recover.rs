@@ -100,7 +100,7 @@ impl Client {
         } else {
             let Recovery { backoff, jitter, .. } = &mut self.recovery;
             let wait = backoff.after_failure(&self.limits, jitter, error.retry_after());
-            wait.min(patience - elapsed)
+            wait.min(patience.saturating_sub(elapsed))
         };
         self.outputs.push_back(Output::Event(Event::HopLost { hop: index, error, retry_in }));
         self.rebuild(now, index, retry_in);

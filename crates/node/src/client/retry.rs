@@ -43,7 +43,7 @@ impl Backoff {
         self.failures = self.failures.saturating_add(1);
         let longest = limits.retry_wait.saturating_mul(1 << doublings).min(limits.retry_wait_max);
         let half = longest / 2;
-        let share = half.as_nanos() * u128::from(jitter.0.next_u32()) >> 32;
+        let share = (half.as_nanos() * u128::from(jitter.0.next_u32())) >> 32;
         let wait = half + Duration::from_nanos(u64::try_from(share).unwrap_or(u64::MAX));
         wait.max(asked.unwrap_or_default().min(limits.retry_after_max))
     }

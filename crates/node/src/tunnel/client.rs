@@ -53,16 +53,23 @@ pub(super) struct ClientEnd {
     /// Request streams that each flow uses, if the proxy agrees.
     streams: u8,
     repair: Option<Repair>,
-    /// Whether the proxy is asked for reports.
-    wants_reports: bool,
-    /// Whether the connection inside, which sends the body, gets reports on this end of the tunnel.
-    reports_inside: bool,
+    reports: Reports,
     own_report: Option<TunnelInfo>,
     /// The payload size, in bytes, that the connection inside may rely on.
     promised: usize,
     /// Whether the proxy answered as ours do. Such a proxy keeps payloads that arrive before it has
     /// granted their flow.
     keeps_early: bool,
+}
+
+/// The reports on the tunnel that this client uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reports {
+    None,
+    /// The reports of the proxy, which the client asks for.
+    OfProxy,
+    /// Reports on this end, for the connection inside, which sends the body.
+    OfThisEnd,
 }
 
 /// The parameters of a request for a flow, apart from its target.
@@ -102,8 +109,10 @@ impl Tunnel {
                 TunnelMode::Mdt | TunnelMode::Mst | TunnelMode::Msgt(_) => None,
                 TunnelMode::Rmdt(repair) | TunnelMode::Tecc(repair) => Some(repair),
             },
-            wants_reports: matches!(mode, TunnelMode::Tecc(_)),
-            reports_inside: false,
+            reports: match mode {
+                TunnelMode::Tecc(_) => Reports::OfProxy,
+                _ => Reports::None,
+            },
             own_report: None,
             promised: CAPSULE_PAYLOAD,
             keeps_early: false,
@@ -114,9 +123,7 @@ impl Tunnel {
     /// A client's end for a new connection, with the same settings as this one.
     pub(crate) fn renewed(&self, limits: &Limits) -> Self {
         let mut renewed = Self::client(self.client_end().mode, limits);
-        let ClientEnd { wants_reports, reports_inside, .. } = *self.client_end();
-        let end = renewed.client_end_mut();
-        (end.wants_reports, end.reports_inside) = (wants_reports, reports_inside);
+        renewed.client_end_mut().reports = self.client_end().reports;
         renewed
     }
 
@@ -136,7 +143,7 @@ impl Tunnel {
 
     /// Whether the proxy is asked for reports.
     pub(crate) fn wants_reports(&self) -> bool {
-        self.client_end().wants_reports
+        self.client_end().reports == Reports::OfProxy
     }
 
     /// Turns the proxy's reports off, because this client sends the body itself. If the end-to-end
@@ -144,13 +151,16 @@ impl Tunnel {
     /// reports on this end instead.
     pub(crate) fn report_inside(&mut self, is_last: bool) {
         let end = self.client_end_mut();
-        end.reports_inside = std::mem::take(&mut end.wants_reports) && is_last;
+        let is_for_inside = end.reports == Reports::OfProxy && is_last;
+        end.reports = if is_for_inside { Reports::OfThisEnd } else { Reports::None };
     }
 
     /// Starts the reports on this end for the connection that a flow carries.
     pub(crate) fn begin_reports(&mut self, now: Instant, stream: StreamId) {
         let urgency = self.queue.urgency(stream);
-        if self.client_end().reports_inside && !self.reporter.insert(now, stream, 1, urgency) {
+        if self.client_end().reports == Reports::OfThisEnd
+            && !self.reporter.insert(now, stream, 1, urgency)
+        {
             tracing::debug!(%stream, "too many flows get reports, so this flow gets none");
         }
     }
@@ -192,7 +202,7 @@ impl Tunnel {
             },
             urgency: wishes.urgency,
             weight: wishes.weight,
-            wants_reports: end.wants_reports && first.is_none() && end.form == Form::Datagram,
+            wants_reports: self.wants_reports() && first.is_none() && end.form == Form::Datagram,
             repair: end.wished_repair(),
             group: (end.streams > 1).then_some(GroupField { streams: end.streams, first }),
         };
@@ -383,7 +393,9 @@ impl ClientEnd {
             (Form::Datagram, TunnelMode::Rmdt(_) | TunnelMode::Tecc(_)) => match granted.repair {
                 RepairOffer::None => (Mode::Mdt, lacks(RepairField::NAME)),
                 RepairOffer::Draft => (Mode::Rmdt, Some(Lesser::WithoutOrder)),
-                RepairOffer::Ours(_) if self.wants_reports && granted.reports.is_none() => {
+                RepairOffer::Ours(_)
+                    if self.reports == Reports::OfProxy && granted.reports.is_none() =>
+                {
                     (Mode::Rmdt, lacks(FeedbackField::NAME))
                 }
                 RepairOffer::Ours(_) => (self.mode.name(), None),

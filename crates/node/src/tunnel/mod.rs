@@ -595,18 +595,3 @@ impl Tunnel {
         stats.fields_ignored += self.fields_ignored;
     }
 }
-
-impl Flow {
-    /// Chooses the form of a proxy's payloads: that of the last payload of the client. `fits`: the
-    /// payload fits a datagram. Some capsules do not count, because the client uses them for payloads
-    /// that fit no datagram: those where repair was agreed on, and those that are large.
-    fn update_form(&mut self, form: Option<Form>, fits: bool) {
-        let is_choice =
-            self.repair == RepairOffer::None && (fits || self.too_large == TooLarge::Drop);
-        match form {
-            Some(Form::Datagram) if self.is_granted => self.form = Form::Datagram,
-            Some(Form::Capsule) if is_choice => self.form = Form::Capsule,
-            _ => {}
-        }
-    }
-}
