@@ -106,6 +106,7 @@ fn after_refusal(status: u16, proxy_status: &str) -> Option<&'static str> {
         429 => Some(
             "wait for that time; if your token is right, another client at your address sends wrong ones",
         ),
+        502 | 504 if proxy_status.contains("dns_") => Some("check the name of the target"),
         502 | 504 => Some("check host and port of the target"),
         _ => None,
     }

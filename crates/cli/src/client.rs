@@ -155,7 +155,7 @@ pub(crate) struct ClientSettings {
     mode: Option<Mode>,
 
     /// End with an error if a proxy grants another mode
-    #[arg(long, value_name = "BOOL", env = "TANDEM_REQUIRE_MODE",
+    #[arg(long, value_name = "BOOL", env = "TANDEM_REQUIRE_MODE", help_heading = "Tunnel",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     require_mode: Option<bool>,
 

@@ -46,7 +46,6 @@ Examples:
 /// place. With --upload the program sends zeros to the URL instead, which measures uploads.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Get {
     /// https URL to fetch, or to send to with --upload
     url: HttpsUrl,
@@ -72,7 +71,7 @@ pub(crate) struct Get {
     resume: bool,
 
     #[arg(
-        long, value_name = "N", help = MaxRedirs::help(
+        long, value_name = "N", help_heading = "Limits", help = MaxRedirs::help(
             "Number of redirects to follow; only https URLs are followed, and by uploads only 307 and \
              308",
             MaxRedirs::DEFAULT,
@@ -90,8 +89,9 @@ pub(crate) struct Get {
     mode: Option<Mode>,
 
     /// End with an error if a proxy grants another mode
-    #[arg(long)]
-    require_mode: bool,
+    #[arg(long, value_name = "BOOL", env = "TANDEM_REQUIRE_MODE", help_heading = "Tunnel",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    require_mode: Option<bool>,
 
     #[arg(
         long, value_name = "N", env = "TANDEM_GROUP_STREAMS", help_heading = "Tunnel",
@@ -175,7 +175,7 @@ impl Get {
         loop {
             let resume = download.resume().cloned();
             let mut node = Client::new(plan.client(&url, resume)).map_err(ConfigError::from)?;
-            if self.require_mode {
+            if self.require_mode.unwrap_or_default() {
                 node.require_mode();
             }
             match fetch(node, download, bar, &mut signals).await {

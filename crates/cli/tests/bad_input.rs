@@ -320,7 +320,7 @@ fn a_client_of_programs_logs_that_the_target_refuses() {
         proxy.address
     ));
     program.send_to(b"anybody there?", client.address).unwrap();
-    let line = client.says("flow closed");
+    let line = client.says("closed the tunnel");
     for words in [&nobody.to_string(), "the target refused the connection (connection_refused)"] {
         assert!(line.contains(words), "{line}");
     }

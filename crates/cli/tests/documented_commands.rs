@@ -84,7 +84,8 @@ fn the_keys_of_downloads_are_documented() {
     let get = printed(&[get.succeeds()]);
     assert_eq!(get, documented("tandem get --json"));
 
-    let demo = scene.run("demo --size 20kB --modes mft,mst --json").succeeds();
+    let parts = "--parts server,pages,modes --modes mft,mst";
+    let demo = scene.run(&format!("demo --size 20kB {parts} --json")).succeeds();
     let of_get = documented("tandem get --json");
     let of_demo = documented("tandem demo --json");
     assert_eq!(printed(&[demo]), of_get.union(&of_demo).cloned().collect());

@@ -23,9 +23,13 @@ fn the_documents_state_the_numbers_of_the_code() {
     let seconds = |time: std::time::Duration| format!("{} s", time.as_secs());
     let bounds = Bounds::default();
     let claims = [
-        ("docs/architecture.md", format!("A tunnel's packets have {tunnel} bytes of UDP payload.")),
-        ("README.md", format!("A tunnel's packets have {tunnel} bytes")),
-        ("docs/repair.md", format!("{tunnel}-byte packets")),
+        (
+            "docs/architecture.md",
+            format!("A tunnel's packets start with {tunnel} bytes of UDP payload."),
+        ),
+        ("README.md", format!("use {tunnel}-byte packets")),
+        ("docs/adr/0026-sizes-of-packets.md", format!("starts with {tunnel} bytes")),
+        ("docs/adr/0026-sizes-of-packets.md", format!("probes for {}", Mtu::TUNNEL.probe_up_to)),
         ("docs/threats.md", format!("{tunnel}-byte packets")),
         ("docs/threats.md", format!("and {} in all", limits.queries)),
         (

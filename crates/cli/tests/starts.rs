@@ -99,7 +99,9 @@ fn a_client_that_has_no_right_to_use_a_proxy_says_so_at_once() {
     };
     scene.run(&client("wrong", "127.0.0.1:9")).fails(1, &["status 407", "--token-file"]);
     scene.run(&client("right", "10.0.0.1:9")).fails(1, &["status 403", "--allow-target"]);
-    scene.run(&client("right", "no.invalid:9")).fails(1, &["status 502", "check its name"]);
+    scene
+        .run(&client("right", "no.invalid:9"))
+        .fails(1, &["status 502", "check the name of the target"]);
     scene
         .run(&client("right", "127.0.0.1:9").replace("ca.pem", "/etc/hostname"))
         .fails(2, &["/etc/hostname"]);

@@ -135,7 +135,8 @@ fn a_tunnel_goes_on_with_datagrams_if_its_proxy_drops_capsules() {
 
 /// A client in mode mst that carries packets, one every 50 ms, through a proxy with this grant.
 fn sending(grant: &[(&str, &str)]) -> Bed<Client> {
-    let config = ForwardConfig::new("10.0.0.2:5000".parse().expect("an address"), "sink.test".to_owned(), 9);
+    let config =
+        ForwardConfig::new("10.0.0.2:5000".parse().expect("an address"), "sink.test".to_owned(), 9);
     let task = Task::Forward(vec![config]);
     let mut bed = tunnelling_in(TunnelMode::Mst, task).with_control_stream();
     let shots = Shot::every(50 * MS, 200, 100);

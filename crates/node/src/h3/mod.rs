@@ -366,8 +366,10 @@ impl Session {
         }
         // RFC 9114 §4.1: "Clients MUST NOT discard complete responses as a result of having their
         // request terminated abruptly". A server that needs no more of a request uses H3_NO_ERROR,
-        // and sends its response nevertheless.
-        if self.side == Side::Server || code != Code::H3_NO_ERROR {
+        // and sends its response nevertheless. Some servers drop a request that they have read with
+        // another code.
+        let is_sent = self.requests.get(&stream).is_some_and(RequestStream::is_sent);
+        if self.side == Side::Server || (code != Code::H3_NO_ERROR && !is_sent) {
             self.on_given_up(connection, stream, code);
         }
         Ok(())

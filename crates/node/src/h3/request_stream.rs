@@ -77,6 +77,11 @@ impl RequestStream {
         size_of::<Self>() + self.decoder.memory() + unsent
     }
 
+    /// Whether this end has sent its whole message.
+    pub(super) fn is_sent(&self) -> bool {
+        self.finish == Finish::Done
+    }
+
     pub(super) fn new(side: Side, field_section_max: usize) -> Self {
         Self {
             side,
