@@ -18,6 +18,7 @@ use tracing::{field::display, info, trace, warn};
 
 use crate::{
     advice,
+    carried::Carried,
     config::{
         Forward, Layered, RepairSettings, RepairSetup, Settings, TransportSettings, TransportSetup,
         Via, Within, WorkFor,
@@ -65,10 +66,18 @@ impl Client {
             let options = DriverOptions::default();
             Ok::<_, CliError>(driver::run(node, &mut tunnel, options, signals.any()).await)
         })?;
-        match tunnel.end {
-            Ok(()) | Err(ClientError::Interrupted) => run::after_grace(finished).map(drop),
-            Err(error) => Err(CliError::Client { error }),
+        if let Err(error) = tunnel.end
+            && error != ClientError::Interrupted
+        {
+            return Err(CliError::Client { error });
         }
+        let mut finished = run::after_grace(finished)?;
+        let carried = Carried::from(&finished.node.stats());
+        if setup.json {
+            return text::print(serde_json::to_string(&carried).expect("numbers are JSON"));
+        }
+        text::say(carried);
+        Ok(())
     }
 }
 
@@ -178,6 +187,11 @@ pub(crate) struct ClientSettings {
     )]
     oversize: Option<Oversize>,
 
+    /// When the client ends, print as one JSON object what it has carried and dropped
+    #[arg(long, value_name = "BOOL", env = "TANDEM_JSON",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    json: Option<bool>,
+
     #[command(flatten, next_help_heading = "Repair")]
     repair: RepairSettings,
 
@@ -213,6 +227,7 @@ pub(crate) struct ClientSetup {
     require_mode: bool,
     group_streams: Within<GroupStreams>,
     oversize: Oversize,
+    json: bool,
     #[serde(flatten)]
     repair: RepairSetup,
     #[serde(flatten)]
@@ -243,6 +258,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             require_mode: settings.require_mode.unwrap_or_default(),
             group_streams: hops::group_streams(settings.group_streams),
             oversize: settings.oversize.unwrap_or_default(),
+            json: settings.json.unwrap_or_default(),
             repair: RepairSetup::new(settings.repair, mode),
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,

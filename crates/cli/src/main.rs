@@ -1,6 +1,7 @@
 //! The `tandem` program: parsing, configuration, files, exit codes. No protocol logic.
 
 mod advice;
+mod carried;
 mod client;
 mod config;
 mod demo;

@@ -128,6 +128,12 @@ fn the_keys_of_links_are_documented() {
     let target = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let relay = scene.serve(&format!("lab relay --listen 127.0.0.1:0 --to {target}"));
     assert_eq!(printed(&[relay.stop_and_read()]), documented("tandem lab relay"));
+    let proxy = scene.proxy("proxy.pem");
+    let client = scene.serve(&format!(
+        "client --udp 127.0.0.1:0={target} --via https://{} --ca proxy.pem --json",
+        proxy.address
+    ));
+    assert_eq!(printed(&[client.stop_and_read()]), documented("tandem client --json"));
 }
 
 #[test]

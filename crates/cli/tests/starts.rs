@@ -5,6 +5,8 @@ mod support;
 
 use std::{net::UdpSocket, process::Stdio, thread, time::Duration};
 
+use serde_json::Value;
+
 use crate::support::{Scene, Server, sha256};
 
 /// A port of loopback that nothing uses at the moment.
@@ -107,4 +109,30 @@ fn a_client_that_has_no_right_to_use_a_proxy_says_so_at_once() {
         .fails(2, &["/etc/hostname"]);
     let server: Server = scene.serve(&client("right", "127.0.0.1:9"));
     assert!(server.said.contains("tunnel up"), "{}", server.said);
+}
+
+#[test]
+fn a_client_says_which_packets_do_not_fit_and_carries_them_if_it_may() {
+    let scene = Scene::new();
+    let proxy = scene.proxy("proxy.pem");
+    let target = UdpSocket::bind("127.0.0.1:0").unwrap();
+    target.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let to = target.local_addr().unwrap();
+    for (oversize, arrive, dropped) in [("auto", &[5000, 3000, 1][..], 0), ("drop", &[1], 2)] {
+        let client = scene.serve(&format!(
+            "client --udp 127.0.0.1:0={to} --via https://{} --ca proxy.pem --oversize {oversize} --json",
+            proxy.address
+        ));
+        let program = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut buffer = vec![0; 9000];
+        for len in [5000, 3000, 1] {
+            program.send_to(&vec![7; len], client.address).unwrap();
+            if arrive.contains(&len) {
+                assert_eq!(target.recv(&mut buffer).unwrap(), len, "{oversize}");
+            }
+        }
+        let counters: Value = serde_json::from_str(&client.stop_and_read()).unwrap();
+        assert_eq!(counters["dropped_too_large"], dropped, "{oversize}: {counters}");
+        assert_eq!(counters["to_target_packets"], arrive.len(), "{oversize}: {counters}");
+    }
 }
