@@ -38,8 +38,9 @@ def make_certificates() -> None:
     ca = builder(ca_name, ca_name, ca_key).add_extension(
         x509.BasicConstraints(ca=True, path_length=0), critical=True
     )
-    # The last address is that of the origin of benchmarks/existing-servers.
-    addresses = [ip_address(address) for address in ("127.0.0.1", "::1", "10.78.1.2")]
+    # The last two are those of the proxy of programs/ and of the origin of
+    # benchmarks/existing-servers.
+    addresses = map(ip_address, ("127.0.0.1", "::1", "10.79.1.2", "10.78.1.2"))
     names = [x509.DNSName(host) for host in ("localhost", "proxy.test", "origin.test")]
     names += [x509.IPAddress(address) for address in addresses]
     leaf = (

@@ -6,20 +6,11 @@
 # The last line is "N passed, N failed". The run fails if a prerequisite is missing and cannot be installed.
 set -euo pipefail
 cd "$(dirname "$0")"
-cache="$PWD/.cache"
-mkdir -p "$cache/bin"
+. ./setup.sh
 
-for tool in cargo go python3; do
-    command -v "$tool" >/dev/null || { echo "$tool is missing" >&2; exit 1; }
-done
-command -v firefox-esr >/dev/null || { apt-get update -q && apt-get install -qy firefox-esr; } >&2
-
-if ! cmp -s requirements.txt "$cache/venv/requirements.txt"; then
-    python3 -m venv --clear "$cache/venv"
-    # The file lists all packages, so that pip need not resolve any: curl_cffi asks for newer ones than it needs.
-    "$cache/venv/bin/pip" install --quiet --no-deps -r requirements.txt
-    cp requirements.txt "$cache/venv/"
-fi
+need cargo go python3
+install_packages firefox-esr=firefox-esr
+install_python_packages
 
 (
     cd quic-go
@@ -28,12 +19,6 @@ fi
     go build -o "$cache/bin/masque-go-client" github.com/quic-go/masque-go/cmd/client
     go build -o "$cache/bin/masque-go-proxy" github.com/quic-go/masque-go/cmd/proxy
 )
-
-export TANDEM="${TANDEM:-}"
-if [ -z "$TANDEM" ]; then
-    cargo build --quiet --release --bin tandem
-    TANDEM="$(cargo metadata --format-version 1 --no-deps | python3 -c \
-        'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/tandem"
-fi
+build_tandem
 
 exec "$cache/venv/bin/python" run.py "$@"

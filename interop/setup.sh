@@ -1,0 +1,41 @@
+# This file is for run.sh, programs.sh and link.sh, which source it in their folder. It has what they share.
+cache="$PWD/.cache"
+mkdir -p "$cache/bin"
+
+# Fails if one of these tools is missing.
+need() {
+    local tool
+    for tool in "$@"; do
+        command -v "$tool" >/dev/null || { echo "$tool is missing" >&2; exit 1; }
+    done
+}
+
+# Installs the Debian packages of those programs that are missing. Each word is PROGRAM=PACKAGE.
+install_packages() {
+    local pair missing=()
+    for pair in "$@"; do
+        # Debian puts some programs in a folder that only root has in its path.
+        PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+    done
+    test "${#missing[@]}" = 0 || {
+        apt-get update -q && apt-get install -qy --no-install-recommends "${missing[@]}"
+    } >&2
+}
+
+# Makes the virtual environment with the packages of requirements.txt.
+install_python_packages() {
+    cmp -s requirements.txt "$cache/venv/requirements.txt" && return
+    python3 -m venv --clear "$cache/venv"
+    # The file lists all packages, so that pip need not resolve any: curl_cffi asks for newer ones than it needs.
+    "$cache/venv/bin/pip" install --quiet --no-deps -r requirements.txt
+    cp requirements.txt "$cache/venv/"
+}
+
+# Builds tandem, unless TANDEM names a program.
+build_tandem() {
+    export TANDEM="${TANDEM:-}"
+    test -z "$TANDEM" || return 0
+    cargo build --quiet --release --bin tandem
+    TANDEM="$(cargo metadata --format-version 1 --no-deps | python3 -c \
+        'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/tandem"
+}
