@@ -1,5 +1,6 @@
 """The files that the origins serve, and the certificates of all servers."""
 
+import base64
 import hashlib
 import random
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,14 @@ def make() -> None:
 
 def sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def fingerprint(certificate: Path) -> str:
+    """Returns the SHA-256 of the certificate's public key, in base64."""
+    key = x509.load_pem_x509_certificate(certificate.read_bytes()).public_key()
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    encoded = key.public_bytes(serialization.Encoding.DER, form)
+    return base64.b64encode(hashlib.sha256(encoded).digest()).decode()
 
 
 def make_certificates() -> None:

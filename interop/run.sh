@@ -9,7 +9,7 @@ cd "$(dirname "$0")"
 . ./setup.sh
 
 need cargo go python3
-install_packages firefox-esr=firefox-esr
+install_packages firefox-esr=firefox-esr chromium=chromium gtlsclient=ngtcp2-client gtlsserver=ngtcp2-server
 install_python_packages
 
 (
@@ -19,6 +19,16 @@ install_python_packages
     go build -o "$cache/bin/masque-go-client" github.com/quic-go/masque-go/cmd/client
     go build -o "$cache/bin/masque-go-proxy" github.com/quic-go/masque-go/cmd/proxy
 )
+for folder in masque-go/*; do
+    (
+        cd "$folder"
+        for program in client proxy; do
+            go build -o "$cache/bin/masque-go-$program-${folder#*/}" "github.com/quic-go/masque-go/cmd/$program"
+        done
+    )
+done
+cargo build --quiet --locked --manifest-path h3/Cargo.toml --target-dir "$cache/h3"
+cp "$cache/h3/debug/interop-h3" "$cache/bin/"
 build_tandem
 
 exec "$cache/venv/bin/python" run.py "$@"

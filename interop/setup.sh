@@ -1,6 +1,7 @@
 # This file is for run.sh, programs.sh and link.sh, which source it in their folder. It has what they share.
 cache="$PWD/.cache"
 mkdir -p "$cache/bin"
+PATH="$PATH:/usr/sbin:/sbin" # where Debian puts some programs
 
 # Fails if one of these tools is missing.
 need() {
@@ -14,8 +15,7 @@ need() {
 install_packages() {
     local pair missing=()
     for pair in "$@"; do
-        # Debian puts some programs in a folder that only root has in its path.
-        PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+        command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
     done
     test "${#missing[@]}" = 0 || {
         apt-get update -q && apt-get install -qy --no-install-recommends "${missing[@]}"
