@@ -2,17 +2,19 @@
 
 The mode mst (one stream) carries all payloads in capsules on the request stream."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import clients
 import servers
-from clients import Client, Transfer, forwarded
+from clients import Transfer, forwarded
 from files import LARGE, MEDIUM, PAGE, ROOT, sha256
 from processes import Failure, Lab
 from versions import version
 
 DOWNLOADS = (Transfer(PAGE), Transfer(LARGE))
+SMALL_DOWNLOADS = (Transfer(PAGE), Transfer(MEDIUM))  # for slow clients
 UPLOAD = (Transfer(LARGE, upload=True),)
 PAGES = (Transfer(PAGE), Transfer(PAGE), Transfer(MEDIUM), Transfer(PAGE))
 
@@ -22,7 +24,7 @@ class Peer:
     """A program in one of its roles."""
 
     project: str
-    run: Client  # a server's function starts it
+    run: Callable  # a client's function performs transfers, a server's starts it
     form: str = ""
     version: str = ""  # if it is not the one that the suite uses otherwise
 
@@ -58,6 +60,19 @@ class Case:
                 proxy.check_carried(target, length, uploaded=self.transfers == UPLOAD)
 
 
+@dataclass(frozen=True)
+class Echo:
+    """A client that sends UDP payloads of its own through our proxy, to a server that echoes."""
+
+    client: Peer
+
+    def __str__(self) -> str:
+        return f"{self.client} -> {TANDEM} -> echo server"
+
+    def run(self, lab: Lab) -> None:
+        self.client.run(lab, servers.tandem_proxy(lab), servers.echo(lab))
+
+
 GET = Peer("tandem", clients.tandem(), "get")
 GET_MST = Peer("tandem", clients.tandem("--mode", "mst"), "get --mode mst")
 FORWARDED_GET = Peer("tandem", forwarded(clients.tandem()), "get in client --udp")
@@ -72,6 +87,9 @@ NIQUESTS = Peer("niquests", clients.niquests)
 FORWARDED_NIQUESTS = Peer("niquests", forwarded(clients.niquests), "in tandem client --udp")
 CHROMIUM = Peer("chromium", clients.chromium)
 FORWARDED_CHROMIUM = Peer("chromium", forwarded(clients.chromium), "in tandem client --udp")
+FLUPKE = Peer("flupke", clients.flupke)
+FORWARDED_FLUPKE = Peer("flupke", forwarded(clients.flupke), "in tandem client --udp")
+FLUPKE_ECHO = Peer("flupke", clients.flupke_echo, "with payloads in capsules")
 H3_GET = Peer("h3", clients.h3, "on quinn")
 FORWARDED_H3 = Peer("h3", forwarded(clients.h3), "on quinn, in tandem client --udp")
 LIBCURL = Peer("libcurl", clients.libcurl)
@@ -94,7 +112,10 @@ def old_masque_go(version: str) -> list["Case"]:
     client = clients.masque_go(f"masque-go-client-{version}")
     proxy = partial(servers.masque_go_proxy, program=f"masque-go-proxy-{version}")
     client, proxy = (Peer("masque-go", run, version=version) for run in (client, proxy))
-    return [Case(client, (TANDEM,), OURS), Case(GET, (proxy,), OURS)]
+    return [
+        Case(client, (TANDEM,), OURS, SMALL_DOWNLOADS),
+        Case(GET, (proxy,), OURS, SMALL_DOWNLOADS),
+    ]
 
 
 CASES = [
@@ -108,8 +129,9 @@ CASES = [
     Case(H3_GET, (), OURS),
     Case(GET, (), NGTCP2),
     Case(NGTCP2_GET, (), OURS),
-    Case(NIQUESTS, (), OURS),
+    Case(NIQUESTS, (), OURS, SMALL_DOWNLOADS),
     Case(CHROMIUM, (), OURS, PAGES),
+    Case(FLUPKE, (), OURS, SMALL_DOWNLOADS),
     # Tandem's client uses another project's proxy. A packet that does not fit ends a tunnel of
     # masque-go. Its tunnels are too small for 1280-byte packets at first, and its own client fails
     # with such origins too.
@@ -128,6 +150,7 @@ CASES = [
     Case(H3_GET, (TANDEM,), OURS),
     Case(H3_GET, (TANDEM,), QUIC_GO),
     Case(H3_GET, (TANDEM,), H3_ORIGIN),
+    Echo(FLUPKE_ECHO),
     Case(LIBCURL, (TANDEM,), OURS),
     Case(LIBCURL, (TANDEM,), QUIC_GO),
     Case(LIBCURL, (TANDEM,), QUIC_GO, UPLOAD),
@@ -150,8 +173,9 @@ CASES = [
     Case(FORWARDED_AIOQUIC, (TANDEM,), QUIC_GO),
     Case(FORWARDED_AIOQUIC, (TANDEM,), AIOQUIC),
     Case(FORWARDED_NGTCP2, (TANDEM,), OURS),
-    Case(FORWARDED_NIQUESTS, (TANDEM,), OURS),
+    Case(FORWARDED_NIQUESTS, (TANDEM,), OURS, SMALL_DOWNLOADS),
     Case(FORWARDED_CHROMIUM, (TANDEM,), OURS, PAGES),
+    Case(FORWARDED_FLUPKE, (TANDEM,), OURS, SMALL_DOWNLOADS),
     Case(FORWARDED_H3, (TANDEM,), OURS),
     # Several proxies form a chain.
     Case(GET, (TANDEM, TANDEM), OURS),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from files import BIN, CA, CERT, ROOT, fingerprint, sha256
+from files import BIN, CA, CACHE, CERT, ROOT, fingerprint, sha256
 from processes import Lab
 from servers import HERE, TANDEM, Server, listening
 
@@ -21,6 +21,7 @@ class Transfer:
     upload: bool = False
 
 
+FLUPKE = ("java", "-cp", f"{CACHE}/flupke/lib/*:{CACHE}/flupke/classes", "Peer")
 Client = Callable[[Lab, list[Server], Server, tuple[Transfer, ...]], list[str]]
 
 
@@ -105,6 +106,21 @@ def ngtcp2(lab: Lab, _proxies: list[Server], url: str, answer: Path, _upload: No
 @one_by_one
 def h3(lab: Lab, proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
     lab.run("h3-get", BIN / "interop-h3", "get", CA, url, answer, *(p.url() for p in proxies))
+
+
+@one_by_one
+def flupke(lab: Lab, _proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
+    lab.run("flupke-get", *FLUPKE, "get", CA, by_name(url), answer)
+
+
+def flupke_echo(lab: Lab, proxy: Server, target: Server) -> None:
+    """Sends payloads in capsules to an echo server, which is how flupke can use a proxy."""
+    lab.run("flupke-echo", *FLUPKE, "echo", CA, by_name(proxy.url()), target.address)
+
+
+def by_name(url: str) -> str:
+    """Returns the URL with a host's name, since kwik finds no IP addresses in certificates."""
+    return url.replace("127.0.0.1", "localhost")
 
 
 def forwarded(inner: Client) -> Client:

@@ -9,7 +9,8 @@ cd "$(dirname "$0")"
 . ./setup.sh
 
 need cargo go python3
-install_packages firefox-esr=firefox-esr chromium=chromium gtlsclient=ngtcp2-client gtlsserver=ngtcp2-server
+install_packages firefox-esr=firefox-esr chromium=chromium gtlsclient=ngtcp2-client gtlsserver=ngtcp2-server \
+    javac=openjdk-17-jdk-headless mvn=maven
 install_python_packages
 
 (
@@ -29,6 +30,11 @@ for folder in masque-go/*; do
 done
 cargo build --quiet --locked --manifest-path h3/Cargo.toml --target-dir "$cache/h3"
 cp "$cache/h3/debug/interop-h3" "$cache/bin/"
+if ! cmp -s flupke/pom.xml "$cache/flupke/pom.xml"; then
+    mvn --quiet --batch-mode --file flupke/pom.xml dependency:copy-dependencies -DoutputDirectory="$cache/flupke/lib"
+    cp flupke/pom.xml "$cache/flupke/"
+fi
+javac -d "$cache/flupke/classes" -cp "$cache/flupke/lib/*" flupke/Peer.java
 build_tandem
 
 exec "$cache/venv/bin/python" run.py "$@"

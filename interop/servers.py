@@ -92,6 +92,13 @@ def h3_origin(lab: Lab) -> Server:
     return listening(lab.start("h3-origin", BIN / "interop-h3", "origin", CERT, KEY, ROOT))
 
 
+def echo(lab: Lab) -> Server:
+    """Starts a UDP server that sends back what it receives."""
+    port = free_port()
+    command = (sys.executable, HERE / "programs/inside/echo.py", "serve", "127.0.0.1", str(port))
+    return listening(lab.start("echo", *command))
+
+
 def listening(process: Process) -> Server:
     """Waits for the line in which a server prints the address at which it listens."""
     return Server(process, int(process.wait_for(LISTENING)[1]))

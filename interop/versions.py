@@ -8,7 +8,7 @@ from pathlib import Path
 
 from curl_cffi import Curl
 
-from files import BIN
+from files import BIN, CACHE
 from servers import HERE, TANDEM
 
 
@@ -26,6 +26,9 @@ def version(project: str) -> str:
             return first_number(output("dpkg-query", "--show", "ngtcp2-server"))
         case "firefox":
             return first_number(output("firefox-esr", "--version"))
+        case "flupke":
+            [jar] = (CACHE / "flupke/lib").glob("flupke-*.jar")
+            return first_number(jar.name)
         case "chromium":
             return first_number(output("chromium", "--version"))
         case "wireguard-go":
