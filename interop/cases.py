@@ -90,6 +90,9 @@ FORWARDED_CHROMIUM = Peer("chromium", forwarded(clients.chromium), "in tandem cl
 FLUPKE = Peer("flupke", clients.flupke)
 FORWARDED_FLUPKE = Peer("flupke", forwarded(clients.flupke), "in tandem client --udp")
 FLUPKE_ECHO = Peer("flupke", clients.flupke_echo, "with payloads in capsules")
+PICOQUIC = Peer("picoquic", clients.picoquic)
+FORWARDED_PICOQUIC = Peer("picoquic", forwarded(clients.picoquic), "in tandem client --udp")
+PICOQUIC_ECHO = Peer("picoquic", clients.picoquic_echo, "with payloads in datagrams")
 H3_GET = Peer("h3", clients.h3, "on quinn")
 FORWARDED_H3 = Peer("h3", forwarded(clients.h3), "on quinn, in tandem client --udp")
 LIBCURL = Peer("libcurl", clients.libcurl)
@@ -132,6 +135,7 @@ CASES = [
     Case(NIQUESTS, (), OURS, SMALL_DOWNLOADS),
     Case(CHROMIUM, (), OURS, PAGES),
     Case(FLUPKE, (), OURS, SMALL_DOWNLOADS),
+    Case(PICOQUIC, (), OURS),
     # Tandem's client uses another project's proxy. A packet that does not fit ends a tunnel of
     # masque-go. Its tunnels are too small for 1280-byte packets at first, and its own client fails
     # with such origins too.
@@ -151,6 +155,7 @@ CASES = [
     Case(H3_GET, (TANDEM,), QUIC_GO),
     Case(H3_GET, (TANDEM,), H3_ORIGIN),
     Echo(FLUPKE_ECHO),
+    Echo(PICOQUIC_ECHO),
     Case(LIBCURL, (TANDEM,), OURS),
     Case(LIBCURL, (TANDEM,), QUIC_GO),
     Case(LIBCURL, (TANDEM,), QUIC_GO, UPLOAD),
@@ -176,6 +181,7 @@ CASES = [
     Case(FORWARDED_NIQUESTS, (TANDEM,), OURS, SMALL_DOWNLOADS),
     Case(FORWARDED_CHROMIUM, (TANDEM,), OURS, PAGES),
     Case(FORWARDED_FLUPKE, (TANDEM,), OURS, SMALL_DOWNLOADS),
+    Case(FORWARDED_PICOQUIC, (TANDEM,), OURS),
     Case(FORWARDED_H3, (TANDEM,), OURS),
     # Several proxies form a chain.
     Case(GET, (TANDEM, TANDEM), OURS),

@@ -22,6 +22,7 @@ class Transfer:
 
 
 FLUPKE = ("java", "-cp", f"{CACHE}/flupke/lib/*:{CACHE}/flupke/classes", "Peer")
+PICOQUIC = (CACHE / "picoquic/bin/python", HERE / "picoquic/peer.py")
 Client = Callable[[Lab, list[Server], Server, tuple[Transfer, ...]], list[str]]
 
 
@@ -116,6 +117,16 @@ def flupke(lab: Lab, _proxies: list[Server], url: str, answer: Path, _upload: No
 def flupke_echo(lab: Lab, proxy: Server, target: Server) -> None:
     """Sends payloads in capsules to an echo server, which is how flupke can use a proxy."""
     lab.run("flupke-echo", *FLUPKE, "echo", CA, by_name(proxy.url()), target.address)
+
+
+@one_by_one
+def picoquic(lab: Lab, _proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
+    lab.run("picoquic-get", *PICOQUIC, "get", CA, url, answer)
+
+
+def picoquic_echo(lab: Lab, proxy: Server, target: Server) -> None:
+    """Sends payloads in datagrams to an echo server."""
+    lab.run("picoquic-echo", *PICOQUIC, "echo", CA, proxy.url(), target.address)
 
 
 def by_name(url: str) -> str:

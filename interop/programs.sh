@@ -14,7 +14,7 @@ test -c /dev/net/tun || { echo "/dev/net/tun is missing" >&2; exit 1; }
 need cargo go python3
 install_packages ip=iproute2 ping=iputils-ping wg=wireguard-tools openvpn=openvpn iperf3=iperf3 \
     dig=bind9-dnsutils kdig=knot-dnsutils mosh-server=mosh
-install_python_packages
+install_python_packages python3 "$cache/venv" requirements.txt
 (cd wireguard-go && go build -o "$cache/bin/wireguard" golang.zx2c4.com/wireguard)
 build_tandem
 

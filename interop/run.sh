@@ -8,10 +8,25 @@ set -euo pipefail
 cd "$(dirname "$0")"
 . ./setup.sh
 
+# Prints the path of a Python that is new enough for picoquic's package. Debian 12 has none, but pyenv may.
+newer_python() {
+    local python
+    for python in python3 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9]*/bin/python3 python3.{12,13,14}; do
+        if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then
+            echo "$python"
+            return
+        fi
+    done
+    echo "Python 3.12 or newer is missing" >&2
+    return 1
+}
+
 need cargo go python3
 install_packages firefox-esr=firefox-esr chromium=chromium gtlsclient=ngtcp2-client gtlsserver=ngtcp2-server \
     javac=openjdk-17-jdk-headless mvn=maven
-install_python_packages
+install_python_packages python3 "$cache/venv" requirements.txt
+python="$(newer_python)"
+install_python_packages "$python" "$cache/picoquic" picoquic/requirements.txt
 
 (
     cd quic-go
@@ -31,7 +46,8 @@ done
 cargo build --quiet --locked --manifest-path h3/Cargo.toml --target-dir "$cache/h3"
 cp "$cache/h3/debug/interop-h3" "$cache/bin/"
 if ! cmp -s flupke/pom.xml "$cache/flupke/pom.xml"; then
-    mvn --quiet --batch-mode --file flupke/pom.xml dependency:copy-dependencies -DoutputDirectory="$cache/flupke/lib"
+    mvn --quiet --batch-mode -Dstyle.color=never --file flupke/pom.xml \
+        dependency:copy-dependencies -DoutputDirectory="$cache/flupke/lib"
     cp flupke/pom.xml "$cache/flupke/"
 fi
 javac -d "$cache/flupke/classes" -cp "$cache/flupke/lib/*" flupke/Peer.java

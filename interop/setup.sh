@@ -22,13 +22,13 @@ install_packages() {
     } >&2
 }
 
-# Makes the virtual environment with the packages of requirements.txt.
+# Makes a virtual environment with the packages of a file: PYTHON FOLDER FILE
 install_python_packages() {
-    cmp -s requirements.txt "$cache/venv/requirements.txt" && return
-    python3 -m venv --clear "$cache/venv"
+    cmp -s "$3" "$2/requirements.txt" && return
+    "$1" -m venv --clear "$2"
     # The file lists all packages, so that pip need not resolve any: curl_cffi asks for newer ones than it needs.
-    "$cache/venv/bin/pip" install --quiet --no-deps -r requirements.txt
-    cp requirements.txt "$cache/venv/"
+    "$2/bin/pip" install --quiet --no-deps -r "$3"
+    cp "$3" "$2/requirements.txt"
 }
 
 # Builds tandem, unless TANDEM names a program.

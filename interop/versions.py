@@ -26,6 +26,9 @@ def version(project: str) -> str:
             return first_number(output("dpkg-query", "--show", "ngtcp2-server"))
         case "firefox":
             return first_number(output("firefox-esr", "--version"))
+        case "picoquic":
+            packages = output(CACHE / "picoquic/bin/pip", "list", "--format", "freeze")
+            return re.search(r"aiopquic==(.*)", packages)[0].replace("==", " ")
         case "flupke":
             [jar] = (CACHE / "flupke/lib").glob("flupke-*.jar")
             return first_number(jar.name)
