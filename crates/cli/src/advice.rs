@@ -1,10 +1,23 @@
 //! Advice after a failure.
 
+use std::io;
+
 use tandem_node::error::ClientError;
+use x509_parser::prelude::ASN1Time;
+
+use crate::tls;
 
 /// A sentence to append to the error, beginning with "; ", or nothing.
 pub(crate) fn try_this(error: &ClientError) -> String {
     let advice = match error {
+        ClientError::Listen { address, kind: io::ErrorKind::PermissionDenied }
+            if address.port() < FIRST_FREE_PORT =>
+        {
+            Some(
+                "ports below 1024 need a right: AmbientCapabilities=CAP_NET_BIND_SERVICE in the systemd \
+                 unit, or `setcap cap_net_bind_service=+ep` on the program; or choose a higher port",
+            )
+        }
         ClientError::Listen { .. } => Some("choose another address, or port 0 for any free port"),
         ClientError::Refusing { .. } => Some("check host and port, and that the server runs"),
         ClientError::Resolve { .. } => Some("check the name, or use an IP address"),
@@ -15,14 +28,48 @@ pub(crate) fn try_this(error: &ClientError) -> String {
         ClientError::Tls { reason, .. } => Some(after_tls(reason)),
         ClientError::ConnectionLost { .. } => Some("try again; -v shows what was going on"),
         ClientError::Unsupported { .. } => Some("check that it is a CONNECT-UDP proxy (RFC 9298)"),
+        ClientError::LesserMode { .. } => Some(
+            "take a proxy that knows this mode, such as tandem proxy, or another --mode, or leave \
+             --require-mode out",
+        ),
         ClientError::Refused { status, proxy_status, .. } => {
             after_refusal(*status, proxy_status.as_deref().unwrap_or_default())
         }
-        ClientError::FlowClosed { .. } => Some("check that the target still runs"),
+        ClientError::FlowClosed { .. } => {
+            Some("check host and port of the target, and that it runs")
+        }
         ClientError::Status { status, .. } => after_status(*status),
+        ClientError::Redirected { .. } => Some("fetch that URL"),
         ClientError::Body { .. } => Some("try again"),
     };
     advice.map_or_else(String::new, |advice| format!("; {advice}"))
+}
+
+/// The first port that every program may listen on.
+const FIRST_FREE_PORT: u16 = 1024;
+
+/// Writes the UNIX times in an error of rustls as dates.
+pub(crate) fn with_dates(text: &str) -> String {
+    let Some((before, rest)) = text.split_once("verification time ") else {
+        return text.to_owned();
+    };
+    let date = |word: &str| {
+        let number = word.trim_end_matches(',');
+        let time = ASN1Time::from_timestamp(number.parse().ok()?).ok()?;
+        Some(word.replace(number, &tls::utc(time)))
+    };
+    // The last brackets hold the seconds between the two times.
+    let (times, after) = match rest.split_once(" seconds ") {
+        Some((times, after)) => (
+            times.rsplit_once(" (").map_or(times, |(times, _)| times),
+            after.split_once(')').map_or("", |(_, after)| after),
+        ),
+        None => (rest, ""),
+    };
+    let times = times.replace(" (UNIX)", "");
+    let words = times.split(' ').map(|word| date(word).unwrap_or_else(|| word.to_owned()));
+    let times = words.collect::<Vec<_>>().join(" ");
+    format!("{before}verification time {times}{after}")
 }
 
 /// Finds the cause in the text of rustls, which is printed in any case.
@@ -59,7 +106,7 @@ fn after_refusal(status: u16, proxy_status: &str) -> Option<&'static str> {
         429 => Some(
             "wait for that time; if your token is right, another client at your address sends wrong ones",
         ),
-        502 | 504 => Some("the proxy cannot resolve or reach the target; check its name"),
+        502 | 504 => Some("check host and port of the target"),
         _ => None,
     }
 }
@@ -81,6 +128,44 @@ mod tests {
     use super::*;
 
     #[test]
+    fn times_of_certificates_are_dates() {
+        let at =
+            |seconds| rustls::pki_types::UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let expired = rustls::CertificateError::ExpiredContext {
+            time: at(1_700_000_000),
+            not_after: at(1_609_459_200),
+        };
+        assert_eq!(
+            with_dates(&format!("p: {expired}; more (words) follow")),
+            "p: certificate expired: verification time 2023-11-14 22:13 UTC, but certificate is not valid \
+             after 2021-01-01 00:00 UTC; more (words) follow"
+        );
+        let early = rustls::CertificateError::NotValidYetContext {
+            time: at(1_609_459_200),
+            not_before: at(1_700_000_000),
+        };
+        let text = with_dates(&early.to_string());
+        assert!(text.ends_with("is not valid before 2023-11-14 22:13 UTC"), "{text}");
+        assert_eq!(
+            with_dates("a text without times 1700000000"),
+            "a text without times 1700000000"
+        );
+    }
+
+    #[test]
+    fn only_low_ports_need_a_right() {
+        for (port, kind, advice) in [
+            (443, io::ErrorKind::PermissionDenied, "CAP_NET_BIND_SERVICE"),
+            (4433, io::ErrorKind::PermissionDenied, "choose another address"),
+            (443, io::ErrorKind::AddrInUse, "choose another address"),
+        ] {
+            let address = ([0, 0, 0, 0], port).into();
+            let said = try_this(&ClientError::Listen { address, kind });
+            assert!(said.contains(advice), "{port}, {kind}: {said}");
+        }
+    }
+
+    #[test]
     fn each_failure_says_what_to_try() {
         let peer = || "p.example:443".to_owned();
         let tls = |reason: &str| ClientError::Tls { peer: peer(), reason: reason.to_owned() };
@@ -89,6 +174,7 @@ mod tests {
             target: "t.example:53".to_owned(),
             status,
             proxy_status: Some(proxy_status.to_owned()),
+            retry_after: None,
         };
         for (error, expected) in [
             (tls(&rustls::CertificateError::Expired.to_string()), "renew"),

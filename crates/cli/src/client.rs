@@ -1,9 +1,9 @@
 //! `tandem client`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::ArgMatches;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tandem_net::{Application, DriverOptions, driver};
 use tandem_node::{
     ClientConfig,
@@ -14,23 +14,32 @@ use tandem_node::{
 };
 use tandem_units::HumanDuration;
 use tandem_wire::FeedbackField;
-use tracing::{info, trace, warn};
+use tracing::{field::display, info, trace, warn};
 
 use crate::{
+    advice,
     config::{
         Forward, Layered, RepairSettings, RepairSetup, Settings, TransportSettings, TransportSetup,
-        Via, Within, WorkFor, to_toml,
+        Via, Within, WorkFor,
     },
     error::{CliError, ConfigError},
-    hops::{self, GroupStreams},
+    hops::{self, GroupStreams, Retries},
     mode,
     run::{self, Signals},
     text,
     tls::{ClientTlsSettings, ClientTlsSetup},
 };
 
+const EXAMPLES: &str = "\
+Examples:
+  tandem client --via https://proxy.example --token-file token --udp 127.0.0.1:5353=192.0.2.53:53
+      Programs that send DNS to 127.0.0.1:5353 reach the server behind the proxy.
+  tandem client --config client.toml
+      The settings come from a file; `tandem generate config client` prints an example of one.";
+
 /// Carry UDP packets of local programs through one or more proxies.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Client {
     #[command(flatten)]
     settings: Layered<ClientSettings>,
@@ -39,63 +48,86 @@ pub(crate) struct Client {
 impl Client {
     /// Runs until a signal ends it or the tunnel fails.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let setup = ClientSetup::try_from(self.settings.load()?)?;
+        let setup = self.settings.load()?;
         let config = setup.to_node()?;
-        if self.settings.is_check_only() {
-            return text::print(to_toml(&setup).trim_end());
+        if let Some(checked) = self.settings.checked(&setup, &config.limits) {
+            return text::print(checked.trim_end());
         }
         setup.warn();
-        let node = tandem_node::Client::new(config).map_err(ConfigError::from)?;
-        let mut tunnel = Tunnel(Ok(()));
+        let mut node = tandem_node::Client::new(config).map_err(ConfigError::from)?;
+        node.check_targets();
+        if setup.require_mode {
+            node.require_mode();
+        }
+        let mut tunnel = Tunnel { end: Ok(()), retries: Retries::default() };
         let finished = run::runtime()?.block_on(async {
             let mut signals = Signals::new()?;
             let options = DriverOptions::default();
             Ok::<_, CliError>(driver::run(node, &mut tunnel, options, signals.any()).await)
         })?;
-        match tunnel.0 {
+        match tunnel.end {
             Ok(()) | Err(ClientError::Interrupted) => run::after_grace(finished).map(drop),
             Err(error) => Err(CliError::Client { error }),
         }
     }
 }
 
-/// How the tunnel ended.
-struct Tunnel(Result<(), ClientError>);
+/// Tells the user what becomes of the tunnel.
+struct Tunnel {
+    end: Result<(), ClientError>,
+    retries: Retries,
+}
 
 impl<N> Application<N> for Tunnel {
     fn event(&mut self, event: Event) {
         match event {
             Event::Listening(address) => run::say_listening(address),
-            Event::HopUp { hop, authority, setup } => info!(hop, authority, ?setup, "tunnel up"),
-            Event::HopLost { hop, error } => warn!(hop, %error, "tunnel broken, rebuilding it"),
             Event::TooLarge { local, len, fits } => warn!(
                 %local, bytes = len, fits,
                 "a packet was dropped because it does not fit the tunnel; further ones are only \
                  counted. Let the program send smaller packets, or let large ones go in capsules \
                  (--oversize capsule)"
             ),
-            Event::Closed(result) => self.0 = result,
+            Event::HopUp { hop, authority, setup, agreement } => {
+                self.retries = Retries::default();
+                let mode = agreement.map(display);
+                info!(hop, authority, ?setup, mode, "tunnel up");
+            }
+            Event::HopLost { error, retry_in, .. } => {
+                if self.retries.is_news(&error) {
+                    warn!("{}", hops::trying_again(&error, retry_in));
+                }
+            }
+            Event::ModeChanged { authority, agreement, .. } => {
+                warn!(authority, "the tunnel now runs in mode {agreement}");
+            }
+            Event::FlowFailed { listen, error } => {
+                warn!(%listen, "{error}{}", advice::try_this(&error));
+            }
+            Event::Closed(result) => self.end = result,
             Event::TunnelInfo { local, info } => trace!(%local, ?info, "report on the tunnel"),
             Event::ResponseStarted { .. } | Event::Fetched(_) => {}
         }
     }
 }
 
-/// Flags, and keys of the file.
-#[derive(Debug, Default, clap::Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-struct ClientSettings {
-    /// Proxy, as https://HOST:PORT or as a URI template; repeat it for a chain, nearest proxy first
+/// Flags, and keys of a file.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct ClientSettings {
+    /// Proxy, as https://HOST:PORT or as a URI template; for a chain, repeat it or give several with
+    /// spaces between, nearest proxy first
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
     via: Vec<Via>,
 
     #[arg(
-        long, value_name = "LISTEN=TARGET", env = "TANDEM_UDP", value_delimiter = ' ',
-        help = format!(
+        long, value_name = "LISTEN=TARGET", env = "TANDEM_UDP", value_delimiter = ',',
+        help = "Listen on a local UDP address and send the packets that arrive there through the tunnel \
+                to HOST:PORT; repeatable, or several with commas between",
+        long_help = format!(
             "Listen on a local UDP address and send the packets that arrive there through the tunnel to \
-             HOST:PORT; repeatable. At its end, ;u=0 (first) to ;u=7 (last) sets the urgency among all listeners, and ;w={} to ;w={} \
-             the share among listeners of the same urgency: one with ;w=2 has twice that of one with \
-             ;w=1",
+             HOST:PORT; repeatable, or several with commas between. At its end, ;u=0 (first) to ;u=7 \
+             (last) sets the urgency among all listeners, and ;w={} to ;w={} the share among listeners of \
+             the same urgency: one with ;w=2 has twice that of one with ;w=1",
             FeedbackField::WEIGHT.start(),
             FeedbackField::WEIGHT.end(),
         )
@@ -103,22 +135,33 @@ struct ClientSettings {
     udp: Vec<Forward>,
 
     /// File whose first token is sent to every proxy; repeat it to name one file for each --via
-    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ' ')]
+    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ',')]
     token_file: Vec<PathBuf>,
 
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help())]
     timeout: Option<HumanDuration>,
+
+    #[arg(
+        long, value_name = "TIME", env = "TANDEM_RETRY",
+        help = hops::retry_help("without end, but files have to exist")
+    )]
+    retry: Option<HumanDuration>,
 
     /// How payloads travel through the tunnel [default: mdt]
     ///
     /// Mode tecc is for programs that embed a client and take the reports from it: this program does
     /// not use them.
     #[arg(long, env = "TANDEM_MODE", value_parser = mode::parser(mode::is_of_tunnels))]
-    #[serde(deserialize_with = "mode::of_tunnel")]
     mode: Option<Mode>,
 
+    /// End with an error if a proxy grants another mode
+    #[arg(long, value_name = "BOOL", env = "TANDEM_REQUIRE_MODE",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    require_mode: Option<bool>,
+
     #[arg(
-        long, value_name = "N", env = "TANDEM_GROUP_STREAMS", help = hops::group_streams_help()
+        long, value_name = "N", env = "TANDEM_GROUP_STREAMS", help_heading = "Tunnel",
+        help = hops::group_streams_help()
     )]
     group_streams: Option<Within<GroupStreams>>,
 
@@ -127,24 +170,28 @@ struct ClientSettings {
     /// auto: they go in capsules if the proxy agrees, as Tandem's do; those of QUIC connections are
     /// dropped, because QUIC finds out by probing what fits. capsule: they go in capsules to any proxy.
     /// drop: they are dropped. The program warns when it drops some.
-    #[arg(long, env = "TANDEM_OVERSIZE", value_name = "auto|capsule|drop")]
+    #[arg(
+        long,
+        env = "TANDEM_OVERSIZE",
+        value_name = "auto|capsule|drop",
+        help_heading = "Tunnel"
+    )]
     oversize: Option<Oversize>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Repair")]
     repair: RepairSettings,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "TLS")]
     tls: ClientTlsSettings,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Congestion control")]
     transport: TransportSettings,
 }
 
 impl Settings for ClientSettings {
-    fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
-        let own = self.token_file.iter_mut();
-        own.chain(self.tls.paths_mut()).chain(self.transport.paths_mut()).collect()
-    }
+    type Setup = ClientSetup;
+    const SUBCOMMAND: &'static str = "client";
+    const REQUIRED: &'static [&'static str] = &["via", "udp"];
 
     fn yield_to(&mut self, given: &ArgMatches) {
         self.tls.yield_to(given);
@@ -154,18 +201,23 @@ impl Settings for ClientSettings {
 /// The settings that the client runs with.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct ClientSetup {
+pub(crate) struct ClientSetup {
     via: Vec<Via>,
     udp: Vec<Forward>,
     token_file: Vec<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout: Option<HumanDuration>,
-    mode: Mode,
     #[serde(skip_serializing_if = "Option::is_none")]
-    group_streams: Option<Within<GroupStreams>>,
+    retry: Option<HumanDuration>,
+    mode: Mode,
+    require_mode: bool,
+    group_streams: Within<GroupStreams>,
     oversize: Oversize,
+    #[serde(flatten)]
     repair: RepairSetup,
+    #[serde(flatten)]
     tls: ClientTlsSetup,
+    #[serde(flatten)]
     transport: TransportSetup,
 }
 
@@ -186,8 +238,10 @@ impl TryFrom<ClientSettings> for ClientSetup {
             udp: settings.udp,
             token_file: settings.token_file,
             timeout: settings.timeout,
+            retry: settings.retry,
             mode,
-            group_streams: settings.group_streams,
+            require_mode: settings.require_mode.unwrap_or_default(),
+            group_streams: hops::group_streams(settings.group_streams),
             oversize: settings.oversize.unwrap_or_default(),
             repair: RepairSetup::new(settings.repair, mode),
             tls: settings.tls.try_into()?,
@@ -206,13 +260,16 @@ impl ClientSetup {
             weight: forward.weight,
             oversize: self.oversize,
         };
-        let group_streams = hops::group_streams(self.group_streams);
-        let mode = self.mode.tunnel(self.repair.to_node(), group_streams).unwrap_or_default();
-        let tls = self.tls.read()?;
+        let mode = self.mode.tunnel(self.repair.to_node(), self.group_streams.0);
+        let mode = mode.unwrap_or_default();
+        let tls = hops::read_when_written(self.retry, || self.tls.read())?;
+        let hops = || hops::hops(&self.via, &tls, &self.transport, &self.token_file, mode);
+        // A client is often started with the machine, and its proxy later.
+        let retry = self.retry.unwrap_or(HumanDuration(Duration::MAX));
         Ok(ClientConfig {
-            hops: hops::hops(&self.via, &tls, &self.transport, &self.token_file, mode)?,
+            hops: hops::read_when_written(self.retry, hops)?,
             task: Task::Forward(self.udp.iter().map(forward).collect()),
-            limits: hops::limits(self.timeout),
+            limits: hops::limits(self.timeout, Some(retry)),
             seed: None,
         })
     }
@@ -231,19 +288,14 @@ impl ClientSetup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::assert_every_path_is_listed;
-
-    #[test]
-    fn every_path_of_a_file_is_relative_to_its_folder() {
-        assert_every_path_is_listed::<ClientSettings>();
-    }
+    use crate::config::from_text;
 
     #[test]
     fn a_file_has_the_modes_of_tunnels() {
-        let error = toml::from_str::<ClientSettings>("mode = \"mft\"").unwrap_err();
+        let error = from_text::<ClientSettings>("mode = \"mft\"").unwrap_err().to_string();
         let allowed = "mdt, mst, msgt, rmdt, tecc, tecc-paper";
-        assert_eq!(error.message(), format!("\"mft\" is not a mode; allowed: {allowed}"));
-        let settings: ClientSettings = toml::from_str("mode = \"tecc-paper\"").unwrap();
-        assert_eq!(settings.mode, Some(Mode::TeccPaper));
+        assert_eq!(error, format!("test.toml:1: mode: \"mft\": allowed: {allowed}"));
+        let text = "mode = \"tecc-paper\"\nvia = \"https://p\"\nudp = \"127.0.0.1:0=a:1\"";
+        assert_eq!(from_text::<ClientSettings>(text).unwrap().mode, Mode::TeccPaper);
     }
 }

@@ -9,42 +9,43 @@ use tandem_node::{
     error::ClientError,
     node::{Event, FetchReport},
 };
-use tracing::{info, warn};
+use tracing::{field::display, info, warn};
 
 use crate::{
-    download::{Download, Sha256Hex},
+    download::Download,
     error::CliError,
+    hops::{self, Retries},
     progress::Progress,
     run::Signals,
 };
 
-/// Runs the node until the download is complete or has failed. A signal ends it early.
+/// Runs the node until the whole body is in the download, or the fetch has failed. A signal ends it
+/// early.
 pub(crate) async fn fetch(
     node: Client,
-    download: Download,
+    download: &mut Download,
     progress: &impl Progress,
     signals: &mut Signals,
-) -> Result<(FetchReport, Sha256Hex), CliError> {
-    let mut fetch = Fetch { download, progress, report: None, end: None };
+) -> Result<FetchReport, CliError> {
+    let retries = Retries::default();
+    let mut fetch = Fetch { download, progress, retries, report: None, end: None };
     let options = DriverOptions::default();
     let finished = driver::run(node, &mut fetch, options, signals.any()).await;
     let Fetch { download, report, end, .. } = fetch;
     match (finished.result, report, end) {
-        (Err(DriveError::Body(error)), _, _) => {
-            let error = download.write_error(error);
-            Err(download.explain(error))
-        }
+        (Err(DriveError::Body(error)), _, _) => Err(download.write_error(error)),
         // The download is complete; an error while the connection closes does not matter.
-        (_, Some(report), _) => Ok((report, download.finish()?)),
-        (_, None, Some(Err(error))) => Err(download.explain(CliError::Client { error })),
-        (Err(DriveError::GraceExpired(_)), None, _) => Err(download.explain(CliError::Interrupted)),
-        (Ok(()), None, _) => Err(download.explain(CliError::NoResult { role: "client" })),
+        (_, Some(report), _) => Ok(report),
+        (_, None, Some(Err(error))) => Err(CliError::Client { error }),
+        (Err(DriveError::GraceExpired(_)), None, _) => Err(CliError::Interrupted),
+        (Ok(()), None, _) => Err(CliError::NoResult { role: "client" }),
     }
 }
 
 struct Fetch<'a, P> {
-    download: Download,
+    download: &'a mut Download,
     progress: &'a P,
+    retries: Retries,
     report: Option<FetchReport>,
     end: Option<Result<(), ClientError>>,
 }
@@ -52,18 +53,32 @@ struct Fetch<'a, P> {
 impl<P: Progress> Application<Client> for Fetch<'_, P> {
     fn event(&mut self, event: Event) {
         match event {
-            Event::HopUp { hop, authority, setup } => {
-                info!(hop, authority, ?setup, "tunnel up");
+            Event::HopUp { hop, authority, setup, agreement } => {
+                self.retries = Retries::default();
+                let mode = agreement.map(display);
+                info!(hop, authority, ?setup, mode, "tunnel up");
                 self.progress.say(format!("tunnel through {authority} is up"));
             }
-            Event::HopLost { hop, error } => {
-                warn!(hop, %error, "tunnel broken, rebuilding it");
-                self.progress.say("tunnel broken, rebuilding it".to_owned());
+            Event::HopLost { error, retry_in, .. } => {
+                if self.retries.is_news(&error) {
+                    warn!("{}", hops::trying_again(&error, retry_in));
+                }
+                self.progress.say(format!("{error}; trying again"));
             }
-            Event::ResponseStarted { len, .. } => self.progress.start(len),
+            Event::ModeChanged { authority, agreement, .. } => {
+                warn!(authority, "the tunnel now runs in mode {agreement}");
+            }
+            Event::ResponseStarted { len, start, validator, .. } => {
+                self.download.answered(start, validator.as_ref());
+                self.progress.start(len);
+                self.progress.advance(start);
+            }
             Event::Fetched(report) => self.report = Some(report),
             Event::Closed(result) => self.end = Some(result),
-            Event::Listening(_) | Event::TunnelInfo { .. } | Event::TooLarge { .. } => {}
+            Event::Listening(_)
+            | Event::TunnelInfo { .. }
+            | Event::TooLarge { .. }
+            | Event::FlowFailed { .. } => {}
         }
     }
 

@@ -1,13 +1,17 @@
-//! `tandem generate`, for packagers: manual pages and shell completions from the flags themselves.
+//! `tandem generate`: manual pages, shell completions and configuration files from the flags
+//! themselves, and certificates.
 
 use std::{fs, path::PathBuf};
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
-use crate::{Cli, error::CliError, text};
+use crate::{
+    Cli, client::ClientSettings, config::example, error::CliError, help, origin::OriginSettings,
+    proxy::ProxySettings, text, tls::DevelopmentIdentity,
+};
 
-/// Print the files that packages ship besides the program.
+/// Write certificates and configuration files; manual pages and completions for packages.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Generate {
     /// Write a manual page for each subcommand into a folder
@@ -20,16 +24,55 @@ pub(crate) enum Generate {
         /// Which shell
         shell: Shell,
     },
+    /// Write a certificate for localhost, its addresses and other names, its key, and the CA that
+    /// signed it
+    ///
+    /// The files are cert.pem and key.pem for servers, and ca.pem for clients. They are valid for a year,
+    /// and for this one certificate only: the CA's private key is thrown away. No file is overwritten.
+    Certificate {
+        /// The folder for ca.pem, cert.pem and key.pem; it is made if there is none
+        folder: PathBuf,
+        /// Another host name or IP address of the server; repeatable, or several with commas between
+        #[arg(long, value_name = "NAME", value_delimiter = ',')]
+        name: Vec<String>,
+    },
+    /// Print a configuration file with every setting and its meaning, for --config
+    Config {
+        /// Which subcommand
+        subcommand: Configurable,
+    },
+}
+
+/// A subcommand with a configuration file.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Configurable {
+    /// The CONNECT-UDP proxy
+    Proxy,
+    /// The HTTP/3 file server
+    Origin,
+    /// The client that carries UDP packets
+    Client,
 }
 
 impl Generate {
     pub(crate) fn run(self) -> Result<(), CliError> {
         match self {
             Self::Man { dir } => {
-                clap_mangen::generate_to(visible(Cli::command()), &dir)
+                clap_mangen::generate_to(visible(help::arrange(Cli::command())), &dir)
                     .map_err(CliError::write(&dir))?;
                 let pages = fs::read_dir(&dir).map_err(CliError::write(&dir))?.count();
                 text::print(format_args!("{pages} files in {}", dir.display()))
+            }
+            Self::Certificate { folder, name } => {
+                text::print(DevelopmentIdentity::new(&name)?.write(&folder)?)
+            }
+            Self::Config { subcommand } => {
+                let text = match subcommand {
+                    Configurable::Proxy => example::<ProxySettings>(),
+                    Configurable::Origin => example::<OriginSettings>(),
+                    Configurable::Client => example::<ClientSettings>(),
+                };
+                text::print(text.trim_end())
             }
             Self::Completions { shell } => {
                 let mut out = Vec::new();
@@ -40,7 +83,8 @@ impl Generate {
     }
 }
 
-/// Without `help` and the hidden commands, which need no manual page.
+/// Without `help`, which needs no manual page, and with the help of every flag.
 fn visible(command: Command) -> Command {
-    command.disable_help_subcommand(true)
+    let command = command.disable_help_subcommand(true).mut_subcommands(visible);
+    command.mut_args(|flag| flag.hide_short_help(false))
 }

@@ -8,9 +8,10 @@ use std::{
 
 use tandem_node::{
     Client, ClientConfig,
-    client::{FetchConfig, Task},
+    client::{FetchConfig, HopConfig, Resume, Task},
     limits::Limits,
     mode::Mode,
+    node::FetchReport,
 };
 use tandem_units::{ByteCount, HumanDuration};
 
@@ -19,23 +20,33 @@ use crate::{
         HttpsUrl, RepairSettings, RepairSetup, Setting, TransportSettings, TransportSetup, Via,
         Within, WorkFor,
     },
-    download::Download,
+    download::{Download, Sha256Hex, Wanted},
     error::{CliError, ConfigError},
     fetch::fetch,
     hops::{self, GroupStreams},
     mode,
     outcome::Outcome,
-    progress::{Bars, Show},
+    progress::{Bar, Bars, Progress, Show},
+    redirect::{MaxRedirs, Redirects},
     run::{self, Signals},
     text,
     tls::{ClientTlsSettings, ClientTlsSetup},
 };
 
+const EXAMPLES: &str = "\
+Examples:
+  tandem get https://origin.example/file -o file
+      A download without a tunnel.
+  tandem get https://origin.example/file -o file --via https://proxy.example --mode rmdt
+      A download through a proxy, with a tunnel that repairs losses.";
+
 /// Fetch a URL over HTTP/3, with or without proxies.
 ///
-/// Until the file is complete, its name is FILE.part. With --upload the program sends zeros to the URL
-/// instead, which measures uploads.
+/// Until the file is complete, its bytes are in FILE.tandem-part. A device or a pipe is written in
+/// place. With --upload the program sends zeros to the URL instead, which measures uploads.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Get {
     /// https URL to fetch, or to send to with --upload
     url: HttpsUrl,
@@ -46,7 +57,8 @@ pub(crate) struct Get {
 
     #[arg(
         long, value_name = "BYTES", conflicts_with_all = ["output", "streams"],
-        help = format!(
+        help = "Send this many zero bytes instead of fetching, to measure an upload",
+        long_help = format!(
             "Send this many zero bytes (PUT, at most {}) to an origin that accepts uploads, instead of \
              fetching. In modes tecc and tecc-paper the upload follows reports of this end of the tunnel",
             UploadSize::ALLOWED.end(),
@@ -54,68 +66,135 @@ pub(crate) struct Get {
     )]
     upload: Option<Within<UploadSize>>,
 
-    /// Proxy, as https://HOST:PORT or as a URI template; repeat it for a chain, nearest proxy first
+    /// Continue an unfinished download of the same URL to the same FILE, if the origin still has the
+    /// same file; otherwise start at the beginning
+    #[arg(short = 'C', long = "continue", conflicts_with = "upload")]
+    resume: bool,
+
+    #[arg(
+        long, value_name = "N", help = MaxRedirs::help(
+            "Number of redirects to follow; only https URLs are followed, and by uploads only 307 and \
+             308",
+            MaxRedirs::DEFAULT,
+        )
+    )]
+    max_redirs: Option<Within<MaxRedirs>>,
+
+    /// Proxy, as https://HOST:PORT or as a URI template; for a chain, repeat it or give several with
+    /// spaces between, nearest proxy first
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
     via: Vec<Via>,
 
     /// How payloads travel [default: mdt with --via, mft without]
-    #[arg(long, value_parser = mode::parser(mode::is_of_clients))]
+    #[arg(long, env = "TANDEM_MODE", value_parser = mode::parser(mode::is_of_clients))]
     mode: Option<Mode>,
 
+    /// End with an error if a proxy grants another mode
+    #[arg(long)]
+    require_mode: bool,
+
     #[arg(
-        long, value_name = "N", env = "TANDEM_GROUP_STREAMS", help = hops::group_streams_help()
+        long, value_name = "N", env = "TANDEM_GROUP_STREAMS", help_heading = "Tunnel",
+        help = hops::group_streams_help()
     )]
     group_streams: Option<Within<GroupStreams>>,
-
-    #[command(flatten)]
-    repair: RepairSettings,
 
     /// Number of ranges of the file to fetch at the same time, each on its own stream [default: 1]
     #[arg(long, value_name = "N")]
     streams: Option<NonZeroU8>,
 
     /// File whose first token is sent to every proxy; repeat it to name one file for each --via
-    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ' ')]
+    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ',')]
     token_file: Vec<PathBuf>,
 
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help())]
     timeout: Option<HumanDuration>,
 
+    #[arg(
+        long, value_name = "TIME", env = "TANDEM_RETRY",
+        help = hops::retry_help("0 at the start, 30s for a tunnel that breaks")
+    )]
+    retry: Option<HumanDuration>,
+
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 
-    /// Draw no progress bar
+    /// Print nothing but errors; with --json also the result
     #[arg(short, long)]
     quiet: bool,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Repair")]
+    repair: RepairSettings,
+
+    #[command(flatten, next_help_heading = "TLS")]
     tls: ClientTlsSettings,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Congestion control")]
     transport: TransportSettings,
 }
 
 impl Get {
+    /// Whether only errors are printed.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Fetches, and prints the measurements.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let Plan { config, tls, mode, hops } = self.plan()?;
+        let plan = self.plan()?;
+        let url = self.url.to_string();
+        let in_ranges = self.streams.is_some_and(|streams| streams.get() > 1);
+        let wanted = Wanted { url: &url, in_ranges, resume: self.resume };
         // The response to an upload has no body.
-        let download = Download::to(self.output.as_deref().unwrap_or(Path::new("-")))?;
-        tls.warn();
+        let output = self.output.as_deref().unwrap_or(Path::new("-"));
+        let mut download = Download::to(output, wanted)?;
+        if !self.quiet {
+            plan.tls.warn();
+        }
         let show = if self.quiet || self.json { Show::Never } else { Show::OnTerminal };
         let bar = Bars::new(show).add("get", "connecting");
-        let node = Client::new(config).map_err(ConfigError::from)?;
-        let fetched = run::runtime()?.block_on(async {
-            let mut signals = Signals::new()?;
-            fetch(node, download, &bar, &mut signals).await
-        });
+        let fetched = run::runtime()?.block_on(self.fetch(&plan, &mut download, &bar));
         bar.clear();
-        let (report, sha256) = fetched?;
-        let sha256 = self.upload.is_none().then_some(sha256);
-        let outcome = Outcome::new(self.url.to_string(), mode, hops, &report, sha256);
+        let fetched = fetched.and_then(|fetched| Ok((fetched, download.finish()?)));
+        let (fetched, sha256) = fetched.map_err(|error| download.explain(error))?;
+        self.print(&fetched.outcome(&plan, sha256.filter(|_| self.upload.is_none())))
+    }
+
+    /// Fetches from the URL, or from the one that it redirects to.
+    async fn fetch(
+        &self,
+        plan: &Plan,
+        download: &mut Download,
+        bar: &Bar,
+    ) -> Result<Fetched, CliError> {
+        let mut signals = Signals::new()?;
+        let max = self.max_redirs.map_or(MaxRedirs::DEFAULT, |Within(max)| max);
+        let mut redirects = Redirects::new(max, self.upload.is_some());
+        let mut url = self.url.clone();
+        loop {
+            let resume = download.resume().cloned();
+            let mut node = Client::new(plan.client(&url, resume)).map_err(ConfigError::from)?;
+            if self.require_mode {
+                node.require_mode();
+            }
+            match fetch(node, download, bar, &mut signals).await {
+                Ok(report) => {
+                    let resumed_bytes = download.resume().map_or(0, |resume| resume.offset);
+                    let redirects = redirects.followed;
+                    return Ok(Fetched { url, redirects, resumed_bytes, report });
+                }
+                Err(error) => url = redirects.follow(&url, error)?,
+            }
+            bar.say(format!("redirected to {url}"));
+        }
+    }
+
+    fn print(&self, outcome: &Outcome) -> Result<(), CliError> {
         let shown = if self.json {
-            serde_json::to_string(&outcome).expect("numbers and texts are JSON")
+            serde_json::to_string(outcome).expect("numbers and texts are JSON")
+        } else if self.quiet {
+            return Ok(());
         } else {
             outcome.summary(self.output.as_deref())
         };
@@ -130,12 +209,8 @@ impl Get {
     fn plan(&self) -> Result<Plan, ConfigError> {
         let mode = self.mode()?;
         let streams = self.streams.map_or(1, NonZeroU8::get);
-        if streams > 1 && self.writes_to_stdout() {
-            let reason = "ranges arrive interleaved, and standard output needs them in order";
-            return Err(ConfigError::Conflict { first: "streams", second: "output -", reason });
-        }
         let tls_setup = ClientTlsSetup::try_from(self.tls.clone())?;
-        let tls = tls_setup.read()?;
+        let tls = hops::read_when_written(self.retry, || tls_setup.read())?;
         // The sender of an upload is this program, so that reports on the tunnel are for it.
         let follows = mode.origin_controller().filter(|_| self.upload.is_some());
         let work = if follows.is_some() { WorkFor::Origin } else { WorkFor::EndToEnd };
@@ -154,14 +229,13 @@ impl Get {
             )
         };
         let repair = RepairSetup::new(self.repair, mode);
-        let group_streams = hops::group_streams(self.group_streams);
+        let group_streams = hops::group_streams(self.group_streams).0;
         let tunnel = mode.tunnel(repair.to_node(), group_streams).unwrap_or_default();
         let transport = TransportSetup::new(self.transport.clone(), WorkFor::Tunnel)?;
-        let hops = hops::hops(&self.via, &tls, &transport, &self.token_file, tunnel)?;
-        let count = hops.len();
-        let limits = hops::limits(self.timeout);
-        let config = ClientConfig { hops, task: Task::Fetch(Box::new(fetch)), limits, seed: None };
-        Ok(Plan { config, tls: tls_setup, mode, hops: count })
+        let hops = || hops::hops(&self.via, &tls, &transport, &self.token_file, tunnel);
+        let hops = hops::read_when_written(self.retry, hops)?;
+        let limits = hops::limits(self.timeout, self.retry);
+        Ok(Plan { fetch, hops, limits, tls: tls_setup, mode })
     }
 
     /// The mode that was chosen, or the default, if it fits the proxies.
@@ -191,8 +265,42 @@ impl Setting for UploadSize {
 
 /// The checked form of the flags.
 struct Plan {
-    config: ClientConfig,
+    fetch: FetchConfig,
+    hops: Vec<HopConfig>,
+    limits: Limits,
     tls: ClientTlsSetup,
     mode: Mode,
-    hops: usize,
+}
+
+impl Plan {
+    /// A client that fetches from this URL.
+    fn client(&self, url: &HttpsUrl, resume: Option<Resume>) -> ClientConfig {
+        let fetch = FetchConfig {
+            host: url.host(),
+            port: url.port(),
+            path: url.path(),
+            resume,
+            ..self.fetch.clone()
+        };
+        let task = Task::Fetch(Box::new(fetch));
+        ClientConfig { hops: self.hops.clone(), task, limits: self.limits.clone(), seed: None }
+    }
+}
+
+/// A complete fetch.
+struct Fetched {
+    /// The URL after all redirects.
+    url: HttpsUrl,
+    redirects: u8,
+    /// Bytes that an earlier download had fetched.
+    resumed_bytes: u64,
+    report: FetchReport,
+}
+
+impl Fetched {
+    fn outcome(self, plan: &Plan, sha256: Option<Sha256Hex>) -> Outcome {
+        let Self { url, redirects, resumed_bytes, report } = self;
+        let outcome = Outcome::new(url.to_string(), plan.mode, plan.hops.len(), &report, sha256);
+        Outcome { redirects, resumed_bytes, bytes: outcome.bytes + resumed_bytes, ..outcome }
+    }
 }

@@ -1,15 +1,18 @@
 //! The proxies on the way, for `get` and `client` alike.
 
-use std::{iter, ops::RangeInclusive, path::PathBuf};
+use std::{iter, ops::RangeInclusive, path::PathBuf, thread, time::Duration};
 
 use tandem_node::{
     client::{HopConfig, TunnelMode},
+    error::ClientError,
     limits::Limits,
     proxy::Token,
 };
 use tandem_units::HumanDuration;
+use tracing::warn;
 
 use crate::{
+    advice,
     config::{Setting, TransportSetup, Via, Within, WorkFor},
     error::ConfigError,
     tls::ClientTls,
@@ -26,8 +29,8 @@ impl Setting for GroupStreams {
 }
 
 /// The setting, or the default.
-pub(crate) fn group_streams(chosen: Option<Within<GroupStreams>>) -> u8 {
-    chosen.map_or(TunnelMode::GROUP_STREAMS_DEFAULT, |Within(streams)| streams)
+pub(crate) fn group_streams(chosen: Option<Within<GroupStreams>>) -> Within<GroupStreams> {
+    chosen.unwrap_or(Within(TunnelMode::GROUP_STREAMS_DEFAULT))
 }
 
 /// The help of `--group-streams`.
@@ -47,10 +50,63 @@ pub(crate) fn timeout_help() -> String {
     )
 }
 
-/// Limits of a client that gives up on a silent server after this time, before and after its first
-/// answer.
-pub(crate) fn limits(timeout: Option<HumanDuration>) -> Limits {
-    let mut limits = Limits::default();
+/// The help of `--retry`. `otherwise` says what happens without it.
+pub(crate) fn retry_help(otherwise: &str) -> String {
+    format!(
+        "Time for which failures that may pass are tried again: a server that refuses or does not \
+         answer, a proxy that answers 429, 500, 503 or 504, and files with certificates and tokens that \
+         do not exist yet; 0 gives up at once [default: {otherwise}]"
+    )
+}
+
+/// Reads files that another program may be about to write. Tries again for a while if one of them
+/// does not exist.
+pub(crate) fn read_when_written<T>(
+    retry: Option<HumanDuration>,
+    read: impl Fn() -> Result<T, ConfigError>,
+) -> Result<T, ConfigError> {
+    const STEP: Duration = Duration::from_millis(50);
+    let mut left = retry.map_or(Duration::ZERO, Duration::from);
+    let mut is_first = true;
+    loop {
+        match read() {
+            Err(error) if error.is_missing_file() && !left.is_zero() => {
+                if std::mem::take(&mut is_first) {
+                    warn!("{error}; trying again");
+                }
+                thread::sleep(STEP.min(left));
+                left = left.saturating_sub(STEP);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// The failures of which the user was told since the tunnel was last up.
+#[derive(Debug, Default)]
+pub(crate) struct Retries(Option<ClientError>);
+
+impl Retries {
+    /// Whether the last failure had another cause.
+    pub(crate) fn is_news(&mut self, error: &ClientError) -> bool {
+        self.0.replace(error.clone()).as_ref() != Some(error)
+    }
+}
+
+/// The message for a failure after which the client tries again.
+pub(crate) fn trying_again(error: &ClientError, retry_in: Duration) -> String {
+    let advice = advice::try_this(error);
+    if retry_in.is_zero() {
+        format!("{error}{advice}; trying again")
+    } else {
+        format!("{error}{advice}; trying again in {:.1} s", retry_in.as_secs_f64())
+    }
+}
+
+/// Limits of a client that gives up on a silent server after `timeout`, before and after its first
+/// answer, and that tries again for the time `retry`.
+pub(crate) fn limits(timeout: Option<HumanDuration>, retry: Option<HumanDuration>) -> Limits {
+    let mut limits = Limits { retry: retry.map(Duration::from), ..Limits::default() };
     if let Some(timeout) = timeout {
         limits.setup_timeout = timeout.into();
         limits.connection_idle = timeout.into(); // QUIC makes it at least three probe timeouts

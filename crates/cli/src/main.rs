@@ -5,11 +5,14 @@ mod client;
 mod config;
 mod demo;
 mod descriptors;
+#[cfg(test)]
+mod documents;
 mod download;
 mod error;
 mod fetch;
 mod generate;
 mod get;
+mod help;
 mod hops;
 mod lab;
 mod log;
@@ -19,6 +22,7 @@ mod origin;
 mod outcome;
 mod progress;
 mod proxy;
+mod redirect;
 mod run;
 mod secret_file;
 mod text;
@@ -27,7 +31,7 @@ mod tokens;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use tracing::Level;
 
 use crate::error::CliError;
@@ -53,7 +57,7 @@ enum Command {
     #[command(subcommand)]
     Lab(Box<lab::Lab>),
     Demo(Box<demo::Demo>),
-    #[command(subcommand, hide = true)]
+    #[command(subcommand)]
     Generate(generate::Generate),
 }
 
@@ -74,13 +78,15 @@ impl Command {
     fn log_level(&self) -> Level {
         match self {
             Self::Proxy(_) | Self::Client(_) | Self::Origin(_) => Level::INFO,
+            Self::Get(get) if get.is_quiet() => Level::ERROR,
             Self::Get(_) | Self::Lab(_) | Self::Demo(_) | Self::Generate(_) => Level::WARN,
         }
     }
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse(); // exits with 2 if the command line is wrong
+    let given = help::arrange(Cli::command()).get_matches(); // exits with 2 if the line is wrong
+    let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     log::start(cli.command.log_level(), cli.verbose);
     match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -95,8 +101,6 @@ fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -1,7 +1,6 @@
 //! The modes as flags and files have them.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use serde::{Deserialize, Deserializer, de};
 use tandem_node::mode::Mode;
 
 /// Whether a client or the demo takes it. An origin's variant `+` is a setting of the origin.
@@ -19,12 +18,6 @@ pub(crate) fn parser(is_allowed: fn(Mode) -> bool) -> impl TypedValueParser<Valu
     let allowed = Mode::ALL.into_iter().filter(move |mode| is_allowed(*mode));
     let values = allowed.map(|mode| PossibleValue::new(mode.as_str()).help(meaning(mode)));
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Mode>())
-}
-
-/// Parses the value of a key.
-pub(crate) fn of_tunnel<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Mode>, D::Error> {
-    let name = String::deserialize(from)?;
-    Mode::parse(&name, is_of_tunnels).map(Some).map_err(de::Error::custom)
 }
 
 /// The help of a mode, which spells its name out.

@@ -2,15 +2,13 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tandem_net::{DriverOptions, Files};
 use tandem_node::{OriginConfig, limits::Limits, quic::Transport};
 use tandem_units::ByteCount;
 
 use crate::{
-    config::{
-        Layered, ListenAddr, Settings, TransportSettings, TransportSetup, Within, WorkFor, to_toml,
-    },
+    config::{Layered, ListenAddr, Settings, TransportSettings, TransportSetup, Within, WorkFor},
     descriptors,
     error::{CliError, ConfigError},
     memory::{self, MemoryBound},
@@ -18,8 +16,16 @@ use crate::{
     tls::{Identity, ServerTlsSettings, ServerTlsSetup},
 };
 
+const EXAMPLES: &str = "\
+Examples:
+  tandem origin --listen [::]:443 --root www --cert cert.pem --key key.pem
+      A file server; a folder is served as its index.html.
+  tandem origin --listen 127.0.0.1:4433 --root . --controller tecc
+      A server for tests on this machine that adapts to reports of clients in mode tecc.";
+
 /// Serve the files of a folder over HTTP/3.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Origin {
     #[command(flatten)]
     settings: Layered<OriginSettings>,
@@ -28,15 +34,15 @@ pub(crate) struct Origin {
 impl Origin {
     /// Runs until a signal ends it.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let setup = OriginSetup::try_from(self.settings.load()?)?;
+        let setup = self.settings.load()?;
         let identity = setup.tls.identity()?;
         let config = setup.to_node(&identity)?;
         identity.report();
         let files = Files::below(&setup.root);
         let files =
             files.map_err(|error| ConfigError::Unreadable { file: setup.root.clone(), error })?;
-        if self.settings.is_check_only() {
-            return text::print(to_toml(&setup).trim_end());
+        if let Some(checked) = self.settings.checked(&setup, &config.limits) {
+            return text::print(checked.trim_end());
         }
         identity.announce()?;
         descriptors::raise();
@@ -57,10 +63,9 @@ impl Origin {
     }
 }
 
-/// Flags, and keys of the file.
-#[derive(Debug, Default, clap::Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-struct OriginSettings {
+/// Flags, and keys of a file.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct OriginSettings {
     /// Address and UDP port to listen on; port 0 stands for any free port
     #[arg(long, value_name = "ADDR", env = "TANDEM_LISTEN")]
     listen: Option<ListenAddr>,
@@ -80,32 +85,46 @@ struct OriginSettings {
     )]
     takes_uploads: Option<bool>,
 
-    #[arg(long, value_name = "SIZE", env = "TANDEM_MEMORY", help = MemoryBound::flag_help())]
+    #[arg(
+        long, value_name = "SIZE", env = "TANDEM_MEMORY", help_heading = "Limits",
+        help = MemoryBound::flag_help()
+    )]
     memory: Option<Within<MemoryBound>>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "TLS")]
     tls: ServerTlsSettings,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Congestion control")]
     transport: TransportSettings,
+
+    /// Parameters of the controllers tecc and tecc-paper that differ from their defaults, such as
+    /// q-target=60ms,theta=1Ts
+    #[arg(
+        long,
+        value_name = "KEY=VALUE,..",
+        env = "TANDEM_TECC",
+        help_heading = "Congestion control"
+    )]
+    tecc: Option<String>,
 }
 
 impl Settings for OriginSettings {
-    fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
-        let own = self.root.iter_mut();
-        own.chain(self.tls.paths_mut()).chain(self.transport.paths_mut()).collect()
-    }
+    type Setup = OriginSetup;
+    const SUBCOMMAND: &'static str = "origin";
+    const REQUIRED: &'static [&'static str] = &["listen", "root"];
 }
 
 /// The settings that the origin runs with.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct OriginSetup {
+pub(crate) struct OriginSetup {
     listen: ListenAddr,
     root: PathBuf,
     takes_uploads: bool,
     memory: Within<MemoryBound>,
+    #[serde(flatten)]
     tls: ServerTlsSetup,
+    #[serde(flatten)]
     transport: TransportSetup,
 }
 
@@ -114,23 +133,22 @@ impl TryFrom<OriginSettings> for OriginSetup {
 
     fn try_from(settings: OriginSettings) -> Result<Self, ConfigError> {
         let missing = |key, value, variable| ConfigError::Missing { key, value, variable };
-        let root = settings.root.ok_or(missing("root", "DIR", "TANDEM_ROOT"))?;
-        if !root.is_dir() {
-            return Err(ConfigError::NoFolder { what: "root", path: root });
-        }
         Ok(Self {
             listen: settings.listen.ok_or(missing("listen", "ADDR", "TANDEM_LISTEN"))?,
-            root,
+            root: settings.root.ok_or(missing("root", "DIR", "TANDEM_ROOT"))?,
             takes_uploads: settings.takes_uploads.unwrap_or(false),
             memory: MemoryBound::or_default(settings.memory),
             tls: settings.tls.try_into()?,
-            transport: TransportSetup::new(settings.transport, WorkFor::Origin)?,
+            transport: TransportSetup::of_origin(settings.transport, settings.tecc)?,
         })
     }
 }
 
 impl OriginSetup {
     fn to_node(&self, identity: &Identity) -> Result<OriginConfig, ConfigError> {
+        if !self.root.is_dir() {
+            return Err(ConfigError::NoFolder { what: "root", path: self.root.clone() });
+        }
         Ok(OriginConfig {
             transport: Transport {
                 reset_secret: identity.reset_secret(),
@@ -140,16 +158,5 @@ impl OriginSetup {
             limits: Limits { memory: self.memory.0.get(), ..Limits::default() },
             ..OriginConfig::new(self.listen.0, self.tls.server_config(identity, None)?)
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::assert_every_path_is_listed;
-
-    #[test]
-    fn every_path_of_a_file_is_relative_to_its_folder() {
-        assert_every_path_is_listed::<OriginSettings>();
     }
 }

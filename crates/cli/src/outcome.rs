@@ -3,7 +3,10 @@
 use std::{path::Path, time::Duration};
 
 use serde::Serialize;
-use tandem_node::{mode::Mode, node::FetchReport};
+use tandem_node::{
+    mode::{Agreement, Mode},
+    node::FetchReport,
+};
 use tandem_units::ByteCount;
 
 use crate::download::Sha256Hex;
@@ -11,15 +14,25 @@ use crate::download::Sha256Hex;
 /// The measurements of a download; one object of `get --json`. Units are in the names.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// The URL.
+    /// The URL of the file, after all redirects.
     pub(crate) url: String,
-    /// The mode.
+    /// The mode that was asked for.
     pub(crate) mode: Mode,
+    /// The mode that each proxy granted; the nearest is the first.
+    pub(crate) granted: Vec<Mode>,
+    /// Why a proxy granted another mode, for people.
+    #[serde(skip)]
+    pub(crate) lesser: Vec<String>,
     /// Number of proxies on the path.
     pub(crate) hops: usize,
-    /// Length of the body.
+    /// Number of redirects that were followed.
+    pub(crate) redirects: u8,
+    /// Length of the whole file, or of an upload.
     pub(crate) bytes: u64,
-    /// SHA-256 of the body, in hexadecimal; null for an upload.
+    /// How many of these bytes an earlier download had fetched, which `--continue` continued.
+    pub(crate) resumed_bytes: u64,
+    /// SHA-256 of the whole file, in hexadecimal; null for an upload, and if ranges went to a device
+    /// out of order.
     pub(crate) sha256: Option<Sha256Hex>,
     /// From the first packet of the end-to-end connection to the last byte, or to the answer to an
     /// upload.
@@ -30,7 +43,7 @@ pub(crate) struct Outcome {
     pub(crate) handshake_s: f64,
     /// Name resolution and tunnels, before `fct_s` begins.
     pub(crate) setup_s: f64,
-    /// Body bits per second of `fct_s`.
+    /// Bits of `bytes`, without `resumed_bytes`, per second of `fct_s`.
     pub(crate) goodput_mbps: f64,
     /// Share of the tunnel's packets that carry retransmitted payloads; null without a tunnel, and if
     /// only the proxy knows it.
@@ -57,18 +70,19 @@ impl Outcome {
         Self {
             url,
             mode,
+            granted: report.agreements.iter().map(|agreement| agreement.granted).collect(),
+            lesser: lesser(&report.agreements),
             hops,
+            redirects: 0,
             bytes: report.bytes,
+            resumed_bytes: 0,
             sha256: sha256.into(),
             fct_s,
             ideal_s: None,
             handshake_s: seconds(report.handshake),
             setup_s: seconds(report.setup),
             goodput_mbps: round(bits / report.completion.as_secs_f64().max(1e-9) / 1e6, 1e3),
-            tunnel_retransmit_ratio: match mode {
-                Mode::Mdt => Some(0.0), // repairs nothing
-                _ => None,
-            },
+            tunnel_retransmit_ratio: repairs_nothing(&report.agreements).then_some(0.0),
             rtt_ms: round(report.smoothed_rtt.as_secs_f64() * 1e3, 1e3),
             feedback_sent: report.feedback.sent,
             feedback_used: report.feedback.used,
@@ -80,26 +94,49 @@ impl Outcome {
         let Self { url, bytes, sha256, fct_s, handshake_s, setup_s, goodput_mbps, rtt_ms, .. } =
             self;
         let size = ByteCount::new(*bytes);
+        let earlier = match self.resumed_bytes {
+            0 => String::new(),
+            earlier => format!(", {} of it from an earlier download", ByteCount::new(earlier)),
+        };
         let path = match self.hops {
             0 => self.mode.to_string(),
             1 => format!("1 proxy, {}", self.mode),
             hops => format!("{hops} proxies, {}", self.mode),
         };
+        let lesser = self.lesser.iter().flat_map(|line| ["          ", line, "\n"]);
+        let lesser: String = lesser.collect();
         let body = match saved {
             Some(file) => format!("saved     {}", file.display()),
             None => format!("sent to   {url}"),
         };
-        let hash = sha256.as_ref().map(|hash| format!("sha-256   {}\n", hash.0));
-        let hash = hash.unwrap_or_default();
+        let hash = match (sha256, saved) {
+            (Some(hash), _) => format!("sha-256   {}\n", hash.0),
+            (None, Some(_)) => {
+                "sha-256   not known, because ranges arrived out of order\n".to_owned()
+            }
+            (None, None) => String::new(),
+        };
         format!(
             "{body}\n\
-             size      {size}\n{hash}\
-             path      {path}, RTT {rtt_ms:.1} ms\n\
+             size      {size}{earlier}\n{hash}\
+             path      {path}, RTT {rtt_ms:.1} ms\n{lesser}\
              time      {fct_s:.3} s, handshake {handshake_s:.3} s of it, after {setup_s:.3} s of \
              setup\n\
              goodput   {goodput_mbps:.2} Mbit/s"
         )
     }
+}
+
+/// A line for each proxy that granted another mode than was asked for.
+fn lesser(agreements: &[Agreement]) -> Vec<String> {
+    let lesser = (1..).zip(agreements).filter(|(_, agreement)| agreement.lesser.is_some());
+    lesser.map(|(number, agreement)| format!("proxy {number} granted {agreement}")).collect()
+}
+
+/// Whether there are tunnels and none of them sends lost payloads again.
+fn repairs_nothing(agreements: &[Agreement]) -> bool {
+    let is_mdt = |agreement: &Agreement| agreement.granted == Mode::Mdt;
+    !agreements.is_empty() && agreements.iter().all(is_mdt)
 }
 
 /// In seconds, to the microsecond.

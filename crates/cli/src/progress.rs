@@ -98,6 +98,11 @@ impl Progress for Bar {
 }
 
 impl Bar {
+    /// A bar that is never drawn.
+    pub(crate) fn hidden() -> Self {
+        Self(ProgressBar::hidden())
+    }
+
     /// The download is complete; the bar stays with this message.
     pub(crate) fn finish(&self, message: String) {
         self.0.set_style(style(WAITING));

@@ -2,11 +2,12 @@
 
 use std::{ops::RangeInclusive, path::PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tandem_net::DriverOptions;
 use tandem_node::{
     ProxyConfig,
     limits::Limits,
+    mode::Oversize,
     proxy::{Access, TargetPolicy},
     quic::Transport,
 };
@@ -15,7 +16,7 @@ use tandem_units::HumanDuration;
 use crate::{
     config::{
         Layered, ListenAddr, Prefix, Setting, Settings, TransportSettings, TransportSetup, Via,
-        Within, WorkFor, to_toml,
+        Within, WorkFor,
     },
     descriptors,
     error::{CliError, ConfigError},
@@ -25,11 +26,19 @@ use crate::{
     tokens,
 };
 
+const EXAMPLES: &str = "\
+Examples:
+  tandem proxy --listen [::]:443 --cert cert.pem --key key.pem --token-file tokens
+      A proxy to public addresses, for clients with a token.
+  tandem proxy --listen 127.0.0.1:8443 --allow-target 127.0.0.0/8,::1
+      A proxy for tests on this machine; its clients need --insecure.";
+
 /// Run a CONNECT-UDP proxy (RFC 9298).
 ///
 /// Without --allow-target the proxy reaches only public addresses. To listen on an address that is not
 /// loopback, it needs --token-file, --client-ca or --allow-anyone.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Proxy {
     #[command(flatten)]
     settings: Layered<ProxySettings>,
@@ -38,16 +47,16 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Runs until a signal ends it.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let setup = ProxySetup::try_from(self.settings.load()?)?;
+        let setup = self.settings.load()?;
         let identity = setup.tls.identity()?;
         let mut config = setup.to_node(&identity)?;
         identity.report();
-        if self.settings.is_check_only() {
-            return text::print(to_toml(&setup).trim_end());
-        }
-        identity.announce()?;
         let open_files = descriptors::raise();
         descriptors::limit(&mut config.limits, open_files);
+        if let Some(checked) = self.settings.checked(&setup, &config.limits) {
+            return text::print(checked.trim_end());
+        }
+        identity.announce()?;
         descriptors::say(open_files, config.limits.sockets);
         let grace = run::grace(&config.limits);
         let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;
@@ -57,16 +66,15 @@ impl Proxy {
     }
 }
 
-/// Flags, and keys of the file.
-#[derive(Debug, Default, clap::Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-struct ProxySettings {
+/// Flags, and keys of a file.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct ProxySettings {
     /// Address and UDP port to listen on; port 0 stands for any free port
     #[arg(long, value_name = "ADDR", env = "TANDEM_LISTEN")]
     listen: Option<ListenAddr>,
 
-    /// Also reach targets in this address range; repeatable [default: public addresses only]
-    #[arg(long, value_name = "CIDR", env = "TANDEM_ALLOW_TARGET", value_delimiter = ' ')]
+    /// Also reach targets in this address range; repeatable, or several with commas between [default: public addresses only]
+    #[arg(long, value_name = "CIDR", env = "TANDEM_ALLOW_TARGET", value_delimiter = ',')]
     allow_target: Vec<Prefix>,
 
     /// Serve clients that send one of the tokens in this file, which has TOKEN or NAME TOKEN on each
@@ -75,7 +83,7 @@ struct ProxySettings {
     token_file: Option<PathBuf>,
 
     /// Serve clients whose certificate was issued by a CA in this PEM file
-    #[arg(long, value_name = "FILE", env = "TANDEM_CLIENT_CA")]
+    #[arg(long, value_name = "FILE", env = "TANDEM_CLIENT_CA", help_heading = "TLS")]
     client_ca: Option<PathBuf>,
 
     /// Serve every client that can reach the proxy
@@ -93,7 +101,7 @@ struct ProxySettings {
     template: Option<Via>,
 
     #[arg(
-        long, value_name = "TIME", env = "TANDEM_DRAIN",
+        long, value_name = "TIME", env = "TANDEM_DRAIN", help_heading = "Limits",
         help = format!(
             "Time for which open flows may go on after a signal has stopped the proxy; a second signal \
              ends them at once [default: {}]",
@@ -103,7 +111,7 @@ struct ProxySettings {
     drain: Option<HumanDuration>,
 
     #[arg(
-        long, value_name = "TIME", env = "TANDEM_FEEDBACK_INTERVAL",
+        long, value_name = "TIME", env = "TANDEM_FEEDBACK_INTERVAL", help_heading = "Feedback",
         help = FeedbackInterval::help(
             "Interval between two reports on a tunnel to a client of mode tecc",
             "the tunnel's least RTT",
@@ -111,21 +119,36 @@ struct ProxySettings {
     )]
     feedback_interval: Option<Within<FeedbackInterval>>,
 
-    #[arg(long, value_name = "SIZE", env = "TANDEM_MEMORY", help = MemoryBound::flag_help())]
+    /// What becomes of packets from targets that fit no datagram of a tunnel [default: auto]
+    ///
+    /// auto: they go in capsules to clients that ask for it, as Tandem's do. capsule: they go in
+    /// capsules to every client. drop: they are dropped. A target is told with ICMP what fits, if the
+    /// proxy has the right to open raw sockets.
+    #[arg(
+        long,
+        value_name = "auto|capsule|drop",
+        env = "TANDEM_OVERSIZE",
+        help_heading = "Tunnel"
+    )]
+    oversize: Option<Oversize>,
+
+    #[arg(
+        long, value_name = "SIZE", env = "TANDEM_MEMORY", help_heading = "Limits",
+        help = MemoryBound::flag_help()
+    )]
     memory: Option<Within<MemoryBound>>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "TLS")]
     tls: ServerTlsSettings,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Congestion control")]
     transport: TransportSettings,
 }
 
 impl Settings for ProxySettings {
-    fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
-        let own = self.token_file.iter_mut().chain(&mut self.client_ca);
-        own.chain(self.tls.paths_mut()).chain(self.transport.paths_mut()).collect()
-    }
+    type Setup = ProxySetup;
+    const SUBCOMMAND: &'static str = "proxy";
+    const REQUIRED: &'static [&'static str] = &["listen"];
 }
 
 /// The interval between two reports on a tunnel.
@@ -142,7 +165,7 @@ impl Setting for FeedbackInterval {
 /// The settings that the proxy runs with.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct ProxySetup {
+pub(crate) struct ProxySetup {
     listen: ListenAddr,
     allow_target: Vec<Prefix>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,14 +174,15 @@ struct ProxySetup {
     client_ca: Option<PathBuf>,
     allow_anyone: bool,
     log_clients: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    template: Option<Via>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    drain: Option<HumanDuration>,
+    template: Via,
+    drain: HumanDuration,
     #[serde(skip_serializing_if = "Option::is_none")]
     feedback_interval: Option<Within<FeedbackInterval>>,
+    oversize: Oversize,
     memory: Within<MemoryBound>,
+    #[serde(flatten)]
     tls: ServerTlsSetup,
+    #[serde(flatten)]
     transport: TransportSetup,
 }
 
@@ -190,9 +214,10 @@ impl TryFrom<ProxySettings> for ProxySetup {
             client_ca: settings.client_ca,
             allow_anyone,
             log_clients: settings.log_clients.unwrap_or_default(),
-            template: settings.template,
-            drain: settings.drain,
+            template: settings.template.unwrap_or_else(|| Via(ProxyConfig::default_template())),
+            drain: settings.drain.unwrap_or(HumanDuration(Limits::default().drain)),
             feedback_interval: settings.feedback_interval,
+            oversize: settings.oversize.unwrap_or_default(),
             memory: MemoryBound::or_default(settings.memory),
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
@@ -228,10 +253,6 @@ impl ProxySetup {
     }
 
     fn to_node(&self, identity: &Identity) -> Result<ProxyConfig, ConfigError> {
-        let template = match &self.template {
-            Some(Via(template)) => template.clone(),
-            None => ProxyConfig::default_template(),
-        };
         Ok(ProxyConfig {
             transport: Transport {
                 reset_secret: identity.reset_secret(),
@@ -242,10 +263,11 @@ impl ProxySetup {
                 self.allow_target.iter().map(|prefix| prefix.0).collect(),
             ),
             feedback_interval: self.feedback_interval.map(|Within(interval)| interval.into()),
+            oversize: self.oversize,
             log_clients: self.log_clients,
-            template,
+            template: self.template.0.clone(),
             limits: Limits {
-                drain: self.drain.map_or(Limits::default().drain, Into::into),
+                drain: self.drain.into(),
                 memory: self.memory.0.get(),
                 ..Limits::default()
             },
@@ -260,10 +282,10 @@ impl ProxySetup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::assert_every_path_is_listed;
+    use crate::config::from_text;
 
     fn check(toml: &str) -> Result<ProxySetup, ConfigError> {
-        toml::from_str::<ProxySettings>(toml).unwrap().try_into()
+        from_text::<ProxySettings>(toml)
     }
 
     #[test]
@@ -297,28 +319,11 @@ mod tests {
         for (interval, is_allowed) in
             [("4ms", false), ("5ms", true), ("1s", true), ("1001ms", false), ("0s", false)]
         {
-            let file = format!("feedback-interval = \"{interval}\"");
-            let error = toml::from_str::<ProxySettings>(&file).map(|_| ());
-            let error = error.map_err(|error| error.message().to_owned());
-            let refused = Err("out of range; allowed: 5ms to 1s".to_owned());
+            let file = format!("feedback-interval = \"{interval}\"\nlisten = \"[::1]:1\"");
+            let error = check(&file).map(|_| ()).map_err(|error| error.to_string());
+            let place = format!("test.toml:1: feedback-interval: \"{interval}\": ");
+            let refused = Err(place + "out of range; allowed: 5ms to 1s");
             assert_eq!(error, if is_allowed { Ok(()) } else { refused }, "{interval}");
         }
-    }
-
-    #[test]
-    fn every_path_of_a_file_is_relative_to_its_folder() {
-        assert_every_path_is_listed::<ProxySettings>();
-    }
-
-    #[test]
-    fn the_printed_configuration_means_itself() {
-        let text = to_toml(
-            &check(
-                "listen = \"127.0.0.1:0\"\nallow-target = [\"10.0.0.0/8\"]\n[tls]\nname = [\"a\"]",
-            )
-            .unwrap(),
-        );
-        assert_eq!(to_toml(&check(&text).unwrap()), text);
-        assert!(text.contains("controller = \"bbr1-tunnel\""), "{text}");
     }
 }

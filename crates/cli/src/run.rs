@@ -146,6 +146,8 @@ impl<N, F: FnMut(&mut N) -> Result<String, ConfigError>> Application<N> for Serv
             Event::Closed(_)
             | Event::HopUp { .. }
             | Event::HopLost { .. }
+            | Event::FlowFailed { .. }
+            | Event::ModeChanged { .. }
             | Event::TunnelInfo { .. }
             | Event::TooLarge { .. }
             | Event::ResponseStarted { .. }

@@ -32,7 +32,7 @@ fn the_documents_state_the_numbers_of_the_code() {
             "docs/threats.md",
             format!("| sockets towards targets | {} of a node", grouped(limits.sockets as u64)),
         ),
-        ("README.md", format!("at most {}. If that is few", grouped(limits.sockets as u64))),
+        ("docs/deploy.md", format!("at most {}. If that is few", grouped(limits.sockets as u64))),
         ("docs/threats.md", format!("| header section | {} KiB |", limits.field_section / 1024)),
         (
             "docs/threats.md",

@@ -44,7 +44,7 @@ fn a_file_arrives_directly_and_through_one_and_two_proxies() {
             _ => "mdt",
         };
         assert_eq!(result["mode"], mode);
-        assert!(!scene.path("out.part").exists());
+        assert!(!scene.path("out.tandem-part").exists());
         fs::remove_file(scene.path("out")).unwrap();
     }
     for server in [origin, near, far] {
@@ -159,8 +159,9 @@ fn json_has_the_promised_fields() {
             assert!(result[key].as_f64().is_some_and(|value| value >= 0.0), "{key}: {result}");
         }
         assert_eq!(result["ideal_s"], Value::Null);
-        for key in ["feedback_sent", "feedback_used"] {
-            assert_eq!(result[key], 0, "{key}: {result}"); // no reports were requested
+        // No reports were requested, nothing was redirected, and nothing was continued.
+        for key in ["feedback_sent", "feedback_used", "redirects", "resumed_bytes"] {
+            assert_eq!(result[key], 0, "{key}: {result}");
         }
     }
     assert_eq!(direct["tunnel_retransmit_ratio"], Value::Null);
@@ -190,7 +191,7 @@ fn an_empty_file_is_downloaded() {
 }
 
 #[test]
-fn a_closed_pipe_is_success() {
+fn a_closed_pipe_is_an_error() {
     let scene = Scene::new();
     scene.write_noise("root/file", 3_000_000);
     let origin = scene.origin();
@@ -201,8 +202,43 @@ fn a_closed_pipe_is_success() {
     child.stdout.take().unwrap().read_exact(&mut few).unwrap(); // and closes the pipe
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{stderr}");
-    assert!(!stderr.contains("error"), "{stderr}");
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("error: cannot write the file to standard output"), "{stderr}");
+}
+
+#[test]
+fn quiet_means_that_only_errors_are_printed() {
+    let scene = Scene::new();
+    scene.write("root/file", "abc");
+    let origin = scene.origin();
+    let get = format!("get https://{}/file --insecure -o out", origin.address);
+    for (line, prints) in [
+        (format!("{get} -q"), false),
+        (format!("{get} --quiet -vv"), false),
+        (format!("{get} -q --json"), true),
+    ] {
+        let run = scene.run(&line);
+        assert_eq!(!run.succeeds().is_empty(), prints, "{line}");
+        assert!(line.contains("-vv") || run.stderr().is_empty(), "{line}: {}", run.stderr());
+    }
+    assert_eq!(scene.run(&format!("{get} -q -o -").replace("-o out ", "")).succeeds(), "abc");
+    scene.run(&format!("{get} -q").replace("/file", "/none")).fails(1, &["404"]);
+}
+
+#[test]
+fn a_device_stays_a_device() {
+    let scene = Scene::new();
+    scene.write_noise("root/file", 2_000_000);
+    let origin = scene.origin();
+    let get = format!("get https://{}/file --insecure -o /dev/null --json", origin.address);
+    let result: Value = serde_json::from_str(&scene.run(&get).succeeds()).unwrap();
+    assert_eq!(result["sha256"], sha256(&scene.path("root/file")));
+    let ranges = scene.run(&format!("{get} --streams 4")).succeeds();
+    let result: Value = serde_json::from_str(&ranges).unwrap();
+    assert_eq!((&result["sha256"], &result["bytes"]), (&Value::Null, &2_000_000.into()));
+    let null = fs::metadata("/dev/null").unwrap().file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_char_device(&null));
+    scene.run(&format!("{get} --continue")).fails(2, &["/dev/null", "--continue"]);
 }
 
 /// A download across a slow link, of which a part has arrived.
@@ -215,7 +251,7 @@ fn half_way(scene: &Scene, origin: &Server) -> (Child, Server) {
     let url = format!("https://{}/large", link.address);
     let mut command = scene.command(["get", &url, "--insecure", "--timeout", "2s", "-o", "out"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let part = scene.path("out.part");
+    let part = scene.path("out.tandem-part");
     eventually("a first part", || fs::metadata(&part).is_ok_and(|meta| meta.len() > 100_000));
     (child, link)
 }
@@ -229,22 +265,39 @@ fn a_failure_half_way_leaves_only_the_part() {
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("bytes that arrived are in out.part"), "{stderr}");
-    assert!(scene.path("out.part").exists() && !scene.path("out").exists());
+    assert!(stderr.contains("bytes are in out.tandem-part: repeat"), "{stderr}");
+    assert!(stderr.contains("--continue"), "{stderr}");
+    assert!(scene.path("out.tandem-part").exists() && !scene.path("out").exists());
 }
 
 #[test]
 fn an_interrupted_download_exits_with_130() {
     let scene = Scene::new();
     let origin = scene.origin();
-    let (child, _link) = half_way(&scene, &origin);
+    let (child, link) = half_way(&scene, &origin);
     let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     kill_process(id, Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{stderr}");
-    assert!(stderr.contains("interrupted") && stderr.contains("out.part"), "{stderr}");
-    assert!(scene.path("out.part").exists() && !scene.path("out").exists());
+    assert!(stderr.contains("interrupted") && stderr.contains("out.tandem-part"), "{stderr}");
+    assert!(scene.path("out.tandem-part").exists() && !scene.path("out").exists());
+    // The same command with --continue fetches the rest.
+    for streams in ["", "--streams 3"] {
+        let get = format!("get https://{}/large --insecure -o out --json {streams}", link.address);
+        let before = fs::read(scene.path("out.tandem-part")).unwrap();
+        let state = fs::read(scene.path("out.tandem-state")).unwrap();
+        let result = scene.run(&format!("{get} --continue")).succeeds();
+        let result: Value = serde_json::from_str(&result).unwrap();
+        assert_eq!(result["resumed_bytes"], before.len());
+        assert_eq!(result["bytes"], 3_000_000);
+        assert_eq!(result["sha256"], sha256(&scene.path("root/large")));
+        assert_eq!(sha256(&scene.path("out")), sha256(&scene.path("root/large")));
+        assert!(!scene.path("out.tandem-part").exists());
+        assert!(!scene.path("out.tandem-state").exists());
+        scene.write("out.tandem-part", before);
+        scene.write("out.tandem-state", state);
+    }
 }
 
 #[test]

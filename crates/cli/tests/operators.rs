@@ -209,3 +209,46 @@ fn an_operator_decides_whether_the_log_has_addresses() {
     let (_, log) = proxy.stop();
     assert!(!log.contains("client="), "{log}");
 }
+
+#[test]
+fn a_generated_certificate_is_complete_when_the_command_returns_and_is_never_overwritten() {
+    let scene = Scene::new();
+    scene.write("root/f", "carried");
+    let line = "generate certificate tls --name proxy.example,192.0.2.1 --name 2001:db8::1";
+    let said = scene.run(line).succeeds();
+    let names = "localhost, 127.0.0.1, ::1, proxy.example, 192.0.2.1, 2001:db8::1";
+    assert!(said.starts_with(&format!("certificate for {names}; valid until ")), "{said}");
+    #[cfg(unix)]
+    for (file, expected) in [("tls/key.pem", 0o600), ("tls/cert.pem", 0o644), ("tls/ca.pem", 0o644)]
+    {
+        let mode = fs::metadata(scene.path(file)).unwrap().permissions();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777;
+        assert_eq!(mode & !expected, 0, "{file} has {mode:o}");
+    }
+
+    // Both servers and both runs of them share one CA.
+    let tls = "--listen 127.0.0.1:0 --cert tls/cert.pem --key tls/key.pem";
+    for _ in 0..2 {
+        let origin = scene.serve(&format!("origin {tls} --root root"));
+        let proxy = scene.serve(&format!("proxy {tls} --allow-target 127.0.0.1"));
+        assert!(!proxy.said.contains("warning"), "{}", proxy.said);
+        let (origin, proxy) = (origin.address, proxy.address);
+        scene
+            .run(&format!("get https://{origin}/f --via https://{proxy} --ca tls/ca.pem -o f"))
+            .succeeds();
+    }
+
+    let files = ["ca.pem", "cert.pem", "key.pem"];
+    let read = || files.map(|file| fs::read(scene.path(&format!("tls/{file}"))).unwrap());
+    let before = read();
+    scene.run(line).fails(2, &["tls/ca.pem exists already", "another folder"]);
+    assert_eq!(read(), before);
+    for file in files {
+        let folder = file.replace(".pem", "");
+        scene.write(&format!("{folder}/{file}"), "mine");
+        scene.run(&format!("generate certificate {folder}")).fails(2, &[file, "exists already"]);
+        assert_eq!(fs::read_dir(scene.path(&folder)).unwrap().count(), 1);
+    }
+    scene.run("generate certificate other --name a..b").fails(2, &["a..b", "host name"]);
+    assert!(!scene.path("other").exists());
+}

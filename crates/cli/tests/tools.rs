@@ -179,10 +179,16 @@ fn the_demo_shows_each_mode() {
     let demo = "demo --size 200kB --rate 50Mbit/s --client-rtt 4ms --origin-rtt 4ms --loss 1%";
     let results: Value =
         serde_json::from_str(&scene.run(&format!("{demo} --json")).succeeds()).unwrap();
-    let results = results.as_array().unwrap();
+    let (results, others): (Vec<_>, Vec<_>) =
+        results.as_array().unwrap().iter().partition(|result| result["part"] == "modes");
     let modes: Vec<_> = results.iter().map(|result| result["journey"].as_str().unwrap()).collect();
     let all = ["mft", "mdt", "mst", "rmdt", "tecc", "rmdt:off@cubic", "rmdt@cubic"];
     assert_eq!(modes, all);
+    let others =
+        others.iter().map(|it| [&it["part"], &it["journey"]].map(|it| it.as_str().unwrap()));
+    let first =
+        [["server", "mft@cubic"], ["server", "rmdt@cubic"], ["pages", "mft"], ["pages", "tecc"]];
+    assert_eq!(others.collect::<Vec<_>>(), first);
     assert!(results.iter().all(|result| result["sha256"] == results[0]["sha256"]));
     for result in results {
         assert_eq!(result["bytes"], 200_000);
@@ -192,6 +198,30 @@ fn the_demo_shows_each_mode() {
     }
     let table = scene.run(&format!("{demo} --modes mdt")).succeeds();
     assert!(table.contains("FCT/ideal") && table.contains("| mdt "), "{table}");
+}
+
+#[test]
+fn the_demo_says_what_the_tunnel_gains() {
+    let scene = Scene::new();
+    let links = "--rate 10Mbit/s --client-rtt 4ms --origin-rtt 40ms";
+    let line = format!("demo --parts server --size 2MB {links} --loss 8% --json");
+    let results: Value = serde_json::from_str(&scene.run(&line).succeeds()).unwrap();
+    let [without, with] = results.as_array().unwrap().as_slice() else { panic!("{results}") };
+    assert_eq!([&without["is_estimate"], &with["is_estimate"]], [true, false], "{results}");
+    let arrived = without["observed_bytes"].as_u64().unwrap();
+    assert!(0 < arrived && arrived < 2_000_000, "it was stopped: {without}");
+    assert!(without["fct_s"].as_f64() > without["observed_s"].as_f64(), "{without}");
+    assert_eq!(with["observed_bytes"], 2_000_000);
+
+    let links = "--rate 50Mbit/s --client-rtt 4ms --origin-rtt 4ms";
+    let run = scene.run(&format!("demo --parts server,pages --size 200kB {links} --loss 0%"));
+    let said = run.succeeds();
+    for part in ["Without a tunnel, the download took ", "Through a tunnel", "(mode tecc), it is "]
+    {
+        assert!(said.contains(part), "no {part:?} in\n{said}");
+    }
+    assert!(run.stderr().contains("First part:") && run.stderr().contains("Second part:"));
+    scene.run("demo --parts page").fails(2, &[]);
 }
 
 #[test]
@@ -232,6 +262,10 @@ fn packagers_get_manual_pages_and_completions() {
     }
     let page = fs::read_to_string(scene.path("man/tandem-get.1")).unwrap();
     assert!(page.contains("streams"), "{page}");
+    // Help that only the long form has, examples and exit codes.
+    for words in ["qlog file is written", "Examples:", "Exit codes:"] {
+        assert!(page.contains(words), "no {words:?} in {page}");
+    }
     for shell in ["bash", "zsh", "fish"] {
         assert!(scene.run(&format!("generate completions {shell}")).succeeds().contains("tandem"));
     }

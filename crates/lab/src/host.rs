@@ -3,13 +3,13 @@ use std::{
     collections::BTreeMap,
     fmt,
     marker::PhantomData,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use tandem_node::{
-    Event, Node,
+    Event, Input, Node,
     node::{FileError, FileId, FileMeta},
 };
 
@@ -81,8 +81,15 @@ pub(crate) struct Host {
     pub(crate) files: FileSet,
     open_files: BTreeMap<FileId, Contents>,
     pub(crate) body: Body,
+    /// How long the process of a busy host sleeps after something has come for it.
+    pub(crate) pause: Option<Duration>,
+    /// What has come while the process of a busy host slept.
+    pub(crate) waiting: Vec<Input>,
     /// The events that the node emitted, with their times since the start of the world.
     pub(crate) events: Vec<(Duration, Event)>,
+    /// The peers that the node told that their packets are too large, with the length of the packet
+    /// and what fits.
+    pub(crate) too_big: Vec<(SocketAddr, usize, usize)>,
 }
 
 /// The deadline of a node.
@@ -107,7 +114,10 @@ impl Host {
             files: FileSet::new(),
             open_files: BTreeMap::new(),
             body: Body::new(),
+            pause: None,
+            waiting: Vec::new(),
             events: Vec::new(),
+            too_big: Vec::new(),
         }
     }
 
@@ -117,6 +127,7 @@ impl Host {
         self.incarnation += 1;
         self.timer.wanted = None;
         self.timer.stalls = 0;
+        self.waiting.clear();
         self.sockets.close_all();
         self.open_files.clear();
         self.body = Body::new();

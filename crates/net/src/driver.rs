@@ -12,6 +12,7 @@ use std::{
     collections::BTreeMap,
     future::{Future, poll_fn},
     io, mem,
+    net::SocketAddr,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
@@ -39,6 +40,7 @@ use crate::{
     send_batch::SendBatch,
     socket::{Drained, ReceiveBuffers, SocketOptions, UdpSocket, open_error},
     stats::DriverStats,
+    too_big::TooBig,
 };
 
 /// The number of outputs after which the driver sends all batches and reads the clock again. It
@@ -195,6 +197,7 @@ struct Driver<'a, N, A> {
 
     requests: Requests,
     /// The answers that the node gets in this round.
+    too_big: TooBig,
     inputs: Vec<Input>,
     alarm: Alarm,
     memory: MemoryGauge,
@@ -283,6 +286,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             unsent: Vec::new(),
             spare_buffers: Vec::new(),
             requests: Requests::new(options.resolver, options.files),
+            too_big: TooBig::default(),
             inputs: Vec::new(),
             alarm: Alarm::new(),
             memory: MemoryGauge::new(options.memory_in_use),
@@ -322,6 +326,12 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             Output::CloseSocket(id) => {
                 self.send(id);
                 self.sockets.remove(&id);
+            }
+            Output::PacketTooBig { socket, peer, local_ip, len, fits } => {
+                let Some(slot) = self.sockets.get(&socket) else { return };
+                let local = slot.socket.local_addr();
+                let local = SocketAddr::new(local_ip.unwrap_or(local.ip()), local.port());
+                self.stats.too_big_sent += u64::from(self.too_big.tell(peer, local, (len, fits)));
             }
             Output::Resolve { query, host } => self.requests.resolve(query, host),
             Output::OpenFile { file, path } => self.requests.open_file(file, path),

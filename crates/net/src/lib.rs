@@ -61,6 +61,7 @@ pub mod resolver;
 mod send_batch;
 pub mod socket;
 pub mod stats;
+mod too_big;
 
 pub use driver::{Application, DriveError, DriverOptions, Finished, run};
 pub use files::Files;

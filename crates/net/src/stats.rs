@@ -39,6 +39,8 @@ pub struct DriverStats {
     pub dropped_send_error: u64,
     /// Datagrams not sent because their socket is not open.
     pub dropped_no_socket: u64,
+    /// ICMP messages sent to peers whose packets were too large.
+    pub too_big_sent: u64,
 
     /// Times that the driver woke from waiting.
     pub wakes: u64,

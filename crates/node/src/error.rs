@@ -8,7 +8,7 @@ use std::{
 
 use http::StatusCode;
 
-use crate::node::ResolveError;
+use crate::{mode::Agreement, node::ResolveError, reason::explain};
 
 /// The reason why a proxy refuses a CONNECT-UDP request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -113,8 +113,21 @@ impl RequestError {
             }
             Self::NoResources => (StatusCode::SERVICE_UNAVAILABLE, Some("proxy_internal_error")),
             Self::TargetProhibited(_) => (StatusCode::FORBIDDEN, Some("destination_ip_prohibited")),
-            Self::Socket(_) => (StatusCode::BAD_GATEWAY, Some("destination_unavailable")),
+            Self::Socket(kind) => (StatusCode::BAD_GATEWAY, Some(target_error(*kind))),
         }
+    }
+}
+
+/// The error type of `Proxy-Status` (RFC 9209 §2.3) for a target that the operating system cannot
+/// reach.
+pub(crate) const fn target_error(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::ConnectionRefused => "connection_refused",
+        io::ErrorKind::TimedOut => "connection_timeout",
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            "destination_ip_unroutable"
+        }
+        _ => "destination_unavailable",
     }
 }
 
@@ -185,6 +198,14 @@ pub enum ClientError {
         /// The missing feature.
         what: &'static str,
     },
+    /// The proxy granted another mode than the client asked for, and the client requires its mode.
+    #[error("{peer} grants mode {agreement}")]
+    LesserMode {
+        /// The authority of the proxy.
+        peer: String,
+        /// What it granted.
+        agreement: Agreement,
+    },
     /// The proxy refused the tunnel.
     #[error("{peer} refused a tunnel to {target}: status {status}{}", details(.proxy_status.as_deref()))]
     Refused {
@@ -196,6 +217,8 @@ pub enum ClientError {
         status: u16,
         /// The `Proxy-Status` field, if any.
         proxy_status: Option<String>,
+        /// The wait for which the proxy asks before the next request (`Retry-After`).
+        retry_after: Option<Duration>,
     },
     /// The proxy closed the flow.
     #[error("{peer} closed the tunnel to {target}: {reason}")]
@@ -214,6 +237,16 @@ pub enum ClientError {
         url: String,
         /// The HTTP status code.
         status: u16,
+    },
+    /// The origin answered that the file is at another URL.
+    #[error("{url}: status {status} redirects to {location}")]
+    Redirected {
+        /// The URL of the request.
+        url: String,
+        /// The HTTP status code: 301, 302, 303, 307 or 308.
+        status: u16,
+        /// The reference to the other URL, which may be relative. It has no control characters.
+        location: String,
     },
     /// The body ended early, or changed while it was fetched.
     #[error("{url}: {reason}")]
@@ -236,8 +269,46 @@ pub enum ClientError {
     Interrupted,
 }
 
+impl ClientError {
+    /// Returns whether the same attempt may succeed later, although nobody changes a setting.
+    /// `has_worked` says whether it succeeded before.
+    pub fn may_pass(&self, has_worked: bool) -> bool {
+        match self {
+            // A name that worked before has not been mistyped.
+            Self::Resolve { error, .. } => has_worked || *error == ResolveError::Unreachable,
+            Self::Refused { status: 502, proxy_status, .. } => {
+                let is_dns = |status: &String| status.contains("dns_error");
+                has_worked || !proxy_status.as_ref().is_some_and(is_dns)
+            }
+            Self::Refused { status, .. } => matches!(status, 429 | 500 | 503 | 504),
+            Self::Socket(_)
+            | Self::Refusing { .. }
+            | Self::NoAnswer { .. }
+            | Self::ConnectionLost { .. }
+            | Self::FlowClosed { .. } => true,
+            Self::Listen { .. }
+            | Self::Tls { .. }
+            | Self::Unsupported { .. }
+            | Self::LesserMode { .. }
+            | Self::Status { .. }
+            | Self::Redirected { .. }
+            | Self::Body { .. }
+            | Self::Protocol { .. }
+            | Self::Interrupted => false,
+        }
+    }
+
+    /// Returns the wait for which a proxy asks before the next request.
+    pub(crate) const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
 fn details(proxy_status: Option<&str>) -> String {
-    proxy_status.map_or_else(String::new, |value| format!(" ({value})"))
+    proxy_status.map_or_else(String::new, |value| format!(", {}", explain(value)))
 }
 
 #[cfg(test)]
@@ -249,11 +320,42 @@ mod tests {
         for (kind, status, error_type) in [
             (io::ErrorKind::QuotaExceeded, 503, "proxy_internal_error"),
             (io::ErrorKind::OutOfMemory, 503, "proxy_internal_error"),
-            (io::ErrorKind::NetworkUnreachable, 502, "destination_unavailable"),
+            (io::ErrorKind::NetworkUnreachable, 502, "destination_ip_unroutable"),
+            (io::ErrorKind::AddrNotAvailable, 502, "destination_unavailable"),
             (io::ErrorKind::PermissionDenied, 502, "destination_unavailable"),
         ] {
             let (given, given_type) = RequestError::for_socket(kind).response();
             assert_eq!((given.as_u16(), given_type), (status, Some(error_type)), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn only_failures_that_may_pass_are_repeated() {
+        let peer = || "p.example".to_owned();
+        let refused = |status, proxy_status: &str| ClientError::Refused {
+            peer: peer(),
+            target: "t.example:53".to_owned(),
+            status,
+            proxy_status: Some(proxy_status.to_owned()),
+            retry_after: None,
+        };
+        let resolve = |error| ClientError::Resolve { host: peer(), error };
+        let kind = io::ErrorKind::ConnectionRefused;
+        for (error, at_start, later) in [
+            (ClientError::Refusing { peer: peer(), kind }, true, true),
+            (ClientError::NoAnswer { peer: peer(), timeout: Duration::from_secs(1) }, true, true),
+            (refused(503, ""), true, true),
+            (refused(429, ""), true, true),
+            (refused(504, "p; error=dns_timeout"), true, true),
+            (refused(502, "p; error=dns_error"), false, true),
+            (refused(407, ""), false, false),
+            (refused(403, "p; error=destination_ip_prohibited"), false, false),
+            (refused(404, ""), false, false),
+            (resolve(ResolveError::Unreachable), true, true),
+            (resolve(ResolveError::NotFound), false, true),
+            (ClientError::Tls { peer: peer(), reason: "expired".to_owned() }, false, false),
+        ] {
+            assert_eq!((error.may_pass(false), error.may_pass(true)), (at_start, later), "{error}");
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod origin;
 mod prefix;
 pub mod proxy;
 pub mod quic;
+mod reason;
 pub mod seldom;
 mod server;
 mod spare;

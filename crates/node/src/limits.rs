@@ -105,6 +105,10 @@ pub struct Limits {
     /// The longest time for which the server then waits until its last packets are sent and the
     /// peers have received its `CONNECTION_CLOSE` frames.
     pub goodbye: Duration,
+    /// The longest time for which a client that ends keeps each tunnel open, until the proxy has
+    /// acknowledged what was sent through it last. That includes the end of the connection inside.
+    /// Without it the far proxies and the origin would wait for their idle timeouts.
+    pub last_words: Duration,
     /// The time without a packet after which a client considers a tunnel's connection dead. The
     /// client sends keep-alives at a third of it. It is short, because the client can reestablish
     /// the tunnel while the connection inside continues.
@@ -112,6 +116,19 @@ pub struct Limits {
     /// The longest time for which a client tries to reestablish the tunnel of a download. It tries
     /// to reestablish the tunnel of local programs without a limit.
     pub reconnect: Duration,
+    /// The longest time for which a client repeats attempts that fail for a reason that may pass,
+    /// counted from its start or from the moment when its tunnel broke. `None`: at its start it
+    /// gives up at once, and later it tries for as long as [`Self::reconnect`] says.
+    pub retry: Option<Duration>,
+    /// The wait of a client after the first failed attempt, which doubles with each further one. A
+    /// proxy that restarts is back within a second.
+    pub retry_wait: Duration,
+    /// The longest wait of a client between two attempts. One attempt costs a server about as much
+    /// as a handshake.
+    pub retry_wait_max: Duration,
+    /// The longest wait to which a proxy can make a client agree by `Retry-After`. A proxy of ours
+    /// asks for at most 21 s.
+    pub retry_after_max: Duration,
     /// The longest wait of a client for an answer from a hop or an origin.
     pub setup_timeout: Duration,
 }
@@ -154,8 +171,13 @@ impl Default for Limits {
             connection_idle: Duration::from_secs(30),
             drain: Duration::from_secs(10),
             goodbye: Duration::from_secs(1),
+            last_words: Duration::from_millis(500),
             tunnel_idle: Duration::from_secs(10),
             reconnect: Duration::from_secs(30),
+            retry: None,
+            retry_wait: Duration::from_millis(500),
+            retry_wait_max: Duration::from_secs(4),
+            retry_after_max: Duration::from_secs(60),
             setup_timeout: Duration::from_secs(10),
         }
     }

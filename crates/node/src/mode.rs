@@ -152,6 +152,59 @@ impl TunnelMode {
     /// Request streams if nobody chose a number. With eight, a lost packet holds up one in eight of the
     /// payloads behind it.
     pub const GROUP_STREAMS_DEFAULT: u8 = 8;
+
+    /// The mode without its parameters.
+    pub const fn name(self) -> Mode {
+        match self {
+            Self::Mdt => Mode::Mdt,
+            Self::Mst => Mode::Mst,
+            Self::Msgt(_) => Mode::Msgt,
+            Self::Rmdt(_) => Mode::Rmdt,
+            Self::Tecc(_) => Mode::Tecc,
+        }
+    }
+}
+
+/// What a client and a proxy agreed on for the payloads of one hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// The mode that the client asked for.
+    pub asked: Mode,
+    /// The mode in which the tunnel runs.
+    pub granted: Mode,
+    /// Why the tunnel does not run as the client asked. `None`: it does.
+    pub lesser: Option<Lesser>,
+}
+
+/// Why a tunnel runs in another mode than its client asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lesser {
+    /// The proxy ignored a field of the request.
+    #[error("the proxy does not know the field {0}")]
+    NoField(&'static str),
+    /// The proxy repairs by draft-yang-masque-dgram-retrans only.
+    #[error("the proxy repairs without numbers, so that payloads leave the tunnel out of order")]
+    WithoutOrder,
+    /// The proxy accepts no HTTP Datagrams in QUIC DATAGRAM frames.
+    #[error("the proxy accepts no QUIC datagrams")]
+    NoDatagrams,
+    /// The packets of this hop are small, because it is inside other tunnels.
+    #[error("the packets of this hop, which is inside other tunnels, are too small for datagrams")]
+    SmallPackets,
+    /// The proxy relays no payloads that come in capsules.
+    #[error("nothing came back for payloads in capsules, and something for the same in datagrams")]
+    DropsCapsules,
+}
+
+impl fmt::Display for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { asked, granted, lesser } = self;
+        match lesser {
+            None => write!(f, "{granted}"),
+            Some(lesser) if asked == granted => write!(f, "{granted}, but {lesser}"),
+            Some(lesser) => write!(f, "{granted} instead of {asked}: {lesser}"),
+        }
+    }
 }
 
 impl Mode {

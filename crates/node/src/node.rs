@@ -152,6 +152,20 @@ pub enum Output {
     },
     /// Close a socket. The node does not use its name again.
     CloseSocket(SocketId),
+    /// Tell a peer with ICMP that its packets are too large, if the operating system lets the program
+    /// do so (RFC 9298 §6.1).
+    PacketTooBig {
+        /// The socket that received such a packet.
+        socket: SocketId,
+        /// The peer.
+        peer: SocketAddr,
+        /// The local address that received the packet, if it is known.
+        local_ip: Option<IpAddr>,
+        /// The bytes of UDP payload in the peer's packet.
+        len: usize,
+        /// The largest number of bytes that fit.
+        fits: usize,
+    },
     /// Resolve a host name. [`Input::Resolved`] is the answer.
     Resolve {
         /// The name of the new query.
@@ -270,12 +284,34 @@ pub enum Event {
         authority: String,
         /// The time from the first packet of this hop's connection until the answer to its request.
         setup: Duration,
+        /// What was agreed on with the proxy. `None` if it has granted no flow yet.
+        agreement: Option<crate::mode::Agreement>,
     },
-    /// The tunnel has failed at a hop, and the client reestablishes it. The connections inside the
-    /// tunnel continue afterwards.
-    HopLost {
+    /// The tunnel through a hop runs in another mode from now on.
+    ModeChanged {
         /// The number of the hop, counted from 0.
         hop: usize,
+        /// The proxy's authority.
+        authority: String,
+        /// What is in force now.
+        agreement: crate::mode::Agreement,
+    },
+    /// The tunnel has failed at a hop or could not be established, and the client tries again. The
+    /// connections inside a tunnel that has failed continue afterwards.
+    HopLost {
+        /// The number of the hop, counted from 0. The number after the last hop stands for the
+        /// connection to the origin.
+        hop: usize,
+        /// The cause of the failure.
+        error: crate::error::ClientError,
+        /// The time until the next attempt.
+        retry_in: Duration,
+    },
+    /// A proxy refused or closed the flow of a local program, which goes on when the program sends
+    /// again. There is one event for each listener and cause until packets of its target arrive.
+    FlowFailed {
+        /// The address at which the client listens for the program.
+        listen: SocketAddr,
         /// The cause of the failure.
         error: crate::error::ClientError,
     },
@@ -304,6 +340,12 @@ pub enum Event {
         status: u16,
         /// The length of the whole representation in bytes, if the origin has sent it.
         len: Option<u64>,
+        /// The position of the first byte that the fetch emits. It is 0, unless the fetch continues
+        /// an earlier one and the origin still has the same file.
+        start: u64,
+        /// The validator with which the fetch can be continued later; see
+        /// [`Resume`](crate::client::Resume). `None`: the origin sent none that is reliable.
+        validator: Option<http::HeaderValue>,
     },
     /// A fetch is complete: every byte was emitted in [`Output::BodyChunk`].
     Fetched(FetchReport),
@@ -343,6 +385,8 @@ pub struct FetchReport {
     pub smoothed_rtt: Duration,
     /// The smoothed RTT of each hop's connection at the end; the nearest proxy is the first.
     pub hop_smoothed_rtt: Vec<Duration>,
+    /// What was agreed on with each proxy; the nearest is the first.
+    pub agreements: Vec<crate::mode::Agreement>,
     /// The counts of the reports that the last proxy sent, and of those that the client sent to the
     /// origin.
     pub feedback: crate::stats::FeedbackStats,

@@ -30,7 +30,10 @@ pub(crate) enum Event {
     Http(h3::Event),
     /// The connection has received datagrams.
     Datagrams,
-    /// The connection has ended.
+    /// The peer or an error has ended the connection. What arrived before can still be read, until
+    /// [`Server::forget`] is called.
+    Lost,
+    /// The connection was forgotten.
     Closed,
 }
 
@@ -152,7 +155,7 @@ impl Server {
                 if matches!(reason, quic::Closed::Violation(_)) {
                     self.broken.quic += 1;
                 }
-                return self.forget(id);
+                return self.events.push_back((id, Event::Lost));
             }
             quic::Event::Datagrams => return self.events.push_back((id, Event::Datagrams)),
             _ => {}
@@ -186,7 +189,8 @@ impl Server {
         self.forget(id);
     }
 
-    fn forget(&mut self, id: ConnectionId) {
+    /// Forgets a connection that has ended.
+    pub(crate) fn forget(&mut self, id: ConnectionId) {
         if self.sessions.remove(&id).is_none() {
             return;
         }
@@ -213,11 +217,14 @@ impl Server {
     }
 
     /// Closes all connections when the server is idle, or when the drain has taken too long.
-    pub(crate) fn finish_drain(&mut self, now: Instant, is_idle: bool) {
-        if self.drain.is_some_and(|until| is_idle || until <= now) {
+    /// Returns whether it has closed them now.
+    pub(crate) fn finish_drain(&mut self, now: Instant, is_idle: bool) -> bool {
+        let is_over = self.drain.is_some_and(|until| is_idle || until <= now);
+        if is_over {
             self.drain = None;
             self.end_all(now, "shutting down");
         }
+        is_over
     }
 
     /// Closes all connections. [`Server::take_ended`] says when the engine has no connection left.

@@ -60,6 +60,9 @@ impl FromStr for HumanDuration {
     type Err = ParseUnitError;
 
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
+        if text == "0" {
+            return Ok(Self(Duration::ZERO)); // the same in every unit
+        }
         NOTATION.parse(text).map(|nanos| Self(Duration::from_nanos(nanos)))
     }
 }
@@ -93,6 +96,7 @@ mod tests {
     fn durations_are_parsed_and_printed() {
         for (text, nanos, printed) in [
             ("0s", 0, "0s"),
+            ("0", 0, "0s"),
             ("7ns", 7, "7ns"),
             ("100us", 100_000, "100us"),
             ("20ms", 20_000_000, "20ms"),

@@ -13,6 +13,13 @@ use crate::{DecodeError, RetransmissionLimit, VarInt};
 /// [RFC 9297 §3.5]: https://www.rfc-editor.org/rfc/rfc9297#section-3.5
 pub const CAPSULE_TYPE_DATAGRAM: VarInt = VarInt::from_u32(0x00);
 
+/// The type of the capsule with which a proxy of ours says why a flow ends; its value is that of a
+/// `Proxy-Status` field. RFC 9114 §4.4 permits no trailer section on the stream of a CONNECT request.
+pub const CAPSULE_TYPE_PROXY_STATUS: VarInt = VarInt::from_u32(0x1ad5_c09e);
+
+/// The longest value of a [`CAPSULE_TYPE_PROXY_STATUS`] capsule in bytes. A longer one is skipped.
+pub const PROXY_STATUS_MAX: usize = 1024;
+
 /// One capsule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Capsule {
@@ -20,6 +27,8 @@ pub enum Capsule {
     Datagram(Bytes),
     /// The limit of retransmissions of lost HTTP Datagrams.
     RetransmissionLimit(RetransmissionLimit),
+    /// The value of a `Proxy-Status` field, which says why the flow ends.
+    ProxyStatus(Bytes),
     /// A capsule of another type. The decoder skips its value, which may have any length.
     Unknown {
         /// The capsule's type.
@@ -45,6 +54,7 @@ enum State {
     Header(HeaderBuffer),
     Datagram(ValueBuffer),
     Limit { capsule_type: VarInt, value: ValueBuffer },
+    ProxyStatus(ValueBuffer),
     Skip { remaining: u64 },
     Failed(DecodeError),
 }
@@ -69,7 +79,9 @@ impl CapsuleDecoder {
     /// Bytes of memory that an incomplete capsule takes.
     pub fn memory(&self) -> usize {
         match &self.state {
-            State::Datagram(value) | State::Limit { value, .. } => value.memory(),
+            State::Datagram(value) | State::ProxyStatus(value) | State::Limit { value, .. } => {
+                value.memory()
+            }
             State::Header(_) | State::Skip { .. } | State::Failed(_) => 0,
         }
     }
@@ -116,6 +128,13 @@ impl CapsuleDecoder {
                         None => Capsule::Unknown { capsule_type, len },
                     }));
                 }
+                State::ProxyStatus(value) => {
+                    let Some(value) = value.fill(&mut self.chunks) else {
+                        return Ok(None);
+                    };
+                    self.state = State::Header(HeaderBuffer::default());
+                    return Ok(Some(Capsule::ProxyStatus(value)));
+                }
                 State::Skip { remaining: 0 } => {
                     self.state = State::Header(HeaderBuffer::default());
                 }
@@ -142,9 +161,11 @@ impl CapsuleDecoder {
             State::Header(header) if header.is_empty() && self.chunks.is_empty() => Ok(()),
             State::Skip { remaining: 0 } if self.chunks.is_empty() => Ok(()),
             State::Failed(error) => Err(error.clone()),
-            State::Header(_) | State::Datagram(_) | State::Limit { .. } | State::Skip { .. } => {
-                Err(DecodeError::CapsuleTruncated)
-            }
+            State::Header(_)
+            | State::Datagram(_)
+            | State::Limit { .. }
+            | State::ProxyStatus(_)
+            | State::Skip { .. } => Err(DecodeError::CapsuleTruncated),
         }
     }
 
@@ -155,6 +176,12 @@ impl CapsuleDecoder {
             })
         {
             self.state = State::Limit { capsule_type, value: ValueBuffer::new(len) };
+            return Ok(None);
+        }
+        if capsule_type == CAPSULE_TYPE_PROXY_STATUS
+            && let Some(len) = usize::try_from(len).ok().filter(|&len| len <= PROXY_STATUS_MAX)
+        {
+            self.state = State::ProxyStatus(ValueBuffer::new(len));
             return Ok(None);
         }
         if capsule_type != CAPSULE_TYPE_DATAGRAM {
@@ -248,10 +275,27 @@ mod tests {
             (&[0x40, 0, 0x40, 1, 7], vec![datagram(&[7])]),
             (&[0x17, 2, 0, 2, 0, 1, 5], vec![unknown(0x17, 2), datagram(&[5])]),
             (&[0x17, 0, 0, 1, 5], vec![unknown(0x17, 0), datagram(&[5])]),
+            (
+                &[0x9a, 0xd5, 0xc0, 0x9e, 2, b'a', b'b', 0, 0],
+                vec![Capsule::ProxyStatus(Bytes::from_static(b"ab")), datagram(&[])],
+            ),
+            (&[0x9a, 0xd5, 0xc0, 0x9e, 0], vec![Capsule::ProxyStatus(Bytes::new())]),
         ] {
             let (decoded, end) = decode_all(&[Bytes::from_static(data)]);
             assert_eq!(decoded, capsules, "{data:02x?}");
             assert_eq!(end, Ok(()), "{data:02x?}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_status_that_is_too_long_is_skipped() {
+        for (len, is_read) in [(PROXY_STATUS_MAX, true), (PROXY_STATUS_MAX + 1, false)] {
+            let mut data = Vec::new();
+            encode_capsule(CAPSULE_TYPE_PROXY_STATUS, &vec![b'a'; len], &mut data);
+            let (decoded, end) = decode_all(&[data.into()]);
+            let is_status =
+                matches!(&decoded[..], [Capsule::ProxyStatus(value)] if value.len() == len);
+            assert_eq!((decoded.len(), is_status, end), (1, is_read, Ok(())), "{len}");
         }
     }
 

@@ -28,7 +28,8 @@ pub mod uri_template;
 mod varint;
 
 pub use capsule::{
-    Capsule, CapsuleDecoder, datagram_capsule_len, encode_capsule, encode_datagram_capsule,
+    CAPSULE_TYPE_PROXY_STATUS, Capsule, CapsuleDecoder, PROXY_STATUS_MAX, datagram_capsule_len,
+    encode_capsule, encode_datagram_capsule,
 };
 pub use code::Code;
 pub use error::{DecodeError, ErrorScope};

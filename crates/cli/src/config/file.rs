@@ -1,13 +1,23 @@
-//! Reads a configuration file; errors name the line and the key.
+//! Reads a configuration file. Its keys are the flags of the subcommand, and clap checks its values as
+//! those of flags. Errors name the line and the key.
 
 use std::{
+    error::Error,
+    ffi::OsString,
     fs,
     ops::Range,
     path::{Path, PathBuf},
 };
 
-use serde_path_to_error::Segment;
-use toml::de::DeTable;
+use clap::{
+    Arg, ArgAction, ArgMatches, Command, ValueHint,
+    builder::Resettable,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
 use super::Settings;
 use crate::error::ConfigError;
@@ -23,56 +33,138 @@ pub(super) fn read<S: Settings>(path: &Path) -> Result<S, ConfigError> {
         return Err(ConfigError::TooLong { file: path.to_owned(), len, max: FILE_LEN_MAX });
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
-    let mut settings: S = parse(path, &text)?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    for path in settings.paths_mut() {
-        *path = folder.join(&*path);
+    parse(path, &text)
+}
+
+/// Parses the text of a file.
+pub(super) fn parse<S: Settings>(path: &Path, text: &str) -> Result<S, ConfigError> {
+    let command = S::augment_args(Command::new(S::SUBCOMMAND))
+        .no_binary_name(true)
+        .disable_help_flag(true)
+        // In a file, a list has its own form, and a variable is not a value of the file.
+        .mut_args(|flag| flag.env(Resettable::Reset).value_delimiter(Resettable::Reset));
+    let file = File { path, text, command };
+    let given = file.matches()?;
+    Ok(S::from_arg_matches(&given).expect("clap has checked the values"))
+}
+
+/// A file that is read.
+struct File<'a> {
+    path: &'a Path,
+    text: &'a str,
+    /// The flags that are its keys.
+    command: Command,
+}
+
+impl File<'_> {
+    fn matches(&self) -> Result<ArgMatches, ConfigError> {
+        let document = DeTable::parse(self.text).map_err(|error| {
+            self.refused(
+                error.span().unwrap_or_default(),
+                None,
+                error.message().replace('\n', "; "),
+            )
+        })?;
+        let mut line = Vec::new();
+        for (key, value) in document.get_ref() {
+            let name = key.get_ref().as_ref();
+            let mut flags = self.command.get_arguments();
+            let flag = flags.find(|flag| flag.get_long() == Some(name)).ok_or_else(|| {
+                self.refused(value.span(), Some(name), self.unknown(name, value.get_ref()))
+            })?;
+            line.extend(self.flags(flag, name, value)?);
+        }
+        Ok(self.command.clone().try_get_matches_from(line).expect("each value has been checked"))
     }
-    Ok(settings)
-}
 
-fn parse<S: Settings>(path: &Path, text: &str) -> Result<S, ConfigError> {
-    let document = toml::Deserializer::parse(text)
-        .map_err(|error| located(path, text, error.span(), None, &error))?;
-    serde_path_to_error::deserialize(document).map_err(|error| {
-        let (key, error) = (error.path(), error.inner());
-        let span = span_of(text, key).or_else(|| error.span());
-        located(path, text, span, Some(key.to_string()), error)
-    })
-}
-
-fn located(
-    path: &Path,
-    text: &str,
-    span: Option<Range<usize>>,
-    key: Option<String>,
-    error: &toml::de::Error,
-) -> ConfigError {
-    let span = span.unwrap_or_default();
-    ConfigError::InFile {
-        file: PathBuf::from(path),
-        line: line_of(text, span.start),
-        // A path of no segments is printed as a dot.
-        key: key.filter(|key| key != "."),
-        seen: seen(text, span),
-        reason: error.message().replace('\n', "; "),
+    /// The flags that mean this value of a key: one for each element of a list.
+    fn flags(
+        &self,
+        flag: &Arg,
+        name: &str,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<Vec<OsString>, ConfigError> {
+        match value.get_ref() {
+            DeValue::Array(elements) if matches!(flag.get_action(), ArgAction::Append) => {
+                elements.iter().map(|element| self.flag(flag, name, element)).collect()
+            }
+            _ => Ok(vec![self.flag(flag, name, value)?]),
+        }
     }
-}
 
-/// The place of a value. The parser's own errors name only the place of a whole list.
-fn span_of(text: &str, key: &serde_path_to_error::Path) -> Option<Range<usize>> {
-    let document = DeTable::parse(text).ok()?;
-    let mut segments = key.iter();
-    let Segment::Map { key } = segments.next()? else { return None };
-    let mut value = document.get_ref().get(key.as_str())?;
-    for segment in segments {
-        value = match segment {
-            Segment::Map { key } => value.get_ref().get(key.as_str())?,
-            Segment::Seq { index } => value.get_ref().get(*index)?,
-            Segment::Enum { .. } | Segment::Unknown => break,
+    /// The flag that means this one value.
+    fn flag(
+        &self,
+        flag: &Arg,
+        name: &str,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<OsString, ConfigError> {
+        let refused = |reason| self.refused(value.span(), Some(name), reason);
+        let text = match value.get_ref() {
+            DeValue::String(text) => text.to_string(),
+            DeValue::Integer(number) => number.to_string(),
+            DeValue::Float(number) => number.to_string(),
+            DeValue::Boolean(value) => value.to_string(),
+            DeValue::Datetime(time) => time.to_string(),
+            DeValue::Array(_) => return Err(refused("this setting takes one value".to_owned())),
+            DeValue::Table(_) => return Err(refused("this setting takes no table".to_owned())),
         };
+        let mut line = OsString::from(format!("--{name}="));
+        if flag.get_value_hint() == ValueHint::AnyPath {
+            line.push(self.path.parent().unwrap_or(Path::new("")).join(text));
+        } else {
+            line.push(text);
+        }
+        match self.command.clone().try_get_matches_from([&line]) {
+            Ok(_) => Ok(line),
+            Err(error) => Err(refused(reason(&error))),
+        }
     }
-    Some(value.span())
+
+    /// What to say of a key that no flag has.
+    fn unknown(&self, name: &str, value: &DeValue<'_>) -> String {
+        let subcommand = self.command.get_name();
+        if value.is_table() {
+            return format!(
+                "there are no tables; write every setting above the first [ ], under the name of its \
+                 flag (see `tandem generate config {subcommand}`)"
+            );
+        }
+        let tried = self.command.clone().try_get_matches_from([format!("--{name}")]);
+        let similar = tried.err().and_then(|error| match error.get(ContextKind::SuggestedArg) {
+            Some(ContextValue::String(flag)) => flag.strip_prefix("--").map(str::to_owned),
+            _ => None,
+        });
+        let similar = similar.map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
+        format!(
+            "unknown setting{similar} (`tandem generate config {subcommand}` prints every setting)"
+        )
+    }
+
+    fn refused(&self, span: Range<usize>, key: Option<&str>, reason: String) -> ConfigError {
+        ConfigError::InFile {
+            file: PathBuf::from(self.path),
+            line: line_of(self.text, span.start),
+            key: key.map(str::to_owned),
+            seen: seen(self.text, span),
+            reason,
+        }
+    }
+}
+
+/// Why clap refuses a value, without the name of the flag.
+fn reason(error: &clap::Error) -> String {
+    let allowed = match error.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(values)) => values.join(", "),
+        _ => String::new(),
+    };
+    match error.source() {
+        Some(source) => source.to_string(),
+        None if error.kind() == ErrorKind::InvalidValue && !allowed.is_empty() => {
+            format!("allowed: {allowed}")
+        }
+        None => error.kind().to_string(),
+    }
 }
 
 /// Number of the line that holds this byte, from 1.

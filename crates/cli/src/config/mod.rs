@@ -1,10 +1,12 @@
 //! Where settings come from: the command line before the environment before the file before the
 //! defaults ([ADR 22](../../../../docs/adr/0022-layered-settings.md)).
 //!
-//! One struct for each subcommand ([`Settings`]) is parsed by clap (flags and environment) and by serde
-//! (file), so that a flag, its help, its variable and its key stand together. Every field is optional
+//! One struct for each subcommand ([`Settings`]) is parsed by clap from flags, from the environment and
+//! from the file, so that a flag, its help, its variable and its key are one. Every field is optional
 //! there; `TryFrom` turns the struct into the checked setup that runs, and that `--check` prints.
 
+mod effective;
+mod example;
 mod file;
 mod repair;
 mod transport;
@@ -13,20 +15,28 @@ mod within;
 
 use std::{marker::PhantomData, path::PathBuf};
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
-use serde::{Serialize, de::DeserializeOwned};
+use clap::{ArgMatches, Args, Command, FromArgMatches, builder::Resettable};
+use serde::Serialize;
+use tandem_node::limits::Limits;
 
 use crate::error::ConfigError;
 
+pub(crate) use example::example;
 pub(crate) use repair::{RepairSettings, RepairSetup};
 pub(crate) use transport::{TransportSettings, TransportSetup, WorkFor};
 pub(crate) use values::{Forward, HttpsUrl, ListenAddr, Prefix, Via};
 pub(crate) use within::{Setting, Within};
 
 /// Settings of a subcommand, none of which is required yet.
-pub(crate) trait Settings: Default + DeserializeOwned + Args {
-    /// Every path. In a file, a path is relative to the file's folder.
-    fn paths_mut(&mut self) -> Vec<&mut PathBuf>;
+pub(crate) trait Settings: Args {
+    /// The settings in their checked form.
+    type Setup: Serialize + TryFrom<Self, Error = ConfigError>;
+
+    /// Name of the subcommand.
+    const SUBCOMMAND: &'static str;
+
+    /// The settings without which the subcommand does not run.
+    const REQUIRED: &'static [&'static str];
 
     /// Removes settings of the file that a flag or a variable excludes, although it does not set them.
     fn yield_to(&mut self, _given: &ArgMatches) {}
@@ -35,13 +45,17 @@ pub(crate) trait Settings: Default + DeserializeOwned + Args {
 /// Where the configuration file is, and whether to run at all.
 #[derive(Debug, Args)]
 struct ConfigArgs {
-    /// TOML file with settings; its keys are named as the flags, which take precedence, as do the
-    /// environment variables
-    #[arg(long, value_name = "FILE", env = "TANDEM_CONFIG")]
+    /// TOML file with settings, whose keys have the names of the flags
+    ///
+    /// A line is listen = "[::]:443", for example. Flags and environment variables take precedence.
+    /// `tandem generate config` prints a file with every key.
+    #[arg(
+        long, value_name = "FILE", env = "TANDEM_CONFIG", help_heading = Resettable::Reset
+    )]
     config: Option<PathBuf>,
 
-    /// Check everything, print the configuration that results and exit
-    #[arg(long)]
+    /// Check everything, print the configuration that is in force and exit
+    #[arg(long, help_heading = Resettable::Reset)]
     check: bool,
 }
 
@@ -55,27 +69,32 @@ pub(crate) struct Layered<S> {
 }
 
 impl<S: Settings> Layered<S> {
-    /// The file's settings, or the defaults without a file, overwritten by flags and variables.
-    pub(crate) fn load(&self) -> Result<S, ConfigError> {
-        let mut settings: S = self.args.config.as_deref().map_or(Ok(S::default()), file::read)?;
-        settings.yield_to(&self.given);
-        settings.update_from_arg_matches(&self.given).expect("clap has checked the values");
-        Ok(settings)
+    /// The file's settings, overwritten by flags and variables, in their checked form.
+    pub(crate) fn load(&self) -> Result<S::Setup, ConfigError> {
+        let settings = match self.args.config.as_deref() {
+            None => S::from_arg_matches(&self.given),
+            Some(path) => {
+                let mut settings: S = file::read(path)?;
+                settings.yield_to(&self.given);
+                settings.update_from_arg_matches(&self.given).map(|()| settings)
+            }
+        };
+        settings.expect("clap has checked the values").try_into()
     }
 
-    /// Whether to print the configuration instead of running.
-    pub(crate) fn is_check_only(&self) -> bool {
-        self.args.check
+    /// The configuration that is in force, if the user asks for it instead of a run.
+    pub(crate) fn checked(&self, setup: &S::Setup, limits: &Limits) -> Option<String> {
+        self.args.check.then(|| effective::text::<S>(setup, limits))
     }
 }
 
 impl<S: Settings> Args for Layered<S> {
     fn augment_args(command: Command) -> Command {
-        S::augment_args(ConfigArgs::augment_args(command))
+        ConfigArgs::augment_args(S::augment_args(command))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        S::augment_args_for_update(ConfigArgs::augment_args_for_update(command))
+        ConfigArgs::augment_args_for_update(S::augment_args_for_update(command))
     }
 }
 
@@ -91,20 +110,11 @@ impl<S: Settings> FromArgMatches for Layered<S> {
     }
 }
 
-/// The text of a configuration file that means this setup.
-pub(crate) fn to_toml(setup: &impl Serialize) -> String {
-    toml::to_string(setup).expect("a setup is a table of texts, numbers and lists")
+/// The settings of a file with this text, in their checked form.
+#[cfg(test)]
+pub(crate) fn from_text<S: Settings>(text: &str) -> Result<S::Setup, ConfigError> {
+    file::parse::<S>(std::path::Path::new("test.toml"), text)?.try_into()
 }
 
-/// Fails unless [`Settings::paths_mut`] has every flag whose value is a path.
 #[cfg(test)]
-pub(crate) fn assert_every_path_is_listed<S: Settings>() {
-    let command = S::augment_args(Command::new("test"));
-    let is_path = |argument: &&clap::Arg| argument.get_value_hint() == clap::ValueHint::AnyPath;
-    let flags: Vec<_> =
-        command.get_arguments().filter(is_path).filter_map(clap::Arg::get_long).collect();
-    let line = flags.iter().map(|flag| format!("--{flag}=path"));
-    let given = command.clone().get_matches_from(["test".to_owned()].into_iter().chain(line));
-    let mut settings = S::from_arg_matches(&given).unwrap();
-    assert_eq!(settings.paths_mut().len(), flags.len(), "{flags:?}");
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tandem_node::{
     client::{Order, Repair},
     mode::Mode,
@@ -12,9 +12,8 @@ use tandem_wire::RepairField;
 
 use super::{Setting, Within};
 
-/// Table `[repair]` of a file, and its flags.
-#[derive(Clone, Copy, Debug, Default, clap::Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+/// Flags, and keys of a file.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct RepairSettings {
     /// Order in which payloads leave a tunnel that repairs losses: off (as they arrive), window (at most
     /// 100 ahead of a lost one) or ordered (as they were sent, which suits every origin) [default: window
@@ -53,9 +52,9 @@ impl Setting for RepairDeadline {
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct RepairSetup {
     resequence: Order,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "repair-deadline", skip_serializing_if = "Option::is_none")]
     deadline: Option<Within<RepairDeadline>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "repair-limit", skip_serializing_if = "Option::is_none")]
     limit: Option<u8>,
 }
 

@@ -2,16 +2,15 @@
 
 use std::{ops::RangeInclusive, path::PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tandem_congestion::{Bbr1Config, ControllerConfig, ControllerName, TeccConfig};
 use tandem_node::quic::{LossDetection, Mtu, QlogDir, Transport};
 
 use super::{Setting, Within};
 use crate::error::ConfigError;
 
-/// Table `[transport]` of a file, and its flags.
-#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+/// Flags, and keys of a file.
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct TransportSettings {
     /// Congestion controller: bbr1, bbr1-tunnel, newreno, cubic or bbr3; for tunnels also off; for origins
     /// also tecc and tecc-paper, which follow the reports that clients of mode tecc send on their tunnels
@@ -37,20 +36,9 @@ pub(crate) struct TransportSettings {
     )]
     pub(crate) up_gain_percent: Option<Within<UpGainPercent>>,
 
-    /// Parameters of the controllers tecc and tecc-paper that differ from their defaults, such as
-    /// q-target=60ms,theta=1Ts
-    #[arg(long, value_name = "KEY=VALUE,..", env = "TANDEM_TECC")]
-    pub(crate) tecc: Option<String>,
-
     /// Existing folder into which a qlog file is written for each connection
-    #[arg(long, value_name = "DIR", env = "TANDEM_QLOG_DIR")]
+    #[arg(long, value_name = "DIR", env = "TANDEM_QLOG_DIR", help_heading = "Tests and tracing")]
     pub(crate) qlog_dir: Option<PathBuf>,
-}
-
-impl TransportSettings {
-    pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        self.qlog_dir.iter_mut()
-    }
 }
 
 /// The initial congestion window in packets.
@@ -82,10 +70,8 @@ fn usually(of: fn(ControllerConfig) -> u32) -> String {
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct TransportSetup {
     controller: ControllerName,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    initial_window: Option<Within<InitialWindow>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    up_gain_percent: Option<Within<UpGainPercent>>,
+    initial_window: Within<InitialWindow>,
+    up_gain_percent: Within<UpGainPercent>,
     /// Parameters that differ from the controller's defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     tecc: Option<String>,
@@ -118,8 +104,23 @@ impl WorkFor {
 impl TransportSetup {
     /// Checks that the controller and its settings fit the work and that the folder exists.
     pub(crate) fn new(settings: TransportSettings, work: WorkFor) -> Result<Self, ConfigError> {
-        let TransportSettings { controller, initial_window, up_gain_percent, tecc, qlog_dir } =
-            settings;
+        Self::check(settings, None, work)
+    }
+
+    /// As [`Self::new`] for an origin, with parameters of the controllers that follow reports.
+    pub(crate) fn of_origin(
+        settings: TransportSettings,
+        tecc: Option<String>,
+    ) -> Result<Self, ConfigError> {
+        Self::check(settings, tecc, WorkFor::Origin)
+    }
+
+    fn check(
+        settings: TransportSettings,
+        tecc: Option<String>,
+        work: WorkFor,
+    ) -> Result<Self, ConfigError> {
+        let TransportSettings { controller, initial_window, up_gain_percent, qlog_dir } = settings;
         let controller = controller.unwrap_or(work.controller());
         if controller.takes_reports() && work != WorkFor::Origin {
             return Err(ConfigError::ControllerTecc { seen: controller });
@@ -129,8 +130,10 @@ impl TransportSetup {
             let second = "controller tecc or tecc-paper";
             return Err(ConfigError::Incomplete { first: "tecc", second, reason });
         }
-        let tecc_config = ControllerConfig::from(controller).tecc;
-        let tecc_config = tecc_config.with(tecc.as_deref().unwrap_or_default())?;
+        let usual = ControllerConfig::from(controller);
+        let initial_window = initial_window.unwrap_or(Within(usual.initial_window_packets));
+        let up_gain_percent = up_gain_percent.unwrap_or(Within(usual.bbr_up_gain_percent));
+        let tecc_config = usual.tecc.with(tecc.as_deref().unwrap_or_default())?;
         // RFC 9298 §6: a tunnel may do without congestion control only if what it carries has one.
         if work != WorkFor::Tunnel && controller == ControllerName::Off {
             return Err(ConfigError::ControllerOff);
@@ -148,13 +151,12 @@ impl TransportSetup {
             WorkFor::EndToEnd | WorkFor::Origin => Mtu::default(),
         };
         let qlog = self.qlog_dir.as_ref();
-        let mut controller = ControllerConfig { tecc: self.tecc_config, ..self.controller.into() };
-        if let Some(Within(packets)) = self.initial_window {
-            controller.initial_window_packets = packets;
-        }
-        if let Some(Within(percent)) = self.up_gain_percent {
-            controller.bbr_up_gain_percent = percent;
-        }
+        let controller = ControllerConfig {
+            tecc: self.tecc_config,
+            initial_window_packets: self.initial_window.0,
+            bbr_up_gain_percent: self.up_gain_percent.0,
+            ..self.controller.into()
+        };
         Transport {
             controller,
             mtu,
@@ -169,6 +171,7 @@ impl TransportSetup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{config::from_text, proxy::ProxySettings};
 
     #[test]
     fn congestion_control_is_on_unless_a_tunnels_operator_says_off() {
@@ -192,8 +195,8 @@ mod tests {
         let of = |name, tecc: Option<&str>| {
             let tecc = tecc.map(str::to_owned);
             let settings =
-                TransportSettings { controller: Some(name), tecc, ..TransportSettings::default() };
-            let setup = TransportSetup::new(settings, WorkFor::Origin).unwrap();
+                TransportSettings { controller: Some(name), ..TransportSettings::default() };
+            let setup = TransportSetup::of_origin(settings, tecc).unwrap();
             setup.to_node("test", WorkFor::Origin)
         };
         let tecc = of(ControllerName::Tecc, Some("q-target=60ms"));
@@ -221,9 +224,8 @@ mod tests {
             }
         }
         let with = |controller, tecc: &str| {
-            let tecc = Some(tecc.to_owned());
-            let settings = TransportSettings { controller, tecc, ..Default::default() };
-            TransportSetup::new(settings, WorkFor::Origin).unwrap_err().to_string()
+            let settings = TransportSettings { controller, ..Default::default() };
+            TransportSetup::of_origin(settings, Some(tecc.to_owned())).unwrap_err().to_string()
         };
         assert!(with(None, "delta=1").starts_with("tecc needs controller tecc"));
         let error = with(Some(ControllerName::Tecc), "delta=3");
@@ -252,10 +254,10 @@ mod tests {
             ("up-gain-percent = 301", false),
             ("initial-window = 2\nup-gain-percent = 300", true),
         ] {
-            let error = toml::from_str::<TransportSettings>(text).map(|_| ());
-            let error = error.map_err(|error| error.message().to_owned());
+            let file = from_text::<ProxySettings>(&format!("{text}\nlisten = \"[::1]:1\""));
+            let error = file.map(|_| ()).map_err(|error| error.to_string());
             assert_eq!(error.is_ok(), is_allowed, "{text}: {error:?}");
-            assert!(is_allowed || error.unwrap_err().starts_with("out of range; allowed: "));
+            assert!(is_allowed || error.unwrap_err().contains(": out of range; allowed: "));
         }
     }
 }

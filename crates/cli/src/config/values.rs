@@ -7,7 +7,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use serde_with::{DeserializeFromStr, SerializeDisplay};
+use serde_with::SerializeDisplay;
 use tandem_wire::{FeedbackField, Template, Urgency, uri_template::check_host};
 
 /// Why a text is not a value of this kind.
@@ -30,7 +30,7 @@ pub(crate) enum ValueError {
 }
 
 /// A local address to listen on; with port 0 the operating system chooses the port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay)]
 pub(crate) struct ListenAddr(pub(crate) SocketAddr);
 
 impl ListenAddr {
@@ -56,7 +56,7 @@ impl fmt::Display for ListenAddr {
 }
 
 /// A range of addresses; one address alone is a range too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay)]
 pub(crate) struct Prefix(pub(crate) IpNet);
 
 impl FromStr for Prefix {
@@ -75,8 +75,24 @@ impl fmt::Display for Prefix {
     }
 }
 
+/// What is missing in a URL that a person has written without scheme or brackets.
+fn url_fault(text: &str) -> Option<&'static str> {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Some("https:// is missing at its start");
+    };
+    if scheme != "https" {
+        return Some("its scheme is not https, which HTTP/3 needs");
+    }
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    (!host.contains('[') && host.matches(':').count() > 1).then_some(NO_BRACKETS)
+}
+
+/// What is wrong with an IPv6 address of which nobody knows where it ends.
+const NO_BRACKETS: &str = "an IPv6 address needs brackets, as in [2001:db8::1]:443";
+
 /// A proxy: its URI template, or only its address, which stands for RFC 9298's default template.
-#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
+#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay)]
 pub(crate) struct Via(pub(crate) Template);
 
 impl FromStr for Via {
@@ -91,7 +107,7 @@ impl FromStr for Via {
             Template::default_for(authority.unwrap_or(text))
         };
         template.map(Self).map_err(|error| ValueError::Part {
-            reason: error.to_string(),
+            reason: url_fault(text).map_or_else(|| error.to_string(), str::to_owned),
             expected: "https://HOST:PORT, or a URI template with {target_host} and {target_port}"
                 .to_owned(),
         })
@@ -105,7 +121,7 @@ impl fmt::Display for Via {
 }
 
 /// A local UDP address, and the target that its datagrams are tunnelled to.
-#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
+#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay)]
 pub(crate) struct Forward {
     /// The local address.
     pub(crate) listen: ListenAddr,
@@ -168,6 +184,7 @@ impl FromStr for Forward {
                 let target_host = target_host.to_owned();
                 Ok(Self { listen, target_host, target_port, urgency, weight })
             }
+            Ok(_) | Err(_) if is_ambiguous => Err(refused(&format!("{target:?}: {NO_BRACKETS}"))),
             Ok(_) | Err(_) => Err(no_target()),
         }
     }
@@ -193,6 +210,16 @@ impl fmt::Display for Forward {
 pub(crate) struct HttpsUrl(url::Url);
 
 impl HttpsUrl {
+    fn refused(reason: String) -> ValueError {
+        let expected = "an https URL, such as https://origin.example/file".to_owned();
+        ValueError::Part { reason, expected }
+    }
+
+    /// The URL to which a reference leads, which may be relative to this one.
+    pub(crate) fn join(&self, reference: &str) -> Result<url::Url, url::ParseError> {
+        self.0.join(reference)
+    }
+
     /// Host name, or IP address without brackets.
     pub(crate) fn host(&self) -> String {
         match self.0.host() {
@@ -219,9 +246,21 @@ impl FromStr for HttpsUrl {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let expected = "an https URL, such as https://origin.example/file";
-        let refused = |reason: String| ValueError::Part { reason, expected: expected.to_owned() };
-        let mut url = url::Url::parse(text).map_err(|error| refused(error.to_string()))?;
+        let fault = url_fault(text).map(str::to_owned);
+        let refused = |reason: String| Err(Self::refused(reason));
+        match (url::Url::parse(text), fault) {
+            (_, Some(fault)) => refused(fault),
+            (Err(error), None) => refused(error.to_string()),
+            (Ok(url), None) => url.try_into(),
+        }
+    }
+}
+
+impl TryFrom<url::Url> for HttpsUrl {
+    type Error = ValueError;
+
+    fn try_from(mut url: url::Url) -> Result<Self, ValueError> {
+        let refused = Self::refused;
         if url.scheme() != "https" {
             return Err(refused(format!("scheme {:?}", url.scheme())));
         }
@@ -314,6 +353,28 @@ mod tests {
         for text in ["http://a/", "a/b", "https://", "https://u:p@a/", "https://a:0/"] {
             assert!(text.parse::<HttpsUrl>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn urls_without_scheme_or_brackets_are_told_what_they_lack() {
+        for (text, fault) in [
+            ("localhost:4433/file", "https:// is missing"),
+            ("127.0.0.1:4433/file", "https:// is missing"),
+            ("[::1]:4433/file", "https:// is missing"),
+            ("http://a/", "not https"),
+            ("https://::1:4433/f", "brackets"),
+            ("https://2001:db8::1/f", "brackets"),
+        ] {
+            for error in [
+                text.parse::<HttpsUrl>().unwrap_err().to_string(),
+                text.parse::<Via>().unwrap_err().to_string(),
+            ] {
+                assert!(error.contains(fault) && error.contains("allowed: "), "{text}: {error}");
+            }
+        }
+        let error = "127.0.0.1:53=2001:db8::1:53".parse::<Forward>().unwrap_err().to_string();
+        assert!(error.contains("brackets"), "{error}");
+        assert!("https://u:p@a:1/".parse::<HttpsUrl>().unwrap_err().to_string().contains("user"));
     }
 
     #[test]

@@ -2,19 +2,14 @@
 
 use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::Serialize;
 
 use super::values::ValueError;
 
 /// A setting whose values have a range.
 pub(crate) trait Setting {
     /// The type of its values.
-    type Value: FromStr<Err: Display>
-        + PartialOrd
-        + Display
-        + Copy
-        + Serialize
-        + for<'de> Deserialize<'de>;
+    type Value: FromStr<Err: Display> + PartialOrd + Display + Copy + Serialize;
 
     /// Its range, as the crate states it that owns the setting.
     const ALLOWED: RangeInclusive<Self::Value>;
@@ -55,15 +50,13 @@ impl<S: Setting> FromStr for Within<S> {
     }
 }
 
-impl<'de, S: Setting> Deserialize<'de> for Within<S> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Self::new(S::Value::deserialize(from)?).map_err(de::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        config::{Settings, from_text},
+        error::ConfigError,
+    };
 
     #[derive(Clone, Copy, Debug)]
     struct Count;
@@ -73,9 +66,29 @@ mod tests {
         const ALLOWED: RangeInclusive<u8> = 2..=16;
     }
 
-    #[derive(Debug, Deserialize, Serialize)]
+    #[derive(Debug, clap::Args)]
     struct File {
+        #[arg(long)]
+        count: Option<Within<Count>>,
+    }
+
+    #[derive(Debug, Serialize)]
+    struct Checked {
         count: Within<Count>,
+    }
+
+    impl TryFrom<File> for Checked {
+        type Error = ConfigError;
+
+        fn try_from(file: File) -> Result<Self, ConfigError> {
+            Ok(Self { count: file.count.unwrap() })
+        }
+    }
+
+    impl Settings for File {
+        type Setup = Checked;
+        const SUBCOMMAND: &'static str = "test";
+        const REQUIRED: &'static [&'static str] = &["count"];
     }
 
     #[test]
@@ -87,14 +100,13 @@ mod tests {
         ] {
             let flag = text.parse::<Within<Count>>().unwrap_err().to_string();
             assert!(flag.ends_with(error), "{flag}");
-            assert!(toml::from_str::<File>(&format!("count = {text}")).is_err());
+            let file = from_text::<File>(&format!("count = {text}")).unwrap_err().to_string();
+            assert!(file.starts_with("test.toml:1: count: ") && file.ends_with(error), "{file}");
         }
-        let error = toml::from_str::<File>("count = 1").unwrap_err();
-        assert_eq!(error.message(), "out of range; allowed: 2 to 16");
         for count in [2, 16] {
             assert_eq!(count.to_string().parse::<Within<Count>>().unwrap().0, count);
             let text = format!("count = {count}\n");
-            assert_eq!(toml::to_string(&toml::from_str::<File>(&text).unwrap()).unwrap(), text);
+            assert_eq!(toml::to_string(&from_text::<File>(&text).unwrap()).unwrap(), text);
         }
         assert_eq!(Count::help("How many.", 8), "How many. [allowed: 2 to 16] [default: 8]");
     }

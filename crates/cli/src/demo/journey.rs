@@ -24,6 +24,16 @@ pub(super) struct Journey {
 }
 
 impl Journey {
+    /// A mode with the controllers that it usually has.
+    pub(super) fn of_mode(mode: Mode) -> Self {
+        Self { mode, order: mode.usual_order(), chosen_controller: None }
+    }
+
+    /// A mode with an origin that has this controller.
+    pub(super) fn from_server(mode: Mode, controller: ControllerName) -> Self {
+        Self { chosen_controller: Some(controller), ..Self::of_mode(mode) }
+    }
+
     /// The tunnel; `None` without one.
     pub(super) fn tunnel(self) -> Option<TunnelMode> {
         let repair = Repair { order: self.order, ..Repair::default() };
@@ -33,6 +43,19 @@ impl Journey {
     /// The controller of the origin. With `None` it is that of the tunnel.
     pub(super) fn origin_controller(self) -> Option<ControllerName> {
         self.chosen_controller.or(self.mode.origin_controller())
+    }
+
+    /// The name of the mode, spelt out, and what its tunnel does.
+    pub(super) const fn meaning(self) -> &'static str {
+        match self.mode {
+            Mode::Mft | Mode::MftPlus => "forwarding mode: there is no tunnel",
+            Mode::Mdt => "MASQUE datagram tunnel, which does not retransmit lost packets",
+            Mode::Mst => "MASQUE stream tunnel: packets travel on one reliable stream",
+            Mode::Msgt => "MASQUE stream group tunnel: packets travel on several streams",
+            Mode::Rmdt | Mode::RmdtPlus => "MASQUE datagram tunnel, which retransmits lost packets",
+            Mode::Tecc => "collaborative transmission control: rmdt, with reports to the server",
+            Mode::TeccPaper => "as tecc, and the server follows the reports as in the paper",
+        }
     }
 }
 

@@ -3,52 +3,62 @@
 mod file;
 mod gauges;
 mod journey;
+mod live;
+mod modes;
 mod network;
+mod pages;
+mod prose;
+mod result;
+mod runner;
 mod sample;
 mod series;
+mod server;
 mod stage;
 mod table;
 mod view;
 mod watch;
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
-use serde::Serialize;
+use clap::ValueEnum;
 use tandem_congestion::ControllerName;
-use tandem_netem::ideal_completion;
 use tandem_netem::{LinkConfig, QueueConfig, QueueLimit, Seed};
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
-use self::{
-    file::DemoFile,
-    gauges::{Gauges, ProgressSink},
-    journey::Journey,
-    network::Network,
-    series::Series,
-    stage::Stage,
-    watch::watch,
-};
+use self::{journey::Journey, runner::Runner};
 use crate::{
     error::{CliError, end_to_end_controllers},
-    outcome::{Outcome, round, seconds},
-    progress::{Bar, Bars, Show},
-    run::{self, Signals},
     text,
 };
 
-/// Compare the modes: origin, proxy, client and a bad link in one process.
+const EXAMPLES: &str = "\
+Examples:
+  tandem demo --modes mft,tecc --loss 2%
+      Two modes over a better link.
+  tandem demo --size 2MB --rate 50Mbit/s --json
+      A short comparison for a program.";
+
+/// See what a tunnel gains over a bad link: client, proxy and server in one process.
 ///
-/// The program downloads a file over real UDP sockets on loopback, once in each mode, across an emulated
-/// link between client and proxy and another one between proxy and origin. It needs no root and no
-/// set-up.
+/// The demo has three parts, which take less than 90 seconds together: a download from an ordinary server
+/// without a tunnel and through one; short requests without a tunnel and with a proxy and a server that
+/// cooperate; and the same download in each mode, as a table.
 ///
-/// On a terminal it draws, while a download runs, the pacing rate and the smoothed RTT of the origin
-/// (E2E) and of the proxy (tunnel), and the tunnel's queue; --series writes the same to a file. `tandem
-/// get --help` explains the modes.
+/// Files travel over real UDP sockets on loopback, across an emulated link between client and proxy and
+/// another one between proxy and server. The demo needs no root and no set-up.
+///
+/// On a terminal it draws, while a download runs, the pacing rate, the smoothed RTT and the losses of the
+/// server's connection (end-to-end, E2E) and of the tunnel, and the tunnel's queue; --series writes rates,
+/// RTTs and the queue to a file. `tandem get --help` explains the modes.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Demo {
+    /// Parts to show [default: all of them, or only "modes" if --modes is given]
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    parts: Option<Vec<Part>>,
+
     /// Size of the file
-    #[arg(long, value_name = "BYTES", default_value = "10MB")]
+    #[arg(long, value_name = "BYTES", default_value = "5MB")]
     size: ByteCount,
 
     /// Rate of the link between client and proxy, in each direction
@@ -59,7 +69,7 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "TIME", default_value = "40ms")]
     client_rtt: HumanDuration,
 
-    /// RTT between proxy and origin
+    /// RTT between proxy and server
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     origin_rtt: HumanDuration,
 
@@ -68,41 +78,49 @@ pub(crate) struct Demo {
     loss: Ratio,
 
     /// Length of the queue in front of the link between client and proxy
-    #[arg(long, value_name = "BYTES", default_value = "150kB")]
+    #[arg(long, value_name = "BYTES", default_value = "150kB", help_heading = "Link")]
     queue: ByteCount,
 
     /// Seed of the random losses and of the file's contents
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Tests and tracing")]
     seed: u64,
 
     /// Modes to compare, in this order: mft, mdt, mst, msgt, rmdt, tecc or tecc-paper. MODE:ORDER
     /// also sets the order in which a tunnel with retransmission releases payloads (off, window or
-    /// ordered), and MODE@CONTROLLER the origin's congestion controller
-    #[arg(
-        long,
-        value_name = "MODES",
-        value_delimiter = ',',
-        default_value = "mft,mdt,mst,rmdt,tecc,rmdt:off@cubic,rmdt@cubic"
-    )]
-    modes: Vec<Journey>,
+    /// ordered), and MODE@CONTROLLER the server's congestion controller
+    /// [default: mft,mdt,mst,rmdt,tecc,rmdt:off@cubic,rmdt@cubic]
+    #[arg(long, value_name = "MODES", value_delimiter = ',')]
+    modes: Option<Vec<Journey>>,
 
-    /// Congestion controller of all connections: bbr1, bbr1-tunnel, newreno, cubic or bbr3. The origin of
-    /// mode tecc or tecc-paper has the controller of that name
-    #[arg(long, value_name = "NAME", default_value = "bbr1", value_parser = controller)]
+    /// Congestion controller of all connections: bbr1, bbr1-tunnel, newreno, cubic or bbr3. Where a
+    /// part or a mode names another one for the server, the server has that one
+    #[arg(long, value_name = "NAME", default_value = "bbr1", value_parser = controller,
+          help_heading = "Congestion control")]
     controller: ControllerName,
 
     /// CSV file for pacing rate and smoothed RTT of both layers and for the tunnel's queue over time, with
-    /// one line for each sample of each mode
-    #[arg(long, value_name = "FILE")]
+    /// one line for each sample of each download of the parts "server" and "modes"
+    #[arg(long, value_name = "FILE", help_heading = "Tests and tracing")]
     series: Option<PathBuf>,
 
-    /// Print the results as one JSON array
+    /// Print the results as one JSON array. Each object names its part
     #[arg(long)]
     json: bool,
 
-    /// Draw no progress on the terminal
+    /// Draw no progress on the terminal, and print only the results
     #[arg(short, long)]
     quiet: bool,
+}
+
+/// A part of the demo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum Part {
+    /// A download from an ordinary server
+    Server,
+    /// Short requests
+    Pages,
+    /// A table of all modes
+    Modes,
 }
 
 /// Parses a controller that every connection may have.
@@ -127,66 +145,58 @@ fn origin_controller(text: &str) -> Result<ControllerName, String> {
 }
 
 impl Demo {
-    /// Downloads the file in each mode and prints a table.
+    /// Shows each part and prints its results.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let runtime = run::runtime()?;
-        let mut signals = runtime.block_on(async { Signals::new() })?;
-        let mut series = self.series.as_deref().map(Series::create).transpose()?;
-        let file = DemoFile::create(self.size, self.seed())?;
-        if !self.json && !self.quiet {
-            text::say(self.describe());
-        }
-        let journeys = self.distinct_journeys();
-        let is_silent = self.quiet || self.json;
-        let mut stage = if is_silent { None } else { Stage::open(&self, &journeys) };
-        let has_bars = stage.is_none() && !is_silent;
-        let bars = Bars::new(if has_bars { Show::OnTerminal } else { Show::Never });
-        let journeys = journeys.into_iter().map(|it| (it, bars.add(&it.to_string(), "waiting")));
-        let mut results = Vec::new();
-        for (place, (journey, bar)) in journeys.collect::<Vec<_>>().into_iter().enumerate() {
-            if let Some(stage) = &mut stage {
-                stage.begin(place, journey);
-            }
-            let gauges = Arc::<Gauges>::default();
-            let network = Network::start(journey, &self, &file, &gauges)?;
-            let sink = ProgressSink { bar: &bar, gauges: &gauges };
-            let download = || runtime.block_on(network.download(&file, &sink, &mut signals));
-            let (fetched, samples) = watch(&gauges, stage.as_mut(), download)?;
-            if let Some(series) = &mut series {
-                series.add(journey, samples.as_slice())?;
-            }
-            let result = match fetched {
-                Ok(outcome) => self.complete(journey, outcome, network.stop()?),
-                Err(error) => {
-                    bars.clear();
-                    return Err(error.without_part()); // the part is removed with its temporary folder
-                }
+        let mut runner = Runner::new(&self)?;
+        self.explain(self.describe());
+        let mut entries = Vec::new();
+        for part in self.parts() {
+            let of_part = match part {
+                Part::Server => server::show(&mut runner)?,
+                Part::Pages => pages::show(&mut runner)?,
+                Part::Modes => modes::show(&mut runner)?,
             };
-            finish(&bar, &result);
-            if let Some(stage) = &mut stage {
-                stage.end(&result);
-            }
-            results.push(result);
+            entries.extend(of_part);
         }
-        drop(stage); // with the picture, before the results are printed
-        text::print(if self.json {
-            serde_json::to_string(&results).expect("numbers and texts are JSON")
-        } else {
-            table::table(&results)
-        })
+        if self.json {
+            text::print(serde_json::to_string(&entries).expect("numbers and texts are JSON"))?;
+        }
+        Ok(())
     }
 
-    fn distinct_journeys(&self) -> Vec<Journey> {
-        let mut seen = BTreeSet::new();
-        self.modes.iter().copied().filter(|journey| seen.insert(journey.to_string())).collect()
+    /// The parts, each of them once and in the order in which they are explained.
+    fn parts(&self) -> BTreeSet<Part> {
+        match &self.parts {
+            Some(parts) => parts.iter().copied().collect(),
+            None if self.modes.is_some() => BTreeSet::from([Part::Modes]),
+            None => Part::value_variants().iter().copied().collect(),
+        }
+    }
+
+    /// Tells a person what comes next, or what the results mean.
+    fn explain(&self, text: impl std::fmt::Display) {
+        if !self.is_silent() {
+            text::say(text);
+        }
+    }
+
+    /// Prints a result for people.
+    fn print(&self, text: impl std::fmt::Display) -> Result<(), CliError> {
+        if self.json { Ok(()) } else { text::print(text) }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.quiet || self.json
     }
 
     fn describe(&self) -> String {
-        let Self { size, rate, client_rtt, origin_rtt, loss, queue, controller, .. } = self;
-        format!(
-            "Downloading {size} over real sockets: client -- {rate}, RTT {client_rtt}, loss {loss}, \
-             queue {queue} -- proxy -- RTT {origin_rtt} -- origin; controller {controller}"
-        )
+        let Self { rate, client_rtt, origin_rtt, loss, queue, .. } = self;
+        prose::wrap(&format!(
+            "A client, a proxy and a server run in this process. Files travel over real sockets, and \
+             emulated links lie between them. The link between client and proxy is a bad one: it has \
+             {rate}, an RTT of {client_rtt}, a queue of {queue}, and it loses {loss} of the packets. \
+             The link between proxy and server has an RTT of {origin_rtt}."
+        ))
     }
 
     /// The bad link, between client and proxy.
@@ -214,52 +224,34 @@ impl Demo {
         Seed(self.seed)
     }
 
-    /// Adds the values that only the demo knows: the best possible time, and the origin's counters.
-    fn complete(
-        &self,
-        journey: Journey,
-        mut outcome: Outcome,
-        packets: OriginPackets,
-    ) -> DemoResult {
-        let ideal = seconds(ideal_completion(self.size, self.rate, self.rtt(), self.loss));
-        outcome.ideal_s = Some(ideal);
-        let OriginPackets { sent, lost } = packets;
-        #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 packets")]
-        let ratio = lost as f64 / sent.max(1) as f64;
-        DemoResult {
-            journey: journey.to_string(),
-            origin_controller: journey.origin_controller().unwrap_or(self.controller).to_string(),
-            fct_over_ideal: round(outcome.fct_s / ideal, 1e3),
-            e2e_retransmit_ratio: round(ratio, 1e6),
-            outcome,
-        }
+    /// The controller of the origin in this journey.
+    fn origin_controller(&self, journey: Journey) -> ControllerName {
+        journey.origin_controller().unwrap_or(self.controller)
     }
 }
 
-fn finish(bar: &Bar, result: &DemoResult) {
-    let Outcome { fct_s, goodput_mbps, .. } = result.outcome;
-    bar.finish(format!("{fct_s:.2} s, {goodput_mbps:.2} Mbit/s"));
-}
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
 
-/// QUIC packets of the origin.
-#[derive(Clone, Copy, Debug)]
-struct OriginPackets {
-    sent: u64,
-    lost: u64,
-}
+    use super::*;
 
-/// One object of `demo --json`: what `get --json` has, and more.
-#[derive(Clone, Debug, Serialize)]
-struct DemoResult {
-    /// The journey, as `--modes` has it.
-    journey: String,
-    /// The origin's congestion controller.
-    origin_controller: String,
-    #[serde(flatten)]
-    outcome: Outcome,
-    /// The flow completion time (FCT) over its ideal: `fct_s / ideal_s`.
-    fct_over_ideal: f64,
-    /// Share of the origin's packets that were declared lost, and whose contents were
-    /// retransmitted.
-    e2e_retransmit_ratio: f64,
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        demo: Demo,
+    }
+
+    fn parts(line: &str) -> Vec<Part> {
+        let words = ["demo"].into_iter().chain(line.split_whitespace());
+        Program::try_parse_from(words).unwrap().demo.parts().into_iter().collect()
+    }
+
+    #[test]
+    fn a_user_who_names_modes_sees_their_table_alone() {
+        assert_eq!(parts(""), [Part::Server, Part::Pages, Part::Modes]);
+        assert_eq!(parts("--modes mft,tecc"), [Part::Modes]);
+        assert_eq!(parts("--modes mft --parts server,modes"), [Part::Server, Part::Modes]);
+        assert_eq!(parts("--parts pages,server,pages"), [Part::Server, Part::Pages]);
+    }
 }

@@ -33,13 +33,14 @@ use tandem_wire::Template;
 use tokio::sync::oneshot;
 
 use super::{
-    Demo, OriginPackets,
+    Demo,
     file::{self, DemoFile},
     gauges::{Gauges, PERIOD, ProgressSink},
     journey::Journey,
+    result::OriginPackets,
 };
 use crate::{
-    download::Download,
+    download::{Download, Wanted},
     error::{CliError, ConfigError},
     fetch::fetch,
     outcome::Outcome,
@@ -76,7 +77,7 @@ impl Network {
     ) -> Result<Self, CliError> {
         let identity = DevelopmentIdentity::new(&[]).expect("loopback's names are names");
         let transport = Transport { controller: demo.controller.into(), ..Transport::default() };
-        let of_origin = journey.origin_controller().unwrap_or(demo.controller);
+        let of_origin = demo.origin_controller(journey);
         let of_origin = Transport {
             controller: of_origin.into(),
             loss_detection: LossDetection::for_path(of_origin.takes_reports()),
@@ -124,9 +125,10 @@ impl Network {
         let config = self.client_config()?;
         let hops = config.hops.len();
         let client = Client::new(config).map_err(ConfigError::from)?;
-        let download = Download::to(&file.destination())?;
+        let mut download = Download::to(&file.destination(), Wanted::default())?;
         sink.say("connecting".to_owned());
-        let (report, sha256) = fetch(client, download, sink, signals).await?;
+        let report = fetch(client, &mut download, sink, signals).await?;
+        let sha256 = download.finish()?.ok_or(CliError::NoResult { role: "client" })?;
         file.check(&sha256)?;
         let url = format!("https://{}/{}", self.origin_address, file::NAME);
         Ok(Outcome::new(url, self.journey.mode, hops, &report, sha256))

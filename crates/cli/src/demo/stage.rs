@@ -3,9 +3,9 @@
 use tandem_netem::ideal_completion;
 
 use super::{
-    Demo, DemoResult,
+    Demo,
     journey::Journey,
-    table,
+    table::Cells,
     view::{Entry, Palette, Picture, Screen, Yardstick},
     watch::Moment,
 };
@@ -21,8 +21,8 @@ pub(super) struct Stage {
     palette: Palette,
     yardstick: Yardstick,
     entries: Vec<Entry>,
-    /// Place of the running journey in `entries`, and its name.
-    running: (usize, String),
+    /// The title of the picture: what the running journey is.
+    title: String,
     moments: u32,
 }
 
@@ -41,25 +41,24 @@ impl Stage {
             palette: Palette::new(text::may_be_coloured()),
             yardstick,
             entries,
-            running: (0, String::new()),
+            title: String::new(),
             moments: 0,
         })
     }
 
     /// Notes that the journey at this place begins.
     pub(super) fn begin(&mut self, place: usize, journey: Journey) {
-        let name = journey.to_string();
         if let Some(entry) = self.entries.get_mut(place) {
-            *entry = Entry::Running(name.clone());
+            *entry = Entry::Running(journey.to_string());
         }
-        self.running = (place, name);
+        self.title = format!("{journey} ({})", journey.meaning());
     }
 
     /// Draws the running journey, at most ten times a second.
     pub(super) fn show(&mut self, moment: Moment<'_>) {
         if self.moments.is_multiple_of(MOMENTS_PER_PICTURE) {
             self.screen.draw(&Picture {
-                name: &self.running.1,
+                title: &self.title,
                 moment,
                 entries: &self.entries,
                 yardstick: self.yardstick,
@@ -69,10 +68,10 @@ impl Stage {
         self.moments = self.moments.wrapping_add(1);
     }
 
-    /// Notes that the running journey has ended.
-    pub(super) fn end(&mut self, result: &DemoResult) {
-        if let Some(entry) = self.entries.get_mut(self.running.0) {
-            *entry = Entry::Finished(table::cells(result));
+    /// Notes the result of the journey at this place.
+    pub(super) fn end(&mut self, place: usize, cells: Cells) {
+        if let Some(entry) = self.entries.get_mut(place) {
+            *entry = Entry::Finished(cells);
         }
     }
 }

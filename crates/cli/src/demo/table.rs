@@ -2,11 +2,14 @@
 
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 
-use super::DemoResult;
+use super::result::DemoResult;
 
 /// The headings of the columns.
 pub(super) const HEADER: [&str; 6] =
     ["mode", "time", "FCT/ideal", "goodput", "retransmitted", "RTT"];
+
+/// The cells of one row.
+pub(super) type Cells = [String; HEADER.len()];
 
 /// A table with one row for each mode. It is valid Markdown.
 pub(super) fn table(results: &[DemoResult]) -> String {
@@ -20,7 +23,7 @@ pub(super) fn table(results: &[DemoResult]) -> String {
 }
 
 /// One row.
-pub(super) fn cells(result: &DemoResult) -> [String; HEADER.len()] {
+pub(super) fn cells(result: &DemoResult) -> Cells {
     let DemoResult { journey, outcome, fct_over_ideal, e2e_retransmit_ratio, .. } = result;
     [
         journey.clone(),

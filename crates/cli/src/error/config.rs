@@ -1,6 +1,6 @@
 //! Errors of settings and of the files that they name, as one line for a person.
 
-use std::{io, net::SocketAddr, path::PathBuf};
+use std::{fs, io, net::SocketAddr, path::PathBuf};
 
 use tandem_congestion::{ControllerName, TeccConfigError};
 use tandem_node::mode::Mode;
@@ -169,11 +169,33 @@ pub(crate) enum ConfigError {
         /// The path.
         path: PathBuf,
         /// The error.
-        reason: &'static str,
+        reason: String,
+    },
+    /// A file that would be overwritten.
+    #[error(
+        "{} exists already, and nothing was written: use it, name another folder, or remove it first",
+        file.display()
+    )]
+    Exists {
+        /// Which file.
+        file: PathBuf,
     },
     /// The node refuses the settings.
     #[error(transparent)]
     Node(#[from] tandem_node::quic::ConfigError),
+}
+
+impl ConfigError {
+    /// Whether a file does not exist or is empty, so that another program may be about to write it.
+    pub(crate) fn is_missing_file(&self) -> bool {
+        match self {
+            Self::Unreadable { error, .. } => error.kind() == io::ErrorKind::NotFound,
+            Self::Pem { file, .. } | Self::NoToken { file } => {
+                fs::metadata(file).is_ok_and(|metadata| metadata.len() == 0)
+            }
+            _ => false,
+        }
+    }
 }
 
 fn prefix(text: Option<&str>) -> String {

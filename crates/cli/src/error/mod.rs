@@ -25,21 +25,40 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A tunnel or a fetch failed.
-    #[error("{error}{}", advice::try_this(.error))]
+    #[error("{}{}", advice::with_dates(&.error.to_string()), advice::try_this(.error))]
     Client {
         /// The cause.
         error: ClientError,
     },
-    /// A fetch failed when a part of the file was already there.
-    #[error("{cause}; the {bytes} bytes that arrived are in {}", part.display())]
+    /// A redirect cannot be followed.
+    #[error("{url}: status {status} redirects to {location}: {reason}")]
+    Redirect {
+        /// The URL of the request.
+        url: String,
+        /// The HTTP status code.
+        status: u16,
+        /// Where it leads.
+        location: String,
+        /// The reason.
+        reason: String,
+    },
+    /// A fetch failed after a part of the file had arrived.
+    #[error(
+        "{cause}; the first {bytes} bytes are in {}{}", part.display(), hint(*.can_continue)
+    )]
     Partial {
         /// The cause.
         cause: Box<CliError>,
-        /// The number of bytes that arrived.
+        /// The number of bytes that are there, from the start without a gap.
         bytes: u64,
-        /// Where it is.
+        /// Where they are.
         part: PathBuf,
+        /// Whether `--continue` can fetch the rest.
+        can_continue: bool,
     },
+    /// The fetched file could not be written to standard output.
+    #[error("cannot write the file to standard output: {0}")]
+    BodyToStdout(io::Error),
     /// A file could not be written or renamed.
     #[error("cannot write {}: {error}", file.display())]
     Write {
@@ -109,22 +128,21 @@ impl CliError {
     pub(crate) fn is_silent(&self) -> bool {
         match self {
             Self::Stdout(error) => error.kind() == io::ErrorKind::BrokenPipe,
-            Self::Partial { cause, .. } => cause.is_silent(),
             _ => false,
-        }
-    }
-
-    /// The same error without the part of the file that arrived.
-    #[must_use]
-    pub(crate) fn without_part(self) -> Self {
-        match self {
-            Self::Partial { cause, .. } => *cause,
-            error => error,
         }
     }
 
     /// A failed write of this file.
     pub(crate) fn write(file: &Path) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Write { file: file.to_owned(), error }
+    }
+}
+
+/// How to go on after a part of a file has arrived.
+fn hint(can_continue: bool) -> &'static str {
+    if can_continue {
+        ": repeat the command with --continue to fetch the rest"
+    } else {
+        ", but the origin sent no validator (ETag) with which a download can be continued"
     }
 }

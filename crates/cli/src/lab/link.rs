@@ -20,11 +20,19 @@ use crate::{
     text,
 };
 
+const EXAMPLES: &str = "\
+Examples:
+  tandem lab link --rate 10Mbit/s --delay 20ms --loss 2%
+      In other terminals, `ip netns exec far iperf3 -s` and `ip netns exec near iperf3 -c 10.77.0.2`.
+  tandem lab link --trace lte.trace --queue codel:1MB
+      A link with the rate of a recorded mobile network.";
+
 /// Emulate a link between two network namespaces, for any program. Needs root.
 ///
 /// Makes the namespaces and removes them at the end. `ip netns exec NAME PROGRAM` runs a program in
 /// one of them. Prints counters as one JSON object when a signal ends it.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Link {
     /// Network namespace of the clients; if it exists already, it is used and stays
     #[arg(long, value_name = "NAME", default_value = "near")]
@@ -39,7 +47,7 @@ pub(crate) struct Link {
     network: Network,
 
     /// Largest IP packet of the devices
-    #[arg(long, value_name = "BYTES", default_value_t = 1500,
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, help_heading = "More of the link",
           value_parser = clap::value_parser!(u16).range(1280..))]
     device_mtu: u16,
 
@@ -144,6 +152,40 @@ impl Report {
             lateness_p50_us: lateness.percentile(50).as_micros(),
             lateness_p99_us: lateness.percentile(99).as_micros(),
             lateness_max_us: lateness.max().as_micros(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_documented() {
+        let end = || EndReport {
+            not_ip_packets: 0,
+            truncated_packets: 0,
+            missed_packets: 0,
+            refused_packets: 0,
+        };
+        let report = Report {
+            to_target: Direction::of_first(&[]),
+            to_client: Direction::of_first(&[]),
+            near: end(),
+            far: end(),
+            lateness_p50_us: 0,
+            lateness_p99_us: 0,
+            lateness_max_us: 0,
+        };
+        let page = include_str!("../../../../docs/commands.md");
+        let page = page.split("### `tandem lab relay`").nth(1).unwrap();
+        let report = serde_json::to_value(report).unwrap();
+        for (key, value) in report.as_object().unwrap() {
+            assert!(page.contains(&format!("`{key}`")), "{key}");
+            for inner in value.as_object().into_iter().flat_map(serde_json::Map::keys) {
+                let parent = if key.starts_with("to_") { "DIRECTION" } else { "END" };
+                assert!(page.contains(&format!("`{parent}.{inner}`")), "{key}.{inner}");
+            }
         }
     }
 }

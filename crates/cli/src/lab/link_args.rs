@@ -21,15 +21,21 @@ pub(crate) struct LinkArgs {
 
     /// Rate in each direction from a Mahimahi trace: each line is a time in ms at which 1504 bytes
     /// can pass; the trace starts again after the last line
-    #[arg(long, value_name = "FILE", conflicts_with = "rate")]
+    #[arg(long, help_heading = "Traces", value_name = "FILE", conflicts_with = "rate")]
     trace: Option<PathBuf>,
 
     /// Another trace for the direction to the target
-    #[arg(long, value_name = "FILE", requires = "trace")]
+    #[arg(long, help_heading = "Traces", value_name = "FILE", requires = "trace")]
     uplink_trace: Option<PathBuf>,
 
     /// Time in the traces at which to start
-    #[arg(long, value_name = "TIME", default_value = "0s", requires = "trace")]
+    #[arg(
+        long,
+        help_heading = "Traces",
+        value_name = "TIME",
+        default_value = "0s",
+        requires = "trace"
+    )]
     trace_offset: HumanDuration,
 
     /// Propagation delay in each direction; it adds twice this delay to the RTT
@@ -37,14 +43,14 @@ pub(crate) struct LinkArgs {
     delay: HumanDuration,
 
     /// Maximum of a random delay that is added, in each direction; packets stay in order
-    #[arg(long, value_name = "TIME", default_value = "0s")]
+    #[arg(long, help_heading = "More of the link", value_name = "TIME", default_value = "0s")]
     jitter: HumanDuration,
 
     #[arg(long, value_name = "LOSS", default_value_t, help = LOSS_HELP)]
     loss: LossModel,
 
     /// Whether loss comes before the queue or after the bottleneck
-    #[arg(long, value_name = "before|after", default_value_t)]
+    #[arg(long, help_heading = "More of the link", value_name = "before|after", default_value_t)]
     loss_at: LossAt,
 
     #[arg(
@@ -59,19 +65,20 @@ pub(crate) struct LinkArgs {
     queue: QueueConfig,
 
     /// Share of packets that are reordered, in each direction
-    #[arg(long, value_name = "RATIO", default_value = "0%")]
+    #[arg(long, help_heading = "More of the link", value_name = "RATIO", default_value = "0%")]
     reorder: Ratio,
 
     /// Additional delay of reordered packets
-    #[arg(long, value_name = "TIME", default_value = "10ms")]
+    #[arg(long, help_heading = "More of the link", value_name = "TIME", default_value = "10ms")]
     reorder_delay: HumanDuration,
 
     /// Share of packets that are duplicated, in each direction
-    #[arg(long, value_name = "RATIO", default_value = "0%")]
+    #[arg(long, help_heading = "More of the link", value_name = "RATIO", default_value = "0%")]
     duplicate: Ratio,
 
     #[arg(
         long,
+        help_heading = "More of the link",
         value_name = "TIMES",
         help = "Times at which both directions are off, and packets vanish: FIRST,LENGTH[,PERIOD], \
                 such as 10s,500ms,30s"
@@ -79,7 +86,7 @@ pub(crate) struct LinkArgs {
     outages: Option<Outages>,
 
     /// Largest IP packet that passes; larger packets are dropped [default: any]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, help_heading = "More of the link", value_name = "BYTES")]
     mtu: Option<ByteCount>,
 
     /// Seed of random loss, jitter, reordering and duplication

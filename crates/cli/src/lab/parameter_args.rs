@@ -1,12 +1,59 @@
 //! The flags of `tandem lab run` that define its runs.
 
+use clap::Arg;
 use tandem_experiments::{
     plan::Seeds,
     run::{Mode, Parameters},
 };
 
+/// The groups of the flags that few runs need; [`Parameters`] does not know of help.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Repair", &["resequence", "group_streams"]),
+    ("Feedback", &["tecc", "feedback_interval"]),
+    ("Workload", &["local_program", "streams", "origins", "others", "others_count"]),
+    (
+        "Link",
+        &[
+            "uplink_rate",
+            "uplink_trace",
+            "client_rtt_step",
+            "hop_rtt",
+            "origin_rtt_step",
+            "origin_rate",
+            "uplink_loss",
+            "loss_at",
+            "jitter",
+            "reorder",
+            "cross_traffic",
+            "queue",
+        ],
+    ),
+    (
+        "Congestion control",
+        &[
+            "origin_controller",
+            "tunnel_controller",
+            "initial_window",
+            "tunnel_initial_window",
+            "tunnel_up_gain_percent",
+            "window",
+        ],
+    ),
+    ("Tests and tracing", &["timer_granularity", "samples", "time_limit"]),
+];
+
+/// Gives a flag of [`GROUPS`] its heading.
+fn with_heading(flag: Arg) -> Arg {
+    let group = GROUPS.iter().find(|(_, flags)| flags.contains(&flag.get_id().as_str()));
+    match group {
+        Some((heading, _)) => flag.help_heading(*heading),
+        None => flag,
+    }
+}
+
 /// Modes, seeds, and the parameters that all runs share.
 #[derive(Debug, clap::Args)]
+#[command(mut_args = with_heading)]
 pub(super) struct ParameterArgs {
     /// Modes in which payloads travel: mft (no tunnel), mft+, mdt, mst, msgt, rmdt, rmdt+, tecc or
     /// tecc-paper; several with commas between
@@ -57,6 +104,14 @@ mod tests {
         for key in parameters.as_object().unwrap().keys().filter(|key| *key != "seed") {
             assert!(flags.contains(&key.replace('_', "-").as_str()), "no flag for {key}");
         }
+    }
+
+    #[test]
+    fn every_flag_of_a_group_exists() {
+        let command = ParameterArgs::augment_args(Command::new("run"));
+        let with_heading = command.get_arguments().filter(|flag| flag.get_help_heading().is_some());
+        let flags = GROUPS.iter().flat_map(|(_, flags)| flags.iter());
+        assert_eq!(with_heading.count(), flags.count());
     }
 
     #[test]

@@ -21,11 +21,19 @@ use crate::{
     text,
 };
 
+const EXAMPLES: &str = "\
+Examples:
+  tandem lab relay --listen 127.0.0.1:8444 --to 127.0.0.1:8443 --rate 10Mbit/s --delay 20ms
+      A client that uses port 8444 reaches the proxy at port 8443 over a slow link.
+  tandem lab relay --listen 127.0.0.1:8444 --to 127.0.0.1:8443 --loss bursts:5%,4
+      Four packets on average are lost at a time.";
+
 /// Emulate a link between UDP sockets: datagrams to --listen go to --to, and answers come back.
 ///
 /// All clients share the link. Sizes are those of IP packets: UDP payload and 28 bytes. Prints
 /// counters as one JSON object when a signal ends it.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Relay {
     /// Address and UDP port to listen at; port 0 is any free port
     #[arg(long, value_name = "ADDR")]

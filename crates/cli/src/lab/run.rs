@@ -30,11 +30,19 @@ use crate::{
 /// interruption.
 const RUNS_MAX: u64 = 10_000;
 
+const EXAMPLES: &str = "\
+Examples:
+  tandem lab run --mode mdt,rmdt,tecc --loss 5% --seeds 1..8
+      The mean of eight runs in each of three modes over a bad link.
+  tandem lab run --mode tecc --trace synthetic:subway --workload requests:100,100ms --json
+      Many short requests over a mobile link, with the full record of the run.";
+
 /// Run client, proxies and origin in virtual time over an emulated access link.
 ///
 /// The nodes are the same as in production. The same flags give the same packets, bit by bit. Prints
 /// a table, or with --json one object for each run.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Run {
     #[command(flatten)]
     parameters: ParameterArgs,
@@ -45,7 +53,7 @@ pub(crate) struct Run {
 
     /// Write samples of tunnel and end-to-end connection over time to a file: a line of JSON for
     /// each sample, or CSV if its name ends in .csv
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Tests and tracing")]
     series: Option<PathBuf>,
 
     /// Runs at a time [default: one for each core]

@@ -102,7 +102,7 @@ fn validity_warning(
 }
 
 /// A time as people and other programs read it.
-fn utc(time: ASN1Time) -> String {
+pub(crate) fn utc(time: ASN1Time) -> String {
     let time = time.to_datetime();
     let (date, hour, minute) = (time.date(), time.hour(), time.minute());
     format!("{date} {hour:02}:{minute:02} UTC")

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use clap::ArgMatches;
+use clap::{ArgMatches, builder::Resettable};
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::{
@@ -14,21 +14,21 @@ use rustls::{
     version::TLS13,
 };
 use rustls_platform_verifier::Verifier;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{pem, provider};
 use crate::{error::ConfigError, text};
 
-/// Table `[tls]` of a client's file, and its flags.
-#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+/// Flags of a client, and keys of its file.
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ClientTlsSettings {
-    /// Trust the CA certificates of this PEM file instead of the system's; repeatable
-    #[arg(long, value_name = "FILE", env = "TANDEM_CA", value_delimiter = ' ')]
+    /// Trust the CA certificates of this PEM file instead of the system's; repeatable, or
+    /// several with commas between
+    #[arg(long, value_name = "FILE", env = "TANDEM_CA", value_delimiter = ',', help_heading = Resettable::Reset)]
     ca: Vec<PathBuf>,
 
     /// Do not check the server's certificate; for tests only
-    #[arg(long, value_name = "BOOL", env = "TANDEM_INSECURE",
+    #[arg(long, value_name = "BOOL", env = "TANDEM_INSECURE", help_heading = Resettable::Reset,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     insecure: Option<bool>,
 
@@ -42,10 +42,6 @@ pub(crate) struct ClientTlsSettings {
 }
 
 impl ClientTlsSettings {
-    pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        self.ca.iter_mut().chain(&mut self.client_cert).chain(&mut self.client_key)
-    }
-
     /// `--ca` excludes `insecure` in a file, and the other way round.
     pub(crate) fn yield_to(&mut self, given: &ArgMatches) {
         if given.contains_id("ca") || given.contains_id("insecure") {

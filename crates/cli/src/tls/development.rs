@@ -1,17 +1,25 @@
-//! A certificate for development: made at each start, signed by a CA of its own.
+//! A certificate for development and tests, signed by a CA of its own.
 //!
-//! The CA's certificate can be written to a file for the other side. Its private key signs once and
-//! is then forgotten, so that a client with the file trusts this one server and no other. No
-//! private key is ever written.
+//! The CA's private key signs once and is then forgotten, so that a client with the CA's certificate
+//! trusts this one server certificate and no other.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use sha2::{Digest, Sha256};
+use x509_parser::prelude::ASN1Time;
+
+use super::certificate;
+use crate::error::{CliError, ConfigError};
 
 /// A day before now, for clocks that differ.
 const VALID_BEFORE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -33,11 +41,18 @@ pub(crate) struct DevelopmentIdentity {
     pub(crate) ca: CertificateDer<'static>,
     /// The CA's certificate in PEM.
     pub(crate) ca_pem: String,
+    certificate_pem: String,
 }
 
 impl DevelopmentIdentity {
     /// For loopback and these names.
-    pub(crate) fn new(names: &[String]) -> Result<Self, rcgen::Error> {
+    pub(crate) fn new(names: &[String]) -> Result<Self, ConfigError> {
+        check_names(names)?;
+        // Nothing else can be wrong.
+        Self::make(names).map_err(|_| ConfigError::Name { name: names.join(" ") })
+    }
+
+    fn make(names: &[String]) -> Result<Self, rcgen::Error> {
         let mut ca = CertificateParams::default();
         ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -62,8 +77,49 @@ impl DevelopmentIdentity {
             key: key.into(),
             ca: ca_certificate.der().clone(),
             ca_pem: ca_certificate.pem(),
+            certificate_pem: certificate.pem(),
         })
     }
+
+    /// Writes `ca.pem`, `cert.pem` and `key.pem` into a folder, which it makes if there is none. No
+    /// file is overwritten, and only the owner can read the key. Returns what to tell the user.
+    pub(crate) fn write(&self, folder: &Path) -> Result<String, CliError> {
+        fs::create_dir_all(folder).map_err(CliError::write(folder))?;
+        let [ca, cert, key] = ["ca.pem", "cert.pem", "key.pem"].map(|name| folder.join(name));
+        if let Some(file) = [&ca, &cert, &key].into_iter().find(|file| file.exists()) {
+            return Err(ConfigError::Exists { file: file.clone() }.into());
+        }
+        let key_pair = KeyPair::try_from(&self.key).expect("it was made here");
+        write_new(&key, &key_pair.serialize_pem(), 0o600)?;
+        write_new(&cert, &self.certificate_pem, 0o644)?;
+        write_new(&ca, &self.ca_pem, 0o644)?;
+        let chain = [self.certificate.clone()];
+        let report = certificate::inspect(&chain, &cert, ASN1Time::now());
+        let summary = report.map(|report| report.summary).unwrap_or_default();
+        let [ca, cert, key] = [ca, cert, key].map(|file: PathBuf| file.display().to_string());
+        Ok(format!("{summary}\nservers:  --cert {cert} --key {key}\nclients:  --ca {ca}"))
+    }
+}
+
+/// Fails unless every name can be that of a server.
+pub(super) fn check_names(names: &[String]) -> Result<(), ConfigError> {
+    let is_bad = |name: &&String| ServerName::try_from(name.as_str()).is_err();
+    match names.iter().find(is_bad) {
+        Some(name) => Err(ConfigError::Name { name: name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Writes a file that does not exist yet, with this mode where the system has modes.
+fn write_new(file: &Path, text: &str, mode: u32) -> Result<(), CliError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, mode);
+    #[cfg(not(unix))]
+    let _ = mode;
+    let mut opened = options.open(file).map_err(CliError::write(file))?;
+    opened.write_all(text.as_bytes()).map_err(CliError::write(file))
 }
 
 /// Another name for each key: a CA of the same name with another key would be taken for this one,

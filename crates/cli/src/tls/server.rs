@@ -6,34 +6,39 @@ use std::{
     sync::Arc,
 };
 
+use clap::builder::Resettable;
 use rustls::{
     ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName},
+    pki_types::{CertificateDer, PrivateKeyDer},
     server::WebPkiClientVerifier,
     version::TLS13,
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use sha2::{Digest, Sha256};
 use tandem_node::quic::ResetSecret;
 use x509_parser::prelude::ASN1Time;
 
-use super::{DevelopmentIdentity, certificate, development::LOOPBACK_NAMES, pem, provider};
+use super::{
+    DevelopmentIdentity, certificate,
+    development::{LOOPBACK_NAMES, check_names},
+    pem, provider,
+};
 use crate::{
     error::{CliError, ConfigError},
     text,
 };
 
-/// Table `[tls]` of a server's file, and its flags.
-#[derive(Debug, Default, clap::Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+/// Flags of a server, and keys of its file.
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct ServerTlsSettings {
-    /// Certificate chain in PEM; without it, each start makes a certificate for development
-    #[arg(long, value_name = "FILE", env = "TANDEM_CERT")]
+    /// Certificate chain in PEM (`tandem generate certificate` makes one); without it, each start makes a
+    /// certificate for development
+    #[arg(long, value_name = "FILE", env = "TANDEM_CERT", help_heading = Resettable::Reset)]
     cert: Option<PathBuf>,
 
     /// Private key of the certificate in PEM
-    #[arg(long, value_name = "FILE", env = "TANDEM_KEY")]
+    #[arg(long, value_name = "FILE", env = "TANDEM_KEY", help_heading = Resettable::Reset)]
     key: Option<PathBuf>,
 
     /// File to write the CA of the development certificate to; clients trust it with --ca
@@ -41,14 +46,8 @@ pub(crate) struct ServerTlsSettings {
     write_ca: Option<PathBuf>,
 
     /// Host name or IP address for the development certificate, besides localhost; repeatable
-    #[arg(long, value_name = "NAME", env = "TANDEM_NAME", value_delimiter = ' ')]
+    #[arg(long, value_name = "NAME", env = "TANDEM_NAME", value_delimiter = ',')]
     name: Vec<String>,
-}
-
-impl ServerTlsSettings {
-    pub(crate) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        [&mut self.cert, &mut self.key, &mut self.write_ca].into_iter().flatten()
-    }
 }
 
 /// The checked form of [`ServerTlsSettings`].
@@ -100,10 +99,7 @@ impl TryFrom<ServerTlsSettings> for ServerTlsSetup {
                 Ok(Self::Files { cert, key })
             }
             (None, None) => {
-                let is_bad = |name: &&String| ServerName::try_from(name.as_str()).is_err();
-                if let Some(name) = name.iter().find(is_bad) {
-                    return Err(ConfigError::Name { name: name.clone() });
-                }
+                check_names(&name)?;
                 Ok(Self::Development { write_ca, name })
             }
         }
@@ -134,9 +130,7 @@ impl ServerTlsSetup {
                 names: Vec::new(),
             }),
             Self::Development { write_ca, name } => {
-                let made = DevelopmentIdentity::new(name).map_err(|_| ConfigError::Name {
-                    name: name.join(" "), // nothing else can be wrong
-                })?;
+                let made = DevelopmentIdentity::new(name)?;
                 Ok(Identity {
                     chain: vec![made.certificate],
                     key: made.key,
@@ -238,8 +232,8 @@ impl Identity {
                 ));
             }
             None => text::say(format_args!(
-                "development certificate for {names}; clients need --insecure, or --ca with the \
-                 file that --write-ca FILE writes here"
+                "development certificate for {names}; clients need --insecure; `tandem generate \
+                 certificate FOLDER` makes one that clients trust with --ca, and that stays"
             )),
         }
         Ok(())

@@ -339,7 +339,10 @@ impl<'a> Topology<'a> {
         let count = if self.run.mode.has_tunnel() { self.run.proxies } else { 0 };
         let hops = (1..=count).map(hop).collect();
         let seed = Some(self.seed(Part::Client, number));
-        let config = ClientConfig { hops, task, limits: Limits::default(), seed };
+        // A run ends with a client's last byte. The bytes that it counts include the end of a tunnel,
+        // so that the tunnel must end in the same moment.
+        let limits = Limits { last_words: Duration::ZERO, ..Limits::default() };
+        let config = ClientConfig { hops, task, limits, seed };
         Client::new(config).expect("the certificate serves QUIC")
     }
 }

@@ -5,7 +5,7 @@ use std::{
     any::Any,
     collections::BTreeMap,
     fmt,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
@@ -229,6 +229,12 @@ impl World {
         self.delays.measured()
     }
 
+    /// The peers that the nodes of a host told with ICMP that their packets are too large: the peer,
+    /// the bytes of UDP payload of its packet, and the most that fits. The messages go nowhere.
+    pub fn too_big(&self, host: impl Into<HostId>) -> &[(SocketAddr, usize, usize)] {
+        &self.host(host.into()).too_big
+    }
+
     /// The events of the nodes of a host, with their times since the start of the world.
     pub fn events(&self, host: impl Into<HostId>) -> &[(Duration, Event)] {
         &self.host(host.into()).events
@@ -325,6 +331,12 @@ impl World {
     /// Blocks packets from `from` to `to` for a time. Packets that are on their way still arrive.
     pub fn block(&mut self, from: impl Into<HostId>, to: impl Into<HostId>, duration: Duration) {
         self.network.block((from.into(), to.into()), self.now + duration);
+    }
+
+    /// Makes a host busy from now on. When something comes for its process, the process sleeps for
+    /// this time, and then gets in one batch everything that has come.
+    pub fn make_busy(&mut self, host: impl Into<HostId>, pause: Duration) {
+        self.host_mut(host.into()).pause = Some(pause);
     }
 
     /// Gives a node an input, such as [`Input::Shutdown`].

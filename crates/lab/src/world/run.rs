@@ -24,6 +24,8 @@ pub(super) enum Occurrence {
     Answer { host: HostId, incarnation: u64, input: Input },
     /// A path may have an event.
     Path(PathId),
+    /// The process of a busy host runs.
+    Turn(HostId),
 }
 
 /// The largest number of outputs of one node between two inputs.
@@ -88,6 +90,7 @@ impl World {
                 }
             }
             Occurrence::Path(path) => self.check_path(path),
+            Occurrence::Turn(host) => self.take_turn(host),
         }
     }
 
@@ -133,8 +136,28 @@ impl World {
 
     pub(super) fn feed(&mut self, id: HostId, input: Input) {
         let now = self.now;
-        if let Some(node) = &mut self.host_mut(id).node {
+        let host = self.host_mut(id);
+        if let Some(pause) = host.pause {
+            if host.waiting.is_empty() {
+                self.agenda.push(now + pause, Occurrence::Turn(id));
+            }
+            return self.host_mut(id).waiting.push(input);
+        }
+        if let Some(node) = &mut host.node {
             node.handle(now, input);
+            self.drain(id);
+        }
+    }
+
+    /// Gives a busy host's node everything that has come since its last turn.
+    fn take_turn(&mut self, id: HostId) {
+        let now = self.now;
+        let host = self.host_mut(id);
+        let waiting = mem::take(&mut host.waiting);
+        if let Some(node) = &mut host.node {
+            for input in waiting {
+                node.handle(now, input);
+            }
             self.drain(id);
         }
     }

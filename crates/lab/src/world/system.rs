@@ -53,6 +53,10 @@ impl World {
                 host.events.push((elapsed, event));
                 return;
             }
+            Output::PacketTooBig { peer, len, fits, .. } => {
+                host.too_big.push((peer, len, fits));
+                return;
+            }
             Output::Wait(_) => return,
         };
         self.answer_after(Duration::ZERO, id, answer);

@@ -8,11 +8,14 @@ use tandem_node::{
     limits::Limits,
     proxy::{Access, NamedToken, Token},
 };
-use tandem_wire::Code;
+use tandem_wire::{CAPSULE_TYPE_PROXY_STATUS, Capsule, CapsuleDecoder, Code, ProxyStatus};
 
 use crate::{
     bed::{Bed, MS, Serving, Setup, proxy},
-    h3_bytes::{connect_udp, connect_udp_lines, get, headers, http_datagram, udp_datagram, varint},
+    h3_bytes::{
+        DATA, capsule, connect_udp, connect_udp_lines, frame, get, headers, http_datagram,
+        udp_datagram, varint,
+    },
     raw_peer::{Permits, StreamEnd},
 };
 
@@ -27,10 +30,21 @@ fn target(host: &str, port: &str) -> Vec<u8> {
 fn a_request_that_is_no_connect_udp_is_refused() {
     let mut other = connect_udp_lines(PATH);
     other[1].1 = "websocket";
+    let mut with_content = other.clone();
+    with_content.push(("content-length", "0"));
+    let put = |len| {
+        let fields = [(":method", "PUT"), (":scheme", "https"), (":authority", "peer.test")];
+        headers(&[&fields[..], &[(":path", PATH), ("content-length", len)]].concat())
+    };
     let mut bed = proxy();
     for (what, request, status) in [
         // RFC 9220 §3.
         ("another protocol", headers(&other), 501),
+        // RFC 9297 §3.2 is about messages with capsules, and these have none.
+        ("another protocol with content", headers(&with_content), 501),
+        ("PUT without content", put("0"), 404),
+        ("PUT with content", [put("5"), frame(DATA, b"12345")].concat(), 404),
+        ("PUT whose content is not there yet", put("5"), 404),
         ("GET", get(PATH), 404),
         ("CONNECT", headers(&[(":method", "CONNECT"), (":authority", "10.0.0.3:7")]), 404),
         ("no template", headers(&connect_udp_lines("/")), 404),
@@ -43,7 +57,7 @@ fn a_request_that_is_no_connect_udp_is_refused() {
         assert_eq!(answer.end, Some(StreamEnd::Finished), "{what}");
         bed.assert_serves(what);
     }
-    assert_eq!(bed.stats().requests_refused, 7);
+    assert_eq!(bed.stats().requests_refused, 11);
 }
 
 #[test]
@@ -179,6 +193,38 @@ fn a_closed_port_ends_only_its_flow() {
     // RFC 9298 §3.1: "if the proxy is notified by the operating system that its socket is no longer
     // usable, it MUST close the request stream."
     assert_eq!(bed.answer(closed).end, Some(StreamEnd::Reset(Code::H3_CONNECT_ERROR)));
+    assert_eq!(bed.stats().flows_ended.unreachable, 1);
+    assert_eq!(bed.echo(other, b"x"), [b"x"]);
+    assert_eq!(bed.stats().flows_open, 1);
+}
+
+#[test]
+fn a_client_of_ours_is_told_why_the_target_cannot_be_reached() {
+    let mut bed = proxy();
+    let other = bed.open_flow();
+    let path = "/.well-known/masque/udp/10.0.0.3/9/";
+    let mut ours = connect_udp_lines(path);
+    ours.push(("tandem-promised-size", "1280"));
+    let closed = bed.open_with(Dir::Bi, headers(&ours));
+    bed.run();
+    // A client has nothing to say of a proxy, so the proxy ignores such a capsule.
+    let status = capsule(CAPSULE_TYPE_PROXY_STATUS.get(), b"a;error=connection_refused");
+    bed.peer().send(closed, frame(DATA, &status));
+    bed.run();
+    assert_eq!((bed.answer(closed).status(), bed.stats().flows_open), (200, 2));
+    bed.peer().datagram(udp_datagram(closed, b"anybody there?"));
+    bed.run();
+    let answer = bed.answer(closed);
+    assert_eq!(answer.end, Some(StreamEnd::Finished));
+    assert_eq!(bed.seen().stopped.get(&closed), Some(&Code::H3_NO_ERROR));
+    let mut capsules = CapsuleDecoder::new(100);
+    capsules.push(answer.body.into());
+    let Ok(Some(Capsule::ProxyStatus(value))) = capsules.next() else { panic!("no capsule") };
+    let statuses = ProxyStatus::parse(std::str::from_utf8(&value).expect("text"));
+    let statuses = statuses.expect("a Proxy-Status field");
+    assert_eq!(statuses[0].error.as_deref(), Some("connection_refused"));
+    assert_eq!(statuses[0].next_hop.as_deref(), Some("10.0.0.3:9"));
+    assert_eq!((capsules.next(), capsules.finish()), (Ok(None), Ok(())));
     assert_eq!(bed.stats().flows_ended.unreachable, 1);
     assert_eq!(bed.echo(other, b"x"), [b"x"]);
     assert_eq!(bed.stats().flows_open, 1);

@@ -18,6 +18,7 @@ mod relaying_peer;
 mod repair;
 mod request_streams;
 mod responses;
+mod strangers;
 mod target;
 mod tokens;
 mod tunnels;

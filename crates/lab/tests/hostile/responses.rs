@@ -13,7 +13,7 @@ use tandem_node::{
     client::{ForwardConfig, Task},
     error::ClientError,
 };
-use tandem_wire::Code;
+use tandem_wire::{CAPSULE_TYPE_PROXY_STATUS, Code, PROXY_STATUS_MAX};
 
 use crate::{
     bed::{Bed, MS, fetch, fetching, tunnelling},
@@ -305,6 +305,38 @@ fn a_refusal_is_told_with_its_reason_and_without_control_characters() {
         assert!(text.contains(status) && text.contains("dns_error"), "{text}");
         assert!(!text.contains(char::is_control), "{text:?}");
     }
+}
+
+#[test]
+fn the_reason_for_which_a_flow_ends_is_told_in_words() {
+    let capsule_type = CAPSULE_TYPE_PROXY_STATUS.get();
+    let status = |value: &str| frame(DATA, &capsule(capsule_type, value.as_bytes()));
+    for (value, words) in [
+        ("p;error=connection_refused", "the target refused the connection (connection_refused)"),
+        ("p;error=destination_ip_unroutable;details=\"no route\"", "no route to the target"),
+        ("a proxy \u{1b}[2J", "and says a proxy [2J"),
+        ("", "and says "),
+    ] {
+        let mut bed = in_tunnel();
+        bed.peer().send(0, status(value));
+        bed.run();
+        let Some(Err(error @ ClientError::FlowClosed { .. })) = bed.ended() else {
+            panic!("{value:?}: {:?}", bed.ended());
+        };
+        let text = error.to_string();
+        assert!(text.contains(words) && text.contains("origin.test:443"), "{text}");
+        assert!(!text.contains(char::is_control), "{text:?}");
+        assert_eq!(bed.came(0).end, Some(StreamEnd::Reset(Code::H3_NO_ERROR)));
+    }
+    // A value that is too long is skipped, as is each capsule that nobody knows.
+    let mut bed = in_tunnel();
+    bed.peer().send(0, status(&"x".repeat(PROXY_STATUS_MAX + 1)));
+    bed.run();
+    assert_eq!(bed.ended(), None);
+    bed.peer().reset(0, Code::H3_CONNECT_ERROR);
+    bed.run();
+    let Some(Err(error)) = bed.ended() else { panic!("{:?}", bed.ended()) };
+    assert!(error.to_string().contains("cannot reach the target (H3_CONNECT_ERROR)"), "{error}");
 }
 
 #[test]

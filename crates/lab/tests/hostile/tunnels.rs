@@ -132,6 +132,9 @@ fn a_packet_that_does_not_fit_is_dropped_and_its_flow_lives_on() {
     let lens: Vec<_> = bed.echoed(flow).iter().map(Vec::len).collect();
     assert_eq!(lens, [1200, 1]);
     assert_eq!(bed.stats().dropped.too_large, 3);
+    // Three packets in one second cost one message.
+    let told = bed.world.too_big(bed.node);
+    assert!(matches!(told, [(_, 1450, 1200..1450)]), "{told:?}");
     assert_eq!(bed.answer(flow).end, None);
 }
 

@@ -6,9 +6,10 @@
 mod flows;
 mod nat;
 mod programs;
-#[expect(dead_code, reason = "another test binary uses the rest")]
+mod restarts;
 #[path = "../tunnel/scenario.rs"]
 mod scenario;
+mod starts;
 
 use std::time::Duration;
 

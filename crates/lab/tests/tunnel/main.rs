@@ -1,6 +1,7 @@
 //! Tests of whole tunnels in virtual time: client, proxies, origin and an impaired access link.
 //! Every test runs twice, and both runs must be the same packet by packet.
 
+mod ends;
 mod feedback;
 mod repair;
 mod scenario;
@@ -147,11 +148,28 @@ fn a_target_that_goes_away_ends_its_flow_at_once() {
 
 #[test]
 fn a_target_that_was_never_there_ends_its_flow_at_once() {
-    let outcome = Scenario::new(1, 1).run(|testbed| {
-        testbed.world.kill(testbed.origin);
+    for proxies in [1, 2] {
+        let outcome = Scenario::new(1, proxies).run(|testbed| {
+            testbed.world.kill(testbed.origin);
+            testbed.finish()
+        });
+        assert!(matches!(outcome.error(), ClientError::FlowClosed { .. }), "{outcome:?}");
+        let error = outcome.error().to_string();
+        assert!(error.contains("the target refused the connection"), "{error}");
+    }
+}
+
+#[test]
+fn a_proxy_that_is_down_is_named_by_the_proxy_before_it() {
+    let outcome = Scenario::new(1, 2).run(|testbed| {
+        testbed.world.kill(testbed.proxies[1]);
         testbed.finish()
     });
-    assert!(matches!(outcome.error(), ClientError::FlowClosed { .. }), "{outcome:?}");
+    let ClientError::FlowClosed { peer, target, reason } = outcome.error() else {
+        panic!("{outcome:?}");
+    };
+    assert!(peer.contains('1') && target.contains('2'), "{peer} {target}");
+    assert!(reason.contains("connection_refused"), "{reason}");
 }
 
 #[test]

@@ -213,7 +213,7 @@ impl Scenario {
         }
     }
 
-    fn origin(&self, tls: &TestCertificate) -> Origin {
+    pub(crate) fn origin(&self, tls: &TestCertificate) -> Origin {
         let config = OriginConfig {
             transport: self.sender(),
             takes_uploads: self.takes_uploads,
@@ -273,6 +273,8 @@ impl Testbed {
                 Event::HopLost { error, .. } => lost.push(error.clone()),
                 Event::Listening(_)
                 | Event::HopUp { .. }
+                | Event::FlowFailed { .. }
+                | Event::ModeChanged { .. }
                 | Event::TunnelInfo { .. }
                 | Event::TooLarge { .. }
                 | Event::ResponseStarted { .. } => {}

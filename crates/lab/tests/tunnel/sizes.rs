@@ -1,5 +1,7 @@
 //! Tests of the sizes of packets that tunnels carry for local programs.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "an error here fails the test")]
+
 use std::time::Duration;
 
 use tandem_lab::{

@@ -113,7 +113,7 @@ impl Chain {
 
     pub(super) fn next_timeout(&mut self) -> Option<Instant> {
         let tunnels =
-            self.hops.iter().fold(None, |next, hop| earliest(next, hop.tunnel.next_timeout()));
+            self.hops.iter_mut().fold(None, |next, hop| earliest(next, hop.next_timeout()));
         self.peers().fold(tunnels, |next, peer| earliest(next, peer.next_timeout()))
     }
 

@@ -6,7 +6,13 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tandem_wire::{Code, RequestHead, ResponseHead, TunnelInfo};
 
-use super::{FetchConfig, peer::Peer, relay::Relay, upload::Upload};
+use super::{
+    FetchConfig, Resume,
+    peer::Peer,
+    ranges::{content_range, divide, is_same, location, strong_etag, unsatisfied, validator},
+    relay::Relay,
+    upload::Upload,
+};
 use crate::{
     error::ClientError,
     fields::content_length,
@@ -41,7 +47,8 @@ impl Part {
     /// is requested after it. For that the total must be known.
     fn allows(&self, end: u64, total: Option<u64>, is_first: bool) -> bool {
         match self.end {
-            None => false, // the whole file was requested
+            None if self.offset == 0 => false, // the whole file was requested
+            None => total == Some(end),
             Some(asked) if is_first => end <= asked && total.is_some(),
             Some(asked) => end == asked,
         }
@@ -81,6 +88,8 @@ pub(super) struct Fetch {
     /// Ranges that could not be requested yet, because the origin allows no more streams.
     waiting: Vec<(u64, u64)>,
     etag: Option<HeaderValue>,
+    /// The download that this one continues, until the origin has agreed or refused to continue it.
+    resume: Option<Resume>,
     pub(super) status: Option<StatusCode>,
     pub(super) bytes: u64,
     /// Bytes that may still go to the program before it gives more credit.
@@ -96,9 +105,11 @@ impl Fetch {
         relay: Option<Relay>,
     ) -> Self {
         let upload = config.upload.map(Upload::new);
+        let resume = config.resume.clone().filter(|resume| resume.offset > 0);
         Self {
             authority,
             config,
+            resume,
             relay,
             upload,
             parts: BTreeMap::new(),
@@ -123,16 +134,22 @@ impl Fetch {
     /// Sends the first request.
     pub(super) fn start(&mut self, origin: &mut Peer) {
         if self.config.streams > 1 {
-            self.waiting.push((0, FIRST_RANGE));
+            let start = self.first_byte();
+            self.waiting.push((start, start.saturating_add(FIRST_RANGE)));
         }
         self.send_requests(origin);
+    }
+
+    /// The position of the first byte to request.
+    fn first_byte(&self) -> u64 {
+        self.resume.as_ref().map_or(0, |resume| resume.offset)
     }
 
     /// Sends requests for the ranges that wait, or for the whole file.
     pub(super) fn send_requests(&mut self, origin: &mut Peer) {
         if self.config.streams <= 1 {
             if self.parts.is_empty() && self.status.is_none() {
-                self.request(origin, 0, None);
+                self.request(origin, self.first_byte(), None);
             }
             return;
         }
@@ -146,14 +163,19 @@ impl Fetch {
 
     fn request(&mut self, origin: &mut Peer, start: u64, end: Option<u64>) -> bool {
         let mut headers = HeaderMap::new();
-        if let Some(end) = end
-            && let Ok(range) = HeaderValue::from_str(&format!("bytes={start}-{}", end - 1))
-        {
+        let range = match end {
+            Some(end) => Some(format!("bytes={start}-{}", end - 1)),
+            None => (start > 0).then(|| format!("bytes={start}-")),
+        };
+        if let Some(Ok(range)) = range.map(HeaderValue::try_from) {
             headers.insert(header::RANGE, range);
         }
-        // This makes sure that all ranges are of one file, even if it is replaced meanwhile.
+        // These make sure that all ranges are of one file, even if it is replaced meanwhile.
         if let Some(etag) = &self.etag {
             headers.insert(header::IF_MATCH, etag.clone());
+        }
+        if let Some(resume) = &self.resume {
+            headers.insert(header::IF_RANGE, resume.validator.clone());
         }
         if let Some(relay) = &mut self.relay {
             relay.add_to(&mut headers);
@@ -238,10 +260,26 @@ impl Fetch {
             relay.on_response(stream, head.status);
             return Ok(None);
         }
+        if let Some(location) = location(head) {
+            let (url, status) = (self.url(), head.status.as_u16());
+            return Err(Failure::Client(ClientError::Redirected { url, status, location }));
+        }
         if self.upload.is_some() {
             return self.on_upload_answered(head.status);
         }
         let is_first = self.status.is_none();
+        if let Some(resume) = self.resume.take() {
+            if head.status == StatusCode::RANGE_NOT_SATISFIABLE {
+                return Ok(self.on_nothing_left(origin, stream, (head, &resume)));
+            }
+            // An origin that does not know If-Range sends a range of the file that it has now.
+            if head.status == StatusCode::PARTIAL_CONTENT
+                && !is_same(&head.headers, &resume.validator)
+            {
+                self.start_over(origin, stream);
+                return Ok(None);
+            }
+        }
         if !matches!(head.status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             return Err(Failure::Client(match head.status {
                 StatusCode::PRECONDITION_FAILED => self.changed(),
@@ -267,7 +305,7 @@ impl Fetch {
                 total
             }
             (StatusCode::OK, _) if is_first => {
-                part.end = length;
+                (part.offset, part.end) = (0, length);
                 length
             }
             // The answer has a range that was not requested, or the whole file instead of one of
@@ -279,14 +317,44 @@ impl Fetch {
         }
         self.status = Some(head.status);
         self.etag = strong_etag(&head.headers);
-        let end_of_first = part.end;
+        let (start, end_of_first) = (part.offset, part.end);
         if let (StatusCode::PARTIAL_CONTENT, Some(total), Some(end)) =
             (head.status, total, end_of_first)
         {
             self.waiting = divide(end, total, self.config.streams);
             self.send_requests(origin);
         }
-        Ok(Some(Event::ResponseStarted { status: head.status.as_u16(), len: total }))
+        let (status, validator) = (head.status.as_u16(), validator(&head.headers));
+        Ok(Some(Event::ResponseStarted { status, len: total, start, validator }))
+    }
+
+    /// Handles the answer that the file has no bytes beyond those that arrived earlier. Either the
+    /// earlier download was complete, or it was of another file.
+    fn on_nothing_left(
+        &mut self,
+        origin: &mut Peer,
+        stream: StreamId,
+        (head, resume): (&ResponseHead, &Resume),
+    ) -> Option<Event> {
+        let len = unsatisfied(&head.headers).filter(|&len| len == resume.offset);
+        if len.is_none() || !is_same(&head.headers, &resume.validator) {
+            self.start_over(origin, stream);
+            return None;
+        }
+        self.parts.remove(&stream);
+        self.status = Some(head.status);
+        let (status, validator) = (head.status.as_u16(), Some(resume.validator.clone()));
+        Some(Event::ResponseStarted { status, len, start: resume.offset, validator })
+    }
+
+    /// Gives up a request that would have continued an earlier download, and requests the whole
+    /// file.
+    fn start_over(&mut self, origin: &mut Peer, stream: StreamId) {
+        self.parts.remove(&stream);
+        if let Some((session, connection)) = origin.parts() {
+            session.reset(connection, stream, Code::H3_REQUEST_CANCELLED);
+        }
+        self.start(origin);
     }
 
     fn on_upload_answered(&mut self, status: StatusCode) -> Result<Option<Event>, Failure> {
@@ -409,78 +477,5 @@ impl Fetch {
 
     fn url(&self) -> String {
         format!("https://{}{}", self.authority, self.config.path)
-    }
-}
-
-/// Divides `start..total` into `count` ranges of nearly equal length. The first range is the last
-/// item, so that they are popped in order.
-fn divide(start: u64, total: u64, count: usize) -> Vec<(u64, u64)> {
-    let count = count as u64;
-    let mut ranges: Vec<_> = (0..count)
-        .map(|index| {
-            let at = |index: u64| {
-                let share = u128::from(total - start) * u128::from(index) / u128::from(count);
-                start + u64::try_from(share).unwrap_or(u64::MAX)
-            };
-            (at(index), at(index + 1))
-        })
-        .filter(|(start, end)| start < end)
-        .collect();
-    ranges.reverse();
-    ranges
-}
-
-/// `bytes START-END/TOTAL` (RFC 9110 §14.4) as start, exclusive end and total.
-fn content_range(headers: &HeaderMap) -> Option<(u64, u64, Option<u64>)> {
-    let value = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
-    let (range, total) = value.strip_prefix("bytes ")?.split_once('/')?;
-    let (first, last) = range.split_once('-')?;
-    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-    let total = if total == "*" { None } else { Some(total.parse().ok()?) };
-    let end = last.checked_add(1)?;
-    (first < end && total.is_none_or(|total| end <= total)).then_some((first, end, total))
-}
-
-/// RFC 9110 §13.1.1: "An origin server MUST use the strong comparison function" for If-Match, so a
-/// weak tag would never match.
-fn strong_etag(headers: &HeaderMap) -> Option<HeaderValue> {
-    headers.get(header::ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/")).cloned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_cover_the_rest_without_overlap() {
-        for (start, total, count) in [(10, 110, 4), (0, 3, 4), (5, 5, 2), (0, u64::MAX, 7)] {
-            let mut ranges = divide(start, total, count);
-            ranges.reverse();
-            let mut next = start;
-            for (from, to) in ranges {
-                assert_eq!(from, next, "{start} {total} {count}");
-                assert!(to > from);
-                next = to;
-            }
-            assert_eq!(next, total.max(start), "{start} {total} {count}");
-        }
-    }
-
-    #[test]
-    fn a_content_range_is_parsed_or_refused() {
-        for (value, expected) in [
-            ("bytes 0-9/100", Some((0, 10, Some(100)))),
-            ("bytes 90-99/100", Some((90, 100, Some(100)))),
-            ("bytes 0-9/*", Some((0, 10, None))),
-            ("bytes 90-100/100", None),
-            ("bytes 9-8/100", None),
-            ("bytes 0-18446744073709551615/*", None),
-            ("items 0-9/100", None),
-            ("bytes */100", None),
-        ] {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::CONTENT_RANGE, HeaderValue::from_static(value));
-            assert_eq!(content_range(&headers), expected, "{value}");
-        }
     }
 }

@@ -20,6 +20,9 @@ pub(super) enum Carries {
     NextPeer,
     /// The packets of a local program.
     Local(LocalFlowId),
+    /// No packets yet. The flow was requested ahead of the programs of this listener, to find out
+    /// whether the proxy grants it.
+    Ahead(usize),
 }
 
 /// The target of a flow, and how the tunnel treats the flow.
@@ -82,10 +85,28 @@ pub(super) struct FlowEnd {
     pub(super) code: Code,
     /// The reason for messages.
     pub(super) reason: String,
+    /// Whether the proxy ended the flow without an error, for example because it was idle.
+    pub(super) is_orderly: bool,
 }
 
 impl FlowEnd {
     pub(super) fn new(code: Code, reason: impl Into<String>) -> Self {
-        Self { code, reason: reason.into() }
+        Self { code, reason: reason.into(), is_orderly: false }
+    }
+
+    /// The end of a flow that the proxy ended without an error.
+    pub(super) fn orderly(reason: impl Into<String>) -> Self {
+        Self { is_orderly: true, ..Self::new(Code::H3_NO_ERROR, reason) }
+    }
+
+    /// The end of a flow whose stream was reset with this code.
+    pub(super) fn reset_by_proxy(code: Code) -> Self {
+        let reason = match code {
+            // RFC 9114 §8.1: "The connection established in response to a CONNECT request was reset
+            // or abnormally closed."
+            Code::H3_CONNECT_ERROR => format!("the proxy cannot reach the target ({code})"),
+            code => format!("its stream was reset ({code})"),
+        };
+        Self::new(Code::H3_REQUEST_CANCELLED, reason)
     }
 }

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    net::SocketAddr,
     time::Instant,
 };
 
@@ -13,8 +14,10 @@ use super::{
     ForwardConfig,
     flow::{Carries, LocalFlowId, Target},
     hop::Hop,
+    retry::{Backoff, Jitter},
 };
 use crate::{
+    error::ClientError,
     limits::Limits,
     node::{Event, Output, Received, SocketId, SocketKind, Transmit},
     quic::{self, StreamId},
@@ -54,9 +57,35 @@ impl LocalFlow {
     }
 }
 
+/// What went wrong with the flows of a listener since packets of its target last arrived.
+#[derive(Debug, Default)]
+struct Trouble {
+    backoff: Backoff,
+    /// When the next flow may be requested, after a refusal.
+    next_request: Option<Instant>,
+    /// The error of which the embedding program was told last.
+    told: Option<ClientError>,
+}
+
+impl Trouble {
+    /// Whether the embedding program was not told of this error.
+    fn is_news(&mut self, error: &ClientError) -> bool {
+        self.told.as_ref() != Some(error) && {
+            self.told = Some(error.clone());
+            true
+        }
+    }
+}
+
 /// The flows of local programs.
 pub(super) struct Forward {
     configs: Vec<ForwardConfig>,
+    /// Whether a flow to each target is requested before the sockets are opened.
+    checks_targets: bool,
+    /// Request streams of flows that no program uses yet, by the index of their listener.
+    ahead: BTreeMap<usize, StreamId>,
+    /// By the index of the listener.
+    troubles: BTreeMap<usize, Trouble>,
     /// The index in `configs` of each socket. Empty until the sockets are requested.
     sockets: BTreeMap<SocketId, usize>,
     flows: BTreeMap<LocalFlowId, LocalFlow>,
@@ -66,7 +95,89 @@ pub(super) struct Forward {
 
 impl Forward {
     pub(super) fn new(configs: Vec<ForwardConfig>) -> Self {
-        Self { configs, sockets: BTreeMap::new(), flows: BTreeMap::new(), next_look: None }
+        Self {
+            configs,
+            checks_targets: false,
+            ahead: BTreeMap::new(),
+            troubles: BTreeMap::new(),
+            sockets: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            next_look: None,
+        }
+    }
+
+    /// Makes the client request a flow to each target before it opens the sockets.
+    pub(super) const fn check_targets(&mut self) {
+        self.checks_targets = true;
+    }
+
+    /// Requests a flow to each target ahead, if that was asked for. Returns whether all that were
+    /// requested have been granted. A proxy that allows few streams is asked for as many as it
+    /// allows.
+    pub(super) fn request_ahead(&mut self, hop: &mut Hop) -> bool {
+        if !self.checks_targets {
+            return true;
+        }
+        for index in 0..self.configs.len() {
+            if self.ahead.contains_key(&index) {
+                continue;
+            }
+            let Some(target) = self.target(index, false) else { continue };
+            let Some(stream) = hop.request(&target, Carries::Ahead(index)) else { break };
+            self.ahead.insert(index, stream);
+        }
+        self.ahead.values().all(|stream| hop.tunnel.is_granted(*stream))
+    }
+
+    /// Forgets a flow that no program uses yet.
+    pub(super) fn forget_ahead(&mut self, index: usize) {
+        self.ahead.remove(&index);
+    }
+
+    /// Requests a flow for a program, or gives it the one that was requested ahead.
+    fn request(&mut self, id: LocalFlowId, carries_quic: bool, hop: &mut Hop) -> Option<StreamId> {
+        let index = *self.sockets.get(&id.socket)?;
+        if let Some(stream) = self.ahead.remove(&index) {
+            if carries_quic {
+                // The flow was requested for packets of any size, which would hide from QUIC what
+                // fits.
+                hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
+            } else if hop.hand_over(stream, Carries::Local(id)) {
+                return Some(stream);
+            }
+        }
+        hop.request(&self.target(index, carries_quic)?, Carries::Local(id))
+    }
+
+    /// Handles a refusal of a program's flow. Returns the address of the listener, if the embedding
+    /// program has to be told.
+    pub(super) fn on_refused(
+        &mut self,
+        now: Instant,
+        id: LocalFlowId,
+        error: &ClientError,
+        (limits, jitter): (&Limits, &mut Jitter),
+    ) -> Option<SocketAddr> {
+        let index = *self.sockets.get(&id.socket)?;
+        let trouble = self.troubles.entry(index).or_default();
+        let wait = trouble.backoff.after_failure(limits, jitter, error.retry_after());
+        trouble.next_request = Some(now + wait);
+        self.on_failed(id, error)
+    }
+
+    /// Handles the end of a program's flow by an error. Returns the address of the listener, if the
+    /// embedding program has to be told.
+    pub(super) fn on_failed(&mut self, id: LocalFlowId, error: &ClientError) -> Option<SocketAddr> {
+        self.forget(id);
+        let index = *self.sockets.get(&id.socket)?;
+        let is_news = self.troubles.entry(index).or_default().is_news(error);
+        self.configs.get(index).filter(|_| is_news).map(|config| config.listen)
+    }
+
+    /// Whether the proxy refused the flows of this listener a short time ago.
+    fn must_wait(&self, now: Instant, socket: SocketId) -> bool {
+        let trouble = self.sockets.get(&socket).and_then(|index| self.troubles.get(index));
+        trouble.and_then(|trouble| trouble.next_request).is_some_and(|next| now < next)
     }
 
     /// Requests the listening sockets, whose IDs start at `next_socket`. A second call has no
@@ -89,10 +200,10 @@ impl Forward {
         self.configs.get(*self.sockets.get(&socket)?)
     }
 
-    /// The target of the flows of a listening socket.
-    fn target(&self, socket: SocketId, carries_quic: bool) -> Option<Target> {
+    /// The target of the flows of a listener. `carries_quic`: see [`Target`].
+    fn target(&self, index: usize, carries_quic: bool) -> Option<Target> {
         let ForwardConfig { target_host, target_port, urgency, weight, oversize, .. } =
-            self.config(socket)?;
+            self.configs.get(index)?;
         let target = Target::new(target_host.clone(), *target_port).with_weight(*weight);
         Some(Target { urgency: *urgency, oversize: *oversize, carries_quic, ..target })
     }
@@ -107,15 +218,18 @@ impl Forward {
     ) -> Option<Event> {
         let id = LocalFlowId { socket: received.socket, program: received.remote };
         if !self.flows.contains_key(&id) {
-            let carries_quic = quic::is_first_of_client(&received.payload);
-            let target = self.target(id.socket, carries_quic)?;
+            self.config(id.socket)?;
             if self.flows.len() >= limits.local_flows {
                 stats.dropped.too_many_flows += 1;
                 return None;
             }
-            let stream = hop.request(&target, Carries::Local(id));
+            if self.must_wait(now, id.socket) {
+                stats.dropped.unknown_flow += 1;
+                return None;
+            }
+            let carries_quic = quic::is_first_of_client(&received.payload);
             let flow = LocalFlow {
-                stream,
+                stream: self.request(id, carries_quic, hop),
                 carries_quic,
                 early: VecDeque::new(),
                 sent_early: 0,
@@ -172,8 +286,7 @@ impl Forward {
         let waiting = self.flows.iter().filter(|(_, flow)| flow.stream.is_none());
         let waiting = waiting.map(|(&id, flow)| (id, flow.carries_quic));
         for (id, carries_quic) in waiting.collect::<Vec<_>>() {
-            let Some(target) = self.target(id.socket, carries_quic) else { continue };
-            let Some(stream) = hop.request(&target, Carries::Local(id)) else { return };
+            let Some(stream) = self.request(id, carries_quic, hop) else { return };
             if let Some(flow) = self.flows.get_mut(&id) {
                 flow.stream = Some(stream);
             }
@@ -186,12 +299,18 @@ impl Forward {
         for flow in self.flows.values_mut() {
             flow.stream = None;
         }
+        self.ahead.clear();
     }
 
     /// Sends a packet to a local program.
     pub(super) fn to_local(&mut self, now: Instant, id: LocalFlowId, payload: &[u8]) -> Output {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.last_active = now;
+        }
+        if !self.troubles.is_empty()
+            && let Some(index) = self.sockets.get(&id.socket)
+        {
+            self.troubles.remove(index);
         }
         let transmit = Transmit {
             destination: id.program,

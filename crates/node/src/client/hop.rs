@@ -18,6 +18,7 @@ use crate::{
     h3::End,
     limits::Limits,
     quic::StreamId,
+    reason::printable,
     stats::Stats,
     token::Token,
     tunnel::{Arrival, Carrier, Tunnel, Unsent},
@@ -32,6 +33,8 @@ pub(super) struct Hop {
     pub(super) flows: BTreeMap<StreamId, Flow>,
     /// The flow that carries the next peer.
     pub(super) next: Option<StreamId>,
+    /// Whether the embedding program was told that the tunnel through this hop is established.
+    pub(super) is_up: bool,
     /// The counters of the tunnels of earlier connections.
     ended: Stats,
 }
@@ -51,6 +54,7 @@ impl Hop {
             token,
             flows: BTreeMap::new(),
             next: None,
+            is_up: false,
             ended: Stats::default(),
         }
     }
@@ -121,6 +125,11 @@ impl Hop {
         }
     }
 
+    /// Gives a flow to another user. `false`: there is no such flow.
+    pub(super) fn hand_over(&mut self, stream: StreamId, carries: Carries) -> bool {
+        self.flows.get_mut(&stream).map(|flow| flow.carries = carries).is_some()
+    }
+
     /// The largest UDP payload, in bytes, that the connection to the next peer may rely on, in both
     /// directions.
     pub(super) fn max_payload(&self) -> usize {
@@ -162,13 +171,12 @@ impl Hop {
 
     /// Resets the hop for a new connection, whose random choices differ from earlier ones.
     pub(super) fn renew(&mut self, generation: u64, limits: &Limits) {
-        let mut settings = self.peer.settings.clone();
-        settings.seed = settings.seed.map(|seed| seed.wrapping_add(generation << 32));
-        self.peer = Peer::new(settings, limits);
+        self.peer = self.peer.renewed(generation, limits);
         self.tunnel.add_to(&mut self.ended);
         self.tunnel = self.tunnel.renewed(limits);
         self.flows.clear();
         self.next = None;
+        self.is_up = false;
     }
 
     /// Puts a payload into the tunnel's queue. With an error it was dropped, and counted.
@@ -188,6 +196,17 @@ impl Hop {
             Some((tunnel, mut carrier)) => tunnel.feed(now, &mut carrier),
             None => self.tunnel.end_reports(), // so that no timer remains without a connection
         }
+    }
+
+    /// When the next timer of the tunnel is due. A tunnel without a connection has nothing to do: it
+    /// is rebuilt, or the client ends.
+    pub(super) fn next_timeout(&mut self) -> Option<Instant> {
+        if self.peer.has_connection() { self.tunnel.next_timeout() } else { None }
+    }
+
+    /// Whether the proxy has not acknowledged all payloads that were sent through this hop.
+    pub(super) fn awaits_ack(&mut self) -> bool {
+        self.parts().is_some_and(|(tunnel, carrier)| tunnel.awaits_ack(&carrier))
     }
 
     /// The next arrival through the tunnel, except for numbered payloads.
@@ -224,11 +243,14 @@ impl Hop {
             target,
             status: head.status.as_u16(),
             proxy_status,
+            retry_after: retry_after(&head.headers),
         }
     }
 }
 
-/// Removes control characters from a peer's text and shortens it, so that a terminal can show it.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(300).collect()
+/// The wait for which a proxy asks. The form with a date is ignored, because a client's clock may be
+/// wrong.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
 }

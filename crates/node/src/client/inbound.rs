@@ -15,6 +15,7 @@ use crate::{
     h3,
     node::{Event, Output},
     quic::StreamId,
+    reason::explain,
     tunnel::{Arrival, StreamEnd},
 };
 
@@ -38,6 +39,7 @@ impl Client {
                 self.chain.hops.get_mut(index).and_then(|hop| hop.poll_arrival(now))
             {
                 inbound = Inbound::Progress;
+                self.tell_of_change(now, index);
                 match arrival {
                     Arrival::Payload(stream, payload) => {
                         if let Some(output) = self.deliver(now, (index, stream), payload, buf) {
@@ -53,6 +55,17 @@ impl Client {
             }
         }
         if self.take_stray_datagram(now) { Inbound::Progress } else { inbound }
+    }
+
+    /// Tells the embedding program if a tunnel has changed its mode.
+    fn tell_of_change(&mut self, now: Instant, index: usize) {
+        let Some(hop) = self.chain.hops.get_mut(index) else { return };
+        let Some(agreement) = hop.tunnel.take_change() else { return };
+        let authority = hop.peer.settings.authority.clone();
+        if !self.is_refused_mode(now, index) {
+            let event = Event::ModeChanged { hop: index, authority, agreement };
+            self.outputs.push_back(Output::Event(event));
+        }
     }
 
     /// Handles a datagram from the origin, although no request of this client has datagrams in this
@@ -99,7 +112,7 @@ impl Client {
                 let event = Event::TunnelInfo { local: id.program, info };
                 self.outputs.push_back(Output::Event(event));
             }
-            Some(Carries::Local(_)) | None => {}
+            Some(Carries::Local(_) | Carries::Ahead(_)) | None => {}
         }
     }
 
@@ -136,7 +149,7 @@ impl Client {
                 buf.extend_from_slice(&payload);
                 Some(forward.to_local(now, id, &payload))
             }
-            (Some(Carries::Local(_)) | None, _) => {
+            (Some(Carries::Local(_) | Carries::Ahead(_)) | None, _) => {
                 self.stats.dropped.unknown_flow += 1;
                 None
             }
@@ -147,10 +160,10 @@ impl Client {
 impl From<StreamEnd> for FlowEnd {
     fn from(end: StreamEnd) -> Self {
         match end {
-            StreamEnd::Finished => {
-                Self::new(Code::H3_NO_ERROR, "the proxy ended the request stream")
-            }
-            StreamEnd::Reset(code) => Self::new(Code::H3_REQUEST_CANCELLED, code.to_string()),
+            StreamEnd::Finished => Self::orderly("the proxy ended the request stream"),
+            StreamEnd::Reset(code) if code == Code::H3_NO_ERROR => Self::orderly(code.to_string()),
+            StreamEnd::Reset(code) => Self::reset_by_proxy(code),
+            StreamEnd::Failed(proxy_status) => Self::new(Code::H3_NO_ERROR, explain(&proxy_status)),
             StreamEnd::Malformed(code, reason) => Self::new(code, reason),
         }
     }

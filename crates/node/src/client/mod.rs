@@ -11,14 +11,17 @@ mod forward;
 mod hop;
 mod inbound;
 mod peer;
+mod ranges;
 mod recover;
 mod relay;
+mod retry;
 mod start;
 mod transfer;
 mod upload;
 
 use std::{collections::VecDeque, net::SocketAddr, time::Instant};
 
+use http::HeaderValue;
 use tandem_units::ByteCount;
 use tandem_wire::Code;
 pub use tandem_wire::{Order, Template, TunnelInfo, UnknownOrder, Urgency};
@@ -60,6 +63,7 @@ pub struct ClientConfig {
 }
 
 /// Settings of one hop.
+#[derive(Clone)]
 pub struct HopConfig {
     /// The proxy's URI template (RFC 9298 §2), which also names its host and port.
     pub template: Template,
@@ -83,6 +87,7 @@ pub enum Task {
 }
 
 /// Settings of a download, or of an upload.
+#[derive(Clone)]
 pub struct FetchConfig {
     /// The origin's host name or its address without brackets.
     pub host: String,
@@ -95,6 +100,8 @@ pub struct FetchConfig {
     /// The length of an upload. With it the client sends this many zeros (PUT) on one stream, and
     /// downloads nothing.
     pub upload: Option<ByteCount>,
+    /// An earlier download of the same file that this one continues.
+    pub resume: Option<Resume>,
     /// The certificates to trust. The node sets ALPN.
     pub tls: rustls::ClientConfig,
     /// The settings of QUIC towards the origin. The MTU applies only without hops. Inside a tunnel
@@ -115,11 +122,22 @@ impl FetchConfig {
             path,
             streams: 1,
             upload: None,
+            resume: None,
             tls,
             transport: Transport::default(),
             relays_feedback: false,
         }
     }
+}
+
+/// An earlier download, of which a part is still there. If the origin still has the same file, the
+/// client requests the rest of it; otherwise it requests the whole file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// The number of bytes that are there, from the start of the file without a gap.
+    pub offset: u64,
+    /// The validator of the file, from [`Event::ResponseStarted`] of the earlier download.
+    pub validator: HeaderValue,
 }
 
 /// Settings of a listener.
@@ -166,9 +184,11 @@ enum Life {
     /// The client has not been polled yet.
     New,
     Running,
-    /// The client closes its connections, the innermost first. `left` is how many remain.
+    /// The client closes its connections, the innermost first. `left` is how many remain. The next
+    /// one stays open until the proxy has acknowledged everything, or until `until`.
     Ending {
         left: usize,
+        until: Instant,
         result: Result<(), ClientError>,
     },
     Ended,
@@ -184,6 +204,10 @@ pub struct Client {
     /// Whether the first peer's name is being resolved.
     is_resolving: bool,
     recovery: Recovery,
+    /// Hops whose connections have ended. What arrived before is passed on first.
+    lost: VecDeque<(usize, ClientError)>,
+    /// Whether the client ends if a proxy grants another mode than was asked for.
+    requires_mode: bool,
     outputs: VecDeque<Output>,
     next_socket: u64,
     stats: Stats,
@@ -233,21 +257,43 @@ impl Client {
     fn end(&mut self, now: Instant, result: Result<(), ClientError>) {
         if matches!(self.life, Life::New | Life::Running) {
             let left = self.chain.len();
-            self.life = Life::Ending { left, result };
-            self.close_next(now);
+            self.life = Life::Ending { left, until: now + self.limits.last_words, result };
+            if self.chain.origin.is_some() {
+                self.close_next(now);
+            }
         }
     }
 
-    /// Closes the innermost connection that is left. It is closed after all packets of the
-    /// connection inside it have been sent.
-    fn close_next(&mut self, now: Instant) -> bool {
-        let Life::Ending { left, .. } = &mut self.life else { return false };
-        let Some(index) = left.checked_sub(1) else { return false };
-        *left = index;
+    /// Continues the end of the client. `None`: it has done something.
+    fn continue_end(&mut self, now: Instant) -> Option<Output> {
+        let Life::Ending { left, until, result } = &self.life else {
+            return Some(Output::Wait(self.next_timeout()));
+        };
+        let Some(index) = left.checked_sub(1) else {
+            let event = Event::Closed(result.clone());
+            self.life = Life::Ended;
+            return Some(Output::Event(event));
+        };
+        let until = *until;
+        let mut hops = self.chain.hops.iter_mut().take(index + 1);
+        let is_carried = hops.all(|hop| hop.peer.has_connection());
+        let hop = self.chain.hops.get_mut(index).filter(|_| is_carried && now < until);
+        if hop.is_some_and(Hop::awaits_ack) {
+            return Some(Output::Wait(quic::earliest(Some(until), self.next_timeout())));
+        }
+        self.close_next(now);
+        None
+    }
+
+    /// Closes the innermost connection that is left.
+    fn close_next(&mut self, now: Instant) {
+        let last_words = now + self.limits.last_words;
+        let Life::Ending { left, until, .. } = &mut self.life else { return };
+        let Some(index) = left.checked_sub(1) else { return };
+        (*left, *until) = (index, last_words);
         if let Some(peer) = self.chain.peer(index) {
             peer.close(now, Code::H3_NO_ERROR, "");
         }
-        true
     }
 
     fn protocol_error(&mut self, now: Instant, index: usize, error: &h3::ConnectionError) {
@@ -286,7 +332,11 @@ impl Client {
             quic::Event::Lost(reason) => {
                 let Some(peer) = self.chain.peer(index) else { return };
                 let error = peer.lost(reason, &self.limits);
-                self.on_peer_failed(now, index, error);
+                if self.chain.is_origin(index) {
+                    self.on_peer_failed(now, index, error);
+                } else {
+                    self.lost.push_back((index, error));
+                }
             }
             quic::Event::Connected => self.on_connected(index),
             quic::Event::MoreStreams => {
@@ -321,8 +371,8 @@ impl Client {
                 }
             }
             h3::Event::Failed(stream, code) => {
-                // The stream is reset already, so this code is not sent.
-                let end = FlowEnd::new(Code::H3_REQUEST_CANCELLED, code.to_string());
+                // The stream is reset already, so the code of this end is not sent.
+                let end = FlowEnd::reset_by_proxy(code);
                 self.on_flow_closed(now, index, stream, &end);
             }
             h3::Event::GoAway => debug!(index, "the proxy is going away"),
@@ -332,7 +382,7 @@ impl Client {
 
     /// Handles a connection that failed, or could not be opened.
     fn on_peer_failed(&mut self, now: Instant, index: usize, error: ClientError) {
-        if self.chain.is_origin(index) {
+        if self.chain.is_origin(index) && self.is_origin_connected() {
             self.end(now, Err(error));
         } else {
             self.on_hop_failed(now, index, error);
@@ -399,7 +449,7 @@ impl Client {
         match self.receive(now, buf) {
             Inbound::Output(output) => return Some(output),
             Inbound::Progress => return None,
-            Inbound::Nothing if any_event => return None,
+            Inbound::Nothing if self.take_lost(now) || any_event => return None,
             Inbound::Nothing => {}
         }
         if let Some(output) = self.poll_fetch(now) {
@@ -408,15 +458,20 @@ impl Client {
         if let Some(output) = self.transmit(now, buf) {
             return Some(output);
         }
-        if self.close_next(now) {
-            return None;
+        self.continue_end(now)
+    }
+
+    /// Handles the end of a hop's connection, after everything that arrived before has been passed
+    /// on.
+    fn take_lost(&mut self, now: Instant) -> bool {
+        let Some((index, error)) = self.lost.pop_front() else { return false };
+        let hop = self.chain.hops.get_mut(index);
+        if hop.is_some_and(|hop| hop.tunnel.end(now)) {
+            self.lost.push_back((index, error)); // the payloads that it releases come first
+        } else {
+            self.on_peer_failed(now, index, error);
         }
-        if let Life::Ending { result, .. } = &self.life {
-            let event = Event::Closed(result.clone());
-            self.life = Life::Ended;
-            return Some(Output::Event(event));
-        }
-        Some(Output::Wait(self.next_timeout()))
+        true
     }
 }
 
@@ -432,7 +487,12 @@ impl Node for Client {
             Input::Datagram(received) => {
                 let Self { work, chain, limits, stats, .. } = self;
                 if let (Work::Forward(forward), Some(hop)) = (work, chain.hops.last_mut()) {
+                    let (socket, local_ip) = (received.socket, received.local_ip);
                     let event = forward.from_local(now, received, hop, (limits, stats));
+                    if let Some(Event::TooLarge { local: peer, len, fits }) = event {
+                        let too_big = Output::PacketTooBig { socket, peer, local_ip, len, fits };
+                        self.outputs.push_back(too_big);
+                    }
                     self.outputs.extend(event.map(Output::Event));
                 }
             }

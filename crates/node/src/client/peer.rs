@@ -61,6 +61,14 @@ impl Peer {
         }
     }
 
+    /// A connection to the same peer that is not open. Its random choices differ from those of
+    /// earlier ones.
+    pub(super) fn renewed(&self, generation: u64, limits: &Limits) -> Self {
+        let mut settings = self.settings.clone();
+        settings.seed = settings.seed.map(|seed| seed.wrapping_add(generation << 32));
+        Self::new(settings, limits)
+    }
+
     /// Opens the connection.
     pub(super) fn connect(
         &mut self,
@@ -92,6 +100,11 @@ impl Peer {
     /// Whether the handshake is complete.
     pub(super) fn is_connected(&self) -> bool {
         self.connected.is_some()
+    }
+
+    /// Whether the engine has the connection, which may be closed.
+    pub(super) fn has_connection(&mut self) -> bool {
+        self.endpoint.as_mut().is_some_and(|(endpoint, id)| endpoint.peek(*id).is_some())
     }
 
     /// The session and the connection together.

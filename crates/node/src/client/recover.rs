@@ -1,73 +1,145 @@
-//! Recovery from a tunnel that fails. The client rebuilds it from the hop that failed. The
-//! connection inside stays open, and only sees a pause and a new path.
+//! Recovery from failures that may pass. The client repeats the attempt from the hop that failed. If
+//! the chain was up before, the connection inside stays open, and only sees a pause and a new path.
 
 use std::time::{Duration, Instant};
 
 use tandem_wire::Code;
 
-use super::{Client, Life, Work};
+use super::{
+    Client, Life, Work,
+    retry::{Backoff, Jitter},
+};
 use crate::{
     error::ClientError,
     node::{Event, Output},
+    quic,
 };
 
-/// The base of the wait between attempts, which doubles with each attempt.
-const WAIT_BASE: Duration = Duration::from_millis(250);
-/// The longest wait between attempts.
-const WAIT_MAX: Duration = Duration::from_secs(4);
+/// Packets that show the origin the new path of its connection, after a tunnel was rebuilt.
+///
+/// The origin learns the address of the new tunnel's egress only from a packet, and a client that
+/// downloads may have nothing else to send. Until the origin has validated the path, it may send
+/// three times as many bytes as it has received over it (RFC 9000 §9.3.1). If its first packet is
+/// lost, it waits for 400 bytes or more, and the client's packets have about 40. One alone would
+/// leave both ends silent until their idle timeouts.
+#[derive(Debug)]
+struct Nudges {
+    next: Instant,
+    left: u8,
+    /// How many packets of the origin had arrived when the tunnel was rebuilt.
+    arrived: u64,
+}
+
+impl Nudges {
+    /// With this number the origin may send at least ten packets.
+    const MOST: u8 = 120;
+    /// The number of packets that show that the origin may send again.
+    const ENOUGH: u64 = 10;
+    /// The interval is a quarter of the RTT to the origin, within these bounds.
+    const INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
+}
 
 /// The state of the recovery of a tunnel.
-#[derive(Debug, Default)]
 pub(super) struct Recovery {
-    /// Whether the whole chain has been up before. Only then is it rebuilt.
+    /// Whether the whole chain has been up before.
     pub(super) was_up: bool,
-    /// When the tunnel failed.
+    /// When the tunnel failed, or when the client started.
     since: Option<Instant>,
-    attempts: u32,
+    backoff: Backoff,
+    pub(super) jitter: Jitter,
     /// When the next attempt starts, and from which hop.
     next: Option<(Instant, usize)>,
+    nudges: Option<Nudges>,
     /// The number of rebuilds, so that each new connection makes its own random choices.
     generation: u64,
 }
 
 impl Recovery {
+    pub(super) fn new(seed: Option<u64>) -> Self {
+        Self {
+            was_up: false,
+            since: None,
+            backoff: Backoff::default(),
+            jitter: Jitter::new(seed),
+            next: None,
+            nudges: None,
+            generation: 0,
+        }
+    }
+
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.next.map(|(at, _)| at)
+        let nudge = self.nudges.as_ref().map(|nudges| nudges.next);
+        quic::earliest(self.next.map(|(at, _)| at), nudge)
+    }
+
+    /// Notes that an attempt was successful.
+    pub(super) fn on_success(&mut self) {
+        self.since = None;
+        self.backoff = Backoff::default();
     }
 }
 
 impl Client {
-    /// Handles a hop whose connection failed or could not be opened.
+    /// Handles a connection that failed or could not be opened: that of a hop, or that to the origin
+    /// before it was established.
     pub(super) fn on_hop_failed(&mut self, now: Instant, index: usize, error: ClientError) {
         if self.life != Life::Running {
             return;
         }
-        let since = *self.recovery.since.get_or_insert(now);
-        // Local programs may wait without limit, but the connection of a transfer does not.
-        let has_timed_out = matches!(self.work, Work::Fetch(_))
-            && now.saturating_duration_since(since) >= self.limits.reconnect;
-        if !self.recovery.was_up || has_timed_out {
+        let is_waiting_for_origin = self.chain.is_origin(index) && !self.is_origin_connected();
+        let has_worked = self.recovery.was_up && !is_waiting_for_origin;
+        let patience = self.patience(has_worked);
+        let begin = if has_worked { now } else { self.began.unwrap_or(now) };
+        let is_first = self.recovery.since.is_none();
+        let elapsed = now.saturating_duration_since(*self.recovery.since.get_or_insert(begin));
+        if !error.may_pass(has_worked) || elapsed >= patience {
             return self.end(now, Err(error));
         }
-        let doublings = self.recovery.attempts.min(8);
-        let wait = match self.recovery.attempts {
-            0 => Duration::ZERO,
-            _ => (WAIT_BASE * (1 << doublings)).min(WAIT_MAX),
+        let retry_in = if has_worked && is_first {
+            Duration::ZERO
+        } else {
+            let Recovery { backoff, jitter, .. } = &mut self.recovery;
+            let wait = backoff.after_failure(&self.limits, jitter, error.retry_after());
+            wait.min(patience.saturating_sub(elapsed))
         };
-        self.outputs.push_back(Output::Event(Event::HopLost { hop: index, error }));
-        self.recovery.attempts += 1;
-        self.rebuild(now, index, wait);
+        self.outputs.push_back(Output::Event(Event::HopLost { hop: index, error, retry_in }));
+        self.rebuild(now, index, retry_in);
     }
 
-    /// Resets the hops from this one on, and starts them again after a while.
+    /// The longest time for which attempts are repeated.
+    fn patience(&self, has_worked: bool) -> Duration {
+        match (self.limits.retry, &self.work) {
+            (Some(patience), _) => patience,
+            (None, _) if !has_worked => Duration::ZERO,
+            (None, Work::Fetch(_)) => self.limits.reconnect,
+            // Local programs may wait without limit, but the connection of a transfer does not.
+            (None, Work::Forward(_)) => Duration::MAX,
+        }
+    }
+
+    /// Whether the handshake with the origin is complete.
+    pub(super) fn is_origin_connected(&self) -> bool {
+        self.chain.origin.as_ref().is_some_and(|origin| origin.is_connected())
+    }
+
+    /// Resets the connections from this one on that have to be opened again, and starts them again
+    /// after a while.
     fn rebuild(&mut self, now: Instant, index: usize, wait: Duration) {
         // A recovery that starts at a hop further out takes precedence.
         let index = self.recovery.next.map_or(index, |(_, earlier)| earlier.min(index));
         self.recovery.next = Some((now + wait, index));
         self.recovery.generation += 1;
         let generation = self.recovery.generation;
+        self.lost.retain(|(lost, _)| *lost < index); // these are opened again
+        let is_origin = self.chain.is_origin(index);
         for hop in self.chain.hops.iter_mut().skip(index) {
             hop.renew(generation, &self.limits);
+        }
+        if is_origin
+            && !self.is_origin_connected()
+            && let Some(origin) = &mut self.chain.origin
+        {
+            **origin = origin.renewed(generation, &self.limits);
         }
         if index == 0 {
             self.is_resolving = false;
@@ -79,7 +151,9 @@ impl Client {
         {
             hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
         }
-        if let Work::Forward(forward) = &mut self.work {
+        if let Work::Forward(forward) = &mut self.work
+            && !is_origin
+        {
             forward.forget_streams();
         }
     }
@@ -90,25 +164,51 @@ impl Client {
             && at <= now
         {
             self.recovery.next = None;
+            self.recovery.nudges = None;
             match index.checked_sub(1) {
                 None => self.begin(now),
                 Some(outer) => self.on_hop_settings(now, outer),
             }
         }
+        self.nudge(now);
+    }
+
+    /// Sends the origin a packet over its new path, if one is due.
+    fn nudge(&mut self, now: Instant) {
+        let (Some(nudges), Some(origin)) = (&mut self.recovery.nudges, &mut self.chain.origin)
+        else {
+            return;
+        };
+        if nudges.next > now {
+            return;
+        }
+        let stats = origin.stats();
+        let is_over = stats.received_datagrams >= nudges.arrived + Nudges::ENOUGH;
+        if let (false, Some(left), Some((_, connection))) =
+            (is_over, nudges.left.checked_sub(1), origin.parts())
+        {
+            connection.ping();
+            nudges.left = left;
+            let (least, most) = Nudges::INTERVAL;
+            nudges.next = now + (stats.smoothed_rtt / 4).clamp(least, most);
+        } else {
+            self.recovery.nudges = None;
+        }
     }
 
     /// Notes that the whole chain is up.
-    pub(super) fn on_chain_up(&mut self) {
+    pub(super) fn on_chain_up(&mut self, now: Instant) {
         let is_rebuilt = self.recovery.was_up;
-        if let Some((_, connection)) = self.chain.origin.as_mut().and_then(|origin| origin.parts())
-            && is_rebuilt
-        {
-            // The origin learns the address of the new tunnel's egress only from a packet, and a
-            // client that downloads may have nothing else to send.
-            connection.ping();
-        }
         self.recovery.was_up = true;
-        self.recovery.since = None;
-        self.recovery.attempts = 0;
+        let Some(origin) = &mut self.chain.origin else { return self.recovery.on_success() };
+        if !origin.is_connected() {
+            return;
+        }
+        let arrived = origin.stats().received_datagrams;
+        self.recovery.on_success();
+        if is_rebuilt {
+            self.recovery.nudges = Some(Nudges { next: now, left: Nudges::MOST, arrived });
+            self.nudge(now);
+        }
     }
 }

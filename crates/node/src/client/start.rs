@@ -88,11 +88,28 @@ impl Client {
             life: Life::New,
             began: None,
             is_resolving: false,
-            recovery: Recovery::default(),
+            recovery: Recovery::new(seed),
+            lost: VecDeque::new(),
+            requires_mode: false,
             outputs: VecDeque::new(),
             next_socket: FIRST_SOCKET,
             stats: Stats::default(),
         })
+    }
+
+    /// Makes the client end with an error if a proxy grants another mode than was asked for.
+    pub fn require_mode(&mut self) {
+        self.requires_mode = true;
+    }
+
+    /// Makes a client that carries the packets of local programs request a flow to each target before
+    /// it opens the sockets. A wrong token, a refused target or an unknown host then ends the client
+    /// at its start, or is an attempt to repeat ([`Limits::retry`](crate::limits::Limits::retry)).
+    /// The first program of each listener gets the flow that was requested ahead.
+    pub fn check_targets(&mut self) {
+        if let Work::Forward(forward) = &mut self.work {
+            forward.check_targets();
+        }
     }
 
     /// Starts the connection to the first peer: resolves its name, or opens a socket.
@@ -205,29 +222,50 @@ impl Client {
         if let Some(target) = next {
             if hop.request(&target, Carries::NextPeer).is_none() {
                 let peer = hop.peer.settings.authority.clone();
-                let what = "a request stream";
-                return self.on_hop_failed(now, index, ClientError::Unsupported { peer, what });
+                let reason = "it accepts no more requests".to_owned();
+                return self.on_hop_failed(
+                    now,
+                    index,
+                    ClientError::ConnectionLost { peer, reason },
+                );
             }
             // After a rebuild the connection of this hop may be old, and its first deadline is no
             // longer set.
             hop.peer.deadline.get_or_insert(now + self.limits.setup_timeout);
         } else {
-            self.hop_is_up(now, index);
-            self.on_chain_up();
-            let Self { work, chain, next_socket, outputs, .. } = self;
-            if let (Work::Forward(forward), Some(hop)) = (work, chain.hops.last_mut()) {
-                forward.listen(next_socket, outputs);
-                forward.request_waiting(hop);
-            }
+            // After a rebuild the connection of this hop may be old, as above.
+            hop.peer.deadline.get_or_insert(now + self.limits.setup_timeout);
+            self.open_for_programs(now);
+        }
+    }
+
+    /// Opens the sockets for local programs, as soon as the targets have been checked.
+    fn open_for_programs(&mut self, now: Instant) {
+        let is_first = !self.recovery.was_up;
+        let Some((forward, hop)) = self.forward() else { return };
+        if is_first && !forward.request_ahead(hop) {
+            return;
+        }
+        self.hop_is_up(now, self.chain.hops.len().saturating_sub(1));
+        self.on_chain_up(now);
+        let Self { work, chain, next_socket, outputs, .. } = self;
+        if let (Work::Forward(forward), Some(hop)) = (work, chain.hops.last_mut()) {
+            forward.listen(next_socket, outputs);
+            forward.request_waiting(hop);
         }
     }
 
     fn hop_is_up(&mut self, now: Instant, index: usize) {
         let Some(hop) = self.chain.hops.get_mut(index) else { return };
         hop.peer.deadline = None;
+        if std::mem::replace(&mut hop.is_up, true) {
+            return;
+        }
         let setup = hop.peer.started().map_or_else(Default::default, |started| now - started);
         let authority = hop.peer.settings.authority.clone();
-        self.outputs.push_back(Output::Event(Event::HopUp { hop: index, authority, setup }));
+        let agreement = hop.tunnel.agreement();
+        let event = Event::HopUp { hop: index, authority, setup, agreement };
+        self.outputs.push_back(Output::Event(event));
     }
 
     /// Handles the answer to a request for a flow.
@@ -254,23 +292,23 @@ impl Client {
             let error = hop.refused(target, head);
             hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
             return match carries {
-                // A server error may be temporary, so the request is repeated if the chain was up
-                // before.
-                Carries::NextPeer if head.status.is_server_error() => {
-                    self.on_hop_failed(now, index + 1, error);
-                }
-                Carries::NextPeer => self.end(now, Err(error)),
+                Carries::NextPeer => self.on_hop_failed(now, index + 1, error),
+                Carries::Ahead(listener) => self.on_ahead_failed(now, index, listener, error),
                 Carries::Local(id) => {
-                    tracing::warn!(%error, "flow refused");
-                    if let Some((forward, _)) = self.forward() {
-                        forward.forget(id);
-                    }
+                    let Self { work, limits, recovery, .. } = self;
+                    let Work::Forward(forward) = work else { return };
+                    let told = forward.on_refused(now, id, &error, (limits, &mut recovery.jitter));
+                    self.tell_of_flow(told, error);
                 }
             };
         }
         let carries = flow.carries;
         hop.begin_reports(now);
         hop.on_granted(stream, head);
+        if self.is_refused_mode(now, index) {
+            return;
+        }
+        let Some(hop) = self.chain.hops.get_mut(index) else { return };
         if hop.tunnel.has_joined(stream) {
             return; // the flow that it joined is up already
         }
@@ -286,6 +324,38 @@ impl Client {
                     self.outputs.extend(event.map(Output::Event));
                 }
             }
+            Carries::Ahead(_) if !self.recovery.was_up => self.open_for_programs(now),
+            Carries::Ahead(_) => {}
+        }
+    }
+
+    /// Ends the client if it requires its mode and a proxy granted another.
+    pub(super) fn is_refused_mode(&mut self, now: Instant, index: usize) -> bool {
+        let Some(hop) = self.chain.hops.get(index).filter(|_| self.requires_mode) else {
+            return false;
+        };
+        let agreement = hop.tunnel.agreement().filter(|agreement| agreement.lesser.is_some());
+        let Some(agreement) = agreement else { return false };
+        let peer = hop.peer.settings.authority.clone();
+        self.end(now, Err(ClientError::LesserMode { peer, agreement }));
+        true
+    }
+
+    /// Handles the failure of a flow that no program uses yet. At the start the client tries again
+    /// or ends. Later a program's own flow will tell.
+    fn on_ahead_failed(&mut self, now: Instant, index: usize, listener: usize, error: ClientError) {
+        if let Some((forward, _)) = self.forward() {
+            forward.forget_ahead(listener);
+        }
+        if !self.recovery.was_up {
+            self.on_hop_failed(now, index + 1, error);
+        }
+    }
+
+    /// Tells the embedding program that the flow of a local program failed.
+    fn tell_of_flow(&mut self, listen: Option<SocketAddr>, error: ClientError) {
+        if let Some(listen) = listen {
+            self.outputs.push_back(Output::Event(Event::FlowFailed { listen, error }));
         }
     }
 
@@ -302,7 +372,7 @@ impl Client {
             peer.settings.transport.mtu = Mtu::inside_tunnel(fits);
         }
         if index == self.chain.hops.len() {
-            self.on_chain_up();
+            self.on_chain_up(now);
         }
         // After a rebuild the end-to-end connection continues and is not opened again.
         if self.chain.peer(index).is_some_and(|peer| peer.started().is_none()) {
@@ -320,6 +390,7 @@ impl Client {
         if index < self.chain.hops.len() {
             return;
         }
+        self.recovery.on_success();
         if let Some((fetch, origin)) = self.fetch() {
             origin.deadline = None;
             fetch.start(origin);
@@ -331,7 +402,7 @@ impl Client {
         now: Instant,
         index: usize,
         stream: StreamId,
-        FlowEnd { code, reason }: &FlowEnd,
+        FlowEnd { code, reason, is_orderly }: &FlowEnd,
     ) {
         let last = self.chain.hops.len().saturating_sub(1);
         let Some(hop) = self.chain.hops.get_mut(index) else { return };
@@ -342,23 +413,24 @@ impl Client {
         if has_joined {
             return; // the flow continues over its other streams
         }
+        let peer = hop.peer.settings.authority.clone();
+        let error = ClientError::FlowClosed { peer, target, reason: reason.clone() };
         match carries {
-            Carries::NextPeer => {
-                let peer = hop.peer.settings.authority.clone();
-                let error = ClientError::FlowClosed { peer, target, reason: reason.clone() };
-                // The next proxy may be restarting, so the hop is rebuilt. An origin that restarts
-                // has lost our connection.
-                if index < last {
-                    self.on_hop_failed(now, index + 1, error);
-                } else {
-                    self.end(now, Err(error));
-                }
+            // The next proxy may be restarting, so the hop is rebuilt. An origin that restarts has
+            // lost our connection.
+            Carries::NextPeer if index == last && self.is_origin_connected() => {
+                self.end(now, Err(error));
             }
+            Carries::NextPeer => self.on_hop_failed(now, index + 1, error),
+            Carries::Ahead(listener) => self.on_ahead_failed(now, index, listener, error),
             Carries::Local(id) => {
-                tracing::info!(target, reason, "flow closed");
-                if let Some((forward, _)) = self.forward() {
-                    forward.forget(id);
+                let Work::Forward(forward) = &mut self.work else { return };
+                if *is_orderly {
+                    tracing::info!(%error, "flow closed");
+                    return forward.forget(id);
                 }
+                let told = forward.on_failed(id, &error);
+                self.tell_of_flow(told, error);
             }
         }
     }

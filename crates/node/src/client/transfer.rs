@@ -73,6 +73,7 @@ impl Client {
     fn report(&mut self, now: Instant) -> Option<FetchReport> {
         let hops = self.chain.hops.iter_mut();
         let hop_smoothed_rtt = hops.map(|hop| hop.peer.stats().smoothed_rtt).collect();
+        let agreements = self.chain.hops.iter().filter_map(|hop| hop.tunnel.agreement()).collect();
         let (began, feedback) = (self.began?, self.stats().feedback);
         let Work::Fetch(fetch) = &self.work else { return None };
         let origin = self.chain.origin.as_mut()?;
@@ -85,6 +86,7 @@ impl Client {
             completion: now - started,
             smoothed_rtt: origin.stats().smoothed_rtt,
             hop_smoothed_rtt,
+            agreements,
             feedback,
         })
     }

@@ -189,6 +189,7 @@ impl Origin {
                 self.uploads.remove(&(id, stream));
                 self.close((id, stream));
             }
+            server::Event::Lost => self.server.forget(id),
             server::Event::Closed => {
                 let first = (id, StreamId(0));
                 let last = (id, StreamId(u64::MAX));

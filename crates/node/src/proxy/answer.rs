@@ -1,11 +1,11 @@
 //! The answers to requests.
 
-use std::net::SocketAddr;
+use std::{io, net::SocketAddr};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tandem_wire::{ProxyStatus, ResponseHead};
 
-use crate::error::{RequestError, whole_seconds};
+use crate::error::{RequestError, target_error, whole_seconds};
 
 /// The header field of RFC 9209 §2.
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
@@ -25,6 +25,16 @@ pub(super) fn granted(target: SocketAddr, mut headers: HeaderMap) -> ResponseHea
     };
     headers.insert(PROXY_STATUS, status.encode());
     ResponseHead { status: StatusCode::OK, headers }
+}
+
+/// Says why the target of a granted flow cannot be reached (RFC 9209).
+pub(super) fn unreachable(target: SocketAddr, error: io::ErrorKind) -> ProxyStatus {
+    ProxyStatus {
+        name: NAME.to_owned(),
+        error: Some(target_error(error).into()),
+        next_hop: Some(target.to_string()),
+        details: Some(error.to_string()),
+    }
 }
 
 /// The answer that refuses a request.

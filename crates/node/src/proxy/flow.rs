@@ -44,6 +44,8 @@ pub(super) struct Flow {
     pub(super) to_client_datagrams: u64,
     /// Payloads from the target that were dropped because they did not fit the tunnel.
     pub(super) too_large: u64,
+    /// When the target may be told again that its packets are too large.
+    pub(super) next_too_big: Instant,
 }
 
 impl Flow {
@@ -67,6 +69,7 @@ impl Flow {
             to_target_datagrams: 0,
             to_client_datagrams: 0,
             too_large: 0,
+            next_too_big: now,
         }
     }
 

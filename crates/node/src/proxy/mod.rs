@@ -12,6 +12,7 @@ mod targets;
 
 use std::{
     collections::VecDeque,
+    io,
     net::SocketAddr,
     ops::RangeInclusive,
     time::{Duration, Instant},
@@ -34,12 +35,13 @@ pub use crate::token::{NamedToken, Token, TokenError, TokenNameError};
 use crate::{
     h3,
     limits::Limits,
+    mode::Oversize,
     node::{Event, Input, Node, Output, Received, SocketId, SocketKind},
     quic::{self, ConfigError, ConnectionId, ServerTls, StreamId, Transport},
     seldom::Seldom,
     server::{self, Server},
     stats::{ConnectionStats, Stats},
-    tunnel::{Carrier, REPORT_INTERVAL},
+    tunnel::{Carrier, REPORT_INTERVAL, Tunnel, encode_proxy_status},
 };
 
 /// The settings of a proxy.
@@ -57,6 +59,9 @@ pub struct ProxyConfig {
     /// The interval between two reports on a tunnel, within [`Self::FEEDBACK_INTERVAL`]. `None`:
     /// the minimum RTT of each tunnel.
     pub feedback_interval: Option<Duration>,
+    /// What becomes of packets from targets that fit no datagram. With [`Oversize::Auto`] they go in
+    /// capsules to clients that asked for it, which only Tandem's do.
+    pub oversize: Oversize,
     /// Whether logs show the addresses of clients, so that an operator can trace abuse.
     pub log_clients: bool,
     /// The URI template that the path of each request must match (RFC 9298 §2).
@@ -81,6 +86,7 @@ impl ProxyConfig {
             access: Access::Tokens(Vec::new()),
             policy: TargetPolicy::default(),
             feedback_interval: None,
+            oversize: Oversize::default(),
             log_clients: false,
             template: Self::default_template(),
             limits: Limits::default(),
@@ -107,6 +113,7 @@ pub struct Proxy {
     relay: Relay,
     listen: SocketAddr,
     feedback_interval: Option<Duration>,
+    oversize: Oversize,
     log_clients: bool,
     limits: Limits,
     outputs: VecDeque<Output>,
@@ -125,7 +132,9 @@ impl Proxy {
 
     /// A proxy that uses these TLS settings instead of those in `config`.
     pub fn with_tls(config: ProxyConfig, tls: &ServerTls) -> Result<Self, ConfigError> {
-        let ProxyConfig { listen, access, policy, feedback_interval, log_clients, .. } = config;
+        let ProxyConfig {
+            listen, access, policy, feedback_interval, oversize, log_clients, ..
+        } = config;
         let ProxyConfig { template, limits, .. } = config;
         let matcher = PathMatcher::new(&template).map_err(|_| {
             ConfigError::Settings("the variables of the template cannot be separated")
@@ -146,6 +155,7 @@ impl Proxy {
             relay: Relay::default(),
             listen,
             feedback_interval,
+            oversize,
             log_clients,
             limits,
             outputs: VecDeque::from([open]),
@@ -197,7 +207,8 @@ impl Proxy {
     fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {
         match event {
             server::Event::Opened(client) => {
-                self.peers.insert((id, client), self.feedback_interval, &self.limits);
+                let tunnel = Tunnel::proxy(self.feedback_interval, self.oversize, &self.limits);
+                self.peers.insert(id, client, tunnel);
             }
             server::Event::Connected => {
                 if let Some(peer) = self.peers.get(id)
@@ -207,6 +218,7 @@ impl Proxy {
                     info!(connection = id.0, %client, "connection opened");
                 }
             }
+            server::Event::Lost => self.on_lost(id),
             server::Event::Closed => self.on_closed(id),
             server::Event::Datagrams => {
                 if let Some(peer) = self.peers.get_mut(id) {
@@ -266,6 +278,25 @@ impl Proxy {
         self.close_flow((id, stream), end);
         if let Some((session, connection)) = self.server.parts(id) {
             session.reset(connection, stream, code);
+        }
+    }
+
+    /// Ends a flow whose target cannot be reached. A client of ours is told the reason in a capsule
+    /// before its stream ends. The stream of another client is reset.
+    fn end_unreachable(&mut self, id: FlowId, error: io::ErrorKind) {
+        let tunnel = self.peers.get_mut(id.0).map(|peer| &peer.tunnel);
+        // A frame that was sent in part can only be cut by a reset.
+        let can_explain =
+            tunnel.is_some_and(|tunnel| tunnel.explains_end(id.1) && !tunnel.is_within_frame(id.1));
+        let target = self.peers.flow_mut(id).and_then(|flow| flow.open()).map(|(_, target)| target);
+        let (true, Some(target)) = (can_explain, target) else {
+            return self.abort_flow(id, Code::H3_CONNECT_ERROR, &End::Unreachable);
+        };
+        self.close_flow(id, &End::Unreachable);
+        if let Some((session, connection)) = self.server.parts(id.0) {
+            let capsule = encode_proxy_status(&answer::unreachable(target, error));
+            session.finish_with(connection, id.1, capsule);
+            session.stop_reading(connection, id.1);
         }
     }
 
@@ -363,7 +394,7 @@ impl Node for Proxy {
                         connection = id.0.0, flow = id.1.0, user, %error,
                         "the target's socket failed"
                     );
-                    self.abort_flow(id, Code::H3_CONNECT_ERROR, &End::Unreachable);
+                    self.end_unreachable(id, error);
                 }
             }
             Input::Resolved { query, result } => self.on_resolved(now, query, result),
@@ -377,19 +408,24 @@ impl Node for Proxy {
 
     fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
         buf.clear();
-        let is_idle = self.targets.is_idle();
-        self.server.finish_drain(now, is_idle);
-        while let Some((id, event)) = self.server.poll_event(now) {
-            self.on_event(now, id, event);
-        }
-        if let Some(output) = self.outputs.pop_front() {
-            return output;
-        }
-        if let Some(output) = self.to_target(now, buf) {
-            return output;
-        }
-        if let Some(output) = self.outputs.pop_front() {
-            return output; // a payload or the end of a stream may have ended a flow
+        loop {
+            while let Some((id, event)) = self.server.poll_event(now) {
+                self.on_event(now, id, event);
+            }
+            if let Some(output) = self.outputs.pop_front() {
+                return output;
+            }
+            if let Some(output) = self.to_target(now, buf) {
+                return output;
+            }
+            if let Some(output) = self.outputs.pop_front() {
+                return output; // a payload or the end of a stream may have ended a flow
+            }
+            // Everything that arrived before the end of a connection has been relayed.
+            let is_idle = self.targets.is_idle();
+            if !self.forget_lost(now) && !self.server.finish_drain(now, is_idle) {
+                break;
+            }
         }
         if let Some(output) = self.poll_quic(now, buf) {
             return output;

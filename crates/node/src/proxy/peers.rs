@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use super::{FlowId, access::Access, flow::Flow, guesses::Standing};
@@ -56,15 +56,10 @@ impl Peers {
         }
     }
 
-    pub(super) fn insert(
-        &mut self,
-        (id, client): (ConnectionId, SocketAddr),
-        interval: Option<Duration>,
-        limits: &Limits,
-    ) {
+    pub(super) fn insert(&mut self, id: ConnectionId, client: SocketAddr, tunnel: Tunnel) {
         let peer = Peer {
             standing: Standing::new(client),
-            tunnel: Tunnel::proxy(interval, limits),
+            tunnel,
             flows: BTreeMap::new(),
             is_relayed: false,
             timer: None,

@@ -1,10 +1,13 @@
 //! The data path between tunnels and targets.
 
-use std::{collections::VecDeque, net::SocketAddr, time::Instant};
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use tandem_wire::Code;
-use tracing::debug;
 
 use super::{FlowId, Proxy, flow::End};
 use crate::{
@@ -19,6 +22,9 @@ const MAX_BATCH: usize = 60_000;
 /// offload).
 const MAX_BATCH_SEGMENTS: usize = 64;
 
+/// The shortest time between two messages to the target of a flow that its packets are too large.
+const TOO_BIG_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The state of the path from tunnels to targets.
 #[derive(Default)]
 pub(super) struct Relay {
@@ -26,6 +32,9 @@ pub(super) struct Relay {
     ready: VecDeque<ConnectionId>,
     /// A payload that did not fit the batch of the payloads before it.
     ahead: Option<(FlowId, Bytes)>,
+    /// Connections that have ended, and whose payloads for targets are relayed before they are
+    /// forgotten.
+    lost: VecDeque<ConnectionId>,
 }
 
 /// Datagrams of one flow to its target. All have the same size, except that the last may be
@@ -54,15 +63,16 @@ impl Proxy {
             }
             Err(Unsent::TooLarge { fits }) => {
                 flow.too_large += 1;
-                if flow.too_large == 1 {
-                    let (connection, flow) = (id.0.0, id.1.0);
-                    debug!(
-                        connection,
-                        flow,
-                        bytes = payload.len(),
+                if let Some((_, peer)) = flow.open().filter(|_| now >= flow.next_too_big) {
+                    flow.next_too_big = now + TOO_BIG_INTERVAL;
+                    let (local_ip, len) = (None, payload.len());
+                    self.outputs.push_back(Output::PacketTooBig {
+                        socket,
+                        peer,
+                        local_ip,
+                        len,
                         fits,
-                        "does not fit the tunnel"
-                    );
+                    });
                 }
             }
             Err(Unsent::Other) => {}
@@ -76,6 +86,24 @@ impl Proxy {
         {
             self.relay.ready.push_back(id);
         }
+    }
+
+    /// Handles the end of a connection by its peer or by an error. Its payloads are relayed first.
+    pub(super) fn on_lost(&mut self, id: ConnectionId) {
+        self.relay.lost.push_back(id);
+        self.has_arrivals(id);
+    }
+
+    /// Forgets a connection that has ended, after all its payloads have been relayed. Returns whether
+    /// there was something to do.
+    pub(super) fn forget_lost(&mut self, now: Instant) -> bool {
+        let Some(id) = self.relay.lost.pop_front() else { return false };
+        if self.peers.get_mut(id).is_some_and(|peer| peer.tunnel.end(now)) {
+            self.on_lost(id); // the payloads that it releases come first
+        } else {
+            self.server.forget(id);
+        }
+        true
     }
 
     /// Sends the next payloads to one target. A batch holds consecutive payloads of one flow and
@@ -144,6 +172,7 @@ impl Proxy {
         match end {
             StreamEnd::Finished => self.on_client_end(id),
             StreamEnd::Reset(code) => self.close_flow(id, &End::Reset(code)),
+            StreamEnd::Failed(_) => {} // only a client gets the reason from its proxy
             StreamEnd::Malformed(code, reason) => {
                 self.abort_flow(id, code, &End::Malformed(reason));
             }

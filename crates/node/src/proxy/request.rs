@@ -85,18 +85,22 @@ impl Admission {
 impl Proxy {
     pub(super) fn on_request(&mut self, now: Instant, id: FlowId, head: &RequestHead) {
         self.stats.requests += 1;
-        if has_content(&head.headers) {
-            self.stats.requests_refused += 1;
-            return self.abort_flow(id, Code::H3_MESSAGE_ERROR, &End::Refused);
-        }
-        if let Err(error) = self.admit(now, id, head) {
+        let admitted = match Admission::check_method(head) {
+            // RFC 9297 §3.2 is about messages with capsules. Other requests may have content.
+            Ok(()) if has_content(&head.headers) => {
+                self.stats.requests_refused += 1;
+                return self.abort_flow(id, Code::H3_MESSAGE_ERROR, &End::Refused);
+            }
+            Ok(()) => self.admit(now, id, head),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = admitted {
             self.refuse(id, &error);
             self.close_guesser(now, id.0);
         }
     }
 
     fn admit(&mut self, now: Instant, id: FlowId, head: &RequestHead) -> Result<(), RequestError> {
-        Admission::check_method(head)?;
         let authorization = head.headers.get(header::PROXY_AUTHORIZATION);
         let user = self.identify(now, id.0, authorization.map(HeaderValue::as_bytes))?;
         let target = self.admission.target(head)?;

@@ -346,9 +346,10 @@ impl ConnectionIdGenerator for RandomCids {
 /// The generator of every random choice of a node. The algorithm is named explicitly. The algorithm
 /// of `rand::rngs::StdRng` may change with any version of `rand`, and then every seed would mean
 /// something else.
-type Generator = ChaCha12Rng;
+pub(crate) type Generator = ChaCha12Rng;
 
-fn rng(seed: Option<u64>) -> Generator {
+/// A generator with this seed, or with one of the operating system.
+pub(crate) fn rng(seed: Option<u64>) -> Generator {
     seed.map_or_else(Generator::from_os_rng, Generator::seed_from_u64)
 }
 

@@ -245,6 +245,11 @@ impl Connection {
         self.deliveries.newest()
     }
 
+    /// Whether the peer has not acknowledged everything that was sent to it.
+    pub(crate) fn awaits_ack(&self) -> bool {
+        self.deliveries.awaits_ack()
+    }
+
     /// RFC 9002's `smoothed_rtt`.
     pub(crate) fn smoothed_rtt(&self) -> Duration {
         self.inner.rtt(PathId::ZERO).unwrap_or_default()

@@ -15,6 +15,7 @@ mod tests;
 pub use config::{
     ClientTls, ConfigError, LossDetection, Mtu, QlogDir, ResetSecret, ServerTls, Transport,
 };
+pub(crate) use config::{Generator, rng};
 pub(crate) use connection::{
     Connection, Direction, PathEstimate, Read, SendDatagram, StreamGone, Write,
 };

@@ -2,8 +2,9 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tandem_wire::{
-    Capsule, CapsuleDecoder, Code, DecodeError, RetransmissionLimit, VarInt, datagram_capsule_len,
-    encode_data_header, encode_datagram_capsule, split_context_id,
+    CAPSULE_TYPE_PROXY_STATUS, Capsule, CapsuleDecoder, Code, DecodeError, ProxyStatus,
+    RetransmissionLimit, VarInt, datagram_capsule_len, encode_capsule, encode_data_header,
+    encode_datagram_capsule, split_context_id,
 };
 
 use super::Carrier;
@@ -21,6 +22,8 @@ pub(super) enum OnStream {
     Malformed,
     /// The peer says how often to retransmit lost datagrams.
     Limit(RetransmissionLimit),
+    /// The peer says why it ends the flow, as in a `Proxy-Status` field.
+    ProxyStatus(String),
     /// The stream has ended, and the flow ends with it.
     Ended(StreamEnd),
     /// The peer violated HTTP/3.
@@ -34,6 +37,8 @@ pub(crate) enum StreamEnd {
     Finished,
     /// The peer reset the stream.
     Reset(Code),
+    /// The proxy ends the flow, for the reason in this value of `Proxy-Status`.
+    Failed(String),
     /// The peer sent something that it must not send. The stream must be ended with this code.
     Malformed(Code, String),
 }
@@ -64,6 +69,10 @@ pub(super) fn read(
                 }
                 Ok(Some(Capsule::RetransmissionLimit(limit))) => {
                     return Some(OnStream::Limit(limit));
+                }
+                Ok(Some(Capsule::ProxyStatus(value))) => {
+                    let value = String::from_utf8_lossy(&value).into_owned();
+                    return Some(OnStream::ProxyStatus(value));
                 }
                 Ok(Some(Capsule::Unknown { .. })) => continue,
                 Ok(None) => {}
@@ -109,9 +118,20 @@ pub(super) fn encode_payload(context_id: VarInt, payload: &[u8]) -> Bytes {
 pub(super) fn encode_limit(limit: RetransmissionLimit) -> Bytes {
     let mut capsule = Vec::new();
     limit.encode(&mut capsule);
+    in_frame(&capsule)
+}
+
+/// Encodes a DATA frame with one capsule that says why a flow ends.
+pub(crate) fn encode_proxy_status(status: &ProxyStatus) -> Bytes {
+    let mut capsule = Vec::new();
+    encode_capsule(CAPSULE_TYPE_PROXY_STATUS, status.encode().as_bytes(), &mut capsule);
+    in_frame(&capsule)
+}
+
+fn in_frame(capsule: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(FRAME_HEADER_MAX + capsule.len());
     encode_data_header(capsule.len(), &mut frame);
-    frame.put_slice(&capsule);
+    frame.put_slice(capsule);
     frame.freeze()
 }
 

@@ -58,6 +58,16 @@ impl Carrier<'_> {
         self.session.peer_settings().is_some_and(|settings| settings.h3_datagram)
     }
 
+    /// Whether neither end has closed the connection.
+    pub(super) fn is_open(&self) -> bool {
+        !self.connection.is_closed()
+    }
+
+    /// Whether the peer has not acknowledged everything that was sent to it.
+    pub(super) fn awaits_ack(&self) -> bool {
+        self.connection.awaits_ack()
+    }
+
     /// Whether the peer said that it accepts HTTP Datagrams only in capsules.
     pub(super) fn refuses_datagrams(&self) -> bool {
         self.session.peer_settings().is_some_and(|settings| !settings.h3_datagram)

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use tandem_wire::{
-    CONTEXT_ID_UDP, GroupField, HttpDatagram, MAX_UDP_PAYLOAD, QuarterStreamId,
-    RetransmissionLimit, TunnelInfo, Urgency, VarInt,
+    CONTEXT_ID_UDP, FeedbackField, GroupField, HttpDatagram, MAX_UDP_PAYLOAD, QuarterStreamId,
+    RepairField, RetransmissionLimit, TunnelInfo, Urgency, VarInt,
 };
 
 use super::{
@@ -14,11 +14,12 @@ use super::{
     capsules::encode_limit,
     carrier::QueueCarrier,
     contexts::{Context, NUMBERED_BY_CLIENT},
+    doubt::Doubt,
     queue::NUMBERS,
 };
 use crate::{
     limits::Limits,
-    mode::{Oversize, TunnelMode},
+    mode::{Agreement, Lesser, Mode, Oversize, TunnelMode},
     quic::StreamId,
 };
 
@@ -41,20 +42,34 @@ const CAPSULE_PAYLOAD: usize = 1260;
 /// The state of a client's end: the parameters of its flows, and the properties of its proxy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientEnd {
+    mode: TunnelMode,
     form: Form,
+    /// Why payloads do not travel in the form of the mode.
+    lesser: Option<Lesser>,
+    /// The agreement on the flow that was granted last.
+    agreement: Option<Agreement>,
+    /// Whether the agreement has changed since the grant.
+    is_changed: bool,
     /// Request streams that each flow uses, if the proxy agrees.
     streams: u8,
     repair: Option<Repair>,
-    /// Whether the proxy is asked for reports.
-    wants_reports: bool,
-    /// Whether the connection inside, which sends the body, gets reports on this end of the tunnel.
-    reports_inside: bool,
+    reports: Reports,
     own_report: Option<TunnelInfo>,
     /// The payload size, in bytes, that the connection inside may rely on.
     promised: usize,
     /// Whether the proxy answered as ours do. Such a proxy keeps payloads that arrive before it has
     /// granted their flow.
     keeps_early: bool,
+}
+
+/// The reports on the tunnel that this client uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reports {
+    None,
+    /// The reports of the proxy, which the client asks for.
+    OfProxy,
+    /// Reports on this end, for the connection inside, which sends the body.
+    OfThisEnd,
 }
 
 /// The parameters of a request for a flow, apart from its target.
@@ -75,6 +90,10 @@ impl Tunnel {
     /// The client's end of a tunnel.
     pub(crate) fn client(mode: TunnelMode, limits: &Limits) -> Self {
         let end = ClientEnd {
+            mode,
+            lesser: None,
+            agreement: None,
+            is_changed: false,
             form: match mode {
                 // The MASQUE datagram tunnel (MDT), the same with retransmission (RMDT), and RMDT
                 // with reports to the origin (TECC).
@@ -90,8 +109,10 @@ impl Tunnel {
                 TunnelMode::Mdt | TunnelMode::Mst | TunnelMode::Msgt(_) => None,
                 TunnelMode::Rmdt(repair) | TunnelMode::Tecc(repair) => Some(repair),
             },
-            wants_reports: matches!(mode, TunnelMode::Tecc(_)),
-            reports_inside: false,
+            reports: match mode {
+                TunnelMode::Tecc(_) => Reports::OfProxy,
+                _ => Reports::None,
+            },
             own_report: None,
             promised: CAPSULE_PAYLOAD,
             keeps_early: false,
@@ -101,8 +122,9 @@ impl Tunnel {
 
     /// A client's end for a new connection, with the same settings as this one.
     pub(crate) fn renewed(&self, limits: &Limits) -> Self {
-        let end = ClientEnd { own_report: None, keeps_early: false, ..*self.client_end() };
-        Self::new(Role::Client(end), limits)
+        let mut renewed = Self::client(self.client_end().mode, limits);
+        renewed.client_end_mut().reports = self.client_end().reports;
+        renewed
     }
 
     fn client_end(&self) -> &ClientEnd {
@@ -121,7 +143,7 @@ impl Tunnel {
 
     /// Whether the proxy is asked for reports.
     pub(crate) fn wants_reports(&self) -> bool {
-        self.client_end().wants_reports
+        self.client_end().reports == Reports::OfProxy
     }
 
     /// Turns the proxy's reports off, because this client sends the body itself. If the end-to-end
@@ -129,13 +151,16 @@ impl Tunnel {
     /// reports on this end instead.
     pub(crate) fn report_inside(&mut self, is_last: bool) {
         let end = self.client_end_mut();
-        end.reports_inside = std::mem::take(&mut end.wants_reports) && is_last;
+        let is_for_inside = end.reports == Reports::OfProxy && is_last;
+        end.reports = if is_for_inside { Reports::OfThisEnd } else { Reports::None };
     }
 
     /// Starts the reports on this end for the connection that a flow carries.
     pub(crate) fn begin_reports(&mut self, now: Instant, stream: StreamId) {
         let urgency = self.queue.urgency(stream);
-        if self.client_end().reports_inside && !self.reporter.insert(now, stream, 1, urgency) {
+        if self.client_end().reports == Reports::OfThisEnd
+            && !self.reporter.insert(now, stream, 1, urgency)
+        {
             tracing::debug!(%stream, "too many flows get reports, so this flow gets none");
         }
     }
@@ -153,12 +178,13 @@ impl Tunnel {
     /// Handles the proxy's SETTINGS: chooses the form in which payloads are sent.
     pub(crate) fn on_settings(&mut self, carrier: &mut Carrier<'_>) {
         if !carrier.takes_datagrams() || carrier.max_datagram_size() == 0 {
-            self.client_end_mut().form = Form::Capsule; // which every proxy takes (RFC 9297 §3.5)
+            // Every proxy takes capsules (RFC 9297 §3.5).
+            self.client_end_mut().use_capsules(Lesser::NoDatagrams);
         }
         if self.fits_now(carrier) < MIN_PAYLOAD {
             // This hop is inside another hop whose packets are small, and a stream carries payloads
             // of any size.
-            self.client_end_mut().form = Form::Capsule;
+            self.client_end_mut().use_capsules(Lesser::SmallPackets);
         }
         self.client_end_mut().promised = self.fits_now(carrier);
     }
@@ -176,7 +202,7 @@ impl Tunnel {
             },
             urgency: wishes.urgency,
             weight: wishes.weight,
-            wants_reports: end.wants_reports && first.is_none() && end.form == Form::Datagram,
+            wants_reports: self.wants_reports() && first.is_none() && end.form == Form::Datagram,
             repair: end.wished_repair(),
             group: (end.streams > 1).then_some(GroupField { streams: end.streams, first }),
         };
@@ -220,6 +246,12 @@ impl Tunnel {
             }
             return 0;
         }
+        if granted.promised.is_none() && flow.form == Form::Capsule {
+            flow.doubt = Some(Doubt::new()); // a proxy of ours would have answered the field
+        }
+        let agreement = self.client_end().agree(&granted);
+        self.client_end_mut().agreement = Some(agreement);
+        let Some(flow) = self.flows.get_mut(&stream) else { return 0 };
         if let Some(context_id) = granted.reports {
             flow.contexts.register(context_id, Context::Report { newest: None });
         }
@@ -266,6 +298,26 @@ impl Tunnel {
     /// Whether the proxy has granted a flow.
     pub(crate) fn is_granted(&self, stream: StreamId) -> bool {
         self.flows.get(&stream).is_some_and(|flow| flow.is_granted)
+    }
+
+    /// Uses datagrams from now on, because the proxy relays no capsules.
+    pub(super) fn distrust_capsules(&mut self) {
+        let end = self.client_end_mut();
+        (end.form, end.lesser) = (Form::Datagram, Some(Lesser::DropsCapsules));
+        let agreement = end.agree(&Granted::default());
+        end.agreement = Some(agreement);
+        end.is_changed = true;
+    }
+
+    /// The agreement with the proxy, if it has changed since the grant and since the last call.
+    pub(crate) fn take_change(&mut self) -> Option<Agreement> {
+        let end = self.client_end_mut();
+        end.agreement.filter(|_| std::mem::take(&mut end.is_changed))
+    }
+
+    /// What was agreed on with the proxy, once it has granted a flow.
+    pub(crate) fn agreement(&self) -> Option<Agreement> {
+        self.client_end().agreement
     }
 
     /// Whether a request stream was opened to join the flow of another.
@@ -322,6 +374,37 @@ impl Tunnel {
 }
 
 impl ClientEnd {
+    /// Sends payloads in capsules, although the mode may want datagrams.
+    fn use_capsules(&mut self, lesser: Lesser) {
+        if self.form == Form::Datagram {
+            (self.form, self.lesser) = (Form::Capsule, Some(lesser));
+        }
+    }
+
+    /// What this end and a proxy with this grant agreed on.
+    fn agree(&self, granted: &Granted) -> Agreement {
+        let lacks = |field| Some(Lesser::NoField(field));
+        let (mode, lesser) = match (self.form, self.mode) {
+            (Form::Capsule, TunnelMode::Msgt(_)) if granted.group.is_none() => {
+                (Mode::Mst, lacks(GroupField::NAME))
+            }
+            (Form::Capsule, TunnelMode::Msgt(_)) => (Mode::Msgt, None),
+            (Form::Capsule, _) => (Mode::Mst, self.lesser),
+            (Form::Datagram, TunnelMode::Rmdt(_) | TunnelMode::Tecc(_)) => match granted.repair {
+                RepairOffer::None => (Mode::Mdt, lacks(RepairField::NAME)),
+                RepairOffer::Draft => (Mode::Rmdt, Some(Lesser::WithoutOrder)),
+                RepairOffer::Ours(_)
+                    if self.reports == Reports::OfProxy && granted.reports.is_none() =>
+                {
+                    (Mode::Rmdt, lacks(FeedbackField::NAME))
+                }
+                RepairOffer::Ours(_) => (self.mode.name(), None),
+            },
+            (Form::Datagram, _) => (Mode::Mdt, self.lesser),
+        };
+        Agreement { asked: self.mode.name(), granted: mode, lesser }
+    }
+
     /// The repair to request. `None` if payloads go on streams, which QUIC repairs.
     fn wished_repair(&self) -> Option<Repair> {
         self.repair.filter(|_| self.form == Form::Datagram)

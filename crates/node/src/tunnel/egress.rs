@@ -95,6 +95,20 @@ impl Egress {
         }
     }
 
+    /// Makes all flows give up their missing payloads. Returns whether a payload was waiting for one.
+    pub(super) fn flush(&mut self, now: Instant) -> bool {
+        let holding = self.flows.iter_mut().filter(|(_, flow)| flow.held_bytes > 0);
+        let holding = holding.map(|(&key, flow)| {
+            flow.resequencer.flush(now);
+            key
+        });
+        let holding: Vec<_> = holding.collect();
+        for &key in &holding {
+            self.look_at(key);
+        }
+        !holding.is_empty()
+    }
+
     /// The next payload that may leave the tunnel. The connection inside must process it before it
     /// gets the next one.
     pub(super) fn poll_release(&mut self, now: Instant) -> Option<(StreamId, Bytes)> {
@@ -286,6 +300,19 @@ mod tests {
         push(&mut egress, now, 1, 5);
         assert_eq!(released(&mut egress, now), [0; 6]);
         assert_eq!(egress.held_bytes, 5 * (100 + OVERHEAD) + OVERHEAD);
+    }
+
+    #[test]
+    fn a_flush_releases_everything_once() {
+        let (mut egress, now) = (egress(3, 1_000_000), start());
+        push(&mut egress, now, 0, 1);
+        push(&mut egress, now, 2, 3);
+        push(&mut egress, now, 2, 5);
+        assert_eq!(released(&mut egress, now), [0_u64; 0]);
+        assert!(egress.flush(now));
+        assert_eq!(released(&mut egress, now), [0, 2, 2]);
+        assert!(!egress.flush(now));
+        assert_eq!((egress.held_bytes, egress.next_timeout()), (0, None));
     }
 
     #[test]

@@ -3,6 +3,7 @@ use tandem_wire::CapsuleDecoder;
 use super::{
     agreement::{Asked, RepairOffer},
     contexts::Contexts,
+    doubt::Doubt,
     group::StreamGroup,
     queue::{Form, TooLarge},
 };
@@ -29,6 +30,8 @@ pub(super) struct Flow {
     pub(super) first: Option<StreamId>,
     /// The request streams of the flow: the one that opened it, and those that joined it.
     pub(super) group: StreamGroup,
+    /// A client's doubt whether the proxy relays capsules, until the first answer.
+    pub(super) doubt: Option<Doubt>,
     /// The parameters of the client's request. Only a proxy has them.
     pub(super) asked: Option<Asked>,
 }
@@ -45,7 +48,21 @@ impl Flow {
             asked_limit: 0,
             first: None,
             group: StreamGroup::new(stream),
+            doubt: None,
             asked: None,
+        }
+    }
+
+    /// Chooses the form of a proxy's payloads: that of the last payload of the client. `fits`: the
+    /// payload fits a datagram. Some capsules do not count, because the client uses them for payloads
+    /// that fit no datagram: those where repair was agreed on, and those that are large.
+    pub(super) fn update_form(&mut self, form: Option<Form>, fits: bool) {
+        let is_choice =
+            self.repair == RepairOffer::None && (fits || self.too_large == TooLarge::Drop);
+        match form {
+            Some(Form::Datagram) if self.is_granted => self.form = Form::Datagram,
+            Some(Form::Capsule) if is_choice => self.form = Form::Capsule,
+            _ => {}
         }
     }
 }

@@ -13,6 +13,7 @@ mod capsules;
 mod carrier;
 mod client;
 mod contexts;
+mod doubt;
 mod early;
 mod egress;
 mod flow;
@@ -36,7 +37,12 @@ use tracing::debug;
 
 #[cfg(fuzzing)]
 pub use self::queue::model::run as run_queue_model;
-pub(crate) use self::{agreement::Asked, capsules::StreamEnd, carrier::Carrier, client::Flows};
+pub(crate) use self::{
+    agreement::Asked,
+    capsules::{StreamEnd, encode_proxy_status},
+    carrier::Carrier,
+    client::Flows,
+};
 use self::{
     agreement::{RepairOffer, wanted_limit},
     capsules::OnStream,
@@ -142,6 +148,7 @@ pub(crate) struct Tunnel {
     dropped: Dropped,
     feedback: FeedbackStats,
     fields_ignored: u64,
+    has_ended: bool,
 }
 
 impl Tunnel {
@@ -160,6 +167,7 @@ impl Tunnel {
             dropped: Dropped::default(),
             feedback: FeedbackStats::default(),
             fields_ignored: 0,
+            has_ended: false,
         }
     }
 
@@ -182,8 +190,17 @@ impl Tunnel {
             Form::Datagram => stream,
             Form::Capsule => flow.group.pick(|it| queue.waiting(it)).unwrap_or(stream),
         };
+        let max_datagram = carrier.max_datagram_size();
+        if form == Form::Capsule
+            && carrier.takes_datagrams()
+            && flow.doubt.as_mut().is_some_and(|doubt| doubt.wants_copy(now))
+        {
+            let copy = Payload { form: Form::Datagram, too_large: TooLarge::Drop, data };
+            // The payload itself goes in a capsule, whatever becomes of the copy.
+            queue.push(now, stream, copy, max_datagram).ok();
+        }
         let payload = Payload { form, too_large: flow.too_large, data };
-        queue.push(now, stream, payload, carrier.max_datagram_size())?;
+        queue.push(now, stream, payload, max_datagram)?;
         reporter.on_arrival(now, stream, data.len());
         Ok(())
     }
@@ -282,6 +299,11 @@ impl Tunnel {
             }
             OnStream::Malformed => self.dropped.malformed += 1,
             OnStream::Limit(limit) => self.on_limit(stream, limit),
+            OnStream::ProxyStatus(value) if matches!(self.role, Role::Client(_)) => {
+                self.readable.remove(stream);
+                return Some(Arrival::Ended(stream, StreamEnd::Failed(value)));
+            }
+            OnStream::ProxyStatus(_) => {} // a client has nothing to say of a proxy
             OnStream::Ended(end) => {
                 self.readable.remove(stream);
                 return Some(Arrival::Ended(stream, end));
@@ -322,7 +344,15 @@ impl Tunnel {
                         return None;
                     }
                 }
-                Some(Arrival::Payload(flow.first.unwrap_or(stream), payload))
+                let first = flow.first.unwrap_or(stream);
+                if let Some(doubt) = flow.doubt.take()
+                    && doubt.is_confirmed()
+                    && form == Some(Form::Datagram)
+                {
+                    flow.form = Form::Datagram;
+                    self.distrust_capsules();
+                }
+                Some(Arrival::Payload(first, payload))
             }
             Some(Context::Numbered) => {
                 let smoothed_rtt = carrier.smoothed_rtt();
@@ -515,6 +545,11 @@ impl Tunnel {
         timers.into_iter().fold(None, quic::earliest)
     }
 
+    /// Whether the peer has not acknowledged all payloads, although it may still do so.
+    pub(crate) fn awaits_ack(&self, carrier: &Carrier<'_>) -> bool {
+        carrier.is_open() && (self.queue.len() > 0 || carrier.awaits_ack())
+    }
+
     /// Bytes of encoded payloads that wait in the queue: q(t).
     pub(crate) fn queued(&self) -> usize {
         self.queue.len()
@@ -539,6 +574,12 @@ impl Tunnel {
         self.egress.longest()
     }
 
+    /// Notes that the connection has ended, so that missing payloads cannot arrive any more. Returns
+    /// whether payloads waited for them, and can be polled now.
+    pub(crate) fn end(&mut self, now: Instant) -> bool {
+        !std::mem::replace(&mut self.has_ended, true) && self.egress.flush(now)
+    }
+
     /// Makes the flow that holds most give up its missing payloads.
     pub(crate) fn flush_longest(&mut self, now: Instant) {
         self.egress.flush_longest(now);
@@ -552,20 +593,5 @@ impl Tunnel {
         stats.resequenced.add(&self.egress.stats());
         stats.feedback.add(&self.feedback);
         stats.fields_ignored += self.fields_ignored;
-    }
-}
-
-impl Flow {
-    /// Chooses the form of a proxy's payloads: that of the last payload of the client. `fits`: the
-    /// payload fits a datagram. Some capsules do not count, because the client uses them for payloads
-    /// that fit no datagram: those where repair was agreed on, and those that are large.
-    fn update_form(&mut self, form: Option<Form>, fits: bool) {
-        let is_choice =
-            self.repair == RepairOffer::None && (fits || self.too_large == TooLarge::Drop);
-        match form {
-            Some(Form::Datagram) if self.is_granted => self.form = Form::Datagram,
-            Some(Form::Capsule) if is_choice => self.form = Form::Capsule,
-            _ => {}
-        }
     }
 }

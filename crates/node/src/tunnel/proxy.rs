@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
-use tandem_wire::{GroupField, QuarterStreamId};
+use tandem_wire::{GroupField, MAX_UDP_PAYLOAD, QuarterStreamId};
 
 use super::{
     Carrier, Flow, Form, RepairOffer, Role, TooLarge, Tunnel,
@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     limits::Limits,
+    mode::Oversize,
     quic::{SendDatagram, StreamId},
 };
 
@@ -23,13 +24,15 @@ pub(super) struct ProxyEnd {
     pub(super) interval: Option<Duration>,
     /// How many request streams the client may have open.
     pub(super) request_streams: u32,
+    /// What becomes of payloads from targets that fit no datagram.
+    oversize: Oversize,
 }
 
 impl Tunnel {
     /// The proxy's end of a tunnel. It reports once per `interval`, or once per minimum RTT of the
     /// tunnel without one.
-    pub(crate) fn proxy(interval: Option<Duration>, limits: &Limits) -> Self {
-        let end = ProxyEnd { interval, request_streams: limits.request_streams };
+    pub(crate) fn proxy(interval: Option<Duration>, oversize: Oversize, limits: &Limits) -> Self {
+        let end = ProxyEnd { interval, request_streams: limits.request_streams, oversize };
         Self::new(Role::Proxy(end), limits)
     }
 
@@ -38,9 +41,14 @@ impl Tunnel {
     pub(crate) fn on_request(&mut self, carrier: &Carrier<'_>, stream: StreamId, asked: Asked) {
         // A client that did not enable HTTP Datagrams accepts only capsules. Its SETTINGS may
         // arrive later.
+        let Role::Proxy(ProxyEnd { oversize, .. }) = self.role else { return };
         let form = if carrier.refuses_datagrams() { Form::Capsule } else { Form::Datagram };
         let mut flow = Flow::new(stream, form, self.capsule_max);
-        flow.too_large = asked.promised.map_or(TooLarge::Drop, TooLarge::Capsule);
+        flow.too_large = match (oversize, asked.promised) {
+            (Oversize::Auto, Some(size)) => TooLarge::Capsule(size),
+            (Oversize::Capsule, _) => TooLarge::Capsule(MAX_UDP_PAYLOAD),
+            (Oversize::Auto, None) | (Oversize::Drop, _) => TooLarge::Drop,
+        };
         if form == Form::Datagram {
             flow.repair = asked.repair; // QUIC itself repairs streams
         }
@@ -70,7 +78,9 @@ impl Tunnel {
             self.queue.set_reported();
         }
         let granted = Granted {
-            promised: asked.and_then(|asked| asked.promised),
+            promised: asked
+                .and_then(|asked| asked.promised)
+                .filter(|_| flow.too_large != TooLarge::Drop),
             repair: flow.repair,
             reports: is_reported.then_some(REPORTS_OF_PROXY),
             group: asked.and_then(|asked| asked.group).map(without_first),
@@ -81,6 +91,12 @@ impl Tunnel {
         }
         self.replay_early(stream);
         headers
+    }
+
+    /// Whether the client of a flow reads capsules that say why the flow ends, as ours do.
+    pub(crate) fn explains_end(&self, stream: StreamId) -> bool {
+        let asked = self.flows.get(&stream).and_then(|flow| flow.asked);
+        asked.is_some_and(|asked| asked.promised.is_some())
     }
 
     /// Lets a request stream join a granted flow whose request allowed it. Returns the header

@@ -23,6 +23,13 @@ pub(super) struct Look {
     style: Style,
 }
 
+impl Look {
+    /// The key of a legend and the name of the layer.
+    pub(super) fn legend(self, name: &str) -> [Span<'static>; 2] {
+        [Span::styled(format!(" {} ", self.key), self.style), Span::raw(format!("{name} "))]
+    }
+}
+
 /// The appearance of all lines.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Palette {
@@ -31,19 +38,13 @@ pub(in super::super) struct Palette {
 }
 
 impl Palette {
-    /// Magenta and green differ on light and dark terminals and for colour-blind eyes. Without colour
-    /// the tunnel's lines are made of larger dots.
+    /// The tunnel's lines are made of larger dots than the server's, so that colour is never the only
+    /// difference. Magenta and green differ on light and dark terminals and for colour-blind eyes.
     pub(in super::super) fn new(has_colour: bool) -> Self {
-        let coloured = |colour: Color| Look {
-            key: "━",
-            marker: Marker::Braille,
-            style: Style::new().fg(colour),
-        };
-        if has_colour {
-            return Self { e2e: coloured(Color::Magenta), tunnel: coloured(Color::Green) };
-        }
-        let plain = |key, marker| Look { key, marker, style: Style::new() };
-        Self { e2e: plain("⠒", Marker::Braille), tunnel: plain("•", Marker::Dot) }
+        let style = |colour: Color| if has_colour { Style::new().fg(colour) } else { Style::new() };
+        let server = Look { key: "⠒", marker: Marker::Braille, style: style(Color::Magenta) };
+        let tunnel = Look { key: "•", marker: Marker::Dot, style: style(Color::Green) };
+        Self { e2e: server, tunnel }
     }
 }
 
@@ -89,12 +90,8 @@ impl Curve {
 
     fn legend(&self) -> Vec<Span<'static>> {
         let value = self.last.map_or_else(|| "-".to_owned(), short);
-        let Look { key, style, .. } = self.look;
-        vec![
-            Span::styled(format!(" {key} "), style),
-            Span::raw(format!("{} ", self.name)),
-            Span::styled(value, STRONG),
-        ]
+        let [key, name] = self.look.legend(self.name);
+        vec![key, name, Span::styled(value, STRONG)]
     }
 
     fn dataset(&self, graph: GraphType) -> Dataset<'_> {

@@ -1,7 +1,8 @@
-//! A journey as a picture: four lines of two layers, the tunnel's queue, and the results of all
-//! journeys.
+//! A journey as a picture: four lines of two layers, the tunnel's queue, the losses, and the results of
+//! all journeys.
 
 mod chart;
+mod losses;
 mod progress;
 mod results;
 mod scale;
@@ -18,10 +19,20 @@ use ratatui::{
 
 pub(super) use self::{chart::Palette, results::Entry, screen::Screen};
 use self::{
-    chart::{Curve, FAINT, Look, Plot},
+    chart::{Curve, FAINT, Look, Plot, STRONG},
     scale::Scale,
 };
 use super::{sample::Sample, watch::Moment};
+
+/// The name of the origin's connection in legends.
+const SERVER: &str = "server";
+
+/// The name of the proxy's connection in legends.
+const TUNNEL: &str = "tunnel";
+
+/// What the two layers are.
+const LAYERS: &str =
+    "server: its connection to the client, end to end (E2E); tunnel: proxy to client";
 
 /// The limits of the path between client and origin, so that scales are the same for all journeys.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +46,8 @@ pub(super) struct Yardstick {
 /// Everything that is drawn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Picture<'a> {
-    /// Name of the running journey.
-    pub(super) name: &'a str,
+    /// What the running journey is.
+    pub(super) title: &'a str,
     pub(super) moment: Moment<'a>,
     pub(super) entries: &'a [Entry],
     pub(super) yardstick: Yardstick,
@@ -45,12 +56,14 @@ pub(super) struct Picture<'a> {
 
 impl Widget for &Picture<'_> {
     fn render(self, area: Rect, buffer: &mut Buffer) {
-        let rows = [Constraint::Length(1), Constraint::Fill(1), Constraint::Fill(1)];
-        let [head, upper, lower] = Layout::vertical(rows).areas(area);
+        let line = Constraint::Length(1);
+        let rows = [line, line, Constraint::Fill(1), Constraint::Fill(1), line, line];
+        let [title, progress, upper, lower, losses, key] = Layout::vertical(rows).areas(area);
         let halves = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2);
         let [rates, rtts] = halves.areas(upper);
         let [queue, results] = halves.areas(lower);
-        progress::render(self.name, &self.moment, head, buffer);
+        Span::styled(self.title, STRONG).render(title, buffer);
+        progress::render(&self.moment, progress, buffer);
         self.rates().render(rates, buffer);
         self.rtts().render(rtts, buffer);
         match self.queue() {
@@ -58,6 +71,8 @@ impl Widget for &Picture<'_> {
             None => Span::styled("no tunnel, so no tunnel queue", FAINT).render(queue, buffer),
         }
         results::render(self.entries, results, buffer);
+        losses::line(self.moment.readings, self.palette).render(losses, buffer);
+        Span::styled(LAYERS, FAINT).render(key, buffer);
     }
 }
 
@@ -68,20 +83,20 @@ impl Picture<'_> {
         let rate = self.yardstick.rate_mbps;
         // The start may be so fast that the rest would be invisible on its scale.
         let values = Scale::up_to(most(&curves).clamp(1.2 * rate, 2.0 * rate));
-        Plot::lines("pacing Mbit/s", (self.seconds(), values), curves)
+        Plot::lines("rate Mbit/s", (self.seconds(), values), curves)
     }
 
     fn rtts(&self) -> Plot {
         let curves = self.layers(|sample| sample.e2e_srtt_ms, |sample| sample.tunnel_srtt_ms);
         let values = Scale::up_to(most(&curves).max(1.5 * self.yardstick.rtt_ms));
-        Plot::lines("SRTT ms", (self.seconds(), values), curves)
+        Plot::lines("RTT ms", (self.seconds(), values), curves)
     }
 
     fn queue(&self) -> Option<Plot> {
         self.has_tunnel().then(|| {
             #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
             let kilobytes = |sample: &Sample| sample.tunnel_queue_bytes.map(|it| it as f64 / 1e3);
-            let curve = self.curve("tunnel", self.palette.tunnel, kilobytes);
+            let curve = self.curve(TUNNEL, self.palette.tunnel, kilobytes);
             let values = Scale::up_to(curve.max().max(10.0));
             Plot::lines("queue kB", (self.seconds(), values), vec![curve]).filled()
         })
@@ -93,8 +108,8 @@ impl Picture<'_> {
         e2e: impl Fn(&Sample) -> Option<f64>,
         tunnel: impl Fn(&Sample) -> Option<f64>,
     ) -> Vec<Curve> {
-        let e2e = self.curve("E2E", self.palette.e2e, e2e);
-        let tunnel = self.has_tunnel().then(|| self.curve("tunnel", self.palette.tunnel, tunnel));
+        let e2e = self.curve(SERVER, self.palette.e2e, e2e);
+        let tunnel = self.has_tunnel().then(|| self.curve(TUNNEL, self.palette.tunnel, tunnel));
         [e2e].into_iter().chain(tunnel).collect()
     }
 

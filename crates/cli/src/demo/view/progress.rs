@@ -5,32 +5,26 @@ use std::time::Duration;
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Layout, Rect},
-    text::{Line, Span},
+    text::Line,
     widgets::{LineGauge, Widget},
 };
 use tandem_units::ByteCount;
 
-use super::{
-    super::watch::Moment,
-    chart::{FAINT, STRONG},
-    scale::short,
-};
+use super::{super::watch::Moment, chart::FAINT, scale::short};
 
-/// Draws the line, which begins with the journey's name.
-pub(super) fn render(name: &str, moment: &Moment<'_>, area: Rect, buffer: &mut Buffer) {
+/// Draws the line.
+pub(super) fn render(moment: &Moment<'_>, area: Rect, buffer: &mut Buffer) {
     let (body, len) = (moment.readings.body, moment.readings.body_len);
-    let name = Line::from(Span::styled(format!("{name} "), STRONG));
     let state = Line::from(if body == 0 {
         format!(" {}", moment.readings.awaited)
     } else {
         arrived(body, len, moment.at)
     });
     let width = |line: &Line<'_>| Constraint::Length(line.width().try_into().unwrap_or(u16::MAX));
-    let widths = [width(&name), Constraint::Fill(1), width(&state)];
-    let [left, bar, right] = Layout::horizontal(widths).areas(area);
+    let widths = [Constraint::Fill(1), width(&state)];
+    let [bar, right] = Layout::horizontal(widths).areas(area);
     #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
     let share = |len: u64| body as f64 / len.max(1) as f64;
-    name.render(left, buffer);
     LineGauge::default()
         .ratio(len.map_or(0.0, share).clamp(0.0, 1.0))
         .label("")

@@ -9,12 +9,9 @@ use ratatui::{
 };
 
 use super::{
-    super::table::HEADER,
+    super::table::{Cells, HEADER},
     chart::{FAINT, STRONG},
 };
-
-/// A line of the table.
-type Cells = [String; HEADER.len()];
 
 /// The most interesting columns first; those that do not fit are left out.
 const COLUMNS_BY_INTEREST: [usize; HEADER.len()] = [0, 1, 2, 5, 4, 3];

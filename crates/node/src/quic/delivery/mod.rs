@@ -17,7 +17,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -66,6 +66,8 @@ struct Shared {
     /// RFC 9002's `min_rtt` of the path that was acknowledged last, in nanoseconds. 0: not measured
     /// yet.
     min_rtt_nanos: AtomicU64,
+    /// Whether a packet was sent after the last acknowledgement, or is in flight since then.
+    awaits_ack: AtomicBool,
     account: Mutex<Account>,
 }
 
@@ -140,6 +142,11 @@ impl Deliveries {
         (nanos > 0).then(|| Duration::from_nanos(nanos))
     }
 
+    /// Whether the peer has not acknowledged everything that was sent to it.
+    pub(super) fn awaits_ack(&self) -> bool {
+        self.0.awaits_ack.load(Ordering::Relaxed)
+    }
+
     fn set_min_rtt(&self, min_rtt: Duration) {
         let nanos = u64::try_from(min_rtt.as_nanos()).unwrap_or(u64::MAX);
         self.0.min_rtt_nanos.store(nanos, Ordering::Relaxed);
@@ -165,6 +172,7 @@ impl Deliveries {
     }
 
     fn on_packet_sent(&self, path: u32, sent: Instant, bytes: u16, packet_number: u64) {
+        self.0.awaits_ack.store(true, Ordering::Relaxed);
         if self.is_idle() {
             return;
         }
@@ -198,7 +206,8 @@ impl Deliveries {
         }
     }
 
-    fn on_acks_end(&self, path: u32, largest_acked: Option<u64>) {
+    fn on_acks_end(&self, path: u32, in_flight: u64, largest_acked: Option<u64>) {
+        self.0.awaits_ack.store(in_flight > 0, Ordering::Relaxed);
         if let Some(largest_acked) = largest_acked
             && !self.is_idle()
         {

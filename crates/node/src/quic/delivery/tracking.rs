@@ -76,7 +76,7 @@ impl Controller for Tracking {
         is_app_limited: bool,
         largest_acked: Option<u64>,
     ) {
-        self.deliveries.on_acks_end(self.path, largest_acked);
+        self.deliveries.on_acks_end(self.path, in_flight, largest_acked);
         self.inner.on_end_acks(now, in_flight, is_app_limited, largest_acked);
     }
 

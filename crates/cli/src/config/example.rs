@@ -1,0 +1,130 @@
+//! What `tandem generate config` prints: every setting with its meaning, commented out.
+
+use clap::{
+    Arg, ArgAction, Command,
+    builder::{PossibleValue, Resettable},
+};
+use toml::{Table, Value};
+
+use super::{Settings, effective};
+use crate::help;
+
+/// Values of settings that are required, that have no default, or whose default depends on the machine
+/// or on other settings.
+const EXAMPLES: [(&str, &[&str]); 23] = [
+    ("allow-target", &["10.0.0.0/8", "fd00::/8"]),
+    ("ca", &["ca.pem"]),
+    ("cert", &["cert.pem"]),
+    ("client-ca", &["clients-ca.pem"]),
+    ("client-cert", &["client-cert.pem"]),
+    ("client-key", &["client-key.pem"]),
+    ("feedback-interval", &["20ms"]),
+    ("key", &["key.pem"]),
+    ("listen", &["127.0.0.1:4433"]),
+    ("memory", &["1GB"]),
+    ("name", &["proxy.example"]),
+    ("qlog-dir", &["qlog"]),
+    ("repair-deadline", &["200ms"]),
+    ("repair-limit", &["3"]),
+    ("resequence", &["ordered"]),
+    ("retry", &["10s"]),
+    ("root", &["www"]),
+    ("tecc", &["q-target=60ms"]),
+    ("timeout", &["20s"]),
+    ("token-file", &["tokens"]),
+    ("udp", &["127.0.0.1:5353=dns.example:53"]),
+    ("via", &["https://proxy.example"]),
+    ("write-ca", &["ca.pem"]),
+];
+
+/// Width of the comments in characters.
+const WIDTH: usize = 98;
+
+/// The text of a file with every setting of a subcommand, commented out.
+pub(crate) fn example<S: Settings>() -> String {
+    let name = S::SUBCOMMAND;
+    let mut text = format!(
+        "# Settings of `tandem {name} --config FILE`. Remove the # directly before a key to set it.\n\
+         # Flags and environment variables take precedence over this file. Paths are relative to the\n\
+         # folder of this file. `tandem {name} --config FILE --check` prints what is in force.\n"
+    );
+    let defaults = defaults::<S>();
+    let mut command = S::augment_args(Command::new(name)).disable_help_flag(true);
+    command.build(); // so that flags know their values
+    for heading in [None].into_iter().chain(help::headings(&command).into_iter().map(Some)) {
+        let title = heading.map(|heading| format!("\n# ---- {heading} ----\n"));
+        text += &title.unwrap_or_default();
+        for flag in command.get_arguments().filter(|flag| flag.get_help_heading() == heading) {
+            text += "\n";
+            text += &setting(flag, &defaults, S::REQUIRED);
+        }
+    }
+    text
+}
+
+/// A flag's help, and a line that sets it.
+fn setting(flag: &Arg, defaults: &Table, required: &[&str]) -> String {
+    let key = flag.get_long().unwrap_or_default();
+    let help = flag.get_long_help().or(flag.get_help()).map(ToString::to_string);
+    let mut help = help.unwrap_or_default();
+    let allowed = flag.get_possible_values();
+    let allowed: Vec<_> = allowed.iter().map(PossibleValue::get_name).collect();
+    if !allowed.is_empty() && allowed != ["true", "false"] {
+        help = format!("{help} [allowed: {}]", allowed.join(", "));
+    }
+    let (remark, value) = match (example_value(flag), defaults.get(key)) {
+        (Some(value), _) if required.contains(&key) => ("Required, for example:", value),
+        (Some(value), _) => ("For example:", value),
+        (None, Some(value)) => {
+            if let Some(default) = effective::default_of(&help) {
+                help = help.replace(&format!("{} {default}]", effective::DEFAULT), "");
+            }
+            ("Default:", value.clone())
+        }
+        (None, None) => panic!("{key} needs an example"),
+    };
+    format!("{}# {remark}\n#{}\n", wrapped(&help), effective::assignment(key, &value))
+}
+
+/// The value in the table of examples.
+fn example_value(flag: &Arg) -> Option<Value> {
+    let key = flag.get_long()?;
+    let (_, values) = EXAMPLES.iter().find(|(name, _)| *name == key)?;
+    let texts = values.iter().map(|&value| Value::from(value));
+    match flag.get_action() {
+        ArgAction::Append => Some(Value::Array(texts.collect())),
+        _ => texts.map(|text| number(&text).unwrap_or(text)).next(),
+    }
+}
+
+fn number(text: &Value) -> Option<Value> {
+    text.as_str()?.parse::<i64>().ok().map(Value::from)
+}
+
+/// What is in force when only the required settings are given.
+fn defaults<S: Settings>() -> Table {
+    let command = S::augment_args(Command::new(S::SUBCOMMAND)).no_binary_name(true);
+    let flags = EXAMPLES.iter().filter(|(key, _)| S::REQUIRED.contains(key));
+    let flags =
+        flags.flat_map(|(key, values)| values.iter().map(move |value| format!("--{key}={value}")));
+    let given = command.mut_args(|flag| flag.env(Resettable::Reset)).get_matches_from(flags);
+    let settings = S::from_arg_matches(&given).expect("examples are valid");
+    let setup = S::Setup::try_from(settings);
+    effective::table(&setup.expect("the required settings are enough"))
+}
+
+/// Comment lines of limited width.
+fn wrapped(text: &str) -> String {
+    let mut lines = String::new();
+    let mut line = String::from("#");
+    for word in text.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines += &line;
+            lines += "\n";
+            line = String::from("#");
+        }
+        line += " ";
+        line += word;
+    }
+    lines + &line + "\n"
+}

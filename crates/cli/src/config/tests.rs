@@ -1,0 +1,121 @@
+use std::fmt::Debug;
+
+use tandem_node::limits::Limits;
+
+use super::{Settings, effective, example, from_text};
+use crate::{client::ClientSettings, origin::OriginSettings, proxy::ProxySettings};
+
+/// An example whose settings stand for themselves if `is_set` says so of the remark before them.
+fn uncommented<S: Settings>(is_set: impl Fn(&str) -> bool) -> String {
+    let mut previous = String::new();
+    let mut text = String::new();
+    for line in example::<S>().lines() {
+        let setting = line.strip_prefix('#').filter(|rest| !rest.starts_with([' ', '#']));
+        let setting = setting.filter(|rest| !rest.is_empty() && is_set(&previous));
+        text += setting.unwrap_or(line);
+        text += "\n";
+        line.clone_into(&mut previous);
+    }
+    text
+}
+
+fn keys<S: Settings>() -> Vec<String> {
+    let command = S::augment_args(clap::Command::new("test"));
+    command.get_arguments().filter_map(clap::Arg::get_long).map(str::to_owned).collect()
+}
+
+fn is_an_example<S: Settings<Setup: Debug> + Debug>() {
+    let every_setting = uncommented::<S>(|_| true);
+    let table: toml::Table = every_setting.parse().unwrap();
+    let mut expected = keys::<S>();
+    expected.sort();
+    assert_eq!(table.keys().cloned().collect::<Vec<_>>(), expected);
+    super::file::parse::<S>("example.toml".as_ref(), &every_setting).unwrap();
+    let nothing: toml::Table = example::<S>().parse().unwrap();
+    assert!(nothing.is_empty(), "{nothing}");
+
+    let required = uncommented::<S>(|remark| remark.ends_with("Required, for example:"));
+    let with_defaults = uncommented::<S>(|remark| {
+        remark.ends_with("Required, for example:") || remark.ends_with("Default:")
+    });
+    assert_ne!(required, with_defaults);
+    let in_force =
+        |text: &str| effective::text::<S>(&from_text::<S>(text).unwrap(), &Limits::default());
+    assert_eq!(in_force(&required), in_force(&with_defaults));
+}
+
+#[test]
+fn an_example_has_every_setting_and_the_defaults_are_those_in_force() {
+    is_an_example::<ProxySettings>();
+    is_an_example::<OriginSettings>();
+    is_an_example::<ClientSettings>();
+}
+
+/// Checks that the printed configuration of this file means itself and mentions every setting.
+fn means_itself<S: Settings>(text: &str) -> String {
+    let print =
+        |text: &str| effective::text::<S>(&from_text::<S>(text).unwrap(), &Limits::default());
+    let printed = print(text);
+    assert_eq!(print(&printed), printed);
+    for key in keys::<S>() {
+        let is_mentioned = |line: &str| {
+            line.starts_with(&format!("{key} = "))
+                || line.starts_with(&format!("# {key} is not set"))
+        };
+        assert!(printed.lines().any(is_mentioned), "no {key} in {printed}");
+    }
+    for (key, value) in text.parse::<toml::Table>().unwrap() {
+        let line = effective::assignment(&key, &value);
+        assert!(printed.lines().any(|printed| printed == line), "no {line} in {printed}");
+    }
+    printed
+}
+
+#[test]
+fn the_printed_configuration_means_itself() {
+    let printed = means_itself::<ProxySettings>("listen = \"127.0.0.1:0\"");
+    for line in [
+        "drain = \"10s\"",
+        "template = \"https://proxy.invalid/.well-known/masque/udp/{target_host}/{target_port}/\"",
+        "controller = \"bbr1-tunnel\"",
+        "initial-window = 32",
+        "# feedback-interval is not set; default: the tunnel's least RTT",
+        "# token-file is not set",
+        "# sockets: 24000",
+    ] {
+        assert!(printed.lines().any(|printed| printed == line), "no {line} in {printed}");
+    }
+    means_itself::<ProxySettings>(
+        "listen = \"[::]:443\"\nallow-target = [\"10.0.0.0/8\", \"fd00::/8\"]\ntoken-file = \"t\"\n\
+         log-clients = true\ntemplate = \"https://p/{target_host}/{target_port}\"\ndrain = \"1min\"\n\
+         feedback-interval = \"20ms\"\nmemory = \"1 GB\"\nname = [\"a\", \"192.0.2.1\"]\n\
+         write-ca = \"ca.pem\"\ncontroller = \"newreno\"\ninitial-window = 10",
+    );
+    means_itself::<OriginSettings>(
+        "listen = \"[::]:443\"\nroot = \"www\"\ntakes-uploads = true\ncert = \"c\"\nkey = \"k\"\n\
+         controller = \"tecc\"\ntecc = \"q-target=60ms\"\nup-gain-percent = 150",
+    );
+    let printed = means_itself::<ClientSettings>(
+        "via = [\"https://p/{target_host}/{target_port}\"]\nudp = [\"127.0.0.1:5=a:1;u=1\"]\n\
+         token-file = [\"t\"]\ntimeout = \"5s\"\nmode = \"rmdt\"\ngroup-streams = 3\n\
+         resequence = \"window\"\nrepair-deadline = \"100ms\"\nrepair-limit = 0\nca = [\"a\"]\n\
+         client-cert = \"c\"\nclient-key = \"k\"",
+    );
+    assert!(printed.contains("insecure = false"), "{printed}");
+}
+
+#[test]
+fn a_key_takes_one_value_or_a_list_as_its_flag_does() {
+    let print = |text: &str| {
+        effective::text::<ProxySettings>(
+            &from_text::<ProxySettings>(text).unwrap(),
+            &Limits::default(),
+        )
+    };
+    let listen = "listen = \"[::1]:1\"\n";
+    let one = print(&format!("{listen}allow-target = \"10.0.0.0/8\""));
+    assert_eq!(one, print(&format!("{listen}allow-target = [\"10.0.0.0/8\"]")));
+    assert!(one.contains("allow-target = [\"10.0.0.0/8\"]\n"), "{one}");
+    let error = from_text::<ClientSettings>("timeout = [\"5s\"]").unwrap_err().to_string();
+    assert_eq!(error, "test.toml:1: timeout: [\"5s\"]: this setting takes one value");
+}

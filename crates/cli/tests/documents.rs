@@ -1,0 +1,155 @@
+//! The commands and quotations of the documents. The unit tests of the program check that every other
+//! command parses.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod support;
+
+use std::{
+    env, fs,
+    io::{ErrorKind, Write},
+    net::UdpSocket,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use crate::support::{Scene, sha256};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(document: &str) -> String {
+    fs::read_to_string(root().join(document)).unwrap()
+}
+
+/// The contents of the code block that contains this text.
+fn block(document: &str, text: &str) -> String {
+    let document = read(document);
+    let blocks = document.split("```").skip(1).step_by(2);
+    let mut found = blocks.filter(|block| block.contains(text));
+    let block = found.next().unwrap_or_else(|| panic!("no block with {text:?}"));
+    assert!(found.next().is_none(), "several blocks with {text:?}");
+    block.split_once('\n').unwrap().1.to_owned()
+}
+
+/// Replaces a port in all lines by one that is free.
+fn with_free_port(lines: &str, port: &str) -> String {
+    assert!(lines.contains(port), "no port {port} in\n{lines}");
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    lines.replace(port, &format!(":{}", free.port()))
+}
+
+#[test]
+fn the_readmes_tunnel_at_home_works_when_it_is_pasted() {
+    let lines = block("README.md", "tandem generate certificate dev");
+    let lines: Vec<_> = lines.lines().map(|line| line.strip_prefix("$ ").unwrap()).collect();
+    let lines = with_free_port(&with_free_port(&lines.join("\n"), ":4433"), ":8443");
+    let scene = Scene::new();
+    let folder = Path::new(env!("CARGO_BIN_EXE_tandem")).parent().unwrap().to_owned();
+    let inherited = env::var_os("PATH").unwrap();
+    let path = [folder].into_iter().chain(env::split_paths(&inherited));
+    let mut shell = Command::new("sh")
+        .current_dir(scene.path(""))
+        .env_clear()
+        .env("PATH", env::join_paths(path).unwrap())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The servers are ended by their process IDs.
+    let noted = lines.replace(" &\n", " &\nservers=\"$servers $!\"\n");
+    assert_eq!(noted.matches("$servers").count(), 2, "{lines}");
+    let script = noted + "\nstatus=$?; kill $servers; wait; exit $status\n";
+    shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    let output = shell.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{lines}\n{said}");
+    assert_eq!(fs::metadata(scene.path("file")).unwrap().len(), 10_000_000);
+    assert_eq!(sha256(&scene.path("file")), sha256(&scene.path("www/file")));
+}
+
+#[test]
+fn the_readmes_table_is_what_the_lab_prints() {
+    let block = block("README.md", "tandem lab run");
+    let (line, table) = block.split_once('\n').unwrap();
+    let line = line.strip_prefix("$ tandem ").unwrap();
+    assert_eq!(Scene::new().run(line).succeeds(), table);
+}
+
+#[test]
+fn the_configuration_that_is_shipped_is_accepted() {
+    let scene = Scene::new();
+    scene.run("generate certificate dev").succeeds();
+    scene.write("tokens.txt", "alice 0123456789abcdef\n");
+    let config = read("deploy/proxy.toml")
+        .replace("/etc/tandem/chain.pem", "dev/cert.pem")
+        .replace("/etc/tandem/key.pem", "dev/key.pem")
+        .replace("/etc/tandem/tokens.txt", "tokens.txt");
+    scene.write("proxy.toml", &config);
+    let setup = scene.run("proxy --config proxy.toml --check").succeeds();
+    assert!(setup.contains("[::]:443") && setup.contains("tokens.txt"), "{setup}");
+    assert!(!config.contains("/etc/tandem/") || config.starts_with("# /etc/tandem/"), "{config}");
+}
+
+#[test]
+fn the_errors_that_are_explained_are_those_of_the_program() {
+    let mut sources = String::new();
+    for folder in fs::read_dir(root().join("crates")).unwrap() {
+        add_sources(&folder.unwrap().path().join("src"), &mut sources);
+    }
+    // What the standard library prints for its errors.
+    for kind in [ErrorKind::AddrInUse, ErrorKind::ConnectionRefused] {
+        sources += &kind.to_string();
+    }
+    // A text that continues on the next line, as the compiler reads it.
+    let mut joined = String::new();
+    for piece in sources.split("\\\n") {
+        joined.push_str(piece.trim_start_matches(' '));
+    }
+    let document = read("docs/troubleshooting.md");
+    let tables = document.split("| it prints |").skip(1);
+    let rows = tables.flat_map(|table| table.lines().skip(2).take_while(|it| it.starts_with('|')));
+    let mut quotations = 0;
+    for row in rows {
+        let printed = row.split(" | ").next().unwrap();
+        for quotation in printed.split('`').skip(1).step_by(2) {
+            for part in quotation.split('…').filter(|part| part.chars().any(char::is_alphabetic))
+            {
+                assert!(joined.contains(part), "no source prints {part:?} of {quotation:?}");
+                quotations += 1;
+            }
+        }
+    }
+    assert!(quotations > 25, "only {quotations} were found");
+}
+
+fn add_sources(folder: &Path, sources: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            add_sources(&path, sources);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            sources.push_str(&fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn the_links_of_the_documents_lead_somewhere() {
+    let mut documents = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
+    for folder in ["docs", "docs/adr", "docs/pictures"] {
+        let entries = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        documents.extend(entries.filter(|path| path.extension().is_some_and(|it| it == "md")));
+    }
+    for document in documents {
+        let text = fs::read_to_string(&document).unwrap();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.contains("://") && !link.starts_with('#')) {
+            let file = link.split('#').next().unwrap();
+            let target = document.parent().unwrap().join(file);
+            assert!(target.exists(), "{}: {link}", document.display());
+        }
+    }
+}
