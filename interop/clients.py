@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from files import BIN, CA, ROOT, sha256
+from files import BIN, CA, CACHE, CERT, ROOT, fingerprint, sha256
 from processes import Lab
 from servers import HERE, TANDEM, Server, listening
 
@@ -20,6 +21,8 @@ class Transfer:
     upload: bool = False
 
 
+FLUPKE = ("java", "-cp", f"{CACHE}/flupke/lib/*:{CACHE}/flupke/classes", "Peer")
+PICOQUIC = (CACHE / "picoquic/bin/python", HERE / "picoquic/peer.py")
 Client = Callable[[Lab, list[Server], Server, tuple[Transfer, ...]], list[str]]
 
 
@@ -51,15 +54,19 @@ def tandem(*options: str) -> Client:
     return get
 
 
-@one_by_one
-def masque_go(lab: Lab, proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
+def masque_go(program: str) -> Client:
     """Runs masque-go's client, which writes the body to its log, between the time and a newline."""
-    [proxy] = proxies
-    template = proxy.url(".well-known/masque/udp/{target_host}/{target_port}/")
-    log = lab.run("masque-go-client", BIN / "masque-go-client", "-t", template, url)
-    head, body = log.read_bytes().split(b"HTTP status: 200\n", 1)
-    answer.write_bytes(body[len("2026/11/21 11:21:11 ") : -1])
-    log.write_bytes(head)
+
+    @one_by_one
+    def get(lab: Lab, proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
+        [proxy] = proxies
+        template = proxy.url(".well-known/masque/udp/{target_host}/{target_port}/")
+        log = lab.run("masque-go-client", BIN / program, "-t", template, url)
+        head, body = log.read_bytes().split(b"HTTP status: 200\n", 1)
+        answer.write_bytes(body[len("2026/11/21 11:21:11 ") : -1])
+        log.write_bytes(head)
+
+    return get
 
 
 @one_by_one
@@ -78,6 +85,53 @@ def quic_go(lab: Lab, _proxies: list[Server], url: str, answer: Path, upload: Pa
 @one_by_one
 def aioquic(lab: Lab, _proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
     lab.run("aioquic-get", sys.executable, HERE / "aioquic/get.py", CA, url, answer)
+
+
+@one_by_one
+def niquests(lab: Lab, _proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
+    lab.run("niquests", sys.executable, HERE / "niquests/get.py", CA, url, answer)
+
+
+@one_by_one
+def ngtcp2(lab: Lab, _proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
+    """Runs ngtcp2's client, which does not check certificates."""
+    folder = lab.logs / "ngtcp2"
+    folder.mkdir(exist_ok=True)
+    location = urlsplit(url)
+    options = ("--quiet", "--exit-on-all-streams-close", "--download", folder)
+    command = ("gtlsclient", *options, location.hostname, location.port, url)
+    lab.run("ngtcp2-client", *map(str, command))
+    (folder / Path(location.path).name).rename(answer)
+
+
+@one_by_one
+def h3(lab: Lab, proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
+    lab.run("h3-get", BIN / "interop-h3", "get", CA, url, answer, *(p.url() for p in proxies))
+
+
+@one_by_one
+def flupke(lab: Lab, _proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
+    lab.run("flupke-get", *FLUPKE, "get", CA, by_name(url), answer)
+
+
+def flupke_echo(lab: Lab, proxy: Server, target: Server) -> None:
+    """Sends payloads in capsules to an echo server, which is how flupke can use a proxy."""
+    lab.run("flupke-echo", *FLUPKE, "echo", CA, by_name(proxy.url()), target.address)
+
+
+@one_by_one
+def picoquic(lab: Lab, _proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
+    lab.run("picoquic-get", *PICOQUIC, "get", CA, url, answer)
+
+
+def picoquic_echo(lab: Lab, proxy: Server, target: Server) -> None:
+    """Sends payloads in datagrams to an echo server."""
+    lab.run("picoquic-echo", *PICOQUIC, "echo", CA, proxy.url(), target.address)
+
+
+def by_name(url: str) -> str:
+    """Returns the URL with a host's name, since kwik finds no IP addresses in certificates."""
+    return url.replace("127.0.0.1", "localhost")
 
 
 def forwarded(inner: Client) -> Client:
@@ -104,6 +158,16 @@ def firefox(lab, proxies, origin, transfers):
     }
     log = lab.run("firefox", sys.executable, HERE / "firefox/visit.py", json.dumps(plan), lab.logs)
     return log.read_text().rsplit("hashes: ", 1)[-1].split()
+
+
+def chromium(lab, _proxies, origin, transfers):
+    plan = {
+        "origin": origin.port,
+        "key": fingerprint(CERT),
+        "files": [transfer.file for transfer in transfers],
+    }
+    command = (sys.executable, HERE / "chromium/visit.py", json.dumps(plan), lab.logs)
+    return lab.run("chromium", *command).read_text().rsplit("hashes: ", 1)[-1].split()
 
 
 def via(proxies: list[Server]) -> list[str]:

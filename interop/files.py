@@ -1,5 +1,6 @@
 """The files that the origins serve, and the certificates of all servers."""
 
+import base64
 import hashlib
 import random
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,14 @@ def sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
+def fingerprint(certificate: Path) -> str:
+    """Returns the SHA-256 of the certificate's public key, in base64."""
+    key = x509.load_pem_x509_certificate(certificate.read_bytes()).public_key()
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    encoded = key.public_bytes(serialization.Encoding.DER, form)
+    return base64.b64encode(hashlib.sha256(encoded).digest()).decode()
+
+
 def make_certificates() -> None:
     """Makes one CA, and one certificate for all servers."""
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
@@ -38,8 +47,9 @@ def make_certificates() -> None:
     ca = builder(ca_name, ca_name, ca_key).add_extension(
         x509.BasicConstraints(ca=True, path_length=0), critical=True
     )
-    # The last address is that of the origin of benchmarks/existing-servers.
-    addresses = [ip_address(address) for address in ("127.0.0.1", "::1", "10.78.1.2")]
+    # The last two are those of the proxy of programs/ and of the origin of
+    # benchmarks/existing-servers.
+    addresses = map(ip_address, ("127.0.0.1", "::1", "10.79.1.2", "10.78.1.2"))
     names = [x509.DNSName(host) for host in ("localhost", "proxy.test", "origin.test")]
     names += [x509.IPAddress(address) for address in addresses]
     leaf = (

@@ -6,16 +6,11 @@
 # The last line is "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "$0")"
+. ./setup.sh
 
 test "$(id -u)" = 0 || { echo "link.sh needs root" >&2; exit 1; }
-command -v python3 >/dev/null || { echo "python3 is missing" >&2; exit 1; }
-command -v ip >/dev/null || { apt-get update -q && apt-get install -qy iproute2; } >&2
-
-export TANDEM="${TANDEM:-}"
-if [ -z "$TANDEM" ]; then
-    cargo build --quiet --release --bin tandem
-    TANDEM="$(cargo metadata --format-version 1 --no-deps | python3 -c \
-        'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/tandem"
-fi
+need python3
+install_packages ip=iproute2
+build_tandem
 
 exec timeout --signal TERM 300 python3 link/check.py

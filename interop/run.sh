@@ -6,20 +6,27 @@
 # The last line is "N passed, N failed". The run fails if a prerequisite is missing and cannot be installed.
 set -euo pipefail
 cd "$(dirname "$0")"
-cache="$PWD/.cache"
-mkdir -p "$cache/bin"
+. ./setup.sh
 
-for tool in cargo go python3; do
-    command -v "$tool" >/dev/null || { echo "$tool is missing" >&2; exit 1; }
-done
-command -v firefox-esr >/dev/null || { apt-get update -q && apt-get install -qy firefox-esr; } >&2
+# Prints the path of a Python that is new enough for picoquic's package. Debian 12 has none, but pyenv may.
+newer_python() {
+    local python
+    for python in python3 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9]*/bin/python3 python3.{12,13,14}; do
+        if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then
+            echo "$python"
+            return
+        fi
+    done
+    echo "Python 3.12 or newer is missing" >&2
+    return 1
+}
 
-if ! cmp -s requirements.txt "$cache/venv/requirements.txt"; then
-    python3 -m venv --clear "$cache/venv"
-    # The file lists all packages, so that pip need not resolve any: curl_cffi asks for newer ones than it needs.
-    "$cache/venv/bin/pip" install --quiet --no-deps -r requirements.txt
-    cp requirements.txt "$cache/venv/"
-fi
+need cargo go python3
+install_packages firefox-esr=firefox-esr chromium=chromium gtlsclient=ngtcp2-client gtlsserver=ngtcp2-server \
+    javac=openjdk-17-jdk-headless mvn=maven
+install_python_packages python3 "$cache/venv" requirements.txt
+python="$(newer_python)"
+install_python_packages "$python" "$cache/picoquic" picoquic/requirements.txt
 
 (
     cd quic-go
@@ -28,12 +35,22 @@ fi
     go build -o "$cache/bin/masque-go-client" github.com/quic-go/masque-go/cmd/client
     go build -o "$cache/bin/masque-go-proxy" github.com/quic-go/masque-go/cmd/proxy
 )
-
-export TANDEM="${TANDEM:-}"
-if [ -z "$TANDEM" ]; then
-    cargo build --quiet --release --bin tandem
-    TANDEM="$(cargo metadata --format-version 1 --no-deps | python3 -c \
-        'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/tandem"
+for folder in masque-go/*; do
+    (
+        cd "$folder"
+        for program in client proxy; do
+            go build -o "$cache/bin/masque-go-$program-${folder#*/}" "github.com/quic-go/masque-go/cmd/$program"
+        done
+    )
+done
+cargo build --quiet --locked --manifest-path h3/Cargo.toml --target-dir "$cache/h3"
+cp "$cache/h3/debug/interop-h3" "$cache/bin/"
+if ! cmp -s flupke/pom.xml "$cache/flupke/pom.xml"; then
+    mvn --quiet --batch-mode -Dstyle.color=never --file flupke/pom.xml \
+        dependency:copy-dependencies -DoutputDirectory="$cache/flupke/lib"
+    cp flupke/pom.xml "$cache/flupke/"
 fi
+javac -d "$cache/flupke/classes" -cp "$cache/flupke/lib/*" flupke/Peer.java
+build_tandem
 
 exec "$cache/venv/bin/python" run.py "$@"

@@ -46,12 +46,12 @@ def tandem_proxy(lab: Lab) -> Server:
     return listening(lab.start("tandem-proxy", TANDEM, "proxy", *listen, *IDENTITY))
 
 
-def masque_go_proxy(lab: Lab) -> Server:
+def masque_go_proxy(lab: Lab, program: str = "masque-go-proxy") -> Server:
     """Starts masque-go's proxy. It answers 400 unless the authority is exactly its template's."""
     port = free_port()
     template = f"https://127.0.0.1:{port}/.well-known/masque/udp/{{target_host}}/{{target_port}}/"
     command = ("-t", template, "-b", f"127.0.0.1:{port}", "-c", CERT, "-k", KEY)
-    process = lab.start("masque-go-proxy", BIN / "masque-go-proxy", *command)
+    process = lab.start("masque-go-proxy", BIN / program, *command)
     process.wait_for_port(port)
     return Server(process, port)
 
@@ -74,6 +74,29 @@ def quic_go_origin_1200(lab: Lab) -> Server:
 def aioquic_origin(lab: Lab) -> Server:
     command = (sys.executable, HERE / "aioquic/origin.py", ROOT, CERT, KEY)
     return listening(lab.start("aioquic-origin", *command))
+
+
+def ngtcp2_origin(lab: Lab) -> Server:
+    port = free_port()
+    listen = ("127.0.0.1", str(port), KEY, CERT)
+    process = lab.start("ngtcp2-origin", "gtlsserver", "--quiet", "--htdocs", ROOT, *listen)
+    process.wait_for_port(port)
+    return Server(process, port)
+
+
+def h3_proxy(lab: Lab) -> Server:
+    return listening(lab.start("h3-proxy", BIN / "interop-h3", "proxy", CERT, KEY))
+
+
+def h3_origin(lab: Lab) -> Server:
+    return listening(lab.start("h3-origin", BIN / "interop-h3", "origin", CERT, KEY, ROOT))
+
+
+def echo(lab: Lab) -> Server:
+    """Starts a UDP server that sends back what it receives."""
+    port = free_port()
+    command = (sys.executable, HERE / "programs/inside/echo.py", "serve", "127.0.0.1", str(port))
+    return listening(lab.start("echo", *command))
 
 
 def listening(process: Process) -> Server:

@@ -4,11 +4,12 @@ import functools
 import importlib.metadata
 import re
 import subprocess
+from pathlib import Path
 
 from curl_cffi import Curl
 
-from files import BIN
-from servers import TANDEM
+from files import BIN, CACHE
+from servers import HERE, TANDEM
 
 
 @functools.cache
@@ -17,17 +18,44 @@ def version(project: str) -> str:
         case "tandem":
             return first_number(output(TANDEM, "--version"))
         case "masque-go" | "quic-go":
-            built_from = output("go", "version", "-m", BIN / "masque-go-proxy")
-            return first_number(re.search(rf"quic-go/{project}\s.*", built_from)[0])
+            return go_module(f"quic-go/{project}", BIN / "masque-go-proxy")
+        case "h3":
+            lock = (HERE / "h3/Cargo.lock").read_text()
+            return re.search(r'name = "h3"\nversion = "(.*)"', lock)[1]
+        case "ngtcp2":
+            return first_number(output("dpkg-query", "--show", "ngtcp2-server"))
         case "firefox":
             return first_number(output("firefox-esr", "--version"))
+        case "picoquic":
+            packages = output(CACHE / "picoquic/bin/pip", "list", "--format", "freeze")
+            return re.search(r"aiopquic==(.*)", packages)[0].replace("==", " ")
+        case "flupke":
+            [jar] = (CACHE / "flupke/lib").glob("flupke-*.jar")
+            return first_number(jar.name)
+        case "chromium":
+            return first_number(output("chromium", "--version"))
+        case "wireguard-go":
+            return go_module("golang.zx2c4.com/wireguard", BIN / "wireguard")
+        case "openvpn" | "iperf3" | "kdig":
+            return first_number(output(project, "--version"))
+        case "mosh":
+            return first_number(output("mosh-server", "--version"))
+        case "dig":
+            return first_number(output("dig", "-v"))
         case "libcurl":
             return first_number(Curl().version().decode())
     return importlib.metadata.version(project)
 
 
+def go_module(name: str, program: Path) -> str:
+    """Returns the version of a module from which a program was built."""
+    return re.search(rf"{name}\s+v(\S+)", output("go", "version", "-m", program))[1]
+
+
 def output(*command) -> str:
-    return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    """Returns what a program prints, some of them to stderr."""
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run(command, check=True, text=True, **both).stdout
 
 
 def first_number(text: str) -> str:

@@ -1,0 +1,41 @@
+# This file is for run.sh, programs.sh and link.sh, which source it in their folder. It has what they share.
+cache="$PWD/.cache"
+mkdir -p "$cache/bin"
+PATH="$PATH:/usr/sbin:/sbin" # where Debian puts some programs
+
+# Fails if one of these tools is missing.
+need() {
+    local tool
+    for tool in "$@"; do
+        command -v "$tool" >/dev/null || { echo "$tool is missing" >&2; exit 1; }
+    done
+}
+
+# Installs the Debian packages of those programs that are missing. Each word is PROGRAM=PACKAGE.
+install_packages() {
+    local pair missing=()
+    for pair in "$@"; do
+        command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+    done
+    test "${#missing[@]}" = 0 || {
+        apt-get update -q && apt-get install -qy --no-install-recommends "${missing[@]}"
+    } >&2
+}
+
+# Makes a virtual environment with the packages of a file: PYTHON FOLDER FILE
+install_python_packages() {
+    cmp -s "$3" "$2/requirements.txt" && return
+    "$1" -m venv --clear "$2"
+    # The file lists all packages, so that pip need not resolve any: curl_cffi asks for newer ones than it needs.
+    "$2/bin/pip" install --quiet --no-deps -r "$3"
+    cp "$3" "$2/requirements.txt"
+}
+
+# Builds tandem, unless TANDEM names a program.
+build_tandem() {
+    export TANDEM="${TANDEM:-}"
+    test -z "$TANDEM" || return 0
+    cargo build --quiet --release --bin tandem
+    TANDEM="$(cargo metadata --format-version 1 --no-deps | python3 -c \
+        'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/tandem"
+}
