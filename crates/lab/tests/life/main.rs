@@ -5,6 +5,7 @@
 
 mod flows;
 mod nat;
+mod own_flows;
 mod programs;
 #[path = "../tunnel/scenario.rs"]
 mod scenario;
