@@ -225,7 +225,10 @@ fn a_client_that_ends_opens_no_flow() {
         assert_eq!(late, Err(FlowError::NotOpen));
         testbed.world.run_for(SECOND);
         let closed = testbed.world.events(testbed.client).last().cloned();
-        assert!(matches!(closed, Some((_, Event::Closed(Ok::<(), ClientError>(()))))), "{closed:?}");
+        assert!(
+            matches!(closed, Some((_, Event::Closed(Ok::<(), ClientError>(()))))),
+            "{closed:?}"
+        );
         assert_eq!(testbed.world.inspect(testbed.proxies[0]).stats().flows_open, 0);
         testbed.world.trace().digest()
     });

@@ -25,7 +25,9 @@ use std::{collections::VecDeque, net::SocketAddr, time::Instant};
 use http::HeaderValue;
 use tandem_units::ByteCount;
 use tandem_wire::Code;
-pub use tandem_wire::{Order, TargetError, Template, TemplateError, TunnelInfo, UnknownOrder, Urgency};
+pub use tandem_wire::{
+    Order, TargetError, Template, TemplateError, TunnelInfo, UnknownOrder, Urgency,
+};
 use tracing::debug;
 
 use self::{

@@ -289,8 +289,7 @@ impl Client {
         let FlowConfig { host, port, urgency, weight, oversize } = config;
         let target = Target::new(host, port).with_weight(weight);
         let target = Target { urgency, oversize, carries_quic: false, ..target };
-        let flow =
-            OwnFlow { target, state: State::Waiting, early: VecDeque::new(), queued: 0 };
+        let flow = OwnFlow { target, state: State::Waiting, early: VecDeque::new(), queued: 0 };
         own.flows.insert(id, flow);
         if hop.is_up {
             own.request_waiting(hop);
