@@ -13,14 +13,15 @@
 //! 20 MB received; the proxy sent 71 reports, 68 of them were forwarded, and the origin followed 68
 //! ```
 
+#[path = "server/mod.rs"]
+mod server;
+
 use std::{
     cell::Cell,
     error::Error,
     io::Write,
     net::{Ipv4Addr, SocketAddr},
     rc::Rc,
-    sync::mpsc,
-    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -38,7 +39,9 @@ use tandem_node::{
     proxy::{Access, TargetPolicy},
     quic::{LossDetection, Mtu, Transport},
 };
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
+
+use self::server::Server;
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -212,7 +215,7 @@ impl Identity {
 
     fn proxy(&self) -> Result<Proxy, Box<dyn Error>> {
         Ok(Proxy::new(ProxyConfig {
-            transport: tunnel_transport(),
+            transport: Transport::tunnel(),
             access: Access::Anyone, // it listens on loopback only
             policy: TargetPolicy::allowing(vec!["127.0.0.0/8".parse()?]),
             ..ProxyConfig::new(ANY_PORT, self.server_tls()?)
@@ -226,13 +229,9 @@ impl Identity {
         proxy: SocketAddr,
         origin: SocketAddr,
     ) -> Result<ClientConfig, Box<dyn Error>> {
-        let hop = HopConfig {
-            template: Template::default_for(&proxy.to_string())?,
-            tls: self.client_tls()?,
-            transport: tunnel_transport(),
-            token: None,
-            mode: TunnelMode::Tecc(Repair { order: Order::Window, ..Repair::default() }),
-        };
+        let template = Template::default_for(&proxy.to_string())?;
+        let mode = TunnelMode::Tecc(Repair { order: Order::Window, ..Repair::default() });
+        let hop = HopConfig { mode, ..HopConfig::new(template, self.client_tls()?) };
         let forward = ForwardConfig::new(ANY_PORT, origin.ip().to_string(), origin.port());
         let task = Task::Forward(vec![forward]);
         Ok(ClientConfig { hops: vec![hop], task, limits: Limits::default(), seed: None })
@@ -252,49 +251,5 @@ impl Identity {
             )
         }));
         Ok(ClientConfig { hops: Vec::new(), task, limits: Limits::default(), seed: None })
-    }
-}
-
-fn tunnel_transport() -> Transport {
-    let controller = ControllerName::Bbr1Tunnel.into();
-    Transport { controller, mtu: Mtu::TUNNEL, ..Transport::default() }
-}
-
-/// A server with its own thread.
-struct Server<N> {
-    address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    thread: JoinHandle<std::io::Result<N>>,
-}
-
-impl<N: Node + Send + 'static> Server<N> {
-    /// Starts the server, and returns when it listens.
-    fn start(node: N, options: DriverOptions) -> Result<Self, Box<dyn Error>> {
-        let (ready, listening) = mpsc::channel();
-        let (stop, stopped) = oneshot::channel();
-        let thread = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let stopped = async { stopped.await.unwrap_or_default() };
-            let mut app = Ready(ready);
-            Ok(runtime.block_on(driver::run(node, &mut app, options, stopped)).node)
-        });
-        Ok(Self { address: listening.recv()?, stop, thread })
-    }
-
-    /// Stops the server, and returns it with its statistics.
-    fn stop(self) -> Result<N, Box<dyn Error>> {
-        self.stop.send(()).map_err(|()| "the server has ended by itself")?;
-        Ok(self.thread.join().map_err(|_| "the server panicked")??)
-    }
-}
-
-/// Sends the address at which a server listens to the thread that started it.
-struct Ready(mpsc::Sender<SocketAddr>);
-
-impl<N> Application<N> for Ready {
-    fn event(&mut self, event: Event) {
-        if let Event::Listening(address) = event {
-            self.0.send(address).unwrap_or_default();
-        }
     }
 }

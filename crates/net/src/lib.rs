@@ -1,7 +1,39 @@
 //! The driver that runs Tandem's nodes on real sockets, name servers, files and the real clock.
 //!
-//! [`driver::run`] is the entry point; it uses the other modules. All decisions are made in
-//! `tandem-node`; this crate only carries them out.
+//! There are two ways in. [`Client`] is for programs that send and receive UDP payloads through a
+//! tunnel by themselves. [`driver::run`] runs any node, also a server, and uses the other modules.
+//! All decisions are made in `tandem-node`; this crate only carries them out.
+//!
+//! # A tunnel in a program
+//!
+//! ```no_run
+//! use tandem_net::{Client, ClientError, ClientEvent, ClientOptions};
+//!
+//! async fn ask(question: &[u8]) -> Result<Vec<u8>, ClientError> {
+//!     let options = ClientOptions::new("https://proxy.example").token("0123456789abcdef");
+//!     let client = Client::connect(options).await?;
+//!     let mut events = client.events();
+//!     tokio::spawn(async move {
+//!         while let Some(event) = events.next().await {
+//!             if let ClientEvent::TunnelLost { error, retry_in, .. } = event {
+//!                 eprintln!("the tunnel was lost: {error}; the next attempt is in {retry_in:?}");
+//!             }
+//!         }
+//!     });
+//!     let flow = client.open_udp("dns.example", 53).await?;
+//!     flow.send(question).await?;
+//!     let answer = flow.recv().await?;
+//!     flow.close(); // as dropping it does; the client can open others
+//!     client.close().await?;
+//!     Ok(answer.to_vec())
+//! }
+//! ```
+//!
+//! The client has a thread of its own, its handles work on every runtime, and all queues are
+//! bounded. [`UdpFlow`] says what becomes of payloads when a queue is full, or when the tunnel is
+//! rebuilt. `examples/embedded_client.rs` is a whole program.
+//!
+//! # A node in a program
 //!
 //! ```no_run
 //! use std::io;
@@ -52,6 +84,7 @@
 //! `examples/relay_feedback.rs` shows all of this.
 
 mod alarm;
+pub mod client;
 pub mod clock;
 pub mod driver;
 pub mod files;
@@ -63,6 +96,9 @@ pub mod socket;
 pub mod stats;
 mod too_big;
 
+pub use client::{
+    Client, ClientError, ClientEvent, ClientEvents, ClientOptions, FlowConfig, UdpFlow,
+};
 pub use driver::{Application, DriveError, DriverOptions, Finished, run};
 pub use files::Files;
 pub use resolver::Resolver;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use http::StatusCode;
+use tandem_wire::TargetError;
 
 use crate::{mode::Agreement, node::ResolveError, reason::explain};
 
@@ -134,6 +135,35 @@ pub(crate) const fn target_error(kind: io::ErrorKind) -> &'static str {
 /// Seconds in which a wait is over, as `Retry-After` has them (RFC 9110 §10.2.3).
 pub(crate) fn whole_seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}
+
+/// The reason why a flow that the embedding program opens itself was not opened, or dropped a
+/// payload.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlowError {
+    /// The target is no host, or port 0.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The payload fits no datagram of the tunnel and may not go in a capsule.
+    #[error("a payload of {len} bytes does not fit the tunnel, which carries up to {fits} bytes")]
+    TooLarge {
+        /// The length of the payload in bytes.
+        len: usize,
+        /// The largest length that the tunnel carries at present.
+        fits: usize,
+    },
+    /// The tunnel's queue is full, or too many payloads wait for the grant of the flow.
+    #[error("the payload was dropped, because too many payloads wait before it")]
+    QueueFull,
+    /// There is no such flow, or its name is in use, or the client is ending.
+    #[error("the flow is not open")]
+    NotOpen,
+    /// The client has as many flows as it may have.
+    #[error("the client has {most} flows already, which is its limit (Limits::local_flows)")]
+    TooMany {
+        /// The largest number of flows.
+        most: usize,
+    },
 }
 
 /// The reason why a client ends.

@@ -99,14 +99,7 @@ impl FromStr for Via {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let template = if text.contains('{') {
-            Template::parse(text)
-        } else {
-            let authority = text.strip_prefix("https://");
-            let authority = authority.map(|rest| rest.strip_suffix('/').unwrap_or(rest));
-            Template::default_for(authority.unwrap_or(text))
-        };
-        template.map(Self).map_err(|error| ValueError::Part {
+        Template::of_proxy(text).map(Self).map_err(|error| ValueError::Part {
             reason: url_fault(text).map_or_else(|| error.to_string(), str::to_owned),
             expected: "https://HOST:PORT, or a URI template with {target_host} and {target_port}"
                 .to_owned(),

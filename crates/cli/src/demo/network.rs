@@ -149,13 +149,12 @@ impl Network {
     fn client_config(&self) -> Result<ClientConfig, ConfigError> {
         let tls = || trusting_ca(self.identity.ca.clone());
         let hop = |address: SocketAddr| {
+            let template = Template::default_for(&address.to_string())
+                .expect("a socket address is an authority");
             Ok::<_, ConfigError>(HopConfig {
-                template: Template::default_for(&address.to_string())
-                    .expect("a socket address is an authority"),
-                tls: tls()?,
                 transport: Transport { mtu: Mtu::TUNNEL, ..self.transport.clone() },
-                token: None,
                 mode: self.journey.tunnel().unwrap_or_default(),
+                ..HopConfig::new(template, tls()?)
             })
         };
         let fetch = FetchConfig {

@@ -330,11 +330,12 @@ impl<'a> Topology<'a> {
 
     fn client(&self, number: u32, task: Task) -> Client {
         let hop = |hop| HopConfig {
-            template: Template::default_for(&proxy_name(hop)).expect("a host name"),
-            tls: self.certificate.client(),
             transport: tunnel_transport(self.run),
-            token: None,
             mode: tunnel_mode(self.run),
+            ..HopConfig::new(
+                Template::default_for(&proxy_name(hop)).expect("a host name"),
+                self.certificate.client(),
+            )
         };
         let count = if self.run.mode.has_tunnel() { self.run.proxies } else { 0 };
         let hops = (1..=count).map(hop).collect();

@@ -21,7 +21,7 @@ use tandem_congestion::ControllerName;
 use tandem_lab::{LinkConfig, Seed, TestCertificate, World};
 use tandem_node::{
     Client, ClientConfig,
-    client::{HopConfig, Task, TunnelMode},
+    client::{HopConfig, Task},
     limits::Limits,
     node::Ecn,
     quic::Transport,
@@ -162,11 +162,11 @@ fn without_congestion_control_no_packet_signals_ecn() {
     for (controller, mark) in [(ControllerName::Bbr1, Some(Ecn::Ect0)), (ControllerName::Off, None)]
     {
         let hop = HopConfig {
-            template: Template::default_for("10.0.0.4:7").expect("an authority"),
-            tls: TestCertificate::new(["10.0.0.4"]).client(),
             transport: Transport { controller: controller.into(), ..Transport::default() },
-            token: None,
-            mode: TunnelMode::Mdt,
+            ..HopConfig::new(
+                Template::default_for("10.0.0.4:7").expect("an authority"),
+                TestCertificate::new(["10.0.0.4"]).client(),
+            )
         };
         let limits = Limits::default();
         let config = ClientConfig { hops: vec![hop], task: tunnel(), limits, seed: Some(1) };

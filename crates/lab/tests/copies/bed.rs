@@ -205,11 +205,12 @@ fn transport() -> Transport {
 
 fn client(case: &Case, tls: &TestCertificate) -> Client {
     let hop = |number| HopConfig {
-        template: Template::default_for(&format!("proxy{number}.test")).expect("an authority"),
-        tls: tls.client(),
         transport: transport(),
-        token: None,
         mode: case.mode,
+        ..HopConfig::new(
+            Template::default_for(&format!("proxy{number}.test")).expect("an authority"),
+            tls.client(),
+        )
     };
     let forward =
         ForwardConfig::new(LISTEN.parse().expect("an address"), TARGET.0.to_owned(), TARGET.1);

@@ -12,7 +12,7 @@ use tandem_lab::{
 };
 use tandem_node::{
     Client, ClientConfig, Origin, OriginConfig, Proxy, ProxyConfig,
-    client::{FetchConfig, HopConfig, Task, TunnelMode},
+    client::{FetchConfig, HopConfig, Task},
     limits::Limits,
     proxy::{Access, TargetPolicy},
     quic::{Mtu, Transport},
@@ -243,11 +243,11 @@ impl Bed {
 
     fn client(&self, number: usize, flow: Flow) -> Client {
         let hop = |name| HopConfig {
-            template: Template::default_for(&proxy_name(number)).unwrap(),
-            tls: self.certificate.client(),
             transport: Transport { mtu: Mtu::TUNNEL, ..self.transport(number + 20, name) },
-            token: None,
-            mode: TunnelMode::Mdt,
+            ..HopConfig::new(
+                Template::default_for(&proxy_name(number)).unwrap(),
+                self.certificate.client(),
+            )
         };
         let hops = match flow {
             Flow::Tunnel(name) => vec![hop(name)],

@@ -122,11 +122,9 @@ pub(crate) fn tunnelling(task: Task) -> Bed<Client> {
 /// A client in another mode with its attacker as the proxy.
 pub(crate) fn tunnelling_in(mode: TunnelMode, task: Task) -> Bed<Client> {
     let hop = HopConfig {
-        template: Template::default_for("peer.test").unwrap(),
-        tls: certificate().client(),
         transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
         mode,
-        token: None,
+        ..HopConfig::new(Template::default_for("peer.test").unwrap(), certificate().client())
     };
     client(vec![hop], task)
 }

@@ -290,11 +290,9 @@ impl Loop {
         let tls = certificate();
         let mut world = World::new(Seed(1));
         let hop = HopConfig {
-            template: Template::default_for("peer.test").unwrap(),
-            tls: tls.client(),
             transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
             mode: TunnelMode::Tecc(Repair::default()),
-            token: None,
+            ..HopConfig::new(Template::default_for("peer.test").unwrap(), tls.client())
         };
         let task = fetch("peer.test", 1);
         let config =

@@ -14,7 +14,7 @@ use tandem_node::{
     client::{ForwardConfig, HopConfig, Order, Repair, Task, TunnelMode},
     limits::Limits,
     proxy::{Access, TargetPolicy},
-    quic::{LossDetection, Mtu, Transport},
+    quic::{LossDetection, Transport},
 };
 use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::{Template, TunnelInfo};
@@ -202,18 +202,10 @@ fn get_with(report: &[u8]) -> Vec<u8> {
     ])
 }
 
-fn tunnel_transport() -> Transport {
-    let controller = ControllerName::Bbr1Tunnel.into();
-    Transport { controller, mtu: Mtu::TUNNEL, ..Transport::default() }
-}
-
 fn forwarder() -> Client {
     let hop = HopConfig {
-        template: Template::default_for("peer.test").unwrap(),
-        tls: certificate().client(),
-        transport: tunnel_transport(),
         mode: TunnelMode::Tecc(Repair { order: Order::Window, ..Repair::default() }),
-        token: None,
+        ..HopConfig::new(Template::default_for("peer.test").unwrap(), certificate().client())
     };
     let forward = ForwardConfig::new("10.0.0.1:4433".parse().unwrap(), "10.0.0.9".to_owned(), 443);
     let task = Task::Forward(vec![forward]);
@@ -223,7 +215,7 @@ fn forwarder() -> Client {
 
 fn proxy() -> Proxy {
     let config = ProxyConfig {
-        transport: tunnel_transport(),
+        transport: Transport::tunnel(),
         access: Access::Anyone,
         policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
         seed: Some(4),

@@ -5,6 +5,7 @@
 
 mod flows;
 mod nat;
+mod own_flows;
 mod programs;
 mod restarts;
 #[path = "../tunnel/scenario.rs"]

@@ -140,7 +140,7 @@ fn the_origin_and_every_proxy_learn_at_once_that_a_client_has_gone() {
         for (proxies, loss) in [(1, 0), (2, 0), (3, 0), (2, 5)] {
             for pause in [Duration::ZERO, BUSY] {
                 let file = ByteCount::new(48);
-                let mut scenario = Scenario { mode, file, ..Scenario::new(1, proxies) };
+                let mut scenario = Scenario { file, mode, ..Scenario::new(1, proxies) };
                 if mode != TunnelMode::Mdt {
                     scenario.access.loss = Ratio::of(loss, 100).into(); // which mdt does not repair
                 }

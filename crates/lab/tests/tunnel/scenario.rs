@@ -173,11 +173,12 @@ impl Scenario {
     pub(crate) fn client(&self, task: Task) -> Client {
         let tls = certificate();
         let hop = |number: usize| HopConfig {
-            template: Template::default_for(&format!("proxy{number}.test")).unwrap(),
-            tls: tls.client(),
             transport: self.tunnel_transport(),
-            token: None,
             mode: self.mode,
+            ..HopConfig::new(
+                Template::default_for(&format!("proxy{number}.test")).unwrap(),
+                tls.client(),
+            )
         };
         let hops = (1..=self.proxies).map(hop).collect();
         let limits = self.limits.clone();

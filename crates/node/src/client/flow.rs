@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use tandem_wire::{Code, FeedbackField, Urgency};
 
+use super::own::FlowId;
 use crate::{mode::Oversize, node::SocketId, quic::StreamId, tunnel::Flows};
 
 /// A listening socket and the address of a local program.
@@ -20,6 +21,8 @@ pub(super) enum Carries {
     NextPeer,
     /// The packets of a local program.
     Local(LocalFlowId),
+    /// The payloads of a flow that the embedding program opened.
+    Own(FlowId),
     /// No packets yet. The flow was requested ahead of the programs of this listener, to find out
     /// whether the proxy grants it.
     Ahead(usize),

@@ -14,6 +14,7 @@ use super::{
     ForwardConfig,
     flow::{Carries, LocalFlowId, Target},
     hop::Hop,
+    own::OwnFlows,
     retry::{Backoff, Jitter},
 };
 use crate::{
@@ -89,6 +90,8 @@ pub(super) struct Forward {
     /// The index in `configs` of each socket. Empty until the sockets are requested.
     sockets: BTreeMap<SocketId, usize>,
     flows: BTreeMap<LocalFlowId, LocalFlow>,
+    /// The flows that the embedding program opened itself.
+    pub(super) own: OwnFlows,
     /// When to check for idle flows.
     next_look: Option<Instant>,
 }
@@ -102,6 +105,7 @@ impl Forward {
             troubles: BTreeMap::new(),
             sockets: BTreeMap::new(),
             flows: BTreeMap::new(),
+            own: OwnFlows::default(),
             next_look: None,
         }
     }
@@ -291,6 +295,7 @@ impl Forward {
                 flow.stream = Some(stream);
             }
         }
+        self.own.request_waiting(hop);
     }
 
     /// Forgets all request streams, because the tunnel has ended. All flows must be requested
@@ -300,6 +305,7 @@ impl Forward {
             flow.stream = None;
         }
         self.ahead.clear();
+        self.own.forget_streams();
     }
 
     /// Sends a packet to a local program.
@@ -329,12 +335,12 @@ impl Forward {
 
     /// The number of flows.
     pub(super) fn len(&self) -> usize {
-        self.flows.len()
+        self.flows.len() + self.own.len()
     }
 
-    /// When to check for idle flows.
-    pub(super) const fn next_timeout(&self) -> Option<Instant> {
-        self.next_look
+    /// When to check for flows that are idle or closed.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        quic::earliest(self.next_look, self.own.next_timeout())
     }
 
     /// Closes the flows that had no packet during the idle timeout.

@@ -136,6 +136,12 @@ impl Hop {
         self.tunnel.max_payload(self.next)
     }
 
+    /// The largest payload, in bytes, that a granted flow carries at present.
+    pub(super) fn largest_payload(&mut self, stream: StreamId) -> Option<usize> {
+        let (tunnel, mut carrier) = self.parts()?;
+        tunnel.largest_payload(&mut carrier, stream)
+    }
+
     /// Whether a payload may go to the proxy before its flow is granted.
     pub(super) fn takes_early(&mut self, payload: &[u8]) -> bool {
         self.parts().is_some_and(|(tunnel, mut carrier)| tunnel.takes_early(&mut carrier, payload))

@@ -112,6 +112,12 @@ impl Client {
                 let event = Event::TunnelInfo { local: id.program, info };
                 self.outputs.push_back(Output::Event(event));
             }
+            Some(Carries::Own(id)) => {
+                let Self { work, limits, .. } = self;
+                if let Work::Forward(forward) = work {
+                    forward.own.on_report(id, info, limits);
+                }
+            }
             Some(Carries::Local(_) | Carries::Ahead(_)) | None => {}
         }
     }
@@ -149,7 +155,11 @@ impl Client {
                 buf.extend_from_slice(&payload);
                 Some(forward.to_local(now, id, &payload))
             }
-            (Some(Carries::Local(_) | Carries::Ahead(_)) | None, _) => {
+            (Some(Carries::Own(id)), Work::Forward(forward)) => {
+                forward.own.on_payload(id, payload, (&self.limits, &mut self.stats));
+                None
+            }
+            (Some(Carries::Local(_) | Carries::Own(_) | Carries::Ahead(_)) | None, _) => {
                 self.stats.dropped.unknown_flow += 1;
                 None
             }

@@ -10,6 +10,7 @@ mod flow;
 mod forward;
 mod hop;
 mod inbound;
+mod own;
 mod peer;
 mod ranges;
 mod recover;
@@ -24,7 +25,9 @@ use std::{collections::VecDeque, net::SocketAddr, time::Instant};
 use http::HeaderValue;
 use tandem_units::ByteCount;
 use tandem_wire::Code;
-pub use tandem_wire::{Order, Template, TunnelInfo, UnknownOrder, Urgency};
+pub use tandem_wire::{
+    Order, TargetError, Template, TemplateError, TunnelInfo, UnknownOrder, Urgency,
+};
 use tracing::debug;
 
 use self::{
@@ -38,7 +41,8 @@ use self::{
     recover::Recovery,
 };
 
-pub use crate::mode::{Oversize, Repair, TunnelMode};
+pub use self::own::{FlowConfig, FlowEvent, FlowId};
+pub use crate::mode::{Agreement, Oversize, Repair, TunnelMode};
 use crate::{
     error::ClientError,
     h3,
@@ -78,11 +82,25 @@ pub struct HopConfig {
     pub mode: TunnelMode,
 }
 
+impl HopConfig {
+    /// A hop with the settings that are right for tunnels, without a token, in the default mode.
+    pub fn new(template: Template, tls: rustls::ClientConfig) -> Self {
+        Self {
+            template,
+            tls,
+            transport: Transport::tunnel(),
+            token: None,
+            mode: TunnelMode::default(),
+        }
+    }
+}
+
 /// The task of a client.
 pub enum Task {
     /// Download a file over HTTP/3, or upload one.
     Fetch(Box<FetchConfig>),
-    /// Carry the packets of local programs. This needs at least one hop.
+    /// Carry the packets of local programs, and the payloads of flows that the embedding program
+    /// opens ([`Client::open_flow`]). This needs at least one hop, but no listener.
     Forward(Vec<ForwardConfig>),
 }
 
@@ -230,6 +248,11 @@ impl Client {
     /// client itself opened it.
     pub fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
         self.chain.connections()
+    }
+
+    /// What was agreed on with the last proxy. `None` if it has granted no flow yet.
+    pub fn agreement(&self) -> Option<Agreement> {
+        self.chain.hops.last()?.tunnel.agreement()
     }
 
     /// The bytes of encoded payloads that wait in the first hop's queue towards its proxy.
@@ -418,6 +441,7 @@ impl Client {
         let limits = self.limits.clone();
         if let Some((forward, hop)) = self.forward() {
             forward.close_idle(now, hop, &limits);
+            forward.own.handle_timeout(now, hop);
         }
         self.recover(now);
     }

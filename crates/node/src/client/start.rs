@@ -13,6 +13,7 @@ use super::{
     Chain, Client, ClientConfig, Fetch, FlowEnd, Forward, Hop, INSIDE_TUNNEL, Life, Peer, Task,
     Work,
     flow::{Carries, Target},
+    own::FlowId,
     peer::Settings,
     recover::Recovery,
     relay::Relay,
@@ -300,6 +301,7 @@ impl Client {
                     let told = forward.on_refused(now, id, &error, (limits, &mut recovery.jitter));
                     self.tell_of_flow(told, error);
                 }
+                Carries::Own(id) => self.on_own_flow_ended(id, Some(error)),
             };
         }
         let carries = flow.carries;
@@ -322,6 +324,12 @@ impl Client {
                 if let (Work::Forward(forward), Some(hop)) = (work, chain.hops.last_mut()) {
                     let event = forward.on_granted(now, id, hop, stats);
                     self.outputs.extend(event.map(Output::Event));
+                }
+            }
+            Carries::Own(id) => {
+                let Self { work, chain, stats, .. } = self;
+                if let (Work::Forward(forward), Some(hop)) = (work, chain.hops.last_mut()) {
+                    forward.own.on_granted(now, id, hop, stats);
                 }
             }
             Carries::Ahead(_) if !self.recovery.was_up => self.open_for_programs(now),
@@ -356,6 +364,13 @@ impl Client {
     fn tell_of_flow(&mut self, listen: Option<SocketAddr>, error: ClientError) {
         if let Some(listen) = listen {
             self.outputs.push_back(Output::Event(Event::FlowFailed { listen, error }));
+        }
+    }
+
+    /// Handles the end of a flow that the embedding program opened. Without an error it was orderly.
+    fn on_own_flow_ended(&mut self, id: FlowId, error: Option<ClientError>) {
+        if let Some((forward, _)) = self.forward() {
+            forward.own.on_ended(id, error);
         }
     }
 
@@ -432,6 +447,7 @@ impl Client {
                 let told = forward.on_failed(id, &error);
                 self.tell_of_flow(told, error);
             }
+            Carries::Own(id) => self.on_own_flow_ended(id, (!is_orderly).then_some(error)),
         }
     }
 }

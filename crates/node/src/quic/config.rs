@@ -14,7 +14,7 @@ use noq_proto::{
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use ring::hmac;
-use tandem_congestion::ControllerConfig;
+use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_units::ByteCount;
 
 use super::demux::{CONNECTION_ID_LEN, VERSION};
@@ -100,6 +100,14 @@ pub struct ResetSecret(pub [u8; 32]);
 impl std::fmt::Debug for ResetSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ResetSecret(..)")
+    }
+}
+
+impl Transport {
+    /// The settings for a tunnel, at either end: its own congestion controller and packet sizes.
+    pub fn tunnel() -> Self {
+        let controller = ControllerName::Bbr1Tunnel.into();
+        Self { controller, mtu: Mtu::TUNNEL, ..Self::default() }
     }
 }
 

@@ -338,6 +338,22 @@ impl Tunnel {
         }
     }
 
+    /// The largest payload, in bytes, that a granted flow carries at present.
+    pub(crate) fn largest_payload(
+        &mut self,
+        carrier: &mut Carrier<'_>,
+        stream: StreamId,
+    ) -> Option<usize> {
+        let flow = self.flows.get(&stream).filter(|flow| flow.is_granted)?;
+        let form = if carrier.takes_datagrams() { flow.form } else { Form::Capsule };
+        Some(match form {
+            Form::Capsule => MAX_UDP_PAYLOAD,
+            Form::Datagram => {
+                self.queue.sizes(stream, flow.too_large, carrier.max_datagram_size()).1
+            }
+        })
+    }
+
     /// Whether a payload may go to the proxy before its flow is granted.
     ///
     /// RFC 9298 §5: "A client MAY optimistically start sending UDP packets in HTTP Datagrams before

@@ -163,6 +163,21 @@ impl Template {
         ))
     }
 
+    /// The template of a proxy as a user names it: a template, or `https://HOST:PORT`, or `HOST:PORT`,
+    /// which stand for the default template.
+    ///
+    /// # Errors
+    ///
+    /// The text is none of these.
+    pub fn of_proxy(text: &str) -> Result<Self, TemplateError> {
+        if text.contains('{') {
+            return Self::parse(text);
+        }
+        let authority = text.strip_prefix("https://");
+        let authority = authority.map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+        Self::default_for(authority.unwrap_or(text))
+    }
+
     /// Expands the template to the URI for one target.
     ///
     /// `host` is an IP address without brackets or a name; see [`check_host`]. Colons are
