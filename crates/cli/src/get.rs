@@ -117,7 +117,7 @@ pub(crate) struct Get {
     retry: Option<HumanDuration>,
 
     /// Print the result as one JSON object
-    #[arg(long)]
+    #[arg(long, env = "TANDEM_JSON")]
     json: bool,
 
     /// Print nothing but errors; with --json also the result
