@@ -42,8 +42,9 @@ impl Seen {
     fn assert_nothing_odd(&self) {
         for feedback in [self.origin[1].feedback, self.client.feedback] {
             assert_eq!(feedback.malformed, 0, "{feedback:?}");
-            // Reports that the tunnel retransmits come late.
-            assert!(feedback.stale * 10 <= feedback.used, "{feedback:?}");
+            // Reports that the tunnel retransmits come late: 5 to 10 % of them with 5 % loss, in six
+            // seeds. Some come with the last words of the client.
+            assert!(feedback.stale * 9 <= feedback.used, "{feedback:?}");
         }
     }
 }
