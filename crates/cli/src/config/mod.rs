@@ -47,7 +47,7 @@ pub(crate) trait Settings: Args {
 struct ConfigArgs {
     /// TOML file with settings, whose keys have the names of the flags
     ///
-    /// A line is listen = "[::]:443", for example. Flags and environment variables take precedence.
+    /// A line is listen = "0.0.0.0:443", for example. Flags and environment variables take precedence.
     /// `tandem generate config` prints a file with every key.
     #[arg(
         long, value_name = "FILE", env = "TANDEM_CONFIG", help_heading = Resettable::Reset

@@ -88,7 +88,7 @@ pub(crate) struct Demo {
     /// Modes to compare, in this order: mft, mdt, mst, msgt, rmdt, tecc or tecc-paper. MODE:ORDER
     /// also sets the order in which a tunnel with retransmission releases payloads (off, window or
     /// ordered), and MODE@CONTROLLER the server's congestion controller
-    /// [default: mft,mdt,mst,rmdt,tecc,rmdt:off@cubic,rmdt@cubic]
+    /// (default: mft,mdt,mst,rmdt,tecc,rmdt:off@cubic,rmdt@cubic)
     #[arg(long, value_name = "MODES", value_delimiter = ',')]
     modes: Option<Vec<Journey>>,
 
