@@ -310,6 +310,11 @@ impl<C: Client> Bed<C> {
                     self.has_ended = true;
                 }
                 Output::Event(_) => {}
+                Output::PacketTooBig { socket, peer, len, fits, .. } => {
+                    let kind = self.sockets.get(&socket).map(|(_, kind)| *kind);
+                    assert_eq!(kind, Some(SocketKind::Connected(peer)), "only targets are told");
+                    assert!(fits < len, "{len} bytes fit {fits}");
+                }
                 output => panic!("a proxy must not emit {output:?}"),
             }
         }
