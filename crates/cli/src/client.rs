@@ -7,7 +7,7 @@ use serde::Serialize;
 use tandem_net::{Application, DriverOptions, driver};
 use tandem_node::{
     ClientConfig,
-    client::{ForwardConfig, Task},
+    client::{FlowConfig, ForwardConfig, Task},
     error::ClientError,
     mode::{Mode, Oversize},
     node::Event,
@@ -270,11 +270,12 @@ impl ClientSetup {
     fn to_node(&self) -> Result<ClientConfig, ConfigError> {
         let forward = |forward: &Forward| ForwardConfig {
             listen: forward.listen.0,
-            target_host: forward.target_host.clone(),
-            target_port: forward.target_port,
-            urgency: forward.urgency,
-            weight: forward.weight,
-            oversize: self.oversize,
+            flow: FlowConfig {
+                urgency: forward.urgency,
+                weight: forward.weight,
+                oversize: self.oversize,
+                ..FlowConfig::new(&*forward.target_host, forward.target_port)
+            },
         };
         let mode = self.mode.tunnel(self.repair.to_node(), self.group_streams.0);
         let mode = mode.unwrap_or_default();

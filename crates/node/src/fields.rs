@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+#[cfg(test)]
+use http::HeaderValue;
 use http::{HeaderMap, HeaderName, header};
 
 /// The value of a field that may have only one line in a message. `None`: the message does not have
@@ -35,4 +37,14 @@ pub(crate) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, &'stati
         }
     }
     Ok(length)
+}
+
+/// Header fields for tests.
+#[cfg(test)]
+pub(crate) fn test_headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for &(name, value) in lines {
+        headers.append(name, HeaderValue::from_static(value));
+    }
+    headers
 }

@@ -76,7 +76,7 @@ pub enum TunnelMode {
 /// A capsule carries packets of any size, but each waits for those before it on the same stream. It
 /// also hides the path MTU from an endpoint that probes for it, such as one of QUIC, so that RFC 9298
 /// §6.1 recommends to drop them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, SerializeDisplay)]
 pub enum Oversize {
     /// They go in capsules if the proxy agrees, as Tandem's do. Those of QUIC connections are dropped,
     /// because QUIC finds out by probing what fits.

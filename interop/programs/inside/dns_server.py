@@ -1,18 +1,19 @@
 """A DNS server over UDP: `dns_server.py ADDRESS PORT`. The answer for a name like 1300.test has as
 many bytes as the name says."""
 
-import socket
 import sys
 
 import dns.flags
 import dns.message
 import dns.rrset
+from udp_server import serve
 
 RECORD_HEAD_LEN = 13  # bytes of a TXT record before its text, with a compressed name (RFC 1035)
 TEXT_LEN = 100  # bytes of text in each record but the last
 
 
-def answer(query: dns.message.Message) -> bytes:
+def answer(payload: bytes) -> bytes:
+    query = dns.message.from_wire(payload)
     name = query.question[0].name
     wanted = int(name.labels[0])
     response = dns.message.make_response(query, our_payload=1232)
@@ -27,13 +28,4 @@ def answer(query: dns.message.Message) -> bytes:
     return response.to_wire(max_size=65535)
 
 
-def main(address: str, port: int) -> None:
-    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    udp.bind((address, port))
-    print(f"listening on {address}:{port}", flush=True)
-    while True:
-        query, sender = udp.recvfrom(65535)
-        udp.sendto(answer(dns.message.from_wire(query)), sender)
-
-
-main(sys.argv[1], int(sys.argv[2]))
+serve(sys.argv[1], int(sys.argv[2]), answer)

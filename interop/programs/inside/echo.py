@@ -6,19 +6,16 @@ import socket
 import sys
 import time
 
+from udp_server import serve
+
 SMALLEST, LARGEST = 1280, 1472  # bytes; the latter fills an IPv4 packet on an Ethernet
 ROUNDS = 8  # the tunnel finds out during the first ones what its path carries
 ROUND = 0.5  # seconds
 PAUSE = 0.001  # seconds between two packets
 
 
-def serve(address: str, port: int) -> None:
-    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    udp.bind((address, port))
-    print(f"listening on {address}:{port}", flush=True)
-    while True:
-        payload, sender = udp.recvfrom(65535)
-        udp.sendto(payload, sender)
+def echo(address: str, port: int) -> None:
+    serve(address, port, lambda payload: payload)
 
 
 def probe(address: str, port: int) -> None:
@@ -50,4 +47,4 @@ def sizes_within(udp: socket.socket, duration: float) -> set[int]:
 
 if __name__ == "__main__":
     _, command, address, port = sys.argv
-    {"serve": serve, "probe": probe}[command](address, int(port))
+    {"serve": echo, "probe": probe}[command](address, int(port))

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     error::CliError,
-    outcome::{round, seconds},
+    outcome::{Outcome, round, seconds},
 };
 
 /// The start of the download without a tunnel, in which the controller finds its rate.
@@ -46,7 +46,8 @@ pub(super) fn show(runner: &mut Runner<'_>) -> Result<Vec<Entry>, CliError> {
     let result = runner.download(with, &mut live, 1)?;
     live.end(1, table::cells(&result));
     drop(live); // before the results are printed
-    let tunnelled = complete(&result);
+    let DemoResult { journey, origin_controller, outcome, .. } = result;
+    let tunnelled = ServerResult::complete(journey, origin_controller, &outcome);
     demo.print(describe(&observed, &tunnelled))?;
     Ok([observed, tunnelled].map(Entry::Server).to_vec())
 }
@@ -54,52 +55,44 @@ pub(super) fn show(runner: &mut Runner<'_>) -> Result<Vec<Entry>, CliError> {
 impl Demo {
     /// The completion time of a download that may have been stopped, from its rate at the end.
     fn estimate(&self, journey: Journey, observed: &Observed) -> ServerResult {
-        let bytes = self.size.get();
-        let result = ServerResult {
-            journey: journey.to_string(),
-            origin_controller: self.origin_controller(journey).to_string(),
-            bytes,
-            fct_s: None,
-            is_estimate: true,
-            goodput_mbps: 0.0,
-            observed_s: seconds(SETTLING + MEASURED),
-            observed_bytes: 0,
-        };
-        match observed {
-            Observed::Complete(outcome) => ServerResult {
-                fct_s: Some(outcome.fct_s),
-                is_estimate: false,
-                goodput_mbps: outcome.goodput_mbps,
-                observed_s: outcome.fct_s,
-                observed_bytes: outcome.bytes,
-                ..result
-            },
-            &Observed::Stopped { before, after } => {
-                #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
-                let [came, left] =
-                    [after.saturating_sub(before), bytes.saturating_sub(after)].map(|it| it as f64);
-                let rate = came / MEASURED.as_secs_f64();
-                ServerResult {
-                    fct_s: (rate > 0.0).then(|| round(result.observed_s + left / rate, 1e3)),
-                    goodput_mbps: round(rate * 8.0 / 1e6, 1e3),
-                    observed_bytes: after,
-                    ..result
-                }
+        let controller = self.origin_controller(journey).to_string();
+        let (before, after) = match *observed {
+            Observed::Complete(ref outcome) => {
+                return ServerResult::complete(journey.to_string(), controller, outcome);
             }
+            Observed::Stopped { before, after } => (before, after),
+        };
+        let bytes = self.size.get();
+        #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
+        let [came, left] =
+            [after.saturating_sub(before), bytes.saturating_sub(after)].map(|it| it as f64);
+        let rate = came / MEASURED.as_secs_f64();
+        let observed_s = seconds(SETTLING + MEASURED);
+        ServerResult {
+            journey: journey.to_string(),
+            origin_controller: controller,
+            bytes,
+            fct_s: (rate > 0.0).then(|| round(observed_s + left / rate, 1e3)),
+            is_estimate: true,
+            goodput_mbps: round(rate * 8.0 / 1e6, 1e3),
+            observed_s,
+            observed_bytes: after,
         }
     }
 }
 
-fn complete(result: &DemoResult) -> ServerResult {
-    ServerResult {
-        journey: result.journey.clone(),
-        origin_controller: result.origin_controller.clone(),
-        bytes: result.outcome.bytes,
-        fct_s: Some(result.outcome.fct_s),
-        is_estimate: false,
-        goodput_mbps: result.outcome.goodput_mbps,
-        observed_s: result.outcome.fct_s,
-        observed_bytes: result.outcome.bytes,
+impl ServerResult {
+    fn complete(journey: String, origin_controller: String, outcome: &Outcome) -> Self {
+        Self {
+            journey,
+            origin_controller,
+            bytes: outcome.bytes,
+            fct_s: Some(outcome.fct_s),
+            is_estimate: false,
+            goodput_mbps: outcome.goodput_mbps,
+            observed_s: outcome.fct_s,
+            observed_bytes: outcome.bytes,
+        }
     }
 }
 

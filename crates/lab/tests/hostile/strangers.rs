@@ -151,7 +151,7 @@ fn sending(grant: &[(&str, &str)]) -> Bed<Client> {
 
 /// How many payloads came in capsules and in datagrams.
 fn forms(bed: &Bed<Client>) -> (usize, usize) {
-    // Each frame and each capsule begins anew, because payloads come one at a time.
+    // Every payload has a frame and a capsule of its own, because they are sent one at a time.
     let one = frame(DATA, &datagram_capsule(&[0; 100])).len();
     let head = bed.seen().streams.get(&0).map_or(0, |came| came.data.len());
     (head / one, bed.seen().datagrams.len())

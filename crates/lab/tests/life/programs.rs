@@ -11,7 +11,7 @@ use tandem_lab::{
 };
 use tandem_node::{
     Client, Event, Input, Node, Output,
-    client::{ForwardConfig, Task, Urgency},
+    client::{FlowConfig, ForwardConfig, Task, Urgency},
     node::{SocketId, SocketKind, Transmit},
 };
 
@@ -97,9 +97,12 @@ pub(crate) fn forward_by_share(
     targets: &[(&str, Share)],
 ) {
     let configs = targets.iter().zip(0..).map(|((host, share), number)| ForwardConfig {
-        urgency: share.urgency,
-        weight: share.weight,
-        ..ForwardConfig::new(listener(number), (*host).to_owned(), TARGET_PORT)
+        listen: listener(number),
+        flow: FlowConfig {
+            urgency: share.urgency,
+            weight: share.weight,
+            ..FlowConfig::new(*host, TARGET_PORT)
+        },
     });
     let task = Task::Forward(configs.collect());
     let client: Handle<Client> = testbed.client;

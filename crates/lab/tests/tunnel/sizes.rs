@@ -10,7 +10,7 @@ use tandem_lab::{
 };
 use tandem_node::{
     Event,
-    client::{ForwardConfig, Oversize, Repair, Task, TunnelMode},
+    client::{FlowConfig, ForwardConfig, Oversize, Repair, Task, TunnelMode},
 };
 use tandem_units::ByteCount;
 
@@ -32,7 +32,8 @@ fn echoes(mode: TunnelMode, oversize: Oversize, mtu: u64, lens: &[usize]) -> Ech
         let echo = world.add_host("echo", ["10.0.0.8"], EchoHost::new(7));
         world.connect(proxies[0], echo, far);
         let listen = "10.0.0.1:5000".parse().unwrap();
-        let forward = ForwardConfig { oversize, ..ForwardConfig::new(listen, "10.0.0.8", 7) };
+        let flow = FlowConfig { oversize, ..FlowConfig::new("10.0.0.8", 7) };
+        let forward = ForwardConfig { listen, flow };
         world.replace(*client, scenario.client(Task::Forward(vec![forward])));
         let client = *client;
         let is_up = |world: &World| {

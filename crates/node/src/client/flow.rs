@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use tandem_wire::{Code, FeedbackField, Urgency};
+use tandem_wire::{Code, FeedbackField};
 
-use super::own::FlowId;
-use crate::{mode::Oversize, node::SocketId, quic::StreamId, tunnel::Flows};
+use super::{FlowConfig, own::FlowId};
+use crate::{node::SocketId, quic::StreamId, tunnel::Flows};
 
 /// A listening socket and the address of a local program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,13 +31,7 @@ pub(super) enum Carries {
 /// The target of a flow, and how the tunnel treats the flow.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    /// A host name, or an address without brackets.
-    pub(super) host: String,
-    pub(super) port: u16,
-    pub(super) urgency: Urgency,
-    /// Its share of the tunnel among flows of the same urgency, 1 to [`FeedbackField::WEIGHT_MAX`].
-    pub(super) weight: u8,
-    pub(super) oversize: Oversize,
+    pub(super) config: FlowConfig,
     /// Whether the flow carries a QUIC connection.
     pub(super) carries_quic: bool,
 }
@@ -45,25 +39,14 @@ pub(super) struct Target {
 impl Target {
     /// The target of a QUIC connection, with the default urgency and weight.
     pub(super) fn new(host: String, port: u16) -> Self {
-        Self {
-            host,
-            port,
-            urgency: Urgency::default(),
-            weight: 1,
-            oversize: Oversize::default(),
-            carries_quic: true,
-        }
-    }
-
-    /// Sets the weight, limited to the allowed range.
-    pub(super) fn with_weight(self, weight: u8) -> Self {
-        Self { weight: weight.clamp(1, FeedbackField::WEIGHT_MAX), ..self }
+        Self { config: FlowConfig::new(host, port), carries_quic: true }
     }
 
     /// The parameters of a request for this flow.
     pub(super) fn wishes(&self, first: Option<StreamId>) -> Flows {
-        let Self { urgency, weight, oversize, carries_quic, .. } = *self;
-        Flows { urgency, weight, first, oversize, carries_quic }
+        let FlowConfig { urgency, weight, oversize, .. } = self.config;
+        let weight = weight.clamp(1, FeedbackField::WEIGHT_MAX);
+        Flows { urgency, weight, first, oversize, carries_quic: self.carries_quic }
     }
 }
 
@@ -77,7 +60,7 @@ pub(super) struct Flow {
 impl Flow {
     /// The target's host and port, for messages.
     pub(super) fn target(&self) -> String {
-        format!("{}:{}", self.target.host, self.target.port)
+        format!("{}:{}", self.target.config.host, self.target.config.port)
     }
 }
 

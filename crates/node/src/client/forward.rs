@@ -206,10 +206,8 @@ impl Forward {
 
     /// The target of the flows of a listener. `carries_quic`: see [`Target`].
     fn target(&self, index: usize, carries_quic: bool) -> Option<Target> {
-        let ForwardConfig { target_host, target_port, urgency, weight, oversize, .. } =
-            self.configs.get(index)?;
-        let target = Target::new(target_host.clone(), *target_port).with_weight(*weight);
-        Some(Target { urgency: *urgency, oversize: *oversize, carries_quic, ..target })
+        let config = self.configs.get(index)?.flow.clone();
+        Some(Target { config, carries_quic })
     }
 
     /// Handles a packet of a local program.

@@ -96,7 +96,7 @@ impl Hop {
         let wishes = target.wishes(first);
         let mut headers = self.tunnel.request_fields(&wishes);
         self.add_token(&mut headers);
-        let expanded = self.template.expand(&target.host, target.port);
+        let expanded = self.template.expand(&target.config.host, target.config.port);
         // RFC 9298 §3.4: ":method" SHALL be "CONNECT", ":protocol" "connect-udp", ":authority" that
         // of the UDP proxy, and ":path" and ":scheme" those of the expanded template.
         let head = RequestHead {

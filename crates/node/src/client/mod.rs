@@ -41,7 +41,7 @@ use self::{
     recover::Recovery,
 };
 
-pub use self::own::{FlowConfig, FlowEvent, FlowId};
+pub use self::own::{FlowEvent, FlowId};
 pub use crate::mode::{Agreement, Oversize, Repair, TunnelMode};
 use crate::{
     error::ClientError,
@@ -158,36 +158,50 @@ pub struct Resume {
     pub validator: HeaderValue,
 }
 
+/// Settings of a flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowConfig {
+    /// The target: a host name, or an address without brackets.
+    pub host: String,
+    /// The target's port.
+    pub port: u16,
+    /// The urgency of the payloads. More urgent ones go first, in both directions of the tunnel.
+    pub urgency: Urgency,
+    /// The weight of the flow among flows of the same urgency, in both directions of the tunnel: 1
+    /// to 64. It has less effect on capsules, because the engine holds two congestion windows of
+    /// them, which flows share evenly.
+    pub weight: u8,
+    /// What becomes of payloads that fit no datagram of the tunnel. For a QUIC connection of the
+    /// embedding program, [`Oversize::Drop`] is right, because QUIC finds out by probing what fits.
+    pub oversize: Oversize,
+}
+
+impl FlowConfig {
+    /// A flow with the default urgency and weight.
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self {
+            host: host.into(),
+            port,
+            urgency: Urgency::default(),
+            weight: 1,
+            oversize: Oversize::default(),
+        }
+    }
+}
+
 /// Settings of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardConfig {
     /// The address to which local programs send.
     pub listen: SocketAddr,
-    /// The target of their packets: a host name, or an address without brackets.
-    pub target_host: String,
-    /// The target's port.
-    pub target_port: u16,
-    /// The urgency of the packets. More urgent packets go first, in both directions of the tunnel.
-    pub urgency: Urgency,
-    /// The weight of each flow among flows of the same urgency, in both directions of the tunnel: 1
-    /// to 64. It has less effect on capsules, because the engine holds two congestion windows of
-    /// them, which flows share evenly.
-    pub weight: u8,
-    /// What becomes of packets that fit no datagram of the tunnel.
-    pub oversize: Oversize,
+    /// The flow of each local program.
+    pub flow: FlowConfig,
 }
 
 impl ForwardConfig {
     /// A listener whose flows have the default urgency and weight.
     pub fn new(listen: SocketAddr, target_host: impl Into<String>, target_port: u16) -> Self {
-        Self {
-            listen,
-            target_host: target_host.into(),
-            target_port,
-            urgency: Urgency::default(),
-            weight: 1,
-            oversize: Oversize::default(),
-        }
+        Self { listen, flow: FlowConfig::new(target_host, target_port) }
     }
 }
 

@@ -8,17 +8,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use tandem_wire::{Code, TargetError, TunnelInfo, Urgency, uri_template::check_host};
+use tandem_wire::{Code, TargetError, TunnelInfo, uri_template::check_host};
 
 use super::{
-    Client, Life, Work,
+    Client, FlowConfig, Life, Work,
     flow::{Carries, Target},
     hop::Hop,
 };
 use crate::{
     error::{ClientError, FlowError},
     limits::Limits,
-    mode::Oversize,
     quic::StreamId,
     stats::Stats,
     tunnel::Unsent,
@@ -28,36 +27,6 @@ use crate::{
 /// twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub u64);
-
-/// Settings of a flow that the embedding program opens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlowConfig {
-    /// The target: a host name, or an address without brackets.
-    pub host: String,
-    /// The target's port.
-    pub port: u16,
-    /// The urgency of the payloads. More urgent ones go first, in both directions of the tunnel.
-    pub urgency: Urgency,
-    /// The weight of the flow among flows of the same urgency, in both directions of the tunnel: 1
-    /// to 64.
-    pub weight: u8,
-    /// What becomes of payloads that fit no datagram of the tunnel. For a QUIC connection,
-    /// [`Oversize::Drop`] is right, because QUIC finds out by probing what fits.
-    pub oversize: Oversize,
-}
-
-impl FlowConfig {
-    /// A flow with the default urgency and weight.
-    pub fn new(host: impl Into<String>, port: u16) -> Self {
-        Self {
-            host: host.into(),
-            port,
-            urgency: Urgency::default(),
-            weight: 1,
-            oversize: Oversize::default(),
-        }
-    }
-}
 
 /// What happened on a flow that the embedding program opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -286,9 +255,7 @@ impl Client {
         if own.len() >= most {
             return Err(FlowError::TooMany { most });
         }
-        let FlowConfig { host, port, urgency, weight, oversize } = config;
-        let target = Target::new(host, port).with_weight(weight);
-        let target = Target { urgency, oversize, carries_quic: false, ..target };
+        let target = Target { config, carries_quic: false };
         let flow = OwnFlow { target, state: State::Waiting, early: VecDeque::new(), queued: 0 };
         own.flows.insert(id, flow);
         if hop.is_up {

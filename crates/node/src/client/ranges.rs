@@ -92,6 +92,7 @@ pub(super) fn location(head: &ResponseHead) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::test_headers as headers;
 
     #[test]
     fn ranges_cover_the_rest_without_overlap() {
@@ -124,14 +125,6 @@ mod tests {
             headers.insert(header::CONTENT_RANGE, HeaderValue::from_static(value));
             assert_eq!(content_range(&headers), expected, "{value}");
         }
-    }
-
-    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for &(name, value) in lines {
-            headers.append(name, HeaderValue::from_static(value));
-        }
-        headers
     }
 
     #[test]

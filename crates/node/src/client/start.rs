@@ -220,22 +220,17 @@ impl Client {
         let next = self.chain.peer(index + 1);
         let next = next.map(|peer| Target::new(peer.settings.host.clone(), peer.settings.port));
         let Some(hop) = self.chain.hops.get_mut(index) else { return };
-        if let Some(target) = next {
-            if hop.request(&target, Carries::NextPeer).is_none() {
-                let peer = hop.peer.settings.authority.clone();
-                let reason = "it accepts no more requests".to_owned();
-                return self.on_hop_failed(
-                    now,
-                    index,
-                    ClientError::ConnectionLost { peer, reason },
-                );
-            }
-            // After a rebuild the connection of this hop may be old, and its first deadline is no
-            // longer set.
-            hop.peer.deadline.get_or_insert(now + self.limits.setup_timeout);
-        } else {
-            // After a rebuild the connection of this hop may be old, as above.
-            hop.peer.deadline.get_or_insert(now + self.limits.setup_timeout);
+        if let Some(target) = &next
+            && hop.request(target, Carries::NextPeer).is_none()
+        {
+            let peer = hop.peer.settings.authority.clone();
+            let reason = "it accepts no more requests".to_owned();
+            return self.on_hop_failed(now, index, ClientError::ConnectionLost { peer, reason });
+        }
+        // After a rebuild the connection of this hop may be old, and its first deadline is no longer
+        // set.
+        hop.peer.deadline.get_or_insert(now + self.limits.setup_timeout);
+        if next.is_none() {
             self.open_for_programs(now);
         }
     }

@@ -259,14 +259,7 @@ mod tests {
     use tandem_wire::Order;
 
     use super::*;
-
-    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for &(name, value) in lines {
-            headers.append(name, HeaderValue::from_static(value));
-        }
-        headers
-    }
+    use crate::fields::test_headers as headers;
 
     #[test]
     fn a_field_that_cannot_be_parsed_counts_as_absent() {

@@ -17,19 +17,19 @@ impl Queue {
         &mut self,
         stream: StreamId,
         too_large: TooLarge,
-        max_datagram_size: usize,
+        max: usize,
     ) -> (usize, usize) {
-        let widest = self.widest.max(max_datagram_size);
-        let numbered = self
-            .outstanding
-            .flow(stream)
-            .and_then(|flow| Some((Ids::new(stream, flow.plan.context_id?)?, flow.next())));
-        let room_in = |max| match numbered {
-            Some((ids, next)) => ids.room(next, max),
-            None => room_in(stream, max),
-        };
-        let room = room_in(max_datagram_size);
-        (room, too_large.most(room, room_in(widest)))
+        let widest = self.widest.max(max);
+        match self.next_ids(stream) {
+            Some((ids, next)) => too_large.sizes(|size| ids.room(next, size), max, widest),
+            None => too_large.sizes(|size| room_in(stream, size), max, widest),
+        }
+    }
+
+    /// The IDs and the number of a flow's next payload. `None`: the flow has no numbers.
+    fn next_ids(&mut self, stream: StreamId) -> Option<(Ids, u64)> {
+        let flow = self.outstanding.flow(stream)?;
+        Some((flow.plan.ids(stream)?, flow.next()))
     }
 
     /// The form in which a payload waits. The error is the largest payload of its flow, in bytes, that
@@ -39,21 +39,20 @@ impl Queue {
         now: Instant,
         stream: StreamId,
         Payload { form, too_large, data }: Payload<'_>,
-        max_datagram_size: usize,
+        max: usize,
     ) -> Result<Item, usize> {
         if form == Form::Capsule {
             return Ok(Item::Encoded(form, encode_payload(CONTEXT_ID_UDP, data)));
         }
-        let ack_time = self.outstanding.ack_time();
-        if let Some(flow) = self.outstanding.flow(stream)
-            && flow.plan.context_id.is_some()
-        {
-            let most = self.sizes(stream, too_large, max_datagram_size).1;
+        if let Some((ids, next)) = self.next_ids(stream) {
+            let room_in = |size| ids.room(next, size);
+            let (_, most) = too_large.sizes(room_in, max, self.widest);
+            let ack_time = self.outstanding.ack_time();
             let ahead = self.flows.get(&stream).map_or(0, |flow| flow.bytes);
             let item = || Item::Unnumbered(Unnumbered::new(data, (now, ack_time), ahead));
             return (data.len() <= most).then(item).ok_or(most);
         }
-        let (room, most) = self.sizes(stream, too_large, max_datagram_size);
+        let (room, most) = too_large.sizes(|size| room_in(stream, size), max, self.widest);
         if data.len() <= room {
             let datagram = encode_datagram(stream, data).ok_or(0_usize)?;
             return Ok(Item::Encoded(form, datagram));

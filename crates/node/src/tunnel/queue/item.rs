@@ -29,12 +29,19 @@ pub(in crate::tunnel) enum TooLarge {
 }
 
 impl TooLarge {
-    /// The largest payload that is not dropped, in bytes. `room` is what fits a datagram now, and
-    /// `widest` what has fitted at most, on which its sender may rely.
-    pub(super) fn most(self, room: usize, widest: usize) -> usize {
+    /// The largest payload that fits a datagram now, and the largest that is not dropped, in bytes.
+    /// `room_in` is the room in a datagram of a size, `max` the largest datagram at present, and
+    /// `widest` the largest so far, on which the sender of a payload may rely.
+    pub(super) fn sizes(
+        self,
+        room_in: impl Fn(usize) -> usize,
+        max: usize,
+        widest: usize,
+    ) -> (usize, usize) {
+        let room = room_in(max);
         match self {
-            Self::Drop => room,
-            Self::Capsule(max) => room.max(widest).max(max),
+            Self::Drop => (room, room),
+            Self::Capsule(promised) => (room, room.max(room_in(widest)).max(promised)),
         }
     }
 }

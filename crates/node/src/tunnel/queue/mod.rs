@@ -484,8 +484,8 @@ impl Queue {
             return Sent::All;
         }
         let Some(ids) = flow.plan.ids(stream) else { return Sent::All };
-        let room = ids.room(flow.next(), max);
-        let most = flow.plan.too_large.most(room, ids.room(flow.next(), self.widest));
+        let (next, too_large) = (flow.next(), flow.plan.too_large);
+        let (room, most) = too_large.sizes(|size| ids.room(next, size), max, self.widest);
         if len > most {
             self.dropped.too_large += 1;
             return Sent::All;
