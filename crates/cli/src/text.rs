@@ -6,6 +6,8 @@ use std::{
     io::{self, Write},
 };
 
+use textwrap::WordSplitter;
+
 use crate::error::CliError;
 
 /// Whether the user allows colours (<https://no-color.org>).
@@ -24,4 +26,12 @@ pub(crate) fn print(result: impl Display) -> Result<(), CliError> {
 pub(crate) fn say(line: impl Display) {
     let text = format!("{line}\n");
     if io::stderr().write_all(text.as_bytes()).is_err() {}
+}
+
+/// Breaks each paragraph into lines of at most `width` characters, between words. Every line begins
+/// with `indent`.
+pub(crate) fn wrap(text: &str, width: usize, indent: &str) -> String {
+    let options = textwrap::Options::new(width).initial_indent(indent).subsequent_indent(indent);
+    let options = options.break_words(false).word_splitter(WordSplitter::NoHyphenation);
+    textwrap::fill(text, options)
 }

@@ -7,7 +7,7 @@ use clap::{
 use toml::{Table, Value};
 
 use super::{Settings, effective};
-use crate::help;
+use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
@@ -114,17 +114,7 @@ fn defaults<S: Settings>() -> Table {
 }
 
 /// Comment lines of limited width.
-fn wrapped(text: &str) -> String {
-    let mut lines = String::new();
-    let mut line = String::from("#");
-    for word in text.split_whitespace() {
-        if line.chars().count() + 1 + word.chars().count() > WIDTH {
-            lines += &line;
-            lines += "\n";
-            line = String::from("#");
-        }
-        line += " ";
-        line += word;
-    }
-    lines + &line + "\n"
+fn wrapped(help: &str) -> String {
+    let paragraph = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    text::wrap(&paragraph, WIDTH, "# ") + "\n"
 }

@@ -1,28 +1,13 @@
 //! Sentences for people.
 
+use crate::text;
+
 /// The length of a line, which fits the narrowest usual terminal.
 const WIDTH: usize = 80;
 
 /// Breaks each paragraph into lines.
 pub(super) fn wrap(text: &str) -> String {
-    text.lines().map(wrap_paragraph).collect::<Vec<_>>().join("\n")
-}
-
-fn wrap_paragraph(text: &str) -> String {
-    let (mut lines, mut used) = (String::new(), 0);
-    for word in text.split_whitespace() {
-        let len = word.chars().count();
-        if used > 0 && used + 1 + len > WIDTH {
-            lines.push('\n');
-            used = 0;
-        } else if used > 0 {
-            lines.push(' ');
-            used += 1;
-        }
-        lines.push_str(word);
-        used += len;
-    }
-    lines
+    text::wrap(text, WIDTH, "")
 }
 
 #[cfg(test)]

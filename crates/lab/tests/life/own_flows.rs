@@ -19,7 +19,16 @@ use crate::{
 
 const ECHO: &str = "10.0.0.8";
 
-/// A target that echoes, and a client without listeners whose tunnel is up.
+/// Acts on a client without listeners whose tunnel is up, and a target that echoes. It happens twice,
+/// packet by packet the same.
+fn run(scenario: &Scenario, act: impl Fn(&mut Testbed)) {
+    scenario.run(|testbed| {
+        start(scenario, testbed);
+        act(testbed);
+        testbed.world.trace().digest()
+    });
+}
+
 fn start(scenario: &Scenario, testbed: &mut Testbed) {
     testbed.world.add_host("echo", [ECHO], EchoHost::new(TARGET_PORT));
     let client = testbed.client;
@@ -89,8 +98,7 @@ fn open_flows(testbed: &mut Testbed) -> (u64, u64) {
 fn flows_are_opened_used_and_closed_while_the_client_runs() {
     for mode in [TunnelMode::Mdt, TunnelMode::Mst, TunnelMode::Rmdt(Repair::default())] {
         let scenario = Scenario { mode, ..Scenario::new(1, 1) };
-        scenario.run(|testbed| {
-            start(&scenario, testbed);
+        run(&scenario, |testbed| {
             open(testbed, 1);
             open(testbed, 2);
             assert_eq!(events(testbed, SECOND), [opened(1), opened(2)], "{mode:?}");
@@ -116,16 +124,13 @@ fn flows_are_opened_used_and_closed_while_the_client_runs() {
             assert_eq!(events(testbed, SECOND), [opened(3), echo(3, 6, 10)], "{mode:?}");
             assert_eq!(open_flows(testbed), (2, 2), "{mode:?}");
             assert_eq!(lost_hops(testbed), [] as [&str; 0]);
-            testbed.world.trace().digest()
         });
     }
 }
 
 #[test]
 fn flows_survive_a_rebuilt_tunnel() {
-    let scenario = Scenario::new(1, 1);
-    scenario.run(|testbed| {
-        start(&scenario, testbed);
+    run(&Scenario::new(1, 1), |testbed| {
         open(testbed, 1);
         assert_eq!(events(testbed, SECOND), [opened(1)]);
         cut(testbed, 20 * SECOND);
@@ -145,15 +150,12 @@ fn flows_survive_a_rebuilt_tunnel() {
         assert_eq!(came[..2], [opened(1), opened(3)]);
         assert_eq!(came.len(), 2 + most, "{came:?}");
         assert_eq!(open_flows(testbed).0, 2);
-        testbed.world.trace().digest()
     });
 }
 
 #[test]
 fn a_refused_flow_ends_with_the_reason_and_others_go_on() {
-    let scenario = Scenario::new(1, 1);
-    scenario.run(|testbed| {
-        start(&scenario, testbed);
+    run(&Scenario::new(1, 1), |testbed| {
         open(testbed, 1);
         let elsewhere = FlowConfig::new("192.0.2.1", 53);
         node(testbed).open_flow(FlowId(2), elsewhere).unwrap();
@@ -165,22 +167,18 @@ fn a_refused_flow_ends_with_the_reason_and_others_go_on() {
         assert_eq!(send(testbed, 2, 1, 1), Err(FlowError::NotOpen));
         send(testbed, 1, 1, 1).unwrap();
         assert_eq!(events(testbed, SECOND), [echo(1, 1, 1)]);
-        testbed.world.trace().digest()
     });
 }
 
 #[test]
 fn an_idle_flow_is_requested_again_for_its_next_payload() {
-    let scenario = Scenario::new(1, 1);
-    scenario.run(|testbed| {
-        start(&scenario, testbed);
+    run(&Scenario::new(1, 1), |testbed| {
         open(testbed, 1);
         assert_eq!(events(testbed, SECOND), [opened(1)]);
         let idle = events(testbed, Limits::default().flow_idle + SECOND);
         assert_eq!((idle, open_flows(testbed)), (Vec::new(), (1, 0)));
         send(testbed, 1, 7, 70).unwrap();
         assert_eq!(events(testbed, SECOND), [opened(1), echo(1, 7, 70)]);
-        testbed.world.trace().digest()
     });
 }
 
@@ -188,8 +186,7 @@ fn an_idle_flow_is_requested_again_for_its_next_payload() {
 fn flows_have_bounds_and_say_them() {
     let limits = Limits { local_flows: 2, flow_queue: 3, ..Limits::default() };
     let scenario = Scenario { limits, ..Scenario::new(1, 1) };
-    scenario.run(|testbed| {
-        start(&scenario, testbed);
+    run(&scenario, |testbed| {
         let drop = FlowConfig { oversize: Oversize::Drop, ..FlowConfig::new(ECHO, TARGET_PORT) };
         node(testbed).open_flow(FlowId(1), drop.clone()).unwrap();
         assert_eq!(node(testbed).open_flow(FlowId(1), drop.clone()), Err(FlowError::NotOpen));
@@ -208,15 +205,12 @@ fn flows_have_bounds_and_say_them() {
         let came = events(testbed, SECOND);
         assert_eq!(came, [0, 1, 2].map(|number| echo(1, number, fits)));
         assert_eq!(node(testbed).stats().dropped.queue_full, 2);
-        testbed.world.trace().digest()
     });
 }
 
 #[test]
 fn a_client_that_ends_opens_no_flow() {
-    let scenario = Scenario::new(1, 1);
-    scenario.run(|testbed| {
-        start(&scenario, testbed);
+    run(&Scenario::new(1, 1), |testbed| {
         open(testbed, 1);
         testbed.world.run_for(100 * MS);
         testbed.world.input(testbed.client, tandem_node::Input::Shutdown);
@@ -230,6 +224,5 @@ fn a_client_that_ends_opens_no_flow() {
             "{closed:?}"
         );
         assert_eq!(testbed.world.inspect(testbed.proxies[0]).stats().flows_open, 0);
-        testbed.world.trace().digest()
     });
 }

@@ -10,8 +10,8 @@ use tandem_lab::{
     endpoints::{SenderHost, Shot},
 };
 use tandem_node::{
-    Client, Event, Input, Node, Output,
-    client::{FlowConfig, ForwardConfig, Task, Urgency},
+    Event, Input, Node, Output,
+    client::{FlowConfig, ForwardConfig, Urgency},
     node::{SocketId, SocketKind, Transmit},
 };
 
@@ -104,14 +104,7 @@ pub(crate) fn forward_by_share(
             ..FlowConfig::new(*host, TARGET_PORT)
         },
     });
-    let task = Task::Forward(configs.collect());
-    let client: Handle<Client> = testbed.client;
-    testbed.world.replace(client, scenario.client(task));
-    let is_up = |world: &World| {
-        let listening = |(_, event): &&(Duration, Event)| matches!(event, Event::Listening(_));
-        world.events(client).iter().filter(listening).count() == targets.len()
-    };
-    assert!(testbed.world.run_until(Duration::from_secs(2), is_up));
+    testbed.forward(scenario, configs.collect());
 }
 
 /// Starts a program that sends to a target, counted from 0.

@@ -8,7 +8,7 @@ use tandem_lab::{
 };
 use tandem_node::{
     Event, Input, Node,
-    client::{ForwardConfig, Repair, Task, TunnelMode},
+    client::{ForwardConfig, Repair, TunnelMode},
 };
 use tandem_units::{ByteCount, Ratio};
 
@@ -34,16 +34,11 @@ fn streaming<N: Node + 'static>(
     let target = testbed.world.add_host("target", ["10.0.0.8"], target);
     let forward =
         ForwardConfig::new("10.0.0.1:5000".parse().expect("an address"), "10.0.0.8".to_owned(), 9);
-    let client = testbed.client;
-    testbed.world.replace(client, scenario.client(Task::Forward(vec![forward])));
-    let is_up = |world: &World| {
-        world.events(client).iter().any(|(_, event)| matches!(event, Event::Listening(_)))
-    };
-    assert!(testbed.world.run_until(2 * SECOND, is_up));
+    testbed.forward(scenario, vec![forward]);
     let shots = Shot::every(10 * MS, 200, 200);
     let sender = SenderHost::new("10.0.0.1:5000".parse().expect("an address"), shots);
     let program = testbed.world.add_host("program", ["10.0.0.7"], sender);
-    testbed.world.connect(program, client, LinkConfig::default());
+    testbed.world.connect(program, testbed.client, LinkConfig::default());
     (testbed, target, program)
 }
 

@@ -13,12 +13,12 @@ use std::time::Duration;
 use scenario::{Outcome, PrintedSeed, Scenario, Testbed, certificate};
 use tandem_congestion::ControllerName;
 use tandem_lab::{
-    LinkConfig, NameAnswer, QueueConfig, Reorder, World,
+    LinkConfig, NameAnswer, QueueConfig, Reorder,
     endpoints::{EchoHost, SenderHost, Shot},
 };
 use tandem_node::{
-    Event, Input,
-    client::{ForwardConfig, Task, TunnelMode},
+    Input,
+    client::{ForwardConfig, TunnelMode},
     error::ClientError,
     limits::Limits,
     node::ResolveError,
@@ -331,17 +331,14 @@ fn a_target_without_an_address_is_refused_with_the_reason() {
 fn the_packets_of_local_programs_go_through_the_tunnel_and_back() {
     let scenario = Scenario::new(1, 1);
     let run = || {
-        let Testbed { mut world, client, proxies, .. } = scenario.testbed();
+        let mut testbed = scenario.testbed();
         let far = LinkConfig { delay: 50 * MS, ..LinkConfig::default() };
-        let echo = world.add_host("echo", ["10.0.0.8"], EchoHost::new(7));
-        world.connect(proxies[0], echo, far);
+        let echo = testbed.world.add_host("echo", ["10.0.0.8"], EchoHost::new(7));
+        testbed.world.connect(testbed.proxies[0], echo, far);
         let forward =
             ForwardConfig::new("10.0.0.1:5000".parse().unwrap(), "10.0.0.8".to_owned(), 7);
-        world.replace(client, scenario.client(Task::Forward(vec![forward])));
-        let is_up = |world: &World| {
-            world.events(client).iter().any(|(_, event)| matches!(event, Event::Listening(_)))
-        };
-        assert!(world.run_until(SECOND, is_up));
+        testbed.forward(&scenario, vec![forward]);
+        let mut world = testbed.world;
 
         let program =
             SenderHost::new("10.0.0.1:5000".parse().unwrap(), Shot::every(20 * MS, 50, 1000));

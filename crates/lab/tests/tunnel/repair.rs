@@ -5,12 +5,11 @@
 use std::time::Duration;
 
 use tandem_lab::{
-    LinkConfig, World,
+    LinkConfig,
     endpoints::{SenderHost, Shot},
 };
 use tandem_node::{
-    Event,
-    client::{ForwardConfig, Order, Repair, Task, TunnelMode},
+    client::{ForwardConfig, Order, Repair, TunnelMode},
     tunnel::resequence::GivenUpGaps,
 };
 
@@ -77,18 +76,14 @@ fn echoes(repair: Option<Repair>) -> Vec<Duration> {
         scenario = repairing(scenario, repair);
     }
     scenario.run(|testbed| {
-        let Testbed { world, client, proxies, .. } = testbed;
+        let Testbed { world, proxies, .. } = testbed;
         let far = LinkConfig { delay: 50 * MS, ..LinkConfig::default() };
         let echo = world.add_host("echo", ["10.0.0.8"], tandem_lab::endpoints::EchoHost::new(7));
         world.connect(proxies[0], echo, far);
         let forward =
             ForwardConfig::new("10.0.0.1:5000".parse().unwrap(), "10.0.0.8".to_owned(), 7);
-        world.replace(*client, scenario.client(Task::Forward(vec![forward])));
-        let client = *client;
-        let is_up = |world: &World| {
-            world.events(client).iter().any(|(_, event)| matches!(event, Event::Listening(_)))
-        };
-        assert!(world.run_until(5 * SECOND, is_up));
+        testbed.forward(&scenario, vec![forward]);
+        let world = &mut testbed.world;
         let shots = Shot::every(20 * MS, 500, 1000);
         let program = SenderHost::new("10.0.0.1:5000".parse().unwrap(), shots);
         let program = world.add_host("program", ["10.0.0.7"], program);

@@ -11,7 +11,7 @@ use tandem_lab::{
 use tandem_netem::ideal_completion;
 use tandem_node::{
     Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
-    client::{FetchConfig, HopConfig, Task, TunnelMode},
+    client::{FetchConfig, ForwardConfig, HopConfig, Task, TunnelMode},
     error::ClientError,
     limits::Limits,
     node::FetchReport,
@@ -258,6 +258,18 @@ pub(crate) fn certificate() -> TestCertificate {
 }
 
 impl Testbed {
+    /// Makes the client carry the packets of local programs, and runs until it listens for all of
+    /// them.
+    pub(crate) fn forward(&mut self, scenario: &Scenario, listeners: Vec<ForwardConfig>) {
+        let (client, expected) = (self.client, listeners.len());
+        self.world.replace(client, scenario.client(Task::Forward(listeners)));
+        let is_up = |world: &World| {
+            let events = world.events(client).iter();
+            events.filter(|(_, event)| matches!(event, Event::Listening(_))).count() == expected
+        };
+        assert!(self.world.run_until(Duration::from_secs(5), is_up));
+    }
+
     /// Runs until the client has ended, and checks what it fetched.
     pub(crate) fn finish(&mut self) -> Outcome {
         let Self { world, client, origin, contents, .. } = self;

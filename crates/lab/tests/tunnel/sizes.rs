@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use tandem_lab::{
-    LinkConfig, World,
+    LinkConfig,
     endpoints::{EchoHost, SenderHost, Shot},
 };
 use tandem_node::{
     Event,
-    client::{FlowConfig, ForwardConfig, Oversize, Repair, Task, TunnelMode},
+    client::{FlowConfig, ForwardConfig, Oversize, Repair, TunnelMode},
 };
 use tandem_units::ByteCount;
 
@@ -27,19 +27,15 @@ fn echoes(mode: TunnelMode, oversize: Oversize, mtu: u64, lens: &[usize]) -> Ech
     let mut scenario = Scenario { mode, ..Scenario::new(1, 1) };
     scenario.access.mtu = Some(ByteCount::new(mtu));
     scenario.run(|testbed| {
-        let Testbed { world, client, proxies, .. } = testbed;
+        let Testbed { world, proxies, .. } = testbed;
         let far = LinkConfig { delay: 50 * MS, ..LinkConfig::default() };
         let echo = world.add_host("echo", ["10.0.0.8"], EchoHost::new(7));
         world.connect(proxies[0], echo, far);
         let listen = "10.0.0.1:5000".parse().unwrap();
         let flow = FlowConfig { oversize, ..FlowConfig::new("10.0.0.8", 7) };
         let forward = ForwardConfig { listen, flow };
-        world.replace(*client, scenario.client(Task::Forward(vec![forward])));
-        let client = *client;
-        let is_up = |world: &World| {
-            world.events(client).iter().any(|(_, event)| matches!(event, Event::Listening(_)))
-        };
-        assert!(world.run_until(5 * SECOND, is_up));
+        testbed.forward(&scenario, vec![forward]);
+        let Testbed { world, client, .. } = testbed;
         let times = (0..).map(|number| SECOND + 200 * MS * number);
         let shots = lens.iter().zip(times);
         let shots = shots.map(|(&payload_len, after)| Shot { after, payload_len }).collect();
@@ -47,7 +43,7 @@ fn echoes(mode: TunnelMode, oversize: Oversize, mtu: u64, lens: &[usize]) -> Ech
         world.run_for(Duration::from_secs(10));
         let replies =
             world.node(program).replies().iter().map(|reply| reply.payload.len()).collect();
-        let events = world.events(client).iter().filter_map(|(_, event)| match event {
+        let events = world.events(*client).iter().filter_map(|(_, event)| match event {
             Event::TooLarge { len, fits, .. } => Some((*len, *fits)),
             _ => None,
         });
