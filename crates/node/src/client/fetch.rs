@@ -218,10 +218,17 @@ impl Fetch {
     }
 
     /// Passes a report on the tunnel on. `false`: the origin gets no reports.
-    pub(super) fn relay(&mut self, origin: &mut Peer, info: TunnelInfo) -> bool {
+    pub(super) fn relay(&mut self, info: TunnelInfo) -> bool {
         let Some(relay) = &mut self.relay else { return false };
-        relay.push(origin, info);
+        relay.push(info);
         true
+    }
+
+    /// Handles the arrival of a packet from the origin.
+    pub(super) fn on_packet(&mut self, now: Instant, origin: &mut Peer) {
+        if let Some(relay) = &mut self.relay {
+            relay.on_packet(now, origin);
+        }
     }
 
     /// Lets the sender of an upload follow a report on this client's end of its tunnel.

@@ -9,7 +9,7 @@ use super::{
     Client, Work,
     flow::{Carries, FlowEnd},
     hop::Hop,
-    peer::INSIDE_TUNNEL,
+    peer::{INSIDE_TUNNEL, Peer},
 };
 use crate::{
     h3,
@@ -104,8 +104,8 @@ impl Client {
         };
         match hop.flows.get(&stream).filter(|_| is_last).map(|flow| flow.carries) {
             Some(Carries::NextPeer) => {
-                if let Some((fetch, origin)) = self.fetch() {
-                    fetch.relay(origin, info);
+                if let Some((fetch, _)) = self.fetch() {
+                    fetch.relay(info);
                 }
             }
             Some(Carries::Local(id)) if self.outputs.len() < WAITING_OUTPUTS_MAX => {
@@ -134,6 +134,18 @@ impl Client {
         Inbound::Nothing
     }
 
+    /// Hands a packet to the connection that it is for.
+    pub(super) fn hand_over(&mut self, now: Instant, index: usize, packet: impl FnOnce(&mut Peer)) {
+        if let Some(peer) = self.chain.peer(index) {
+            packet(peer);
+        }
+        if self.chain.is_origin(index)
+            && let Some((fetch, origin)) = self.fetch()
+        {
+            fetch.on_packet(now, origin);
+        }
+    }
+
     fn deliver(
         &mut self,
         now: Instant,
@@ -144,9 +156,9 @@ impl Client {
         let flow = self.chain.hops.get(index).and_then(|hop| hop.flows.get(&stream));
         match (flow.map(|flow| flow.carries), &mut self.work) {
             (Some(Carries::NextPeer), _) => {
-                if let Some(peer) = self.chain.peer(index + 1) {
+                self.hand_over(now, index + 1, |peer| {
                     peer.handle_datagram(now, (INSIDE_TUNNEL, None), None, into_mut(payload));
-                }
+                });
                 None
             }
             (Some(Carries::Local(id)), Work::Forward(forward)) => {

@@ -518,9 +518,9 @@ impl Node for Client {
         match input {
             Input::Datagram(received) if received.socket == self.chain.outer_socket => {
                 let Received { remote, local_ip, ecn, payload, .. } = received;
-                if let Some(peer) = self.chain.peer(0) {
+                self.hand_over(now, 0, |peer| {
                     peer.handle_datagram(now, (remote, local_ip), ecn, payload);
-                }
+                });
             }
             Input::Datagram(received) => {
                 let Self { work, chain, limits, stats, .. } = self;
@@ -544,8 +544,8 @@ impl Node for Client {
                 }
             }
             Input::TunnelInfo(info) => {
-                if let Some((fetch, origin)) = self.fetch()
-                    && fetch.relay(origin, info)
+                if let Some((fetch, _)) = self.fetch()
+                    && fetch.relay(info)
                 {
                     self.stats.feedback.used += 1;
                 }

@@ -5,6 +5,8 @@
 //! first byte. Later reports are HTTP Datagrams of a separate extended CONNECT request. An origin
 //! that does not know this request refuses it.
 
+use std::time::Instant;
+
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use tandem_wire::{QuarterStreamId, RequestHead, TunnelInfo, VarInt};
 
@@ -37,14 +39,27 @@ enum Channel {
 pub(super) struct Relay {
     channel: Channel,
     latest: Option<TunnelInfo>,
+    /// Whether the newest report has not gone to the origin.
+    has_news: bool,
+    /// When a report last went in a datagram.
+    passed: Option<Instant>,
+    acks: Acks,
     renumbered: Renumbered,
     /// How many reports went to the origin.
     pub(super) sent: u64,
 }
 
 impl Relay {
-    pub(super) const fn new() -> Self {
-        Self { channel: Channel::None, latest: None, renumbered: Renumbered::new(), sent: 0 }
+    pub(super) fn new() -> Self {
+        Self {
+            channel: Channel::None,
+            latest: None,
+            has_news: false,
+            passed: None,
+            acks: Acks::default(),
+            renumbered: Renumbered::new(),
+            sent: 0,
+        }
     }
 
     /// Adds the newest report to a request.
@@ -99,20 +114,65 @@ impl Relay {
         self.channel = Channel::Closed;
     }
 
-    /// Takes a new report. It is sent at once if the request for reports is open, and in any case
-    /// with the next request.
-    pub(super) fn push(&mut self, peer: &mut Peer, info: TunnelInfo) {
+    /// Takes a new report. It goes to the origin with the next request, or with an acknowledgement.
+    pub(super) const fn push(&mut self, info: TunnelInfo) {
         self.latest = Some(info);
+        self.has_news = true;
+    }
+
+    /// Handles the arrival of a packet from the origin. If the client acknowledges it now, the
+    /// newest report goes in the same packet, where it costs least.
+    ///
+    /// At most two reports go in an end-to-end round trip, because the origin sees only after a whole
+    /// one what its last change of rate has done.
+    pub(super) fn on_packet(&mut self, now: Instant, peer: &mut Peer) {
         let Channel::Open(stream) = self.channel else { return };
+        if !self.has_news {
+            return;
+        }
+        let stats = peer.stats();
+        let is_early = self.passed.is_some_and(|passed| now < passed + stats.smoothed_rtt / 2);
+        if !self.acks.is_due(stats.sent_ack_frames) || is_early {
+            return;
+        }
         let Some(quarter_stream_id) = QuarterStreamId::from_stream_id(stream.0) else { return };
         let Some(info) = self.next() else { return };
         let Some((_, connection)) = peer.parts() else { return };
         let datagram = info.to_datagram(quarter_stream_id, TunnelInfo::CONTEXT_ID);
-        self.sent += u64::from(connection.send_datagram(datagram) == SendDatagram::Taken);
+        if connection.send_datagram(datagram) == SendDatagram::Taken {
+            self.sent += 1;
+            self.passed = Some(now);
+        }
     }
 
     fn next(&mut self) -> Option<TunnelInfo> {
+        self.has_news = false;
         self.latest.map(|info| self.renumbered.next(info))
+    }
+}
+
+/// Finds out when the next acknowledgement is due.
+#[derive(Debug, Default)]
+struct Acks {
+    /// The ACK frames that have been sent.
+    sent: u64,
+    /// The packets that have arrived since, this one included.
+    packets: u32,
+}
+
+impl Acks {
+    /// Whether the packet that has just arrived is acknowledged at once. `sent` is the number of ACK
+    /// frames so far.
+    ///
+    /// RFC 9000 §13.2.2: "A receiver SHOULD send an ACK frame after receiving at least two
+    /// ack-eliciting packets." The engine does so.
+    const fn is_due(&mut self, sent: u64) -> bool {
+        if sent != self.sent {
+            self.sent = sent;
+            self.packets = 0;
+        }
+        self.packets = self.packets.saturating_add(1);
+        self.packets >= 2
     }
 }
 

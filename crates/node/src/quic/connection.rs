@@ -319,6 +319,14 @@ impl Connection {
         }
     }
 
+    /// The bytes of IPv4 packets that came from the peer.
+    pub(crate) fn received_bytes(&mut self) -> ByteCount {
+        /// The headers of IPv4 and UDP.
+        const HEADERS: u64 = 28;
+        let received = self.inner.stats().udp_rx;
+        ByteCount::new(received.bytes + HEADERS * received.datagrams)
+    }
+
     /// An estimate of the memory that the engine uses for this connection, in bytes.
     ///
     /// The engine does not say how much it holds. Stream data that cannot be read yet, because data

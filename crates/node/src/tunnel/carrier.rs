@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tandem_units::ByteCount;
 
 use crate::{
     h3::{Body, ConnectionError, Session},
@@ -79,6 +80,11 @@ impl Carrier<'_> {
 
     pub(super) fn path_estimate(&self) -> PathEstimate {
         self.connection.path_estimate()
+    }
+
+    /// The bytes of IP packets that came from the peer.
+    pub(super) fn received_bytes(&mut self) -> ByteCount {
+        self.connection.received_bytes()
     }
 
     pub(super) fn read_body(&mut self, stream: StreamId) -> Result<Body, ConnectionError> {

@@ -158,10 +158,8 @@ impl Tunnel {
     /// Starts the reports on this end for the connection that a flow carries.
     pub(crate) fn begin_reports(&mut self, now: Instant, stream: StreamId) {
         let urgency = self.queue.urgency(stream);
-        if self.client_end().reports == Reports::OfThisEnd
-            && !self.reporter.insert(now, stream, 1, urgency)
-        {
-            tracing::debug!(%stream, "too many flows get reports, so this flow gets none");
+        if self.client_end().reports == Reports::OfThisEnd {
+            self.reporter.insert(now, stream, 1, urgency);
         }
     }
 
@@ -381,7 +379,7 @@ impl Tunnel {
     }
 
     /// Prepares the report on this end that is due, for the connection inside.
-    pub(super) fn report_to_inside(&mut self, now: Instant, carrier: &Carrier<'_>) {
+    pub(super) fn report_to_inside(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
         let due = self.reporter.take_due(now, carrier, &self.queue, None);
         if let Some((_, info)) = due.into_iter().next() {
             self.client_end_mut().own_report = Some(info);

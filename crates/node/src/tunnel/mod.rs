@@ -153,13 +153,17 @@ pub(crate) struct Tunnel {
 
 impl Tunnel {
     fn new(role: Role, limits: &Limits) -> Self {
+        let reporter = match role {
+            Role::Client(_) => Reporter::to_inside(),
+            Role::Proxy(_) => Reporter::to_client(),
+        };
         Self {
             role,
             flows: BTreeMap::new(),
             early: Early::new(limits),
             queue: Queue::new(limits),
             egress: Egress::new(limits.held_bytes),
-            reporter: Reporter::default(),
+            reporter,
             replayed: VecDeque::new(),
             has_datagrams: false,
             readable: Readable::default(),
@@ -200,19 +204,16 @@ impl Tunnel {
             queue.push(now, stream, copy, max_datagram).ok();
         }
         let payload = Payload { form, too_large: flow.too_large, data };
+        let waiting = queue.flow_len(stream);
         queue.push(now, stream, payload, max_datagram)?;
-        reporter.on_arrival(now, stream, data.len());
+        reporter.on_arrival(now, stream, data.len(), waiting);
         Ok(())
     }
 
     /// Sends the reports that are due, and gives the engine as much of the queue as it takes.
     pub(crate) fn feed(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
-        if self.reporter.is_idle() {
-            return self.queue.feed(now, carrier);
-        }
         self.report(now, carrier);
         self.queue.feed(now, carrier);
-        self.reporter.observe(now, &self.queue);
     }
 
     /// Delivers the reports that are due: a proxy's to its client, a client's to the connection

@@ -71,10 +71,8 @@ impl Tunnel {
         let asked = flow.asked;
         // Reports are sent in datagrams only.
         let weight = asked.and_then(|asked| asked.weight).filter(|_| flow.form == Form::Datagram);
-        let is_reported = weight.is_some_and(|weight| {
-            self.reporter.insert(now, stream, weight, self.queue.urgency(stream))
-        });
-        if is_reported {
+        if let Some(weight) = weight {
+            self.reporter.insert(now, stream, weight, self.queue.urgency(stream));
             self.queue.set_reported();
         }
         let granted = Granted {
@@ -82,7 +80,7 @@ impl Tunnel {
                 .and_then(|asked| asked.promised)
                 .filter(|_| flow.too_large != TooLarge::Drop),
             repair: flow.repair,
-            reports: is_reported.then_some(REPORTS_OF_PROXY),
+            reports: weight.map(|_| REPORTS_OF_PROXY),
             group: asked.and_then(|asked| asked.group).map(without_first),
         };
         granted.write(&mut headers);
