@@ -5,7 +5,7 @@
 //! first byte. Later reports are HTTP Datagrams of a separate extended CONNECT request. An origin
 //! that does not know this request refuses it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use tandem_wire::{QuarterStreamId, RequestHead, TunnelInfo, VarInt};
@@ -41,8 +41,7 @@ pub(super) struct Relay {
     latest: Option<TunnelInfo>,
     /// Whether the newest report has not gone to the origin.
     has_news: bool,
-    /// When a report last went in a datagram.
-    passed: Option<Instant>,
+    pace: Pace,
     acks: Acks,
     renumbered: Renumbered,
     /// How many reports went to the origin.
@@ -55,7 +54,7 @@ impl Relay {
             channel: Channel::None,
             latest: None,
             has_news: false,
-            passed: None,
+            pace: Pace::default(),
             acks: Acks::default(),
             renumbered: Renumbered::new(),
             sent: 0,
@@ -122,32 +121,50 @@ impl Relay {
 
     /// Handles the arrival of a packet from the origin. If the client acknowledges it now, the
     /// newest report goes in the same packet, where it costs least.
-    ///
-    /// At most two reports go in an end-to-end round trip, because the origin sees only after a whole
-    /// one what its last change of rate has done.
     pub(super) fn on_packet(&mut self, now: Instant, peer: &mut Peer) {
         let Channel::Open(stream) = self.channel else { return };
         if !self.has_news {
             return;
         }
-        let stats = peer.stats();
-        let is_early = self.passed.is_some_and(|passed| now < passed + stats.smoothed_rtt / 2);
-        if !self.acks.is_due(stats.sent_ack_frames) || is_early {
+        let Some((_, connection)) = peer.parts() else { return };
+        let is_acked_now = self.acks.is_due(connection.stats().sent_ack_frames);
+        if !is_acked_now || !self.pace.allows(now, connection.path_estimate().min_rtt) {
             return;
         }
         let Some(quarter_stream_id) = QuarterStreamId::from_stream_id(stream.0) else { return };
         let Some(info) = self.next() else { return };
-        let Some((_, connection)) = peer.parts() else { return };
         let datagram = info.to_datagram(quarter_stream_id, TunnelInfo::CONTEXT_ID);
-        if connection.send_datagram(datagram) == SendDatagram::Taken {
-            self.sent += 1;
-            self.passed = Some(now);
-        }
+        self.sent += u64::from(connection.send_datagram(datagram) == SendDatagram::Taken);
     }
 
     fn next(&mut self) -> Option<TunnelInfo> {
         self.has_news = false;
         self.latest.map(|info| self.renumbered.next(info))
+    }
+}
+
+/// Bounds how often reports go to the origin. It sees only after a whole end-to-end round trip what
+/// its last change of rate has done. Two reports in a round trip are as many as it can use for long,
+/// and some more while a tunnel finds its rate.
+#[derive(Debug, Default)]
+struct Pace {
+    /// The time at which the reports that have gone would have gone at an even pace.
+    even: Option<Instant>,
+}
+
+impl Pace {
+    /// Reports that may go faster than the pace.
+    const BURST: u32 = 16;
+
+    /// Whether a report may go now, which then counts.
+    fn allows(&mut self, now: Instant, least_rtt: Duration) -> bool {
+        let step = least_rtt / 2;
+        let even = self.even.unwrap_or(now).max(now);
+        let is_allowed = even <= now + step * Self::BURST;
+        if is_allowed {
+            self.even = Some(even + step);
+        }
+        is_allowed
     }
 }
 

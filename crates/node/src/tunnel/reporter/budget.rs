@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 use tandem_units::{ByteCount, Rate};
 
 /// One of this many bytes that a direction can carry may belong to reports.
-const SHARE: u64 = 100;
+const SHARE: i64 = 100;
 
 /// Reports that may be sent at once, before the direction has carried anything.
-const BURST: u64 = 16;
+const BURST: i64 = 16;
 
 /// The bytes that a report costs on the way to the client: an HTTP Datagram of 30 bytes, and the
 /// headers of IP, UDP, QUIC and the DATAGRAM frame, with the tag of the encryption. A packet full of
 /// payload has no room for a report.
-const TO_CLIENT: u64 = 90;
+const TO_CLIENT: i64 = 90;
 
 /// The bytes that a report costs on the way from the client: half an ACK of the packet in which it
 /// came, and the frame in which the client passes it on, in a packet with an ACK.
-const FROM_CLIENT: u64 = 70;
+const FROM_CLIENT: i64 = 70;
 
 /// The time over which the rate from the client is measured.
 const SAMPLE: Duration = Duration::from_millis(50);
@@ -54,34 +54,38 @@ impl Budget {
         self.from_client.earn(receiving_rate.map_or(ByteCount::ZERO, |it| it.bytes_in(elapsed)));
     }
 
-    /// Pays for a report. `false`: it would cost too much.
-    pub(super) const fn spend(&mut self) -> bool {
+    /// Pays for a report. `false`: it would cost too much. The first report on a flow is never
+    /// refused, because an origin needs it before it sends, and the flow's request costs more than
+    /// the report. Later reports have to make up for it.
+    pub(super) const fn spend(&mut self, is_first: bool) -> bool {
         let is_enough = self.to_client.is_enough() && self.from_client.is_enough();
-        if is_enough {
+        if is_enough || is_first {
             self.to_client.spend();
             self.from_client.spend();
         }
-        is_enough
+        is_enough || is_first
     }
 }
 
 /// The bytes that a direction could carry and that are not set against a report yet.
 #[derive(Debug)]
 struct Credit {
-    bytes: u64,
+    /// It is below zero after first reports, and always within a burst of zero.
+    bytes: i64,
     /// The bytes that are set against one report.
-    price: u64,
+    price: i64,
 }
 
 impl Credit {
     /// The credit for a burst of reports of this cost in bytes.
-    const fn new(cost: u64) -> Self {
+    const fn new(cost: i64) -> Self {
         let price = cost * SHARE;
         Self { bytes: BURST * price, price }
     }
 
     fn earn(&mut self, carried: ByteCount) {
-        self.bytes = self.bytes.saturating_add(carried.get()).min(BURST * self.price);
+        let carried = i64::try_from(carried.get()).unwrap_or(i64::MAX);
+        self.bytes = self.bytes.saturating_add(carried).min(BURST * self.price);
     }
 
     const fn is_enough(&self) -> bool {
@@ -89,7 +93,8 @@ impl Credit {
     }
 
     const fn spend(&mut self) {
-        self.bytes = self.bytes.saturating_sub(self.price);
+        let (bytes, least) = (self.bytes - self.price, -BURST * self.price);
+        self.bytes = if bytes < least { least } else { bytes };
     }
 }
 

@@ -150,7 +150,7 @@ impl Active {
 
 impl Reporter {
     /// Reports to the client of a proxy, whose cost is bounded.
-    pub(super) const fn to_client() -> Self {
+    pub(super) fn to_client() -> Self {
         Self::new(Some(Budget::new()))
     }
 
@@ -274,7 +274,8 @@ impl Reporter {
         turns.sort_unstable();
         let mut reports = Vec::new();
         for (_, stream) in turns {
-            if !self.budget.as_mut().is_none_or(Budget::spend) {
+            let is_first = self.flows.get(&stream).is_some_and(|agreed| agreed.sequence == 0);
+            if !self.budget.as_mut().is_none_or(|budget| budget.spend(is_first)) {
                 break;
             }
             let share = |rate| self.share(stream, rate);
