@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tandem_congestion::ControllerName;
 use tandem_lab::{
     Handle, World,
     endpoints::{EchoHost, SenderHost, Shot},
@@ -107,6 +108,46 @@ fn a_thousand_flows_share_a_connection_and_are_closed_when_they_are_idle() {
             testbed.world.trace().digest()
         });
     }
+}
+
+#[test]
+fn each_of_a_thousand_flows_gets_reports_also_after_a_pause() {
+    /// Programs that send again, one after the other.
+    const AGAIN: [u32; 4] = [0, 63, 64, 999];
+    let scenario = Scenario {
+        mode: TunnelMode::Tecc(Repair::default()),
+        controller: ControllerName::Bbr1Tunnel,
+        ..Scenario::new(1, 1)
+    };
+    scenario.run(|testbed| {
+        testbed.world.add_host("echo", ["10.0.0.8"], EchoHost::new(TARGET_PORT));
+        forward(&scenario, testbed, &["10.0.0.8"]);
+        let ip = |number: u32| format!("10.1.{}.{}", number / 250, number % 250 + 1);
+        for number in 0..1000 {
+            let again = AGAIN.iter().position(|it| *it == number);
+            let again = again.map(|place| 40 * SECOND + SECOND * u32::try_from(place).unwrap());
+            let times = [Some(5 * MS * number), again].into_iter().flatten();
+            let shots = times.map(|after| Shot { after, payload_len: 100 }).collect();
+            program(testbed, &ip(number), 0, shots);
+        }
+        let reported = |world: &World, ip: &str| {
+            let events = world.events(testbed.client).iter();
+            let is_its = |event: &Event| {
+                matches!(event, Event::TunnelInfo { local, .. } if local.ip().to_string() == ip)
+            };
+            events.filter(|(_, event)| is_its(event)).count()
+        };
+        testbed.world.run_for(30 * SECOND);
+        let without =
+            (0..1000).filter(|number| reported(&testbed.world, &ip(*number)) == 0).count();
+        assert_eq!(without, 0, "flows without a report");
+        let before = AGAIN.map(|number| reported(&testbed.world, &ip(number)));
+        testbed.world.run_for(20 * SECOND);
+        for (number, before) in AGAIN.into_iter().zip(before) {
+            assert!(reported(&testbed.world, &ip(number)) > before, "program {number}");
+        }
+        testbed.world.trace().digest()
+    });
 }
 
 #[test]

@@ -211,3 +211,36 @@ impl Renumbered {
         TunnelInfo { sequence, ..info }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_second_packet_is_acknowledged_at_once() {
+        let mut acks = Acks::default();
+        // The first look finds no ACK frame of which it has not counted the packets since.
+        let seen = [0, 0, 1, 1, 2, 2, 2].map(|sent| acks.is_due(sent));
+        assert_eq!(seen, [false, true, false, true, false, true, true]);
+    }
+
+    #[test]
+    fn two_reports_go_in_a_round_trip_after_a_burst() {
+        let (mut pace, start) = (Pace::default(), Instant::now());
+        let rtt = Duration::from_millis(100);
+        let mut count = |from: u64, to: u64| {
+            let times = (from..to).map(|ms| start + Duration::from_millis(ms));
+            times.filter(|now| pace.allows(*now, rtt)).count()
+        };
+        assert_eq!(count(0, 50), 17);
+        assert_eq!(count(50, 1050), 20);
+        // After a pause there may be a burst again.
+        assert_eq!(count(10_000, 10_050), 17);
+    }
+
+    #[test]
+    fn reports_are_not_bounded_before_the_rtt_is_known() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        assert!((0..100).all(|_| pace.allows(now, Duration::ZERO)));
+    }
+}

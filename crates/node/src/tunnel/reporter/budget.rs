@@ -22,8 +22,12 @@ const FROM_CLIENT: i64 = 70;
 /// The time over which the rate from the client is measured.
 const SAMPLE: Duration = Duration::from_millis(50);
 
-/// The largest rate of the last one to two of these times counts.
+/// The largest rate of the last one to two of these times counts. Pauses without active flows do not
+/// count, because a direction carries no less after a pause.
 const MEMORY: Duration = Duration::from_secs(5);
+
+/// A longer time between two reports is a pause.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What reports may still cost in both directions.
 #[derive(Debug)]
@@ -47,9 +51,9 @@ impl Budget {
     /// Adds what reports may cost for the time since the last call. `sending_rate` is the rate at
     /// which the tunnel can send, and `received` the number of bytes that have come from the client.
     pub(super) fn earn(&mut self, now: Instant, sending_rate: Rate, received: ByteCount) {
-        let receiving_rate = self.peak.update(now, received);
         let since = self.earned.replace(now).unwrap_or(now);
         let elapsed = now.saturating_duration_since(since);
+        let receiving_rate = self.peak.update(now, elapsed.min(PAUSE), received);
         self.to_client.earn(sending_rate.bytes_in(elapsed));
         self.from_client.earn(receiving_rate.map_or(ByteCount::ZERO, |it| it.bytes_in(elapsed)));
     }
@@ -102,32 +106,137 @@ impl Credit {
 /// carry is not known.
 #[derive(Debug)]
 struct Peak {
-    /// The largest rate since `began`, and in the time before.
+    /// The largest rate of the present time, and that of the time before.
     rates: [Option<Rate>; 2],
-    began: Option<Instant>,
+    /// The age of the present time.
+    age: Duration,
     /// The start of the present sample, and the bytes that had come by then.
     sample: Option<(Instant, ByteCount)>,
 }
 
 impl Peak {
     const fn new() -> Self {
-        Self { rates: [None; 2], began: None, sample: None }
+        Self { rates: [None; 2], age: Duration::ZERO, sample: None }
     }
 
-    /// Notes how many bytes have come in all. Returns the largest rate.
-    fn update(&mut self, now: Instant, received: ByteCount) -> Option<Rate> {
+    /// Notes how many bytes have come in all, after the flows were active for some time. Returns the
+    /// largest rate.
+    fn update(&mut self, now: Instant, active: Duration, received: ByteCount) -> Option<Rate> {
+        self.age += active;
+        if self.age >= MEMORY {
+            self.rates.rotate_right(1);
+            (self.rates[0], self.age) = (None, Duration::ZERO);
+        }
         let (since, before) = *self.sample.get_or_insert((now, received));
         let elapsed = now.saturating_duration_since(since);
         if elapsed >= SAMPLE {
             let rate = Rate::average(received.saturating_sub(before), elapsed);
-            if now.saturating_duration_since(*self.began.get_or_insert(now)) >= MEMORY {
-                self.rates.rotate_right(1);
-                self.rates[0] = None;
-                self.began = Some(now);
-            }
             self.rates[0] = self.rates[0].max(rate);
             self.sample = Some((now, received));
         }
         self.rates.into_iter().max().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Counts the reports of a tunnel that would send one each 5 ms, over links of these rates.
+    fn reports(to_client: Rate, from_client: Rate, time: Duration) -> u64 {
+        let (mut budget, start) = (Budget::new(), Instant::now());
+        let interval = Duration::from_millis(5);
+        let mut passed = Duration::ZERO;
+        let mut reports = 0;
+        while passed < time {
+            budget.earn(start + passed, to_client, from_client.bytes_in(passed));
+            reports += u64::from(budget.spend(false));
+            passed += interval;
+        }
+        reports
+    }
+
+    #[test]
+    fn reports_cost_one_per_cent_of_the_thinner_direction() {
+        let (thin, wide) = (Rate::from_bps(100_000).unwrap(), Rate::from_mbps(100));
+        // 100 kbit/s are 12.5 kB/s. One per cent of that pays for 1.8 reports from the client, or for
+        // 1.4 to the client.
+        for (to_client, from_client, expected) in [
+            (wide, thin, 16 + 17..=16 + 18),
+            (thin, wide, 16 + 13..=16 + 14),
+            (wide, wide, 2000..=2000),
+        ] {
+            let seen = reports(to_client, from_client, 10 * SECOND);
+            assert!(expected.contains(&seen), "{to_client}, {from_client}: {seen}");
+        }
+    }
+
+    #[test]
+    fn a_first_report_is_always_sent_and_later_ones_make_up_for_it() {
+        let (mut budget, start) = (Budget::new(), Instant::now());
+        while budget.spend(false) {}
+        for _ in 0..100 {
+            assert!(budget.spend(true));
+        }
+        // The debt is sixteen reports from the client, and the same number of reports to it.
+        let rate = Rate::from_mbps(1);
+        let mut carried = ByteCount::ZERO;
+        budget.earn(start, rate, carried);
+        let mut waited = Duration::ZERO;
+        while !budget.spend(false) {
+            waited += Duration::from_millis(50);
+            carried = rate.bytes_in(waited);
+            budget.earn(start + waited, rate, carried);
+        }
+        let paid = 17 * u64::try_from(TO_CLIENT * SHARE).unwrap();
+        assert!((paid..paid + 10_000).contains(&rate.bytes_in(waited).get()), "{waited:?}");
+    }
+
+    #[test]
+    fn the_fastest_seconds_count_for_some_time() {
+        let mut peak = Peak::new();
+        let start = Instant::now();
+        let (mut now, mut carried) = (start, ByteCount::ZERO);
+        let mut run = |rate: Rate, seconds: u32| {
+            let mut best = None;
+            for _ in 0..seconds * 10 {
+                now += SECOND / 10;
+                carried += rate.bytes_in(SECOND / 10);
+                best = peak.update(now, SECOND / 10, carried);
+            }
+            best
+        };
+        let (fast, slow) = (Rate::from_mbps(8), Rate::from_bps(80_000).unwrap());
+        assert_eq!(run(fast, 1), Some(fast));
+        assert_eq!(run(slow, 4), Some(fast));
+        assert_eq!(run(slow, 10), Some(slow));
+        assert_eq!(peak.update(now + 100 * SECOND, PAUSE, carried), Some(slow));
+    }
+
+    proptest! {
+        #[test]
+        fn the_cost_never_exceeds_one_per_cent_and_a_burst(
+            steps in prop::collection::vec((0_u64..2000, 0_u64..1_000_000, 1_u64..1_000_000_000), 1..200),
+        ) {
+            let (mut budget, mut now) = (Budget::new(), Instant::now());
+            let (mut received, mut to_client, mut reports) = (ByteCount::ZERO, 0, 0_u64);
+            for (ms, bytes, rate) in steps {
+                let step = Duration::from_millis(ms);
+                now += step;
+                received += ByteCount::new(bytes);
+                let rate = Rate::from_bps(rate).unwrap();
+                to_client += rate.bytes_in(step).get();
+                budget.earn(now, rate, received);
+                while budget.spend(false) {
+                    reports += 1;
+                }
+            }
+            let (to_each, burst) = (u64::try_from(TO_CLIENT).unwrap(), u64::try_from(BURST).unwrap());
+            prop_assert!(reports * to_each * 100 <= to_client + burst * to_each * 100);
+        }
     }
 }

@@ -66,6 +66,8 @@ struct Agreed {
 struct Active {
     weight: u8,
     urgency: Urgency,
+    /// Whether there was a report on the flow before.
+    is_later: bool,
     /// The time of the last report since the flow became active.
     reported: Option<Instant>,
     /// The time from which `arrived` and `sends` count: that of the last report, or of the start of
@@ -88,12 +90,22 @@ struct Active {
     intervals: u32,
 }
 
+/// The turn of a flow's report among those that are due: first reports, then those of the flows that
+/// have waited longest.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    is_later: bool,
+    reported: Option<Instant>,
+    stream: StreamId,
+}
+
 impl Active {
     fn new(agreed: &Agreed, since: Instant, sends: (u64, u64)) -> Self {
-        let &Agreed { weight, urgency, .. } = agreed;
+        let &Agreed { weight, urgency, sequence } = agreed;
         Self {
             weight,
             urgency,
+            is_later: sequence > 0,
             reported: None,
             since,
             arrived: 0,
@@ -115,9 +127,13 @@ impl Active {
         self.least_queue = self.least_queue.min(len);
     }
 
+    const fn turn(&self, stream: StreamId) -> Turn {
+        Turn { is_later: self.is_later, reported: self.reported, stream }
+    }
+
     /// Begins new measurements after a report.
     const fn on_reported(&mut self, now: Instant, len: usize, sends: (u64, u64)) {
-        self.reported = Some(now);
+        (self.is_later, self.reported) = (true, Some(now));
         self.since = now;
         self.arrived = 0;
         self.sends = sends;
@@ -226,8 +242,7 @@ impl Reporter {
         }
     }
 
-    /// The reports that are due. The flows whose last report is the oldest come first, in case that
-    /// reports on all would cost too much.
+    /// The reports that are due, as far as they do not cost too much.
     pub(super) fn take_due(
         &mut self,
         now: Instant,
@@ -269,13 +284,11 @@ impl Reporter {
         if let Some(budget) = &mut self.budget {
             budget.earn(now, rate, carrier.received_bytes());
         }
-        let mut turns: Vec<_> =
-            self.active.iter().map(|(&stream, flow)| (flow.reported, stream)).collect();
+        let mut turns: Vec<_> = self.active.iter().map(|(&it, flow)| flow.turn(it)).collect();
         turns.sort_unstable();
         let mut reports = Vec::new();
-        for (_, stream) in turns {
-            let is_first = self.flows.get(&stream).is_some_and(|agreed| agreed.sequence == 0);
-            if !self.budget.as_mut().is_none_or(|budget| budget.spend(is_first)) {
+        for Turn { is_later, stream, .. } in turns {
+            if !self.budget.as_mut().is_none_or(|budget| budget.spend(!is_later)) {
                 break;
             }
             let share = |rate| self.share(stream, rate);
