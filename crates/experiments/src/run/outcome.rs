@@ -53,7 +53,7 @@ pub(super) fn of(
         others_mbps: others_goodput_mbps(flows, world),
         e2e_retransmit_ratio: ratio(sender.lost_packets, sender.sent_packets),
         tunnel_retransmit_ratio: match run.mode {
-            Mode::Mft | Mode::MftPlus | Mode::Mdt => 0.0,
+            Mode::Mft | Mode::MftTuned | Mode::MftPlus | Mode::Mdt => 0.0,
             Mode::Mst | Mode::Msgt => tunnel_lost_ratio,
             Mode::Rmdt | Mode::RmdtPlus | Mode::Tecc | Mode::TeccPaper => {
                 ratio(tunnel.repaired.sent_again, tunnel.sent_packets)

@@ -402,8 +402,8 @@ fn tunnels_have_a_window_and_a_gain_of_their_own() {
 }
 
 #[test]
-fn a_cooperating_origin_starts_with_at_least_32_packets() {
-    for mode in [Mode::MftPlus, Mode::RmdtPlus] {
+fn a_tuned_origin_starts_with_at_least_32_packets() {
+    for mode in [Mode::MftTuned, Mode::MftPlus, Mode::RmdtPlus] {
         let digest = |initial_window| {
             let rate = Rate::from_mbps(50);
             run(&Parameters { initial_window, rate, ..short(mode) }).record.digest
@@ -411,6 +411,28 @@ fn a_cooperating_origin_starts_with_at_least_32_packets() {
         assert_eq!(digest(10), digest(32), "{mode}");
         assert_ne!(digest(32), digest(64), "{mode}");
     }
+}
+
+#[test]
+fn a_tuned_origin_without_a_tunnel_has_the_controller_and_window_of_tunnels() {
+    let loss = LossModel::Bernoulli(Ratio::of(5, 100));
+    let record_of = |change: fn(&mut Parameters)| {
+        let mut parameters = Parameters { loss, ..short(Mode::Mft) };
+        change(&mut parameters);
+        run(&parameters).record
+    };
+    let tuned = record_of(|run| run.mode = Mode::MftTuned);
+    let spelled_out = record_of(|run| {
+        run.origin_controller = ControllerName::Bbr1Tunnel;
+        run.initial_window = 32;
+    });
+    assert_ne!(tuned.digest, record_of(|_| {}).digest);
+    assert_eq!(tuned, RunRecord { parameters: tuned.parameters.clone(), ..spelled_out });
+    let other = record_of(|run| {
+        run.mode = Mode::MftTuned;
+        run.origin_controller = ControllerName::Cubic;
+    });
+    assert_eq!(tuned.digest, other.digest, "the mode decides the controller");
 }
 
 #[test]
