@@ -5,7 +5,7 @@ use std::time::Duration;
 use tandem_lab::World;
 use tandem_netem::{Capacity, DurationHistogram, LinkStats, LossAt, ideal_completion_over};
 use tandem_node::{ConnectionStats, Stats, node::FetchReport};
-use tandem_units::Ratio;
+use tandem_units::{ByteCount, Ratio};
 
 use super::{
     FlowRecord, LinkRecord, Mode, Parameters, RepairRecord, RunOutcome, RunRecord, Workload,
@@ -38,16 +38,18 @@ pub(super) fn of(
     let violations = world.violations();
     let each = flow_records(run, flows, world);
     let times = Times::of(run, &topology, flows);
+    let completed = has_completed(run, flows, world);
     let kept = thinned(&seen.samples, run.samples);
     let record = RunRecord {
         parameters: run.clone(),
-        completed: has_completed(run, flows, world),
-        fct_s: times.mean(|report| report.completion),
+        completed,
+        fct_s: times.mean(|report| report.completion).filter(|_| completed),
         fct_without_handshake_s: times
-            .mean(|report| report.completion.saturating_sub(report.handshake)),
+            .mean(|report| report.completion.saturating_sub(report.handshake))
+            .filter(|_| completed),
         tunnel_setup_s: times.mean(|report| report.setup),
         ideal_s: times.ideal.map(seconds),
-        fct_over_ideal: times.over_ideal(),
+        fct_over_ideal: times.over_ideal().filter(|_| completed),
         body_bytes,
         goodput_mbps: all_goodput_mbps(run, flows, world, times.begin),
         others_mbps: others_goodput_mbps(flows, world),
@@ -202,7 +204,10 @@ fn has_completed(run: &Parameters, flows: &Flows, world: &World) -> bool {
         Workload::Long(_) | Workload::Sharing { .. } | Workload::Datagrams { .. } => {
             flows.end().is_some_and(|end| end <= world.elapsed()) && flows.body_bytes(world) > 0
         }
-        _ => flows.waiting() == 0 && flows.begun().iter().all(|flow| flow.report(world).is_some()),
+        _ => {
+            flows.waiting().next().is_none()
+                && flows.begun().iter().all(|flow| flow.report(world).is_some())
+        }
     }
 }
 
@@ -242,7 +247,21 @@ fn flow_records(run: &Parameters, flows: &Flows, world: &World) -> Vec<FlowRecor
         }
         FlowRecord { goodput_mbps: goodput_mbps(counted, flows.counted_time(world)), ..record }
     };
-    flows.begun().iter().zip(flows.counted(world)).map(record).collect()
+    let begun = flows.begun().iter().zip(flows.counted(world)).map(record);
+    let waiting = flows.waiting().filter(|(start, _)| *start < run.time_limit.0);
+    begun.chain(waiting.map(|(start, size)| not_begun(start, size))).collect()
+}
+
+/// The record of a flow that could not begin within the time limit, because the tunnel was not ready.
+fn not_begun(start: Duration, size: ByteCount) -> FlowRecord {
+    FlowRecord {
+        start_s: seconds(start),
+        completed: false,
+        fct_s: None,
+        size_bytes: size.get(),
+        body_bytes: 0,
+        goodput_mbps: 0.0,
+    }
 }
 
 fn flow_record(flow: &Flow, world: &World) -> FlowRecord {
