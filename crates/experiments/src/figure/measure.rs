@@ -9,6 +9,8 @@ pub enum Measure {
     /// Flow completion time (FCT) in seconds. A flow that did not complete counts as the time from
     /// its start to the time limit.
     Fct,
+    /// Completion time of the last flow of a run in seconds, with the same rule.
+    FctLast,
     /// The flow completion time divided by its ideal, with the same rule.
     FctOverIdeal,
     /// The set-up time of the tunnel in per cent of the flow completion time.
@@ -50,6 +52,7 @@ impl Measure {
         let Parameters { mode, .. } = record.parameters;
         match self {
             Self::Fct => record.counted_fct_s(),
+            Self::FctLast => record.counted_fct_last_s(),
             Self::FctOverIdeal => record.counted_fct_over_ideal(),
             _ if !record.completed => None,
             Self::SetupPercent if !mode.has_tunnel() => None,

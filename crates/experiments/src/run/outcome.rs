@@ -29,7 +29,6 @@ pub(super) fn of(
     let repair = repair_record(&tunnel, &watched.exit(&mut topology.world));
     let received = received_datagrams(&mut topology, flows);
     let duplicates = (received + sender.lost_packets).saturating_sub(sender.sent_packets);
-    let tunnel_lost_ratio = ratio(tunnel.lost_packets, tunnel.sent_packets);
     let world = &topology.world;
     let body_bytes = flows.body_bytes(world);
     let (downlink, uplink) = link_records(world, watched, &seen, body_bytes);
@@ -44,6 +43,7 @@ pub(super) fn of(
         parameters: run.clone(),
         completed,
         fct_s: times.mean(|report| report.completion).filter(|_| completed),
+        fct_last_s: times.last().filter(|_| completed),
         fct_without_handshake_s: times
             .mean(|report| report.completion.saturating_sub(report.handshake))
             .filter(|_| completed),
@@ -54,14 +54,8 @@ pub(super) fn of(
         goodput_mbps: all_goodput_mbps(run, flows, world, times.begin),
         others_mbps: others_goodput_mbps(flows, world),
         e2e_retransmit_ratio: ratio(sender.lost_packets, sender.sent_packets),
-        tunnel_retransmit_ratio: match run.mode {
-            Mode::Mft | Mode::MftTuned | Mode::MftPlus | Mode::Mdt => 0.0,
-            Mode::Mst | Mode::Msgt => tunnel_lost_ratio,
-            Mode::Rmdt | Mode::RmdtPlus | Mode::Tecc | Mode::TeccPaper => {
-                ratio(tunnel.repaired.sent_again, tunnel.sent_packets)
-            }
-        },
-        tunnel_lost_ratio,
+        tunnel_retransmit_ratio: tunnel_retransmit_ratio(run.mode, &tunnel),
+        tunnel_lost_ratio: ratio(tunnel.lost_packets, tunnel.sent_packets),
         feedback_sent: tunnel.feedback.sent,
         feedback_used: sender.reports_used,
         duplicate_ratio: ratio(duplicates, sender.sent_packets),
@@ -91,6 +85,17 @@ pub(super) fn of(
             .iter()
             .flat_map(|(path, found)| found.first.iter().map(move |one| format!("{path:?}: {one}")))
             .collect(),
+    }
+}
+
+/// The share of the tunnel's packets whose contents its entrance sent again.
+fn tunnel_retransmit_ratio(mode: Mode, tunnel: &Stats) -> f64 {
+    match mode {
+        Mode::Mft | Mode::MftTuned | Mode::MftPlus | Mode::Mdt => 0.0,
+        Mode::Mst | Mode::Msgt => ratio(tunnel.lost_packets, tunnel.sent_packets),
+        Mode::Rmdt | Mode::RmdtPlus | Mode::Tecc | Mode::TeccPaper => {
+            ratio(tunnel.repaired.sent_again, tunnel.sent_packets)
+        }
     }
 }
 
@@ -165,6 +170,11 @@ impl<'a> Times<'a> {
         let count = u32::try_from(self.reports.len()).unwrap_or(u32::MAX);
         let sum: Duration = self.reports.iter().map(|report| what(report)).sum();
         sum.checked_div(count).map(seconds)
+    }
+
+    /// The longest completion time in seconds; `None` if no flow was completed.
+    fn last(&self) -> Option<f64> {
+        self.reports.iter().map(|report| report.completion).max().map(seconds)
     }
 
     fn over_ideal(&self) -> Option<f64> {

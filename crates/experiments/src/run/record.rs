@@ -22,6 +22,10 @@ pub struct RunRecord {
     /// Flow completion time (FCT): from the first packet of the E2E connection to the last byte. It
     /// is null if the flow did not complete, and the mean of several flows.
     pub fct_s: Option<f64>,
+    /// Completion time of the last flow: the longest of the flows' completion times, or that of the
+    /// only flow. It is null if the run did not complete.
+    #[serde(default)]
+    pub fct_last_s: Option<f64>,
     /// The flow completion time without the handshake.
     pub fct_without_handshake_s: Option<f64>,
     /// Set-up time of the tunnel, before `fct_s` begins.
@@ -116,6 +120,12 @@ impl RunRecord {
             Some(flows) => Some(flows.mean),
             None => self.parameters.workload.has_completion().then(|| self.time_limit_s()),
         }
+    }
+
+    /// The completion time of the last flow, with the same rule.
+    pub fn counted_fct_last_s(&self) -> Option<f64> {
+        let longest = self.counted_flows_s().into_iter().max_by(f64::total_cmp);
+        longest.or_else(|| self.counted_fct_s())
     }
 
     /// The ratio of [`Self::counted_fct_s`] and `ideal_s`.

@@ -42,6 +42,7 @@ fn a_download_is_recorded_in_every_mode() {
         let RunOutcome { record, series, .. } = run(&short(mode));
         assert!(record.completed, "{record:?}");
         assert_eq!(record.body_bytes, 1_000_000);
+        assert_eq!(record.fct_last_s, record.fct_s);
         let over_ideal = record.fct_over_ideal.unwrap();
         // With larger loss-detection thresholds the origin detects drops of the queue before an
         // ordered egress late.
@@ -66,6 +67,7 @@ fn a_record_is_a_flat_object_with_the_documented_names() {
         "seed",
         "completed",
         "fct_s",
+        "fct_last_s",
         "fct_without_handshake_s",
         "ideal_s",
         "e2e_retransmit_ratio",
@@ -117,6 +119,12 @@ fn flows_arrive_and_depart() {
         assert_eq!(record.flows.len(), 3);
         assert!(record.flows.iter().all(|flow| flow.completed), "{record:?}");
         assert!(record.jain_index.is_some_and(|index| index > 0.5), "{record:?}");
+        let longest_s = record.flows.iter().filter_map(|flow| flow.fct_s).fold(0.0, f64::max);
+        assert_eq!(record.fct_last_s, Some(longest_s), "{record:?}");
+        assert!(record.fct_last_s > record.fct_s, "{record:?}");
+        // Earlier versions did not record it.
+        let earlier = RunRecord { fct_last_s: None, ..record };
+        assert_eq!(earlier.counted_fct_last_s(), Some(longest_s));
         assert_eq!(record.body_bytes, 3_000_000);
     }
 }
@@ -187,7 +195,8 @@ fn a_run_that_does_not_complete_in_time_says_so() {
     let record = run(&Parameters { time_limit, ..short(Mode::Mdt) }).record;
     assert!(!record.completed && record.fct_s.is_none(), "{record:?}");
     assert!((record.elapsed_s - 0.5).abs() < 1e-9, "{record:?}");
-    assert_eq!(record.counted_fct_s(), Some(0.5));
+    assert_eq!((record.counted_fct_s(), record.counted_fct_last_s()), (Some(0.5), Some(0.5)));
+    assert_eq!(record.fct_last_s, None);
     assert_eq!(record.counted_fct_over_ideal(), Some(0.5 / record.ideal_s.unwrap()));
 }
 
@@ -226,6 +235,8 @@ fn requests_that_do_not_end_count_as_the_time_from_their_start_to_the_time_limit
     let mean = counted.iter().sum::<f64>() / 10.0;
     assert!((cut.counted_fct_s().unwrap() - mean).abs() < 1e-9, "{cut:?}");
     assert_eq!(whole.counted_fct_s(), whole.fct_s);
+    let longest_s = counted.iter().copied().fold(0.0, f64::max);
+    assert_eq!((cut.counted_fct_last_s(), cut.fct_last_s), (Some(longest_s), None));
 }
 
 #[test]
