@@ -30,6 +30,7 @@ POINTS = {
     "client-rtt": ["client_rtt"],
     "origin-rtt": ["origin_rtt"],
     "uplink-traces": ["uplink_trace"],
+    "uplink-rates": ["uplink_rate", "loss"],
     "ten-flows": ["workload"],
     "behind-proxy": ["origin_rate"],
 }
