@@ -124,18 +124,23 @@ impl Summaries {
     /// What to say below the table about runs that did not complete; `None` if all completed.
     pub fn note(&self) -> Option<String> {
         let count = |of: fn(&Group) -> u64| self.groups.iter().map(of).sum::<u64>();
-        let (runs, completed) = (count(|group| group.runs), count(|group| group.completed));
-        let missing = runs.checked_sub(completed).filter(|missing| *missing > 0)?;
-        Some(format!(
-            "Of {runs} runs, {missing} did not complete. A flow that did not complete counts as the \
-             time from its start to the time limit, so that values with \"\u{2265}\" are lower bounds."
-        ))
+        let counted = counted(count(|group| group.runs), count(|group| group.completed))?;
+        Some(format!("{counted} Values with \"\u{2265}\" are lower bounds."))
     }
 
     /// The summaries as a table for people.
     pub fn table(&self) -> SummaryTable {
         SummaryTable::new(&self.varied, &self.summaries())
     }
+}
+
+/// How completion times count runs that did not complete; `None` if all completed.
+pub fn counted(runs: u64, completed: u64) -> Option<String> {
+    let missing = runs.checked_sub(completed).filter(|missing| *missing > 0)?;
+    Some(format!(
+        "Of {runs} runs, {missing} did not complete. In completion times, a flow that did not complete \
+         counts as the time from its start to the time limit."
+    ))
 }
 
 /// Finds the keys in which runs differ, except their seed.
