@@ -3,9 +3,9 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tandem_node::mode::Mode;
 
-/// Whether a client or the demo takes it. An origin's variant `+` is a setting of the origin.
+/// Whether a client or the demo takes it. The variants `+` and `-tuned` are settings of the origin.
 pub(crate) fn is_of_clients(mode: Mode) -> bool {
-    !mode.has_cooperating_origin()
+    !mode.has_tuned_origin()
 }
 
 /// Whether it is one of those that are tunnels.
@@ -23,7 +23,9 @@ pub(crate) fn parser(is_allowed: fn(Mode) -> bool) -> impl TypedValueParser<Valu
 /// The help of a mode, which spells its name out.
 const fn meaning(mode: Mode) -> &'static str {
     match mode {
-        Mode::Mft | Mode::MftPlus => "No tunnel: packets are forwarded as they are",
+        Mode::Mft | Mode::MftTuned | Mode::MftPlus => {
+            "No tunnel: packets are forwarded as they are"
+        }
         Mode::Mdt => {
             "MASQUE datagram tunnel: payloads travel in QUIC DATAGRAM frames (RFC 9298), and the tunnel \
              does not repair losses"

@@ -63,6 +63,8 @@ fn wrong_flags_say_what_is_allowed() {
         ("lab link --device-mtu 576", &["576", "1280"]),
         ("demo --modes tcp", &["tcp", "mft, mdt", "tecc-paper"]),
         ("demo --modes rmdt+", &["rmdt+", "rmdt, tecc"]),
+        ("demo --modes mft-tuned", &["mft-tuned", "mft, mdt"]),
+        ("get https://a/ -o f --mode mft-tuned", &["mft-tuned", "tecc-paper"]),
         ("get https://a/ -o f --mode rmdt+", &["rmdt+", "tecc-paper"]),
         ("demo --controller off", &["off", "bbr1"]),
         ("demo --controller tecc", &["tecc is for origins", "MODE@tecc"]),

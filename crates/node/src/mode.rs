@@ -9,8 +9,8 @@ use tandem_wire::{GroupField, Order, RepairField};
 /// How payloads travel between a client and an origin, and what the origin does about it. Command
 /// lines, plans and results have the same names.
 ///
-/// The name before a `+` or `-paper` says what the tunnel does. The `+` and `-paper` are variants of the
-/// origin; a tunnel does not know of them.
+/// The name before a `+`, `-tuned` or `-paper` says what the tunnel does. The rest of a name is a variant
+/// of the origin; a tunnel does not know of it.
 #[derive(
     Clone,
     Copy,
@@ -27,6 +27,9 @@ use tandem_wire::{GroupField, Order, RepairField};
 pub enum Mode {
     /// Packets are forwarded as they are: there is no tunnel.
     Mft,
+    /// As [`Self::Mft`], and the origin has the congestion controller and the initial window of a
+    /// tunnel. Its loss-detection thresholds are those of RFC 9002.
+    MftTuned,
     /// As [`Self::Mft`], and the origin has the settings of [`Self::RmdtPlus`].
     MftPlus,
     /// MASQUE datagram tunnel: HTTP Datagrams in QUIC DATAGRAM frames (RFC 9298), which the tunnel does
@@ -209,8 +212,9 @@ impl fmt::Display for Agreement {
 
 impl Mode {
     /// Every mode, in the order of tables and figures.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Mft,
+        Self::MftTuned,
         Self::MftPlus,
         Self::Mdt,
         Self::Mst,
@@ -225,6 +229,7 @@ impl Mode {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Mft => "mft",
+            Self::MftTuned => "mft-tuned",
             Self::MftPlus => "mft+",
             Self::Mdt => "mdt",
             Self::Mst => "mst",
@@ -247,7 +252,7 @@ impl Mode {
 
     /// Whether there is a tunnel.
     pub const fn has_tunnel(self) -> bool {
-        !matches!(self, Self::Mft | Self::MftPlus)
+        !matches!(self, Self::Mft | Self::MftTuned | Self::MftPlus)
     }
 
     /// Whether the tunnel sends lost HTTP Datagrams again.
@@ -260,19 +265,21 @@ impl Mode {
         matches!(self, Self::Tecc | Self::TeccPaper)
     }
 
-    /// Whether the origin has settings of its own, although it receives no reports.
-    pub const fn has_cooperating_origin(self) -> bool {
-        matches!(self, Self::MftPlus | Self::RmdtPlus)
+    /// Whether the origin has settings of its own, although it receives no reports: it begins with a
+    /// larger window, and probes for more bandwidth.
+    pub const fn has_tuned_origin(self) -> bool {
+        matches!(self, Self::MftTuned | Self::MftPlus | Self::RmdtPlus)
     }
 
     /// Whether the origin's loss-detection thresholds leave time for the tunnel's repairs.
     pub const fn has_patient_origin(self) -> bool {
-        self.has_cooperating_origin() || self.has_feedback()
+        matches!(self, Self::MftPlus | Self::RmdtPlus) || self.has_feedback()
     }
 
-    /// The controller of an origin that receives reports.
+    /// The origin's controller, if the mode decides it.
     pub const fn origin_controller(self) -> Option<ControllerName> {
         match self {
+            Self::MftTuned => Some(ControllerName::Bbr1Tunnel),
             Self::Tecc => Some(ControllerName::Tecc),
             Self::TeccPaper => Some(ControllerName::TeccPaper),
             _ => None,
@@ -288,7 +295,7 @@ impl Mode {
     /// The tunnel's part of this mode; `None` without a tunnel.
     pub const fn tunnel(self, repair: Repair, group_streams: u8) -> Option<TunnelMode> {
         match self {
-            Self::Mft | Self::MftPlus => None,
+            Self::Mft | Self::MftTuned | Self::MftPlus => None,
             Self::Mdt => Some(TunnelMode::Mdt),
             Self::Mst => Some(TunnelMode::Mst),
             Self::Msgt => Some(TunnelMode::Msgt(group_streams)),
@@ -332,7 +339,7 @@ mod tests {
             assert_eq!(mode.to_string().parse(), Ok(mode));
         }
         let error = "tcp".parse::<Mode>().unwrap_err().to_string();
-        let allowed = "mft, mft+, mdt, mst, msgt, rmdt, rmdt+, tecc, tecc-paper";
+        let allowed = "mft, mft-tuned, mft+, mdt, mst, msgt, rmdt, rmdt+, tecc, tecc-paper";
         assert_eq!(error, format!("\"tcp\" is not a mode; allowed: {allowed}"));
         let error = Mode::parse("mft", Mode::has_feedback).unwrap_err().to_string();
         assert_eq!(error, "\"mft\" is not a mode; allowed: tecc, tecc-paper");
@@ -346,6 +353,7 @@ mod tests {
     #[test]
     fn a_variant_of_the_origin_does_not_change_the_tunnel() {
         for (variant, mode) in [
+            (Mode::MftTuned, Mode::Mft),
             (Mode::MftPlus, Mode::Mft),
             (Mode::RmdtPlus, Mode::Rmdt),
             (Mode::TeccPaper, Mode::Tecc),

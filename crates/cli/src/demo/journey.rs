@@ -48,7 +48,7 @@ impl Journey {
     /// The name of the mode, spelt out, and what its tunnel does.
     pub(super) const fn meaning(self) -> &'static str {
         match self.mode {
-            Mode::Mft | Mode::MftPlus => "forwarding mode: there is no tunnel",
+            Mode::Mft | Mode::MftTuned | Mode::MftPlus => "forwarding mode: there is no tunnel",
             Mode::Mdt => "MASQUE datagram tunnel, which does not retransmit lost packets",
             Mode::Mst => "MASQUE stream tunnel: packets travel on one reliable stream",
             Mode::Msgt => "MASQUE stream group tunnel: packets travel on several streams",

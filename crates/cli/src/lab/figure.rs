@@ -7,9 +7,9 @@ use std::{
 };
 
 use tandem_experiments::{
-    figure::{Drawing, FIGURES, Figure as Paper},
+    figure::{Drawing, FIGURES, Figure as Paper, Meta},
     plan::Variant,
-    summary::SummaryTable,
+    summary::{SummaryTable, counted},
 };
 
 use super::{
@@ -82,6 +82,10 @@ impl Figure {
             }
         } else {
             text::print(table::markdown(&points(&drawing)))?;
+            let Meta { runs, completed, .. } = drawing.meta;
+            if let Some(counted) = counted(runs as u64, completed as u64) {
+                text::print(format_args!("\n{counted} Other values are over the completed runs."))?;
+            }
         }
         refuse_violations(drawing.meta.violations)
     }

@@ -92,7 +92,8 @@ impl Report {
             format!("The file's last line is unfinished; its {bytes} bytes are left out.")
         });
         let runs: u64 = summaries.summaries().iter().map(|summary| summary.runs).sum();
-        let notes = [format!("{runs} runs.")].into_iter().chain(torn).collect();
+        let notes =
+            [format!("{runs} runs.")].into_iter().chain(summaries.note()).chain(torn).collect();
         Ok(ReportTable { name: self.name(file), table: summaries.table(), notes })
     }
 

@@ -18,7 +18,10 @@ use tandem_experiments::{
 };
 
 use super::{
-    parameter_args::ParameterArgs, runs_bar::RunsBar, stop, sweep::refuse_violations, table,
+    parameter_args::ParameterArgs,
+    runs_bar::RunsBar,
+    stop,
+    sweep::{print_table, refuse_violations},
 };
 use crate::{
     error::{CliError, LabError},
@@ -90,7 +93,7 @@ impl Run {
             for record in &records {
                 summaries.add(record);
             }
-            text::print(table::markdown(&summaries.table()))?;
+            print_table(&summaries)?;
         }
         refuse_violations(violations)
     }

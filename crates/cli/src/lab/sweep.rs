@@ -77,11 +77,17 @@ impl Sweep {
                 text::print(serde_json::to_string(&summary).expect("numbers and texts are JSON"))?;
             }
         } else {
-            text::print(table::markdown(&summaries.table()))?;
+            print_table(&summaries)?;
         }
         let violations = summaries.summaries().iter().map(|summary| summary.violations).sum();
         refuse_violations(violations)
     }
+}
+
+/// Prints the table of summaries, and a note below it if not all runs completed.
+pub(super) fn print_table(summaries: &Summaries) -> Result<(), CliError> {
+    text::print(table::markdown(&summaries.table()))?;
+    summaries.note().map_or(Ok(()), |note| text::print(format_args!("\n{note}")))
 }
 
 /// The varied keys, or the mode if there are none.

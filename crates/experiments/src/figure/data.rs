@@ -44,7 +44,8 @@ pub struct Point {
     pub high: f64,
     /// Number of runs that the point summarizes.
     pub runs: usize,
-    /// Number of runs that completed. The value is over these.
+    /// Number of runs that completed. Completion times count the others as the time limit, and other
+    /// values are over the completed runs.
     pub completed: usize,
 }
 

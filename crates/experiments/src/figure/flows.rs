@@ -17,7 +17,8 @@ const DRAWN: [(&str, Option<usize>); 5] = [
 /// in per cent.
 #[expect(clippy::cast_precision_loss, reason = "five places")]
 pub(super) fn points(records: &[&RunRecord], bases: &[Vec<&RunRecord>]) -> Vec<Point> {
-    let flows = records.iter().map(|record| record.flows.len()).sum();
+    let flows = || records.iter().flat_map(|record| &record.flows);
+    let (runs, completed) = (flows().count(), flows().filter(|flow| flow.completed).count());
     let ours = sorted(records);
     let bases: Vec<_> = bases.iter().map(|base| sorted(base)).collect();
     let point = |(place, (name, rank)): (usize, (&str, Option<usize>))| {
@@ -26,16 +27,14 @@ pub(super) fn points(records: &[&RunRecord], bases: &[Vec<&RunRecord>]) -> Vec<P
         let value = least.map_or(ours_s, |least| (ours_s / least - 1.0) * 100.0);
         let x = place as f64 + 1.0;
         let (low, high) = (value, value);
-        let completed = ours.len();
-        Some(Point { x, x_text: name.to_owned(), value, low, high, runs: flows, completed })
+        Some(Point { x, x_text: name.to_owned(), value, low, high, runs, completed })
     };
     DRAWN.into_iter().enumerate().filter_map(point).collect()
 }
 
-/// The completion times of all flows that completed.
+/// The completion times of all flows. Flows that did not complete count as the time limit.
 fn sorted(records: &[&RunRecord]) -> Vec<f64> {
-    let flows = records.iter().flat_map(|record| &record.flows);
-    let mut times: Vec<_> = flows.filter_map(|flow| flow.fct_s).collect();
+    let mut times: Vec<_> = records.iter().flat_map(|run| run.counted_flows_s()).collect();
     times.sort_by(f64::total_cmp);
     times
 }

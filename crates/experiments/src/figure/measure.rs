@@ -6,9 +6,12 @@ use crate::run::{Parameters, RunRecord};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// Flow completion time (FCT) in seconds.
+    /// Flow completion time (FCT) in seconds. A flow that did not complete counts as the time from
+    /// its start to the time limit.
     Fct,
-    /// The flow completion time divided by its ideal.
+    /// Completion time of the last flow of a run in seconds, with the same rule.
+    FctLast,
+    /// The flow completion time divided by its ideal, with the same rule.
     FctOverIdeal,
     /// The set-up time of the tunnel in per cent of the flow completion time.
     SetupPercent,
@@ -42,16 +45,16 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// The value of a run; `None` if the run has no such value.
+    /// The value of a run; `None` if the run has no such value. A run that did not complete only has
+    /// completion times.
     #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
     pub(super) fn of(self, record: &RunRecord) -> Option<f64> {
-        if !record.completed {
-            return None;
-        }
         let Parameters { mode, .. } = record.parameters;
         match self {
-            Self::Fct => record.fct_s,
-            Self::FctOverIdeal => record.fct_over_ideal,
+            Self::Fct => record.counted_fct_s(),
+            Self::FctLast => record.counted_fct_last_s(),
+            Self::FctOverIdeal => record.counted_fct_over_ideal(),
+            _ if !record.completed => None,
             Self::SetupPercent if !mode.has_tunnel() => None,
             Self::SetupPercent => Some(record.tunnel_setup_s? / record.fct_s? * 100.0),
             Self::E2eSrtt => Some(record.e2e_srtt_mean_ms),

@@ -52,7 +52,7 @@ macro_rules! figure {
 }
 
 /// Every figure: the figures of papers in the order of their numbers, then our own.
-pub const FIGURES: [Figure; 26] = [
+pub const FIGURES: [Figure; 27] = [
     figure!("tecc/t2a", "completion time by tunnel mode and flow size at 10 % loss (Fig. 2a)"),
     figure!("tecc/t2b", "delay of the end-to-end packets by tunnel mode at 10 % loss (Fig. 2b)"),
     figure!(
@@ -78,6 +78,7 @@ pub const FIGURES: [Figure; 26] = [
     figure!("tecc/client-rtt", "10 to 100 ms between client and proxy (our own)"),
     figure!("tecc/origin-rtt", "10 to 200 ms between proxy and origin (our own)"),
     figure!("tecc/uplink-traces", "acknowledgements over an uplink of varying rate (our own)"),
+    figure!("tecc/uplink-rates", "uplinks of down to a twentieth of the downlink (our own)"),
     figure!("tecc/ten-flows", "several flows in one tunnel (our own)"),
     figure!("tecc/behind-proxy", "a bottleneck behind the proxy (our own)"),
     figure!("tecc/sharing", "sharing the access link with CUBIC and BBRv1 (our own)"),

@@ -216,7 +216,8 @@ impl Panel {
             let percent = |ratio: f64| (ratio - 1.0) * 100.0;
             (percent(ratio.mean), percent(ratio.low), percent(ratio.high))
         };
-        let (runs, completed) = (group.len(), values.len());
+        let completed = group.iter().filter(|run| run.y.is_some() && run.record.completed).count();
+        let runs = group.len();
         Some(Point { x: first.x, x_text: first.x_text.clone(), value, low, high, runs, completed })
     }
 }

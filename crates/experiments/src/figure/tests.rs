@@ -212,3 +212,46 @@ fn runs_without_a_completion_time_have_other_measures() {
     record.completed = false;
     assert_eq!(Measure::Jain.of(&record), None);
 }
+
+#[test]
+fn runs_that_did_not_complete_count_as_the_time_limit_in_comparisons() {
+    let mut records = invented();
+    let is_lost = |record: &&mut RunRecord| {
+        let Parameters { mode, seed, rate, .. } = record.parameters;
+        (mode, seed, rate) == (Mode::Mdt, 2, Rate::from_mbps(10))
+    };
+    let lost = records.iter_mut().find(is_lost).unwrap();
+    (lost.completed, lost.fct_s, lost.fct_over_ideal) = (false, None, None);
+    let ideal_s = lost.ideal_s.unwrap();
+    assert_eq!(Measure::FctOverIdeal.of(lost), Some(600.0 / ideal_s));
+    let point = |rest: &str, mode: Mode| {
+        let series = only_panel(rest).series(1, &records);
+        series.iter().find(|line| line.mode == mode).unwrap().points[0].clone()
+    };
+    let mdt = point("x = 'rate'", Mode::Mdt);
+    assert_eq!((mdt.value, mdt.runs, mdt.completed), (300.5, 2, 1), "the mean of 1 s and 600 s");
+    let tail = point("x = 'rate'\nshow = 'tail'", Mode::Mdt);
+    assert_eq!((tail.value, tail.runs, tail.completed), (600.0, 2, 1));
+    // The times of mst are 1.25 and 2.5 s.
+    let mst = point("x = 'rate'\nrelative_to = 'mdt'", Mode::Mst);
+    let expected = (3.75 / 601.0 - 1.0) * 100.0;
+    assert!((mst.value - expected).abs() < 1e-9, "{mst:?}");
+    assert_eq!((mst.runs, mst.completed), (2, 2));
+    let mst = point("x = 'rate'\nrelative_to = 'mdt'\nshow = 'tail'", Mode::Mst);
+    assert!((mst.value - (2.5 / 600.0 - 1.0) * 100.0).abs() < 1e-9, "{mst:?}");
+}
+
+#[test]
+fn requests_that_did_not_end_count_in_the_percentiles_of_all_requests() {
+    let size = ByteCount::new(2000);
+    let workload = "requests:3,10ms".parse().unwrap();
+    let run = Parameters { workload, size, ..Parameters::default() };
+    let mut record = run::run(&run, &TraceStore::default()).unwrap().record;
+    record.completed = false;
+    let last = record.flows.last_mut().unwrap();
+    (last.completed, last.fct_s, last.start_s) = (false, None, 1.5);
+    let panel = only_panel("x = 'time'\nchart = 'flows'");
+    let points = panel.series(1, &[record])[0].points.clone();
+    let p99 = points.iter().find(|point| point.x_text == "p99").unwrap();
+    assert_eq!((p99.value, p99.runs, p99.completed), (598.5, 3, 2));
+}

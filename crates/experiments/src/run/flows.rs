@@ -218,9 +218,10 @@ impl Flows {
         &self.begun
     }
 
-    /// The number of flows that have not begun.
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+    /// The flows that have not begun, in order: the time at which each was to begin, and its size.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (Duration, ByteCount)> {
+        let ready = self.ready.unwrap_or_default();
+        self.waiting.iter().map(move |(after, size)| (ready + *after, *size))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tandem_lab::World;
 use tandem_netem::{Capacity, DurationHistogram, LinkStats, LossAt, ideal_completion_over};
 use tandem_node::{ConnectionStats, Stats, node::FetchReport};
-use tandem_units::Ratio;
+use tandem_units::{ByteCount, Ratio};
 
 use super::{
     FlowRecord, LinkRecord, Mode, Parameters, RepairRecord, RunOutcome, RunRecord, Workload,
@@ -29,7 +29,6 @@ pub(super) fn of(
     let repair = repair_record(&tunnel, &watched.exit(&mut topology.world));
     let received = received_datagrams(&mut topology, flows);
     let duplicates = (received + sender.lost_packets).saturating_sub(sender.sent_packets);
-    let tunnel_lost_ratio = ratio(tunnel.lost_packets, tunnel.sent_packets);
     let world = &topology.world;
     let body_bytes = flows.body_bytes(world);
     let (downlink, uplink) = link_records(world, watched, &seen, body_bytes);
@@ -38,28 +37,25 @@ pub(super) fn of(
     let violations = world.violations();
     let each = flow_records(run, flows, world);
     let times = Times::of(run, &topology, flows);
+    let completed = has_completed(run, flows, world);
     let kept = thinned(&seen.samples, run.samples);
     let record = RunRecord {
         parameters: run.clone(),
-        completed: has_completed(run, flows, world),
-        fct_s: times.mean(|report| report.completion),
+        completed,
+        fct_s: times.mean(|report| report.completion).filter(|_| completed),
+        fct_last_s: times.last().filter(|_| completed),
         fct_without_handshake_s: times
-            .mean(|report| report.completion.saturating_sub(report.handshake)),
+            .mean(|report| report.completion.saturating_sub(report.handshake))
+            .filter(|_| completed),
         tunnel_setup_s: times.mean(|report| report.setup),
         ideal_s: times.ideal.map(seconds),
-        fct_over_ideal: times.over_ideal(),
+        fct_over_ideal: times.over_ideal().filter(|_| completed),
         body_bytes,
         goodput_mbps: all_goodput_mbps(run, flows, world, times.begin),
         others_mbps: others_goodput_mbps(flows, world),
         e2e_retransmit_ratio: ratio(sender.lost_packets, sender.sent_packets),
-        tunnel_retransmit_ratio: match run.mode {
-            Mode::Mft | Mode::MftPlus | Mode::Mdt => 0.0,
-            Mode::Mst | Mode::Msgt => tunnel_lost_ratio,
-            Mode::Rmdt | Mode::RmdtPlus | Mode::Tecc | Mode::TeccPaper => {
-                ratio(tunnel.repaired.sent_again, tunnel.sent_packets)
-            }
-        },
-        tunnel_lost_ratio,
+        tunnel_retransmit_ratio: tunnel_retransmit_ratio(run.mode, &tunnel),
+        tunnel_lost_ratio: ratio(tunnel.lost_packets, tunnel.sent_packets),
         feedback_sent: tunnel.feedback.sent,
         feedback_used: sender.reports_used,
         duplicate_ratio: ratio(duplicates, sender.sent_packets),
@@ -89,6 +85,17 @@ pub(super) fn of(
             .iter()
             .flat_map(|(path, found)| found.first.iter().map(move |one| format!("{path:?}: {one}")))
             .collect(),
+    }
+}
+
+/// The share of the tunnel's packets whose contents its entrance sent again.
+fn tunnel_retransmit_ratio(mode: Mode, tunnel: &Stats) -> f64 {
+    match mode {
+        Mode::Mft | Mode::MftTuned | Mode::MftPlus | Mode::Mdt => 0.0,
+        Mode::Mst | Mode::Msgt => ratio(tunnel.lost_packets, tunnel.sent_packets),
+        Mode::Rmdt | Mode::RmdtPlus | Mode::Tecc | Mode::TeccPaper => {
+            ratio(tunnel.repaired.sent_again, tunnel.sent_packets)
+        }
     }
 }
 
@@ -165,6 +172,11 @@ impl<'a> Times<'a> {
         sum.checked_div(count).map(seconds)
     }
 
+    /// The longest completion time in seconds; `None` if no flow was completed.
+    fn last(&self) -> Option<f64> {
+        self.reports.iter().map(|report| report.completion).max().map(seconds)
+    }
+
     fn over_ideal(&self) -> Option<f64> {
         let ideal = self.ideal?.as_secs_f64();
         self.mean(|report| report.completion).map(|fct| round(fct / ideal, 1e6))
@@ -202,7 +214,10 @@ fn has_completed(run: &Parameters, flows: &Flows, world: &World) -> bool {
         Workload::Long(_) | Workload::Sharing { .. } | Workload::Datagrams { .. } => {
             flows.end().is_some_and(|end| end <= world.elapsed()) && flows.body_bytes(world) > 0
         }
-        _ => flows.waiting() == 0 && flows.begun().iter().all(|flow| flow.report(world).is_some()),
+        _ => {
+            flows.waiting().next().is_none()
+                && flows.begun().iter().all(|flow| flow.report(world).is_some())
+        }
     }
 }
 
@@ -242,7 +257,21 @@ fn flow_records(run: &Parameters, flows: &Flows, world: &World) -> Vec<FlowRecor
         }
         FlowRecord { goodput_mbps: goodput_mbps(counted, flows.counted_time(world)), ..record }
     };
-    flows.begun().iter().zip(flows.counted(world)).map(record).collect()
+    let begun = flows.begun().iter().zip(flows.counted(world)).map(record);
+    let waiting = flows.waiting().filter(|(start, _)| *start < run.time_limit.0);
+    begun.chain(waiting.map(|(start, size)| not_begun(start, size))).collect()
+}
+
+/// The record of a flow that could not begin within the time limit, because the tunnel was not ready.
+fn not_begun(start: Duration, size: ByteCount) -> FlowRecord {
+    FlowRecord {
+        start_s: seconds(start),
+        completed: false,
+        fct_s: None,
+        size_bytes: size.get(),
+        body_bytes: 0,
+        goodput_mbps: 0.0,
+    }
 }
 
 fn flow_record(flow: &Flow, world: &World) -> FlowRecord {

@@ -197,15 +197,16 @@ parameters! {
         others_count: u64 = 1, from 1 to 100;
 
         /// Congestion controller of the origin, or of the client's end-to-end connection with an
-        /// upload: bbr1, bbr1-tunnel, newreno, cubic or bbr3.
+        /// upload: bbr1, bbr1-tunnel, newreno, cubic or bbr3. Modes mft-tuned, tecc and tecc-paper
+        /// have one of their own.
         "NAME" origin_controller: ControllerName = ControllerName::Bbr1;
 
         /// Congestion controller of every proxy and of the client's tunnels: bbr1, bbr1-tunnel,
         /// newreno, cubic, bbr3 or off.
         "NAME" tunnel_controller: ControllerName = ControllerName::Bbr1Tunnel;
 
-        /// Initial window of origin and tunnels, in full packets; an origin of mode mft+ or rmdt+ has
-        /// at least 32
+        /// Initial window of origin and tunnels, in full packets; an origin of mode mft-tuned, mft+
+        /// or rmdt+ has at least 32
         initial_window: u64 = 10, from 2 to 1000;
 
         /// Initial window of tunnels [default: 32 with bbr1-tunnel, else --initial-window]
@@ -292,7 +293,7 @@ pub(crate) fn heeds(mode: Mode, key: &str) -> bool {
     match key {
         "resequence" => mode.repairs_datagrams(),
         "tecc" | "feedback_interval" => mode.has_feedback(),
-        "origin_controller" => !mode.has_feedback(),
+        "origin_controller" => mode.origin_controller().is_none(),
         "group_streams" => mode == Mode::Msgt,
         "tunnel_controller" | "proxies" | "local_program" => mode.has_tunnel(),
         _ => true,

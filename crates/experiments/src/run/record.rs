@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Parameters, Sample};
+use crate::summary::statistics;
 
 /// The results of a run: one object of `lab run --json` and one line of a sweep's results.
 ///
@@ -21,11 +22,16 @@ pub struct RunRecord {
     /// Flow completion time (FCT): from the first packet of the E2E connection to the last byte. It
     /// is null if the flow did not complete, and the mean of several flows.
     pub fct_s: Option<f64>,
+    /// Completion time of the last flow: the longest of the flows' completion times, or that of the
+    /// only flow. It is null if the run did not complete.
+    #[serde(default)]
+    pub fct_last_s: Option<f64>,
     /// The flow completion time without the handshake.
     pub fct_without_handshake_s: Option<f64>,
     /// Set-up time of the tunnel, before `fct_s` begins.
     pub tunnel_setup_s: Option<f64>,
-    /// The ideal completion time of the download; null if there is none.
+    /// The ideal completion time of the download; null if there is none. On a trace it counts from
+    /// the set-up of the tunnel, or from the start of the run if the run did not complete.
     pub ideal_s: Option<f64>,
     /// The ratio `fct_s / ideal_s`.
     pub fct_over_ideal: Option<f64>,
@@ -101,6 +107,50 @@ pub struct RunRecord {
     pub flow_bytes: Vec<Vec<u64>>,
 }
 
+impl RunRecord {
+    /// The flow completion time as statistics count it. A flow that did not complete counts as the
+    /// time from its start to the run's time limit, which is a lower bound. The result is `None` if
+    /// the workload has no completion times.
+    pub fn counted_fct_s(&self) -> Option<f64> {
+        if self.completed {
+            return self.fct_s;
+        }
+        let each = self.counted_flows_s();
+        match statistics(&each) {
+            Some(flows) => Some(flows.mean),
+            None => self.parameters.workload.has_completion().then(|| self.time_limit_s()),
+        }
+    }
+
+    /// The completion time of the last flow, with the same rule.
+    pub fn counted_fct_last_s(&self) -> Option<f64> {
+        let longest = self.counted_flows_s().into_iter().max_by(f64::total_cmp);
+        longest.or_else(|| self.counted_fct_s())
+    }
+
+    /// The ratio of [`Self::counted_fct_s`] and `ideal_s`.
+    pub fn counted_fct_over_ideal(&self) -> Option<f64> {
+        if self.completed {
+            return self.fct_over_ideal;
+        }
+        Some(self.counted_fct_s()? / self.ideal_s?)
+    }
+
+    /// The completion times of several flows as statistics count them.
+    pub fn counted_flows_s(&self) -> Vec<f64> {
+        if !self.parameters.workload.has_completion() {
+            return Vec::new();
+        }
+        let limit_s = self.time_limit_s();
+        let counted = |flow: &FlowRecord| flow.fct_s.unwrap_or((limit_s - flow.start_s).max(0.0));
+        self.flows.iter().map(counted).collect()
+    }
+
+    fn time_limit_s(&self) -> f64 {
+        self.parameters.time_limit.0.as_secs_f64()
+    }
+}
+
 /// Counters of a tunnel of mode RMDT (MASQUE datagram tunnel with retransmission) towards the
 /// client. They are 0 in the other modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -158,7 +208,7 @@ pub struct LinkRecord {
 /// One of several flows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowRecord {
-    /// The time at which the flow began.
+    /// The time at which the flow began, or was to begin if the tunnel was never ready.
     pub start_s: f64,
     /// Whether the whole body arrived.
     pub completed: bool,

@@ -44,9 +44,9 @@ const FIRST_CLIENT: &str = "10.1.0.1";
 /// The destination of other traffic.
 const CROSS_SINK_IP: &str = "10.0.4.2";
 
-/// The initial window of a cooperating origin in packets, and the percentage of the known bandwidth
-/// at which it probes for more.
-const COOPERATING: (u32, u32) = (32, 200);
+/// The least initial window of a tuned origin in packets, and the least percentage of the known
+/// bandwidth at which it probes for more. A tunnel has the same.
+const TUNED: (u32, u32) = (32, 200);
 
 /// The least overhead of a hop's packets in bytes, rounded up.
 const HOP_OVERHEAD: u16 = 45;
@@ -430,8 +430,8 @@ fn transport(run: &Parameters) -> Transport {
     if let Some(text) = &run.tecc {
         controller.tecc = controller.tecc.with(text).expect("checked before");
     }
-    if run.mode.has_cooperating_origin() {
-        let (window, gain) = COOPERATING;
+    if run.mode.has_tuned_origin() {
+        let (window, gain) = TUNED;
         controller.initial_window_packets = controller.initial_window_packets.max(window);
         controller.bbr_up_gain_percent = controller.bbr_up_gain_percent.max(gain);
     }

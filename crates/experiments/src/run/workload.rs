@@ -54,6 +54,20 @@ pub enum Workload {
     },
 }
 
+impl Workload {
+    /// Whether its flows have completion times.
+    pub const fn has_completion(self) -> bool {
+        match self {
+            Self::Download
+            | Self::Upload
+            | Self::Flows { .. }
+            | Self::Parallel(_)
+            | Self::Requests { .. } => true,
+            Self::Long(_) | Self::Sharing { .. } | Self::Datagrams { .. } => false,
+        }
+    }
+}
+
 /// An error: a text is not a workload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(

@@ -68,9 +68,9 @@ impl Summaries {
         group.tunnel_retransmit_ratio.push(record.tunnel_retransmit_ratio);
         if record.completed {
             group.completed += 1;
-            group.fct_s.extend(record.fct_s);
-            group.fct_over_ideal.extend(record.fct_over_ideal);
         }
+        group.fct_s.extend(record.counted_fct_s());
+        group.fct_over_ideal.extend(record.counted_fct_over_ideal());
     }
 
     fn group(&mut self, parameters: &Parameters) -> Option<&mut Group> {
@@ -121,10 +121,26 @@ impl Summaries {
         }
     }
 
+    /// What to say below the table about runs that did not complete; `None` if all completed.
+    pub fn note(&self) -> Option<String> {
+        let count = |of: fn(&Group) -> u64| self.groups.iter().map(of).sum::<u64>();
+        let counted = counted(count(|group| group.runs), count(|group| group.completed))?;
+        Some(format!("{counted} Values with \"\u{2265}\" are lower bounds."))
+    }
+
     /// The summaries as a table for people.
     pub fn table(&self) -> SummaryTable {
         SummaryTable::new(&self.varied, &self.summaries())
     }
+}
+
+/// How completion times count runs that did not complete; `None` if all completed.
+pub fn counted(runs: u64, completed: u64) -> Option<String> {
+    let missing = runs.checked_sub(completed).filter(|missing| *missing > 0)?;
+    Some(format!(
+        "Of {runs} runs, {missing} did not complete. In completion times, a flow that did not complete \
+         counts as the time from its start to the time limit."
+    ))
 }
 
 /// Finds the keys in which runs differ, except their seed.
@@ -180,8 +196,9 @@ impl Group {
     }
 }
 
-/// A summary of runs that differ only in their seed. Times and FCT/ideal (the flow completion time
-/// over its ideal) are over completed runs, and other values over all runs.
+/// A summary of runs that differ only in their seed, over all runs. In times and FCT/ideal (the flow
+/// completion time over its ideal), a flow that did not complete counts as the time from its start
+/// to the time limit, so that they are lower bounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// The values of the varied keys.
@@ -231,17 +248,20 @@ impl SummaryTable {
         let header = keys.chain(columns.map(str::to_owned)).collect();
         let row = |summary: &Summary| {
             let values = summary.of.values().map(plain);
-            let is_partial = summary.completed < summary.runs && summary.completed > 0;
-            let over = if is_partial { " over the completed" } else { "" };
+            let bound = if summary.completed < summary.runs { "\u{2265} " } else { "" };
             let tail = if has_p99 { summary.fct_p99_s } else { summary.fct_max_s };
+            let time = |time: Option<f64>| {
+                time.map_or_else(none, |time| format!("{bound}{}", seconds(time)))
+            };
+            let over_ideal = |ratio: f64| format!("{bound}{ratio:.3}");
             let cells = [
                 summary.runs.to_string(),
                 summary.completed.to_string(),
-                summary.fct_mean_s.map_or_else(none, |mean| format!("{}{over}", seconds(mean))),
+                time(summary.fct_mean_s),
                 summary.fct_mean_ci95_s.map_or_else(none, seconds),
-                summary.fct_median_s.map_or_else(none, seconds),
-                tail.map_or_else(none, seconds),
-                summary.fct_over_ideal_mean.map_or_else(none, |ratio| format!("{ratio:.3}")),
+                time(summary.fct_median_s),
+                time(tail),
+                summary.fct_over_ideal_mean.map_or_else(none, over_ideal),
                 summary.e2e_retransmit_ratio_mean.map_or_else(none, percent),
                 summary.tunnel_retransmit_ratio_mean.map_or_else(none, percent),
             ];

@@ -68,12 +68,21 @@ fn runs_that_did_not_complete_are_counted_and_shown() {
     ];
     let summaries = Summaries::of(&records);
     let [small, large] = &summaries.summaries()[..] else { panic!("{summaries:?}") };
-    assert_eq!((small.runs, small.completed, small.fct_mean_s), (1, 0, None));
-    assert_eq!((large.runs, large.completed, large.fct_mean_s), (3, 2, Some(3.0)));
+    assert_eq!((small.runs, small.completed, small.fct_mean_s), (1, 0, Some(600.0)));
+    assert_eq!((large.runs, large.completed, large.fct_mean_s), (3, 2, Some(202.0)));
+    assert_eq!((large.fct_median_s, large.fct_max_s), (Some(4.0), Some(600.0)));
+    let ideal_s = records[1].ideal_s.unwrap();
+    let over_ideal = large.fct_over_ideal_mean.unwrap();
+    assert!(is_near(over_ideal, (2.0 + 4.0 + 600.0 / ideal_s) / 3.0), "{over_ideal}");
     let SummaryTable { header, rows } = summaries.table();
     assert_eq!(header[..4], ["size", "runs", "completed", "mean"]);
-    assert_eq!(rows[0][..4], ["3 kB", "1", "0", "-"]);
-    assert_eq!(rows[1][..4], ["20 kB", "3", "2", "3.000 s over the completed"]);
+    assert_eq!(rows[0][..4], ["3 kB", "1", "0", "≥ 600.00 s"]);
+    assert_eq!(rows[1][..4], ["20 kB", "3", "2", "≥ 202.00 s"]);
+    assert_eq!(rows[1][5..7], ["≥ 4.000 s", "≥ 600.00 s"]);
+    assert!(rows[1][7].starts_with("≥ "), "{rows:?}");
+    let note = summaries.note().unwrap();
+    assert!(note.starts_with("Of 4 runs, 2 did not complete."), "{note}");
+    assert_eq!(Summaries::of(&records[..1]).note(), None);
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use tandem_congestion::ControllerName;
 use tandem_experiments::run::{
-    self, LinkRecord, Mode, Parameters, RunError, RunOutcome, RunRecord, TraceStore, Workload,
+    self, FlowRecord, LinkRecord, Mode, Parameters, RunError, RunOutcome, RunRecord, TraceStore,
+    Workload,
 };
 use tandem_netem::LossModel;
 use tandem_node::client::Order;
@@ -41,6 +42,7 @@ fn a_download_is_recorded_in_every_mode() {
         let RunOutcome { record, series, .. } = run(&short(mode));
         assert!(record.completed, "{record:?}");
         assert_eq!(record.body_bytes, 1_000_000);
+        assert_eq!(record.fct_last_s, record.fct_s);
         let over_ideal = record.fct_over_ideal.unwrap();
         // With larger loss-detection thresholds the origin detects drops of the queue before an
         // ordered egress late.
@@ -65,6 +67,7 @@ fn a_record_is_a_flat_object_with_the_documented_names() {
         "seed",
         "completed",
         "fct_s",
+        "fct_last_s",
         "fct_without_handshake_s",
         "ideal_s",
         "e2e_retransmit_ratio",
@@ -116,6 +119,12 @@ fn flows_arrive_and_depart() {
         assert_eq!(record.flows.len(), 3);
         assert!(record.flows.iter().all(|flow| flow.completed), "{record:?}");
         assert!(record.jain_index.is_some_and(|index| index > 0.5), "{record:?}");
+        let longest_s = record.flows.iter().filter_map(|flow| flow.fct_s).fold(0.0, f64::max);
+        assert_eq!(record.fct_last_s, Some(longest_s), "{record:?}");
+        assert!(record.fct_last_s > record.fct_s, "{record:?}");
+        // Earlier versions did not record it.
+        let earlier = RunRecord { fct_last_s: None, ..record };
+        assert_eq!(earlier.counted_fct_last_s(), Some(longest_s));
         assert_eq!(record.body_bytes, 3_000_000);
     }
 }
@@ -186,6 +195,61 @@ fn a_run_that_does_not_complete_in_time_says_so() {
     let record = run(&Parameters { time_limit, ..short(Mode::Mdt) }).record;
     assert!(!record.completed && record.fct_s.is_none(), "{record:?}");
     assert!((record.elapsed_s - 0.5).abs() < 1e-9, "{record:?}");
+    assert_eq!((record.counted_fct_s(), record.counted_fct_last_s()), (Some(0.5), Some(0.5)));
+    assert_eq!(record.fct_last_s, None);
+    assert_eq!(record.counted_fct_over_ideal(), Some(0.5 / record.ideal_s.unwrap()));
+}
+
+#[test]
+fn a_run_without_completion_times_counts_as_none_of_them() {
+    let (workload, loss) = (Workload::Long(ms(500)), LossModel::Bernoulli(Ratio::of(999, 1000)));
+    let record = run(&Parameters { workload, loss, ..short(Mode::Mft) }).record;
+    assert!(!record.completed && record.counted_fct_s().is_none(), "{record:?}");
+}
+
+#[test]
+fn requests_that_do_not_end_count_as_the_time_from_their_start_to_the_time_limit() {
+    let workload = Workload::Requests { count: 10, interval: ms(300) };
+    let requests = Parameters { workload, size: ByteCount::new(300_000), ..short(Mode::Mft) };
+    let whole = run(&requests).record;
+    // The limit is before the end of the last request, and after its start.
+    let end = |flow: &FlowRecord| flow.start_s + flow.fct_s.unwrap();
+    let end_s = whole.flows.iter().map(end).fold(0.0, f64::max);
+    let time_limit = HumanDuration(Duration::from_secs_f64(end_s - 0.001));
+    let cut = run(&Parameters { time_limit, ..requests.clone() }).record;
+    assert!(whole.completed && !cut.completed && cut.fct_s.is_none(), "{cut:?}");
+    assert_eq!(cut.flows.len(), 10);
+    let counted = cut.counted_flows_s();
+    let mut unfinished = 0;
+    for (flow, counted_s) in counted.iter().enumerate() {
+        if let Some(fct_s) = cut.flows[flow].fct_s {
+            assert_eq!(Some(fct_s), whole.flows[flow].fct_s);
+            assert!((counted_s - fct_s).abs() < 1e-9);
+        } else {
+            unfinished += 1;
+            let expected = end_s - 0.001 - cut.flows[flow].start_s;
+            assert!((counted_s - expected).abs() < 1e-6, "{flow}: {counted_s}, {cut:?}");
+        }
+    }
+    assert_eq!(unfinished, 1, "{cut:?}");
+    let mean = counted.iter().sum::<f64>() / 10.0;
+    assert!((cut.counted_fct_s().unwrap() - mean).abs() < 1e-9, "{cut:?}");
+    assert_eq!(whole.counted_fct_s(), whole.fct_s);
+    let longest_s = counted.iter().copied().fold(0.0, f64::max);
+    assert_eq!((cut.counted_fct_last_s(), cut.fct_last_s), (Some(longest_s), None));
+}
+
+#[test]
+fn requests_that_cannot_begin_because_there_is_no_tunnel_are_recorded() {
+    let workload = Workload::Requests { count: 10, interval: ms(100) };
+    let loss = LossModel::Bernoulli(Ratio::of(999, 1000));
+    let time_limit = ms(12_000);
+    let record = run(&Parameters { workload, loss, time_limit, ..short(Mode::Mdt) }).record;
+    assert!(!record.completed && record.body_bytes == 0, "{record:?}");
+    assert_eq!(record.flows.len(), 10, "{record:?}");
+    assert!(record.flows.is_sorted_by_key(|flow| flow.start_s), "{record:?}");
+    assert!(record.flows.iter().all(|flow| !flow.completed && flow.start_s > 0.0), "{record:?}");
+    assert!(record.counted_fct_s().is_some_and(|mean_s| mean_s > 9.0), "{record:?}");
 }
 
 #[test]
@@ -402,8 +466,8 @@ fn tunnels_have_a_window_and_a_gain_of_their_own() {
 }
 
 #[test]
-fn a_cooperating_origin_starts_with_at_least_32_packets() {
-    for mode in [Mode::MftPlus, Mode::RmdtPlus] {
+fn a_tuned_origin_starts_with_at_least_32_packets() {
+    for mode in [Mode::MftTuned, Mode::MftPlus, Mode::RmdtPlus] {
         let digest = |initial_window| {
             let rate = Rate::from_mbps(50);
             run(&Parameters { initial_window, rate, ..short(mode) }).record.digest
@@ -411,6 +475,28 @@ fn a_cooperating_origin_starts_with_at_least_32_packets() {
         assert_eq!(digest(10), digest(32), "{mode}");
         assert_ne!(digest(32), digest(64), "{mode}");
     }
+}
+
+#[test]
+fn a_tuned_origin_without_a_tunnel_has_the_controller_and_window_of_tunnels() {
+    let loss = LossModel::Bernoulli(Ratio::of(5, 100));
+    let record_of = |change: fn(&mut Parameters)| {
+        let mut parameters = Parameters { loss, ..short(Mode::Mft) };
+        change(&mut parameters);
+        run(&parameters).record
+    };
+    let tuned = record_of(|run| run.mode = Mode::MftTuned);
+    let spelled_out = record_of(|run| {
+        run.origin_controller = ControllerName::Bbr1Tunnel;
+        run.initial_window = 32;
+    });
+    assert_ne!(tuned.digest, record_of(|_| {}).digest);
+    assert_eq!(tuned, RunRecord { parameters: tuned.parameters.clone(), ..spelled_out });
+    let other = record_of(|run| {
+        run.mode = Mode::MftTuned;
+        run.origin_controller = ControllerName::Cubic;
+    });
+    assert_eq!(tuned.digest, other.digest, "the mode decides the controller");
 }
 
 #[test]

@@ -172,6 +172,7 @@ fn short(mode: Mode) -> String {
 const fn meaning(mode: Mode) -> &'static str {
     match mode {
         Mode::Mft => "no tunnel",
+        Mode::MftTuned => "no tunnel, with the controller and initial window of tunnels",
         Mode::MftPlus => "no tunnel, larger loss-detection thresholds",
         Mode::Mdt => "datagrams, no retransmission",
         Mode::Mst => "one stream, in order",

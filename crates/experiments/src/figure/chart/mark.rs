@@ -17,6 +17,7 @@ pub(super) enum Fill {
 pub(super) const fn color(mode: Mode) -> RGBColor {
     match mode {
         Mode::Mft => RGBColor(110, 118, 128),
+        Mode::MftTuned => RGBColor(98, 76, 150),
         Mode::MftPlus => RGBColor(125, 98, 60),
         Mode::Mdt => RGBColor(0, 114, 178),
         Mode::Mst => RGBColor(213, 94, 0),
@@ -58,6 +59,22 @@ pub(super) fn marker(
     let inside = if fill == Fill::Full { color } else { PAPER };
     let outline = match mode {
         Mode::Mft => vec![(x - 4, y - 4), (x + 4, y - 4), (x + 4, y + 4), (x - 4, y + 4)],
+        Mode::MftTuned => {
+            vec![
+                (x, y - 2),
+                (x + 4, y - 6),
+                (x + 6, y - 4),
+                (x + 2, y),
+                (x + 6, y + 4),
+                (x + 4, y + 6),
+                (x, y + 2),
+                (x - 4, y + 6),
+                (x - 6, y + 4),
+                (x - 2, y),
+                (x - 6, y - 4),
+                (x - 4, y - 6),
+            ]
+        }
         Mode::MftPlus => vec![(x - 5, y - 3), (x + 5, y - 3), (x + 5, y + 3), (x - 5, y + 3)],
         Mode::Mst => vec![(x, y - 6), (x + 6, y + 4), (x - 6, y + 4)],
         Mode::Msgt => vec![(x, y - 6), (x + 5, y), (x, y + 6), (x - 5, y)],

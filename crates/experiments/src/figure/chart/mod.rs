@@ -36,12 +36,13 @@ const QUIET_INK: RGBColor = RGBColor(97, 110, 124);
 const GRID: RGBColor = RGBColor(226, 232, 238);
 
 /// The replacements of these colours and of the modes' colours on dark screens.
-const DARK: [(RGBColor, &str); 13] = [
+const DARK: [(RGBColor, &str); 14] = [
     (PAPER, "#14181D"),
     (INK, "#E4E9EE"),
     (QUIET_INK, "#9AA5B1"),
     (GRID, "#2C343D"),
     (color(Mode::Mft), "#AAB4BF"),
+    (color(Mode::MftTuned), "#B7A3F0"),
     (color(Mode::MftPlus), "#D8C7A0"),
     (color(Mode::Mdt), "#56B4E9"),
     (color(Mode::Mst), "#F0803C"),

@@ -25,7 +25,8 @@ pub(super) fn notes(
     texts.extend(Traces::of(plan).map(|traces| traces.said().to_owned()));
     if points().any(|point| point.completed < point.runs) {
         texts.push(
-            "Hollow markers: not all runs completed; the value is over the completed runs."
+            "Hollow markers: not all runs completed. Completion times count such a run as its time \
+             limit, so that they are lower bounds; other values are over the completed runs."
                 .to_owned(),
         );
     }
