@@ -261,6 +261,7 @@ impl Client {
         let setup = hop.peer.started().map_or_else(Default::default, |started| now - started);
         let authority = hop.peer.settings.authority.clone();
         let agreement = hop.tunnel.agreement();
+        hop.tunnel.take_change(); // this event tells it
         let event = Event::HopUp { hop: index, authority, setup, agreement };
         self.outputs.push_back(Output::Event(event));
     }
