@@ -217,6 +217,9 @@ impl Endpoint {
         if !self.demux.is_for_engine(&payload) {
             return;
         }
+        if let Some(larger) = &mut self.larger_initials {
+            larger.on_received(&payload);
+        }
         let path = FourTuple::new(remote, local_ip);
         let len = payload.len();
         let mut answer = Vec::new();
