@@ -14,7 +14,7 @@ use tandem_node::{
 };
 use tandem_units::HumanDuration;
 use tandem_wire::FeedbackField;
-use tracing::{field::display, info, trace, warn};
+use tracing::{trace, warn};
 
 use crate::{
     advice,
@@ -99,8 +99,7 @@ impl<N> Application<N> for Tunnel {
             ),
             Event::HopUp { hop, authority, setup, agreement } => {
                 self.retries = Retries::default();
-                let mode = agreement.map(display);
-                info!(hop, authority, ?setup, mode, "tunnel up");
+                hops::say_up(hop, &authority, setup, agreement);
             }
             Event::HopLost { error, retry_in, .. } => {
                 if self.retries.is_news(&error) {

@@ -9,7 +9,7 @@ use tandem_node::{
     error::ClientError,
     node::{Event, FetchReport},
 };
-use tracing::{field::display, info, warn};
+use tracing::warn;
 
 use crate::{
     download::Download,
@@ -55,8 +55,7 @@ impl<P: Progress> Application<Client> for Fetch<'_, P> {
         match event {
             Event::HopUp { hop, authority, setup, agreement } => {
                 self.retries = Retries::default();
-                let mode = agreement.map(display);
-                info!(hop, authority, ?setup, mode, "tunnel up");
+                hops::say_up(hop, &authority, setup, agreement);
                 self.progress.say(format!("tunnel through {authority} is up"));
             }
             Event::HopLost { error, retry_in, .. } => {

@@ -6,10 +6,11 @@ use tandem_node::{
     client::{HopConfig, TunnelMode},
     error::ClientError,
     limits::Limits,
+    mode::Agreement,
     proxy::Token,
 };
 use tandem_units::HumanDuration;
-use tracing::warn;
+use tracing::{field::display, info, warn};
 
 use crate::{
     advice,
@@ -79,6 +80,15 @@ pub(crate) fn read_when_written<T>(
             }
             result => return result,
         }
+    }
+}
+
+/// Logs that a hop is up. A mode other than the one that was asked for is a warning.
+pub(crate) fn say_up(hop: usize, authority: &str, setup: Duration, agreement: Option<Agreement>) {
+    let mode = agreement.map(display);
+    info!(hop, authority, ?setup, mode, "tunnel up");
+    if let Some(agreement) = agreement.filter(|agreement| agreement.lesser.is_some()) {
+        warn!(authority, "the tunnel runs in mode {agreement}");
     }
 }
 

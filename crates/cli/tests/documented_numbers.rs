@@ -31,6 +31,12 @@ fn the_documents_state_the_numbers_of_the_code() {
         ("docs/adr/0026-sizes-of-packets.md", format!("starts with {tunnel} bytes")),
         ("docs/adr/0026-sizes-of-packets.md", format!("probes for {}", Mtu::TUNNEL.probe_up_to)),
         ("docs/threats.md", format!("{tunnel}-byte packets")),
+        ("docs/threats.md", format!("{}-byte packets", Mtu::CHAIN_START)),
+        (
+            "docs/architecture.md",
+            format!("of a chain of three or four starts with {} bytes", Mtu::CHAIN_START),
+        ),
+        ("docs/adr/0027-sizes-in-chains.md", format!("it starts with {} bytes", Mtu::CHAIN_START)),
         ("docs/threats.md", format!("and {} in all", limits.queries)),
         (
             "docs/threats.md",

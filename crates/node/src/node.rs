@@ -287,7 +287,8 @@ pub enum Event {
         /// What was agreed on with the proxy. `None` if it has granted no flow yet.
         agreement: Option<crate::mode::Agreement>,
     },
-    /// The tunnel through a hop runs in another mode from now on.
+    /// A proxy granted another mode than for the flow before, or its first flow a lesser one after the
+    /// hop was up. There is one event for each change.
     ModeChanged {
         /// The number of the hop, counted from 0.
         hop: usize,

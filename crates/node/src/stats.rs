@@ -44,6 +44,9 @@ pub struct Stats {
     pub to_client_bytes: u64,
     /// Dropped datagrams, by cause.
     pub dropped: Dropped,
+    /// UDP payloads that went in capsules, because they did not fit a datagram of the tunnel at that
+    /// time.
+    pub in_capsules: u64,
     /// Retransmissions of datagrams.
     pub repaired: Repaired,
     /// The counters of the resequencers at the egress of tunnels.
@@ -76,6 +79,7 @@ impl Stats {
     pub(crate) fn add_tunnels(&mut self, other: &Self) {
         self.dropped.add(&other.dropped);
         self.repaired.add(&other.repaired);
+        self.in_capsules += other.in_capsules;
         self.resequenced.add(&other.resequenced);
         self.feedback.add(&other.feedback);
         self.fields_ignored += other.fields_ignored;

@@ -205,7 +205,8 @@ impl<'a> Topology<'a> {
         let path = self.add_file(size);
         let (number, ip) = self.next_client();
         let hops = u16::try_from(self.run.proxies).unwrap_or(u16::MAX);
-        let inside = Mtu::TUNNEL.start.saturating_sub(HOP_OVERHEAD.saturating_mul(hops)).max(1200);
+        let start = tunnel_mtu(self.run).start;
+        let inside = start.saturating_sub(HOP_OVERHEAD.saturating_mul(hops)).max(1200);
         let task = self.fetch(PROGRAM, LOCAL_PORT, path, Mtu::inside_tunnel(inside));
         let config = ClientConfig {
             hops: Vec::new(),
@@ -330,7 +331,7 @@ impl<'a> Topology<'a> {
 
     fn client(&self, number: u32, task: Task) -> Client {
         let hop = |hop| HopConfig {
-            transport: tunnel_transport(self.run),
+            transport: Transport { mtu: tunnel_mtu(self.run), ..tunnel_transport(self.run) },
             mode: tunnel_mode(self.run),
             ..HopConfig::new(
                 Template::default_for(&proxy_name(hop)).expect("a host name"),
@@ -453,8 +454,13 @@ fn tunnel_transport(run: &Parameters) -> Transport {
     if let Some(percent) = run.tunnel_up_gain_percent {
         controller.bbr_up_gain_percent = to_u32(percent);
     }
-    // The figures are about the sizes that the connection inside a tunnel relies on.
-    Transport { controller, mtu: Mtu::TUNNEL.without_growth(), ..Transport::default() }
+    Transport { controller, mtu: Mtu::TUNNEL, ..Transport::default() }
+}
+
+/// The sizes of a client's first tunnel, which the proxies keep to. The figures are about the sizes that
+/// the connection inside a tunnel relies on.
+fn tunnel_mtu(run: &Parameters) -> Mtu {
+    Mtu::TUNNEL.for_chain(usize::try_from(run.proxies).unwrap_or(usize::MAX))
 }
 
 fn to_u32(number: u64) -> u32 {

@@ -9,7 +9,7 @@ use tandem_lab::{
 };
 use tandem_node::{
     Client, ClientConfig, Event, Origin, OriginConfig,
-    client::{ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode},
+    client::{FlowConfig, FlowId, ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode},
     error::ClientError,
     limits::Limits,
     mode::{Agreement, Lesser, Mode},
@@ -69,6 +69,37 @@ fn the_client_says_what_each_grant_grants() {
         let refused = Err(ClientError::LesserMode { peer: "peer.test".to_owned(), agreement });
         bed.world.run_for(SECOND);
         assert_eq!(bed.ended(), lesser.map(|_| refused), "{mode:?}, {grant:?}");
+    }
+}
+
+#[test]
+fn the_client_says_once_that_a_later_flow_has_another_mode() {
+    let rmdt = TunnelMode::Rmdt(Repair::default());
+    let repairs = &[("tandem-repair", "1;context=1")][..];
+    let repaired = Agreement { asked: Mode::Rmdt, granted: Mode::Rmdt, lesser: None };
+    let lesser = Some(Lesser::NoField("tandem-repair"));
+    let not_repaired = Agreement { asked: Mode::Rmdt, granted: Mode::Mdt, lesser };
+    for (grants, expected) in [
+        (vec![repairs, repairs], vec![]),
+        (
+            vec![repairs, &[], &[], repairs, repairs, &[]],
+            vec![not_repaired, repaired, not_repaired],
+        ),
+        // The tunnel is up before its first flow is granted.
+        (vec![&[], &[], repairs], vec![not_repaired, repaired]),
+    ] {
+        let mut bed = tunnelling_in(rmdt, Task::Forward(Vec::new())).with_control_stream();
+        bed.run();
+        for (id, grant) in (0..).zip(&grants) {
+            let flow = FlowConfig::new("sink.test", 9);
+            bed.world.node_mut(bed.node).open_flow(FlowId(id), flow).unwrap();
+            bed.run();
+            let mut lines = vec![(":status", "200")];
+            lines.extend(*grant);
+            bed.peer().send(4 * id, headers(&lines));
+            bed.run();
+        }
+        assert_eq!(agreements(events(&bed)), expected, "{grants:?}");
     }
 }
 

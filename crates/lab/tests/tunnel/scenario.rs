@@ -254,7 +254,13 @@ impl Scenario {
 
 /// The certificate of all servers.
 pub(crate) fn certificate() -> TestCertificate {
-    TestCertificate::new(["proxy1.test", "proxy2.test", "proxy3.test", "origin.test"])
+    TestCertificate::new([
+        "proxy1.test",
+        "proxy2.test",
+        "proxy3.test",
+        "proxy4.test",
+        "origin.test",
+    ])
 }
 
 impl Testbed {

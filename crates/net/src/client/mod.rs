@@ -53,7 +53,8 @@ pub enum ClientEvent {
         /// flow was granted.
         agreement: Option<Agreement>,
     },
-    /// The tunnel runs in another mode from now on.
+    /// A proxy granted another mode than for the flow before, or its first flow a lesser one than was
+    /// asked for. There is one event for each change.
     ModeChanged {
         /// The number of the proxy in the chain, counted from 0.
         hop: usize,

@@ -58,7 +58,7 @@ impl Client {
     }
 
     /// Tells the embedding program if a tunnel has changed its mode.
-    fn tell_of_change(&mut self, now: Instant, index: usize) {
+    pub(super) fn tell_of_change(&mut self, now: Instant, index: usize) {
         let Some(hop) = self.chain.hops.get_mut(index) else { return };
         let Some(agreement) = hop.tunnel.take_change() else { return };
         let authority = hop.peer.settings.authority.clone();

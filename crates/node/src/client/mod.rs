@@ -396,7 +396,10 @@ impl Client {
     fn on_hop_event(&mut self, now: Instant, index: usize, event: h3::Event) {
         match event {
             h3::Event::Settings => self.on_hop_settings(now, index),
-            h3::Event::Response(stream, head) => self.on_flow_response(now, index, stream, &head),
+            h3::Event::Response(stream, head) => {
+                self.on_flow_response(now, index, stream, &head);
+                self.tell_of_change(now, index);
+            }
             h3::Event::Body(stream) => {
                 if let Some(hop) = self.chain.hops.get_mut(index) {
                     hop.tunnel.on_readable(stream);

@@ -39,11 +39,12 @@ impl Client {
         let peer_seed = |index: usize| seed.map(|seed| seed.wrapping_add(1000 * index as u64));
         // The connection inside a hop keeps the size with which it began, so that only the hop that
         // carries the packets of local programs gains from larger packets.
-        let may_grow = hop_configs.len() == 1 && matches!(task, Task::Forward(_));
+        let count = hop_configs.len();
+        let may_grow = count == 1 && matches!(task, Task::Forward(_));
         let mut hops = Vec::with_capacity(hop_configs.len());
         for (index, hop) in hop_configs.into_iter().enumerate() {
             let mtu = hop.transport.mtu;
-            let mtu = if may_grow { mtu } else { mtu.without_growth() };
+            let mtu = if may_grow { mtu } else { mtu.for_chain(count) };
             let keep_alive = Some(limits.tunnel_idle / 3);
             let settings = Settings {
                 host: hop.template.host().to_owned(),
@@ -260,6 +261,7 @@ impl Client {
         let setup = hop.peer.started().map_or_else(Default::default, |started| now - started);
         let authority = hop.peer.settings.authority.clone();
         let agreement = hop.tunnel.agreement();
+        hop.tunnel.take_change(); // this event tells it
         let event = Event::HopUp { hop: index, authority, setup, agreement };
         self.outputs.push_back(Output::Event(event));
     }

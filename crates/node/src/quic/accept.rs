@@ -17,6 +17,7 @@ use super::{
     delivery::Deliveries,
     endpoint::{Endpoint, Peer},
     event::{Closed, Event},
+    first_size,
     places::{Place, Places},
 };
 use crate::{limits::Limits, prefix::Prefix, seldom::Seldom, stats::Accepting};
@@ -138,11 +139,7 @@ impl Endpoint {
             let transmit = self.inner.refuse(incoming, &mut answer);
             return self.answer(&transmit, answer);
         }
-        let mut unvalidated = (!is_validated).then(Unvalidated::default);
-        if let Some(unvalidated) = &mut unvalidated {
-            unvalidated.on_received(len);
-        }
-        self.take(now, incoming, prefix, unvalidated);
+        self.take(now, incoming, prefix, len);
     }
 
     /// Makes room for a connection from this prefix. Returns whether there is room now.
@@ -163,19 +160,18 @@ impl Endpoint {
         true
     }
 
-    fn take(
-        &mut self,
-        now: Instant,
-        incoming: Incoming,
-        prefix: Prefix,
-        unvalidated: Option<Unvalidated>,
-    ) {
+    fn take(&mut self, now: Instant, incoming: Incoming, prefix: Prefix, len: usize) {
         let remote = incoming.remote_address();
+        let mut unvalidated = (!incoming.remote_address_validated()).then(Unvalidated::default);
+        if let Some(unvalidated) = &mut unvalidated {
+            unvalidated.on_received(len);
+        }
         let (deliveries, feedback) = (Deliveries::default(), Feedback::default());
-        let transport = self.transport(&deliveries, &feedback);
+        let mut transport = self.transport(&deliveries, &feedback);
+        transport.initial_mtu(first_size::of_server(self.mtu, len));
         let config = self.server.as_ref().map(|acceptance| {
             let mut config = acceptance.config.clone();
-            config.transport_config(transport);
+            config.transport_config(Arc::new(transport));
             Arc::new(config)
         });
         let mut answer = Vec::new();

@@ -148,13 +148,21 @@ impl Default for Mtu {
 }
 
 impl Mtu {
-    /// The sizes for a tunnel. It starts with packets that carry a 1200-byte Initial through three
-    /// hops, and probes for the largest that Ethernet carries.
+    /// The sizes for a tunnel. It starts with packets that carry a 1200-byte Initial through two hops
+    /// that repair, and probes for the largest that Ethernet carries.
     ///
     /// The engine takes bursts of loss for a smaller path MTU. Payloads that do not fit then go in
     /// capsules, until the engine has found the size again.
     pub const TUNNEL: Self =
         Self { start: 1332, least: 1200, probe_up_to: 1452, receive_up_to: Self::RECEIVE_UP_TO };
+
+    /// The size with which the first tunnel of a chain of three or four starts. A tunnel that repairs
+    /// needs 46 bytes of a packet for itself, so that these packets carry a 1200-byte Initial through
+    /// four of them. They pass wherever IPv4 packets of 1412 bytes or IPv6 packets of 1432 bytes do.
+    pub const CHAIN_START: u16 = 1384;
+
+    /// The most hops that [`Self::TUNNEL`] has room for.
+    const SHORT_CHAIN: usize = 2;
 
     /// The largest UDP payload of an Ethernet packet with IPv4.
     const RECEIVE_UP_TO: u16 = 1472;
@@ -164,6 +172,18 @@ impl Mtu {
     /// larger packets.
     pub const fn inside_tunnel(size: u16) -> Self {
         Self { start: size, least: size, probe_up_to: size, receive_up_to: size }
+    }
+
+    /// The sizes for the first tunnel of a chain of `hops`, which carries one connection. Chains of more
+    /// than two start with [`Self::CHAIN_START`], unless `probe_up_to` is less.
+    #[must_use]
+    pub fn for_chain(self, hops: usize) -> Self {
+        let start = if hops > Self::SHORT_CHAIN {
+            self.start.max(self.probe_up_to.min(Self::CHAIN_START))
+        } else {
+            self.start
+        };
+        Self { start, ..self }.without_growth()
     }
 
     /// The same sizes without larger ones than the first, in both directions. They suit a tunnel

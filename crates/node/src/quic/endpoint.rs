@@ -16,7 +16,7 @@ use tandem_congestion::{ControllerConfig, ControllerName, Feedback, factory};
 use tandem_wire::Code;
 
 use super::{
-    ClientTls, Connection, ConnectionId, ServerTls, StreamId, Transport, UnusablePackets,
+    ClientTls, Connection, ConnectionId, Mtu, ServerTls, StreamId, Transport, UnusablePackets,
     accept::Acceptance,
     amplification::Unvalidated,
     config::{endpoint_config, initial_destination_cids},
@@ -24,6 +24,7 @@ use super::{
     delivery::{Deliveries, tracking},
     demux::Demux,
     event::{Closed, Event},
+    first_size::LargerInitials,
 };
 use crate::{
     limits::Limits,
@@ -77,6 +78,9 @@ pub(crate) struct Endpoint {
     client: Option<ClientConfig>,
     pub(super) server: Option<Acceptance>,
     transport: TransportConfig,
+    pub(super) mtu: Mtu,
+    /// The first datagrams of a client's connection, if they are larger than others' are.
+    larger_initials: Option<LargerInitials>,
     /// The controller of the next connection.
     controller: ControllerConfig,
     marks_ecn: bool,
@@ -116,6 +120,7 @@ impl Endpoint {
         config.initial_dst_cid_provider(initial_destination_cids(seed));
         let mut endpoint = Self::new(None, transport, limits, seed);
         endpoint.client = Some(config);
+        endpoint.larger_initials = LargerInitials::new(transport.mtu);
         endpoint
     }
 
@@ -143,6 +148,8 @@ impl Endpoint {
             client: None,
             server: None,
             transport: transport.to_noq(limits),
+            mtu: transport.mtu,
+            larger_initials: None,
             controller: transport.controller.clone(),
             // RFC 9298 §6: without congestion control, the tunnel "MUST NOT signal ECN support".
             // Its packets are then Not-ECT.
@@ -176,7 +183,7 @@ impl Endpoint {
     ) -> Result<ConnectionId, String> {
         let mut config = self.client.clone().ok_or_else(|| "not a client".to_owned())?;
         let (deliveries, feedback) = (Deliveries::default(), Feedback::default());
-        config.transport_config(self.transport(&deliveries, &feedback));
+        config.transport_config(Arc::new(self.transport(&deliveries, &feedback)));
         let (handle, connection) = self
             .inner
             .connect(now, config, remote, server_name)
@@ -191,12 +198,12 @@ impl Endpoint {
         &mut self,
         deliveries: &Deliveries,
         feedback: &Feedback,
-    ) -> Arc<TransportConfig> {
+    ) -> TransportConfig {
         let mut transport = self.transport.clone();
         let controllers = factory(&self.controller, feedback.clone());
         self.controller.seed = self.controller.seed.wrapping_add(1);
         transport.congestion_controller_factory(tracking(controllers, deliveries.clone()));
-        Arc::new(transport)
+        transport
     }
 
     /// Handles a received UDP payload.
@@ -209,6 +216,9 @@ impl Endpoint {
     ) {
         if !self.demux.is_for_engine(&payload) {
             return;
+        }
+        if let Some(larger) = &mut self.larger_initials {
+            larger.on_received(&payload);
         }
         let path = FourTuple::new(remote, local_ip);
         let len = payload.len();
@@ -423,7 +433,17 @@ impl Endpoint {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
         let slot = self.slots.get_mut(&id)?;
-        if let Some(mut transmit) = slot.poll_transmit(now, buf) {
+        let offset = buf.len();
+        let larger = self.larger_initials.as_mut().filter(|larger| larger.is_due());
+        let transmit = if larger.is_some() {
+            slot.connection.poll_transmit_one(now, buf)
+        } else {
+            slot.poll_transmit(now, buf)
+        };
+        if let Some(mut transmit) = transmit {
+            if let Some(larger) = larger {
+                larger.pad(&mut transmit, buf, offset);
+            }
             transmit.ecn = transmit.ecn.filter(|_| self.marks_ecn);
             self.ready.rotate_left(1);
             self.touch(id);

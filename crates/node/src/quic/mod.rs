@@ -8,6 +8,7 @@ mod delivery;
 mod demux;
 mod endpoint;
 mod event;
+mod first_size;
 mod places;
 #[cfg(test)]
 mod tests;

@@ -48,7 +48,7 @@ pub(super) struct ClientEnd {
     lesser: Option<Lesser>,
     /// The agreement on the flow that was granted last.
     agreement: Option<Agreement>,
-    /// Whether the agreement has changed since the grant.
+    /// Whether the agreement is another than that of the flow before, or lesser from the first flow on.
     is_changed: bool,
     /// Request streams that each flow uses, if the proxy agrees.
     streams: u8,
@@ -247,8 +247,8 @@ impl Tunnel {
         if granted.promised.is_none() && flow.form == Form::Capsule {
             flow.doubt = Some(Doubt::new()); // a proxy of ours would have answered the field
         }
-        let agreement = self.client_end().agree(&granted);
-        self.client_end_mut().agreement = Some(agreement);
+        let end = self.client_end_mut();
+        end.set_agreement(end.agree(&granted));
         let Some(flow) = self.flows.get_mut(&stream) else { return 0 };
         if let Some(context_id) = granted.reports {
             flow.contexts.register(context_id, Context::Report { newest: None });
@@ -302,12 +302,11 @@ impl Tunnel {
     pub(super) fn distrust_capsules(&mut self) {
         let end = self.client_end_mut();
         (end.form, end.lesser) = (Form::Datagram, Some(Lesser::DropsCapsules));
-        let agreement = end.agree(&Granted::default());
-        end.agreement = Some(agreement);
-        end.is_changed = true;
+        end.set_agreement(end.agree(&Granted::default()));
     }
 
-    /// The agreement with the proxy, if it has changed since the grant and since the last call.
+    /// The agreement with the proxy, if it has changed since the last call. That of the first flow is
+    /// also a change if it is lesser than what the client asked for.
     pub(crate) fn take_change(&mut self) -> Option<Agreement> {
         let end = self.client_end_mut();
         end.agreement.filter(|_| std::mem::take(&mut end.is_changed))
@@ -393,6 +392,13 @@ impl ClientEnd {
         if self.form == Form::Datagram {
             (self.form, self.lesser) = (Form::Capsule, Some(lesser));
         }
+    }
+
+    fn set_agreement(&mut self, agreement: Agreement) {
+        self.is_changed |= match self.agreement.replace(agreement) {
+            Some(before) => before != agreement,
+            None => agreement.lesser.is_some(),
+        };
     }
 
     /// What this end and a proxy with this grant agreed on.

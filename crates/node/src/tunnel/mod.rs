@@ -591,6 +591,7 @@ impl Tunnel {
         stats.dropped.add(&self.dropped);
         stats.dropped.add(self.queue.dropped());
         stats.repaired.add(self.queue.repaired());
+        stats.in_capsules += self.queue.in_capsules();
         stats.resequenced.add(&self.egress.stats());
         stats.feedback.add(&self.feedback);
         stats.fields_ignored += self.fields_ignored;

@@ -57,7 +57,10 @@ impl Queue {
             let datagram = encode_datagram(stream, data).ok_or(0_usize)?;
             return Ok(Item::Encoded(form, datagram));
         }
-        let capsule = || Item::Encoded(Form::Capsule, encode_payload(CONTEXT_ID_UDP, data));
-        (data.len() <= most).then(capsule).ok_or(most)
+        if data.len() > most {
+            return Err(most);
+        }
+        self.in_capsules += 1;
+        Ok(Item::Encoded(Form::Capsule, encode_payload(CONTEXT_ID_UDP, data)))
     }
 }

@@ -115,6 +115,8 @@ pub(super) struct Queue {
     /// The largest datagram that has fitted a packet of the tunnel, in bytes.
     widest: usize,
     dropped: Dropped,
+    /// Payloads that went in capsules because they fitted no datagram.
+    in_capsules: u64,
 }
 
 /// The result of a flow's turn.
@@ -164,6 +166,7 @@ impl Queue {
             is_reported: false,
             widest: 0,
             dropped: Dropped::default(),
+            in_capsules: 0,
         }
     }
 
@@ -380,6 +383,7 @@ impl Queue {
     /// Puts a frame in front of the items of its stream that have not begun.
     fn insert_frame(&mut self, stream: StreamId, frame: Bytes) {
         let len = frame.len();
+        self.in_capsules += 1;
         let flow = self.flows.entry(stream).or_default();
         flow.items.insert(usize::from(flow.has_begun), Item::Encoded(Form::Capsule, frame));
         self.resize(stream, 0, len);
@@ -406,7 +410,10 @@ impl Queue {
         let Some(flow) = self.flows.get_mut(&stream) else { return Turn::Nothing };
         let (left, turn) = match sent {
             Sent::All => (None, Turn::Used),
-            Sent::Reencoded(frame) => (Some(frame), Turn::Used),
+            Sent::Reencoded(frame) => {
+                self.in_capsules += 1;
+                (Some(frame), Turn::Used)
+            }
             Sent::EngineIsFull(item) => (Some(item), Turn::EngineIsFull),
             Sent::StreamIsFull(item) => {
                 flow.is_blocked = true;
@@ -535,6 +542,11 @@ impl Queue {
     /// Counts of dropped payloads, by cause.
     pub(super) const fn dropped(&self) -> &Dropped {
         &self.dropped
+    }
+
+    /// How many payloads went in capsules because they fitted no datagram.
+    pub(super) const fn in_capsules(&self) -> u64 {
+        self.in_capsules
     }
 
     /// Counts of what was repaired, and of what was given up.
