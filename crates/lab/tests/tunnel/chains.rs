@@ -1,7 +1,5 @@
 //! Tests of chains of one to four proxies: the mode of each hop, and the sizes of its packets.
 
-#![expect(clippy::indexing_slicing, reason = "an error here fails the test")]
-
 use std::time::Duration;
 
 use tandem_congestion::ControllerName;
