@@ -30,7 +30,7 @@ const EARLY_BYTES: usize = 64_000;
 /// A flow without arrivals and without waiting payloads is active for this many intervals.
 const IDLE_INTERVALS: u32 = 3;
 
-/// The number of intervals after its start during which a flow counts as greedy. They take some
+/// The number of intervals after its start during which a flow counts as young. They take some
 /// end-to-end round trips.
 const START_INTERVALS: u32 = 16;
 
@@ -157,10 +157,17 @@ impl Active {
         self.arrival_rate.map_or(0, Rate::bits_per_second)
     }
 
-    /// Whether the flow would use all of its share. This is so if some of its payloads wait, or if
-    /// its sender has not had time to learn its share.
-    const fn is_greedy(&self) -> bool {
-        self.least_queue > 0 || self.intervals < START_INTERVALS
+    /// Whether its sender has not had time to learn its share.
+    const fn is_young(&self) -> bool {
+        self.intervals < START_INTERVALS
+    }
+
+    /// Whether another flow has to expect that this one uses all of its share. This is so if some of
+    /// its payloads wait. Flows that begin at the same time also leave each other their shares, or
+    /// each would get all at first. An older flow does not, because a young one is often a short
+    /// request that ends before it uses its share.
+    const fn is_greedy(&self, other: &Self) -> bool {
+        self.least_queue > 0 || (self.is_young() && other.is_young())
     }
 }
 
@@ -328,8 +335,9 @@ impl Reporter {
         };
         let all = weights(&mut equals());
         let fair = |it: &Active| left * u64::from(it.weight) / all;
-        let modest = equals().filter(|it| !it.is_greedy()).map(|it| it.arrives().min(fair(it)));
-        let greedy = weights(&mut equals().filter(|it| it.is_greedy()));
+        let is_greedy = |it: &Active| it.is_greedy(flow);
+        let modest = equals().filter(|it| !is_greedy(it)).map(|it| it.arrives().min(fair(it)));
+        let greedy = weights(&mut equals().filter(|it| is_greedy(it)));
         let share = left.saturating_sub(modest.sum()) * u64::from(flow.weight) / greedy;
         Rate::from_bps(share).unwrap_or(SHARE_LEAST)
     }
