@@ -113,7 +113,7 @@ pub(crate) struct ProxySettings {
     #[arg(
         long, value_name = "TIME", env = "TANDEM_FEEDBACK_INTERVAL", help_heading = "Feedback",
         help = FeedbackInterval::help(
-            "Interval between two reports on a tunnel to a client of mode tecc",
+            "Least interval between two reports on a tunnel to a client of mode tecc",
             "the tunnel's least RTT",
         )
     )]

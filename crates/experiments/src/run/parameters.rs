@@ -98,7 +98,7 @@ parameters! {
         /// from the defaults, such as q-target=60ms,theta=1Ts.
         "KEY=VALUE,.." tecc: Option<String>;
 
-        /// Interval of proxies' reports in these modes [default: the tunnel's least RTT]
+        /// Least interval of proxies' reports in these modes [default: the tunnel's least RTT]
         "TIME" feedback_interval: Option<HumanDuration>;
 
         /// Request streams of each flow in mode msgt

@@ -56,7 +56,7 @@ pub struct ProxyConfig {
     pub access: Access,
     /// The targets that clients may reach.
     pub policy: TargetPolicy,
-    /// The interval between two reports on a tunnel, within [`Self::FEEDBACK_INTERVAL`]. `None`:
+    /// The least interval between two reports on a tunnel, within [`Self::FEEDBACK_INTERVAL`]. `None`:
     /// the minimum RTT of each tunnel.
     pub feedback_interval: Option<Duration>,
     /// What becomes of packets from targets that fit no datagram. With [`Oversize::Auto`] they go in
