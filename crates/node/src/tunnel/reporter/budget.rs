@@ -144,16 +144,21 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::disallowed_methods, reason = "only differences to it matter")]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
     const SECOND: Duration = Duration::from_secs(1);
 
     /// Counts the reports of a tunnel that would send one each 5 ms, over links of these rates.
     fn reports(to_client: Rate, from_client: Rate, time: Duration) -> u64 {
-        let (mut budget, start) = (Budget::new(), Instant::now());
+        let (mut budget, begin) = (Budget::new(), start());
         let interval = Duration::from_millis(5);
         let mut passed = Duration::ZERO;
         let mut reports = 0;
         while passed < time {
-            budget.earn(start + passed, to_client, from_client.bytes_in(passed));
+            budget.earn(begin + passed, to_client, from_client.bytes_in(passed));
             reports += u64::from(budget.spend(false));
             passed += interval;
         }
@@ -177,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_first_report_is_always_sent_and_later_ones_make_up_for_it() {
-        let (mut budget, start) = (Budget::new(), Instant::now());
+        let (mut budget, begin) = (Budget::new(), start());
         while budget.spend(false) {}
         for _ in 0..100 {
             assert!(budget.spend(true));
@@ -185,12 +190,12 @@ mod tests {
         // The debt is sixteen reports from the client, and the same number of reports to it.
         let rate = Rate::from_mbps(1);
         let mut carried = ByteCount::ZERO;
-        budget.earn(start, rate, carried);
+        budget.earn(begin, rate, carried);
         let mut waited = Duration::ZERO;
         while !budget.spend(false) {
             waited += Duration::from_millis(50);
             carried = rate.bytes_in(waited);
-            budget.earn(start + waited, rate, carried);
+            budget.earn(begin + waited, rate, carried);
         }
         let paid = 17 * u64::try_from(TO_CLIENT * SHARE).unwrap();
         assert!((paid..paid + 10_000).contains(&rate.bytes_in(waited).get()), "{waited:?}");
@@ -199,8 +204,7 @@ mod tests {
     #[test]
     fn the_fastest_seconds_count_for_some_time() {
         let mut peak = Peak::new();
-        let start = Instant::now();
-        let (mut now, mut carried) = (start, ByteCount::ZERO);
+        let (mut now, mut carried) = (start(), ByteCount::ZERO);
         let mut run = |rate: Rate, seconds: u32| {
             let mut best = None;
             for _ in 0..seconds * 10 {
@@ -222,7 +226,7 @@ mod tests {
         fn the_cost_never_exceeds_one_per_cent_and_a_burst(
             steps in prop::collection::vec((0_u64..2000, 0_u64..1_000_000, 1_u64..1_000_000_000), 1..200),
         ) {
-            let (mut budget, mut now) = (Budget::new(), Instant::now());
+            let (mut budget, mut now) = (Budget::new(), start());
             let (mut received, mut to_client, mut reports) = (ByteCount::ZERO, 0, 0_u64);
             for (ms, bytes, rate) in steps {
                 let step = Duration::from_millis(ms);
