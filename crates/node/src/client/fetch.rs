@@ -218,10 +218,21 @@ impl Fetch {
     }
 
     /// Passes a report on the tunnel on. `false`: the origin gets no reports.
-    pub(super) fn relay(&mut self, info: TunnelInfo) -> bool {
+    pub(super) fn relay(&mut self, now: Instant, info: TunnelInfo) -> bool {
         let Some(relay) = &mut self.relay else { return false };
-        relay.push(info);
+        relay.push(now, info);
         true
+    }
+
+    /// When the next timer is due.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.relay.as_ref().and_then(Relay::next_timeout)
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant, origin: &mut Peer) {
+        if let Some(relay) = &mut self.relay {
+            relay.handle_timeout(now, origin);
+        }
     }
 
     /// Handles the arrival of a packet from the origin.

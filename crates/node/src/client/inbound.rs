@@ -46,7 +46,7 @@ impl Client {
                             return Inbound::Output(output);
                         }
                     }
-                    Arrival::Report(stream, info) => self.on_report(index, stream, info),
+                    Arrival::Report(stream, info) => self.on_report(now, index, stream, info),
                     Arrival::Ended(stream, end) => {
                         self.on_flow_closed(now, index, stream, &FlowEnd::from(end));
                     }
@@ -97,7 +97,7 @@ impl Client {
 
     /// Handles a proxy's report on a flow. Reports of the last proxy go to the origin, or, for a
     /// local flow, to the embedding program, which may pass them on.
-    fn on_report(&mut self, index: usize, stream: StreamId, info: TunnelInfo) {
+    fn on_report(&mut self, now: Instant, index: usize, stream: StreamId, info: TunnelInfo) {
         let is_last = index + 1 == self.chain.hops.len();
         let Some(hop) = self.chain.hops.get(index).filter(|hop| hop.tunnel.wants_reports()) else {
             return;
@@ -105,7 +105,7 @@ impl Client {
         match hop.flows.get(&stream).filter(|_| is_last).map(|flow| flow.carries) {
             Some(Carries::NextPeer) => {
                 if let Some((fetch, _)) = self.fetch() {
-                    fetch.relay(info);
+                    fetch.relay(now, info);
                 }
             }
             Some(Carries::Local(id)) if self.outputs.len() < WAITING_OUTPUTS_MAX => {

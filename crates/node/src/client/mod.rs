@@ -460,13 +460,16 @@ impl Client {
             forward.close_idle(now, hop, &limits);
             forward.own.handle_timeout(now, hop);
         }
+        if let Some((fetch, origin)) = self.fetch() {
+            fetch.handle_timeout(now, origin);
+        }
         self.recover(now);
     }
 
     fn next_timeout(&mut self) -> Option<Instant> {
         let work = match &self.work {
             Work::Forward(forward) => forward.next_timeout(),
-            Work::Fetch(_) => None,
+            Work::Fetch(fetch) => fetch.next_timeout(),
         };
         let own = quic::earliest(work, self.recovery.next_timeout());
         quic::earliest(own, self.chain.next_timeout())
@@ -548,7 +551,7 @@ impl Node for Client {
             }
             Input::TunnelInfo(info) => {
                 if let Some((fetch, _)) = self.fetch()
-                    && fetch.relay(info)
+                    && fetch.relay(now, info)
                 {
                     self.stats.feedback.used += 1;
                 }

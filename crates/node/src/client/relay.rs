@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName, Method, StatusCode};
+use tandem_units::ByteCount;
 use tandem_wire::{QuarterStreamId, RequestHead, TunnelInfo, VarInt};
 
 use super::peer::Peer;
@@ -41,6 +42,8 @@ pub(super) struct Relay {
     latest: Option<TunnelInfo>,
     /// Whether the newest report has not gone to the origin.
     has_news: bool,
+    /// When it goes without an acknowledgement.
+    deadline: Option<Instant>,
     pace: Pace,
     acks: Acks,
     renumbered: Renumbered,
@@ -54,6 +57,7 @@ impl Relay {
             channel: Channel::None,
             latest: None,
             has_news: false,
+            deadline: None,
             pace: Pace::default(),
             acks: Acks::default(),
             renumbered: Renumbered::new(),
@@ -113,22 +117,39 @@ impl Relay {
         self.channel = Channel::Closed;
     }
 
-    /// Takes a new report. It goes to the origin with the next request, or with an acknowledgement.
-    pub(super) const fn push(&mut self, info: TunnelInfo) {
+    /// Takes a new report. It goes to the origin with the next request, or with an acknowledgement, or
+    /// alone if none follows in time.
+    pub(super) fn push(&mut self, now: Instant, info: TunnelInfo) {
         self.latest = Some(info);
         self.has_news = true;
+        let wait = info.sending_rate.time_to_send(PACKETS);
+        self.deadline.get_or_insert(now + wait.min(WAIT_MAX));
+    }
+
+    /// When a report is due that no acknowledgement has taken along.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Sends the report that is due.
+    pub(super) fn handle_timeout(&mut self, now: Instant, peer: &mut Peer) {
+        if self.deadline.take_if(|deadline| *deadline <= now).is_some() {
+            self.pass_on(now, peer);
+        }
     }
 
     /// Handles the arrival of a packet from the origin. If the client acknowledges it now, the
     /// newest report goes in the same packet, where it costs least.
     pub(super) fn on_packet(&mut self, now: Instant, peer: &mut Peer) {
-        let Channel::Open(stream) = self.channel else { return };
-        if !self.has_news {
-            return;
+        if self.has_news && self.acks.is_due(peer.stats().sent_ack_frames) {
+            self.pass_on(now, peer);
         }
+    }
+
+    fn pass_on(&mut self, now: Instant, peer: &mut Peer) {
+        let Channel::Open(stream) = self.channel else { return };
         let Some((_, connection)) = peer.parts() else { return };
-        let is_acked_now = self.acks.is_due(connection.stats().sent_ack_frames);
-        if !is_acked_now || !self.pace.allows(now, connection.path_estimate().min_rtt) {
+        if !self.has_news || !self.pace.allows(now, connection.path_estimate().min_rtt) {
             return;
         }
         let Some(quarter_stream_id) = QuarterStreamId::from_stream_id(stream.0) else { return };
@@ -138,10 +159,17 @@ impl Relay {
     }
 
     fn next(&mut self) -> Option<TunnelInfo> {
-        self.has_news = false;
+        (self.has_news, self.deadline) = (false, None);
         self.latest.map(|info| self.renumbered.next(info))
     }
 }
+
+/// A report goes alone when these bytes could have arrived since it came: four packets. A client
+/// acknowledges every second one, but the resequencer at the exit of the tunnel may hold them back.
+const PACKETS: ByteCount = ByteCount::new(4 * 1350);
+
+/// The longest wait of a report for an acknowledgement.
+const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// Bounds how often reports go to the origin. It sees only after a whole end-to-end round trip what
 /// its last change of rate has done. Two reports in a round trip are as many as it can use for long,
