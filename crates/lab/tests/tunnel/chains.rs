@@ -5,20 +5,16 @@ use std::time::Duration;
 use tandem_congestion::ControllerName;
 use tandem_node::{
     Event, Stats,
-    client::{Order, Repair, TunnelMode},
+    client::TunnelMode,
     mode::{Agreement, Mode},
 };
 use tandem_units::{ByteCount, Rate, Ratio};
 
-use crate::scenario::{Outcome, Scenario, Testbed};
-
-fn rmdt() -> TunnelMode {
-    TunnelMode::Rmdt(Repair::default())
-}
-
-fn tecc() -> TunnelMode {
-    TunnelMode::Tecc(Repair { order: Order::Window, ..Repair::default() })
-}
+use crate::{
+    rmdt,
+    scenario::{Outcome, Scenario, Testbed},
+    tecc,
+};
 
 /// A download of 1 MB through a chain, over an access link of 20 Mbit/s on Ethernet that loses some
 /// packets.

@@ -8,18 +8,18 @@ use tandem_lab::{
 };
 use tandem_node::{
     Event, Input, Node,
-    client::{ForwardConfig, Repair, TunnelMode},
+    client::{ForwardConfig, TunnelMode},
 };
 use tandem_units::{ByteCount, Ratio};
 
 use crate::{
-    MS, SECOND,
+    MS, SECOND, rmdt,
     scenario::{Scenario, Testbed},
 };
 
 /// All ways in which payloads travel.
 fn modes() -> [TunnelMode; 4] {
-    [TunnelMode::Mdt, TunnelMode::Mst, TunnelMode::Msgt(4), TunnelMode::Rmdt(Repair::default())]
+    [TunnelMode::Mdt, TunnelMode::Mst, TunnelMode::Msgt(4), rmdt()]
 }
 
 /// How long a host that has much to do leaves packets in its sockets. It is longer than an RTT.
@@ -70,8 +70,7 @@ fn what_came_before_a_tunnels_end_is_relayed() {
 
 #[test]
 fn payloads_that_waited_for_missing_ones_leave_when_the_tunnel_ends() {
-    let mut scenario =
-        Scenario { mode: TunnelMode::Rmdt(Repair::default()), ..Scenario::new(1, 1) };
+    let mut scenario = Scenario { mode: rmdt(), ..Scenario::new(1, 1) };
     scenario.limits.last_words = Duration::ZERO;
     let (mut testbed, sink, program) = streaming(&scenario, SinkHost::new(9));
     testbed.world.run_for(SECOND);

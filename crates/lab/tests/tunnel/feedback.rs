@@ -3,20 +3,19 @@
 use std::time::Duration;
 
 use tandem_congestion::ControllerName;
-use tandem_node::{
-    Input, Stats,
-    client::{Order, Repair, TunnelMode},
-    quic::ResetSecret,
-};
+use tandem_node::{Input, Stats, quic::ResetSecret};
 use tandem_units::{ByteCount, Ratio};
 
-use crate::scenario::{Outcome, Scenario, Testbed, certificate};
+use crate::{
+    scenario::{Outcome, Scenario, Testbed, certificate},
+    tecc,
+};
 
 /// A download of 8 MB whose origin follows reports.
 fn scenario(proxies: usize) -> Scenario {
     Scenario {
         file: ByteCount::new(8_000_000),
-        mode: TunnelMode::Tecc(Repair { order: Order::Window, ..Repair::default() }),
+        mode: tecc(),
         controller: ControllerName::Bbr1Tunnel,
         origin_controller: ControllerName::Tecc,
         ..Scenario::new(1, proxies)

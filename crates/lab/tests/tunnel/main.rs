@@ -19,7 +19,7 @@ use tandem_lab::{
 };
 use tandem_node::{
     Input,
-    client::{ForwardConfig, TunnelMode},
+    client::{ForwardConfig, Order, Repair, TunnelMode},
     error::ClientError,
     limits::Limits,
     node::ResolveError,
@@ -29,6 +29,16 @@ use tandem_units::{ByteCount, Rate, Ratio};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
+
+/// A tunnel that retransmits lost datagrams.
+fn rmdt() -> TunnelMode {
+    TunnelMode::Rmdt(Repair::default())
+}
+
+/// The same with reports to the origin.
+fn tecc() -> TunnelMode {
+    TunnelMode::Tecc(Repair { order: Order::Window, ..Repair::default() })
+}
 
 /// Flow completion time in percent of the ideal, rounded down.
 fn percent_of_ideal(scenario: &Scenario) -> u128 {

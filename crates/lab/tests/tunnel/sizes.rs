@@ -10,11 +10,11 @@ use tandem_lab::{
 };
 use tandem_node::{
     Event,
-    client::{FlowConfig, ForwardConfig, Oversize, Repair, TunnelMode},
+    client::{FlowConfig, ForwardConfig, Oversize, TunnelMode},
 };
 use tandem_units::ByteCount;
 
-use super::{MS, SECOND};
+use super::{MS, SECOND, rmdt};
 use crate::scenario::{Scenario, Testbed};
 
 /// The lengths of the echoes, in bytes of UDP payload, and the lengths in the client's events about
@@ -49,10 +49,6 @@ fn echoes(mode: TunnelMode, oversize: Oversize, mtu: u64, lens: &[usize]) -> Ech
         });
         (replies, events.collect())
     })
-}
-
-fn rmdt() -> TunnelMode {
-    TunnelMode::Rmdt(Repair::default())
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! Tests of uploads through every kind of tunnel.
 
 use tandem_congestion::ControllerName;
-use tandem_node::{
-    client::{Order, Repair, TunnelMode},
-    error::ClientError,
-    quic::ResetSecret,
-};
+use tandem_node::{client::TunnelMode, error::ClientError, quic::ResetSecret};
 use tandem_units::{ByteCount, Ratio};
 
-use crate::scenario::{Scenario, certificate};
+use crate::{
+    rmdt,
+    scenario::{Scenario, certificate},
+    tecc,
+};
 
 /// An upload of 2 MB over a link that loses 5 %.
 fn lossy(proxies: usize, mode: TunnelMode) -> Scenario {
@@ -20,11 +20,10 @@ fn lossy(proxies: usize, mode: TunnelMode) -> Scenario {
 
 /// An upload over the same link whose sender follows its own end of the tunnel.
 fn followed(proxies: usize) -> Scenario {
-    let repair = Repair { order: Order::Window, ..Repair::default() };
     Scenario {
         controller: ControllerName::Bbr1Tunnel,
         origin_controller: ControllerName::Tecc,
-        ..lossy(proxies, TunnelMode::Tecc(repair))
+        ..lossy(proxies, tecc())
     }
 }
 
@@ -34,8 +33,8 @@ fn an_upload_arrives_over_a_lossy_link_in_every_mode() {
         lossy(0, TunnelMode::Mdt),
         lossy(1, TunnelMode::Mdt),
         lossy(1, TunnelMode::Mst),
-        lossy(1, TunnelMode::Rmdt(Repair::default())),
-        lossy(2, TunnelMode::Rmdt(Repair::default())),
+        lossy(1, rmdt()),
+        lossy(2, rmdt()),
         followed(1),
         followed(2),
     ] {
@@ -62,7 +61,7 @@ fn the_sender_of_an_upload_follows_its_own_end_of_the_tunnel_and_no_proxy_report
         assert_eq!((proxy.feedback.sent, origin.feedback.used), (0, 0));
         assert_eq!(origin.upload_bytes, 2_000_000);
     }
-    let other = lossy(1, TunnelMode::Rmdt(Repair::default())).download().report().clone();
+    let other = lossy(1, rmdt()).download().report().clone();
     assert_eq!((other.feedback.sent, other.feedback.used), (0, 0));
 }
 
