@@ -204,7 +204,7 @@ impl Tunnel {
             queue.push(now, stream, copy, max_datagram).ok();
         }
         let payload = Payload { form, too_large: flow.too_large, data };
-        let waiting = queue.flow_len(stream);
+        let waiting = reporter.reports_on(stream).then(|| queue.flow_len(stream));
         queue.push(now, stream, payload, max_datagram)?;
         reporter.on_arrival(now, stream, data.len(), waiting);
         Ok(())

@@ -61,7 +61,7 @@ impl Budget {
     /// Pays for a report. `false`: it would cost too much. The first report on a flow is never
     /// refused, because an origin needs it before it sends, and the flow's request costs more than
     /// the report. Later reports have to make up for it.
-    pub(super) const fn spend(&mut self, is_first: bool) -> bool {
+    pub(super) fn spend(&mut self, is_first: bool) -> bool {
         let is_enough = self.to_client.is_enough() && self.from_client.is_enough();
         if is_enough || is_first {
             self.to_client.spend();
@@ -96,9 +96,8 @@ impl Credit {
         self.bytes >= self.price
     }
 
-    const fn spend(&mut self) {
-        let (bytes, least) = (self.bytes - self.price, -BURST * self.price);
-        self.bytes = if bytes < least { least } else { bytes };
+    fn spend(&mut self) {
+        self.bytes = (self.bytes - self.price).max(-BURST * self.price);
     }
 }
 

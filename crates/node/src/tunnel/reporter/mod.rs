@@ -220,15 +220,21 @@ impl Reporter {
         self.due
     }
 
+    /// Whether the client of a flow asked for reports.
+    pub(super) fn reports_on(&self, stream: StreamId) -> bool {
+        self.flows.contains_key(&stream)
+    }
+
     /// Notes a payload that arrived from the target of a flow, in whose queue `waiting` bytes waited
-    /// before.
+    /// before. `None`: there are no reports on the flow.
     pub(super) fn on_arrival(
         &mut self,
         now: Instant,
         stream: StreamId,
         len: usize,
-        waiting: usize,
+        waiting: Option<usize>,
     ) {
+        let Some(waiting) = waiting else { return };
         self.activate(now, stream);
         let Some(flow) = self.active.get_mut(&stream) else { return };
         flow.arrived += len as u64;
