@@ -342,7 +342,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
                 self.end.is_closed |= matches!(event, Event::Closed(_));
                 self.app.event(event);
             }
-            Output::Wait(_) => {} // `drain` handles it
+            Output::Tcp(_) | Output::Wait(_) => {} // `drain` handles the wait
         }
     }
 

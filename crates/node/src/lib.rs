@@ -18,6 +18,7 @@ pub mod seldom;
 mod server;
 mod spare;
 pub mod stats;
+pub mod tcp;
 mod timers;
 mod token;
 pub mod tunnel;

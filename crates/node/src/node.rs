@@ -17,6 +17,8 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use tandem_wire::TunnelInfo;
 
+use crate::tcp::{TcpInput, TcpOutput};
+
 /// The protocol stack of one host. Its inputs are datagrams, answers and the time; its outputs are
 /// datagrams, requests and a deadline.
 pub trait Node {
@@ -78,6 +80,8 @@ pub enum Input {
         /// The error of the operating system.
         error: io::ErrorKind,
     },
+    /// Something about a TCP connection.
+    Tcp(TcpInput),
     /// The answer to [`Output::Resolve`]. The addresses are in order of preference.
     Resolved {
         /// The query.
@@ -150,6 +154,8 @@ pub enum Output {
         /// The kind of the new socket.
         kind: SocketKind,
     },
+    /// Something about a TCP connection.
+    Tcp(TcpOutput),
     /// Close a socket. The node does not use its name again.
     CloseSocket(SocketId),
     /// Tell a peer with ICMP that its packets are too large, if the operating system lets the program

@@ -42,6 +42,8 @@ pub struct Stats {
     pub to_client_datagrams: u64,
     /// Bytes of UDP payload from targets that were queued for clients.
     pub to_client_bytes: u64,
+    /// TCP connections.
+    pub tcp: TcpStats,
     /// Dropped datagrams, by cause.
     pub dropped: Dropped,
     /// UDP payloads that went in capsules, because they did not fit a datagram of the tunnel at that
@@ -84,6 +86,28 @@ impl Stats {
         self.feedback.add(&other.feedback);
         self.fields_ignored += other.fields_ignored;
     }
+}
+
+/// The counters of TCP connections through tunnels. At a proxy these are the connections to targets,
+/// at a client those of local programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpStats {
+    /// Connections that were established end to end.
+    pub opened: u64,
+    /// Connections that are open at present.
+    pub open: u64,
+    /// Connections that were refused, or whose target could not be reached.
+    pub failed: u64,
+    /// Connections that both ends finished.
+    pub finished: u64,
+    /// Connections that were reset by the target (at a proxy) or by the program (at a client).
+    pub reset: u64,
+    /// Connections that ended because their stream was reset, or their tunnel ended.
+    pub aborted: u64,
+    /// Bytes towards targets.
+    pub to_target_bytes: u64,
+    /// Bytes from targets.
+    pub to_client_bytes: u64,
 }
 
 /// What became of the connections that peers wanted to open at a server, and were not simply

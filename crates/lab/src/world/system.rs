@@ -57,7 +57,7 @@ impl World {
                 host.too_big.push((peer, len, fits));
                 return;
             }
-            Output::Wait(_) => return,
+            Output::Tcp(_) | Output::Wait(_) => return,
         };
         self.answer_after(Duration::ZERO, id, answer);
     }

@@ -17,6 +17,7 @@ mod recover;
 mod relay;
 mod retry;
 mod start;
+mod tcp;
 mod transfer;
 mod upload;
 
@@ -41,7 +42,10 @@ use self::{
     recover::Recovery,
 };
 
-pub use self::own::{FlowEvent, FlowId};
+pub use self::{
+    own::{FlowEvent, FlowId},
+    tcp::{Credentials, TcpService},
+};
 pub use crate::mode::{Agreement, Oversize, Repair, TunnelMode};
 use crate::{
     error::ClientError,
@@ -240,6 +244,7 @@ pub struct Client {
     lost: VecDeque<(usize, ClientError)>,
     /// Whether the client ends if a proxy grants another mode than was asked for.
     requires_mode: bool,
+    tcp_services: Vec<TcpService>,
     outputs: VecDeque<Output>,
     next_socket: u64,
     stats: Stats,
@@ -564,7 +569,10 @@ impl Node for Client {
                 self.end(now, result);
             }
             // Only what the user asked for uses the memory of a client.
-            Input::FileOpened { .. } | Input::FileChunk { .. } | Input::MemoryInUse(_) => {}
+            Input::FileOpened { .. }
+            | Input::FileChunk { .. }
+            | Input::MemoryInUse(_)
+            | Input::Tcp(_) => {}
         }
     }
 

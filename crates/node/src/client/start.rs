@@ -93,6 +93,7 @@ impl Client {
             recovery: Recovery::new(seed),
             lost: VecDeque::new(),
             requires_mode: false,
+            tcp_services: Vec::new(),
             outputs: VecDeque::new(),
             next_socket: FIRST_SOCKET,
             stats: Stats::default(),

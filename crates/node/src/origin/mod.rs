@@ -442,7 +442,8 @@ impl Node for Origin {
             Input::SocketFailed { .. }
             | Input::Resolved { .. }
             | Input::BodyCredit { .. }
-            | Input::TunnelInfo(_) => {}
+            | Input::TunnelInfo(_)
+            | Input::Tcp(_) => {}
         }
     }
 

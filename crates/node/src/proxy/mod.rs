@@ -59,6 +59,9 @@ pub struct ProxyConfig {
     /// The least interval between two reports on a tunnel, within [`Self::FEEDBACK_INTERVAL`]. `None`:
     /// the minimum RTT of each tunnel.
     pub feedback_interval: Option<Duration>,
+    /// The only target of TCP connections, and of no UDP flows, whatever the policy says. A request names it, or
+    /// [`Self::SERVICE`]. `None`: all targets that the policy permits.
+    pub service: Option<(String, u16)>,
     /// What becomes of packets from targets that fit no datagram. With [`Oversize::Auto`] they go in
     /// capsules to clients that asked for it, which only Tandem's do.
     pub oversize: Oversize,
@@ -77,6 +80,10 @@ impl ProxyConfig {
     /// The allowed intervals between two reports.
     pub const FEEDBACK_INTERVAL: RangeInclusive<Duration> = REPORT_INTERVAL;
 
+    /// The name of a proxy's only service (`tandem serve`), with which a client asks for it without
+    /// knowing its address. RFC 6761 §6.4 reserves the domain, so that no resolver knows the name.
+    pub const SERVICE: &'static str = "service.tandem.invalid";
+
     /// The settings of a proxy that no client may use yet, and that reaches public addresses only.
     pub fn new(listen: SocketAddr, tls: rustls::ServerConfig) -> Self {
         Self {
@@ -85,6 +92,7 @@ impl ProxyConfig {
             transport: Transport::default(),
             access: Access::Tokens(Vec::new()),
             policy: TargetPolicy::default(),
+            service: None,
             feedback_interval: None,
             oversize: Oversize::default(),
             log_clients: false,
@@ -402,7 +410,8 @@ impl Node for Proxy {
             Input::FileOpened { .. }
             | Input::FileChunk { .. }
             | Input::BodyCredit { .. }
-            | Input::TunnelInfo(_) => {}
+            | Input::TunnelInfo(_)
+            | Input::Tcp(_) => {}
         }
     }
 
