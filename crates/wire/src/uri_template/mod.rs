@@ -163,6 +163,19 @@ impl Template {
         ))
     }
 
+    /// The default template for TCP connections through the proxy `authority`
+    /// (draft-ietf-httpbis-connect-tcp).
+    ///
+    /// # Errors
+    ///
+    /// The authority is malformed.
+    pub fn default_for_tcp(authority: &str) -> Result<Self, TemplateError> {
+        parse_authority(authority)?;
+        Self::parse(&format!(
+            "https://{authority}/.well-known/masque/tcp/{{{TARGET_HOST}}}/{{{TARGET_PORT}}}/"
+        ))
+    }
+
     /// The template of a proxy as a user names it: a template, or `https://HOST:PORT`, or `HOST:PORT`,
     /// which stand for the default template.
     ///
