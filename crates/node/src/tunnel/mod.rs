@@ -22,6 +22,7 @@ mod proxy;
 mod queue;
 mod reporter;
 pub mod resequence;
+mod tcp;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},

@@ -16,7 +16,7 @@ use iri_string::template::context::{Context, Visitor};
 use iri_string::template::{Error as SyntaxError, UriTemplateStr};
 
 pub use self::path_matcher::PathMatcher;
-pub use self::target::{TargetError, check_host};
+pub use self::target::{TargetError, check_host, parse_target_authority};
 
 const TARGET_HOST: &str = "target_host";
 const TARGET_PORT: &str = "target_port";
