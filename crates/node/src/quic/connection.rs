@@ -147,6 +147,12 @@ impl Connection {
         }
     }
 
+    /// Takes the code with which the peer has reset a stream. The stream can then not be read any more.
+    pub(crate) fn take_reset(&mut self, stream: StreamId) -> Option<Code> {
+        let code = self.inner.recv_stream(to_noq(stream)).received_reset().ok()??;
+        Some(Code(code.into_inner()))
+    }
+
     /// Writes as much of `data` as there is room for, and removes that part from its front.
     pub(crate) fn write(
         &mut self,

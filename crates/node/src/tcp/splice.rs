@@ -35,6 +35,8 @@ pub(crate) struct Splice {
     framing: Framing,
     /// Whether the connection was asked for bytes.
     is_reading: bool,
+    /// Whether the owner wants no more bytes of the connection at present.
+    is_halted: bool,
     /// Whether the connection's FIN has been passed on.
     has_read_fin: bool,
     /// Bytes that the connection was given and the operating system has not taken.
@@ -73,6 +75,7 @@ impl Splice {
             form,
             framing: form.framing(),
             is_reading: false,
+            is_halted: false,
             has_read_fin: false,
             unwritten: 0,
             is_paused: false,
@@ -96,6 +99,11 @@ impl Splice {
         self.unwritten
     }
 
+    /// Stops or continues to ask the connection for bytes.
+    pub(crate) const fn halt(&mut self, is_halted: bool) {
+        self.is_halted = is_halted;
+    }
+
     /// Asks the connection for bytes if the stream's backlog is short.
     pub(crate) fn pull(
         &mut self,
@@ -104,7 +112,8 @@ impl Splice {
         outputs: &mut VecDeque<Output>,
     ) {
         let is_short = tunnel.backlog(stream) < Tunnel::BACKLOG_SHORT;
-        if is_short && !self.has_read_fin && !std::mem::replace(&mut self.is_reading, true) {
+        let may_read = is_short && !self.has_read_fin && !self.is_halted;
+        if may_read && !std::mem::replace(&mut self.is_reading, true) {
             let read = TcpOutput::Read { tcp: self.tcp, max: READ_MAX };
             outputs.push_back(Output::Tcp(read));
         }
@@ -119,16 +128,38 @@ impl Splice {
         outputs: &mut VecDeque<Output>,
     ) -> Outcome {
         self.is_reading = false;
-        if data.is_empty() {
-            self.has_read_fin = true;
-            tunnel.send_bytes(stream, self.form.fin(), Bytes::new());
-            tunnel.finish_bytes(stream);
+        self.from_tcp += data.len() as u64;
+        self.send(data, tunnel, stream);
+        if self.has_read_fin {
             return self.outcome(outputs);
         }
-        self.from_tcp += data.len() as u64;
-        tunnel.send_bytes(stream, self.form.header(data.len()), data);
         self.pull(tunnel, stream, outputs);
         Outcome::Open
+    }
+
+    /// Sends what was read so far again, on another stream and in another form.
+    pub(crate) fn repeat(
+        &mut self,
+        form: Form,
+        early: Vec<Bytes>,
+        tunnel: &mut Tunnel,
+        stream: StreamId,
+    ) {
+        (self.form, self.framing) = (form, form.framing());
+        for data in early {
+            self.send(data, tunnel, stream);
+        }
+    }
+
+    /// Puts bytes of the connection into the stream's backlog. No bytes are a FIN.
+    fn send(&mut self, data: Bytes, tunnel: &mut Tunnel, stream: StreamId) {
+        if data.is_empty() {
+            self.has_read_fin = true;
+            tunnel.send_bytes(stream, self.form.fin(), data);
+            tunnel.finish_bytes(stream);
+        } else {
+            tunnel.send_bytes(stream, self.form.header(data.len()), data);
+        }
     }
 
     /// Passes what has arrived on the stream to the connection, as much as it may hold.

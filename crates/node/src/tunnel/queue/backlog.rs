@@ -73,6 +73,11 @@ impl Queue {
         self.backlogs.by_stream.get(&stream).map_or(0, |backlog| backlog.len)
     }
 
+    /// Whether nothing waits: neither payloads, nor bytes, nor the end of a stream.
+    pub(in crate::tunnel) fn is_empty(&self) -> bool {
+        self.len() == 0 && self.backlogs.by_stream.is_empty()
+    }
+
     /// The next stream whose backlog has become short.
     pub(in crate::tunnel) fn poll_drained(&mut self) -> Option<StreamId> {
         self.backlogs.drained.pop_front()
