@@ -10,6 +10,7 @@ mod flow;
 mod forward;
 mod hop;
 mod inbound;
+pub mod local;
 mod own;
 mod peer;
 mod ranges;
