@@ -45,7 +45,7 @@ use self::{
 
 pub use self::{
     own::{FlowEvent, FlowId},
-    tcp::{Credentials, TcpService},
+    tcp::TcpService,
 };
 pub use crate::mode::{Agreement, Oversize, Repair, TunnelMode};
 use crate::{
