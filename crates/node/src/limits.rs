@@ -63,6 +63,9 @@ pub struct Limits {
     pub sockets: usize,
     /// The longest wait for a name server, after which a proxy refuses the request.
     pub dns_timeout: Duration,
+    /// The longest time in which a proxy opens a TCP connection to a target, over all its addresses. It
+    /// is longer than three retransmissions of a SYN (RFC 6298: after 1, 3 and 7 seconds).
+    pub connect_timeout: Duration,
     /// The time without a packet in either direction after which a flow is closed. RFC 9298 §3.1:
     /// "UDP proxies that close sockets after a period of inactivity SHOULD NOT use a period lower
     /// than two minutes".
@@ -163,6 +166,7 @@ impl Default for Limits {
             guesses_per_connection: 10,
             sockets: 24_000,
             dns_timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(10),
             flow_idle: Duration::from_secs(150),
             tunnel_queue: 1_000_000,
             short_tunnel_queue: 4_000_000,
