@@ -10,10 +10,11 @@ use std::{
 use bytes::Bytes;
 use tandem_node::{
     Event, Input, Node,
-    node::{FileError, FileId, FileMeta},
+    node::{FileError, FileId, FileMeta, SocketId},
+    tcp::{TcpId, TcpInput},
 };
 
-use crate::{Body, Contents, FileSet, sockets::Sockets};
+use crate::{Body, Contents, FileSet, sockets::Sockets, tcp::TcpSocket};
 
 /// Identifies a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,7 +78,8 @@ pub(crate) struct Host {
     /// current one.
     pub(crate) incarnation: u64,
     pub(crate) timer: Timer,
-    pub(crate) sockets: Sockets,
+    pub(crate) sockets: Sockets<SocketId>,
+    pub(crate) tcp_sockets: Sockets<TcpSocket>,
     pub(crate) files: FileSet,
     open_files: BTreeMap<FileId, Contents>,
     pub(crate) body: Body,
@@ -110,7 +112,8 @@ impl Host {
             node: None,
             incarnation: 0,
             timer: Timer::default(),
-            sockets: Sockets::new(addresses),
+            sockets: Sockets::new(addresses.clone()),
+            tcp_sockets: Sockets::new(addresses),
             files: FileSet::new(),
             open_files: BTreeMap::new(),
             body: Body::new(),
@@ -129,6 +132,7 @@ impl Host {
         self.timer.stalls = 0;
         self.waiting.clear();
         self.sockets.close_all();
+        self.tcp_sockets.close_all();
         self.open_files.clear();
         self.body = Body::new();
     }
@@ -151,6 +155,19 @@ impl Host {
     ) -> Result<Bytes, FileError> {
         let contents = self.open_files.get(&file).ok_or(FileError::NotFound)?;
         Ok(contents.read(offset, len))
+    }
+
+    /// Discards what a busy process has not been told yet about a TCP connection.
+    pub(crate) fn forget_tcp(&mut self, closed: TcpId) {
+        self.waiting.retain(|input| match input {
+            Input::Tcp(
+                TcpInput::Opened { tcp, .. }
+                | TcpInput::Read { tcp, .. }
+                | TcpInput::Written { tcp, .. }
+                | TcpInput::Failed { tcp, .. },
+            ) => *tcp != closed,
+            _ => true,
+        });
     }
 
     pub(crate) fn close_file(&mut self, file: FileId) {

@@ -12,6 +12,7 @@ pub mod files;
 mod host;
 mod network;
 mod sockets;
+mod tcp;
 mod tls;
 pub mod trace;
 mod world;

@@ -1,7 +1,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -82,6 +82,8 @@ pub const SMALL_PACKET: ByteCount = ByteCount::new(200);
 #[derive(Debug)]
 struct ScheduledPath {
     path: Path<Datagram>,
+    /// The sum of the propagation delays of the links.
+    delay: Duration,
     /// Packets of at most [`SMALL_PACKET`] that entered the path.
     small: Traffic,
     /// The earliest event in the world's agenda that checks this path.
@@ -131,12 +133,13 @@ impl Network {
         let (from, to) = between;
         let seed = self.seed.derive(from.number().into()).derive(to.number().into());
         let path = PathId(self.paths.len());
+        let delay = links.iter().map(|link| link.delay).sum();
         let mut links = Path::new(self.start, links, seed.derive(replaced));
         if self.is_verified {
             links.verify();
         }
         let small = Traffic::default();
-        self.paths.push(ScheduledPath { path: links, small, scheduled: None });
+        self.paths.push(ScheduledPath { path: links, delay, small, scheduled: None });
         self.routes.insert(between, Route { paths: vec![path], replaced });
         path
     }
@@ -225,6 +228,21 @@ impl Network {
 
     fn path_mut(&mut self, PathId(number): PathId) -> &mut ScheduledPath {
         self.paths.get_mut(number).expect("a path is never removed")
+    }
+
+    /// The time at which a byte arrives that TCP sends now. TCP retransmits what it sends into a
+    /// blocked direction, so that the byte leaves at the end of the block.
+    pub(crate) fn tcp_arrival(&self, now: Instant, between: (HostId, HostId)) -> Instant {
+        let departure = self.blocked.get(&between).map_or(now, |until| now.max(*until));
+        let paths = self.paths_between(between).iter();
+        let delays =
+            paths.filter_map(|PathId(number)| self.paths.get(*number)).map(|path| path.delay);
+        departure + delays.sum::<Duration>()
+    }
+
+    /// The host that has an address.
+    pub(crate) fn owner(&self, ip: IpAddr) -> Option<HostId> {
+        self.owners.get(&ip).copied()
     }
 
     pub(crate) fn block(&mut self, between: (HostId, HostId), until: Instant) {

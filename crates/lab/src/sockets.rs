@@ -1,19 +1,20 @@
 use std::{
     collections::BTreeMap,
+    fmt::Debug,
     io::ErrorKind,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use tandem_node::node::{SocketId, SocketKind};
+use tandem_node::node::SocketKind;
 
-/// The sockets of one host. They follow the rules of usual operating systems, but without
+/// The sockets of one host and one protocol, with their names. They follow the rules of usual operating systems, but without
 /// randomness: free ports are assigned in order.
 #[derive(Debug)]
-pub(crate) struct Sockets {
+pub(crate) struct Sockets<I> {
     addresses: Vec<IpAddr>,
-    open: BTreeMap<SocketId, Socket>,
+    open: BTreeMap<I, Socket>,
     /// The socket that receives at a local address. The IP address may be unspecified.
-    bound: BTreeMap<SocketAddr, SocketId>,
+    bound: BTreeMap<SocketAddr, I>,
     next_port: u16,
 }
 
@@ -27,7 +28,7 @@ pub(crate) struct Socket {
 /// The first port that is assigned for port 0: the dynamic ports of RFC 6335 §6.
 const FIRST_DYNAMIC_PORT: u16 = 49_152;
 
-impl Sockets {
+impl<I: Copy + Debug + Ord> Sockets<I> {
     pub(crate) fn new(addresses: Vec<IpAddr>) -> Self {
         Self {
             addresses,
@@ -45,7 +46,7 @@ impl Sockets {
     ///
     /// # Panics
     /// It panics if a socket with this identifier is open.
-    pub(crate) fn open(&mut self, id: SocketId, kind: SocketKind) -> Result<SocketAddr, ErrorKind> {
+    pub(crate) fn open(&mut self, id: I, kind: SocketKind) -> Result<SocketAddr, ErrorKind> {
         assert!(!self.open.contains_key(&id), "{id:?} is opened twice");
         let (wanted, peer) = match kind {
             SocketKind::Listen(local) => (local, None),
@@ -65,7 +66,7 @@ impl Sockets {
         Ok(local)
     }
 
-    pub(crate) fn close(&mut self, id: SocketId) -> Option<Socket> {
+    pub(crate) fn close(&mut self, id: I) -> Option<Socket> {
         let socket = self.open.remove(&id)?;
         if self.bound.get(&socket.local) == Some(&id) {
             self.bound.remove(&socket.local);
@@ -84,12 +85,12 @@ impl Sockets {
         self.bound.clear();
     }
 
-    pub(crate) fn get(&self, id: SocketId) -> Option<Socket> {
+    pub(crate) fn get(&self, id: I) -> Option<Socket> {
         self.open.get(&id).copied()
     }
 
     /// The socket that receives datagrams to this address. [`Socket::peer`] is not considered.
-    pub(crate) fn bound_to(&self, local: SocketAddr) -> Option<(SocketId, Socket)> {
+    pub(crate) fn bound_to(&self, local: SocketAddr) -> Option<(I, Socket)> {
         let id = self.bound.get(&local).or_else(|| self.bound.get(&any_address(local)))?;
         Some((*id, self.get(*id)?))
     }
@@ -145,13 +146,19 @@ fn any_address(local: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use tandem_node::node::SocketId;
+
     use super::*;
 
-    fn sockets() -> Sockets {
+    fn sockets() -> Sockets<SocketId> {
         Sockets::new(vec!["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()])
     }
 
-    fn listen(sockets: &mut Sockets, id: u64, local: &str) -> Result<SocketAddr, ErrorKind> {
+    fn listen(
+        sockets: &mut Sockets<SocketId>,
+        id: u64,
+        local: &str,
+    ) -> Result<SocketAddr, ErrorKind> {
         sockets.open(SocketId(id), SocketKind::Listen(local.parse().unwrap()))
     }
 
@@ -200,7 +207,7 @@ mod tests {
     fn datagrams_reach_the_socket_of_their_port_and_a_closed_port_has_none() {
         let mut sockets = sockets();
         listen(&mut sockets, 1, "0.0.0.0:443").unwrap();
-        let to = |sockets: &Sockets, local: &str| {
+        let to = |sockets: &Sockets<SocketId>, local: &str| {
             sockets.bound_to(local.parse().unwrap()).map(|(SocketId(id), _)| id)
         };
         assert_eq!(to(&sockets, "10.0.0.2:443"), Some(1));

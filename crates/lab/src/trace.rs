@@ -1,13 +1,14 @@
-//! A record of the packets on the network.
+//! A record of what travels on the network.
 
 use std::{fmt, time::Duration};
 
 use sha2::{Digest, Sha256};
 use tandem_units::ByteCount;
 
-use crate::HostId;
+use crate::{HostId, tcp::Segment};
 
-/// Every packet that a host sent or received, as a digest and, on request, as a list.
+/// Every packet that a host sent or received, as a digest and, on request, as a list. What arrives
+/// through TCP connections is part of the digest only.
 pub struct Trace {
     digest: Sha256,
     entries: Option<Vec<TraceEntry>>,
@@ -37,8 +38,9 @@ pub enum PathEnd {
     Delivered,
 }
 
-/// SHA-256 over time, end, hosts and size of every packet. Two runs with the same digest have the
-/// same network traffic.
+/// SHA-256 over time, end, hosts and size of every packet, and over time, hosts and content of
+/// everything that arrived through TCP connections. Two runs with the same digest have the same
+/// network traffic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceDigest([u8; 32]);
 
@@ -63,6 +65,25 @@ impl Trace {
         self.digest.update(entry.size.get().to_be_bytes());
         if let Some(entries) = &mut self.entries {
             entries.push(entry);
+        }
+    }
+
+    /// Records what arrived through a TCP connection.
+    pub(crate) fn record_tcp(
+        &mut self,
+        at: Duration,
+        between: (HostId, HostId),
+        segment: &Segment,
+    ) {
+        const TCP: u8 = 2;
+        let (from, to) = between;
+        self.digest.update(at.as_nanos().to_be_bytes());
+        self.digest.update([TCP, segment.code()]);
+        self.digest.update(from.number().to_be_bytes());
+        self.digest.update(to.number().to_be_bytes());
+        if let Segment::Data(data) = segment {
+            self.digest.update((data.len() as u64).to_be_bytes());
+            self.digest.update(data);
         }
     }
 

@@ -1,5 +1,6 @@
 mod run;
 mod system;
+mod tcp;
 
 use std::{
     any::Any,
@@ -15,7 +16,7 @@ use tandem_node::{Event, Input, Node, node::ResolveError};
 
 use crate::{
     Body, FileSet, Handle, HostId, NetworkStats, PathId, Trace, delays::Delays, host::Host,
-    network::Network,
+    network::Network, tcp::Tcp,
 };
 
 /// Hosts, the paths between them, and virtual time. Virtual time passes only in
@@ -48,6 +49,7 @@ pub struct World {
     events_now: u32,
     hosts: Vec<Host>,
     network: Network,
+    tcp: Tcp,
     names: BTreeMap<String, NameAnswer>,
     trace: Trace,
     delays: Delays,
@@ -77,6 +79,7 @@ impl World {
             events_now: 0,
             hosts: Vec::new(),
             network: Network::new(base, seed),
+            tcp: Tcp::default(),
             names: BTreeMap::new(),
             trace: Trace::new(),
             delays: Delays::default(),
@@ -310,16 +313,20 @@ impl World {
 /// Methods that cause failures.
 impl World {
     /// Ends the process on a host without a clean shutdown. The machine stays up and answers
-    /// packets to its closed ports with ICMP port unreachable messages.
+    /// packets to its closed ports with ICMP port unreachable messages. It closes the TCP connections
+    /// of the process as Linux does: what the process wrote still arrives, and then the peer's end of
+    /// the connection sees a FIN, or a RST if the process had not read everything. Whatever the peer
+    /// sends afterwards is answered with a RST.
     pub fn kill(&mut self, host: impl Into<HostId>) {
-        self.host_mut(host.into()).kill();
+        let host = host.into();
+        self.host_mut(host).kill();
+        self.end_tcp(host);
     }
 
     /// Ends the process on a host, if it still runs, and starts another.
     pub fn replace<N: Node + 'static>(&mut self, handle: Handle<N>, node: N) {
-        let host = self.host_mut(handle.id());
-        host.kill();
-        host.node = Some(Box::new(node));
+        self.kill(handle);
+        self.host_mut(handle.id()).node = Some(Box::new(node));
         self.agenda.push(self.now, Occurrence::Wake(handle.id()));
     }
 
@@ -329,6 +336,8 @@ impl World {
     }
 
     /// Blocks packets from `from` to `to` for a time. Packets that are on their way still arrive.
+    /// What TCP connections send leaves at the end of that time. A program that connects gives up
+    /// after 127 seconds.
     pub fn block(&mut self, from: impl Into<HostId>, to: impl Into<HostId>, duration: Duration) {
         self.network.block((from.into(), to.into()), self.now + duration);
     }

@@ -6,7 +6,7 @@ use std::{
 use tandem_netem::Packet;
 use tandem_node::{Input, Output};
 
-use super::World;
+use super::{World, tcp::TcpOccurrence};
 use crate::{
     HostId, PathId,
     host::Host,
@@ -26,6 +26,8 @@ pub(super) enum Occurrence {
     Path(PathId),
     /// The process of a busy host runs.
     Turn(HostId),
+    /// Something about a TCP connection.
+    Tcp(TcpOccurrence),
 }
 
 /// The largest number of outputs of one node between two inputs.
@@ -91,6 +93,7 @@ impl World {
             }
             Occurrence::Path(path) => self.check_path(path),
             Occurrence::Turn(host) => self.take_turn(host),
+            Occurrence::Tcp(what) => self.meet_tcp(what),
         }
     }
 

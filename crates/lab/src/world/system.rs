@@ -57,7 +57,11 @@ impl World {
                 host.too_big.push((peer, len, fits));
                 return;
             }
-            Output::Tcp(_) | Output::Wait(_) => return,
+            Output::Tcp(output) => {
+                self.perform_tcp(id, output);
+                return;
+            }
+            Output::Wait(_) => return,
         };
         self.answer_after(Duration::ZERO, id, answer);
     }
