@@ -543,6 +543,7 @@ impl Node for Client {
                 });
             }
             Input::Datagram(received) => {
+                let Some(received) = self.from_associated(now, received) else { return };
                 let Self { work, chain, limits, stats, .. } = self;
                 if let (Work::Forward(forward), Some(hop)) = (work, chain.hops.last_mut()) {
                     let (socket, local_ip) = (received.socket, received.local_ip);

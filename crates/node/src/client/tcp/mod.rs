@@ -1,5 +1,6 @@
 //! TCP connections of local programs, each of which gets a request stream through the tunnel.
 
+mod associate;
 mod programs;
 mod relay;
 mod speak;
@@ -12,6 +13,7 @@ use std::{
 
 use bytes::Bytes;
 
+use self::associate::Associations;
 pub(super) use self::relay::authority_of;
 use super::{
     Client, FlowConfig,
@@ -66,6 +68,7 @@ pub(super) struct Connections {
     awaited: BTreeMap<TcpId, Awaited>,
     programs: BTreeMap<TcpId, Program>,
     by_stream: BTreeMap<StreamId, TcpId>,
+    associations: Associations,
     next_id: u64,
     /// The form that the last hop takes, and whether it has granted a request in this form.
     form: Form,
@@ -86,6 +89,8 @@ struct Awaited {
 #[derive(Debug)]
 struct Program {
     service: usize,
+    /// The host on which the program runs.
+    host: IpAddr,
     splice: Splice,
     /// The protocol that the program speaks with this client, until all bytes pass unchanged.
     local: Option<Box<Local>>,
@@ -125,6 +130,7 @@ impl Connections {
             awaited: BTreeMap::new(),
             programs: BTreeMap::new(),
             by_stream: BTreeMap::new(),
+            associations: Associations::default(),
             next_id: 0,
             form: FIRST_FORM,
             is_form_known: false,

@@ -1,6 +1,6 @@
 //! Connections of local programs: they come, ask for targets, and get request streams.
 
-use std::time::Instant;
+use std::{net::SocketAddr, time::Instant};
 
 use super::{Awaited, Program, TcpService, Upstream};
 use crate::{
@@ -52,7 +52,7 @@ impl Client {
                     }
                 }
             }
-            TcpInput::Opened { tcp, result } => self.on_program(tcp, result.is_ok()),
+            TcpInput::Opened { tcp, result } => self.on_program(tcp, result.ok()),
             TcpInput::Read { tcp, data } => self.on_program_read(now, tcp, data),
             TcpInput::Written { tcp, bytes } => {
                 let Some(program) = self.tcp.programs.get_mut(&tcp) else { return };
@@ -73,14 +73,12 @@ impl Client {
     }
 
     /// Handles a new connection of a local program.
-    fn on_program(&mut self, tcp: TcpId, is_open: bool) {
+    fn on_program(&mut self, tcp: TcpId, peer: Option<SocketAddr>) {
         let Some(Awaited { service, listener }) = self.tcp.awaited.remove(&tcp) else { return };
         if let Some(listener) = listener {
             self.accept(service, listener);
         }
-        if !is_open {
-            return;
-        }
+        let Some(peer) = peer else { return };
         if self.tcp.len() >= self.limits.local_flows || self.life != Life::Running {
             self.stats.tcp.failed += 1;
             return self.outputs.push_back(Output::Tcp(TcpOutput::Reset(tcp)));
@@ -96,7 +94,9 @@ impl Client {
             }
             None => return,
         };
-        self.tcp.programs.insert(tcp, Program { service, splice, local, upstream });
+        self.tcp
+            .programs
+            .insert(tcp, Program { service, host: peer.ip(), splice, local, upstream });
         self.request_tcp(tcp);
     }
 

@@ -254,6 +254,7 @@ impl Client {
         tcp: TcpId,
         result: Result<(), ClientError>,
     ) {
+        self.end_association(now, tcp);
         let Some(program) = self.tcp.remove(tcp) else { return };
         if matches!(self.tcp.services.get(program.service), Some(TcpService::Stdio { .. })) {
             self.end(now, result);

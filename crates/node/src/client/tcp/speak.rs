@@ -10,9 +10,8 @@ use super::{Program, Upstream};
 use crate::{
     client::{
         Client, FlowConfig,
-        local::{Fault, Refusal, Step, Target},
+        local::{Fault, Step, Target},
     },
-    error::FlowError,
     quic::StreamId,
     tcp::{Next, TcpId},
     tunnel::Carrier,
@@ -28,27 +27,23 @@ impl Client {
                 Step::ToTarget(data) => self.to_target(tcp, data),
                 Step::Connect(target) => self.connect_for(tcp, &target),
                 Step::Disconnect => drop(self.disconnect(tcp, Code::H3_REQUEST_CANCELLED)),
-                Step::Associate { .. } => {
-                    if let Some(local) = &mut program.local {
-                        local.on_refused(&Refusal::from(&FlowError::NotOpen));
-                    }
-                }
+                Step::Associate { from } => self.associate(tcp, from),
                 Step::Splice => return self.splice(now, tcp),
                 Step::Close(fault) => {
                     self.note_fault(now, fault);
                     self.disconnect(tcp, Code::H3_REQUEST_CANCELLED);
-                    if let Some(program) = self.tcp.remove(tcp) {
+                    if let Some(program) = self.tcp.programs.get(&tcp) {
                         program.splice.socket.close(&mut self.outputs);
                     }
-                    return;
+                    return self.forget_program(now, tcp, Ok(()));
                 }
                 Step::Abort(fault) => {
                     self.note_fault(now, Some(fault));
                     self.disconnect(tcp, Code::H3_REQUEST_CANCELLED);
-                    if let Some(program) = self.tcp.remove(tcp) {
+                    if let Some(program) = self.tcp.programs.get(&tcp) {
                         program.splice.socket.reset(&mut self.outputs);
                     }
-                    return;
+                    return self.forget_program(now, tcp, Ok(()));
                 }
             }
         }
