@@ -302,7 +302,7 @@ impl Http1 {
             Ok(Some(Part::Content(bytes) | Part::Framing(bytes))) => self.to_program(bytes),
             Ok(None) => return self.target.len() < left,
             Err(BadChunk) => {
-                self.bad_response(&BadResponse("the chunks of its body are malformed"))
+                self.bad_response(&BadResponse("the chunks of its body are malformed"));
             }
         }
         true
@@ -330,7 +330,7 @@ impl Http1 {
     fn on_response(&mut self, response: Response) {
         let State::Exchange(exchange) = &mut self.state else { return };
         match response.kind {
-            // RFC 9110 §15.2: "A server MUST NOT send a 1xx response to an HTTP/1.0 client."
+            // RFC 9110 §15.2: "a server MUST NOT send a 1xx response to an HTTP/1.0 client."
             Kind::Interim if exchange.asked.is_old => {}
             Kind::Interim => {
                 exchange.waits = false;

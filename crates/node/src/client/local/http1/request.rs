@@ -189,7 +189,7 @@ fn rewrite(
     framing: Framing,
 ) -> Result<Message, Rejection> {
     let is_old = fields.minor == 0;
-    // RFC 9112 §9.3: a proxy "MUST NOT maintain a persistent connection with an HTTP/1.0 client".
+    // RFC 9112 §9.3: a proxy does not keep the connection of an HTTP/1.0 client.
     let connection = if is_old || fields.has_option("close") {
         Connection::Closes
     } else if fields.has_option("upgrade") && fields.values("upgrade").next().is_some() {
@@ -213,10 +213,13 @@ fn rewrite(
     write_field("Host", host.as_bytes(), &mut head);
     let left = max_forwards(method, fields)?;
     // RFC 9110 §10.1.1: an expectation in an HTTP/1.0 request is ignored.
-    fields.write_forwarded(
-        if is_old { &["expect", "max-forwards"] } else { &["max-forwards"] },
-        &mut head,
-    );
+    let except: &[&str] = match (is_old, left) {
+        (false, None) => &[],
+        (false, Some(_)) => &["max-forwards"],
+        (true, None) => &["expect"],
+        (true, Some(_)) => &["expect", "max-forwards"],
+    };
+    fields.write_forwarded(except, &mut head);
     if let Some(left) = left {
         write_field("Max-Forwards", left.to_string().as_bytes(), &mut head);
     }
@@ -234,7 +237,7 @@ fn rewrite(
 
 /// RFC 9110 §7.6.2: "Each intermediary that receives a TRACE or OPTIONS request containing a
 /// Max-Forwards header field MUST check and update its value prior to forwarding the request."
-/// Returns the new value. The field of another method is left out, which "MAY ignore" allows.
+/// Returns the new value, if there is one.
 fn max_forwards(method: &str, fields: Fields<'_>) -> Result<Option<u32>, Rejection> {
     let value =
         fields.values("max-forwards").next().filter(|_| matches!(method, "TRACE" | "OPTIONS"));
