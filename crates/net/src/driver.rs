@@ -40,6 +40,7 @@ use crate::{
     send_batch::SendBatch,
     socket::{Drained, ReceiveBuffers, SocketOptions, UdpSocket, open_error},
     stats::DriverStats,
+    tcp::Tcp,
     too_big::TooBig,
 };
 
@@ -168,7 +169,7 @@ pub async fn run<N: Node, A: Application<N>>(
     loop {
         let next = driver.drain();
         if driver.is_over() {
-            return driver.finish();
+            return driver.finish(shutdown).await;
         }
         driver.wait(next, &mut shutdown).await;
     }
@@ -184,7 +185,7 @@ struct Driver<'a, N, A> {
     refused: Seldom,
 
     sockets: BTreeMap<SocketId, Slot>,
-    ready_list: Arc<ReadyList>,
+    ready_list: Arc<ReadyList<SocketId>>,
     /// The sockets from which the driver receives in this round.
     readable: Vec<SocketId>,
     receive_buffers: ReceiveBuffers,
@@ -195,6 +196,7 @@ struct Driver<'a, N, A> {
     unsent: Vec<SocketId>,
     spare_buffers: Vec<Vec<u8>>,
 
+    tcp: Tcp,
     requests: Requests,
     /// The answers that the node gets in this round.
     too_big: TooBig,
@@ -285,6 +287,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             poll_buffer: Vec::new(),
             unsent: Vec::new(),
             spare_buffers: Vec::new(),
+            tcp: Tcp::default(),
             requests: Requests::new(options.resolver, options.files),
             too_big: TooBig::default(),
             inputs: Vec::new(),
@@ -302,7 +305,8 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             match self.node.poll(now, &mut self.poll_buffer) {
                 Output::Wait(deadline) => {
                     self.flush();
-                    let may_sleep = self.inputs.is_empty() && self.readable.is_empty();
+                    let has_work = !self.readable.is_empty() || self.tcp.has_work();
+                    let may_sleep = self.inputs.is_empty() && !has_work;
                     return Next { deadline, may_sleep };
                 }
                 output => self.perform(output),
@@ -342,7 +346,8 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
                 self.end.is_closed |= matches!(event, Event::Closed(_));
                 self.app.event(event);
             }
-            Output::Tcp(_) | Output::Wait(_) => {} // `drain` handles the wait
+            Output::Tcp(output) => self.tcp.perform(output, &mut self.stats),
+            Output::Wait(_) => {} // `drain` handles it
         }
     }
 
@@ -369,13 +374,14 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         }
     }
 
-    /// Sends all batches, in the order in which they were begun.
+    /// Sends all batches, in the order in which they were begun, and then writes to TCP connections.
     fn flush(&mut self) {
         let mut unsent = mem::take(&mut self.unsent);
         for id in unsent.drain(..) {
             self.send(id);
         }
         self.unsent = unsent; // this keeps its allocation
+        self.tcp.flush(&mut self.stats);
     }
 
     fn send(&mut self, id: SocketId) {
@@ -446,7 +452,8 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         self.end.is_closed || self.end.has_grace_expired
     }
 
-    fn finish(self) -> Finished<N> {
+    async fn finish(mut self, shutdown: Option<impl Future<Output = ()>>) -> Finished<N> {
+        self.tcp.finish(shutdown, &mut self.stats).await;
         let result = match self.end.body_error {
             Some(error) => Err(DriveError::Body(error)),
             None if self.end.is_closed => Ok(()),
@@ -466,7 +473,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             task::yield_now().await; // otherwise the runtime would not poll other sockets
         }
         let grace_ends = self.end.grace_ends;
-        self.alarm.set([deadline, grace_ends].into_iter().flatten().min());
+        self.alarm.set([deadline, grace_ends, self.tcp.deadline()].into_iter().flatten().min());
         let woken = poll_fn(|context| self.poll_woken(context, shutdown, may_sleep)).await;
         self.stats.wakes += u64::from(may_sleep);
 
@@ -476,6 +483,8 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             self.shut_down();
         }
         let now = clock::now();
+        self.tcp.on_time(now, &mut self.stats);
+        self.tcp.serve(&mut self.stats, |input| self.node.handle(now, Input::Tcp(input)));
         self.inputs.extend(self.memory.measure(now).map(Input::MemoryInUse));
         for input in self.inputs.drain(..) {
             if let Input::SocketFailed { socket, .. } = &input
@@ -502,6 +511,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         may_sleep: bool,
     ) -> Poll<Woken> {
         self.ready_list.take_into(&mut self.readable, context);
+        self.tcp.poll_ready(context);
         self.requests.poll_answers(context, &mut self.inputs);
         let mut woken = Woken::default();
         if let Some(future) = shutdown
@@ -515,7 +525,8 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         }
         woken.change = self.app.poll_change(context, &mut self.node).is_ready();
         let has_rung = self.alarm.poll(context).is_ready();
-        let has_input = !self.readable.is_empty() || !self.inputs.is_empty();
+        let has_work = !self.readable.is_empty() || self.tcp.has_work();
+        let has_input = has_work || !self.inputs.is_empty();
         let is_asked = woken.shutdown || woken.tick || woken.change;
         if !may_sleep || has_input || has_rung || is_asked {
             Poll::Ready(woken)

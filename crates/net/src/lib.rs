@@ -94,6 +94,7 @@ pub mod resolver;
 mod send_batch;
 pub mod socket;
 pub mod stats;
+mod tcp;
 mod too_big;
 
 pub use client::{

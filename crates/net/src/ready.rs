@@ -1,4 +1,4 @@
-//! The list of readable sockets, which avoids polling all sockets.
+//! The list of the sockets that are ready, which avoids polling all sockets.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,33 +14,44 @@ use tandem_node::node::SocketId;
 
 use crate::socket::{RECEIVE_INTEREST, UdpSocket};
 
-/// The names of the sockets that became readable.
+/// The names of the sockets that became ready.
 ///
 /// Each socket has its own waker, which adds the socket's name to this list and wakes the driver.
 /// The cost of a wake-up is thus independent of the number of sockets, and no wake-up allocates
 /// memory. Sockets stay in the driver's map, so the driver closes a socket by removing it from the
 /// map.
-#[derive(Debug, Default)]
-pub(crate) struct ReadyList {
-    names: Mutex<Vec<SocketId>>,
+#[derive(Debug)]
+pub(crate) struct ReadyList<T> {
+    names: Mutex<Vec<T>>,
     driver: AtomicWaker,
 }
 
-impl ReadyList {
-    /// Moves the names to `readable`. The next name that is added wakes the task of `context`.
-    pub(crate) fn take_into(&self, readable: &mut Vec<SocketId>, context: &Context<'_>) {
+impl<T> Default for ReadyList<T> {
+    fn default() -> Self {
+        Self { names: Mutex::default(), driver: AtomicWaker::new() }
+    }
+}
+
+impl<T: Copy + Send + Sync + 'static> ReadyList<T> {
+    /// Returns a waker that adds the name to the list.
+    pub(crate) fn waker(self: &Arc<Self>, name: T) -> Waker {
+        Waker::from(Arc::new(NameWaker { name, list: Arc::clone(self) }))
+    }
+
+    /// Moves the names to `ready`. The next name that is added wakes the task of `context`.
+    pub(crate) fn take_into(&self, ready: &mut impl Extend<T>, context: &Context<'_>) {
         // The waker is registered first. Otherwise a name that is added in between would not wake
         // it.
         self.driver.register(context.waker());
-        readable.append(&mut self.names());
+        ready.extend(self.names().drain(..)); // the list keeps its allocation
     }
 
-    fn names(&self) -> impl std::ops::DerefMut<Target = Vec<SocketId>> {
+    fn names(&self) -> impl std::ops::DerefMut<Target = Vec<T>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The signal that one socket has become readable.
+/// The signal that one UDP socket has become readable.
 pub(crate) struct ReadySignal {
     waker: Waker,
     signals: BoxStream<'static, ()>,
@@ -48,8 +59,7 @@ pub(crate) struct ReadySignal {
 
 impl ReadySignal {
     /// Creates a signal that adds the socket's name to `list`.
-    pub(crate) fn new(socket: &UdpSocket, list: &Arc<ReadyList>) -> Self {
-        let waker = SocketWaker { socket: socket.id(), list: Arc::clone(list) };
+    pub(crate) fn new(socket: &UdpSocket, list: &Arc<ReadyList<SocketId>>) -> Self {
         // A stream keeps its one future in place. A future is necessary because tokio reports
         // errors, such as a refused connection, with `ready`, but not with `poll_recv_ready`.
         let signals = stream::unfold(socket.io(), |io| async move {
@@ -57,7 +67,7 @@ impl ReadySignal {
             drop(io.ready(RECEIVE_INTEREST).await);
             Some(((), io))
         });
-        Self { waker: Waker::from(Arc::new(waker)), signals: signals.boxed() }
+        Self { waker: list.waker(socket.id()), signals: signals.boxed() }
     }
 
     /// Registers the waker for the time when the socket becomes readable. Returns whether it is
@@ -81,18 +91,18 @@ pub(crate) enum Readiness {
     Later,
 }
 
-struct SocketWaker {
-    socket: SocketId,
-    list: Arc<ReadyList>,
+struct NameWaker<T> {
+    name: T,
+    list: Arc<ReadyList<T>>,
 }
 
-impl Wake for SocketWaker {
+impl<T: Copy + Send + Sync + 'static> Wake for NameWaker<T> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.list.names().push(self.socket);
+        self.list.names().push(self.name);
         self.list.driver.wake();
     }
 }

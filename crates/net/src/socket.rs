@@ -382,12 +382,18 @@ fn drop_counter<'a>(error: &io::Error, stats: &'a mut DriverStats) -> &'a mut u6
 pub(crate) fn open_error(error: &io::Error, kind: SocketKind) -> io::ErrorKind {
     let is_any_port = !matches!(kind, SocketKind::Listen(_));
     match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-            io::ErrorKind::QuotaExceeded
-        }
         Some(libc::EADDRINUSE) if is_any_port => io::ErrorKind::QuotaExceeded,
-        _ => error.kind(),
+        _ => exhausted(error).unwrap_or(error.kind()),
     }
+}
+
+/// Returns the kind of an error that says that the host has run out of descriptors or memory.
+pub(crate) fn exhausted(error: &io::Error) -> Option<io::ErrorKind> {
+    let is_exhausted = matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+    );
+    is_exhausted.then_some(io::ErrorKind::QuotaExceeded)
 }
 
 /// Returns the unspecified address of the family of `peer`, with port 0.
@@ -399,7 +405,7 @@ const fn any_address(peer: SocketAddr) -> SocketAddr {
 }
 
 /// Converts an IPv4-mapped address to IPv4. Other addresses are unchanged and keep their scope.
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
         IpAddr::V6(_) => address,

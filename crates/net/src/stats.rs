@@ -52,4 +52,24 @@ pub struct DriverStats {
     pub sockets_refused: u64,
     /// Connected sockets that failed with an error about their peer, such as a refused connection.
     pub sockets_failed: u64,
+
+    /// TCP connections opened, to either side, and standard input and output.
+    pub tcp_opened: u64,
+    /// TCP connections and listening sockets that could not be opened.
+    pub tcp_refused: u64,
+    /// Calls of `accept` that failed. The driver repeats them after a pause.
+    pub tcp_accepts_failed: u64,
+    /// Open TCP connections that failed, for example because the peer reset them.
+    pub tcp_failed: u64,
+    /// TCP connections that were reset because their peers did not take the last bytes after the
+    /// node had closed them.
+    pub tcp_closes_cut: u64,
+    /// Bytes read from TCP connections for the node.
+    pub tcp_bytes_read: u64,
+    /// Successful system calls that read them.
+    pub tcp_read_calls: u64,
+    /// Bytes that the operating system accepted on TCP connections.
+    pub tcp_bytes_written: u64,
+    /// Successful system calls that wrote them.
+    pub tcp_write_calls: u64,
 }

@@ -1,9 +1,11 @@
 //! Tests of the driver with real sockets on loopback. No test asserts a duration.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod script;
+
 use std::{
     cell::Cell,
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     pin::Pin,
@@ -17,8 +19,7 @@ use std::{
 
 use bytes::Bytes;
 use tandem_net::{
-    Application, DriveError, DriverOptions, DriverStats, Files, Finished, Resolver, SocketOptions,
-    clock,
+    Application, DriveError, DriverOptions, DriverStats, Files, Resolver, SocketOptions, clock,
 };
 use tandem_node::node::{
     Ecn, Event, FileError, FileId, Input, Node, Output, QueryId, Received, SocketId, SocketKind,
@@ -26,33 +27,13 @@ use tandem_node::node::{
 };
 use tokio::sync::oneshot;
 
-const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+use self::script::{LOOPBACK, Script, Wants, block_on, run, script};
+
 const SOCKET: SocketId = SocketId(0);
 
-/// A node whose behaviour is a closure.
-struct Script<F> {
-    on_input: F,
-    wants: Wants,
-}
-
-/// The outputs that the node emits next.
-#[derive(Default)]
-struct Wants {
-    outputs: VecDeque<(Output, Vec<u8>)>,
-    deadline: Option<Instant>,
-}
-
 impl Wants {
-    fn push(&mut self, output: Output) {
-        self.outputs.push_back((output, Vec::new()));
-    }
-
     fn open(&mut self, socket: SocketId, kind: SocketKind) {
         self.push(Output::OpenSocket { socket, kind });
-    }
-
-    fn close(&mut self) {
-        self.push(Output::Event(Event::Closed(Ok(()))));
     }
 
     fn transmit(&mut self, socket: SocketId, transmit: Transmit, bytes: Vec<u8>) {
@@ -76,49 +57,6 @@ impl Wants {
         };
         self.transmit(received.socket, transmit, received.payload.to_vec());
     }
-}
-
-impl<F: FnMut(Instant, Input, &mut Wants)> Node for Script<F> {
-    fn handle(&mut self, now: Instant, input: Input) {
-        (self.on_input)(now, input, &mut self.wants);
-    }
-
-    fn poll(&mut self, _now: Instant, buf: &mut Vec<u8>) -> Output {
-        match self.wants.outputs.pop_front() {
-            Some((output, bytes)) => {
-                buf.clear();
-                buf.extend_from_slice(&bytes);
-                output
-            }
-            None => Output::Wait(self.wants.deadline),
-        }
-    }
-}
-
-/// Creates a node whose first outputs are these.
-fn script<F: FnMut(Instant, Input, &mut Wants)>(
-    start: impl FnOnce(&mut Wants),
-    on_input: F,
-) -> Script<F> {
-    let mut wants = Wants::default();
-    start(&mut wants);
-    Script { on_input, wants }
-}
-
-/// Runs a node that ends by itself.
-async fn run<N: Node>(node: N) -> DriverStats {
-    let Finished { stats, result, .. } =
-        tandem_net::run(node, &mut (), DriverOptions::default(), std::future::pending()).await;
-    result.unwrap();
-    stats
-}
-
-/// Runs a future on one thread. A test that hangs fails.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(30), future).await.expect("the test hangs")
-    })
 }
 
 /// Creates an echo server that ends after a number of datagrams. The channel carries its address.

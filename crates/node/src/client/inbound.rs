@@ -9,6 +9,7 @@ use super::{
     Client, Work,
     flow::{Carries, FlowEnd},
     hop::Hop,
+    own::INTERNAL,
     peer::{INSIDE_TUNNEL, Peer},
 };
 use crate::{
@@ -166,6 +167,9 @@ impl Client {
                 self.stats.to_client_bytes += payload.len() as u64;
                 buf.extend_from_slice(&payload);
                 Some(forward.to_local(now, id, &payload))
+            }
+            (Some(Carries::Own(id)), _) if id.0 >= INTERNAL => {
+                self.to_associated(id, &payload, buf)
             }
             (Some(Carries::Own(id)), Work::Forward(forward)) => {
                 forward.own.on_payload(id, payload, (&self.limits, &mut self.stats));

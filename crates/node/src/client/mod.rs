@@ -10,6 +10,7 @@ mod flow;
 mod forward;
 mod hop;
 mod inbound;
+pub mod local;
 mod own;
 mod peer;
 mod ranges;
@@ -44,7 +45,7 @@ use self::{
 
 pub use self::{
     own::{FlowEvent, FlowId},
-    tcp::{Credentials, TcpService},
+    tcp::TcpService,
 };
 pub use crate::mode::{Agreement, Oversize, Repair, TunnelMode};
 use crate::{
@@ -542,6 +543,7 @@ impl Node for Client {
                 });
             }
             Input::Datagram(received) => {
+                let Some(received) = self.from_associated(now, received) else { return };
                 let Self { work, chain, limits, stats, .. } = self;
                 if let (Work::Forward(forward), Some(hop)) = (work, chain.hops.last_mut()) {
                     let (socket, local_ip) = (received.socket, received.local_ip);

@@ -23,10 +23,14 @@ use crate::{
     tunnel::Unsent,
 };
 
-/// The name of a flow that the embedding program opens. The program chooses it and never uses it
-/// twice.
+/// The name of a flow that the embedding program opens. The program chooses it, less than 2^63, and
+/// never uses it twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub u64);
+
+/// Names from this one on are for flows that the client itself opens, of which the embedding program is
+/// told nothing.
+pub(super) const INTERNAL: u64 = 1 << 63;
 
 /// What happened on a flow that the embedding program opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +119,13 @@ impl OwnFlows {
             stats.count_to_target(is_sent, payload.len());
         }
         if matches!(flow.state, State::Requested(_)) {
-            self.events.push_back((id, FlowEvent::Opened));
+            self.tell(id, FlowEvent::Opened);
+        }
+    }
+
+    fn tell(&mut self, id: FlowId, event: FlowEvent) {
+        if id.0 < INTERNAL {
+            self.events.push_back((id, event));
         }
     }
 
@@ -145,7 +155,7 @@ impl OwnFlows {
     /// soon.
     pub(super) fn on_report(&mut self, id: FlowId, info: TunnelInfo, limits: &Limits) {
         if self.events.len() < limits.flow_queue {
-            self.events.push_back((id, FlowEvent::Report(info)));
+            self.tell(id, FlowEvent::Report(info));
         }
     }
 
@@ -160,7 +170,7 @@ impl OwnFlows {
             Some(error) => {
                 self.flows.remove(&id);
                 if !is_closing {
-                    self.events.push_back((id, FlowEvent::Ended(error)));
+                    self.tell(id, FlowEvent::Ended(error));
                 }
             }
         }

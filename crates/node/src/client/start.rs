@@ -167,6 +167,9 @@ impl Client {
             (Ok(_), Some(remote)) => self.connect(now, 0, remote),
             (Err(kind), Some(_)) => self.on_hop_failed(now, 0, ClientError::Socket(kind)),
             (result, None) => {
+                if self.on_association(now, socket, result) {
+                    return;
+                }
                 let listener = self.forward().and_then(|(forward, _)| forward.config(socket));
                 // Without a listener, this is the socket of an attempt that was given up.
                 let Some(address) = listener.map(|config| config.listen) else { return };
@@ -373,6 +376,9 @@ impl Client {
 
     /// Handles the end of a flow that the embedding program opened. Without an error it was orderly.
     fn on_own_flow_ended(&mut self, id: FlowId, error: Option<ClientError>) {
+        if error.is_some() {
+            self.forget_associated(id);
+        }
         if let Some((forward, _)) = self.forward() {
             forward.own.on_ended(id, error);
         }

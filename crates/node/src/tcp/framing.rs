@@ -30,7 +30,7 @@ pub(super) enum Framing {
 
 /// The next thing that a request stream has.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(crate) enum Next {
     Data(Bytes),
     /// The other end of the TCP connection has sent FIN.
     Fin,

@@ -3,10 +3,12 @@
 
 mod edge;
 mod framing;
+mod socket;
 mod splice;
 
 pub use self::edge::{ListenerId, TcpId, TcpInput, TcpOutput};
 pub(crate) use self::{
-    framing::Form,
-    splice::{Outcome, Splice},
+    framing::{Form, Next},
+    socket::Socket,
+    splice::{Outcome, Splice, TcpStream},
 };

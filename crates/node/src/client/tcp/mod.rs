@@ -1,19 +1,28 @@
 //! TCP connections of local programs, each of which gets a request stream through the tunnel.
 
-mod serve;
+mod associate;
+mod programs;
+mod relay;
+mod speak;
 
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
 };
 
 use bytes::Bytes;
 
-pub(super) use self::serve::authority_of;
-use super::{Client, FlowConfig};
+use self::associate::Associations;
+pub(super) use self::relay::authority_of;
+use super::{
+    Client, FlowConfig,
+    local::{Local, Password},
+};
 use crate::{
     error::ClientError,
     quic::StreamId,
+    seldom::Seldom,
     tcp::{Form, ListenerId, Splice, TcpId},
 };
 
@@ -33,7 +42,7 @@ pub enum TcpService {
         /// The local address.
         listen: SocketAddr,
         /// What programs have to show. `None`: nothing.
-        credentials: Option<Credentials>,
+        password: Option<Arc<Password>>,
     },
     /// The standard input and output of the process are one connection to a target. The client ends
     /// with it.
@@ -41,21 +50,6 @@ pub enum TcpService {
         /// The target, and how urgent its flow is.
         target: FlowConfig,
     },
-}
-
-/// A user and a password, which programs show to the local proxy. They are never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// The user's name: 1 to 255 bytes without a colon.
-    pub user: String,
-    /// The password: 1 to 255 bytes.
-    pub password: String,
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Credentials(..)")
-    }
 }
 
 /// The form in which a hop takes requests for TCP connections.
@@ -74,12 +68,15 @@ pub(super) struct Connections {
     awaited: BTreeMap<TcpId, Awaited>,
     programs: BTreeMap<TcpId, Program>,
     by_stream: BTreeMap<StreamId, TcpId>,
+    associations: Associations,
     next_id: u64,
     /// The form that the last hop takes, and whether it has granted a request in this form.
     form: Form,
     is_form_known: bool,
     /// The error of which the embedding program was told last, by service.
     told: BTreeMap<usize, ClientError>,
+    /// Limits the warnings about programs that break a protocol.
+    warning: Seldom,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,49 +89,53 @@ struct Awaited {
 #[derive(Debug)]
 struct Program {
     service: usize,
-    target: FlowConfig,
-    state: State,
+    /// The host on which the program runs.
+    host: IpAddr,
+    splice: Splice,
+    /// The protocol that the program speaks with this client, until all bytes pass unchanged.
+    local: Option<Box<Local>>,
+    /// The connection to a target, once one is wanted.
+    upstream: Option<Upstream>,
 }
 
+/// A request for a connection to a target.
 #[derive(Debug)]
-enum State {
-    /// The request is sent as soon as the tunnel is up and the proxy allows one more stream.
-    Waiting,
-    /// The request was sent. Bytes of the program follow it at once.
-    Requested {
-        stream: StreamId,
-        splice: Splice,
-        /// The bytes that were sent, in case the request has to be repeated in another form. A FIN is
-        /// an empty piece.
-        early: Vec<Bytes>,
-    },
-    /// The proxy has granted the request.
-    Open { stream: StreamId, splice: Splice },
+struct Upstream {
+    target: FlowConfig,
+    /// `None` until the tunnel is up and the proxy allows one more stream.
+    stream: Option<StreamId>,
+    is_granted: bool,
+    /// The bytes that were sent before the grant, in case the request has to be repeated in another
+    /// form, or that wait for the stream. A FIN is an empty piece.
+    early: Vec<Bytes>,
+}
+
+impl Upstream {
+    const fn new(target: FlowConfig) -> Self {
+        Self { target, stream: None, is_granted: false, early: Vec::new() }
+    }
 }
 
 impl Program {
-    fn parts(&mut self) -> Option<(StreamId, &mut Splice)> {
-        match &mut self.state {
-            State::Waiting => None,
-            State::Requested { stream, splice, .. } | State::Open { stream, splice } => {
-                Some((*stream, splice))
-            }
-        }
+    fn stream(&self) -> Option<StreamId> {
+        self.upstream.as_ref()?.stream
     }
 }
 
 impl Connections {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             services: Vec::new(),
             listeners: BTreeMap::new(),
             awaited: BTreeMap::new(),
             programs: BTreeMap::new(),
             by_stream: BTreeMap::new(),
+            associations: Associations::default(),
             next_id: 0,
             form: FIRST_FORM,
             is_form_known: false,
             told: BTreeMap::new(),
+            warning: Seldom::default(),
         }
     }
 
@@ -166,8 +167,8 @@ impl Connections {
 
     /// Forgets a program and its request stream.
     fn remove(&mut self, tcp: TcpId) -> Option<Program> {
-        let mut program = self.programs.remove(&tcp)?;
-        if let Some((stream, _)) = program.parts() {
+        let program = self.programs.remove(&tcp)?;
+        if let Some(stream) = program.stream() {
             self.by_stream.remove(&stream);
         }
         Some(program)

@@ -22,7 +22,7 @@ use crate::{
     h3,
     node::{Output, QueryId, ResolveError},
     quic::{ConnectionId, StreamId},
-    tcp::{Form, Splice, TcpId, TcpInput, TcpOutput},
+    tcp::{Form, Socket, Splice, TcpId, TcpInput, TcpOutput, TcpStream},
 };
 
 /// The memory of an idle TCP connection in bytes, with its request stream and its socket.
@@ -55,7 +55,7 @@ impl TcpFlow {
         match &self.state {
             State::Resolving { .. } => Vec::new(),
             State::Connecting(race) => race.running().collect(),
-            State::Open { splice, .. } => vec![splice.tcp()],
+            State::Open { splice, .. } => vec![splice.socket.tcp()],
         }
     }
 
@@ -120,7 +120,7 @@ impl TcpFlows {
     /// The bytes of memory that the TCP connections of a client take.
     pub(super) fn memory_of(&self, id: ConnectionId) -> u64 {
         let memory = |flow: &TcpFlow| match &flow.state {
-            State::Open { splice, .. } => FLOW_MEMORY + splice.unwritten(),
+            State::Open { splice, .. } => FLOW_MEMORY + splice.socket.unwritten(),
             State::Resolving { .. } | State::Connecting(_) => FLOW_MEMORY,
         };
         self.of_connection(id).map(|(_, flow)| memory(flow)).sum::<usize>() as u64
@@ -272,7 +272,7 @@ impl Proxy {
             TcpInput::Read { data, .. } => self.on_tcp_read(now, id, data),
             TcpInput::Written { bytes, .. } => {
                 let splice = self.tcp.flows.get_mut(&id).and_then(TcpFlow::open);
-                if splice.is_some_and(|splice| splice.on_written(bytes)) {
+                if splice.is_some_and(|splice| splice.socket.on_written(bytes)) {
                     self.on_tcp_stream(now, id);
                 }
             }
@@ -302,7 +302,8 @@ impl Proxy {
             self.outputs.push_back(Output::Tcp(TcpOutput::Close(other)));
         }
         let form = flow.form;
-        flow.state = State::Open { splice: Splice::new(tcp, form), target };
+        flow.state =
+            State::Open { splice: Splice::new(Socket::new(tcp), TcpStream::new(form)), target };
         self.tcp.set_timer(id);
         self.stats.tcp.opened += 1;
         let Some(flow) = self.tcp.flows.get(&id) else { return };
