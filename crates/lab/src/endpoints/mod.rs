@@ -1,6 +1,7 @@
 //! Small nodes for tests of worlds and tunnels.
 
 mod paced;
+mod tcp;
 
 use std::{
     collections::VecDeque,
@@ -16,6 +17,7 @@ use tandem_node::{
 };
 
 pub use paced::{Pace, PacedReceiver, PacedSender};
+pub use tcp::{Behaviour, Reading, TcpProgram, TcpReport, TcpServer, TcpTask, TcpTypist};
 
 /// The only socket that these nodes have.
 const SOCKET: SocketId = SocketId(0);
