@@ -2,6 +2,7 @@
 
 mod advice;
 mod carried;
+mod carrier;
 mod client;
 mod config;
 mod demo;
@@ -21,6 +22,7 @@ mod memory;
 mod mode;
 mod origin;
 mod outcome;
+mod programs;
 mod progress;
 mod proxy;
 mod redirect;
@@ -78,6 +80,7 @@ impl Command {
     /// What is logged without `-v`: servers tell what they do, the others only what goes wrong.
     fn log_level(&self) -> Level {
         match self {
+            Self::Client(client) if client.is_quiet() => Level::WARN,
             Self::Proxy(_) | Self::Client(_) | Self::Origin(_) => Level::INFO,
             Self::Get(get) if get.is_quiet() => Level::ERROR,
             Self::Get(_) | Self::Lab(_) | Self::Demo(_) | Self::Generate(_) => Level::WARN,

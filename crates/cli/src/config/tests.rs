@@ -34,10 +34,10 @@ fn is_an_example<S: Settings<Setup: Debug> + Debug>() {
     let nothing: toml::Table = example::<S>().parse().unwrap();
     assert!(nothing.is_empty(), "{nothing}");
 
-    let required = uncommented::<S>(|remark| remark.ends_with("Required, for example:"));
-    let with_defaults = uncommented::<S>(|remark| {
-        remark.ends_with("Required, for example:") || remark.ends_with("Default:")
-    });
+    let is_required = |remark: &str| remark.starts_with("# Required");
+    let required = uncommented::<S>(is_required);
+    let with_defaults =
+        uncommented::<S>(|remark| is_required(remark) || remark.ends_with("Default:"));
     assert_ne!(required, with_defaults);
     let in_force =
         |text: &str| effective::text::<S>(&from_text::<S>(text).unwrap(), &Limits::default());
@@ -99,7 +99,8 @@ fn the_printed_configuration_means_itself() {
         "via = [\"https://p/{target_host}/{target_port}\"]\nudp = [\"127.0.0.1:5=a:1;u=1\"]\n\
          token-file = [\"t\"]\ntimeout = \"5s\"\nmode = \"rmdt\"\ngroup-streams = 3\n\
          resequence = \"window\"\nrepair-deadline = \"100ms\"\nrepair-limit = 0\nca = [\"a\"]\n\
-         client-cert = \"c\"\nclient-key = \"k\"",
+         client-cert = \"c\"\nclient-key = \"k\"\ntcp = [\"[::1]:6=[::1]:7;u=2;w=3\"]\n\
+         proxy = [\"127.0.0.1:8\", \"0.0.0.0:9\"]\nproxy-password-file = \"p\"\nstdio = \"a:10\"",
     );
     assert!(printed.contains("insecure = false"), "{printed}");
 }

@@ -91,6 +91,32 @@ pub(crate) enum ConfigError {
         /// Where it listens.
         listen: SocketAddr,
     },
+    /// A client without anything to carry.
+    #[error(
+        "there is nothing to carry: give --udp LISTEN=TARGET, --tcp LISTEN=TARGET, --proxy LISTEN or \
+         --stdio TARGET, or one of udp, tcp, proxy and stdio in the file of --config"
+    )]
+    NothingToCarry,
+    /// Other hosts could use a client's local proxy without a password.
+    #[error(
+        "proxy = {listen} lets other hosts use this tunnel: give --proxy-password-file FILE, whose first \
+         line is USER:PASSWORD, or listen on a loopback address such as 127.0.0.1:{}",
+        listen.port()
+    )]
+    OpenLocalProxy {
+        /// Where it listens.
+        listen: SocketAddr,
+    },
+    /// A file with the password of a local proxy is wrong. The error does not show the password.
+    #[error(
+        "{}: {reason}; allowed in its first line: USER:PASSWORD, each of 1 to 255 bytes", file.display()
+    )]
+    Password {
+        /// Which file.
+        file: PathBuf,
+        /// The error.
+        reason: &'static str,
+    },
     /// Congestion control is off where nothing else would control congestion.
     #[error(
         "controller = off is only for tunnels, whose flows have their own congestion control; allowed \
@@ -190,7 +216,7 @@ impl ConfigError {
     pub(crate) fn is_missing_file(&self) -> bool {
         match self {
             Self::Unreadable { error, .. } => error.kind() == io::ErrorKind::NotFound,
-            Self::Pem { file, .. } | Self::NoToken { file } => {
+            Self::Pem { file, .. } | Self::NoToken { file } | Self::Password { file, .. } => {
                 fs::metadata(file).is_ok_and(|metadata| metadata.len() == 0)
             }
             _ => false,
