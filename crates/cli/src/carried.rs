@@ -84,12 +84,17 @@ impl Carried {
 
 impl fmt::Display for Carried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let has_tcp = self.tcp_opened + self.tcp_failed > 0;
-        if self.flows > 0 || !has_tcp {
-            self.fmt_udp(f)?;
-            f.write_str(if has_tcp { "\n" } else { "" })?;
+        let dropped = self.dropped_too_large + self.dropped_queue_full + self.dropped_other;
+        match (self.flows + dropped > 0, self.tcp_opened + self.tcp_failed > 0) {
+            (false, false) => f.write_str("carried nothing"),
+            (true, false) => self.fmt_udp(f),
+            (false, true) => self.fmt_tcp(f),
+            (true, true) => {
+                self.fmt_udp(f)?;
+                f.write_str("\n")?;
+                self.fmt_tcp(f)
+            }
         }
-        if has_tcp { self.fmt_tcp(f) } else { Ok(()) }
     }
 }
 
@@ -104,7 +109,7 @@ mod tests {
         let tcp = TcpStats { opened: 3, failed: 1, to_target_bytes: 2000, ..TcpStats::default() };
         let stats = |flows, tcp| Carried::from(&Stats { flows, tcp, ..Stats::default() });
         for (carried, sentences) in [
-            (stats(0, TcpStats::default()), &["carried 0 packets"][..]),
+            (stats(0, TcpStats::default()), &["carried nothing"][..]),
             (stats(1, TcpStats::default()), &["carried 0 packets"]),
             (stats(0, tcp), &["carried 3 TCP connections, with 2 kB to targets"]),
             (stats(1, tcp), &["carried 0 packets", "carried 3 TCP connections"]),

@@ -97,7 +97,7 @@ pub(crate) struct ClientSettings {
 
     #[arg(
         long, value_name = "TIME", env = "TANDEM_RETRY",
-        help = hops::retry_help("without end, but files have to exist")
+        help = hops::retry_help("without end, and not at all with --stdio; files have to exist")
     )]
     retry: Option<HumanDuration>,
 
@@ -223,7 +223,8 @@ impl ClientSetup {
         let tls = hops::read_when_written(self.retry, || self.tls.read())?;
         let hops = || hops::hops(&self.via, &tls, &self.transport, &self.token_file, mode);
         // A client is often started with the machine, and its proxy later.
-        let retry = self.retry.unwrap_or(HumanDuration(Duration::MAX));
+        let usual = if self.programs.has_stdio() { Duration::ZERO } else { Duration::MAX };
+        let retry = self.retry.unwrap_or(HumanDuration(usual));
         let oversize = self.oversize;
         Ok(ClientConfig {
             hops: hops::read_when_written(self.retry, hops)?,

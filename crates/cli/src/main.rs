@@ -22,6 +22,7 @@ mod memory;
 mod mode;
 mod origin;
 mod outcome;
+mod pair;
 mod programs;
 mod progress;
 mod proxy;
@@ -55,6 +56,8 @@ pub(crate) struct Cli {
 enum Command {
     Proxy(Box<proxy::Proxy>),
     Client(Box<client::Client>),
+    Serve(Box<pair::Serve>),
+    Connect(Box<pair::Connect>),
     Origin(Box<origin::Origin>),
     Get(Box<get::Get>),
     #[command(subcommand)]
@@ -69,6 +72,8 @@ impl Command {
         match self {
             Self::Proxy(proxy) => proxy.run(),
             Self::Client(client) => client.run(),
+            Self::Serve(serve) => serve.run(),
+            Self::Connect(connect) => connect.run(),
             Self::Origin(origin) => origin.run(),
             Self::Get(get) => get.run(),
             Self::Lab(lab) => lab.run(),
@@ -81,9 +86,9 @@ impl Command {
     fn log_level(&self) -> Level {
         match self {
             Self::Client(client) if client.is_quiet() => Level::WARN,
-            Self::Proxy(_) | Self::Client(_) | Self::Origin(_) => Level::INFO,
             Self::Get(get) if get.is_quiet() => Level::ERROR,
             Self::Get(_) | Self::Lab(_) | Self::Demo(_) | Self::Generate(_) => Level::WARN,
+            _ => Level::INFO,
         }
     }
 }

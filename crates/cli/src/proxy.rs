@@ -15,8 +15,8 @@ use tandem_units::HumanDuration;
 
 use crate::{
     config::{
-        Layered, ListenAddr, Prefix, Setting, Settings, TransportSettings, TransportSetup, Via,
-        Within, WorkFor,
+        Layered, ListenAddr, Prefix, Setting, Settings, Target, TransportSettings, TransportSetup,
+        Via, Within, WorkFor,
     },
     descriptors,
     error::{CliError, ConfigError},
@@ -48,21 +48,7 @@ impl Proxy {
     /// Runs until a signal ends it.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let setup = self.settings.load()?;
-        let identity = setup.tls.identity()?;
-        let mut config = setup.to_node(&identity)?;
-        identity.report();
-        let open_files = descriptors::raise();
-        descriptors::limit(&mut config.limits, open_files);
-        if let Some(checked) = self.settings.checked(&setup, &config.limits) {
-            return text::print(checked.trim_end());
-        }
-        identity.announce()?;
-        descriptors::say(open_files, config.limits.sockets);
-        let grace = run::grace(&config.limits);
-        let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;
-        let memory_in_use = Some(memory::in_use as fn() -> u64);
-        let options = DriverOptions { grace, memory_in_use, ..DriverOptions::default() };
-        run::serve(node, options, |proxy| setup.reload(&identity, proxy))
+        setup.run(|limits| self.settings.checked(&setup, limits))
     }
 }
 
@@ -167,6 +153,9 @@ impl Setting for FeedbackInterval {
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct ProxySetup {
     listen: ListenAddr,
+    /// The only target, which `tandem serve` has.
+    #[serde(skip)]
+    service: Option<Target>,
     allow_target: Vec<Prefix>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token_file: Option<PathBuf>,
@@ -209,6 +198,7 @@ impl TryFrom<ProxySettings> for ProxySetup {
         }
         Ok(Self {
             listen,
+            service: None,
             allow_target: settings.allow_target,
             token_file: settings.token_file,
             client_ca: settings.client_ca,
@@ -226,6 +216,63 @@ impl TryFrom<ProxySettings> for ProxySetup {
 }
 
 impl ProxySetup {
+    /// A proxy with one target, for clients that have one of the tokens in a file.
+    pub(crate) fn of_service(
+        target: Target,
+        listen: ListenAddr,
+        (tls, token_file): (ServerTlsSetup, PathBuf),
+        transport: TransportSetup,
+    ) -> Self {
+        Self {
+            listen,
+            service: Some(target),
+            allow_target: Vec::new(),
+            token_file: Some(token_file),
+            client_ca: None,
+            allow_anyone: false,
+            log_clients: false,
+            template: Via(ProxyConfig::default_template()),
+            drain: HumanDuration(Limits::default().drain),
+            feedback_interval: None,
+            oversize: Oversize::default(),
+            memory: MemoryBound::or_default(None),
+            tls,
+            transport,
+        }
+    }
+
+    /// Runs the proxy until a signal ends it. `checked` returns what to print instead of a run, if that
+    /// was asked for.
+    pub(crate) fn run(
+        &self,
+        checked: impl FnOnce(&Limits) -> Option<String>,
+    ) -> Result<(), CliError> {
+        let identity = self.tls.identity()?;
+        let mut config = self.to_node(&identity)?;
+        identity.report();
+        let (limits, open_files) = self.limits();
+        if let Some(checked) = checked(&limits) {
+            return text::print(checked.trim_end());
+        }
+        identity.announce()?;
+        descriptors::say(open_files, limits.sockets);
+        let grace = run::grace(&limits);
+        config.limits = limits;
+        let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;
+        let memory_in_use = Some(memory::in_use as fn() -> u64);
+        let options = DriverOptions { grace, memory_in_use, ..DriverOptions::default() };
+        run::serve(node, options, |proxy| self.reload(&identity, proxy))
+    }
+
+    /// The limits that are in force, and the number of files that may be open.
+    pub(crate) fn limits(&self) -> (Limits, u64) {
+        let open_files = descriptors::raise();
+        let mut limits =
+            Limits { drain: self.drain.into(), memory: self.memory.0.get(), ..Limits::default() };
+        descriptors::limit(&mut limits, open_files);
+        (limits, open_files)
+    }
+
     fn access(&self) -> Result<Access, ConfigError> {
         Ok(match &self.token_file {
             Some(file) => Access::Tokens(tokens::read_all(file)?),
@@ -262,15 +309,11 @@ impl ProxySetup {
             policy: TargetPolicy::allowing(
                 self.allow_target.iter().map(|prefix| prefix.0).collect(),
             ),
+            service: self.service.as_ref().map(|target| (target.host.clone(), target.port)),
             feedback_interval: self.feedback_interval.map(|Within(interval)| interval.into()),
             oversize: self.oversize,
             log_clients: self.log_clients,
             template: self.template.0.clone(),
-            limits: Limits {
-                drain: self.drain.into(),
-                memory: self.memory.0.get(),
-                ..Limits::default()
-            },
             ..ProxyConfig::new(
                 self.listen.0,
                 self.tls.server_config(identity, self.client_ca.as_deref())?,

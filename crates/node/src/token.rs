@@ -26,6 +26,11 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
+    /// The secret itself, for a place that only its owner can read.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
     /// Whether a peer showed this token. Compares without stopping at the first difference.
     pub(crate) fn is(&self, shown: &[u8]) -> bool {
         let own = self.0.as_bytes();

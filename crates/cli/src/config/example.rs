@@ -11,13 +11,14 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 27] = [
+const EXAMPLES: [(&str, &[&str]); 28] = [
     ("allow-target", &["10.0.0.0/8", "fd00::/8"]),
     ("ca", &["ca.pem"]),
     ("cert", &["cert.pem"]),
     ("client-ca", &["clients-ca.pem"]),
     ("client-cert", &["client-cert.pem"]),
     ("client-key", &["client-key.pem"]),
+    ("dest", &["server.example:4433"]),
     ("feedback-interval", &["20ms"]),
     ("key", &["key.pem"]),
     ("listen", &["127.0.0.1:4433"]),
@@ -123,8 +124,11 @@ fn defaults<S: Settings>() -> Table {
     effective::table(&setup.expect("the required settings are enough"))
 }
 
-/// Comment lines of limited width.
+/// Comment lines of limited width, with each paragraph on lines of its own.
 fn wrapped(help: &str) -> String {
-    let paragraph = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    text::wrap(&paragraph, WIDTH, "# ") + "\n"
+    let paragraphs = help.split("\n\n").map(|paragraph| {
+        let paragraph = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+        text::wrap(&paragraph, WIDTH, "# ") + "\n"
+    });
+    paragraphs.collect()
 }

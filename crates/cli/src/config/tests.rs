@@ -3,7 +3,12 @@ use std::fmt::Debug;
 use tandem_node::limits::Limits;
 
 use super::{Settings, effective, example, from_text};
-use crate::{client::ClientSettings, origin::OriginSettings, proxy::ProxySettings};
+use crate::{
+    client::ClientSettings,
+    origin::OriginSettings,
+    pair::{ConnectSettings, ServeSettings},
+    proxy::ProxySettings,
+};
 
 /// An example whose settings stand for themselves if `is_set` says so of the remark before them.
 fn uncommented<S: Settings>(is_set: impl Fn(&str) -> bool) -> String {
@@ -49,6 +54,8 @@ fn an_example_has_every_setting_and_the_defaults_are_those_in_force() {
     is_an_example::<ProxySettings>();
     is_an_example::<OriginSettings>();
     is_an_example::<ClientSettings>();
+    is_an_example::<ServeSettings>();
+    is_an_example::<ConnectSettings>();
 }
 
 /// Checks that the printed configuration of this file means itself and mentions every setting.
@@ -103,6 +110,13 @@ fn the_printed_configuration_means_itself() {
          proxy = [\"127.0.0.1:8\", \"0.0.0.0:9\"]\nproxy-password-file = \"p\"\nstdio = \"a:10\"",
     );
     assert!(printed.contains("insecure = false"), "{printed}");
+    let ends = "dest = \"a:1\"\nlisten = \"[::1]:2\"\n";
+    let printed = means_itself::<ServeSettings>(&format!("{ends}controller = \"cubic\""));
+    assert!(printed.contains("pair = \"tandem-pair\"\n"), "{printed}");
+    means_itself::<ServeSettings>(&format!("{ends}cert = \"c\"\nkey = \"k\"\ntoken-file = \"t\""));
+    let printed = means_itself::<ConnectSettings>(ends);
+    assert!(printed.contains("pair = \"tandem-pair/client.pem\"\n"), "{printed}");
+    means_itself::<ConnectSettings>(&format!("{ends}token-file = \"t\"\nca = [\"a\", \"b\"]"));
 }
 
 #[test]

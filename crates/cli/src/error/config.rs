@@ -117,6 +117,36 @@ pub(crate) enum ConfigError {
         /// The error.
         reason: &'static str,
     },
+    /// The file of the other end's pair cannot be read.
+    #[error(
+        "cannot read {}: {error}: copy the file client.pem here from the machine on which `tandem serve` \
+         runs, which makes it at its first start, or name it with --pair FILE",
+        file.display()
+    )]
+    NoPair {
+        /// Which file.
+        file: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// A file of a pair is wrong. The error does not show the token.
+    #[error("{}: {reason}; copy it again from the machine on which `tandem serve` runs", file.display())]
+    Pair {
+        /// Which file.
+        file: PathBuf,
+        /// The error.
+        reason: String,
+    },
+    /// The folder of a pair has the file for the other end, but not the files from which it was made.
+    #[error(
+        "{} is there, but server.pem and tokens, from which it was made, are not beside it, and nothing \
+         was written: name another folder with --pair DIR, or remove this file to make a new pair",
+        file.display()
+    )]
+    HalfPair {
+        /// The file for the other end.
+        file: PathBuf,
+    },
     /// Congestion control is off where nothing else would control congestion.
     #[error(
         "controller = off is only for tunnels, whose flows have their own congestion control; allowed \
