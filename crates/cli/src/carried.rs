@@ -29,6 +29,9 @@ pub(crate) struct Carried {
     tcp_opened: u64,
     /// TCP connections that were refused, or whose target could not be reached.
     tcp_failed: u64,
+    /// Programs that the local proxy refused, because they broke its protocol or did not show its
+    /// password.
+    tcp_programs_refused: u64,
     /// TCP connections that both ends finished.
     tcp_finished: u64,
     /// TCP connections that a program reset.
@@ -55,6 +58,7 @@ impl From<&Stats> for Carried {
             dropped_other: dropped.total() - dropped.too_large - dropped.queue_full,
             tcp_opened: tcp.opened,
             tcp_failed: tcp.failed,
+            tcp_programs_refused: tcp.programs_refused,
             tcp_finished: tcp.finished,
             tcp_reset: tcp.reset,
             tcp_aborted: tcp.aborted,
@@ -78,14 +82,19 @@ impl Carried {
         let Self { tcp_opened, tcp_failed, tcp_reset, tcp_aborted, .. } = self;
         write!(f, "carried {tcp_opened} TCP connections, with {to} to targets and {back} back; ")?;
         write!(f, "programs reset {tcp_reset} of them, {tcp_aborted} ended with their target or ")?;
-        write!(f, "the tunnel, and {tcp_failed} others could not be opened")
+        write!(f, "the tunnel, and {tcp_failed} others could not be opened")?;
+        match self.tcp_programs_refused {
+            0 => Ok(()),
+            refused => write!(f, "; refused {refused} programs at the local proxy"),
+        }
     }
 }
 
 impl fmt::Display for Carried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dropped = self.dropped_too_large + self.dropped_queue_full + self.dropped_other;
-        match (self.flows + dropped > 0, self.tcp_opened + self.tcp_failed > 0) {
+        let tcp = self.tcp_opened + self.tcp_failed + self.tcp_programs_refused;
+        match (self.flows + dropped > 0, tcp > 0) {
             (false, false) => f.write_str("carried nothing"),
             (true, false) => self.fmt_udp(f),
             (false, true) => self.fmt_tcp(f),

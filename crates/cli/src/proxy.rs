@@ -8,7 +8,7 @@ use tandem_node::{
     ProxyConfig,
     limits::Limits,
     mode::Oversize,
-    proxy::{Access, TargetPolicy},
+    proxy::{Access, TargetPolicy, TcpPorts},
     quic::Transport,
 };
 use tandem_units::HumanDuration;
@@ -33,7 +33,7 @@ Examples:
   tandem proxy --listen 127.0.0.1:8443 --allow-target 127.0.0.0/8,::1
       A proxy for tests on this machine; its clients need --insecure.";
 
-/// Run a CONNECT-UDP proxy (RFC 9298).
+/// Run a proxy for UDP (CONNECT-UDP, RFC 9298) and TCP (CONNECT).
 ///
 /// Without --allow-target the proxy reaches only public addresses. To listen on an address that is not
 /// loopback, it needs --token-file, --client-ca or --allow-anyone.
@@ -62,6 +62,11 @@ pub(crate) struct ProxySettings {
     /// Also reach targets in this address range; repeatable, or several with commas between [default: public addresses only]
     #[arg(long, value_name = "CIDR", env = "TANDEM_ALLOW_TARGET", value_delimiter = ',')]
     allow_target: Vec<Prefix>,
+
+    /// Ports to which the proxy opens TCP connections: all, none, or a list such as 443,8000-8999
+    /// [default: all but 25, to which mail servers listen]
+    #[arg(long, value_name = "PORTS", env = "TANDEM_TCP_PORTS")]
+    tcp_ports: Option<TcpPorts>,
 
     /// Serve clients that send one of the tokens in this file, which has TOKEN or NAME TOKEN on each
     /// line; logs show the name of a flow's token
@@ -157,6 +162,7 @@ pub(crate) struct ProxySetup {
     #[serde(skip)]
     service: Option<Target>,
     allow_target: Vec<Prefix>,
+    tcp_ports: TcpPorts,
     #[serde(skip_serializing_if = "Option::is_none")]
     token_file: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,6 +206,7 @@ impl TryFrom<ProxySettings> for ProxySetup {
             listen,
             service: None,
             allow_target: settings.allow_target,
+            tcp_ports: settings.tcp_ports.unwrap_or_default(),
             token_file: settings.token_file,
             client_ca: settings.client_ca,
             allow_anyone,
@@ -227,6 +234,7 @@ impl ProxySetup {
             listen,
             service: Some(target),
             allow_target: Vec::new(),
+            tcp_ports: TcpPorts::default(),
             token_file: Some(token_file),
             client_ca: None,
             allow_anyone: false,
@@ -309,6 +317,7 @@ impl ProxySetup {
             policy: TargetPolicy::allowing(
                 self.allow_target.iter().map(|prefix| prefix.0).collect(),
             ),
+            tcp_ports: self.tcp_ports.clone(),
             service: self.service.as_ref().map(|target| (target.host.clone(), target.port)),
             feedback_interval: self.feedback_interval.map(|Within(interval)| interval.into()),
             oversize: self.oversize,

@@ -87,6 +87,7 @@ fn wrong_targets_of_connections_say_what_is_allowed() {
         ("client --via https://p --tcp 127.0.0.1:0=a", &["host and a port", "LISTEN=TARGET"][..]),
         ("client --via https://p --tcp localhost:0=a:1", &["localhost:0", "IP address"]),
         ("client --via https://p --proxy 1080", &["an IP address and a port", "[::]:443"]),
+        ("proxy --listen 127.0.0.1:0 --tcp-ports https", &["\"https\"", "all, none", "8000-8999"]),
         ("client --via https://p --stdio ::1:22", &["brackets", "HOST:PORT"]),
     ] {
         let run = scene.run(line);
@@ -159,7 +160,7 @@ fn settings_that_do_not_fit_together_are_refused() {
         ),
         (
             "client --via https://p --proxy 127.0.0.1:0 --proxy-password-file cert.pem",
-            &["cert.pem: it has no colon", "USER:PASSWORD"],
+            &["cert.pem:1: ", "USER:PASSWORD"],
         ),
         ("client --via https://p --stdio a:1 --json", &["json and stdio", "standard output"]),
         ("lab link --near a --far a", &["near and far", "two names"]),

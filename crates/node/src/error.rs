@@ -11,14 +11,14 @@ use tandem_wire::TargetError;
 
 use crate::{mode::Agreement, node::ResolveError, reason::explain};
 
-/// The reason why a proxy refuses a CONNECT-UDP request.
+/// The reason why a proxy refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The request is not an extended CONNECT request.
-    #[error("this server is a CONNECT-UDP proxy and accepts no other requests")]
+    /// The request is not a CONNECT request.
+    #[error("this server is a proxy for UDP and TCP and accepts only CONNECT requests")]
     NotConnect,
     /// The request is an extended CONNECT request for another protocol.
-    #[error("protocol {0:?} is not supported; allowed: \"connect-udp\"")]
+    #[error("protocol {0:?} is not supported; allowed: \"connect-udp\", \"connect-tcp\"")]
     Protocol(String),
     /// The path does not match the proxy's URI template.
     #[error("the path does not match the template {template}")]
@@ -58,6 +58,21 @@ pub enum RequestError {
     /// The proxy's policy does not allow the target's address.
     #[error("target {0} is not in an allowed prefix")]
     TargetProhibited(IpAddr),
+    /// The proxy opens no TCP connections to this port.
+    #[error("this proxy opens no TCP connections to port {0}")]
+    PortProhibited(u16),
+    /// The proxy carries only one service ([`ProxyConfig::service`](crate::ProxyConfig::service)), and
+    /// the request is for another target, or for UDP.
+    #[error("this proxy carries TCP to one fixed service and to no other target")]
+    OtherService,
+    /// The target did not accept a TCP connection.
+    #[error("{target} cannot be reached: {kind}")]
+    Unreachable {
+        /// The host and port of the target.
+        target: String,
+        /// The error of the last attempt.
+        kind: io::ErrorKind,
+    },
     /// The connection has its share of the proxy's sockets towards targets
     /// ([`Limits::sockets`](crate::limits::Limits::sockets)).
     #[error(
@@ -114,7 +129,15 @@ impl RequestError {
             }
             Self::NoResources => (StatusCode::SERVICE_UNAVAILABLE, Some("proxy_internal_error")),
             Self::TargetProhibited(_) => (StatusCode::FORBIDDEN, Some("destination_ip_prohibited")),
-            Self::Socket(kind) => (StatusCode::BAD_GATEWAY, Some(target_error(*kind))),
+            Self::PortProhibited(_) | Self::OtherService => {
+                (StatusCode::FORBIDDEN, Some("http_request_denied"))
+            }
+            Self::Unreachable { kind: io::ErrorKind::TimedOut, .. } => {
+                (StatusCode::GATEWAY_TIMEOUT, Some("connection_timeout"))
+            }
+            Self::Socket(kind) | Self::Unreachable { kind, .. } => {
+                (StatusCode::BAD_GATEWAY, Some(target_error(*kind)))
+            }
         }
     }
 }

@@ -63,6 +63,9 @@ pub struct Limits {
     pub sockets: usize,
     /// The longest wait for a name server, after which a proxy refuses the request.
     pub dns_timeout: Duration,
+    /// The longest time in which a proxy opens a TCP connection to a target, over all its addresses. It
+    /// is longer than three retransmissions of a SYN (RFC 6298: after 1, 3 and 7 seconds).
+    pub connect_timeout: Duration,
     /// The time without a packet in either direction after which a flow is closed. RFC 9298 §3.1:
     /// "UDP proxies that close sockets after a period of inactivity SHOULD NOT use a period lower
     /// than two minutes".
@@ -136,6 +139,31 @@ pub struct Limits {
     pub retry_after_max: Duration,
     /// The longest wait of a client for an answer from a hop or an origin.
     pub setup_timeout: Duration,
+    /// The bounds on one connection of a local program to the client's proxy port.
+    pub local_proxy: LocalProxyLimits,
+}
+
+/// The bounds on what one connection of a local program to a client's proxy port costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalProxyLimits {
+    /// The size of the head of an HTTP/1.1 message, and of the trailers after a body, in bytes.
+    /// Programs send cookies of several kB, and common servers accept heads of 8 to 64 kB.
+    pub head: usize,
+    /// The number of fields of such a head. Common servers accept 100.
+    pub fields: usize,
+    /// The length of the line before a chunk of a body in bytes. It has 18 bytes without extensions,
+    /// which nearly nobody uses.
+    pub chunk_line: usize,
+    /// The number of bytes in each direction that are held until they can be interpreted: one head
+    /// or one pipelined request, and what was read together with it. The client reads nothing more
+    /// of the program in the meantime, so only one read of it comes on top of a head.
+    pub held: usize,
+}
+
+impl Default for LocalProxyLimits {
+    fn default() -> Self {
+        Self { head: 64 * 1024, fields: 128, chunk_line: 1024, held: 256 * 1024 }
+    }
 }
 
 impl Limits {
@@ -163,6 +191,7 @@ impl Default for Limits {
             guesses_per_connection: 10,
             sockets: 24_000,
             dns_timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(10),
             flow_idle: Duration::from_secs(150),
             tunnel_queue: 1_000_000,
             short_tunnel_queue: 4_000_000,
@@ -185,6 +214,7 @@ impl Default for Limits {
             retry_wait_max: Duration::from_secs(4),
             retry_after_max: Duration::from_secs(60),
             setup_timeout: Duration::from_secs(10),
+            local_proxy: LocalProxyLimits::default(),
         }
     }
 }

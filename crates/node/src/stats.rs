@@ -98,6 +98,9 @@ pub struct TcpStats {
     pub open: u64,
     /// Connections that were refused, or whose target could not be reached.
     pub failed: u64,
+    /// Programs whose connection to a client's proxy port was refused, because they broke its protocol
+    /// or did not show its password.
+    pub programs_refused: u64,
     /// Connections that both ends finished.
     pub finished: u64,
     /// Connections that were reset by the target (at a proxy) or by the program (at a client).

@@ -31,16 +31,20 @@ impl Token {
         &self.0
     }
 
-    /// Whether a peer showed this token. Compares without stopping at the first difference.
+    /// Whether a peer showed this token.
     pub(crate) fn is(&self, shown: &[u8]) -> bool {
-        let own = self.0.as_bytes();
-        own.len() == shown.len() && own.iter().zip(shown).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
+        is_same(self.0.as_bytes(), shown)
     }
 
     /// The value of the `Proxy-Authorization` field.
     pub(crate) fn field_value(&self) -> String {
         format!("Bearer {}", self.0)
     }
+}
+
+/// Whether a peer showed a secret of ours. Compares without stopping at the first difference.
+pub(crate) fn is_same(own: &[u8], shown: &[u8]) -> bool {
+    own.len() == shown.len() && own.iter().zip(shown).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }
 
 /// A token, and the name by which logs call its holder.

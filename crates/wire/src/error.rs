@@ -44,6 +44,10 @@ pub enum DecodeError {
         len_max: usize,
     },
 
+    /// A capsule with data follows the `FINAL_DATA` capsule of a TCP connection.
+    #[error("a capsule with data follows FINAL_DATA")]
+    DataAfterFinalData,
+
     /// The stream ended inside a frame.
     #[error("the stream ends inside a frame")]
     FrameTruncated,
@@ -140,7 +144,9 @@ impl DecodeError {
             | Self::DatagramCapsuleTooLong { .. } => Code::H3_DATAGRAM_ERROR,
             // RFC 9297 §3.3: a truncated capsule "MUST be treated as if it were a malformed or
             // incomplete message".
-            Self::CapsuleTruncated | Self::MessageMalformed(_) => Code::H3_MESSAGE_ERROR,
+            Self::CapsuleTruncated | Self::DataAfterFinalData | Self::MessageMalformed(_) => {
+                Code::H3_MESSAGE_ERROR
+            }
             Self::VarIntTruncated | Self::FrameTruncated | Self::FrameMalformed { .. } => {
                 Code::H3_FRAME_ERROR
             }
@@ -164,6 +170,7 @@ impl DecodeError {
             | Self::NoSequenceNumber
             | Self::RepairFloor { .. }
             | Self::CapsuleTruncated
+            | Self::DataAfterFinalData
             | Self::DatagramCapsuleTooLong { .. }
             | Self::FieldSectionTooLarge { .. }
             | Self::MessageMalformed(_) => ErrorScope::Stream,

@@ -3,7 +3,7 @@
 //! and the formats of Tandem's own extensions.
 //!
 //! Nothing here depends on a connection, a stream or the time. Only the incremental decoders
-//! ([`FrameDecoder`], [`CapsuleDecoder`]) have state. They give the same values however their input
+//! ([`FrameDecoder`], [`CapsuleDecoder`], [`TcpCapsuleDecoder`]) have state. They give the same values however their input
 //! is split. All input may come from an attacker: no input makes a decoder panic, and no input
 //! makes it keep more bytes than its limit. The fuzz targets in `fuzz/` check this for each
 //! decoder.
@@ -11,6 +11,7 @@
 pub mod capsule;
 mod chunks;
 mod code;
+pub mod connect_tcp;
 mod error;
 mod feedback;
 mod group;
@@ -32,6 +33,9 @@ pub use capsule::{
     encode_capsule, encode_datagram_capsule,
 };
 pub use code::Code;
+pub use connect_tcp::{
+    PROTOCOL_CONNECT_TCP, TcpCapsuleDecoder, TcpPiece, encode_tcp_data_header, encode_tcp_final,
+};
 pub use error::{DecodeError, ErrorScope};
 pub use feedback::FeedbackField;
 pub use group::{GroupField, GroupFieldError};

@@ -86,6 +86,7 @@ fn the_printed_configuration_means_itself() {
         "template = \"https://proxy.invalid/.well-known/masque/udp/{target_host}/{target_port}/\"",
         "controller = \"bbr1-tunnel\"",
         "initial-window = 32",
+        "tcp-ports = \"1-24,26-65535\"",
         "# feedback-interval is not set; default: the tunnel's least RTT",
         "# token-file is not set",
         "# sockets: 24000",
@@ -94,7 +95,7 @@ fn the_printed_configuration_means_itself() {
     }
     means_itself::<ProxySettings>(
         "listen = \"[::]:443\"\nallow-target = [\"10.0.0.0/8\", \"fd00::/8\"]\ntoken-file = \"t\"\n\
-         log-clients = true\ntemplate = \"https://p/{target_host}/{target_port}\"\ndrain = \"1min\"\n\
+         tcp-ports = \"443,8000-8999\"\nlog-clients = true\ntemplate = \"https://p/{target_host}/{target_port}\"\ndrain = \"1min\"\n\
          feedback-interval = \"20ms\"\nmemory = \"1 GB\"\nname = [\"a\", \"192.0.2.1\"]\n\
          write-ca = \"ca.pem\"\ncontroller = \"newreno\"\ninitial-window = 10",
     );

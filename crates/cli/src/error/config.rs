@@ -3,7 +3,7 @@
 use std::{fs, io, net::SocketAddr, path::PathBuf};
 
 use tandem_congestion::{ControllerName, TeccConfigError};
-use tandem_node::mode::Mode;
+use tandem_node::{client::local::PasswordError, mode::Mode};
 
 /// An error of the command line, the environment, the configuration file or a file that they name.
 #[derive(Debug, thiserror::Error)]
@@ -108,14 +108,12 @@ pub(crate) enum ConfigError {
         listen: SocketAddr,
     },
     /// A file with the password of a local proxy is wrong. The error does not show the password.
-    #[error(
-        "{}: {reason}; allowed in its first line: USER:PASSWORD, each of 1 to 255 bytes", file.display()
-    )]
+    #[error("{}:1: {error}", file.display())]
     Password {
         /// Which file.
         file: PathBuf,
-        /// The error.
-        reason: &'static str,
+        /// The error, and what is allowed.
+        error: PasswordError,
     },
     /// The file of the other end's pair cannot be read.
     #[error(

@@ -110,6 +110,11 @@ impl Forward {
         }
     }
 
+    /// Whether local programs may send UDP packets.
+    pub(super) const fn has_listeners(&self) -> bool {
+        !self.configs.is_empty()
+    }
+
     /// Makes the client request a flow to each target before it opens the sockets.
     pub(super) const fn check_targets(&mut self) {
         self.checks_targets = true;

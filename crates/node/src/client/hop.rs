@@ -5,13 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{HeaderMap, HeaderValue, Method, header};
-use tandem_wire::{Code, RequestHead, ResponseHead, Template};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use tandem_wire::{
+    CAPSULE_PROTOCOL_TRUE, Code, PROTOCOL_CONNECT_TCP, RequestHead, ResponseHead, Template, Urgency,
+};
 
 use super::{
-    TunnelMode,
+    FlowConfig, TunnelMode,
     flow::{Carries, Flow, Target},
     peer::Peer,
+    tcp::authority_of,
 };
 use crate::{
     error::ClientError,
@@ -20,6 +23,7 @@ use crate::{
     quic::StreamId,
     reason::printable,
     stats::Stats,
+    tcp::Form,
     token::Token,
     tunnel::{Arrival, Carrier, Tunnel, Unsent},
 };
@@ -67,10 +71,12 @@ impl Hop {
 
     /// Handles the proxy's SETTINGS. The error names a feature that the proxy lacks. `None`: the
     /// SETTINGS have not arrived.
-    pub(super) fn lacks(&mut self) -> Option<Result<(), &'static str>> {
+    ///
+    /// A hop that carries only TCP needs no feature: CONNECT is a part of HTTP/3.
+    pub(super) fn lacks(&mut self, carries_only_tcp: bool) -> Option<Result<(), &'static str>> {
         let (session, _) = self.peer.parts()?;
         // RFC 9220 §3: a client MUST NOT use extended CONNECT before it has received the setting.
-        if !session.peer_settings()?.enable_connect_protocol {
+        if !session.peer_settings()?.enable_connect_protocol && !carries_only_tcp {
             return Some(Err("extended CONNECT (RFC 9220)"));
         }
         let (tunnel, mut carrier) = self.parts()?;
@@ -95,7 +101,7 @@ impl Hop {
     ) -> Option<StreamId> {
         let wishes = target.wishes(first);
         let mut headers = self.tunnel.request_fields(&wishes);
-        self.add_token(&mut headers);
+        self.add_token(header::PROXY_AUTHORIZATION, &mut headers);
         let expanded = self.template.expand(&target.config.host, target.config.port);
         // RFC 9298 §3.4: ":method" SHALL be "CONNECT", ":protocol" "connect-udp", ":authority" that
         // of the UDP proxy, and ":path" and ":scheme" those of the expanded template.
@@ -116,12 +122,62 @@ impl Hop {
         Some(stream)
     }
 
-    fn add_token(&self, headers: &mut HeaderMap) {
+    /// Requests a TCP connection. `None`: the proxy allows no more streams at the moment.
+    pub(super) fn request_tcp(&mut self, target: &FlowConfig, form: Form) -> Option<StreamId> {
+        let mut head = RequestHead { method: Method::CONNECT, ..RequestHead::default() };
+        if target.urgency != Urgency::default() {
+            head.headers.insert(Urgency::FIELD, target.urgency.field_value());
+        }
+        match form {
+            // RFC 9114 §4.4: "The :scheme and :path pseudo-header fields are omitted. The :authority
+            // pseudo-header field contains the host and port to connect to".
+            Form::Classic => {
+                head.authority = Some(authority_of(target));
+                self.add_token(header::PROXY_AUTHORIZATION, &mut head.headers);
+            }
+            Form::Capsules => {
+                let template = Template::default_for_tcp(self.template.authority()).ok()?;
+                let expanded = template.expand(&target.host, target.port);
+                (head.scheme, head.authority) = (Some(expanded.scheme), Some(expanded.authority));
+                head.path = Some(expanded.path);
+                head.protocol = Some(PROTOCOL_CONNECT_TCP.to_owned());
+                let is_true = HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE);
+                head.headers.insert("capsule-protocol", is_true);
+                self.add_token(header::AUTHORIZATION, &mut head.headers);
+            }
+        }
+        let (session, connection) = self.peer.parts()?;
+        session.peer_settings()?;
+        let stream = session.send_request(connection, &head, End::More)?;
+        self.tunnel.open_bytes(stream, target.urgency, target.weight);
+        Some(stream)
+    }
+
+    /// Whether the proxy takes extended CONNECT requests (RFC 9220).
+    pub(super) fn takes_extended_connect(&self) -> bool {
+        let settings = self.peer.session.peer_settings();
+        settings.is_some_and(|settings| settings.enable_connect_protocol)
+    }
+
+    /// Ends the stream of a TCP connection with this code.
+    pub(super) fn end_tcp(&mut self, stream: StreamId, code: Code) {
+        self.tunnel.close_bytes(stream);
+        if let Some((session, connection)) = self.peer.parts() {
+            session.reset(connection, stream, code);
+        }
+    }
+
+    /// Marks the connection, so that it gets a turn to send.
+    pub(super) fn wake(&mut self) {
+        self.peer.parts();
+    }
+
+    fn add_token(&self, field: HeaderName, headers: &mut HeaderMap) {
         if let Some(token) = &self.token
             && let Ok(mut value) = HeaderValue::from_str(&token.field_value())
         {
             value.set_sensitive(true);
-            headers.insert(header::PROXY_AUTHORIZATION, value);
+            headers.insert(field, value);
         }
     }
 

@@ -10,6 +10,7 @@ mod flow;
 mod forward;
 mod hop;
 mod inbound;
+pub mod local;
 mod own;
 mod peer;
 mod ranges;
@@ -44,7 +45,7 @@ use self::{
 
 pub use self::{
     own::{FlowEvent, FlowId},
-    tcp::{Credentials, TcpService},
+    tcp::TcpService,
 };
 pub use crate::mode::{Agreement, Oversize, Repair, TunnelMode};
 use crate::{
@@ -244,7 +245,7 @@ pub struct Client {
     lost: VecDeque<(usize, ClientError)>,
     /// Whether the client ends if a proxy grants another mode than was asked for.
     requires_mode: bool,
-    tcp_services: Vec<TcpService>,
+    tcp: tcp::Connections,
     outputs: VecDeque<Output>,
     next_socket: u64,
     stats: Stats,
@@ -260,6 +261,7 @@ impl Client {
             Work::Fetch(fetch) => fetch.add_to(&mut stats.feedback),
             Work::Forward(forward) => stats.flows_open = forward.len() as u64,
         }
+        stats.tcp.open = self.tcp.len() as u64;
         stats
     }
 
@@ -300,6 +302,7 @@ impl Client {
         if matches!(self.life, Life::New | Life::Running) {
             let left = self.chain.len();
             self.life = Life::Ending { left, until: now + self.limits.last_words, result };
+            self.end_all_tcp();
             if self.chain.origin.is_some() {
                 self.close_next(now);
             }
@@ -387,6 +390,7 @@ impl Client {
                     fetch.send_requests(origin);
                 } else if let Some((forward, hop)) = self.forward() {
                     forward.request_waiting(hop);
+                    self.request_waiting_tcp();
                 }
             }
             quic::Event::Datagrams => {
@@ -399,6 +403,7 @@ impl Client {
     }
 
     fn on_hop_event(&mut self, now: Instant, index: usize, event: h3::Event) {
+        let Some(event) = self.take_tcp_event(now, index, event) else { return };
         match event {
             h3::Event::Settings => self.on_hop_settings(now, index),
             h3::Event::Response(stream, head) => {
@@ -483,6 +488,7 @@ impl Client {
     /// Does one round of work. `None`: there was progress, so another round is needed.
     fn step(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
         let any_event = self.take_events(now);
+        self.pull_tcp();
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
@@ -506,6 +512,9 @@ impl Client {
         }
         if let Some(output) = self.transmit(now, buf) {
             return Some(output);
+        }
+        if self.pull_tcp() {
+            return None;
         }
         self.continue_end(now)
     }
@@ -549,6 +558,7 @@ impl Node for Client {
             Input::SocketOpened { socket, result } => self.on_socket_opened(now, socket, result),
             Input::SocketFailed { socket, error } => self.on_socket_failed(now, socket, error),
             Input::Resolved { result, .. } => self.on_resolved(now, result),
+            Input::Tcp(input) => self.on_tcp(now, input),
             Input::BodyCredit { bytes } => {
                 if let Some((fetch, _)) = self.fetch() {
                     fetch.add_credit(bytes);
@@ -569,10 +579,7 @@ impl Node for Client {
                 self.end(now, result);
             }
             // Only what the user asked for uses the memory of a client.
-            Input::FileOpened { .. }
-            | Input::FileChunk { .. }
-            | Input::MemoryInUse(_)
-            | Input::Tcp(_) => {}
+            Input::FileOpened { .. } | Input::FileChunk { .. } | Input::MemoryInUse(_) => {}
         }
     }
 

@@ -155,6 +155,7 @@ impl Client {
             && !is_origin
         {
             forward.forget_streams();
+            self.end_tcp_streams(now);
         }
     }
 

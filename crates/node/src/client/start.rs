@@ -17,6 +17,7 @@ use super::{
     peer::Settings,
     recover::Recovery,
     relay::Relay,
+    tcp::Connections,
 };
 use crate::{
     error::ClientError,
@@ -93,7 +94,7 @@ impl Client {
             recovery: Recovery::new(seed),
             lost: VecDeque::new(),
             requires_mode: false,
-            tcp_services: Vec::new(),
+            tcp: Connections::new(),
             outputs: VecDeque::new(),
             next_socket: FIRST_SOCKET,
             stats: Stats::default(),
@@ -210,8 +211,11 @@ impl Client {
     /// Handles the SETTINGS of a hop. Requests a flow to the next peer, or opens the sockets for
     /// local programs.
     pub(super) fn on_hop_settings(&mut self, now: Instant, index: usize) {
+        let carries_only_tcp = index + 1 == self.chain.hops.len()
+            && !self.tcp.is_empty()
+            && matches!(&self.work, Work::Forward(forward) if !forward.has_listeners());
         let Some(hop) = self.chain.hops.get_mut(index) else { return };
-        match hop.lacks() {
+        match hop.lacks(carries_only_tcp) {
             None => return,
             Some(Err(what)) => {
                 let peer = hop.peer.settings.authority.clone();
@@ -251,6 +255,8 @@ impl Client {
             forward.listen(next_socket, outputs);
             forward.request_waiting(hop);
         }
+        self.listen_tcp();
+        self.request_waiting_tcp();
     }
 
     fn hop_is_up(&mut self, now: Instant, index: usize) {
@@ -450,11 +456,11 @@ impl Client {
     }
 }
 
-/// Whether a successful answer is allowed for CONNECT-UDP.
+/// Whether a successful answer is allowed for a request whose stream carries capsules.
 ///
 /// RFC 9297 §3.2: "HTTP status codes 204 (No Content), 205 (Reset Content), and 206 (Partial Content)
 /// MUST NOT be sent on responses that use the Capsule Protocol."
-fn grants(head: &ResponseHead) -> bool {
+pub(super) fn grants(head: &ResponseHead) -> bool {
     !matches!(head.status.as_u16(), 204..=206) && !has_content(&head.headers)
 }
 

@@ -242,6 +242,9 @@ impl Session {
             if request.has_head() {
                 if request.wants_body_event() {
                     self.events.push_back(Event::Body(stream));
+                } else if let Some(code) = connection.take_reset(stream) {
+                    // The reader of the body may not come back for long.
+                    self.on_given_up(connection, stream, code);
                 }
                 break;
             }

@@ -3,9 +3,13 @@
 use std::{io, net::SocketAddr};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use tandem_wire::{ProxyStatus, ResponseHead};
+use tandem_wire::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, ResponseHead};
 
-use crate::error::{RequestError, target_error, whole_seconds};
+use super::request::Asks;
+use crate::{
+    error::{RequestError, target_error, whole_seconds},
+    tcp::Form,
+};
 
 /// The header field of RFC 9209 §2.
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
@@ -27,6 +31,16 @@ pub(super) fn granted(target: SocketAddr, mut headers: HeaderMap) -> ResponseHea
     ResponseHead { status: StatusCode::OK, headers }
 }
 
+/// The answer that grants a TCP connection.
+pub(super) fn connected(target: SocketAddr, form: Form) -> ResponseHead {
+    let mut headers = HeaderMap::new();
+    if form == Form::Capsules {
+        // RFC 9297 §3.4: the field says that the body consists of capsules.
+        headers.insert("capsule-protocol", HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE));
+    }
+    granted(target, headers)
+}
+
 /// Says why the target of a granted flow cannot be reached (RFC 9209).
 pub(super) fn unreachable(target: SocketAddr, error: io::ErrorKind) -> ProxyStatus {
     ProxyStatus {
@@ -42,8 +56,8 @@ pub(super) fn unreachable(target: SocketAddr, error: io::ErrorKind) -> ProxyStat
 /// RFC 9297 §3.4: "The Capsule-Protocol header field MUST NOT be used on HTTP responses with a
 /// status code that is both different from 101 (Switching Protocols) and outside the 2xx (Successful)
 /// range."
-pub(super) fn refused(error: &RequestError) -> ResponseHead {
-    let (status, error_type) = error.response();
+pub(super) fn refused(error: &RequestError, asks: Asks) -> ResponseHead {
+    let (mut status, error_type) = error.response();
     let mut headers = HeaderMap::new();
     let proxy_status = ProxyStatus {
         name: NAME.to_owned(),
@@ -53,11 +67,16 @@ pub(super) fn refused(error: &RequestError) -> ResponseHead {
     };
     headers.insert(PROXY_STATUS, proxy_status.encode());
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-        // RFC 9110 §15.5.8: "The proxy MUST send a Proxy-Authenticate header field".
-        headers.insert(
-            header::PROXY_AUTHENTICATE,
-            HeaderValue::from_static("Bearer realm=\"tandem\""),
-        );
+        let challenge = HeaderValue::from_static("Bearer realm=\"tandem\"");
+        if asks == Asks::Tcp(Form::Capsules) {
+            // draft-ietf-httpbis-connect-tcp: the request is for a resource of this server, so that it
+            // authenticates as for any other resource (RFC 9110 §11.6.1).
+            status = StatusCode::UNAUTHORIZED;
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
+        } else {
+            // RFC 9110 §15.5.8: "The proxy MUST send a Proxy-Authenticate header field".
+            headers.insert(header::PROXY_AUTHENTICATE, challenge);
+        }
     }
     if let RequestError::TooManyGuesses(wait) = error {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(*wait)));

@@ -6,9 +6,11 @@ mod flow;
 mod guesses;
 mod peers;
 mod policy;
+mod ports;
 mod relay;
 mod request;
 mod targets;
+mod tcp;
 
 use std::{
     collections::VecDeque,
@@ -22,7 +24,11 @@ use tandem_units::ByteCount;
 use tandem_wire::{Code, PathMatcher, Template};
 use tracing::{debug, field::display, info};
 
-pub use self::{access::Access, policy::TargetPolicy};
+pub use self::{
+    access::Access,
+    policy::TargetPolicy,
+    ports::{TcpPorts, TcpPortsError},
+};
 use self::{
     flow::{End, Flow, Owner, State},
     guesses::Guesses,
@@ -30,6 +36,7 @@ use self::{
     relay::Relay,
     request::Admission,
     targets::Targets,
+    tcp::TcpFlows,
 };
 pub use crate::token::{NamedToken, Token, TokenError, TokenNameError};
 use crate::{
@@ -59,6 +66,9 @@ pub struct ProxyConfig {
     /// The least interval between two reports on a tunnel, within [`Self::FEEDBACK_INTERVAL`]. `None`:
     /// the minimum RTT of each tunnel.
     pub feedback_interval: Option<Duration>,
+    /// The ports of targets to which clients may have TCP connections. They do not bind
+    /// [`Self::service`].
+    pub tcp_ports: TcpPorts,
     /// The only target of TCP connections, and of no UDP flows, whatever the policy says. A request names it, or
     /// [`Self::SERVICE`]. `None`: all targets that the policy permits.
     pub service: Option<(String, u16)>,
@@ -92,6 +102,7 @@ impl ProxyConfig {
             transport: Transport::default(),
             access: Access::Tokens(Vec::new()),
             policy: TargetPolicy::default(),
+            tcp_ports: TcpPorts::default(),
             service: None,
             feedback_interval: None,
             oversize: Oversize::default(),
@@ -107,6 +118,11 @@ impl ProxyConfig {
     pub fn default_template() -> Template {
         Template::default_for("proxy.invalid").expect("RFC 9298's template is one")
     }
+
+    /// The template of TCP connections.
+    fn default_tcp_template() -> Template {
+        Template::default_for_tcp("proxy.invalid").expect("the draft's template is one")
+    }
 }
 
 /// The ID of a flow of this proxy.
@@ -118,6 +134,7 @@ pub struct Proxy {
     admission: Admission,
     peers: Peers,
     targets: Targets,
+    tcp: TcpFlows,
     relay: Relay,
     listen: SocketAddr,
     feedback_interval: Option<Duration>,
@@ -143,10 +160,13 @@ impl Proxy {
         let ProxyConfig {
             listen, access, policy, feedback_interval, oversize, log_clients, ..
         } = config;
-        let ProxyConfig { template, limits, .. } = config;
-        let matcher = PathMatcher::new(&template).map_err(|_| {
-            ConfigError::Settings("the variables of the template cannot be separated")
-        })?;
+        let ProxyConfig { template, limits, service, tcp_ports, .. } = config;
+        let matcher = |template: &Template| {
+            PathMatcher::new(template).map_err(|_| {
+                ConfigError::Settings("the variables of the template cannot be separated")
+            })
+        };
+        let tcp_template = ProxyConfig::default_tcp_template();
         let server = Server::new(tls, &config.transport, &limits, config.seed);
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(listen) };
         Ok(Self {
@@ -155,11 +175,14 @@ impl Proxy {
                 access,
                 guesses: Guesses::new(&limits),
                 warning: Seldom::default(),
-                matcher,
+                matcher: matcher(&template)?,
                 template,
+                tcp_matcher: matcher(&tcp_template)?,
+                tcp_template,
             },
             peers: Peers::new(&limits),
             targets: Targets::new(policy, LISTEN.0 + 1, &limits),
+            tcp: TcpFlows::new(service, tcp_ports),
             relay: Relay::default(),
             listen,
             feedback_interval,
@@ -186,6 +209,8 @@ impl Proxy {
         for id in self.peers.revoke(&self.admission.access) {
             self.abort_flow(id, Code::H3_REQUEST_CANCELLED, &End::Revoked);
         }
+        let access = self.admission.access.clone();
+        self.revoke_tcp(&access);
     }
 
     /// The counters of the proxy.
@@ -194,6 +219,7 @@ impl Proxy {
         self.peers.add_to(&mut stats);
         self.server.add_to(&mut stats);
         stats.flows_open = self.targets.sockets() as u64;
+        stats.tcp.open = self.tcp.open() as u64;
         stats
     }
 
@@ -237,11 +263,17 @@ impl Proxy {
             server::Event::Http(h3::Event::Request(stream, head)) => {
                 self.on_request(now, (id, stream), &head);
             }
+            server::Event::Http(h3::Event::Body(stream)) if self.tcp.has((id, stream)) => {
+                self.on_tcp_stream(now, (id, stream));
+            }
             server::Event::Http(h3::Event::Body(stream)) => {
                 if let Some(peer) = self.peers.get_mut(id) {
                     peer.tunnel.on_readable(stream);
                     self.has_arrivals(id);
                 }
+            }
+            server::Event::Http(h3::Event::Failed(stream, code)) if self.tcp.has((id, stream)) => {
+                self.on_tcp_stream_failed((id, stream), code);
             }
             server::Event::Http(h3::Event::Failed(stream, code)) => {
                 self.close_flow((id, stream), &End::Reset(code));
@@ -258,6 +290,7 @@ impl Proxy {
     }
 
     fn on_closed(&mut self, id: ConnectionId) {
+        self.end_tcp_of(id);
         let Some((standing, flows)) = self.peers.remove(id) else { return };
         for (stream, flow) in flows {
             self.release((id, stream), &flow, &End::WithConnection);
@@ -343,6 +376,7 @@ impl Proxy {
         while let Some(id) = self.peers.pop_due_flow(now) {
             self.on_flow_timer(now, id);
         }
+        self.handle_tcp_timeout(now);
     }
 
     /// Checks whether a flow has timed out. Each flow has one timer, which is set lazily, so that
@@ -386,8 +420,8 @@ impl Node for Proxy {
             }
             Input::Timeout => self.handle_timeout(now),
             Input::MemoryInUse(bytes) => {
-                let Self { server, peers, .. } = self;
-                server.set_memory_in_use(now, bytes, |id| peers.memory_of(id));
+                let Self { server, peers, tcp, .. } = self;
+                server.set_memory_in_use(now, bytes, |id| peers.memory_of(id) + tcp.memory_of(id));
             }
             Input::SocketOpened { socket: LISTEN, result } => {
                 self.outputs.push_back(Output::Event(Event::listening(self.listen, result)));
@@ -406,12 +440,12 @@ impl Node for Proxy {
                 }
             }
             Input::Resolved { query, result } => self.on_resolved(now, query, result),
+            Input::Tcp(input) => self.on_tcp(now, input),
             Input::Shutdown => self.server.drain(now),
             Input::FileOpened { .. }
             | Input::FileChunk { .. }
             | Input::BodyCredit { .. }
-            | Input::TunnelInfo(_)
-            | Input::Tcp(_) => {}
+            | Input::TunnelInfo(_) => {}
         }
     }
 
@@ -420,6 +454,9 @@ impl Node for Proxy {
         loop {
             while let Some((id, event)) = self.server.poll_event(now) {
                 self.on_event(now, id, event);
+            }
+            while let Some(id) = self.peers.pop_drained() {
+                self.pull_drained(id);
             }
             if let Some(output) = self.outputs.pop_front() {
                 return output;
@@ -432,16 +469,20 @@ impl Node for Proxy {
             }
             // Everything that arrived before the end of a connection has been relayed.
             let is_idle = self.targets.is_idle();
-            if !self.forget_lost(now) && !self.server.finish_drain(now, is_idle) {
+            if self.forget_lost(now) || self.server.finish_drain(now, is_idle) {
+                continue;
+            }
+            if let Some(output) = self.poll_quic(now, buf) {
+                return output;
+            }
+            if !self.peers.has_drained() {
                 break;
             }
-        }
-        if let Some(output) = self.poll_quic(now, buf) {
-            return output;
         }
         if self.server.take_ended(now) {
             return Output::Event(Event::Closed(Ok(())));
         }
-        Output::Wait(quic::earliest(self.peers.next_timeout(), self.server.next_timeout()))
+        let own = quic::earliest(self.peers.next_timeout(), self.tcp.next_timeout());
+        Output::Wait(quic::earliest(own, self.server.next_timeout()))
     }
 }

@@ -1,7 +1,7 @@
 //! The connections of clients, each with its tunnel, its flows, and their timers.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::SocketAddr,
     time::Instant,
 };
@@ -40,6 +40,8 @@ pub(super) struct Peers {
     /// Bytes of numbered payloads that wait for missing ones, in all tunnels.
     held_bytes: usize,
     held_bytes_max: usize,
+    /// Connections with streams whose backlog has become short.
+    drained: VecDeque<ConnectionId>,
     /// The counters of tunnels that have ended.
     ended: Stats,
 }
@@ -52,6 +54,7 @@ impl Peers {
             flow_timers: BTreeSet::new(),
             held_bytes: 0,
             held_bytes_max: limits.held_bytes,
+            drained: VecDeque::new(),
             ended: Stats::default(),
         }
     }
@@ -162,7 +165,19 @@ impl Peers {
             peer.tunnel.feed(now, &mut carrier);
             let timer = peer.tunnel.next_timeout();
             move_timer(&mut self.tunnel_timers, id, &mut peer.timer, timer);
+            if peer.tunnel.has_drained() {
+                self.drained.push_back(id);
+            }
         }
+    }
+
+    /// The next connection with streams whose backlog has become short.
+    pub(super) fn pop_drained(&mut self) -> Option<ConnectionId> {
+        self.drained.pop_front()
+    }
+
+    pub(super) fn has_drained(&self) -> bool {
+        !self.drained.is_empty()
     }
 
     /// Updates the timer of a tunnel and the bytes that it holds. If all tunnels together hold too

@@ -7,7 +7,10 @@ use std::{
 };
 
 use http::{HeaderValue, Method, StatusCode, header};
-use tandem_wire::{Code, PathMatcher, RequestHead, ResponseHead, Template};
+use tandem_wire::{
+    Code, PROTOCOL_CONNECT_TCP, PathMatcher, RequestHead, ResponseHead, TargetError, Template,
+    uri_template::parse_target_authority,
+};
 use tracing::{debug, field::display, info, warn};
 
 use super::{
@@ -23,6 +26,7 @@ use crate::{
     node::{QueryId, ResolveError, SocketId},
     quic::{ConnectionId, StreamId},
     seldom::Seldom,
+    tcp::Form,
     tunnel::{Asked, Carrier},
 };
 
@@ -34,20 +38,31 @@ pub(super) struct Admission {
     pub(super) warning: Seldom,
     pub(super) matcher: PathMatcher,
     pub(super) template: Template,
+    pub(super) tcp_matcher: PathMatcher,
+    pub(super) tcp_template: Template,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// A flow of UDP payloads (RFC 9298).
+    Udp,
+    /// A TCP connection.
+    Tcp(Form),
 }
 
 impl Admission {
-    /// Checks that a request is a CONNECT-UDP request.
-    fn check_method(head: &RequestHead) -> Result<(), RequestError> {
-        if head.method != Method::CONNECT || head.protocol.is_none() {
+    /// Finds out what a request asks for.
+    fn asks(head: &RequestHead) -> Result<Asks, RequestError> {
+        if head.method != Method::CONNECT {
             return Err(RequestError::NotConnect);
         }
-        if let Some(protocol) = head.protocol.as_deref()
-            && protocol != "connect-udp"
-        {
-            return Err(RequestError::Protocol(protocol.to_owned()));
+        match head.protocol.as_deref() {
+            None => Ok(Asks::Tcp(Form::Classic)),
+            Some("connect-udp") => Ok(Asks::Udp),
+            Some(PROTOCOL_CONNECT_TCP) => Ok(Asks::Tcp(Form::Capsules)),
+            Some(protocol) => Err(RequestError::Protocol(protocol.to_owned())),
         }
-        Ok(())
     }
 
     /// Finds out who sends a request, and slows down clients that guess tokens.
@@ -71,40 +86,63 @@ impl Admission {
     }
 
     /// Returns the target's host and port.
-    fn target(&self, head: &RequestHead) -> Result<(String, u16), RequestError> {
+    fn target(&self, head: &RequestHead, asks: Asks) -> Result<(String, u16), RequestError> {
+        let malformed = |error: TargetError| RequestError::MalformedTarget(error.to_string());
+        let (matcher, template) = match asks {
+            Asks::Udp => (&self.matcher, &self.template),
+            Asks::Tcp(Form::Capsules) => (&self.tcp_matcher, &self.tcp_template),
+            Asks::Tcp(Form::Classic) => {
+                let authority = head.authority.as_deref().unwrap_or_default();
+                return parse_target_authority(authority).map_err(malformed);
+            }
+        };
         let path = head.path.as_deref().unwrap_or_default();
-        self.matcher
+        matcher
             .match_path(path)
-            .ok_or_else(|| RequestError::PathMismatch {
-                template: self.template.as_str().to_owned(),
-            })?
-            .map_err(|error| RequestError::MalformedTarget(error.to_string()))
+            .ok_or_else(|| RequestError::PathMismatch { template: template.as_str().to_owned() })?
+            .map_err(malformed)
     }
 }
 
 impl Proxy {
     pub(super) fn on_request(&mut self, now: Instant, id: FlowId, head: &RequestHead) {
         self.stats.requests += 1;
-        let admitted = match Admission::check_method(head) {
-            // RFC 9297 §3.2 is about messages with capsules. Other requests may have content.
-            Ok(()) if has_content(&head.headers) => {
-                self.stats.requests_refused += 1;
-                return self.abort_flow(id, Code::H3_MESSAGE_ERROR, &End::Refused);
-            }
-            Ok(()) => self.admit(now, id, head),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = admitted {
-            self.refuse(id, &error);
+        let asks = Admission::asks(head);
+        let has_capsules = matches!(asks, Ok(Asks::Udp | Asks::Tcp(Form::Capsules)));
+        // RFC 9297 §3.2 is about messages with capsules. Other requests may have content.
+        if has_capsules && has_content(&head.headers) {
+            self.stats.requests_refused += 1;
+            return self.abort_flow(id, Code::H3_MESSAGE_ERROR, &End::Refused);
+        }
+        let refused_as = asks.as_ref().map_or(Asks::Udp, |asks| *asks);
+        if let Err(error) = asks.and_then(|asks| self.admit(now, id, head, asks)) {
+            self.refuse(id, &error, refused_as);
             self.close_guesser(now, id.0);
         }
     }
 
-    fn admit(&mut self, now: Instant, id: FlowId, head: &RequestHead) -> Result<(), RequestError> {
-        let authorization = head.headers.get(header::PROXY_AUTHORIZATION);
-        let user = self.identify(now, id.0, authorization.map(HeaderValue::as_bytes))?;
-        let target = self.admission.target(head)?;
+    fn admit(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        head: &RequestHead,
+        asks: Asks,
+    ) -> Result<(), RequestError> {
+        let shown = |name| head.headers.get(name).map(HeaderValue::as_bytes);
+        let authorization = match asks {
+            Asks::Tcp(Form::Capsules) => shown(header::AUTHORIZATION),
+            Asks::Tcp(Form::Classic) | Asks::Udp => None,
+        };
+        let authorization = authorization.or(shown(header::PROXY_AUTHORIZATION));
+        let user = self.identify(now, id.0, authorization)?;
+        let target = self.admission.target(head, asks)?;
         self.server.prove(id.0);
+        if let Asks::Tcp(form) = asks {
+            return self.open_tcp(now, id, user, (target, form), &head.headers);
+        }
+        if self.tcp.is_only_service() {
+            return Err(RequestError::OtherService);
+        }
         let (asked, ignored) = Asked::read(&head.headers);
         self.stats.fields_ignored += ignored;
         match asked.group.and_then(|field| field.first) {
@@ -201,7 +239,7 @@ impl Proxy {
         Ok(())
     }
 
-    fn answer(&mut self, id: FlowId, head: &ResponseHead, end: h3::End) {
+    pub(super) fn answer(&mut self, id: FlowId, head: &ResponseHead, end: h3::End) {
         if let Some((session, connection)) = self.server.parts(id.0) {
             session.send_response(connection, id.1, head, end);
         }
@@ -212,7 +250,7 @@ impl Proxy {
         let timeout = self.limits.dns_timeout;
         if let Some(flow) = self.peers.flow_mut(id) {
             let host = flow.requested.0.clone();
-            self.refuse(id, &RequestError::DnsTimeout { host, timeout });
+            self.refuse(id, &RequestError::DnsTimeout { host, timeout }, Asks::Udp);
         }
     }
 
@@ -224,13 +262,16 @@ impl Proxy {
     ) {
         // The flow may have ended before the answer arrived.
         let Some(id) = self.targets.on_answer(query) else { return };
+        if self.tcp.has(id) {
+            return self.on_tcp_resolved(now, id, result);
+        }
         let Some(flow) = self.peers.flow_mut(id) else { return };
         match self.targets.open_resolved(now, id, flow.requested.clone(), result) {
             Ok((state, output)) => {
                 flow.state = state;
                 self.outputs.push_back(output);
             }
-            Err(error) => self.refuse(id, &error),
+            Err(error) => self.refuse(id, &error, Asks::Udp),
         }
     }
 
@@ -242,7 +283,7 @@ impl Proxy {
     ) {
         let Some(id) = self.targets.flow_of(socket) else { return };
         if let Err(kind) = result {
-            return self.refuse(id, &RequestError::for_socket(kind));
+            return self.refuse(id, &RequestError::for_socket(kind), Asks::Udp);
         }
         let Some(peer) = self.peers.get_mut(id.0) else { return };
         let Some(flow) = peer.flows.get_mut(&id.1) else { return };
@@ -261,7 +302,7 @@ impl Proxy {
     }
 
     /// Answers a request with an error and ends it.
-    fn refuse(&mut self, id: FlowId, error: &RequestError) {
+    pub(super) fn refuse(&mut self, id: FlowId, error: &RequestError, asks: Asks) {
         self.stats.requests_refused += 1;
         let user = self.peers.get(id.0).and_then(|peer| peer.standing.user.as_ref());
         debug!(
@@ -269,7 +310,7 @@ impl Proxy {
             "request refused"
         );
         self.close_flow(id, &End::Refused);
-        self.answer(id, &refused(error), h3::End::Last);
+        self.answer(id, &refused(error, asks), h3::End::Last);
         if let Some((session, connection)) = self.server.parts(id.0) {
             session.stop_reading(connection, id.1);
         }

@@ -26,7 +26,9 @@ const FREE_PER_HELD: usize = 4;
 pub(super) struct Targets {
     policy: TargetPolicy,
     by_socket: BTreeMap<SocketId, FlowId>,
-    /// How many sockets each connection has; no entry is zero.
+    /// How many TCP connections are open or being opened.
+    tcp: usize,
+    /// How many sockets each connection has, TCP connections included; no entry is zero.
     held: BTreeMap<ConnectionId, usize>,
     sockets_max: usize,
     /// Limits the warnings about connections that have their share of the sockets.
@@ -45,6 +47,7 @@ impl Targets {
         Self {
             policy,
             by_socket: BTreeMap::new(),
+            tcp: 0,
             held: BTreeMap::new(),
             sockets_max: limits.sockets,
             refused: Seldom::default(),
@@ -76,6 +79,17 @@ impl Targets {
         id: FlowId,
         host: String,
     ) -> Result<(State, Output), RequestError> {
+        let (query, output) = self.query(id, host)?;
+        let deadline = now + self.dns_timeout;
+        Ok((State::Resolving { query, deadline }, output))
+    }
+
+    /// Starts to resolve the name of a target.
+    pub(super) fn query(
+        &mut self,
+        id: FlowId,
+        host: String,
+    ) -> Result<(QueryId, Output), RequestError> {
         // A look-up counts until it is answered, even if its request has ended. Otherwise a client
         // could start any number of look-ups with short requests.
         if self.queries >= self.queries_max {
@@ -87,8 +101,49 @@ impl Targets {
         let query = QueryId(self.next_query);
         self.next_query += 1;
         self.by_query.insert(query, id);
-        let deadline = now + self.dns_timeout;
-        Ok((State::Resolving { query, deadline }, Output::Resolve { query, host }))
+        Ok((query, Output::Resolve { query, host }))
+    }
+
+    /// Forgets a query whose request has ended.
+    pub(super) fn forget_query(&mut self, query: QueryId) {
+        self.by_query.remove(&query);
+    }
+
+    /// The addresses that the policy permits, as connections to them are made.
+    pub(super) fn permitted(&self, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, RequestError> {
+        let permitted = addresses.iter().filter(|&&address| self.policy.permits(address));
+        let permitted = permitted.map(IpAddr::to_canonical).collect::<Vec<_>>();
+        match addresses.first() {
+            Some(&first) if permitted.is_empty() => Err(RequestError::TargetProhibited(first)),
+            _ => Ok(permitted),
+        }
+    }
+
+    /// Takes a place for a TCP connection to a target among all sockets.
+    pub(super) fn take_place(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+    ) -> Result<(), RequestError> {
+        self.check_share(now, id)?;
+        *self.held.entry(id).or_default() += 1;
+        self.tcp += 1;
+        Ok(())
+    }
+
+    /// Gives the place of a TCP connection back.
+    pub(super) fn give_place(&mut self, id: ConnectionId) {
+        self.tcp = self.tcp.saturating_sub(1);
+        self.release_held(id);
+    }
+
+    fn release_held(&mut self, id: ConnectionId) {
+        if let Some(held) = self.held.get_mut(&id) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(&id);
+            }
+        }
     }
 
     fn open(
@@ -114,7 +169,7 @@ impl Targets {
     /// Whether a connection may open another socket.
     fn check_share(&mut self, now: Instant, id: ConnectionId) -> Result<(), RequestError> {
         let (held, sockets) = (self.held.get(&id).copied().unwrap_or_default(), self.sockets_max);
-        let free = sockets.saturating_sub(self.by_socket.len());
+        let free = sockets.saturating_sub(self.by_socket.len() + self.tcp);
         if FREE_PER_HELD * held < free {
             return Ok(());
         }
@@ -171,27 +226,22 @@ impl Targets {
                 None
             }
             State::Opening { socket, .. } | State::Open { socket, .. } => {
-                if let Some((id, _)) = self.by_socket.remove(socket)
-                    && let Some(held) = self.held.get_mut(&id)
-                {
-                    *held -= 1;
-                    if *held == 0 {
-                        self.held.remove(&id);
-                    }
+                if let Some((id, _)) = self.by_socket.remove(socket) {
+                    self.release_held(id);
                 }
                 Some(Output::CloseSocket(*socket))
             }
         }
     }
 
-    /// How many sockets are open or being opened.
+    /// How many UDP sockets are open or being opened.
     pub(super) fn sockets(&self) -> usize {
         self.by_socket.len()
     }
 
     /// Whether no flow has a socket or waits for one.
     pub(super) fn is_idle(&self) -> bool {
-        self.by_socket.is_empty() && self.by_query.is_empty()
+        self.by_socket.is_empty() && self.tcp == 0 && self.by_query.is_empty()
     }
 }
 

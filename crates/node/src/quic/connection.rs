@@ -96,6 +96,8 @@ pub(crate) struct Connection {
     feedback: Feedback,
     /// How many pieces of streams were read.
     reads: u64,
+    /// The limit that [`Connection::hold_burst`] set last.
+    send_window: u64,
 }
 
 /// The memory of an idle connection in bytes, with its sessions of TLS and HTTP/3. It was measured
@@ -111,7 +113,7 @@ impl Connection {
         deliveries: Deliveries,
         feedback: Feedback,
     ) -> Self {
-        Self { inner, deliveries, feedback, reads: 0 }
+        Self { inner, deliveries, feedback, reads: 0, send_window: 0 }
     }
 
     pub(super) fn inner(&mut self) -> &mut noq_proto::Connection {
@@ -143,6 +145,12 @@ impl Connection {
             Err(ReadError::Blocked) => Read::Blocked,
             Err(ReadError::Reset(code)) => Read::Reset(Code(code.into_inner())),
         }
+    }
+
+    /// Takes the code with which the peer has reset a stream. The stream can then not be read any more.
+    pub(crate) fn take_reset(&mut self, stream: StreamId) -> Option<Code> {
+        let code = self.inner.recv_stream(to_noq(stream)).received_reset().ok()??;
+        Some(Code(code.into_inner()))
     }
 
     /// Writes as much of `data` as there is room for, and removes that part from its front.
@@ -193,6 +201,28 @@ impl Connection {
         const MOST: u64 = 16_000_000;
         let window = self.inner.congestion_state(PathId::ZERO).map_or(0, Controller::window);
         self.inner.set_send_window(window.saturating_mul(2).clamp(LEAST, MOST));
+    }
+
+    /// Limits the stream data in the engine to what is in flight and two bursts: one that is being
+    /// sent and one that is next. Further data waits in the tunnel's queue, where it takes turns with
+    /// other flows.
+    pub(crate) fn hold_burst(&mut self) {
+        /// Two times as much as one call of the engine sends.
+        const BURST: u64 = 2 * MAX_SEGMENTS.get() as u64 * PIECE_MAX;
+        let window = self.inner.congestion_state(PathId::ZERO).map_or(0, Controller::window);
+        let in_flight = self.deliveries.in_flight().min(window.max(BURST));
+        self.send_window = in_flight + BURST;
+        self.inner.set_send_window(self.send_window);
+    }
+
+    /// Whether only [`Self::hold_burst`], and no flow control, keeps a stream from taking more.
+    pub(crate) fn is_held(&mut self, stream: StreamId) -> bool {
+        self.inner.set_send_window(u64::MAX);
+        // An empty write is blocked only by flow control.
+        let nothing: &mut [Bytes] = &mut [];
+        let is_held = self.inner.send_stream(to_noq(stream)).write_chunks(&mut { nothing }).is_ok();
+        self.inner.set_send_window(self.send_window);
+        is_held
     }
 
     /// The largest datagram that fits a packet at the moment. `None` if the peer accepts none.

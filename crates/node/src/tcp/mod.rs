@@ -1,6 +1,14 @@
-//! TCP connections: what a node asks of them and what it is told, and how one travels through a
-//! tunnel.
+//! TCP connections: what a node asks of them and what it is told ([`edge`]), and how one travels through
+//! a tunnel ([`splice`]).
 
 mod edge;
+mod framing;
+mod socket;
+mod splice;
 
 pub use self::edge::{ListenerId, TcpId, TcpInput, TcpOutput};
+pub(crate) use self::{
+    framing::{Form, Next},
+    socket::Socket,
+    splice::{Outcome, Splice, TcpStream},
+};

@@ -37,6 +37,13 @@ pub(super) trait QueueCarrier {
     fn write_body(&mut self, stream: StreamId, data: &mut Bytes) -> Result<Write, StreamGone>;
     /// Limits the stream data that the engine holds, so that the rest waits in the tunnel's queue.
     fn hold_two_windows(&mut self);
+    /// Limits the stream data that the engine holds to what is in flight and one burst, so that all
+    /// else takes turns in the tunnel's queue.
+    fn hold_burst(&mut self);
+    /// Whether only this limit, and no flow control, keeps a stream from taking more.
+    fn is_held(&mut self, stream: StreamId) -> bool;
+    /// Ends the sending direction of a stream.
+    fn finish(&mut self, stream: StreamId);
 }
 
 /// The HTTP/3 session of a tunnel and the QUIC connection below it.
@@ -87,7 +94,7 @@ impl Carrier<'_> {
         self.connection.received_bytes()
     }
 
-    pub(super) fn read_body(&mut self, stream: StreamId) -> Result<Body, ConnectionError> {
+    pub(crate) fn read_body(&mut self, stream: StreamId) -> Result<Body, ConnectionError> {
         self.session.read_body(self.connection, stream)
     }
 
@@ -137,5 +144,17 @@ impl QueueCarrier for Carrier<'_> {
 
     fn hold_two_windows(&mut self) {
         self.connection.hold_two_windows();
+    }
+
+    fn hold_burst(&mut self) {
+        self.connection.hold_burst();
+    }
+
+    fn is_held(&mut self, stream: StreamId) -> bool {
+        self.connection.is_held(stream)
+    }
+
+    fn finish(&mut self, stream: StreamId) {
+        self.session.finish(self.connection, stream);
     }
 }

@@ -22,6 +22,7 @@ mod proxy;
 mod queue;
 mod reporter;
 pub mod resequence;
+mod tcp;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
@@ -548,7 +549,7 @@ impl Tunnel {
 
     /// Whether the peer has not acknowledged all payloads, although it may still do so.
     pub(crate) fn awaits_ack(&self, carrier: &Carrier<'_>) -> bool {
-        carrier.is_open() && (self.queue.len() > 0 || carrier.awaits_ack())
+        carrier.is_open() && (!self.queue.is_empty() || carrier.awaits_ack())
     }
 
     /// Bytes of encoded payloads that wait in the queue: q(t).

@@ -16,7 +16,7 @@ use iri_string::template::context::{Context, Visitor};
 use iri_string::template::{Error as SyntaxError, UriTemplateStr};
 
 pub use self::path_matcher::PathMatcher;
-pub use self::target::{TargetError, check_host};
+pub use self::target::{TargetError, check_host, parse_target_authority};
 
 const TARGET_HOST: &str = "target_host";
 const TARGET_PORT: &str = "target_port";
@@ -160,6 +160,19 @@ impl Template {
         parse_authority(authority)?;
         Self::parse(&format!(
             "https://{authority}/.well-known/masque/udp/{{{TARGET_HOST}}}/{{{TARGET_PORT}}}/"
+        ))
+    }
+
+    /// The default template for TCP connections through the proxy `authority`
+    /// (draft-ietf-httpbis-connect-tcp).
+    ///
+    /// # Errors
+    ///
+    /// The authority is malformed.
+    pub fn default_for_tcp(authority: &str) -> Result<Self, TemplateError> {
+        parse_authority(authority)?;
+        Self::parse(&format!(
+            "https://{authority}/.well-known/masque/tcp/{{{TARGET_HOST}}}/{{{TARGET_PORT}}}/"
         ))
     }
 

@@ -109,6 +109,31 @@ fn is_number(label: &str) -> bool {
     }
 }
 
+/// Parses the authority of a CONNECT request, which names its target ([RFC 9110 §9.3.6]). Returns the
+/// host, an IPv6 address without brackets, and the port.
+///
+/// # Errors
+///
+/// The host or the port is malformed or missing.
+///
+/// [RFC 9110 §9.3.6]: https://www.rfc-editor.org/rfc/rfc9110#section-9.3.6
+pub fn parse_target_authority(authority: &str) -> Result<(String, u16), TargetError> {
+    let (host, port) = authority
+        .rsplit_once(':')
+        .filter(|(host, _)| !host.contains(':') || host.ends_with(']'))
+        .ok_or_else(|| TargetError::Port(String::new()))?;
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = match address {
+        Some(address) if address.parse::<Ipv6Addr>().is_err() => {
+            return Err(TargetError::HostIpv6(host.to_owned()));
+        }
+        Some(address) => address,
+        None => host,
+    };
+    check_host(host)?;
+    Ok((host.to_owned(), parse_port(port)?))
+}
+
 /// Parses a port. RFC 9298 §3: `target_port = 1*5DIGIT`, and it "MUST represent an integer between
 /// 1 and 65535 inclusive".
 pub(super) fn parse_port(text: &str) -> Result<u16, TargetError> {

@@ -242,3 +242,29 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_authority_of_a_connect_request_names_its_target() {
+    for (authority, target) in [
+        ("example.org:443", Some(("example.org", 443))),
+        ("192.0.2.1:1", Some(("192.0.2.1", 1))),
+        ("[2001:db8::1]:65535", Some(("2001:db8::1", 65_535))),
+        ("example.org", None),
+        ("example.org:", None),
+        ("example.org:0", None),
+        ("example.org:65536", None),
+        ("example.org:+80", None),
+        (":80", None),
+        ("2001:db8::1:443", None),
+        ("[2001:db8::1]", None),
+        ("[example.org]:80", None),
+        ("[fe80::1%25eth0]:80", None),
+        ("user@example.org:80", None),
+        ("exa mple.org:80", None),
+        ("127.1:80", None),
+    ] {
+        let parsed = parse_target_authority(authority).ok();
+        let expected = target.map(|(host, port): (&str, u16)| (host.to_owned(), port));
+        assert_eq!(parsed, expected, "{authority}");
+    }
+}

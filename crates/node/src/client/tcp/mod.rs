@@ -1,8 +1,28 @@
 //! TCP connections of local programs, each of which gets a request stream through the tunnel.
 
-use std::net::SocketAddr;
+mod programs;
+mod relay;
+mod speak;
 
-use super::{Client, FlowConfig};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+
+pub(super) use self::relay::authority_of;
+use super::{
+    Client, FlowConfig,
+    local::{Local, Password},
+};
+use crate::{
+    error::ClientError,
+    quic::StreamId,
+    seldom::Seldom,
+    tcp::{Form, ListenerId, Splice, TcpId},
+};
 
 /// A way in which local programs give TCP connections to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +40,7 @@ pub enum TcpService {
         /// The local address.
         listen: SocketAddr,
         /// What programs have to show. `None`: nothing.
-        credentials: Option<Credentials>,
+        password: Option<Arc<Password>>,
     },
     /// The standard input and output of the process are one connection to a target. The client ends
     /// with it.
@@ -30,25 +50,132 @@ pub enum TcpService {
     },
 }
 
-/// A user and a password, which programs show to the local proxy. They are never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// The user's name: 1 to 255 bytes without a colon.
-    pub user: String,
-    /// The password: 1 to 255 bytes.
-    pub password: String,
+/// The form in which a hop takes requests for TCP connections.
+const FIRST_FORM: Form = Form::Capsules;
+
+/// The most bytes of a program that are kept while a hop may still refuse the form of the request, so
+/// that they can be sent again in another form.
+const EARLY_MAX: usize = 64 * 1024;
+
+/// The connections of local programs.
+pub(super) struct Connections {
+    services: Vec<TcpService>,
+    /// The service of each listening socket. Empty until the sockets are requested.
+    listeners: BTreeMap<ListenerId, usize>,
+    /// Connections that are awaited, and the listener or the service of each.
+    awaited: BTreeMap<TcpId, Awaited>,
+    programs: BTreeMap<TcpId, Program>,
+    by_stream: BTreeMap<StreamId, TcpId>,
+    next_id: u64,
+    /// The form that the last hop takes, and whether it has granted a request in this form.
+    form: Form,
+    is_form_known: bool,
+    /// The error of which the embedding program was told last, by service.
+    told: BTreeMap<usize, ClientError>,
+    /// Limits the warnings about programs that break a protocol.
+    warning: Seldom,
 }
 
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Credentials(..)")
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    service: usize,
+    listener: Option<ListenerId>,
+}
+
+/// A connection of a local program.
+#[derive(Debug)]
+struct Program {
+    service: usize,
+    splice: Splice,
+    /// The protocol that the program speaks with this client, until all bytes pass unchanged.
+    local: Option<Box<Local>>,
+    /// The connection to a target, once one is wanted.
+    upstream: Option<Upstream>,
+}
+
+/// A request for a connection to a target.
+#[derive(Debug)]
+struct Upstream {
+    target: FlowConfig,
+    /// `None` until the tunnel is up and the proxy allows one more stream.
+    stream: Option<StreamId>,
+    is_granted: bool,
+    /// The bytes that were sent before the grant, in case the request has to be repeated in another
+    /// form, or that wait for the stream. A FIN is an empty piece.
+    early: Vec<Bytes>,
+}
+
+impl Upstream {
+    const fn new(target: FlowConfig) -> Self {
+        Self { target, stream: None, is_granted: false, early: Vec::new() }
     }
 }
+
+impl Program {
+    fn stream(&self) -> Option<StreamId> {
+        self.upstream.as_ref()?.stream
+    }
+}
+
+impl Connections {
+    pub(super) fn new() -> Self {
+        Self {
+            services: Vec::new(),
+            listeners: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            by_stream: BTreeMap::new(),
+            next_id: 0,
+            form: FIRST_FORM,
+            is_form_known: false,
+            told: BTreeMap::new(),
+            warning: Seldom::default(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.services.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.programs.len()
+    }
+
+    /// Whether a request stream carries a TCP connection.
+    pub(super) fn has(&self, stream: StreamId) -> bool {
+        self.by_stream.contains_key(&stream)
+    }
+
+    fn next_tcp(&mut self) -> TcpId {
+        self.next_id += 1;
+        TcpId(self.next_id)
+    }
+
+    /// The address of a service's listener, which is unspecified for the standard input and output.
+    fn listen(&self, service: usize) -> SocketAddr {
+        match self.services.get(service) {
+            Some(TcpService::Forward { listen, .. } | TcpService::Proxy { listen, .. }) => *listen,
+            Some(TcpService::Stdio { .. }) | None => UNSPECIFIED,
+        }
+    }
+
+    /// Forgets a program and its request stream.
+    fn remove(&mut self, tcp: TcpId) -> Option<Program> {
+        let program = self.programs.remove(&tcp)?;
+        if let Some(stream) = program.stream() {
+            self.by_stream.remove(&stream);
+        }
+        Some(program)
+    }
+}
+
+/// An address that stands for none.
+const UNSPECIFIED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl Client {
     /// Adds a way in which local programs give TCP connections to this client, before it is first
     /// polled. The client must have the task [`Task::Forward`](super::Task::Forward).
     pub fn add_tcp_service(&mut self, service: TcpService) {
-        self.tcp_services.push(service);
+        self.tcp.services.push(service);
     }
 }

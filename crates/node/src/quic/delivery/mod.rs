@@ -68,6 +68,8 @@ struct Shared {
     min_rtt_nanos: AtomicU64,
     /// Whether a packet was sent after the last acknowledgement, or is in flight since then.
     awaits_ack: AtomicBool,
+    /// Bytes of packets in flight, as of the last acknowledgement, and those sent since.
+    in_flight: AtomicU64,
     account: Mutex<Account>,
 }
 
@@ -147,6 +149,12 @@ impl Deliveries {
         self.0.awaits_ack.load(Ordering::Relaxed)
     }
 
+    /// An upper bound for the bytes of packets in flight: packets that were lost since the last
+    /// acknowledgement still count.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.0.in_flight.load(Ordering::Relaxed)
+    }
+
     fn set_min_rtt(&self, min_rtt: Duration) {
         let nanos = u64::try_from(min_rtt.as_nanos()).unwrap_or(u64::MAX);
         self.0.min_rtt_nanos.store(nanos, Ordering::Relaxed);
@@ -173,6 +181,7 @@ impl Deliveries {
 
     fn on_packet_sent(&self, path: u32, sent: Instant, bytes: u16, packet_number: u64) {
         self.0.awaits_ack.store(true, Ordering::Relaxed);
+        self.0.in_flight.fetch_add(bytes.into(), Ordering::Relaxed);
         if self.is_idle() {
             return;
         }
@@ -208,6 +217,7 @@ impl Deliveries {
 
     fn on_acks_end(&self, path: u32, in_flight: u64, largest_acked: Option<u64>) {
         self.0.awaits_ack.store(in_flight > 0, Ordering::Relaxed);
+        self.0.in_flight.store(in_flight, Ordering::Relaxed);
         if let Some(largest_acked) = largest_acked
             && !self.is_idle()
         {

@@ -12,6 +12,8 @@
 //! payload.
 
 mod aqm;
+mod backlog;
+mod engine;
 mod entry;
 mod item;
 mod longest;
@@ -34,6 +36,8 @@ use tandem_wire::Urgency;
 pub(crate) use self::item::Unsent;
 use self::{
     aqm::Oldest,
+    backlog::Backlogs,
+    engine::Engine,
     item::{Item, Unnumbered, into_capsule},
     longest::Longest,
     outstanding::Outstanding,
@@ -104,6 +108,7 @@ pub(super) struct Queue {
     /// Flows that can send something, in the order of their turns.
     turns: Turns,
     outstanding: Outstanding,
+    backlogs: Backlogs,
     bytes: usize,
     /// How many items all flows have.
     items: usize,
@@ -144,13 +149,6 @@ enum Sent {
     StreamIsFull(Item),
 }
 
-/// The carrier that takes payloads, and the time at which it takes them.
-struct Engine<'a, C> {
-    now: Instant,
-    carrier: &'a mut C,
-    is_window_set: bool,
-}
-
 impl Queue {
     /// An empty queue with these limits.
     pub(super) fn new(limits: &Limits) -> Self {
@@ -159,6 +157,7 @@ impl Queue {
             longest: Longest::default(),
             turns: Turns::default(),
             outstanding: Outstanding::new(limits.repair_bytes),
+            backlogs: Backlogs::default(),
             bytes: 0,
             items: 0,
             bytes_max: limits.tunnel_queue,
@@ -285,13 +284,15 @@ impl Queue {
         if is_repaired {
             self.settle(now, carrier);
         }
-        let mut engine = Engine { now, carrier, is_window_set: false };
+        let mut engine = Engine::new(now, carrier);
         while let Some(stream) = self.turns.front() {
             let mut turn = Turn::Nothing;
-            if is_repaired {
+            if self.backlogs.has(stream) {
+                turn = self.backlog_turn(&mut engine, stream);
+            } else if is_repaired {
                 turn = self.repair_turn(&mut engine, stream);
             }
-            if turn == Turn::Nothing {
+            if turn == Turn::Nothing && !self.backlogs.has(stream) {
                 turn = self.item_turn(&mut engine, stream);
             }
             match turn {
@@ -321,6 +322,7 @@ impl Queue {
     /// Takes the first flow out of the round until it can send something.
     fn end_turns(&mut self, stream: StreamId) {
         self.turns.pop_front();
+        self.end_backlog_turns(stream);
         if let Some(flow) = self.flows.get_mut(&stream) {
             flow.has_turn = false;
             if flow.items.is_empty() {
@@ -516,6 +518,7 @@ impl Queue {
 
     /// Notes that a stream has room again.
     pub(super) fn on_writable(&mut self, stream: StreamId) {
+        self.unblock_backlog(stream);
         if let Some(flow) = self.flows.get_mut(&stream)
             && std::mem::replace(&mut flow.is_blocked, false)
         {
@@ -530,6 +533,7 @@ impl Queue {
 
     /// Removes a flow and everything that waits for it.
     pub(super) fn remove(&mut self, stream: StreamId) {
+        self.remove_backlog(stream);
         self.outstanding.remove(stream);
         self.resize(stream, self.waiting(stream), 0);
         if let Some(flow) = self.flows.remove(&stream) {
@@ -560,9 +564,7 @@ fn send_frame(
     stream: StreamId,
     mut frame: Bytes,
 ) -> Sent {
-    if !std::mem::replace(&mut engine.is_window_set, true) {
-        engine.carrier.hold_two_windows();
-    }
+    engine.hold_two_windows();
     match engine.carrier.write_body(stream, &mut frame) {
         // The frame was sent, or its stream no longer exists.
         Ok(Write::Done) | Err(_) => Sent::All,

@@ -23,7 +23,11 @@ impl Queue {
     pub(in crate::tunnel) fn memory(&self) -> usize {
         let places = self.flows.values().map(|flow| flow.items.capacity()).sum::<usize>();
         let flows = self.flows.len() * FLOW_MEMORY + places * size_of::<Item>();
-        self.bytes + self.items * ITEM_OVERHEAD + flows + self.outstanding.memory()
+        self.bytes
+            + self.items * ITEM_OVERHEAD
+            + flows
+            + self.outstanding.memory()
+            + self.backlogs.memory()
     }
 
     const fn bytes_max(&self) -> usize {

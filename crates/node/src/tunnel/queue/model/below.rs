@@ -223,4 +223,12 @@ impl QueueCarrier for Below {
     }
 
     fn hold_two_windows(&mut self) {}
+
+    fn hold_burst(&mut self) {}
+
+    fn is_held(&mut self, _: StreamId) -> bool {
+        false
+    }
+
+    fn finish(&mut self, _: StreamId) {}
 }

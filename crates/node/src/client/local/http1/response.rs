@@ -1,0 +1,134 @@
+//! The head of a response, and the head for the program.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use httparse::{EMPTY_HEADER, Error, Status};
+
+use super::{
+    super::inbox::TooLong,
+    body::{Body, NO_BODY},
+    fields::{Connection, Fields, Framing, FramingError, write_framing},
+};
+
+/// A response that cannot be passed on, in words.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct BadResponse(pub(super) &'static str);
+
+/// What the program can take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) is_head: bool,
+    pub(super) is_old: bool,
+    pub(super) persists: bool,
+    pub(super) upgrades: bool,
+}
+
+/// A response.
+#[derive(Debug)]
+pub(super) struct Response {
+    pub(super) kind: Kind,
+    /// The head for the program.
+    pub(super) head: Bytes,
+    pub(super) body: Body,
+    /// Whether the program gets the body in chunks, if the target sends chunks.
+    pub(super) is_chunked: bool,
+    /// Whether the program's connection may have another request after this one.
+    pub(super) persists: bool,
+    /// Whether the target's connection may have another request after this one.
+    pub(super) target_persists: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// 1xx: another response follows.
+    Interim,
+    /// 101 (Switching Protocols).
+    Switching,
+    Final,
+}
+
+/// Checks the first line as soon as it has arrived. An incomplete one is not an error.
+pub(super) fn check_line(line: &[u8]) -> Result<(), BadResponse> {
+    httparse::Response::new(&mut []).parse(line).map(drop).map_err(malformed)
+}
+
+fn malformed(error: Error) -> BadResponse {
+    BadResponse(match error {
+        Error::TooManyHeaders => "its response has too many fields",
+        Error::HeaderName => "the name of a field of its response is malformed",
+        Error::HeaderValue => "the value of a field of its response is malformed",
+        Error::NewLine | Error::Status | Error::Token | Error::Version => {
+            "its response does not begin as HTTP/1.1 does"
+        }
+    })
+}
+
+impl From<TooLong> for BadResponse {
+    fn from(TooLong: TooLong) -> Self {
+        Self("the head of its response is too long")
+    }
+}
+
+impl From<FramingError> for BadResponse {
+    fn from(error: FramingError) -> Self {
+        Self(match error {
+            FramingError::Malformed(words) => words,
+            FramingError::UnknownCoding => "its response has a transfer coding besides chunked",
+        })
+    }
+}
+
+/// Reads a complete head.
+pub(super) fn parse(head: &[u8], fields_max: usize, asked: Asked) -> Result<Response, BadResponse> {
+    let mut headers = vec![EMPTY_HEADER; fields_max];
+    let mut response = httparse::Response::new(&mut headers);
+    let status = response.parse(head).map_err(malformed)?;
+    let (Status::Complete(len), Some(code @ 100..), Some(minor)) =
+        (status, response.code, response.version)
+    else {
+        return Err(malformed(Error::Status));
+    };
+    if len != head.len() {
+        return Err(malformed(Error::NewLine));
+    }
+    let kind = match code {
+        101 if asked.upgrades => Kind::Switching,
+        101 => return Err(BadResponse("it changes to a protocol that nobody asked for")),
+        100..200 => Kind::Interim,
+        _ => Kind::Final,
+    };
+    let fields = Fields { headers: response.headers, minor };
+    let (framing, body) = match code {
+        // RFC 9110 §8.6: such a response has no Content-Length.
+        100..200 | 204 => (Framing::Nothing, NO_BODY),
+        _ => {
+            let framing = fields.framing()?;
+            let body = match framing {
+                _ if asked.is_head || code == 304 => NO_BODY,
+                Framing::Nothing => Body::UntilEnd,
+                Framing::Length(length) => Body::Length(length),
+                Framing::Chunked => Body::ChunkSize,
+            };
+            (framing, body)
+        }
+    };
+    // RFC 9112 §6.1: a response to HTTP/1.0 has no Transfer-Encoding. It then ends with the
+    // connection, as the connection of such a program always does.
+    let is_chunked = framing == Framing::Chunked && !asked.is_old;
+    let persists = asked.persists && body != Body::UntilEnd;
+    let target_persists = minor == 1 && !fields.has_option("close") && body != Body::UntilEnd;
+    let mut out = BytesMut::new();
+    out.put_slice(
+        format!("HTTP/1.1 {code} {}\r\n", response.reason.unwrap_or_default()).as_bytes(),
+    );
+    fields.write_forwarded(&[], &mut out);
+    if framing != Framing::Chunked || is_chunked {
+        write_framing(framing, &mut out);
+    }
+    let connection = match kind {
+        Kind::Switching => Connection::Upgrades,
+        Kind::Final if !persists => Connection::Closes,
+        Kind::Final | Kind::Interim => Connection::Persists,
+    };
+    fields.write_end(connection, &mut out);
+    Ok(Response { kind, head: out.freeze(), body, is_chunked, persists, target_persists })
+}
