@@ -87,6 +87,9 @@ fn after_tls(reason: &str) -> &'static str {
         "use the name that the certificate is for, or make the certificate for this one"
     } else if has("sent no certificates") || has("certificate required") {
         "the server wants a client certificate: give --client-cert FILE --client-key FILE"
+    } else if has("applicationverificationfailure") {
+        "this is not the server of the pair: check --dest; if it is right, the server has a new \
+         certificate, so copy its file client.pem here again, or somebody else answers in its place"
     } else if has("alpn") || has("application protocol") {
         "the server does not speak HTTP/3 (ALPN h3) at this port"
     } else {
@@ -182,6 +185,10 @@ mod tests {
             (tls(&rustls::CertificateError::UnknownIssuer.to_string()), "--ca"),
             (tls(&rustls::CertificateError::NotValidForName.to_string()), "use the name"),
             (tls(&rustls::CertificateError::NotValidYet.to_string()), "clocks"),
+            (
+                tls(&rustls::CertificateError::ApplicationVerificationFailure.to_string()),
+                "not the server of the pair: check --dest",
+            ),
             (refused(407, ""), "--token-file"),
             (refused(403, "p; error=destination_ip_prohibited"), "--allow-target"),
             (refused(429, "p; details=\"too many wrong tokens\""), "wait"),
