@@ -102,6 +102,6 @@ def main(out, options):
                     try:
                         for measure, value, unit in measures:
                             rows.writerow([number, place, name, measure, f"{value:.4g}", unit, load])
-                    except (Failed, OSError, subprocess.CalledProcessError) as failed:
+                    except (Failed, OSError) as failed:
                         rows.writerow([number, place, name, f"failed: {failed}", "", "", load])
                     table.flush()

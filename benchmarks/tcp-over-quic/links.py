@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -85,7 +84,7 @@ def one_run(point, name, number, seconds):
                     bins, cpu = bed.carry(direction, start_up + seconds, "flow")
                 row |= summary(bins, start_up, seconds)
                 row |= dict(zip(["cpu_server_s", "cpu_client_s"], (f"{s:.2f}" for s in cpu)))
-            except (Failed, subprocess.CalledProcessError) as failed:
+            except (Failed, OSError) as failed:
                 row["failure"] = str(failed)
             processes.stop()  # the link then prints its counters
             counters.seek(0)

@@ -83,7 +83,8 @@ def over_time(out):
     axes.set_ylabel("Mbit/s at the receiver")
     axes.set_title(f"The start at 80 Mbit/s and {longest:g} ms in each direction", fontsize=10)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    if axes.has_data():
+        axes.legend(fontsize=8)
     figure.savefig(out / "start-up.svg", metadata={"Date": None})
     plot.close(figure)
 
