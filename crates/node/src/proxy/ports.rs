@@ -34,7 +34,9 @@ impl Default for TcpPorts {
 
 /// The error for a text that does not name ports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no port and no range of ports; allowed: all, none, or a list such as 443,8000-8999")]
+#[error(
+    "{0:?} is no port and no range of ports; allowed: all, none, or a list such as 443,8000-8999"
+)]
 pub struct TcpPortsError(String);
 
 impl FromStr for TcpPorts {

@@ -16,7 +16,9 @@ use tandem_wire::Urgency;
 use tracing::info;
 
 use self::race::Race;
-use super::{FlowId, Proxy, ProxyConfig, access::User, answer::connected, flow::Owner, ports::TcpPorts};
+use super::{
+    FlowId, Proxy, ProxyConfig, access::User, answer::connected, flow::Owner, ports::TcpPorts,
+};
 use crate::{
     error::RequestError,
     h3,
