@@ -197,7 +197,10 @@ mod tests {
             ),
             (refused(407, ""), "--token-file"),
             (refused(403, "p; error=destination_ip_prohibited"), "--allow-target"),
-            (refused(403, "p; details=\"this proxy opens no TCP connections to port 25\""), "--tcp-ports"),
+            (
+                refused(403, "p; details=\"this proxy opens no TCP connections to port 25\""),
+                "--tcp-ports",
+            ),
             (refused(429, "p; details=\"too many wrong tokens\""), "wait"),
             (ClientError::NoAnswer { peer: peer(), timeout: Duration::from_secs(1) }, "UDP"),
             (ClientError::Status { url: "https://o/".to_owned(), status: 404 }, "path"),

@@ -30,9 +30,9 @@ fn echo() -> SocketAddr {
             thread::spawn(move || {
                 let mut to = stream.try_clone().unwrap();
                 // A connection that is reset is no failure of the target.
-                if std::io::copy(&mut stream, &mut to).is_ok() && to.shutdown(Shutdown::Write).is_ok()
-                {
-                }
+                if std::io::copy(&mut stream, &mut to).is_ok()
+                    && to.shutdown(Shutdown::Write).is_ok()
+                {}
             });
         }
     });
@@ -125,7 +125,7 @@ fn a_target_that_refuses_is_named() {
 /// Asks a local proxy for a target in the way of SOCKS5, with a user if there is one. Returns the reply
 /// of the authentication, if it fails, or that of the request.
 fn socks(stream: &mut TcpStream, login: Option<(&str, &str)>, target: SocketAddr) -> u8 {
-    let mut read = |stream: &mut TcpStream, len: usize| {
+    let read = |stream: &mut TcpStream, len: usize| {
         let mut reply = vec![0; len];
         stream.read_exact(&mut reply).map(|()| reply)
     };
@@ -184,12 +184,14 @@ fn a_proxy_with_a_password_asks_for_it() {
     let proxy = scene.proxy("proxy.pem");
     let target = echo();
     write_secret(&scene, "password", "alice:correct horse\n");
-    let line = format!(
-        "client {} --proxy 0.0.0.0:0 --proxy-password-file password --json",
-        via(&proxy)
-    );
+    let line =
+        format!("client {} --proxy 0.0.0.0:0 --proxy-password-file password --json", via(&proxy));
     let client = scene.serve(&line);
-    assert!(client.said.contains("warning: 0.0.0.0:0 is not a loopback address"), "{}", client.said);
+    assert!(
+        client.said.contains("warning: 0.0.0.0:0 is not a loopback address"),
+        "{}",
+        client.said
+    );
     let address = SocketAddr::from(([127, 0, 0, 1], client.address.port()));
     let right = Some(("alice", "correct horse"));
     let mut stream = connect(address);
@@ -274,10 +276,9 @@ fn a_pair_needs_two_lines_and_trusts_nobody_else() {
     let line = format!("serve --dest {target} --listen 127.0.0.1:0");
     scene.run(&format!("{line} --check")).succeeds();
     assert!(!scene.path("tandem-pair").exists(), "a check makes no files");
-    scene.run("connect --dest 127.0.0.1:1 --listen 127.0.0.1:0").fails(
-        2,
-        &["cannot read tandem-pair/client.pem", "tandem serve", "--pair FILE"],
-    );
+    scene
+        .run("connect --dest 127.0.0.1:1 --listen 127.0.0.1:0")
+        .fails(2, &["cannot read tandem-pair/client.pem", "tandem serve", "--pair FILE"]);
 
     let server = scene.serve(&line);
     assert!(server.said.contains("copy tandem-pair/client.pem to the other machine"));
@@ -332,7 +333,11 @@ fn a_pair_carries_its_service_only_and_a_removed_token_ends_it() {
     let client = scene.serve(&line);
     let mut stream = connect(client.address);
     assert!(!matches!(stream.read(&mut [0; 1]), Ok(1)));
-    client.says("407");
+    let said = client.says("a valid token is required");
+    assert!(
+        said.contains("refused a tunnel to its service") && said.contains("client.pem"),
+        "{said}"
+    );
 }
 
 #[test]
