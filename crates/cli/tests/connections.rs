@@ -125,7 +125,7 @@ fn a_target_that_refuses_is_named() {
 /// Asks a local proxy for a target in the way of SOCKS5, with a user if there is one. Returns the reply
 /// of the authentication, if it fails, or that of the request.
 fn socks(stream: &mut TcpStream, login: Option<(&str, &str)>, target: SocketAddr) -> u8 {
-    let mut read = |stream: &mut TcpStream, len: usize| {
+    let read = |stream: &mut TcpStream, len: usize| {
         let mut reply = vec![0; len];
         stream.read_exact(&mut reply).map(|()| reply)
     };
@@ -333,7 +333,11 @@ fn a_pair_carries_its_service_only_and_a_removed_token_ends_it() {
     let client = scene.serve(&line);
     let mut stream = connect(client.address);
     assert!(!matches!(stream.read(&mut [0; 1]), Ok(1)));
-    client.says("407");
+    let said = client.says("a valid token is required");
+    assert!(
+        said.contains("refused a tunnel to its service") && said.contains("client.pem"),
+        "{said}"
+    );
 }
 
 #[test]
