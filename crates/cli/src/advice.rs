@@ -87,6 +87,9 @@ fn after_tls(reason: &str) -> &'static str {
         "use the name that the certificate is for, or make the certificate for this one"
     } else if has("sent no certificates") || has("certificate required") {
         "the server wants a client certificate: give --client-cert FILE --client-key FILE"
+    } else if has("applicationverificationfailure") {
+        "this is not the server of the pair: check --dest; if it is right, the server has a new \
+         certificate, so copy its file client.pem here again, or somebody else answers in its place"
     } else if has("alpn") || has("application protocol") {
         "the server does not speak HTTP/3 (ALPN h3) at this port"
     } else {
@@ -96,11 +99,17 @@ fn after_tls(reason: &str) -> &'static str {
 
 fn after_refusal(status: u16, proxy_status: &str) -> Option<&'static str> {
     match status {
-        401 | 407 => Some("give a token that the proxy accepts with --token-file FILE"),
+        401 | 407 => Some(
+            "give a token that the proxy accepts with --token-file FILE, or for tandem connect the file \
+             client.pem of its server",
+        ),
         403 if proxy_status.contains("prohibited") => Some(
             "the proxy does not reach private addresses unless it is started with \
              --allow-target CIDR",
         ),
+        403 if proxy_status.contains("connections to port") => {
+            Some("the proxy reaches this port if it is started with --tcp-ports that contain it")
+        }
         403 => Some("the proxy does not allow this target"),
         404 | 405 | 501 => Some("check the URI template in --via"),
         429 => Some(
@@ -182,8 +191,16 @@ mod tests {
             (tls(&rustls::CertificateError::UnknownIssuer.to_string()), "--ca"),
             (tls(&rustls::CertificateError::NotValidForName.to_string()), "use the name"),
             (tls(&rustls::CertificateError::NotValidYet.to_string()), "clocks"),
+            (
+                tls(&rustls::CertificateError::ApplicationVerificationFailure.to_string()),
+                "not the server of the pair: check --dest",
+            ),
             (refused(407, ""), "--token-file"),
             (refused(403, "p; error=destination_ip_prohibited"), "--allow-target"),
+            (
+                refused(403, "p; details=\"this proxy opens no TCP connections to port 25\""),
+                "--tcp-ports",
+            ),
             (refused(429, "p; details=\"too many wrong tokens\""), "wait"),
             (ClientError::NoAnswer { peer: peer(), timeout: Duration::from_secs(1) }, "UDP"),
             (ClientError::Status { url: "https://o/".to_owned(), status: 404 }, "path"),

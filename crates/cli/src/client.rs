@@ -4,41 +4,40 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::ArgMatches;
 use serde::Serialize;
-use tandem_net::{Application, DriverOptions, driver};
 use tandem_node::{
     ClientConfig,
-    client::{FlowConfig, ForwardConfig, Task},
-    error::ClientError,
+    client::{FlowConfig, Task},
     mode::{Mode, Oversize},
-    node::Event,
 };
 use tandem_units::HumanDuration;
-use tandem_wire::FeedbackField;
-use tracing::{trace, warn};
 
 use crate::{
-    advice,
     carried::Carried,
+    carrier,
     config::{
-        Forward, Layered, RepairSettings, RepairSetup, Settings, TransportSettings, TransportSetup,
-        Via, Within, WorkFor,
+        Layered, RepairSettings, RepairSetup, Settings, TransportSettings, TransportSetup, Via,
+        Within, WorkFor,
     },
     error::{CliError, ConfigError},
-    hops::{self, GroupStreams, Retries},
+    hops::{self, GroupStreams},
     mode,
-    run::{self, Signals},
+    programs::{ProgramSettings, ProgramSetup},
     text,
     tls::{ClientTlsSettings, ClientTlsSetup},
 };
 
 const EXAMPLES: &str = "\
 Examples:
+  tandem client --via https://proxy.example --token-file token --proxy 127.0.0.1:1080
+      Every program that knows proxies can use the tunnel, by ALL_PROXY=socks5h://127.0.0.1:1080.
+  tandem client --via https://proxy.example --token-file token --tcp 127.0.0.1:2222=host.example:22
+      `ssh -p 2222 127.0.0.1` reaches the SSH server of host.example.
   tandem client --via https://proxy.example --token-file token --udp 127.0.0.1:5353=192.0.2.53:53
       Programs that send DNS to 127.0.0.1:5353 reach the server behind the proxy.
   tandem client --config client.toml
       The settings come from a file; `tandem generate config client` prints an example of one.";
 
-/// Carry UDP packets of local programs through one or more proxies.
+/// Carry UDP packets and TCP connections of local programs through one or more proxies.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Client {
@@ -51,71 +50,30 @@ impl Client {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let setup = self.settings.load()?;
         let config = setup.to_node()?;
+        let services = hops::read_when_written(setup.retry, || setup.programs.tcp())?;
         if let Some(checked) = self.settings.checked(&setup, &config.limits) {
             return text::print(checked.trim_end());
         }
         setup.warn();
-        let mut node = tandem_node::Client::new(config).map_err(ConfigError::from)?;
+        let mut node = carrier::node(config, services)?;
         node.check_targets();
         if setup.require_mode {
             node.require_mode();
         }
-        let mut tunnel = Tunnel { end: Ok(()), retries: Retries::default() };
-        let finished = run::runtime()?.block_on(async {
-            let mut signals = Signals::new()?;
-            let options = DriverOptions::default();
-            Ok::<_, CliError>(driver::run(node, &mut tunnel, options, signals.any()).await)
-        })?;
-        if let Err(error) = tunnel.end
-            && error != ClientError::Interrupted
-        {
-            return Err(CliError::Client { error });
-        }
-        let mut finished = run::after_grace(finished)?;
-        let carried = Carried::from(&finished.node.stats());
+        let stats = carrier::carry(node, setup.programs.has_stdio())?;
+        let carried = Carried::from(&stats);
         if setup.json {
             return text::print(serde_json::to_string(&carried).expect("numbers are JSON"));
         }
-        text::say(carried);
+        if !setup.programs.has_stdio() {
+            text::say(carried);
+        }
         Ok(())
     }
-}
 
-/// Tells the user what becomes of the tunnel.
-struct Tunnel {
-    end: Result<(), ClientError>,
-    retries: Retries,
-}
-
-impl<N> Application<N> for Tunnel {
-    fn event(&mut self, event: Event) {
-        match event {
-            Event::Listening(address) => run::say_listening(address),
-            Event::TooLarge { local, len, fits } => warn!(
-                %local, bytes = len, fits,
-                "a packet was dropped because it does not fit the tunnel; further ones are only \
-                 counted. Let the program send smaller packets, or let large ones go in capsules \
-                 (--oversize capsule)"
-            ),
-            Event::HopUp { hop, authority, setup, agreement } => {
-                self.retries = Retries::default();
-                hops::say_up(hop, &authority, setup, agreement);
-            }
-            Event::HopLost { error, retry_in, .. } => {
-                if self.retries.is_news(&error) {
-                    warn!("{}", hops::trying_again(&error, retry_in));
-                }
-            }
-            Event::ModeChanged { authority, agreement, .. } => {
-                warn!(authority, "the tunnel now runs in mode {agreement}");
-            }
-            Event::FlowFailed { listen, error } => {
-                warn!(%listen, "{error}{}", advice::try_this(&error));
-            }
-            Event::Closed(result) => self.end = result,
-            Event::TunnelInfo { local, info } => trace!(%local, ?info, "report on the tunnel"),
-            Event::ResponseStarted { .. } | Event::Fetched(_) => {}
-        }
+    /// Whether the client stands in for a connection, so that it says nothing as long as all goes well.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.settings.has("stdio")
     }
 }
 
@@ -127,20 +85,8 @@ pub(crate) struct ClientSettings {
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
     via: Vec<Via>,
 
-    #[arg(
-        long, value_name = "LISTEN=TARGET", env = "TANDEM_UDP", value_delimiter = ',',
-        help = "Listen on a local UDP address and send the packets that arrive there through the tunnel \
-                to HOST:PORT; repeatable, or several with commas between",
-        long_help = format!(
-            "Listen on a local UDP address and send the packets that arrive there through the tunnel to \
-             HOST:PORT; repeatable, or several with commas between. At its end, ;u=0 (first) to ;u=7 \
-             (last) sets the urgency among all listeners, and ;w={} to ;w={} the share among listeners of \
-             the same urgency: one with ;w=2 has twice that of one with ;w=1",
-            FeedbackField::WEIGHT.start(),
-            FeedbackField::WEIGHT.end(),
-        )
-    )]
-    udp: Vec<Forward>,
+    #[command(flatten)]
+    programs: ProgramSettings,
 
     /// File whose first token is sent to every proxy; repeat it to name one file for each --via
     #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ',')]
@@ -151,7 +97,7 @@ pub(crate) struct ClientSettings {
 
     #[arg(
         long, value_name = "TIME", env = "TANDEM_RETRY",
-        help = hops::retry_help("without end, but files have to exist")
+        help = hops::retry_help("without end, and not at all with --stdio; files have to exist")
     )]
     retry: Option<HumanDuration>,
 
@@ -204,7 +150,8 @@ pub(crate) struct ClientSettings {
 impl Settings for ClientSettings {
     type Setup = ClientSetup;
     const SUBCOMMAND: &'static str = "client";
-    const REQUIRED: &'static [&'static str] = &["via", "udp"];
+    const REQUIRED: &'static [&'static str] = &["via"];
+    const ONE_OF: &'static [&'static str] = &ProgramSettings::ONE_OF;
 
     fn yield_to(&mut self, given: &ArgMatches) {
         self.tls.yield_to(given);
@@ -216,7 +163,8 @@ impl Settings for ClientSettings {
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct ClientSetup {
     via: Vec<Via>,
-    udp: Vec<Forward>,
+    #[serde(flatten)]
+    programs: ProgramSetup,
     token_file: Vec<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout: Option<HumanDuration>,
@@ -239,17 +187,20 @@ impl TryFrom<ClientSettings> for ClientSetup {
     type Error = ConfigError;
 
     fn try_from(settings: ClientSettings) -> Result<Self, ConfigError> {
-        let missing = |key, value, variable| ConfigError::Missing { key, value, variable };
         if settings.via.is_empty() {
-            return Err(missing("via", "URL", "TANDEM_VIA"));
+            let (key, value, variable) = ("via", "URL", "TANDEM_VIA");
+            return Err(ConfigError::Missing { key, value, variable });
         }
-        if settings.udp.is_empty() {
-            return Err(missing("udp", "LISTEN=TARGET", "TANDEM_UDP"));
+        let programs = ProgramSetup::try_from(settings.programs)?;
+        let json = settings.json.unwrap_or_default();
+        if json && programs.has_stdio() {
+            let reason = "standard output carries the data of the connection";
+            return Err(ConfigError::Conflict { first: "json", second: "stdio", reason });
         }
         let mode = settings.mode.unwrap_or_default();
         Ok(Self {
             via: settings.via,
-            udp: settings.udp,
+            programs,
             token_file: settings.token_file,
             timeout: settings.timeout,
             retry: settings.retry,
@@ -257,7 +208,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             require_mode: settings.require_mode.unwrap_or_default(),
             group_streams: hops::group_streams(settings.group_streams),
             oversize: settings.oversize.unwrap_or_default(),
-            json: settings.json.unwrap_or_default(),
+            json,
             repair: RepairSetup::new(settings.repair, mode),
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
@@ -267,24 +218,17 @@ impl TryFrom<ClientSettings> for ClientSetup {
 
 impl ClientSetup {
     fn to_node(&self) -> Result<ClientConfig, ConfigError> {
-        let forward = |forward: &Forward| ForwardConfig {
-            listen: forward.listen.0,
-            flow: FlowConfig {
-                urgency: forward.urgency,
-                weight: forward.weight,
-                oversize: self.oversize,
-                ..FlowConfig::new(&*forward.target_host, forward.target_port)
-            },
-        };
         let mode = self.mode.tunnel(self.repair.to_node(), self.group_streams.0);
         let mode = mode.unwrap_or_default();
         let tls = hops::read_when_written(self.retry, || self.tls.read())?;
         let hops = || hops::hops(&self.via, &tls, &self.transport, &self.token_file, mode);
         // A client is often started with the machine, and its proxy later.
-        let retry = self.retry.unwrap_or(HumanDuration(Duration::MAX));
+        let usual = if self.programs.has_stdio() { Duration::ZERO } else { Duration::MAX };
+        let retry = self.retry.unwrap_or(HumanDuration(usual));
+        let oversize = self.oversize;
         Ok(ClientConfig {
             hops: hops::read_when_written(self.retry, hops)?,
-            task: Task::Forward(self.udp.iter().map(forward).collect()),
+            task: Task::Forward(self.programs.udp(|flow| FlowConfig { oversize, ..flow })),
             limits: hops::limits(self.timeout, Some(retry)),
             seed: None,
         })
@@ -292,12 +236,7 @@ impl ClientSetup {
 
     fn warn(&self) {
         self.tls.warn();
-        for forward in self.udp.iter().filter(|forward| !forward.listen.is_loopback()) {
-            let listen = forward.listen;
-            text::say(format_args!(
-                "warning: {listen} is not a loopback address: other hosts can send through this tunnel"
-            ));
-        }
+        self.programs.warn();
     }
 }
 

@@ -7,8 +7,16 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
 use crate::{
-    Cli, client::ClientSettings, config::example, error::CliError, help, origin::OriginSettings,
-    proxy::ProxySettings, text, tls::DevelopmentIdentity,
+    Cli,
+    client::ClientSettings,
+    config::example,
+    error::CliError,
+    help,
+    origin::OriginSettings,
+    pair::{ConnectSettings, ServeSettings},
+    proxy::ProxySettings,
+    text,
+    tls::DevelopmentIdentity,
 };
 
 /// Write certificates and configuration files; manual pages and completions for packages.
@@ -46,12 +54,16 @@ pub(crate) enum Generate {
 /// A subcommand with a configuration file.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Configurable {
-    /// The CONNECT-UDP proxy
+    /// The proxy
     Proxy,
     /// The HTTP/3 file server
     Origin,
-    /// The client that carries UDP packets
+    /// The client that carries packets and connections of local programs
     Client,
+    /// The proxy for one TCP service
+    Serve,
+    /// The client of that proxy
+    Connect,
 }
 
 impl Generate {
@@ -71,6 +83,8 @@ impl Generate {
                     Configurable::Proxy => example::<ProxySettings>(),
                     Configurable::Origin => example::<OriginSettings>(),
                     Configurable::Client => example::<ClientSettings>(),
+                    Configurable::Serve => example::<ServeSettings>(),
+                    Configurable::Connect => example::<ConnectSettings>(),
                 };
                 text::print(text.trim_end())
             }

@@ -84,9 +84,11 @@ mod tests {
         words.iter().fold(command, |command, word| command.find_subcommand(word).unwrap().clone())
     }
 
-    const COMMANDS: [&[&str]; 8] = [
+    const COMMANDS: [&[&str]; 10] = [
         &["get"],
         &["client"],
+        &["serve"],
+        &["connect"],
         &["proxy"],
         &["origin"],
         &["demo"],
@@ -144,7 +146,7 @@ mod tests {
             let flags = command.get_arguments().filter(|flag| flag.get_env().is_none());
             flags.filter_map(Arg::get_long).map(str::to_owned).collect::<Vec<_>>()
         };
-        for words in [["client"], ["proxy"], ["origin"]] {
+        for words in [["client"], ["proxy"], ["origin"], ["serve"], ["connect"]] {
             let mut bare = bare(&words);
             bare.sort();
             assert_eq!(bare, ["check", "help", "verbose", "version"], "{words:?}");

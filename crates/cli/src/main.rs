@@ -2,6 +2,7 @@
 
 mod advice;
 mod carried;
+mod carrier;
 mod client;
 mod config;
 mod demo;
@@ -21,6 +22,8 @@ mod memory;
 mod mode;
 mod origin;
 mod outcome;
+mod pair;
+mod programs;
 mod progress;
 mod proxy;
 mod redirect;
@@ -53,6 +56,8 @@ pub(crate) struct Cli {
 enum Command {
     Proxy(Box<proxy::Proxy>),
     Client(Box<client::Client>),
+    Serve(Box<pair::Serve>),
+    Connect(Box<pair::Connect>),
     Origin(Box<origin::Origin>),
     Get(Box<get::Get>),
     #[command(subcommand)]
@@ -67,6 +72,8 @@ impl Command {
         match self {
             Self::Proxy(proxy) => proxy.run(),
             Self::Client(client) => client.run(),
+            Self::Serve(serve) => serve.run(),
+            Self::Connect(connect) => connect.run(),
             Self::Origin(origin) => origin.run(),
             Self::Get(get) => get.run(),
             Self::Lab(lab) => lab.run(),
@@ -78,9 +85,10 @@ impl Command {
     /// What is logged without `-v`: servers tell what they do, the others only what goes wrong.
     fn log_level(&self) -> Level {
         match self {
-            Self::Proxy(_) | Self::Client(_) | Self::Origin(_) => Level::INFO,
+            Self::Client(client) if client.is_quiet() => Level::WARN,
             Self::Get(get) if get.is_quiet() => Level::ERROR,
             Self::Get(_) | Self::Lab(_) | Self::Demo(_) | Self::Generate(_) => Level::WARN,
+            _ => Level::INFO,
         }
     }
 }

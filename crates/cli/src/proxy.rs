@@ -8,15 +8,15 @@ use tandem_node::{
     ProxyConfig,
     limits::Limits,
     mode::Oversize,
-    proxy::{Access, TargetPolicy},
+    proxy::{Access, TargetPolicy, TcpPorts},
     quic::Transport,
 };
 use tandem_units::HumanDuration;
 
 use crate::{
     config::{
-        Layered, ListenAddr, Prefix, Setting, Settings, TransportSettings, TransportSetup, Via,
-        Within, WorkFor,
+        Layered, ListenAddr, Prefix, Setting, Settings, Target, TransportSettings, TransportSetup,
+        Via, Within, WorkFor,
     },
     descriptors,
     error::{CliError, ConfigError},
@@ -33,7 +33,7 @@ Examples:
   tandem proxy --listen 127.0.0.1:8443 --allow-target 127.0.0.0/8,::1
       A proxy for tests on this machine; its clients need --insecure.";
 
-/// Run a CONNECT-UDP proxy (RFC 9298).
+/// Run a proxy for UDP (CONNECT-UDP, RFC 9298) and TCP (CONNECT).
 ///
 /// Without --allow-target the proxy reaches only public addresses. To listen on an address that is not
 /// loopback, it needs --token-file, --client-ca or --allow-anyone.
@@ -48,21 +48,7 @@ impl Proxy {
     /// Runs until a signal ends it.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let setup = self.settings.load()?;
-        let identity = setup.tls.identity()?;
-        let mut config = setup.to_node(&identity)?;
-        identity.report();
-        let open_files = descriptors::raise();
-        descriptors::limit(&mut config.limits, open_files);
-        if let Some(checked) = self.settings.checked(&setup, &config.limits) {
-            return text::print(checked.trim_end());
-        }
-        identity.announce()?;
-        descriptors::say(open_files, config.limits.sockets);
-        let grace = run::grace(&config.limits);
-        let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;
-        let memory_in_use = Some(memory::in_use as fn() -> u64);
-        let options = DriverOptions { grace, memory_in_use, ..DriverOptions::default() };
-        run::serve(node, options, |proxy| setup.reload(&identity, proxy))
+        setup.run(|limits| self.settings.checked(&setup, limits))
     }
 }
 
@@ -76,6 +62,11 @@ pub(crate) struct ProxySettings {
     /// Also reach targets in this address range; repeatable, or several with commas between [default: public addresses only]
     #[arg(long, value_name = "CIDR", env = "TANDEM_ALLOW_TARGET", value_delimiter = ',')]
     allow_target: Vec<Prefix>,
+
+    /// Ports to which the proxy opens TCP connections: all, none, or a list such as 443,8000-8999
+    /// [default: all but 25, to which mail servers listen]
+    #[arg(long, value_name = "PORTS", env = "TANDEM_TCP_PORTS")]
+    tcp_ports: Option<TcpPorts>,
 
     /// Serve clients that send one of the tokens in this file, which has TOKEN or NAME TOKEN on each
     /// line; logs show the name of a flow's token
@@ -167,7 +158,11 @@ impl Setting for FeedbackInterval {
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct ProxySetup {
     listen: ListenAddr,
+    /// The only target, which `tandem serve` has.
+    #[serde(skip)]
+    service: Option<Target>,
     allow_target: Vec<Prefix>,
+    tcp_ports: TcpPorts,
     #[serde(skip_serializing_if = "Option::is_none")]
     token_file: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -209,7 +204,9 @@ impl TryFrom<ProxySettings> for ProxySetup {
         }
         Ok(Self {
             listen,
+            service: None,
             allow_target: settings.allow_target,
+            tcp_ports: settings.tcp_ports.unwrap_or_default(),
             token_file: settings.token_file,
             client_ca: settings.client_ca,
             allow_anyone,
@@ -226,6 +223,64 @@ impl TryFrom<ProxySettings> for ProxySetup {
 }
 
 impl ProxySetup {
+    /// A proxy with one target, for clients that have one of the tokens in a file.
+    pub(crate) fn of_service(
+        target: Target,
+        listen: ListenAddr,
+        (tls, token_file): (ServerTlsSetup, PathBuf),
+        transport: TransportSetup,
+    ) -> Self {
+        Self {
+            listen,
+            service: Some(target),
+            allow_target: Vec::new(),
+            tcp_ports: TcpPorts::default(),
+            token_file: Some(token_file),
+            client_ca: None,
+            allow_anyone: false,
+            log_clients: false,
+            template: Via(ProxyConfig::default_template()),
+            drain: HumanDuration(Limits::default().drain),
+            feedback_interval: None,
+            oversize: Oversize::default(),
+            memory: MemoryBound::or_default(None),
+            tls,
+            transport,
+        }
+    }
+
+    /// Runs the proxy until a signal ends it. `checked` returns what to print instead of a run, if that
+    /// was asked for.
+    pub(crate) fn run(
+        &self,
+        checked: impl FnOnce(&Limits) -> Option<String>,
+    ) -> Result<(), CliError> {
+        let identity = self.tls.identity()?;
+        let mut config = self.to_node(&identity)?;
+        identity.report();
+        let (limits, open_files) = self.limits();
+        if let Some(checked) = checked(&limits) {
+            return text::print(checked.trim_end());
+        }
+        identity.announce()?;
+        descriptors::say(open_files, limits.sockets);
+        let grace = run::grace(&limits);
+        config.limits = limits;
+        let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;
+        let memory_in_use = Some(memory::in_use as fn() -> u64);
+        let options = DriverOptions { grace, memory_in_use, ..DriverOptions::default() };
+        run::serve(node, options, |proxy| self.reload(&identity, proxy))
+    }
+
+    /// The limits that are in force, and the number of files that may be open.
+    pub(crate) fn limits(&self) -> (Limits, u64) {
+        let open_files = descriptors::raise();
+        let mut limits =
+            Limits { drain: self.drain.into(), memory: self.memory.0.get(), ..Limits::default() };
+        descriptors::limit(&mut limits, open_files);
+        (limits, open_files)
+    }
+
     fn access(&self) -> Result<Access, ConfigError> {
         Ok(match &self.token_file {
             Some(file) => Access::Tokens(tokens::read_all(file)?),
@@ -262,15 +317,12 @@ impl ProxySetup {
             policy: TargetPolicy::allowing(
                 self.allow_target.iter().map(|prefix| prefix.0).collect(),
             ),
+            tcp_ports: self.tcp_ports.clone(),
+            service: self.service.as_ref().map(|target| (target.host.clone(), target.port)),
             feedback_interval: self.feedback_interval.map(|Within(interval)| interval.into()),
             oversize: self.oversize,
             log_clients: self.log_clients,
             template: self.template.0.clone(),
-            limits: Limits {
-                drain: self.drain.into(),
-                memory: self.memory.0.get(),
-                ..Limits::default()
-            },
             ..ProxyConfig::new(
                 self.listen.0,
                 self.tls.server_config(identity, self.client_ca.as_deref())?,

@@ -1,8 +1,20 @@
 //! Files with secrets, which no other user of the machine should read.
 
-use std::path::Path;
+use std::{fs::OpenOptions, io::Write, path::Path};
 
-use crate::text;
+use crate::{error::CliError, text};
+
+/// Writes a file that does not exist yet, with this mode where the system has modes.
+pub(crate) fn write_new(file: &Path, text: &str, mode: u32) -> Result<(), CliError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, mode);
+    #[cfg(not(unix))]
+    let _ = mode;
+    let mut opened = options.open(file).map_err(CliError::write(file))?;
+    opened.write_all(text.as_bytes()).map_err(CliError::write(file))
+}
 
 /// Warns if users other than the owner of a file can read it. `what` says which secret is in it.
 #[cfg(unix)]

@@ -81,6 +81,24 @@ fn wrong_flags_say_what_is_allowed() {
 }
 
 #[test]
+fn wrong_targets_of_connections_say_what_is_allowed() {
+    let scene = Scene::new();
+    for (line, words) in [
+        ("client --via https://p --tcp 127.0.0.1:0=a", &["host and a port", "LISTEN=TARGET"][..]),
+        ("client --via https://p --tcp localhost:0=a:1", &["localhost:0", "IP address"]),
+        ("client --via https://p --proxy 1080", &["an IP address and a port", "[::]:443"]),
+        ("proxy --listen 127.0.0.1:0 --tcp-ports https", &["\"https\"", "all, none", "8000-8999"]),
+        ("client --via https://p --stdio ::1:22", &["brackets", "HOST:PORT"]),
+    ] {
+        let run = scene.run(line);
+        assert_eq!(run.code(), Some(2), "tandem {line}");
+        for word in words {
+            assert!(run.stderr().contains(word), "tandem {line}: no {word:?} in {}", run.stderr());
+        }
+    }
+}
+
+#[test]
 fn settings_that_do_not_fit_together_are_refused() {
     let scene = Scene::new();
     scene.write("cert.pem", "no certificate");
@@ -118,7 +136,33 @@ fn settings_that_do_not_fit_together_are_refused() {
         ("proxy --listen 127.0.0.1:0 --token-file none", &["none", "No such file"]),
         ("origin --listen 127.0.0.1:0", &["root is missing", "--root DIR"]),
         ("origin --listen 127.0.0.1:0 --root none", &["root", "none", "no such folder"]),
-        ("client --via https://p", &["udp is missing"]),
+        (
+            "client --via https://p",
+            &[
+                "nothing to carry",
+                "--udp LISTEN",
+                "--tcp LISTEN",
+                "--proxy LISTEN",
+                "--stdio TARGET",
+            ],
+        ),
+        (
+            "client --via https://p --proxy 0.0.0.0:1080",
+            &["0.0.0.0:1080", "--proxy-password-file FILE", "USER:PASSWORD", "127.0.0.1:1080"],
+        ),
+        (
+            "client --via https://p --udp 127.0.0.1:0=a:1 --proxy-password-file password",
+            &["proxy-password-file needs proxy"],
+        ),
+        (
+            "client --via https://p --proxy 127.0.0.1:0 --proxy-password-file none",
+            &["none", "No such file"],
+        ),
+        (
+            "client --via https://p --proxy 127.0.0.1:0 --proxy-password-file cert.pem",
+            &["cert.pem:1: ", "USER:PASSWORD"],
+        ),
+        ("client --via https://p --stdio a:1 --json", &["json and stdio", "standard output"]),
         ("lab link --near a --far a", &["near and far", "two names"]),
     ] {
         scene.run(line).fails(2, words);

@@ -139,6 +139,25 @@ fn the_threats_state_the_limits_of_guesses() {
     }
 }
 
+#[test]
+fn the_threats_state_the_limits_of_the_local_proxy_port() {
+    let limits = Limits::default().local_proxy;
+    for claim in [
+        format!(
+            "at a client's proxy port | {} KiB, {} fields |",
+            limits.head / 1024,
+            limits.fields
+        ),
+        format!(
+            "| line before a chunk at a client's proxy port | {} bytes |",
+            grouped(limits.chunk_line as u64)
+        ),
+        format!("the end of an exchange | {} KiB, and one read |", limits.held / 1024),
+    ] {
+        assert_says("docs/threats.md", &claim);
+    }
+}
+
 /// Checks that a document contains a text. Line ends and the number of spaces do not matter.
 #[track_caller]
 fn assert_says(file: &str, claim: &str) {

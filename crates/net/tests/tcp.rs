@@ -5,15 +5,22 @@ mod script;
 
 use std::{
     collections::BTreeMap,
-    io::{self, ErrorKind, Read, Write},
+    env,
+    fs::File,
+    future::pending,
+    io::{self, ErrorKind, Read, Seek, Write},
+    iter,
     net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::{Child, Command, Stdio},
     sync::mpsc,
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use socket2::SockRef;
+use tandem_net::{Application, DriverOptions, DriverStats};
 use tandem_node::{
     node::{Input, Node, Output},
     tcp::{ListenerId, TcpId, TcpInput, TcpOutput},
@@ -248,7 +255,7 @@ fn a_reset_by_the_node_discards_what_waits_and_resets_the_peer() {
         read_all(&stream).map_err(|error| error.kind())
     });
     let node = connecting(address, |input, wants| match input {
-        TcpInput::Opened { tcp, .. } => wants.write(tcp, pattern(50_000_000)),
+        TcpInput::Opened { tcp, .. } => wants.write(tcp, vec![7; 50_000_000]),
         TcpInput::Written { tcp, bytes } => {
             assert!(bytes < 50_000_000, "the operating system has taken everything");
             wants.tcp(TcpOutput::Reset(tcp));
@@ -513,7 +520,7 @@ fn a_closed_connection_is_written_to_its_end() {
     });
     let node = connecting(address, |input, wants| match input {
         TcpInput::Opened { tcp, .. } => {
-            wants.write(tcp, pattern(BYTES));
+            wants.write(tcp, vec![7; BYTES]);
             wants.tcp(TcpOutput::Close(tcp));
             wants.close();
             go.send(()).unwrap();
@@ -521,7 +528,7 @@ fn a_closed_connection_is_written_to_its_end() {
         other => panic!("{other:?}"),
     });
     let stats = block_on(run(node));
-    assert!(thread.join().unwrap() == pattern(BYTES));
+    assert!(thread.join().unwrap() == vec![7; BYTES]);
     assert_eq!(stats.tcp_closes_cut, 0);
 }
 
@@ -591,4 +598,169 @@ fn five_hundred_connections_are_served_at_once() {
     let stats = block_on(run(node));
     echo.join().unwrap();
     assert_eq!(stats.tcp_opened, CONNECTIONS);
+}
+
+/// Runs a test of this file, which is marked as ignored, in a process of its own.
+fn child(test: &str) -> Command {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", test, "--ignored", "--nocapture", "--quiet"]);
+    command
+}
+
+#[test]
+fn a_process_without_descriptors_accepts_later_and_does_not_spin() {
+    let output = child("child_without_descriptors").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("accepted at last"), "{text}");
+}
+
+/// Takes all descriptors until two calls of `accept` have failed.
+struct Hoarder {
+    held: Vec<File>,
+    is_done: bool,
+}
+
+impl<N> Application<N> for Hoarder {
+    fn tick(&mut self, _now: Instant, _node: &mut N, driver: &DriverStats) {
+        if driver.tcp_accepts_failed >= 2 {
+            self.held.clear();
+            self.is_done = true;
+        } else if self.held.is_empty() && !self.is_done {
+            self.held.extend(iter::from_fn(|| File::open("/dev/null").ok()));
+        }
+    }
+}
+
+#[test]
+#[ignore = "another test runs it in a process of its own"]
+fn child_without_descriptors() {
+    let limit = rustix::process::Rlimit { current: Some(100), maximum: Some(100) };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    let mut client = None;
+    let mut refused = None;
+    let node = script(
+        |wants| wants.listen(LOOPBACK),
+        |now, input, wants: &mut Wants| match input {
+            Input::Tcp(TcpInput::Listening { result, .. }) => {
+                client = Some(TcpStream::connect(result.unwrap()).unwrap());
+                wants.deadline = Some(now + Duration::from_millis(100)); // a tick takes the rest
+            }
+            Input::Timeout => {
+                wants.deadline = None;
+                wants.connect(TcpId(2), client.as_ref().unwrap().local_addr().unwrap());
+                wants.accept(TCP);
+            }
+            Input::Tcp(TcpInput::Opened { tcp: TCP, result }) => {
+                assert_eq!(result, Ok(client.as_ref().unwrap().local_addr().unwrap()));
+                wants.close();
+            }
+            Input::Tcp(TcpInput::Opened { result, .. }) => refused = Some(result),
+            other => panic!("{other:?}"),
+        },
+    );
+    let mut app = Hoarder { held: Vec::new(), is_done: false };
+    let tick = Some(Duration::from_millis(5));
+    let options = DriverOptions { tick, ..DriverOptions::default() };
+    let failed =
+        block_on(tandem_net::run(node, &mut app, options, pending())).stats.tcp_accepts_failed;
+    assert_eq!(failed, 2, "each failure is followed by a pause");
+    assert_eq!(refused, Some(Err(ErrorKind::QuotaExceeded)));
+    println!("accepted at last");
+}
+
+/// What the child writes first, after what the test harness writes.
+const BEGIN: &[u8] = b"-- the child's output --";
+
+/// Copies the standard input to the standard output. `finish` on a line of its own ends the output,
+/// but not the process.
+#[test]
+#[ignore = "another test runs it in a process of its own"]
+fn child_with_stdio() {
+    let node = tcp_node(
+        |wants| wants.tcp(TcpOutput::OpenStdio(TCP)),
+        |input, wants| match input {
+            TcpInput::Opened { tcp, result } => {
+                assert!(result.unwrap().ip().is_unspecified());
+                wants.write(tcp, BEGIN);
+                wants.read(tcp, 65_536);
+            }
+            TcpInput::Read { tcp, data } if data.is_empty() => {
+                wants.tcp(TcpOutput::Close(tcp));
+                wants.close();
+            }
+            TcpInput::Read { tcp, data } => {
+                if data == "finish\n" {
+                    wants.tcp(TcpOutput::Finish(tcp));
+                } else {
+                    wants.write(tcp, data);
+                }
+                wants.read(tcp, 65_536);
+            }
+            TcpInput::Written { .. } => {}
+            other => panic!("{other:?}"),
+        },
+    );
+    block_on(run(node));
+}
+
+/// Returns what the child's node wrote.
+fn after_begin(output: &[u8]) -> &[u8] {
+    let at = output.windows(BEGIN.len()).position(|part| part == BEGIN);
+    &output[at.expect("the child has begun") + BEGIN.len()..]
+}
+
+#[test]
+fn standard_input_from_a_file_is_copied_to_the_last_byte() {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&pattern(3_000_000)).unwrap();
+    file.rewind().unwrap();
+    let output = child("child_with_stdio").stdin(file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(after_begin(&output.stdout) == pattern(3_000_000));
+}
+
+#[test]
+fn standard_output_ends_before_standard_input_over_pipes_and_over_one_socket() {
+    let ends = |mut read: Box<dyn Read>, mut write: Box<dyn Write>, mut child: Child| {
+        write.write_all(b"some words").unwrap();
+        let mut output = vec![0; 1];
+        while !output.ends_with(b"some words") {
+            let mut byte = [0];
+            read.read_exact(&mut byte).unwrap();
+            output.extend(byte);
+        }
+        write.write_all(b"finish\n").unwrap();
+        read.read_to_end(&mut output).unwrap(); // the process continues
+        assert_eq!(after_begin(&output), b"some words");
+        assert!(child.try_wait().unwrap().is_none(), "the process waits for its input's end");
+        write.write_all(b"nobody reads this").unwrap();
+        drop(write);
+        drop(read);
+        assert!(child.wait().unwrap().success());
+    };
+    let (in_, out) = (Stdio::piped, Stdio::piped);
+    let mut piped = child("child_with_stdio").stdin(in_()).stdout(out()).spawn().unwrap();
+    let (write, read) = (piped.stdin.take().unwrap(), piped.stdout.take().unwrap());
+    ends(Box::new(read), Box::new(write), piped);
+
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    theirs.set_nonblocking(true).unwrap(); // as a parent may do
+    let input = Stdio::from(OwnedFd::from(theirs.try_clone().unwrap()));
+    let output = Stdio::from(OwnedFd::from(theirs));
+    let socket = child("child_with_stdio").stdin(input).stdout(output).spawn().unwrap();
+    ends(Box::new(ours.try_clone().unwrap()), Box::new(ours), socket);
+}
+
+#[test]
+fn the_process_waits_for_a_slow_reader_of_its_output() {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&pattern(1_000_000)).unwrap();
+    file.rewind().unwrap();
+    let mut process = child("child_with_stdio").stdin(file).stdout(Stdio::piped()).spawn().unwrap();
+    thread::sleep(Duration::from_millis(500)); // the node has ended by now
+    let mut output = Vec::new();
+    process.stdout.take().unwrap().read_to_end(&mut output).unwrap();
+    assert!(process.wait().unwrap().success());
+    assert!(after_begin(&output) == pattern(1_000_000));
 }

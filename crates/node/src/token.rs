@@ -26,6 +26,11 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
+    /// The secret itself, for a place that only its owner can read.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
     /// Whether a peer showed this token.
     pub(crate) fn is(&self, shown: &[u8]) -> bool {
         is_same(self.0.as_bytes(), shown)

@@ -11,24 +11,29 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 23] = [
+const EXAMPLES: [(&str, &[&str]); 28] = [
     ("allow-target", &["10.0.0.0/8", "fd00::/8"]),
     ("ca", &["ca.pem"]),
     ("cert", &["cert.pem"]),
     ("client-ca", &["clients-ca.pem"]),
     ("client-cert", &["client-cert.pem"]),
     ("client-key", &["client-key.pem"]),
+    ("dest", &["server.example:4433"]),
     ("feedback-interval", &["20ms"]),
     ("key", &["key.pem"]),
     ("listen", &["127.0.0.1:4433"]),
     ("memory", &["1GB"]),
     ("name", &["proxy.example"]),
+    ("proxy", &["127.0.0.1:1080"]),
+    ("proxy-password-file", &["password"]),
     ("qlog-dir", &["qlog"]),
     ("repair-deadline", &["200ms"]),
     ("repair-limit", &["3"]),
     ("resequence", &["ordered"]),
     ("retry", &["10s"]),
     ("root", &["www"]),
+    ("stdio", &["git.example:22"]),
+    ("tcp", &["127.0.0.1:2222=host.example:22"]),
     ("tecc", &["q-target=60ms"]),
     ("timeout", &["20s"]),
     ("token-file", &["tokens"]),
@@ -56,14 +61,14 @@ pub(crate) fn example<S: Settings>() -> String {
         text += &title.unwrap_or_default();
         for flag in command.get_arguments().filter(|flag| flag.get_help_heading() == heading) {
             text += "\n";
-            text += &setting(flag, &defaults, S::REQUIRED);
+            text += &setting::<S>(flag, &defaults);
         }
     }
     text
 }
 
 /// A flag's help, and a line that sets it.
-fn setting(flag: &Arg, defaults: &Table, required: &[&str]) -> String {
+fn setting<S: Settings>(flag: &Arg, defaults: &Table) -> String {
     let key = flag.get_long().unwrap_or_default();
     let help = flag.get_long_help().or(flag.get_help()).map(ToString::to_string);
     let mut help = help.unwrap_or_default();
@@ -72,16 +77,21 @@ fn setting(flag: &Arg, defaults: &Table, required: &[&str]) -> String {
     if !allowed.is_empty() && allowed != ["true", "false"] {
         help = format!("{help} [allowed: {}]", allowed.join(", "));
     }
-    let (remark, value) = match (example_value(flag), defaults.get(key)) {
-        (Some(value), _) if required.contains(&key) => ("Required, for example:", value),
-        (Some(value), _) => ("For example:", value),
-        (None, Some(value)) => {
+    let (remark, value) = match (example_value(flag), defaults.get(key), S::ONE_OF) {
+        (Some(value), ..) if S::REQUIRED.contains(&key) => {
+            ("Required, for example:".to_owned(), value)
+        }
+        (Some(value), _, [first, others @ ..]) if *first == key => {
+            (format!("Required, or one of {}; for example:", others.join(", ")), value)
+        }
+        (Some(value), ..) => ("For example:".to_owned(), value),
+        (None, Some(value), _) => {
             if let Some(default) = effective::default_of(&help) {
                 help = help.replace(&format!("{} {default}]", effective::DEFAULT), "");
             }
-            ("Default:", value.clone())
+            ("Default:".to_owned(), value.clone())
         }
-        (None, None) => panic!("{key} needs an example"),
+        (None, None, _) => panic!("{key} needs an example"),
     };
     format!("{}# {remark}\n#{}\n", wrapped(&help), effective::assignment(key, &value))
 }
@@ -104,7 +114,8 @@ fn number(text: &Value) -> Option<Value> {
 /// What is in force when only the required settings are given.
 fn defaults<S: Settings>() -> Table {
     let command = S::augment_args(Command::new(S::SUBCOMMAND)).no_binary_name(true);
-    let flags = EXAMPLES.iter().filter(|(key, _)| S::REQUIRED.contains(key));
+    let is_needed = |key| S::REQUIRED.contains(key) || S::ONE_OF.first() == Some(key);
+    let flags = EXAMPLES.iter().filter(|(key, _)| is_needed(key));
     let flags =
         flags.flat_map(|(key, values)| values.iter().map(move |value| format!("--{key}={value}")));
     let given = command.mut_args(|flag| flag.env(Resettable::Reset)).get_matches_from(flags);
@@ -113,8 +124,11 @@ fn defaults<S: Settings>() -> Table {
     effective::table(&setup.expect("the required settings are enough"))
 }
 
-/// Comment lines of limited width.
+/// Comment lines of limited width, with each paragraph on lines of its own.
 fn wrapped(help: &str) -> String {
-    let paragraph = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    text::wrap(&paragraph, WIDTH, "# ") + "\n"
+    let paragraphs = help.split("\n\n").map(|paragraph| {
+        let paragraph = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+        text::wrap(&paragraph, WIDTH, "# ") + "\n"
+    });
+    paragraphs.collect()
 }

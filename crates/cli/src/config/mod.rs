@@ -8,6 +8,7 @@
 mod effective;
 mod example;
 mod file;
+mod forward;
 mod repair;
 mod transport;
 mod values;
@@ -22,9 +23,10 @@ use tandem_node::limits::Limits;
 use crate::error::ConfigError;
 
 pub(crate) use example::example;
+pub(crate) use forward::{Forward, Target};
 pub(crate) use repair::{RepairSettings, RepairSetup};
 pub(crate) use transport::{TransportSettings, TransportSetup, WorkFor};
-pub(crate) use values::{Forward, HttpsUrl, ListenAddr, Prefix, Via};
+pub(crate) use values::{HttpsUrl, ListenAddr, Prefix, Via};
 pub(crate) use within::{Setting, Within};
 
 /// Settings of a subcommand, none of which is required yet.
@@ -37,6 +39,9 @@ pub(crate) trait Settings: Args {
 
     /// The settings without which the subcommand does not run.
     const REQUIRED: &'static [&'static str];
+
+    /// Settings of which at least one is required.
+    const ONE_OF: &'static [&'static str] = &[];
 
     /// Removes settings of the file that a flag or a variable excludes, although it does not set them.
     fn yield_to(&mut self, _given: &ArgMatches) {}
@@ -80,6 +85,11 @@ impl<S: Settings> Layered<S> {
             }
         };
         settings.expect("clap has checked the values").try_into()
+    }
+
+    /// Whether a flag or a variable sets this.
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        self.given.contains_id(flag)
     }
 
     /// The configuration that is in force, if the user asks for it instead of a run.

@@ -3,7 +3,12 @@ use std::fmt::Debug;
 use tandem_node::limits::Limits;
 
 use super::{Settings, effective, example, from_text};
-use crate::{client::ClientSettings, origin::OriginSettings, proxy::ProxySettings};
+use crate::{
+    client::ClientSettings,
+    origin::OriginSettings,
+    pair::{ConnectSettings, ServeSettings},
+    proxy::ProxySettings,
+};
 
 /// An example whose settings stand for themselves if `is_set` says so of the remark before them.
 fn uncommented<S: Settings>(is_set: impl Fn(&str) -> bool) -> String {
@@ -34,10 +39,10 @@ fn is_an_example<S: Settings<Setup: Debug> + Debug>() {
     let nothing: toml::Table = example::<S>().parse().unwrap();
     assert!(nothing.is_empty(), "{nothing}");
 
-    let required = uncommented::<S>(|remark| remark.ends_with("Required, for example:"));
-    let with_defaults = uncommented::<S>(|remark| {
-        remark.ends_with("Required, for example:") || remark.ends_with("Default:")
-    });
+    let is_required = |remark: &str| remark.starts_with("# Required");
+    let required = uncommented::<S>(is_required);
+    let with_defaults =
+        uncommented::<S>(|remark| is_required(remark) || remark.ends_with("Default:"));
     assert_ne!(required, with_defaults);
     let in_force =
         |text: &str| effective::text::<S>(&from_text::<S>(text).unwrap(), &Limits::default());
@@ -49,6 +54,8 @@ fn an_example_has_every_setting_and_the_defaults_are_those_in_force() {
     is_an_example::<ProxySettings>();
     is_an_example::<OriginSettings>();
     is_an_example::<ClientSettings>();
+    is_an_example::<ServeSettings>();
+    is_an_example::<ConnectSettings>();
 }
 
 /// Checks that the printed configuration of this file means itself and mentions every setting.
@@ -79,6 +86,7 @@ fn the_printed_configuration_means_itself() {
         "template = \"https://proxy.invalid/.well-known/masque/udp/{target_host}/{target_port}/\"",
         "controller = \"bbr1-tunnel\"",
         "initial-window = 32",
+        "tcp-ports = \"1-24,26-65535\"",
         "# feedback-interval is not set; default: the tunnel's least RTT",
         "# token-file is not set",
         "# sockets: 24000",
@@ -87,7 +95,7 @@ fn the_printed_configuration_means_itself() {
     }
     means_itself::<ProxySettings>(
         "listen = \"[::]:443\"\nallow-target = [\"10.0.0.0/8\", \"fd00::/8\"]\ntoken-file = \"t\"\n\
-         log-clients = true\ntemplate = \"https://p/{target_host}/{target_port}\"\ndrain = \"1min\"\n\
+         tcp-ports = \"443,8000-8999\"\nlog-clients = true\ntemplate = \"https://p/{target_host}/{target_port}\"\ndrain = \"1min\"\n\
          feedback-interval = \"20ms\"\nmemory = \"1 GB\"\nname = [\"a\", \"192.0.2.1\"]\n\
          write-ca = \"ca.pem\"\ncontroller = \"newreno\"\ninitial-window = 10",
     );
@@ -99,9 +107,17 @@ fn the_printed_configuration_means_itself() {
         "via = [\"https://p/{target_host}/{target_port}\"]\nudp = [\"127.0.0.1:5=a:1;u=1\"]\n\
          token-file = [\"t\"]\ntimeout = \"5s\"\nmode = \"rmdt\"\ngroup-streams = 3\n\
          resequence = \"window\"\nrepair-deadline = \"100ms\"\nrepair-limit = 0\nca = [\"a\"]\n\
-         client-cert = \"c\"\nclient-key = \"k\"",
+         client-cert = \"c\"\nclient-key = \"k\"\ntcp = [\"[::1]:6=[::1]:7;u=2;w=3\"]\n\
+         proxy = [\"127.0.0.1:8\", \"0.0.0.0:9\"]\nproxy-password-file = \"p\"\nstdio = \"a:10\"",
     );
     assert!(printed.contains("insecure = false"), "{printed}");
+    let ends = "dest = \"a:1\"\nlisten = \"[::1]:2\"\n";
+    let printed = means_itself::<ServeSettings>(&format!("{ends}controller = \"cubic\""));
+    assert!(printed.contains("pair = \"tandem-pair\"\n"), "{printed}");
+    means_itself::<ServeSettings>(&format!("{ends}cert = \"c\"\nkey = \"k\"\ntoken-file = \"t\""));
+    let printed = means_itself::<ConnectSettings>(ends);
+    assert!(printed.contains("pair = \"tandem-pair/client.pem\"\n"), "{printed}");
+    means_itself::<ConnectSettings>(&format!("{ends}token-file = \"t\"\nca = [\"a\", \"b\"]"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 
 use ipnet::IpNet;
 use serde_with::SerializeDisplay;
-use tandem_wire::{FeedbackField, Template, Urgency, uri_template::check_host};
+use tandem_wire::Template;
 
 /// Why a text is not a value of this kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -89,7 +89,7 @@ fn url_fault(text: &str) -> Option<&'static str> {
 }
 
 /// What is wrong with an IPv6 address of which nobody knows where it ends.
-const NO_BRACKETS: &str = "an IPv6 address needs brackets, as in [2001:db8::1]:443";
+pub(super) const NO_BRACKETS: &str = "an IPv6 address needs brackets, as in [2001:db8::1]:443";
 
 /// A proxy: its URI template, or only its address, which stands for RFC 9298's default template.
 #[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay)]
@@ -110,91 +110,6 @@ impl FromStr for Via {
 impl fmt::Display for Via {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-/// A local UDP address, and the target that its datagrams are tunnelled to.
-#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay)]
-pub(crate) struct Forward {
-    /// The local address.
-    pub(crate) listen: ListenAddr,
-    /// A host name or an IP address without brackets.
-    pub(crate) target_host: String,
-    /// UDP port, not 0.
-    pub(crate) target_port: u16,
-    /// How urgent its packets are among those of other listeners.
-    pub(crate) urgency: Urgency,
-    /// The share of its flows among those that are as urgent.
-    pub(crate) weight: u8,
-}
-
-/// How a listener's flows share the tunnel: `u=` with an urgency and `w=` with a weight, each at most
-/// once.
-fn parse_share(text: &str) -> Result<(Urgency, u8), String> {
-    let (mut urgency, mut weight) = (None, None);
-    for part in text.split(';') {
-        let is_first = if let Some(digits) = part.strip_prefix("w=") {
-            let said = digits.parse().ok();
-            let said = said.filter(|weight| FeedbackField::WEIGHT.contains(weight));
-            let (least, most) = (FeedbackField::WEIGHT.start(), FeedbackField::WEIGHT.end());
-            let refused = || format!("{part:?} is not a weight from {least} to {most}");
-            weight.replace(said.ok_or_else(refused)?).is_none()
-        } else {
-            urgency.replace(part.parse().map_err(|error| format!("{error}"))?).is_none()
-        };
-        if !is_first {
-            return Err(format!("{part:?} sets the same twice"));
-        }
-    }
-    Ok((urgency.unwrap_or_default(), weight.unwrap_or(1)))
-}
-
-impl FromStr for Forward {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        let form = "LISTEN=TARGET, LISTEN=TARGET;u=URGENCY or LISTEN=TARGET;w=WEIGHT, such as \
-                    127.0.0.1:5353=dns.example:53;u=1";
-        let refused = |reason: &str| ValueError::Part {
-            reason: reason.to_owned(),
-            expected: form.to_owned(),
-        };
-        let (ends, (urgency, weight)) = match text.split_once(';') {
-            None => (text, (Urgency::default(), 1)),
-            Some((ends, share)) => (ends, parse_share(share).map_err(|error| refused(&error))?),
-        };
-        let (listen, target) = ends.split_once('=').ok_or(ValueError::Form { expected: form })?;
-        let listen = listen.parse().map_err(|error| refused(&format!("{listen:?} is {error}")))?;
-        let no_target = || refused(&format!("{target:?} is not a host and a port"));
-        let (host, port) = target.rsplit_once(':').ok_or_else(no_target)?;
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        let target_host = bare.unwrap_or(host);
-        // Without brackets it is not clear where an IPv6 address ends.
-        let is_ambiguous = bare.is_none() && host.contains(':');
-        check_host(target_host).map_err(|_| no_target())?;
-        match port.parse() {
-            Ok(target_port) if target_port != 0 && !is_ambiguous => {
-                let target_host = target_host.to_owned();
-                Ok(Self { listen, target_host, target_port, urgency, weight })
-            }
-            Ok(_) | Err(_) if is_ambiguous => Err(refused(&format!("{target:?}: {NO_BRACKETS}"))),
-            Ok(_) | Err(_) => Err(no_target()),
-        }
-    }
-}
-
-impl fmt::Display for Forward {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { listen, target_host, target_port, urgency, weight } = self;
-        if target_host.contains(':') {
-            write!(f, "{listen}=[{target_host}]:{target_port}")?;
-        } else {
-            write!(f, "{listen}={target_host}:{target_port}")?;
-        }
-        if *urgency != Urgency::default() {
-            write!(f, ";{urgency}")?;
-        }
-        if *weight == 1 { Ok(()) } else { write!(f, ";w={weight}") }
     }
 }
 
@@ -304,40 +219,6 @@ mod tests {
     }
 
     #[test]
-    fn a_forward_has_two_ends() {
-        for (text, host) in [
-            ("127.0.0.1:53=dns.example:53", "dns.example"),
-            ("[::1]:53=[2001:db8::1]:53", "2001:db8::1"),
-            ("127.0.0.1:0=192.0.2.1:443", "192.0.2.1"),
-            ("127.0.0.1:0=192.0.2.1:443;u=0", "192.0.2.1"),
-            ("127.0.0.1:0=192.0.2.1:443;w=64", "192.0.2.1"),
-            ("127.0.0.1:0=192.0.2.1:443;u=1;w=4", "192.0.2.1"),
-        ] {
-            let forward: Forward = text.parse().expect(text);
-            assert_eq!(forward.target_host, host);
-            assert_eq!(forward.to_string(), text);
-        }
-        for text in [
-            "127.0.0.1:53",
-            "localhost:53=dns.example:53",
-            "127.0.0.1:53=dns.example",
-            "127.0.0.1:53=dns.example:0",
-            "127.0.0.1:53=2001:db8::1:53",
-            "127.0.0.1:53=:53",
-            "127.0.0.1:53=dns.example:53;u=8",
-            "127.0.0.1:53=dns.example:53;",
-            "127.0.0.1:53=dns.example:53;u=1;u=1",
-            "127.0.0.1:53=dns.example:53;w=0",
-            "127.0.0.1:53=dns.example:53;w=65",
-            "127.0.0.1:53=dns.example:53;w=2;w=2",
-            "127.0.0.1:53=dns.example:53;w=",
-            "127.0.0.1:53=dns.example:53;u=1;",
-        ] {
-            assert!(text.parse::<Forward>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
     fn only_https_urls_are_fetched() {
         let url: HttpsUrl = "https://[::1]:4433/a%20b?c=d#e".parse().unwrap();
         assert_eq!((url.host(), url.port(), url.path()), ("::1".into(), 4433, "/a%20b?c=d".into()));
@@ -365,8 +246,6 @@ mod tests {
                 assert!(error.contains(fault) && error.contains("allowed: "), "{text}: {error}");
             }
         }
-        let error = "127.0.0.1:53=2001:db8::1:53".parse::<Forward>().unwrap_err().to_string();
-        assert!(error.contains("brackets"), "{error}");
         assert!("https://u:p@a:1/".parse::<HttpsUrl>().unwrap_err().to_string().contains("user"));
     }
 

@@ -3,7 +3,7 @@
 use std::{fs, io, net::SocketAddr, path::PathBuf};
 
 use tandem_congestion::{ControllerName, TeccConfigError};
-use tandem_node::mode::Mode;
+use tandem_node::{client::local::PasswordError, mode::Mode};
 
 /// An error of the command line, the environment, the configuration file or a file that they name.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +90,60 @@ pub(crate) enum ConfigError {
     OpenProxy {
         /// Where it listens.
         listen: SocketAddr,
+    },
+    /// A client without anything to carry.
+    #[error(
+        "there is nothing to carry: give --udp LISTEN=TARGET, --tcp LISTEN=TARGET, --proxy LISTEN or \
+         --stdio TARGET, or one of udp, tcp, proxy and stdio in the file of --config"
+    )]
+    NothingToCarry,
+    /// Other hosts could use a client's local proxy without a password.
+    #[error(
+        "proxy = {listen} lets other hosts use this tunnel: give --proxy-password-file FILE, whose first \
+         line is USER:PASSWORD, or listen on a loopback address such as 127.0.0.1:{}",
+        listen.port()
+    )]
+    OpenLocalProxy {
+        /// Where it listens.
+        listen: SocketAddr,
+    },
+    /// A file with the password of a local proxy is wrong. The error does not show the password.
+    #[error("{}:1: {error}", file.display())]
+    Password {
+        /// Which file.
+        file: PathBuf,
+        /// The error, and what is allowed.
+        error: PasswordError,
+    },
+    /// The file of the other end's pair cannot be read.
+    #[error(
+        "cannot read {}: {error}: copy the file client.pem here from the machine on which `tandem serve` \
+         runs, which makes it at its first start, or name it with --pair FILE",
+        file.display()
+    )]
+    NoPair {
+        /// Which file.
+        file: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// A file of a pair is wrong. The error does not show the token.
+    #[error("{}: {reason}; copy it again from the machine on which `tandem serve` runs", file.display())]
+    Pair {
+        /// Which file.
+        file: PathBuf,
+        /// The error.
+        reason: String,
+    },
+    /// The folder of a pair has the file for the other end, but not the files from which it was made.
+    #[error(
+        "{} is there, but server.pem and tokens, from which it was made, are not beside it, and nothing \
+         was written: name another folder with --pair DIR, or remove this file to make a new pair",
+        file.display()
+    )]
+    HalfPair {
+        /// The file for the other end.
+        file: PathBuf,
     },
     /// Congestion control is off where nothing else would control congestion.
     #[error(
@@ -190,7 +244,7 @@ impl ConfigError {
     pub(crate) fn is_missing_file(&self) -> bool {
         match self {
             Self::Unreadable { error, .. } => error.kind() == io::ErrorKind::NotFound,
-            Self::Pem { file, .. } | Self::NoToken { file } => {
+            Self::Pem { file, .. } | Self::NoToken { file } | Self::Password { file, .. } => {
                 fs::metadata(file).is_ok_and(|metadata| metadata.len() == 0)
             }
             _ => false,

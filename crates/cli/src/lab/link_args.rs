@@ -49,6 +49,10 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "LOSS", default_value_t, help = LOSS_HELP)]
     loss: LossModel,
 
+    /// Another loss for the direction to the target
+    #[arg(long, help_heading = "More of the link", value_name = "LOSS")]
+    uplink_loss: Option<LossModel>,
+
     /// Whether loss comes before the queue or after the bottleneck
     #[arg(long, help_heading = "More of the link", value_name = "before|after", default_value_t)]
     loss_at: LossAt,
@@ -106,7 +110,8 @@ impl LinkArgs {
         let capacity = trace(&self.trace)?.unwrap_or(constant);
         let uplink = trace(&self.uplink_trace)?.unwrap_or_else(|| capacity.clone());
         let to_client = LinkConfig { capacity, ..self.link() };
-        let to_target = LinkConfig { capacity: uplink, ..self.link() };
+        let loss = self.uplink_loss.unwrap_or(self.loss);
+        let to_target = LinkConfig { capacity: uplink, loss, ..self.link() };
         Ok(Links { to_target: vec![to_target], to_client: vec![to_client] })
     }
 
@@ -125,5 +130,27 @@ impl LinkArgs {
             outages: self.outages,
             mtu: self.mtu,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, FromArgMatches};
+
+    use super::*;
+
+    fn losses(flags: &[&str]) -> [LossModel; 2] {
+        let command = LinkArgs::augment_args(clap::Command::new("link")).no_binary_name(true);
+        let args = LinkArgs::from_arg_matches(&command.get_matches_from(flags)).unwrap();
+        let links = args.links().unwrap();
+        [links.to_target[0].loss, links.to_client[0].loss]
+    }
+
+    #[test]
+    fn uplink_loss_is_that_of_the_direction_to_the_target_only() {
+        let loss = |text: &str| text.parse::<LossModel>().unwrap();
+        assert_eq!(losses(&["--loss", "5%"]), [loss("5%"); 2]);
+        assert_eq!(losses(&["--uplink-loss", "20%"]), [loss("20%"), loss("0%")]);
+        assert_eq!(losses(&["--loss", "5%", "--uplink-loss", "0%"]), [loss("0%"), loss("5%")]);
     }
 }

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use clap::{ArgMatches, builder::Resettable};
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::{
         WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -86,11 +86,17 @@ impl TryFrom<ClientTlsSettings> for ClientTlsSetup {
 }
 
 impl ClientTlsSetup {
+    /// Trust in these CAs, or in those of the system if there are none, without a certificate of the
+    /// client.
+    pub(crate) fn trusting(ca: Vec<PathBuf>) -> Self {
+        Self { ca, insecure: false, client_cert: None, client_key: None }
+    }
+
     /// TLS 1.3 as this setup says.
     pub(crate) fn read(&self) -> Result<ClientTls, ConfigError> {
         let provider = provider();
         let verifier: Arc<dyn ServerCertVerifier> = if self.insecure {
-            Arc::new(TrustEverybody(provider.signature_verification_algorithms))
+            Arc::new(KeyHolder::any())
         } else if self.ca.is_empty() {
             Arc::new(Verifier::new(provider.clone()).map_err(ConfigError::NoSystemCa)?)
         } else {
@@ -145,19 +151,42 @@ fn trusting(roots: RootCertStore) -> Arc<WebPkiServerVerifier> {
     verifier.build().expect("there is at least one root, and no revocation list")
 }
 
-/// Accepts every certificate, if the server holds its key.
-#[derive(Debug)]
-struct TrustEverybody(WebPkiSupportedAlgorithms);
+/// TLS 1.3 that trusts one server's certificate and no other, whatever the server's name is.
+pub(crate) fn pinned(certificate: CertificateDer<'static>) -> Result<ClientConfig, ConfigError> {
+    let verifier = KeyHolder { only: Some(certificate), ..KeyHolder::any() };
+    Ok(ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth())
+}
 
-impl ServerCertVerifier for TrustEverybody {
+/// Accepts a server that holds the key of its certificate, without a CA.
+#[derive(Debug)]
+struct KeyHolder {
+    /// The only certificate that is accepted. `None`: every certificate.
+    only: Option<CertificateDer<'static>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl KeyHolder {
+    fn any() -> Self {
+        Self { only: None, algorithms: provider().signature_verification_algorithms }
+    }
+}
+
+impl ServerCertVerifier for KeyHolder {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
+        certificate: &CertificateDer<'_>,
         _: &[CertificateDer<'_>],
         _: &ServerName<'_>,
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.only.as_ref().is_some_and(|only| only != certificate) {
+            return Err(CertificateError::ApplicationVerificationFailure.into());
+        }
         Ok(ServerCertVerified::assertion())
     }
 
@@ -176,10 +205,35 @@ impl ServerCertVerifier for TrustEverybody {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0)
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
+        self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn one_certificate_is_trusted_under_every_name_and_no_other() {
+        let make = || {
+            let params = CertificateParams::new(["a.example".to_owned()]).unwrap();
+            params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+        };
+        let (one, other) = (make(), make());
+        let verifier = KeyHolder { only: Some(one.clone()), ..KeyHolder::any() };
+        let verify = |certificate: &CertificateDer<'_>, chain: &[CertificateDer<'_>]| {
+            let name = ServerName::try_from("b.example").unwrap();
+            verifier.verify_server_cert(certificate, chain, &name, &[], UnixTime::now())
+        };
+        assert!(verify(&one, &[]).is_ok());
+        // The pinned certificate has to be the server's own, not one of those that come with it.
+        let refused = CertificateError::ApplicationVerificationFailure;
+        assert_eq!(verify(&other, &[one]).unwrap_err(), refused.into());
     }
 }

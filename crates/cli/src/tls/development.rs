@@ -4,8 +4,7 @@
 //! trusts this one server certificate and no other.
 
 use std::{
-    fs::{self, OpenOptions},
-    io::Write,
+    fs,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -19,7 +18,10 @@ use sha2::{Digest, Sha256};
 use x509_parser::prelude::ASN1Time;
 
 use super::certificate;
-use crate::error::{CliError, ConfigError};
+use crate::{
+    error::{CliError, ConfigError},
+    secret_file::write_new,
+};
 
 /// A day before now, for clocks that differ.
 const VALID_BEFORE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -108,18 +110,6 @@ pub(super) fn check_names(names: &[String]) -> Result<(), ConfigError> {
         Some(name) => Err(ConfigError::Name { name: name.clone() }),
         None => Ok(()),
     }
-}
-
-/// Writes a file that does not exist yet, with this mode where the system has modes.
-fn write_new(file: &Path, text: &str, mode: u32) -> Result<(), CliError> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, mode);
-    #[cfg(not(unix))]
-    let _ = mode;
-    let mut opened = options.open(file).map_err(CliError::write(file))?;
-    opened.write_all(text.as_bytes()).map_err(CliError::write(file))
 }
 
 /// Another name for each key: a CA of the same name with another key would be taken for this one,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustls::crypto::{CryptoProvider, ring};
 
 pub(crate) use certificate::utc;
-pub(crate) use client::{ClientTls, ClientTlsSettings, ClientTlsSetup, trusting_ca};
+pub(crate) use client::{ClientTls, ClientTlsSettings, ClientTlsSetup, pinned, trusting_ca};
 pub(crate) use development::DevelopmentIdentity;
 pub(crate) use server::{Identity, ServerTlsSettings, ServerTlsSetup, server_config};
 

@@ -61,6 +61,11 @@ pub(crate) enum ServerTlsSetup {
         /// Private key.
         key: PathBuf,
     },
+    /// A certificate that clients trust by its bytes alone, so that its names and its end do not matter.
+    Pinned {
+        /// The certificate and its private key.
+        file: PathBuf,
+    },
     /// A certificate made at the start.
     Development {
         /// The file for the CA.
@@ -129,6 +134,13 @@ impl ServerTlsSetup {
                 development: None,
                 names: Vec::new(),
             }),
+            Self::Pinned { file } => Ok(Identity {
+                chain: pem::certificates(file)?,
+                key: pem::private_key(file)?,
+                file: None,
+                development: None,
+                names: Vec::new(),
+            }),
             Self::Development { write_ca, name } => {
                 let made = DevelopmentIdentity::new(name)?;
                 Ok(Identity {
@@ -142,10 +154,10 @@ impl ServerTlsSetup {
         }
     }
 
-    /// Reads the operator's certificate and key again. A development certificate stays as it is.
+    /// Reads the certificate and the key again. A development certificate stays as it is.
     pub(crate) fn reread(&self, identity: &Identity) -> Result<Identity, ConfigError> {
         match self {
-            Self::Files { .. } => self.identity(),
+            Self::Files { .. } | Self::Pinned { .. } => self.identity(),
             Self::Development { .. } => Ok(identity.clone()),
         }
     }
@@ -153,7 +165,7 @@ impl ServerTlsSetup {
     /// Says what [`Self::reread`] and its caller have read.
     pub(crate) fn reloaded(&self, others: &[&str]) -> String {
         match self {
-            Self::Files { .. } => {
+            Self::Files { .. } | Self::Pinned { .. } => {
                 let all: Vec<_> = ["certificate", "key"].iter().chain(others).copied().collect();
                 format!("reloaded: {}", all.join(", "))
             }
@@ -178,6 +190,10 @@ impl ServerTlsSetup {
             (ConfigError::Tls(error), Self::Files { cert, key }) => ConfigError::Pem {
                 file: cert.clone(),
                 reason: format!("does not work with {}: {error}", key.display()),
+            },
+            (ConfigError::Tls(error), Self::Pinned { file }) => ConfigError::Pem {
+                file: file.clone(),
+                reason: format!("its certificate and its key do not work together: {error}"),
             },
             (error, _) => error,
         })

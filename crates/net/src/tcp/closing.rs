@@ -33,7 +33,7 @@ use crate::stats::DriverStats;
 
 /// The number of connections that end in the background. Above it the oldest one is reset. Each has
 /// a descriptor, and as many bytes as the node wrote before it closed the connection.
-const CLOSING_MAX: usize = 256;
+pub(super) const CLOSING_MAX: usize = 256;
 
 /// The longest time for which the end of the driver waits for peers that take no bytes.
 const LAST_BYTES: Duration = Duration::from_secs(5);

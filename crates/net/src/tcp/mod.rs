@@ -403,3 +403,6 @@ fn connect_error(error: &io::Error, peer: SocketAddr) -> io::ErrorKind {
         _ => exhausted(error).unwrap_or(error.kind()),
     }
 }
+
+#[cfg(test)]
+mod tests;

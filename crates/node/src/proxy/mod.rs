@@ -6,6 +6,7 @@ mod flow;
 mod guesses;
 mod peers;
 mod policy;
+mod ports;
 mod relay;
 mod request;
 mod targets;
@@ -23,7 +24,11 @@ use tandem_units::ByteCount;
 use tandem_wire::{Code, PathMatcher, Template};
 use tracing::{debug, field::display, info};
 
-pub use self::{access::Access, policy::TargetPolicy};
+pub use self::{
+    access::Access,
+    policy::TargetPolicy,
+    ports::{TcpPorts, TcpPortsError},
+};
 use self::{
     flow::{End, Flow, Owner, State},
     guesses::Guesses,
@@ -61,6 +66,9 @@ pub struct ProxyConfig {
     /// The least interval between two reports on a tunnel, within [`Self::FEEDBACK_INTERVAL`]. `None`:
     /// the minimum RTT of each tunnel.
     pub feedback_interval: Option<Duration>,
+    /// The ports of targets to which clients may have TCP connections. They do not bind
+    /// [`Self::service`].
+    pub tcp_ports: TcpPorts,
     /// The only target of TCP connections, and of no UDP flows, whatever the policy says. A request names it, or
     /// [`Self::SERVICE`]. `None`: all targets that the policy permits.
     pub service: Option<(String, u16)>,
@@ -94,6 +102,7 @@ impl ProxyConfig {
             transport: Transport::default(),
             access: Access::Tokens(Vec::new()),
             policy: TargetPolicy::default(),
+            tcp_ports: TcpPorts::default(),
             service: None,
             feedback_interval: None,
             oversize: Oversize::default(),
@@ -151,7 +160,7 @@ impl Proxy {
         let ProxyConfig {
             listen, access, policy, feedback_interval, oversize, log_clients, ..
         } = config;
-        let ProxyConfig { template, limits, service, .. } = config;
+        let ProxyConfig { template, limits, service, tcp_ports, .. } = config;
         let matcher = |template: &Template| {
             PathMatcher::new(template).map_err(|_| {
                 ConfigError::Settings("the variables of the template cannot be separated")
@@ -173,7 +182,7 @@ impl Proxy {
             },
             peers: Peers::new(&limits),
             targets: Targets::new(policy, LISTEN.0 + 1, &limits),
-            tcp: TcpFlows::new(service),
+            tcp: TcpFlows::new(service, tcp_ports),
             relay: Relay::default(),
             listen,
             feedback_interval,

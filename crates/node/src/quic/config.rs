@@ -24,9 +24,6 @@ use crate::limits::Limits;
 const ALPN_H3: &[u8] = b"h3";
 
 /// The most bytes on one stream that wait for the application to read them.
-///
-/// The engine closes a connection when more than 1024 pieces of a stream wait out of order. With
-/// random loss this happens at windows of about 2.7 MB. It was never observed at 2 MB.
 const STREAM_RECEIVE_WINDOW: u32 = 2_000_000;
 
 /// The most bytes on all streams of a connection together.
@@ -276,8 +273,8 @@ impl Transport {
             .initial_mtu(self.mtu.start)
             .min_mtu(self.mtu.least)
             .mtu_discovery_config(self.mtu_discovery())
-            .stream_receive_window(self.window(STREAM_RECEIVE_WINDOW))
-            .receive_window(self.window(RECEIVE_WINDOW))
+            .stream_receive_window(self.stream_window())
+            .receive_window(VarInt::from_u64(self.receive_window()).unwrap_or(VarInt::MAX))
             .send_window(u64::from(RECEIVE_WINDOW))
             .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER))
             .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER);
@@ -291,8 +288,13 @@ impl Transport {
         config
     }
 
-    fn window(&self, default: u32) -> VarInt {
-        let window = self.receive_window.map_or(u64::from(default), ByteCount::get);
+    /// The most unread bytes on all streams together.
+    pub(super) fn receive_window(&self) -> u64 {
+        self.receive_window.map_or(u64::from(RECEIVE_WINDOW), ByteCount::get)
+    }
+
+    fn stream_window(&self) -> VarInt {
+        let window = self.receive_window.map_or(u64::from(STREAM_RECEIVE_WINDOW), ByteCount::get);
         VarInt::from_u64(window).unwrap_or(VarInt::MAX)
     }
 

@@ -6,16 +6,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use noq_proto::{
-    Dir, PathId, ReadError, SendDatagramError, VarInt, WriteError, congestion::Controller,
-};
+use noq_proto::{Dir, PathId, SendDatagramError, VarInt, WriteError, congestion::Controller};
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 use tandem_congestion::{Applied, Feedback};
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::{Code, TunnelInfo};
 
-use super::{DatagramId, Delivery, StreamId, config::RECEIVE_WINDOW, delivery::Deliveries};
+use super::{
+    DatagramId, Delivery, Read, StreamId, config::RECEIVE_WINDOW, delivery::Deliveries,
+    receiver::Receiver,
+};
 use crate::{
     node::{Ecn, Transmit},
     stats::ConnectionStats,
@@ -33,19 +34,6 @@ pub(crate) enum Direction {
     Bidirectional,
     /// Only the direction from the end that opened the stream.
     Unidirectional,
-}
-
-/// The result of a read from a stream.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Read {
-    /// The next bytes of the stream.
-    Data(Bytes),
-    /// No bytes have arrived.
-    Blocked,
-    /// All bytes have been read.
-    Finished,
-    /// The peer reset the stream.
-    Reset(Code),
 }
 
 /// The result of a write to a stream.
@@ -94,8 +82,8 @@ pub(crate) struct Connection {
     deliveries: Deliveries,
     /// The way for reports to the controller.
     feedback: Feedback,
-    /// How many pieces of streams were read.
-    reads: u64,
+    /// The receiving sides of the streams.
+    receiver: Receiver,
     /// The limit that [`Connection::hold_burst`] set last.
     send_window: u64,
 }
@@ -112,8 +100,10 @@ impl Connection {
         inner: noq_proto::Connection,
         deliveries: Deliveries,
         feedback: Feedback,
+        receive_window: u64,
     ) -> Self {
-        Self { inner, deliveries, feedback, reads: 0, send_window: 0 }
+        let receiver = Receiver::new(receive_window);
+        Self { inner, deliveries, feedback, receiver, send_window: 0 }
     }
 
     pub(super) fn inner(&mut self) -> &mut noq_proto::Connection {
@@ -131,25 +121,24 @@ impl Connection {
 
     /// Reads at most `max` bytes.
     pub(crate) fn read(&mut self, stream: StreamId, max: usize) -> Read {
-        let mut stream = self.inner.recv_stream(to_noq(stream));
-        let Ok(mut chunks) = stream.read(true) else {
-            // The stream was read to its end, or this end stopped it. The caller knows of both.
-            return Read::Finished;
-        };
-        match chunks.next(max) {
-            Ok(Some(chunk)) => {
-                self.reads += 1;
-                Read::Data(chunk.bytes)
-            }
-            Ok(None) => Read::Finished,
-            Err(ReadError::Blocked) => Read::Blocked,
-            Err(ReadError::Reset(code)) => Read::Reset(Code(code.into_inner())),
-        }
+        self.receiver.read(&mut self.inner, stream, max)
+    }
+
+    /// Notes that something arrived on a stream. It must be called after each packet while
+    /// [`Self::holds_data`].
+    pub(super) fn on_readable(&mut self, stream: StreamId) {
+        self.receiver.on_readable(&mut self.inner, stream);
+    }
+
+    /// Whether stream data that arrived out of order are held.
+    pub(super) const fn holds_data(&self) -> bool {
+        self.receiver.has_held()
     }
 
     /// Takes the code with which the peer has reset a stream. The stream can then not be read any more.
     pub(crate) fn take_reset(&mut self, stream: StreamId) -> Option<Code> {
         let code = self.inner.recv_stream(to_noq(stream)).received_reset().ok()??;
+        self.receiver.forget(&mut self.inner, stream);
         Some(Code(code.into_inner()))
     }
 
@@ -189,6 +178,7 @@ impl Connection {
         if result.is_err() {
             tracing::trace!(%stream, "stop of a closed stream");
         }
+        self.receiver.forget(&mut self.inner, stream);
     }
 
     /// Limits the stream data in the engine to two congestion windows: one in flight and one to
@@ -359,15 +349,18 @@ impl Connection {
 
     /// An estimate of the memory that the engine uses for this connection, in bytes.
     ///
-    /// The engine does not say how much it holds. Stream data that cannot be read yet, because data
-    /// before it are missing, are counted as the frames that were not read, at most the flow control
-    /// window. Data to send are two congestion windows (see [`Self::hold_two_windows`]).
+    /// The engine does not say how much it holds. Stream data that were not read are counted as the
+    /// frames that were not read, at most the flow control window. Data to send are two congestion
+    /// windows (see [`Self::hold_two_windows`]).
     pub(crate) fn memory(&mut self) -> u64 {
         let frames = self.inner.stats().frame_rx.stream;
-        let unread = frames.saturating_sub(self.reads) * PIECE_MAX;
+        let unread = frames.saturating_sub(self.receiver.taken) * PIECE_MAX;
         let controller = self.inner.congestion_state(PathId::ZERO);
         let unsent = controller.map_or(0, Controller::window).saturating_mul(2);
-        IDLE_MEMORY + unread.min(u64::from(RECEIVE_WINDOW)) + unsent.min(u64::from(RECEIVE_WINDOW))
+        IDLE_MEMORY
+            + self.receiver.memory()
+            + unread.min(u64::from(RECEIVE_WINDOW))
+            + unsent.min(u64::from(RECEIVE_WINDOW))
     }
 
     /// The next packets to send, at the end of `buf`.
@@ -427,7 +420,7 @@ const fn from_noq_rate(rate: u64) -> Option<Rate> {
     Rate::from_bps(rate.saturating_mul(8))
 }
 
-fn to_noq(stream: StreamId) -> noq_proto::StreamId {
+pub(super) fn to_noq(stream: StreamId) -> noq_proto::StreamId {
     noq_proto::StreamId::from(VarInt::from_u64(stream.0).unwrap_or(VarInt::MAX))
 }
 

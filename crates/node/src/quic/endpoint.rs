@@ -79,6 +79,8 @@ pub(crate) struct Endpoint {
     pub(super) server: Option<Acceptance>,
     transport: TransportConfig,
     pub(super) mtu: Mtu,
+    /// The window of a new connection for all its streams.
+    pub(super) receive_window: u64,
     /// The first datagrams of a client's connection, if they are larger than others' are.
     larger_initials: Option<LargerInitials>,
     /// The controller of the next connection.
@@ -149,6 +151,7 @@ impl Endpoint {
             server: None,
             transport: transport.to_noq(limits),
             mtu: transport.mtu,
+            receive_window: transport.receive_window(),
             larger_initials: None,
             controller: transport.controller.clone(),
             // RFC 9298 §6: without congestion control, the tunnel "MUST NOT signal ECN support".
@@ -189,7 +192,11 @@ impl Endpoint {
             .connect(now, config, remote, server_name)
             .map_err(|error| error.to_string())?;
         let peer = Peer { began: now, prefix: None, unvalidated: None };
-        Ok(self.insert(handle, Connection::new(connection, deliveries, feedback), peer))
+        Ok(self.insert(
+            handle,
+            Connection::new(connection, deliveries, feedback, self.receive_window),
+            peer,
+        ))
     }
 
     /// The settings of one connection. Its controllers report the delivery of its datagrams, and
@@ -232,7 +239,11 @@ impl Endpoint {
                         unvalidated.on_received(len);
                     }
                     slot.connection.inner().handle_event(event);
+                    let holds_data = slot.connection.holds_data();
                     self.touch(id);
+                    if holds_data {
+                        self.collect_events(id);
+                    }
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming, len),
@@ -346,6 +357,9 @@ impl Endpoint {
     pub(crate) fn poll_event(&mut self) -> Option<(ConnectionId, Event)> {
         if self.events.is_empty() {
             while let Some(id) = self.touched.pop_front() {
+                if let Some(slot) = self.slots.get_mut(&id) {
+                    slot.is_touched = false;
+                }
                 self.collect_events(id);
             }
         }
@@ -354,7 +368,6 @@ impl Endpoint {
 
     fn collect_events(&mut self, id: ConnectionId) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
-        slot.is_touched = false;
         if !slot.is_ready {
             return;
         }
@@ -362,8 +375,8 @@ impl Endpoint {
         {
             self.visits += 1;
         }
-        let connection = slot.connection.inner();
-        while let Some(event) = connection.poll() {
+        let connection = &mut slot.connection;
+        while let Some(event) = connection.inner().poll() {
             match event {
                 noq_proto::Event::Connected => {
                     if let Some(acceptance) = &mut self.server {
@@ -378,12 +391,14 @@ impl Endpoint {
                     self.events.push_back((id, Event::Datagrams));
                 }
                 noq_proto::Event::Stream(StreamEvent::Opened { dir }) => {
-                    accept_streams(connection, dir, |stream| {
+                    accept_streams(connection.inner(), dir, |stream| {
                         self.events.push_back((id, Event::Opened(stream)));
                     });
                 }
                 noq_proto::Event::Stream(StreamEvent::Readable { id: stream }) => {
-                    self.events.push_back((id, Event::Readable(StreamId(stream.into()))));
+                    let stream = StreamId(stream.into());
+                    connection.on_readable(stream);
+                    self.events.push_back((id, Event::Readable(stream)));
                 }
                 noq_proto::Event::Stream(StreamEvent::Writable { id: stream }) => {
                     self.events.push_back((id, Event::Writable(StreamId(stream.into()))));

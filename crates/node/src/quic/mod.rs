@@ -10,6 +10,8 @@ mod endpoint;
 mod event;
 mod first_size;
 mod places;
+mod reassembly;
+mod receiver;
 #[cfg(test)]
 mod tests;
 
@@ -17,13 +19,12 @@ pub use config::{
     ClientTls, ConfigError, LossDetection, Mtu, QlogDir, ResetSecret, ServerTls, Transport,
 };
 pub(crate) use config::{Generator, rng};
-pub(crate) use connection::{
-    Connection, Direction, PathEstimate, Read, SendDatagram, StreamGone, Write,
-};
+pub(crate) use connection::{Connection, Direction, PathEstimate, SendDatagram, StreamGone, Write};
 pub(crate) use delivery::{DatagramId, Delivery, IN_FLIGHT_MEMORY};
 pub(crate) use demux::is_first_of_client;
 pub(crate) use endpoint::{Endpoint, earliest};
 pub(crate) use event::{Closed, Event};
+pub(crate) use receiver::Read;
 
 /// Received UDP payloads that belong to no connection and get no answer, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

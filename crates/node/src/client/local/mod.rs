@@ -26,6 +26,8 @@ mod access;
 mod address;
 mod http1;
 mod inbox;
+#[cfg(any(test, fuzzing))]
+mod model;
 mod refusal;
 mod socks5;
 mod target;

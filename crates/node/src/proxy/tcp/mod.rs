@@ -16,7 +16,9 @@ use tandem_wire::Urgency;
 use tracing::info;
 
 use self::race::Race;
-use super::{FlowId, Proxy, ProxyConfig, access::User, answer::connected, flow::Owner};
+use super::{
+    FlowId, Proxy, ProxyConfig, access::User, answer::connected, flow::Owner, ports::TcpPorts,
+};
 use crate::{
     error::RequestError,
     h3,
@@ -79,6 +81,8 @@ impl TcpFlow {
 pub(super) struct TcpFlows {
     /// The only target of this proxy.
     service: Option<(String, u16)>,
+    /// The ports of all other targets.
+    ports: TcpPorts,
     flows: BTreeMap<FlowId, TcpFlow>,
     by_tcp: BTreeMap<TcpId, FlowId>,
     timers: BTreeSet<(Instant, FlowId)>,
@@ -86,9 +90,10 @@ pub(super) struct TcpFlows {
 }
 
 impl TcpFlows {
-    pub(super) const fn new(service: Option<(String, u16)>) -> Self {
+    pub(super) const fn new(service: Option<(String, u16)>, ports: TcpPorts) -> Self {
         Self {
             service,
+            ports,
             flows: BTreeMap::new(),
             by_tcp: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -180,13 +185,17 @@ impl Proxy {
         Ok(())
     }
 
-    /// The proxy's only service, if it has one and the request is for it.
+    /// The proxy's only service, if it has one and the request is for it. Otherwise it is the target,
+    /// if the proxy opens connections to its port.
     fn service_or(&self, target: (String, u16)) -> Result<(String, u16), RequestError> {
         match &self.tcp.service {
             Some(service) if target.0 == ProxyConfig::SERVICE || target == *service => {
                 Ok(service.clone())
             }
             Some(_) => Err(RequestError::OtherService),
+            None if !self.tcp.ports.permits(target.1) => {
+                Err(RequestError::PortProhibited(target.1))
+            }
             None => Ok(target),
         }
     }

@@ -26,8 +26,8 @@ pub(super) enum Body {
     Chunk(u64),
     /// The line end after a chunk.
     ChunkEnd,
-    /// The trailers, of which this number of bytes has come. They are dropped: "a recipient MAY
-    /// [...] discard" them (RFC 9110 §6.5.1).
+    /// The trailers, of which this number of bytes has come. They are dropped, which RFC 9110 §6.5.1
+    /// allows.
     Trailers(usize),
     /// Everything until the connection ends.
     UntilEnd,

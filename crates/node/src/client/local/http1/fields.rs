@@ -185,7 +185,7 @@ pub(super) fn write_framing(framing: Framing, out: &mut BytesMut) {
     match framing {
         Framing::Nothing => {}
         Framing::Length(length) => {
-            write_field("Content-Length", length.to_string().as_bytes(), out)
+            write_field("Content-Length", length.to_string().as_bytes(), out);
         }
         Framing::Chunked => write_field("Transfer-Encoding", b"chunked", out),
     }

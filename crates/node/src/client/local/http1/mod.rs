@@ -18,8 +18,9 @@ use bytes::Bytes;
 use self::{
     answer::{CONNECTED, Rejection},
     body::{BadChunk, Body, NO_BODY, Part},
-    request::{Message, Request},
-    response::{Asked, BadResponse, Kind, Response},
+    fields::Connection,
+    request::{Asked, Message, Request},
+    response::{BadResponse, Kind, Response},
 };
 use super::{Fault, Password, Refusal, Step, Target, inbox::Inbox};
 use crate::limits::LocalProxyLimits;
@@ -41,14 +42,9 @@ enum State {
 struct Exchange {
     /// The rest of the request's body.
     upload: Body,
-    /// Whether the program gets no 1xx responses and no chunks.
-    is_old: bool,
-    is_head: bool,
-    upgrades: bool,
+    asked: Asked,
     /// Whether the program waits for 100 (Continue) and has sent nothing of the body.
     waits: bool,
-    /// Whether the program's connection outlives the exchange.
-    persists: bool,
     /// Whether the target's connection had an exchange before this one.
     is_reused: bool,
     /// The final response, as soon as its head has arrived.
@@ -189,7 +185,7 @@ impl Http1 {
     pub(super) fn on_refused(&mut self, refusal: &Refusal) {
         let is_head = match &self.state {
             State::Connecting => false,
-            State::Exchange(exchange) if exchange.response.is_none() => exchange.is_head,
+            State::Exchange(exchange) if exchange.response.is_none() => exchange.asked.is_head,
             State::Exchange(_) | State::Idle | State::Passing | State::Ended => return,
         };
         let target = self.connected.as_ref().map(|connected| &connected.target);
@@ -262,20 +258,11 @@ impl Http1 {
             self.state = State::Connecting;
             return;
         };
-        let Message { head, body: upload, is_head, is_old, persists, expects, upgrades } = message;
+        let Message { head, body: upload, asked, expects } = message;
         self.to_target(head);
         let waits = expects && !upload.is_complete();
         let response = None;
-        self.state = State::Exchange(Exchange {
-            upload,
-            is_old,
-            is_head,
-            upgrades,
-            waits,
-            persists,
-            is_reused,
-            response,
-        });
+        self.state = State::Exchange(Exchange { upload, asked, waits, is_reused, response });
     }
 
     /// Passes on a part of the request's body. Returns whether there was one.
@@ -315,7 +302,7 @@ impl Http1 {
             Ok(Some(Part::Content(bytes) | Part::Framing(bytes))) => self.to_program(bytes),
             Ok(None) => return self.target.len() < left,
             Err(BadChunk) => {
-                self.bad_response(&BadResponse("the chunks of its body are malformed"))
+                self.bad_response(&BadResponse("the chunks of its body are malformed"));
             }
         }
         true
@@ -323,10 +310,11 @@ impl Http1 {
 
     fn begin_response(&mut self) -> bool {
         let State::Exchange(exchange) = &self.state else { return false };
-        let &Exchange { is_head, is_old, upgrades, .. } = exchange;
+        let mut asked = exchange.asked;
         // A program that is told of an error does not always send the rest of its request.
-        let persists = exchange.persists && exchange.is_uploaded();
-        let asked = Asked { is_head, is_old, persists, upgrades };
+        if !exchange.is_uploaded() {
+            asked.connection = Connection::Closes;
+        }
         let head = self.target.take_head(self.limits.head, response::check_line);
         let parsed = head.and_then(|head| {
             head.map(|head| response::parse(&head, self.limits.fields, asked)).transpose()
@@ -342,8 +330,8 @@ impl Http1 {
     fn on_response(&mut self, response: Response) {
         let State::Exchange(exchange) = &mut self.state else { return };
         match response.kind {
-            // RFC 9110 §15.2: "A server MUST NOT send a 1xx response to an HTTP/1.0 client."
-            Kind::Interim if exchange.is_old => {}
+            // RFC 9110 §15.2: "a server MUST NOT send a 1xx response to an HTTP/1.0 client."
+            Kind::Interim if exchange.asked.is_old => {}
             Kind::Interim => {
                 exchange.waits = false;
                 self.to_program(response.head);
@@ -354,7 +342,9 @@ impl Http1 {
             }
             Kind::Final => {
                 let Response { head, body, is_chunked, persists, target_persists, .. } = response;
-                exchange.persists = persists;
+                if !persists {
+                    exchange.asked.connection = Connection::Closes;
+                }
                 exchange.response = Some(Download { body, is_chunked });
                 if let Some(connected) = &mut self.connected {
                     connected.persists = target_persists;
@@ -369,7 +359,7 @@ impl Http1 {
     fn finish_exchange(&mut self) -> bool {
         let State::Exchange(exchange) = &self.state else { return false };
         let target_persists = self.connected.as_ref().is_some_and(|it| it.persists);
-        if exchange.is_uploaded() && exchange.persists {
+        if exchange.is_uploaded() && exchange.asked.connection != Connection::Closes {
             // More bytes than the response has could become the answer of the next request.
             if !target_persists || !self.target.is_empty() {
                 self.disconnect();
@@ -422,7 +412,7 @@ impl Http1 {
     fn fail_exchange(&mut self, rejection: Rejection) {
         match &self.state {
             State::Exchange(exchange) if exchange.response.is_none() => {
-                let is_head = exchange.is_head;
+                let is_head = exchange.asked.is_head;
                 self.reject(rejection, is_head);
             }
             _ => self.fail(rejection.fault),

@@ -32,15 +32,20 @@ pub(super) struct Message {
     /// The head for the target.
     pub(super) head: Bytes,
     pub(super) body: Body,
+    pub(super) asked: Asked,
+    /// Whether the program waits for 100 (Continue) before it sends the body.
+    pub(super) expects: bool,
+}
+
+/// What a program asked for, as far as the response depends on it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    /// Whether the response has no body, because the method is HEAD.
     pub(super) is_head: bool,
     /// Whether the program speaks HTTP/1.0, which has neither chunks nor 1xx responses.
     pub(super) is_old: bool,
-    /// Whether the program's connection may have another request after this one.
-    pub(super) persists: bool,
-    /// Whether the program waits for 100 (Continue) before it sends the body.
-    pub(super) expects: bool,
-    /// Whether the program wants to speak another protocol from now on.
-    pub(super) upgrades: bool,
+    /// What becomes of the program's connection after the exchange.
+    pub(super) connection: Connection,
 }
 
 /// Checks the first line as soon as it has arrived. An incomplete one is not an error.
@@ -184,9 +189,14 @@ fn rewrite(
     framing: Framing,
 ) -> Result<Message, Rejection> {
     let is_old = fields.minor == 0;
-    let persists = !is_old && !fields.has_option("close");
-    let upgrades =
-        !is_old && fields.has_option("upgrade") && fields.values("upgrade").next().is_some();
+    // RFC 9112 §9.3: a proxy does not keep the connection of an HTTP/1.0 client.
+    let connection = if is_old || fields.has_option("close") {
+        Connection::Closes
+    } else if fields.has_option("upgrade") && fields.values("upgrade").next().is_some() {
+        Connection::Upgrades
+    } else {
+        Connection::Persists
+    };
     let mut head = BytesMut::new();
     head.put_slice(method.as_bytes());
     head.put_slice(b" ");
@@ -203,19 +213,17 @@ fn rewrite(
     write_field("Host", host.as_bytes(), &mut head);
     let left = max_forwards(method, fields)?;
     // RFC 9110 §10.1.1: an expectation in an HTTP/1.0 request is ignored.
-    fields.write_forwarded(
-        if is_old { &["expect", "max-forwards"] } else { &["max-forwards"] },
-        &mut head,
-    );
+    let except: &[&str] = match (is_old, left) {
+        (false, None) => &[],
+        (false, Some(_)) => &["max-forwards"],
+        (true, None) => &["expect"],
+        (true, Some(_)) => &["expect", "max-forwards"],
+    };
+    fields.write_forwarded(except, &mut head);
     if let Some(left) = left {
         write_field("Max-Forwards", left.to_string().as_bytes(), &mut head);
     }
     write_framing(framing, &mut head);
-    let connection = match (upgrades, persists) {
-        (true, _) => Connection::Upgrades,
-        (false, true) => Connection::Persists,
-        (false, false) => Connection::Closes,
-    };
     fields.write_end(connection, &mut head);
     let body = match framing {
         Framing::Nothing => NO_BODY,
@@ -223,13 +231,13 @@ fn rewrite(
         Framing::Chunked => Body::ChunkSize,
     };
     let expects = !is_old && fields.values("expect").next().is_some();
-    let is_head = method == "HEAD";
-    Ok(Message { head: head.freeze(), body, is_head, is_old, persists, expects, upgrades })
+    let asked = Asked { is_head: method == "HEAD", is_old, connection };
+    Ok(Message { head: head.freeze(), body, asked, expects })
 }
 
 /// RFC 9110 §7.6.2: "Each intermediary that receives a TRACE or OPTIONS request containing a
 /// Max-Forwards header field MUST check and update its value prior to forwarding the request."
-/// Returns the new value. The field of another method is left out, which "MAY ignore" allows.
+/// Returns the new value, if there is one.
 fn max_forwards(method: &str, fields: Fields<'_>) -> Result<Option<u32>, Rejection> {
     let value =
         fields.values("max-forwards").next().filter(|_| matches!(method, "TRACE" | "OPTIONS"));

@@ -7,20 +7,12 @@ use super::{
     super::inbox::TooLong,
     body::{Body, NO_BODY},
     fields::{Connection, Fields, Framing, FramingError, write_framing},
+    request::Asked,
 };
 
 /// A response that cannot be passed on, in words.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BadResponse(pub(super) &'static str);
-
-/// What the program can take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    pub(super) is_head: bool,
-    pub(super) is_old: bool,
-    pub(super) persists: bool,
-    pub(super) upgrades: bool,
-}
 
 /// A response.
 #[derive(Debug)]
@@ -91,7 +83,7 @@ pub(super) fn parse(head: &[u8], fields_max: usize, asked: Asked) -> Result<Resp
         return Err(malformed(Error::NewLine));
     }
     let kind = match code {
-        101 if asked.upgrades => Kind::Switching,
+        101 if asked.connection == Connection::Upgrades => Kind::Switching,
         101 => return Err(BadResponse("it changes to a protocol that nobody asked for")),
         100..200 => Kind::Interim,
         _ => Kind::Final,
@@ -114,7 +106,7 @@ pub(super) fn parse(head: &[u8], fields_max: usize, asked: Asked) -> Result<Resp
     // RFC 9112 §6.1: a response to HTTP/1.0 has no Transfer-Encoding. It then ends with the
     // connection, as the connection of such a program always does.
     let is_chunked = framing == Framing::Chunked && !asked.is_old;
-    let persists = asked.persists && body != Body::UntilEnd;
+    let persists = asked.connection != Connection::Closes && body != Body::UntilEnd;
     let target_persists = minor == 1 && !fields.has_option("close") && body != Body::UntilEnd;
     let mut out = BytesMut::new();
     out.put_slice(

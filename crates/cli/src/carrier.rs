@@ -1,0 +1,80 @@
+//! Runs a client that carries what local programs give it, until a signal ends it or its work is done.
+
+use tandem_net::{Application, DriverOptions, driver};
+use tandem_node::{
+    ClientConfig, client::TcpService, error::ClientError, node::Event, stats::Stats,
+};
+use tracing::{trace, warn};
+
+use crate::{
+    advice,
+    error::{CliError, ConfigError},
+    hops::{self, Retries},
+    run::{self, Signals},
+};
+
+/// A client node, with the ways in which local programs give it TCP connections.
+pub(crate) fn node(
+    config: ClientConfig,
+    services: Vec<TcpService>,
+) -> Result<tandem_node::Client, ConfigError> {
+    let mut node = tandem_node::Client::new(config)?;
+    for service in services {
+        node.add_tcp_service(service);
+    }
+    Ok(node)
+}
+
+/// Runs a client to its end. Returns what it has counted.
+pub(crate) fn carry(node: tandem_node::Client, ends_by_itself: bool) -> Result<Stats, CliError> {
+    let mut tunnel = Tunnel { end: Ok(()), retries: Retries::default() };
+    let finished = run::runtime()?.block_on(async {
+        let mut signals = Signals::new()?;
+        let options = DriverOptions::default();
+        Ok::<_, CliError>(driver::run(node, &mut tunnel, options, signals.any()).await)
+    })?;
+    match tunnel.end {
+        // A signal is the usual end of a client that has no end of its own.
+        Err(ClientError::Interrupted) if !ends_by_itself => {}
+        result => result.map_err(|error| CliError::Client { error })?,
+    }
+    Ok(run::after_grace(finished)?.node.stats())
+}
+
+/// Tells the user what becomes of the tunnel.
+struct Tunnel {
+    end: Result<(), ClientError>,
+    retries: Retries,
+}
+
+impl<N> Application<N> for Tunnel {
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Listening(address) => run::say_listening(address),
+            Event::TooLarge { local, len, fits } => warn!(
+                %local, bytes = len, fits,
+                "a packet was dropped because it does not fit the tunnel; further ones are only \
+                 counted. Let the program send smaller packets, or let large ones go in capsules \
+                 (--oversize capsule)"
+            ),
+            Event::HopUp { hop, authority, setup, agreement } => {
+                self.retries = Retries::default();
+                hops::say_up(hop, &authority, setup, agreement);
+            }
+            Event::HopLost { error, retry_in, .. } => {
+                if self.retries.is_news(&error) {
+                    warn!("{}", hops::trying_again(&error, retry_in));
+                }
+            }
+            Event::ModeChanged { authority, agreement, .. } => {
+                warn!(authority, "the tunnel now runs in mode {agreement}");
+            }
+            Event::FlowFailed { listen, error } => {
+                warn!(%listen, "{error}{}", advice::try_this(&error));
+            }
+            Event::Closed(result) => self.end = result,
+            Event::TunnelInfo { local, info } => trace!(%local, ?info, "report on the tunnel"),
+            Event::ResponseStarted { .. } | Event::Fetched(_) => {}
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Streams over paths that lose packets, and readers that are slow.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use bytes::{Bytes, BytesMut};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use tandem_congestion::ControllerName;
+use tandem_units::ByteCount;
+
+use super::{
+    super::{Closed, Connection, Direction, Read, StreamId, Write},
+    ConnectionId, Endpoint, Event, SERVER, Transport, tls, transmit,
+};
+use crate::limits::Limits;
+
+const CLIENT: usize = 0;
+const DELAY: Duration = Duration::from_millis(50);
+
+/// The most packets that arrive together.
+const TOGETHER: usize = 32;
+
+/// A client that sends to a server over a path without a rate. No congestion control limits it.
+struct Pair {
+    sides: [Endpoint; 2],
+    ids: [Option<ConnectionId>; 2],
+    now: Instant,
+    /// Packets in flight: when they arrive, the index of the receiver, and their bytes.
+    packets: VecDeque<(Instant, usize, Vec<u8>)>,
+    /// The lost packets in percent.
+    lost: u32,
+    random: StdRng,
+    is_connected: bool,
+    /// Whether the server knows of a stream.
+    is_opened: bool,
+    end: Option<Closed>,
+}
+
+impl Pair {
+    #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
+    fn connected(window: u64) -> Self {
+        let (server_tls, client_tls) = tls();
+        let transport = Transport {
+            controller: ControllerName::Off.into(),
+            receive_window: Some(ByteCount::new(window)),
+            ..Transport::default()
+        };
+        let limits = Limits::default();
+        let mut sides = [
+            Endpoint::client(&client_tls, &transport, &limits, Some(1)),
+            Endpoint::server(&server_tls, &transport, &limits, Some(2)),
+        ];
+        let now = Instant::now();
+        let client = sides[CLIENT].connect(now, SERVER, "localhost").unwrap();
+        let mut pair = Self {
+            sides,
+            ids: [Some(client), None],
+            now,
+            packets: VecDeque::new(),
+            lost: 0,
+            random: StdRng::seed_from_u64(3),
+            is_connected: false,
+            is_opened: false,
+            end: None,
+        };
+        while !pair.is_connected || !pair.packets.is_empty() {
+            pair.step();
+        }
+        pair
+    }
+
+    fn client(&mut self) -> &mut Connection {
+        self.sides[CLIENT].connection(self.ids[CLIENT].unwrap()).unwrap()
+    }
+
+    fn server(&mut self) -> &mut Connection {
+        self.sides[1].connection(self.ids[1].unwrap()).unwrap()
+    }
+
+    /// The client opens a stream and writes as much as there is room for.
+    fn open(&mut self, data: &mut Bytes) -> StreamId {
+        let stream = self.client().open(Direction::Bidirectional).unwrap();
+        self.write(stream, data);
+        stream
+    }
+
+    fn write(&mut self, stream: StreamId, data: &mut Bytes) {
+        if self.client().write(stream, data) == Ok(Write::Done) {
+            self.client().finish(stream).unwrap();
+        }
+    }
+
+    fn collect(&mut self) {
+        for (index, side) in self.sides.iter_mut().enumerate() {
+            while let Some((id, event)) = side.poll_event() {
+                self.ids[index] = Some(id);
+                match event {
+                    Event::Lost(closed) => self.end = Some(closed),
+                    Event::Connected if index == CLIENT => self.is_connected = true,
+                    Event::Opened(_) => self.is_opened = true,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn send(&mut self) {
+        for (index, side) in self.sides.iter_mut().enumerate() {
+            for packet in transmit(side, self.now) {
+                if self.random.random_range(0..100) >= self.lost {
+                    self.packets.push_back((self.now + DELAY, 1 - index, packet));
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, index: usize, packet: &[u8]) {
+        let from = if index == CLIENT { SERVER } else { (SERVER.ip(), 1000).into() };
+        self.sides[index].handle_datagram(self.now, (from, None), None, BytesMut::from(packet));
+    }
+
+    /// When the next packet arrives or the next timer is due.
+    fn next_instant(&self) -> Option<Instant> {
+        let timers = self.sides.iter().filter_map(Endpoint::next_timeout);
+        timers.chain(self.packets.front().map(|(at, ..)| *at)).min()
+    }
+
+    /// Lets what is due happen. A few packets arrive together, without polls between them.
+    fn step(&mut self) {
+        self.collect();
+        self.send();
+        let least = self.now + Duration::from_nanos(1);
+        self.now = self.next_instant().unwrap_or(least).max(least);
+        for side in &mut self.sides {
+            side.handle_timeout(self.now);
+        }
+        for _ in 0..TOGETHER {
+            if self.packets.front().is_none_or(|(at, ..)| *at > self.now) {
+                break;
+            }
+            let Some((_, index, packet)) = self.packets.pop_front() else { break };
+            self.arrive(index, &packet);
+        }
+        self.collect();
+    }
+
+    /// Lets this time pass, and writes as much of the stream as there is room for.
+    fn run_for(&mut self, time: Duration, stream: StreamId, unsent: &mut Bytes) {
+        let end = self.now + time;
+        while self.next_instant().is_none_or(|next| next < end) {
+            self.step();
+            if !unsent.is_empty() {
+                self.write(stream, unsent);
+            }
+        }
+    }
+
+    /// Waits until the reader finds data behind a gap.
+    fn find_gap(&mut self, stream: StreamId, read: &mut Vec<u8>) {
+        self.lost = 20;
+        while !self.server().holds_data() {
+            self.step();
+            assert!(!self.read(stream, read), "the stream has not ended");
+        }
+        self.lost = 0;
+    }
+
+    /// Reads what there is. `true`: the stream has ended.
+    fn read(&mut self, stream: StreamId, read: &mut Vec<u8>) -> bool {
+        while self.is_opened {
+            match self.server().read(stream, 64 * 1024) {
+                Read::Data(data) => read.extend_from_slice(&data),
+                Read::Blocked => return false,
+                Read::Finished => return true,
+                Read::Reset(code) => panic!("reset with {code}"),
+            }
+        }
+        false
+    }
+
+    /// Sends packets of one new byte each, without acknowledgements. The server gets every second
+    /// one.
+    fn send_with_gaps(&mut self, stream: StreamId, gaps: usize) -> Vec<u8> {
+        let mut read = Vec::new();
+        for number in 0..=2 * gaps {
+            let mut byte = Bytes::from_static(b"x");
+            assert_eq!(self.client().write(stream, &mut byte), Ok(Write::Done));
+            for packet in transmit(&mut self.sides[CLIENT], self.now) {
+                if number % 2 == 0 {
+                    self.arrive(1, &packet);
+                }
+            }
+            self.collect();
+            if self.end.is_some() {
+                break;
+            }
+            assert!(!self.read(stream, &mut read));
+        }
+        read
+    }
+}
+
+fn contents(len: usize) -> Bytes {
+    let mut random = StdRng::seed_from_u64(4);
+    (0..len).map(|_| random.random::<u8>()).collect()
+}
+
+#[test]
+fn thousands_of_gaps_do_not_end_the_connection() {
+    for lost in [1, 20, 35] {
+        let mut pair = Pair::connected(16_000_000);
+        pair.lost = lost;
+        let sent = contents(40_000_000);
+        let mut unsent = sent.clone();
+        let stream = pair.open(&mut unsent);
+        let mut read = Vec::new();
+        let mut is_complete = false;
+        for _ in 0..100_000 {
+            pair.step();
+            if !unsent.is_empty() {
+                pair.write(stream, &mut unsent);
+            }
+            is_complete = pair.read(stream, &mut read);
+            assert!(pair.end.is_none(), "{lost} % lost: {:?}", pair.end);
+            if is_complete {
+                break;
+            }
+        }
+        assert!(is_complete && read == sent, "{lost} % lost: {} bytes", read.len());
+        assert!(!pair.server().holds_data());
+    }
+}
+
+#[test]
+fn a_reader_that_pauses_after_a_gap_loses_nothing_and_stops_the_sender() {
+    const WINDOW: usize = 8_000_000;
+    let mut pair = Pair::connected(WINDOW as u64);
+    let sent = contents(3 * WINDOW);
+    let mut unsent = sent.clone();
+    let stream = pair.open(&mut unsent);
+    let mut read = Vec::new();
+    pair.find_gap(stream, &mut read);
+    pair.run_for(Duration::from_secs(5), stream, &mut unsent);
+    let waiting = sent.len() - unsent.len() - read.len();
+    assert!(waiting <= 2 * WINDOW + WINDOW / 4, "{waiting} bytes wait for a reader that pauses");
+    let mut is_complete = false;
+    for _ in 0..5000 {
+        is_complete = pair.read(stream, &mut read);
+        if is_complete {
+            break;
+        }
+        pair.step();
+        if !unsent.is_empty() {
+            pair.write(stream, &mut unsent);
+        }
+    }
+    assert!(is_complete && read == sent, "{} of {} bytes", read.len(), sent.len());
+}
+
+#[test]
+fn hundreds_of_gaps_between_single_bytes_close() {
+    const GAPS: usize = 500;
+    let mut pair = Pair::connected(16_000_000);
+    let stream = pair.client().open(Direction::Bidirectional).unwrap();
+    let mut read = pair.send_with_gaps(stream, GAPS);
+    pair.client().finish(stream).unwrap();
+    for _ in 0..10_000 {
+        pair.step();
+        if pair.read(stream, &mut read) {
+            break;
+        }
+    }
+    assert_eq!(read.len(), 2 * GAPS + 1, "what was lost is sent again");
+}
+
+#[test]
+fn single_bytes_with_gaps_between_them_have_bounded_memory() {
+    let mut pair = Pair::connected(16_000_000);
+    let stream = pair.client().open(Direction::Bidirectional).unwrap();
+    let memory = pair.server().memory();
+    let bytes = allocation_counter::measure(|| drop(pair.send_with_gaps(stream, 4000)));
+    assert_eq!(pair.end, None, "an honest peer may leave 4,000 gaps");
+    assert!(bytes.bytes_current < 5_000_000, "{} bytes are kept", bytes.bytes_current);
+    let counted = pair.server().memory() - memory;
+    assert!((4000 * 128..6_000_000).contains(&counted), "{counted} bytes are counted");
+    pair.server().stop(stream, tandem_wire::Code(7));
+    assert!(!pair.server().holds_data());
+
+    let mut pair = Pair::connected(16_000_000);
+    let stream = pair.client().open(Direction::Bidirectional).unwrap();
+    let bytes = allocation_counter::measure(|| drop(pair.send_with_gaps(stream, 100_000)));
+    let end = pair.end.expect("a peer that leaves more gaps is disconnected");
+    assert!(matches!(&end, Closed::Violation(reason) if reason.contains("gaps")), "{end}");
+    assert!(bytes.bytes_current < 10_000_000, "{} bytes are kept", bytes.bytes_current);
+}
+
+#[test]
+fn what_is_held_of_a_stream_goes_with_the_stream() {
+    for is_reset in [true, false] {
+        let mut pair = Pair::connected(4_000_000);
+        let mut unsent = contents(2_000_000);
+        let stream = pair.open(&mut unsent);
+        pair.find_gap(stream, &mut Vec::new());
+        if is_reset {
+            pair.client().reset(stream, tandem_wire::Code(7));
+            pair.run_for(Duration::from_secs(1), stream, &mut Bytes::new());
+            assert_eq!(pair.server().read(stream, 1), Read::Reset(tandem_wire::Code(7)));
+        } else {
+            pair.server().stop(stream, tandem_wire::Code(7));
+        }
+        assert!(!pair.server().holds_data());
+        assert_eq!(pair.server().read(stream, 1), Read::Finished);
+    }
+}
