@@ -304,6 +304,7 @@ impl Proxy {
     /// Answers a request with an error and ends it.
     pub(super) fn refuse(&mut self, id: FlowId, error: &RequestError, asks: Asks) {
         self.stats.requests_refused += 1;
+        self.stats.tcp.failed += u64::from(matches!(asks, Asks::Tcp(_)));
         let user = self.peers.get(id.0).and_then(|peer| peer.standing.user.as_ref());
         debug!(
             connection = id.0.0, flow = id.1.0, user = user.map(display), %error,

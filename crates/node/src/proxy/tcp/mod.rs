@@ -165,6 +165,13 @@ impl Proxy {
         headers: &HeaderMap,
     ) -> Result<(), RequestError> {
         let target = self.service_or(target)?;
+        let state = if let Ok(address) = target.0.parse() {
+            State::Connecting(self.race(now, &[address], target.1)?)
+        } else {
+            let (query, output) = self.targets.query(id, target.0.clone())?;
+            self.outputs.push_back(output);
+            State::Resolving { query, deadline: now + self.limits.dns_timeout }
+        };
         let peer = self.peers.get_mut(id.0).ok_or(RequestError::Unauthorized)?;
         let urgency = headers.get(Urgency::FIELD).and_then(|value| value.to_str().ok());
         peer.tunnel.open_bytes(
@@ -173,13 +180,6 @@ impl Proxy {
             1,
         );
         let owner = Owner { user, client: self.log_clients.then_some(peer.standing.client) };
-        let state = if let Ok(address) = target.0.parse() {
-            State::Connecting(self.race(now, &[address], target.1)?)
-        } else {
-            let (query, output) = self.targets.query(id, target.0.clone())?;
-            self.outputs.push_back(output);
-            State::Resolving { query, deadline: now + self.limits.dns_timeout }
-        };
         self.tcp.flows.insert(id, TcpFlow { state, form, owner, target, timer: None });
         self.advance_race(now, id);
         Ok(())

@@ -114,7 +114,6 @@ impl Proxy {
         self.reset_connections(id);
         self.close_bytes(id);
         self.end_tcp(id, &End::Refused);
-        self.stats.tcp.failed += 1;
         self.refuse(id, error, Asks::Tcp(form));
     }
 
