@@ -302,8 +302,14 @@ fn a_pair_needs_two_lines_and_trusts_nobody_else() {
     // The file of another pair does not help.
     let other = scene.serve(&format!("{line} --pair other"));
     let mut command = scene.command(connect_line(&other, "").split_whitespace());
-    let output = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let output = output.wait_with_output().unwrap();
+    let mut wrong = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = (0..200).any(|_| {
+        thread::sleep(TIMEOUT / 200);
+        wrong.try_wait().unwrap().is_some()
+    });
+    wrong.kill().unwrap(); // it may have ended before, which is no error
+    assert!(ended, "it trusts another server");
+    let output = wrong.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("this is not the server of the pair: check --dest"), "{said}");
