@@ -30,7 +30,8 @@ pub(crate) fn node(
 pub(crate) fn carry(node: tandem_node::Client, ends_by_itself: bool) -> Result<Stats, CliError> {
     let mut tunnel = Tunnel { end: Ok(()), retries: Retries::default() };
     let finished = run::runtime()?.block_on(async {
-        let mut signals = Signals::new()?;
+        // ssh sends SIGHUP to its ProxyCommand as soon as that closes its standard output.
+        let mut signals = if ends_by_itself { Signals::with_hangup()? } else { Signals::new()? };
         let options = DriverOptions::default();
         Ok::<_, CliError>(driver::run(node, &mut tunnel, options, signals.any()).await)
     })?;

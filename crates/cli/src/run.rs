@@ -31,11 +31,12 @@ pub(crate) fn runtime() -> Result<Runtime, CliError> {
         .map_err(|error| CliError::System { what: "start the event loop", error })
 }
 
-/// SIGINT (Ctrl-C) and SIGTERM.
+/// SIGINT (Ctrl-C), SIGTERM, and SIGHUP for programs that end with their terminal or their parent.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Option<Signal>,
     came: bool,
 }
 
@@ -45,16 +46,29 @@ impl Signals {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            hangup: None,
             came: false,
         })
+    }
+
+    /// Listens for SIGHUP too, which would otherwise end the process before it has said why it ends.
+    pub(crate) fn with_hangup() -> Result<Self, CliError> {
+        Ok(Self { hangup: Some(listen(SignalKind::hangup())?), ..Self::new()? })
     }
 
     /// Completes when one has come, now or earlier.
     pub(crate) async fn any(&mut self) {
         if !self.came {
+            let hangup = async {
+                match &mut self.hangup {
+                    Some(hangup) => hangup.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 _ = self.interrupt.recv() => {}
                 _ = self.terminate.recv() => {}
+                _ = hangup => {}
             }
             self.came = true;
         }

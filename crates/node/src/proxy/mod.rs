@@ -44,7 +44,7 @@ use crate::{
     limits::Limits,
     mode::Oversize,
     node::{Event, Input, Node, Output, Received, SocketId, SocketKind},
-    quic::{self, ConfigError, ConnectionId, ServerTls, StreamId, Transport},
+    quic::{self, ConfigError, ConnectionId, LossDetection, ServerTls, StreamId, Transport},
     seldom::Seldom,
     server::{self, Server},
     stats::{ConnectionStats, Stats},
@@ -167,7 +167,12 @@ impl Proxy {
             })
         };
         let tcp_template = ProxyConfig::default_tcp_template();
-        let server = Server::new(tls, &config.transport, &limits, config.seed);
+        let mut transport = config.transport;
+        if service.is_some() {
+            // It carries TCP only, to which reordering shall cost nothing, as at the client.
+            transport.loss_detection = LossDetection::BehindRepair;
+        }
+        let server = Server::new(tls, &transport, &limits, config.seed);
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(listen) };
         Ok(Self {
             server,

@@ -83,8 +83,8 @@ pub enum LossDetection {
     /// The thresholds that RFC 9002 recommends: 3 packets and 9/8 RTTs.
     #[default]
     Rfc9002,
-    /// The thresholds behind a tunnel that repairs losses, so that packets arrive late: 1.75 RTTs,
-    /// and more packets than arrive in that time.
+    /// The thresholds for a path on which packets arrive late, such as one behind a tunnel that repairs
+    /// losses, or one that reorders packets: 1.75 RTTs, and more packets than arrive in that time.
     BehindRepair,
 }
 

@@ -38,8 +38,10 @@ pub(crate) enum Next {
     End,
     /// Nothing has arrived.
     Blocked,
-    /// The connection is cut off, because the stream was reset or ended without a FIN. The peer may
-    /// have said why in the form of a `Proxy-Status` field.
+    /// The peer has reset the stream.
+    Reset(Code),
+    /// The connection is cut off, because the stream ended without a FIN. The peer may have said why in
+    /// the form of a `Proxy-Status` field.
     Cut(Option<String>),
     /// The peer sent something that it must not send. The stream must be reset with this code.
     Malformed(Code),
@@ -113,7 +115,8 @@ impl Framing {
                 (Ok(Body::End), Self::Capsules(decoder)) if decoder.is_final() => {
                     return Next::End;
                 }
-                (Ok(Body::End | Body::Failed(_)), _) => return Next::Cut(None),
+                (Ok(Body::Failed(code)), _) => return Next::Reset(code),
+                (Ok(Body::End), _) => return Next::Cut(None),
                 (Err(error), _) => return Next::Broken(error),
             }
         }

@@ -77,6 +77,9 @@ pub(crate) enum Outcome {
     Open,
     /// Both directions are finished. The connection is closed, and the stream ends by itself.
     Finished,
+    /// The peer has reset the stream without an error, because it needs the connection no more. The
+    /// connection is closed.
+    Closed,
     /// The stream was cut off. The peer may have said why in the form of a `Proxy-Status` field. The
     /// connection is reset.
     Cut(Option<String>),
@@ -143,6 +146,14 @@ impl Splice {
                     return self.outcome(outputs);
                 }
                 Next::Blocked => return Outcome::Open,
+                Next::Reset(Code::H3_NO_ERROR) => {
+                    self.socket.close(outputs);
+                    return Outcome::Closed;
+                }
+                Next::Reset(_) => {
+                    self.socket.reset(outputs);
+                    return Outcome::Cut(None);
+                }
                 Next::Cut(status) => {
                     self.socket.reset(outputs);
                     return Outcome::Cut(status);

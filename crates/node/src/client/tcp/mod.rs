@@ -16,12 +16,12 @@ use bytes::Bytes;
 use self::associate::Associations;
 pub(super) use self::relay::authority_of;
 use super::{
-    Client, FlowConfig,
+    Client, FlowConfig, Work,
     local::{Local, Password},
 };
 use crate::{
     error::ClientError,
-    quic::StreamId,
+    quic::{LossDetection, StreamId},
     seldom::Seldom,
     tcp::{Form, ListenerId, Splice, TcpId},
 };
@@ -181,7 +181,15 @@ const UNSPECIFIED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED
 impl Client {
     /// Adds a way in which local programs give TCP connections to this client, before it is first
     /// polled. The client must have the task [`Task::Forward`](super::Task::Forward).
+    ///
+    /// A client that carries TCP only waits longer before a packet counts as lost
+    /// ([`LossDetection::BehindRepair`]), so that reordering costs nothing. For UDP payloads that are
+    /// repaired the wait would be a loss of time.
     pub fn add_tcp_service(&mut self, service: TcpService) {
         self.tcp.services.push(service);
+        let has_udp = matches!(&self.work, Work::Forward(forward) if forward.has_listeners());
+        for hop in self.chain.hops.iter_mut().filter(|_| !has_udp) {
+            hop.peer.settings.transport.loss_detection = LossDetection::BehindRepair;
+        }
     }
 }

@@ -177,7 +177,7 @@ impl Client {
             }
             Outcome::Malformed(code) => (code, "the proxy's answer is malformed".to_owned()),
             Outcome::Cut(Some(status)) => (Code::H3_REQUEST_CANCELLED, explain(&status)),
-            Outcome::Cut(None) => {
+            Outcome::Closed | Outcome::Cut(None) => {
                 (Code::H3_REQUEST_CANCELLED, "the connection was reset".to_owned())
             }
         };

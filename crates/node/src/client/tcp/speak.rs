@@ -26,12 +26,14 @@ impl Client {
                 Step::ToProgram(data) => program.splice.socket.write(data, &mut self.outputs),
                 Step::ToTarget(data) => self.to_target(tcp, data),
                 Step::Connect(target) => self.connect_for(tcp, &target),
-                Step::Disconnect => drop(self.disconnect(tcp, Code::H3_REQUEST_CANCELLED)),
+                // RFC 9114 §8.1: H3_NO_ERROR "is used when the connection or stream needs to be closed,
+                // but there is no error to signal."
+                Step::Disconnect => drop(self.disconnect(tcp, Code::H3_NO_ERROR)),
                 Step::Associate { from } => self.associate(tcp, from),
                 Step::Splice => return self.splice(now, tcp),
                 Step::Close(fault) => {
                     self.note_fault(now, fault);
-                    self.disconnect(tcp, Code::H3_REQUEST_CANCELLED);
+                    self.disconnect(tcp, Code::H3_NO_ERROR);
                     if let Some(program) = self.tcp.programs.get(&tcp) {
                         program.splice.socket.close(&mut self.outputs);
                     }
@@ -111,7 +113,7 @@ impl Client {
                 Next::Fin => continue, // the end of the stream follows
                 Next::End => local.target_ended(true),
                 Next::Blocked => return,
-                Next::Cut(_) | Next::Malformed(_) => local.target_ended(false),
+                Next::Reset(_) | Next::Cut(_) | Next::Malformed(_) => local.target_ended(false),
                 Next::Broken(error) => {
                     let last = self.chain.hops.len().saturating_sub(1);
                     return self.protocol_error(now, last, &error);

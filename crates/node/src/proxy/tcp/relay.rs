@@ -59,8 +59,13 @@ impl Proxy {
                 self.stats.tcp.finished += 1;
                 self.end_tcp(id, &"finished");
             }
+            Outcome::Closed => {
+                self.stats.tcp.finished += 1;
+                self.close_bytes(id);
+                self.end_tcp(id, &"closed by the client");
+            }
             Outcome::Cut(_) => {
-                // The session has reset the stream, or it was read to its end.
+                // The session has reset the stream, or it was read to its end. The connection is reset.
                 self.stats.tcp.aborted += 1;
                 self.cut_tcp(id, Code::H3_CONNECT_ERROR, &"cut off by the client");
             }
@@ -85,9 +90,20 @@ impl Proxy {
     /// Handles the end of a stream by its client, which has reset it. RFC 9114 §4.4: "if a proxy detects
     /// an error with the stream or the QUIC connection, it MUST close the TCP connection", with the RST
     /// bit set if it can.
+    ///
+    /// With H3_NO_ERROR the client needs the connection no more, and it is closed.
     pub(in crate::proxy) fn on_tcp_stream_failed(&mut self, id: FlowId, code: Code) {
-        self.reset_connections(id);
-        self.stats.tcp.aborted += 1;
+        let splice = self.tcp.flows.get_mut(&id).and_then(TcpFlow::open);
+        match splice.filter(|_| code == Code::H3_NO_ERROR) {
+            Some(splice) => {
+                splice.socket.close(&mut self.outputs);
+                self.stats.tcp.finished += 1;
+            }
+            None => {
+                self.reset_connections(id);
+                self.stats.tcp.aborted += 1;
+            }
+        }
         self.close_bytes(id);
         self.end_tcp(id, &End::Reset(code));
     }
