@@ -28,6 +28,7 @@ HYSTERIA = str(WORK / "sing-hysteria2")
 CERTIFICATES = WORK / "certificates"
 CA, CERT, KEY = (CERTIFICATES / name for name in ("ca.pem", "cert.pem", "key.pem"))
 TOKEN = WORK / "token"
+PAIR = WORK / "pair"
 NEAR, FAR = "toq-near", "toq-far"
 FAR_ADDRESS = "10.79.0.2"
 TUNNEL_PORT, LOCAL_PORT, SERVICE_PORT = 14433, 15001, 15002
@@ -107,13 +108,13 @@ def tandem_client(place, _):
 
 
 def tandem_serve(place, _):
-    return [TANDEM, "serve", "--listen", place.tunnel(), "--dest", TARGET, "--cert", CERT, "--key",
-            KEY, "--token-file", TOKEN]  # fmt: skip
+    """Its first start makes the folder with the file for the other end."""
+    return [TANDEM, "serve", "--listen", place.tunnel(), "--dest", TARGET, "--pair", PAIR]
 
 
 def tandem_connect(place, _):
-    return [TANDEM, "connect", "--listen", LOCAL, "--dest", place.tunnel(), "--token-file", TOKEN,
-            "--cert", CERT]  # fmt: skip
+    return [TANDEM, "connect", "--listen", LOCAL, "--dest", place.tunnel(), "--pair",
+            PAIR / "client.pem"]  # fmt: skip
 
 
 LINKS = ("q1", "q2", "q3", "q4")
@@ -121,7 +122,7 @@ CONTESTANTS = {
     "tandem": Contestant("Tandem, client and proxy", tandem_proxy, tandem_client,
                          needs=("client", "--tcp")),
     "tandem-pair": Contestant("Tandem, connect and serve", tandem_serve, tandem_connect,
-                              needs=("connect", "--dest")),
+                              needs=("connect", "--pair")),
     "tcp-cubic": Contestant("plain TCP, CUBIC"),
     "tcp-bbr": Contestant("plain TCP, BBR", controller="bbr", only=(*LINKS,)),
     "tcp-bbr-wide": Contestant("plain TCP, BBR, 64 MB buffers", controller="bbr", wide=True,

@@ -44,10 +44,13 @@ def panel(axes, experiment, data, value, title):
     if experiment == "q1":
         axes.set_xscale("log")
         axes.set_yscale("log")
-    elif experiment == "q3":
-        axes.set_xscale("symlog", linthresh=50)
-    if experiment != "q1":
+    else:
         axes.set_ylim(0, 85)
+    if experiment == "q3":
+        axes.set_xscale("symlog", linthresh=50)
+    settings = list(paper.TABLES[experiment])
+    axes.set_xticks(settings, [f"{x}" for x in settings], minor=False)
+    axes.minorticks_off()
 
 
 def by_setting(out, data):

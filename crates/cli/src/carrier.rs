@@ -2,7 +2,7 @@
 
 use tandem_net::{Application, DriverOptions, driver};
 use tandem_node::{
-    ClientConfig, client::TcpService, error::ClientError, node::Event, stats::Stats,
+    ClientConfig, ProxyConfig, client::TcpService, error::ClientError, node::Event, stats::Stats,
 };
 use tracing::{trace, warn};
 
@@ -10,6 +10,7 @@ use crate::{
     advice,
     error::{CliError, ConfigError},
     hops::{self, Retries},
+    pair::SERVICE_PORT,
     run::{self, Signals},
 };
 
@@ -70,11 +71,17 @@ impl<N> Application<N> for Tunnel {
                 warn!(authority, "the tunnel now runs in mode {agreement}");
             }
             Event::FlowFailed { listen, error } => {
-                warn!(%listen, "{error}{}", advice::try_this(&error));
+                warn!(%listen, "{}", told(&error));
             }
             Event::Closed(result) => self.end = result,
             Event::TunnelInfo { local, info } => trace!(%local, ?info, "report on the tunnel"),
             Event::ResponseStarted { .. } | Event::Fetched(_) => {}
         }
     }
+}
+
+/// The error in words. The name by which `tandem connect` asks for its target says nothing to users.
+fn told(error: &ClientError) -> String {
+    let service = format!("{}:{SERVICE_PORT}", ProxyConfig::SERVICE);
+    format!("{error}{}", advice::try_this(error)).replace(&service, "its service")
 }

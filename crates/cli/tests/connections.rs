@@ -125,7 +125,7 @@ fn a_target_that_refuses_is_named() {
 /// Asks a local proxy for a target in the way of SOCKS5, with a user if there is one. Returns the reply
 /// of the authentication, if it fails, or that of the request.
 fn socks(stream: &mut TcpStream, login: Option<(&str, &str)>, target: SocketAddr) -> u8 {
-    let mut read = |stream: &mut TcpStream, len: usize| {
+    let read = |stream: &mut TcpStream, len: usize| {
         let mut reply = vec![0; len];
         stream.read_exact(&mut reply).map(|()| reply)
     };
@@ -302,8 +302,14 @@ fn a_pair_needs_two_lines_and_trusts_nobody_else() {
     // The file of another pair does not help.
     let other = scene.serve(&format!("{line} --pair other"));
     let mut command = scene.command(connect_line(&other, "").split_whitespace());
-    let output = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let output = output.wait_with_output().unwrap();
+    let mut wrong = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = (0..200).any(|_| {
+        thread::sleep(TIMEOUT / 200);
+        wrong.try_wait().unwrap().is_some()
+    });
+    wrong.kill().unwrap(); // it may have ended before, which is no error
+    assert!(ended, "it trusts another server");
+    let output = wrong.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("this is not the server of the pair: check --dest"), "{said}");
@@ -333,7 +339,11 @@ fn a_pair_carries_its_service_only_and_a_removed_token_ends_it() {
     let client = scene.serve(&line);
     let mut stream = connect(client.address);
     assert!(!matches!(stream.read(&mut [0; 1]), Ok(1)));
-    client.says("407");
+    let said = client.says("a valid token is required");
+    assert!(
+        said.contains("refused a tunnel to its service") && said.contains("client.pem"),
+        "{said}"
+    );
 }
 
 #[test]

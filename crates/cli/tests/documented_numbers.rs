@@ -41,6 +41,7 @@ fn the_documents_state_the_numbers_of_the_code() {
             "docs/threats.md",
             format!("of one flow {0} payloads wait in the client and {0} in", limits.flow_queue),
         ),
+        ("docs/threats.md", format!("| {} of a driver; 10 s", tandem_net::TCP_CLOSING_MAX)),
         ("docs/threats.md", format!("| header section | {} KiB |", limits.field_section / 1024)),
         (
             "docs/threats.md",

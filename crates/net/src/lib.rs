@@ -105,3 +105,4 @@ pub use files::Files;
 pub use resolver::Resolver;
 pub use socket::SocketOptions;
 pub use stats::DriverStats;
+pub use tcp::TCP_CLOSING_MAX;

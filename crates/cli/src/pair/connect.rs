@@ -61,7 +61,7 @@ impl Connect {
 }
 
 /// The port with which a client asks for a service whose port it does not know.
-const SERVICE_PORT: u16 = 1;
+pub(crate) const SERVICE_PORT: u16 = 1;
 
 /// Flags, and keys of a file.
 #[derive(Debug, Default, clap::Args)]

@@ -4,5 +4,5 @@ mod connect;
 mod files;
 mod serve;
 
-pub(crate) use connect::{Connect, ConnectSettings};
+pub(crate) use connect::{Connect, ConnectSettings, SERVICE_PORT};
 pub(crate) use serve::{Serve, ServeSettings};

@@ -33,7 +33,7 @@ use crate::stats::DriverStats;
 
 /// The number of connections that end in the background. Above it the oldest one is reset. Each has
 /// a descriptor, and as many bytes as the node wrote before it closed the connection.
-pub(super) const CLOSING_MAX: usize = 256;
+pub const TCP_CLOSING_MAX: usize = 256;
 
 /// The longest time for which the end of the driver waits for peers that take no bytes.
 const LAST_BYTES: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ impl Tcp {
         }
         state.stage = Stage::Closing { has_progress: true };
         state.finish();
-        if self.closing.len() >= CLOSING_MAX {
+        if self.closing.len() >= TCP_CLOSING_MAX {
             let oldest = self.closing.remove(0);
             self.cut(oldest, stats);
         }

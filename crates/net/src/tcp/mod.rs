@@ -36,6 +36,7 @@ use tandem_node::{
 };
 use tracing::{debug, warn};
 
+pub use self::closing::TCP_CLOSING_MAX;
 use self::{
     connection::{Connection, Stage, Wrote},
     listener::Listener,

@@ -10,7 +10,7 @@ use std::{
 use socket2::SockRef;
 use tokio::time::timeout;
 
-use super::{closing::CLOSING_MAX, *};
+use super::{closing::TCP_CLOSING_MAX, *};
 
 const TCP: TcpId = TcpId(1);
 
@@ -146,7 +146,7 @@ fn a_bounded_number_of_connections_ends_in_the_background() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let peer = listener.local_addr().unwrap();
         let mut streams = Vec::new();
-        for id in 0..CLOSING_MAX as u64 + 2 {
+        for id in 0..TCP_CLOSING_MAX as u64 + 2 {
             host.perform([TcpOutput::Connect { tcp: TcpId(id), peer }]);
             streams.push(listener.accept().unwrap().0);
         }
@@ -158,7 +158,7 @@ fn a_bounded_number_of_connections_ends_in_the_background() {
         }
         assert_eq!(
             (host.tcp.connections.len(), host.tcp.closing.len()),
-            (CLOSING_MAX, CLOSING_MAX)
+            (TCP_CLOSING_MAX, TCP_CLOSING_MAX)
         );
         assert_eq!(host.stats.tcp_closes_cut, 2);
         let ends = streams.iter_mut().take(3).map(|stream| {

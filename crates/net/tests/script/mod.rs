@@ -70,6 +70,7 @@ pub(crate) async fn run<N: Node>(node: N) -> DriverStats {
 }
 
 /// Runs a future on one thread. A test that hangs fails.
+#[allow(dead_code, reason = "the benchmark does not use it")]
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

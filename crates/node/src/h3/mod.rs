@@ -189,7 +189,14 @@ impl Session {
             }
             self.requests.insert(stream, RequestStream::new(self.side, self.field_section_max));
         }
-        self.read_request(connection, stream)
+        self.read_request(connection, stream)?;
+        // A tunnel that nobody reads must not stop the others.
+        if let Some(stalled) = connection.stalled()
+            && self.requests.get(&stalled).is_some_and(RequestStream::is_tunnel)
+        {
+            self.fail(connection, stalled, Code::H3_EXCESSIVE_LOAD);
+        }
+        Ok(())
     }
 
     fn read_control(

@@ -100,6 +100,11 @@ impl RequestStream {
         self.phase != Phase::Head
     }
 
+    /// Whether the stream carries a tunnel.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.phase == Phase::Tunnel
+    }
+
     /// Notes that the final header section was accepted. The reader gets an event for it and then
     /// reads the body.
     pub(super) fn on_head_accepted(&mut self, follows: Follows) {

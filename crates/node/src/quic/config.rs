@@ -23,11 +23,16 @@ use crate::limits::Limits;
 /// The ALPN protocol ID of HTTP/3 (RFC 9114 §3.1).
 const ALPN_H3: &[u8] = b"h3";
 
-/// The most bytes on one stream that wait for the application to read them.
-const STREAM_RECEIVE_WINDOW: u32 = 2_000_000;
+/// The most bytes on one stream that wait for the application to read them. A path with 1 Gbit/s and
+/// 100 ms has 12.5 MB in flight, and new credit is granted in steps of an eighth.
+pub(super) const STREAM_RECEIVE_WINDOW: u32 = 16_000_000;
 
-/// The most bytes on all streams of a connection together.
+/// The window of all streams of a connection together at its beginning. It doubles with what is read,
+/// because after a loss as many bytes as are in flight can wait for the missing ones.
 pub(super) const RECEIVE_WINDOW: u32 = 16_000_000;
+
+/// The most stream data that the engine holds until it is acknowledged.
+pub(super) const SEND_WINDOW: u64 = 32_000_000;
 
 /// Bytes of DATAGRAM frames that the engine holds: one pacing burst, about ten packets. All others
 /// wait in the tunnel's queue.
@@ -275,7 +280,7 @@ impl Transport {
             .mtu_discovery_config(self.mtu_discovery())
             .stream_receive_window(self.stream_window())
             .receive_window(VarInt::from_u64(self.receive_window()).unwrap_or(VarInt::MAX))
-            .send_window(u64::from(RECEIVE_WINDOW))
+            .send_window(SEND_WINDOW)
             .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER))
             .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER);
         if self.loss_detection == LossDetection::BehindRepair {

@@ -14,8 +14,10 @@ use tandem_units::{ByteCount, Rate};
 use tandem_wire::{Code, TunnelInfo};
 
 use super::{
-    DatagramId, Delivery, Read, StreamId, config::RECEIVE_WINDOW, delivery::Deliveries,
-    receiver::Receiver,
+    DatagramId, Delivery, Read, StreamId,
+    config::{RECEIVE_WINDOW, SEND_WINDOW},
+    delivery::Deliveries,
+    receiver::{Receiver, UNREAD_MAX},
 };
 use crate::{
     node::{Ecn, Transmit},
@@ -93,7 +95,7 @@ pub(crate) struct Connection {
 const IDLE_MEMORY: u64 = 55_000;
 
 /// The largest piece of a stream in one packet, in bytes.
-const PIECE_MAX: u64 = 1472;
+pub(super) const PIECE_MAX: u64 = 1472;
 
 impl Connection {
     pub(super) fn new(
@@ -133,6 +135,12 @@ impl Connection {
     /// Whether stream data that arrived out of order are held.
     pub(super) const fn holds_data(&self) -> bool {
         self.receiver.has_held()
+    }
+
+    /// The stream of which most waits to be read, if so much waits on all streams that the others might
+    /// have to stop.
+    pub(crate) fn stalled(&self) -> Option<StreamId> {
+        self.receiver.stalled()
     }
 
     /// Takes the code with which the peer has reset a stream. The stream can then not be read any more.
@@ -188,7 +196,7 @@ impl Connection {
         const LEAST: u64 = 20_000;
         /// The largest limit, which applies without congestion control. A path with 1 Gbit/s and
         /// 100 ms needs this much.
-        const MOST: u64 = 16_000_000;
+        const MOST: u64 = SEND_WINDOW / 2;
         let window = self.inner.congestion_state(PathId::ZERO).map_or(0, Controller::window);
         self.inner.set_send_window(window.saturating_mul(2).clamp(LEAST, MOST));
     }
@@ -359,8 +367,8 @@ impl Connection {
         let unsent = controller.map_or(0, Controller::window).saturating_mul(2);
         IDLE_MEMORY
             + self.receiver.memory()
-            + unread.min(u64::from(RECEIVE_WINDOW))
-            + unsent.min(u64::from(RECEIVE_WINDOW))
+            + unread.min(2 * u64::from(RECEIVE_WINDOW) + UNREAD_MAX)
+            + unsent.min(SEND_WINDOW)
     }
 
     /// The next packets to send, at the end of `buf`.

@@ -7,7 +7,8 @@
 //! The engine grants new flow control credit for bytes as soon as they are taken from it. Held bytes
 //! are therefore subtracted from the window of the connection, so that it bounds their sum. A
 //! stream's bytes are taken out of order only until its gaps are closed, so that the stream's window
-//! bounds what waits for a slow caller.
+//! bounds what waits for a slow caller. The connection's window grows by what waits, so that one slow
+//! caller does not stop the others.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ use tandem_wire::Code;
 
 use super::{
     StreamId,
-    connection::to_noq,
+    config::STREAM_RECEIVE_WINDOW,
+    connection::{PIECE_MAX, to_noq},
     reassembly::{Held, Reassembly},
 };
 
@@ -44,13 +46,21 @@ const PIECES_MAX: u64 = 8192;
 /// packets are in flight must not depend on that.
 const WAITING_MAX: u64 = 512;
 
+/// The bytes that may wait in the engine, of all streams together, without taking the connection's
+/// window from the other streams: four windows of one stream.
+pub(super) const UNREAD_MAX: u64 = 4 * STREAM_RECEIVE_WINDOW as u64;
+
 /// The receiving sides of the streams of one connection.
 pub(super) struct Receiver {
     streams: BTreeMap<StreamId, Reassembly>,
     /// What is held of all streams.
     held: Held,
-    /// The window of the connection while no bytes are held.
-    base: u64,
+    /// About how many pieces of all streams wait in the engine.
+    waiting: u64,
+    /// The window of the connection at its beginning.
+    first: u64,
+    /// How many bytes the caller got of all streams.
+    delivered: u64,
     /// The window of the connection in the engine.
     window: u64,
     /// How many pieces were taken from the engine.
@@ -63,7 +73,9 @@ impl Receiver {
         Self {
             streams: BTreeMap::new(),
             held: Held { bytes: 0, pieces: 0 },
-            base: window,
+            waiting: 0,
+            first: window,
+            delivered: 0,
             window,
             taken: 0,
         }
@@ -78,10 +90,15 @@ impl Receiver {
     ) -> Read {
         let reassembly = self.streams.entry(stream).or_default();
         let others = self.held - reassembly.held();
+        self.waiting -= reassembly.waiting;
         let mut taking = Taking { reassembly, others, taken: &mut self.taken };
         let read = taking.read(engine, stream, max);
+        if let Read::Data(data) = &read {
+            self.delivered += data.len() as u64;
+        }
         if matches!(read, Read::Data(_) | Read::Blocked) {
             self.held = others + reassembly.held();
+            self.waiting += reassembly.waiting;
         } else {
             self.held = others;
             self.streams.remove(&stream);
@@ -97,13 +114,17 @@ impl Receiver {
     /// pieces when many wait in it (see [`WAITING_MAX`]).
     pub(super) fn on_readable(&mut self, engine: &mut noq_proto::Connection, stream: StreamId) {
         let Some(reassembly) = self.streams.get_mut(&stream) else { return };
-        reassembly.waiting += 1;
         if !reassembly.has_gap() {
-            return;
+            reassembly.waiting += 1;
+            self.waiting += 1;
+            return self.update_window(engine);
         }
         let others = self.held - reassembly.held();
+        self.waiting -= reassembly.waiting;
+        reassembly.waiting += 1;
         Taking { reassembly, others, taken: &mut self.taken }.fill_gap(engine, stream);
         self.held = others + reassembly.held();
+        self.waiting += reassembly.waiting;
         self.update_window(engine);
     }
 
@@ -111,8 +132,18 @@ impl Receiver {
     pub(super) fn forget(&mut self, engine: &mut noq_proto::Connection, stream: StreamId) {
         if let Some(reassembly) = self.streams.remove(&stream) {
             self.held = self.held - reassembly.held();
+            self.waiting -= reassembly.waiting;
             self.update_window(engine);
         }
+    }
+
+    /// The stream of which most waits, if all streams together have more than the connection's window
+    /// grows by.
+    pub(super) fn stalled(&self) -> Option<StreamId> {
+        if self.waiting * PIECE_MAX <= UNREAD_MAX {
+            return None;
+        }
+        self.streams.iter().max_by_key(|(_, it)| it.waiting).map(|(&stream, _)| stream)
     }
 
     /// Whether any bytes are held, so that [`Self::on_readable`] must be called after each packet.
@@ -125,10 +156,15 @@ impl Receiver {
         self.held.memory()
     }
 
-    /// Subtracts the held bytes from the connection's window, in steps of an eighth.
+    /// Updates the connection's window, in steps of an eighth. It is at first what the connection began
+    /// with, and grows to twice as much with what the caller takes. Held bytes are subtracted, because
+    /// the engine has granted credit for them already. Bytes that wait in the engine are added, up to a
+    /// bound, so that a stream that nobody reads does not stop the others.
     fn update_window(&mut self, engine: &mut noq_proto::Connection) {
-        let step = self.base / 8;
-        let window = self.base.saturating_sub(self.held.bytes).max(step);
+        let step = self.first / 8;
+        let unread = (self.waiting * PIECE_MAX).min(UNREAD_MAX);
+        let base = self.first + self.delivered.min(self.first);
+        let window = base.saturating_sub(self.held.bytes).max(step) + unread;
         if window.abs_diff(self.window) >= step {
             self.window = window;
             engine.set_receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX));

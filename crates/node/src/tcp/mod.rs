@@ -10,5 +10,5 @@ pub use self::edge::{ListenerId, TcpId, TcpInput, TcpOutput};
 pub(crate) use self::{
     framing::{Form, Next},
     socket::Socket,
-    splice::{Outcome, Splice, TcpStream},
+    splice::{Outcome, Splice, TunnelStream},
 };

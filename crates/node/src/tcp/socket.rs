@@ -9,7 +9,7 @@ use super::{TcpId, TcpOutput};
 use crate::node::Output;
 
 /// The most bytes of one read from a connection.
-const READ_MAX: usize = 64 * 1024;
+const READ_MAX: usize = 256 * 1024;
 
 /// The bytes that one connection has been given and the operating system has not taken. At 1 Gbit/s
 /// they are 2 ms.

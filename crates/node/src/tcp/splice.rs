@@ -22,14 +22,14 @@ use crate::{
 
 /// The request stream of a TCP connection.
 #[derive(Debug)]
-pub(crate) struct TcpStream {
+pub(crate) struct TunnelStream {
     form: Form,
     framing: Framing,
     /// Whether the stream has been read to its end.
     has_ended: bool,
 }
 
-impl TcpStream {
+impl TunnelStream {
     pub(crate) fn new(form: Form) -> Self {
         Self { form, framing: form.framing(), has_ended: false }
     }
@@ -63,7 +63,7 @@ impl TcpStream {
 #[derive(Debug)]
 pub(crate) struct Splice {
     pub(crate) socket: Socket,
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: TunnelStream,
     /// Whether the owner wants no more bytes of the connection at present.
     is_halted: bool,
     pub(crate) from_tcp: u64,
@@ -88,7 +88,7 @@ pub(crate) enum Outcome {
 }
 
 impl Splice {
-    pub(crate) const fn new(socket: Socket, stream: TcpStream) -> Self {
+    pub(crate) const fn new(socket: Socket, stream: TunnelStream) -> Self {
         Self { socket, stream, is_halted: false, from_tcp: 0, to_tcp: 0 }
     }
 

@@ -1,12 +1,12 @@
 //! Bytes that have arrived and were not interpreted yet.
 
-use std::mem;
+use std::{fmt, mem};
 
 use bytes::{Bytes, BytesMut};
 
 /// Bytes of one direction in their order. What is taken from them is never copied; bytes are copied
 /// only when some arrive while others wait.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Inbox {
     bytes: Bytes,
     /// The number of bytes in which the end of a line was looked for already.
@@ -15,6 +15,13 @@ pub(super) struct Inbox {
     line: usize,
     /// Whether the first line of the head was checked.
     is_line_checked: bool,
+}
+
+/// The bytes may contain a password, so only their number is shown.
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Inbox({} bytes)", self.len())
+    }
 }
 
 /// The head does not end within its limit.

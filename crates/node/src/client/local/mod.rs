@@ -39,6 +39,8 @@ use std::{borrow::Cow, net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
 
+#[cfg(fuzzing)]
+pub use self::model::run as run_model;
 pub use self::{
     access::{Password, PasswordError},
     address::{Address, Host},

@@ -507,6 +507,9 @@ fn a_response_before_the_end_of_the_request_ends_the_connection_after_both() {
         let mut expected = vec![Step::ToProgram(Bytes::from(told))];
         if waits_for_body {
             assert_eq!(collect(&mut local), expected);
+            // What the target sends in the meantime is not kept.
+            local.from_target(Bytes::from(vec![b'x'; 1_000_000]));
+            assert!(!format!("{local:?}").contains("1000000 bytes"), "{local:?}");
             local.from_program(Bytes::from_static(b"bodyGET http://b.test/ HTTP/1.1\r\n\r\n"));
             expected = vec![Step::ToTarget(Bytes::from_static(b"body"))];
         }
@@ -568,10 +571,17 @@ fn http_asks_for_the_password_and_takes_only_the_right_one() {
 #[test]
 fn passwords_are_never_printed() {
     let password = Arc::new(Password::parse("user:secret").unwrap());
-    for program in [&b""[..], b"\x05\x01\x02", b"GET http://a.test/ HTTP/1.1\r\n"] {
+    for program in [
+        &b""[..],
+        b"\x05\x01\x02\x01\x04user\x07secret",
+        b"\x05\x01\x02\x01\x04user\x06secret",
+        b"GET http://a.test/ HTTP/1.1\r\nProxy-Authorization: Basic secret",
+        b"GET http://a.test/ HTTP/1.1\r\nHost: a\r\nProxy-Authorization: Basic dXNlcjpzZWNyZXQ=\r\n\r\n",
+    ] {
         let mut local = Local::new(Some(password.clone()), LIMITS);
         local.from_program(Bytes::from_static(program));
-        assert!(!format!("{local:?}").contains("secret"));
+        let shown = format!("{local:?}");
+        assert!(!shown.contains("secret") && !shown.contains("dXNlc"), "{shown}");
     }
 }
 

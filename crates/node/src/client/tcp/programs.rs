@@ -8,7 +8,7 @@ use crate::{
     error::ClientError,
     node::{Event, Output},
     quic::StreamId,
-    tcp::{Form, ListenerId, Socket, Splice, TcpId, TcpInput, TcpOutput, TcpStream},
+    tcp::{Form, ListenerId, Socket, Splice, TcpId, TcpInput, TcpOutput, TunnelStream},
 };
 
 impl Client {
@@ -83,7 +83,7 @@ impl Client {
             self.stats.tcp.failed += 1;
             return self.outputs.push_back(Output::Tcp(TcpOutput::Reset(tcp)));
         }
-        let mut splice = Splice::new(Socket::new(tcp), TcpStream::new(self.tcp.form));
+        let mut splice = Splice::new(Socket::new(tcp), TunnelStream::new(self.tcp.form));
         let (local, upstream) = match self.tcp.services.get(service) {
             Some(TcpService::Forward { target, .. } | TcpService::Stdio { target }) => {
                 (None, Some(Upstream::new(target.clone())))
@@ -124,7 +124,7 @@ impl Client {
         let Some(stream) = hop.request_tcp(&upstream.target, form) else { return false };
         upstream.stream = Some(stream);
         connections.by_stream.insert(stream, tcp);
-        program.splice.stream = TcpStream::new(form);
+        program.splice.stream = TunnelStream::new(form);
         let may_repeat = form == Form::Capsules && !connections.is_form_known;
         let early = std::mem::take(&mut upstream.early);
         for data in &early {

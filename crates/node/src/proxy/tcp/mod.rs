@@ -24,7 +24,7 @@ use crate::{
     h3,
     node::{Output, QueryId, ResolveError},
     quic::{ConnectionId, StreamId},
-    tcp::{Form, Socket, Splice, TcpId, TcpInput, TcpOutput, TcpStream},
+    tcp::{Form, Socket, Splice, TcpId, TcpInput, TcpOutput, TunnelStream},
 };
 
 /// The memory of an idle TCP connection in bytes, with its request stream and its socket.
@@ -312,7 +312,7 @@ impl Proxy {
         }
         let form = flow.form;
         flow.state =
-            State::Open { splice: Splice::new(Socket::new(tcp), TcpStream::new(form)), target };
+            State::Open { splice: Splice::new(Socket::new(tcp), TunnelStream::new(form)), target };
         self.tcp.set_timer(id);
         self.stats.tcp.opened += 1;
         let Some(flow) = self.tcp.flows.get(&id) else { return };

@@ -133,6 +133,9 @@ impl Http1 {
     pub(super) fn from_target(&mut self, bytes: Bytes) {
         match &self.state {
             State::Passing => self.to_program(bytes),
+            // The rest of the request is awaited. The connection ends with it, so these bytes
+            // answer nothing, and must not pile up.
+            State::Exchange(exchange) if exchange.is_downloaded() => {}
             State::Exchange(_) => {
                 self.target.push(bytes);
                 self.advance();
