@@ -186,6 +186,30 @@ fn an_origin_with_reports_retransmits_at_most_one_percent_unnecessarily() {
     }
 }
 
+/// The goodput of a TCP connection through a tunnel with our controller, in Mbit/s.
+fn tcp_goodput(id: &str, x: &str) -> f64 {
+    point_of(id, 1, "mdt bbr1-tunnel", x).value
+}
+
+#[test]
+fn tcp_through_a_tunnel_fills_the_link() {
+    for (x, mbps) in [("8 Mbit/s", 8.0), ("80 Mbit/s", 80.0)] {
+        let goodput = tcp_goodput("tcp-over-quic/q1", x);
+        assert!(goodput > 0.9 * mbps, "{x}: {goodput} Mbit/s");
+    }
+}
+
+#[test]
+fn tcp_through_a_tunnel_withstands_loss_delay_and_reordering() {
+    let lossy = tcp_goodput("tcp-over-quic/q2", "20%");
+    assert!(lossy > 60.0, "{lossy} Mbit/s with 20 % loss");
+    // The start takes half a second of five.
+    let far = tcp_goodput("tcp-over-quic/q3", "200ms");
+    assert!(far > 50.0, "{far} Mbit/s with an RTT of 200 ms");
+    let [in_order, late] = ["0%", "10%"].map(|x| tcp_goodput("tcp-over-quic/q4", x));
+    assert!(late > 0.85 * in_order, "{late} of {in_order} Mbit/s with 10 % reordered");
+}
+
 #[test]
 fn away_from_the_base_point_tecc_is_no_slower_than_the_best_of_the_others() {
     for (id, panel) in [

@@ -52,7 +52,7 @@ macro_rules! figure {
 }
 
 /// Every figure: the figures of papers in the order of their numbers, then our own.
-pub const FIGURES: [Figure; 27] = [
+pub const FIGURES: [Figure; 31] = [
     figure!("tecc/t2a", "completion time by tunnel mode and flow size at 10 % loss (Fig. 2a)"),
     figure!("tecc/t2b", "delay of the end-to-end packets by tunnel mode at 10 % loss (Fig. 2b)"),
     figure!(
@@ -69,6 +69,10 @@ pub const FIGURES: [Figure; 27] = [
     figure!("tecc/tt2", "fairness among eight flows by RTT (Table 2)"),
     figure!("tecc/tt3", "completion time of requests in a mix of networks (Table 3)"),
     figure!("tecc/tdup", "unnecessary retransmissions by the origin (§4.2.5)"),
+    figure!("tcp-over-quic/q1", "TCP through a tunnel by bandwidth (Table 1)"),
+    figure!("tcp-over-quic/q2", "TCP through a tunnel by loss (Table 2)"),
+    figure!("tcp-over-quic/q3", "TCP through a tunnel by delay (Table 3)"),
+    figure!("tcp-over-quic/q4", "TCP through a tunnel by reordering (Table 4)"),
     figure!("tecc/traces", "completion time of 10 MB on twelve recordings (our own)"),
     figure!("tecc/outages", "completion time with outages for a quarter of the time (our own)"),
     figure!("tecc/rates", "access links of 10 to 100 Mbit/s (our own)"),

@@ -157,6 +157,11 @@ fn check_workload(run: &Parameters) -> Result<(), RunError> {
         Workload::Datagrams { duration, .. } => {
             refuse(!duration.0.is_zero() && duration.0 <= limit, fits)
         }
+        Workload::Tcp(duration) => {
+            refuse(!duration.0.is_zero() && duration.0 <= limit, fits)?;
+            // Without a tunnel a TCP connection of the laboratory has no packets.
+            refuse(run.mode.has_tunnel(), "only in modes with a tunnel")
+        }
     }?;
     let behind = run.local_program && !matches!(run.workload, Workload::Download);
     let allowed = "only with the workload download";

@@ -3,7 +3,10 @@
 use std::{collections::VecDeque, time::Duration};
 
 use rand_pcg::{Pcg64, rand_core::Rng};
-use tandem_lab::{Handle, World, endpoints::Pace};
+use tandem_lab::{
+    Handle, World,
+    endpoints::{Pace, TcpProgram},
+};
 use tandem_netem::{Seed, UDP_IP_OVERHEAD};
 use tandem_node::{Client, Event, Origin, node::FetchReport};
 use tandem_units::{ByteCount, Rate};
@@ -34,6 +37,10 @@ pub(super) struct Flows {
     /// The time at which endless flows end.
     lasts: Option<Duration>,
     datagrams: Option<Datagrams>,
+    /// Whether a program receives bytes over a TCP connection.
+    has_tcp: bool,
+    /// That program and the time at which it connected.
+    tcp: Option<(Handle<TcpProgram>, Duration)>,
     /// The receiver of the body, if it is an origin.
     uploads_to: Option<Handle<Origin>>,
     others: Vec<Handle<Client>>,
@@ -69,7 +76,8 @@ impl Flows {
         let is_datagrams = matches!(run.workload, Workload::Datagrams { .. });
         let is_one_tunnel =
             matches!(run.workload, Workload::Requests { .. } | Workload::Parallel(_));
-        let is_local = run.local_program || is_datagrams || is_one_tunnel;
+        let has_tcp = matches!(run.workload, Workload::Tcp(_));
+        let is_local = run.local_program || is_datagrams || is_one_tunnel || has_tcp;
         if let Some(rate) = run.cross_traffic {
             topology.add_cross_traffic(rate, run.time_limit.0);
         }
@@ -88,12 +96,14 @@ impl Flows {
             ready: forwarder.is_none().then_some(Duration::ZERO),
             is_local,
             lasts: match run.workload {
-                Workload::Long(duration) => Some(duration.0),
+                Workload::Long(duration) | Workload::Tcp(duration) => Some(duration.0),
                 Workload::Datagrams { duration, .. } => Some(duration.0 + DATAGRAMS_GRACE),
                 Workload::Sharing { settle, duration, .. } => Some(settle.0 + duration.0),
                 _ => None,
             },
             datagrams,
+            has_tcp,
+            tcp: None,
             uploads_to: topology.watched.is_upload.then_some(topology.watched.origin),
             others: others.unwrap_or_default(),
             reports: Reports::of(forwarder.filter(|_| run.mode.has_feedback())),
@@ -112,6 +122,9 @@ impl Flows {
             self.ready = Some(now);
         }
         let Some(ready) = self.ready else { return };
+        if self.has_tcp && self.tcp.is_none() {
+            self.tcp = Some((topology.add_tcp(ENDLESS), now));
+        }
         while let Some((after, size)) = self.waiting.front().copied() {
             if ready + after > now {
                 return;
@@ -155,7 +168,13 @@ impl Flows {
     /// The time at which the first flow began.
     fn start(&self) -> Option<Duration> {
         let start = self.begun.first().map(|flow| flow.start);
+        let start = start.or(self.tcp_start());
         start.or_else(|| self.datagrams.as_ref().map(|_| Duration::ZERO))
+    }
+
+    /// The time at which a program opened its TCP connection.
+    pub(super) fn tcp_start(&self) -> Option<Duration> {
+        self.tcp.map(|(_, start)| start)
     }
 
     /// The time at which a run of endless flows ends.
@@ -177,7 +196,9 @@ impl Flows {
     pub(super) fn body_bytes(&self, world: &World) -> u64 {
         let datagrams = self.datagrams.as_ref();
         let datagrams = datagrams.map_or(0, |it| world.node(it.receiver).bytes());
-        datagrams + self.body_bytes_of_each(world).iter().sum::<u64>()
+        let tcp = self.tcp.map(|(program, _)| world.node(program).reports());
+        let tcp: u64 = tcp.into_iter().flatten().map(|report| report.received).sum();
+        tcp + datagrams + self.body_bytes_of_each(world).iter().sum::<u64>()
     }
 
     /// Bytes of body that have arrived, for each flow that has begun, in order.
@@ -270,7 +291,7 @@ fn schedule(run: &Parameters, seed: Seed) -> Vec<(Duration, ByteCount)> {
                 })
                 .collect()
         }
-        Workload::Datagrams { .. } => Vec::new(),
+        Workload::Datagrams { .. } | Workload::Tcp(_) => Vec::new(),
     }
 }
 

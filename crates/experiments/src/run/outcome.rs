@@ -211,7 +211,10 @@ struct Sender {
 
 fn has_completed(run: &Parameters, flows: &Flows, world: &World) -> bool {
     match run.workload {
-        Workload::Long(_) | Workload::Sharing { .. } | Workload::Datagrams { .. } => {
+        Workload::Long(_)
+        | Workload::Sharing { .. }
+        | Workload::Datagrams { .. }
+        | Workload::Tcp(_) => {
             flows.end().is_some_and(|end| end <= world.elapsed()) && flows.body_bytes(world) > 0
         }
         _ => {
@@ -240,6 +243,7 @@ fn all_goodput_mbps(run: &Parameters, flows: &Flows, world: &World, begin: Durat
     if is_sharing(run) {
         goodput_mbps(flows.counted(world).sum(), flows.counted_time(world))
     } else {
+        let begin = flows.tcp_start().unwrap_or(begin);
         goodput_mbps(flows.body_bytes(world), world.elapsed().saturating_sub(begin))
     }
 }

@@ -108,8 +108,8 @@ parameters! {
         seed: u64, not_a_flag 1_u64;
 
         /// Transfers of the run: download, upload, long:TIME, flows:COUNT,INTERVAL,
-        /// sharing:COUNT,SETTLE,TIME, parallel:COUNT, requests:COUNT,INTERVAL or
-        /// datagrams:RATE,TIME.
+        /// sharing:COUNT,SETTLE,TIME, parallel:COUNT, requests:COUNT,INTERVAL,
+        /// datagrams:RATE,TIME or tcp:TIME.
         "WHAT" workload: Workload = Workload::Download;
 
         /// Length of a download or an upload.

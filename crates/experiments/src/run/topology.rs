@@ -9,12 +9,17 @@ use std::{
 use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_lab::{
     Contents, FileSet, Handle, HostId, NameAnswer, PathId, TestCertificate, World,
-    endpoints::{Pace, PacedReceiver, PacedSender, SinkHost},
+    endpoints::{
+        Behaviour, Pace, PacedReceiver, PacedSender, SinkHost, TcpProgram, TcpServer, TcpTask,
+    },
 };
 use tandem_netem::{Capacity, DurationHistogram, LinkConfig, LinkStats, Seed, UDP_IP_OVERHEAD};
 use tandem_node::{
     Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
-    client::{FetchConfig, ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode},
+    client::{
+        FetchConfig, FlowConfig, ForwardConfig, HopConfig, Repair, Task, TcpService, Template,
+        TunnelMode,
+    },
     limits::Limits,
     proxy::{Access, TargetPolicy},
     quic::{LossDetection, Mtu, Transport},
@@ -34,6 +39,12 @@ const LOCAL_DATAGRAMS: u16 = 4434;
 
 /// The port for datagrams that are only counted (RFC 863).
 const DISCARD: u16 = 9;
+
+/// The port at which it listens for local programs with TCP connections.
+const LOCAL_TCP: u16 = 4435;
+
+/// A host beside the origin that sends bytes over TCP connections, and its port.
+const TCP_TARGET: (&str, u16) = ("10.0.2.253", 19);
 
 /// A host beside the origin that sends datagrams.
 const SENDER_IP: &str = "10.0.2.254";
@@ -187,7 +198,14 @@ impl<'a> Topology<'a> {
             ForwardConfig::new(SocketAddr::new(at, LOCAL_PORT), origin_name(1), PORT),
             ForwardConfig::new(SocketAddr::new(at, LOCAL_DATAGRAMS), SENDER_IP.to_owned(), DISCARD),
         ]);
-        let client = self.client(number, task);
+        let mut client = self.client(number, task);
+        if let Workload::Tcp(_) = self.run.workload {
+            let (host, port) = TCP_TARGET;
+            client.add_tcp_service(TcpService::Forward {
+                listen: SocketAddr::new(at, LOCAL_TCP),
+                target: FlowConfig::new(host, port),
+            });
+        }
         let handle = self.world.add_host(&format!("client {number}"), [&*ip], client);
         self.attach(number, handle);
         set_name(&mut self.world, PROGRAM, &ip);
@@ -251,6 +269,21 @@ impl<'a> Topology<'a> {
         }
         self.world.measure_delay(sender, receiver);
         Datagrams { receiver }
+    }
+
+    /// Adds a host beside the origin that sends this number of bytes over a TCP connection, and a
+    /// local program of a client that connects to it now.
+    pub(super) fn add_tcp(&mut self, size: ByteCount) -> Handle<TcpProgram> {
+        let (target_ip, port) = TCP_TARGET;
+        let target = TcpServer::new(port, Behaviour::Source(size.get()));
+        let target = self.world.add_host("target", [target_ip], target);
+        if let Some(last) = self.proxies.last() {
+            self.world.connect(*last, target, links::to_origin(self.run, 1));
+        }
+        let (number, ip) = self.next_client();
+        let client = format!("{FIRST_CLIENT}:{LOCAL_TCP}").parse().expect("an address and a port");
+        let program = TcpProgram::new(vec![TcpTask::new(client, 0)]);
+        self.world.add_host(&format!("program {number}"), [&*ip], program)
     }
 
     /// Adds other traffic over the link towards the clients, at a constant rate.

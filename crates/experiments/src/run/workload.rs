@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tandem_units::{HumanDuration, Rate};
 
 /// The transfers of a run. The text is `download`, `upload`, `long:60s`, `flows:4,2s`,
-/// `sharing:8,30s,60s`, `parallel:10`, `requests:100,200ms` or `datagrams:1Mbit/s,10s`.
+/// `sharing:8,30s,60s`, `parallel:10`, `requests:100,200ms`, `datagrams:1Mbit/s,10s` or `tcp:10s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// One download of [`size`](crate::run::Parameters::size) bytes.
@@ -52,6 +52,10 @@ pub enum Workload {
         /// The time for which they are sent.
         duration: HumanDuration,
     },
+    /// One TCP connection of a local program through the tunnel to a target beside the origin, which
+    /// sends for longer than this time. The bytes that the program receives within it count, from
+    /// the moment when it connects.
+    Tcp(HumanDuration),
 }
 
 impl Workload {
@@ -63,7 +67,7 @@ impl Workload {
             | Self::Flows { .. }
             | Self::Parallel(_)
             | Self::Requests { .. } => true,
-            Self::Long(_) | Self::Sharing { .. } | Self::Datagrams { .. } => false,
+            Self::Long(_) | Self::Sharing { .. } | Self::Datagrams { .. } | Self::Tcp(_) => false,
         }
     }
 }
@@ -72,7 +76,8 @@ impl Workload {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{seen:?} is not a workload; allowed: download, upload, long:TIME, flows:COUNT,INTERVAL, \
-     sharing:COUNT,SETTLE,TIME, parallel:COUNT, requests:COUNT,INTERVAL, datagrams:RATE,TIME"
+     sharing:COUNT,SETTLE,TIME, parallel:COUNT, requests:COUNT,INTERVAL, datagrams:RATE,TIME, \
+     tcp:TIME"
 )]
 pub struct UnknownWorkload {
     /// The text.
@@ -97,6 +102,7 @@ fn parse(text: &str) -> Option<Workload> {
     let (kind, rest) = text.split_once(':')?;
     match kind {
         "long" => return rest.parse().ok().map(Workload::Long),
+        "tcp" => return rest.parse().ok().map(Workload::Tcp),
         "parallel" => return rest.parse().ok().map(Workload::Parallel),
         _ => {}
     }
@@ -129,6 +135,7 @@ impl fmt::Display for Workload {
             Self::Parallel(count) => write!(f, "parallel:{count}"),
             Self::Requests { count, interval } => write!(f, "requests:{count},{interval}"),
             Self::Datagrams { rate, duration } => write!(f, "datagrams:{rate},{duration}"),
+            Self::Tcp(duration) => write!(f, "tcp:{duration}"),
         }
     }
 }
@@ -160,6 +167,7 @@ mod tests {
             "parallel:10",
             "requests:100,200ms",
             "datagrams:1 Mbit/s,10s",
+            "tcp:10s",
         ] {
             let workload: Workload = text.parse().unwrap();
             assert_eq!(workload.to_string(), text);
@@ -179,6 +187,7 @@ mod tests {
             "requests:1,2",
             "parallel:x",
             "sharing:8,30s",
+            "tcp",
         ] {
             let error = text.parse::<Workload>().expect_err(text).to_string();
             assert!(error.contains("requests:COUNT,INTERVAL"), "{error}");
