@@ -12,7 +12,9 @@ from files import CA
 START_TIMEOUT = 10  # seconds until a server listens
 CLIENT_TIMEOUT = 60  # seconds that a client may take
 END_TIMEOUT = 10  # seconds from SIGTERM to SIGKILL
-ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "SSL_CERT_FILE": str(CA)}
+# Without settings of the machine that concern proxies, since the cases have proxies of their own.
+INHERITED = {name: text for name, text in os.environ.items() if not name.lower().endswith("_proxy")}
+ENVIRONMENT = {**INHERITED, "NO_COLOR": "1", "SSL_CERT_FILE": str(CA)}
 
 
 class Failure(Exception):
@@ -22,13 +24,13 @@ class Failure(Exception):
 class Process:
     """A program that runs until it is stopped."""
 
-    def __init__(self, log: Path, command: list, env: dict[str, str], stdin: Path):
+    def __init__(self, log: Path, command: list, env: dict, stdin: Path, cwd: Path | None):
         self.log = log
         with log.open("w") as file, stdin.open("rb") as given:
             file.write(f"$ {' '.join(map(str, command))}\n")
             file.flush()
             self.popen = subprocess.Popen(
-                command, stdin=given, stdout=file, stderr=file, env=env
+                command, stdin=given, stdout=file, stderr=file, env=env, cwd=cwd
             )
 
     def text(self) -> str:
@@ -75,9 +77,11 @@ class Lab:
         *command,
         env: dict[str, str] | None = None,
         stdin: Path = Path(os.devnull),
+        cwd: Path | None = None,
     ) -> Process:
         """Starts a program whose log is called `name`."""
-        process = Process(self.log(name), [*command], {**ENVIRONMENT, **(env or {})}, stdin)
+        environment = {**ENVIRONMENT, **(env or {})}
+        process = Process(self.log(name), [*command], environment, stdin, cwd)
         self.running.append(process)
         return process
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from processes import Lab
-from tcp import curl
+from tcp import curl, downloads, shell
 from versions import version
 
 
@@ -27,4 +27,10 @@ def cases(project: str, of_project: list[tuple[str, Callable[[Lab], None]]]) -> 
     return [Case(project, does, check) for does, check in of_project]
 
 
-CASES = [*cases("curl", curl.CASES)]
+CASES = [
+    *cases("curl", curl.CASES),
+    *cases("git", downloads.GIT_CASES),
+    *cases("apt-get", downloads.APT_CASES),
+    *cases("pip", downloads.PIP_CASES),
+    *cases("ssh", shell.SSH_CASES),
+]

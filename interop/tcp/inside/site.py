@@ -34,7 +34,8 @@ class Site(BaseHTTPRequestHandler):
             file /= "index.html"
         if not file.is_relative_to(self.root.resolve()) or not file.is_file():
             return self.answer(404, b"This site has no such page.\n")
-        self.answer(200, file.read_bytes())
+        kind = "text/html" if file.suffix == ".html" else "application/octet-stream"
+        self.answer(200, file.read_bytes(), {"Content-Type": kind})
 
     do_HEAD = do_GET
 
