@@ -95,7 +95,7 @@ FORWARDED_PICOQUIC = Peer("picoquic", forwarded(clients.picoquic), "in tandem cl
 PICOQUIC_ECHO = Peer("picoquic", clients.picoquic_echo, "with payloads in datagrams")
 H3_GET = Peer("h3", clients.h3, "on quinn")
 FORWARDED_H3 = Peer("h3", forwarded(clients.h3), "on quinn, in tandem client --udp")
-LIBCURL = Peer("libcurl", clients.libcurl)
+LIBCURL = Peer("libcurl", clients.libcurl("http3"))
 FIREFOX = Peer("firefox", clients.firefox)
 
 TANDEM = Peer("tandem", servers.tandem_proxy)

@@ -69,11 +69,16 @@ def masque_go(program: str) -> Client:
     return get
 
 
-@one_by_one
-def libcurl(lab: Lab, proxies: list[Server], url: str, answer: Path, upload: Path | None) -> None:
-    [proxy] = proxies
-    command = [sys.executable, HERE / "libcurl/get.py", CA, proxy.url(), url, answer]
-    lab.run("libcurl", *command, *([upload] if upload else []))
+def libcurl(http: str) -> Client:
+    """Runs libcurl, which uses the proxy over HTTP/3 and the origin over this version of HTTP."""
+
+    @one_by_one
+    def get(lab: Lab, proxies: list[Server], url: str, answer: Path, upload: Path | None) -> None:
+        [proxy] = proxies
+        command = [sys.executable, HERE / "libcurl/get.py", http, CA, proxy.url(), url, answer]
+        lab.run("libcurl", *command, *([upload] if upload else []))
+
+    return get
 
 
 @one_by_one

@@ -8,7 +8,7 @@ from files import HUGE, LARGE, MEDIUM, ROOT, sha256
 from processes import Failure, Lab, free_port
 from servers import HERE, TANDEM, Server, echo, listening
 from tcp.curl import download, upload
-from tcp.tunnel import INSIDE, Tunnel, check, check_carried, check_has, site
+from tcp.tunnel import INSIDE, Tunnel, check, check_carried, check_has, ends, site
 
 
 def forward(target: Server) -> tuple[str, str]:
@@ -17,18 +17,14 @@ def forward(target: Server) -> tuple[str, str]:
 
 def ncat(lab: Lab) -> None:
     """Sends a file with ncat. The far end answers after the end of its input only."""
-    port = free_port(socket.SOCK_STREAM)
-    command = ("--keep-open", "--sh-exec", "sha256sum")
-    process = lab.start("ncat-server", "ncat", "--listen", "127.0.0.1", str(port), "-v", *command)
-    process.wait_for(rf"Listening on 127\.0\.0\.1:{port}")
-    target = Server(process, port)
+    target = ends(lab)
     tunnel = Tunnel(lab, *forward(target))
-    for file in (MEDIUM, LARGE):
-        client = ("ncat", "127.0.0.1", str(tunnel.port))
-        log = lab.run("ncat", *client, stdin=ROOT / file)
-        found = log.read_text().splitlines()[1].split()[0]
-        check("what the far end received", found, sha256(ROOT / file))
-    check_carried(tunnel.proxy, target, up=25_000_000)
+    given = lab.logs / "given"
+    given.write_bytes(b"digest\n" + (ROOT / LARGE).read_bytes())
+    log = lab.run("ncat", "ncat", "127.0.0.1", str(tunnel.port), stdin=given)
+    found = log.read_text().split("\n", 1)[1]
+    check("what the far end received", found, sha256(ROOT / LARGE))
+    check_carried(tunnel.proxy, target, up=given.stat().st_size)
 
 
 def redis(lab: Lab) -> None:

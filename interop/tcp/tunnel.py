@@ -44,6 +44,11 @@ def site(lab: Lab, tls: bool = False, root: Path = ROOT) -> Server:
     return listening(lab.start(name, sys.executable, INSIDE / "site.py", root, *identity))
 
 
+def ends(lab: Lab) -> Server:
+    """Starts a TCP server that logs how its connections end."""
+    return listening(lab.start("ends", sys.executable, INSIDE / "ends.py"))
+
+
 def check_carried(proxy: Server, target: Server, up: int = 0, down: int = 0) -> None:
     """Checks that at least so many bytes of TCP passed through our proxy to the target and from it.
     Ends the proxy first, so that it logs all flows."""
