@@ -153,16 +153,22 @@ def forwarded(inner: Client) -> Client:
     return client
 
 
-def firefox(lab, proxies, origin, transfers):
-    [proxy] = proxies
-    plan = {
-        "proxy": proxy.port,
-        "origin": origin.port,
-        "ca": base64.b64encode(CA.read_bytes()).decode(),
-        "transfers": [[transfer.file, transfer.upload] for transfer in transfers],
-    }
-    log = lab.run("firefox", sys.executable, HERE / "firefox/visit.py", json.dumps(plan), lab.logs)
-    return log.read_text().rsplit("hashes: ", 1)[-1].split()
+def firefox(protocol: str) -> Client:
+    """Runs Firefox, which uses the proxy over HTTP/3 and the origin over this protocol."""
+
+    def client(lab, proxies, origin, transfers):
+        [proxy] = proxies
+        plan = {
+            "proxy": proxy.port,
+            "origin": origin.port,
+            "protocol": protocol,
+            "ca": base64.b64encode(CA.read_bytes()).decode(),
+            "transfers": [[transfer.file, transfer.upload] for transfer in transfers],
+        }
+        command = (sys.executable, HERE / "firefox/visit.py", json.dumps(plan), lab.logs)
+        return lab.run("firefox", *command).read_text().rsplit("hashes: ", 1)[-1].split()
+
+    return client
 
 
 def chromium(lab, _proxies, origin, transfers):

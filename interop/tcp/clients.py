@@ -3,7 +3,7 @@
 import clients
 import servers
 from clients import Client, Transfer
-from files import HUGE, LARGE, PAGE, ROOT, sha256
+from files import HUGE, LARGE, MEDIUM, PAGE, ROOT, sha256
 from processes import Lab
 from tcp.tunnel import check, check_carried, site
 
@@ -25,8 +25,12 @@ def transfers(client: Client, tls: bool, *which: Transfer):
     return run
 
 
+PAGES = (Transfer(PAGE), Transfer(PAGE), Transfer(MEDIUM), Transfer(PAGE))  # as in the matrix
 LIBCURL = clients.libcurl("http1.1")
+FIREFOX = clients.firefox("http/1.1")
 CASES = [
     ("libcurl", "CONNECT over HTTP/3, downloads", transfers(LIBCURL, True, *DOWNLOADS)),
     ("libcurl", "CONNECT over HTTP/3, upload", transfers(LIBCURL, True, *UPLOAD)),
+    ("firefox", "CONNECT over HTTP/3, pages and downloads", transfers(FIREFOX, True, *PAGES)),
+    ("firefox", "CONNECT over HTTP/3, upload", transfers(FIREFOX, True, *UPLOAD)),
 ]
