@@ -34,6 +34,7 @@ install_python_packages "$python" "$cache/picoquic" picoquic/requirements.txt
     cd quic-go
     go build -o "$cache/bin/quic-go-get" ./get
     go build -o "$cache/bin/quic-go-origin" ./origin
+    go build -o "$cache/bin/quic-go-connect-proxy" ./proxy
     go build -o "$cache/bin/masque-go-client" github.com/quic-go/masque-go/cmd/client
     go build -o "$cache/bin/masque-go-proxy" github.com/quic-go/masque-go/cmd/proxy
 )

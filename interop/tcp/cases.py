@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from processes import Lab
-from tcp import clients, curl, downloads, listeners, shell
+from tcp import clients, curl, downloads, listeners, proxies, shell
 from versions import version
 
 
@@ -33,5 +33,5 @@ CASES = [
     *cases("apt-get", downloads.APT_CASES),
     *cases("pip", downloads.PIP_CASES),
     *cases("ssh", shell.SSH_CASES),
-    *(Case(*case) for case in (*listeners.CASES, *clients.CASES)),
+    *(Case(*case) for case in (*listeners.CASES, *clients.CASES, *proxies.CASES)),
 ]

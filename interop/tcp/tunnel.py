@@ -13,10 +13,10 @@ INSIDE = HERE / "tcp/inside"
 
 
 class Tunnel:
-    """`tandem client` with one listener, and `tandem proxy`."""
+    """`tandem client` with one listener, and `tandem proxy` or another one."""
 
-    def __init__(self, lab: Lab, *listener: str):
-        self.proxy = servers.tandem_proxy(lab)
+    def __init__(self, lab: Lab, *listener: str, proxy: Server | None = None):
+        self.proxy = proxy or servers.tandem_proxy(lab)
         self.client = listening(
             lab.start("tandem-client", TANDEM, "client", *listener, *via(self.proxy))
         )

@@ -34,9 +34,9 @@ class Connection(socketserver.StreamRequestHandler):
                 digest.update(piece)
                 length += len(piece)
         except ConnectionResetError:
-            print(f"{command}: {length} bytes and RST", file=sys.stderr)
+            print(f"{command}: {length} bytes and RST", file=sys.stderr, flush=True)
             return
-        print(f"{command}: {length} bytes and FIN", file=sys.stderr)
+        print(f"{command}: {length} bytes and FIN", file=sys.stderr, flush=True)
         if command == "digest":
             self.wfile.write(digest.hexdigest().encode())
 
