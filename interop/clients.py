@@ -69,11 +69,16 @@ def masque_go(program: str) -> Client:
     return get
 
 
-@one_by_one
-def libcurl(lab: Lab, proxies: list[Server], url: str, answer: Path, upload: Path | None) -> None:
-    [proxy] = proxies
-    command = [sys.executable, HERE / "libcurl/get.py", CA, proxy.url(), url, answer]
-    lab.run("libcurl", *command, *([upload] if upload else []))
+def libcurl(http: str) -> Client:
+    """Runs libcurl, which uses the proxy over HTTP/3 and the origin over this version of HTTP."""
+
+    @one_by_one
+    def get(lab: Lab, proxies: list[Server], url: str, answer: Path, upload: Path | None) -> None:
+        [proxy] = proxies
+        command = [sys.executable, HERE / "libcurl/get.py", http, CA, proxy.url(), url, answer]
+        lab.run("libcurl", *command, *([upload] if upload else []))
+
+    return get
 
 
 @one_by_one
@@ -148,16 +153,22 @@ def forwarded(inner: Client) -> Client:
     return client
 
 
-def firefox(lab, proxies, origin, transfers):
-    [proxy] = proxies
-    plan = {
-        "proxy": proxy.port,
-        "origin": origin.port,
-        "ca": base64.b64encode(CA.read_bytes()).decode(),
-        "transfers": [[transfer.file, transfer.upload] for transfer in transfers],
-    }
-    log = lab.run("firefox", sys.executable, HERE / "firefox/visit.py", json.dumps(plan), lab.logs)
-    return log.read_text().rsplit("hashes: ", 1)[-1].split()
+def firefox(protocol: str) -> Client:
+    """Runs Firefox, which uses the proxy over HTTP/3 and the origin over this protocol."""
+
+    def client(lab, proxies, origin, transfers):
+        [proxy] = proxies
+        plan = {
+            "proxy": proxy.port,
+            "origin": origin.port,
+            "protocol": protocol,
+            "ca": base64.b64encode(CA.read_bytes()).decode(),
+            "transfers": [[transfer.file, transfer.upload] for transfer in transfers],
+        }
+        command = (sys.executable, HERE / "firefox/visit.py", json.dumps(plan), lab.logs)
+        return lab.run("firefox", *command).read_text().rsplit("hashes: ", 1)[-1].split()
+
+    return client
 
 
 def chromium(lab, _proxies, origin, transfers):

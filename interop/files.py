@@ -16,14 +16,14 @@ BIN = CACHE / "bin"
 ROOT = CACHE / "www"
 CA, CERT, KEY = CACHE / "ca.pem", CACHE / "cert.pem", CACHE / "key.pem"
 
-PAGE, MEDIUM, LARGE = "page.html", "5MB.bin", "20MB.bin"
+PAGE, MEDIUM, LARGE, HUGE = "page.html", "5MB.bin", "20MB.bin", "50MB.bin"
 
 
 def make() -> None:
     """Makes new files and certificates for each run."""
     ROOT.mkdir(exist_ok=True)
     (ROOT / PAGE).write_text("<!doctype html><title>It came</title><p>through the tunnel\n")
-    for name, length in ((MEDIUM, 5_000_000), (LARGE, 20_000_000)):
+    for name, length in ((MEDIUM, 5_000_000), (LARGE, 20_000_000), (HUGE, 50_000_000)):
         (ROOT / name).write_bytes(random.randbytes(length))
     make_certificates()
 

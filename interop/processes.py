@@ -12,7 +12,9 @@ from files import CA
 START_TIMEOUT = 10  # seconds until a server listens
 CLIENT_TIMEOUT = 60  # seconds that a client may take
 END_TIMEOUT = 10  # seconds from SIGTERM to SIGKILL
-ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "SSL_CERT_FILE": str(CA)}
+# Without settings of the machine that concern proxies, since the cases have proxies of their own.
+INHERITED = {name: text for name, text in os.environ.items() if not name.lower().endswith("_proxy")}
+ENVIRONMENT = {**INHERITED, "NO_COLOR": "1", "SSL_CERT_FILE": str(CA)}
 
 
 class Failure(Exception):
@@ -22,13 +24,13 @@ class Failure(Exception):
 class Process:
     """A program that runs until it is stopped."""
 
-    def __init__(self, log: Path, command: list, env: dict[str, str]):
+    def __init__(self, log: Path, command: list, env: dict, stdin: Path, cwd: Path | None):
         self.log = log
-        with log.open("w") as file:
+        with log.open("w") as file, stdin.open("rb") as given:
             file.write(f"$ {' '.join(map(str, command))}\n")
             file.flush()
             self.popen = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=env
+                command, stdin=given, stdout=file, stderr=file, env=env, cwd=cwd
             )
 
     def text(self) -> str:
@@ -69,20 +71,28 @@ class Lab:
         for process in reversed(self.running):
             process.stop()
 
-    def start(self, name: str, *command, env: dict[str, str] | None = None) -> Process:
+    def start(
+        self,
+        name: str,
+        *command,
+        env: dict[str, str] | None = None,
+        stdin: Path = Path(os.devnull),
+        cwd: Path | None = None,
+    ) -> Process:
         """Starts a program whose log is called `name`."""
-        process = Process(self.log(name), [*command], {**ENVIRONMENT, **(env or {})})
+        environment = {**ENVIRONMENT, **(env or {})}
+        process = Process(self.log(name), [*command], environment, stdin, cwd)
         self.running.append(process)
         return process
 
-    def run(self, name: str, *command) -> Path:
-        """Runs a program, which must end with success, and returns its log."""
-        process = self.start(name, *command)
+    def run(self, name: str, *command, expect: int = 0, **options) -> Path:
+        """Runs a program, which must end with the expected exit code, and returns its log."""
+        process = self.start(name, *command, **options)
         try:
             code = process.popen.wait(CLIENT_TIMEOUT)
         except subprocess.TimeoutExpired:
             raise Failure(f"{name} did not end within {CLIENT_TIMEOUT} s") from None
-        if code != 0:
+        if code != expect:
             raise Failure(f"{name}: exit code {code}: {last_line(process.text())}")
         return process.log
 
@@ -93,9 +103,9 @@ class Lab:
         return self.logs / (f"{name}.log" if number == 1 else f"{name}-{number}.log")
 
 
-def free_port() -> int:
-    """Returns a free UDP port, for servers that do not support port 0."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+def free_port(kind: socket.SocketKind = socket.SOCK_DGRAM) -> int:
+    """Returns a free port, of UDP unless told otherwise, for servers that do not support port 0."""
+    with socket.socket(socket.AF_INET, kind) as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 

@@ -36,10 +36,12 @@ def version(project: str) -> str:
             return first_number(output("chromium", "--version"))
         case "wireguard-go":
             return go_module("golang.zx2c4.com/wireguard", BIN / "wireguard")
-        case "openvpn" | "iperf3" | "kdig":
+        case "openvpn" | "iperf3" | "kdig" | "curl" | "git" | "apt-get" | "ncat" | "redis-cli":
             return first_number(output(project, "--version"))
         case "mosh":
             return first_number(output("mosh-server", "--version"))
+        case "ssh":
+            return first_number(output("ssh", "-V"))
         case "dig":
             return first_number(output("dig", "-v"))
         case "libcurl":

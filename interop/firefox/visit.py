@@ -1,7 +1,7 @@
 """Performs transfers with a headless Firefox through a MASQUE proxy: visit.py PLAN FOLDER
 
-PLAN is JSON. It has the ports of proxy and origin, the CA in PEM, and for each transfer the file
-and whether it is an upload. This program controls Firefox with its remote protocol, Marionette."""
+PLAN is JSON. It has the ports of proxy and origin, the CA in PEM, the protocol of the origin, and
+for each transfer the file and whether it is an upload. This program controls Firefox with its remote protocol, Marionette."""
 
 import base64
 import json
@@ -76,8 +76,10 @@ class Marionette:
         return self.command(f"WebDriver:{form}", script=script, args=arguments)["value"]
 
 
-def preferences(proxy: int, origin: int) -> dict:
-    mapping = f"127.0.0.1;h3=:{origin},proxy.test;h3=:{proxy}"
+def preferences(plan: dict) -> dict:
+    mapping = f"proxy.test;h3=:{plan['proxy']}"
+    if plan["protocol"] == "h3":
+        mapping = f"127.0.0.1;h3=:{plan['origin']},{mapping}"
     return {
         "marionette.port": 0,  # Firefox chooses a port and writes it to a file
         "network.dns.localDomains": "proxy.test",
@@ -94,7 +96,7 @@ def start(folder: Path, plan: dict) -> subprocess.Popen:
     profile.mkdir()
     lines = [
         f"user_pref({json.dumps(name)}, {json.dumps(value)});\n"
-        for name, value in preferences(plan["proxy"], plan["origin"]).items()
+        for name, value in preferences(plan).items()
     ]
     (profile / "user.js").write_text("".join(lines))
     command = ("firefox-esr", "--headless", "--no-remote", "--profile", profile)
@@ -139,8 +141,8 @@ def visit(firefox: Marionette, plan: dict, extension: Path) -> list[str]:
         hashes.append(firefox.script(TRANSFER, file, upload, form="ExecuteAsyncScript"))
         protocols = firefox.script(PROTOCOLS)
         print(firefox.command("WebDriver:GetTitle")["value"], protocols, file=sys.stderr)
-        if set(protocols) != {"h3"}:
-            sys.exit(f"a transfer did not use HTTP/3: {protocols}")
+        if set(protocols) != {plan["protocol"]}:
+            sys.exit(f"a transfer used another protocol than {plan['protocol']}: {protocols}")
     return hashes
 
 

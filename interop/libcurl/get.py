@@ -1,18 +1,25 @@
-"""Fetches a URL through a CONNECT-UDP proxy with libcurl, or sends a file to it with POST:
-get.py CA-FILE PROXY URL OUTPUT [UPLOAD]"""
+"""Fetches a URL through an HTTP/3 proxy with libcurl, or sends a file to it with POST:
+get.py http3|http1.1 CA-FILE PROXY URL OUTPUT [UPLOAD]
+
+libcurl asks the proxy with CONNECT-UDP for HTTP/3, and with CONNECT for HTTP/1.1."""
 
 import sys
 
 from curl_cffi import Curl, CurlHttpVersion, CurlInfo, CurlOpt
 from curl_cffi.const import CurlProxyType
 
+VERSIONS = {"http3": CurlHttpVersion.V3ONLY, "http1.1": CurlHttpVersion.V1_1}
+USED = {"http3": CurlHttpVersion.V3, "http1.1": CurlHttpVersion.V1_1}
 
-def main(ca: str, proxy: str, url: str, output: str, upload: str | None = None) -> None:
+
+def main(
+    http: str, ca: str, proxy: str, url: str, output: str, upload: str | None = None
+) -> None:
     curl = Curl()
     print(curl.version().decode(), file=sys.stderr)
     curl.setopt(CurlOpt.URL, url)
     curl.setopt(CurlOpt.CAINFO, ca)
-    curl.setopt(CurlOpt.HTTP_VERSION, CurlHttpVersion.V3ONLY)
+    curl.setopt(CurlOpt.HTTP_VERSION, VERSIONS[http])
     curl.setopt(CurlOpt.PROXY, proxy)
     curl.setopt(CurlOpt.PROXYTYPE, CurlProxyType.HTTPS3)
     curl.setopt(CurlOpt.PROXY_CAINFO, ca)
@@ -26,7 +33,7 @@ def main(ca: str, proxy: str, url: str, output: str, upload: str | None = None) 
         curl.perform()
     status, version = curl.getinfo(CurlInfo.RESPONSE_CODE), curl.getinfo(CurlInfo.HTTP_VERSION)
     print(f"status {status}, HTTP version {version}", file=sys.stderr)
-    if (status, version) != (200, CurlHttpVersion.V3):
+    if (status, version) != (200, USED[http]):
         sys.exit(1)
 
 
