@@ -142,7 +142,9 @@ impl Node for TcpServer {
             }
             Input::Timeout => {
                 let Self { streams, outputs, .. } = self;
-                streams.iter_mut().for_each(|stream| stream.proceed(now, outputs));
+                for stream in streams {
+                    stream.proceed(now, outputs);
+                }
             }
             _ => {}
         }
