@@ -41,9 +41,9 @@ class Server:
             raise Failure(f"only {datagrams} datagrams passed between a proxy and its target")
 
 
-def tandem_proxy(lab: Lab) -> Server:
+def tandem_proxy(lab: Lab, *options) -> Server:
     listen = ("--listen", "127.0.0.1:0", "--allow-target", "127.0.0.0/8", "--drain", "0s")
-    return listening(lab.start("tandem-proxy", TANDEM, "proxy", *listen, *IDENTITY))
+    return listening(lab.start("tandem-proxy", TANDEM, "proxy", *listen, *IDENTITY, *options))
 
 
 def masque_go_proxy(lab: Lab, program: str = "masque-go-proxy") -> Server:

@@ -1,11 +1,15 @@
 """Clients of other projects that use our proxy for TCP."""
 
+import socket
+import sys
+
 import clients
 import servers
 from clients import Client, Transfer
-from files import HUGE, LARGE, MEDIUM, PAGE, ROOT, sha256
-from processes import Lab
-from tcp.tunnel import check, check_carried, site
+from files import CA, HUGE, LARGE, MEDIUM, PAGE, ROOT, sha256
+from processes import Lab, free_port
+from servers import HERE
+from tcp.tunnel import check, check_carried, ends, site
 
 DOWNLOADS = (Transfer(PAGE), Transfer(HUGE))
 UPLOAD = (Transfer(LARGE, upload=True),)
@@ -25,6 +29,31 @@ def transfers(client: Client, tls: bool, *which: Transfer):
     return run
 
 
+TOKEN = "a-token-of-the-test"
+
+
+def by_hand(form: str):
+    """Makes a case in which aioquic asks in this form. The ends of connections must pass both ways."""
+
+    def run(lab: Lab) -> None:
+        tokens = lab.logs / "tokens"
+        tokens.write_text(f"{TOKEN}\n")
+        tokens.chmod(0o600)
+        proxy, target = servers.tandem_proxy(lab, "--token-file", tokens), ends(lab)
+        closed = f"127.0.0.1:{free_port(socket.SOCK_STREAM)}"
+        words = (form, CA, proxy.address, target.address, closed, TOKEN)
+        lab.run("aioquic-connect", sys.executable, HERE / "aioquic/connect.py", *words)
+        # An RST may overtake the bytes before it.
+        wanted = ["digest: 1000000 bytes and FIN", "finish: 11 bytes and FIN"]
+        wanted += ["finish: 0 bytes and RST"]
+        if form == "connect-tcp":
+            wanted += ["finish: [03] bytes and RST"]
+        ends_seen = "\n".join(wanted) + r"\n\Z"
+        target.process.wait_for(ends_seen)
+
+    return run
+
+
 PAGES = (Transfer(PAGE), Transfer(PAGE), Transfer(MEDIUM), Transfer(PAGE))  # as in the matrix
 LIBCURL = clients.libcurl("http1.1")
 FIREFOX = clients.firefox("http/1.1")
@@ -33,4 +62,6 @@ CASES = [
     ("libcurl", "CONNECT over HTTP/3, upload", transfers(LIBCURL, True, *UPLOAD)),
     ("firefox", "CONNECT over HTTP/3, pages and downloads", transfers(FIREFOX, True, *PAGES)),
     ("firefox", "CONNECT over HTTP/3, upload", transfers(FIREFOX, True, *UPLOAD)),
+    ("aioquic", "CONNECT over HTTP/3 by hand", by_hand("connect")),
+    ("aioquic", "connect-tcp with capsules by hand", by_hand("connect-tcp")),
 ]
