@@ -62,12 +62,16 @@ impl Client {
             Task::Forward(configs) => (Work::Forward(Forward::new(configs)), None),
             Task::Fetch(mut fetch) => {
                 let authority = authority(&fetch.host, fetch.port);
+                let window = fetch.transport.receive_window;
                 let settings = Settings {
                     host: fetch.host.clone(),
                     port: fetch.port,
                     authority: authority.clone(),
                     tls: ClientTls::new(fetch.tls.clone())?,
-                    transport: fetch.transport.clone(),
+                    transport: Transport {
+                        receive_window: window.or(Some(Transport::WINDOW_OF_FAST_READERS)),
+                        ..fetch.transport.clone()
+                    },
                     seed: peer_seed(hops.len()),
                 };
                 fetch.streams = fetch.streams.max(1);

@@ -130,7 +130,10 @@ impl Origin {
     pub fn new(config: OriginConfig) -> Result<Self, ConfigError> {
         let tls = ServerTls::new(config.tls)?;
         let takes_reports = config.transport.controller.name.takes_reports();
-        let server = Server::new(&tls, &config.transport, &config.limits, config.seed);
+        // Uploads are read at once.
+        let window = config.transport.receive_window.or(Some(Transport::WINDOW_OF_FAST_READERS));
+        let transport = Transport { receive_window: window, ..config.transport.clone() };
+        let server = Server::new(&tls, &transport, &config.limits, config.seed);
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(config.listen) };
         Ok(Self {
             server,

@@ -23,9 +23,10 @@ use crate::limits::Limits;
 /// The ALPN protocol ID of HTTP/3 (RFC 9114 §3.1).
 const ALPN_H3: &[u8] = b"h3";
 
-/// The most bytes on one stream that wait for the application to read them. A path with 1 Gbit/s and
-/// 100 ms has 12.5 MB in flight, and new credit is granted in steps of an eighth.
-pub(super) const STREAM_RECEIVE_WINDOW: u32 = 16_000_000;
+/// The most bytes on one stream that wait for the application to read them. The engine closes a
+/// connection when more than 2048 pieces of one stream wait, whether or not they touch each other, so that
+/// a reader that pauses must not get more than 2.6 MB.
+pub(super) const STREAM_RECEIVE_WINDOW: u32 = 2_000_000;
 
 /// The window of all streams of a connection together at its beginning. It doubles with what is read,
 /// because after a loss as many bytes as are in flight can wait for the missing ones.
@@ -106,6 +107,11 @@ impl std::fmt::Debug for ResetSecret {
 }
 
 impl Transport {
+    /// The window for a connection whose streams are always read at once, such as those of a download. A
+    /// path with 1 Gbit/s and 100 ms has 12.5 MB in flight, and new credit is granted in steps of an
+    /// eighth.
+    pub(crate) const WINDOW_OF_FAST_READERS: ByteCount = ByteCount::new(16_000_000);
+
     /// The settings for a tunnel, at either end: its own congestion controller and packet sizes.
     pub fn tunnel() -> Self {
         let controller = ControllerName::Bbr1Tunnel.into();

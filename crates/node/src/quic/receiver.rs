@@ -47,8 +47,8 @@ const PIECES_MAX: u64 = 8192;
 const WAITING_MAX: u64 = 512;
 
 /// The bytes that may wait in the engine, of all streams together, without taking the connection's
-/// window from the other streams: four windows of one stream.
-pub(super) const UNREAD_MAX: u64 = 4 * STREAM_RECEIVE_WINDOW as u64;
+/// window from the other streams: 32 windows of one stream.
+pub(super) const UNREAD_MAX: u64 = 32 * STREAM_RECEIVE_WINDOW as u64;
 
 /// The receiving sides of the streams of one connection.
 pub(super) struct Receiver {
