@@ -28,7 +28,7 @@ class Shell:
         self.port = self.start_sshd()
 
     def start_sshd(self) -> int:
-        """Starts an sshd with keys and settings of its own, which permits only the key of the case."""
+        """Starts an sshd with its own keys and settings, which permits only the key of the case."""
         for name in ("host", "user"):
             make = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.keys / name)
             subprocess.run(make, check=True)
@@ -88,7 +88,7 @@ class Shell:
 
 
 def commands(lab: Lab) -> None:
-    """Runs remote commands. Their output, their exit code, and the end of their input must arrive."""
+    """Runs remote commands. Their output, exit code, and the end of their input must arrive."""
     shell = Shell(lab)
     check("the output of `echo`", shell.ssh("echo it came"), "it came\n")
     shell.ssh(f"exit {REMOTE_EXIT}", expect=REMOTE_EXIT)
