@@ -24,7 +24,7 @@ newer_python() {
 
 need cargo go python3
 install_packages firefox-esr=firefox-esr chromium=chromium gtlsclient=ngtcp2-client gtlsserver=ngtcp2-server \
-    javac=openjdk-17-jdk-headless mvn=maven curl=curl git=git dpkg-deb=dpkg ssh=openssh-client sshd=openssh-server ncat=ncat \
+    javac=openjdk-17-jdk-headless mvn=maven curl=curl git=git ssh=openssh-client sshd=openssh-server ncat=ncat \
     redis-server=redis-server
 install_python_packages python3 "$cache/venv" requirements.txt
 python="$(newer_python)"

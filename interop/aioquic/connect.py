@@ -1,7 +1,7 @@
-"""Uses a proxy for TCP with aioquic, in one of both forms: connect.py FORM CA PROXY TARGET CLOSED TOKEN
+"""Uses a proxy for TCP with aioquic: connect.py FORM CA PROXY TARGET CLOSED TOKEN
 
-FORM is connect-tcp (capsules, draft-ietf-httpbis-connect-tcp) or connect (RFC 9114 section 4.4). TARGET
-is the address of programs' `ends.py`, and CLOSED one at which nothing listens."""
+FORM is connect-tcp (capsules, draft-ietf-httpbis-connect-tcp) or connect (RFC 9114 section 4.4).
+TARGET is the address of `tcp/inside/ends.py`, and CLOSED one at which nothing listens."""
 
 import asyncio
 import hashlib
@@ -152,7 +152,8 @@ async def early_bytes_and_fin(client: Client, target: str) -> None:
     stream = client.open(target, b"digest\n" + upload[:1000])
     client.send(stream, upload[1000:], final=True)
     await client.until(lambda: stream.ended or stream.reset is not None)
-    check("the answer", client.received(stream), (hashlib.sha256(upload).hexdigest().encode(), True))
+    digest = hashlib.sha256(upload).hexdigest().encode()
+    check("the answer", client.received(stream), (digest, True))
 
 
 async def fin_of_the_target(client: Client, target: str) -> None:

@@ -1,6 +1,7 @@
-"""A proxy for TCP on aioquic, which knows CONNECT (RFC 9114 section 4.4) only: connect_proxy.py CERT KEY
+"""A proxy for TCP on aioquic: connect_proxy.py CERT KEY
 
-It does not announce SETTINGS_ENABLE_CONNECT_PROTOCOL, and answers other requests with 400."""
+It knows CONNECT (RFC 9114 section 4.4) only. It does not announce
+SETTINGS_ENABLE_CONNECT_PROTOCOL, and answers other requests with 400."""
 
 import asyncio
 import socket

@@ -1,4 +1,5 @@
-"""The cases of TCP: programs with connections through tunnels, and other implementations of CONNECT."""
+"""The cases of TCP: programs with connections through tunnels, and other implementations of
+CONNECT."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

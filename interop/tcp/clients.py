@@ -33,7 +33,7 @@ TOKEN = "a-token-of-the-test"
 
 
 def by_hand(form: str):
-    """Makes a case in which aioquic asks in this form. The ends of connections must pass both ways."""
+    """Makes a case in which aioquic asks in this form. Ends of connections must pass both ways."""
 
     def run(lab: Lab) -> None:
         tokens = lab.logs / "tokens"

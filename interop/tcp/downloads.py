@@ -20,8 +20,8 @@ PAYLOAD = 2_000_000  # bytes of each package and repository
 
 
 def git(variables: Callable[[str], dict[str, str]]) -> Callable[[Lab], None]:
-    """Makes a case that clones a repository over HTTPS and pushes to it. The environment of git comes
-    from the address of the local proxy."""
+    """Makes a case that clones a repository over HTTPS and pushes to it. The function returns the
+    environment of git for the address of the local proxy."""
 
     def run(lab: Lab) -> None:
         root = lab.logs / "root"
@@ -56,7 +56,7 @@ GIT_ALONE = {
 
 
 def make_repository(folder: Path) -> Path:
-    """Makes a repository that accepts pushes, with one commit, and the work tree `work` beside it."""
+    """Makes a repository with one commit that accepts pushes, and its work tree beside it."""
     work, bare = folder / "work", folder / "repository.git"
     work.mkdir(parents=True)
     git_output("init", "--quiet", "--initial-branch", "main", work)

@@ -1,5 +1,5 @@
-"""Programs that know nothing of tunnels, at a listener of `tandem client --tcp` or `tandem connect`,
-and UDP by SOCKS5."""
+"""Programs that know nothing of tunnels, at a listener of `tandem client --tcp` or of `tandem
+connect`, and UDP by SOCKS5."""
 
 import socket
 import sys

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import servers
 from files import LARGE, MEDIUM, ROOT, sha256
-from processes import Lab, free_port
+from processes import END_TIMEOUT, Lab, free_port, wait
 from servers import TANDEM, Server
-from tcp.tunnel import check, check_carried, check_equal, check_has, via
+from tcp.tunnel import check, check_carried, check_equal, via
 
 REMOTE_EXIT = 37  # any code that neither ssh nor tandem has of its own
 
@@ -28,7 +28,7 @@ class Shell:
         self.port = self.start_sshd()
 
     def start_sshd(self) -> int:
-        """Starts an sshd with keys and settings of its own, which permits only the key of the case."""
+        """Starts an sshd with its own keys and settings, which permits only the key of the case."""
         for name in ("host", "user"):
             make = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.keys / name)
             subprocess.run(make, check=True)
@@ -88,7 +88,7 @@ class Shell:
 
 
 def commands(lab: Lab) -> None:
-    """Runs remote commands. Their output, their exit code, and the end of their input must arrive."""
+    """Runs remote commands. Their output, exit code, and the end of their input must arrive."""
     shell = Shell(lab)
     check("the output of `echo`", shell.ssh("echo it came"), "it came\n")
     shell.ssh(f"exit {REMOTE_EXIT}", expect=REMOTE_EXIT)
@@ -116,7 +116,9 @@ def refused(lab: Lab) -> None:
     """Connects to a port at which nothing listens. ssh must fail, and tandem must say why."""
     shell = Shell(lab)
     shell.port = free_port(socket.SOCK_STREAM)
-    check_has("what ssh shows", shell.ssh("true", expect=255), "connection refused")
+    log = lab.run("ssh", "ssh", *shell.options(), "127.0.0.1", "true", expect=255)
+    # ssh does not wait for its ProxyCommand.
+    wait(lambda: "connection refused" in log.read_text(), "cause on the screen", END_TIMEOUT)
 
 
 SSH_CASES = [

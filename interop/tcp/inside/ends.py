@@ -19,26 +19,31 @@ class Connection(socketserver.StreamRequestHandler):
     timeout = IDLE
 
     def handle(self) -> None:
-        command = self.rfile.readline().decode().strip()
-        if command != "digest":
+        self.command, self.length = self.rfile.readline().decode().strip(), 0
+        try:
+            end = self.talk()
+        except OSError:  # an RST may come at any time
+            end = "RST"
+        if end:
+            print(f"{self.command}: {self.length} bytes and {end}", file=sys.stderr, flush=True)
+
+    def talk(self) -> str | None:
+        """Does what the first line says, and returns how the client ended the connection."""
+        if self.command != "digest":
             self.wfile.write(b"bye")
-        if command == "finish":
+        if self.command == "finish":
             self.connection.shutdown(SHUT_WR)
-        if command == "reset":
+        if self.command == "reset":
             self.rfile.readline()
             self.connection.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
-            return
-        digest, length = hashlib.sha256(), 0
-        try:
-            while piece := self.rfile.read1(READ):
-                digest.update(piece)
-                length += len(piece)
-        except ConnectionResetError:
-            print(f"{command}: {length} bytes and RST", file=sys.stderr, flush=True)
-            return
-        print(f"{command}: {length} bytes and FIN", file=sys.stderr, flush=True)
-        if command == "digest":
+            return None
+        digest = hashlib.sha256()
+        while piece := self.rfile.read1(READ):
+            digest.update(piece)
+            self.length += len(piece)
+        if self.command == "digest":
             self.wfile.write(digest.hexdigest().encode())
+        return "FIN"
 
 
 class Server(socketserver.ThreadingTCPServer):

@@ -1,7 +1,7 @@
 """An HTTP/1.1 site, with TLS if a certificate is given: site.py ROOT [CERT KEY]
 
-It serves the files below ROOT, answers POST and PUT with the SHA-256 of the body, and passes what is
-below /git/ to git. Each request is logged with the port of its TCP connection."""
+It serves the files below ROOT, answers POST and PUT with the SHA-256 of the body, and passes
+requests for paths below /git/ to git. It logs each request with the port of its TCP connection."""
 
 import hashlib
 import os
