@@ -11,7 +11,12 @@ use super::run;
 /// A download of 5 MB over 50 Mbit/s with 5 % loss. A retransmission takes 40 ms, in which 160
 /// packets are sent. This exceeds the window of 128 packets of a receiver's duplicate filter.
 fn fast(resequence: Order, origin_controller: ControllerName) -> RunRecord {
+    fast_with_seed(resequence, origin_controller, Parameters::default().seed)
+}
+
+fn fast_with_seed(resequence: Order, origin_controller: ControllerName, seed: u64) -> RunRecord {
     let record = run(&Parameters {
+        seed,
         mode: Mode::Rmdt,
         resequence: Some(resequence),
         origin_controller,
@@ -27,9 +32,12 @@ fn fast(resequence: Order, origin_controller: ControllerName) -> RunRecord {
 
 #[test]
 fn a_retransmission_that_is_128_packets_late_is_useless_without_order_at_the_egress() {
-    let of = |order| fast(order, ControllerName::Bbr1).fct_s.expect("completed");
+    // Single runs differ by 5 %, whatever the order.
+    let fct =
+        |order, seed| fast_with_seed(order, ControllerName::Bbr1, seed).fct_s.expect("completed");
+    let of = |order| (1..=5).map(|seed| fct(order, seed)).sum::<f64>() / 5.0;
     let (off, window) = (of(Order::Off), of(Order::Window));
-    assert!(window < off * 0.95, "off {off} s, window {window} s");
+    assert!(window < off * 0.95, "off {off} s, window {window} s in the mean");
 }
 
 #[test]

@@ -46,7 +46,8 @@ fn a_request_that_is_no_connect_udp_is_refused() {
         ("PUT with content", [put("5"), frame(DATA, b"12345")].concat(), 404),
         ("PUT whose content is not there yet", put("5"), 404),
         ("GET", get(PATH), 404),
-        ("CONNECT", headers(&[(":method", "CONNECT"), (":authority", "10.0.0.3:7")]), 404),
+        // This asks for a TCP connection, and no program listens there.
+        ("CONNECT", headers(&[(":method", "CONNECT"), (":authority", "10.0.0.3:7")]), 502),
         ("no template", headers(&connect_udp_lines("/")), 404),
         ("another path", headers(&connect_udp_lines("/.well-known/masque/ip/*/*/")), 404),
         ("a path that is too long", headers(&connect_udp_lines(&format!("{PATH}x"))), 404),

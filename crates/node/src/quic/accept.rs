@@ -177,8 +177,7 @@ impl Endpoint {
         let mut answer = Vec::new();
         match self.inner.accept(incoming, now, &mut answer, config) {
             Ok((handle, connection)) => {
-                let connection =
-                    Connection::new(connection, deliveries, feedback, self.receive_window);
+                let connection = Connection::new(connection, deliveries, feedback, self.windows);
                 let is_unvalidated = unvalidated.is_some();
                 let peer = Peer { began: now, prefix: Some(prefix), unvalidated };
                 let id = self.insert(handle, connection, peer);

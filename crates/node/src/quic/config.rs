@@ -54,6 +54,15 @@ const PROBE_STEP: u16 = 100;
 /// The time after which the engine tries a size again for which three probes were lost.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// The flow control windows: the most unread bytes that the peer may send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Windows {
+    /// On one stream.
+    pub(super) stream: u64,
+    /// On all streams together, at the beginning.
+    pub(super) connection: u64,
+}
+
 /// The settings of a node's QUIC connections.
 #[derive(Clone, Debug)]
 pub struct Transport {
@@ -284,8 +293,8 @@ impl Transport {
             .initial_mtu(self.mtu.start)
             .min_mtu(self.mtu.least)
             .mtu_discovery_config(self.mtu_discovery())
-            .stream_receive_window(self.stream_window())
-            .receive_window(VarInt::from_u64(self.receive_window()).unwrap_or(VarInt::MAX))
+            .stream_receive_window(to_varint(self.windows().stream))
+            .receive_window(to_varint(self.windows().connection))
             .send_window(SEND_WINDOW)
             .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER))
             .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER);
@@ -299,14 +308,15 @@ impl Transport {
         config
     }
 
-    /// The most unread bytes on all streams together.
-    pub(super) fn receive_window(&self) -> u64 {
-        self.receive_window.map_or(u64::from(RECEIVE_WINDOW), ByteCount::get)
-    }
-
-    fn stream_window(&self) -> VarInt {
-        let window = self.receive_window.map_or(u64::from(STREAM_RECEIVE_WINDOW), ByteCount::get);
-        VarInt::from_u64(window).unwrap_or(VarInt::MAX)
+    /// The flow control windows.
+    pub(super) fn windows(&self) -> Windows {
+        match self.receive_window.map(ByteCount::get) {
+            Some(window) => Windows { stream: window, connection: window },
+            None => {
+                let stream = u64::from(STREAM_RECEIVE_WINDOW);
+                Windows { stream, connection: u64::from(RECEIVE_WINDOW) }
+            }
+        }
     }
 
     fn mtu_discovery(&self) -> Option<MtuDiscoveryConfig> {
@@ -323,6 +333,10 @@ impl Transport {
             discovery
         })
     }
+}
+
+fn to_varint(bytes: u64) -> VarInt {
+    VarInt::from_u64(bytes).unwrap_or(VarInt::MAX)
 }
 
 /// The settings of an endpoint. With a seed, every random choice of the engine follows from it.

@@ -15,7 +15,7 @@ use tandem_wire::{Code, TunnelInfo};
 
 use super::{
     DatagramId, Delivery, Read, StreamId,
-    config::{RECEIVE_WINDOW, SEND_WINDOW},
+    config::{RECEIVE_WINDOW, SEND_WINDOW, Windows},
     delivery::Deliveries,
     receiver::{Receiver, UNREAD_MAX},
 };
@@ -102,9 +102,9 @@ impl Connection {
         inner: noq_proto::Connection,
         deliveries: Deliveries,
         feedback: Feedback,
-        receive_window: u64,
+        windows: Windows,
     ) -> Self {
-        let receiver = Receiver::new(receive_window);
+        let receiver = Receiver::new(windows);
         Self { inner, deliveries, feedback, receiver, send_window: 0 }
     }
 

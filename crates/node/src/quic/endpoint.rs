@@ -19,7 +19,7 @@ use super::{
     ClientTls, Connection, ConnectionId, Mtu, ServerTls, StreamId, Transport, UnusablePackets,
     accept::Acceptance,
     amplification::Unvalidated,
-    config::{endpoint_config, initial_destination_cids},
+    config::{Windows, endpoint_config, initial_destination_cids},
     connection::{ecn_to_noq, from_noq},
     delivery::{Deliveries, tracking},
     demux::Demux,
@@ -80,7 +80,7 @@ pub(crate) struct Endpoint {
     transport: TransportConfig,
     pub(super) mtu: Mtu,
     /// The window of a new connection for all its streams.
-    pub(super) receive_window: u64,
+    pub(super) windows: Windows,
     /// The first datagrams of a client's connection, if they are larger than others' are.
     larger_initials: Option<LargerInitials>,
     /// The controller of the next connection.
@@ -151,7 +151,7 @@ impl Endpoint {
             server: None,
             transport: transport.to_noq(limits),
             mtu: transport.mtu,
-            receive_window: transport.receive_window(),
+            windows: transport.windows(),
             larger_initials: None,
             controller: transport.controller.clone(),
             // RFC 9298 §6: without congestion control, the tunnel "MUST NOT signal ECN support".
@@ -194,7 +194,7 @@ impl Endpoint {
         let peer = Peer { began: now, prefix: None, unvalidated: None };
         Ok(self.insert(
             handle,
-            Connection::new(connection, deliveries, feedback, self.receive_window),
+            Connection::new(connection, deliveries, feedback, self.windows),
             peer,
         ))
     }

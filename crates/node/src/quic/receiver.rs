@@ -17,7 +17,7 @@ use tandem_wire::Code;
 
 use super::{
     StreamId,
-    config::STREAM_RECEIVE_WINDOW,
+    config::{STREAM_RECEIVE_WINDOW, Windows},
     connection::{PIECE_MAX, to_noq},
     reassembly::{Held, Reassembly},
 };
@@ -61,6 +61,8 @@ pub(super) struct Receiver {
     first: u64,
     /// How many bytes the caller got of all streams.
     delivered: u64,
+    /// Whether the window grows by what waits in the engine.
+    may_grow: bool,
     /// The window of the connection in the engine.
     window: u64,
     /// How many pieces were taken from the engine.
@@ -68,9 +70,12 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    /// For a connection that begins with this window for all streams together.
-    pub(super) const fn new(window: u64) -> Self {
+    /// For a connection that begins with these windows. That of all streams grows by what waits in the
+    /// engine only if it is larger than that of one stream, which then bounds what waits of each.
+    pub(super) const fn new(windows: Windows) -> Self {
+        let Windows { stream, connection: window } = windows;
         Self {
+            may_grow: window > stream,
             streams: BTreeMap::new(),
             held: Held { bytes: 0, pieces: 0 },
             waiting: 0,
@@ -162,7 +167,8 @@ impl Receiver {
     /// bound, so that a stream that nobody reads does not stop the others.
     fn update_window(&mut self, engine: &mut noq_proto::Connection) {
         let step = self.first / 8;
-        let unread = (self.waiting * PIECE_MAX).min(UNREAD_MAX);
+        let growth = if self.may_grow { UNREAD_MAX } else { 0 };
+        let unread = (self.waiting * PIECE_MAX).min(growth);
         let base = self.first + self.delivered.min(self.first);
         let window = base.saturating_sub(self.held.bytes).max(step) + unread;
         if window.abs_diff(self.window) >= step {
