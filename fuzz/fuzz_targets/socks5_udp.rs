@@ -4,9 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tandem_node::client::local::{
-    Address, DatagramError, decode_datagram, encode_datagram_header,
-};
+use tandem_node::client::local::{Address, DatagramError, decode_datagram, encode_datagram_header};
 
 fuzz_target!(|datagram: &[u8]| match decode_datagram(datagram) {
     Ok((address, payload)) => {

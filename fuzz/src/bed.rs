@@ -4,12 +4,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     hash::{DefaultHasher, Hasher},
+    io,
     net::{IpAddr, SocketAddr},
     sync::OnceLock,
     time::{Duration, Instant},
 };
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tandem_lab::TestCertificate;
 use tandem_node::{
     Event, Input, Node, Output, Proxy, ProxyConfig, Stats,
@@ -17,6 +18,7 @@ use tandem_node::{
     node::{QueryId, Received, ResolveError, SocketId, SocketKind, Transmit},
     proxy::{Access, TargetPolicy},
     quic::{Mtu, Transport},
+    tcp::{TcpId, TcpInput, TcpOutput},
 };
 
 /// The start of a payload that a target must get at most once.
@@ -82,6 +84,10 @@ pub struct Bed<C> {
     pub fates: VecDeque<Fate>,
     /// The payloads that a target got and must not get again.
     released: BTreeSet<(SocketId, Vec<u8>)>,
+    /// The TCP connections that are open.
+    tcp: BTreeSet<TcpId>,
+    /// Those that have said their word.
+    greeted: BTreeSet<TcpId>,
     has_ended: bool,
 }
 
@@ -150,6 +156,8 @@ impl<C: Client> Bed<C> {
             stats: Stats::default(),
             fates: VecDeque::new(),
             released: BTreeSet::new(),
+            tcp: BTreeSet::new(),
+            greeted: BTreeSet::new(),
             has_ended: false,
         };
         bed.drain();
@@ -315,10 +323,49 @@ impl<C: Client> Bed<C> {
                     assert_eq!(kind, Some(SocketKind::Connected(peer)), "only targets are told");
                     assert!(fits < len, "{len} bytes fit {fits}");
                 }
+                Output::Tcp(output) => self.tcp(output),
                 output => panic!("a proxy must not emit {output:?}"),
             }
         }
         panic!("the proxy emitted {OUTPUTS_MAX} successive outputs");
+    }
+
+    /// A target with an even port takes connections, says one word, and takes everything. Others
+    /// refuse.
+    fn tcp(&mut self, output: TcpOutput) {
+        let input = match output {
+            TcpOutput::Connect { tcp, peer } => {
+                assert!(self.tcp.insert(tcp), "{tcp:?} is opened twice");
+                let result = if peer.port().is_multiple_of(2) {
+                    Ok(peer)
+                } else {
+                    Err(io::ErrorKind::ConnectionRefused)
+                };
+                if result.is_err() {
+                    self.tcp.remove(&tcp);
+                }
+                TcpInput::Opened { tcp, result }
+            }
+            TcpOutput::Read { tcp, max } => {
+                assert!(self.tcp.contains(&tcp) && max > 0, "{tcp:?} is open");
+                if !self.greeted.insert(tcp) {
+                    return;
+                }
+                TcpInput::Read { tcp, data: Bytes::from_static(b"hello") }
+            }
+            TcpOutput::Write { tcp, data } => {
+                assert!(self.tcp.contains(&tcp) && !data.is_empty(), "{tcp:?} is open");
+                TcpInput::Written { tcp, bytes: data.len() }
+            }
+            TcpOutput::Finish(tcp) => {
+                return assert!(self.tcp.contains(&tcp), "{tcp:?} is open");
+            }
+            TcpOutput::Close(tcp) | TcpOutput::Reset(tcp) => {
+                return assert!(self.tcp.remove(&tcp), "{tcp:?} is ended once");
+            }
+            output => panic!("a proxy must not emit {output:?}"),
+        };
+        self.proxy.handle(self.now, Input::Tcp(input));
     }
 
     fn transmit(&mut self, socket: SocketId, transmit: Transmit, buf: &[u8]) {

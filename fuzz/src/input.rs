@@ -47,10 +47,13 @@ pub fn control_stream() -> Vec<u8> {
     stream
 }
 
-/// A well-formed CONNECT-UDP request for a target of some kind.
+/// A well-formed request for a target of some kind: CONNECT-UDP, or CONNECT-TCP with the highest bit.
 pub fn request(target: u8, fields: &[(&'static str, &'static str)]) -> Vec<u8> {
+    let (protocol, kind) =
+        if target & 0x80 == 0 { ("connect-udp", "udp") } else { ("connect-tcp", "tcp") };
     let target = match target % 6 {
-        0 | 1 => "10.0.0.1/53",
+        0 => "10.0.0.1/53",
+        1 => "10.0.0.1/80",
         2 => "target.test/443",
         3 => "192.168.0.1/53",
         4 => "fe80%3A%3A1/53",
@@ -65,8 +68,8 @@ pub fn request(target: u8, fields: &[(&'static str, &'static str)]) -> Vec<u8> {
         method: http::Method::CONNECT,
         scheme: Some("https".to_owned()),
         authority: Some("proxy.test".to_owned()),
-        path: Some(format!("/.well-known/masque/udp/{target}/")),
-        protocol: Some("connect-udp".to_owned()),
+        path: Some(format!("/.well-known/masque/{kind}/{target}/")),
+        protocol: Some(protocol.to_owned()),
         headers,
     };
     let mut stream = Vec::new();
