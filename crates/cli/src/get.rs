@@ -178,7 +178,7 @@ impl Get {
             if self.require_mode.unwrap_or_default() {
                 node.require_mode();
             }
-            match fetch(node, download, bar, &mut signals).await {
+            match Box::pin(fetch(node, download, bar, &mut signals)).await {
                 Ok(report) => {
                     let resumed_bytes = download.resume().map_or(0, |resume| resume.offset);
                     let redirects = redirects.followed;

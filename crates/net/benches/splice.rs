@@ -136,7 +136,7 @@ mod linux {
             }
         });
         receiver.join().unwrap();
-        let seconds = (cpu() - before).as_secs_f64();
+        let seconds = cpu().saturating_sub(before).as_secs_f64();
         let gigabytes = BYTES as f64 / 1e9;
         println!(
             "reads of {read}, pieces of {piece}: {:.1} Gbit/s per core, {:.3} s of CPU per GB; \
@@ -160,9 +160,9 @@ mod linux {
         let before = cpu();
         let mut buffer = vec![0; 65_536];
         while let Ok(count @ 1..) = from.read(&mut buffer) {
-            to.write_all(&buffer[..count]).unwrap();
+            to.write_all(buffer.get(..count).unwrap()).unwrap();
         }
-        let seconds = (cpu() - before).as_secs_f64();
+        let seconds = cpu().saturating_sub(before).as_secs_f64();
         drop(to);
         receiver.join().unwrap();
         let gigabytes = BYTES as f64 / 1e9;

@@ -158,20 +158,22 @@ pub enum DriveError {
 ///
 /// When `shutdown` completes, the node gets [`Input::Shutdown`]. Pass [`std::future::pending`] if
 /// the node ends only by itself. The caller must be in a tokio runtime with I/O and time enabled.
-pub async fn run<N: Node, A: Application<N>>(
+pub fn run<N: Node, A: Application<N>>(
     node: N,
     app: &mut A,
     options: DriverOptions,
     shutdown: impl Future<Output = ()>,
-) -> Finished<N> {
-    let mut driver = Driver::new(node, app, options);
-    let mut shutdown = Some(pin!(shutdown));
-    loop {
-        let next = driver.drain();
-        if driver.is_over() {
-            return driver.finish(shutdown).await;
+) -> impl Future<Output = Finished<N>> {
+    let mut driver = Box::new(Driver::new(node, app, options)); // it is large for a future
+    async move {
+        let mut shutdown = Some(pin!(shutdown));
+        loop {
+            let next = driver.drain();
+            if driver.is_over() {
+                return driver.finish(shutdown).await;
+            }
+            driver.wait(next, &mut shutdown).await;
         }
-        driver.wait(next, &mut shutdown).await;
     }
 }
 

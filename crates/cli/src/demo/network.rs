@@ -127,7 +127,7 @@ impl Network {
         let client = Client::new(config).map_err(ConfigError::from)?;
         let mut download = Download::to(&file.destination(), Wanted::default())?;
         sink.say("connecting".to_owned());
-        let report = fetch(client, &mut download, sink, signals).await?;
+        let report = Box::pin(fetch(client, &mut download, sink, signals)).await?;
         let sha256 = download.finish()?.ok_or(CliError::NoResult { role: "client" })?;
         file.check(&sha256)?;
         let url = format!("https://{}/{}", self.origin_address, file::NAME);

@@ -41,13 +41,13 @@ const LAST_BYTES: Duration = Duration::from_secs(5);
 impl Tcp {
     /// Closes a connection after everything that was written.
     pub(super) fn close(&mut self, tcp: TcpId, stats: &mut DriverStats) {
-        let Some(state) = self.connections.get_mut(&tcp) else { return self.forget_answers(tcp) };
-        if matches!(state.stage, Stage::Opening { .. }) || state.broken.is_some() {
+        let Some(entry) = self.connections.get_mut(&tcp) else { return self.forget_answers(tcp) };
+        if matches!(entry.stage, Stage::Opening { .. }) || entry.broken.is_some() {
             self.connections.remove(&tcp);
             return;
         }
-        state.stage = Stage::Closing { has_progress: true };
-        state.finish();
+        entry.stage = Stage::Closing { has_progress: true };
+        entry.finish();
         if self.closing.len() >= TCP_CLOSING_MAX {
             let oldest = self.closing.remove(0);
             self.cut(oldest, stats);
@@ -61,15 +61,15 @@ impl Tcp {
     /// Resets a connection.
     pub(super) fn reset(&mut self, tcp: TcpId) {
         match self.connections.remove(&tcp) {
-            Some(state) => state.stream.reset_on_drop(),
+            Some(entry) => entry.stream.reset_on_drop(),
             None => self.forget_answers(tcp),
         }
     }
 
     /// Drops what arrives at a closed connection.
     pub(super) fn discard(&mut self, tcp: TcpId) {
-        let Some(state) = self.connections.get(&tcp) else { return };
-        if state.is_at_end || state.stream.is_stdio() {
+        let Some(entry) = self.connections.get(&tcp) else { return };
+        if entry.is_at_end || entry.stream.is_stdio() {
             self.forget_if_done(tcp);
         } else {
             self.read(tcp, READ_BYTES_MAX);
@@ -78,9 +78,9 @@ impl Tcp {
 
     /// Forgets a closed connection if everything was written and its peer has closed it too.
     pub(super) fn forget_if_done(&mut self, tcp: TcpId) {
-        let Some(state) = self.connections.get(&tcp) else { return };
-        let is_ended = state.is_at_end || state.stream.is_stdio();
-        if state.is_closing() && is_ended && !state.has_output() {
+        let Some(entry) = self.connections.get(&tcp) else { return };
+        let is_ended = entry.is_at_end || entry.stream.is_stdio();
+        if entry.is_closing() && is_ended && !entry.has_output() {
             self.connections.remove(&tcp);
             self.closing.retain(|closing| *closing != tcp);
         }
@@ -106,18 +106,18 @@ impl Tcp {
     pub(super) fn check(&mut self, stats: &mut DriverStats) {
         let (mut failed, mut stuck) = (Vec::new(), Vec::new());
         let mut is_needed = false;
-        for (tcp, state) in &mut self.connections {
-            let is_idle = state.read_max.is_none() && !state.has_output();
-            match &mut state.stage {
+        for (tcp, entry) in &mut self.connections {
+            let is_idle = entry.read_max.is_none() && !entry.has_output();
+            match &mut entry.stage {
                 Stage::Open if is_idle => {
                     is_needed = true;
-                    if state.broken.is_none() {
-                        failed.extend(state.stream.failure().map(|error| (*tcp, error)));
+                    if entry.broken.is_none() {
+                        failed.extend(entry.stream.failure().map(|error| (*tcp, error)));
                     }
                 }
                 Stage::Closing { has_progress } => {
                     is_needed = true;
-                    if !mem::take(has_progress) && !state.stream.is_stdio() {
+                    if !mem::take(has_progress) && !entry.stream.is_stdio() {
                         stuck.push(*tcp);
                     }
                 }
@@ -138,11 +138,11 @@ impl Tcp {
     /// Gives up a closed connection. If its peer has not got everything, it must learn that.
     fn cut(&mut self, tcp: TcpId, stats: &mut DriverStats) {
         self.closing.retain(|closing| *closing != tcp);
-        let Some(state) = self.connections.remove(&tcp) else { return };
-        if state.has_output() {
+        let Some(entry) = self.connections.remove(&tcp) else { return };
+        if entry.has_output() {
             stats.tcp_closes_cut += 1;
             debug!(?tcp, "a closed TCP connection is reset: its peer does not take the last bytes");
-            state.stream.reset_on_drop();
+            entry.stream.reset_on_drop();
         }
     }
 
@@ -154,13 +154,13 @@ impl Tcp {
         stats: &mut DriverStats,
     ) {
         self.listeners.clear();
-        self.connections.retain(|_, state| {
-            if !state.is_closing() {
-                state.stream.reset_on_drop();
+        self.connections.retain(|_, entry| {
+            if !entry.is_closing() {
+                entry.stream.reset_on_drop();
             }
-            state.is_closing() && state.has_output()
+            entry.is_closing() && entry.has_output()
         });
-        let sockets = self.write_rest(stats, |state| !state.stream.is_stdio());
+        let sockets = self.write_rest(stats, |entry| !entry.stream.is_stdio());
         drop(timeout(LAST_BYTES, sockets).await);
         if self.stdout.is_some() {
             let limit = async {
@@ -178,7 +178,7 @@ impl Tcp {
 
     /// Waits until everything is written to the standard output.
     async fn write_stdout(&mut self, stats: &mut DriverStats) {
-        self.write_rest(stats, |state| state.stream.is_stdio()).await;
+        self.write_rest(stats, |entry| entry.stream.is_stdio()).await;
         if let Some(all_written) = self.stdout.take() {
             drop(all_written.await); // the thread sends nothing and drops its end of the channel
         }
@@ -193,7 +193,7 @@ impl Tcp {
             })
             .await;
             self.serve(stats, |_| {});
-            self.connections.retain(|_, state| state.has_output());
+            self.connections.retain(|_, entry| entry.has_output());
             task::yield_now().await; // otherwise no time would be seen to pass
         }
     }

@@ -99,8 +99,8 @@ impl Tcp {
         match output {
             TcpOutput::Listen { listener, address } => self.listen(listener, address, stats),
             TcpOutput::Accept { listener, tcp } => {
-                if let Some(state) = self.listeners.get_mut(&listener) {
-                    state.wanted = Some(tcp);
+                if let Some(entry) = self.listeners.get_mut(&listener) {
+                    entry.wanted = Some(tcp);
                     self.ready.push_back(Name::Listener(listener));
                 }
             }
@@ -115,7 +115,7 @@ impl Tcp {
                 self.begin(tcp, peer, Stream::connect(peer), stats);
             }
             TcpOutput::Read { tcp, max } => self.read(tcp, max),
-            TcpOutput::Write { tcp, data } => self.output(tcp, |state| state.push(data)),
+            TcpOutput::Write { tcp, data } => self.output(tcp, |entry| entry.push(data)),
             TcpOutput::Finish(tcp) => self.output(tcp, Connection::finish),
             TcpOutput::Close(tcp) => self.close(tcp, stats),
             TcpOutput::Reset(tcp) => self.reset(tcp),
@@ -126,8 +126,8 @@ impl Tcp {
     pub(crate) fn flush(&mut self, stats: &mut DriverStats) {
         let mut unsent = mem::take(&mut self.unsent);
         for tcp in unsent.drain(..) {
-            if let Some(state) = self.connections.get_mut(&tcp) {
-                state.is_unsent = false;
+            if let Some(entry) = self.connections.get_mut(&tcp) {
+                entry.is_unsent = false;
                 self.write(tcp, stats);
             }
         }
@@ -153,7 +153,7 @@ impl Tcp {
     pub(crate) fn on_time(&mut self, now: Instant, stats: &mut DriverStats) {
         if self.next_accept.is_some_and(|next| next <= now) {
             self.next_accept = None;
-            let waiting = self.listeners.iter().filter(|(_, state)| state.wanted.is_some());
+            let waiting = self.listeners.iter().filter(|(_, entry)| entry.wanted.is_some());
             self.ready.extend(waiting.map(|(listener, _)| Name::Listener(*listener)));
         }
         if self.next_check.is_some_and(|next| next <= now) {
@@ -182,11 +182,11 @@ impl Tcp {
             }
         }
         for tcp in self.written.drain(..) {
-            if let Some(state) = self.connections.get_mut(&tcp)
-                && state.written > 0
-                && !state.is_closing()
+            if let Some(entry) = self.connections.get_mut(&tcp)
+                && entry.written > 0
+                && !entry.is_closing()
             {
-                tell(TcpInput::Written { tcp, bytes: mem::take(&mut state.written) });
+                tell(TcpInput::Written { tcp, bytes: mem::take(&mut entry.written) });
             }
         }
         self.answers.drain(..).for_each(tell);
@@ -194,9 +194,9 @@ impl Tcp {
 
     fn listen(&mut self, listener: ListenerId, address: SocketAddr, stats: &mut DriverStats) {
         let waker = self.ready_list.waker(Name::Listener(listener));
-        let result = Listener::open(address, waker).map(|(state, local)| {
+        let result = Listener::open(address, waker).map(|(entry, local)| {
             debug!(%local, "TCP socket listens");
-            self.listeners.insert(listener, state);
+            self.listeners.insert(listener, entry);
             local
         });
         let result = result.map_err(|error| {
@@ -208,12 +208,12 @@ impl Tcp {
     }
 
     fn accept(&mut self, listener: ListenerId, stats: &mut DriverStats) {
-        let Some(state) = self.listeners.get_mut(&listener) else { return };
-        let Some(tcp) = state.wanted else { return };
-        match state.poll_accept() {
+        let Some(entry) = self.listeners.get_mut(&listener) else { return };
+        let Some(tcp) = entry.wanted else { return };
+        match entry.poll_accept() {
             Poll::Pending => {}
             Poll::Ready(Ok((stream, peer))) => {
-                state.wanted = None;
+                entry.wanted = None;
                 self.insert(tcp, Stream::from_tcp(stream), Stage::Open);
                 self.opened(tcp, peer, stats);
             }
@@ -273,30 +273,30 @@ impl Tcp {
     }
 
     fn read(&mut self, tcp: TcpId, max: usize) {
-        let Some(state) = self.connections.get_mut(&tcp) else { return };
-        state.read_max = Some(max.clamp(1, READ_BYTES_MAX));
-        if state.is_readable() {
+        let Some(entry) = self.connections.get_mut(&tcp) else { return };
+        entry.read_max = Some(max.clamp(1, READ_BYTES_MAX));
+        if entry.is_readable() {
             self.ready.push_back(Name::Connection(tcp));
         }
     }
 
     /// Changes what a connection has to send. The change is carried out with the next flush.
     fn output(&mut self, tcp: TcpId, change: impl FnOnce(&mut Connection)) {
-        let Some(state) = self.connections.get_mut(&tcp) else { return };
-        change(state);
-        if !mem::replace(&mut state.is_unsent, true) {
+        let Some(entry) = self.connections.get_mut(&tcp) else { return };
+        change(entry);
+        if !mem::replace(&mut entry.is_unsent, true) {
             self.unsent.push(tcp);
         }
     }
 
     /// Does what a connection waits for. Returns what was read for the node.
     fn serve_connection(&mut self, tcp: TcpId, stats: &mut DriverStats) -> Option<Bytes> {
-        let state = self.connections.get_mut(&tcp)?;
-        if let Stage::Opening { peer } = state.stage {
-            match state.poll_connected() {
+        let entry = self.connections.get_mut(&tcp)?;
+        if let Stage::Opening { peer } = entry.stage {
+            match entry.poll_connected() {
                 Poll::Pending => return None,
                 Poll::Ready(Ok(())) => {
-                    state.stage = Stage::Open;
+                    entry.stage = Stage::Open;
                     self.opened(tcp, peer, stats);
                 }
                 Poll::Ready(Err(error)) => {
@@ -314,33 +314,33 @@ impl Tcp {
     }
 
     fn try_read(&mut self, tcp: TcpId, stats: &mut DriverStats) -> Option<Bytes> {
-        let state = self.connections.get_mut(&tcp)?;
-        let max = state.read_max?;
-        match state.poll_read(self.scratch.with_room(max), max) {
+        let entry = self.connections.get_mut(&tcp)?;
+        let max = entry.read_max?;
+        match entry.poll_read(self.scratch.with_room(max), max) {
             Poll::Pending => return None,
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {
                 self.ready.push_back(Name::Connection(tcp));
                 return None;
             }
             Poll::Ready(Err(error)) => {
-                let kind = state.broken.unwrap_or(error.kind());
+                let kind = entry.broken.unwrap_or(error.kind());
                 self.fail(tcp, kind, stats);
                 return None;
             }
             Poll::Ready(Ok(0)) => {
-                if let Some(kind) = state.broken {
+                if let Some(kind) = entry.broken {
                     self.fail(tcp, kind, stats);
                     return None;
                 }
-                state.is_at_end = true;
+                entry.is_at_end = true;
             }
             Poll::Ready(Ok(count)) => {
                 stats.tcp_read_calls += 1;
                 stats.tcp_bytes_read += count as u64;
             }
         }
-        state.read_max = None;
-        if state.is_closing() {
+        entry.read_max = None;
+        if entry.is_closing() {
             self.discard(tcp);
             return None;
         }
@@ -349,17 +349,17 @@ impl Tcp {
     }
 
     fn write(&mut self, tcp: TcpId, stats: &mut DriverStats) {
-        let Some(state) = self.connections.get_mut(&tcp) else { return };
-        if matches!(state.stage, Stage::Opening { .. }) {
+        let Some(entry) = self.connections.get_mut(&tcp) else { return };
+        if matches!(entry.stage, Stage::Opening { .. }) {
             return;
         }
-        let was_told = state.written == 0;
-        match state.write(stats) {
+        let was_told = entry.written == 0;
+        match entry.write(stats) {
             Ok(Wrote::Enough) => {}
             Ok(Wrote::More) => self.ready.push_back(Name::Connection(tcp)),
             Err(error) => return self.set_broken(tcp, error.kind(), stats),
         }
-        if was_told && state.written > 0 {
+        if was_told && entry.written > 0 {
             self.written.push(tcp);
         }
         self.forget_if_done(tcp);
@@ -368,17 +368,17 @@ impl Tcp {
     /// Handles the failure of a connection's sending direction. What has arrived before can still be
     /// read, as the answer of a server that does not read the whole request.
     fn set_broken(&mut self, tcp: TcpId, error: io::ErrorKind, stats: &mut DriverStats) {
-        let Some(state) = self.connections.get_mut(&tcp) else { return };
-        if state.broken.is_none() && state.stream.has_unread() {
-            state.set_broken(error);
-        } else if state.broken.is_none() {
+        let Some(entry) = self.connections.get_mut(&tcp) else { return };
+        if entry.broken.is_none() && entry.stream.has_unread() {
+            entry.set_broken(error);
+        } else if entry.broken.is_none() {
             self.fail(tcp, error, stats);
         }
     }
 
     fn fail(&mut self, tcp: TcpId, error: io::ErrorKind, stats: &mut DriverStats) {
-        let Some(state) = self.connections.remove(&tcp) else { return };
-        if state.is_closing() {
+        let Some(entry) = self.connections.remove(&tcp) else { return };
+        if entry.is_closing() {
             self.closing.retain(|closing| *closing != tcp);
             return;
         }

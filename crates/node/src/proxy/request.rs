@@ -138,7 +138,7 @@ impl Proxy {
         let target = self.admission.target(head, asks)?;
         self.server.prove(id.0);
         if let Asks::Tcp(form) = asks {
-            return self.open_tcp(now, id, user, (target, form), &head.headers);
+            return self.open_tcp(now, id, (user, &head.headers), (target, form));
         }
         if self.tcp.is_only_service() {
             return Err(RequestError::OtherService);

@@ -310,12 +310,10 @@ impl Transport {
 
     /// The flow control windows.
     pub(super) fn windows(&self) -> Windows {
-        match self.receive_window.map(ByteCount::get) {
-            Some(window) => Windows { stream: window, connection: window },
-            None => {
-                let stream = u64::from(STREAM_RECEIVE_WINDOW);
-                Windows { stream, connection: u64::from(RECEIVE_WINDOW) }
-            }
+        let given = self.receive_window.map(ByteCount::get);
+        Windows {
+            stream: given.unwrap_or(STREAM_RECEIVE_WINDOW.into()),
+            connection: given.unwrap_or(RECEIVE_WINDOW.into()),
         }
     }
 

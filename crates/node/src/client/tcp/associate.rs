@@ -112,17 +112,16 @@ impl Client {
             return None;
         };
         let header = datagram.slice(..datagram.len() - payload.len());
-        let flow = match association.flows.get(&header) {
-            Some(&flow) => flow,
-            None => {
-                let config = FlowConfig::new(target.host(), target.port());
-                match self.open_associated(socket, &header, config) {
-                    Ok(flow) => flow,
-                    Err(error) => {
-                        trace!(%error, "a datagram of a program was dropped");
-                        self.stats.dropped.too_many_flows += 1;
-                        return None;
-                    }
+        let flow = if let Some(&flow) = association.flows.get(&header) {
+            flow
+        } else {
+            let config = FlowConfig::new(target.host(), target.port());
+            match self.open_associated(socket, &header, config) {
+                Ok(flow) => flow,
+                Err(error) => {
+                    trace!(%error, "a datagram of a program was dropped");
+                    self.stats.dropped.too_many_flows += 1;
+                    return None;
                 }
             }
         };

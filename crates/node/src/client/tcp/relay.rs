@@ -48,9 +48,9 @@ impl Client {
         if let Some(local) = &mut program.local {
             program.splice.socket.on_read(&data);
             if data.is_empty() {
-                local.program_ended()
+                local.program_ended();
             } else {
-                local.from_program(data)
+                local.from_program(data);
             }
             return self.run_local(now, tcp);
         }

@@ -160,9 +160,8 @@ impl Proxy {
         &mut self,
         now: Instant,
         id: FlowId,
-        user: User,
+        (user, headers): (User, &HeaderMap),
         (target, form): ((String, u16), Form),
-        headers: &HeaderMap,
     ) -> Result<(), RequestError> {
         let target = self.service_or(target)?;
         let state = if let Ok(address) = target.0.parse() {
@@ -276,7 +275,7 @@ impl Proxy {
         match input {
             TcpInput::Opened { result: Ok(_), .. } => self.on_connected(now, id, tcp),
             TcpInput::Opened { result: Err(error), .. } => {
-                self.on_attempt_failed(now, id, tcp, error)
+                self.on_attempt_failed(now, id, tcp, error);
             }
             TcpInput::Read { data, .. } => self.on_tcp_read(now, id, data),
             TcpInput::Written { bytes, .. } => {

@@ -81,7 +81,7 @@ impl Proxy {
     ///
     /// RFC 9114 §4.4: "A TCP connection error is signaled by resetting the stream. A proxy treats any
     /// error in the TCP connection, which includes receiving a TCP segment with the RST bit set, as a
-    /// stream error of type H3_CONNECT_ERROR."
+    /// stream error of type `H3_CONNECT_ERROR`."
     pub(super) fn on_tcp_failed(&mut self, id: FlowId, error: io::ErrorKind) {
         self.stats.tcp.reset += 1;
         self.cut_tcp(id, Code::H3_CONNECT_ERROR, &error);
@@ -91,18 +91,15 @@ impl Proxy {
     /// an error with the stream or the QUIC connection, it MUST close the TCP connection", with the RST
     /// bit set if it can.
     ///
-    /// With H3_NO_ERROR the client needs the connection no more, and it is closed.
+    /// With `H3_NO_ERROR` the client needs the connection no more, and it is closed.
     pub(in crate::proxy) fn on_tcp_stream_failed(&mut self, id: FlowId, code: Code) {
         let splice = self.tcp.flows.get_mut(&id).and_then(TcpFlow::open);
-        match splice.filter(|_| code == Code::H3_NO_ERROR) {
-            Some(splice) => {
-                splice.socket.close(&mut self.outputs);
-                self.stats.tcp.finished += 1;
-            }
-            None => {
-                self.reset_connections(id);
-                self.stats.tcp.aborted += 1;
-            }
+        if let Some(splice) = splice.filter(|_| code == Code::H3_NO_ERROR) {
+            splice.socket.close(&mut self.outputs);
+            self.stats.tcp.finished += 1;
+        } else {
+            self.reset_connections(id);
+            self.stats.tcp.aborted += 1;
         }
         self.close_bytes(id);
         self.end_tcp(id, &End::Reset(code));

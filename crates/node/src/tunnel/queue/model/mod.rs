@@ -345,7 +345,7 @@ impl Run {
         self.below.max_datagram_size = 1200;
         for _ in 0..ROUNDS_MAX {
             self.round();
-            if self.queue.len() == 0 && self.below.taken.is_empty() {
+            if self.queue.is_empty() && self.below.taken.is_empty() {
                 break;
             }
         }
