@@ -164,8 +164,9 @@ pub fn run<N: Node, A: Application<N>>(
     options: DriverOptions,
     shutdown: impl Future<Output = ()>,
 ) -> impl Future<Output = Finished<N>> {
-    let mut driver = Box::new(Driver::new(node, app, options)); // it is large for a future
-    async move {
+    // The node and the driver are large for a future of the caller.
+    Box::pin(async move {
+        let mut driver = Driver::new(node, app, options);
         let mut shutdown = Some(pin!(shutdown));
         loop {
             let next = driver.drain();
@@ -174,7 +175,7 @@ pub fn run<N: Node, A: Application<N>>(
             }
             driver.wait(next, &mut shutdown).await;
         }
-    }
+    })
 }
 
 struct Driver<'a, N, A> {

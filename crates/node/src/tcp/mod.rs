@@ -1,5 +1,4 @@
-//! TCP connections: what a node asks of them and what it is told ([`edge`]), and how one travels through
-//! a tunnel ([`splice`]).
+//! TCP connections: what a node asks of them and what it is told, and how one travels through a tunnel.
 
 mod edge;
 mod framing;
