@@ -7,7 +7,7 @@ mod speak;
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
@@ -62,7 +62,9 @@ const EARLY_MAX: usize = 64 * 1024;
 /// The connections of local programs.
 pub(super) struct Connections {
     services: Vec<TcpService>,
-    /// The service of each listening socket. Empty until the sockets are requested.
+    /// Whether the listening sockets and the standard input were requested.
+    has_begun: bool,
+    /// The service of each listening socket.
     listeners: BTreeMap<ListenerId, usize>,
     /// Connections that are awaited, and the listener or the service of each.
     awaited: BTreeMap<TcpId, Awaited>,
@@ -126,6 +128,7 @@ impl Connections {
     pub(super) fn new() -> Self {
         Self {
             services: Vec::new(),
+            has_begun: false,
             listeners: BTreeMap::new(),
             awaited: BTreeMap::new(),
             programs: BTreeMap::new(),
@@ -157,11 +160,11 @@ impl Connections {
         TcpId(self.next_id)
     }
 
-    /// The address of a service's listener, which is unspecified for the standard input and output.
-    fn listen(&self, service: usize) -> SocketAddr {
-        match self.services.get(service) {
-            Some(TcpService::Forward { listen, .. } | TcpService::Proxy { listen, .. }) => *listen,
-            Some(TcpService::Stdio { .. }) | None => UNSPECIFIED,
+    /// The address of a service's listener. The standard input and output have none.
+    fn listen(&self, service: usize) -> Option<SocketAddr> {
+        match self.services.get(service)? {
+            TcpService::Forward { listen, .. } | TcpService::Proxy { listen, .. } => Some(*listen),
+            TcpService::Stdio { .. } => None,
         }
     }
 
@@ -174,9 +177,6 @@ impl Connections {
         Some(program)
     }
 }
-
-/// An address that stands for none.
-const UNSPECIFIED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl Client {
     /// Adds a way in which local programs give TCP connections to this client, before it is first

@@ -14,23 +14,18 @@ use crate::{
 impl Client {
     /// Opens the listening sockets and the standard input. A second call has no effect.
     pub(in crate::client) fn listen_tcp(&mut self) {
-        if !self.tcp.listeners.is_empty() || !self.tcp.awaited.is_empty() {
+        if std::mem::replace(&mut self.tcp.has_begun, true) {
             return;
         }
-        for index in 0..self.tcp.services.len() {
-            let output = match self.tcp.services.get(index) {
-                Some(TcpService::Forward { listen, .. } | TcpService::Proxy { listen, .. }) => {
-                    let address = *listen;
-                    let listener = ListenerId(index as u64);
-                    self.tcp.listeners.insert(listener, index);
-                    TcpOutput::Listen { listener, address }
-                }
-                Some(TcpService::Stdio { .. }) => {
-                    let tcp = self.tcp.next_tcp();
-                    self.tcp.awaited.insert(tcp, Awaited { service: index, listener: None });
-                    TcpOutput::OpenStdio(tcp)
-                }
-                None => return,
+        for service in 0..self.tcp.services.len() {
+            let output = if let Some(address) = self.tcp.listen(service) {
+                let listener = ListenerId(service as u64);
+                self.tcp.listeners.insert(listener, service);
+                TcpOutput::Listen { listener, address }
+            } else {
+                let tcp = self.tcp.next_tcp();
+                self.tcp.awaited.insert(tcp, Awaited { service, listener: None });
+                TcpOutput::OpenStdio(tcp)
             };
             self.outputs.push_back(Output::Tcp(output));
         }
@@ -47,7 +42,7 @@ impl Client {
                         self.accept(service, listener);
                     }
                     Err(kind) => {
-                        let address = self.tcp.listen(service);
+                        let Some(address) = self.tcp.listen(service) else { return };
                         self.end(now, Err(ClientError::Listen { address, kind }));
                     }
                 }
@@ -148,5 +143,39 @@ impl Client {
             hop.end_tcp(stream, code);
         }
         Some(stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::client::{ClientConfig, FlowConfig, HopConfig, Task};
+
+    #[test]
+    fn the_standard_input_is_asked_for_once_however_often_the_tunnel_is_rebuilt() {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        let template = tandem_wire::Template::default_for("proxy.test").unwrap();
+        let mut client = Client::new(ClientConfig {
+            hops: vec![HopConfig::new(template, tls)],
+            task: Task::Forward(Vec::new()),
+            limits: crate::limits::Limits::default(),
+            seed: Some(1),
+        })
+        .unwrap();
+        client.add_tcp_service(TcpService::Stdio { target: FlowConfig::new("target.test", 22) });
+        client.listen_tcp();
+        let asked = client.outputs.pop_front();
+        let Some(Output::Tcp(TcpOutput::OpenStdio(tcp))) = asked else { panic!("{asked:?}") };
+        client.life = Life::Running;
+        client.on_program(tcp, Some(([0, 0, 0, 0], 0).into()));
+        client.listen_tcp();
+        assert!(client.outputs.is_empty(), "{:?}", client.outputs);
     }
 }

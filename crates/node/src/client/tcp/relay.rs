@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use tandem_wire::{Code, ResponseHead};
 
-use super::{EARLY_MAX, TcpService, UNSPECIFIED};
+use super::{EARLY_MAX, TcpService};
 use crate::{
     client::{Client, FlowConfig, local::Refusal, start::grants},
     error::ClientError,
@@ -94,16 +94,13 @@ impl Client {
         else {
             return;
         };
-        match (&program.local, program.stream()) {
-            (Some(local), stream) => {
-                let is_short = stream
-                    .is_none_or(|it| hop.tunnel.backlog(it) < crate::tunnel::Tunnel::BACKLOG_SHORT);
-                if is_short && local.wants_program() {
-                    program.splice.socket.read(outputs);
-                }
+        let wants = program.local.as_ref().map(|local| local.wants_program());
+        match program.stream() {
+            Some(stream) if wants.unwrap_or(true) => {
+                program.splice.pull(&hop.tunnel, stream, outputs);
             }
-            (None, Some(stream)) => program.splice.pull(&hop.tunnel, stream, outputs),
-            (None, None) => {}
+            None if wants.unwrap_or(false) => program.splice.socket.read(outputs),
+            Some(_) | None => {} // without a protocol, a program waits for its stream
         }
     }
 
@@ -230,8 +227,9 @@ impl Client {
         }
         program.splice.socket.reset(&mut self.outputs);
         let service = program.service;
-        let listen = self.tcp.listen(service);
-        if listen != UNSPECIFIED && self.tcp.told.get(&service) != Some(&error) {
+        if let Some(listen) = self.tcp.listen(service)
+            && self.tcp.told.get(&service) != Some(&error)
+        {
             self.tcp.told.insert(service, error.clone());
             let event = Event::FlowFailed { listen, error: error.clone() };
             self.outputs.push_back(Output::Event(event));
