@@ -31,7 +31,7 @@ def git(variables: Callable[[str], dict[str, str]]) -> Callable[[Lab], None]:
         env = {**GIT_ALONE, "GIT_SSL_CAINFO": str(CA), **variables(tunnel.address)}
         copy = lab.logs / "copy"
         lab.run("git-clone", "git", "clone", url, copy, env=env)
-        check_equal(copy / "payload", root / "git/work/payload")
+        check_equal(copy / "payload", root / "git/tree/payload")
         check("the commit", commit(copy), commit(repository))
         (copy / "answer").write_bytes(random.randbytes(PAYLOAD))
         commit_all(copy)
@@ -57,12 +57,12 @@ GIT_ALONE = {
 
 def make_repository(folder: Path) -> Path:
     """Makes a repository with one commit that accepts pushes, and its work tree beside it."""
-    work, bare = folder / "work", folder / "repository.git"
-    work.mkdir(parents=True)
-    git_output("init", "--quiet", "--initial-branch", "main", work)
-    (work / "payload").write_bytes(random.randbytes(PAYLOAD))
-    commit_all(work)
-    git_output("clone", "--quiet", "--bare", work, bare)
+    tree, bare = folder / "tree", folder / "repository.git"
+    tree.mkdir(parents=True)
+    git_output("init", "--quiet", "--initial-branch", "main", tree)
+    (tree / "payload").write_bytes(random.randbytes(PAYLOAD))
+    commit_all(tree)
+    git_output("clone", "--quiet", "--bare", tree, bare)
     git_output("-C", bare, "config", "http.receivepack", "true")
     return bare
 

@@ -600,16 +600,28 @@ fn five_hundred_connections_are_served_at_once() {
     assert_eq!(stats.tcp_opened, CONNECTIONS);
 }
 
-/// Runs a test of this file, which is marked as ignored, in a process of its own.
+/// The variable that tells a test of this file that it runs in a process of its own, which another test
+/// has started.
+const CHILD: &str = "TANDEM_TEST_CHILD";
+
+fn is_child() -> bool {
+    env::var_os(CHILD).is_some()
+}
+
+/// Runs a test of this file in a process of its own.
 fn child(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", test, "--ignored", "--nocapture", "--quiet"]);
+    command.args(["--exact", test, "--nocapture", "--quiet"]).env(CHILD, "yes");
     command
 }
 
 #[test]
 fn a_process_without_descriptors_accepts_later_and_does_not_spin() {
-    let output = child("child_without_descriptors").output().unwrap();
+    if is_child() {
+        return run_without_descriptors();
+    }
+    let name = "a_process_without_descriptors_accepts_later_and_does_not_spin";
+    let output = child(name).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("accepted at last"), "{text}");
@@ -632,9 +644,7 @@ impl<N> Application<N> for Hoarder {
     }
 }
 
-#[test]
-#[ignore = "another test runs it in a process of its own"]
-fn child_without_descriptors() {
+fn run_without_descriptors() {
     let limit = rustix::process::Rlimit { current: Some(100), maximum: Some(100) };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
     let mut client = None;
@@ -674,9 +684,7 @@ const BEGIN: &[u8] = b"-- the child's output --";
 
 /// Copies the standard input to the standard output. `finish` on a line of its own ends the output,
 /// but not the process.
-#[test]
-#[ignore = "another test runs it in a process of its own"]
-fn child_with_stdio() {
+fn run_with_stdio() {
     let node = tcp_node(
         |wants| wants.tcp(TcpOutput::OpenStdio(TCP)),
         |input, wants| match input {
@@ -704,6 +712,11 @@ fn child_with_stdio() {
     block_on(run(node));
 }
 
+/// A process that runs [`run_with_stdio`].
+fn copier() -> Command {
+    child("standard_input_from_a_file_is_copied_to_the_last_byte")
+}
+
 /// Returns what the child's node wrote.
 fn after_begin(output: &[u8]) -> &[u8] {
     let at = output.windows(BEGIN.len()).position(|part| part == BEGIN);
@@ -712,10 +725,13 @@ fn after_begin(output: &[u8]) -> &[u8] {
 
 #[test]
 fn standard_input_from_a_file_is_copied_to_the_last_byte() {
+    if is_child() {
+        return run_with_stdio();
+    }
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&pattern(3_000_000)).unwrap();
     file.rewind().unwrap();
-    let output = child("child_with_stdio").stdin(file).output().unwrap();
+    let output = copier().stdin(file).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(after_begin(&output.stdout) == pattern(3_000_000));
 }
@@ -740,7 +756,7 @@ fn standard_output_ends_before_standard_input_over_pipes_and_over_one_socket() {
         assert!(child.wait().unwrap().success());
     };
     let (in_, out) = (Stdio::piped, Stdio::piped);
-    let mut piped = child("child_with_stdio").stdin(in_()).stdout(out()).spawn().unwrap();
+    let mut piped = copier().stdin(in_()).stdout(out()).spawn().unwrap();
     let (write, read) = (piped.stdin.take().unwrap(), piped.stdout.take().unwrap());
     ends(Box::new(read), Box::new(write), piped);
 
@@ -748,7 +764,7 @@ fn standard_output_ends_before_standard_input_over_pipes_and_over_one_socket() {
     theirs.set_nonblocking(true).unwrap(); // as a parent may do
     let input = Stdio::from(OwnedFd::from(theirs.try_clone().unwrap()));
     let output = Stdio::from(OwnedFd::from(theirs));
-    let socket = child("child_with_stdio").stdin(input).stdout(output).spawn().unwrap();
+    let socket = copier().stdin(input).stdout(output).spawn().unwrap();
     ends(Box::new(ours.try_clone().unwrap()), Box::new(ours), socket);
 }
 
@@ -757,7 +773,7 @@ fn the_process_waits_for_a_slow_reader_of_its_output() {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&pattern(1_000_000)).unwrap();
     file.rewind().unwrap();
-    let mut process = child("child_with_stdio").stdin(file).stdout(Stdio::piped()).spawn().unwrap();
+    let mut process = copier().stdin(file).stdout(Stdio::piped()).spawn().unwrap();
     thread::sleep(Duration::from_millis(500)); // the node has ended by now
     let mut output = Vec::new();
     process.stdout.take().unwrap().read_to_end(&mut output).unwrap();

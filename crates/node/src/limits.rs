@@ -149,7 +149,7 @@ pub struct LocalProxyLimits {
     /// The size of the head of an HTTP/1.1 message, and of the trailers after a body, in bytes.
     /// Programs send cookies of several kB, and common servers accept heads of 8 to 64 kB.
     pub head: usize,
-    /// The number of fields of such a head. Common servers accept 100.
+    /// The number of fields in the head of an HTTP/1.1 message. Common servers accept 100.
     pub fields: usize,
     /// The length of the line before a chunk of a body in bytes. It has 18 bytes without extensions,
     /// which nearly nobody uses.

@@ -13,7 +13,10 @@ use tandem_node::{
 use tandem_units::HumanDuration;
 use tandem_wire::Template;
 
-use super::files::{CLIENT_FILE, ClientFile, FOLDER};
+use super::{
+    REQUIRED, both_addresses,
+    files::{CLIENT_FILE, ClientFile, FOLDER},
+};
 use crate::{
     carried::Carried,
     carrier,
@@ -96,7 +99,7 @@ pub(crate) struct ConnectSettings {
 impl Settings for ConnectSettings {
     type Setup = ConnectSetup;
     const SUBCOMMAND: &'static str = "connect";
-    const REQUIRED: &'static [&'static str] = &["dest", "listen"];
+    const REQUIRED: &'static [&'static str] = REQUIRED;
 }
 
 /// The settings that run.
@@ -126,16 +129,7 @@ impl TryFrom<ConnectSettings> for ConnectSetup {
 
     fn try_from(settings: ConnectSettings) -> Result<Self, ConfigError> {
         let ConnectSettings { dest, listen, pair, token_file, ca, transport } = settings;
-        let dest = dest.ok_or(ConfigError::Missing {
-            key: "dest",
-            value: "HOST:PORT",
-            variable: "TANDEM_DEST",
-        })?;
-        let listen = listen.ok_or(ConfigError::Missing {
-            key: "listen",
-            value: "ADDR",
-            variable: "TANDEM_LISTEN",
-        })?;
+        let (dest, listen) = both_addresses(dest, listen)?;
         let identification = match (token_file, pair) {
             (Some(_), Some(_)) => {
                 let reason = "the file of the pair has another token and the certificate to trust";

@@ -6,3 +6,23 @@ mod serve;
 
 pub(crate) use connect::{Connect, ConnectSettings, SERVICE_PORT};
 pub(crate) use serve::{Serve, ServeSettings};
+
+use crate::{
+    config::{ListenAddr, Target},
+    error::ConfigError,
+};
+
+/// The settings that both commands need.
+const REQUIRED: &[&str] = &["dest", "listen"];
+
+/// The settings that both commands need, or the error that one is missing.
+fn both_addresses(
+    dest: Option<Target>,
+    listen: Option<ListenAddr>,
+) -> Result<(Target, ListenAddr), ConfigError> {
+    let missing = |key, value, variable| ConfigError::Missing { key, value, variable };
+    Ok((
+        dest.ok_or(missing("dest", "HOST:PORT", "TANDEM_DEST"))?,
+        listen.ok_or(missing("listen", "ADDR", "TANDEM_LISTEN"))?,
+    ))
+}

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::files::{CLIENT_FILE, FOLDER, PairFolder};
+use super::{
+    REQUIRED, both_addresses,
+    files::{CLIENT_FILE, FOLDER, PairFolder},
+};
 use crate::{
     config::{Layered, ListenAddr, Settings, Target, TransportSettings, TransportSetup, WorkFor},
     error::{CliError, ConfigError},
@@ -85,7 +88,7 @@ pub(crate) struct ServeSettings {
 impl Settings for ServeSettings {
     type Setup = ServeSetup;
     const SUBCOMMAND: &'static str = "serve";
-    const REQUIRED: &'static [&'static str] = &["dest", "listen"];
+    const REQUIRED: &'static [&'static str] = REQUIRED;
 }
 
 /// The settings that run.
@@ -115,16 +118,7 @@ impl TryFrom<ServeSettings> for ServeSetup {
 
     fn try_from(settings: ServeSettings) -> Result<Self, ConfigError> {
         let ServeSettings { dest, listen, pair, cert, key, token_file, transport } = settings;
-        let dest = dest.ok_or(ConfigError::Missing {
-            key: "dest",
-            value: "HOST:PORT",
-            variable: "TANDEM_DEST",
-        })?;
-        let listen = listen.ok_or(ConfigError::Missing {
-            key: "listen",
-            value: "ADDR",
-            variable: "TANDEM_LISTEN",
-        })?;
+        let (dest, listen) = both_addresses(dest, listen)?;
         let identification = match (cert, key, token_file) {
             (None, None, None) => {
                 Identification::Pair { pair: pair.unwrap_or_else(|| FOLDER.into()) }

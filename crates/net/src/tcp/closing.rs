@@ -4,7 +4,7 @@
 //! and what still arrives is dropped until the peer's FIN: if the socket were closed with unread
 //! bytes, the operating system would reset the connection, and the peer could lose the last bytes
 //! that were sent to it. This takes as long as the peer takes bytes, or at most two checks of
-//! `CHECK_INTERVAL` without progress. The number of such connections is bounded.
+//! `CHECK_INTERVAL` without progress. At most `TCP_CLOSING_MAX` connections end in this way at a time.
 //!
 //! When the driver ends, connections that the node has not closed are reset, because their peers must
 //! not take what they have got for everything.

@@ -25,7 +25,7 @@ use crate::{
     stats::Stats,
     tcp::Form,
     token::Token,
-    tunnel::{Arrival, Carrier, Tunnel, Unsent},
+    tunnel::{Arrival, CAPSULE_PROTOCOL, Carrier, Tunnel, Unsent},
 };
 
 /// One hop.
@@ -33,6 +33,8 @@ pub(super) struct Hop {
     pub(super) peer: Peer,
     pub(super) tunnel: Tunnel,
     template: Template,
+    /// The template of TCP connections, which every authority has.
+    tcp_template: Option<Template>,
     token: Option<Token>,
     pub(super) flows: BTreeMap<StreamId, Flow>,
     /// The flow that carries the next peer.
@@ -54,6 +56,7 @@ impl Hop {
         Self {
             peer,
             tunnel: Tunnel::client(mode, limits),
+            tcp_template: Template::default_for_tcp(template.authority()).ok(),
             template,
             token,
             flows: BTreeMap::new(),
@@ -136,13 +139,12 @@ impl Hop {
                 self.add_token(header::PROXY_AUTHORIZATION, &mut head.headers);
             }
             Form::Capsules => {
-                let template = Template::default_for_tcp(self.template.authority()).ok()?;
-                let expanded = template.expand(&target.host, target.port);
+                let expanded = self.tcp_template.as_ref()?.expand(&target.host, target.port);
                 (head.scheme, head.authority) = (Some(expanded.scheme), Some(expanded.authority));
                 head.path = Some(expanded.path);
                 head.protocol = Some(PROTOCOL_CONNECT_TCP.to_owned());
                 let is_true = HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE);
-                head.headers.insert("capsule-protocol", is_true);
+                head.headers.insert(CAPSULE_PROTOCOL, is_true);
                 self.add_token(header::AUTHORIZATION, &mut head.headers);
             }
         }

@@ -9,6 +9,7 @@ use super::request::Asks;
 use crate::{
     error::{RequestError, target_error, whole_seconds},
     tcp::Form,
+    tunnel::CAPSULE_PROTOCOL,
 };
 
 /// The header field of RFC 9209 §2.
@@ -36,7 +37,7 @@ pub(super) fn connected(target: SocketAddr, form: Form) -> ResponseHead {
     let mut headers = HeaderMap::new();
     if form == Form::Capsules {
         // RFC 9297 §3.4: the field says that the body consists of capsules.
-        headers.insert("capsule-protocol", HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE));
+        headers.insert(CAPSULE_PROTOCOL, HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE));
     }
     granted(target, headers)
 }

@@ -208,13 +208,18 @@ impl Proxy {
     ) -> Result<(), RequestError> {
         let (state, output) = self.targets.reach(now, id, target.clone())?;
         self.outputs.push_back(output);
-        let peer = self.peers.get(id.0).filter(|_| self.log_clients);
-        let owner = Owner { user, client: peer.map(|peer| peer.standing.client) };
+        let owner = self.owner(id, user);
         self.peers.insert_flow(id, Flow::new(state, owner, target, &self.limits, now));
         if let (Some(peer), Some(parts)) = (self.peers.get_mut(id.0), self.server.parts(id.0)) {
             peer.tunnel.on_request(&Carrier::from(parts), id.1, asked);
         }
         Ok(())
+    }
+
+    /// Who opens a flow, as logs say it.
+    pub(super) fn owner(&self, id: FlowId, user: User) -> Owner {
+        let peer = self.peers.get(id.0).filter(|_| self.log_clients);
+        Owner { user, client: peer.map(|peer| peer.standing.client) }
     }
 
     /// Lets a request stream join the flow of another. A stream that cannot join at once is

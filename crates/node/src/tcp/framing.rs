@@ -1,14 +1,12 @@
 //! The forms in which bytes of a TCP connection travel on a request stream.
 
 use bytes::{Bytes, BytesMut};
-use tandem_wire::{
-    Code, TcpCapsuleDecoder, TcpPiece, encode_data_header, encode_tcp_data_header, encode_tcp_final,
-};
+use tandem_wire::{Code, TcpCapsuleDecoder, TcpPiece, encode_tcp_data_header, encode_tcp_final};
 
 use crate::{
     h3::{Body, ConnectionError},
     quic::StreamId,
-    tunnel::Carrier,
+    tunnel::{Carrier, in_frame},
 };
 
 /// The form of a request for a TCP connection.
@@ -49,7 +47,7 @@ pub(crate) enum Next {
     Broken(ConnectionError),
 }
 
-/// The longest header of a DATA frame, or of a capsule.
+/// The longest header of a capsule.
 const HEADER_MAX: usize = 16;
 
 impl Form {
@@ -79,14 +77,6 @@ impl Form {
             Self::Classic => Framing::Classic,
         }
     }
-}
-
-/// The header of a DATA frame with these bytes and `more` bytes, and the bytes themselves.
-fn in_frame(start: &[u8], more: usize) -> Bytes {
-    let mut frame = BytesMut::with_capacity(HEADER_MAX + start.len());
-    encode_data_header(start.len() + more, &mut frame);
-    frame.extend_from_slice(start);
-    frame.freeze()
 }
 
 impl Framing {

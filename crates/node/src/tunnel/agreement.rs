@@ -16,7 +16,7 @@ use super::contexts::{NUMBERED_BY_CLIENT, NUMBERED_BY_PROXY, REPORTS_OF_PROXY};
 use crate::{fields::only_line, mode::Repair};
 
 /// The header field of RFC 9297 §3.4.
-const CAPSULE_PROTOCOL: HeaderName = HeaderName::from_static("capsule-protocol");
+pub(crate) const CAPSULE_PROTOCOL: HeaderName = HeaderName::from_static("capsule-protocol");
 
 /// The header field of draft-yang-masque-dgram-retrans.
 const DG_RETRANS: HeaderName = HeaderName::from_static("dg-retrans");
@@ -107,16 +107,21 @@ impl Wishes {
     }
 }
 
+/// The urgency that a request asks for (RFC 9218 §4).
+pub(crate) fn urgency(headers: &HeaderMap) -> Urgency {
+    let field = headers.get(Urgency::FIELD).and_then(|value| value.to_str().ok());
+    field.map_or_else(Urgency::default, Urgency::parse_field)
+}
+
 impl Asked {
     /// Reads a request. Also returns how many of our fields in it were ignored.
     pub(crate) fn read(headers: &HeaderMap) -> (Self, u64) {
         let mut ignored = Ignored(0);
-        let urgency = headers.get(Urgency::FIELD).and_then(|value| value.to_str().ok());
         let feedback = only_line(headers, &FEEDBACK)
             .map(|line| FeedbackField::parse_request(&line.map_err(FieldError::Syntax)?));
         let asked = Self {
             promised: promised_size(headers),
-            urgency: urgency.map_or_else(Urgency::default, Urgency::parse_field),
+            urgency: urgency(headers),
             weight: match ignored.or_count("feedback", feedback.transpose()).flatten() {
                 Some(FeedbackField::Request { weight }) => Some(weight),
                 Some(FeedbackField::Grant { .. }) | None => None,

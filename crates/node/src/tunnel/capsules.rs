@@ -118,20 +118,21 @@ pub(super) fn encode_payload(context_id: VarInt, payload: &[u8]) -> Bytes {
 pub(super) fn encode_limit(limit: RetransmissionLimit) -> Bytes {
     let mut capsule = Vec::new();
     limit.encode(&mut capsule);
-    in_frame(&capsule)
+    in_frame(&capsule, 0)
 }
 
 /// Encodes a DATA frame with one capsule that says why a flow ends.
 pub(crate) fn encode_proxy_status(status: &ProxyStatus) -> Bytes {
     let mut capsule = Vec::new();
     encode_capsule(CAPSULE_TYPE_PROXY_STATUS, status.encode().as_bytes(), &mut capsule);
-    in_frame(&capsule)
+    in_frame(&capsule, 0)
 }
 
-fn in_frame(capsule: &[u8]) -> Bytes {
-    let mut frame = BytesMut::with_capacity(FRAME_HEADER_MAX + capsule.len());
-    encode_data_header(capsule.len(), &mut frame);
-    frame.put_slice(capsule);
+/// A DATA frame that begins with these bytes. `more` bytes follow, which the caller sends.
+pub(crate) fn in_frame(start: &[u8], more: usize) -> Bytes {
+    let mut frame = BytesMut::with_capacity(FRAME_HEADER_MAX + start.len());
+    encode_data_header(start.len() + more, &mut frame);
+    frame.put_slice(start);
     frame.freeze()
 }
 

@@ -39,8 +39,8 @@ use tracing::debug;
 #[cfg(fuzzing)]
 pub use self::queue::model::run as run_queue_model;
 pub(crate) use self::{
-    agreement::Asked,
-    capsules::{StreamEnd, encode_proxy_status},
+    agreement::{Asked, CAPSULE_PROTOCOL, urgency},
+    capsules::{StreamEnd, encode_proxy_status, in_frame},
     carrier::Carrier,
     client::Flows,
 };

@@ -74,7 +74,7 @@ impl Inbox {
         }
     }
 
-    /// Where the next line ends, if it ends within so many bytes of the inbox.
+    /// The offset at which the next line ends, if it ends within the first `len_max` bytes of the inbox.
     fn end_of_line(&mut self, len_max: usize) -> Option<usize> {
         let unseen = self.bytes.get(self.scanned..len_max.min(self.len()))?;
         let index = unseen.iter().position(|&byte| byte == b'\n');

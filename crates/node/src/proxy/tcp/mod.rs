@@ -12,7 +12,6 @@ use std::{
 };
 
 use http::HeaderMap;
-use tandem_wire::Urgency;
 use tracing::info;
 
 use self::race::Race;
@@ -25,6 +24,8 @@ use crate::{
     node::{Output, QueryId, ResolveError},
     quic::{ConnectionId, StreamId},
     tcp::{Form, Socket, Splice, TcpId, TcpInput, TcpOutput, TunnelStream},
+    timers::move_timer,
+    tunnel::urgency,
 };
 
 /// The memory of an idle TCP connection in bytes, with its request stream and its socket.
@@ -135,18 +136,13 @@ impl TcpFlows {
     fn set_timer(&mut self, id: FlowId) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         let timer = flow.timeout();
-        if let Some(old) = std::mem::replace(&mut flow.timer, timer) {
-            self.timers.remove(&(old, id));
-        }
-        self.timers.extend(timer.map(|timer| (timer, id)));
+        move_timer(&mut self.timers, id, &mut flow.timer, timer);
     }
 
     /// Removes a flow.
     fn remove(&mut self, id: FlowId) -> Option<TcpFlow> {
-        let flow = self.flows.remove(&id)?;
-        if let Some(timer) = flow.timer {
-            self.timers.remove(&(timer, id));
-        }
+        let mut flow = self.flows.remove(&id)?;
+        move_timer(&mut self.timers, id, &mut flow.timer, None);
         for tcp in flow.connections() {
             self.by_tcp.remove(&tcp);
         }
@@ -171,14 +167,9 @@ impl Proxy {
             self.outputs.push_back(output);
             State::Resolving { query, deadline: now + self.limits.dns_timeout }
         };
+        let owner = self.owner(id, user);
         let peer = self.peers.get_mut(id.0).ok_or(RequestError::Unauthorized)?;
-        let urgency = headers.get(Urgency::FIELD).and_then(|value| value.to_str().ok());
-        peer.tunnel.open_bytes(
-            id.1,
-            urgency.map_or_else(Urgency::default, Urgency::parse_field),
-            1,
-        );
-        let owner = Owner { user, client: self.log_clients.then_some(peer.standing.client) };
+        peer.tunnel.open_bytes(id.1, urgency(headers), 1);
         self.tcp.flows.insert(id, TcpFlow { state, form, owner, target, timer: None });
         self.advance_race(now, id);
         Ok(())
@@ -217,12 +208,10 @@ impl Proxy {
     ) {
         let Some(flow) = self.tcp.flows.get(&id) else { return };
         let (host, port) = flow.target.clone();
-        let found =
-            result.and_then(
-                |found| {
-                    if found.is_empty() { Err(ResolveError::NotFound) } else { Ok(found) }
-                },
-            );
+        let found = match result {
+            Ok(found) if found.is_empty() => Err(ResolveError::NotFound),
+            other => other,
+        };
         let race = found
             .map_err(|error| RequestError::Dns { host, error })
             .and_then(|found| self.race(now, &found, port));

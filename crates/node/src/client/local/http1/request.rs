@@ -111,7 +111,7 @@ pub(super) fn parse(
         return Err(Rejection::unauthorized());
     }
     if method == "CONNECT" {
-        // A body of such a request has no meaning, and could be taken for bytes of the tunnel.
+        // The body of a CONNECT request has no meaning, and could be taken for bytes of the tunnel.
         if !matches!(framing, Framing::Nothing | Framing::Length(0)) {
             return Err(Rejection::malformed("a CONNECT request has no body"));
         }

@@ -103,8 +103,8 @@ pub(super) fn parse(head: &[u8], fields_max: usize, asked: Asked) -> Result<Resp
             (framing, body)
         }
     };
-    // RFC 9112 §6.1: a response to HTTP/1.0 has no Transfer-Encoding. It then ends with the
-    // connection, as the connection of such a program always does.
+    // RFC 9112 §6.1: a response to HTTP/1.0 has no Transfer-Encoding. If its length is not known, it ends
+    // when the connection ends. Connections of programs that speak HTTP/1.0 end after one response.
     let is_chunked = framing == Framing::Chunked && !asked.is_old;
     let persists = asked.connection != Connection::Closes && body != Body::UntilEnd;
     let target_persists = minor == 1 && !fields.has_option("close") && body != Body::UntilEnd;
