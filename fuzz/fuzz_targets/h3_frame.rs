@@ -7,15 +7,19 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use tandem_fuzz::split;
 use tandem_wire::{
-    DecodeError, Frame, FrameDecoder, StreamKind, encode_data_header, encode_goaway,
-    encode_headers, encode_settings,
+    DecodeError, Frame, FrameDecoder, StreamKind, encode_continued, encode_data_header,
+    encode_goaway, encode_headers, encode_settings,
 };
 
 const LEN_MAX: usize = 100;
 
-fuzz_target!(|input: (bool, Vec<u8>, &[u8])| {
-    let (is_control, lengths, data) = input;
-    let kind = if is_control { StreamKind::Control } else { StreamKind::Request };
+fuzz_target!(|input: (u8, Vec<u8>, &[u8])| {
+    let (kind, lengths, data) = input;
+    let kind = match kind % 3 {
+        0 => StreamKind::Request,
+        1 => StreamKind::Control,
+        _ => StreamKind::Continuation,
+    };
     let whole = decode_all(kind, &split(data, &[]));
     assert_eq!(decode_all(kind, &split(data, &lengths)), whole);
 
@@ -42,6 +46,7 @@ fn encode(frame: &Frame, out: &mut Vec<u8>) -> bool {
         }
         Frame::Settings(settings) => encode_settings(settings, out),
         Frame::GoAway(id) => encode_goaway(*id, out),
+        Frame::Continued(stream) => encode_continued(*stream, out),
         Frame::MaxPushId(_) | Frame::CancelPush(_) | Frame::Unknown { .. } => return false,
     }
     true

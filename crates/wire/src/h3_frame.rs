@@ -30,6 +30,9 @@ pub const STREAM_TYPE_QPACK_ENCODER: VarInt = VarInt::from_u32(0x02);
 /// [RFC 9204 §4.2]: https://www.rfc-editor.org/rfc/rfc9204#section-4.2
 pub const STREAM_TYPE_QPACK_DECODER: VarInt = VarInt::from_u32(0x03);
 
+/// The type of a continuation stream, on which bytes of a request stream travel. It is Tandem's own.
+pub const STREAM_TYPE_CONTINUATION: VarInt = VarInt::from_u32(0x2c4b_1d7a);
+
 const DATA: u64 = 0x00;
 const HEADERS: u64 = 0x01;
 const CANCEL_PUSH: u64 = 0x03;
@@ -37,6 +40,7 @@ const SETTINGS: u64 = 0x04;
 const PUSH_PROMISE: u64 = 0x05;
 const GOAWAY: u64 = 0x07;
 const MAX_PUSH_ID: u64 = 0x0d;
+const CONTINUED: u64 = 0x2c4b_1d7a;
 
 /// One frame, or a piece of a DATA frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +58,9 @@ pub enum Frame {
     MaxPushId(VarInt),
     /// A `CANCEL_PUSH` frame with the ID of a push that is no longer needed.
     CancelPush(VarInt),
+    /// A CONTINUED frame, which is Tandem's own, with the ID of a continuation stream. All bytes of that
+    /// stream come before what follows the frame.
+    Continued(VarInt),
     /// A frame of another type. The decoder skips its payload, which may have any length.
     Unknown {
         /// The frame's type.
@@ -73,6 +80,8 @@ pub enum StreamKind {
     Control,
     /// A request stream, in either direction.
     Request,
+    /// A continuation stream after its header. It is Tandem's own.
+    Continuation,
 }
 
 impl fmt::Display for StreamKind {
@@ -80,6 +89,7 @@ impl fmt::Display for StreamKind {
         f.pad(match self {
             Self::Control => "control",
             Self::Request => "request",
+            Self::Continuation => "continuation",
         })
     }
 }
@@ -239,10 +249,13 @@ impl FrameDecoder {
             // corresponding HTTP/3 frame type [...] receipt MUST be treated as a connection error
             // of type H3_FRAME_UNEXPECTED."
             (_, 0x02 | 0x06 | 0x08 | 0x09)
-            | (StreamKind::Control, DATA | HEADERS | PUSH_PROMISE)
-            | (StreamKind::Request, CANCEL_PUSH | SETTINGS | GOAWAY | MAX_PUSH_ID) => {
-                Err(unexpected)
-            }
+            | (StreamKind::Control, DATA | HEADERS | PUSH_PROMISE | CONTINUED)
+            | (StreamKind::Request, CANCEL_PUSH | SETTINGS | GOAWAY | MAX_PUSH_ID)
+            // Only DATA follows a CONNECT request (RFC 9114 §4.4), wherever its bytes travel.
+            | (
+                StreamKind::Continuation,
+                HEADERS | CANCEL_PUSH | SETTINGS | PUSH_PROMISE | GOAWAY | MAX_PUSH_ID | CONTINUED,
+            ) => Err(unexpected),
             // RFC 9114 §7.2.5: "A client MUST treat receipt of a PUSH_PROMISE frame that contains
             // a larger push ID than the client has advertised as a connection error of
             // H3_ID_ERROR." We advertise none.
@@ -255,10 +268,10 @@ impl FrameDecoder {
         let len_max = match frame_type.get() {
             DATA => return Ok(State::Data { remaining: len }),
             HEADERS | SETTINGS => self.max_frame_len,
-            CANCEL_PUSH | GOAWAY | MAX_PUSH_ID if len > VarInt::LEN_MAX as u64 => {
+            CANCEL_PUSH | GOAWAY | MAX_PUSH_ID | CONTINUED if len > VarInt::LEN_MAX as u64 => {
                 return Err(DecodeError::FrameMalformed { frame_type, len });
             }
-            CANCEL_PUSH | GOAWAY | MAX_PUSH_ID => VarInt::LEN_MAX,
+            CANCEL_PUSH | GOAWAY | MAX_PUSH_ID | CONTINUED => VarInt::LEN_MAX,
             // RFC 9114 §9: "Implementations MUST ignore unknown or unsupported values in all
             // extensible protocol elements."
             _ => return Ok(State::Skip { remaining: len }),
@@ -278,6 +291,7 @@ fn decode_whole(frame_type: VarInt, payload: Bytes) -> Result<Frame, DecodeError
         SETTINGS => Settings::decode(payload).map(Frame::Settings),
         CANCEL_PUSH => decode_id(frame_type, payload).map(Frame::CancelPush),
         MAX_PUSH_ID => decode_id(frame_type, payload).map(Frame::MaxPushId),
+        CONTINUED => decode_id(frame_type, payload).map(Frame::Continued),
         _ => decode_id(frame_type, payload).map(Frame::GoAway),
     }
 }
@@ -307,9 +321,24 @@ pub fn encode_data_header(len: usize, out: &mut impl BufMut) {
 
 /// Appends a GOAWAY frame to `out`.
 pub fn encode_goaway(id: VarInt, out: &mut impl BufMut) {
+    encode_id(GOAWAY, id, out);
+}
+
+/// Appends a CONTINUED frame with the ID of a continuation stream to `out`.
+pub fn encode_continued(stream: VarInt, out: &mut impl BufMut) {
+    encode_id(CONTINUED, stream, out);
+}
+
+/// Appends the beginning of a continuation stream of the request stream `request` to `out`.
+pub fn encode_continuation_header(request: VarInt, out: &mut impl BufMut) {
+    STREAM_TYPE_CONTINUATION.encode(out);
+    request.encode(out);
+}
+
+fn encode_id(frame_type: u64, id: VarInt, out: &mut impl BufMut) {
     let mut payload = Vec::with_capacity(VarInt::LEN_MAX);
     id.encode(&mut payload);
-    encode_frame(GOAWAY, &payload, out);
+    encode_frame(frame_type, &payload, out);
 }
 
 /// Appends a SETTINGS frame to `out`.

@@ -40,8 +40,8 @@ pub use error::{DecodeError, ErrorScope};
 pub use feedback::FeedbackField;
 pub use group::{GroupField, GroupFieldError};
 pub use h3_frame::{
-    Frame, FrameDecoder, StreamKind, encode_data_header, encode_goaway, encode_headers,
-    encode_settings,
+    Frame, FrameDecoder, StreamKind, encode_continuation_header, encode_continued,
+    encode_data_header, encode_goaway, encode_headers, encode_settings,
 };
 pub use http_datagram::{
     CONTEXT_ID_UDP, HttpDatagram, MAX_UDP_PAYLOAD, QuarterStreamId, split_context_id,

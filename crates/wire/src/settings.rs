@@ -27,6 +27,9 @@ pub struct Settings {
     ///
     /// [RFC 9297 §2.1.1]: https://www.rfc-editor.org/rfc/rfc9297#section-2.1.1
     pub h3_datagram: bool,
+    /// Whether the endpoint reads request streams that continue on other streams. The setting is
+    /// Tandem's own.
+    pub continuation: bool,
 }
 
 const QPACK_MAX_TABLE_CAPACITY: u64 = 0x01;
@@ -34,6 +37,7 @@ const MAX_FIELD_SECTION_SIZE: u64 = 0x06;
 const QPACK_BLOCKED_STREAMS: u64 = 0x07;
 const ENABLE_CONNECT_PROTOCOL: u64 = 0x08;
 const H3_DATAGRAM: u64 = 0x33;
+const CONTINUATION: u64 = 0x2c4b_1d7a;
 
 impl Settings {
     /// Decodes the payload of a SETTINGS frame ([RFC 9114 §7.2.4]).
@@ -82,6 +86,9 @@ impl Settings {
         if self.h3_datagram {
             put(H3_DATAGRAM, 1);
         }
+        if self.continuation {
+            put(CONTINUATION, 1);
+        }
     }
 
     fn set(&mut self, setting: VarInt, value: VarInt) -> Result<(), DecodeError> {
@@ -94,6 +101,7 @@ impl Settings {
             // is neither 0 nor 1, the receiver MUST terminate the connection with error
             // H3_SETTINGS_ERROR."
             H3_DATAGRAM => self.h3_datagram = boolean(setting, value)?,
+            CONTINUATION => self.continuation = boolean(setting, value)?,
             // RFC 9114 §7.2.4.1: settings that HTTP/2 defined "MUST NOT be sent, and their receipt
             // MUST be treated as a connection error of type H3_SETTINGS_ERROR."
             0x02..=0x05 => return Err(DecodeError::SettingReserved(setting)),
@@ -127,6 +135,7 @@ mod tests {
             (&[0x08, 1], Settings { enable_connect_protocol: true, ..default }),
             (&[0x08, 0], default),
             (&[0x33, 1], Settings { h3_datagram: true, ..default }),
+            (&[0xac, 0x4b, 0x1d, 0x7a, 1], Settings { continuation: true, ..default }),
             (&[0x06, 0x50, 0], Settings { max_field_section_size: Some(4096), ..default }),
             (&[0x01, 9], Settings { qpack_max_table_capacity: 9, ..default }),
             (&[0x07, 9], Settings { qpack_blocked_streams: 9, ..default }),
@@ -164,6 +173,7 @@ mod tests {
             qpack_blocked_streams in 0..=VarInt::MAX,
             enable_connect_protocol: bool,
             h3_datagram: bool,
+            continuation: bool,
         ) {
             let settings = Settings {
                 max_field_section_size,
@@ -171,6 +181,7 @@ mod tests {
                 qpack_blocked_streams,
                 enable_connect_protocol,
                 h3_datagram,
+                continuation,
             };
             let mut payload = Vec::new();
             settings.encode(&mut payload);

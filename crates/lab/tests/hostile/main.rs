@@ -5,6 +5,7 @@
 mod bed;
 mod bounds;
 mod connect_udp;
+mod continuations;
 mod control_streams;
 mod feedback;
 mod groups;

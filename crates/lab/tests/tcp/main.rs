@@ -14,3 +14,4 @@ mod scenario;
 mod shares;
 mod slow;
 mod times;
+mod windows;

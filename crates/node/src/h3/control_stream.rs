@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use tandem_wire::{
     Code, Frame, FrameDecoder, Settings, StreamKind, VarInt, encode_goaway, encode_settings,
     h3_frame::{
-        STREAM_TYPE_CONTROL, STREAM_TYPE_PUSH, STREAM_TYPE_QPACK_DECODER, STREAM_TYPE_QPACK_ENCODER,
+        STREAM_TYPE_CONTINUATION, STREAM_TYPE_CONTROL, STREAM_TYPE_PUSH, STREAM_TYPE_QPACK_DECODER,
+        STREAM_TYPE_QPACK_ENCODER,
     },
 };
 
@@ -22,8 +23,20 @@ const MAX_CONTROL_FRAME: usize = 4096;
 enum Peer {
     /// The stream's type is not complete. These are its received bytes, at most 8.
     TypeUnknown(BytesMut),
+    /// A continuation stream whose request stream is not known yet. These are the received bytes of its
+    /// ID, at most 8.
+    Continuation(BytesMut),
     Control(FrameDecoder),
     Qpack(QpackStream),
+}
+
+/// What a unidirectional stream of the peer has.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// A frame of the control stream.
+    Frame(Frame),
+    /// The stream continues this request stream. Its bytes follow, and are not read here.
+    Continues(StreamId),
 }
 
 /// The control streams of a connection.
@@ -80,21 +93,27 @@ impl ControlStreams {
         }
     }
 
-    /// Returns the next frame on a unidirectional stream of the peer.
+    /// Returns the next item of a unidirectional stream of the peer.
     pub(super) fn read(
         &mut self,
         connection: &mut Connection,
         stream: StreamId,
-    ) -> Result<Option<Frame>, ConnectionError> {
+    ) -> Result<Option<Item>, ConnectionError> {
         loop {
             let peer =
                 self.peers.entry(stream).or_insert_with(|| Peer::TypeUnknown(BytesMut::new()));
             if let Peer::Control(decoder) = peer
                 && let Some(frame) = decoder.next()?
             {
-                return Ok(Some(frame));
+                return Ok(Some(Item::Frame(frame)));
             }
-            let data = match read(connection, stream) {
+            let read = match peer {
+                Peer::TypeUnknown(bytes) | Peer::Continuation(bytes) => {
+                    connection.read(stream, missing(bytes))
+                }
+                Peer::Control(_) | Peer::Qpack(_) => read(connection, stream),
+            };
+            let data = match read {
                 Read::Data(data) => data,
                 Read::Blocked => return Ok(None),
                 Read::Finished | Read::Reset(_) => return self.on_end(stream),
@@ -104,8 +123,16 @@ impl ControlStreams {
                 Peer::Qpack(instructions) => instructions.take(&data)?,
                 Peer::TypeUnknown(bytes) => {
                     bytes.extend_from_slice(&data);
-                    let bytes = bytes.clone().freeze();
-                    self.on_type(connection, stream, bytes)?;
+                    if let Ok(stream_type) = VarInt::decode(&mut bytes.clone()) {
+                        self.on_type(connection, stream, stream_type)?;
+                    }
+                }
+                Peer::Continuation(bytes) => {
+                    bytes.extend_from_slice(&data);
+                    if let Ok(request) = VarInt::decode(&mut bytes.clone()) {
+                        self.peers.remove(&stream);
+                        return Ok(Some(Item::Continues(StreamId(request.get()))));
+                    }
                 }
             }
         }
@@ -115,23 +142,17 @@ impl ControlStreams {
         &mut self,
         connection: &mut Connection,
         stream: StreamId,
-        mut bytes: Bytes,
+        stream_type: VarInt,
     ) -> Result<(), ConnectionError> {
-        let Ok(stream_type) = VarInt::decode(&mut bytes) else { return Ok(()) };
         let peer = match stream_type {
             STREAM_TYPE_CONTROL => {
-                let mut decoder = FrameDecoder::new(StreamKind::Control, MAX_CONTROL_FRAME);
-                decoder.push(bytes);
-                Peer::Control(decoder)
+                Peer::Control(FrameDecoder::new(StreamKind::Control, MAX_CONTROL_FRAME))
             }
-            STREAM_TYPE_QPACK_ENCODER | STREAM_TYPE_QPACK_DECODER => {
-                let mut instructions = if stream_type == STREAM_TYPE_QPACK_ENCODER {
-                    QpackStream::Encoder
-                } else {
-                    QpackStream::decoder()
-                };
-                instructions.take(&bytes)?;
-                Peer::Qpack(instructions)
+            STREAM_TYPE_QPACK_ENCODER => Peer::Qpack(QpackStream::Encoder),
+            STREAM_TYPE_QPACK_DECODER => Peer::Qpack(QpackStream::decoder()),
+            STREAM_TYPE_CONTINUATION => {
+                self.peers.insert(stream, Peer::Continuation(BytesMut::new()));
+                return Ok(());
             }
             STREAM_TYPE_PUSH => {
                 return Err(ConnectionError {
@@ -171,14 +192,21 @@ impl ControlStreams {
         Ok(())
     }
 
-    fn on_end(&mut self, stream: StreamId) -> Result<Option<Frame>, ConnectionError> {
+    fn on_end(&mut self, stream: StreamId) -> Result<Option<Item>, ConnectionError> {
         match self.peers.remove(&stream) {
             // RFC 9114 §6.2.1 and RFC 9204 §4.2: critical streams must not be closed.
             Some(Peer::Control(_) | Peer::Qpack(_)) => Err(ConnectionError {
                 code: Code::H3_CLOSED_CRITICAL_STREAM,
                 reason: "the peer closed a control or QPACK stream".to_owned(),
             }),
-            Some(Peer::TypeUnknown(_)) | None => Ok(None),
+            Some(Peer::TypeUnknown(_) | Peer::Continuation(_)) | None => Ok(None),
         }
     }
+}
+
+/// How many bytes are missing at most until a variable-length integer is complete that begins with
+/// these bytes (RFC 9000 §16).
+fn missing(bytes: &[u8]) -> usize {
+    let len = bytes.first().map_or(1, |first| 1 << (first >> 6));
+    len - bytes.len().min(len - 1)
 }

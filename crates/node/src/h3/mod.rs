@@ -2,6 +2,7 @@
 //! direction, requests, responses, extended CONNECT (RFC 9220) and HTTP Datagrams (RFC 9297). It
 //! has neither server push nor a dynamic QPACK table.
 
+mod continuation;
 mod control_stream;
 mod error;
 mod peer_ids;
@@ -20,7 +21,8 @@ use tandem_wire::{
 
 pub(crate) use self::error::ConnectionError;
 use self::{
-    control_stream::ControlStreams,
+    continuation::{Incoming, Outgoing},
+    control_stream::{ControlStreams, Item},
     error::StreamError,
     peer_ids::{PeerIds, cancel_push},
     request_stream::{Follows, Next, RequestStream},
@@ -77,6 +79,8 @@ pub(crate) struct Session {
     side: Side,
     control: ControlStreams,
     requests: BTreeMap<StreamId, RequestStream>,
+    incoming: Incoming,
+    outgoing: Outgoing,
     peer_settings: Option<Settings>,
     peer_ids: PeerIds,
     events: VecDeque<Event>,
@@ -93,12 +97,15 @@ impl Session {
             max_field_section_size: Some(limits.field_section as u64),
             enable_connect_protocol: side == Side::Server,
             h3_datagram: true,
+            continuation: true,
             ..Settings::default()
         };
         Self {
             side,
             control: ControlStreams::new(side, &settings),
             requests: BTreeMap::new(),
+            incoming: Incoming::default(),
+            outgoing: Outgoing::default(),
             peer_settings: None,
             peer_ids: PeerIds::default(),
             events: VecDeque::new(),
@@ -167,7 +174,9 @@ impl Session {
         stream: StreamId,
     ) -> Result<(), ConnectionError> {
         if !stream.is_bidirectional() {
-            return self.read_control(connection, stream);
+            self.read_unidirectional(connection, stream)?;
+            self.stop_stalled(connection);
+            return Ok(());
         }
         if !stream.is_client_initiated() {
             // RFC 9114 §6.1: "Clients MUST treat receipt of a server-initiated bidirectional
@@ -190,21 +199,37 @@ impl Session {
             self.requests.insert(stream, RequestStream::new(self.side, self.field_section_max));
         }
         self.read_request(connection, stream)?;
-        // A tunnel that nobody reads must not stop the others.
-        if let Some(stalled) = connection.stalled()
-            && self.requests.get(&stalled).is_some_and(RequestStream::is_tunnel)
-        {
-            self.fail(connection, stalled, Code::H3_EXCESSIVE_LOAD);
-        }
+        self.stop_stalled(connection);
         Ok(())
     }
 
-    fn read_control(
+    /// Fails the tunnel of which most waits to be read, if so much waits that the others might have to
+    /// stop.
+    fn stop_stalled(&mut self, connection: &mut Connection) {
+        let Some(stalled) = connection.stalled() else { return };
+        let request = self.incoming.request_of(stalled).unwrap_or(stalled);
+        if self.requests.get(&request).is_some_and(RequestStream::is_tunnel) {
+            self.fail(connection, request, Code::H3_EXCESSIVE_LOAD);
+        }
+    }
+
+    fn read_unidirectional(
         &mut self,
         connection: &mut Connection,
         stream: StreamId,
     ) -> Result<(), ConnectionError> {
-        while let Some(frame) = self.control.read(connection, stream)? {
+        if let Some(request) = self.incoming.request_of(stream) {
+            self.on_continued(stream, request);
+            return Ok(());
+        }
+        while let Some(item) = self.control.read(connection, stream)? {
+            let frame = match item {
+                Item::Frame(frame) => frame,
+                Item::Continues(request) => {
+                    self.on_continuation(connection, stream, request);
+                    return Ok(());
+                }
+            };
             match frame {
                 Frame::Settings(settings) => {
                     self.events.push_back(Event::Settings);
@@ -220,10 +245,39 @@ impl Session {
                 Frame::MaxPushId(id) => self.peer_ids.on_max_push_id(self.side, id)?,
                 Frame::CancelPush(id) => return Err(cancel_push(id)),
                 // The decoder refuses frames that belong on other streams.
-                Frame::Unknown { .. } | Frame::Data(_) | Frame::Headers(_) => {}
+                Frame::Unknown { .. }
+                | Frame::Data(_)
+                | Frame::Headers(_)
+                | Frame::Continued(_) => {}
             }
         }
         Ok(())
+    }
+
+    /// Handles a new stream that continues a request stream.
+    fn on_continuation(
+        &mut self,
+        connection: &mut Connection,
+        stream: StreamId,
+        request: StreamId,
+    ) {
+        let may_come = self.side == Side::Server && self.may_come(request);
+        if !may_come && !self.requests.contains_key(&request) {
+            connection.stop(stream, Code::H3_REQUEST_CANCELLED);
+            return;
+        }
+        self.incoming.insert(stream, request);
+        self.on_continued(stream, request);
+    }
+
+    /// Tells the reader of a request that its next bytes may have arrived.
+    fn on_continued(&mut self, stream: StreamId, request: StreamId) {
+        if let Some(reader) = self.requests.get_mut(&request)
+            && reader.reads(stream)
+            && reader.wants_body_event()
+        {
+            self.events.push_back(Event::Body(request));
+        }
     }
 
     /// Fails the requests that the peer will not process after its GOAWAY.
@@ -255,7 +309,7 @@ impl Session {
                 }
                 break;
             }
-            match request.next(connection, stream) {
+            match request.next(connection, stream, &mut self.incoming) {
                 Ok(Next::Head(section)) => self.on_head(connection, stream, section)?,
                 Ok(Next::Blocked) => break,
                 // There is neither a body nor a trailer section before the header section.
@@ -346,17 +400,19 @@ impl Session {
         if self.control.on_writable(connection, stream) {
             return;
         }
+        let stream = self.outgoing.request_of(stream).unwrap_or(stream);
         let Some(request) = self.requests.get_mut(&stream) else { return };
         if let Ok(Write::Done) = request.flush(connection, stream) {
             self.events.push_back(Event::Writable(stream));
         }
-        self.forget_if_done(stream);
+        self.forget_if_done(connection, stream);
     }
 
     /// Forgets a stream if both directions have ended without an error.
-    fn forget_if_done(&mut self, stream: StreamId) {
+    fn forget_if_done(&mut self, connection: &mut Connection, stream: StreamId) {
         if self.requests.get(&stream).is_some_and(RequestStream::is_done) {
             self.requests.remove(&stream);
+            self.incoming.end(connection, stream, Code::H3_NO_ERROR);
         }
     }
 
@@ -373,6 +429,13 @@ impl Session {
                 code: Code::H3_CLOSED_CRITICAL_STREAM,
                 reason: "the peer sent STOP_SENDING for the control stream".to_owned(),
             });
+        }
+        if !stream.is_bidirectional() {
+            match self.outgoing.request_of(stream) {
+                Some(request) => return self.on_stopped(connection, request, code),
+                None => connection.reset(stream, Code::H3_REQUEST_CANCELLED),
+            }
+            return Ok(());
         }
         // RFC 9114 §4.1: "Clients MUST NOT discard complete responses as a result of having their
         // request terminated abruptly". A server that needs no more of a request uses H3_NO_ERROR,
@@ -422,7 +485,7 @@ impl Session {
         if request.flush(connection, stream).is_err() {
             tracing::debug!(%stream, "the peer stopped the stream before the response was sent");
         }
-        self.forget_if_done(stream);
+        self.forget_if_done(connection, stream);
     }
 
     /// Begins a body of exactly `len` bytes. It is one DATA frame, whose payload
@@ -444,9 +507,31 @@ impl Session {
     ) -> Result<Write, StreamGone> {
         let request = self.requests.get_mut(&stream).ok_or(StreamGone)?;
         match request.flush(connection, stream)? {
-            Write::Done => connection.write(stream, data),
+            Write::Done => self.outgoing.write(connection, stream, data),
             Write::Blocked => Ok(Write::Blocked),
         }
+    }
+
+    /// Notes that what is written next to a body begins a frame, so that it may go on another stream than
+    /// what came before.
+    pub(crate) fn begin_frame(&mut self, connection: &mut Connection, stream: StreamId) {
+        let Some(request) = self.requests.get_mut(&stream) else { return };
+        let is_allowed = self.peer_settings.is_some_and(|settings| settings.continuation);
+        let elsewhere_max = |connection: &Connection| {
+            let window = connection.congestion_window();
+            if is_allowed { Outgoing::elsewhere_max(window) } else { 0 }
+        };
+        if let Some(frame) = self.outgoing.begin_frame(connection, stream, elsewhere_max) {
+            request.queue(frame, End::More);
+        }
+    }
+
+    /// The stream that must have room before more of a body can be written.
+    pub(crate) fn written_next(&self, stream: StreamId) -> StreamId {
+        if self.requests.get(&stream).is_some_and(RequestStream::has_unsent) {
+            return stream;
+        }
+        self.outgoing.stream(stream)
     }
 
     /// Ends the sending direction of a stream after all queued frames.
@@ -463,11 +548,12 @@ impl Session {
         rest: Bytes,
     ) {
         let Some(request) = self.requests.get_mut(&stream) else { return };
+        self.outgoing.finish(connection, stream);
         request.queue(rest, End::Last);
         if request.flush(connection, stream).is_err() {
             tracing::debug!(%stream, "the peer stopped the stream before its end");
         }
-        self.forget_if_done(stream);
+        self.forget_if_done(connection, stream);
     }
 
     /// Reads a part of a body.
@@ -481,11 +567,11 @@ impl Session {
         };
         let max = self.field_section_max as u64;
         loop {
-            let error = match request.next(connection, stream) {
+            let error = match request.next(connection, stream, &mut self.incoming) {
                 Ok(Next::Data(data)) => return Ok(Body::Data(data)),
                 Ok(Next::Blocked) => return Ok(Body::Blocked),
                 Ok(Next::End) => {
-                    self.forget_if_done(stream);
+                    self.forget_if_done(connection, stream);
                     return Ok(Body::End);
                 }
                 Ok(Next::Head(section) | Next::Trailers(section)) => {
@@ -522,6 +608,8 @@ impl Session {
         if self.requests.remove(&stream).is_some() {
             connection.reset(stream, code);
             connection.stop(stream, code);
+            self.outgoing.reset(connection, stream, code);
+            self.incoming.end(connection, stream, code);
         }
     }
 
@@ -532,7 +620,8 @@ impl Session {
         // RFC 9114 §4.1: "The error code H3_NO_ERROR SHOULD be used when requesting that the client
         // stop sending on the request stream."
         connection.stop(stream, Code::H3_NO_ERROR);
-        self.forget_if_done(stream);
+        self.incoming.end(connection, stream, Code::H3_NO_ERROR);
+        self.forget_if_done(connection, stream);
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use tandem_wire::{Code, Frame, FrameDecoder, StreamKind};
+use tandem_wire::{Code, ErrorScope, Frame, FrameDecoder, StreamKind, VarInt};
 
-use super::{End, Side, StreamError, read};
+use super::{ConnectionError, End, Side, StreamError, continuation::Incoming, read};
 use crate::quic::{Connection, Read, StreamGone, StreamId, Write};
 
 /// The next item of a stream.
@@ -32,6 +32,8 @@ pub(super) struct RequestStream {
     /// Whether a CONNECT request of this node opened the stream.
     pub(super) is_connect: bool,
     decoder: FrameDecoder,
+    /// The stream whose bytes come next, before those that follow in `decoder`.
+    continuation: Option<Continuation>,
     phase: Phase,
     /// Whether the reader got [`Next::Blocked`] and waits for an event.
     is_reader_waiting: bool,
@@ -39,6 +41,13 @@ pub(super) struct RequestStream {
     /// The frames that could not be sent yet: a header section, and the header of a DATA frame.
     unsent: VecDeque<Bytes>,
     finish: Finish,
+}
+
+/// A stream of the peer that continues a request stream.
+#[derive(Debug)]
+struct Continuation {
+    stream: StreamId,
+    decoder: FrameDecoder,
 }
 
 /// The phase of a received message. It determines which frames may follow.
@@ -87,6 +96,7 @@ impl RequestStream {
             side,
             is_connect: false,
             decoder: FrameDecoder::new(StreamKind::Request, field_section_max),
+            continuation: None,
             phase: Phase::Head,
             is_reader_waiting: false,
             is_at_end: false,
@@ -124,6 +134,7 @@ impl RequestStream {
     /// Discards the data that the peer has sent or will send.
     pub(super) fn stop_reading(&mut self) {
         self.decoder = FrameDecoder::new(StreamKind::Request, 0);
+        self.continuation = None;
         self.is_at_end = true;
     }
 
@@ -132,34 +143,82 @@ impl RequestStream {
         self.is_at_end && self.finish == Finish::Done
     }
 
+    /// Whether this stream is the one that is read next.
+    pub(super) fn reads(&self, stream: StreamId) -> bool {
+        self.continuation.as_ref().is_some_and(|it| it.stream == stream)
+    }
+
     /// Returns the next item of the stream.
     pub(super) fn next(
         &mut self,
         connection: &mut Connection,
         stream: StreamId,
+        incoming: &mut Incoming,
     ) -> Result<Next, StreamError> {
         let side = self.side;
         loop {
-            match self.decoder.next().map_err(|error| StreamError::of(&error, side))? {
+            let continued_on = self.continuation.as_ref().map(|it| it.stream);
+            let decoder = match &mut self.continuation {
+                Some(continuation) => &mut continuation.decoder,
+                None => &mut self.decoder,
+            };
+            match decoder.next().map_err(|error| StreamError::of(&error, side))? {
                 Some(Frame::Headers(section)) => return self.on_headers(section),
                 Some(Frame::Data(data)) => return self.on_data(data),
+                Some(Frame::Continued(id)) => {
+                    self.on_continued(id)?;
+                    continue;
+                }
                 Some(_) => continue, // unknown types are ignored; the decoder refuses forbidden ones
-                None if self.is_at_end => return Ok(Next::End),
+                None if self.is_at_end && continued_on.is_none() => return Ok(Next::End),
                 None => {}
             }
-            match read(connection, stream) {
-                Read::Data(data) => self.decoder.push(data),
-                Read::Blocked => {
-                    self.is_reader_waiting = true;
-                    return Ok(Next::Blocked);
-                }
+            let source = match continued_on.map(|source| (source, incoming.request_of(source))) {
+                None => stream,
+                Some((source, Some(request))) if request == stream => source,
+                Some((_, Some(_))) => return Err(wrong_continuation()),
+                Some((_, None)) => return Ok(self.blocked(connection, stream)),
+            };
+            match read(connection, source) {
+                Read::Data(data) => decoder.push(data),
+                Read::Blocked => return Ok(self.blocked(connection, stream)),
                 Read::Finished => {
-                    self.decoder.finish().map_err(|error| StreamError::of(&error, side))?;
-                    self.is_at_end = true;
+                    decoder.finish().map_err(|error| StreamError::of(&error, side))?;
+                    if continued_on.is_some() {
+                        incoming.remove(source);
+                        self.continuation = None;
+                    } else {
+                        self.is_at_end = true;
+                    }
                 }
                 Read::Reset(code) => return Ok(Next::Reset(code)),
             }
         }
+    }
+
+    /// The item while nothing has arrived. A request stream can be reset while another is read.
+    fn blocked(&mut self, connection: &mut Connection, stream: StreamId) -> Next {
+        if self.continuation.is_some()
+            && let Some(code) = connection.take_reset(stream)
+        {
+            return Next::Reset(code);
+        }
+        self.is_reader_waiting = true;
+        Next::Blocked
+    }
+
+    fn on_continued(&mut self, id: VarInt) -> Result<(), StreamError> {
+        if self.phase != Phase::Tunnel {
+            return Err(StreamError::unexpected("CONTINUED is not in the body of a tunnel"));
+        }
+        let stream = StreamId(id.get());
+        let is_peers = stream.is_client_initiated() == (self.side == Side::Server);
+        if stream.is_bidirectional() || !is_peers {
+            return Err(wrong_continuation());
+        }
+        let decoder = FrameDecoder::new(StreamKind::Continuation, 0);
+        self.continuation = Some(Continuation { stream, decoder });
+        Ok(())
     }
 
     // RFC 9114 §4.1: "Receipt of an invalid sequence of frames MUST be treated as a connection
@@ -185,6 +244,11 @@ impl RequestStream {
             Phase::Head => Err(StreamError::unexpected("DATA precedes the header section")),
             Phase::Trailers => Err(StreamError::unexpected("DATA follows the trailer section")),
         }
+    }
+
+    /// Whether frames wait to be sent.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
     }
 
     /// Appends a frame to the queue of frames that will be sent.
@@ -215,4 +279,10 @@ impl RequestStream {
         }
         Ok(Write::Done)
     }
+}
+
+fn wrong_continuation() -> StreamError {
+    let reason = "CONTINUED names a stream that does not continue this request".to_owned();
+    let error = ConnectionError { code: Code::H3_ID_ERROR, reason };
+    StreamError { scope: ErrorScope::Connection, error }
 }

@@ -35,6 +35,11 @@ pub(super) const RECEIVE_WINDOW: u32 = 16_000_000;
 /// The most stream data that the engine holds until it is acknowledged.
 pub(super) const SEND_WINDOW: u64 = 32_000_000;
 
+/// The most streams that continue request streams, of all requests together. Besides, the peer opens a
+/// control stream, a QPACK encoder and a QPACK decoder stream, and possibly streams of unknown types,
+/// which are ignored.
+pub(super) const CONTINUATIONS_MAX: u32 = 48;
+
 /// Bytes of DATAGRAM frames that the engine holds: one pacing burst, about ten packets. All others
 /// wait in the tunnel's queue.
 const DATAGRAM_SEND_BUFFER: usize = 20_000;
@@ -284,9 +289,7 @@ impl Transport {
             VarInt::from_u32(u32::try_from(limits.connection_idle.as_millis()).unwrap_or(u32::MAX));
         config
             .max_concurrent_bidi_streams(VarInt::from_u32(limits.request_streams))
-            // The peer opens a control stream, a QPACK encoder and a QPACK decoder stream, and
-            // possibly streams of unknown types, which are ignored.
-            .max_concurrent_uni_streams(VarInt::from_u32(8))
+            .max_concurrent_uni_streams(VarInt::from_u32(8 + CONTINUATIONS_MAX))
             .max_idle_timeout(Some(IdleTimeout::from(idle)))
             .keep_alive_interval(self.keep_alive)
             .initial_rtt(self.initial_rtt)

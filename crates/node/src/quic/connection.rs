@@ -283,6 +283,12 @@ impl Connection {
         self.inner.rtt(PathId::ZERO).unwrap_or_default()
     }
 
+    /// The congestion window.
+    pub(crate) fn congestion_window(&self) -> ByteCount {
+        let controller = self.inner.congestion_state(PathId::ZERO);
+        ByteCount::new(controller.map_or(0, Controller::window))
+    }
+
     /// The controller's estimates of the path.
     pub(crate) fn path_estimate(&self) -> PathEstimate {
         let smoothed_rtt = self.smoothed_rtt();

@@ -35,6 +35,9 @@ pub(super) trait QueueCarrier {
     fn smoothed_rtt(&self) -> Duration;
     /// Writes as much of `data` as the stream has room for, and removes that part from its front.
     fn write_body(&mut self, stream: StreamId, data: &mut Bytes) -> Result<Write, StreamGone>;
+    /// Notes that what is written next to a stream begins a frame, so that it may go on another stream
+    /// than what came before.
+    fn begin_frame(&mut self, stream: StreamId);
     /// Limits the stream data that the engine holds, so that the rest waits in the tunnel's queue.
     fn hold_two_windows(&mut self);
     /// Limits the stream data that the engine holds to what is in flight and one burst, so that all
@@ -142,6 +145,10 @@ impl QueueCarrier for Carrier<'_> {
         self.session.write_body(self.connection, stream, data)
     }
 
+    fn begin_frame(&mut self, stream: StreamId) {
+        self.session.begin_frame(self.connection, stream);
+    }
+
     fn hold_two_windows(&mut self) {
         self.connection.hold_two_windows();
     }
@@ -151,7 +158,7 @@ impl QueueCarrier for Carrier<'_> {
     }
 
     fn is_held(&mut self, stream: StreamId) -> bool {
-        self.connection.is_held(stream)
+        self.connection.is_held(self.session.written_next(stream))
     }
 
     fn finish(&mut self, stream: StreamId) {

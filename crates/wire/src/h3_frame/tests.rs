@@ -59,6 +59,7 @@ fn request_streams_carry_headers_data_and_unknown_frames() {
         (&[0x00, 0], vec![]),
         (&[0x00, 1, 7, 0x00, 2, 8, 9], vec![data.clone()]),
         (&[0x21, 2, 0, 0, 0x40, 1, 2, 1, 2], vec![unknown, headers]),
+        (&[0xac, 0x4b, 0x1d, 0x7a, 2, 0x40, 14], vec![Frame::Continued(VarInt::from_u32(14))]),
     ] {
         assert_eq!(decode(StreamKind::Request, bytes), (frames, Ok(())), "{bytes:02x?}");
     }
@@ -84,7 +85,7 @@ fn the_control_stream_carries_settings_and_ids() {
 
 #[test]
 fn every_violation_has_its_code() {
-    use StreamKind::{Control, Request};
+    use StreamKind::{Continuation, Control, Request};
     for (kind, bytes, code) in [
         (Control, &[0x07, 1, 5][..], Code::H3_MISSING_SETTINGS),
         (Control, &[0x00, 0], Code::H3_MISSING_SETTINGS),
@@ -115,6 +116,15 @@ fn every_violation_has_its_code() {
         (Request, &[0x01, 1], Code::H3_FRAME_ERROR),
         (Request, &[0x00, 2, 1], Code::H3_FRAME_ERROR),
         (Request, &[0x21, 2, 1], Code::H3_FRAME_ERROR),
+        (Continuation, &[0x01, 0], Code::H3_FRAME_UNEXPECTED),
+        (Continuation, &[0x05, 0], Code::H3_FRAME_UNEXPECTED),
+        (Continuation, &[0x06, 0], Code::H3_FRAME_UNEXPECTED),
+        (Continuation, &[0x07, 1, 5], Code::H3_FRAME_UNEXPECTED),
+        (Continuation, &[0xac, 0x4b, 0x1d, 0x7a, 1, 14], Code::H3_FRAME_UNEXPECTED),
+        (Continuation, &[0x00, 2, 1], Code::H3_FRAME_ERROR),
+        (Request, &[0xac, 0x4b, 0x1d, 0x7a, 0], Code::H3_FRAME_ERROR),
+        (Request, &[0xac, 0x4b, 0x1d, 0x7a, 9], Code::H3_FRAME_ERROR),
+        (Control, &[0x04, 0, 0xac, 0x4b, 0x1d, 0x7a, 1, 14], Code::H3_FRAME_UNEXPECTED),
     ] {
         let (_, end) = decode(kind, bytes);
         assert_eq!(end.expect_err("a violation").code(), code, "{kind} {bytes:02x?}");

@@ -12,7 +12,7 @@ use crate::{quic::StreamId, quic::Write, tunnel::carrier::QueueCarrier};
 /// The backlog of one request stream.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    pieces: VecDeque<Bytes>,
+    pieces: VecDeque<Piece>,
     len: usize,
     /// Bytes that it may still send in its turn.
     deficit: usize,
@@ -21,6 +21,14 @@ pub(super) struct Backlog {
     is_blocked: bool,
     /// Whether the stream ends after these bytes.
     is_last: bool,
+}
+
+/// The rest of a header or of its data.
+#[derive(Debug)]
+struct Piece {
+    bytes: Bytes,
+    /// Whether the header of a frame begins here.
+    begins_frame: bool,
 }
 
 /// All backlogs of a tunnel.
@@ -39,7 +47,7 @@ impl Backlogs {
     /// Bytes of memory that all backlogs take.
     pub(super) fn memory(&self) -> usize {
         let of_one = |it: &Backlog| {
-            size_of::<Backlog>() + it.len + it.pieces.capacity() * size_of::<Bytes>()
+            size_of::<Backlog>() + it.len + it.pieces.capacity() * size_of::<Piece>()
         };
         self.by_stream.values().map(of_one).sum()
     }
@@ -50,13 +58,13 @@ impl Queue {
     /// busy for half a millisecond.
     pub(in crate::tunnel) const BACKLOG_SHORT: usize = 64 * 1024;
 
-    /// Adds bytes to the backlog of a stream. `header` comes before `data`.
+    /// Adds one frame to the backlog of a stream: `header`, then `data`.
     pub(in crate::tunnel) fn push_bytes(&mut self, stream: StreamId, header: Bytes, data: Bytes) {
         let backlog = self.backlogs.by_stream.entry(stream).or_default();
-        for piece in [header, data] {
-            if !piece.is_empty() {
-                backlog.len += piece.len();
-                backlog.pieces.push_back(piece);
+        for (bytes, begins_frame) in [(header, true), (data, false)] {
+            if !bytes.is_empty() {
+                backlog.len += bytes.len();
+                backlog.pieces.push_back(Piece { bytes, begins_frame });
             }
         }
         self.give_backlog_turn(stream);
@@ -142,6 +150,10 @@ impl Queue {
             backlog.deficit = quantum;
             return Turn::Ended;
         }
+        if std::mem::take(&mut piece.begins_frame) {
+            engine.carrier.begin_frame(stream);
+        }
+        let piece = &mut piece.bytes;
         let most = if is_alone { piece.len() } else { piece.len().min(backlog.deficit) };
         engine.hold_burst();
         let mut part = piece.slice(..most);

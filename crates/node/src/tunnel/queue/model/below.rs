@@ -222,6 +222,8 @@ impl QueueCarrier for Below {
         Ok(if data.is_empty() { Write::Done } else { Write::Blocked })
     }
 
+    fn begin_frame(&mut self, _: StreamId) {}
+
     fn hold_two_windows(&mut self) {}
 
     fn hold_burst(&mut self) {}
