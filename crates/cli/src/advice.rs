@@ -21,7 +21,10 @@ pub(crate) fn try_this(error: &ClientError) -> String {
         ClientError::Listen { .. } => Some("choose another address, or port 0 for any free port"),
         ClientError::Refusing { .. } => Some("check host and port, and that the server runs"),
         ClientError::Resolve { .. } => Some("check the name, or use an IP address"),
-        ClientError::Socket(_) | ClientError::Protocol { .. } | ClientError::Interrupted => None,
+        ClientError::Socket(_)
+        | ClientError::Stdio(_)
+        | ClientError::Protocol { .. }
+        | ClientError::Interrupted => None,
         ClientError::NoAnswer { .. } => Some(
             "check host and port, that the server runs, and that UDP is let through on the way",
         ),

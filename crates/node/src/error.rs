@@ -211,6 +211,9 @@ pub enum ClientError {
         /// The error of the operating system.
         kind: io::ErrorKind,
     },
+    /// The operating system could not open the standard input and output.
+    #[error("cannot use the standard input and output: {0}")]
+    Stdio(io::ErrorKind),
     /// The operating system reports that no program listens at the peer's address.
     #[error("no program listens at {peer}: {kind}")]
     Refusing {
@@ -340,6 +343,7 @@ impl ClientError {
             | Self::ConnectionLost { .. }
             | Self::FlowClosed { .. } => true,
             Self::Listen { .. }
+            | Self::Stdio(_)
             | Self::Tls { .. }
             | Self::Unsupported { .. }
             | Self::LesserMode { .. }

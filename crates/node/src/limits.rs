@@ -141,6 +141,9 @@ pub struct Limits {
     pub setup_timeout: Duration,
     /// The bounds on one connection of a local program to the client's proxy port.
     pub local_proxy: LocalProxyLimits,
+    /// The longest time until a local program has asked the client's proxy port for a target. Browsers
+    /// open connections that they may use later.
+    pub program_silence: Duration,
 }
 
 /// The bounds on what one connection of a local program to a client's proxy port costs.
@@ -215,6 +218,7 @@ impl Default for Limits {
             retry_after_max: Duration::from_secs(60),
             setup_timeout: Duration::from_secs(10),
             local_proxy: LocalProxyLimits::default(),
+            program_silence: Duration::from_secs(120),
         }
     }
 }

@@ -166,6 +166,11 @@ impl ServeSetup {
     /// Says what to do on the other machine.
     fn introduce(&self, pair: &PairFolder) {
         let client = pair.client.display();
+        if self.listen.0.port() == 0 {
+            text::say(
+                "PORT below is the port at which this server listens; choose one to keep it the same",
+            );
+        }
         text::say(format_args!(
             "copy {client} to the other machine, over a way on which nobody else can read it, and run there:"
         ));
@@ -176,11 +181,16 @@ impl ServeSetup {
     fn connect_line(&self) -> String {
         let Self { dest, listen, .. } = self;
         let address = listen.0.ip();
-        let here = if address.is_unspecified() {
-            let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            Target { host: name, port: listen.0.port() }.to_string()
+        let host = if address.is_unspecified() {
+            rustix::system::uname().nodename().to_string_lossy().into_owned()
+        } else if address.is_ipv6() {
+            format!("[{address}]")
         } else {
-            listen.to_string()
+            address.to_string()
+        };
+        let here = match listen.0.port() {
+            0 => format!("{host}:PORT"),
+            port => format!("{host}:{port}"),
         };
         // Ports below 1024 need a right.
         let port = if dest.port < 1024 { dest.port + 10_000 } else { dest.port };
@@ -230,6 +240,7 @@ mod tests {
             assert!(line.ends_with(&format!(":4433 {rest}")), "{line}");
             assert!(!line.contains("0.0.0.0") && !line.contains("[::]"), "{line}");
         }
+        assert!(line("192.0.2.1:0").contains("--dest 192.0.2.1:PORT "));
         assert!(connect("a:80", "[::]:1").contains("--listen 127.0.0.1:10080 "));
     }
 }

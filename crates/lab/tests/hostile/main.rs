@@ -4,6 +4,7 @@
 
 mod bed;
 mod bounds;
+mod connect_tcp;
 mod connect_udp;
 mod continuations;
 mod control_streams;

@@ -19,6 +19,7 @@ mod relay;
 mod retry;
 mod start;
 mod tcp;
+mod timeouts;
 mod transfer;
 mod upload;
 
@@ -449,40 +450,6 @@ impl Client {
             fetch.follow(now, origin, info);
         }
         output
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        for index in 0..self.chain.len() {
-            let Some(peer) = self.chain.peer(index) else { continue };
-            peer.handle_timeout(now);
-            if peer.deadline.is_some_and(|deadline| deadline <= now) {
-                peer.deadline = None;
-                let (peer, timeout) = (peer.settings.authority.clone(), self.limits.setup_timeout);
-                self.on_peer_failed(now, index, ClientError::NoAnswer { peer, timeout });
-            }
-        }
-        for hop in &mut self.chain.hops {
-            hop.tunnel.handle_timeout(now);
-        }
-        self.check_suspicion(now);
-        let limits = self.limits.clone();
-        if let Some((forward, hop)) = self.forward() {
-            forward.close_idle(now, hop, &limits);
-            forward.own.handle_timeout(now, hop);
-        }
-        if let Some((fetch, origin)) = self.fetch() {
-            fetch.handle_timeout(now, origin);
-        }
-        self.recover(now);
-    }
-
-    fn next_timeout(&mut self) -> Option<Instant> {
-        let work = match &self.work {
-            Work::Forward(forward) => forward.next_timeout(),
-            Work::Fetch(fetch) => fetch.next_timeout(),
-        };
-        let own = quic::earliest(work, self.recovery.next_timeout());
-        quic::earliest(own, self.chain.next_timeout())
     }
 
     /// Does one round of work. `None`: there was progress, so another round is needed.

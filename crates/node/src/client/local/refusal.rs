@@ -101,6 +101,7 @@ impl From<&ClientError> for Refusal {
             | ClientError::Interrupted => Self::of(SocksReply::GeneralFailure, 503, words),
             ClientError::FlowClosed { .. }
             | ClientError::Listen { .. }
+            | ClientError::Stdio(_)
             | ClientError::Tls { .. }
             | ClientError::Unsupported { .. }
             | ClientError::LesserMode { .. }

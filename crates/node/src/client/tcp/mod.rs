@@ -6,9 +6,10 @@ mod relay;
 mod speak;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     net::{IpAddr, SocketAddr},
     sync::Arc,
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -69,6 +70,9 @@ pub(super) struct Connections {
     /// Connections that are awaited, and the listener or the service of each.
     awaited: BTreeMap<TcpId, Awaited>,
     programs: BTreeMap<TcpId, Program>,
+    /// Programs that had not asked for anything when they came, and until when they have to, in the order
+    /// of these times.
+    silent: VecDeque<(Instant, TcpId)>,
     by_stream: BTreeMap<StreamId, TcpId>,
     associations: Associations,
     next_id: u64,
@@ -96,6 +100,8 @@ struct Program {
     splice: Splice,
     /// The protocol that the program speaks with this client, until all bytes pass unchanged.
     local: Option<Box<Local>>,
+    /// Whether the program has asked for nothing yet in this protocol.
+    is_silent: bool,
     /// The connection to a target, once one is wanted.
     upstream: Option<Upstream>,
 }
@@ -132,6 +138,7 @@ impl Connections {
             listeners: BTreeMap::new(),
             awaited: BTreeMap::new(),
             programs: BTreeMap::new(),
+            silent: VecDeque::new(),
             by_stream: BTreeMap::new(),
             associations: Associations::default(),
             next_id: 0,
@@ -153,6 +160,10 @@ impl Connections {
     /// Whether a request stream carries a TCP connection.
     pub(super) fn has(&self, stream: StreamId) -> bool {
         self.by_stream.contains_key(&stream)
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.silent.front().map(|(until, _)| *until)
     }
 
     fn next_tcp(&mut self) -> TcpId {
@@ -193,3 +204,6 @@ impl Client {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

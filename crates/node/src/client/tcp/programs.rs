@@ -1,6 +1,6 @@
 //! Connections of local programs: they come, ask for targets, and get request streams.
 
-use std::{net::SocketAddr, time::Instant};
+use std::{io, net::SocketAddr, time::Instant};
 
 use super::{Awaited, Program, TcpService, Upstream};
 use crate::{
@@ -47,7 +47,7 @@ impl Client {
                     }
                 }
             }
-            TcpInput::Opened { tcp, result } => self.on_program(tcp, result.ok()),
+            TcpInput::Opened { tcp, result } => self.on_program(now, tcp, result),
             TcpInput::Read { tcp, data } => self.on_program_read(now, tcp, data),
             TcpInput::Written { tcp, bytes } => {
                 let Some(program) = self.tcp.programs.get_mut(&tcp) else { return };
@@ -68,12 +68,16 @@ impl Client {
     }
 
     /// Handles a new connection of a local program.
-    fn on_program(&mut self, tcp: TcpId, peer: Option<SocketAddr>) {
+    fn on_program(&mut self, now: Instant, tcp: TcpId, result: Result<SocketAddr, io::ErrorKind>) {
         let Some(Awaited { service, listener }) = self.tcp.awaited.remove(&tcp) else { return };
         if let Some(listener) = listener {
             self.accept(service, listener);
         }
-        let Some(peer) = peer else { return };
+        let peer = match (result, listener) {
+            (Ok(peer), _) => peer,
+            (Err(kind), None) => return self.end(now, Err(ClientError::Stdio(kind))),
+            (Err(_), Some(_)) => return, // a driver repeats a failed accept
+        };
         if self.tcp.len() >= self.limits.local_flows || self.life != Life::Running {
             self.stats.tcp.failed += 1;
             return self.outputs.push_back(Output::Tcp(TcpOutput::Reset(tcp)));
@@ -89,10 +93,27 @@ impl Client {
             }
             None => return,
         };
-        self.tcp
-            .programs
-            .insert(tcp, Program { service, host: peer.ip(), splice, local, upstream });
+        let is_silent = local.is_some();
+        if is_silent {
+            self.tcp.silent.push_back((now + self.limits.program_silence, tcp));
+        }
+        let program = Program { service, host: peer.ip(), splice, local, is_silent, upstream };
+        self.tcp.programs.insert(tcp, program);
         self.request_tcp(tcp);
+    }
+
+    /// Closes the connections of programs that have asked for nothing in time.
+    pub(in crate::client) fn end_silent_programs(&mut self, now: Instant) {
+        while let Some(&(until, tcp)) = self.tcp.silent.front()
+            && until <= now
+        {
+            self.tcp.silent.pop_front();
+            let Some(program) = self.tcp.programs.get(&tcp).filter(|it| it.is_silent) else {
+                continue;
+            };
+            program.splice.socket.close(&mut self.outputs);
+            self.forget_program(now, tcp, Ok(()));
+        }
     }
 
     /// Requests the connections that wait, after the tunnel has come up or the proxy has allowed more
@@ -143,39 +164,5 @@ impl Client {
             hop.end_tcp(stream, code);
         }
         Some(stream)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::client::{ClientConfig, FlowConfig, HopConfig, Task};
-
-    #[test]
-    fn the_standard_input_is_asked_for_once_however_often_the_tunnel_is_rebuilt() {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(rustls::RootCertStore::empty())
-            .with_no_client_auth();
-        let template = tandem_wire::Template::default_for("proxy.test").unwrap();
-        let mut client = Client::new(ClientConfig {
-            hops: vec![HopConfig::new(template, tls)],
-            task: Task::Forward(Vec::new()),
-            limits: crate::limits::Limits::default(),
-            seed: Some(1),
-        })
-        .unwrap();
-        client.add_tcp_service(TcpService::Stdio { target: FlowConfig::new("target.test", 22) });
-        client.listen_tcp();
-        let asked = client.outputs.pop_front();
-        let Some(Output::Tcp(TcpOutput::OpenStdio(tcp))) = asked else { panic!("{asked:?}") };
-        client.life = Life::Running;
-        client.on_program(tcp, Some(([0, 0, 0, 0], 0).into()));
-        client.listen_tcp();
-        assert!(client.outputs.is_empty(), "{:?}", client.outputs);
     }
 }

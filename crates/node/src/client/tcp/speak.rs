@@ -22,6 +22,7 @@ impl Client {
     pub(super) fn run_local(&mut self, now: Instant, tcp: TcpId) {
         while let Some(program) = self.tcp.programs.get_mut(&tcp) {
             let Some(step) = program.local.as_mut().and_then(|local| local.poll()) else { break };
+            program.is_silent &= !matches!(step, Step::Connect(_) | Step::Associate { .. });
             match step {
                 Step::ToProgram(data) => program.splice.socket.write(data, &mut self.outputs),
                 Step::ToTarget(data) => self.to_target(tcp, data),
