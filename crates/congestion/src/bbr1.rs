@@ -137,6 +137,11 @@ const APP_LIMITED_ROUNDS: u32 = 8;
 /// Application-limited rounds count only after this number of initial windows was delivered.
 /// Requests and handshakes, which are always application-limited, therefore do not count.
 const APP_LIMITED_INITIAL_WINDOWS: u64 = 20;
+/// The time for which hosts and radio links may deliver nothing, however short the RTT is: a process that
+/// does not run, or a Wi-Fi network that collects packets in both directions.
+const PAUSE: Duration = Duration::from_millis(25);
+/// The queue of a small router. What comes at once after a pause must not overflow it.
+const PAUSE_MAX: ByteCount = ByteCount::new(256_000);
 /// The least size of one of the windows of [`APP_LIMITED_INITIAL_WINDOWS`], in datagrams.
 const APP_LIMITED_WINDOW_PACKETS: u32 = 30;
 /// The RTT that is assumed before the first sample. With an initial window of 10 datagrams it paces
@@ -381,7 +386,7 @@ impl Bbr1 {
 
     /// `BBRSetCwnd`: sets the congestion window after `newly_acked` bytes were acknowledged.
     fn set_cwnd(&mut self, newly_acked: ByteCount) {
-        let target = self.in_flight_target(self.cwnd_gain());
+        let target = self.in_flight_target(self.cwnd_gain()).max(self.paused_target());
         let grown = self.congestion_window + newly_acked;
         if self.full_pipe.is_filled {
             self.congestion_window = grown.min(target);
@@ -409,6 +414,15 @@ impl Bbr1 {
         };
         let quanta = self.quantum().saturating_mul(3);
         gain.of_bytes(bandwidth.bytes_in(rtt)) + quanta
+    }
+
+    /// What a tunnel's bottleneck sends in [`PAUSE`], so that it does not run dry meanwhile, and at most
+    /// [`PAUSE_MAX`].
+    fn paused_target(&self) -> ByteCount {
+        match (self.config.flavor, self.bottleneck_bandwidth) {
+            (Flavor::Tunnel, Some(bandwidth)) => bandwidth.bytes_in(PAUSE).min(PAUSE_MAX),
+            _ => ByteCount::ZERO,
+        }
     }
 
     /// `BBRSetSendQuantum`: the number of bytes that may be sent back to back.

@@ -5,6 +5,7 @@
 pub mod client;
 pub mod error;
 mod fields;
+mod guesses;
 mod h3;
 pub mod limits;
 pub mod mode;

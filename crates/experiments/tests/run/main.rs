@@ -2,6 +2,7 @@
 
 mod feedback;
 mod repair;
+mod tcp;
 mod upload;
 
 use std::{fs, path::PathBuf, time::Duration};

@@ -25,7 +25,10 @@ use crate::{
 const BYTES: u64 = 0x2028_d7f2;
 const LAST_BYTES: u64 = 0x2028_d7f3;
 
-const FORMS: [(&str, fn(&str) -> Vec<u8>); 2] = [("capsules", templated), ("classic", classic)];
+/// A request for a connection to a target.
+type Request = fn(&str) -> Vec<u8>;
+
+const FORMS: [(&str, Request); 2] = [("capsules", templated), ("classic", classic)];
 
 fn classic(target: &str) -> Vec<u8> {
     headers(&[(":method", "CONNECT"), (":authority", target)])

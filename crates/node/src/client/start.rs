@@ -89,6 +89,7 @@ impl Client {
             }
         };
         Ok(Self {
+            tcp: Connections::new(&limits),
             chain: Chain::new(hops, origin, SocketId(FIRST_SOCKET)),
             work,
             limits,
@@ -98,7 +99,6 @@ impl Client {
             recovery: Recovery::new(seed),
             lost: VecDeque::new(),
             requires_mode: false,
-            tcp: Connections::new(),
             outputs: VecDeque::new(),
             next_socket: FIRST_SOCKET,
             stats: Stats::default(),

@@ -8,6 +8,7 @@ mod error;
 mod peer_ids;
 mod qpack_stream;
 mod request_stream;
+mod unidirectional;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,16 +16,16 @@ use bytes::{Bytes, BytesMut};
 use http::Method;
 use http::{HeaderMap, header};
 use tandem_wire::{
-    Code, ErrorScope, Frame, RequestHead, ResponseHead, Settings, decode_trailers,
-    encode_data_header, encode_headers,
+    Code, ErrorScope, RequestHead, ResponseHead, Settings, decode_trailers, encode_data_header,
+    encode_headers,
 };
 
 pub(crate) use self::error::ConnectionError;
 use self::{
     continuation::{Incoming, Outgoing},
-    control_stream::{ControlStreams, Item},
+    control_stream::ControlStreams,
     error::StreamError,
-    peer_ids::{PeerIds, cancel_push},
+    peer_ids::PeerIds,
     request_stream::{Follows, Next, RequestStream},
 };
 use crate::{
@@ -210,73 +211,6 @@ impl Session {
         let request = self.incoming.request_of(stalled).unwrap_or(stalled);
         if self.requests.get(&request).is_some_and(RequestStream::is_tunnel) {
             self.fail(connection, request, Code::H3_EXCESSIVE_LOAD);
-        }
-    }
-
-    fn read_unidirectional(
-        &mut self,
-        connection: &mut Connection,
-        stream: StreamId,
-    ) -> Result<(), ConnectionError> {
-        if let Some(request) = self.incoming.request_of(stream) {
-            self.on_continued(stream, request);
-            return Ok(());
-        }
-        while let Some(item) = self.control.read(connection, stream)? {
-            let frame = match item {
-                Item::Frame(frame) => frame,
-                Item::Continues(request) => {
-                    self.on_continuation(connection, stream, request);
-                    return Ok(());
-                }
-            };
-            match frame {
-                Frame::Settings(settings) => {
-                    self.events.push_back(Event::Settings);
-                    self.peer_settings = Some(settings);
-                }
-                Frame::GoAway(id) => {
-                    self.peer_ids.on_goaway(self.side, id)?;
-                    self.events.push_back(Event::GoAway);
-                    if self.side == Side::Client {
-                        self.fail_from(connection, StreamId(id.get()));
-                    }
-                }
-                Frame::MaxPushId(id) => self.peer_ids.on_max_push_id(self.side, id)?,
-                Frame::CancelPush(id) => return Err(cancel_push(id)),
-                // The decoder refuses frames that belong on other streams.
-                Frame::Unknown { .. }
-                | Frame::Data(_)
-                | Frame::Headers(_)
-                | Frame::Continued(_) => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Handles a new stream that continues a request stream.
-    fn on_continuation(
-        &mut self,
-        connection: &mut Connection,
-        stream: StreamId,
-        request: StreamId,
-    ) {
-        let may_come = self.side == Side::Server && self.may_come(request);
-        if !may_come && !self.requests.contains_key(&request) {
-            connection.stop(stream, Code::H3_REQUEST_CANCELLED);
-            return;
-        }
-        self.incoming.insert(stream, request);
-        self.on_continued(stream, request);
-    }
-
-    /// Tells the reader of a request that its next bytes may have arrived.
-    fn on_continued(&mut self, stream: StreamId, request: StreamId) {
-        if let Some(reader) = self.requests.get_mut(&request)
-            && reader.reads(stream)
-            && reader.wants_body_event()
-        {
-            self.events.push_back(Event::Body(request));
         }
     }
 

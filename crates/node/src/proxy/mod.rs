@@ -3,12 +3,12 @@
 mod access;
 mod answer;
 mod flow;
-mod guesses;
 mod peers;
 mod policy;
 mod ports;
 mod relay;
 mod request;
+mod standing;
 mod targets;
 mod tcp;
 
@@ -31,7 +31,6 @@ pub use self::{
 };
 use self::{
     flow::{End, Flow, Owner, State},
-    guesses::Guesses,
     peers::Peers,
     relay::Relay,
     request::Admission,
@@ -40,6 +39,7 @@ use self::{
 };
 pub use crate::token::{NamedToken, Token, TokenError, TokenNameError};
 use crate::{
+    guesses::Guesses,
     h3,
     limits::Limits,
     mode::Oversize,

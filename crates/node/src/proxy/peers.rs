@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use super::{FlowId, access::Access, flow::Flow, guesses::Standing};
+use super::{FlowId, access::Access, flow::Flow, standing::Standing};
 use crate::{
     limits::Limits,
     quic::{ConnectionId, StreamId, earliest},

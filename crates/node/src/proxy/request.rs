@@ -18,10 +18,11 @@ use super::{
     access::{Denied, User},
     answer::{granted, refused},
     flow::{End, Flow, Owner, State},
-    guesses::{Guesses, Standing},
+    standing::Standing,
 };
 use crate::{
     error::RequestError,
+    guesses::Guesses,
     h3::{self, has_content},
     node::{QueryId, ResolveError, SocketId},
     quic::{ConnectionId, StreamId},
@@ -72,15 +73,15 @@ impl Admission {
         standing: &mut Standing,
         authorization: Option<&[u8]>,
     ) -> Result<User, Denied> {
-        let result = match self.guesses.wait(now, standing) {
+        let result = match standing.wait(now, &self.guesses) {
             Some(wait) => Err(Denied::Ignored(wait)),
             None => self.access.permits(authorization),
         };
         match result {
             Ok(_) => {}
-            Err(Denied::NoToken) => self.guesses.on_missing(now, standing),
-            Err(Denied::WrongToken) => self.guesses.on_wrong(now, standing),
-            Err(Denied::Ignored(_)) => Guesses::on_ignored(standing),
+            Err(Denied::NoToken) => standing.on_missing(now, &mut self.guesses),
+            Err(Denied::WrongToken) => standing.on_wrong(now, &mut self.guesses),
+            Err(Denied::Ignored(_)) => standing.on_ignored(),
         }
         result
     }
@@ -192,7 +193,7 @@ impl Proxy {
     /// Closes a connection that has shown too many wrong tokens.
     fn close_guesser(&mut self, now: Instant, id: ConnectionId) {
         let peer = self.peers.get_mut(id);
-        if peer.is_some_and(|peer| self.admission.guesses.is_over(&peer.standing)) {
+        if peer.is_some_and(|peer| peer.standing.is_over(self.limits.guesses_per_connection)) {
             let reason = "too many wrong tokens on this connection".to_owned();
             let error = h3::ConnectionError { code: Code::H3_EXCESSIVE_LOAD, reason };
             self.server.break_connection(now, id, &error);

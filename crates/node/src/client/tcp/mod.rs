@@ -22,6 +22,8 @@ use super::{
 };
 use crate::{
     error::ClientError,
+    guesses::Guesses,
+    limits::Limits,
     quic::{LossDetection, StreamId},
     seldom::Seldom,
     tcp::{Form, ListenerId, Splice, TcpId},
@@ -79,6 +81,8 @@ pub(super) struct Connections {
     /// The form that the last hop takes, and whether it has granted a request in this form.
     form: Form,
     is_form_known: bool,
+    /// The hosts whose programs have shown wrong passwords.
+    guesses: Guesses,
     /// The error of which the embedding program was told last, by service.
     told: BTreeMap<usize, ClientError>,
     /// Limits the warnings about programs that break a protocol.
@@ -131,7 +135,7 @@ impl Program {
 }
 
 impl Connections {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(limits: &Limits) -> Self {
         Self {
             services: Vec::new(),
             has_begun: false,
@@ -144,6 +148,7 @@ impl Connections {
             next_id: 0,
             form: FIRST_FORM,
             is_form_known: false,
+            guesses: Guesses::new(limits),
             told: BTreeMap::new(),
             warning: Seldom::default(),
         }
@@ -169,6 +174,14 @@ impl Connections {
     fn next_tcp(&mut self) -> TcpId {
         self.next_id += 1;
         TcpId(self.next_id)
+    }
+
+    /// Whether a program may be another guess of a host that has shown too many wrong passwords. One that
+    /// has asked for a target has shown the right one.
+    fn is_guesser(&self, now: Instant, program: &Program) -> bool {
+        let service = self.services.get(program.service);
+        let has_password = matches!(service, Some(TcpService::Proxy { password: Some(_), .. }));
+        has_password && program.is_silent && self.guesses.wait(now, program.host).is_some()
     }
 
     /// The address of a service's listener. The standard input and output have none.

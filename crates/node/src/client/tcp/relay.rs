@@ -43,6 +43,12 @@ impl Client {
 
     /// Passes bytes of a program to its stream.
     pub(super) fn on_program_read(&mut self, now: Instant, tcp: TcpId, data: Bytes) {
+        if let Some(program) = self.tcp.programs.get(&tcp).filter(|it| self.tcp.is_guesser(now, it))
+        {
+            program.splice.socket.reset(&mut self.outputs);
+            self.stats.tcp.failed += 1;
+            return self.forget_program(now, tcp, Ok(()));
+        }
         let Self { tcp: connections, chain, outputs, stats, .. } = self;
         let Some(program) = connections.programs.get_mut(&tcp) else { return };
         if let Some(local) = &mut program.local {

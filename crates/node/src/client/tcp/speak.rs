@@ -33,6 +33,9 @@ impl Client {
                 Step::Associate { from } => self.associate(tcp, from),
                 Step::Splice => return self.splice(now, tcp),
                 Step::Close(fault) => {
+                    if fault == Some(Fault::Unauthorized) {
+                        self.tcp.guesses.count(now, program.host);
+                    }
                     self.note_fault(now, fault);
                     self.disconnect(tcp, Code::H3_NO_ERROR);
                     if let Some(program) = self.tcp.programs.get(&tcp) {

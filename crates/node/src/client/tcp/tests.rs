@@ -55,14 +55,28 @@ fn with_stdio() -> (Client, TcpId) {
 
 /// A client with a proxy port, and a program that has connected to it.
 fn with_program(now: Instant) -> (Client, TcpId) {
+    let (mut client, accepted) = with_port(now, None);
+    connects(&mut client, now, accepted, 1);
+    (client, accepted)
+}
+
+/// A client with a proxy port, and the name of the next program's connection.
+fn with_port(now: Instant, password: Option<&str>) -> (Client, TcpId) {
     let listen = ([127, 0, 0, 1], 1080).into();
-    let mut client = client(TcpService::Proxy { listen, password: None });
+    let password = password.map(|password| Arc::new(Password::parse(password).unwrap()));
+    let mut client = client(TcpService::Proxy { listen, password });
     let Some(TcpOutput::Listen { listener, .. }) = tcp_output(&mut client) else { panic!() };
     client.on_tcp(now, TcpInput::Listening { listener, result: Ok(listen) });
     let Some(TcpOutput::Accept { tcp, .. }) = tcp_output(&mut client) else { panic!() };
-    let result = Ok(([127, 0, 0, 1], 40_000).into());
-    client.on_tcp(now, TcpInput::Opened { tcp, result });
     (client, tcp)
+}
+
+/// Lets a program connect from 127.0.0.`host`. Returns the name of the next program's connection.
+fn connects(client: &mut Client, now: Instant, tcp: TcpId, host: u8) -> TcpId {
+    let result = Ok(([127, 0, 0, host], 40_000).into());
+    client.on_tcp(now, TcpInput::Opened { tcp, result });
+    let Some(TcpOutput::Accept { tcp, .. }) = tcp_output(client) else { panic!() };
+    tcp
 }
 
 /// Lets a program send bytes.
@@ -100,12 +114,12 @@ fn a_program_that_asks_for_nothing_is_closed_in_time() {
         if !sent.is_empty() {
             sends(&mut client, begin, tcp, sent);
         }
-        client.handle_timeout(begin + silence - Duration::from_millis(1));
+        client.handle_timeout(begin + silence / 2);
         assert!(client.tcp.programs.contains_key(&tcp), "{sent:?}");
         client.handle_timeout(begin + silence);
         assert_eq!(!client.tcp.programs.contains_key(&tcp), is_closed, "{sent:?}");
         let closes = std::iter::from_fn(|| tcp_output(&mut client));
-        let closes = closes.filter(|it| matches!(it, TcpOutput::Close(closed) if *closed == tcp));
+        let closes = closes.filter(|it| matches!(it, TcpOutput::Close(which) if *which == tcp));
         assert_eq!(closes.count(), usize::from(is_closed), "{sent:?}");
     }
 }
@@ -142,4 +156,27 @@ fn an_association_takes_datagrams_only_from_its_program() {
     }
     let other = datagram("127.0.0.1:6000", SocketId(socket.0 + 1));
     assert!(client.from_associated(begin, other).is_some(), "of another socket");
+}
+
+/// SOCKS5 with the user and the password `a:b`.
+const GUESS: &[u8] = &[5, 1, 2, 1, 1, b'a', 1, b'b'];
+
+#[test]
+fn a_host_that_guesses_passwords_is_slowed_down_alone() {
+    let begin = now();
+    let (mut client, mut tcp) = with_port(begin, Some("user:secret"));
+    let mut answers = |client: &mut Client, now, host| {
+        let next = connects(client, now, tcp, host);
+        sends(client, now, tcp, GUESS);
+        let outputs = std::iter::from_fn(|| tcp_output(client)).collect::<Vec<_>>();
+        assert!(!client.tcp.programs.contains_key(&tcp));
+        tcp = next;
+        outputs.iter().any(|it| matches!(it, TcpOutput::Write { .. }))
+    };
+    for _ in 0..Limits::default().guesses {
+        assert!(answers(&mut client, begin, 1), "a refusal");
+    }
+    assert!(!answers(&mut client, begin, 1), "no answer");
+    assert!(answers(&mut client, begin, 2), "another host");
+    assert!(answers(&mut client, begin + Duration::from_secs(2), 1));
 }

@@ -1,0 +1,111 @@
+//! What a connection has shown of its right to use the proxy.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use super::access::User;
+use crate::guesses::Guesses;
+
+/// What a connection has shown of its right to use the proxy.
+#[derive(Debug)]
+pub(super) struct Standing {
+    /// The address from which the client opened the connection. The handshake has shown that the
+    /// client receives there. An address that the connection moves to later is not used, because
+    /// the client can forge it for a moment.
+    pub(super) client: SocketAddr,
+    /// Who sent the last permitted request.
+    pub(super) user: Option<User>,
+    /// Requests with a wrong token, and requests whose token the proxy did not look at.
+    failures: u32,
+    /// Whether the connection has sent a request without a token.
+    has_asked: bool,
+}
+
+impl Standing {
+    pub(super) fn new(client: SocketAddr) -> Self {
+        Self { client, user: None, failures: 0, has_asked: false }
+    }
+
+    /// The time for which the proxy looks at no token of this connection, because too many wrong ones
+    /// came from its source. It does look at those of a connection that has shown a right one.
+    pub(super) fn wait(&self, now: Instant, guesses: &Guesses) -> Option<Duration> {
+        if self.user.is_some() { None } else { guesses.wait(now, self.client.ip()) }
+    }
+
+    /// Counts a wrong token.
+    pub(super) fn on_wrong(&mut self, now: Instant, guesses: &mut Guesses) {
+        self.failures += 1;
+        guesses.count(now, self.client.ip());
+    }
+
+    /// Counts a request without a token. The first one of a connection is no failure: browsers wait
+    /// for the answer 407 before they show a token.
+    pub(super) fn on_missing(&mut self, now: Instant, guesses: &mut Guesses) {
+        if std::mem::replace(&mut self.has_asked, true) {
+            guesses.count(now, self.client.ip());
+        }
+    }
+
+    /// Counts a request whose token the proxy did not look at. It costs the source nothing, so that
+    /// a client that comes back too early does not have to wait for longer.
+    pub(super) fn on_ignored(&mut self) {
+        self.failures += 1;
+    }
+
+    /// Whether a connection has failed so often that the proxy closes it.
+    pub(super) fn is_over(&self, failures_max: u32) -> bool {
+        self.failures >= failures_max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+
+    fn from(address: &str) -> Standing {
+        Standing::new(SocketAddr::new(address.parse().unwrap(), 1))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "only differences of times matter")]
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    fn guesses() -> Guesses {
+        Guesses::new(&Limits { guesses: 3, ..Limits::default() })
+    }
+
+    #[test]
+    fn who_has_shown_a_token_does_not_wait_for_guessing_neighbours() {
+        let (mut guesses, now) = (guesses(), now());
+        let mut proven = from("192.0.2.1");
+        proven.user = Some(User::Anyone);
+        for _ in 0..100 {
+            proven.on_wrong(now, &mut guesses);
+        }
+        assert_eq!(proven.wait(now, &guesses), None);
+        assert!(proven.is_over(100), "but for its own guesses it is closed");
+        assert!(from("192.0.2.1").wait(now, &guesses).is_some());
+    }
+
+    #[test]
+    fn the_first_request_without_a_token_is_free() {
+        let (mut guesses, now) = (guesses(), now());
+        for _ in 0..10 {
+            from("192.0.2.1").on_missing(now, &mut guesses);
+        }
+        assert_eq!(from("192.0.2.1").wait(now, &guesses), None);
+        let mut asking = from("192.0.2.1");
+        for _ in 0..4 {
+            asking.on_missing(now, &mut guesses);
+        }
+        assert!(asking.wait(now, &guesses).is_some());
+        assert!(!asking.is_over(2), "it has guessed nothing");
+        asking.on_ignored();
+        asking.on_ignored();
+        assert!(asking.is_over(2));
+    }
+}
