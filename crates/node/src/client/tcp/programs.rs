@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, time::Instant};
 
-use super::{Awaited, Program, TcpService, Upstream};
+use super::{Awaited, Connections, Program, TcpService, Upstream};
 use crate::{
     client::{Client, Life, local::Local},
     error::ClientError,
@@ -95,7 +95,11 @@ impl Client {
         };
         let is_silent = local.is_some();
         if is_silent {
-            self.tcp.silent.push_back((now + self.limits.program_silence, tcp));
+            let Connections { silent, programs, .. } = &mut self.tcp;
+            if silent.len() >= 2 * self.limits.local_flows {
+                silent.retain(|(_, tcp)| programs.contains_key(tcp));
+            }
+            silent.push_back((now + self.limits.program_silence, tcp));
         }
         let program = Program { service, host: peer.ip(), splice, local, is_silent, upstream };
         self.tcp.programs.insert(tcp, program);
