@@ -37,7 +37,7 @@ class Point:
         up, down = self.loss, self.ack_loss
         if self.direction == "down":
             up, down = down, up
-        return ["--rate", f"{self.mbps:g}Mbit/s", "--delay", f"{self.delay_ms * 1000:g}us",
+        return ["--rate", f"{self.mbps:g}Mbit/s", "--delay", f"{self.delay_ms * 1000:.0f}us",
                 "--uplink-loss", up, "--loss", down, "--reorder", self.reorder, "--reorder-delay",
                 "2ms", "--queue", f"{max(QUEUE, bdp):.0f}B"]  # fmt: skip
 

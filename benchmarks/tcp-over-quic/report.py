@@ -79,6 +79,18 @@ def of_experiment(experiment, data):
         yield from table([*head, "paper: tunnel", "paper: TCP"], lines)
 
 
+def lateness(links):
+    """How well the machine kept the link's times, by which runs of different times may differ."""
+    late = sorted(float(row["lateness_p99_us"]) / 1000 for row in links if row["lateness_p99_us"])
+    if not late:
+        return ""
+    return (
+        f"The emulated link sent packets late when the machine did not run it in time: the p99 of a run "
+        f"is {late[0]:.1f} to {late[-1]:.1f} ms, and {statistics.median(late):.1f} ms in the median run. "
+        "All contestants are slower in such runs; link.csv has the value of each.\n"
+    )
+
+
 def of_links(data):
     yield (
         "One TCP connection carries data over `tandem lab link`, up (from near to far) unless a row "
@@ -161,7 +173,7 @@ def main(out):
         machine([float(row["load_average"]) for row in links + hop]),
     ]
     if links:
-        lines += of_links(links)
+        lines += [lateness(links), *of_links(links)]
     if hop:
         lines += of_hop(hop)
     (out / "summary.md").write_text("\n".join(lines))
