@@ -69,14 +69,10 @@ impl Guesses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_start;
 
     fn ip(address: &str) -> IpAddr {
         address.parse().unwrap()
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "only differences of times matter")]
-    fn start() -> Instant {
-        Instant::now()
     }
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -89,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_source_has_a_few_guesses_at_once_and_then_one_a_second() {
-        let (mut guesses, now) = (guesses(), start());
+        let (mut guesses, now) = (guesses(), test_start());
         for _ in 0..3 {
             assert_eq!(guesses.wait(now, ip("192.0.2.1")), None);
             guesses.count(now, ip("192.0.2.1"));
@@ -104,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_wait_has_a_limit() {
-        let (mut guesses, now) = (guesses(), start());
+        let (mut guesses, now) = (guesses(), test_start());
         for _ in 0..100 {
             guesses.count(now, ip("192.0.2.1"));
         }
@@ -113,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_household_is_one_source() {
-        let (mut guesses, now) = (guesses(), start());
+        let (mut guesses, now) = (guesses(), test_start());
         for host in ["2001:db8::1", "2001:db8:0:1::1", "2001:db8:0:ff::1"] {
             guesses.count(now, ip(host));
         }
@@ -127,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_quietest_source_is_forgotten_first() {
-        let (mut guesses, now) = (guesses(), start());
+        let (mut guesses, now) = (guesses(), test_start());
         for host in 1..=4 {
             for _ in 0..if host == 2 { 1 } else { 3 } {
                 guesses.count(now, ip(&format!("192.0.2.{host}")));

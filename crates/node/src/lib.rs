@@ -29,3 +29,10 @@ pub use node::{Event, Input, Node, Output};
 pub use origin::{Origin, OriginConfig};
 pub use proxy::{Proxy, ProxyConfig};
 pub use stats::{ConnectionStats, Stats};
+
+/// Returns the time at which a unit test begins.
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
+fn test_start() -> std::time::Instant {
+    std::time::Instant::now()
+}

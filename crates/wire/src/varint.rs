@@ -48,7 +48,7 @@ impl VarInt {
             return Err(DecodeError::VarIntTruncated);
         }
         let first = data.get_u8();
-        let more = (1 << (first >> 6)) - 1;
+        let more = Self::len_from(first) - 1;
         if data.remaining() < more {
             return Err(DecodeError::VarIntTruncated);
         }
@@ -68,6 +68,11 @@ impl VarInt {
             4 => out.put_uint(0b10 << 30 | value, 4),
             _ => out.put_uint(0b11 << 62 | value, 8),
         }
+    }
+
+    /// Returns the length in bytes of an encoding that begins with this byte: 1, 2, 4 or 8.
+    pub const fn len_from(first: u8) -> usize {
+        1 << (first >> 6)
     }
 
     /// Returns the length of the shortest encoding in bytes: 1, 2, 4 or 8.

@@ -183,15 +183,13 @@ impl ServeSetup {
         let address = listen.0.ip();
         let host = if address.is_unspecified() {
             rustix::system::uname().nodename().to_string_lossy().into_owned()
-        } else if address.is_ipv6() {
-            format!("[{address}]")
         } else {
             address.to_string()
         };
-        let here = match listen.0.port() {
-            0 => format!("{host}:PORT"),
-            port => format!("{host}:{port}"),
-        };
+        let mut here = Target { host, port: listen.0.port() }.to_string();
+        if let Some(without_port) = here.strip_suffix(":0") {
+            here = format!("{without_port}:PORT");
+        }
         // Ports below 1024 need a right.
         let port = if dest.port < 1024 { dest.port + 10_000 } else { dest.port };
         format!("tandem connect --dest {here} --listen 127.0.0.1:{port} --pair {CLIENT_FILE}")

@@ -17,7 +17,7 @@ use tandem_wire::{Code, TcpCapsuleDecoder, TcpPiece};
 
 use crate::{
     bed::{Bed, MS, Serving, Setup, proxy},
-    h3_bytes::{DATA, GREASE, HEADERS, capsule, frame, headers},
+    h3_bytes::{DATA, GREASE, HEADERS, capsule, connect_lines, data, frame, headers},
     raw_peer::StreamEnd,
 };
 
@@ -37,19 +37,9 @@ fn classic(target: &str) -> Vec<u8> {
 fn templated(target: &str) -> Vec<u8> {
     let (host, port) = target.split_once(':').unwrap_or((target, ""));
     let path = format!("/.well-known/masque/tcp/{host}/{port}/");
-    headers(&[
-        (":method", "CONNECT"),
-        (":protocol", "connect-tcp"),
-        (":scheme", "https"),
-        (":authority", "peer.test"),
-        (":path", &path),
-        ("capsule-protocol", "?1"),
-    ])
-}
-
-/// DATA with these capsules.
-fn data(capsules: &[Vec<u8>]) -> Vec<u8> {
-    frame(DATA, &capsules.concat())
+    let mut lines = connect_lines("connect-tcp", &path);
+    lines.push(("capsule-protocol", "?1"));
+    headers(&lines)
 }
 
 /// Bytes in the form of a request.

@@ -5,7 +5,7 @@ use tandem_wire::Code;
 
 use crate::{
     bed::{Serving, Setup, origin, proxy},
-    h3_bytes::{DATA, connect_udp, datagram_capsule, frame, get, headers, varint},
+    h3_bytes::{DATA, connect_udp, data, datagram_capsule, frame, get, headers, varint},
     raw_peer::StreamEnd,
 };
 
@@ -25,7 +25,7 @@ fn continuation(request: u64, frames: &[u8]) -> Vec<u8> {
 }
 
 fn payload(payload: &[u8]) -> Vec<u8> {
-    frame(DATA, &datagram_capsule(payload))
+    data(&[datagram_capsule(payload)])
 }
 
 #[test]

@@ -51,13 +51,7 @@ pub(crate) fn control_stream(more: &[u8]) -> Vec<u8> {
 
 /// The request for the channel of a client's reports.
 pub(crate) fn open_channel() -> Vec<u8> {
-    headers(&[
-        (":method", "CONNECT"),
-        (":protocol", "tandem-quic-info"),
-        (":scheme", "https"),
-        (":authority", "peer.test"),
-        (":path", "/.well-known/tandem-quic-info"),
-    ])
+    headers(&connect_lines("tandem-quic-info", "/.well-known/tandem-quic-info"))
 }
 
 pub(crate) fn get(path: &str) -> Vec<u8> {
@@ -69,15 +63,25 @@ pub(crate) fn get(path: &str) -> Vec<u8> {
     ])
 }
 
-/// The pseudo-header fields of a CONNECT-UDP request (RFC 9298 §3.4).
-pub(crate) fn connect_udp_lines(path: &str) -> Vec<(&str, &str)> {
+/// The pseudo-header fields of an extended CONNECT request (RFC 9220).
+pub(crate) fn connect_lines<'a>(protocol: &'a str, path: &'a str) -> Vec<(&'a str, &'a str)> {
     vec![
         (":method", "CONNECT"),
-        (":protocol", "connect-udp"),
+        (":protocol", protocol),
         (":scheme", "https"),
         (":authority", "peer.test"),
         (":path", path),
     ]
+}
+
+/// The pseudo-header fields of a CONNECT-UDP request (RFC 9298 §3.4).
+pub(crate) fn connect_udp_lines(path: &str) -> Vec<(&str, &str)> {
+    connect_lines("connect-udp", path)
+}
+
+/// DATA with these capsules.
+pub(crate) fn data(capsules: &[Vec<u8>]) -> Vec<u8> {
+    frame(DATA, &capsules.concat())
 }
 
 /// A request for a flow to this target, with the default template.

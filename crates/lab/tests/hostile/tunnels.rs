@@ -9,14 +9,11 @@ use tandem_wire::Code;
 
 use crate::{
     bed::{Serving, Setup, proxy},
-    h3_bytes::{DATA, GREASE, capsule, connect_udp, datagram_capsule, frame, udp_datagram, varint},
+    h3_bytes::{
+        DATA, GREASE, capsule, connect_udp, data, datagram_capsule, frame, udp_datagram, varint,
+    },
     raw_peer::{Permits, StreamEnd},
 };
-
-/// The data after the head of a request for a flow.
-fn data(capsules: &[Vec<u8>]) -> Vec<u8> {
-    frame(DATA, &capsules.concat())
-}
 
 #[test]
 fn capsules_are_relayed_and_unknown_ones_skipped_however_they_are_cut() {

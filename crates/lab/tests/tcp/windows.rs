@@ -2,13 +2,16 @@
 
 use std::{io::ErrorKind, time::Duration};
 
-use tandem_lab::endpoints::Behaviour;
+use tandem_lab::{
+    Handle,
+    endpoints::{Behaviour, TcpServer},
+};
 use tandem_netem::LossModel;
 use tandem_units::{ByteCount, Rate, Ratio};
 
 use crate::{
     bed::{MS, SECOND, finish, program, report, serve, server_report, task},
-    scenario::Scenario,
+    scenario::{Scenario, Testbed},
 };
 
 /// With 100 Mbit/s and a round trip of a second, 12.5 MB are in flight.
@@ -28,18 +31,23 @@ const BULK: u64 = 100_000_000;
 /// 2 MB in flight it would take 50 s.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// Lets a program upload to a target, and checks that everything comes in time.
+fn fills(testbed: &mut Testbed, number: u8, target: usize, server: Handle<TcpServer>) {
+    let program = program(testbed, number, vec![task(target, BULK)]);
+    finish(testbed, program, 120 * SECOND);
+    let server = server_report(testbed, server);
+    assert_eq!((server.received, server.is_intact), (BULK, true));
+    let duration = report(testbed, program).duration().unwrap();
+    assert!(duration < LIMIT, "{duration:?}");
+}
+
 #[test]
 fn one_upload_fills_a_long_path() {
     let scenario = long();
     scenario.run(|testbed| {
         testbed.world.set_tcp_buffer(TCP_BUFFER);
         let servers = serve(&scenario, testbed, &[Behaviour::Sink.into()]);
-        let program = program(testbed, 1, vec![task(0, BULK)]);
-        finish(testbed, program, 120 * SECOND);
-        let server = server_report(testbed, servers[0]);
-        assert_eq!((server.received, server.is_intact), (BULK, true));
-        let duration = report(testbed, program).duration().unwrap();
-        assert!(duration < LIMIT, "{duration:?}");
+        fills(testbed, 1, 0, servers[0]);
         testbed.world.trace().digest()
     });
 }
@@ -101,12 +109,7 @@ fn a_reset_ends_a_connection_whose_bytes_are_on_several_streams() {
             assert_eq!(report(testbed, aborted).result, Some(Err(ErrorKind::ConnectionReset)));
         }
         // The streams of the connections that were reset are not missing now.
-        let program = program(testbed, 4, vec![task(1, BULK)]);
-        finish(testbed, program, 120 * SECOND);
-        let server = server_report(testbed, servers[1]);
-        assert_eq!((server.received, server.is_intact), (BULK, true));
-        let duration = report(testbed, program).duration().unwrap();
-        assert!(duration < LIMIT, "{duration:?}");
+        fills(testbed, 4, 1, servers[1]);
         testbed.world.trace().digest()
     });
 }

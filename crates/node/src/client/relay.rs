@@ -243,11 +243,7 @@ impl Renumbered {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[expect(clippy::disallowed_methods, reason = "only differences to it matter")]
-    fn start() -> Instant {
-        Instant::now()
-    }
+    use crate::test_start;
 
     #[test]
     fn every_second_packet_is_acknowledged_at_once() {
@@ -259,7 +255,7 @@ mod tests {
 
     #[test]
     fn two_reports_go_in_a_round_trip_after_a_burst() {
-        let (mut pace, begin) = (Pace::default(), start());
+        let (mut pace, begin) = (Pace::default(), test_start());
         let rtt = Duration::from_millis(100);
         let mut count = |from: u64, to: u64| {
             let times = (from..to).map(|ms| begin + Duration::from_millis(ms));
@@ -273,7 +269,7 @@ mod tests {
 
     #[test]
     fn reports_are_not_bounded_before_the_rtt_is_known() {
-        let (mut pace, now) = (Pace::default(), start());
+        let (mut pace, now) = (Pace::default(), test_start());
         assert!((0..100).all(|_| pace.allows(now, Duration::ZERO)));
     }
 }

@@ -11,11 +11,7 @@ use bytes::{Bytes, BytesMut};
 use tandem_units::ByteCount;
 use tandem_wire::{Code, VarInt, encode_continuation_header, encode_continued};
 
-use crate::quic::{Connection, Direction, StreamGone, StreamId, Write};
-
-/// The bytes after which the next stream is used. A frame is never divided, so that it may be exceeded by
-/// the length of one. It must be less than the window of a stream.
-const PART: usize = 1_000_000;
+use crate::quic::{CONTINUATION_LEN, Connection, Direction, StreamGone, StreamId, Write};
 
 /// The most parts on other streams between two parts on the request stream. With 12, a peer that grants
 /// windows of 2 MB lets 26 MB be in flight: 80 Mbit/s with an RTT of 2.6 s, or 1 Gbit/s with one of 0.2 s.
@@ -70,28 +66,22 @@ struct Part {
     stream: Option<StreamId>,
     /// What of the stream's beginning has not been sent.
     header: Bytes,
-    sent: usize,
+    sent: u64,
     /// How many parts went on other streams since the last one on the request stream.
     elsewhere: u64,
 }
 
 impl Outgoing {
-    /// How many parts may go on other streams between two on the request stream, with this congestion
-    /// window. The request stream alone has room for two parts in flight.
-    pub(super) fn elsewhere_max(window: ByteCount) -> u64 {
-        (window.get() / (2 * PART as u64)).min(PARTS_MAX)
-    }
-
-    /// Chooses the stream for a frame that comes next, with at most so many parts on other streams.
-    /// Returns the CONTINUED frame that the request stream needs first, if any.
+    /// Chooses the stream on which the next frame of a request goes. Without `may_continue`, that is the
+    /// request stream. Returns the CONTINUED frame that the request stream must carry first, if any.
     pub(super) fn begin_frame(
         &mut self,
         connection: &mut Connection,
         request: StreamId,
-        elsewhere_max: impl FnOnce(&Connection) -> u64,
+        may_continue: bool,
     ) -> Option<Bytes> {
         let part = self.parts.entry(request).or_default();
-        if part.sent < PART {
+        if part.sent < CONTINUATION_LEN {
             return None;
         }
         part.sent = 0;
@@ -99,8 +89,10 @@ impl Outgoing {
             self.request_of.remove(&stream);
             finish(connection, stream);
         }
-        let may_open = part.elsewhere < elsewhere_max(connection);
-        let opened = may_open.then(|| connection.open(Direction::Unidirectional)).flatten();
+        let wants_more = part.elsewhere < elsewhere_max(connection.congestion_window());
+        let opened = (may_continue && wants_more)
+            .then(|| connection.open(Direction::Unidirectional))
+            .flatten();
         let Some(stream) = opened else {
             part.elsewhere = 0;
             return None;
@@ -133,7 +125,7 @@ impl Outgoing {
         }
         let len = data.len();
         let result = connection.write(stream, data);
-        part.sent += len - data.len();
+        part.sent += (len - data.len()) as u64;
         result
     }
 
@@ -166,6 +158,12 @@ impl Outgoing {
         self.request_of.remove(&stream);
         Some(stream)
     }
+}
+
+/// How many parts may go on other streams between two on the request stream, with this congestion window.
+/// The request stream alone has room for two parts in flight.
+fn elsewhere_max(window: ByteCount) -> u64 {
+    (window.get() / (2 * CONTINUATION_LEN)).min(PARTS_MAX)
 }
 
 fn finish(connection: &mut Connection, stream: StreamId) {

@@ -204,9 +204,9 @@ impl ControlStreams {
     }
 }
 
-/// How many bytes are missing at most until a variable-length integer is complete that begins with
-/// these bytes (RFC 9000 §16).
+/// How many more bytes a variable-length integer needs that begins with these. Without a first byte, it is
+/// one byte, which says the length (RFC 9000 §16).
 fn missing(bytes: &[u8]) -> usize {
-    let len = bytes.first().map_or(1, |first| 1 << (first >> 6));
+    let len = bytes.first().map_or(1, |&first| VarInt::len_from(first));
     len - bytes.len().min(len - 1)
 }

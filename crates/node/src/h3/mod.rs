@@ -364,11 +364,9 @@ impl Session {
                 reason: "the peer sent STOP_SENDING for the control stream".to_owned(),
             });
         }
+        let stream = self.outgoing.request_of(stream).unwrap_or(stream);
         if !stream.is_bidirectional() {
-            match self.outgoing.request_of(stream) {
-                Some(request) => return self.on_stopped(connection, request, code),
-                None => connection.reset(stream, Code::H3_REQUEST_CANCELLED),
-            }
+            connection.reset(stream, Code::H3_REQUEST_CANCELLED);
             return Ok(());
         }
         // RFC 9114 §4.1: "Clients MUST NOT discard complete responses as a result of having their
@@ -450,12 +448,8 @@ impl Session {
     /// what came before.
     pub(crate) fn begin_frame(&mut self, connection: &mut Connection, stream: StreamId) {
         let Some(request) = self.requests.get_mut(&stream) else { return };
-        let is_allowed = self.peer_settings.is_some_and(|settings| settings.continuation);
-        let elsewhere_max = |connection: &Connection| {
-            let window = connection.congestion_window();
-            if is_allowed { Outgoing::elsewhere_max(window) } else { 0 }
-        };
-        if let Some(frame) = self.outgoing.begin_frame(connection, stream, elsewhere_max) {
+        let may_continue = self.peer_settings.is_some_and(|settings| settings.continuation);
+        if let Some(frame) = self.outgoing.begin_frame(connection, stream, may_continue) {
             request.queue(frame, End::More);
         }
     }

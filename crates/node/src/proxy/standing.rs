@@ -64,14 +64,10 @@ impl Standing {
 mod tests {
     use super::*;
     use crate::limits::Limits;
+    use crate::test_start;
 
     fn from(address: &str) -> Standing {
         Standing::new(SocketAddr::new(address.parse().unwrap(), 1))
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "only differences of times matter")]
-    fn now() -> Instant {
-        Instant::now()
     }
 
     fn guesses() -> Guesses {
@@ -80,7 +76,7 @@ mod tests {
 
     #[test]
     fn who_has_shown_a_token_does_not_wait_for_guessing_neighbours() {
-        let (mut guesses, now) = (guesses(), now());
+        let (mut guesses, now) = (guesses(), test_start());
         let mut proven = from("192.0.2.1");
         proven.user = Some(User::Anyone);
         for _ in 0..100 {
@@ -93,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_first_request_without_a_token_is_free() {
-        let (mut guesses, now) = (guesses(), now());
+        let (mut guesses, now) = (guesses(), test_start());
         for _ in 0..10 {
             from("192.0.2.1").on_missing(now, &mut guesses);
         }

@@ -40,6 +40,10 @@ pub(super) const SEND_WINDOW: u64 = 32_000_000;
 /// which are ignored.
 pub(super) const CONTINUATIONS_MAX: u32 = 48;
 
+/// The bytes after which a sender uses the next stream. A frame is never divided, so that the length of one
+/// may come on top. A stream's window must have room for both.
+pub(crate) const CONTINUATION_LEN: u64 = 1_000_000;
+
 /// Bytes of DATAGRAM frames that the engine holds: one pacing burst, about ten packets. All others
 /// wait in the tunnel's queue.
 const DATAGRAM_SEND_BUFFER: usize = 20_000;

@@ -197,7 +197,7 @@ impl Connection {
         /// The largest limit, which applies without congestion control. A path with 1 Gbit/s and
         /// 100 ms needs this much.
         const MOST: u64 = SEND_WINDOW / 2;
-        let window = self.inner.congestion_state(PathId::ZERO).map_or(0, Controller::window);
+        let window = self.congestion_window().get();
         self.inner.set_send_window(window.saturating_mul(2).clamp(LEAST, MOST));
     }
 
@@ -207,7 +207,7 @@ impl Connection {
     pub(crate) fn hold_burst(&mut self) {
         /// Two times as much as one call of the engine sends.
         const BURST: u64 = 2 * MAX_SEGMENTS.get() as u64 * PIECE_MAX;
-        let window = self.inner.congestion_state(PathId::ZERO).map_or(0, Controller::window);
+        let window = self.congestion_window().get();
         let in_flight = self.deliveries.in_flight().min(window.max(BURST));
         self.send_window = in_flight + BURST;
         self.inner.set_send_window(self.send_window);
@@ -344,7 +344,7 @@ impl Connection {
         let pacing_rate = controller.and_then(|controller| controller.metrics().pacing_rate);
         ConnectionStats {
             smoothed_rtt: self.smoothed_rtt(),
-            congestion_window: ByteCount::new(controller.map_or(0, Controller::window)),
+            congestion_window: self.congestion_window(),
             pacing_rate: pacing_rate.and_then(from_noq_rate),
             sent_packets: stats.sent_packets,
             lost_packets: stats.lost_packets,
@@ -369,8 +369,7 @@ impl Connection {
     pub(crate) fn memory(&mut self) -> u64 {
         let frames = self.inner.stats().frame_rx.stream;
         let unread = frames.saturating_sub(self.receiver.taken) * PIECE_MAX;
-        let controller = self.inner.congestion_state(PathId::ZERO);
-        let unsent = controller.map_or(0, Controller::window).saturating_mul(2);
+        let unsent = self.congestion_window().get().saturating_mul(2);
         IDLE_MEMORY
             + self.receiver.memory()
             + unread.min(2 * u64::from(RECEIVE_WINDOW) + UNREAD_MAX)

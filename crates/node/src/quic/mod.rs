@@ -15,10 +15,10 @@ mod receiver;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use config::{CONTINUATION_LEN, Generator, rng};
 pub use config::{
     ClientTls, ConfigError, LossDetection, Mtu, QlogDir, ResetSecret, ServerTls, Transport,
 };
-pub(crate) use config::{Generator, rng};
 pub(crate) use connection::{Connection, Direction, PathEstimate, SendDatagram, StreamGone, Write};
 pub(crate) use delivery::{DatagramId, Delivery, IN_FLIGHT_MEMORY};
 pub(crate) use demux::is_first_of_client;

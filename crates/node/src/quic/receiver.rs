@@ -17,7 +17,7 @@ use tandem_wire::Code;
 
 use super::{
     StreamId,
-    config::{CONTINUATIONS_MAX, STREAM_RECEIVE_WINDOW, Windows},
+    config::{CONTINUATION_LEN, CONTINUATIONS_MAX, STREAM_RECEIVE_WINDOW, Windows},
     connection::{PIECE_MAX, to_noq},
     reassembly::{Held, Reassembly},
 };
@@ -47,9 +47,10 @@ const PIECES_MAX: u64 = 8192;
 const WAITING_MAX: u64 = 512;
 
 /// The bytes that may wait in the engine, of all streams together, without taking the connection's
-/// window from the other streams: the windows of 32 streams, and 1 MB for each stream that continues one.
+/// window from the other streams: the windows of 32 streams, and what ours send on each stream that
+/// continues one.
 pub(super) const UNREAD_MAX: u64 =
-    32 * STREAM_RECEIVE_WINDOW as u64 + 1_000_000 * CONTINUATIONS_MAX as u64;
+    32 * STREAM_RECEIVE_WINDOW as u64 + CONTINUATION_LEN * CONTINUATIONS_MAX as u64;
 
 /// The receiving sides of the streams of one connection.
 pub(super) struct Receiver {

@@ -164,15 +164,11 @@ mod tests {
     use tandem_wire::CONTEXT_ID_UDP;
 
     use super::*;
+    use crate::test_start;
 
     const FIRST: StreamId = StreamId(0);
     const SECOND: StreamId = StreamId(4);
     const RTT: Duration = Duration::from_millis(300);
-
-    #[expect(clippy::disallowed_methods, reason = "there is no other way to get an Instant")]
-    fn start() -> Instant {
-        Instant::now()
-    }
 
     fn early() -> Early {
         let limits = Limits {
@@ -199,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_payload_before_its_request_waits_for_two_round_trips() {
-        let (mut early, now) = (early(), start());
+        let (mut early, now) = (early(), test_start());
         for (stream, is_kept) in [(FIRST, true), (FIRST, true), (SECOND, true), (SECOND, true)] {
             let id = (stream, CONTEXT_ID_UDP);
             assert_eq!(early.keep_unseen(now, id, payload(100), RTT), is_kept);
@@ -215,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_waits_keeps_no_packet_alive_and_no_more_than_its_bytes() {
-        let (mut early, now) = (Early::new(&Limits::default()), start());
+        let (mut early, now) = (Early::new(&Limits::default()), test_start());
         let kept = allocation_counter::measure(|| {
             for flow in 0..100 {
                 let packet = Bytes::from(vec![0; 64_000]);
@@ -239,14 +235,14 @@ mod tests {
 
     #[test]
     fn a_flow_keeps_no_more_bytes_before_its_request_than_after() {
-        let (mut early, now) = (early(), start());
+        let (mut early, now) = (early(), test_start());
         let mut keep = |len| early.keep_unseen(now, (FIRST, CONTEXT_ID_UDP), payload(len), RTT);
         assert_eq!([200, 51, 50].map(&mut keep), [true, false, true]);
     }
 
     #[test]
     fn a_request_takes_over_no_more_than_a_flow_may_keep() {
-        let (mut early, now) = (early(), start());
+        let (mut early, now) = (early(), test_start());
         for _ in 0..4 {
             assert!(early.keep_unseen(now, (FIRST, CONTEXT_ID_UDP), payload(10), RTT));
         }

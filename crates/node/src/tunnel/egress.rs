@@ -237,13 +237,9 @@ mod tests {
     use tandem_wire::VarInt;
 
     use super::{super::resequence::OVERHEAD, *};
+    use crate::test_start;
 
     const MS: Duration = Duration::from_millis(1);
-
-    #[expect(clippy::disallowed_methods, reason = "there is no other way to get an Instant")]
-    fn start() -> Instant {
-        Instant::now()
-    }
 
     fn egress(flows: u8, held_bytes_max: usize) -> Egress {
         let mut egress = Egress::new(held_bytes_max);
@@ -270,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_flow_that_waits_does_not_delay_another() {
-        let (mut egress, now) = (egress(2, 1_000_000), start());
+        let (mut egress, now) = (egress(2, 1_000_000), test_start());
         push(&mut egress, now, 0, 1);
         push(&mut egress, now, 1, 0);
         assert_eq!(released(&mut egress, now), [1]);
@@ -281,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_given_up_when_its_time_is_over() {
-        let (mut egress, now) = (egress(2, 1_000_000), start());
+        let (mut egress, now) = (egress(2, 1_000_000), test_start());
         push(&mut egress, now, 0, 1);
         let due = egress.next_timeout().unwrap();
         egress.handle_timeout(due);
@@ -293,7 +289,7 @@ mod tests {
 
     #[test]
     fn beyond_the_common_bound_the_flow_that_holds_most_is_flushed() {
-        let (mut egress, now) = (egress(2, 10 * (100 + OVERHEAD) + 2 * OVERHEAD), start());
+        let (mut egress, now) = (egress(2, 10 * (100 + OVERHEAD) + 2 * OVERHEAD), test_start());
         (1..=6).for_each(|number| push(&mut egress, now, 0, number));
         (1..=4).for_each(|number| push(&mut egress, now, 1, number));
         assert_eq!(released(&mut egress, now), [0_u64; 0]);
@@ -304,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_flush_releases_everything_once() {
-        let (mut egress, now) = (egress(3, 1_000_000), start());
+        let (mut egress, now) = (egress(3, 1_000_000), test_start());
         push(&mut egress, now, 0, 1);
         push(&mut egress, now, 2, 3);
         push(&mut egress, now, 2, 5);
@@ -317,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_removed_flow_leaves_nothing() {
-        let (mut egress, now) = (egress(1, 1000), start());
+        let (mut egress, now) = (egress(1, 1000), test_start());
         push(&mut egress, now, 0, 1);
         egress.remove(StreamId(0));
         assert!(egress.timers.is_empty() && egress.releasing.is_empty() && egress.held_bytes == 0);

@@ -167,6 +167,7 @@ impl Connections {
         self.by_stream.contains_key(&stream)
     }
 
+    /// When the next connection must be looked at that had asked for nothing.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.silent.front().map(|(until, _)| *until)
     }

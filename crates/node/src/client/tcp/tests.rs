@@ -8,6 +8,7 @@ use crate::{
     limits::Limits,
     node::{Output, Received, SocketId},
     tcp::{TcpInput, TcpOutput},
+    test_start,
 };
 
 /// A client with one service, before its tunnel is up.
@@ -30,11 +31,6 @@ fn client(service: TcpService) -> Client {
     client.listen_tcp();
     client.life = Life::Running;
     client
-}
-
-#[expect(clippy::disallowed_methods, reason = "only differences of times matter")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// The next output about a TCP connection.
@@ -87,7 +83,7 @@ fn sends(client: &mut Client, now: Instant, tcp: TcpId, data: &[u8]) {
 #[test]
 fn the_standard_input_is_asked_for_once_however_often_the_tunnel_is_rebuilt() {
     let (mut client, tcp) = with_stdio();
-    client.on_tcp(now(), TcpInput::Opened { tcp, result: Ok(([0, 0, 0, 0], 0).into()) });
+    client.on_tcp(test_start(), TcpInput::Opened { tcp, result: Ok(([0, 0, 0, 0], 0).into()) });
     client.listen_tcp();
     assert!(tcp_output(&mut client).is_none());
 }
@@ -95,7 +91,7 @@ fn the_standard_input_is_asked_for_once_however_often_the_tunnel_is_rebuilt() {
 #[test]
 fn a_client_without_its_standard_input_ends() {
     let (mut client, tcp) = with_stdio();
-    client.on_tcp(now(), TcpInput::Opened { tcp, result: Err(io::ErrorKind::NotFound) });
+    client.on_tcp(test_start(), TcpInput::Opened { tcp, result: Err(io::ErrorKind::NotFound) });
     let Life::Ending { result, .. } = client.life else { panic!("it does not end") };
     assert_eq!(result, Err(ClientError::Stdio(io::ErrorKind::NotFound)));
 }
@@ -105,7 +101,7 @@ const ASSOCIATE: &[u8] = &[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0];
 
 #[test]
 fn a_program_that_asks_for_nothing_is_closed_in_time() {
-    let begin = now();
+    let begin = test_start();
     let silence = Limits::default().program_silence;
     for (sent, is_closed) in
         [(&b""[..], true), (b"GET http", true), (&[5, 1], true), (ASSOCIATE, false)]
@@ -126,7 +122,7 @@ fn a_program_that_asks_for_nothing_is_closed_in_time() {
 
 #[test]
 fn an_association_takes_datagrams_only_from_its_program() {
-    let begin = now();
+    let begin = test_start();
     let (mut client, tcp) = with_program(begin);
     sends(&mut client, begin, tcp, ASSOCIATE);
     let socket = client.outputs.iter().find_map(|output| match output {
@@ -163,7 +159,7 @@ const GUESS: &[u8] = &[5, 1, 2, 1, 1, b'a', 1, b'b'];
 
 #[test]
 fn a_host_that_guesses_passwords_is_slowed_down_alone() {
-    let begin = now();
+    let begin = test_start();
     let (mut client, mut tcp) = with_port(begin, Some("user:secret"));
     let mut answers = |client: &mut Client, now, host| {
         let next = connects(client, now, tcp, host);

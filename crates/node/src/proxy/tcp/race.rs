@@ -112,16 +112,12 @@ fn interleaved(addresses: &[IpAddr]) -> impl Iterator<Item = IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_start;
 
     const PORT: u16 = 443;
 
     fn addresses(text: &str) -> Vec<IpAddr> {
         text.split(' ').map(|address| address.parse().unwrap()).collect()
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "only differences to it matter")]
-    fn start() -> Instant {
-        Instant::now()
     }
 
     fn race(text: &str, now: Instant) -> Race {
@@ -142,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_next_address_is_tried_after_the_delay_or_a_failure() {
-        let now = start();
+        let now = test_start();
         let mut race = race("::1 1.1.1.1 ::2", now);
         let due = |race: &Race, after| race.due(now + after).map(|it| it.ip().to_string());
         let zero = Duration::ZERO;
@@ -161,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_race_is_lost_with_the_last_error_or_at_its_deadline() {
-        let now = start();
+        let now = test_start();
         let mut lost = race("1.1.1.1 ::1", now);
         for tcp in [TcpId(1), TcpId(2)] {
             assert_eq!(lost.lost(now), None);
@@ -178,7 +174,7 @@ mod tests {
 
     #[test]
     fn only_some_addresses_are_tried() {
-        let now = start();
+        let now = test_start();
         let many = (0..100).map(|last| IpAddr::from([10, 0, 0, last])).collect::<Vec<_>>();
         let race = Race::new(&many, PORT, now, now);
         assert_eq!(race.left.len(), ADDRESSES_MAX);

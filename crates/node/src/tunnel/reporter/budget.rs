@@ -142,17 +142,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[expect(clippy::disallowed_methods, reason = "only differences to it matter")]
-    fn start() -> Instant {
-        Instant::now()
-    }
+    use crate::test_start;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     /// Counts the reports of a tunnel that would send one each 5 ms, over links of these rates.
     fn reports(to_client: Rate, from_client: Rate, time: Duration) -> u64 {
-        let (mut budget, begin) = (Budget::new(), start());
+        let (mut budget, begin) = (Budget::new(), test_start());
         let interval = Duration::from_millis(5);
         let mut passed = Duration::ZERO;
         let mut reports = 0;
@@ -181,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_first_report_is_always_sent_and_later_ones_make_up_for_it() {
-        let (mut budget, begin) = (Budget::new(), start());
+        let (mut budget, begin) = (Budget::new(), test_start());
         while budget.spend(false) {}
         for _ in 0..100 {
             assert!(budget.spend(true));
@@ -203,7 +199,7 @@ mod tests {
     #[test]
     fn the_fastest_seconds_count_for_some_time() {
         let mut peak = Peak::new();
-        let (mut now, mut carried) = (start(), ByteCount::ZERO);
+        let (mut now, mut carried) = (test_start(), ByteCount::ZERO);
         let mut run = |rate: Rate, seconds: u32| {
             let mut best = None;
             for _ in 0..seconds * 10 {
@@ -225,7 +221,7 @@ mod tests {
         fn the_cost_never_exceeds_one_per_cent_and_a_burst(
             steps in prop::collection::vec((0_u64..2000, 0_u64..1_000_000, 1_u64..1_000_000_000), 1..200),
         ) {
-            let (mut budget, mut now) = (Budget::new(), start());
+            let (mut budget, mut now) = (Budget::new(), test_start());
             let (mut received, mut to_client, mut reports) = (ByteCount::ZERO, 0, 0_u64);
             for (ms, bytes, rate) in steps {
                 let step = Duration::from_millis(ms);
