@@ -4,8 +4,10 @@ use std::{path::Path, time::Duration};
 
 use serde::Serialize;
 use tandem_node::{
+    ConnectionStats,
     mode::{Agreement, Mode},
     node::FetchReport,
+    stats::Traffic,
 };
 use tandem_units::ByteCount;
 
@@ -50,10 +52,54 @@ pub(crate) struct Outcome {
     pub(crate) tunnel_retransmit_ratio: Option<f64>,
     /// Smoothed RTT of the end-to-end connection at the end.
     pub(crate) rtt_ms: f64,
+    /// Share of all bytes on the client's access link that tunnels add.
+    pub(crate) chain_overhead_ratio: f64,
+    /// Share of all these bytes that are acknowledgements because of tunnels.
+    pub(crate) chain_ack_ratio: f64,
+    /// The connections: the hops, the nearest proxy first, and the end-to-end connection.
+    pub(crate) connections: Vec<ConnectionTraffic>,
     /// Reports on the tunnel that were sent to the origin, or to the sender of an upload.
     pub(crate) feedback_sent: u64,
     /// Reports of the proxy that were accepted, or that the sender of an upload followed.
     pub(crate) feedback_used: u64,
+}
+
+/// What was sent and received on one connection, without Initial packets.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ConnectionTraffic {
+    /// Smoothed RTT at the end.
+    rtt_ms: f64,
+    /// What this client sent.
+    sent: Sent,
+    /// What arrived at this client.
+    received: Sent,
+}
+
+/// What was sent in one direction of a connection. Bytes are those of QUIC packets.
+#[derive(Clone, Debug, Serialize)]
+struct Sent {
+    packets: u64,
+    bytes: u64,
+    ack_frames: u64,
+    ack_bytes: u64,
+    /// Packets with nothing but ACK frames.
+    ack_only_packets: u64,
+    ack_only_bytes: u64,
+}
+
+impl From<&Traffic> for Sent {
+    fn from(traffic: &Traffic) -> Self {
+        let &Traffic { packets, bytes, ack_frames, ack_bytes, .. } = traffic;
+        let &Traffic { ack_only_packets, ack_only_bytes, .. } = traffic;
+        Self { packets, bytes, ack_frames, ack_bytes, ack_only_packets, ack_only_bytes }
+    }
+}
+
+impl From<&ConnectionStats> for ConnectionTraffic {
+    fn from(connection: &ConnectionStats) -> Self {
+        let rtt_ms = milliseconds(connection.smoothed_rtt);
+        Self { rtt_ms, sent: (&connection.sent).into(), received: (&connection.received).into() }
+    }
 }
 
 impl Outcome {
@@ -83,7 +129,10 @@ impl Outcome {
             setup_s: seconds(report.setup),
             goodput_mbps: round(bits / report.completion.as_secs_f64().max(1e-9) / 1e6, 1e3),
             tunnel_retransmit_ratio: repairs_nothing(&report.agreements).then_some(0.0),
-            rtt_ms: round(report.smoothed_rtt.as_secs_f64() * 1e3, 1e3),
+            rtt_ms: milliseconds(report.smoothed_rtt),
+            chain_overhead_ratio: round(report.overhead.share().as_f64(), 1e6),
+            chain_ack_ratio: round(report.overhead.ack_share().as_f64(), 1e6),
+            connections: report.connections.iter().map(ConnectionTraffic::from).collect(),
             feedback_sent: report.feedback.sent,
             feedback_used: report.feedback.used,
         }
@@ -142,6 +191,11 @@ fn repairs_nothing(agreements: &[Agreement]) -> bool {
 /// In seconds, to the microsecond.
 pub(crate) fn seconds(duration: Duration) -> f64 {
     round(duration.as_secs_f64(), 1e6)
+}
+
+/// In milliseconds, to the microsecond.
+fn milliseconds(duration: Duration) -> f64 {
+    round(duration.as_secs_f64() * 1e3, 1e3)
 }
 
 /// To a multiple of `1 / per_unit`.

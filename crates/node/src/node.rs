@@ -390,8 +390,11 @@ pub struct FetchReport {
     pub completion: Duration,
     /// The smoothed RTT of the end-to-end connection at the end.
     pub smoothed_rtt: Duration,
-    /// The smoothed RTT of each hop's connection at the end; the nearest proxy is the first.
-    pub hop_smoothed_rtt: Vec<Duration>,
+    /// The connections of the chain at the end: the hops, the nearest proxy first, and the end-to-end
+    /// connection.
+    pub connections: Vec<crate::stats::ConnectionStats>,
+    /// What the chain cost.
+    pub overhead: crate::stats::Overhead,
     /// What was agreed on with each proxy; the nearest is the first.
     pub agreements: Vec<crate::mode::Agreement>,
     /// The counts of the reports that the last proxy sent, and of those that the client sent to the

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tandem_units::{ByteCount, Rate};
+use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::Code;
 
 use crate::{quic::UnusablePackets, tunnel::resequence::ResequencerStats};
@@ -350,4 +350,56 @@ pub struct ConnectionStats {
     pub received_datagrams: u64,
     /// ACK frames sent.
     pub sent_ack_frames: u64,
+    /// What was sent in packets with keys of TLS, which are all but Initial packets.
+    pub sent: Traffic,
+    /// What was received in such packets.
+    pub received: Traffic,
+}
+
+/// What was sent or received on one QUIC connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of these packets, with their headers and tags.
+    pub bytes: u64,
+    /// Packets with data of streams.
+    pub stream_packets: u64,
+    /// ACK frames.
+    pub ack_frames: u64,
+    /// Bytes of ACK frames.
+    pub ack_bytes: u64,
+    /// Packets that have ACK frames and otherwise nothing but padding.
+    pub ack_only_packets: u64,
+    /// Bytes of these packets, with their headers and tags.
+    pub ack_only_bytes: u64,
+}
+
+/// The bytes of a chain of tunnels on the client's access link, in both directions, by the definitions
+/// of the paper on nested acknowledgements (ANRW '25, §5.2). They are bytes of IPv4 packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overhead {
+    /// All bytes (the paper's T).
+    pub total_bytes: u64,
+    /// The bytes that the end-to-end connection alone would have taken.
+    pub end_to_end_bytes: u64,
+    /// The bytes of acknowledgements that tunnels cause: packets that contain nothing else on any layer,
+    /// without the end-to-end packets in them, and ACK frames of tunnels in other packets.
+    pub ack_bytes: u64,
+    /// The ACK frames of all tunnels.
+    pub ack_frames: u64,
+    /// The end-to-end packets with data of streams.
+    pub data_packets: u64,
+}
+
+impl Overhead {
+    /// The share of all bytes that tunnels add.
+    pub const fn share(&self) -> Ratio {
+        Ratio::of(self.total_bytes.saturating_sub(self.end_to_end_bytes), self.total_bytes)
+    }
+
+    /// The share of all bytes that are acknowledgements because of tunnels.
+    pub const fn ack_share(&self) -> Ratio {
+        Ratio::of(self.ack_bytes, self.total_bytes)
+    }
 }

@@ -4,7 +4,8 @@ use std::{ops::RangeInclusive, path::PathBuf};
 
 use serde::Serialize;
 use tandem_congestion::{Bbr1Config, ControllerConfig, ControllerName, TeccConfig};
-use tandem_node::quic::{LossDetection, Mtu, QlogDir, Transport};
+use tandem_node::quic::{AckPolicy, LossDetection, Mtu, QlogDir, Transport};
+use tandem_units::Ratio;
 
 use super::{Setting, Within};
 use crate::error::ConfigError;
@@ -36,6 +37,25 @@ pub(crate) struct TransportSettings {
     )]
     pub(crate) up_gain_percent: Option<Within<UpGainPercent>>,
 
+    #[arg(
+        long, value_name = "SHARE", env = "TANDEM_ACK_DELAY",
+        help = AckDelay::help(
+            "Share of the RTT for which acknowledgements wait for more data; 0 sends every second one at \
+             once. The wait also ends with the max_ack_delay of QUIC",
+            usually_acks(|acks| acks.delay.to_string(), "0"),
+        )
+    )]
+    pub(crate) ack_delay: Option<Within<AckDelay>>,
+
+    #[arg(
+        long, value_name = "PACKETS", env = "TANDEM_ACK_THRESHOLD",
+        help = AckThreshold::help(
+            "Packets after which an acknowledgement waits no longer",
+            usually_acks(|acks| acks.threshold.to_string(), "2"),
+        )
+    )]
+    pub(crate) ack_threshold: Option<Within<AckThreshold>>,
+
     /// Existing folder into which a qlog file is written for each connection
     #[arg(long, value_name = "DIR", env = "TANDEM_QLOG_DIR", help_heading = "Tests and tracing")]
     pub(crate) qlog_dir: Option<PathBuf>,
@@ -59,10 +79,36 @@ impl Setting for UpGainPercent {
     const ALLOWED: RangeInclusive<u32> = Bbr1Config::UP_GAIN_PERCENT;
 }
 
+/// The wait before an acknowledgement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckDelay;
+
+impl Setting for AckDelay {
+    type Value = Ratio;
+    const ALLOWED: RangeInclusive<Ratio> = Ratio::ZERO..=Ratio::ONE;
+}
+
+/// The number of packets that end the wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckThreshold;
+
+impl Setting for AckThreshold {
+    type Value = u32;
+    const ALLOWED: RangeInclusive<u32> = AckPolicy::THRESHOLD;
+}
+
 /// The default of a controller's parameter.
 fn usually(of: fn(ControllerConfig) -> u32) -> String {
     let tunnel = ControllerName::Bbr1Tunnel;
     format!("{} with {tunnel}, else {}", of(tunnel.into()), of(ControllerConfig::default()))
+}
+
+/// The default of a parameter of the policy for acknowledgements.
+fn usually_acks(of: fn(AckPolicy) -> String, otherwise: &str) -> String {
+    let (tunnel, inside) = (of(AckPolicy::TUNNEL), of(AckPolicy::END_TO_END));
+    format!(
+        "{tunnel} for the tunnels of a chain, {inside} for a transfer through a chain, else {otherwise}"
+    )
 }
 
 /// The checked form of [`TransportSettings`].
@@ -77,6 +123,10 @@ pub(crate) struct TransportSetup {
     tecc: Option<String>,
     #[serde(skip)]
     tecc_config: TeccConfig,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ack_delay: Option<Within<AckDelay>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ack_threshold: Option<Within<AckThreshold>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     qlog_dir: Option<PathBuf>,
 }
@@ -97,6 +147,13 @@ impl WorkFor {
         match self {
             Self::Tunnel => ControllerName::Bbr1Tunnel,
             Self::EndToEnd | Self::Origin => ControllerName::Bbr1,
+        }
+    }
+
+    const fn acks(self) -> AckPolicy {
+        match self {
+            Self::Tunnel => AckPolicy::TUNNEL,
+            Self::EndToEnd | Self::Origin => AckPolicy::END_TO_END,
         }
     }
 }
@@ -120,7 +177,8 @@ impl TransportSetup {
         tecc: Option<String>,
         work: WorkFor,
     ) -> Result<Self, ConfigError> {
-        let TransportSettings { controller, initial_window, up_gain_percent, qlog_dir } = settings;
+        let TransportSettings { controller, initial_window, up_gain_percent, .. } = settings;
+        let TransportSettings { ack_delay, ack_threshold, qlog_dir, .. } = settings;
         let controller = controller.unwrap_or(work.controller());
         if controller.takes_reports() && work != WorkFor::Origin {
             return Err(ConfigError::ControllerTecc { seen: controller });
@@ -141,7 +199,24 @@ impl TransportSetup {
         if let Some(dir) = qlog_dir.as_ref().filter(|dir| !dir.is_dir()) {
             return Err(ConfigError::NoFolder { what: "qlog-dir", path: dir.clone() });
         }
-        Ok(Self { controller, initial_window, up_gain_percent, tecc, tecc_config, qlog_dir })
+        Ok(Self {
+            controller,
+            initial_window,
+            up_gain_percent,
+            tecc,
+            tecc_config,
+            ack_delay,
+            ack_threshold,
+            qlog_dir,
+        })
+    }
+
+    /// The policy for acknowledgements. `None`: nothing was chosen, so that the node has its default.
+    fn acks(&self, work: WorkFor) -> Option<AckPolicy> {
+        let delay = self.ack_delay.map(|Within(delay)| delay);
+        let threshold = self.ack_threshold.map(|Within(threshold)| threshold);
+        let is_chosen = delay.is_some() || threshold.is_some();
+        is_chosen.then(|| work.acks().with(delay, threshold))
     }
 
     /// The node's form; qlog files begin with `role`.
@@ -162,6 +237,7 @@ impl TransportSetup {
             mtu,
             // Repairs of the tunnel arrive late.
             loss_detection: LossDetection::for_path(self.controller.takes_reports()),
+            acks: self.acks(work),
             qlog: qlog.map(|dir| QlogDir { dir: dir.clone(), prefix: role.to_owned() }),
             ..Transport::default()
         }

@@ -24,7 +24,7 @@ pub use self::{
     check::RunError,
     observer::Sample,
     parameters::Parameters,
-    record::{FlowRecord, LinkRecord, RepairRecord, RunRecord},
+    record::{ChainRecord, FlowRecord, LinkRecord, RepairRecord, RunRecord},
     trace_store::TraceStore,
     workload::{UnknownWorkload, Workload},
 };

@@ -8,7 +8,8 @@ use tandem_node::{ConnectionStats, Stats, node::FetchReport};
 use tandem_units::{ByteCount, Ratio};
 
 use super::{
-    FlowRecord, LinkRecord, Mode, Parameters, RepairRecord, RunOutcome, RunRecord, Workload,
+    ChainRecord, FlowRecord, LinkRecord, Mode, Parameters, RepairRecord, RunOutcome, RunRecord,
+    Workload,
     flows::{Flow, Flows},
     observer::{IdleTime, Observed, Observer, Seen},
     topology::{Topology, access_sojourns, access_stats},
@@ -29,6 +30,7 @@ pub(super) fn of(
     let repair = repair_record(&tunnel, &watched.exit(&mut topology.world));
     let received = received_datagrams(&mut topology, flows);
     let duplicates = (received + sender.lost_packets).saturating_sub(sender.sent_packets);
+    let chain = chain_record(watched, &mut topology.world);
     let world = &topology.world;
     let body_bytes = flows.body_bytes(world);
     let (downlink, uplink) = link_records(world, watched, &seen, body_bytes);
@@ -59,6 +61,7 @@ pub(super) fn of(
         feedback_sent: tunnel.feedback.sent,
         feedback_used: sender.reports_used,
         duplicate_ratio: ratio(duplicates, sender.sent_packets),
+        chain,
         repair,
         tunnel_queue_mean_bytes: round(seen.tunnel_queue_mean_bytes, 1e1),
         tunnel_queue_max_bytes: seen.tunnel_queue_max_bytes,
@@ -118,6 +121,21 @@ fn repair_record(entrance: &Stats, exit: &Stats) -> RepairRecord {
         exit_duplicates: exit.duplicates,
         tunnel_queue_aqm_drops: entrance.dropped.standing_queue,
         tunnel_queue_full_drops: entrance.dropped.queue_full,
+    }
+}
+
+/// What the chain of the first client costs.
+fn chain_record(watched: Watched, world: &mut World) -> ChainRecord {
+    let Some(client) = watched.client else { return ChainRecord::default() };
+    let client = world.inspect(client);
+    let Some(overhead) = client.overhead() else { return ChainRecord::default() };
+    let end_to_end = client.connections().last().unwrap_or_default();
+    let acks = end_to_end.sent.ack_only_packets + end_to_end.received.ack_only_packets;
+    ChainRecord {
+        chain_overhead_ratio: round(overhead.share().as_f64(), 1e6),
+        chain_ack_ratio: round(overhead.ack_share().as_f64(), 1e6),
+        chain_acks_per_packet: ratio(overhead.ack_frames, overhead.data_packets),
+        e2e_acks_per_packet: ratio(acks, overhead.data_packets),
     }
 }
 

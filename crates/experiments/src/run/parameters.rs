@@ -216,6 +216,19 @@ parameters! {
         /// 200 with bbr1-tunnel]
         tunnel_up_gain_percent: Option<u64>, from 100 to 300;
 
+        /// Share of the RTT for which tunnels delay acknowledgements; 0 for none [default: that of the
+        /// product]
+        "RATIO" ack_delay: Option<Ratio>;
+
+        /// Packets after which tunnels delay an acknowledgement no longer [default: that of the product]
+        ack_threshold: Option<u64>, from 1 to 1000;
+
+        /// As --ack-delay, for the end-to-end connections
+        "RATIO" e2e_ack_delay: Option<Ratio>;
+
+        /// As --ack-threshold, for the end-to-end connections
+        e2e_ack_threshold: Option<u64>, from 1 to 1000;
+
         /// Largest number of bytes that the sender of the body may have in flight, as the
         /// receiver's window [default: that of the product]
         "BYTES" window: Option<ByteCount>;
@@ -295,7 +308,9 @@ pub(crate) fn heeds(mode: Mode, key: &str) -> bool {
         "tecc" | "feedback_interval" => mode.has_feedback(),
         "origin_controller" => mode.origin_controller().is_none(),
         "group_streams" => mode == Mode::Msgt,
-        "tunnel_controller" | "proxies" | "local_program" => mode.has_tunnel(),
+        "tunnel_controller" | "proxies" | "local_program" | "ack_delay" | "ack_threshold" => {
+            mode.has_tunnel()
+        }
         _ => true,
     }
 }

@@ -60,6 +60,9 @@ pub struct RunRecord {
     /// Share of the origin's packets that were declared lost but arrived, so that their contents
     /// were delivered twice.
     pub duplicate_ratio: f64,
+    /// What the chain of tunnels costs, for transfers of the client itself.
+    #[serde(flatten)]
+    pub chain: ChainRecord,
     /// Counters of a tunnel of mode rmdt.
     #[serde(flatten)]
     pub repair: RepairRecord,
@@ -105,6 +108,21 @@ pub struct RunRecord {
     /// had begun. They are only recorded if there were several flows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flow_bytes: Vec<Vec<u64>>,
+}
+
+/// What a chain of tunnels costs the first client's access link, by the definitions of the paper on nested
+/// acknowledgements (ANRW '25, §5.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChainRecord {
+    /// Share of all bytes, in both directions, that tunnels add.
+    pub chain_overhead_ratio: f64,
+    /// Share of all bytes that are acknowledgements because of tunnels.
+    pub chain_ack_ratio: f64,
+    /// ACK frames of all tunnels for each end-to-end packet with data.
+    pub chain_acks_per_packet: f64,
+    /// Packets of the end-to-end connection that contain nothing but ACK frames, for each packet with data.
+    pub e2e_acks_per_packet: f64,
 }
 
 impl RunRecord {

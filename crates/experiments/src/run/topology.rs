@@ -22,9 +22,9 @@ use tandem_node::{
     },
     limits::Limits,
     proxy::{Access, TargetPolicy},
-    quic::{LossDetection, Mtu, Transport},
+    quic::{AckPolicy, LossDetection, Mtu, Transport},
 };
-use tandem_units::{ByteCount, Rate};
+use tandem_units::{ByteCount, Rate, Ratio};
 
 use super::{Parameters, RunError, TraceStore, Workload, links, others, watched::Watched};
 
@@ -470,7 +470,18 @@ fn transport(run: &Parameters) -> Transport {
         controller.bbr_up_gain_percent = controller.bbr_up_gain_percent.max(gain);
     }
     let loss_detection = LossDetection::for_path(run.mode.has_patient_origin());
-    Transport { controller, loss_detection, ..Transport::default() }
+    Transport {
+        controller,
+        loss_detection,
+        acks: acks(AckPolicy::END_TO_END, run.e2e_ack_delay, run.e2e_ack_threshold),
+        ..Transport::default()
+    }
+}
+
+/// The policy for acknowledgements, if a parameter was chosen.
+fn acks(usual: AckPolicy, delay: Option<Ratio>, threshold: Option<u64>) -> Option<AckPolicy> {
+    let is_chosen = delay.is_some() || threshold.is_some();
+    is_chosen.then(|| usual.with(delay, threshold.map(to_u32)))
 }
 
 fn origin_controller(run: &Parameters) -> ControllerName {
@@ -487,7 +498,12 @@ fn tunnel_transport(run: &Parameters) -> Transport {
     if let Some(percent) = run.tunnel_up_gain_percent {
         controller.bbr_up_gain_percent = to_u32(percent);
     }
-    Transport { controller, mtu: Mtu::TUNNEL, ..Transport::default() }
+    Transport {
+        controller,
+        mtu: Mtu::TUNNEL,
+        acks: acks(AckPolicy::TUNNEL, run.ack_delay, run.ack_threshold),
+        ..Transport::default()
+    }
 }
 
 /// The sizes of a client's first tunnel, which the proxies keep to. The figures are about the sizes that

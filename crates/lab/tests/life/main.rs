@@ -58,7 +58,7 @@ fn a_chain_of_three_hops_works_with_default_settings() {
             scenario.access.loss = loss.into();
             let outcome = scenario.download();
             assert_eq!(outcome.lost, [], "{mode:?} with a loss of {loss}");
-            assert_eq!(outcome.report().hop_smoothed_rtt.len(), 3);
+            assert_eq!(outcome.report().connections.len(), 4);
             let completion = outcome.report().completion;
             assert!(completion < 4 * scenario.ideal(), "{mode:?}, {loss}: {completion:?}");
         }

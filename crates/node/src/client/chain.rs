@@ -8,8 +8,8 @@ use tandem_wire::TunnelInfo;
 use super::{hop::Hop, peer::Peer};
 use crate::{
     node::{Output, SocketId},
-    quic::{StreamId, earliest},
-    stats::{ConnectionStats, Stats},
+    quic::{Ledger, StreamId, earliest},
+    stats::{ConnectionStats, Overhead, Stats},
 };
 
 /// The connections of a client, each inside the one before it.
@@ -20,6 +20,8 @@ pub(super) struct Chain {
     /// The address of the first peer, once it is known.
     pub(super) outer: Option<SocketAddr>,
     pub(super) outer_socket: SocketId,
+    /// The account of the bytes of all connections, if the client sees what they contain.
+    ledger: Option<Ledger>,
     /// The newest report on this client's end of the last tunnel.
     own_report: Option<TunnelInfo>,
 }
@@ -33,8 +35,27 @@ enum Egress {
 }
 
 impl Chain {
-    pub(super) fn new(hops: Vec<Hop>, origin: Option<Peer>, outer_socket: SocketId) -> Self {
-        Self { hops, origin: origin.map(Box::new), outer: None, outer_socket, own_report: None }
+    pub(super) fn new(
+        hops: Vec<Hop>,
+        origin: Option<Peer>,
+        outer_socket: SocketId,
+        ledger: Option<Ledger>,
+    ) -> Self {
+        let origin = origin.map(Box::new);
+        Self { hops, origin, outer: None, outer_socket, ledger, own_report: None }
+    }
+
+    /// Counts UDP payloads that pass the outer socket.
+    pub(super) fn count_outer(&self, datagrams: usize, bytes: usize) {
+        if let Some(ledger) = &self.ledger {
+            ledger.on_socket(datagrams, bytes);
+        }
+    }
+
+    /// The bytes of the chain. `None`: the client does not see what its connections contain.
+    pub(super) fn overhead(&mut self) -> Option<Overhead> {
+        let end_to_end_bytes = self.origin.as_mut()?.wire_bytes().get();
+        Some(Overhead { end_to_end_bytes, ..self.ledger.as_ref()?.totals() })
     }
 
     /// The number of connections.
@@ -90,7 +111,11 @@ impl Chain {
                 let Some(peer) = self.peer(index) else { break };
                 let Some(transmit) = peer.poll_transmit(now, buf) else { break };
                 match egress {
-                    Egress::Socket(socket) => return Some(Output::Transmit { socket, transmit }),
+                    Egress::Socket(socket) => {
+                        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
+                        self.count_outer(transmit.size.div_ceil(segment), transmit.size);
+                        return Some(Output::Transmit { socket, transmit });
+                    }
                     Egress::Tunnel { hop, flow } => {
                         let hop = flow.and_then(|flow| Some((self.hops.get_mut(hop)?, flow)));
                         let Some((hop, flow)) = hop else { continue };

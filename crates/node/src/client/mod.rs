@@ -55,7 +55,7 @@ use crate::{
     limits::Limits,
     node::{Event, Input, Node, Output, Received},
     quic::{self, Transport},
-    stats::{ConnectionStats, Stats},
+    stats::{ConnectionStats, Overhead, Stats},
     token::Token,
 };
 
@@ -270,6 +270,11 @@ impl Client {
     /// client itself opened it.
     pub fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
         self.chain.connections()
+    }
+
+    /// The bytes of the whole chain so far. `None`: this client has no end-to-end connection of its own.
+    pub fn overhead(&mut self) -> Option<Overhead> {
+        self.chain.overhead()
     }
 
     /// What was agreed on with the last proxy. `None` if it has granted no flow yet.
@@ -505,6 +510,7 @@ impl Node for Client {
         match input {
             Input::Datagram(received) if received.socket == self.chain.outer_socket => {
                 let Received { remote, local_ip, ecn, payload, .. } = received;
+                self.chain.count_outer(1, payload.len());
                 self.hand_over(now, 0, |peer| {
                     peer.handle_datagram(now, (remote, local_ip), ecn, payload);
                 });

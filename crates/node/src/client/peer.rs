@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::BytesMut;
+use tandem_units::ByteCount;
 use tandem_wire::Code;
 
 use crate::{
@@ -32,6 +33,8 @@ pub(super) struct Settings {
     pub(super) tls: quic::ClientTls,
     pub(super) transport: quic::Transport,
     pub(super) seed: Option<u64>,
+    /// The place of the connection in a chain whose bytes are accounted for.
+    pub(super) layer: Option<quic::Layer>,
 }
 
 /// One QUIC connection with HTTP/3.
@@ -76,8 +79,11 @@ impl Peer {
         remote: SocketAddr,
         limits: &Limits,
     ) -> Result<(), ClientError> {
-        let Settings { host, tls, transport, seed, .. } = &self.settings;
+        let Settings { host, tls, transport, seed, layer, .. } = &self.settings;
         let mut endpoint = Endpoint::client(tls, transport, limits, *seed);
+        if let Some(layer) = layer {
+            endpoint.set_layer(layer.clone());
+        }
         let id = endpoint
             .connect(now, remote, host)
             .map_err(|reason| ClientError::Tls { peer: self.settings.authority.clone(), reason })?;
@@ -117,6 +123,12 @@ impl Peer {
     pub(super) fn stats(&mut self) -> ConnectionStats {
         let connection = self.endpoint.as_mut().and_then(|(endpoint, id)| endpoint.peek(*id));
         connection.map(Connection::stats).unwrap_or_default()
+    }
+
+    /// The bytes of IPv4 packets that the connection alone took so far, in both directions.
+    pub(super) fn wire_bytes(&mut self) -> ByteCount {
+        let connection = self.endpoint.as_mut().and_then(|(endpoint, id)| endpoint.peek(*id));
+        connection.map(Connection::wire_bytes).unwrap_or_default()
     }
 
     /// Handles an ICMP error, by which the operating system says that no process listens at the

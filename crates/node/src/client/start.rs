@@ -10,8 +10,8 @@ use std::{
 use tandem_wire::{Code, ResponseHead};
 
 use super::{
-    Chain, Client, ClientConfig, Fetch, FlowEnd, Forward, Hop, INSIDE_TUNNEL, Life, Peer, Task,
-    Work,
+    Chain, Client, ClientConfig, Fetch, FlowEnd, Forward, Hop, HopConfig, INSIDE_TUNNEL, Life,
+    Peer, Task, Work,
     flow::{Carries, Target},
     own::FlowId,
     peer::Settings,
@@ -22,8 +22,9 @@ use super::{
 use crate::{
     error::ClientError,
     h3::has_content,
+    limits::Limits,
     node::{Event, Output, QueryId, ResolveError, SocketId, SocketKind},
-    quic::{ClientTls, ConfigError, Mtu, StreamId, Transport},
+    quic::{AckPolicy, ClientTls, ConfigError, Layer, Ledger, Mtu, StreamId, Transport},
     stats::Stats,
 };
 
@@ -41,22 +42,19 @@ impl Client {
         // The connection inside a hop keeps the size with which it began, so that only the hop that
         // carries the packets of local programs gains from larger packets.
         let count = hop_configs.len();
+        let is_chain = count > 1;
         let may_grow = count == 1 && matches!(task, Task::Forward(_));
-        let mut hops = Vec::with_capacity(hop_configs.len());
-        for (index, hop) in hop_configs.into_iter().enumerate() {
-            let mtu = hop.transport.mtu;
+        // Only a client that opens the end-to-end connection itself sees what its packets contain.
+        let ledger = matches!(task, Task::Fetch(_)).then(Ledger::default);
+        let mut hops = Vec::with_capacity(count);
+        for (index, config) in hop_configs.into_iter().enumerate() {
+            let Transport { mtu, acks, .. } = config.transport;
             let mtu = if may_grow { mtu } else { mtu.for_chain(count) };
-            let keep_alive = Some(limits.tunnel_idle / 3);
-            let settings = Settings {
-                host: hop.template.host().to_owned(),
-                port: hop.template.port(),
-                authority: hop.template.authority().to_owned(),
-                tls: ClientTls::new(hop.tls)?,
-                transport: Transport { mtu, keep_alive, ..hop.transport },
-                seed: peer_seed(index),
-            };
-            let peer = Peer::new(settings, &limits);
-            hops.push(Hop::new(peer, hop.template, hop.token, hop.mode, &limits));
+            let acks = acks.or(is_chain.then_some(AckPolicy::TUNNEL));
+            let config =
+                HopConfig { transport: Transport { mtu, acks, ..config.transport }, ..config };
+            let layer = ledger.as_ref().map(|ledger| ledger.layer(index == 0, false));
+            hops.push(hop(config, peer_seed(index), layer, &limits)?);
         }
         let (work, origin) = match task {
             Task::Forward(configs) => (Work::Forward(Forward::new(configs)), None),
@@ -70,9 +68,11 @@ impl Client {
                     tls: ClientTls::new(fetch.tls.clone())?,
                     transport: Transport {
                         receive_window: window.or(Some(Transport::WINDOW_OF_FAST_READERS)),
+                        acks: fetch.transport.acks.or(is_chain.then_some(AckPolicy::END_TO_END)),
                         ..fetch.transport.clone()
                     },
                     seed: peer_seed(hops.len()),
+                    layer: ledger.as_ref().map(|ledger| ledger.layer(hops.is_empty(), true)),
                 };
                 fetch.streams = fetch.streams.max(1);
                 if fetch.upload.is_some() {
@@ -90,7 +90,7 @@ impl Client {
         };
         Ok(Self {
             tcp: Connections::new(&limits),
-            chain: Chain::new(hops, origin, SocketId(FIRST_SOCKET)),
+            chain: Chain::new(hops, origin, SocketId(FIRST_SOCKET), ledger),
             work,
             limits,
             life: Life::New,
@@ -464,6 +464,27 @@ impl Client {
             Carries::Own(id) => self.on_own_flow_ended(id, (!is_orderly).then_some(error)),
         }
     }
+}
+
+/// A hop that is not connected yet.
+fn hop(
+    config: HopConfig,
+    seed: Option<u64>,
+    layer: Option<Layer>,
+    limits: &Limits,
+) -> Result<Hop, ConfigError> {
+    let HopConfig { template, tls, transport, token, mode } = config;
+    let keep_alive = Some(limits.tunnel_idle / 3);
+    let settings = Settings {
+        host: template.host().to_owned(),
+        port: template.port(),
+        authority: template.authority().to_owned(),
+        tls: ClientTls::new(tls)?,
+        transport: Transport { keep_alive, ..transport },
+        seed,
+        layer,
+    };
+    Ok(Hop::new(Peer::new(settings, limits), template, token, mode, limits))
 }
 
 /// Whether a successful answer is allowed for a request whose stream carries capsules.

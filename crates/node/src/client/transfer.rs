@@ -71,8 +71,8 @@ impl Client {
     }
 
     fn report(&mut self, now: Instant) -> Option<FetchReport> {
-        let hops = self.chain.hops.iter_mut();
-        let hop_smoothed_rtt = hops.map(|hop| hop.peer.stats().smoothed_rtt).collect();
+        let connections = self.chain.connections().collect();
+        let overhead = self.chain.overhead().unwrap_or_default();
         let agreements = self.chain.hops.iter().filter_map(|hop| hop.tunnel.agreement()).collect();
         let (began, feedback) = (self.began?, self.stats().feedback);
         let Work::Fetch(fetch) = &self.work else { return None };
@@ -85,7 +85,8 @@ impl Client {
             handshake: origin.handshake().unwrap_or(Duration::ZERO),
             completion: now - started,
             smoothed_rtt: origin.stats().smoothed_rtt,
-            hop_smoothed_rtt,
+            connections,
+            overhead,
             agreements,
             feedback,
         })

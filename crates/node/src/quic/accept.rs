@@ -7,14 +7,13 @@ use std::{
 };
 
 use noq_proto::{Incoming, ServerConfig};
-use tandem_congestion::Feedback;
 use tandem_wire::Code;
 use tracing::{debug, warn};
 
 use super::{
     Connection, ConnectionId,
     amplification::Unvalidated,
-    delivery::Deliveries,
+    connection::Hooks,
     endpoint::{Endpoint, Peer},
     event::{Closed, Event},
     first_size,
@@ -166,18 +165,19 @@ impl Endpoint {
         if let Some(unvalidated) = &mut unvalidated {
             unvalidated.on_received(len);
         }
-        let (deliveries, feedback) = (Deliveries::default(), Feedback::default());
-        let mut transport = self.transport(&deliveries, &feedback);
+        let hooks = Hooks::default();
+        let mut transport = self.transport(&hooks);
         transport.initial_mtu(first_size::of_server(self.mtu, len));
         let config = self.server.as_ref().map(|acceptance| {
             let mut config = acceptance.config.clone();
             config.transport_config(Arc::new(transport));
+            config.crypto = hooks.observer.server(config.crypto.clone());
             Arc::new(config)
         });
         let mut answer = Vec::new();
         match self.inner.accept(incoming, now, &mut answer, config) {
             Ok((handle, connection)) => {
-                let connection = Connection::new(connection, deliveries, feedback, self.windows);
+                let connection = Connection::new(connection, hooks, self.acks, self.windows);
                 let is_unvalidated = unvalidated.is_some();
                 let peer = Peer { began: now, prefix: Some(prefix), unvalidated };
                 let id = self.insert(handle, connection, peer);

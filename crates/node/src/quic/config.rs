@@ -7,8 +7,8 @@ use std::{
 };
 
 use noq_proto::{
-    ConnectionIdGenerator, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig,
-    VarInt,
+    AckFrequencyConfig, ConnectionIdGenerator, EndpointConfig, IdleTimeout, MtuDiscoveryConfig,
+    TransportConfig, VarInt,
     crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
 use rand::{Rng, RngCore, SeedableRng};
@@ -17,7 +17,10 @@ use ring::hmac;
 use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_units::ByteCount;
 
-use super::demux::{CONNECTION_ID_LEN, VERSION};
+use super::{
+    AckPolicy,
+    demux::{CONNECTION_ID_LEN, VERSION},
+};
 use crate::limits::Limits;
 
 /// The ALPN protocol ID of HTTP/3 (RFC 9114 §3.1).
@@ -94,6 +97,9 @@ pub struct Transport {
     pub reset_secret: Option<ResetSecret>,
     /// The thresholds of loss detection.
     pub loss_detection: LossDetection,
+    /// When connections acknowledge what arrives. `None`: every second packet at once (RFC 9000 §13.2.2), or,
+    /// at a client with a chain of two hops or more, [`AckPolicy::TUNNEL`] and [`AckPolicy::END_TO_END`].
+    pub acks: Option<AckPolicy>,
 }
 
 /// The thresholds of loss detection (RFC 9002 §6.1).
@@ -148,6 +154,7 @@ impl Default for Transport {
             receive_window: None,
             reset_secret: None,
             loss_detection: LossDetection::default(),
+            acks: None,
         }
     }
 }
@@ -307,6 +314,16 @@ impl Transport {
             .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER);
         if self.loss_detection == LossDetection::BehindRepair {
             config.packet_threshold(REPAIR_PACKET_THRESHOLD).time_threshold(REPAIR_TIME_THRESHOLD);
+        }
+        if let Some((threshold, max_ack_delay)) =
+            self.acks.filter(AckPolicy::is_on).and_then(|acks| acks.asks)
+        {
+            let mut asked = AckFrequencyConfig::default();
+            asked
+                .ack_eliciting_threshold(VarInt::from_u32(threshold))
+                .max_ack_delay(Some(max_ack_delay))
+                .reordering_threshold(VarInt::from_u32(1)); // as RFC 9000 §13.2.1 has it
+            config.ack_frequency_config(Some(asked));
         }
         #[cfg(feature = "qlog")]
         if let Some(qlog) = &self.qlog {

@@ -6,7 +6,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use noq_proto::{Dir, PathId, SendDatagramError, VarInt, WriteError, congestion::Controller};
+use noq_proto::{
+    ConnectionEvent, Dir, PathId, SendDatagramError, UdpStats, VarInt, WriteError,
+    congestion::Controller,
+};
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 use tandem_congestion::{Applied, Feedback};
@@ -14,9 +17,12 @@ use tandem_units::{ByteCount, Rate};
 use tandem_wire::{Code, TunnelInfo};
 
 use super::{
-    DatagramId, Delivery, Read, StreamId,
+    AckPolicy, DatagramId, Delivery, Read, StreamId,
+    ack_gate::AckGate,
     config::{RECEIVE_WINDOW, SEND_WINDOW, Windows},
     delivery::Deliveries,
+    endpoint::earliest,
+    observed::Observer,
     receiver::{Receiver, UNREAD_MAX},
 };
 use crate::{
@@ -77,13 +83,23 @@ pub(crate) struct PathEstimate {
     pub(crate) smoothed_rtt: Duration,
 }
 
+/// What the parts of a connection that the engine calls share with the rest of it.
+#[derive(Clone, Default)]
+pub(super) struct Hooks {
+    /// The delivery of tracked datagrams, as reported by the controllers.
+    pub(super) deliveries: Deliveries,
+    /// The way for reports to the controller.
+    pub(super) feedback: Feedback,
+    /// What the packets of the connection contain.
+    pub(super) observer: Observer,
+}
+
 /// One QUIC connection.
 pub(crate) struct Connection {
     inner: noq_proto::Connection,
-    /// The delivery of tracked datagrams, as reported by the controllers.
-    deliveries: Deliveries,
-    /// The way for reports to the controller.
-    feedback: Feedback,
+    hooks: Hooks,
+    /// When to acknowledge what arrives.
+    acks: AckGate,
     /// The receiving sides of the streams.
     receiver: Receiver,
     /// The limit that [`Connection::hold_burst`] set last.
@@ -100,12 +116,12 @@ pub(super) const PIECE_MAX: u64 = 1472;
 impl Connection {
     pub(super) fn new(
         inner: noq_proto::Connection,
-        deliveries: Deliveries,
-        feedback: Feedback,
+        hooks: Hooks,
+        acks: Option<AckPolicy>,
         windows: Windows,
     ) -> Self {
         let receiver = Receiver::new(windows);
-        Self { inner, deliveries, feedback, receiver, send_window: 0 }
+        Self { inner, hooks, acks: AckGate::new(acks), receiver, send_window: 0 }
     }
 
     pub(super) fn inner(&mut self) -> &mut noq_proto::Connection {
@@ -156,6 +172,7 @@ impl Connection {
         stream: StreamId,
         data: &mut Bytes,
     ) -> Result<Write, StreamGone> {
+        self.acks.open();
         let mut stream = self.inner.send_stream(to_noq(stream));
         while !data.is_empty() {
             match stream.write_chunks(&mut std::slice::from_mut(data)) {
@@ -169,11 +186,13 @@ impl Connection {
 
     /// Ends a stream after the data that was written.
     pub(crate) fn finish(&mut self, stream: StreamId) -> Result<(), StreamGone> {
+        self.acks.open();
         self.inner.send_stream(to_noq(stream)).finish().map_err(|_| StreamGone)
     }
 
     /// Resets the sending side of a stream. No effect if it is closed already.
     pub(crate) fn reset(&mut self, stream: StreamId, code: Code) {
+        self.acks.open();
         let result = self.inner.send_stream(to_noq(stream)).reset(to_varint(code));
         if result.is_err() {
             tracing::trace!(%stream, "reset of a closed stream");
@@ -182,6 +201,7 @@ impl Connection {
 
     /// Asks the peer to stop sending on a stream. No effect if the stream is closed already.
     pub(crate) fn stop(&mut self, stream: StreamId, code: Code) {
+        self.acks.open();
         let result = self.inner.recv_stream(to_noq(stream)).stop(to_varint(code));
         if result.is_err() {
             tracing::trace!(%stream, "stop of a closed stream");
@@ -208,7 +228,7 @@ impl Connection {
         /// Two times as much as one call of the engine sends.
         const BURST: u64 = 2 * MAX_SEGMENTS.get() as u64 * PIECE_MAX;
         let window = self.congestion_window().get();
-        let in_flight = self.deliveries.in_flight().min(window.max(BURST));
+        let in_flight = self.hooks.deliveries.in_flight().min(window.max(BURST));
         self.send_window = in_flight + BURST;
         self.inner.set_send_window(self.send_window);
     }
@@ -230,11 +250,13 @@ impl Connection {
 
     /// Sends a packet that the peer has to acknowledge.
     pub(crate) fn ping(&mut self) {
+        self.acks.open();
         self.inner.ping();
     }
 
     /// Gives a datagram to the engine.
     pub(crate) fn send_datagram(&mut self, data: Bytes) -> SendDatagram {
+        self.acks.open();
         match self.inner.datagrams().send(data, false) {
             Ok(()) => SendDatagram::Taken,
             Err(SendDatagramError::Blocked(data)) => SendDatagram::Blocked(data),
@@ -254,28 +276,29 @@ impl Connection {
     /// Gives a datagram to the engine, if it has room. [`Connection::poll_delivery`] then reports
     /// its delivery. `false`: the engine did not take it, and no report follows.
     pub(crate) fn send_tracked_datagram(&mut self, id: DatagramId, data: Bytes) -> bool {
-        let tracked = self.deliveries.track(id, data);
+        self.acks.open();
+        let tracked = self.hooks.deliveries.track(id, data);
         let is_taken = self.inner.datagrams().send(tracked, false).is_ok();
         if !is_taken {
-            self.deliveries.untrack(id);
+            self.hooks.deliveries.untrack(id);
         }
         is_taken
     }
 
     /// The next delivery report. Each tracked datagram gets exactly one.
     pub(crate) fn poll_delivery(&mut self) -> Option<(DatagramId, Delivery)> {
-        self.deliveries.poll()
+        self.hooks.deliveries.poll()
     }
 
     /// The tracked datagram that was sent last and when it was sent, while its delivery is not
     /// known.
     pub(crate) fn newest_datagram(&self) -> Option<(DatagramId, Instant)> {
-        self.deliveries.newest()
+        self.hooks.deliveries.newest()
     }
 
     /// Whether the peer has not acknowledged everything that was sent to it.
     pub(crate) fn awaits_ack(&self) -> bool {
-        self.deliveries.awaits_ack()
+        self.hooks.deliveries.awaits_ack()
     }
 
     /// RFC 9002's `smoothed_rtt`.
@@ -302,14 +325,14 @@ impl Connection {
             pacing_rate: metrics.pacing_rate.and_then(from_noq_rate),
             bandwidth: metrics.bandwidth_estimate.and_then(Rate::from_bps),
             is_starting: metrics.ssthresh.is_none_or(|threshold| window < threshold),
-            min_rtt: self.deliveries.min_rtt().unwrap_or(smoothed_rtt),
+            min_rtt: self.hooks.deliveries.min_rtt().unwrap_or(smoothed_rtt),
             smoothed_rtt,
         }
     }
 
     /// Passes a report on the tunnel around this connection to its controller.
     pub(crate) fn apply_feedback(&self, now: Instant, info: &TunnelInfo) -> Applied {
-        self.feedback.apply(now, info)
+        self.hooks.feedback.apply(now, info)
     }
 
     /// The next datagram that arrived.
@@ -319,6 +342,7 @@ impl Connection {
 
     /// Closes the connection with a code and a reason for the peer.
     pub(crate) fn close(&mut self, now: Instant, code: Code, reason: &str) {
+        self.acks.open();
         self.inner.close(now, to_varint(code), Bytes::copy_from_slice(reason.as_bytes()));
     }
 
@@ -340,6 +364,7 @@ impl Connection {
     /// Counters and estimates.
     pub(crate) fn stats(&mut self) -> ConnectionStats {
         let stats = self.inner.stats();
+        let (sent, received) = self.hooks.observer.lock().traffic();
         let controller = self.inner.congestion_state(PathId::ZERO);
         let pacing_rate = controller.and_then(|controller| controller.metrics().pacing_rate);
         ConnectionStats {
@@ -350,15 +375,20 @@ impl Connection {
             lost_packets: stats.lost_packets,
             received_datagrams: stats.udp_rx.datagrams,
             sent_ack_frames: stats.frame_tx.acks + stats.frame_tx.path_acks,
+            sent,
+            received,
         }
     }
 
     /// The bytes of IPv4 packets that came from the peer.
     pub(crate) fn received_bytes(&mut self) -> ByteCount {
-        /// The headers of IPv4 and UDP.
-        const HEADERS: u64 = 28;
-        let received = self.inner.stats().udp_rx;
-        ByteCount::new(received.bytes + HEADERS * received.datagrams)
+        on_the_wire(self.inner.stats().udp_rx)
+    }
+
+    /// The bytes of IPv4 packets in both directions, if nothing was around them.
+    pub(crate) fn wire_bytes(&mut self) -> ByteCount {
+        let stats = self.inner.stats();
+        on_the_wire(stats.udp_tx) + on_the_wire(stats.udp_rx)
     }
 
     /// An estimate of the memory that the engine uses for this connection, in bytes.
@@ -396,14 +426,54 @@ impl Connection {
         segments_max: NonZeroUsize,
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        self.deliveries.settle_unsent();
-        self.inner.poll_transmit(now, segments_max, buf).map(|transmit| from_noq(&transmit))
+        self.hooks.deliveries.settle_unsent();
+        if self.acks.holds(now) {
+            return None;
+        }
+        let transmit = self.inner.poll_transmit(now, segments_max, buf);
+        if transmit.is_none() {
+            self.acks.close(self.hooks.observer.lock().take_has_acked());
+        }
+        transmit.map(|transmit| from_noq(&transmit))
+    }
+
+    /// Handles an event of the engine's endpoint, such as a packet that arrived.
+    pub(super) fn handle_event(&mut self, now: Instant, event: ConnectionEvent) {
+        self.inner.handle_event(event);
+        let arrived = self.hooks.observer.lock().take_arrived();
+        let may_send = arrived.has_acks && self.hooks.deliveries.take_held_back();
+        let smoothed_rtt = self.smoothed_rtt();
+        self.acks.on_arrived(now, &arrived, may_send, smoothed_rtt);
+    }
+
+    /// Notes that a packet with a CE mark arrived. RFC 9000 §13.2.1: such packets "SHOULD be acknowledged
+    /// immediately".
+    pub(super) const fn on_congestion_experienced(&mut self) {
+        self.acks.open();
+    }
+
+    /// Runs the engine's timers that are due.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.inner.handle_timeout(now);
+        self.acks.open();
+    }
+
+    /// When the first timer is due.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        earliest(self.inner.poll_timeout(), self.acks.next_timeout())
     }
 
     /// The largest UDP payload that this connection sends at present, in bytes.
     pub(super) fn packet_size_max(&self) -> usize {
         self.inner.current_mtu().into()
     }
+}
+
+/// The bytes of IPv4 packets with these UDP payloads.
+const fn on_the_wire(udp: UdpStats) -> ByteCount {
+    /// The headers of IPv4 and UDP.
+    const HEADERS: u64 = 28;
+    ByteCount::new(udp.bytes + HEADERS * udp.datagrams)
 }
 
 pub(super) fn from_noq(transmit: &noq_proto::Transmit) -> Transmit {

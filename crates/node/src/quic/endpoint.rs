@@ -10,21 +10,23 @@ use std::{
 use bytes::BytesMut;
 use noq_proto::{
     ClientConfig, ConnectionHandle, DatagramEvent, Dir, FourTuple, ServerConfig, StreamEvent,
-    TransportConfig,
+    TransportConfig, crypto,
 };
-use tandem_congestion::{ControllerConfig, ControllerName, Feedback, factory};
+use tandem_congestion::{ControllerConfig, ControllerName, factory};
 use tandem_wire::Code;
 
 use super::{
-    ClientTls, Connection, ConnectionId, Mtu, ServerTls, StreamId, Transport, UnusablePackets,
+    AckPolicy, ClientTls, Connection, ConnectionId, Layer, Mtu, ServerTls, StreamId, Transport,
+    UnusablePackets,
     accept::Acceptance,
     amplification::Unvalidated,
     config::{Windows, endpoint_config, initial_destination_cids},
-    connection::{ecn_to_noq, from_noq},
-    delivery::{Deliveries, tracking},
+    connection::{Hooks, ecn_to_noq, from_noq},
+    delivery::tracking,
     demux::Demux,
     event::{Closed, Event},
     first_size::LargerInitials,
+    observed::Observer,
 };
 use crate::{
     limits::Limits,
@@ -42,6 +44,14 @@ pub(super) struct Slot {
     is_ready: bool,
     /// Whether the connection is in [`Endpoint::touched`].
     is_touched: bool,
+}
+
+/// What a client needs to open connections.
+struct Opening {
+    tls: Arc<dyn crypto::ClientConfig>,
+    destination_cids: Arc<dyn Fn() -> noq_proto::ConnectionId + Send + Sync>,
+    /// The place of the connections in a chain.
+    layer: Option<Layer>,
 }
 
 /// What an endpoint knows about the peer of a connection.
@@ -75,9 +85,11 @@ pub(crate) struct Endpoint {
     pub(super) events: VecDeque<(ConnectionId, Event)>,
     /// Answers of the endpoint itself: version negotiation, Retry, stateless reset, refusal.
     answers: VecDeque<(Transmit, Vec<u8>)>,
-    client: Option<ClientConfig>,
+    client: Option<Opening>,
     pub(super) server: Option<Acceptance>,
     transport: TransportConfig,
+    /// When connections acknowledge what arrives.
+    pub(super) acks: Option<AckPolicy>,
     pub(super) mtu: Mtu,
     /// The window of a new connection for all its streams.
     pub(super) windows: Windows,
@@ -118,10 +130,9 @@ impl Endpoint {
         limits: &Limits,
         seed: Option<u64>,
     ) -> Self {
-        let mut config = ClientConfig::new(tls.0.clone());
-        config.initial_dst_cid_provider(initial_destination_cids(seed));
         let mut endpoint = Self::new(None, transport, limits, seed);
-        endpoint.client = Some(config);
+        let destination_cids = initial_destination_cids(seed);
+        endpoint.client = Some(Opening { tls: tls.0.clone(), destination_cids, layer: None });
         endpoint.larger_initials = LargerInitials::new(transport.mtu);
         endpoint
     }
@@ -150,6 +161,7 @@ impl Endpoint {
             client: None,
             server: None,
             transport: transport.to_noq(limits),
+            acks: transport.acks,
             mtu: transport.mtu,
             windows: transport.windows(),
             larger_initials: None,
@@ -184,32 +196,34 @@ impl Endpoint {
         remote: SocketAddr,
         server_name: &str,
     ) -> Result<ConnectionId, String> {
-        let mut config = self.client.clone().ok_or_else(|| "not a client".to_owned())?;
-        let (deliveries, feedback) = (Deliveries::default(), Feedback::default());
-        config.transport_config(Arc::new(self.transport(&deliveries, &feedback)));
+        let opening = self.client.as_ref().ok_or_else(|| "not a client".to_owned())?;
+        let hooks = Hooks { observer: Observer::new(opening.layer.clone()), ..Hooks::default() };
+        let mut config = ClientConfig::new(hooks.observer.client(opening.tls.clone()));
+        config.initial_dst_cid_provider(opening.destination_cids.clone());
+        config.transport_config(Arc::new(self.transport(&hooks)));
         let (handle, connection) = self
             .inner
             .connect(now, config, remote, server_name)
             .map_err(|error| error.to_string())?;
         let peer = Peer { began: now, prefix: None, unvalidated: None };
-        Ok(self.insert(
-            handle,
-            Connection::new(connection, deliveries, feedback, self.windows),
-            peer,
-        ))
+        let connection = Connection::new(connection, hooks, self.acks, self.windows);
+        Ok(self.insert(handle, connection, peer))
+    }
+
+    /// Gives the connections that a client opens from now on a place in a chain.
+    pub(crate) fn set_layer(&mut self, layer: Layer) {
+        if let Some(opening) = &mut self.client {
+            opening.layer = Some(layer);
+        }
     }
 
     /// The settings of one connection. Its controllers report the delivery of its datagrams, and
     /// take reports on a tunnel.
-    pub(super) fn transport(
-        &mut self,
-        deliveries: &Deliveries,
-        feedback: &Feedback,
-    ) -> TransportConfig {
+    pub(super) fn transport(&mut self, hooks: &Hooks) -> TransportConfig {
         let mut transport = self.transport.clone();
-        let controllers = factory(&self.controller, feedback.clone());
+        let controllers = factory(&self.controller, hooks.feedback.clone());
         self.controller.seed = self.controller.seed.wrapping_add(1);
-        transport.congestion_controller_factory(tracking(controllers, deliveries.clone()));
+        transport.congestion_controller_factory(tracking(controllers, hooks.deliveries.clone()));
         transport
     }
 
@@ -238,7 +252,10 @@ impl Endpoint {
                     if let Some(unvalidated) = &mut slot.peer.unvalidated {
                         unvalidated.on_received(len);
                     }
-                    slot.connection.inner().handle_event(event);
+                    slot.connection.handle_event(now, event);
+                    if ecn == Some(Ecn::Ce) {
+                        slot.connection.on_congestion_experienced();
+                    }
                     let holds_data = slot.connection.holds_data();
                     self.touch(id);
                     if holds_data {
@@ -312,7 +329,7 @@ impl Endpoint {
             self.timers.pop_first();
             if let Some(slot) = self.slots.get_mut(&id) {
                 slot.timer = None;
-                slot.connection.inner().handle_timeout(now);
+                slot.connection.handle_timeout(now);
                 self.touch(id);
             }
         }
@@ -483,7 +500,7 @@ impl Endpoint {
         if is_answered {
             return self.touch(id); // It stays ready, because new connection IDs may have to be sent.
         }
-        let timer = slot.connection.inner().poll_timeout();
+        let timer = slot.connection.next_timeout();
         if slot.timer != timer || is_drained {
             if let Some(old) = slot.timer.take() {
                 self.timers.remove(&(old, id));

@@ -1,6 +1,7 @@
 //! QUIC for the rest of the node. No other module of this crate names the engine, noq.
 
 mod accept;
+mod ack_gate;
 mod amplification;
 mod config;
 mod connection;
@@ -9,12 +10,14 @@ mod demux;
 mod endpoint;
 mod event;
 mod first_size;
+mod observed;
 mod places;
 mod reassembly;
 mod receiver;
 #[cfg(test)]
 mod tests;
 
+pub use ack_gate::AckPolicy;
 pub(crate) use config::{CONTINUATION_LEN, Generator, rng};
 pub use config::{
     ClientTls, ConfigError, LossDetection, Mtu, QlogDir, ResetSecret, ServerTls, Transport,
@@ -24,6 +27,7 @@ pub(crate) use delivery::{DatagramId, Delivery, IN_FLIGHT_MEMORY};
 pub(crate) use demux::is_first_of_client;
 pub(crate) use endpoint::{Endpoint, earliest};
 pub(crate) use event::{Closed, Event};
+pub(crate) use observed::{Layer, Ledger};
 pub(crate) use receiver::Read;
 
 /// Received UDP payloads that belong to no connection and get no answer, by cause.

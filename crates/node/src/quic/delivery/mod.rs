@@ -68,6 +68,9 @@ struct Shared {
     min_rtt_nanos: AtomicU64,
     /// Whether a packet was sent after the last acknowledgement, or is in flight since then.
     awaits_ack: AtomicBool,
+    /// Whether the next acknowledgement may let the connection send, because the congestion window kept
+    /// it from doing so, or a packet was lost.
+    is_held_back: AtomicBool,
     /// Bytes of packets in flight, as of the last acknowledgement, and those sent since.
     in_flight: AtomicU64,
     account: Mutex<Account>,
@@ -111,6 +114,16 @@ impl Deliveries {
         let before = account.released.len();
         account.released.retain(|&other| other != id);
         self.forget(before - account.released.len());
+    }
+
+    /// Takes whether the next acknowledgement may let the connection send.
+    pub(super) fn take_held_back(&self) -> bool {
+        self.0.is_held_back.swap(false, Ordering::Relaxed)
+    }
+
+    /// Notes that the next acknowledgement may let the connection send.
+    fn hold_back(&self) {
+        self.0.is_held_back.store(true, Ordering::Relaxed);
     }
 
     /// The next delivery report.

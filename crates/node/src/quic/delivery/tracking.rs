@@ -52,6 +52,7 @@ impl Controller for Tracking {
     }
 
     fn on_cwnd_limited(&mut self) {
+        self.deliveries.hold_back();
         self.inner.on_cwnd_limited();
     }
 
@@ -101,6 +102,7 @@ impl Controller for Tracking {
 
     fn on_packet_lost(&mut self, bytes: u16, packet_number: u64, now: Instant) {
         self.deliveries.on_lost(packet_number, bytes);
+        self.deliveries.hold_back();
         self.inner.on_packet_lost(bytes, packet_number, now);
     }
 

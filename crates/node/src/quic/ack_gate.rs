@@ -1,0 +1,236 @@
+//! When to acknowledge what arrives.
+//!
+//! The engine acknowledges every second packet at once. Inside a tunnel each of these acknowledgements
+//! is a payload that must itself be acknowledged, so that they pile up along a chain. RFC 9000 §13.2.1
+//! lets a receiver wait for `max_ack_delay`, and RFC 9000 §13.2.2 says that fewer acknowledgements can be
+//! better. The engine cannot be told so, but it sends nothing while it is not asked for packets. The gate
+//! keeps a connection from being asked while it has nothing to send but acknowledgements.
+
+use std::{
+    ops::RangeInclusive,
+    time::{Duration, Instant},
+};
+
+use tandem_units::Ratio;
+
+use super::observed::Arrived;
+
+/// How long a node waits before it acknowledges data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckPolicy {
+    /// The longest wait as a share of the smoothed RTT; 0: every second packet is acknowledged at once
+    /// (RFC 9000 §13.2.2). The `max_ack_delay` that this end has announced, or that the peer has asked for
+    /// (draft-ietf-quic-ack-frequency), bounds the wait.
+    pub delay: Ratio,
+    /// The number of packets with data after which this end waits no longer.
+    pub threshold: u32,
+    /// What this end asks of a peer that knows the draft: after how many packets it acknowledges, and the
+    /// longest wait, as far as that is not more than the RTT. `None`: nothing is asked.
+    pub asks: Option<(u32, Duration)>,
+}
+
+impl AckPolicy {
+    /// The allowed thresholds.
+    pub const THRESHOLD: RangeInclusive<u32> = 1..=1000;
+
+    /// The default for the tunnels of a chain. It saves three quarters of the bytes of acknowledgements
+    /// (`docs/chains.md`).
+    pub const TUNNEL: Self =
+        Self { delay: Ratio::ONE, threshold: 100, asks: Some((10, Duration::from_millis(100))) };
+
+    /// The default for the connection inside a chain, whose sender gets less patience.
+    pub const END_TO_END: Self = Self { delay: Ratio::of(1, 4), threshold: 10, asks: None };
+
+    /// The policy with another delay or threshold.
+    #[must_use]
+    pub fn with(self, delay: Option<Ratio>, threshold: Option<u32>) -> Self {
+        let delay = delay.unwrap_or(self.delay);
+        let threshold = threshold.unwrap_or(self.threshold);
+        Self { delay, threshold, ..self }
+    }
+
+    /// Whether anything waits.
+    pub(super) fn is_on(&self) -> bool {
+        self.delay != Ratio::ZERO
+    }
+}
+
+/// The number of packets with data that are acknowledged without a wait, so that the peer's slow start
+/// is not slowed down. It is that of the paper on nested acknowledgements (ANRW '25, §5.1).
+const AT_ONCE: u64 = 100;
+
+/// The number of packets that are acknowledged without a wait from one on that arrives out of order. With
+/// three packets after a lost one, its sender declares it lost (RFC 9002 §6.1.1), and a tunnel repairs it.
+const AFTER_A_GAP: u64 = 4;
+
+/// Decides when a connection is asked for packets.
+#[derive(Debug)]
+pub(super) struct AckGate {
+    policy: Option<AckPolicy>,
+    /// Packets with data that have arrived, up to [`AT_ONCE`].
+    arrived: u64,
+    /// How many of the next packets with data are acknowledged without a wait, after a gap.
+    hurry: u64,
+    /// Packets with data that have arrived since the last ACK frame was sent.
+    unacknowledged: u64,
+    /// Whether the connection may have something to send but acknowledgements.
+    is_open: bool,
+    /// When the wait for more data ends.
+    until: Option<Instant>,
+}
+
+impl AckGate {
+    pub(super) fn new(policy: Option<AckPolicy>) -> Self {
+        let policy = policy.filter(AckPolicy::is_on);
+        Self { policy, arrived: 0, hurry: 0, unacknowledged: 0, is_open: true, until: None }
+    }
+
+    /// Notes that the connection has something to send.
+    pub(super) const fn open(&mut self) {
+        self.is_open = true;
+    }
+
+    /// Notes that the connection had nothing more to send. `has_acked`: it sent an ACK frame before.
+    pub(super) const fn close(&mut self, has_acked: bool) {
+        self.is_open = false;
+        self.until = None;
+        if has_acked {
+            self.unacknowledged = 0;
+        }
+    }
+
+    /// Whether the connection need not be asked for packets now.
+    pub(super) fn holds(&self, now: Instant) -> bool {
+        !self.is_open && self.until.is_some_and(|until| now < until)
+    }
+
+    /// When the wait ends.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.until.filter(|_| !self.is_open)
+    }
+
+    /// Handles what arrived. `may_send`: an acknowledgement among it may let the connection send more.
+    pub(super) fn on_arrived(
+        &mut self,
+        now: Instant,
+        arrived: &Arrived,
+        may_send: bool,
+        smoothed_rtt: Duration,
+    ) {
+        let Some(policy) = self.policy else { return self.open() };
+        self.arrived = AT_ONCE.min(self.arrived + arrived.with_data);
+        self.unacknowledged += arrived.with_data;
+        if arrived.is_out_of_order {
+            self.hurry = AFTER_A_GAP;
+        }
+        let is_hurried = self.hurry > 0;
+        self.hurry = self.hurry.saturating_sub(arrived.with_data);
+        let is_due = is_hurried || self.unacknowledged >= u64::from(policy.threshold);
+        if self.arrived < AT_ONCE || arrived.is_urgent || may_send || is_due {
+            return self.open();
+        }
+        if arrived.with_data > 0 {
+            let delay = smoothed_rtt.mul_f64(policy.delay.as_f64());
+            self.until.get_or_insert(now + delay);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_start;
+
+    const RTT: Duration = Duration::from_millis(40);
+    const DATA: Arrived =
+        Arrived { with_data: 1, has_acks: false, is_urgent: false, is_out_of_order: false };
+
+    /// A gate after the start of its connection.
+    fn gate(threshold: u32) -> AckGate {
+        let mut gate = AckGate::new(Some(AckPolicy { threshold, ..AckPolicy::END_TO_END }));
+        for _ in 0..AT_ONCE {
+            assert!(!gate.holds(test_start()), "nothing waits at the start of a connection");
+            gate.on_arrived(test_start(), &DATA, false, RTT);
+        }
+        gate.close(true);
+        gate
+    }
+
+    #[test]
+    fn data_waits_for_a_share_of_the_rtt() {
+        let (now, ms) = (test_start(), Duration::from_millis);
+        let mut gate = gate(100);
+        gate.on_arrived(now, &DATA, false, RTT);
+        gate.on_arrived(now + ms(3), &DATA, false, RTT);
+        assert_eq!(gate.next_timeout(), Some(now + ms(10)));
+        assert!(gate.holds(now + ms(9)) && !gate.holds(now + ms(10)));
+        gate.close(true);
+        assert_eq!(gate.next_timeout(), None);
+    }
+
+    #[test]
+    fn nothing_waits_for_more_than_the_threshold() {
+        let now = test_start();
+        let mut gate = gate(3);
+        for held in [true, true, false] {
+            gate.on_arrived(now, &DATA, false, RTT);
+            assert_eq!(gate.holds(now), held);
+        }
+        gate.close(true);
+        gate.on_arrived(now, &DATA, false, RTT);
+        assert!(gate.holds(now), "the count begins again with each ACK frame");
+    }
+
+    #[test]
+    fn whatever_else_is_to_be_sent_ends_the_wait() {
+        type Change = fn(&mut AckGate, Instant);
+        let now = test_start();
+        let changes: [(&str, Change); 4] = [
+            ("the node sends", |gate, _| gate.open()),
+            ("another frame arrives", |gate, now| {
+                gate.on_arrived(now, &Arrived { is_urgent: true, ..DATA }, false, RTT);
+            }),
+            ("an ACK frame makes room", |gate, now| {
+                let acks = Arrived { with_data: 0, has_acks: true, ..DATA };
+                gate.on_arrived(now, &acks, true, RTT);
+            }),
+            ("all is sent", |gate, _| gate.close(false)),
+        ];
+        for (what, change) in changes {
+            let mut gate = gate(100);
+            gate.on_arrived(now, &DATA, false, RTT);
+            assert!(gate.holds(now));
+            change(&mut gate, now);
+            assert!(!gate.holds(now), "{what}");
+        }
+    }
+
+    #[test]
+    fn after_a_gap_a_lost_packet_is_found_at_once() {
+        let now = test_start();
+        let mut gate = gate(100);
+        gate.on_arrived(now, &Arrived { is_out_of_order: true, ..DATA }, false, RTT);
+        for _ in 0..3 {
+            assert!(!gate.holds(now));
+            gate.close(true);
+            gate.on_arrived(now, &DATA, false, RTT);
+        }
+        assert!(!gate.holds(now));
+        gate.close(true);
+        gate.on_arrived(now, &DATA, false, RTT);
+        assert!(gate.holds(now), "the packet after these waits again");
+    }
+
+    #[test]
+    fn without_a_policy_nothing_waits() {
+        let off = AckPolicy::TUNNEL.with(Some(Ratio::ZERO), None);
+        for policy in [None, Some(off)] {
+            let mut gate = AckGate::new(policy);
+            for _ in 0..300 {
+                gate.on_arrived(test_start(), &DATA, false, RTT);
+                assert!(!gate.holds(test_start()));
+                gate.close(false);
+            }
+        }
+    }
+}

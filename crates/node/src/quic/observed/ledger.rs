@@ -1,0 +1,261 @@
+//! The bytes of a chain of tunnels, and the part of them that acknowledgements take.
+//!
+//! The client of a chain has an end of each of its connections, and so sees what each packet contains
+//! that passes its access link. The definitions are those of the paper on nested acknowledgements
+//! (ANRW '25, §5.2). There, contents are inferred from the sizes of packets; here, each packet is
+//! recognized inside the packet around it by the tag of its packet protection.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::Contents;
+use crate::stats::Overhead;
+
+/// The headers of IPv4 and UDP in bytes.
+const HEADERS: u64 = 28;
+
+/// The most packets that are remembered in one direction. The oldest are forgotten, and count as data.
+const REMEMBERED_MAX: usize = 16_384;
+
+/// The last bytes of an encrypted packet, which no other packet shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Tag([u8; 16]);
+
+impl Tag {
+    /// The tag at the end of a packet. A packet without one matches no other.
+    pub(super) fn of(packet: &[u8]) -> Self {
+        packet.last_chunk().copied().map(Self).unwrap_or_default()
+    }
+}
+
+/// What is known of the contents of a packet, with all packets inside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Class {
+    /// Whether all packets, on every layer, contain nothing but acknowledgements.
+    is_ack_only: bool,
+    /// The bytes of ACK frames on the layers of tunnels.
+    tunnel_ack_bytes: u64,
+    /// The bytes of end-to-end packets that contain nothing but acknowledgements, as IPv4 packets.
+    end_to_end_acks: u64,
+}
+
+/// A packet on one layer, and the packets in its DATAGRAM frames.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Packet {
+    inner: Vec<Tag>,
+    tag: Tag,
+    size: u64,
+    ack_frames: u64,
+    ack_bytes: u64,
+    has_stream: bool,
+    has_others: bool,
+}
+
+impl Packet {
+    pub(super) fn add_inner(&mut self, payload: &[u8]) {
+        self.inner.push(Tag::of(payload));
+    }
+
+    pub(super) fn finish(self, contents: &Contents, tag: Tag, size: usize) -> Self {
+        let &Contents { ack_frames, ack_bytes, has_stream, has_others, .. } = contents;
+        let size = size as u64;
+        Self { tag, size, ack_frames, ack_bytes, has_stream, has_others, ..self }
+    }
+
+    /// The class of the packet without what is inside.
+    fn own_class(&self, is_end_to_end: bool) -> Class {
+        let is_ack_only = !self.has_stream && !self.has_others;
+        Class {
+            is_ack_only,
+            tunnel_ack_bytes: if is_end_to_end { 0 } else { self.ack_bytes },
+            end_to_end_acks: if is_end_to_end && is_ack_only { self.size + HEADERS } else { 0 },
+        }
+    }
+}
+
+impl Class {
+    /// Adds a packet inside. `None`: nothing is known of it.
+    fn add(&mut self, inner: Option<Self>) {
+        self.is_ack_only &= inner.is_some_and(|inner| inner.is_ack_only);
+        self.tunnel_ack_bytes += inner.map_or(0, |inner| inner.tunnel_ack_bytes);
+        self.end_to_end_acks += inner.map_or(0, |inner| inner.end_to_end_acks);
+    }
+
+    /// The bytes of acknowledgements that tunnels cause, in an outermost packet of this size.
+    const fn overhead(&self, size: u64) -> u64 {
+        if self.is_ack_only {
+            (size + HEADERS).saturating_sub(self.end_to_end_acks)
+        } else {
+            self.tunnel_ack_bytes
+        }
+    }
+}
+
+/// A map that forgets its oldest entries.
+#[derive(Debug)]
+struct Recent<T> {
+    entries: BTreeMap<Tag, T>,
+    order: VecDeque<Tag>,
+}
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<T> Recent<T> {
+    fn insert(&mut self, tag: Tag, value: T) {
+        if self.entries.insert(tag, value).is_none() {
+            self.order.push_back(tag);
+        }
+        if self.order.len() > REMEMBERED_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.entries.remove(&oldest);
+        }
+    }
+
+    fn remove(&mut self, tag: Tag) -> Option<T> {
+        self.entries.remove(&tag)
+    }
+
+    fn get(&self, tag: Tag) -> Option<&T> {
+        self.entries.get(&tag)
+    }
+
+    fn get_mut(&mut self, tag: Tag) -> Option<&mut T> {
+        self.entries.get_mut(&tag)
+    }
+}
+
+/// A received packet of which some inner packets have not been decrypted yet.
+#[derive(Debug)]
+struct Open {
+    class: Class,
+    size: u64,
+    is_outermost: bool,
+    missing: usize,
+}
+
+/// The account of a chain, which the observers of its connections keep together. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger(Arc<Mutex<Account>>);
+
+#[derive(Debug, Default)]
+struct Account {
+    totals: Overhead,
+    /// What was sent on inner layers, for the packets around it.
+    sent: Recent<Class>,
+    /// Received packets with others inside that have not been decrypted.
+    open: Recent<Open>,
+    /// The packet around each of those others.
+    around: Recent<Tag>,
+}
+
+/// The place of a connection in a chain.
+#[derive(Clone, Debug)]
+pub(crate) struct Layer {
+    ledger: Ledger,
+    /// Whether the connection's packets go to the socket, and are in no tunnel.
+    is_outermost: bool,
+    is_end_to_end: bool,
+}
+
+impl Ledger {
+    /// The place of a connection.
+    pub(crate) fn layer(&self, is_outermost: bool, is_end_to_end: bool) -> Layer {
+        Layer { ledger: self.clone(), is_outermost, is_end_to_end }
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Account) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts UDP payloads that pass the client's socket, in either direction.
+    pub(crate) fn on_socket(&self, datagrams: usize, bytes: usize) {
+        self.with(|account| {
+            account.totals.total_bytes += bytes as u64 + HEADERS * datagrams as u64;
+        });
+    }
+
+    /// The totals so far.
+    pub(crate) fn totals(&self) -> Overhead {
+        self.with(|account| account.totals)
+    }
+}
+
+impl Layer {
+    fn count(&self, account: &mut Account, packet: &Packet) {
+        if self.is_end_to_end {
+            account.totals.data_packets += u64::from(packet.has_stream);
+        } else {
+            account.totals.ack_frames += packet.ack_frames;
+        }
+    }
+
+    pub(super) fn on_sent(&self, packet: &Packet) {
+        self.ledger.with(|account| {
+            self.count(account, packet);
+            let mut class = packet.own_class(self.is_end_to_end);
+            for &tag in &packet.inner {
+                class.add(account.sent.get(tag).copied());
+            }
+            if self.is_outermost {
+                account.settle(class, packet.size);
+            } else {
+                account.sent.insert(packet.tag, class);
+            }
+        });
+    }
+
+    pub(super) fn on_received(&self, packet: Packet) {
+        let class = packet.own_class(self.is_end_to_end);
+        let open = Open {
+            class,
+            size: packet.size,
+            is_outermost: self.is_outermost,
+            missing: packet.inner.len(),
+        };
+        self.ledger.with(|account| {
+            self.count(account, &packet);
+            if open.missing == 0 {
+                return account.close(packet.tag, &open);
+            }
+            account.open.insert(packet.tag, open);
+            for inner in packet.inner {
+                account.around.insert(inner, packet.tag);
+            }
+        });
+    }
+}
+
+impl Account {
+    /// Counts an outermost packet.
+    const fn settle(&mut self, class: Class, size: u64) {
+        self.totals.ack_bytes += class.overhead(size);
+    }
+
+    /// Handles a received packet of which everything is known, and then those around it.
+    fn close(&mut self, tag: Tag, closed: &Open) {
+        if closed.is_outermost {
+            return self.settle(closed.class, closed.size);
+        }
+        let (mut tag, mut class) = (tag, closed.class);
+        while let Some(outer) = self.around.remove(tag) {
+            let Some(open) = self.open.get_mut(outer) else { return };
+            open.class.add(Some(class));
+            open.missing = open.missing.saturating_sub(1);
+            if open.missing > 0 {
+                return;
+            }
+            let Some(open) = self.open.remove(outer) else { return };
+            if open.is_outermost {
+                return self.settle(open.class, open.size);
+            }
+            (tag, class) = (outer, open.class);
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! What the packets of a connection contain, told by its packet protection.
+//!
+//! The engine counts frames, but does not say which packet has which, nor how long they are. Its TLS
+//! session is replaceable, and sees each packet's payload before it is encrypted and after it is
+//! decrypted. Nothing is changed there, only read.
+
+mod ledger;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    any::Any,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::BytesMut;
+use noq_proto::{
+    ConnectError, ConnectionId, PathId, Side, TransportError,
+    crypto::{
+        ClientConfig, CryptoError, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey,
+        ServerConfig, Session, UnsupportedVersion,
+    },
+    transport_parameters::TransportParameters,
+};
+use tandem_wire::{QuicFrameKind, QuicFrames};
+
+pub(crate) use self::ledger::{Layer, Ledger};
+use self::ledger::{Packet, Tag};
+use crate::stats::Traffic;
+
+/// What was sent and received on one connection. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Observer(Arc<Mutex<Observed>>);
+
+/// What was sent and received on one connection, in packets with keys of TLS. Initial packets are left
+/// out.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    sent: Traffic,
+    received: Traffic,
+    /// The 1-RTT packets that arrived since this was last taken.
+    arrived: Arrived,
+    /// Whether an ACK frame was sent since this was last taken.
+    has_acked: bool,
+    /// The largest packet number of a 1-RTT packet that has arrived.
+    largest: Option<u64>,
+    /// The place of the connection in a chain.
+    layer: Option<Layer>,
+}
+
+/// What arrived, as far as it matters for when to acknowledge it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Arrived {
+    /// How many packets with data arrived.
+    pub(super) with_data: u64,
+    /// Whether a packet had an ACK frame.
+    pub(super) has_acks: bool,
+    /// Whether a packet had another frame than STREAM, DATAGRAM, ACK or PADDING. It may have to be answered
+    /// at once.
+    pub(super) is_urgent: bool,
+    /// Whether a packet number was missing, or arrived late.
+    pub(super) is_out_of_order: bool,
+}
+
+/// The contents of one packet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Contents {
+    ack_frames: u64,
+    ack_bytes: u64,
+    has_stream: bool,
+    has_datagram: bool,
+    has_others: bool,
+}
+
+impl Contents {
+    fn read(payload: &[u8], mut on_datagram: impl FnMut(&[u8])) -> Self {
+        let mut contents = Self::default();
+        for frame in QuicFrames::new(payload) {
+            match frame.kind {
+                QuicFrameKind::Padding => {}
+                QuicFrameKind::Ack => {
+                    contents.ack_frames += 1;
+                    contents.ack_bytes += frame.frame.len() as u64;
+                }
+                QuicFrameKind::Stream => contents.has_stream = true,
+                QuicFrameKind::Datagram => {
+                    contents.has_datagram = true;
+                    on_datagram(frame.data);
+                }
+                QuicFrameKind::Other => contents.has_others = true,
+            }
+        }
+        contents
+    }
+
+    const fn has_data(&self) -> bool {
+        self.has_stream || self.has_datagram
+    }
+
+    /// Whether the packet acknowledges packets and does nothing else.
+    const fn is_ack_only(&self) -> bool {
+        self.ack_frames > 0 && !self.has_data() && !self.has_others
+    }
+
+    fn add_to(&self, traffic: &mut Traffic, size: usize) {
+        let size = size as u64;
+        traffic.packets += 1;
+        traffic.bytes += size;
+        traffic.stream_packets += u64::from(self.has_stream);
+        traffic.ack_frames += self.ack_frames;
+        traffic.ack_bytes += self.ack_bytes;
+        if self.is_ack_only() {
+            traffic.ack_only_packets += 1;
+            traffic.ack_only_bytes += size;
+        }
+    }
+}
+
+impl Observer {
+    /// An observer of a connection, which may have a place in a chain.
+    pub(super) fn new(layer: Option<Layer>) -> Self {
+        Self(Arc::new(Mutex::new(Observed { layer, ..Observed::default() })))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Observed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same TLS settings of a client, which tell this observer of all packets.
+    pub(super) fn client(&self, tls: Arc<dyn ClientConfig>) -> Arc<dyn ClientConfig> {
+        Arc::new(ObservedTls { tls, observer: self.clone() })
+    }
+
+    /// The same TLS settings of a server, which tell this observer of all packets.
+    pub(super) fn server(&self, tls: Arc<dyn ServerConfig>) -> Arc<dyn ServerConfig> {
+        Arc::new(ObservedTls { tls, observer: self.clone() })
+    }
+
+    fn key(&self, key: Box<dyn PacketKey>) -> Box<dyn PacketKey> {
+        Box::new(ObservedKey { key, observer: self.clone() })
+    }
+
+    fn keys(&self, keys: KeyPair<Box<dyn PacketKey>>) -> KeyPair<Box<dyn PacketKey>> {
+        KeyPair { local: self.key(keys.local), remote: self.key(keys.remote) }
+    }
+}
+
+impl Observed {
+    /// Takes what has arrived since the last call.
+    pub(super) fn take_arrived(&mut self) -> Arrived {
+        std::mem::take(&mut self.arrived)
+    }
+
+    /// Takes whether an ACK frame was sent since the last call.
+    pub(super) fn take_has_acked(&mut self) -> bool {
+        std::mem::take(&mut self.has_acked)
+    }
+
+    /// What was sent, and what was received.
+    pub(super) const fn traffic(&self) -> (Traffic, Traffic) {
+        (self.sent, self.received)
+    }
+
+    fn on_arrived(&mut self, contents: &Contents, packet_number: u64) {
+        let is_next = self.largest.is_none_or(|largest| packet_number == largest + 1);
+        self.largest = self.largest.max(Some(packet_number));
+        let arrived = &mut self.arrived;
+        arrived.with_data += u64::from(contents.has_data());
+        arrived.has_acks |= contents.ack_frames > 0;
+        arrived.is_urgent |= contents.has_others;
+        arrived.is_out_of_order |= !is_next;
+    }
+}
+
+/// Whether a packet has a short header (RFC 9000 §17.3), as 1-RTT packets do.
+fn is_short(header: &[u8]) -> bool {
+    header.first().is_some_and(|first| first & 0x80 == 0)
+}
+
+/// TLS settings that tell an observer of all packets.
+struct ObservedTls<C: ?Sized> {
+    tls: Arc<C>,
+    observer: Observer,
+}
+
+impl ClientConfig for ObservedTls<dyn ClientConfig> {
+    fn start_session(
+        &self,
+        version: u32,
+        server_name: &str,
+        params: &TransportParameters,
+    ) -> Result<Box<dyn Session>, ConnectError> {
+        let session = Arc::clone(&self.tls).start_session(version, server_name, params)?;
+        Ok(Box::new(ObservedSession { session, observer: self.observer.clone() }))
+    }
+}
+
+impl ServerConfig for ObservedTls<dyn ServerConfig> {
+    fn initial_keys(
+        &self,
+        version: u32,
+        dst_cid: ConnectionId,
+    ) -> Result<Keys, UnsupportedVersion> {
+        self.tls.initial_keys(version, dst_cid)
+    }
+
+    fn retry_tag(&self, version: u32, orig_dst_cid: ConnectionId, packet: &[u8]) -> [u8; 16] {
+        self.tls.retry_tag(version, orig_dst_cid, packet)
+    }
+
+    fn start_session(&self, version: u32, params: &TransportParameters) -> Box<dyn Session> {
+        let session = self.tls.start_session(version, params);
+        Box::new(ObservedSession { session, observer: self.observer.clone() })
+    }
+}
+
+/// A session whose keys tell an observer of each packet.
+struct ObservedSession {
+    session: Box<dyn Session>,
+    observer: Observer,
+}
+
+impl Session for ObservedSession {
+    fn initial_keys(&self, dst_cid: ConnectionId, side: Side) -> Keys {
+        self.session.initial_keys(dst_cid, side)
+    }
+
+    fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        self.session.handshake_data()
+    }
+
+    fn peer_identity(&self) -> Option<Box<dyn Any>> {
+        self.session.peer_identity()
+    }
+
+    fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
+        self.session.early_crypto()
+    }
+
+    fn early_data_accepted(&self) -> Option<bool> {
+        self.session.early_data_accepted()
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.session.is_handshaking()
+    }
+
+    fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
+        self.session.read_handshake(buf)
+    }
+
+    fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
+        self.session.transport_parameters()
+    }
+
+    fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
+        let Keys { header, packet } = self.session.write_handshake(buf)?;
+        Some(Keys { header, packet: self.observer.keys(packet) })
+    }
+
+    fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
+        Some(self.observer.keys(self.session.next_1rtt_keys()?))
+    }
+
+    fn is_valid_retry(&self, orig_dst_cid: ConnectionId, header: &[u8], payload: &[u8]) -> bool {
+        self.session.is_valid_retry(orig_dst_cid, header, payload)
+    }
+
+    fn export_keying_material(
+        &self,
+        output: &mut [u8],
+        label: &[u8],
+        context: &[u8],
+    ) -> Result<(), ExportKeyingMaterialError> {
+        self.session.export_keying_material(output, label, context)
+    }
+}
+
+/// A key that tells an observer of each packet.
+struct ObservedKey {
+    key: Box<dyn PacketKey>,
+    observer: Observer,
+}
+
+impl PacketKey for ObservedKey {
+    fn encrypt(&self, path_id: PathId, packet: u64, buf: &mut [u8], header_len: usize) {
+        let mut observed = self.observer.lock();
+        let payload = buf.get(header_len..buf.len().saturating_sub(self.key.tag_len()));
+        let mut outer = observed.layer.as_ref().map(|_| Packet::default());
+        let contents = Contents::read(payload.unwrap_or_default(), |inner| {
+            if let Some(outer) = &mut outer {
+                outer.add_inner(inner);
+            }
+        });
+        contents.add_to(&mut observed.sent, buf.len());
+        observed.has_acked |= contents.ack_frames > 0;
+        self.key.encrypt(path_id, packet, buf, header_len);
+        if let (Some(layer), Some(outer)) = (&observed.layer, outer) {
+            layer.on_sent(&outer.finish(&contents, Tag::of(buf), buf.len()));
+        }
+    }
+
+    fn decrypt(
+        &self,
+        path_id: PathId,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        let (tag, size) = (Tag::of(payload), header.len() + payload.len());
+        self.key.decrypt(path_id, packet, header, payload)?;
+        let mut observed = self.observer.lock();
+        let mut outer = observed.layer.as_ref().map(|_| Packet::default());
+        let contents = Contents::read(payload, |inner| {
+            if let Some(outer) = &mut outer {
+                outer.add_inner(inner);
+            }
+        });
+        contents.add_to(&mut observed.received, size);
+        if is_short(header) {
+            observed.on_arrived(&contents, packet);
+        }
+        if let (Some(layer), Some(outer)) = (&observed.layer, outer) {
+            layer.on_received(outer.finish(&contents, tag, size));
+        }
+        Ok(())
+    }
+
+    fn tag_len(&self) -> usize {
+        self.key.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.key.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.key.integrity_limit()
+    }
+}
