@@ -1,6 +1,7 @@
 //! Encoders and decoders for the wire formats of CONNECT-UDP over HTTP/3: HTTP/3 frames, settings
 //! and field sections, HTTP Datagrams, capsules, the URI template of CONNECT-UDP, `Proxy-Status`,
-//! and the formats of Tandem's own extensions.
+//! the capsules of QUIC-aware proxying, and the formats of Tandem's own
+//! extensions.
 //!
 //! Nothing here depends on a connection, a stream or the time. Only the incremental decoders
 //! ([`FrameDecoder`], [`CapsuleDecoder`], [`TcpCapsuleDecoder`]) have state. They give the same values however their input
@@ -10,8 +11,10 @@
 
 pub mod capsule;
 mod chunks;
+mod cid_capsule;
 mod code;
 pub mod connect_tcp;
+mod connection_id;
 mod error;
 mod feedback;
 mod group;
@@ -32,10 +35,12 @@ pub use capsule::{
     CAPSULE_TYPE_PROXY_STATUS, Capsule, CapsuleDecoder, PROXY_STATUS_MAX, datagram_capsule_len,
     encode_capsule, encode_datagram_capsule,
 };
+pub use cid_capsule::{CidCapsule, CidCapsuleError, CidCapsuleType};
 pub use code::Code;
 pub use connect_tcp::{
     PROTOCOL_CONNECT_TCP, TcpCapsuleDecoder, TcpPiece, encode_tcp_data_header, encode_tcp_final,
 };
+pub use connection_id::{ConnectionId, ConnectionIdTooLong, ResetToken};
 pub use error::{DecodeError, ErrorScope};
 pub use feedback::FeedbackField;
 pub use group::{GroupField, GroupFieldError};
