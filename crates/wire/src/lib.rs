@@ -1,6 +1,6 @@
 //! Encoders and decoders for the wire formats of CONNECT-UDP over HTTP/3: HTTP/3 frames, settings
 //! and field sections, HTTP Datagrams, capsules, the URI template of CONNECT-UDP, `Proxy-Status`,
-//! the capsules of QUIC-aware proxying, and the formats of Tandem's own
+//! the capsules and packets of QUIC-aware proxying, and the formats of Tandem's own
 //! extensions.
 //!
 //! Nothing here depends on a connection, a stream or the time. Only the incremental decoders
@@ -27,6 +27,7 @@ pub mod proxy_status;
 pub mod qpack;
 mod repair;
 mod settings;
+pub mod transform;
 mod tunnel_info;
 pub mod uri_template;
 mod varint;
@@ -57,6 +58,7 @@ pub use priority::{ParseUrgencyError, Urgency};
 pub use proxy_status::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, parse_boolean_item};
 pub use repair::{Order, RepairField, RetransmissionLimit, Sequenced, UnknownOrder};
 pub use settings::Settings;
+pub use transform::{ScrambleKey, Transform};
 pub use tunnel_info::{TunnelInfo, TunnelInfoError};
 pub use uri_template::{Expanded, PathMatcher, TargetError, Template, TemplateError};
 pub use varint::{VarInt, VarIntRangeError};
