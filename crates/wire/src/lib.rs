@@ -1,6 +1,6 @@
 //! Encoders and decoders for the wire formats of CONNECT-UDP over HTTP/3: HTTP/3 frames, settings
 //! and field sections, HTTP Datagrams, capsules, the URI template of CONNECT-UDP, `Proxy-Status`,
-//! the capsules and packets of QUIC-aware proxying, and the formats of Tandem's own
+//! the fields, capsules and packets of QUIC-aware proxying, and the formats of Tandem's own
 //! extensions.
 //!
 //! Nothing here depends on a connection, a stream or the time. Only the incremental decoders
@@ -17,6 +17,7 @@ pub mod connect_tcp;
 mod connection_id;
 mod error;
 mod feedback;
+mod forwarding_field;
 mod group;
 pub mod h3_frame;
 mod http_datagram;
@@ -44,6 +45,9 @@ pub use connect_tcp::{
 pub use connection_id::{ConnectionId, ConnectionIdTooLong, ResetToken};
 pub use error::{DecodeError, ErrorScope};
 pub use feedback::FeedbackField;
+pub use forwarding_field::{
+    FORWARDING_DECLINED, ForwardingFieldError, ForwardingGrant, ForwardingRequest, PortSharing,
+};
 pub use group::{GroupField, GroupFieldError};
 pub use h3_frame::{
     Frame, FrameDecoder, StreamKind, encode_continuation_header, encode_continued,
