@@ -16,16 +16,20 @@ fuzz_target!(|input: (Vec<u8>, &[u8])| {
     let whole = decode_all(&split(data, &[]));
     assert_eq!(decode_all(&split(data, &lengths)), whole);
 
-    let (capsules, _) = whole;
-    let datagrams: Vec<_> =
-        capsules.into_iter().filter(|capsule| matches!(capsule, Capsule::Datagram(_))).collect();
+    let (mut capsules, _) = whole;
+    capsules.retain(|capsule| matches!(capsule, Capsule::Datagram(_) | Capsule::Cid(_)));
     let mut encoded = Vec::new();
-    for capsule in &datagrams {
-        let Capsule::Datagram(value) = capsule else { unreachable!("filtered") };
-        assert!(value.len() <= LEN_MAX);
-        encode_capsule(CAPSULE_TYPE_DATAGRAM, value, &mut encoded);
+    for capsule in &capsules {
+        match capsule {
+            Capsule::Datagram(value) => {
+                assert!(value.len() <= LEN_MAX);
+                encode_capsule(CAPSULE_TYPE_DATAGRAM, value, &mut encoded);
+            }
+            Capsule::Cid(capsule) => capsule.encode(&mut encoded),
+            _ => unreachable!("only these were kept"),
+        }
     }
-    assert_eq!(decode_all(&[encoded.into()]), (datagrams, Ok(())));
+    assert_eq!(decode_all(&[encoded.into()]), (capsules, Ok(())));
 });
 
 fn decode_all(pieces: &[Bytes]) -> (Vec<Capsule>, Result<(), DecodeError>) {

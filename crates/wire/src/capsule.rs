@@ -6,7 +6,9 @@ use bytes::{BufMut, Bytes};
 
 use crate::chunks::{Chunks, HeaderBuffer, ValueBuffer};
 use crate::repair::{CAPSULE_TYPE_LIMIT, CAPSULE_TYPE_LIMIT_OF_CONTEXT};
-use crate::{DecodeError, RetransmissionLimit, VarInt};
+use crate::{
+    CidCapsule, CidCapsuleError, CidCapsuleType, DecodeError, RetransmissionLimit, VarInt,
+};
 
 /// The type of the DATAGRAM capsule ([RFC 9297 §3.5]).
 ///
@@ -29,6 +31,8 @@ pub enum Capsule {
     RetransmissionLimit(RetransmissionLimit),
     /// The value of a `Proxy-Status` field, which says why the flow ends.
     ProxyStatus(Bytes),
+    /// A connection ID of a proxied QUIC connection is registered, acknowledged or closed.
+    Cid(CidCapsule),
     /// A capsule of another type. The decoder skips its value, which may have any length.
     Unknown {
         /// The capsule's type.
@@ -40,8 +44,8 @@ pub enum Capsule {
 
 /// Decodes capsules from a stream of bytes that arrives in arbitrary pieces.
 ///
-/// It keeps at most `max_value_len` bytes of an unfinished capsule. After an error it returns the
-/// same error at every call.
+/// It keeps at most `max_value_len` bytes of an unfinished capsule, or [`PROXY_STATUS_MAX`] if that
+/// is more. After an error it returns the same error at every call.
 #[derive(Debug)]
 pub struct CapsuleDecoder {
     max_value_len: usize,
@@ -52,11 +56,35 @@ pub struct CapsuleDecoder {
 #[derive(Debug)]
 enum State {
     Header(HeaderBuffer),
-    Datagram(ValueBuffer),
-    Limit { capsule_type: VarInt, value: ValueBuffer },
-    ProxyStatus(ValueBuffer),
+    Value { kind: Kind, value: ValueBuffer },
     Skip { remaining: u64 },
     Failed(DecodeError),
+}
+
+/// A type of capsule whose value is decoded as a whole.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Datagram,
+    Limit(VarInt),
+    ProxyStatus,
+    Cid(CidCapsuleType),
+}
+
+impl Kind {
+    fn decode(self, value: Bytes) -> Result<Capsule, CidCapsuleError> {
+        let len = value.len() as u64;
+        Ok(match self {
+            Self::Datagram => Capsule::Datagram(value),
+            // The type is provisional, so a value of another format may belong to another
+            // extension.
+            Self::Limit(capsule_type) => match RetransmissionLimit::decode(capsule_type, value) {
+                Some(limit) => Capsule::RetransmissionLimit(limit),
+                None => Capsule::Unknown { capsule_type, len },
+            },
+            Self::ProxyStatus => Capsule::ProxyStatus(value),
+            Self::Cid(capsule_type) => Capsule::Cid(CidCapsule::decode(capsule_type, value)?),
+        })
+    }
 }
 
 impl CapsuleDecoder {
@@ -79,9 +107,7 @@ impl CapsuleDecoder {
     /// Bytes of memory that an incomplete capsule takes.
     pub fn memory(&self) -> usize {
         match &self.state {
-            State::Datagram(value) | State::ProxyStatus(value) | State::Limit { value, .. } => {
-                value.memory()
-            }
+            State::Value { value, .. } => value.memory(),
             State::Header(_) | State::Skip { .. } | State::Failed(_) => 0,
         }
     }
@@ -92,7 +118,8 @@ impl CapsuleDecoder {
     ///
     /// # Errors
     ///
-    /// [`DecodeError::DatagramCapsuleTooLong`] if a DATAGRAM capsule is above the limit.
+    /// [`DecodeError::DatagramCapsuleTooLong`] if a DATAGRAM capsule is above the limit, and
+    /// [`DecodeError::CidCapsuleMalformed`] if a capsule with a connection ID is malformed.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator ends with None, but this decoder goes on"
@@ -108,32 +135,13 @@ impl CapsuleDecoder {
                         return Ok(Some(capsule));
                     }
                 }
-                State::Datagram(value) => {
+                State::Value { kind, value } => {
                     let Some(value) = value.fill(&mut self.chunks) else {
                         return Ok(None);
                     };
+                    let decoded = kind.decode(value);
                     self.state = State::Header(HeaderBuffer::default());
-                    return Ok(Some(Capsule::Datagram(value)));
-                }
-                State::Limit { capsule_type, value } => {
-                    let Some(value) = value.fill(&mut self.chunks) else {
-                        return Ok(None);
-                    };
-                    let (capsule_type, len) = (*capsule_type, value.len() as u64);
-                    self.state = State::Header(HeaderBuffer::default());
-                    // The type is provisional, so a value of another format may belong to another
-                    // extension.
-                    return Ok(Some(match RetransmissionLimit::decode(capsule_type, value) {
-                        Some(limit) => Capsule::RetransmissionLimit(limit),
-                        None => Capsule::Unknown { capsule_type, len },
-                    }));
-                }
-                State::ProxyStatus(value) => {
-                    let Some(value) = value.fill(&mut self.chunks) else {
-                        return Ok(None);
-                    };
-                    self.state = State::Header(HeaderBuffer::default());
-                    return Ok(Some(Capsule::ProxyStatus(value)));
+                    return decoded.map(Some).map_err(|error| self.fail(error.into()));
                 }
                 State::Skip { remaining: 0 } => {
                     self.state = State::Header(HeaderBuffer::default());
@@ -161,50 +169,65 @@ impl CapsuleDecoder {
             State::Header(header) if header.is_empty() && self.chunks.is_empty() => Ok(()),
             State::Skip { remaining: 0 } if self.chunks.is_empty() => Ok(()),
             State::Failed(error) => Err(error.clone()),
-            State::Header(_)
-            | State::Datagram(_)
-            | State::Limit { .. }
-            | State::ProxyStatus(_)
-            | State::Skip { .. } => Err(DecodeError::CapsuleTruncated),
+            State::Header(_) | State::Value { .. } | State::Skip { .. } => {
+                Err(DecodeError::CapsuleTruncated)
+            }
         }
     }
 
+    /// Begins the value of a capsule. Returns the capsule if its value is skipped.
     fn begin(&mut self, capsule_type: VarInt, len: u64) -> Result<Option<Capsule>, DecodeError> {
-        if matches!(capsule_type, CAPSULE_TYPE_LIMIT | CAPSULE_TYPE_LIMIT_OF_CONTEXT)
-            && let Some(len) = usize::try_from(len).ok().filter(|&len| {
-                len > 0 && len as u64 <= RetransmissionLimit::LEN_MAX && len <= self.max_value_len
-            })
-        {
-            self.state = State::Limit { capsule_type, value: ValueBuffer::new(len) };
-            return Ok(None);
-        }
-        if capsule_type == CAPSULE_TYPE_PROXY_STATUS
-            && let Some(len) = usize::try_from(len).ok().filter(|&len| len <= PROXY_STATUS_MAX)
-        {
-            self.state = State::ProxyStatus(ValueBuffer::new(len));
-            return Ok(None);
-        }
-        if capsule_type != CAPSULE_TYPE_DATAGRAM {
-            // RFC 9297 §3.2: "Endpoints that receive a Capsule with an unknown Capsule Type MUST
-            // silently drop that Capsule and skip over it to parse the next Capsule."
-            self.state = State::Skip { remaining: len };
-            return Ok(Some(Capsule::Unknown { capsule_type, len }));
-        }
-        match usize::try_from(len) {
-            Ok(len) if len <= self.max_value_len => {
-                self.state = State::Datagram(ValueBuffer::new(len));
+        match self.to_decode(capsule_type, len) {
+            Ok(Some((kind, len))) => {
+                self.state = State::Value { kind, value: ValueBuffer::new(len) };
                 Ok(None)
             }
+            Ok(None) => {
+                // RFC 9297 §3.2: "Endpoints that receive a Capsule with an unknown Capsule Type MUST
+                // silently drop that Capsule and skip over it to parse the next Capsule."
+                self.state = State::Skip { remaining: len };
+                Ok(Some(Capsule::Unknown { capsule_type, len }))
+            }
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// Returns how a value is decoded, and its length in bytes, or `None` if it is skipped.
+    fn to_decode(
+        &self,
+        capsule_type: VarInt,
+        len: u64,
+    ) -> Result<Option<(Kind, usize)>, DecodeError> {
+        let up_to = |len_max: usize| usize::try_from(len).ok().filter(|&len| len <= len_max);
+        let (kind, len) = match capsule_type {
             // RFC 9297 §3.5: "If an incoming DATAGRAM Capsule has a length that is known to be so
             // large as to not be usable, the implementation SHOULD discard the Capsule without
             // buffering its contents into memory." RFC 9298 §5 requires that the stream is aborted.
-            Ok(_) | Err(_) => {
+            CAPSULE_TYPE_DATAGRAM => {
                 let len_max = self.max_value_len;
-                let error = DecodeError::DatagramCapsuleTooLong { len, len_max };
-                self.state = State::Failed(error.clone());
-                Err(error)
+                let too_long = DecodeError::DatagramCapsuleTooLong { len, len_max };
+                (Kind::Datagram, Some(up_to(len_max).ok_or(too_long)?))
             }
-        }
+            CAPSULE_TYPE_LIMIT | CAPSULE_TYPE_LIMIT_OF_CONTEXT => {
+                let len_max = RetransmissionLimit::LEN_MAX.min(self.max_value_len);
+                (Kind::Limit(capsule_type), up_to(len_max).filter(|&len| len > 0))
+            }
+            CAPSULE_TYPE_PROXY_STATUS => (Kind::ProxyStatus, up_to(PROXY_STATUS_MAX)),
+            _ => {
+                let Some(capsule_type) = CidCapsuleType::from_varint(capsule_type) else {
+                    return Ok(None);
+                };
+                let len_max = capsule_type.value_len_max();
+                let too_long = CidCapsuleError::ValueTooLong { len, len_max };
+                (Kind::Cid(capsule_type), Some(up_to(len_max).ok_or(too_long)?))
+            }
+        };
+        Ok(len.map(|len| (kind, len)))
+    }
+
+    fn fail(&mut self, error: DecodeError) -> DecodeError {
+        self.state = State::Failed(error.clone());
+        error
     }
 }
 
@@ -238,6 +261,7 @@ mod tests {
     use proptest::sample::Index;
 
     use super::*;
+    use crate::{Code, ErrorScope, ResetToken};
 
     const LEN_MAX: usize = 100;
 
@@ -285,6 +309,36 @@ mod tests {
             assert_eq!(decoded, capsules, "{data:02x?}");
             assert_eq!(end, Ok(()), "{data:02x?}");
         }
+    }
+
+    #[test]
+    fn a_malformed_capsule_with_a_connection_id_is_an_error_of_its_stream() {
+        let too_long = CidCapsuleError::ValueTooLong { len: 256, len_max: 255 };
+        for (data, error) in [
+            (&[0x80, 0xff, 0xe6, 0x05, 0x41, 0x00][..], too_long), // before any byte of the value
+            (&[0x80, 0xff, 0xe6, 0x01, 0], CidCapsuleError::Truncated),
+            (&[0x80, 0xff, 0xe6, 0x02, 3, 0, 0, 0], CidCapsuleError::TrailingBytes { len: 1 }),
+        ] {
+            let mut decoder = CapsuleDecoder::new(LEN_MAX);
+            decoder.push(Bytes::from_static(data));
+            let error = DecodeError::CidCapsuleMalformed(error);
+            assert_eq!(decoder.next(), Err(error.clone()), "{data:02x?}");
+            decoder.push(Bytes::from_static(&[0, 0]));
+            assert_eq!(decoder.next(), Err(error.clone()), "{data:02x?}");
+            assert_eq!((error.code(), error.scope()), (Code::H3_MESSAGE_ERROR, ErrorScope::Stream));
+        }
+    }
+
+    #[test]
+    fn an_unfinished_capsule_with_a_connection_id_takes_no_more_than_its_longest_value() {
+        let mut decoder = CapsuleDecoder::new(LEN_MAX);
+        decoder.push(Bytes::from_static(&[0x80, 0xff, 0xe6, 0x04, 0x42, 0x26])); // 550 bytes
+        for _ in 1..550 {
+            decoder.push(Bytes::from_static(&[0]));
+            assert_eq!(decoder.next(), Ok(None));
+        }
+        assert!(decoder.memory() <= 1024, "{}", decoder.memory());
+        assert_eq!(decoder.finish(), Err(DecodeError::CapsuleTruncated));
     }
 
     #[test]
@@ -353,7 +407,47 @@ mod tests {
         assert_eq!(payload.as_ptr(), data.slice(2..).as_ptr());
     }
 
+    /// A capsule of any type, with IDs of all lengths that the draft permits.
+    fn cid_capsule() -> impl Strategy<Value = CidCapsule> {
+        let id = || prop::collection::vec(any::<u8>(), 0..=255).prop_map(Bytes::from);
+        let token = || prop::option::of(any::<[u8; 16]>().prop_map(ResetToken::new));
+        prop_oneof![
+            id().prop_map(CidCapsule::RegisterClient),
+            (id(), token())
+                .prop_map(|(cid, reset_token)| CidCapsule::RegisterTarget { cid, reset_token }),
+            (id(), id()).prop_map(|(cid, vcid)| CidCapsule::AckClient { cid, vcid }),
+            (id(), id(), token()).prop_map(|(cid, vcid, reset_token)| {
+                CidCapsule::AckClientVcid { cid, vcid, reset_token }
+            }),
+            (id(), id(), token()).prop_map(|(cid, vcid, reset_token)| {
+                CidCapsule::AckTarget { cid, vcid, reset_token }
+            }),
+            id().prop_map(CidCapsule::CloseClient),
+            id().prop_map(CidCapsule::CloseTarget),
+            (0..=VarInt::MAX)
+                .prop_map(|count| CidCapsule::MaxConnectionIds(VarInt::saturating_from(count))),
+        ]
+    }
+
     proptest! {
+        #[test]
+        fn capsules_with_connection_ids_decode_to_themselves_wherever_they_are_split(
+            capsules in prop::collection::vec(cid_capsule(), 1..=2),
+        ) {
+            let mut data = Vec::new();
+            for capsule in &capsules {
+                capsule.encode(&mut data);
+            }
+            let capsules: Vec<_> = capsules.into_iter().map(Capsule::Cid).collect();
+            for cut in 0..=data.len() {
+                let (first, second) = data.split_at(cut);
+                let pieces = [first, second].map(Bytes::copy_from_slice);
+                prop_assert_eq!(decode_all(&pieces), (capsules.clone(), Ok(())));
+            }
+            let single: Vec<_> = data.chunks(1).map(Bytes::copy_from_slice).collect();
+            prop_assert_eq!(decode_all(&single), (capsules, Ok(())));
+        }
+
         #[test]
         fn encoded_capsules_decode_to_themselves_however_they_are_split(
             values: Vec<(u32, Vec<u8>)>,

@@ -1,7 +1,7 @@
 use crate::h3_frame::StreamKind;
 use crate::message::MessageError;
 use crate::qpack::FieldSectionError;
-use crate::{Code, VarInt};
+use crate::{CidCapsuleError, Code, VarInt};
 
 /// The reason why the peer's bytes cannot be decoded. [`DecodeError::code`] is the error code for
 /// the peer, and [`DecodeError::scope`] says what that code closes.
@@ -44,6 +44,9 @@ pub enum DecodeError {
         len_max: usize,
     },
 
+    /// A capsule with a connection ID does not have the format of its type.
+    #[error("malformed capsule with a connection ID: {0}")]
+    CidCapsuleMalformed(#[from] CidCapsuleError),
     /// A capsule with data follows the `FINAL_DATA` capsule of a TCP connection.
     #[error("a capsule with data follows FINAL_DATA")]
     DataAfterFinalData,
@@ -143,10 +146,11 @@ impl DecodeError {
             | Self::RepairFloor { .. }
             | Self::DatagramCapsuleTooLong { .. } => Code::H3_DATAGRAM_ERROR,
             // RFC 9297 §3.3: a truncated capsule "MUST be treated as if it were a malformed or
-            // incomplete message".
-            Self::CapsuleTruncated | Self::DataAfterFinalData | Self::MessageMalformed(_) => {
-                Code::H3_MESSAGE_ERROR
-            }
+            // incomplete message", and so must one whose value has too few or too many bytes.
+            Self::CapsuleTruncated
+            | Self::CidCapsuleMalformed(_)
+            | Self::DataAfterFinalData
+            | Self::MessageMalformed(_) => Code::H3_MESSAGE_ERROR,
             Self::VarIntTruncated | Self::FrameTruncated | Self::FrameMalformed { .. } => {
                 Code::H3_FRAME_ERROR
             }
@@ -170,6 +174,7 @@ impl DecodeError {
             | Self::NoSequenceNumber
             | Self::RepairFloor { .. }
             | Self::CapsuleTruncated
+            | Self::CidCapsuleMalformed(_)
             | Self::DataAfterFinalData
             | Self::DatagramCapsuleTooLong { .. }
             | Self::FieldSectionTooLarge { .. }

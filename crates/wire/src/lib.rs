@@ -1,6 +1,7 @@
 //! Encoders and decoders for the wire formats of CONNECT-UDP over HTTP/3: HTTP/3 frames, settings
 //! and field sections, HTTP Datagrams, capsules, the URI template of CONNECT-UDP, `Proxy-Status`,
-//! and the formats of Tandem's own extensions.
+//! the fields, capsules and packets of QUIC-aware proxying, and the formats of Tandem's own
+//! extensions.
 //!
 //! Nothing here depends on a connection, a stream or the time. Only the incremental decoders
 //! ([`FrameDecoder`], [`CapsuleDecoder`], [`TcpCapsuleDecoder`]) have state. They give the same values however their input
@@ -10,10 +11,13 @@
 
 pub mod capsule;
 mod chunks;
+mod cid_capsule;
 mod code;
 pub mod connect_tcp;
+mod connection_id;
 mod error;
 mod feedback;
+mod forwarding_field;
 mod group;
 pub mod h3_frame;
 mod http_datagram;
@@ -25,6 +29,7 @@ pub mod qpack;
 mod quic_frame;
 mod repair;
 mod settings;
+pub mod transform;
 mod tunnel_info;
 pub mod uri_template;
 mod varint;
@@ -33,12 +38,17 @@ pub use capsule::{
     CAPSULE_TYPE_PROXY_STATUS, Capsule, CapsuleDecoder, PROXY_STATUS_MAX, datagram_capsule_len,
     encode_capsule, encode_datagram_capsule,
 };
+pub use cid_capsule::{CidCapsule, CidCapsuleError, CidCapsuleType};
 pub use code::Code;
 pub use connect_tcp::{
     PROTOCOL_CONNECT_TCP, TcpCapsuleDecoder, TcpPiece, encode_tcp_data_header, encode_tcp_final,
 };
+pub use connection_id::{ConnectionId, ConnectionIdTooLong, ResetToken};
 pub use error::{DecodeError, ErrorScope};
 pub use feedback::FeedbackField;
+pub use forwarding_field::{
+    FORWARDING_DECLINED, ForwardingFieldError, ForwardingGrant, ForwardingRequest, PortSharing,
+};
 pub use group::{GroupField, GroupFieldError};
 pub use h3_frame::{
     Frame, FrameDecoder, StreamKind, encode_continuation_header, encode_continued,
@@ -54,6 +64,7 @@ pub use proxy_status::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, parse_boolean_item};
 pub use quic_frame::{QuicFrame, QuicFrameKind, QuicFrames};
 pub use repair::{Order, RepairField, RetransmissionLimit, Sequenced, UnknownOrder};
 pub use settings::Settings;
+pub use transform::{ScrambleKey, Transform};
 pub use tunnel_info::{TunnelInfo, TunnelInfoError};
 pub use uri_template::{Expanded, PathMatcher, TargetError, Template, TemplateError};
 pub use varint::{VarInt, VarIntRangeError};

@@ -78,7 +78,7 @@ pub struct RetransmissionLimit {
 
 impl RetransmissionLimit {
     /// The length of the longest value in bytes.
-    pub(crate) const LEN_MAX: u64 = 2 * VarInt::LEN_MAX as u64;
+    pub(crate) const LEN_MAX: usize = 2 * VarInt::LEN_MAX;
 
     /// Returns the capsule's type.
     pub const fn capsule_type(self) -> VarInt {

@@ -74,7 +74,8 @@ pub(super) fn read(
                     let value = String::from_utf8_lossy(&value).into_owned();
                     return Some(OnStream::ProxyStatus(value));
                 }
-                Ok(Some(Capsule::Unknown { .. })) => continue,
+                // No node negotiates QUIC-aware proxying yet.
+                Ok(Some(Capsule::Cid(_) | Capsule::Unknown { .. })) => continue,
                 Ok(None) => {}
                 Err(error) => return Some(OnStream::Ended(StreamEnd::malformed(&error))),
             }
