@@ -30,6 +30,15 @@ const fn meaning(mode: Mode) -> &'static str {
             "MASQUE datagram tunnel: payloads travel in QUIC DATAGRAM frames (RFC 9298), and the tunnel \
              does not repair losses"
         }
+        Mode::Forward => {
+            "As mdt, and the packets of QUIC connections are forwarded instead of wrapped once their \
+             handshake is over (draft-ietf-masque-quic-proxy). With other proxies as mdt"
+        }
+        Mode::Uack => {
+            "As mdt, and payloads travel in sealed packets that nobody acknowledges: only for what controls \
+             congestion itself. With other proxies as mdt"
+        }
+        Mode::UackUp => "As uack towards the proxy, and as mdt from it",
         Mode::Mst => {
             "MASQUE stream tunnel: payloads travel on one stream (RFC 9297), which repairs losses and \
              keeps the order"

@@ -2,6 +2,8 @@
 //!
 //! See [`node`] for the edge; `docs/architecture.md` for the modules and the path of a packet.
 
+mod arrived;
+mod beside;
 pub mod client;
 pub mod error;
 mod fields;
@@ -15,6 +17,9 @@ mod prefix;
 pub mod proxy;
 pub mod quic;
 mod reason;
+#[cfg(any(test, fuzzing))]
+mod script;
+pub mod seal;
 pub mod seldom;
 mod server;
 mod spare;

@@ -36,6 +36,14 @@ pub enum Mode {
     /// not repair.
     #[default]
     Mdt,
+    /// As [`Self::Mdt`], and the packets of QUIC connections inside the tunnel are forwarded with other
+    /// connection IDs instead of wrapped, once their handshake is over (draft-ietf-masque-quic-proxy).
+    Forward,
+    /// Unacknowledged: as [`Self::Mdt`], and payloads travel in sealed packets beside the tunnel's connection,
+    /// which nobody acknowledges (`docs/wire.md`). It is only for flows that control congestion themselves.
+    Uack,
+    /// As [`Self::Uack`] towards the proxy, and as [`Self::Mdt`] from it.
+    UackUp,
     /// MASQUE stream tunnel: DATAGRAM capsules on the request stream (RFC 9297), which arrive all and in
     /// order.
     Mst,
@@ -63,6 +71,14 @@ pub enum TunnelMode {
     /// [`Mode::Mdt`].
     #[default]
     Mdt,
+    /// [`Mode::Forward`]. If the proxy does not forward, the tunnel is as in [`Self::Mdt`].
+    Forward,
+    /// [`Mode::Uack`], or [`Mode::UackUp`] if only the client seals. If the proxy does not know sealed packets,
+    /// the tunnel is as in [`Self::Mdt`].
+    Uack {
+        /// Whether the proxy seals too.
+        both_ways: bool,
+    },
     /// [`Mode::Mst`].
     Mst,
     /// [`Mode::Msgt`] with this number of request streams, within [`Self::GROUP_STREAMS`]. If the proxy
@@ -160,6 +176,9 @@ impl TunnelMode {
     pub const fn name(self) -> Mode {
         match self {
             Self::Mdt => Mode::Mdt,
+            Self::Forward => Mode::Forward,
+            Self::Uack { both_ways: true } => Mode::Uack,
+            Self::Uack { both_ways: false } => Mode::UackUp,
             Self::Mst => Mode::Mst,
             Self::Msgt(_) => Mode::Msgt,
             Self::Rmdt(_) => Mode::Rmdt,
@@ -212,11 +231,14 @@ impl fmt::Display for Agreement {
 
 impl Mode {
     /// Every mode, in the order of tables and figures.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Mft,
         Self::MftTuned,
         Self::MftPlus,
         Self::Mdt,
+        Self::Forward,
+        Self::Uack,
+        Self::UackUp,
         Self::Mst,
         Self::Msgt,
         Self::Rmdt,
@@ -232,6 +254,9 @@ impl Mode {
             Self::MftTuned => "mft-tuned",
             Self::MftPlus => "mft+",
             Self::Mdt => "mdt",
+            Self::Forward => "forward",
+            Self::Uack => "uack",
+            Self::UackUp => "uack-up",
             Self::Mst => "mst",
             Self::Msgt => "msgt",
             Self::Rmdt => "rmdt",
@@ -297,6 +322,9 @@ impl Mode {
         match self {
             Self::Mft | Self::MftTuned | Self::MftPlus => None,
             Self::Mdt => Some(TunnelMode::Mdt),
+            Self::Forward => Some(TunnelMode::Forward),
+            Self::Uack => Some(TunnelMode::Uack { both_ways: true }),
+            Self::UackUp => Some(TunnelMode::Uack { both_ways: false }),
             Self::Mst => Some(TunnelMode::Mst),
             Self::Msgt => Some(TunnelMode::Msgt(group_streams)),
             Self::Rmdt | Self::RmdtPlus => Some(TunnelMode::Rmdt(repair)),
@@ -339,7 +367,8 @@ mod tests {
             assert_eq!(mode.to_string().parse(), Ok(mode));
         }
         let error = "tcp".parse::<Mode>().unwrap_err().to_string();
-        let allowed = "mft, mft-tuned, mft+, mdt, mst, msgt, rmdt, rmdt+, tecc, tecc-paper";
+        let allowed = "mft, mft-tuned, mft+, mdt, forward, uack, uack-up, mst, msgt, rmdt, rmdt+, tecc, \
+                       tecc-paper";
         assert_eq!(error, format!("\"tcp\" is not a mode; allowed: {allowed}"));
         let error = Mode::parse("mft", Mode::has_feedback).unwrap_err().to_string();
         assert_eq!(error, "\"mft\" is not a mode; allowed: tecc, tecc-paper");

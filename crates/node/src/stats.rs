@@ -49,6 +49,8 @@ pub struct Stats {
     /// UDP payloads that went in capsules, because they did not fit a datagram of the tunnel at that
     /// time.
     pub in_capsules: u64,
+    /// Packets beside the tunnels' connections: forwarded and sealed ones.
+    pub beside: BesideStats,
     /// Retransmissions of datagrams.
     pub repaired: Repaired,
     /// The counters of the resequencers at the egress of tunnels.
@@ -85,6 +87,27 @@ impl Stats {
         self.resequenced.add(&other.resequenced);
         self.feedback.add(&other.feedback);
         self.fields_ignored += other.fields_ignored;
+    }
+}
+
+/// The counters of packets that travel beside tunnels' connections (`docs/wire.md`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BesideStats {
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets received and passed on.
+    pub received: u64,
+    /// Received packets that were dropped: forged, replayed or truncated ones, those from another address
+    /// than the flow's client has, and those that came while too many waited.
+    pub refused: u64,
+}
+
+impl BesideStats {
+    /// Adds what another hop counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.received += other.received;
+        self.refused += other.refused;
     }
 }
 

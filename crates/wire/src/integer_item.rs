@@ -54,9 +54,19 @@ impl Versioned {
         number.map(Some).ok_or(FieldError::Parameter { name, allowed })
     }
 
+    /// Whether a parameter is present.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// Returns a parameter if it is present and a Token.
     pub(crate) fn token(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_token().map(sfv::TokenRef::as_str)
+    }
+
+    /// Returns a parameter if it is present and a Byte Sequence.
+    pub(crate) fn byte_sequence(&self, name: &str) -> Option<&[u8]> {
+        self.0.get(name)?.as_byte_sequence()
     }
 }
 

@@ -94,7 +94,13 @@ pub(super) fn of(
 /// The share of the tunnel's packets whose contents its entrance sent again.
 fn tunnel_retransmit_ratio(mode: Mode, tunnel: &Stats) -> f64 {
     match mode {
-        Mode::Mft | Mode::MftTuned | Mode::MftPlus | Mode::Mdt => 0.0,
+        Mode::Mft
+        | Mode::MftTuned
+        | Mode::MftPlus
+        | Mode::Mdt
+        | Mode::Forward
+        | Mode::Uack
+        | Mode::UackUp => 0.0,
         Mode::Mst | Mode::Msgt => ratio(tunnel.lost_packets, tunnel.sent_packets),
         Mode::Rmdt | Mode::RmdtPlus | Mode::Tecc | Mode::TeccPaper => {
             ratio(tunnel.repaired.sent_again, tunnel.sent_packets)

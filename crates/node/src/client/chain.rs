@@ -1,8 +1,9 @@
 //! The chain of connections. It consists of the hops, the nearest proxy first, and of the
 //! end-to-end connection inside the innermost tunnel, if the client itself opens that connection.
 
-use std::{net::SocketAddr, time::Instant};
+use std::{collections::VecDeque, net::SocketAddr, time::Instant};
 
+use bytes::BytesMut;
 use tandem_wire::TunnelInfo;
 
 use super::{hop::Hop, peer::Peer};
@@ -20,6 +21,8 @@ pub(super) struct Chain {
     /// The address of the first peer, once it is known.
     pub(super) outer: Option<SocketAddr>,
     pub(super) outer_socket: SocketId,
+    /// Payloads of flows that came beside the connections of their hops.
+    pub(super) arrived: VecDeque<(usize, StreamId, BytesMut)>,
     /// The account of the bytes of all connections, if the client sees what they contain.
     ledger: Option<Ledger>,
     /// The newest report on this client's end of the last tunnel.
@@ -42,7 +45,8 @@ impl Chain {
         ledger: Option<Ledger>,
     ) -> Self {
         let origin = origin.map(Box::new);
-        Self { hops, origin, outer: None, outer_socket, ledger, own_report: None }
+        let (outer, arrived, own_report) = (None, VecDeque::new(), None);
+        Self { hops, origin, outer, outer_socket, arrived, ledger, own_report }
     }
 
     /// Counts UDP payloads that pass the outer socket.
@@ -106,6 +110,9 @@ impl Chain {
                 self.own_report = hop.tunnel.take_own_report().or(self.own_report);
             }
             let egress = self.egress(index);
+            if let Some(output) = self.transmit_beside(now, index, buf, stats) {
+                return Some(output);
+            }
             loop {
                 buf.clear();
                 let Some(peer) = self.peer(index) else { break };
@@ -129,6 +136,35 @@ impl Chain {
             }
         }
         None
+    }
+
+    /// Moves the packets outwards that travel beside the connection of a hop.
+    fn transmit_beside(
+        &mut self,
+        now: Instant,
+        index: usize,
+        buf: &mut Vec<u8>,
+        stats: &mut Stats,
+    ) -> Option<Output> {
+        loop {
+            buf.clear();
+            let batch = self.hops.get_mut(index)?.beside.poll(buf)?;
+            match (self.egress(index), self.outer) {
+                (Egress::Socket(socket), Some(outer)) => {
+                    let transmit = batch.transmit(outer);
+                    self.count_outer(batch.count(), transmit.size);
+                    return Some(Output::Transmit { socket, transmit });
+                }
+                (Egress::Tunnel { hop, flow: Some(flow) }, _) => {
+                    let Some(hop) = self.hops.get_mut(hop) else { continue };
+                    for payload in buf.chunks(batch.segment.max(1)) {
+                        let is_sent = hop.send(now, flow, payload).is_ok();
+                        stats.count_to_target(is_sent, payload.len());
+                    }
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Takes the newest report on this client's end of the last tunnel.

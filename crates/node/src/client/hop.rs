@@ -7,7 +7,8 @@ use std::{
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tandem_wire::{
-    CAPSULE_PROTOCOL_TRUE, Code, PROTOCOL_CONNECT_TCP, RequestHead, ResponseHead, Template, Urgency,
+    CAPSULE_PROTOCOL_TRUE, CidCapsule, Code, PROTOCOL_CONNECT_TCP, RequestHead, ResponseHead,
+    Template, Urgency,
 };
 
 use super::{
@@ -17,6 +18,7 @@ use super::{
     tcp::authority_of,
 };
 use crate::{
+    beside::{Beside, Violation, Wish},
     error::ClientError,
     h3::End,
     limits::Limits,
@@ -37,6 +39,8 @@ pub(super) struct Hop {
     tcp_template: Option<Template>,
     token: Option<Token>,
     pub(super) flows: BTreeMap<StreamId, Flow>,
+    /// What travels beside the connection.
+    pub(super) beside: Beside,
     /// The flow that carries the next peer.
     pub(super) next: Option<StreamId>,
     /// Whether the embedding program was told that the tunnel through this hop is established.
@@ -53,7 +57,13 @@ impl Hop {
         mode: TunnelMode,
         limits: &Limits,
     ) -> Self {
+        let wish = match mode {
+            TunnelMode::Forward => Wish::Forward,
+            TunnelMode::Uack { both_ways } => Wish::Seal { both_ways },
+            _ => Wish::Nothing,
+        };
         Self {
+            beside: Beside::new(wish, peer.settings.seed),
             peer,
             tunnel: Tunnel::client(mode, limits),
             tcp_template: Template::default_for_tcp(template.authority()).ok(),
@@ -104,6 +114,7 @@ impl Hop {
     ) -> Option<StreamId> {
         let wishes = target.wishes(first);
         let mut headers = self.tunnel.request_fields(&wishes);
+        let offer = self.beside.offer(&mut headers);
         self.add_token(header::PROXY_AUTHORIZATION, &mut headers);
         let expanded = self.template.expand(&target.config.host, target.config.port);
         // RFC 9298 §3.4: ":method" SHALL be "CONNECT", ":protocol" "connect-udp", ":authority" that
@@ -121,6 +132,7 @@ impl Hop {
         session.peer_settings()?;
         let stream = session.send_request(connection, &head, End::More)?;
         self.flows.insert(stream, Flow { carries, target: target.clone() });
+        self.beside.on_requested(stream, offer, || connection.seal_secrets(stream));
         self.tunnel.on_requested(stream, &wishes);
         Some(stream)
     }
@@ -206,16 +218,52 @@ impl Hop {
     }
 
     /// Handles the grant of a flow. Requests the other request streams that the flow may have.
-    pub(super) fn on_granted(&mut self, stream: StreamId, head: &ResponseHead) {
-        let more = self.tunnel.on_granted(stream, &head.headers);
-        let Some(Flow { carries, target }) = self.flows.get(&stream) else { return };
+    ///
+    /// # Errors
+    ///
+    /// The grant has something that was not asked for, so that the request must be aborted.
+    pub(super) fn on_granted(
+        &mut self,
+        stream: StreamId,
+        head: &ResponseHead,
+    ) -> Result<(), String> {
+        let beside = self.beside.on_granted(stream, &head.headers)?;
+        self.send_capsules(stream);
+        let more = self.tunnel.on_granted(stream, &head.headers, beside);
+        let Some(Flow { carries, target }) = self.flows.get(&stream) else { return Ok(()) };
         let (carries, target) = (*carries, target.clone());
         for _ in 0..more {
             // The proxy may allow no more streams at the moment. The flow then has fewer.
             if self.send_request(&target, carries, Some(stream)).is_none() {
-                return;
+                break;
             }
         }
+        Ok(())
+    }
+
+    /// Sends the capsules about connection IDs that a flow has to send.
+    fn send_capsules(&mut self, stream: StreamId) {
+        for capsule in self.beside.take_capsules(stream) {
+            self.tunnel.send_cid(stream, &capsule);
+        }
+    }
+
+    /// Handles a capsule about a connection ID of a flow.
+    pub(super) fn on_cid(
+        &mut self,
+        stream: StreamId,
+        capsule: CidCapsule,
+    ) -> Result<(), Violation> {
+        self.beside.on_capsule(stream, capsule)?;
+        self.send_capsules(stream);
+        self.wake();
+        Ok(())
+    }
+
+    /// Notes a payload that arrived inside the connection.
+    pub(super) fn on_tunnelled(&mut self, stream: StreamId, payload: &[u8]) {
+        self.beside.on_tunnelled(stream, payload);
+        self.send_capsules(stream);
     }
 
     /// Starts the reports on the flow that carries the next peer.
@@ -238,18 +286,30 @@ impl Hop {
         self.peer = self.peer.renewed(generation, limits);
         self.tunnel.add_to(&mut self.ended);
         self.tunnel = self.tunnel.renewed(limits);
+        self.beside.renew();
         self.flows.clear();
         self.next = None;
         self.is_up = false;
     }
 
-    /// Puts a payload into the tunnel's queue. With an error it was dropped, and counted.
+    /// Sends a payload beside the connection, or puts it into the tunnel's queue. With an error it was
+    /// dropped, and counted.
     pub(super) fn send(
         &mut self,
         now: Instant,
         stream: StreamId,
         data: &[u8],
     ) -> Result<(), Unsent> {
+        if self.beside.is_used(stream) {
+            let (_, connection) = self.peer.parts().ok_or(Unsent::Other)?;
+            if self.beside.send(now, stream, data, connection.packet_size_max()) {
+                if self.beside.is_silent(now) {
+                    connection.ping();
+                }
+                return Ok(());
+            }
+            self.send_capsules(stream);
+        }
         let (tunnel, mut carrier) = self.parts().ok_or(Unsent::Other)?;
         tunnel.send(now, &mut carrier, stream, data)
     }
@@ -283,6 +343,7 @@ impl Hop {
     pub(super) fn add_to(&self, stats: &mut Stats) {
         stats.add_tunnels(&self.ended);
         self.tunnel.add_to(stats);
+        stats.beside.add(self.beside.stats());
     }
 
     /// Closes a flow, and the streams that joined it, with this code for the proxy.
@@ -290,6 +351,7 @@ impl Hop {
         let joined = self.tunnel.close(stream);
         for stream in std::iter::once(stream).chain(joined) {
             self.flows.remove(&stream);
+            self.beside.close(stream);
             if let Some((session, connection)) = self.peer.parts() {
                 session.reset(connection, stream, code);
             }

@@ -1,9 +1,12 @@
 //! Inbound payloads, which go from the hops to the connection inside or to a local program.
 
-use std::time::Instant;
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Instant,
+};
 
 use bytes::{Bytes, BytesMut};
-use tandem_wire::{Code, ErrorScope, HttpDatagram, TunnelInfo};
+use tandem_wire::{CidCapsule, Code, ErrorScope, HttpDatagram, TunnelInfo};
 
 use super::{
     Client, Work,
@@ -13,8 +16,9 @@ use super::{
     peer::{INSIDE_TUNNEL, Peer},
 };
 use crate::{
+    beside::{Unwrapped, Violation},
     h3,
-    node::{Event, Output},
+    node::{Ecn, Event, Output},
     quic::StreamId,
     reason::explain,
     tunnel::{Arrival, StreamEnd},
@@ -43,10 +47,14 @@ impl Client {
                 self.tell_of_change(now, index);
                 match arrival {
                     Arrival::Payload(stream, payload) => {
+                        if let Some(hop) = self.chain.hops.get_mut(index) {
+                            hop.on_tunnelled(stream, &payload);
+                        }
                         if let Some(output) = self.deliver(now, (index, stream), payload, buf) {
                             return Inbound::Output(output);
                         }
                     }
+                    Arrival::Cid(stream, capsule) => self.on_cid(now, index, stream, capsule),
                     Arrival::Report(stream, info) => self.on_report(now, index, stream, info),
                     Arrival::Ended(stream, end) => {
                         self.on_flow_closed(now, index, stream, &FlowEnd::from(end));
@@ -56,6 +64,50 @@ impl Client {
             }
         }
         if self.take_stray_datagram(now) { Inbound::Progress } else { inbound }
+    }
+
+    /// Handles a capsule of a proxy about a connection ID.
+    fn on_cid(&mut self, now: Instant, index: usize, stream: StreamId, capsule: CidCapsule) {
+        let Some(hop) = self.chain.hops.get_mut(index) else { return };
+        if let Err(Violation(reason)) = hop.on_cid(stream, capsule) {
+            let end = FlowEnd::new(Code::H3_DATAGRAM_ERROR, reason);
+            self.on_flow_closed(now, index, stream, &end);
+        }
+    }
+
+    /// Takes the packets that came beside the connections.
+    pub(super) fn take_beside(&mut self, now: Instant, buf: &mut Vec<u8>) -> Inbound {
+        let Some((index, stream, payload)) = self.chain.arrived.pop_front() else {
+            return Inbound::Nothing;
+        };
+        let output = self.deliver(now, (index, stream), payload.freeze(), buf);
+        output.map_or(Inbound::Progress, Inbound::Output)
+    }
+
+    /// Hands a packet to the connection with this index, or to a flow of its tunnel if the packet came beside
+    /// the connection.
+    pub(super) fn arrive(
+        &mut self,
+        now: Instant,
+        index: usize,
+        packet: BytesMut,
+        from: (SocketAddr, Option<IpAddr>, Option<Ecn>),
+    ) {
+        let unwrapped = match self.chain.hops.get_mut(index) {
+            Some(hop) => hop.beside.unwrap(packet),
+            None => Unwrapped::OfConnection(packet), // the end-to-end connection has no tunnel
+        };
+        let packet = match unwrapped {
+            Unwrapped::Dropped => return,
+            Unwrapped::Payload(stream, payload) => {
+                return self.chain.arrived.push_back((index, stream, payload));
+            }
+            Unwrapped::OfConnection(packet) => packet,
+        };
+        let (remote, local_ip, ecn) = from;
+        self.hand_over(now, index, |peer| {
+            peer.handle_datagram(now, (remote, local_ip), ecn, packet);
+        });
     }
 
     /// Tells the embedding program if a tunnel has changed its mode.
@@ -157,9 +209,7 @@ impl Client {
         let flow = self.chain.hops.get(index).and_then(|hop| hop.flows.get(&stream));
         match (flow.map(|flow| flow.carries), &mut self.work) {
             (Some(Carries::NextPeer), _) => {
-                self.hand_over(now, index + 1, |peer| {
-                    peer.handle_datagram(now, (INSIDE_TUNNEL, None), None, into_mut(payload));
-                });
+                self.arrive(now, index + 1, into_mut(payload), (INSIDE_TUNNEL, None, None));
                 None
             }
             (Some(Carries::Local(id)), Work::Forward(forward)) => {

@@ -464,6 +464,15 @@ impl Client {
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
+        match self.take_beside(now, buf) {
+            Inbound::Output(output) => return Some(output),
+            // The connection inside processes each payload before it gets the next one.
+            Inbound::Progress => {
+                self.take_events(now);
+                return self.poll_fetch(now);
+            }
+            Inbound::Nothing => {}
+        }
         match self.release(now, buf) {
             Inbound::Output(output) => return Some(output),
             // The connection inside processes each payload before it gets the next one.
@@ -511,9 +520,7 @@ impl Node for Client {
             Input::Datagram(received) if received.socket == self.chain.outer_socket => {
                 let Received { remote, local_ip, ecn, payload, .. } = received;
                 self.chain.count_outer(1, payload.len());
-                self.hand_over(now, 0, |peer| {
-                    peer.handle_datagram(now, (remote, local_ip), ecn, payload);
-                });
+                self.arrive(now, 0, payload, (remote, local_ip, ecn));
             }
             Input::Datagram(received) => {
                 let Some(received) = self.from_associated(now, received) else { return };

@@ -317,7 +317,11 @@ impl Client {
         }
         let carries = flow.carries;
         hop.begin_reports(now);
-        hop.on_granted(stream, head);
+        if let Err(reason) = hop.on_granted(stream, head) {
+            // The draft's §3 demands it for a transform that was not offered.
+            let end = FlowEnd::new(Code::H3_MESSAGE_ERROR, reason);
+            return self.on_flow_closed(now, index, stream, &end);
+        }
         if self.is_refused_mode(now, index) {
             return;
         }

@@ -6,6 +6,7 @@ use tandem_wire::Code;
 
 use super::access::User;
 use crate::{
+    beside,
     limits::Limits,
     node::{QueryId, SocketId},
 };
@@ -34,6 +35,8 @@ pub(super) struct Owner {
 pub(super) struct Flow {
     pub(super) state: State,
     pub(super) owner: Owner,
+    /// What the request says of packets beside the connection.
+    pub(super) beside: beside::Asked,
     /// The target's host and port, as in the request.
     pub(super) requested: (String, u16),
     /// When the last packet passed, in either direction.
@@ -63,6 +66,7 @@ impl Flow {
         Self {
             state,
             owner,
+            beside: beside::Asked::default(),
             requested,
             last_active: now,
             next_look,

@@ -39,6 +39,7 @@ use self::{
 };
 pub use crate::token::{NamedToken, Token, TokenError, TokenNameError};
 use crate::{
+    beside::BesideFlows,
     guesses::Guesses,
     h3,
     limits::Limits,
@@ -136,6 +137,8 @@ pub struct Proxy {
     targets: Targets,
     tcp: TcpFlows,
     relay: Relay,
+    /// What travels beside the connections.
+    beside: BesideFlows,
     listen: SocketAddr,
     feedback_interval: Option<Duration>,
     oversize: Oversize,
@@ -172,6 +175,7 @@ impl Proxy {
             // It carries TCP only, to which reordering shall cost nothing, as at the client.
             transport.loss_detection = LossDetection::BehindRepair;
         }
+        let reset_secret = transport.reset_secret.clone();
         let server = Server::new(tls, &transport, &limits, config.seed);
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(listen) };
         Ok(Self {
@@ -189,6 +193,7 @@ impl Proxy {
             targets: Targets::new(policy, LISTEN.0 + 1, &limits),
             tcp: TcpFlows::new(service, tcp_ports),
             relay: Relay::default(),
+            beside: BesideFlows::new(reset_secret.as_ref(), config.seed),
             listen,
             feedback_interval,
             oversize,
@@ -223,6 +228,7 @@ impl Proxy {
         let mut stats = self.stats;
         self.peers.add_to(&mut stats);
         self.server.add_to(&mut stats);
+        stats.beside = *self.beside.stats();
         stats.flows_open = self.targets.sockets() as u64;
         stats.tcp.open = self.tcp.open() as u64;
         stats
@@ -349,6 +355,7 @@ impl Proxy {
     /// Releases the resources that a flow which has ended holds outside of its tunnel.
     fn release(&mut self, id: FlowId, flow: &Flow, end: &End) {
         self.outputs.extend(self.targets.release(&flow.state));
+        self.beside.close(id);
         if let State::Open { target, .. } = flow.state {
             let ended = &mut self.stats.flows_ended;
             *match end {
@@ -416,7 +423,9 @@ impl Node for Proxy {
         match input {
             Input::Datagram(received) if received.socket == LISTEN => {
                 let Received { remote, local_ip, ecn, payload, .. } = received;
-                self.server.handle_datagram(now, (remote, local_ip), ecn, payload);
+                if let Some(payload) = self.take_beside(now, remote, payload) {
+                    self.server.handle_datagram(now, (remote, local_ip), ecn, payload);
+                }
             }
             Input::Datagram(received) => {
                 // RFC 9298 §6.2: "A UDP proxy MUST ignore ECN bits in the IP header of UDP packets
@@ -465,6 +474,10 @@ impl Node for Proxy {
             }
             if let Some(output) = self.outputs.pop_front() {
                 return output;
+            }
+            if let Some(batch) = self.beside.poll(buf) {
+                let (socket, destination) = batch.to;
+                return Output::Transmit { socket, transmit: batch.transmit(destination) };
             }
             if let Some(output) = self.to_target(now, buf) {
                 return output;

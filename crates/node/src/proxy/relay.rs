@@ -6,11 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-use tandem_wire::Code;
+use bytes::{Bytes, BytesMut};
+use tandem_wire::{CidCapsule, Code};
 
-use super::{FlowId, Proxy, flow::End};
+use super::{FlowId, LISTEN, Proxy, flow::End};
 use crate::{
+    beside::{Arrived, Violation},
     node::{Output, SocketId, Transmit},
     quic::ConnectionId,
     tunnel::{Arrival, Carrier, StreamEnd, Unsent},
@@ -55,6 +56,15 @@ impl Proxy {
         let Some(flow) = peer.flows.get_mut(&id.1) else { return };
         let Some(parts) = self.server.parts(id.0) else { return };
         flow.last_active = now;
+        let (_, connection) = &parts;
+        if let Some(path) = connection.remote()
+            && self.beside.send(id, payload, (LISTEN, path), connection.packet_size_max())
+        {
+            flow.to_client_datagrams += 1;
+            self.stats.to_client_datagrams += 1;
+            self.stats.to_client_bytes += payload.len() as u64;
+            return;
+        }
         match peer.tunnel.send(now, &mut Carrier::from(parts), id.1, payload) {
             Ok(()) => {
                 flow.to_client_datagrams += 1;
@@ -76,6 +86,63 @@ impl Proxy {
                 }
             }
             Err(Unsent::Other) => {}
+        }
+    }
+
+    /// Takes a packet that travels beside its connection. Returns a packet of a connection.
+    pub(super) fn take_beside(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        packet: BytesMut,
+    ) -> Option<BytesMut> {
+        let Self { beside, peers, server, stats, .. } = self;
+        let arrived = beside.arrive(packet, from, |id| {
+            let path = server.connection(id.0)?.remote()?;
+            let way = peers.flow_mut(id)?.open()?;
+            Some((path, way))
+        });
+        match arrived {
+            Arrived::OfConnection(packet) => return Some(packet),
+            Arrived::Dropped => {}
+            Arrived::Moved(id) => self.on_moved(id),
+            Arrived::Relayed(id, len) => {
+                stats.to_target_datagrams += 1;
+                stats.to_target_bytes += len as u64;
+                if let Some(flow) = peers.flow_mut(id) {
+                    flow.last_active = now;
+                    flow.to_target_datagrams += 1;
+                }
+            }
+        }
+        None
+    }
+
+    /// Ends the use of a flow's connection IDs after its client has moved to another path.
+    fn on_moved(&mut self, id: FlowId) {
+        let capsules = self.beside.on_moved(id);
+        self.send_cids(id, &capsules);
+    }
+
+    fn send_cids(&mut self, id: FlowId, capsules: &[CidCapsule]) {
+        if let Some(peer) = self.peers.get_mut(id.0) {
+            for capsule in capsules {
+                peer.tunnel.send_cid(id.1, capsule);
+            }
+        }
+        self.server.parts(id.0); // marks the connection, so that its tunnel is fed
+    }
+
+    /// Handles a capsule of a client about a connection ID.
+    fn on_cid(&mut self, id: FlowId, capsule: CidCapsule) {
+        let path = self.server.connection(id.0).and_then(|connection| connection.remote());
+        let Some(path) = path else { return };
+        match self.beside.on_capsule(id, capsule, path) {
+            Ok(answers) => self.send_cids(id, &answers),
+            Err(Violation(reason)) => {
+                let end = End::Malformed(reason.to_owned());
+                self.abort_flow(id, Code::H3_DATAGRAM_ERROR, &end);
+            }
         }
     }
 
@@ -152,6 +219,7 @@ impl Proxy {
                 Some(Arrival::Payload(stream, payload)) => return Some(((id, stream), payload)),
                 Some(Arrival::Ended(stream, end)) => self.on_stream_end((id, stream), end),
                 Some(Arrival::Broken(error)) => self.server.break_connection(now, id, &error),
+                Some(Arrival::Cid(stream, capsule)) => self.on_cid((id, stream), capsule),
                 Some(Arrival::Report(..)) => {} // a client has no Context ID for reports
                 None => {
                     if let Some((stream, payload)) = peer.tunnel.poll_release(now) {

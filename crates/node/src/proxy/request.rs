@@ -21,6 +21,7 @@ use super::{
     standing::Standing,
 };
 use crate::{
+    beside,
     error::RequestError,
     guesses::Guesses,
     h3::{self, has_content},
@@ -145,10 +146,17 @@ impl Proxy {
             return Err(RequestError::OtherService);
         }
         let (asked, ignored) = Asked::read(&head.headers);
-        self.stats.fields_ignored += ignored;
+        let (beside, also_ignored) = beside::Asked::read(&head.headers);
+        self.stats.fields_ignored += ignored + also_ignored;
         match asked.group.and_then(|field| field.first) {
             Some(first) => self.join(id, StreamId(first.get()), &target, &asked),
-            None => self.open_flow(now, id, user, (target, asked)),
+            None => {
+                self.open_flow(now, id, user, (target, asked))?;
+                if let Some(flow) = self.peers.flow_mut(id) {
+                    flow.beside = beside;
+                }
+                Ok(())
+            }
         }
     }
 
@@ -301,7 +309,14 @@ impl Proxy {
             connection = id.0.0, flow = id.1.0, %user, client = client.map(display), %target,
             "flow opened"
         );
-        let grant = granted(target, peer.tunnel.grant(now, id.1));
+        let mut headers = peer.tunnel.grant(now, id.1);
+        if let Some(connection) = self.server.connection(id.0)
+            && let Some(path) = connection.remote()
+        {
+            let secrets = || connection.seal_secrets(id.1);
+            self.beside.grant(id, &flow.beside, (path, secrets), &mut headers);
+        }
+        let grant = granted(target, headers);
         self.answer(id, &grant, h3::End::More);
         self.stats.flows += 1;
         self.has_arrivals(id.0);

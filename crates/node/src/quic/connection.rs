@@ -1,6 +1,7 @@
 //! One QUIC connection: streams and datagrams.
 
 use std::{
+    net::SocketAddr,
     num::NonZeroUsize,
     time::{Duration, Instant},
 };
@@ -27,6 +28,7 @@ use super::{
 };
 use crate::{
     node::{Ecn, Transmit},
+    seal::Secrets,
     stats::ConnectionStats,
 };
 
@@ -356,6 +358,21 @@ impl Connection {
         Some(format!("{start:016x}"))
     }
 
+    /// The address of the peer at present.
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        self.inner.network_path(PathId::ZERO).ok().map(|path| path.remote())
+    }
+
+    /// The secrets of a flow's sealed packets. `None`: the handshake is not complete.
+    pub(crate) fn seal_secrets(&self, stream: StreamId) -> Option<Secrets> {
+        let session = self.inner.crypto_session();
+        let stream = tandem_wire::VarInt::saturating_from(stream.0);
+        Secrets::export(stream, |secrets, label, context| {
+            session.export_keying_material(secrets, label, context)
+        })
+        .ok()
+    }
+
     /// Whether the connection has been closed by either end.
     pub(crate) fn is_closed(&self) -> bool {
         self.inner.is_closed()
@@ -464,7 +481,7 @@ impl Connection {
     }
 
     /// The largest UDP payload that this connection sends at present, in bytes.
-    pub(super) fn packet_size_max(&self) -> usize {
+    pub(crate) fn packet_size_max(&self) -> usize {
         self.inner.current_mtu().into()
     }
 }

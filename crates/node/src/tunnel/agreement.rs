@@ -78,6 +78,8 @@ pub(super) struct Granted {
     /// The Context ID of reports.
     pub(super) reports: Option<VarInt>,
     pub(super) group: Option<GroupField>,
+    /// Payloads travel beside the connection. The fields of that are not in this module.
+    pub(super) beside: bool,
 }
 
 impl Wishes {
@@ -171,6 +173,7 @@ impl Granted {
                 Some(FeedbackField::Request { .. }) | None => None,
             },
             group: read_group(headers).ok().flatten(),
+            beside: false,
         };
         (granted, ignored.0)
     }
@@ -315,7 +318,8 @@ mod tests {
         assert_eq!((asked.promised, asked.weight, asked.group), (Some(1280), Some(4), group));
         let mut answer = HeaderMap::new();
         let reports = Some(REPORTS_OF_PROXY);
-        let granted = Granted { promised: None, repair: asked.repair, reports, group };
+        let granted =
+            Granted { promised: None, repair: asked.repair, reports, group, beside: false };
         granted.write(&mut answer);
         let (granted, 0) = Granted::read(&answer) else { panic!("{answer:?}") };
         let RepairOffer::Ours(field) = granted.repair else { panic!("{answer:?}") };

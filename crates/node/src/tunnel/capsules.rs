@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tandem_wire::{
-    CAPSULE_TYPE_PROXY_STATUS, Capsule, CapsuleDecoder, Code, DecodeError, ProxyStatus,
+    CAPSULE_TYPE_PROXY_STATUS, Capsule, CapsuleDecoder, CidCapsule, Code, DecodeError, ProxyStatus,
     RetransmissionLimit, VarInt, datagram_capsule_len, encode_capsule, encode_data_header,
     encode_datagram_capsule, split_context_id,
 };
@@ -24,6 +24,8 @@ pub(super) enum OnStream {
     Limit(RetransmissionLimit),
     /// The peer says why it ends the flow, as in a `Proxy-Status` field.
     ProxyStatus(String),
+    /// Something about a connection ID of the flow.
+    Cid(CidCapsule),
     /// The stream has ended, and the flow ends with it.
     Ended(StreamEnd),
     /// The peer violated HTTP/3.
@@ -75,7 +77,8 @@ pub(super) fn read(
                     return Some(OnStream::ProxyStatus(value));
                 }
                 // No node negotiates QUIC-aware proxying yet.
-                Ok(Some(Capsule::Cid(_) | Capsule::Unknown { .. })) => continue,
+                Ok(Some(Capsule::Cid(capsule))) => return Some(OnStream::Cid(capsule)),
+                Ok(Some(Capsule::Unknown { .. })) => continue,
                 Ok(None) => {}
                 Err(error) => return Some(OnStream::Ended(StreamEnd::malformed(&error))),
             }
@@ -127,6 +130,13 @@ pub(crate) fn encode_proxy_status(status: &ProxyStatus) -> Bytes {
     let mut capsule = Vec::new();
     encode_capsule(CAPSULE_TYPE_PROXY_STATUS, status.encode().as_bytes(), &mut capsule);
     in_frame(&capsule, 0)
+}
+
+/// Encodes a DATA frame with one capsule about a connection ID.
+pub(super) fn encode_cid(capsule: &CidCapsule) -> Bytes {
+    let mut encoded = Vec::new();
+    capsule.encode(&mut encoded);
+    in_frame(&encoded, 0)
 }
 
 /// A DATA frame that begins with these bytes. `more` bytes follow, which the caller sends.

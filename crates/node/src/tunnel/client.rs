@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use tandem_wire::{
-    CONTEXT_ID_UDP, FeedbackField, GroupField, HttpDatagram, MAX_UDP_PAYLOAD, QuarterStreamId,
-    RepairField, RetransmissionLimit, TunnelInfo, Urgency, VarInt,
+    CONTEXT_ID_UDP, FeedbackField, ForwardingGrant, GroupField, HttpDatagram, MAX_UDP_PAYLOAD,
+    QuarterStreamId, RepairField, RetransmissionLimit, SealField, TunnelInfo, Urgency, VarInt,
 };
 
 use super::{
@@ -97,7 +97,12 @@ impl Tunnel {
             form: match mode {
                 // The MASQUE datagram tunnel (MDT), the same with retransmission (RMDT), and RMDT
                 // with reports to the origin (TECC).
-                TunnelMode::Mdt | TunnelMode::Rmdt(_) | TunnelMode::Tecc(_) => Form::Datagram,
+                // Whatever does not travel beside the connection is in datagrams too.
+                TunnelMode::Mdt
+                | TunnelMode::Forward
+                | TunnelMode::Uack { .. }
+                | TunnelMode::Rmdt(_)
+                | TunnelMode::Tecc(_) => Form::Datagram,
                 // The MASQUE stream tunnel (MST), and the stream group tunnel (MSGT).
                 TunnelMode::Mst | TunnelMode::Msgt(_) => Form::Capsule,
             },
@@ -106,7 +111,11 @@ impl Tunnel {
                 _ => 1,
             },
             repair: match mode {
-                TunnelMode::Mdt | TunnelMode::Mst | TunnelMode::Msgt(_) => None,
+                TunnelMode::Mdt
+                | TunnelMode::Forward
+                | TunnelMode::Uack { .. }
+                | TunnelMode::Mst
+                | TunnelMode::Msgt(_) => None,
                 TunnelMode::Rmdt(repair) | TunnelMode::Tecc(repair) => Some(repair),
             },
             reports: match mode {
@@ -227,9 +236,11 @@ impl Tunnel {
         }
     }
 
-    /// Handles the grant of a flow. Returns how many more request streams the flow may have.
-    pub(crate) fn on_granted(&mut self, stream: StreamId, headers: &HeaderMap) -> u8 {
+    /// Handles the grant of a flow. `beside`: the proxy agreed that payloads travel beside the connection.
+    /// Returns how many more request streams the flow may have.
+    pub(crate) fn on_granted(&mut self, stream: StreamId, headers: &HeaderMap, beside: bool) -> u8 {
         let (granted, ignored) = Granted::read(headers);
+        let granted = Granted { beside, ..granted };
         let Some(flow) = self.flows.get_mut(&stream) else { return 0 };
         flow.is_granted = true;
         if let Some(size) = granted.promised {
@@ -420,6 +431,11 @@ impl ClientEnd {
                 }
                 RepairOffer::Ours(_) => (self.mode.name(), None),
             },
+            (Form::Datagram, TunnelMode::Forward | TunnelMode::Uack { .. }) if granted.beside => {
+                (self.mode.name(), None)
+            }
+            (Form::Datagram, TunnelMode::Forward) => (Mode::Mdt, lacks(ForwardingGrant::NAME)),
+            (Form::Datagram, TunnelMode::Uack { .. }) => (Mode::Mdt, lacks(SealField::NAME)),
             (Form::Datagram, _) => (Mode::Mdt, self.lesser),
         };
         Agreement { asked: self.mode.name(), granted: mode, lesser }

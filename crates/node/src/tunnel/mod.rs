@@ -31,8 +31,8 @@ use std::{
 
 use bytes::Bytes;
 use tandem_wire::{
-    CONTEXT_ID_UDP, Code, ErrorScope, HttpDatagram, MAX_UDP_PAYLOAD, RetransmissionLimit,
-    TunnelInfo, VarInt,
+    CONTEXT_ID_UDP, CidCapsule, Code, ErrorScope, HttpDatagram, MAX_UDP_PAYLOAD,
+    RetransmissionLimit, TunnelInfo, VarInt,
 };
 use tracing::debug;
 
@@ -123,6 +123,8 @@ pub(crate) enum Arrival {
     Payload(StreamId, Bytes),
     /// A report of the proxy on a flow.
     Report(StreamId, TunnelInfo),
+    /// A capsule about a connection ID of a flow's QUIC connection.
+    Cid(StreamId, CidCapsule),
     /// The request stream of a flow has ended, or must be ended.
     Ended(StreamId, StreamEnd),
     /// The peer violated HTTP/3, so the connection must be closed.
@@ -209,6 +211,11 @@ impl Tunnel {
         queue.push(now, stream, payload, max_datagram)?;
         reporter.on_arrival(now, stream, data.len(), waiting);
         Ok(())
+    }
+
+    /// Sends a capsule about a connection ID of a flow's QUIC connection.
+    pub(crate) fn send_cid(&mut self, stream: StreamId, capsule: &CidCapsule) {
+        self.queue.push_capsule(stream, capsules::encode_cid(capsule));
     }
 
     /// Sends the reports that are due, and gives the engine as much of the queue as it takes.
@@ -301,6 +308,7 @@ impl Tunnel {
             }
             OnStream::Malformed => self.dropped.malformed += 1,
             OnStream::Limit(limit) => self.on_limit(stream, limit),
+            OnStream::Cid(capsule) => return Some(Arrival::Cid(stream, capsule)),
             OnStream::ProxyStatus(value) if matches!(self.role, Role::Client(_)) => {
                 self.readable.remove(stream);
                 return Some(Arrival::Ended(stream, StreamEnd::Failed(value)));

@@ -82,6 +82,7 @@ impl Tunnel {
             repair: flow.repair,
             reports: weight.map(|_| REPORTS_OF_PROXY),
             group: asked.and_then(|asked| asked.group).map(without_first),
+            beside: false, // its fields are written elsewhere
         };
         granted.write(&mut headers);
         if let RepairOffer::Ours(field) = flow.repair {

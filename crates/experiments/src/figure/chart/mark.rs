@@ -20,6 +20,9 @@ pub(super) const fn color(mode: Mode) -> RGBColor {
         Mode::MftTuned => RGBColor(98, 76, 150),
         Mode::MftPlus => RGBColor(125, 98, 60),
         Mode::Mdt => RGBColor(0, 114, 178),
+        Mode::Forward => RGBColor(20, 40, 60),
+        Mode::Uack => RGBColor(90, 170, 40),
+        Mode::UackUp => RGBColor(120, 60, 200),
         Mode::Mst => RGBColor(213, 94, 0),
         Mode::Msgt => RGBColor(204, 121, 167),
         Mode::Rmdt => RGBColor(0, 158, 115),
@@ -76,6 +79,9 @@ pub(super) fn marker(
             ]
         }
         Mode::MftPlus => vec![(x - 5, y - 3), (x + 5, y - 3), (x + 5, y + 3), (x - 5, y + 3)],
+        Mode::Forward => vec![(x - 5, y - 5), (x + 6, y), (x - 5, y + 5)],
+        Mode::Uack => vec![(x + 5, y - 5), (x - 6, y), (x + 5, y + 5)],
+        Mode::UackUp => vec![(x - 6, y + 4), (x - 3, y - 5), (x + 3, y - 5), (x + 6, y + 4)],
         Mode::Mst => vec![(x, y - 6), (x + 6, y + 4), (x - 6, y + 4)],
         Mode::Msgt => vec![(x, y - 6), (x + 5, y), (x, y + 6), (x - 5, y)],
         Mode::RmdtPlus => vec![(x - 5, y), (x, y - 5), (x + 5, y), (x + 3, y + 5), (x - 3, y + 5)],

@@ -43,7 +43,6 @@
 //! stream may wait unread (noq: 1024) and close a connection after a burst of a few thousand. Then
 //! wait for [`Resequencer::next_timeout`] and poll again.
 
-mod arrived;
 #[cfg(test)]
 mod tests;
 
@@ -55,8 +54,7 @@ use std::{
 use bytes::Bytes;
 pub use tandem_wire::Sequenced;
 
-use self::arrived::Arrived;
-use crate::spare;
+use crate::{arrived::Arrived, spare};
 
 /// The order in which payloads are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

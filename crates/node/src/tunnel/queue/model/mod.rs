@@ -17,6 +17,7 @@ use crate::{
     limits::Limits,
     mode::Repair,
     quic::{self, Delivery, StreamId},
+    script::Reader,
     tunnel::capsules::encode_limit,
 };
 
@@ -36,28 +37,6 @@ const HEADER_MAX: usize = 40;
 const ROUNDS_MAX: usize = 100;
 
 static PAYLOAD: [u8; PAYLOAD_MAX] = [0; PAYLOAD_MAX];
-
-/// Reads the input, which is followed by zeros.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn byte(&mut self) -> u8 {
-        self.0.split_off_first().copied().unwrap_or(0)
-    }
-
-    fn number(&mut self) -> usize {
-        usize::from(u16::from_be_bytes([self.byte(), self.byte()]))
-    }
-
-    fn millis(&mut self) -> Duration {
-        Duration::from_millis(u64::from(self.byte()))
-    }
-
-    fn choose<T: Copy>(&mut self, from: &[T]) -> T {
-        let index = usize::from(self.byte()) % from.len();
-        *from.get(index).expect("it is within")
-    }
-}
 
 /// How the repair of a flow may still change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,16 +74,16 @@ struct Run {
 /// The queue breaks a promise.
 #[cfg_attr(not(fuzzing), expect(unreachable_pub, reason = "only a fuzz target is outside"))]
 pub fn run(input: &[u8]) {
-    let mut reader = Reader(input);
+    let mut reader = Reader::new(input);
     let mut run = Run::new(&mut reader);
     for _ in 0..STEPS_MAX {
-        if reader.0.is_empty() {
+        if reader.is_empty() {
             break;
         }
         run.step(&mut reader);
         run.check();
     }
-    run.end(reader.byte() % 2 == 0);
+    run.end(reader.byte().is_multiple_of(2));
 }
 
 impl Run {
@@ -145,8 +124,8 @@ impl Run {
             21 => self.below.resolve(0, 1, Delivery::Unknown),
             22 => self.below.drop_taken(),
             23 => self.below.max_datagram_size = reader.choose(&[1200, 0, 50, 300, 1191, 1440]),
-            24 => self.below.smoothed_rtt = reader.millis(),
-            25 => self.below.now += reader.millis(),
+            24 => self.below.smoothed_rtt = millis(reader),
+            25 => self.below.now += millis(reader),
             26 => self.wait(),
             27 => self.round(),
             28 => self.agree(reader),
@@ -358,4 +337,8 @@ impl Run {
         let unsent = unsent.count() as u64;
         assert!(unsent <= dropped, "{unsent} payloads are missing, {dropped} were dropped");
     }
+}
+
+fn millis(reader: &mut Reader<'_>) -> Duration {
+    Duration::from_millis(u64::from(reader.byte()))
 }

@@ -1,3 +1,5 @@
+//! Which numbers of a sliding range have arrived.
+
 use std::ops::Range;
 
 /// The numbers of a sliding range that have arrived. Each number is one bit in a ring.
@@ -5,7 +7,7 @@ use std::ops::Range;
 /// Numbers that are `span` apart share a bit. A caller that slides the range therefore calls
 /// [`Self::forget`] for the numbers that leave it.
 #[derive(Debug)]
-pub(super) struct Arrived {
+pub(crate) struct Arrived {
     /// The number of words is a power of two. There are none before the first number arrives, so
     /// that a flow without numbers takes no memory.
     words: Box<[u64]>,
@@ -14,13 +16,13 @@ pub(super) struct Arrived {
 
 impl Arrived {
     /// An empty set for a range of at least `span` numbers.
-    pub(super) fn new(span: u64) -> Self {
+    pub(crate) fn new(span: u64) -> Self {
         let words = usize::try_from(span.div_ceil(64)).expect("a bounded span");
         Self { words: Box::default(), words_max: words.next_power_of_two() }
     }
 
     /// Bytes of memory.
-    pub(super) fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         size_of_val(&*self.words)
     }
 
@@ -29,11 +31,11 @@ impl Arrived {
         self.words_max as u64 * 64
     }
 
-    pub(super) fn contains(&self, number: u64) -> bool {
+    pub(crate) fn contains(&self, number: u64) -> bool {
         self.word(number) & (1 << (number % 64)) != 0
     }
 
-    pub(super) fn insert(&mut self, number: u64) {
+    pub(crate) fn insert(&mut self, number: u64) {
         if self.words.is_empty() {
             self.words = vec![0; self.words_max].into();
         }
@@ -41,7 +43,7 @@ impl Arrived {
     }
 
     /// Clears the bits of numbers that leave the range.
-    pub(super) fn forget(&mut self, numbers: Range<u64>) {
+    pub(crate) fn forget(&mut self, numbers: Range<u64>) {
         if self.words.is_empty() {
             return;
         }
@@ -52,17 +54,17 @@ impl Arrived {
     }
 
     /// How many of `numbers`, at most a span of them, have arrived.
-    pub(super) fn count(&self, numbers: Range<u64>) -> u64 {
+    pub(crate) fn count(&self, numbers: Range<u64>) -> u64 {
         masks(numbers).map(|(first, mask)| u64::from((self.word(first) & mask).count_ones())).sum()
     }
 
     /// The lowest of `numbers` that has arrived.
-    pub(super) fn first(&self, numbers: Range<u64>) -> Option<u64> {
+    pub(crate) fn first(&self, numbers: Range<u64>) -> Option<u64> {
         masks(numbers).find_map(|(first, mask)| lowest(first, self.word(first) & mask))
     }
 
     /// The lowest of `numbers` that has not arrived.
-    pub(super) fn first_missing(&self, numbers: Range<u64>) -> Option<u64> {
+    pub(crate) fn first_missing(&self, numbers: Range<u64>) -> Option<u64> {
         masks(numbers).find_map(|(first, mask)| lowest(first, !self.word(first) & mask))
     }
 

@@ -1,0 +1,390 @@
+//! The client's end: one hop, and the flows through it.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use http::HeaderMap;
+use rand::Rng;
+use tandem_wire::{
+    CidCapsule, ConnectionId, ForwardingFieldError, ForwardingGrant, ForwardingRequest,
+    ScrambleKey, SealField, Transform,
+};
+
+use super::{
+    Batch, FORWARDING, LongHeader, Outbox, SEAL, has_id,
+    ids::Ids,
+    registry::{Change, Registry, Violation},
+};
+use crate::{
+    fields::only_line,
+    quic::{self, Generator, StreamId},
+    seal::{Opener, Sealer, Secret, Secrets},
+    stats::BesideStats,
+};
+
+/// How the payloads of a hop's flows travel beside its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// Not at all.
+    Nothing,
+    /// Packets of QUIC connections are forwarded.
+    Forward,
+    /// Payloads are sealed, in both directions or only towards the proxy.
+    Seal { both_ways: bool },
+}
+
+/// The time after which a client that sends packets beside the connection and gets none asks the proxy
+/// for a sign of life inside the connection. If the client's address has changed, or the proxy has
+/// forgotten the flow, both learn it from that.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// The state of a hop.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    wish: Wish,
+    flows: BTreeMap<StreamId, Flow>,
+    /// The flows of the IDs at which the proxy sends packets.
+    ids: Ids<StreamId>,
+    outbox: Outbox<()>,
+    /// Since when nothing has come beside the connection, although packets were sent.
+    silent_since: Option<Instant>,
+    random: Generator,
+    stats: BesideStats,
+}
+
+/// What a request says of the flow.
+#[derive(Debug)]
+pub(crate) enum Offer {
+    Nothing,
+    Forward(ScrambleKey),
+    /// With the ID at which this client receives sealed packets.
+    Seal(Option<[u8; SealField::ID_LEN]>),
+}
+
+#[derive(Debug)]
+enum Flow {
+    Forward(Box<Forwarding>),
+    Seal(Box<Sealed>),
+}
+
+/// A flow whose QUIC packets are forwarded.
+#[derive(Debug)]
+struct Forwarding {
+    key: ScrambleKey,
+    /// What was agreed on. `None`: the flow is not granted.
+    registry: Option<Registry>,
+    /// The IDs that were seen before the grant.
+    client: Option<ConnectionId>,
+    target: Option<ConnectionId>,
+}
+
+/// A flow whose payloads are sealed.
+struct Sealed {
+    /// The secrets, until the grant says at which ID the proxy receives.
+    secrets: Option<Secret>,
+    id: Option<ConnectionId>,
+    sealer: Option<Sealer>,
+    opener: Option<Opener>,
+}
+
+impl std::fmt::Debug for Sealed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sealed").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What a packet from the proxy's address is.
+#[derive(Debug)]
+pub(crate) enum Unwrapped {
+    /// A payload of a flow.
+    Payload(StreamId, BytesMut),
+    /// A packet beside the connection that was dropped and counted.
+    Dropped,
+    /// A packet of the connection.
+    OfConnection(BytesMut),
+}
+
+impl Beside {
+    pub(crate) fn new(wish: Wish, seed: Option<u64>) -> Self {
+        Self {
+            wish,
+            flows: BTreeMap::new(),
+            ids: Ids::default(),
+            outbox: Outbox::default(),
+            silent_since: None,
+            random: quic::rng(seed.map(|seed| seed.wrapping_add(3))),
+            stats: BesideStats::default(),
+        }
+    }
+
+    /// The state for a new connection to the same proxy.
+    pub(crate) fn renew(&mut self) {
+        self.flows.clear();
+        self.ids = Ids::default();
+        self.outbox = Outbox::default();
+        self.silent_since = None;
+    }
+
+    /// What was counted.
+    pub(crate) const fn stats(&self) -> &BesideStats {
+        &self.stats
+    }
+
+    /// Adds the fields of a request for a flow.
+    pub(crate) fn offer(&mut self, headers: &mut HeaderMap) -> Offer {
+        match self.wish {
+            Wish::Nothing => Offer::Nothing,
+            Wish::Forward => {
+                let key = ScrambleKey::new(self.random.random());
+                let transforms = vec![Transform::ScrambleDt];
+                let request = ForwardingRequest { transforms, scramble_key: Some(key.clone()) };
+                headers.insert(FORWARDING, request.encode());
+                Offer::Forward(key)
+            }
+            Wish::Seal { both_ways } => {
+                let id = both_ways.then(|| self.random.random());
+                headers.insert(SEAL, SealField { id }.encode());
+                Offer::Seal(id)
+            }
+        }
+    }
+
+    /// Notes that a request was sent. Sealed packets may overtake its grant. `secrets` are those of the
+    /// flow.
+    pub(crate) fn on_requested(
+        &mut self,
+        stream: StreamId,
+        offer: Offer,
+        secrets: impl FnOnce() -> Option<Secrets>,
+    ) {
+        let flow = match offer {
+            Offer::Nothing => return,
+            Offer::Forward(key) => Flow::Forward(Box::new(Forwarding {
+                key,
+                registry: None,
+                client: None,
+                target: None,
+            })),
+            Offer::Seal(id) => {
+                let Some(Secrets { to_proxy, to_client }) = secrets() else { return };
+                let id = id.and_then(|id| ConnectionId::try_from(&id[..]).ok());
+                let id = id.filter(|&id| self.ids.insert(id, stream));
+                let opener = id.map(|_| Opener::new(to_client));
+                let secrets = Some(to_proxy);
+                Flow::Seal(Box::new(Sealed { secrets, id, sealer: None, opener }))
+            }
+        };
+        self.flows.insert(stream, flow);
+    }
+
+    /// Handles the grant of a flow. Returns whether the proxy agreed.
+    ///
+    /// # Errors
+    ///
+    /// The proxy chose what was not offered, so that the request must be aborted.
+    pub(crate) fn on_granted(
+        &mut self,
+        stream: StreamId,
+        headers: &HeaderMap,
+    ) -> Result<bool, String> {
+        match self.flows.get_mut(&stream) {
+            None => Ok(false),
+            Some(Flow::Forward(flow)) => {
+                let Some(Ok(line)) = only_line(headers, &FORWARDING) else {
+                    return Ok(false);
+                };
+                // The draft's §3: "If the client receives a transform that it did not advertise
+                // support for, it MUST abort the request."
+                let grant = match ForwardingGrant::parse(&line, &[Transform::ScrambleDt]) {
+                    Ok(Some(grant)) => grant,
+                    Err(error @ ForwardingFieldError::TransformNotOffered { .. }) => {
+                        return Err(error.to_string());
+                    }
+                    Ok(None) | Err(_) => return Ok(false),
+                };
+                let Ok(registry) = Registry::new(&grant, &flow.key) else { return Ok(false) };
+                let registry = flow.registry.insert(registry);
+                if let Some(id) = flow.client {
+                    registry.register_client(id);
+                }
+                if let Some(id) = flow.target {
+                    registry.register_target(id);
+                }
+                Ok(true)
+            }
+            Some(Flow::Seal(flow)) => {
+                let Some(Ok(line)) = only_line(headers, &SEAL) else { return Ok(false) };
+                let Ok(SealField { id: Some(id) }) = SealField::parse(&line) else {
+                    return Ok(false);
+                };
+                let Some(secret) = flow.secrets.take() else { return Ok(false) };
+                flow.sealer = Some(Sealer::new(secret, id));
+                Ok(true)
+            }
+        }
+    }
+
+    /// The capsules that a flow has to send on its request stream.
+    pub(crate) fn take_capsules(&mut self, stream: StreamId) -> Vec<CidCapsule> {
+        match self.flows.get_mut(&stream) {
+            Some(Flow::Forward(flow)) => {
+                flow.registry.as_mut().map(Registry::take_capsules).unwrap_or_default()
+            }
+            Some(Flow::Seal(_)) | None => Vec::new(),
+        }
+    }
+
+    /// Handles a capsule about connection IDs.
+    pub(crate) fn on_capsule(
+        &mut self,
+        stream: StreamId,
+        capsule: CidCapsule,
+    ) -> Result<(), Violation> {
+        let Self { flows, ids, .. } = self;
+        let Some(Flow::Forward(flow)) = flows.get_mut(&stream) else { return Ok(()) };
+        let Some(registry) = &mut flow.registry else { return Ok(()) };
+        registry.on_capsule(capsule, |change| match change {
+            Change::Add(id) => ids.insert(id, stream),
+            Change::Remove(id) => ids.remove(&id).is_some(),
+        })
+    }
+
+    /// Whether a flow may have payloads that travel beside the connection.
+    pub(crate) fn is_used(&self, stream: StreamId) -> bool {
+        self.flows.contains_key(&stream)
+    }
+
+    /// Sends a payload beside the connection, if its flow permits. `false`: it has to travel inside.
+    /// `size_max` is the size of the connection's packets.
+    pub(crate) fn send(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        payload: &[u8],
+        size_max: usize,
+    ) -> bool {
+        let Self { flows, outbox, .. } = self;
+        let is_sent = match flows.get_mut(&stream) {
+            None => false,
+            Some(Flow::Forward(flow)) => flow.send(payload, outbox),
+            Some(Flow::Seal(flow)) => match &mut flow.sealer {
+                Some(sealer) if payload.len() + Sealer::OVERHEAD <= size_max => {
+                    outbox.add((), |out| sealer.seal(payload, out).ok()).is_some()
+                }
+                _ => false,
+            },
+        };
+        if is_sent {
+            self.stats.sent += 1;
+            self.silent_since.get_or_insert(now);
+        }
+        is_sent
+    }
+
+    /// Notes a payload that arrived inside the connection.
+    pub(crate) fn on_tunnelled(&mut self, stream: StreamId, payload: &[u8]) {
+        if let Some(Flow::Forward(flow)) = self.flows.get_mut(&stream)
+            && let Some(header) = LongHeader::read(payload)
+            && header.is_of_handshake
+        {
+            flow.see_target(header.source);
+        }
+    }
+
+    /// Finds out what a packet from the proxy is.
+    pub(crate) fn unwrap(&mut self, mut packet: BytesMut) -> Unwrapped {
+        let Some((id, &stream)) = self.ids.find(&packet) else {
+            return Unwrapped::OfConnection(packet);
+        };
+        let payload = match self.flows.get_mut(&stream) {
+            None => None,
+            Some(Flow::Forward(flow)) => {
+                flow.registry.as_ref().and_then(|registry| registry.decode(&id, packet))
+            }
+            Some(Flow::Seal(flow)) => flow.opener.as_mut().and_then(|opener| {
+                let range = opener.open(&mut packet).ok()?;
+                packet.truncate(range.end);
+                Some(packet.split_off(range.start))
+            }),
+        };
+        let Some(payload) = payload else {
+            self.stats.refused += 1;
+            return Unwrapped::Dropped;
+        };
+        self.stats.received += 1;
+        self.silent_since = None;
+        Unwrapped::Payload(stream, payload)
+    }
+
+    /// Whether the client should ask the proxy for a sign of life. The answer is yes once for each
+    /// period of silence.
+    pub(crate) fn is_silent(&mut self, now: Instant) -> bool {
+        let is_silent = self.silent_since.is_some_and(|since| since + SILENCE <= now);
+        if is_silent {
+            self.silent_since = Some(now);
+        }
+        is_silent
+    }
+
+    /// Takes the next packets that leave.
+    pub(crate) fn poll(&mut self, buf: &mut Vec<u8>) -> Option<Batch<()>> {
+        self.outbox.poll(buf)
+    }
+
+    /// Forgets a flow.
+    pub(crate) fn close(&mut self, stream: StreamId) {
+        match self.flows.remove(&stream) {
+            None => {}
+            Some(Flow::Forward(flow)) => {
+                let registry = flow.registry.iter();
+                for id in registry.flat_map(Registry::own_ids) {
+                    self.ids.remove(id);
+                }
+            }
+            Some(Flow::Seal(flow)) => {
+                if let Some(id) = flow.id {
+                    self.ids.remove(&id);
+                }
+            }
+        }
+    }
+}
+
+impl Forwarding {
+    /// Forwards a packet. `false`: it is none of a connection whose IDs are registered.
+    fn send(&mut self, payload: &[u8], outbox: &mut Outbox<()>) -> bool {
+        if let Some(header) = LongHeader::read(payload) {
+            self.see_client(header.source);
+            // The draft's §6.1: "QUIC long header packets MUST NOT be forwarded."
+            return false;
+        }
+        let Some(registry) = &self.registry else { return false };
+        let Some((id, virtual_id)) = registry.target().filter(|(id, _)| has_id(payload, id)) else {
+            return false;
+        };
+        outbox.add((), |out| registry.encode(payload, id.len(), &virtual_id, out)).is_some()
+    }
+
+    /// Notes the ID that the client has chosen. Another one than before is that of a new connection.
+    fn see_client(&mut self, id: ConnectionId) {
+        if self.client != Some(id) {
+            self.client = Some(id);
+            if let Some(registry) = &mut self.registry {
+                registry.register_client(id);
+            }
+        }
+    }
+
+    /// Notes the ID that the target has chosen.
+    fn see_target(&mut self, id: ConnectionId) {
+        if self.target != Some(id) {
+            self.target = Some(id);
+            if let Some(registry) = &mut self.registry {
+                registry.register_target(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Connection IDs by which a receiver finds packets.
+
+use std::collections::BTreeMap;
+
+use tandem_wire::ConnectionId;
+
+/// A map from connection IDs to what they stand for, of which none is a prefix of another.
+#[derive(Debug)]
+pub(super) struct Ids<T>(BTreeMap<ConnectionId, T>);
+
+impl<T> Default for Ids<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T> Ids<T> {
+    /// Adds an ID. `false`: it conflicts with another one, and is not added.
+    pub(super) fn insert(&mut self, id: ConnectionId, value: T) -> bool {
+        let before = self.0.range(..=id).next_back();
+        let after = self.0.range(id..).next();
+        let mut neighbours = before.into_iter().chain(after);
+        if neighbours.any(|(other, _)| other.conflicts_with(&id)) {
+            return false;
+        }
+        self.0.insert(id, value);
+        true
+    }
+
+    pub(super) fn remove(&mut self, id: &ConnectionId) -> Option<T> {
+        self.0.remove(id)
+    }
+
+    /// The ID of a packet with a short header. Such a header does not say how long the ID is.
+    pub(super) fn find(&self, packet: &[u8]) -> Option<(ConnectionId, &T)> {
+        if !super::is_short(packet) || self.0.is_empty() {
+            return None;
+        }
+        let rest = packet.get(1..)?;
+        let longest = rest.get(..ConnectionId::LEN_MAX).unwrap_or(rest);
+        let longest = ConnectionId::try_from(longest).ok()?;
+        // No ID is a prefix of another, so that the last one that is not above the bytes is the only
+        // one that can be at their front.
+        let (id, value) = self.0.range(..=longest).next_back()?;
+        rest.starts_with(id).then_some((*id, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(bytes: &[u8]) -> ConnectionId {
+        ConnectionId::try_from(bytes).unwrap()
+    }
+
+    #[test]
+    fn an_id_that_is_a_prefix_of_another_is_not_added() {
+        let mut ids = Ids::default();
+        assert!(ids.insert(id(&[1, 2, 3]), 1));
+        for conflict in [&[1, 2, 3][..], &[1, 2], &[1, 2, 3, 4], &[]] {
+            assert!(!ids.insert(id(conflict), 2), "{conflict:?}");
+        }
+        assert!(ids.insert(id(&[1, 2, 4]), 3) && ids.insert(id(&[1, 1]), 4));
+        assert_eq!(ids.remove(&id(&[1, 2, 3])), Some(1));
+        assert!(ids.insert(id(&[1, 2, 3, 0]), 5));
+    }
+
+    #[test]
+    fn only_short_headers_have_such_ids() {
+        let mut ids = Ids::default();
+        assert!(ids.insert(id(&[9; 8]), ()));
+        assert!(ids.find(&[0x40, 9, 9, 9, 9, 9, 9, 9, 9]).is_some());
+        assert!(ids.find(&[0xc0, 9, 9, 9, 9, 9, 9, 9, 9]).is_none());
+        assert!(ids.find(&[0x40, 9, 9, 9, 9, 9, 9, 9]).is_none(), "a part of the ID");
+        assert!(ids.find(&[]).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn a_packet_is_found_by_the_id_at_its_front(
+            added in proptest::collection::vec(proptest::collection::vec(0_u8..3, 0..5), 0..12),
+            packet in proptest::collection::vec(0_u8..3, 0..8),
+        ) {
+            let mut ids = Ids::default();
+            let added: Vec<_> = added.iter().filter(|it| ids.insert(id(it), it.len())).collect();
+            let expected = added.iter().find(|it| packet.get(1..).is_some_and(|rest| rest.starts_with(it)));
+            let found = ids.find(&packet).map(|(found, &len)| (found.to_vec(), len));
+            prop_assert_eq!(found, expected.map(|it| (it.to_vec(), it.len())));
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The input of a model: bytes that say what happens next.
+
+/// Reads the input, which is followed by zeros.
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// Starts at the beginning.
+    pub(crate) const fn new(input: &'a [u8]) -> Self {
+        Self(input)
+    }
+
+    /// Whether only zeros follow.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn byte(&mut self) -> u8 {
+        self.0.split_off_first().copied().unwrap_or(0)
+    }
+
+    /// Reads a number of two bytes.
+    pub(crate) fn number(&mut self) -> usize {
+        usize::from(u16::from_be_bytes([self.byte(), self.byte()]))
+    }
+
+    pub(crate) fn choose<T: Copy>(&mut self, from: &[T]) -> T {
+        let index = usize::from(self.byte()) % from.len();
+        *from.get(index).expect("it is within")
+    }
+}

@@ -1,0 +1,90 @@
+use std::fmt;
+
+use super::{
+    HEADER_LEN, ID_LEN, PACKET_NUMBER_MAX, Schedule, TAG_LEN,
+    header::{self, HeaderProtection},
+    keys::{Generations, PacketKeys, Secret},
+};
+
+/// Seals the payloads of one flow in one direction.
+pub struct Sealer {
+    header_protection: HeaderProtection,
+    generations: Generations,
+    /// The keys of `generation`.
+    keys: PacketKeys,
+    generation: u64,
+    id: [u8; ID_LEN],
+    /// The number of the next packet.
+    next_number: u64,
+    schedule: Schedule,
+}
+
+/// The error of a [`Sealer`] that has used all of its packet numbers. Payloads then have to travel in
+/// another form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("all 2^62 packet numbers of the flow are used")]
+pub struct Exhausted;
+
+impl Sealer {
+    /// How many bytes a sealed packet has more than its payload.
+    pub const OVERHEAD: usize = HEADER_LEN + TAG_LEN;
+
+    /// Starts with packet number 0. `id_of_receiver` is the connection ID at which the other end
+    /// receives the flow's sealed packets.
+    pub fn new(secret: Secret, id_of_receiver: [u8; ID_LEN]) -> Self {
+        Self::with_schedule(secret, id_of_receiver, Schedule::PROTOCOL)
+    }
+
+    pub(super) fn with_schedule(secret: Secret, id: [u8; ID_LEN], schedule: Schedule) -> Self {
+        let header_protection = secret.header_protection();
+        let mut generations = Generations::new(secret);
+        let mut keys = generations.derive();
+        let generation = schedule.generation(schedule.first_number);
+        for _ in 0..generation {
+            keys = generations.derive();
+        }
+        let next_number = schedule.first_number;
+        Self { header_protection, generations, keys, generation, id, next_number, schedule }
+    }
+
+    /// Appends one sealed packet to `out`, which grows by [`Self::OVERHEAD`] and the length of the
+    /// payload. The payload has 0 to 65527 bytes (RFC 9298 §5); the caller sees to it that the packet
+    /// fits the path.
+    ///
+    /// # Errors
+    ///
+    /// There are no more packet numbers. `out` is as before.
+    #[expect(clippy::missing_panics_doc, reason = "it expects only what it has just appended")]
+    pub fn seal(&mut self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), Exhausted> {
+        const APPENDED: &str = "these bytes were just appended";
+        let number = self.next_number;
+        // RFC 9000 §12.3: "A packet number MUST NOT be reused within the same packet number space".
+        if number > PACKET_NUMBER_MAX {
+            return Err(Exhausted);
+        }
+        self.next_number += 1;
+        let generation = self.schedule.generation(number);
+        if generation > self.generation {
+            self.keys = self.generations.derive();
+            self.generation = generation;
+        }
+        let header = header::encode(self.id, number, generation);
+        let start = out.len();
+        out.reserve(Self::OVERHEAD + payload.len());
+        out.extend_from_slice(&header);
+        out.extend_from_slice(payload);
+        let plaintext = out.get_mut(start + HEADER_LEN..).expect(APPENDED);
+        let tag = self.keys.seal(number, &header, plaintext);
+        out.extend_from_slice(tag.as_ref());
+        let packet = out.get_mut(start..).expect(APPENDED);
+        self.header_protection.toggle(packet).expect("the packet has a header and a tag");
+        Ok(())
+    }
+}
+
+/// Without secrets.
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sealer").field("next_number", &self.next_number).finish_non_exhaustive()
+    }
+}
