@@ -261,7 +261,7 @@ mod tests {
     use proptest::sample::Index;
 
     use super::*;
-    use crate::{Code, ErrorScope, ResetToken};
+    use crate::{CidReason, Code, ErrorScope, ResetToken};
 
     const LEN_MAX: usize = 100;
 
@@ -313,11 +313,11 @@ mod tests {
 
     #[test]
     fn a_malformed_capsule_with_a_connection_id_is_an_error_of_its_stream() {
-        let too_long = CidCapsuleError::ValueTooLong { len: 256, len_max: 255 };
+        let too_long = CidCapsuleError::ValueTooLong { len: 264, len_max: 263 };
         for (data, error) in [
-            (&[0x80, 0xff, 0xe6, 0x05, 0x41, 0x00][..], too_long), // before any byte of the value
-            (&[0x80, 0xff, 0xe6, 0x01, 0], CidCapsuleError::Truncated),
-            (&[0x80, 0xff, 0xe6, 0x02, 3, 0, 0, 0], CidCapsuleError::TrailingBytes { len: 1 }),
+            (&[0x80, 0xff, 0xe7, 0x05, 0x41, 0x08][..], too_long), // before any byte of the value
+            (&[0x80, 0xff, 0xe7, 0x01, 0], CidCapsuleError::Truncated),
+            (&[0x80, 0xff, 0xe7, 0x02, 3, 0, 0, 0], CidCapsuleError::TrailingBytes { len: 1 }),
         ] {
             let mut decoder = CapsuleDecoder::new(LEN_MAX);
             decoder.push(Bytes::from_static(data));
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn an_unfinished_capsule_with_a_connection_id_takes_no_more_than_its_longest_value() {
         let mut decoder = CapsuleDecoder::new(LEN_MAX);
-        decoder.push(Bytes::from_static(&[0x80, 0xff, 0xe6, 0x04, 0x42, 0x26])); // 550 bytes
+        decoder.push(Bytes::from_static(&[0x80, 0xff, 0xe7, 0x04, 0x42, 0x26])); // 550 bytes
         for _ in 1..550 {
             decoder.push(Bytes::from_static(&[0]));
             assert_eq!(decoder.next(), Ok(None));
@@ -411,10 +411,13 @@ mod tests {
     fn cid_capsule() -> impl Strategy<Value = CidCapsule> {
         let id = || prop::collection::vec(any::<u8>(), 0..=255).prop_map(Bytes::from);
         let token = || prop::option::of(any::<[u8; 16]>().prop_map(ResetToken::new));
+        let integer = || (0..=VarInt::MAX).prop_map(VarInt::saturating_from);
+        let reason = || integer().prop_map(CidReason);
         prop_oneof![
-            id().prop_map(CidCapsule::RegisterClient),
-            (id(), token())
-                .prop_map(|(cid, reset_token)| CidCapsule::RegisterTarget { cid, reset_token }),
+            (reason(), id()).prop_map(|(reason, cid)| CidCapsule::RegisterClient { reason, cid }),
+            (reason(), id(), token()).prop_map(|(reason, cid, reset_token)| {
+                CidCapsule::RegisterTarget { reason, cid, reset_token }
+            }),
             (id(), id()).prop_map(|(cid, vcid)| CidCapsule::AckClient { cid, vcid }),
             (id(), id(), token()).prop_map(|(cid, vcid, reset_token)| {
                 CidCapsule::AckClientVcid { cid, vcid, reset_token }
@@ -422,10 +425,9 @@ mod tests {
             (id(), id(), token()).prop_map(|(cid, vcid, reset_token)| {
                 CidCapsule::AckTarget { cid, vcid, reset_token }
             }),
-            id().prop_map(CidCapsule::CloseClient),
-            id().prop_map(CidCapsule::CloseTarget),
-            (0..=VarInt::MAX)
-                .prop_map(|count| CidCapsule::MaxConnectionIds(VarInt::saturating_from(count))),
+            (reason(), id()).prop_map(|(reason, cid)| CidCapsule::CloseClient { reason, cid }),
+            (reason(), id()).prop_map(|(reason, cid)| CidCapsule::CloseTarget { reason, cid }),
+            integer().prop_map(CidCapsule::MaxConnectionIds),
         ]
     }
 

@@ -1,7 +1,9 @@
 //! The capsules with which a client and a proxy agree on QUIC connection IDs
 //! ([draft-ietf-masque-quic-proxy §5]).
 //!
-//! [draft-ietf-masque-quic-proxy §5]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-07#section-5
+//! [draft-ietf-masque-quic-proxy §5]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-08#section-5
+
+use std::fmt;
 
 use bytes::{Buf, BufMut, Bytes};
 
@@ -20,9 +22,17 @@ const CID_LEN_MAX: usize = 255;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CidCapsule {
     /// `REGISTER_CLIENT_CID`: the client tells an ID that it has chosen (§5.1).
-    RegisterClient(Bytes),
+    RegisterClient {
+        /// [`CidReason::DEFAULT`], or why the client cannot use the virtual ID that the proxy has
+        /// chosen for this ID before.
+        reason: CidReason,
+        /// The client's ID.
+        cid: Bytes,
+    },
     /// `REGISTER_TARGET_CID`: the client tells an ID that the target has chosen (§5.2).
     RegisterTarget {
+        /// [`CidReason::DEFAULT`], unless an extension has another reason.
+        reason: CidReason,
         /// The target's ID.
         cid: Bytes,
         /// The token of the target for this ID.
@@ -55,38 +65,61 @@ pub enum CidCapsule {
         /// The token with which the proxy may end the connection if it has forgotten the mapping.
         reset_token: Option<ResetToken>,
     },
-    /// `CLOSE_CLIENT_CID`: the sender removes or rejects an ID of the client (§5.6).
-    CloseClient(Bytes),
-    /// `CLOSE_TARGET_CID`: the sender removes or rejects an ID of the target (§5.6).
-    CloseTarget(Bytes),
-    /// `MAX_CONNECTION_IDS`: the proxy permits registrations with sequence numbers up to this one
-    /// (§5.7). The receiver checks that it is at least 1.
+    /// `CLOSE_CLIENT_CID`: the client retires one of its IDs, or the proxy rejects its registration
+    /// (§5.6).
+    CloseClient {
+        /// Why the ID is retired or rejected.
+        reason: CidReason,
+        /// The client's ID.
+        cid: Bytes,
+    },
+    /// `CLOSE_TARGET_CID`: the client retires an ID of the target, or the proxy rejects its
+    /// registration (§5.6).
+    CloseTarget {
+        /// Why the ID is retired or rejected.
+        reason: CidReason,
+        /// The target's ID.
+        cid: Bytes,
+    },
+    /// `MAX_CONNECTION_IDS`: the proxy permits this many registrations since the stream began
+    /// (§5.7).
+    ///
+    /// All registrations of both kinds count together, also repeated and rejected ones. Without this
+    /// capsule 2 are permitted, so that the largest sequence number is 1. The receiver checks that
+    /// the number is larger than 2 and than each earlier one.
     MaxConnectionIds(VarInt),
 }
 
-/// The type of a [`CidCapsule`]. The values are those of the draft ([§11.4]), which are
-/// provisional.
+/// The field Reason: why a connection ID is registered, rejected or closed ([§11.4]). There may be
+/// other reasons than the constants, because extensions can register more.
 ///
-/// [§11.4]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-07#section-11.4
+/// [§11.4]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-08#section-11.4
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CidReason(pub VarInt);
+
+/// The type of a [`CidCapsule`]. The values are those of the draft ([§11.5]), which are
+/// provisional and change with its format.
+///
+/// [§11.5]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-08#section-11.5
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CidCapsuleType {
     /// The type of [`CidCapsule::RegisterClient`].
-    RegisterClient = 0x00ff_e600,
+    RegisterClient = 0x00ff_e700,
     /// The type of [`CidCapsule::RegisterTarget`].
-    RegisterTarget = 0x00ff_e601,
+    RegisterTarget = 0x00ff_e701,
     /// The type of [`CidCapsule::AckClient`].
-    AckClient = 0x00ff_e602,
+    AckClient = 0x00ff_e702,
     /// The type of [`CidCapsule::AckClientVcid`].
-    AckClientVcid = 0x00ff_e603,
+    AckClientVcid = 0x00ff_e703,
     /// The type of [`CidCapsule::AckTarget`].
-    AckTarget = 0x00ff_e604,
+    AckTarget = 0x00ff_e704,
     /// The type of [`CidCapsule::CloseClient`].
-    CloseClient = 0x00ff_e605,
+    CloseClient = 0x00ff_e705,
     /// The type of [`CidCapsule::CloseTarget`].
-    CloseTarget = 0x00ff_e606,
+    CloseTarget = 0x00ff_e706,
     /// The type of [`CidCapsule::MaxConnectionIds`].
-    MaxConnectionIds = 0x00ff_e607,
+    MaxConnectionIds = 0x00ff_e707,
 }
 
 /// The reason why the value of a [`CidCapsule`] is malformed.
@@ -123,6 +156,28 @@ pub enum CidCapsuleError {
     },
 }
 
+impl CidReason {
+    /// Nothing is wrong: an ID is new, or no longer needed.
+    pub const DEFAULT: Self = Self(VarInt::from_u32(0x00));
+    /// The connection ID or virtual connection ID is too short.
+    pub const TOO_SHORT: Self = Self(VarInt::from_u32(0x01));
+    /// The connection ID or virtual connection ID conflicts with one in use; see
+    /// [`ConnectionId::conflicts_with`](crate::ConnectionId::conflicts_with).
+    pub const CONFLICT: Self = Self(VarInt::from_u32(0x02));
+}
+
+/// The name in the draft, or else the number.
+impl fmt::Display for CidReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::DEFAULT => f.pad("DEFAULT"),
+            Self::TOO_SHORT => f.pad("TOO_SHORT"),
+            Self::CONFLICT => f.pad("CONFLICT"),
+            Self(number) => write!(f, "{:#x}", number.get()),
+        }
+    }
+}
+
 impl CidCapsuleType {
     /// Every type.
     pub const ALL: [Self; 8] = [
@@ -149,11 +204,12 @@ impl CidCapsuleType {
     /// Returns the length of the longest value of this type in bytes. The longest encoding of each
     /// integer counts, because a sender may choose any.
     pub const fn value_len_max(self) -> usize {
+        const REASON: usize = VarInt::LEN_MAX;
         const CID: usize = VarInt::LEN_MAX + CID_LEN_MAX;
         const RESET_TOKEN: usize = VarInt::LEN_MAX + ResetToken::LEN;
         match self {
-            Self::RegisterClient | Self::CloseClient | Self::CloseTarget => CID_LEN_MAX,
-            Self::RegisterTarget => CID + RESET_TOKEN,
+            Self::RegisterClient | Self::CloseClient | Self::CloseTarget => REASON + CID_LEN_MAX,
+            Self::RegisterTarget => REASON + CID + RESET_TOKEN,
             Self::AckClient => CID + CID,
             Self::AckClientVcid | Self::AckTarget => CID + CID + RESET_TOKEN,
             Self::MaxConnectionIds => VarInt::LEN_MAX,
@@ -165,13 +221,13 @@ impl CidCapsule {
     /// Returns the capsule's type.
     pub const fn capsule_type(&self) -> CidCapsuleType {
         match self {
-            Self::RegisterClient(_) => CidCapsuleType::RegisterClient,
+            Self::RegisterClient { .. } => CidCapsuleType::RegisterClient,
             Self::RegisterTarget { .. } => CidCapsuleType::RegisterTarget,
             Self::AckClient { .. } => CidCapsuleType::AckClient,
             Self::AckClientVcid { .. } => CidCapsuleType::AckClientVcid,
             Self::AckTarget { .. } => CidCapsuleType::AckTarget,
-            Self::CloseClient(_) => CidCapsuleType::CloseClient,
-            Self::CloseTarget(_) => CidCapsuleType::CloseTarget,
+            Self::CloseClient { .. } => CidCapsuleType::CloseClient,
+            Self::CloseTarget { .. } => CidCapsuleType::CloseTarget,
             Self::MaxConnectionIds(_) => CidCapsuleType::MaxConnectionIds,
         }
     }
@@ -184,8 +240,11 @@ impl CidCapsule {
     pub fn decode(capsule_type: CidCapsuleType, mut value: Bytes) -> Result<Self, CidCapsuleError> {
         let fields = &mut value;
         let capsule = match capsule_type {
-            CidCapsuleType::RegisterClient => Self::RegisterClient(take_last_cid(fields)?),
+            CidCapsuleType::RegisterClient => {
+                Self::RegisterClient { reason: take_reason(fields)?, cid: take_last_cid(fields)? }
+            }
             CidCapsuleType::RegisterTarget => Self::RegisterTarget {
+                reason: take_reason(fields)?,
                 cid: take_cid(fields)?,
                 reset_token: take_reset_token(fields)?,
             },
@@ -202,8 +261,12 @@ impl CidCapsule {
                 vcid: take_cid(fields)?,
                 reset_token: take_reset_token(fields)?,
             },
-            CidCapsuleType::CloseClient => Self::CloseClient(take_last_cid(fields)?),
-            CidCapsuleType::CloseTarget => Self::CloseTarget(take_last_cid(fields)?),
+            CidCapsuleType::CloseClient => {
+                Self::CloseClient { reason: take_reason(fields)?, cid: take_last_cid(fields)? }
+            }
+            CidCapsuleType::CloseTarget => {
+                Self::CloseTarget { reason: take_reason(fields)?, cid: take_last_cid(fields)? }
+            }
             CidCapsuleType::MaxConnectionIds => Self::MaxConnectionIds(take_integer(fields)?),
         };
         // RFC 9297 §3.3: a capsule's payload "MUST contain exactly the fields identified in its
@@ -218,10 +281,14 @@ impl CidCapsule {
     pub fn encode(&self, out: &mut impl BufMut) {
         let mut value = Vec::new();
         match self {
-            Self::RegisterClient(cid) | Self::CloseClient(cid) | Self::CloseTarget(cid) => {
+            Self::RegisterClient { reason, cid }
+            | Self::CloseClient { reason, cid }
+            | Self::CloseTarget { reason, cid } => {
+                reason.0.encode(&mut value);
                 value.put_slice(cid);
             }
-            Self::RegisterTarget { cid, reset_token } => {
+            Self::RegisterTarget { reason, cid, reset_token } => {
+                reason.0.encode(&mut value);
                 put_with_length(cid, &mut value);
                 put_reset_token(reset_token.as_ref(), &mut value);
             }
@@ -235,7 +302,7 @@ impl CidCapsule {
                 put_with_length(vcid, &mut value);
                 put_reset_token(reset_token.as_ref(), &mut value);
             }
-            Self::MaxConnectionIds(sequence) => sequence.encode(&mut value),
+            Self::MaxConnectionIds(count) => count.encode(&mut value),
         }
         encode_capsule(self.capsule_type().get(), &value, out);
     }
@@ -243,6 +310,10 @@ impl CidCapsule {
 
 fn take_integer(fields: &mut Bytes) -> Result<VarInt, CidCapsuleError> {
     VarInt::decode(fields).map_err(|_| CidCapsuleError::Truncated)
+}
+
+fn take_reason(fields: &mut Bytes) -> Result<CidReason, CidCapsuleError> {
+    take_integer(fields).map(CidReason)
 }
 
 fn take(len: VarInt, fields: &mut Bytes) -> Result<Bytes, CidCapsuleError> {
@@ -305,25 +376,32 @@ mod tests {
         Bytes::from_static(data)
     }
 
+    fn register_client(reason: CidReason, cid: &'static [u8]) -> CidCapsule {
+        CidCapsule::RegisterClient { reason, cid: bytes(cid) }
+    }
+
     #[test]
     fn capsules_have_the_format_of_the_draft() {
         let reset_token = Some(ResetToken::new(TOKEN));
+        let (reason, other) = (CidReason::DEFAULT, CidReason(VarInt::from_u32(15_293)));
         for (capsule, header, value) in [
-            (CidCapsule::RegisterClient(bytes(b"")), [0x80, 0xff, 0xe6, 0x00, 0], &b""[..]),
-            (CidCapsule::RegisterClient(bytes(b"ab")), [0x80, 0xff, 0xe6, 0x00, 2], b"ab"),
+            (register_client(CidReason::DEFAULT, b""), [0x80, 0xff, 0xe7, 0x00, 1], &b"\0"[..]),
+            (register_client(CidReason::DEFAULT, b"ab"), [0x80, 0xff, 0xe7, 0x00, 3], b"\0ab"),
+            (register_client(CidReason::TOO_SHORT, b"a"), [0x80, 0xff, 0xe7, 0x00, 2], b"\x01a"),
+            (register_client(other, b"a"), [0x80, 0xff, 0xe7, 0x00, 3], b"\x7b\xbda"),
             (
-                CidCapsule::RegisterTarget { cid: bytes(b"ab"), reset_token },
-                [0x80, 0xff, 0xe6, 0x01, 20],
-                b"\x02ab\x100123456789abcdef",
+                CidCapsule::RegisterTarget { reason, cid: bytes(b"ab"), reset_token },
+                [0x80, 0xff, 0xe7, 0x01, 21],
+                b"\0\x02ab\x100123456789abcdef",
             ),
             (
-                CidCapsule::RegisterTarget { cid: bytes(b""), reset_token: None },
-                [0x80, 0xff, 0xe6, 0x01, 2],
-                b"\0\0",
+                CidCapsule::RegisterTarget { reason: other, cid: bytes(b""), reset_token: None },
+                [0x80, 0xff, 0xe7, 0x01, 4],
+                b"\x7b\xbd\0\0",
             ),
             (
                 CidCapsule::AckClient { cid: bytes(b"ab"), vcid: bytes(b"c") },
-                [0x80, 0xff, 0xe6, 0x02, 5],
+                [0x80, 0xff, 0xe7, 0x02, 5],
                 b"\x02ab\x01c",
             ),
             (
@@ -332,19 +410,27 @@ mod tests {
                     vcid: bytes(b"b"),
                     reset_token: None,
                 },
-                [0x80, 0xff, 0xe6, 0x03, 5],
+                [0x80, 0xff, 0xe7, 0x03, 5],
                 b"\x01a\x01b\0",
             ),
             (
                 CidCapsule::AckTarget { cid: bytes(b"a"), vcid: bytes(b"b"), reset_token },
-                [0x80, 0xff, 0xe6, 0x04, 21],
+                [0x80, 0xff, 0xe7, 0x04, 21],
                 b"\x01a\x01b\x100123456789abcdef",
             ),
-            (CidCapsule::CloseClient(bytes(b"ab")), [0x80, 0xff, 0xe6, 0x05, 2], b"ab"),
-            (CidCapsule::CloseTarget(bytes(b"ab")), [0x80, 0xff, 0xe6, 0x06, 2], b"ab"),
+            (
+                CidCapsule::CloseClient { reason: CidReason::CONFLICT, cid: bytes(b"ab") },
+                [0x80, 0xff, 0xe7, 0x05, 3],
+                b"\x02ab",
+            ),
+            (
+                CidCapsule::CloseTarget { reason, cid: bytes(b"ab") },
+                [0x80, 0xff, 0xe7, 0x06, 3],
+                b"\0ab",
+            ),
             (
                 CidCapsule::MaxConnectionIds(VarInt::from_u32(64)),
-                [0x80, 0xff, 0xe6, 0x07, 2],
+                [0x80, 0xff, 0xe7, 0x07, 2],
                 &[0x40, 0x40],
             ),
         ] {
@@ -357,30 +443,39 @@ mod tests {
     }
 
     #[test]
-    fn lengths_may_have_any_encoding() {
+    fn integers_may_have_any_encoding() {
         let value = b"\x40\x01a\x80\0\0\x01b\xc0\0\0\0\0\0\0\x100123456789abcdef";
         let (cid, vcid) = (bytes(b"a"), bytes(b"b"));
         assert_eq!(
             CidCapsule::decode(CidCapsuleType::AckTarget, bytes(value)),
             Ok(CidCapsule::AckTarget { cid, vcid, reset_token: Some(ResetToken::new(TOKEN)) })
         );
+        let value = b"\x80\0\0\x02ab";
+        assert_eq!(
+            CidCapsule::decode(CidCapsuleType::RegisterClient, bytes(value)),
+            Ok(register_client(CidReason::CONFLICT, b"ab"))
+        );
     }
 
     #[test]
     fn malformed_values_are_refused_by_cause() {
-        const LONG: &[u8] = &[7; 256];
+        const LONG: &[u8] = &[7; 257]; // a reason and an ID
         let trailing = |len| CidCapsuleError::TrailingBytes { len };
         for (capsule_type, value, error) in [
             (CidCapsuleType::RegisterClient, LONG, CidCapsuleError::CidTooLong { len: 256 }),
             (CidCapsuleType::CloseTarget, LONG, CidCapsuleError::CidTooLong { len: 256 }),
+            (CidCapsuleType::RegisterClient, b"", CidCapsuleError::Truncated),
+            (CidCapsuleType::CloseClient, b"\x40", CidCapsuleError::Truncated),
+            (CidCapsuleType::CloseTarget, b"", CidCapsuleError::Truncated),
             (CidCapsuleType::RegisterTarget, b"", CidCapsuleError::Truncated),
-            (CidCapsuleType::RegisterTarget, b"\x01", CidCapsuleError::Truncated),
-            (CidCapsuleType::RegisterTarget, b"\x01a", CidCapsuleError::Truncated),
-            (CidCapsuleType::RegisterTarget, b"\x01a\x10123", CidCapsuleError::Truncated),
-            (CidCapsuleType::RegisterTarget, b"\x01a\0a", trailing(1)),
+            (CidCapsuleType::RegisterTarget, b"\0", CidCapsuleError::Truncated),
+            (CidCapsuleType::RegisterTarget, b"\0\x01", CidCapsuleError::Truncated),
+            (CidCapsuleType::RegisterTarget, b"\0\x01a", CidCapsuleError::Truncated),
+            (CidCapsuleType::RegisterTarget, b"\0\x01a\x10123", CidCapsuleError::Truncated),
+            (CidCapsuleType::RegisterTarget, b"\0\x01a\0a", trailing(1)),
             (
                 CidCapsuleType::RegisterTarget,
-                b"\x01a\x0f0123456789abcde",
+                b"\0\x01a\x0f0123456789abcde",
                 CidCapsuleError::ResetTokenLength { len: 15 },
             ),
             (
@@ -409,13 +504,14 @@ mod tests {
 
     #[test]
     fn the_longest_values_decode_and_longer_ones_never_do() {
+        let reason = vec![0xff; 8];
         let id = |len: usize| [&[0xc0, 0, 0, 0, 0, 0, 0, 255][..], &vec![7; len]].concat();
         let token = [&[0xc0, 0, 0, 0, 0, 0, 0, 16][..], &TOKEN].concat();
         let longest = |capsule_type| match capsule_type {
             CidCapsuleType::RegisterClient
             | CidCapsuleType::CloseClient
-            | CidCapsuleType::CloseTarget => vec![7; 255],
-            CidCapsuleType::RegisterTarget => [id(255), token.clone()].concat(),
+            | CidCapsuleType::CloseTarget => [reason.clone(), vec![7; 255]].concat(),
+            CidCapsuleType::RegisterTarget => [reason.clone(), id(255), token.clone()].concat(),
             CidCapsuleType::AckClient => [id(255), id(255)].concat(),
             CidCapsuleType::AckClientVcid | CidCapsuleType::AckTarget => {
                 [id(255), id(255), token.clone()].concat()
@@ -437,9 +533,19 @@ mod tests {
         for capsule_type in CidCapsuleType::ALL {
             assert_eq!(CidCapsuleType::from_varint(capsule_type.get()), Some(capsule_type));
         }
-        for number in [0, 0x00ff_e5ff, 0x00ff_e608] {
+        for number in [0, 0x00ff_e600, 0x00ff_e6ff, 0x00ff_e708] {
             assert_eq!(CidCapsuleType::from_varint(VarInt::from_u32(number)), None, "{number:x}");
         }
+    }
+
+    #[test]
+    fn reasons_print_their_name_or_number() {
+        for (number, name) in
+            [(0x00, "DEFAULT"), (0x01, "TOO_SHORT"), (0x02, "CONFLICT"), (0x21, "0x21")]
+        {
+            assert_eq!(CidReason(VarInt::from_u32(number)).to_string(), name);
+        }
+        assert_eq!(CidReason::default(), CidReason::DEFAULT);
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! QUIC connection IDs and stateless reset tokens, which QUIC-aware proxying tells to a proxy
 //! ([draft-ietf-masque-quic-proxy]).
 //!
-//! [draft-ietf-masque-quic-proxy]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-07
+//! [draft-ietf-masque-quic-proxy]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-08
 
 use std::{fmt, ops::Deref};
 
@@ -43,7 +43,7 @@ impl ConnectionId {
     /// because such a header does not say how long its connection ID is ([draft §5.8]). The empty ID
     /// conflicts with all IDs.
     ///
-    /// [draft §5.8]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-07#section-5.8
+    /// [draft §5.8]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-08#section-5.8
     pub fn conflicts_with(&self, other: &Self) -> bool {
         self.starts_with(other) || other.starts_with(self)
     }

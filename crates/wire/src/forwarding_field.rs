@@ -1,7 +1,7 @@
 //! The fields with which a client and a proxy negotiate QUIC-aware proxying
 //! ([draft-ietf-masque-quic-proxy §3] and §4).
 //!
-//! [draft-ietf-masque-quic-proxy §3]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-07#section-3
+//! [draft-ietf-masque-quic-proxy §3]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-08#section-3
 
 use http::HeaderValue;
 use sfv::{Item, ItemSerializer, KeyRef, Parameters, Parser, StringRef, key_ref};
@@ -27,7 +27,7 @@ const KEY: &str = "a Byte Sequence of 32 bytes";
 /// The field `Proxy-QUIC-Forwarding` of a request that offers forwarded mode ([draft §3]). Its value
 /// is a structured Boolean with parameters.
 ///
-/// [draft §3]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-07#section-3
+/// [draft §3]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-08#section-3
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardingRequest {
     /// The parameter `accept-transform`: the transforms that the client accepts, each once, in
@@ -42,7 +42,7 @@ pub struct ForwardingRequest {
 /// The field `Proxy-QUIC-Forwarding` of a response that grants forwarded mode ([draft §3]). Its
 /// value is a structured Boolean with parameters.
 ///
-/// [draft §3]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-07#section-3
+/// [draft §3]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-08#section-3
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardingGrant {
     /// The parameter `transform`: the transform that the proxy has selected from the client's.
@@ -55,7 +55,7 @@ pub struct ForwardingGrant {
 /// The field `Proxy-QUIC-Port-Sharing` ([draft §4]): whether a socket of the proxy may carry other
 /// QUIC connections to the same target too. Its value is a structured Boolean.
 ///
-/// [draft §4]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-07#section-4
+/// [draft §4]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-08#section-4
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PortSharing {
     /// In a request, the client permits it; in a response, the proxy supports it.

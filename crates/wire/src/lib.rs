@@ -39,7 +39,7 @@ pub use capsule::{
     CAPSULE_TYPE_PROXY_STATUS, Capsule, CapsuleDecoder, PROXY_STATUS_MAX, datagram_capsule_len,
     encode_capsule, encode_datagram_capsule,
 };
-pub use cid_capsule::{CidCapsule, CidCapsuleError, CidCapsuleType};
+pub use cid_capsule::{CidCapsule, CidCapsuleError, CidCapsuleType, CidReason};
 pub use code::Code;
 pub use connect_tcp::{
     PROTOCOL_CONNECT_TCP, TcpCapsuleDecoder, TcpPiece, encode_tcp_data_header, encode_tcp_final,

@@ -2,7 +2,7 @@
 //! connection between client and target before they send them to each other
 //! ([draft-ietf-masque-quic-proxy §6]).
 //!
-//! [draft-ietf-masque-quic-proxy §6]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-07#section-6
+//! [draft-ietf-masque-quic-proxy §6]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-08#section-6
 
 use std::{fmt, mem, str::FromStr};
 
@@ -33,7 +33,7 @@ const CHECKED: &str = "the length of the packet was checked";
 
 /// A transform of packets ([draft §6.3]).
 ///
-/// [draft §6.3]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-07#section-6.3
+/// [draft §6.3]: https://datatracker.ietf.org/doc/html/draft-ietf-masque-quic-proxy-08#section-6.3
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transform {
     /// AES-128 in counter mode, without authentication, so that an observer of both sides of a
