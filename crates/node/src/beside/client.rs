@@ -14,9 +14,10 @@ use tandem_wire::{
 };
 
 use super::{
-    Batch, FORWARDING, LongHeader, Outbox, SEAL, has_id,
+    Batch, FORWARDING, LongHeader, Outbox, SEAL,
     ids::Ids,
-    registry::{Change, Registry, Violation},
+    is_short,
+    registry::{Registry, Target, Violation, Virtual},
 };
 use crate::{
     fields::only_line,
@@ -76,9 +77,11 @@ struct Forwarding {
     key: ScrambleKey,
     /// What was agreed on. `None`: the flow is not granted.
     registry: Option<Registry>,
-    /// The IDs that were seen before the grant.
+    /// The IDs that were seen last.
     client: Option<ConnectionId>,
     target: Option<ConnectionId>,
+    /// Another ID of the client, which the target has used since, and in how many packets.
+    next_client: Option<(ConnectionId, u32)>,
 }
 
 /// A flow whose payloads are sealed.
@@ -167,6 +170,7 @@ impl Beside {
                 registry: None,
                 client: None,
                 target: None,
+                next_client: None,
             })),
             Offer::Seal(id) => {
                 let Some(Secrets { to_proxy, to_client }) = secrets() else { return };
@@ -231,9 +235,35 @@ impl Beside {
     pub(crate) fn take_capsules(&mut self, stream: StreamId) -> Vec<CidCapsule> {
         match self.flows.get_mut(&stream) {
             Some(Flow::Forward(flow)) => {
-                flow.registry.as_mut().map(Registry::take_capsules).unwrap_or_default()
+                let Some(registry) = &mut flow.registry else { return Vec::new() };
+                for id in registry.take_retired() {
+                    self.ids.remove(&id);
+                }
+                registry.take_capsules()
             }
             Some(Flow::Seal(_)) | None => Vec::new(),
+        }
+    }
+
+    /// The IDs that the proxy has chosen for a flow since the last call.
+    pub(crate) fn take_chosen(&mut self, stream: StreamId) -> Vec<Virtual> {
+        match self.flows.get_mut(&stream) {
+            Some(Flow::Forward(flow)) => {
+                flow.registry.as_mut().map(Registry::take_chosen).unwrap_or_default()
+            }
+            Some(Flow::Seal(_)) | None => Vec::new(),
+        }
+    }
+
+    /// Registers an ID that the next proxy has chosen, whose packets this hop's flow will carry.
+    pub(crate) fn register(&mut self, stream: StreamId, id: Virtual) {
+        if let Some(Flow::Forward(flow)) = self.flows.get_mut(&stream)
+            && let Some(registry) = &mut flow.registry
+        {
+            match id {
+                Virtual::Client(id) => registry.register_client(id),
+                Virtual::Target(id) => registry.register_target(id),
+            }
         }
     }
 
@@ -246,10 +276,7 @@ impl Beside {
         let Self { flows, ids, .. } = self;
         let Some(Flow::Forward(flow)) = flows.get_mut(&stream) else { return Ok(()) };
         let Some(registry) = &mut flow.registry else { return Ok(()) };
-        registry.on_capsule(capsule, |change| match change {
-            Change::Add(id) => ids.insert(id, stream),
-            Change::Remove(id) => ids.remove(&id).is_some(),
-        })
+        registry.on_capsule(capsule, |id| ids.insert(id, stream))
     }
 
     /// Whether a flow may have payloads that travel beside the connection.
@@ -286,11 +313,11 @@ impl Beside {
 
     /// Notes a payload that arrived inside the connection.
     pub(crate) fn on_tunnelled(&mut self, stream: StreamId, payload: &[u8]) {
-        if let Some(Flow::Forward(flow)) = self.flows.get_mut(&stream)
-            && let Some(header) = LongHeader::read(payload)
-            && header.is_of_handshake
-        {
-            flow.see_target(header.source);
+        let Some(Flow::Forward(flow)) = self.flows.get_mut(&stream) else { return };
+        match LongHeader::read(payload) {
+            Some(header) if header.is_of_handshake => flow.see_target(header.source),
+            Some(_) => {}
+            None => flow.see_short(payload),
         }
     }
 
@@ -329,6 +356,11 @@ impl Beside {
         is_silent
     }
 
+    /// The packet that was sent last and has not left yet.
+    pub(crate) fn last_sent(&self) -> Option<&[u8]> {
+        self.outbox.last()
+    }
+
     /// Takes the next packets that leave.
     pub(crate) fn poll(&mut self, buf: &mut Vec<u8>) -> Option<Batch<()>> {
         self.outbox.poll(buf)
@@ -362,8 +394,13 @@ impl Forwarding {
             return false;
         }
         let Some(registry) = &self.registry else { return false };
-        let Some((id, virtual_id)) = registry.target().filter(|(id, _)| has_id(payload, id)) else {
-            return false;
+        let (id, virtual_id) = match registry.target_of(payload) {
+            Target::Mapped { id, virtual_id } => (id, virtual_id),
+            Target::Unmapped => return false,
+            Target::Unknown => {
+                self.see_other_target(payload);
+                return false;
+            }
         };
         outbox.add((), |out| registry.encode(payload, id.len(), &virtual_id, out)).is_some()
     }
@@ -375,6 +412,39 @@ impl Forwarding {
             if let Some(registry) = &mut self.registry {
                 registry.register_client(id);
             }
+        }
+    }
+
+    /// Notes the ID in a packet of the target with a short header, which came in the tunnel. IDs change out of
+    /// sight after the handshake; they are as long as the first one. A target must use one in several packets,
+    /// so that a single packet with any bytes does not change anything.
+    fn see_short(&mut self, packet: &[u8]) {
+        /// Enough packets of a target that has changed its ID.
+        const ENOUGH: u32 = 3;
+        let Some(len) = self.client.map(|id| id.len()).filter(|len| *len > 0) else { return };
+        let Some(id) = packet.get(1..=len).and_then(|id| ConnectionId::try_from(id).ok()) else {
+            return;
+        };
+        if self.registry.as_ref().is_none_or(|registry| registry.has_client(&id)) {
+            return;
+        }
+        let seen = match self.next_client {
+            Some((next, seen)) if next == id => seen + 1,
+            _ => 1,
+        };
+        self.next_client = Some((id, seen));
+        if seen >= ENOUGH {
+            self.next_client = None;
+            self.see_client(id);
+        }
+    }
+
+    /// Notes that the client uses another ID of the target than the registered one, of the same length.
+    fn see_other_target(&mut self, packet: &[u8]) {
+        let Some(len) = self.registry.as_ref().and_then(Registry::target_len) else { return };
+        let id = packet.get(1..=len).map(ConnectionId::try_from);
+        if let Some(Ok(id)) = id.filter(|_| is_short(packet)) {
+            self.see_target(id);
         }
     }
 

@@ -88,7 +88,7 @@ mod tests {
             let added: Vec<_> = added.iter().filter(|it| ids.insert(id(it), it.len())).collect();
             let expected = added.iter().find(|it| packet.get(1..).is_some_and(|rest| rest.starts_with(it)));
             let found = ids.find(&packet).map(|(found, &len)| (found.to_vec(), len));
-            prop_assert_eq!(found, expected.map(|it| (it.to_vec(), it.len())));
+            prop_assert_eq!(found, expected.map(|it| ((*it).clone(), it.len())));
         }
     }
 }

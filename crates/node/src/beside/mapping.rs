@@ -1,11 +1,11 @@
 //! The proxy's map between the connection IDs of one flow and virtual ones (draft-ietf-masque-quic-proxy
-//! §5.10).
+//! §5.10; sections of the draft are cited here).
 
 use bytes::Bytes;
 use rand::{Rng, SeedableRng};
 use tandem_wire::{
-    CidCapsule, ConnectionId, ForwardingGrant, ForwardingRequest, ResetToken, ScrambleKey,
-    Transform, VarInt,
+    CidCapsule, CidReason, ConnectionId, ForwardingGrant, ForwardingRequest, ResetToken,
+    ScrambleKey, Transform, VarInt,
     transform::{Decoder, Encoder},
 };
 
@@ -13,7 +13,10 @@ use super::{VIRTUAL_LEN_MIN, has_id, registry::Violation};
 use crate::quic::Generator;
 
 /// The most IDs of one flow that are registered at the same time.
-const REGISTERED_MAX: u64 = 8;
+const REGISTERED_MAX: u64 = 24;
+
+/// How many registrations a client may make without `MAX_CONNECTION_IDS` (§5).
+const PERMITTED_AT_FIRST: u64 = 2;
 
 /// An ID that the client has chosen.
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +53,10 @@ pub(super) struct Mapping {
     random: Generator,
     /// The number of registrations so far.
     registered: u64,
-    /// How many of them are closed.
+    /// How many the client may make.
+    permitted: u64,
+    /// How many IDs the client has closed or replaced.
     closed: u64,
-    /// The largest sequence number that the client was told. The draft's §5: "The initial maximum is 1".
-    max: u64,
 }
 
 impl Mapping {
@@ -73,15 +76,10 @@ impl Mapping {
             targets: Vec::new(),
             random: Generator::from_rng(random),
             registered: 0,
+            permitted: PERMITTED_AT_FIRST,
             closed: 0,
-            max: 1,
         };
         Some((mapping, ForwardingGrant { transform, scramble_key: key }))
-    }
-
-    /// Whether no ID is registered.
-    pub(super) const fn is_empty(&self) -> bool {
-        self.clients.is_empty() && self.targets.is_empty()
     }
 
     /// Handles a capsule of the client. Returns the IDs at which it may no longer send packets.
@@ -92,13 +90,13 @@ impl Mapping {
     ) -> Result<Vec<ConnectionId>, Violation> {
         let mut removed = Vec::new();
         match capsule {
-            CidCapsule::RegisterClient(cid) => {
-                self.take_number()?;
+            CidCapsule::RegisterClient { cid, .. } => {
+                self.count()?;
                 let answer = self.map_client(cid);
                 reply.answers.push(answer);
             }
             CidCapsule::RegisterTarget { cid, .. } => {
-                self.take_number()?;
+                self.count()?;
                 let answer = self.map_target(cid, reply);
                 reply.answers.push(answer);
             }
@@ -108,22 +106,17 @@ impl Mapping {
                     client.is_acknowledged = true;
                 }
             }
-            CidCapsule::CloseClient(cid) => {
+            CidCapsule::CloseClient { cid, .. } => {
                 let before = self.clients.len();
                 self.clients.retain(|it| *it.id != *cid);
                 self.closed += (before - self.clients.len()) as u64;
             }
-            CidCapsule::CloseTarget(cid) => {
-                self.targets.retain(|it| {
-                    let is_closed = *it.id == *cid;
-                    if is_closed {
-                        removed.push(it.virtual_id);
-                    }
-                    !is_closed
-                });
+            CidCapsule::CloseTarget { cid, .. } => {
+                let closed = self.targets.extract_if(.., |it| *it.id == *cid);
+                removed.extend(closed.map(|it| it.virtual_id));
                 self.closed += removed.len() as u64;
             }
-            // The draft's §5: "These capsule types MUST only be sent by a proxy."
+            // §5: "These capsule types MUST only be sent by a proxy."
             CidCapsule::AckClient { .. }
             | CidCapsule::AckTarget { .. }
             | CidCapsule::MaxConnectionIds(_) => {
@@ -134,41 +127,42 @@ impl Mapping {
         Ok(removed)
     }
 
-    /// Counts a registration.
-    fn take_number(&mut self) -> Result<(), Violation> {
-        if self.registered > self.max {
+    /// Counts a registration. §5: "Every registration capsule consumes a sequence number, including
+    /// registrations that are rejected and re-registrations".
+    const fn count(&mut self) -> Result<(), Violation> {
+        if self.registered >= self.permitted {
             return Err(Violation("a registration beyond MAX_CONNECTION_IDS"));
         }
         self.registered += 1;
         Ok(())
     }
 
-    /// Tells the client how many more IDs it may register.
+    /// Permits the client as many registrations as it has IDs to replace.
     fn permit_more(&mut self, answers: &mut Vec<CidCapsule>) {
-        let max = self.closed + REGISTERED_MAX - 1;
-        if max > self.max {
-            self.max = max;
-            answers.push(CidCapsule::MaxConnectionIds(VarInt::saturating_from(max)));
+        // §5.7: the value "MUST be greater than any value previously sent".
+        let permitted = self.closed.saturating_add(REGISTERED_MAX);
+        if permitted > self.permitted {
+            self.permitted = permitted;
+            answers.push(CidCapsule::MaxConnectionIds(VarInt::saturating_from(permitted)));
         }
     }
 
-    /// The draft's §5.10: "The proxy MUST reply to each REGISTER_CLIENT_CID capsule with either an
-    /// ACK_CLIENT_CID or CLOSE_CLIENT_CID capsule".
+    /// §5.10: "The proxy MUST reply to each `REGISTER_CLIENT_CID` capsule with either an `ACK_CLIENT_CID` or
+    /// `CLOSE_CLIENT_CID` capsule".
     fn map_client(&mut self, cid: Bytes) -> CidCapsule {
-        let refused = |mapping: &mut Self, cid| {
-            mapping.closed += 1;
-            CidCapsule::CloseClient(cid)
+        let rejected = |reason, cid| CidCapsule::CloseClient { reason, cid };
+        let Ok(id) = ConnectionId::try_from(&cid[..]) else {
+            return rejected(CidReason::DEFAULT, cid);
         };
-        let Ok(id) = ConnectionId::try_from(&cid[..]) else { return refused(self, cid) };
         if self.clients.iter().any(|it| it.id != id && it.id.conflicts_with(&id)) {
-            return refused(self, cid);
+            return rejected(CidReason::CONFLICT, cid);
         }
-        // The draft's §2.2: "the proxy MUST choose a client VCID that is at least as long as the original
-        // client CID", and unpredictable.
+        // §2.2: "the proxy MUST choose a client VCID that is at least as long as the original client CID".
+        // §5.10: "Proxies MUST choose unpredictable client and target VCIDs".
         let bytes: [u8; ConnectionId::LEN_MAX] = self.random.random();
         let len = id.len().max(VIRTUAL_LEN_MIN);
         let Ok(virtual_id) = ConnectionId::try_from(bytes.get(..len).unwrap_or(&bytes)) else {
-            return refused(self, cid);
+            return rejected(CidReason::DEFAULT, cid);
         };
         // A new virtual ID for the same ID replaces the former one.
         let before = self.clients.len();
@@ -180,8 +174,7 @@ impl Mapping {
 
     fn map_target(&mut self, cid: Bytes, reply: &mut Reply<'_>) -> CidCapsule {
         let Ok(id) = ConnectionId::try_from(&cid[..]) else {
-            self.closed += 1;
-            return CidCapsule::CloseTarget(cid);
+            return CidCapsule::CloseTarget { reason: CidReason::DEFAULT, cid };
         };
         let virtual_id = (reply.add)(id.len().max(VIRTUAL_LEN_MIN));
         self.targets.push(TargetId { id, virtual_id });
@@ -189,24 +182,16 @@ impl Mapping {
         CidCapsule::AckTarget { cid, vcid: virtual_id.into(), reset_token }
     }
 
-    /// Closes everything. Returns the IDs at which the client may no longer send packets.
-    pub(super) fn close_all(&mut self, capsules: &mut Vec<CidCapsule>) -> Vec<ConnectionId> {
-        let clients = self.clients.drain(..).map(|it| CidCapsule::CloseClient(it.id.into()));
-        let before = capsules.len();
-        capsules.extend(clients);
-        let mut removed = Vec::new();
-        for TargetId { id, virtual_id } in self.targets.drain(..) {
-            capsules.push(CidCapsule::CloseTarget(id.into()));
-            removed.push(virtual_id);
-        }
-        self.closed += (capsules.len() - before) as u64;
-        self.permit_more(capsules);
-        removed
+    /// Forgets all IDs. Returns those at which the client may no longer send packets.
+    pub(super) fn clear(&mut self) -> impl Iterator<Item = ConnectionId> {
+        self.closed += (self.clients.len() + self.targets.len()) as u64;
+        self.clients.clear();
+        self.targets.drain(..).map(|it| it.virtual_id)
     }
 
     /// The client's ID in a packet of the target, if the client takes such packets forwarded.
     ///
-    /// The draft's §5: "The proxy MUST NOT send forwarded mode packets to the client prior to receiving
+    /// §5: "The proxy MUST NOT send forwarded mode packets to the client prior to receiving
     /// this acknowledgement." Packets with long headers are always tunnelled.
     pub(super) fn client_of(&self, packet: &[u8]) -> Option<ClientId> {
         let mut clients = self.clients.iter().filter(|it| it.is_acknowledged);

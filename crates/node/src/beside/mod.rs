@@ -20,8 +20,8 @@ use self::outbox::Outbox;
 pub(crate) use self::{
     client::{Beside, Unwrapped, Wish},
     outbox::Batch,
-    proxy::{Arrived, Asked, BesideFlows},
-    registry::Violation,
+    proxy::{Arrived, Asked, BesideFlows, Path},
+    registry::{Violation, Virtual},
 };
 
 const FORWARDING: HeaderName = HeaderName::from_static(ForwardingGrant::NAME);

@@ -60,6 +60,12 @@ impl<K: Copy + PartialEq> Outbox<K> {
         result
     }
 
+    /// The packet that was added last.
+    pub(crate) fn last(&self) -> Option<&[u8]> {
+        let &(_, len) = self.packets.back()?;
+        self.bytes.get(self.bytes.len().checked_sub(len)?..)
+    }
+
     /// Takes the next packets to one destination, at the end of `buf`.
     pub(crate) fn poll(&mut self, buf: &mut Vec<u8>) -> Option<Batch<K>> {
         let &(to, segment) = self.packets.front()?;

@@ -50,9 +50,22 @@ pub(crate) struct BesideFlows {
 }
 
 struct Flow {
-    /// The address of the client when the IDs were agreed on. They are used on no other path.
-    path: SocketAddr,
+    /// How often the client had moved to another path when the IDs were agreed on. They are used on no other
+    /// path.
+    moves: u64,
     kind: Kind,
+}
+
+/// The present path of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Path {
+    /// The client's address.
+    pub(crate) client: SocketAddr,
+    /// Whether the client has shown that it receives at this address.
+    pub(crate) is_validated: bool,
+    /// How often the client has moved to another path on purpose. A new address that a network has given to
+    /// it (RFC 9000 §9.3.3) does not count.
+    pub(crate) moves: u64,
 }
 
 enum Kind {
@@ -73,8 +86,6 @@ pub(crate) enum Arrived {
     OfConnection(BytesMut),
     /// A packet beside a connection, which was dropped and counted.
     Dropped,
-    /// A packet of a flow whose client has moved to another path.
-    Moved(FlowId),
     /// The payload of a flow, of this length, which is on its way to the target.
     Relayed(FlowId, usize),
 }
@@ -127,12 +138,12 @@ impl BesideFlows {
         &self.stats
     }
 
-    /// Grants what a request asks for, and adds the fields of the answer. `path` is the client's address.
+    /// Grants what a request asks for, and adds the fields of the answer.
     pub(crate) fn grant(
         &mut self,
         id: FlowId,
         asked: &Asked,
-        (path, secrets): (SocketAddr, impl FnOnce() -> Option<Secrets>),
+        (Path { moves, .. }, secrets): (Path, impl FnOnce() -> Option<Secrets>),
         headers: &mut HeaderMap,
     ) {
         if asked.names_port_sharing {
@@ -145,15 +156,18 @@ impl BesideFlows {
         {
             headers.insert(FORWARDING, grant.encode());
             let kind = Kind::Forward(Box::new(mapping));
-            self.flows.insert(id, Flow { path, kind });
+            self.flows.insert(id, Flow { moves, kind });
         } else if let Some(SealField { id: receiver }) = asked.seal
             && let Some(Secrets { to_proxy, to_client }) = secrets()
         {
             let own = new_id(&mut self.ids, &mut self.random, (VIRTUAL_LEN_MIN, id));
             headers.insert(SEAL, SealField { id: own.first_chunk().copied() }.encode());
-            let sealer = receiver.map(|receiver| Sealer::new(to_client, receiver));
-            let sealed = Sealed { sealer, opener: Opener::new(to_proxy), id: own };
-            self.flows.insert(id, Flow { path, kind: Kind::Seal(Box::new(sealed)) });
+            let kind = Kind::Seal(Box::new(Sealed {
+                sealer: receiver.map(|receiver| Sealer::new(to_client, receiver)),
+                opener: Opener::new(to_proxy),
+                id: own,
+            }));
+            self.flows.insert(id, Flow { moves, kind });
         }
     }
 
@@ -162,26 +176,41 @@ impl BesideFlows {
         &mut self,
         id: FlowId,
         capsule: CidCapsule,
-        path: SocketAddr,
+        path: Path,
     ) -> Result<Vec<CidCapsule>, Violation> {
+        self.leave_former_path(id, path);
         let Self { flows, ids, random, reset, .. } = self;
-        let Some(Flow { path: agreed, kind: Kind::Forward(mapping) }) = flows.get_mut(&id) else {
+        let Some(Flow { kind: Kind::Forward(mapping), .. }) = flows.get_mut(&id) else {
             return Ok(Vec::new()); // nothing was negotiated, so that the type is unknown
         };
-        if mapping.is_empty() {
-            *agreed = path;
-        }
         let mut answers = Vec::new();
         let mut reply = Reply {
             add: &mut |len| new_id(ids, random, (len, id)),
             token: &|id| reset.as_ref().and_then(|key| reset_token(key, id)),
             answers: &mut answers,
         };
-        let removed = mapping.on_capsule(capsule, &mut reply)?;
-        for id in removed {
+        for id in mapping.on_capsule(capsule, &mut reply)? {
             ids.remove(&id);
         }
         Ok(answers)
+    }
+
+    /// Forgets the IDs of a flow whose client has moved to another path on purpose.
+    ///
+    /// The draft's §6.5: "In the event of active migration, the proxy removes forwarding rules in order to
+    /// not send packets with the same connection ID bytes over multiple network paths." The client may
+    /// register its IDs again.
+    fn leave_former_path(&mut self, id: FlowId, Path { moves, .. }: Path) {
+        let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.moves != moves) else { return };
+        flow.moves = moves;
+        match &mut flow.kind {
+            Kind::Forward(mapping) => {
+                for id in mapping.clear() {
+                    self.ids.remove(&id);
+                }
+            }
+            Kind::Seal(_) => self.close(id),
+        }
     }
 
     /// Handles a packet that came to the listening socket. `at` says the present path of a connection, and
@@ -190,92 +219,65 @@ impl BesideFlows {
         &mut self,
         mut packet: BytesMut,
         from: SocketAddr,
-        at: impl FnOnce(FlowId) -> Option<(SocketAddr, Way)>,
+        at: impl FnOnce(FlowId) -> Option<(Path, Way)>,
     ) -> Arrived {
         let Some((virtual_id, &id)) = self.ids.find(&packet) else {
             return Arrived::OfConnection(packet);
         };
+        // The IDs are good on the path of the tunnel's connection only.
+        let way = at(id).filter(|(path, _)| path.client == from);
+        if let Some((path, _)) = way {
+            self.leave_former_path(id, path);
+        }
         let Self { flows, outbox, stats, .. } = self;
-        let (Some(flow), Some((path, way))) = (flows.get_mut(&id), at(id)) else {
-            stats.refused += 1;
-            return Arrived::Dropped;
-        };
-        // An ID is good for one path only, on which it was agreed.
-        if from != path {
-            stats.refused += 1;
-            return Arrived::Dropped;
-        }
-        if flow.path != path {
-            return Arrived::Moved(id);
-        }
-        let relayed = match &mut flow.kind {
-            Kind::Forward(mapping) => {
+        let relayed = match (flows.get_mut(&id).map(|flow| &mut flow.kind), way) {
+            (Some(Kind::Forward(mapping)), Some((_, way))) => {
                 outbox.add(way, |out| mapping.decode(&virtual_id, &packet, out))
             }
-            Kind::Seal(sealed) => sealed.opener.open(&mut packet).ok().and_then(|range| {
-                outbox.add(way, |out| {
-                    out.extend_from_slice(packet.get(range.clone())?);
-                    Some(range.len())
+            (Some(Kind::Seal(sealed)), Some((_, way))) => {
+                sealed.opener.open(&mut packet).ok().and_then(|range| {
+                    outbox.add(way, |out| {
+                        out.extend_from_slice(packet.get(range.clone())?);
+                        Some(range.len())
+                    })
                 })
-            }),
+            }
+            _ => None,
         };
-        match relayed {
-            Some(len) => {
-                stats.received += 1;
-                Arrived::Relayed(id, len)
-            }
-            None => {
-                stats.refused += 1;
-                Arrived::Dropped
-            }
-        }
-    }
-
-    /// Whether the IDs of a flow were agreed on over another path than the client's present one.
-    pub(crate) fn has_moved(&self, id: FlowId, path: SocketAddr) -> bool {
-        self.flows.get(&id).is_some_and(|flow| flow.path != path)
-    }
-
-    /// Ends the use of all IDs of a flow, because its client has moved to another path. Returns the
-    /// capsules that tell the client; it may then register its IDs again.
-    ///
-    /// The draft's §6.5: "In the event of active migration, the proxy removes forwarding rules in order to
-    /// not send packets with the same connection ID bytes over multiple network paths."
-    pub(crate) fn on_moved(&mut self, id: FlowId) -> Vec<CidCapsule> {
-        let mut capsules = Vec::new();
-        match self.flows.get_mut(&id).map(|flow| &mut flow.kind) {
-            Some(Kind::Forward(mapping)) => {
-                for id in mapping.close_all(&mut capsules) {
-                    self.ids.remove(&id);
-                }
-            }
-            Some(Kind::Seal(_)) => self.close(id),
-            None => {}
-        }
-        capsules
+        let Some(len) = relayed else {
+            stats.refused += 1;
+            return Arrived::Dropped;
+        };
+        stats.received += 1;
+        Arrived::Relayed(id, len)
     }
 
     /// Sends a packet of a target beside the connection, if the flow permits. `false`: it has to travel
     /// inside. `size_max` is the size of the connection's packets.
+    ///
+    /// The draft's §6.5: "the proxy MUST limit the number of packets that it will proxy to an unvalidated
+    /// client address". Beside the connection there are none; inside it, QUIC itself limits them.
     pub(crate) fn send(
         &mut self,
         id: FlowId,
         payload: &[u8],
-        (listen, path): Way,
+        (listen, path): (SocketId, Path),
         size_max: usize,
     ) -> bool {
+        self.leave_former_path(id, path);
         let Self { flows, outbox, stats, .. } = self;
-        let Some(flow) = flows.get_mut(&id).filter(|flow| flow.path == path) else { return false };
-        let sent = match &mut flow.kind {
-            Kind::Forward(mapping) => mapping.client_of(payload).and_then(|client| {
-                outbox.add((listen, path), |out| mapping.encode(payload, client, out))
-            }),
-            Kind::Seal(sealed) => match &mut sealed.sealer {
-                Some(sealer) if payload.len() + Sealer::OVERHEAD <= size_max => {
-                    outbox.add((listen, path), |out| sealer.seal(payload, out).ok())
-                }
-                _ => None,
-            },
+        let flow = flows.get_mut(&id).filter(|_| path.is_validated);
+        let to = (listen, path.client);
+        let sent = match flow.map(|flow| &mut flow.kind) {
+            None => None,
+            Some(Kind::Forward(mapping)) => mapping
+                .client_of(payload)
+                .and_then(|client| outbox.add(to, |out| mapping.encode(payload, client, out))),
+            Some(Kind::Seal(flow)) => flow
+                .sealer
+                .as_mut()
+                .filter(|_| payload.len() + Sealer::OVERHEAD <= size_max)
+                .and_then(|sealer| outbox.add(to, |out| sealer.seal(payload, out).ok())),
         };
         stats.sent += u64::from(sent.is_some());
         sent.is_some()
@@ -290,7 +292,7 @@ impl BesideFlows {
     pub(crate) fn close(&mut self, id: FlowId) {
         match self.flows.remove(&id).map(|flow| flow.kind) {
             Some(Kind::Forward(mut mapping)) => {
-                for id in mapping.close_all(&mut Vec::new()) {
+                for id in mapping.clear() {
                     self.ids.remove(&id);
                 }
             }

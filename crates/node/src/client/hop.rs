@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tandem_wire::{
     CAPSULE_PROTOCOL_TRUE, CidCapsule, Code, PROTOCOL_CONNECT_TCP, RequestHead, ResponseHead,
@@ -18,7 +19,7 @@ use super::{
     tcp::authority_of,
 };
 use crate::{
-    beside::{Beside, Violation, Wish},
+    beside::{Beside, Unwrapped, Violation, Virtual, Wish},
     error::ClientError,
     h3::End,
     limits::Limits,
@@ -260,6 +261,28 @@ impl Hop {
         Ok(())
     }
 
+    /// Registers an ID that the next proxy has chosen for packets beside its connection. They are payloads of
+    /// the flow that carries this connection.
+    pub(super) fn register(&mut self, id: Virtual) {
+        if let Some(stream) = self.next {
+            self.beside.register(stream, id);
+            self.send_capsules(stream);
+            self.wake();
+        }
+    }
+
+    /// Finds out whether a packet from the proxy travelled beside the connection.
+    pub(super) fn unwrap(&mut self, packet: BytesMut) -> Unwrapped {
+        let tag = self.peer.settings.layer.as_ref().map(|_| (last_bytes(&packet), packet.len()));
+        let unwrapped = self.beside.unwrap(packet);
+        if let (Unwrapped::Payload(_, payload), Some((tag, size)), Some(layer)) =
+            (&unwrapped, tag, &self.peer.settings.layer)
+        {
+            layer.on_received_beside((&tag, size), payload);
+        }
+        unwrapped
+    }
+
     /// Notes a payload that arrived inside the connection.
     pub(super) fn on_tunnelled(&mut self, stream: StreamId, payload: &[u8]) {
         self.beside.on_tunnelled(stream, payload);
@@ -300,18 +323,30 @@ impl Hop {
         stream: StreamId,
         data: &[u8],
     ) -> Result<(), Unsent> {
-        if self.beside.is_used(stream) {
-            let (_, connection) = self.peer.parts().ok_or(Unsent::Other)?;
-            if self.beside.send(now, stream, data, connection.packet_size_max()) {
-                if self.beside.is_silent(now) {
-                    connection.ping();
-                }
-                return Ok(());
-            }
-            self.send_capsules(stream);
+        if self.beside.is_used(stream) && self.send_beside(now, stream, data)? {
+            return Ok(());
         }
         let (tunnel, mut carrier) = self.parts().ok_or(Unsent::Other)?;
         tunnel.send(now, &mut carrier, stream, data)
+    }
+
+    /// Sends a payload beside the connection, if its flow permits.
+    fn send_beside(&mut self, now: Instant, stream: StreamId, data: &[u8]) -> Result<bool, Unsent> {
+        let (_, connection) = self.peer.parts().ok_or(Unsent::Other)?;
+        let size_max = connection.packet_size_max();
+        if !self.beside.send(now, stream, data, size_max) {
+            self.send_capsules(stream); // about the connection IDs in the payload
+            return Ok(false);
+        }
+        if self.beside.is_silent(now)
+            && let Some((_, connection)) = self.peer.parts()
+        {
+            connection.ping();
+        }
+        if let (Some(layer), Some(sent)) = (&self.peer.settings.layer, self.beside.last_sent()) {
+            layer.on_sent_beside(data, sent);
+        }
+        Ok(true)
     }
 
     /// Gives the engine as much of the queue as it takes.
@@ -372,6 +407,11 @@ impl Hop {
             retry_after: retry_after(&head.headers),
         }
     }
+}
+
+/// The bytes by which a packet is known again.
+fn last_bytes(packet: &[u8]) -> [u8; 16] {
+    packet.last_chunk().copied().unwrap_or_default()
 }
 
 /// The wait for which a proxy asks. The form with a date is ignored, because a client's clock may be

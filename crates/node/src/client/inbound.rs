@@ -71,7 +71,14 @@ impl Client {
         let Some(hop) = self.chain.hops.get_mut(index) else { return };
         if let Err(Violation(reason)) = hop.on_cid(stream, capsule) {
             let end = FlowEnd::new(Code::H3_DATAGRAM_ERROR, reason);
-            self.on_flow_closed(now, index, stream, &end);
+            return self.on_flow_closed(now, index, stream, &end);
+        }
+        let chosen = hop.beside.take_chosen(stream);
+        let outer = index.checked_sub(1).and_then(|outer| self.chain.hops.get_mut(outer));
+        if let Some(outer) = outer {
+            for id in chosen {
+                outer.register(id);
+            }
         }
     }
 
@@ -94,7 +101,7 @@ impl Client {
         from: (SocketAddr, Option<IpAddr>, Option<Ecn>),
     ) {
         let unwrapped = match self.chain.hops.get_mut(index) {
-            Some(hop) => hop.beside.unwrap(packet),
+            Some(hop) => hop.unwrap(packet),
             None => Unwrapped::OfConnection(packet), // the end-to-end connection has no tunnel
         };
         let packet = match unwrapped {

@@ -57,7 +57,7 @@ impl Proxy {
         let Some(parts) = self.server.parts(id.0) else { return };
         flow.last_active = now;
         let (_, connection) = &parts;
-        if let Some(path) = connection.remote()
+        if let Some(path) = connection.path()
             && self.beside.send(id, payload, (LISTEN, path), connection.packet_size_max())
         {
             flow.to_client_datagrams += 1;
@@ -98,14 +98,13 @@ impl Proxy {
     ) -> Option<BytesMut> {
         let Self { beside, peers, server, stats, .. } = self;
         let arrived = beside.arrive(packet, from, |id| {
-            let path = server.connection(id.0)?.remote()?;
+            let path = server.connection(id.0)?.path()?;
             let way = peers.flow_mut(id)?.open()?;
             Some((path, way))
         });
         match arrived {
             Arrived::OfConnection(packet) => return Some(packet),
             Arrived::Dropped => {}
-            Arrived::Moved(id) => self.on_moved(id),
             Arrived::Relayed(id, len) => {
                 stats.to_target_datagrams += 1;
                 stats.to_target_bytes += len as u64;
@@ -116,12 +115,6 @@ impl Proxy {
             }
         }
         None
-    }
-
-    /// Ends the use of a flow's connection IDs after its client has moved to another path.
-    fn on_moved(&mut self, id: FlowId) {
-        let capsules = self.beside.on_moved(id);
-        self.send_cids(id, &capsules);
     }
 
     fn send_cids(&mut self, id: FlowId, capsules: &[CidCapsule]) {
@@ -135,7 +128,7 @@ impl Proxy {
 
     /// Handles a capsule of a client about a connection ID.
     fn on_cid(&mut self, id: FlowId, capsule: CidCapsule) {
-        let path = self.server.connection(id.0).and_then(|connection| connection.remote());
+        let path = self.server.connection(id.0).and_then(|connection| connection.path());
         let Some(path) = path else { return };
         match self.beside.on_capsule(id, capsule, path) {
             Ok(answers) => self.send_cids(id, &answers),

@@ -148,16 +148,14 @@ impl Proxy {
         let (asked, ignored) = Asked::read(&head.headers);
         let (beside, also_ignored) = beside::Asked::read(&head.headers);
         self.stats.fields_ignored += ignored + also_ignored;
-        match asked.group.and_then(|field| field.first) {
-            Some(first) => self.join(id, StreamId(first.get()), &target, &asked),
-            None => {
-                self.open_flow(now, id, user, (target, asked))?;
-                if let Some(flow) = self.peers.flow_mut(id) {
-                    flow.beside = beside;
-                }
-                Ok(())
-            }
+        if let Some(first) = asked.group.and_then(|field| field.first) {
+            return self.join(id, StreamId(first.get()), &target, &asked);
         }
+        self.open_flow(now, id, user, (target, asked))?;
+        if let Some(flow) = self.peers.flow_mut(id) {
+            flow.beside = beside;
+        }
+        Ok(())
     }
 
     /// Finds out who sends a request. Counts a request that may not use the proxy.
@@ -311,7 +309,7 @@ impl Proxy {
         );
         let mut headers = peer.tunnel.grant(now, id.1);
         if let Some(connection) = self.server.connection(id.0)
-            && let Some(path) = connection.remote()
+            && let Some(path) = connection.path()
         {
             let secrets = || connection.seal_secrets(id.1);
             self.beside.grant(id, &flow.beside, (path, secrets), &mut headers);

@@ -22,11 +22,13 @@ use super::{
     ack_gate::AckGate,
     config::{RECEIVE_WINDOW, SEND_WINDOW, Windows},
     delivery::Deliveries,
+    demux::CONNECTION_ID_LEN,
     endpoint::earliest,
     observed::Observer,
     receiver::{Receiver, UNREAD_MAX},
 };
 use crate::{
+    beside::Path,
     node::{Ecn, Transmit},
     seal::Secrets,
     stats::ConnectionStats,
@@ -106,6 +108,21 @@ pub(crate) struct Connection {
     receiver: Receiver,
     /// The limit that [`Connection::hold_burst`] set last.
     send_window: u64,
+    /// How the last packet with a short header came.
+    at: Option<Arrival>,
+    /// How often the peer has moved to another path on purpose.
+    moves: u64,
+}
+
+/// How a packet came.
+#[derive(Clone, Copy)]
+struct Arrival {
+    /// The peer's address.
+    remote: SocketAddr,
+    /// The connection ID of ours in the packet.
+    id: [u8; CONNECTION_ID_LEN],
+    /// When the peer's address changed last.
+    changed: Option<Instant>,
 }
 
 /// The memory of an idle connection in bytes, with its sessions of TLS and HTTP/3. It was measured
@@ -123,7 +140,8 @@ impl Connection {
         windows: Windows,
     ) -> Self {
         let receiver = Receiver::new(windows);
-        Self { inner, hooks, acks: AckGate::new(acks), receiver, send_window: 0 }
+        let acks = AckGate::new(acks);
+        Self { inner, hooks, acks, receiver, send_window: 0, at: None, moves: 0 }
     }
 
     pub(super) fn inner(&mut self) -> &mut noq_proto::Connection {
@@ -358,9 +376,26 @@ impl Connection {
         Some(format!("{start:016x}"))
     }
 
-    /// The address of the peer at present.
-    pub(crate) fn remote(&self) -> Option<SocketAddr> {
-        self.inner.network_path(PathId::ZERO).ok().map(|path| path.remote())
+    /// The present path to the peer.
+    pub(crate) fn path(&self) -> Option<Path> {
+        let path = self.inner.network_path(PathId::ZERO).ok()?;
+        // RFC 9000 §9: a server validates the address of a new path. What is acknowledged was received.
+        let changed = self.at.and_then(|at| at.changed);
+        let is_validated = changed.is_none_or(|at| self.hooks.deliveries.has_acked_since(at));
+        Some(Path { client: path.remote(), is_validated, moves: self.moves })
+    }
+
+    /// Notes that a packet with this connection ID of ours arrived.
+    pub(super) fn on_arrived_at(&mut self, now: Instant, id: [u8; CONNECTION_ID_LEN]) {
+        let Ok(path) = self.inner.network_path(PathId::ZERO) else { return };
+        let remote = path.remote();
+        let at = self.at.get_or_insert(Arrival { remote, id, changed: None });
+        if at.remote != remote {
+            // RFC 9000 §9.5: an endpoint that moves on purpose uses a new connection ID on its new path.
+            self.moves += u64::from(at.id != id);
+            *at = Arrival { remote, id, changed: Some(now) };
+        }
+        at.id = id;
     }
 
     /// The secrets of a flow's sealed packets. `None`: the handshake is not complete.

@@ -28,6 +28,12 @@ pub(crate) fn is_first_of_client(payload: &[u8]) -> bool {
         && matches!(Header::read(payload), Some(Header::Long { version: VERSION | VERSION_2 }))
 }
 
+/// The connection ID of ours in a packet with a short header (RFC 8999 §5.2).
+pub(super) fn id_of_short_header(payload: &[u8]) -> Option<[u8; CONNECTION_ID_LEN]> {
+    let (&first, rest) = payload.split_first()?;
+    rest.first_chunk().copied().filter(|_| first & 0x80 == 0)
+}
+
 /// The receiver of a UDP payload inside the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {

@@ -23,7 +23,7 @@ use super::{
     config::{Windows, endpoint_config, initial_destination_cids},
     connection::{Hooks, ecn_to_noq, from_noq},
     delivery::tracking,
-    demux::Demux,
+    demux::{self, Demux},
     event::{Closed, Event},
     first_size::LargerInitials,
     observed::Observer,
@@ -242,6 +242,7 @@ impl Endpoint {
             larger.on_received(&payload);
         }
         let path = FourTuple::new(remote, local_ip);
+        let short_id = demux::id_of_short_header(&payload);
         let len = payload.len();
         let mut answer = Vec::new();
         match self.inner.handle(now, path, ecn.map(ecn_to_noq), payload, &mut answer) {
@@ -253,6 +254,9 @@ impl Endpoint {
                         unvalidated.on_received(len);
                     }
                     slot.connection.handle_event(now, event);
+                    if let Some(id) = short_id {
+                        slot.connection.on_arrived_at(now, id);
+                    }
                     if ecn == Some(Ecn::Ce) {
                         slot.connection.on_congestion_experienced();
                     }

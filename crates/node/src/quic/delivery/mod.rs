@@ -73,6 +73,8 @@ struct Shared {
     is_held_back: AtomicBool,
     /// Bytes of packets in flight, as of the last acknowledgement, and those sent since.
     in_flight: AtomicU64,
+    /// When the newest packet was sent that the peer has acknowledged.
+    newest_acked: Mutex<Option<Instant>>,
     account: Mutex<Account>,
 }
 
@@ -114,6 +116,15 @@ impl Deliveries {
         let before = account.released.len();
         account.released.retain(|&other| other != id);
         self.forget(before - account.released.len());
+    }
+
+    /// Whether the peer has acknowledged a packet that was sent after this time.
+    pub(super) fn has_acked_since(&self, time: Instant) -> bool {
+        self.newest_acked().is_some_and(|sent| sent > time)
+    }
+
+    fn newest_acked(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.newest_acked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes whether the next acknowledgement may let the connection send.
@@ -214,6 +225,10 @@ impl Deliveries {
     /// Handles an acknowledgement. Handshake packets have a number space of their own, and differ
     /// in the time at which they were sent.
     fn on_acked(&self, packet_number: u64, sent: Instant) {
+        {
+            let mut newest = self.newest_acked();
+            *newest = newest.max(Some(sent));
+        }
         if !self.is_idle() {
             self.lock().resolve(packet_number, Delivery::Acked, |flight| flight.sent == sent);
         }

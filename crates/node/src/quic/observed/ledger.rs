@@ -188,6 +188,33 @@ impl Ledger {
 }
 
 impl Layer {
+    /// Notes that a packet of the connection inside leaves beside this connection, as `sent`.
+    pub(crate) fn on_sent_beside(&self, inner: &[u8], sent: &[u8]) {
+        self.ledger.with(|account| {
+            let mut class = Class { is_ack_only: true, tunnel_ack_bytes: 0, end_to_end_acks: 0 };
+            class.add(account.sent.get(Tag::of(inner)).copied());
+            if self.is_outermost {
+                account.settle(class, sent.len() as u64);
+            } else {
+                account.sent.insert(Tag::of(sent), class);
+            }
+        });
+    }
+
+    /// Notes that a packet of the connection inside came beside this connection, as `received`. That
+    /// packet has not been decrypted yet.
+    pub(crate) fn on_received_beside(&self, received: (&[u8], usize), inner: &[u8]) {
+        let (tag, size) = received;
+        let class = Class { is_ack_only: true, tunnel_ack_bytes: 0, end_to_end_acks: 0 };
+        let size = size as u64;
+        let open = Open { class, size, is_outermost: self.is_outermost, missing: 1 };
+        self.ledger.with(|account| {
+            let tag = Tag::of(tag);
+            account.open.insert(tag, open);
+            account.around.insert(Tag::of(inner), tag);
+        });
+    }
+
     fn count(&self, account: &mut Account, packet: &Packet) {
         if self.is_end_to_end {
             account.totals.data_packets += u64::from(packet.has_stream);
