@@ -3,9 +3,10 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tandem_node::mode::Mode;
 
-/// Whether a client or the demo takes it. The variants `+` and `-tuned` are settings of the origin.
+/// Whether a client or the demo takes it. The variants `+` and `-tuned` are settings of the origin, and
+/// `-up` is for experiments only.
 pub(crate) fn is_of_clients(mode: Mode) -> bool {
-    !mode.has_tuned_origin()
+    !mode.has_tuned_origin() && mode != Mode::UackUp
 }
 
 /// Whether it is one of those that are tunnels.

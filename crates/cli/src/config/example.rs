@@ -11,7 +11,9 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 28] = [
+const EXAMPLES: [(&str, &[&str]); 30] = [
+    ("ack-delay", &["25%"]),
+    ("ack-threshold", &["10"]),
     ("allow-target", &["10.0.0.0/8", "fd00::/8"]),
     ("ca", &["ca.pem"]),
     ("cert", &["cert.pem"]),

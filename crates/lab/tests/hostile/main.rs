@@ -3,6 +3,7 @@
 //! 9298 (CONNECT-UDP).
 
 mod bed;
+mod beside;
 mod bounds;
 mod connect_tcp;
 mod connect_udp;

@@ -101,6 +101,10 @@ pub(crate) struct RawPeer {
     pub(crate) reads: bool,
     /// The last UDP payload that was sent.
     pub(crate) last_sent: Vec<u8>,
+    /// UDP payloads to send beside the connection.
+    raw: VecDeque<Bytes>,
+    /// All UDP payloads that came.
+    pub(crate) came: Vec<Bytes>,
 }
 
 /// Constructors, and the actions that a test requests. The peer performs them when the world runs.
@@ -149,6 +153,8 @@ impl RawPeer {
             closed: None,
             reads: true,
             last_sent: Vec::new(),
+            raw: VecDeque::new(),
+            came: Vec::new(),
         }
     }
 
@@ -226,6 +232,17 @@ impl RawPeer {
         self.connection().datagrams().send(data.into(), false).unwrap();
     }
 
+    /// Sends a UDP payload beside the connection, from the same address.
+    pub(crate) fn send_raw(&mut self, payload: impl Into<Bytes>) {
+        self.raw.push_back(payload.into());
+    }
+
+    /// Keys of the TLS session (RFC 8446 §7.5).
+    pub(crate) fn export(&mut self, secrets: &mut [u8], label: &[u8], context: &[u8]) {
+        let session = self.connection().crypto_session();
+        session.export_keying_material(secrets, label, context).unwrap();
+    }
+
     fn connection(&mut self) -> &mut Connection {
         &mut self.connection.as_mut().expect("the connection was opened").1
     }
@@ -238,6 +255,7 @@ impl RawPeer {
 /// The QUIC part of the peer.
 impl RawPeer {
     fn on_datagram(&mut self, now: Instant, received: Received) {
+        self.came.push(Bytes::copy_from_slice(&received.payload));
         let path = FourTuple::new(received.remote, received.local_ip);
         let mut answer = Vec::new();
         match self.endpoint.handle(now, path, None, received.payload, &mut answer) {
@@ -365,6 +383,13 @@ impl Node for RawPeer {
         if let Some((transmit, bytes)) = self.answers.pop_front() {
             buf.extend_from_slice(&bytes);
             return to_output(&transmit);
+        }
+        if let (Some(payload), Role::Client { server, .. }) = (self.raw.pop_front(), &self.role) {
+            buf.extend_from_slice(&payload);
+            let (size, destination) = (payload.len(), *server);
+            let transmit =
+                Transmit { destination, src_ip: None, ecn: None, size, segment_size: None };
+            return Output::Transmit { socket: SOCKET, transmit };
         }
         self.take_events();
         if self.reads {
