@@ -126,6 +126,9 @@ parameters! {
         /// Proxies in the chain, in modes with a tunnel
         proxies: u64 = 1, from 1 to 4;
 
+        /// Mode of the tunnels behind the first one [default: that of the first]
+        "MODE" beyond: Option<Mode>;
+
         /// Rate of the access link in each direction, counting IP packets.
         #[cfg_attr(feature = "clap", arg(conflicts_with = "trace"))]
         "RATE" rate: Rate = Rate::from_mbps(10);
@@ -308,9 +311,8 @@ pub(crate) fn heeds(mode: Mode, key: &str) -> bool {
         "tecc" | "feedback_interval" => mode.has_feedback(),
         "origin_controller" => mode.origin_controller().is_none(),
         "group_streams" => mode == Mode::Msgt,
-        "tunnel_controller" | "proxies" | "local_program" | "ack_delay" | "ack_threshold" => {
-            mode.has_tunnel()
-        }
+        "tunnel_controller" | "proxies" | "local_program" | "ack_delay" | "ack_threshold"
+        | "beyond" => mode.has_tunnel(),
         _ => true,
     }
 }

@@ -365,7 +365,7 @@ impl<'a> Topology<'a> {
     fn client(&self, number: u32, task: Task) -> Client {
         let hop = |hop| HopConfig {
             transport: Transport { mtu: tunnel_mtu(self.run), ..tunnel_transport(self.run) },
-            mode: tunnel_mode(self.run),
+            mode: tunnel_mode(self.run, hop),
             ..HopConfig::new(
                 Template::default_for(&proxy_name(hop)).expect("a host name"),
                 self.certificate.client(),
@@ -448,10 +448,12 @@ fn is_upload(run: &Parameters) -> bool {
     run.workload == Workload::Upload
 }
 
-fn tunnel_mode(run: &Parameters) -> TunnelMode {
-    let order = run.resequence.unwrap_or(run.mode.usual_order());
+/// The mode of the tunnel to a proxy. The first proxy has the number 1.
+fn tunnel_mode(run: &Parameters, proxy: u64) -> TunnelMode {
+    let mode = if proxy == 1 { run.mode } else { run.beyond.unwrap_or(run.mode) };
+    let order = run.resequence.unwrap_or(mode.usual_order());
     let repair = Repair { order, ..Repair::default() };
-    run.mode.tunnel(repair, run.group_streams).unwrap_or_default()
+    mode.tunnel(repair, run.group_streams).unwrap_or_default()
 }
 
 /// The transport settings of end-to-end connections.

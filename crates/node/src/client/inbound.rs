@@ -155,10 +155,10 @@ impl Client {
         true
     }
 
-    /// Handles a proxy's report on a flow. Reports of the last proxy go to the origin, or, for a
+    /// Handles a proxy's report on a flow. Reports of the last proxy that sends any go to the origin, or, for a
     /// local flow, to the embedding program, which may pass them on.
     fn on_report(&mut self, now: Instant, index: usize, stream: StreamId, info: TunnelInfo) {
-        let is_last = index + 1 == self.chain.hops.len();
+        let is_last = !self.chain.hops.iter().skip(index + 1).any(|hop| hop.tunnel.wants_reports());
         let Some(hop) = self.chain.hops.get(index).filter(|hop| hop.tunnel.wants_reports()) else {
             return;
         };

@@ -11,7 +11,7 @@ use tandem_wire::{Code, ResponseHead};
 
 use super::{
     Chain, Client, ClientConfig, Fetch, FlowEnd, Forward, Hop, HopConfig, INSIDE_TUNNEL, Life,
-    Peer, Task, Work,
+    Peer, Task, TunnelMode, Work,
     flow::{Carries, Target},
     own::FlowId,
     peer::Settings,
@@ -24,7 +24,9 @@ use crate::{
     h3::has_content,
     limits::Limits,
     node::{Event, Output, QueryId, ResolveError, SocketId, SocketKind},
-    quic::{AckPolicy, ClientTls, ConfigError, Layer, Ledger, Mtu, StreamId, Transport},
+    quic::{
+        AckPolicy, ClientTls, ConfigError, Layer, Ledger, LossDetection, Mtu, StreamId, Transport,
+    },
     stats::Stats,
 };
 
@@ -46,16 +48,7 @@ impl Client {
         let may_grow = count == 1 && matches!(task, Task::Forward(_));
         // Only a client that opens the end-to-end connection itself sees what its packets contain.
         let ledger = matches!(task, Task::Fetch(_)).then(Ledger::default);
-        let mut hops = Vec::with_capacity(count);
-        for (index, config) in hop_configs.into_iter().enumerate() {
-            let Transport { mtu, acks, .. } = config.transport;
-            let mtu = if may_grow { mtu } else { mtu.for_chain(count) };
-            let acks = acks.or(is_chain.then_some(AckPolicy::TUNNEL));
-            let config =
-                HopConfig { transport: Transport { mtu, acks, ..config.transport }, ..config };
-            let layer = ledger.as_ref().map(|ledger| ledger.layer(index == 0, false));
-            hops.push(hop(config, peer_seed(index), layer, &limits)?);
-        }
+        let mut hops = hops(hop_configs, may_grow, (ledger.as_ref(), &peer_seed), &limits)?;
         let (work, origin) = match task {
             Task::Forward(configs) => (Work::Forward(Forward::new(configs)), None),
             Task::Fetch(mut fetch) => {
@@ -77,11 +70,12 @@ impl Client {
                 fetch.streams = fetch.streams.max(1);
                 if fetch.upload.is_some() {
                     fetch.streams = 1;
-                    for (hop, left) in hops.iter_mut().rev().zip(0..) {
-                        hop.tunnel.report_inside(left == 0);
+                    let last = hops.iter().rposition(|hop: &Hop| hop.tunnel.wants_reports());
+                    for (index, hop) in hops.iter_mut().enumerate() {
+                        hop.tunnel.report_inside(Some(index) == last);
                     }
                 }
-                let has_reports = hops.last().is_some_and(|hop: &Hop| hop.tunnel.wants_reports());
+                let has_reports = hops.iter().any(|hop: &Hop| hop.tunnel.wants_reports());
                 let relays = (has_reports || fetch.relays_feedback) && fetch.upload.is_none();
                 let relay = relays.then(Relay::new);
                 let fetch = Fetch::new(authority, *fetch, limits.body_credit, relay);
@@ -468,6 +462,33 @@ impl Client {
             Carries::Own(id) => self.on_own_flow_ended(id, (!is_orderly).then_some(error)),
         }
     }
+}
+
+/// The hops, of which none is connected yet. `may_grow`: the packets of the only one may become larger.
+fn hops(
+    configs: Vec<HopConfig>,
+    may_grow: bool,
+    (ledger, seed): (Option<&Ledger>, &dyn Fn(usize) -> Option<u64>),
+    limits: &Limits,
+) -> Result<Vec<Hop>, ConfigError> {
+    let count = configs.len();
+    let mut hops = Vec::with_capacity(count);
+    let mut is_repaired = false;
+    for (index, config) in configs.into_iter().enumerate() {
+        let Transport { mtu, acks, .. } = config.transport;
+        let mtu = if may_grow { mtu } else { mtu.for_chain(count) };
+        let acks = acks.or((count > 1).then_some(AckPolicy::TUNNEL));
+        let mut transport = Transport { mtu, acks, ..config.transport };
+        if is_repaired {
+            // The repairs of the tunnel around this one arrive late.
+            transport.loss_detection = LossDetection::BehindRepair;
+        }
+        is_repaired |= matches!(config.mode, TunnelMode::Rmdt(_) | TunnelMode::Tecc(_));
+        let config = HopConfig { transport, ..config };
+        let layer = ledger.map(|ledger| ledger.layer(index == 0, false));
+        hops.push(hop(config, seed(index), layer, limits)?);
+    }
+    Ok(hops)
 }
 
 /// A hop that is not connected yet.
