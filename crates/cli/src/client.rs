@@ -108,6 +108,12 @@ pub(crate) struct ClientSettings {
     #[arg(long, env = "TANDEM_MODE", value_parser = mode::parser(mode::is_of_tunnels))]
     mode: Option<Mode>,
 
+    /// How payloads travel through the tunnels behind the first proxy of a chain [default: as through the
+    /// first]
+    #[arg(long, env = "TANDEM_BEYOND", help_heading = "Tunnel", value_name = "MODE",
+          hide_possible_values = true, value_parser = mode::parser(mode::is_of_tunnels))]
+    beyond: Option<Mode>,
+
     /// End with an error if a proxy grants another mode
     #[arg(long, value_name = "BOOL", env = "TANDEM_REQUIRE_MODE", help_heading = "Tunnel",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -171,6 +177,8 @@ pub(crate) struct ClientSetup {
     #[serde(skip_serializing_if = "Option::is_none")]
     retry: Option<HumanDuration>,
     mode: Mode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    beyond: Option<Mode>,
     require_mode: bool,
     group_streams: Within<GroupStreams>,
     oversize: Oversize,
@@ -198,6 +206,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             return Err(ConfigError::Conflict { first: "json", second: "stdio", reason });
         }
         let mode = settings.mode.unwrap_or_default();
+        let beyond = hops::beyond(settings.beyond, &settings.via)?;
         Ok(Self {
             via: settings.via,
             programs,
@@ -205,6 +214,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             timeout: settings.timeout,
             retry: settings.retry,
             mode,
+            beyond,
             require_mode: settings.require_mode.unwrap_or_default(),
             group_streams: hops::group_streams(settings.group_streams),
             oversize: settings.oversize.unwrap_or_default(),
@@ -218,10 +228,12 @@ impl TryFrom<ClientSettings> for ClientSetup {
 
 impl ClientSetup {
     fn to_node(&self) -> Result<ClientConfig, ConfigError> {
-        let mode = self.mode.tunnel(self.repair.to_node(), self.group_streams.0);
-        let mode = mode.unwrap_or_default();
+        let (repair, group_streams) = (self.repair.to_node(), self.group_streams.0);
+        let tunnel = |mode: Mode| mode.tunnel(repair, group_streams).unwrap_or_default();
+        let beyond = self.beyond.unwrap_or(self.mode);
+        let modes = hops::Modes { first: tunnel(self.mode), beyond: tunnel(beyond) };
         let tls = hops::read_when_written(self.retry, || self.tls.read())?;
-        let hops = || hops::hops(&self.via, &tls, &self.transport, &self.token_file, mode);
+        let hops = || hops::hops(&self.via, &tls, &self.transport, &self.token_file, modes);
         // A client is often started with the machine, and its proxy later.
         let usual = if self.programs.has_stdio() { Duration::ZERO } else { Duration::MAX };
         let retry = self.retry.unwrap_or(HumanDuration(usual));

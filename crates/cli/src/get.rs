@@ -88,6 +88,12 @@ pub(crate) struct Get {
     #[arg(long, env = "TANDEM_MODE", value_parser = mode::parser(mode::is_of_clients))]
     mode: Option<Mode>,
 
+    /// How payloads travel through the tunnels behind the first proxy of a chain [default: as through the
+    /// first]
+    #[arg(long, env = "TANDEM_BEYOND", help_heading = "Tunnel", value_name = "MODE",
+          hide_possible_values = true, value_parser = mode::parser(mode::is_of_tunnels))]
+    beyond: Option<Mode>,
+
     /// End with an error if a proxy grants another mode
     #[arg(long, value_name = "BOOL", env = "TANDEM_REQUIRE_MODE", help_heading = "Tunnel",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -230,9 +236,11 @@ impl Get {
         };
         let repair = RepairSetup::new(self.repair, mode);
         let group_streams = hops::group_streams(self.group_streams).0;
-        let tunnel = mode.tunnel(repair.to_node(), group_streams).unwrap_or_default();
+        let beyond = hops::beyond(self.beyond, &self.via)?.unwrap_or(mode);
+        let tunnel = |mode: Mode| mode.tunnel(repair.to_node(), group_streams).unwrap_or_default();
+        let modes = hops::Modes { first: tunnel(mode), beyond: tunnel(beyond) };
         let transport = TransportSetup::new(self.transport.clone(), WorkFor::Tunnel)?;
-        let hops = || hops::hops(&self.via, &tls, &transport, &self.token_file, tunnel);
+        let hops = || hops::hops(&self.via, &tls, &transport, &self.token_file, modes);
         let hops = hops::read_when_written(self.retry, hops)?;
         let limits = hops::limits(self.timeout, self.retry);
         Ok(Plan { fetch, hops, limits, tls: tls_setup, mode })

@@ -6,7 +6,7 @@ use tandem_node::{
     client::{HopConfig, TunnelMode},
     error::ClientError,
     limits::Limits,
-    mode::Agreement,
+    mode::{Agreement, Mode},
     proxy::Token,
 };
 use tandem_units::HumanDuration;
@@ -124,6 +124,24 @@ pub(crate) fn limits(timeout: Option<HumanDuration>, retry: Option<HumanDuration
     limits
 }
 
+/// The modes of the tunnels of a chain.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Modes {
+    /// That of the tunnel to the nearest proxy.
+    pub(crate) first: TunnelMode,
+    /// That of all tunnels behind it.
+    pub(crate) beyond: TunnelMode,
+}
+
+/// The mode of the tunnels behind the first one, if it was chosen and there are any.
+pub(crate) fn beyond(chosen: Option<Mode>, via: &[Via]) -> Result<Option<Mode>, ConfigError> {
+    if chosen.is_some() && via.len() < 2 {
+        let reason = "there is no second proxy";
+        return Err(ConfigError::Conflict { first: "beyond", second: "via", reason });
+    }
+    Ok(chosen)
+}
+
 /// The hops, nearest proxy first. Each proxy receives the token of its own file; one file alone is for
 /// all of them.
 pub(crate) fn hops(
@@ -131,7 +149,7 @@ pub(crate) fn hops(
     tls: &ClientTls,
     transport: &TransportSetup,
     token_files: &[PathBuf],
-    mode: TunnelMode,
+    modes: Modes,
 ) -> Result<Vec<HopConfig>, ConfigError> {
     let tokens: Result<Vec<_>, _> =
         token_files.iter().map(|file| tokens::read_first(file)).collect();
@@ -143,7 +161,8 @@ pub(crate) fn hops(
             return Err(ConfigError::TokenFiles { files: tokens.len(), proxies: via.len() });
         }
     };
-    let hop = |(via, token): (&Via, Option<Token>)| {
+    let modes = iter::once(modes.first).chain(iter::repeat(modes.beyond));
+    let hop = |((via, token), mode): ((&Via, Option<Token>), TunnelMode)| {
         Ok(HopConfig {
             template: via.0.clone(),
             tls: tls.proxy.clone(),
@@ -152,5 +171,5 @@ pub(crate) fn hops(
             mode,
         })
     };
-    via.iter().zip(tokens).map(hop).collect()
+    via.iter().zip(tokens).zip(modes).map(hop).collect()
 }

@@ -18,6 +18,7 @@ fn wrong_flags_say_what_is_allowed() {
         ("get https://::1:4433/file -o f", &["https://::1:4433/file", "brackets"]),
         ("get https://a/ -o f --controller bbr9", &["bbr9", "newreno"]),
         ("get https://a/ -o f --mode tcp", &["tcp", "mdt"]),
+        ("get https://a/ -o f --via https://p --beyond forward", &["beyond", "no second proxy"]),
         ("get https://a/ -o f --group-streams 1", &["--group-streams", "1", "2 to 16"]),
         ("get https://a/ -o f --group-streams 17", &["--group-streams", "17", "2 to 16"]),
         (

@@ -11,10 +11,11 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 30] = [
+const EXAMPLES: [(&str, &[&str]); 31] = [
     ("ack-delay", &["25%"]),
     ("ack-threshold", &["10"]),
     ("allow-target", &["10.0.0.0/8", "fd00::/8"]),
+    ("beyond", &["forward"]),
     ("ca", &["ca.pem"]),
     ("cert", &["cert.pem"]),
     ("client-ca", &["clients-ca.pem"]),

@@ -59,8 +59,8 @@ fn with_heading(flag: Arg) -> Arg {
 #[derive(Debug, clap::Args)]
 #[command(mut_args = with_heading)]
 pub(super) struct ParameterArgs {
-    /// Modes in which payloads travel: mft (no tunnel), mft-tuned, mft+, mdt, mst, msgt, rmdt, rmdt+,
-    /// tecc or tecc-paper; several with commas between
+    /// Modes in which payloads travel: mft (no tunnel), mft-tuned, mft+, mdt, forward, uack, uack-up, mst,
+    /// msgt, rmdt, rmdt+, tecc or tecc-paper; several with commas between
     #[arg(long, value_name = "MODE,..", value_delimiter = ',', default_value = "mft,mdt,mst,rmdt")]
     mode: Vec<Mode>,
 

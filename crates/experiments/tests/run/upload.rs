@@ -30,7 +30,7 @@ fn the_record_of_an_upload_describes_its_sender() {
         let over_ideal = record.fct_over_ideal.expect("it completed");
         assert!((0.9..4.0).contains(&over_ideal), "{mode}: {over_ideal}");
         let (end_to_end, tunnel) = (record.e2e_retransmit_ratio, record.tunnel_retransmit_ratio);
-        let repairs = !matches!(mode, Mode::Mft | Mode::MftTuned | Mode::MftPlus | Mode::Mdt);
+        let repairs = mode.repairs_datagrams() || matches!(mode, Mode::Mst | Mode::Msgt);
         assert!(if repairs { tunnel } else { end_to_end } > 0.02, "{mode}: {record:?}");
         // Packets that arrive out of order over several streams are retransmitted end to end.
         let other = if repairs { end_to_end } else { tunnel };

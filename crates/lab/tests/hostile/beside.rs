@@ -48,6 +48,7 @@ struct Forwarding {
 impl Forwarding {
     fn new() -> Self {
         let mut bed = proxy();
+        bed.peer().came = Some(Vec::new());
         let key = ScrambleKey::new([7; 32]);
         let request = ForwardingRequest {
             transforms: vec![Transform::ScrambleDt],
@@ -129,7 +130,7 @@ impl Forwarding {
 
     /// The packets that came back beside the connection.
     fn forwarded_back(&self, virtual_id: &ConnectionId) -> Vec<Vec<u8>> {
-        let came = self.bed.seen().came.iter();
+        let came = self.bed.seen().came.iter().flatten();
         let came = came.filter(|it| it.get(1..).is_some_and(|rest| rest.starts_with(virtual_id)));
         let restore = |packet: &Bytes| {
             let mut restored = Vec::new();
@@ -365,6 +366,7 @@ impl Sealing {
 
     fn new() -> Self {
         let mut bed = proxy();
+        bed.peer().came = Some(Vec::new());
         let request = SealField { id: Some(Self::OWN_ID) }.encode();
         let mut lines = connect_udp_lines(PATH);
         lines.push((SealField::NAME, request.to_str().unwrap()));
@@ -398,7 +400,7 @@ impl Sealing {
 
     /// The payloads that came sealed since the last call.
     fn opened(&mut self) -> Vec<Vec<u8>> {
-        let came = std::mem::take(&mut self.bed.peer().came);
+        let came = self.bed.peer().came.replace(Vec::new()).unwrap();
         let came =
             came.iter().filter(|it| it.get(1..).is_some_and(|it| it.starts_with(&Self::OWN_ID)));
         let mut opened = Vec::new();

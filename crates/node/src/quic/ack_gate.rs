@@ -20,13 +20,11 @@ use super::observed::Arrived;
 pub struct AckPolicy {
     /// The longest wait as a share of the smoothed RTT; 0: every second packet is acknowledged at once
     /// (RFC 9000 §13.2.2). The `max_ack_delay` that this end has announced, or that the peer has asked for
-    /// (draft-ietf-quic-ack-frequency), bounds the wait.
+    /// (draft-ietf-quic-ack-frequency), bounds the wait. This end asks for nothing, because the engine
+    /// panics when an `ACK_FREQUENCY` frame does not fit the packet that it is writing.
     pub delay: Ratio,
     /// The number of packets with data after which this end waits no longer.
     pub threshold: u32,
-    /// What this end asks of a peer that knows the draft: after how many packets it acknowledges, and the
-    /// longest wait, as far as that is not more than the RTT. `None`: nothing is asked.
-    pub asks: Option<(u32, Duration)>,
 }
 
 impl AckPolicy {
@@ -35,22 +33,21 @@ impl AckPolicy {
 
     /// The default for the tunnels of a chain. It saves three quarters of the bytes of acknowledgements
     /// (`docs/chains.md`).
-    pub const TUNNEL: Self =
-        Self { delay: Ratio::ONE, threshold: 100, asks: Some((10, Duration::from_millis(100))) };
+    pub const TUNNEL: Self = Self { delay: Ratio::ONE, threshold: 100 };
 
     /// The default for the connection inside a chain, whose sender gets less patience.
-    pub const END_TO_END: Self = Self { delay: Ratio::of(1, 4), threshold: 10, asks: None };
+    pub const END_TO_END: Self = Self { delay: Ratio::of(1, 4), threshold: 10 };
 
     /// The policy with another delay or threshold.
     #[must_use]
     pub fn with(self, delay: Option<Ratio>, threshold: Option<u32>) -> Self {
         let delay = delay.unwrap_or(self.delay);
         let threshold = threshold.unwrap_or(self.threshold);
-        Self { delay, threshold, ..self }
+        Self { delay, threshold }
     }
 
     /// Whether anything waits.
-    pub(super) fn is_on(&self) -> bool {
+    pub(super) fn is_on(self) -> bool {
         self.delay != Ratio::ZERO
     }
 }
@@ -81,7 +78,7 @@ pub(super) struct AckGate {
 
 impl AckGate {
     pub(super) fn new(policy: Option<AckPolicy>) -> Self {
-        let policy = policy.filter(AckPolicy::is_on);
+        let policy = policy.filter(|policy| policy.is_on());
         Self { policy, arrived: 0, hurry: 0, unacknowledged: 0, is_open: true, until: None }
     }
 

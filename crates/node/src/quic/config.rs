@@ -7,8 +7,8 @@ use std::{
 };
 
 use noq_proto::{
-    AckFrequencyConfig, ConnectionIdGenerator, EndpointConfig, IdleTimeout, MtuDiscoveryConfig,
-    TransportConfig, VarInt,
+    ConnectionIdGenerator, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig,
+    VarInt,
     crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
 use rand::{Rng, RngCore, SeedableRng};
@@ -314,16 +314,6 @@ impl Transport {
             .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER);
         if self.loss_detection == LossDetection::BehindRepair {
             config.packet_threshold(REPAIR_PACKET_THRESHOLD).time_threshold(REPAIR_TIME_THRESHOLD);
-        }
-        if let Some((threshold, max_ack_delay)) =
-            self.acks.filter(AckPolicy::is_on).and_then(|acks| acks.asks)
-        {
-            let mut asked = AckFrequencyConfig::default();
-            asked
-                .ack_eliciting_threshold(VarInt::from_u32(threshold))
-                .max_ack_delay(Some(max_ack_delay))
-                .reordering_threshold(VarInt::from_u32(1)); // as RFC 9000 §13.2.1 has it
-            config.ack_frequency_config(Some(asked));
         }
         #[cfg(feature = "qlog")]
         if let Some(qlog) = &self.qlog {

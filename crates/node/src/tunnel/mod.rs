@@ -20,12 +20,13 @@ mod flow;
 mod group;
 mod proxy;
 mod queue;
+mod readable;
 mod reporter;
 pub mod resequence;
 mod tcp;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
+    collections::{BTreeMap, VecDeque},
     time::Instant,
 };
 
@@ -55,6 +56,7 @@ use self::{
     flow::Flow,
     proxy::ProxyEnd,
     queue::{Form, Payload, Queue, RepairPlan, TooLarge},
+    readable::Readable,
     reporter::Reporter,
 };
 pub(crate) use self::{queue::Unsent, reporter::REPORT_INTERVAL};
@@ -72,38 +74,6 @@ use crate::{
 enum Role {
     Client(ClientEnd),
     Proxy(ProxyEnd),
-}
-
-/// Request streams that may have something to read, in the order of their turns. Each stream is in
-/// it at most once.
-#[derive(Debug, Default)]
-struct Readable {
-    turns: BTreeSet<(u64, StreamId)>,
-    turn_of: BTreeMap<StreamId, u64>,
-}
-
-impl Readable {
-    /// The turn after those of all other streams.
-    fn next_turn(&self) -> u64 {
-        self.turns.last().map_or(0, |(last, _)| last + 1)
-    }
-
-    fn insert(&mut self, stream: StreamId, turn: u64) {
-        if let Entry::Vacant(entry) = self.turn_of.entry(stream) {
-            entry.insert(turn);
-            self.turns.insert((turn, stream));
-        }
-    }
-
-    fn first(&self) -> Option<StreamId> {
-        self.turns.first().map(|&(_, stream)| stream)
-    }
-
-    fn remove(&mut self, stream: StreamId) {
-        if let Some(turn) = self.turn_of.remove(&stream) {
-            self.turns.remove(&(turn, stream));
-        }
-    }
 }
 
 /// A payload that arrived through the carrier.

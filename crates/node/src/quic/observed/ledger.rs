@@ -17,7 +17,7 @@ use crate::stats::Overhead;
 const HEADERS: u64 = 28;
 
 /// The most packets that are remembered in one direction. The oldest are forgotten, and count as data.
-const REMEMBERED_MAX: usize = 16_384;
+const REMEMBERED_MAX: usize = 4096;
 
 /// The last bytes of an encrypted packet, which no other packet shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

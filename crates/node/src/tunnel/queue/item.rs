@@ -61,6 +61,8 @@ pub(crate) enum Unsent {
 pub(super) enum Item {
     /// Encoded data. Of a frame with a capsule it may be only the rest.
     Encoded(Form, Bytes),
+    /// A frame with a capsule that holds no payload, or the rest of such a frame. They keep their order.
+    Control(Bytes),
     /// A payload that gets its number when it leaves the queue.
     Unnumbered(Unnumbered),
 }
@@ -69,7 +71,7 @@ impl Item {
     /// The length of the item in the queue, in bytes.
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Encoded(_, data) => data.len(),
+            Self::Encoded(_, data) | Self::Control(data) => data.len(),
             Self::Unnumbered(item) => item.payload_len() + NUMBERS,
         }
     }

@@ -221,10 +221,16 @@ impl Queue {
         self.outstanding.remove(stream);
     }
 
-    /// Puts a capsule that holds no payload in front of the items of its stream that have not
-    /// begun.
+    /// Puts a capsule that holds no payload in front of the payloads of its stream that have not begun, and
+    /// behind other such capsules.
     pub(super) fn push_capsule(&mut self, stream: StreamId, frame: Bytes) {
-        self.insert_frame(stream, frame);
+        let flow = self.flows.entry(stream).or_default();
+        let begun = usize::from(flow.has_begun);
+        let before = flow.items.iter().skip(begun).take_while(|it| matches!(it, Item::Control(_)));
+        let index = begun.min(flow.items.len()) + before.count();
+        let len = frame.len();
+        flow.items.insert(index, Item::Control(frame));
+        self.resize(stream, 0, len);
         self.give_turn(stream);
     }
 
@@ -407,6 +413,12 @@ impl Queue {
         let sent = match item {
             Item::Encoded(Form::Capsule, frame) => send_frame(engine, stream, frame),
             Item::Encoded(Form::Datagram, data) => self.send_datagram(engine, stream, data),
+            Item::Control(frame) => match send_frame(engine, stream, frame) {
+                Sent::StreamIsFull(Item::Encoded(_, rest)) => {
+                    Sent::StreamIsFull(Item::Control(rest))
+                }
+                sent => sent,
+            },
             Item::Unnumbered(item) => self.send_unnumbered(engine, stream, item, behind),
         };
         let Some(flow) = self.flows.get_mut(&stream) else { return Turn::Nothing };
