@@ -92,7 +92,6 @@ fn reports_flow_again_after_a_proxy_has_restarted() {
         assert_eq!(seen.outcome.lost.len(), 1, "{seen:?}");
         seen.assert_nothing_odd();
         let (before, after) = seen.used();
-        eprintln!("{proxies} proxies: {before} before, {after} after, {:?}", seen.outcome.report().completion);
         assert!(before > 30 && after > 30, "{proxies} proxies: {before} before, {after} after");
     }
 }

@@ -49,6 +49,9 @@ impl Client {
         // Only a client that opens the end-to-end connection itself sees what its packets contain.
         let ledger = matches!(task, Task::Fetch(_)).then(Ledger::default);
         let mut hops = hops(hop_configs, may_grow, (ledger.as_ref(), &peer_seed), &limits)?;
+        // With delayed acknowledgements, fewer reports reach an origin after a tunnel has broken.
+        let is_reported = hops.iter().any(|hop| hop.tunnel.wants_reports());
+        let usual_acks = (is_chain && !is_reported).then_some(AckPolicy::END_TO_END);
         let (work, origin) = match task {
             Task::Forward(configs) => (Work::Forward(Forward::new(configs)), None),
             Task::Fetch(mut fetch) => {
@@ -61,7 +64,7 @@ impl Client {
                     tls: ClientTls::new(fetch.tls.clone())?,
                     transport: Transport {
                         receive_window: window.or(Some(Transport::WINDOW_OF_FAST_READERS)),
-                        acks: fetch.transport.acks.or(is_chain.then_some(AckPolicy::END_TO_END)),
+                        acks: fetch.transport.acks.or(usual_acks),
                         ..fetch.transport.clone()
                     },
                     seed: peer_seed(hops.len()),
