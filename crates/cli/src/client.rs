@@ -229,9 +229,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
 impl ClientSetup {
     fn to_node(&self) -> Result<ClientConfig, ConfigError> {
         let (repair, group_streams) = (self.repair.to_node(), self.group_streams.0);
-        let tunnel = |mode: Mode| mode.tunnel(repair, group_streams).unwrap_or_default();
-        let beyond = self.beyond.unwrap_or(self.mode);
-        let modes = hops::Modes { first: tunnel(self.mode), beyond: tunnel(beyond) };
+        let modes = hops::Modes::new(self.mode, self.beyond, repair, group_streams);
         let tls = hops::read_when_written(self.retry, || self.tls.read())?;
         let hops = || hops::hops(&self.via, &tls, &self.transport, &self.token_file, modes);
         // A client is often started with the machine, and its proxy later.

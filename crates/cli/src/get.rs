@@ -236,9 +236,8 @@ impl Get {
         };
         let repair = RepairSetup::new(self.repair, mode);
         let group_streams = hops::group_streams(self.group_streams).0;
-        let beyond = hops::beyond(self.beyond, &self.via)?.unwrap_or(mode);
-        let tunnel = |mode: Mode| mode.tunnel(repair.to_node(), group_streams).unwrap_or_default();
-        let modes = hops::Modes { first: tunnel(mode), beyond: tunnel(beyond) };
+        let beyond = hops::beyond(self.beyond, &self.via)?;
+        let modes = hops::Modes::new(mode, beyond, repair.to_node(), group_streams);
         let transport = TransportSetup::new(self.transport.clone(), WorkFor::Tunnel)?;
         let hops = || hops::hops(&self.via, &tls, &transport, &self.token_file, modes);
         let hops = hops::read_when_written(self.retry, hops)?;

@@ -3,7 +3,7 @@
 use std::{iter, ops::RangeInclusive, path::PathBuf, thread, time::Duration};
 
 use tandem_node::{
-    client::{HopConfig, TunnelMode},
+    client::{HopConfig, Repair, TunnelMode},
     error::ClientError,
     limits::Limits,
     mode::{Agreement, Mode},
@@ -128,9 +128,17 @@ pub(crate) fn limits(timeout: Option<HumanDuration>, retry: Option<HumanDuration
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Modes {
     /// That of the tunnel to the nearest proxy.
-    pub(crate) first: TunnelMode,
+    first: TunnelMode,
     /// That of all tunnels behind it.
-    pub(crate) beyond: TunnelMode,
+    beyond: TunnelMode,
+}
+
+impl Modes {
+    /// Without a choice for the tunnels behind the first one, all have the same mode.
+    pub(crate) fn new(mode: Mode, beyond: Option<Mode>, repair: Repair, group_streams: u8) -> Self {
+        let tunnel = |mode: Mode| mode.tunnel(repair, group_streams).unwrap_or_default();
+        Self { first: tunnel(mode), beyond: tunnel(beyond.unwrap_or(mode)) }
+    }
 }
 
 /// The mode of the tunnels behind the first one, if it was chosen and there are any.

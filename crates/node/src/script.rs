@@ -9,11 +9,6 @@ impl<'a> Reader<'a> {
         Self(input)
     }
 
-    /// Whether only zeros follow.
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(crate) fn byte(&mut self) -> u8 {
         self.0.split_off_first().copied().unwrap_or(0)
     }
@@ -21,6 +16,16 @@ impl<'a> Reader<'a> {
     /// Reads a number of two bytes.
     pub(crate) fn number(&mut self) -> usize {
         usize::from(u16::from_be_bytes([self.byte(), self.byte()]))
+    }
+
+    /// Takes steps, at most `most`, until only zeros follow.
+    pub(crate) fn steps(&mut self, most: usize, mut step: impl FnMut(&mut Self)) {
+        for _ in 0..most {
+            if self.0.is_empty() {
+                break;
+            }
+            step(self);
+        }
     }
 
     pub(crate) fn choose<T: Copy>(&mut self, from: &[T]) -> T {

@@ -52,7 +52,8 @@ pub enum CidCapsule {
         cid: Bytes,
         /// The virtual ID that the proxy has chosen for it.
         vcid: Bytes,
-        /// The token with which the client may end the forwarding of such packets.
+        /// A token that the client may send to the proxy to stop the forwarding of packets with this
+        /// virtual ID.
         reset_token: Option<ResetToken>,
     },
     /// `ACK_TARGET_CID`: the proxy has mapped an ID of the target (§5.4).

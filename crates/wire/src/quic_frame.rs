@@ -3,8 +3,6 @@
 //!
 //! [RFC 9000 §19]: https://www.rfc-editor.org/rfc/rfc9000#section-19
 
-use bytes::Buf;
-
 use crate::VarInt;
 
 /// What a frame is for.
@@ -145,8 +143,7 @@ fn take_prefixed<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     let (taken, after) = rest.split_at_checked(len)?;
-    rest.advance(len);
-    debug_assert_eq!(rest.len(), after.len());
+    *rest = after;
     Some(taken)
 }
 

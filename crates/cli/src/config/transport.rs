@@ -177,8 +177,14 @@ impl TransportSetup {
         tecc: Option<String>,
         work: WorkFor,
     ) -> Result<Self, ConfigError> {
-        let TransportSettings { controller, initial_window, up_gain_percent, .. } = settings;
-        let TransportSettings { ack_delay, ack_threshold, qlog_dir, .. } = settings;
+        let TransportSettings {
+            controller,
+            initial_window,
+            up_gain_percent,
+            ack_delay,
+            ack_threshold,
+            qlog_dir,
+        } = settings;
         let controller = controller.unwrap_or(work.controller());
         if controller.takes_reports() && work != WorkFor::Origin {
             return Err(ConfigError::ControllerTecc { seen: controller });
@@ -215,8 +221,7 @@ impl TransportSetup {
     fn acks(&self, work: WorkFor) -> Option<AckPolicy> {
         let delay = self.ack_delay.map(|Within(delay)| delay);
         let threshold = self.ack_threshold.map(|Within(threshold)| threshold);
-        let is_chosen = delay.is_some() || threshold.is_some();
-        is_chosen.then(|| work.acks().with(delay, threshold))
+        work.acks().chosen(delay, threshold)
     }
 
     /// The node's form; qlog files begin with `role`.

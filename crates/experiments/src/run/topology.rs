@@ -24,7 +24,7 @@ use tandem_node::{
     proxy::{Access, TargetPolicy},
     quic::{AckPolicy, LossDetection, Mtu, Transport},
 };
-use tandem_units::{ByteCount, Rate, Ratio};
+use tandem_units::{ByteCount, Rate};
 
 use super::{Parameters, RunError, TraceStore, Workload, links, others, watched::Watched};
 
@@ -475,15 +475,9 @@ fn transport(run: &Parameters) -> Transport {
     Transport {
         controller,
         loss_detection,
-        acks: acks(AckPolicy::END_TO_END, run.e2e_ack_delay, run.e2e_ack_threshold),
+        acks: AckPolicy::END_TO_END.chosen(run.e2e_ack_delay, run.e2e_ack_threshold.map(to_u32)),
         ..Transport::default()
     }
-}
-
-/// The policy for acknowledgements, if a parameter was chosen.
-fn acks(usual: AckPolicy, delay: Option<Ratio>, threshold: Option<u64>) -> Option<AckPolicy> {
-    let is_chosen = delay.is_some() || threshold.is_some();
-    is_chosen.then(|| usual.with(delay, threshold.map(to_u32)))
 }
 
 fn origin_controller(run: &Parameters) -> ControllerName {
@@ -503,7 +497,7 @@ fn tunnel_transport(run: &Parameters) -> Transport {
     Transport {
         controller,
         mtu: Mtu::TUNNEL,
-        acks: acks(AckPolicy::TUNNEL, run.ack_delay, run.ack_threshold),
+        acks: AckPolicy::TUNNEL.chosen(run.ack_delay, run.ack_threshold.map(to_u32)),
         ..Transport::default()
     }
 }

@@ -37,6 +37,32 @@ fn packet(first: u8) -> Vec<u8> {
     packet
 }
 
+/// Asks for a flow with a field about packets beside the connection. Returns its stream and the field of
+/// the answer.
+fn ask_with(bed: &mut Bed<Proxy>, name: &str, value: &str) -> (u64, String) {
+    bed.peer().came = Some(Vec::new());
+    let mut lines = connect_udp_lines(PATH);
+    lines.push((name, value));
+    let stream = bed.open_with(Dir::Bi, headers(&lines));
+    bed.run();
+    let answer = bed.answer(stream);
+    assert_eq!(answer.status(), 200);
+    (stream, answer.field(name).to_owned())
+}
+
+/// Sends a packet beside the connection, and returns what came to the target.
+fn send_raw(bed: &mut Bed<Proxy>, packet: Vec<u8>) -> Vec<Bytes> {
+    let before = bed.at_target().len();
+    bed.peer().send_raw(packet);
+    bed.run();
+    bed.at_target().get(before..).unwrap().to_vec()
+}
+
+/// The packets beside the connection that came with this ID.
+fn with_id<'a>(came: &'a [Bytes], id: &'a [u8]) -> impl Iterator<Item = &'a Bytes> {
+    came.iter().filter(move |it| it.get(1..).is_some_and(|rest| rest.starts_with(id)))
+}
+
 /// A flow that forwards.
 struct Forwarding {
     bed: Bed<Proxy>,
@@ -48,21 +74,15 @@ struct Forwarding {
 impl Forwarding {
     fn new() -> Self {
         let mut bed = proxy();
-        bed.peer().came = Some(Vec::new());
         let key = ScrambleKey::new([7; 32]);
         let request = ForwardingRequest {
             transforms: vec![Transform::ScrambleDt],
             scramble_key: Some(key.clone()),
         };
         let request = request.encode();
-        let mut lines = connect_udp_lines(PATH);
-        lines.push((ForwardingRequest::NAME, request.to_str().unwrap()));
-        let stream = bed.open_with(Dir::Bi, headers(&lines));
-        bed.run();
-        let answer = bed.answer(stream);
-        assert_eq!(answer.status(), 200);
-        let field = answer.field(ForwardingGrant::NAME);
-        let grant = ForwardingGrant::parse(field, &[Transform::ScrambleDt]).unwrap().unwrap();
+        let request = request.to_str().unwrap();
+        let (stream, field) = ask_with(&mut bed, ForwardingRequest::NAME, request);
+        let grant = ForwardingGrant::parse(&field, &[Transform::ScrambleDt]).unwrap().unwrap();
         let encoder = Encoder::new(grant.transform, Some(&key)).unwrap();
         let decoder = Decoder::new(grant.transform, grant.scramble_key.as_ref()).unwrap();
         Self { bed, stream, encoder, decoder }
@@ -122,23 +142,19 @@ impl Forwarding {
     }
 
     fn send_raw(&mut self, packet: Vec<u8>) -> Vec<Bytes> {
-        let before = self.bed.at_target().len();
-        self.bed.peer().send_raw(packet);
-        self.bed.run();
-        self.bed.at_target().get(before..).unwrap().to_vec()
+        send_raw(&mut self.bed, packet)
     }
 
     /// The packets that came back beside the connection.
     fn forwarded_back(&self, virtual_id: &ConnectionId) -> Vec<Vec<u8>> {
-        let came = self.bed.seen().came.iter().flatten();
-        let came = came.filter(|it| it.get(1..).is_some_and(|rest| rest.starts_with(virtual_id)));
+        let came = self.bed.seen().came.as_deref().unwrap();
         let restore = |packet: &Bytes| {
             let mut restored = Vec::new();
             let cid = ConnectionId::try_from(&CID[..]).unwrap();
             self.decoder.decode(packet, virtual_id.len(), &cid, &mut restored).unwrap();
             restored
         };
-        came.map(restore).collect()
+        with_id(came, virtual_id).map(restore).collect()
     }
 
     /// Asserts that the flow has ended with this code, and nothing else.
@@ -366,15 +382,9 @@ impl Sealing {
 
     fn new() -> Self {
         let mut bed = proxy();
-        bed.peer().came = Some(Vec::new());
         let request = SealField { id: Some(Self::OWN_ID) }.encode();
-        let mut lines = connect_udp_lines(PATH);
-        lines.push((SealField::NAME, request.to_str().unwrap()));
-        let stream = bed.open_with(Dir::Bi, headers(&lines));
-        bed.run();
-        let answer = bed.answer(stream);
-        assert_eq!(answer.status(), 200);
-        let id = SealField::parse(answer.field(SealField::NAME)).unwrap().id.unwrap();
+        let (stream, field) = ask_with(&mut bed, SealField::NAME, request.to_str().unwrap());
+        let id = SealField::parse(&field).unwrap().id.unwrap();
         let peer = bed.peer();
         let secrets = Secrets::export(VarInt::try_from(stream).unwrap(), |out, label, context| {
             peer.export(out, label, context);
@@ -392,19 +402,14 @@ impl Sealing {
 
     /// Sends a packet, and returns what came to the target.
     fn send(&mut self, packet: Vec<u8>) -> Vec<Bytes> {
-        let before = self.bed.at_target().len();
-        self.bed.peer().send_raw(packet);
-        self.bed.run();
-        self.bed.at_target().get(before..).unwrap().to_vec()
+        send_raw(&mut self.bed, packet)
     }
 
     /// The payloads that came sealed since the last call.
     fn opened(&mut self) -> Vec<Vec<u8>> {
         let came = self.bed.peer().came.replace(Vec::new()).unwrap();
-        let came =
-            came.iter().filter(|it| it.get(1..).is_some_and(|it| it.starts_with(&Self::OWN_ID)));
         let mut opened = Vec::new();
-        for packet in came {
+        for packet in with_id(&came, &Self::OWN_ID) {
             let mut packet = packet.to_vec();
             let range = self.opener.open(&mut packet).unwrap();
             opened.push(packet.get(range).unwrap().to_vec());

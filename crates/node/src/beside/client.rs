@@ -16,12 +16,11 @@ use tandem_wire::{
 use super::{
     Batch, FORWARDING, LongHeader, Outbox, SEAL,
     ids::Ids,
-    is_short,
     registry::{Registry, Target, Violation, Virtual},
 };
 use crate::{
     fields::only_line,
-    quic::{self, Generator, StreamId},
+    quic::{self, Generator, Header, StreamId},
     seal::{Opener, Sealer, Secret, Secrets},
     stats::BesideStats,
 };
@@ -442,8 +441,8 @@ impl Forwarding {
     /// Notes that the client uses another ID of the target than the registered one, of the same length.
     fn see_other_target(&mut self, packet: &[u8]) {
         let Some(len) = self.registry.as_ref().and_then(Registry::target_len) else { return };
-        let id = packet.get(1..=len).map(ConnectionId::try_from);
-        if let Some(Ok(id)) = id.filter(|_| is_short(packet)) {
+        let Some(Header::Short { rest }) = Header::read(packet) else { return };
+        if let Some(Ok(id)) = rest.get(..len).map(ConnectionId::try_from) {
             self.see_target(id);
         }
     }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use tandem_wire::ConnectionId;
 
+use crate::quic::Header;
+
 /// A map from connection IDs to what they stand for, of which none is a prefix of another.
 #[derive(Debug)]
 pub(super) struct Ids<T>(BTreeMap<ConnectionId, T>);
@@ -33,10 +35,7 @@ impl<T> Ids<T> {
 
     /// The ID of a packet with a short header. Such a header does not say how long the ID is.
     pub(super) fn find(&self, packet: &[u8]) -> Option<(ConnectionId, &T)> {
-        if !super::is_short(packet) || self.0.is_empty() {
-            return None;
-        }
-        let rest = packet.get(1..)?;
+        let Some(Header::Short { rest }) = Header::read(packet) else { return None };
         let longest = rest.get(..ConnectionId::LEN_MAX).unwrap_or(rest);
         let longest = ConnectionId::try_from(longest).ok()?;
         // No ID is a prefix of another, so that the last one that is not above the bytes is the only

@@ -38,7 +38,7 @@ struct TargetId {
 pub(super) struct Reply<'a> {
     /// Makes a new ID of this length at which the client sends packets.
     pub(super) add: &'a mut dyn FnMut(usize) -> ConnectionId,
-    /// The stateless reset token of such an ID.
+    /// Computes the stateless reset token that belongs to such an ID.
     pub(super) token: &'a dyn Fn(&ConnectionId) -> Option<ResetToken>,
     pub(super) answers: &'a mut Vec<CidCapsule>,
 }

@@ -127,8 +127,7 @@ impl BesideFlows {
             flows: BTreeMap::new(),
             ids: Ids::default(),
             outbox: Outbox::default(),
-            reset: reset_secret
-                .map(|ResetSecret(secret)| hmac::Key::new(hmac::HMAC_SHA256, secret)),
+            reset: reset_secret.map(ResetSecret::key),
             random: quic::rng(seed.map(|seed| seed.wrapping_add(4))),
             stats: BesideStats::default(),
         }
@@ -250,6 +249,11 @@ impl BesideFlows {
         };
         stats.received += 1;
         Arrived::Relayed(id, len)
+    }
+
+    /// Whether a flow may have payloads that travel beside the connection.
+    pub(crate) fn is_used(&self, id: FlowId) -> bool {
+        self.flows.contains_key(&id)
     }
 
     /// Sends a packet of a target beside the connection, if the flow permits. `false`: it has to travel

@@ -153,7 +153,7 @@ impl Registry {
         self.clients.iter().any(|it| it.id == *id)
     }
 
-    /// Registers an ID that the client has chosen. The oldest of three makes room.
+    /// Registers an ID that the client has chosen. The oldest makes room.
     pub(super) fn register_client(&mut self, id: ConnectionId) {
         if self.has_client(&id) || !self.may_register() {
             return;

@@ -23,7 +23,7 @@ use crate::{
     error::ClientError,
     h3::End,
     limits::Limits,
-    quic::StreamId,
+    quic::{StreamId, Tag},
     reason::printable,
     stats::Stats,
     tcp::Form,
@@ -273,12 +273,12 @@ impl Hop {
 
     /// Finds out whether a packet from the proxy travelled beside the connection.
     pub(super) fn unwrap(&mut self, packet: BytesMut) -> Unwrapped {
-        let tag = self.peer.settings.layer.as_ref().map(|_| (last_bytes(&packet), packet.len()));
+        let received = (Tag::of(&packet), packet.len());
         let unwrapped = self.beside.unwrap(packet);
-        if let (Unwrapped::Payload(_, payload), Some((tag, size)), Some(layer)) =
-            (&unwrapped, tag, &self.peer.settings.layer)
+        if let (Unwrapped::Payload(_, payload), Some(layer)) =
+            (&unwrapped, &self.peer.settings.layer)
         {
-            layer.on_received_beside((&tag, size), payload);
+            layer.on_received_beside(received, payload);
         }
         unwrapped
     }
@@ -407,11 +407,6 @@ impl Hop {
             retry_after: retry_after(&head.headers),
         }
     }
-}
-
-/// The bytes by which a packet is known again.
-fn last_bytes(packet: &[u8]) -> [u8; 16] {
-    packet.last_chunk().copied().unwrap_or_default()
 }
 
 /// The wait for which a proxy asks. The form with a date is ignored, because a client's clock may be

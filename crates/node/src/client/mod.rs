@@ -464,16 +464,11 @@ impl Client {
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
-        match self.take_beside(now, buf) {
-            Inbound::Output(output) => return Some(output),
-            // The connection inside processes each payload before it gets the next one.
-            Inbound::Progress => {
-                self.take_events(now);
-                return self.poll_fetch(now);
-            }
-            Inbound::Nothing => {}
-        }
-        match self.release(now, buf) {
+        let payload = match self.take_beside(now, buf) {
+            Inbound::Nothing => self.release(now, buf),
+            taken => taken,
+        };
+        match payload {
             Inbound::Output(output) => return Some(output),
             // The connection inside processes each payload before it gets the next one.
             Inbound::Progress => {

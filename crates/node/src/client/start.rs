@@ -78,8 +78,7 @@ impl Client {
                         hop.tunnel.report_inside(Some(index) == last);
                     }
                 }
-                let has_reports = hops.iter().any(|hop: &Hop| hop.tunnel.wants_reports());
-                let relays = (has_reports || fetch.relays_feedback) && fetch.upload.is_none();
+                let relays = (is_reported || fetch.relays_feedback) && fetch.upload.is_none();
                 let relay = relays.then(Relay::new);
                 let fetch = Fetch::new(authority, *fetch, limits.body_credit, relay);
                 (Work::Fetch(Box::new(fetch)), Some(Peer::new(settings, &limits)))

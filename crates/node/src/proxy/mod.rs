@@ -39,13 +39,13 @@ use self::{
 };
 pub use crate::token::{NamedToken, Token, TokenError, TokenNameError};
 use crate::{
-    beside::BesideFlows,
+    beside::{BesideFlows, FlowId},
     guesses::Guesses,
     h3,
     limits::Limits,
     mode::Oversize,
     node::{Event, Input, Node, Output, Received, SocketId, SocketKind},
-    quic::{self, ConfigError, ConnectionId, LossDetection, ServerTls, StreamId, Transport},
+    quic::{self, ConfigError, ConnectionId, LossDetection, ServerTls, Transport},
     seldom::Seldom,
     server::{self, Server},
     stats::{ConnectionStats, Stats},
@@ -125,9 +125,6 @@ impl ProxyConfig {
         Template::default_for_tcp("proxy.invalid").expect("the draft's template is one")
     }
 }
-
-/// The ID of a flow of this proxy.
-type FlowId = (ConnectionId, StreamId);
 
 /// A CONNECT-UDP proxy.
 pub struct Proxy {

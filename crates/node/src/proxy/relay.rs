@@ -57,7 +57,8 @@ impl Proxy {
         let Some(parts) = self.server.parts(id.0) else { return };
         flow.last_active = now;
         let (_, connection) = &parts;
-        if let Some(path) = connection.path()
+        if self.beside.is_used(id)
+            && let Some(path) = connection.path()
             && self.beside.send(id, payload, (LISTEN, path), connection.packet_size_max())
         {
             flow.to_client_datagrams += 1;

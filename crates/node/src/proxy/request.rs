@@ -151,11 +151,7 @@ impl Proxy {
         if let Some(first) = asked.group.and_then(|field| field.first) {
             return self.join(id, StreamId(first.get()), &target, &asked);
         }
-        self.open_flow(now, id, user, (target, asked))?;
-        if let Some(flow) = self.peers.flow_mut(id) {
-            flow.beside = beside;
-        }
-        Ok(())
+        self.open_flow(now, id, user, (target, asked, beside))
     }
 
     /// Finds out who sends a request. Counts a request that may not use the proxy.
@@ -211,12 +207,13 @@ impl Proxy {
         now: Instant,
         id: FlowId,
         user: User,
-        (target, asked): ((String, u16), Asked),
+        (target, asked, beside): ((String, u16), Asked, beside::Asked),
     ) -> Result<(), RequestError> {
         let (state, output) = self.targets.reach(now, id, target.clone())?;
         self.outputs.push_back(output);
         let owner = self.owner(id, user);
-        self.peers.insert_flow(id, Flow::new(state, owner, target, &self.limits, now));
+        let flow = Flow { beside, ..Flow::new(state, owner, target, &self.limits, now) };
+        self.peers.insert_flow(id, flow);
         if let (Some(peer), Some(parts)) = (self.peers.get_mut(id.0), self.server.parts(id.0)) {
             peer.tunnel.on_request(&Carrier::from(parts), id.1, asked);
         }

@@ -35,15 +35,16 @@ impl AckPolicy {
     /// (`docs/chains.md`).
     pub const TUNNEL: Self = Self { delay: Ratio::ONE, threshold: 100 };
 
-    /// The default for the connection inside a chain, whose sender gets less patience.
+    /// The default for the connection inside a chain. Its sender waits less for acknowledgements.
     pub const END_TO_END: Self = Self { delay: Ratio::of(1, 4), threshold: 10 };
 
-    /// The policy with another delay or threshold.
-    #[must_use]
-    pub fn with(self, delay: Option<Ratio>, threshold: Option<u32>) -> Self {
-        let delay = delay.unwrap_or(self.delay);
-        let threshold = threshold.unwrap_or(self.threshold);
-        Self { delay, threshold }
+    /// This policy with what was chosen in its place. `None`: nothing was chosen.
+    pub fn chosen(self, delay: Option<Ratio>, threshold: Option<u32>) -> Option<Self> {
+        let is_chosen = delay.is_some() || threshold.is_some();
+        is_chosen.then_some(Self {
+            delay: delay.unwrap_or(self.delay),
+            threshold: threshold.unwrap_or(self.threshold),
+        })
     }
 
     /// Whether anything waits.
@@ -220,8 +221,8 @@ mod tests {
 
     #[test]
     fn without_a_policy_nothing_waits() {
-        let off = AckPolicy::TUNNEL.with(Some(Ratio::ZERO), None);
-        for policy in [None, Some(off)] {
+        let off = AckPolicy::TUNNEL.chosen(Some(Ratio::ZERO), None);
+        for policy in [None, off] {
             let mut gate = AckGate::new(policy);
             for _ in 0..300 {
                 gate.on_arrived(test_start(), &DATA, false, RTT);

@@ -124,6 +124,13 @@ impl LossDetection {
 #[derive(Clone, PartialEq, Eq)]
 pub struct ResetSecret(pub [u8; 32]);
 
+impl ResetSecret {
+    /// The key with which tokens are made from connection IDs.
+    pub(crate) fn key(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
+    }
+}
+
 impl std::fmt::Debug for ResetSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ResetSecret(..)")
@@ -357,8 +364,8 @@ pub(super) fn endpoint_config(transport: &Transport, seed: Option<u64>) -> Endpo
     // The engine would also speak drafts 29 to 34.
     config.supported_versions(vec![VERSION]);
     let mtu = transport.mtu;
-    if let Some(ResetSecret(secret)) = &transport.reset_secret {
-        config.reset_key(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret)));
+    if let Some(secret) = &transport.reset_secret {
+        config.reset_key(Arc::new(secret.key()));
     }
     if config.max_udp_payload_size(mtu.receive_up_to).is_err() {
         tracing::warn!(bytes = mtu.receive_up_to, "largest payload below 1200 bytes ignored");

@@ -24,7 +24,7 @@ use super::{
     delivery::Deliveries,
     demux::CONNECTION_ID_LEN,
     endpoint::earliest,
-    observed::Observer,
+    observed::{HEADERS, Observer},
     receiver::{Receiver, UNREAD_MAX},
 };
 use crate::{
@@ -523,8 +523,6 @@ impl Connection {
 
 /// The bytes of IPv4 packets with these UDP payloads.
 const fn on_the_wire(udp: UdpStats) -> ByteCount {
-    /// The headers of IPv4 and UDP.
-    const HEADERS: u64 = 28;
     ByteCount::new(udp.bytes + HEADERS * udp.datagrams)
 }
 

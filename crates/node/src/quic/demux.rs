@@ -1,6 +1,6 @@
 //! Classifies received UDP payloads by the properties that all versions of QUIC share (RFC 8999).
 
-use super::UnusablePackets;
+use super::{UnusablePackets, header::Header};
 
 /// The length of our connection IDs in bytes, at most 20 (RFC 9000 §17.2).
 pub(super) const CONNECTION_ID_LEN: usize = 8;
@@ -25,13 +25,15 @@ pub(crate) fn is_first_of_client(payload: &[u8]) -> bool {
     const FIXED: u8 = 0x40;
     payload.len() >= INITIAL_SIZE_MIN
         && payload.first().is_some_and(|first| first & FIXED != 0)
-        && matches!(Header::read(payload), Some(Header::Long { version: VERSION | VERSION_2 }))
+        && matches!(Header::read(payload), Some(Header::Long { version: VERSION | VERSION_2, .. }))
 }
 
 /// The connection ID of ours in a packet with a short header (RFC 8999 §5.2).
 pub(super) fn id_of_short_header(payload: &[u8]) -> Option<[u8; CONNECTION_ID_LEN]> {
-    let (&first, rest) = payload.split_first()?;
-    rest.first_chunk().copied().filter(|_| first & 0x80 == 0)
+    match Header::read(payload)? {
+        Header::Short { rest } => rest.first_chunk().copied(),
+        Header::Long { .. } => None,
+    }
 }
 
 /// The receiver of a UDP payload inside the node.
@@ -73,53 +75,23 @@ impl Demux {
     }
 }
 
-/// The part of a packet's header that all versions of QUIC share.
-enum Header {
-    /// A long header (RFC 8999 §5.1).
-    Long { version: u32 },
-    /// A short header (RFC 8999 §5.2).
-    Short,
-}
-
-impl Header {
-    /// `None`: the payload ends before its connection IDs do.
-    fn read(payload: &[u8]) -> Option<Self> {
-        /// RFC 8999 §5.1: the most significant bit of the first byte is set in a long header.
-        const LONG: u8 = 0x80;
-        let (first, rest) = payload.split_first()?;
-        if first & LONG == 0 {
-            // A short header does not state the length of its connection ID, but this node chose
-            // the ID.
-            return rest.get(..CONNECTION_ID_LEN).map(|_| Self::Short);
-        }
-        let (version, rest) = rest.split_first_chunk()?;
-        let after_destination = after_connection_id(rest)?;
-        after_connection_id(after_destination)?;
-        Some(Self::Long { version: u32::from_be_bytes(*version) })
-    }
-}
-
 fn purpose(payload: &[u8]) -> Purpose {
     if payload.len() > PAYLOAD_MAX {
         return Purpose::TooLong;
     }
     match Header::read(payload) {
         None => Purpose::TooShort,
+        // This node chose the connection ID of a short header.
+        Some(Header::Short { rest }) if rest.len() < CONNECTION_ID_LEN => Purpose::TooShort,
         // RFC 9000 §5.2.2: "Servers MUST drop smaller packets that specify unsupported versions."
         // Version 0 marks Version Negotiation packets (RFC 8999 §6), which may also be small.
-        Some(Header::Long { version })
+        Some(Header::Long { version, .. })
             if ![0, VERSION].contains(&version) && payload.len() < INITIAL_SIZE_MIN =>
         {
             Purpose::UnknownVersion
         }
         Some(_) => Purpose::Engine,
     }
-}
-
-/// The rest of a long header after a connection ID, which is a length byte and the ID itself.
-fn after_connection_id(header: &[u8]) -> Option<&[u8]> {
-    let (&len, rest) = header.split_first()?;
-    rest.get(len.into()..)
 }
 
 #[cfg(test)]

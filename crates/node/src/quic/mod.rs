@@ -10,6 +10,7 @@ mod demux;
 mod endpoint;
 mod event;
 mod first_size;
+mod header;
 mod observed;
 mod places;
 mod reassembly;
@@ -27,7 +28,8 @@ pub(crate) use delivery::{DatagramId, Delivery, IN_FLIGHT_MEMORY};
 pub(crate) use demux::is_first_of_client;
 pub(crate) use endpoint::{Endpoint, earliest};
 pub(crate) use event::{Closed, Event};
-pub(crate) use observed::{Layer, Ledger};
+pub(crate) use header::Header;
+pub(crate) use observed::{Layer, Ledger, Tag};
 pub(crate) use receiver::Read;
 
 /// Received UDP payloads that belong to no connection and get no answer, by cause.

@@ -64,12 +64,7 @@ struct Run {
 pub fn run(input: &[u8]) {
     let mut reader = Reader::new(input);
     let mut run = Run::new(&mut reader);
-    for _ in 0..STEPS_MAX {
-        if reader.is_empty() {
-            break;
-        }
-        run.step(&mut reader);
-    }
+    reader.steps(STEPS_MAX, |reader| run.step(reader));
     while !run.in_flight.is_empty() {
         let sent = run.in_flight.remove(0);
         run.deliver(&sent);

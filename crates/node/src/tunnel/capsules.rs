@@ -76,7 +76,6 @@ pub(super) fn read(
                     let value = String::from_utf8_lossy(&value).into_owned();
                     return Some(OnStream::ProxyStatus(value));
                 }
-                // No node negotiates QUIC-aware proxying yet.
                 Ok(Some(Capsule::Cid(capsule))) => return Some(OnStream::Cid(capsule)),
                 Ok(Some(Capsule::Unknown { .. })) => continue,
                 Ok(None) => {}

@@ -123,6 +123,12 @@ impl Deliveries {
         self.newest_acked().is_some_and(|sent| sent > time)
     }
 
+    /// Notes when the newest packet was sent that is acknowledged now.
+    fn set_newest_acked(&self, sent: Option<Instant>) {
+        let mut newest = self.newest_acked();
+        *newest = newest.max(sent);
+    }
+
     fn newest_acked(&self) -> MutexGuard<'_, Option<Instant>> {
         self.0.newest_acked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -225,10 +231,6 @@ impl Deliveries {
     /// Handles an acknowledgement. Handshake packets have a number space of their own, and differ
     /// in the time at which they were sent.
     fn on_acked(&self, packet_number: u64, sent: Instant) {
-        {
-            let mut newest = self.newest_acked();
-            *newest = newest.max(Some(sent));
-        }
         if !self.is_idle() {
             self.lock().resolve(packet_number, Delivery::Acked, |flight| flight.sent == sent);
         }

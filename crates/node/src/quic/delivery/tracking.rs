@@ -29,7 +29,7 @@ impl ControllerFactory for TrackingFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let inner = Arc::clone(&self.controllers).build(now, current_mtu);
         let path = self.deliveries.add_path();
-        Box::new(Tracking { inner, path, deliveries: self.deliveries.clone() })
+        Box::new(Tracking { inner, path, deliveries: self.deliveries.clone(), newest_acked: None })
     }
 }
 
@@ -39,6 +39,8 @@ struct Tracking {
     inner: Box<dyn Controller>,
     path: u32,
     deliveries: Deliveries,
+    /// When the newest packet was sent of those that an ACK frame acknowledges.
+    newest_acked: Option<Instant>,
 }
 
 impl Controller for Tracking {
@@ -65,6 +67,7 @@ impl Controller for Tracking {
         is_app_limited: bool,
         rtt: &RttEstimator,
     ) {
+        self.newest_acked = self.newest_acked.max(Some(sent));
         self.deliveries.on_acked(packet_number, sent);
         self.deliveries.set_min_rtt(rtt.min());
         self.inner.on_ack(now, sent, bytes, packet_number, is_app_limited, rtt);
@@ -77,6 +80,7 @@ impl Controller for Tracking {
         is_app_limited: bool,
         largest_acked: Option<u64>,
     ) {
+        self.deliveries.set_newest_acked(self.newest_acked.take());
         self.deliveries.on_acks_end(self.path, in_flight, largest_acked);
         self.inner.on_end_acks(now, in_flight, is_app_limited, largest_acked);
     }
@@ -128,7 +132,7 @@ impl Controller for Tracking {
 
     fn clone_box(&self) -> Box<dyn Controller> {
         let (inner, path) = (self.inner.clone_box(), self.deliveries.add_path());
-        Box::new(Self { inner, path, deliveries: self.deliveries.clone() })
+        Box::new(Self { inner, path, deliveries: self.deliveries.clone(), newest_acked: None })
     }
 
     fn initial_window(&self) -> u64 {

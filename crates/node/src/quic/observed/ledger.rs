@@ -14,18 +14,18 @@ use super::Contents;
 use crate::stats::Overhead;
 
 /// The headers of IPv4 and UDP in bytes.
-const HEADERS: u64 = 28;
+pub(in crate::quic) const HEADERS: u64 = 28;
 
 /// The most packets that are remembered in one direction. The oldest are forgotten, and count as data.
 const REMEMBERED_MAX: usize = 4096;
 
 /// The last bytes of an encrypted packet, which no other packet shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Tag([u8; 16]);
+pub(crate) struct Tag([u8; 16]);
 
 impl Tag {
     /// The tag at the end of a packet. A packet without one matches no other.
-    pub(super) fn of(packet: &[u8]) -> Self {
+    pub(crate) fn of(packet: &[u8]) -> Self {
         packet.last_chunk().copied().map(Self).unwrap_or_default()
     }
 }
@@ -41,41 +41,33 @@ struct Class {
     end_to_end_acks: u64,
 }
 
-/// A packet on one layer, and the packets in its DATAGRAM frames.
-#[derive(Clone, Debug, Default)]
+/// A packet on one layer.
+#[derive(Clone, Debug)]
 pub(super) struct Packet {
-    inner: Vec<Tag>,
-    tag: Tag,
-    size: u64,
-    ack_frames: u64,
-    ack_bytes: u64,
-    has_stream: bool,
-    has_others: bool,
+    pub(super) tag: Tag,
+    /// The bytes of the whole packet.
+    pub(super) size: u64,
+    pub(super) contents: Contents,
+    /// The packets in its DATAGRAM frames.
+    pub(super) inner: Vec<Tag>,
 }
 
 impl Packet {
-    pub(super) fn add_inner(&mut self, payload: &[u8]) {
-        self.inner.push(Tag::of(payload));
-    }
-
-    pub(super) fn finish(self, contents: &Contents, tag: Tag, size: usize) -> Self {
-        let &Contents { ack_frames, ack_bytes, has_stream, has_others, .. } = contents;
-        let size = size as u64;
-        Self { tag, size, ack_frames, ack_bytes, has_stream, has_others, ..self }
-    }
-
     /// The class of the packet without what is inside.
     fn own_class(&self, is_end_to_end: bool) -> Class {
-        let is_ack_only = !self.has_stream && !self.has_others;
+        let is_ack_only = !self.contents.has_stream && !self.contents.has_others;
         Class {
             is_ack_only,
-            tunnel_ack_bytes: if is_end_to_end { 0 } else { self.ack_bytes },
+            tunnel_ack_bytes: if is_end_to_end { 0 } else { self.contents.ack_bytes },
             end_to_end_acks: if is_end_to_end && is_ack_only { self.size + HEADERS } else { 0 },
         }
     }
 }
 
 impl Class {
+    /// A packet with no frames of its own. What is inside it decides.
+    const BARE: Self = Self { is_ack_only: true, tunnel_ack_bytes: 0, end_to_end_acks: 0 };
+
     /// Adds a packet inside. `None`: nothing is known of it.
     fn add(&mut self, inner: Option<Self>) {
         self.is_ack_only &= inner.is_some_and(|inner| inner.is_ack_only);
@@ -191,7 +183,7 @@ impl Layer {
     /// Notes that a packet of the connection inside leaves beside this connection, as `sent`.
     pub(crate) fn on_sent_beside(&self, inner: &[u8], sent: &[u8]) {
         self.ledger.with(|account| {
-            let mut class = Class { is_ack_only: true, tunnel_ack_bytes: 0, end_to_end_acks: 0 };
+            let mut class = Class::BARE;
             class.add(account.sent.get(Tag::of(inner)).copied());
             if self.is_outermost {
                 account.settle(class, sent.len() as u64);
@@ -201,15 +193,12 @@ impl Layer {
         });
     }
 
-    /// Notes that a packet of the connection inside came beside this connection, as `received`. That
-    /// packet has not been decrypted yet.
-    pub(crate) fn on_received_beside(&self, received: (&[u8], usize), inner: &[u8]) {
-        let (tag, size) = received;
-        let class = Class { is_ack_only: true, tunnel_ack_bytes: 0, end_to_end_acks: 0 };
-        let size = size as u64;
+    /// Notes that a packet of the connection inside came beside this connection, in a packet with
+    /// this tag and size. The packet inside has not been decrypted yet.
+    pub(crate) fn on_received_beside(&self, (tag, size): (Tag, usize), inner: &[u8]) {
+        let (class, size) = (Class::BARE, size as u64);
         let open = Open { class, size, is_outermost: self.is_outermost, missing: 1 };
         self.ledger.with(|account| {
-            let tag = Tag::of(tag);
             account.open.insert(tag, open);
             account.around.insert(Tag::of(inner), tag);
         });
@@ -217,9 +206,9 @@ impl Layer {
 
     fn count(&self, account: &mut Account, packet: &Packet) {
         if self.is_end_to_end {
-            account.totals.data_packets += u64::from(packet.has_stream);
+            account.totals.data_packets += u64::from(packet.contents.has_stream);
         } else {
-            account.totals.ack_frames += packet.ack_frames;
+            account.totals.ack_frames += packet.contents.ack_frames;
         }
     }
 
@@ -249,7 +238,7 @@ impl Layer {
         self.ledger.with(|account| {
             self.count(account, &packet);
             if open.missing == 0 {
-                return account.close(packet.tag, &open);
+                return account.close(packet.tag, open);
             }
             account.open.insert(packet.tag, open);
             for inner in packet.inner {
@@ -266,23 +255,18 @@ impl Account {
     }
 
     /// Handles a received packet of which everything is known, and then those around it.
-    fn close(&mut self, tag: Tag, closed: &Open) {
-        if closed.is_outermost {
-            return self.settle(closed.class, closed.size);
-        }
-        let (mut tag, mut class) = (tag, closed.class);
-        while let Some(outer) = self.around.remove(tag) {
+    fn close(&mut self, mut tag: Tag, mut closed: Open) {
+        while !closed.is_outermost {
+            let Some(outer) = self.around.remove(tag) else { return };
             let Some(open) = self.open.get_mut(outer) else { return };
-            open.class.add(Some(class));
+            open.class.add(Some(closed.class));
             open.missing = open.missing.saturating_sub(1);
             if open.missing > 0 {
                 return;
             }
             let Some(open) = self.open.remove(outer) else { return };
-            if open.is_outermost {
-                return self.settle(open.class, open.size);
-            }
-            (tag, class) = (outer, open.class);
+            (tag, closed) = (outer, open);
         }
+        self.settle(closed.class, closed.size);
     }
 }

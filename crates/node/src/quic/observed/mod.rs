@@ -24,8 +24,10 @@ use noq_proto::{
 };
 use tandem_wire::{QuicFrameKind, QuicFrames};
 
-pub(crate) use self::ledger::{Layer, Ledger};
-use self::ledger::{Packet, Tag};
+pub(super) use self::ledger::HEADERS;
+use self::ledger::Packet;
+pub(crate) use self::ledger::{Layer, Ledger, Tag};
+use super::header::Header;
 use crate::stats::Traffic;
 
 /// What was sent and received on one connection. Clones share it.
@@ -161,6 +163,18 @@ impl Observed {
         (self.sent, self.received)
     }
 
+    /// Reads the payload of a packet. If the connection has a place in a chain, also returns the tags of the
+    /// packets inside.
+    fn read(&self, payload: &[u8]) -> (Contents, Vec<Tag>) {
+        let mut inner = Vec::new();
+        let contents = Contents::read(payload, |packet| {
+            if self.layer.is_some() {
+                inner.push(Tag::of(packet));
+            }
+        });
+        (contents, inner)
+    }
+
     fn on_arrived(&mut self, contents: &Contents, packet_number: u64) {
         let is_next = self.largest.is_none_or(|largest| packet_number == largest + 1);
         self.largest = self.largest.max(Some(packet_number));
@@ -170,11 +184,6 @@ impl Observed {
         arrived.is_urgent |= contents.has_others;
         arrived.is_out_of_order |= !is_next;
     }
-}
-
-/// Whether a packet has a short header (RFC 9000 §17.3), as 1-RTT packets do.
-fn is_short(header: &[u8]) -> bool {
-    header.first().is_some_and(|first| first & 0x80 == 0)
 }
 
 /// TLS settings that tell an observer of all packets.
@@ -286,17 +295,12 @@ impl PacketKey for ObservedKey {
     fn encrypt(&self, path_id: PathId, packet: u64, buf: &mut [u8], header_len: usize) {
         let mut observed = self.observer.lock();
         let payload = buf.get(header_len..buf.len().saturating_sub(self.key.tag_len()));
-        let mut outer = observed.layer.as_ref().map(|_| Packet::default());
-        let contents = Contents::read(payload.unwrap_or_default(), |inner| {
-            if let Some(outer) = &mut outer {
-                outer.add_inner(inner);
-            }
-        });
+        let (contents, inner) = observed.read(payload.unwrap_or_default());
         contents.add_to(&mut observed.sent, buf.len());
         observed.has_acked |= contents.ack_frames > 0;
         self.key.encrypt(path_id, packet, buf, header_len);
-        if let (Some(layer), Some(outer)) = (&observed.layer, outer) {
-            layer.on_sent(&outer.finish(&contents, Tag::of(buf), buf.len()));
+        if let Some(layer) = &observed.layer {
+            layer.on_sent(&Packet { tag: Tag::of(buf), size: buf.len() as u64, contents, inner });
         }
     }
 
@@ -310,18 +314,14 @@ impl PacketKey for ObservedKey {
         let (tag, size) = (Tag::of(payload), header.len() + payload.len());
         self.key.decrypt(path_id, packet, header, payload)?;
         let mut observed = self.observer.lock();
-        let mut outer = observed.layer.as_ref().map(|_| Packet::default());
-        let contents = Contents::read(payload, |inner| {
-            if let Some(outer) = &mut outer {
-                outer.add_inner(inner);
-            }
-        });
+        let (contents, inner) = observed.read(payload);
         contents.add_to(&mut observed.received, size);
-        if is_short(header) {
+        // RFC 9000 §17.3: only 1-RTT packets have short headers.
+        if matches!(Header::read(header), Some(Header::Short { .. })) {
             observed.on_arrived(&contents, packet);
         }
-        if let (Some(layer), Some(outer)) = (&observed.layer, outer) {
-            layer.on_received(outer.finish(&contents, tag, size));
+        if let Some(layer) = &observed.layer {
+            layer.on_received(Packet { tag, size: size as u64, contents, inner });
         }
         Ok(())
     }

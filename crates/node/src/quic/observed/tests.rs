@@ -2,11 +2,9 @@ use super::*;
 
 /// A packet of a layer: its frames are as the flags say, and `inner` are the tags of packets in it.
 fn packet(tag: u8, size: usize, contents: &Contents, inner: &[u8]) -> Packet {
-    let mut packet = Packet::default();
-    for &tag in inner {
-        packet.add_inner(&[tag; 16]);
-    }
-    packet.finish(contents, Tag::of(&[tag; 16]), size)
+    let tag_of = |tag: u8| Tag::of(&[tag; 16]);
+    let inner = inner.iter().map(|&tag| tag_of(tag)).collect();
+    Packet { tag: tag_of(tag), size: size as u64, contents: *contents, inner }
 }
 
 const ACK: Contents = Contents {

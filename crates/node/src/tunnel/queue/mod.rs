@@ -411,14 +411,11 @@ impl Queue {
         let had_begun = std::mem::replace(&mut flow.has_begun, false);
         let behind = flow.bytes - len;
         let sent = match item {
-            Item::Encoded(Form::Capsule, frame) => send_frame(engine, stream, frame),
+            Item::Encoded(Form::Capsule, frame) => {
+                send_frame(engine, stream, frame, |rest| Item::Encoded(Form::Capsule, rest))
+            }
             Item::Encoded(Form::Datagram, data) => self.send_datagram(engine, stream, data),
-            Item::Control(frame) => match send_frame(engine, stream, frame) {
-                Sent::StreamIsFull(Item::Encoded(_, rest)) => {
-                    Sent::StreamIsFull(Item::Control(rest))
-                }
-                sent => sent,
-            },
+            Item::Control(frame) => send_frame(engine, stream, frame, Item::Control),
             Item::Unnumbered(item) => self.send_unnumbered(engine, stream, item, behind),
         };
         let Some(flow) = self.flows.get_mut(&stream) else { return Turn::Nothing };
@@ -575,11 +572,12 @@ fn send_frame(
     engine: &mut Engine<'_, impl QueueCarrier>,
     stream: StreamId,
     mut frame: Bytes,
+    rest: impl FnOnce(Bytes) -> Item,
 ) -> Sent {
     engine.hold_two_windows();
     match engine.carrier.write_body(stream, &mut frame) {
         // The frame was sent, or its stream no longer exists.
         Ok(Write::Done) | Err(_) => Sent::All,
-        Ok(Write::Blocked) => Sent::StreamIsFull(Item::Encoded(Form::Capsule, frame)),
+        Ok(Write::Blocked) => Sent::StreamIsFull(rest(frame)),
     }
 }

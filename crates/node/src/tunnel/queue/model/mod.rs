@@ -76,13 +76,10 @@ struct Run {
 pub fn run(input: &[u8]) {
     let mut reader = Reader::new(input);
     let mut run = Run::new(&mut reader);
-    for _ in 0..STEPS_MAX {
-        if reader.is_empty() {
-            break;
-        }
-        run.step(&mut reader);
+    reader.steps(STEPS_MAX, |reader| {
+        run.step(reader);
         run.check();
-    }
+    });
     run.end(reader.byte().is_multiple_of(2));
 }
 
