@@ -108,8 +108,8 @@ pub(crate) struct ClientSettings {
     #[arg(long, env = "TANDEM_MODE", value_parser = mode::parser(mode::is_of_tunnels))]
     mode: Option<Mode>,
 
-    /// How payloads travel through the tunnels behind the first proxy of a chain [default: as through the
-    /// first]
+    /// How payloads travel through the tunnels behind the first proxy of a chain [default: uack if the
+    /// first is uack, else forward; with --require-mode as through the first]
     #[arg(long, env = "TANDEM_BEYOND", help_heading = "Tunnel", value_name = "MODE",
           hide_possible_values = true, value_parser = mode::parser(mode::is_of_tunnels))]
     beyond: Option<Mode>,
@@ -206,7 +206,9 @@ impl TryFrom<ClientSettings> for ClientSetup {
             return Err(ConfigError::Conflict { first: "json", second: "stdio", reason });
         }
         let mode = settings.mode.unwrap_or_default();
-        let beyond = hops::beyond(settings.beyond, &settings.via)?;
+        let require_mode = settings.require_mode.unwrap_or_default();
+        let beyond = hops::beyond(settings.beyond, &settings.via, (mode, require_mode))?;
+        let beyond = (settings.via.len() > 1).then_some(beyond);
         Ok(Self {
             via: settings.via,
             programs,
@@ -215,7 +217,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             retry: settings.retry,
             mode,
             beyond,
-            require_mode: settings.require_mode.unwrap_or_default(),
+            require_mode,
             group_streams: hops::group_streams(settings.group_streams),
             oversize: settings.oversize.unwrap_or_default(),
             json,
@@ -228,8 +230,8 @@ impl TryFrom<ClientSettings> for ClientSetup {
 
 impl ClientSetup {
     fn to_node(&self) -> Result<ClientConfig, ConfigError> {
-        let (repair, group_streams) = (self.repair.to_node(), self.group_streams.0);
-        let modes = hops::Modes::new(self.mode, self.beyond, repair, group_streams);
+        let modes = (self.mode, self.beyond.unwrap_or(self.mode));
+        let modes = hops::Modes::new(modes, self.repair, self.group_streams);
         let tls = hops::read_when_written(self.retry, || self.tls.read())?;
         let hops = || hops::hops(&self.via, &tls, &self.transport, &self.token_file, modes);
         // A client is often started with the machine, and its proxy later.

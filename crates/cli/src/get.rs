@@ -88,8 +88,8 @@ pub(crate) struct Get {
     #[arg(long, env = "TANDEM_MODE", value_parser = mode::parser(mode::is_of_clients))]
     mode: Option<Mode>,
 
-    /// How payloads travel through the tunnels behind the first proxy of a chain [default: as through the
-    /// first]
+    /// How payloads travel through the tunnels behind the first proxy of a chain [default: uack if the
+    /// first is uack, else forward; with --require-mode as through the first]
     #[arg(long, env = "TANDEM_BEYOND", help_heading = "Tunnel", value_name = "MODE",
           hide_possible_values = true, value_parser = mode::parser(mode::is_of_tunnels))]
     beyond: Option<Mode>,
@@ -234,10 +234,13 @@ impl Get {
                 tls.origin.clone(),
             )
         };
-        let repair = RepairSetup::new(self.repair, mode);
-        let group_streams = hops::group_streams(self.group_streams).0;
-        let beyond = hops::beyond(self.beyond, &self.via)?;
-        let modes = hops::Modes::new(mode, beyond, repair.to_node(), group_streams);
+        let require_mode = self.require_mode.unwrap_or_default();
+        let beyond = hops::beyond(self.beyond, &self.via, (mode, require_mode))?;
+        let modes = hops::Modes::new(
+            (mode, beyond),
+            RepairSetup::new(self.repair, mode),
+            hops::group_streams(self.group_streams),
+        );
         let transport = TransportSetup::new(self.transport.clone(), WorkFor::Tunnel)?;
         let hops = || hops::hops(&self.via, &tls, &transport, &self.token_file, modes);
         let hops = hops::read_when_written(self.retry, hops)?;

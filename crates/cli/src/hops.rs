@@ -3,7 +3,7 @@
 use std::{iter, ops::RangeInclusive, path::PathBuf, thread, time::Duration};
 
 use tandem_node::{
-    client::{HopConfig, Repair, TunnelMode},
+    client::{HopConfig, TunnelMode},
     error::ClientError,
     limits::Limits,
     mode::{Agreement, Mode},
@@ -14,7 +14,7 @@ use tracing::{field::display, info, warn};
 
 use crate::{
     advice,
-    config::{Setting, TransportSetup, Via, Within, WorkFor},
+    config::{RepairSetup, Setting, TransportSetup, Via, Within, WorkFor},
     error::ConfigError,
     tls::ClientTls,
     tokens,
@@ -134,20 +134,29 @@ pub(crate) struct Modes {
 }
 
 impl Modes {
-    /// Without a choice for the tunnels behind the first one, all have the same mode.
-    pub(crate) fn new(mode: Mode, beyond: Option<Mode>, repair: Repair, group_streams: u8) -> Self {
-        let tunnel = |mode: Mode| mode.tunnel(repair, group_streams).unwrap_or_default();
-        Self { first: tunnel(mode), beyond: tunnel(beyond.unwrap_or(mode)) }
+    pub(crate) fn new(
+        (first, beyond): (Mode, Mode),
+        repair: RepairSetup,
+        group_streams: Within<GroupStreams>,
+    ) -> Self {
+        let tunnel =
+            |mode: Mode| mode.tunnel(repair.to_node(mode), group_streams.0).unwrap_or_default();
+        Self { first: tunnel(first), beyond: tunnel(beyond) }
     }
 }
 
-/// The mode of the tunnels behind the first one, if it was chosen and there are any.
-pub(crate) fn beyond(chosen: Option<Mode>, via: &[Via]) -> Result<Option<Mode>, ConfigError> {
+/// The mode of the tunnels behind the first one, which has the mode `first`. A client that insists on its
+/// modes only has modes that it was told.
+pub(crate) fn beyond(
+    chosen: Option<Mode>,
+    via: &[Via],
+    (first, require_mode): (Mode, bool),
+) -> Result<Mode, ConfigError> {
     if chosen.is_some() && via.len() < 2 {
         let reason = "there is no second proxy";
         return Err(ConfigError::Conflict { first: "beyond", second: "via", reason });
     }
-    Ok(chosen)
+    Ok(chosen.unwrap_or(if require_mode { first } else { first.beyond() }))
 }
 
 /// The hops, nearest proxy first. Each proxy receives the token of its own file; one file alone is for

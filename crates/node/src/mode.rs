@@ -317,6 +317,17 @@ impl Mode {
         if self.has_patient_origin() { Order::Window } else { Order::Ordered }
     }
 
+    /// The mode that suits the tunnels behind the first one of a chain, if the first has this mode. Losses
+    /// are repaired on the last mile, and everything behind it is forwarded at no cost. A client that does
+    /// not want its packets to be recognized outside of the tunnels has them sealed everywhere.
+    #[must_use]
+    pub const fn beyond(self) -> Self {
+        match self {
+            Self::Uack | Self::UackUp => self,
+            _ => Self::Forward,
+        }
+    }
+
     /// The tunnel's part of this mode; `None` without a tunnel.
     pub const fn tunnel(self, repair: Repair, group_streams: u8) -> Option<TunnelMode> {
         match self {

@@ -51,7 +51,11 @@ impl Setting for RepairDeadline {
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct RepairSetup {
+    /// The order in the first tunnel.
     resequence: Order,
+    /// Whether it was chosen, so that all tunnels have it.
+    #[serde(skip)]
+    is_chosen: bool,
     #[serde(rename = "repair-deadline", skip_serializing_if = "Option::is_none")]
     deadline: Option<Within<RepairDeadline>>,
     #[serde(rename = "repair-limit", skip_serializing_if = "Option::is_none")]
@@ -59,15 +63,17 @@ pub(crate) struct RepairSetup {
 }
 
 impl RepairSetup {
-    /// The settings, with the mode's order as the default.
+    /// The settings, with the order of the first tunnel's mode as the default.
     pub(crate) fn new(settings: RepairSettings, mode: Mode) -> Self {
         let RepairSettings { resequence, deadline, limit } = settings;
-        Self { resequence: resequence.unwrap_or(mode.usual_order()), deadline, limit }
+        let is_chosen = resequence.is_some();
+        Self { resequence: resequence.unwrap_or(mode.usual_order()), is_chosen, deadline, limit }
     }
 
-    /// The node's form.
-    pub(crate) fn to_node(self) -> Repair {
+    /// The node's form, for a tunnel of this mode.
+    pub(crate) fn to_node(self, mode: Mode) -> Repair {
         let deadline = self.deadline.map(|Within(deadline)| deadline.into());
-        Repair { order: self.resequence, deadline, limit: self.limit }
+        let order = if self.is_chosen { self.resequence } else { mode.usual_order() };
+        Repair { order, deadline, limit: self.limit }
     }
 }

@@ -18,6 +18,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "uplink_trace",
             "client_rtt_step",
             "hop_rtt",
+            "path_rtt",
             "origin_rtt_step",
             "origin_rate",
             "uplink_loss",
@@ -26,6 +27,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "reorder",
             "cross_traffic",
             "queue",
+            "queue_bdp_percent",
         ],
     ),
     (

@@ -27,6 +27,12 @@ pub enum Measure {
     DownlinkBytes,
     /// Body bits per second, in Mbit/s.
     Goodput,
+    /// Share of all bytes that are acknowledgements because of tunnels, in per cent.
+    ChainAckPercent,
+    /// Share of all bytes that tunnels add, in per cent.
+    ChainOverheadPercent,
+    /// ACK frames of all tunnels for each end-to-end packet with data.
+    ChainAcksPerPacket,
     /// Jain's index of fairness over the flows' goodput.
     Jain,
     /// Share of all body bits that other downloads received, in per cent.
@@ -63,6 +69,9 @@ impl Measure {
             Self::TunnelRetransmitPercent => Some(record.tunnel_retransmit_ratio * 100.0),
             Self::DownlinkBytes => Some(record.downlink.bytes as f64),
             Self::Goodput => Some(record.goodput_mbps),
+            Self::ChainAckPercent => Some(record.chain.chain_ack_ratio * 100.0),
+            Self::ChainOverheadPercent => Some(record.chain.chain_overhead_ratio * 100.0),
+            Self::ChainAcksPerPacket => Some(record.chain.chain_acks_per_packet),
             Self::Jain => record.jain_index,
             Self::OthersPercent => {
                 let theirs = record.others_mbps?;

@@ -268,8 +268,11 @@ fn distribution(ours: &[&RunRecord]) -> Vec<Point> {
     (0..=100).filter_map(percentile).collect()
 }
 
-/// A parameter of a run, as a number and as text.
+/// A parameter of a run, as a number and as text. A run without a tunnel has no proxies.
 fn value(record: &RunRecord, key: &str) -> (f64, String) {
+    if key == "proxies" && !record.parameters.mode.has_tunnel() {
+        return (0.0, "0".to_owned());
+    }
     magnitude(fields(&record.parameters).get(key).unwrap_or(&Value::Null))
 }
 
@@ -277,8 +280,16 @@ fn value(record: &RunRecord, key: &str) -> (f64, String) {
 type Line = (Mode, Option<String>);
 
 /// Parameters of a mode's tunnel. Modes that are compared may differ in these.
-const OF_MODES: [&str; 5] =
-    ["resequence", "tecc", "tunnel_controller", "tunnel_initial_window", "tunnel_up_gain_percent"];
+const OF_MODES: [&str; 8] = [
+    "ack_delay",
+    "ack_threshold",
+    "beyond",
+    "resequence",
+    "tecc",
+    "tunnel_controller",
+    "tunnel_initial_window",
+    "tunnel_up_gain_percent",
+];
 
 struct Run<'a> {
     record: &'a RunRecord,

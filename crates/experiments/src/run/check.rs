@@ -77,6 +77,16 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
     ] {
         require(rtt.0 <= RTT_MAX, name, &rtt.to_string(), "at most 60s")?;
     }
+    if let Some(path) = run.path_rtt {
+        let is_sane = run.near_rtt() <= path.0 && path.0 <= RTT_MAX;
+        let allowed = "at least the RTTs of the links before the last, at most 60s";
+        require(is_sane, "path_rtt", &path.to_string(), allowed)?;
+    }
+    if let Some(percent) = run.queue_bdp_percent {
+        let allowed = "not on a trace, which has no constant bandwidth";
+        let is_constant = run.trace.is_none();
+        require(is_constant, "queue_bdp_percent", &percent.to_string(), allowed)?;
+    }
     for (name, loss) in [("loss", Some(&run.loss)), ("uplink_loss", run.uplink_loss.as_ref())] {
         let Some(loss) = loss else { continue };
         require(

@@ -17,7 +17,7 @@ pub(super) fn delay(delay: Duration) -> LinkConfig {
 
 /// The link between the last proxy and the origin with this number, which counts from 1.
 pub(super) fn to_origin(run: &Parameters, number: u32) -> LinkConfig {
-    let rtt = run.origin_rtt.0 + run.origin_rtt_step.0 * number.saturating_sub(1);
+    let rtt = run.last_rtt() + run.origin_rtt_step.0 * number.saturating_sub(1);
     LinkConfig {
         capacity: run.origin_rate.map_or(Capacity::Unlimited, Capacity::Constant),
         queue: QueueConfig::default(),
@@ -62,7 +62,7 @@ fn access(run: &Parameters, capacity: Capacity, loss: LossModel) -> LinkConfig {
         jitter: run.jitter.0,
         loss,
         loss_at: run.loss_at,
-        queue: run.queue,
+        queue: run.access_queue(),
         reorder: (run.reorder > Ratio::ZERO).then_some(late),
         ..LinkConfig::default()
     }

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tandem_congestion::ControllerName;
-use tandem_netem::{LossAt, LossModel, QueueConfig};
+use tandem_netem::{LossAt, LossModel, QueueConfig, QueueLimit};
 use tandem_node::{
     client::Order,
     mode::{Mode, TunnelMode},
@@ -157,6 +157,10 @@ parameters! {
         /// RTT between the last proxy and the first origin.
         "TIME" origin_rtt: HumanDuration = ms(100);
 
+        /// RTT between client and first origin, without queues. The link to the origin has what the other
+        /// links leave, instead of --origin-rtt.
+        "TIME" path_rtt: Option<HumanDuration>;
+
         /// Increase of the RTT from each origin to the next.
         "TIME" origin_rtt_step: HumanDuration = ms(0);
 
@@ -180,6 +184,10 @@ parameters! {
         /// Queue of the access link in each direction: 150kB, 100packets, drop-head:150kB,
         /// codel:150kB or infinite.
         "QUEUE" queue: QueueConfig = QueueConfig::default();
+
+        /// Queue of the access link in per cent of the bandwidth-delay product of the path, instead of
+        /// --queue
+        queue_bdp_percent: Option<u64>, from 10 to 10000;
 
         /// Maximum of a random time that is added to the access link's delay; it does not reorder
         /// packets.
@@ -298,9 +306,29 @@ impl Parameters {
     /// The end-to-end RTT without queues: that of the access link, between the proxies and to the
     /// first origin.
     pub fn e2e_rtt(&self) -> Duration {
+        self.near_rtt() + self.last_rtt()
+    }
+
+    /// The part of it between the client and the last proxy, or the end of the access link.
+    pub(super) fn near_rtt(&self) -> Duration {
         let hops = if self.mode.has_tunnel() { self.proxies.saturating_sub(1) } else { 0 };
-        let near = self.hop_rtt.0.saturating_mul(u32::try_from(hops).unwrap_or(u32::MAX));
-        self.client_rtt.0 + near + self.origin_rtt.0
+        let hops = u32::try_from(hops).unwrap_or(u32::MAX);
+        self.client_rtt.0 + self.hop_rtt.0.saturating_mul(hops)
+    }
+
+    /// The remaining part, to the first origin.
+    pub(super) fn last_rtt(&self) -> Duration {
+        let left = |whole: HumanDuration| whole.0.saturating_sub(self.near_rtt());
+        self.path_rtt.map_or(self.origin_rtt.0, left)
+    }
+
+    /// The queue of the access link.
+    pub(super) fn access_queue(&self) -> QueueConfig {
+        let Some(percent) = self.queue_bdp_percent else { return self.queue };
+        let bits = u128::from(self.rate.bits_per_second()) * self.e2e_rtt().as_nanos();
+        let bytes = bits * u128::from(percent) / 100 / 8 / 1_000_000_000;
+        let bytes = Some(ByteCount::new(u64::try_from(bytes).unwrap_or(u64::MAX)));
+        QueueConfig::DropTail(QueueLimit { bytes, packets: None })
     }
 }
 

@@ -1,6 +1,10 @@
 //! The proxy's end: the flows of all clients.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use bytes::BytesMut;
 use http::HeaderMap;
@@ -53,7 +57,37 @@ struct Flow {
     /// How often the client had moved to another path when the IDs were agreed on. They are used on no other
     /// path.
     moves: u64,
+    /// The way to the client.
+    order: InOrder,
     kind: Kind,
+}
+
+/// Keeps a flow in order when its packets begin to travel beside the connection: while earlier ones wait
+/// inside, later ones follow them, for [`Self::LONGEST`] at most. Packets that overtake others seem lost
+/// to their sender, which would retransmit them.
+#[derive(Debug, Default)]
+enum InOrder {
+    /// All packets travelled inside.
+    #[default]
+    Inside,
+    /// Since this time a packet would have travelled beside.
+    Waiting(Instant),
+    /// Packets travel beside.
+    Beside,
+}
+
+impl InOrder {
+    const LONGEST: Duration = Duration::from_millis(500);
+
+    /// Whether the next packet travels beside. `waits` says whether earlier ones wait inside.
+    fn is_beside(&mut self, now: Instant, waits: bool) -> bool {
+        *self = match *self {
+            Self::Inside if waits => Self::Waiting(now),
+            Self::Waiting(since) if waits && now < since + Self::LONGEST => Self::Waiting(since),
+            _ => Self::Beside,
+        };
+        matches!(self, Self::Beside)
+    }
 }
 
 /// The present path of a connection.
@@ -155,7 +189,7 @@ impl BesideFlows {
         {
             headers.insert(FORWARDING, grant.encode());
             let kind = Kind::Forward(Box::new(mapping));
-            self.flows.insert(id, Flow { moves, kind });
+            self.flows.insert(id, Flow { moves, order: InOrder::default(), kind });
         } else if let Some(SealField { id: receiver }) = asked.seal
             && let Some(Secrets { to_proxy, to_client }) = secrets()
         {
@@ -166,7 +200,7 @@ impl BesideFlows {
                 opener: Opener::new(to_proxy),
                 id: own,
             }));
-            self.flows.insert(id, Flow { moves, kind });
+            self.flows.insert(id, Flow { moves, order: InOrder::default(), kind });
         }
     }
 
@@ -257,30 +291,35 @@ impl BesideFlows {
     }
 
     /// Sends a packet of a target beside the connection, if the flow permits. `false`: it has to travel
-    /// inside. `size_max` is the size of the connection's packets.
+    /// inside, where earlier packets of the flow wait or not. `size_max` is the size of the connection's
+    /// packets.
     ///
     /// The draft's §6.5: "the proxy MUST limit the number of packets that it will proxy to an unvalidated
     /// client address". Beside the connection there are none; inside it, QUIC itself limits them.
     pub(crate) fn send(
         &mut self,
+        (now, waits): (Instant, bool),
         id: FlowId,
         payload: &[u8],
-        (listen, path): (SocketId, Path),
-        size_max: usize,
+        (socket, path, size_max): (SocketId, Path, usize),
     ) -> bool {
         self.leave_former_path(id, path);
         let Self { flows, outbox, stats, .. } = self;
-        let flow = flows.get_mut(&id).filter(|_| path.is_validated);
-        let to = (listen, path.client);
-        let sent = match flow.map(|flow| &mut flow.kind) {
-            None => None,
-            Some(Kind::Forward(mapping)) => mapping
+        let Some(Flow { order, kind, .. }) = flows.get_mut(&id).filter(|_| path.is_validated)
+        else {
+            return false;
+        };
+        let to = (socket, path.client);
+        let sent = match kind {
+            Kind::Forward(mapping) => mapping
                 .client_of(payload)
+                .filter(|_| order.is_beside(now, waits))
                 .and_then(|client| outbox.add(to, |out| mapping.encode(payload, client, out))),
-            Some(Kind::Seal(flow)) => flow
+            Kind::Seal(flow) => flow
                 .sealer
                 .as_mut()
                 .filter(|_| payload.len() + Sealer::OVERHEAD <= size_max)
+                .filter(|_| order.is_beside(now, waits))
                 .and_then(|sealer| outbox.add(to, |out| sealer.seal(payload, out).ok())),
         };
         stats.sent += u64::from(sent.is_some());

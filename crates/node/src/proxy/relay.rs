@@ -59,7 +59,12 @@ impl Proxy {
         let (_, connection) = &parts;
         if self.beside.is_used(id)
             && let Some(path) = connection.path()
-            && self.beside.send(id, payload, (LISTEN, path), connection.packet_size_max())
+            && self.beside.send(
+                (now, peer.tunnel.holds(id.1)),
+                id,
+                payload,
+                (LISTEN, path, connection.packet_size_max()),
+            )
         {
             flow.to_client_datagrams += 1;
             self.stats.to_client_datagrams += 1;

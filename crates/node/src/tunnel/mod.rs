@@ -530,6 +530,11 @@ impl Tunnel {
         carrier.is_open() && (!self.queue.is_empty() || carrier.awaits_ack())
     }
 
+    /// Whether payloads of a flow wait in the queue.
+    pub(crate) fn holds(&self, stream: StreamId) -> bool {
+        self.queue.flow_len(stream) > 0
+    }
+
     /// Bytes of encoded payloads that wait in the queue: q(t).
     pub(crate) fn queued(&self) -> usize {
         self.queue.len()
