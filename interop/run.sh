@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every combination of client, proxies and origin, and programs with TCP connections through tunnels. It first
-# installs and builds the programs that they need.
+# Runs every combination of client, proxies and origin, chains of three proxies in each mode, and programs with TCP
+# connections through tunnels. It first installs and builds the programs that they need.
 #   interop/run.sh [WORD ...]     runs only the pairs whose line has all these words
 #   interop/run.sh --list         lists the pairs
 #   TANDEM=FILE interop/run.sh    uses this program instead of a new build
@@ -30,11 +30,9 @@ install_python_packages python3 "$cache/venv" requirements.txt
 python="$(newer_python)"
 install_python_packages "$python" "$cache/picoquic" picoquic/requirements.txt
 
+build_quic_go
 (
     cd quic-go
-    go build -o "$cache/bin/quic-go-get" ./get
-    go build -o "$cache/bin/quic-go-origin" ./origin
-    go build -o "$cache/bin/quic-go-connect-proxy" ./proxy
     go build -o "$cache/bin/masque-go-client" github.com/quic-go/masque-go/cmd/client
     go build -o "$cache/bin/masque-go-proxy" github.com/quic-go/masque-go/cmd/proxy
 )

@@ -56,9 +56,9 @@ def masque_go_proxy(lab: Lab, program: str = "masque-go-proxy") -> Server:
     return Server(process, port)
 
 
-def tandem_origin(lab: Lab) -> Server:
+def tandem_origin(lab: Lab, options: tuple[str, ...] = ()) -> Server:
     listen = ("--listen", "127.0.0.1:0", "--root", ROOT)
-    return listening(lab.start("tandem-origin", TANDEM, "origin", *listen, *IDENTITY))
+    return listening(lab.start("tandem-origin", TANDEM, "origin", *listen, *IDENTITY, *options))
 
 
 def quic_go_origin(lab: Lab, *options: str) -> Server:

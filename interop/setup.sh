@@ -1,4 +1,4 @@
-# This file is for run.sh, programs.sh and link.sh, which source it in their folder. It has what they share.
+# This file is for run.sh, chains.sh, programs.sh and link.sh, which source it in their folder. It has what they share.
 cache="$PWD/.cache"
 mkdir -p "$cache/bin"
 PATH="$PATH:/usr/sbin:/sbin" # where Debian puts some programs
@@ -29,6 +29,16 @@ install_python_packages() {
     # The file lists all packages, so that pip need not resolve any: curl_cffi asks for newer ones than it needs.
     "$2/bin/pip" install --quiet --no-deps -r "$3"
     cp "$3" "$2/requirements.txt"
+}
+
+# Builds the programs on quic-go.
+build_quic_go() {
+    (
+        cd quic-go
+        go build -o "$cache/bin/quic-go-get" ./get
+        go build -o "$cache/bin/quic-go-origin" ./origin
+        go build -o "$cache/bin/quic-go-connect-proxy" ./proxy
+    )
 }
 
 # Builds tandem, unless TANDEM names a program.

@@ -17,8 +17,10 @@ def version(project: str) -> str:
     match project:
         case "tandem":
             return first_number(output(TANDEM, "--version"))
-        case "masque-go" | "quic-go":
-            return go_module(f"quic-go/{project}", BIN / "masque-go-proxy")
+        case "masque-go":
+            return go_module("quic-go/masque-go", BIN / "masque-go-proxy")
+        case "quic-go":
+            return go_module("quic-go/quic-go", BIN / "quic-go-get")
         case "h3":
             lock = (HERE / "h3/Cargo.lock").read_text()
             return re.search(r'name = "h3"\nversion = "(.*)"', lock)[1]

@@ -19,6 +19,13 @@ pub(crate) struct Carried {
     to_client_packets: u64,
     /// Bytes of UDP payload that left the tunnel for programs.
     to_client_bytes: u64,
+    /// Packets that travelled beside the tunnels' connections in modes forward and uack, at all hops and in both
+    /// directions.
+    beside_packets: u64,
+    /// Packets that came beside the connections and were dropped: forged, replayed or truncated ones.
+    beside_refused: u64,
+    /// Packets that fitted no datagram, and went in capsules.
+    in_capsules: u64,
     /// Packets that were dropped here because they did not fit the tunnel.
     dropped_too_large: u64,
     /// Packets that were dropped here because the tunnel's queue was full.
@@ -46,12 +53,15 @@ pub(crate) struct Carried {
 
 impl From<&Stats> for Carried {
     fn from(stats: &Stats) -> Self {
-        let Stats { dropped, tcp, .. } = stats;
+        let Stats { dropped, tcp, beside, .. } = stats;
         Self {
             flows: stats.flows,
             to_target_packets: stats.to_target_datagrams,
             to_target_bytes: stats.to_target_bytes,
             to_client_packets: stats.to_client_datagrams,
+            beside_packets: beside.sent + beside.received,
+            beside_refused: beside.refused,
+            in_capsules: stats.in_capsules,
             to_client_bytes: stats.to_client_bytes,
             dropped_too_large: dropped.too_large,
             dropped_queue_full: dropped.queue_full,

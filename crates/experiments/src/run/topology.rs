@@ -505,7 +505,7 @@ fn tunnel_transport(run: &Parameters) -> Transport {
 /// The sizes of a client's first tunnel, which the proxies keep to. The figures are about the sizes that
 /// the connection inside a tunnel relies on.
 fn tunnel_mtu(run: &Parameters) -> Mtu {
-    Mtu::TUNNEL.for_chain(usize::try_from(run.proxies).unwrap_or(usize::MAX))
+    Mtu::TUNNEL.for_chain(usize::try_from(run.proxies).unwrap_or(usize::MAX), false)
 }
 
 fn to_u32(number: u64) -> u32 {

@@ -20,9 +20,11 @@ use crate::{
 fn restarted(seed: u64) -> Option<ClientError> {
     let random = |part: u64, most: u64| Seed(seed).derive(part).0 % most;
     let mut scenario = Scenario::new(seed, 1 + usize::try_from(random(0, 2)).unwrap());
-    scenario.mode = match random(1, 4) {
+    scenario.mode = match random(1, 6) {
         0 => TunnelMode::Mst,
         1 => TunnelMode::Rmdt(Repair::default()),
+        2 => TunnelMode::Forward,
+        3 => TunnelMode::Uack { both_ways: true },
         _ => TunnelMode::Mdt,
     };
     scenario.reset_secret = (random(2, 2) == 0).then_some(ResetSecret([7; 32]));

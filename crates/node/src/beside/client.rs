@@ -36,10 +36,13 @@ pub(crate) enum Wish {
     Seal { both_ways: bool },
 }
 
-/// The time after which a client that sends packets beside the connection and gets none asks the proxy
-/// for a sign of life inside the connection. If the client's address has changed, or the proxy has
-/// forgotten the flow, both learn it from that.
-const SILENCE: Duration = Duration::from_secs(1);
+/// How often a client asks the proxy for a sign of life inside the connection, while packets travel
+/// beside it. If the client's address has changed, or the proxy has forgotten the flow, both learn it
+/// from that: packets beside the connection are good on its path only.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// The same for the nearest proxy. Between other proxies addresses hardly ever change.
+const BEAT_OF_NEAREST: Duration = Duration::from_millis(500);
 
 /// The state of a hop.
 #[derive(Debug)]
@@ -49,8 +52,12 @@ pub(crate) struct Beside {
     /// The flows of the IDs at which the proxy sends packets.
     ids: Ids<StreamId>,
     outbox: Outbox<()>,
-    /// Since when nothing has come beside the connection, although packets were sent.
-    silent_since: Option<Instant>,
+    /// IDs of the proxy's choice that no flow uses any longer, until the hop before this one knows.
+    gone: Vec<Virtual>,
+    beat: Duration,
+    /// When the proxy is asked for a sign of life, if packets have travelled beside the connection since it
+    /// was asked last.
+    next_beat: Option<Instant>,
     random: Generator,
     stats: BesideStats,
 }
@@ -79,6 +86,8 @@ struct Forwarding {
     /// The IDs that were seen last.
     client: Option<ConnectionId>,
     target: Option<ConnectionId>,
+    /// Whether the hop before this one had no room for the IDs. The packets then stay in the tunnel.
+    is_refused: bool,
     /// Another ID of the client, which the target has used since, and in how many packets.
     next_client: Option<(ConnectionId, u32)>,
 }
@@ -116,10 +125,17 @@ impl Beside {
             flows: BTreeMap::new(),
             ids: Ids::default(),
             outbox: Outbox::default(),
-            silent_since: None,
+            gone: Vec::new(),
+            beat: BEAT,
+            next_beat: None,
             random: quic::rng(seed.map(|seed| seed.wrapping_add(3))),
             stats: BesideStats::default(),
         }
+    }
+
+    /// Makes this the hop to the nearest proxy.
+    pub(crate) const fn set_nearest(&mut self) {
+        self.beat = BEAT_OF_NEAREST;
     }
 
     /// The state for a new connection to the same proxy.
@@ -127,7 +143,8 @@ impl Beside {
         self.flows.clear();
         self.ids = Ids::default();
         self.outbox = Outbox::default();
-        self.silent_since = None;
+        self.gone.clear();
+        self.next_beat = None;
     }
 
     /// What was counted.
@@ -169,6 +186,7 @@ impl Beside {
                 registry: None,
                 client: None,
                 target: None,
+                is_refused: false,
                 next_client: None,
             })),
             Offer::Seal(id) => {
@@ -235,9 +253,7 @@ impl Beside {
         match self.flows.get_mut(&stream) {
             Some(Flow::Forward(flow)) => {
                 let Some(registry) = &mut flow.registry else { return Vec::new() };
-                for id in registry.take_retired() {
-                    self.ids.remove(&id);
-                }
+                retire(&mut self.ids, &mut self.gone, registry);
                 registry.take_capsules()
             }
             Some(Flow::Seal(_)) | None => Vec::new(),
@@ -254,15 +270,39 @@ impl Beside {
         }
     }
 
-    /// Registers an ID that the next proxy has chosen, whose packets this hop's flow will carry.
-    pub(crate) fn register(&mut self, stream: StreamId, id: Virtual) {
+    /// The IDs that the proxy has chosen, and that no flow uses any longer, since the last call.
+    pub(crate) fn take_gone(&mut self) -> Vec<Virtual> {
+        std::mem::take(&mut self.gone)
+    }
+
+    /// Registers an ID that the next proxy has chosen, whose packets this hop's flow will carry. `false`:
+    /// there is no room for it. A flow that is not forwarded has no IDs, and carries everything.
+    pub(crate) fn register_inner(&mut self, stream: StreamId, id: Virtual) -> bool {
+        self.registry(stream).is_none_or(|registry| registry.register_inner(id))
+    }
+
+    /// Closes an ID that the next proxy has chosen.
+    pub(crate) fn close_inner(&mut self, stream: StreamId, id: Virtual) {
+        if let Some(registry) = self.registry(stream) {
+            registry.close_inner(id);
+        }
+    }
+
+    /// Keeps the packets of a flow in the tunnel from now on, because the hop before this one has no room
+    /// for an ID that the proxy has chosen.
+    pub(crate) fn refuse(&mut self, stream: StreamId, id: Virtual) {
         if let Some(Flow::Forward(flow)) = self.flows.get_mut(&stream)
             && let Some(registry) = &mut flow.registry
         {
-            match id {
-                Virtual::Client(id) => registry.register_client(id),
-                Virtual::Target(id) => registry.register_target(id),
-            }
+            registry.close_virtual(id);
+            flow.is_refused = true;
+        }
+    }
+
+    fn registry(&mut self, stream: StreamId) -> Option<&mut Registry> {
+        match self.flows.get_mut(&stream) {
+            Some(Flow::Forward(flow)) => flow.registry.as_mut(),
+            Some(Flow::Seal(_)) | None => None,
         }
     }
 
@@ -305,7 +345,7 @@ impl Beside {
         };
         if is_sent {
             self.stats.sent += 1;
-            self.silent_since.get_or_insert(now);
+            self.next_beat.get_or_insert(now + self.beat);
         }
         is_sent
     }
@@ -321,8 +361,11 @@ impl Beside {
     }
 
     /// Finds out what a packet from the proxy is.
-    pub(crate) fn unwrap(&mut self, mut packet: BytesMut) -> Unwrapped {
+    pub(crate) fn unwrap(&mut self, now: Instant, mut packet: BytesMut) -> Unwrapped {
         let Some((id, &stream)) = self.ids.find(&packet) else {
+            if self.next_beat.is_some() && self.is_reset(&packet) {
+                self.next_beat = Some(now);
+            }
             return Unwrapped::OfConnection(packet);
         };
         let payload = match self.flows.get_mut(&stream) {
@@ -341,18 +384,27 @@ impl Beside {
             return Unwrapped::Dropped;
         };
         self.stats.received += 1;
-        self.silent_since = None;
+        self.next_beat.get_or_insert(now + self.beat);
         Unwrapped::Payload(stream, payload)
     }
 
-    /// Whether the client should ask the proxy for a sign of life. The answer is yes once for each
-    /// period of silence.
-    pub(crate) fn is_silent(&mut self, now: Instant) -> bool {
-        let is_silent = self.silent_since.is_some_and(|since| since + SILENCE <= now);
-        if is_silent {
-            self.silent_since = Some(now);
-        }
-        is_silent
+    /// Whether a packet from the proxy says that it does not know a virtual ID. The connection itself shows
+    /// what has become of the proxy.
+    fn is_reset(&self, packet: &[u8]) -> bool {
+        self.flows.values().any(|flow| match flow {
+            Flow::Forward(flow) => flow.registry.as_ref().is_some_and(|it| it.is_reset(packet)),
+            Flow::Seal(_) => false,
+        })
+    }
+
+    /// When [`Self::is_due`] is next.
+    pub(crate) const fn next_timeout(&self) -> Option<Instant> {
+        self.next_beat
+    }
+
+    /// Whether it is time to ask the proxy for a sign of life.
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+        self.next_beat.take_if(|due| *due <= now).is_some()
     }
 
     /// The packet that was sent last and has not left yet.
@@ -369,10 +421,10 @@ impl Beside {
     pub(crate) fn close(&mut self, stream: StreamId) {
         match self.flows.remove(&stream) {
             None => {}
-            Some(Flow::Forward(flow)) => {
-                let registry = flow.registry.iter();
-                for id in registry.flat_map(Registry::own_ids) {
-                    self.ids.remove(id);
+            Some(Flow::Forward(mut flow)) => {
+                if let Some(registry) = &mut flow.registry {
+                    registry.clear();
+                    retire(&mut self.ids, &mut self.gone, registry);
                 }
             }
             Some(Flow::Seal(flow)) => {
@@ -381,6 +433,16 @@ impl Beside {
                 }
             }
         }
+    }
+}
+
+/// Forgets the IDs at which this client receives no longer.
+fn retire(ids: &mut Ids<StreamId>, gone: &mut Vec<Virtual>, registry: &mut Registry) {
+    for id in registry.take_retired() {
+        if let Virtual::Client(id) = &id {
+            ids.remove(id);
+        }
+        gone.push(id);
     }
 }
 
@@ -406,7 +468,7 @@ impl Forwarding {
 
     /// Notes the ID that the client has chosen. Another one than before is that of a new connection.
     fn see_client(&mut self, id: ConnectionId) {
-        if self.client != Some(id) {
+        if self.client != Some(id) && !self.is_refused {
             self.client = Some(id);
             if let Some(registry) = &mut self.registry {
                 registry.register_client(id);
@@ -424,7 +486,8 @@ impl Forwarding {
         let Some(id) = packet.get(1..=len).and_then(|id| ConnectionId::try_from(id).ok()) else {
             return;
         };
-        if self.registry.as_ref().is_none_or(|registry| registry.has_client(&id)) {
+        let is_settled = self.registry.as_ref().is_none_or(|registry| registry.has_client(&id));
+        if is_settled || self.is_refused {
             return;
         }
         let seen = match self.next_client {
@@ -449,7 +512,7 @@ impl Forwarding {
 
     /// Notes the ID that the target has chosen.
     fn see_target(&mut self, id: ConnectionId) {
-        if self.target != Some(id) {
+        if self.target != Some(id) && !self.is_refused {
             self.target = Some(id);
             if let Some(registry) = &mut self.registry {
                 registry.register_target(id);

@@ -12,8 +12,9 @@ use tandem_wire::{
 use super::{VIRTUAL_LEN_MIN, has_id, registry::Violation};
 use crate::quic::Generator;
 
-/// The most IDs of one flow that are registered at the same time.
-const REGISTERED_MAX: u64 = 24;
+/// The most IDs of one flow that are registered at the same time. They are enough for 60 connections inside
+/// a chain of tunnels, with two each.
+const REGISTERED_MAX: u64 = 128;
 
 /// How many registrations a client may make without `MAX_CONNECTION_IDS` (§5).
 const PERMITTED_AT_FIRST: u64 = 2;

@@ -3,7 +3,7 @@
 
 use bytes::{Bytes, BytesMut};
 use tandem_wire::{
-    CidCapsule, CidReason, ConnectionId, ForwardingGrant, ScrambleKey,
+    CidCapsule, CidReason, ConnectionId, ForwardingGrant, ResetToken, ScrambleKey,
     transform::{Decoder, Encoder, NoTransformKey},
 };
 
@@ -12,10 +12,15 @@ use super::has_id;
 /// The most IDs of the proxy's choice for one ID of the client. A proxy that sends more is not followed.
 const VIRTUAL_MAX: usize = 4;
 
-/// The most IDs of the client, and the most of the target, that are registered at the same time. In a chain, a
-/// flow carries the connection to the next proxy and what is forwarded beside it, and each of them may
-/// change its ID.
-const IDS_MAX: usize = 8;
+/// The most IDs of a flow's own connection that are registered at the same time, for each end.
+const OWN_MAX: usize = 8;
+
+/// The most IDs of inner connections for each end. In a chain, a flow carries the connection to the next
+/// proxy, and the packets that are forwarded beside it.
+const INNER_MAX: usize = 64;
+
+/// Registrations that inner connections leave to the flow's own one.
+const LEFT_TO_OWN: u64 = 2;
 
 /// How many registrations a proxy permits at first (§5).
 const PERMITTED_AT_FIRST: u64 = 2;
@@ -41,6 +46,10 @@ struct Registered {
     id: ConnectionId,
     /// Those by which the proxy replaces it in packets. For an ID of the target, only the last is used.
     virtual_ids: Vec<ConnectionId>,
+    /// Whether the next proxy has chosen it, for an inner connection.
+    is_inner: bool,
+    /// The token with which a proxy that has forgotten the virtual ID answers packets with it.
+    reset_token: Option<ResetToken>,
 }
 
 /// The IDs of one flow.
@@ -57,8 +66,8 @@ pub(super) struct Registry {
     /// How many the proxy permits.
     permitted: u64,
     capsules: Vec<CidCapsule>,
-    /// IDs at which this client receives no longer.
-    retired: Vec<ConnectionId>,
+    /// IDs of the proxy's choice that are no longer used.
+    retired: Vec<Virtual>,
     /// IDs that the proxy has chosen since they were last taken.
     chosen: Vec<Virtual>,
 }
@@ -96,8 +105,17 @@ impl Registry {
         std::mem::take(&mut self.chosen)
     }
 
-    pub(super) fn take_retired(&mut self) -> Vec<ConnectionId> {
+    /// The IDs of the proxy's choice that are no longer used since the last call.
+    pub(super) fn take_retired(&mut self) -> Vec<Virtual> {
         std::mem::take(&mut self.retired)
+    }
+
+    /// Ends the use of all IDs.
+    pub(super) fn clear(&mut self) {
+        let clients = self.clients.drain(..).flat_map(|client| client.virtual_ids);
+        self.retired.extend(clients.map(Virtual::Client));
+        let targets = self.targets.drain(..).flat_map(|target| target.virtual_ids);
+        self.retired.extend(targets.map(Virtual::Target));
     }
 
     /// The target's ID in a packet, and the one by which it is replaced in packets to the proxy.
@@ -111,14 +129,15 @@ impl Registry {
         }
     }
 
+    /// Whether a packet is a stateless reset (RFC 9000 §10.3) for a packet with an ID of the target.
+    pub(super) fn is_reset(&self, packet: &[u8]) -> bool {
+        let Some(last) = packet.last_chunk().copied().map(ResetToken::new) else { return false };
+        self.targets.iter().any(|target| target.reset_token == Some(last))
+    }
+
     /// The length of the target's IDs.
     pub(super) fn target_len(&self) -> Option<usize> {
         self.targets.last().map(|target| target.id.len())
-    }
-
-    /// The IDs at which the proxy sends packets.
-    pub(super) fn own_ids(&self) -> impl Iterator<Item = &ConnectionId> {
-        self.clients.iter().flat_map(|client| &client.virtual_ids).chain(&self.retired)
     }
 
     /// Appends a packet with the proxy's ID to `out`.
@@ -155,36 +174,105 @@ impl Registry {
 
     /// Registers an ID that the client has chosen. The oldest makes room.
     pub(super) fn register_client(&mut self, id: ConnectionId) {
-        if self.has_client(&id) || !self.may_register() {
+        if self.has_client(&id) || !self.may_register(0) {
             return;
         }
-        if self.clients.len() >= IDS_MAX {
-            let before = self.clients.remove(0);
-            self.capsules.push(close_client(before.id.into()));
-            self.retired.extend(before.virtual_ids);
+        if let Some(oldest) = oldest_own(&self.clients) {
+            self.close_client(oldest);
         }
-        let (reason, cid) = (CidReason::DEFAULT, id.into());
-        self.capsules.push(CidCapsule::RegisterClient { reason, cid });
-        self.clients.push(Registered { id, virtual_ids: Vec::new() });
+        self.add_client(id, false);
     }
 
     /// Registers an ID that the target has chosen. The oldest makes room.
     pub(super) fn register_target(&mut self, id: ConnectionId) {
-        if self.targets.iter().any(|it| it.id == id) || !self.may_register() {
+        if self.targets.iter().any(|it| it.id == id) || !self.may_register(0) {
             return;
         }
-        if self.targets.len() >= IDS_MAX {
-            let (reason, cid) = (CidReason::DEFAULT, self.targets.remove(0).id.into());
-            self.capsules.push(CidCapsule::CloseTarget { reason, cid });
+        if let Some(oldest) = oldest_own(&self.targets) {
+            self.close_target(oldest);
         }
-        let (reason, cid, reset_token) = (CidReason::DEFAULT, id.into(), None);
-        self.capsules.push(CidCapsule::RegisterTarget { reason, cid, reset_token });
-        self.targets.push(Registered { id, virtual_ids: Vec::new() });
+        self.add_target(id, false);
     }
 
-    /// Counts a registration, if the proxy permits one more (§5.7). Without one, packets stay in the tunnel.
-    const fn may_register(&mut self) -> bool {
-        let may = self.registered < self.permitted;
+    /// Registers an ID of an inner connection, which the next proxy has chosen. `false`: there is no room.
+    /// None makes room, because connections would take it from each other with every packet.
+    pub(super) fn register_inner(&mut self, id: Virtual) -> bool {
+        let (Virtual::Client(inner) | Virtual::Target(inner)) = id;
+        let registered = self.of(id);
+        if registered.iter().any(|it| it.id == inner) {
+            return true;
+        }
+        let has_room = registered.iter().filter(|it| it.is_inner).count() < INNER_MAX;
+        if !has_room || !self.may_register(LEFT_TO_OWN) {
+            return false;
+        }
+        match id {
+            Virtual::Client(id) => self.add_client(id, true),
+            Virtual::Target(id) => self.add_target(id, true),
+        }
+        true
+    }
+
+    /// Closes an ID of an inner connection, which is no longer used.
+    pub(super) fn close_inner(&mut self, id: Virtual) {
+        let (Virtual::Client(inner) | Virtual::Target(inner)) = id;
+        let index = self.of(id).iter().position(|it| it.is_inner && it.id == inner);
+        match (id, index) {
+            (_, None) => {}
+            (Virtual::Client(_), Some(index)) => self.close_client(index),
+            (Virtual::Target(_), Some(index)) => self.close_target(index),
+        }
+    }
+
+    /// Closes the ID for which the proxy has chosen this one.
+    pub(super) fn close_virtual(&mut self, id: Virtual) {
+        let (Virtual::Client(virtual_id) | Virtual::Target(virtual_id)) = id;
+        let index = self.of(id).iter().position(|it| it.virtual_ids.contains(&virtual_id));
+        match (id, index) {
+            (_, None) => {}
+            (Virtual::Client(_), Some(index)) => self.close_client(index),
+            (Virtual::Target(_), Some(index)) => self.close_target(index),
+        }
+    }
+
+    /// The IDs of this end.
+    fn of(&self, id: Virtual) -> &[Registered] {
+        match id {
+            Virtual::Client(_) => &self.clients,
+            Virtual::Target(_) => &self.targets,
+        }
+    }
+
+    fn add_client(&mut self, id: ConnectionId, is_inner: bool) {
+        let (reason, cid) = (CidReason::DEFAULT, id.into());
+        self.capsules.push(CidCapsule::RegisterClient { reason, cid });
+        self.clients.push(Registered { id, virtual_ids: Vec::new(), is_inner, reset_token: None });
+    }
+
+    fn add_target(&mut self, id: ConnectionId, is_inner: bool) {
+        let (reason, cid, reset_token) = (CidReason::DEFAULT, id.into(), None);
+        self.capsules.push(CidCapsule::RegisterTarget { reason, cid, reset_token });
+        self.targets.push(Registered { id, virtual_ids: Vec::new(), is_inner, reset_token: None });
+    }
+
+    fn close_client(&mut self, index: usize) {
+        let Registered { id, virtual_ids, .. } = self.clients.remove(index);
+        let (reason, cid) = (CidReason::DEFAULT, id.into());
+        self.capsules.push(CidCapsule::CloseClient { reason, cid });
+        self.retired.extend(virtual_ids.into_iter().map(Virtual::Client));
+    }
+
+    fn close_target(&mut self, index: usize) {
+        let Registered { id, virtual_ids, .. } = self.targets.remove(index);
+        let (reason, cid) = (CidReason::DEFAULT, id.into());
+        self.capsules.push(CidCapsule::CloseTarget { reason, cid });
+        self.retired.extend(virtual_ids.into_iter().map(Virtual::Target));
+    }
+
+    /// Counts a registration, if the proxy permits one more and `left` others (§5.7). Without one, packets
+    /// stay in the tunnel.
+    const fn may_register(&mut self, left: u64) -> bool {
+        let may = self.registered.saturating_add(left) < self.permitted;
         if may {
             self.registered += 1;
         }
@@ -211,12 +299,14 @@ impl Registry {
             }
             CidCapsule::MaxConnectionIds(max) => self.permitted = max.get(),
             CidCapsule::AckClient { cid, vcid } => self.on_client_mapped(cid, &vcid, add),
-            CidCapsule::AckTarget { cid, vcid, .. } => {
+            CidCapsule::AckTarget { cid, vcid, reset_token } => {
                 let target = self.targets.iter_mut().find(|it| *it.id == *cid);
                 if let (Some(target), Ok(id)) = (target, ConnectionId::try_from(&vcid[..]))
                     && !id.is_empty()
                 {
-                    target.virtual_ids = vec![id];
+                    let before = std::mem::replace(&mut target.virtual_ids, vec![id]);
+                    target.reset_token = reset_token;
+                    self.retired.extend(before.into_iter().map(Virtual::Target));
                     self.chosen.push(Virtual::Target(id));
                 }
             }
@@ -236,7 +326,8 @@ impl Registry {
         vcid: &[u8],
         add: impl FnOnce(ConnectionId) -> bool,
     ) {
-        let Some(client) = self.clients.iter_mut().find(|it| *it.id == *cid) else { return };
+        let Some(index) = self.clients.iter().position(|it| *it.id == *cid) else { return };
+        let Some(client) = self.clients.get_mut(index) else { return };
         let Ok(id) = ConnectionId::try_from(vcid) else { return };
         // §5.3: its length "MUST be at least as large as the Connection ID".
         let is_usable = !id.is_empty() && id.len() >= client.id.len();
@@ -247,16 +338,16 @@ impl Registry {
             let (vcid, reset_token) = (id.into(), None);
             self.capsules.push(CidCapsule::AckClientVcid { cid, vcid, reset_token });
         } else {
-            self.capsules.push(close_client(cid));
-            self.retired.append(&mut client.virtual_ids);
-            let unusable = client.id;
-            self.clients.retain(|it| it.id != unusable);
+            self.close_client(index);
         }
     }
 }
 
-fn close_client(cid: Bytes) -> CidCapsule {
-    CidCapsule::CloseClient { reason: CidReason::DEFAULT, cid }
+/// The place of the oldest ID of the flow's own connection, if there is no room for another one.
+fn oldest_own(registered: &[Registered]) -> Option<usize> {
+    let own = || registered.iter().filter(|it| !it.is_inner);
+    let is_full = own().count() >= OWN_MAX;
+    is_full.then(|| registered.iter().position(|it| !it.is_inner)).flatten()
 }
 
 /// Handles the rejection of an ID, whose packets then stay in the tunnel.
@@ -269,4 +360,112 @@ fn reject(registered: &mut Vec<Registered>, cid: &[u8]) -> Result<(), Violation>
         return Ok(());
     }
     Err(Violation("a rejection of an ID that was acknowledged before"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tandem_wire::{Transform, VarInt};
+
+    use super::*;
+
+    fn id(number: usize) -> ConnectionId {
+        ConnectionId::try_from(&number.to_be_bytes()[..]).unwrap()
+    }
+
+    /// A registry whose proxy permits this number of registrations.
+    fn registry(permitted: u64) -> Registry {
+        let grant = ForwardingGrant { transform: Transform::Identity, scramble_key: None };
+        let mut registry = Registry::new(&grant, &ScrambleKey::new([1; 32])).unwrap();
+        let max = CidCapsule::MaxConnectionIds(VarInt::saturating_from(permitted));
+        registry.on_capsule(max, |_| true).unwrap();
+        registry
+    }
+
+    /// Lets the proxy choose an ID for one of the target.
+    fn acknowledge(registry: &mut Registry, cid: ConnectionId, vcid: ConnectionId) {
+        let reset_token = Some(ResetToken::new([9; 16]));
+        let capsule = CidCapsule::AckTarget { cid: cid.into(), vcid: vcid.into(), reset_token };
+        registry.on_capsule(capsule, |_| true).unwrap();
+    }
+
+    #[test]
+    fn inner_connections_beyond_the_limit_are_refused_and_take_nothing_from_others() {
+        for kind in [Virtual::Client, Virtual::Target] {
+            let mut registry = registry(1000);
+            registry.register_client(id(1));
+            registry.register_target(id(2));
+            let inner = |number: usize| kind(id(100 + number));
+            for number in 0..INNER_MAX {
+                assert!(registry.register_inner(inner(number)), "{number}");
+            }
+            assert!(!registry.register_inner(inner(INNER_MAX)));
+            assert!(registry.register_inner(inner(0)), "it is registered already");
+            let closed = |registry: &mut Registry| {
+                let is_close = |it: &CidCapsule| {
+                    matches!(it, CidCapsule::CloseClient { .. } | CidCapsule::CloseTarget { .. })
+                };
+                registry.take_capsules().into_iter().filter(is_close).count()
+            };
+            assert_eq!(closed(&mut registry), 0);
+            // The flow's own connection changes its IDs, and the oldest of those makes room.
+            for number in 10..10 + 2 * OWN_MAX {
+                registry.register_client(id(number));
+                registry.register_target(id(number));
+            }
+            assert_eq!(closed(&mut registry), 2 * (OWN_MAX + 1));
+            assert!(registry.register_inner(inner(0)), "it is still registered");
+            registry.close_inner(inner(3));
+            assert_eq!(closed(&mut registry), 1);
+            assert!(registry.register_inner(inner(INNER_MAX)));
+        }
+    }
+
+    #[test]
+    fn inner_connections_leave_registrations_to_the_flow_itself() {
+        let mut registry = registry(5);
+        let accepted = (0..9).filter(|&it| registry.register_inner(Virtual::Target(id(it))));
+        assert_eq!(accepted.count(), 3);
+        registry.register_client(id(20));
+        registry.register_target(id(21));
+        assert!(
+            registry.has_client(&id(20)) && registry.target_of(&packet(21)) == Target::Unmapped
+        );
+    }
+
+    /// A packet with a short header and an ID.
+    fn packet(number: usize) -> Vec<u8> {
+        let mut packet = vec![0x40];
+        packet.extend_from_slice(&id(number));
+        packet.resize(30, 0);
+        packet
+    }
+
+    #[test]
+    fn the_ids_of_the_proxy_are_retired_with_those_for_which_they_stand() {
+        let mut registry = registry(100);
+        registry.register_target(id(1));
+        acknowledge(&mut registry, id(1), id(11));
+        acknowledge(&mut registry, id(1), id(12)); // another choice replaces the former one
+        assert_eq!(registry.take_retired(), [Virtual::Target(id(11))]);
+        registry.close_virtual(Virtual::Target(id(12)));
+        assert_eq!(registry.take_retired(), [Virtual::Target(id(12))]);
+        assert_eq!(registry.target_of(&packet(1)), Target::Unknown);
+        registry.register_target(id(2));
+        acknowledge(&mut registry, id(2), id(13));
+        registry.clear();
+        assert_eq!(registry.take_retired(), [Virtual::Target(id(13))]);
+    }
+
+    #[test]
+    fn a_stateless_reset_is_one_of_a_registered_target() {
+        let mut registry = registry(100);
+        let mut reset = packet(7);
+        reset.extend_from_slice(&[9; 16]);
+        assert!(!registry.is_reset(&reset));
+        registry.register_target(id(1));
+        assert!(!registry.is_reset(&reset), "the proxy has given no token");
+        acknowledge(&mut registry, id(1), id(11));
+        assert!(registry.is_reset(&reset));
+        assert!(!registry.is_reset(&packet(7)) && !registry.is_reset(&[9; 15]));
+    }
 }

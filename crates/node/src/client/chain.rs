@@ -105,9 +105,14 @@ impl Chain {
         stats: &mut Stats,
     ) -> Option<Output> {
         for index in (0..self.len()).rev() {
+            let mut gone = Vec::new();
             if let Some(hop) = self.hops.get_mut(index) {
                 hop.feed(now);
+                gone = hop.beside.take_gone();
                 self.own_report = hop.tunnel.take_own_report().or(self.own_report);
+            }
+            if let Some(outer) = index.checked_sub(1).and_then(|outer| self.hops.get_mut(outer)) {
+                outer.close_inner(gone);
             }
             let egress = self.egress(index);
             if let Some(output) = self.transmit_beside(now, index, buf, stats) {

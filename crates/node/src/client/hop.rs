@@ -23,7 +23,7 @@ use crate::{
     error::ClientError,
     h3::End,
     limits::Limits,
-    quic::{StreamId, Tag},
+    quic::{self, StreamId, Tag},
     reason::printable,
     stats::Stats,
     tcp::Form,
@@ -262,19 +262,37 @@ impl Hop {
     }
 
     /// Registers an ID that the next proxy has chosen for packets beside its connection. They are payloads of
-    /// the flow that carries this connection.
-    pub(super) fn register(&mut self, id: Virtual) {
-        if let Some(stream) = self.next {
-            self.beside.register(stream, id);
+    /// the flow that carries this connection. `false`: there is no room for it.
+    pub(super) fn register_inner(&mut self, id: Virtual) -> bool {
+        let Some(stream) = self.next else { return false };
+        let is_registered = self.beside.register_inner(stream, id);
+        self.send_capsules(stream);
+        self.wake();
+        is_registered
+    }
+
+    /// Closes IDs that the next proxy has chosen, and that are no longer used.
+    pub(super) fn close_inner(&mut self, ids: Vec<Virtual>) {
+        if let Some(stream) = self.next.filter(|_| !ids.is_empty()) {
+            for id in ids {
+                self.beside.close_inner(stream, id);
+            }
             self.send_capsules(stream);
             self.wake();
         }
     }
 
+    /// Keeps the packets of a flow inside the connection, because the hop before has no room for an ID.
+    pub(super) fn refuse(&mut self, stream: StreamId, id: Virtual) {
+        self.beside.refuse(stream, id);
+        self.send_capsules(stream);
+        self.wake();
+    }
+
     /// Finds out whether a packet from the proxy travelled beside the connection.
-    pub(super) fn unwrap(&mut self, packet: BytesMut) -> Unwrapped {
+    pub(super) fn unwrap(&mut self, now: Instant, packet: BytesMut) -> Unwrapped {
         let received = (Tag::of(&packet), packet.len());
-        let unwrapped = self.beside.unwrap(packet);
+        let unwrapped = self.beside.unwrap(now, packet);
         if let (Unwrapped::Payload(_, payload), Some(layer)) =
             (&unwrapped, &self.peer.settings.layer)
         {
@@ -338,11 +356,7 @@ impl Hop {
             self.send_capsules(stream); // about the connection IDs in the payload
             return Ok(false);
         }
-        if self.beside.is_silent(now)
-            && let Some((_, connection)) = self.peer.parts()
-        {
-            connection.ping();
-        }
+        self.tunnel.on_beside(stream, data.len());
         if let (Some(layer), Some(sent)) = (&self.peer.settings.layer, self.beside.last_sent()) {
             layer.on_sent_beside(data, sent);
         }
@@ -357,10 +371,23 @@ impl Hop {
         }
     }
 
+    /// Handles the timers that are due.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.tunnel.handle_timeout(now);
+        if self.beside.is_due(now)
+            && let Some((_, connection)) = self.peer.parts()
+        {
+            connection.ping();
+        }
+    }
+
     /// When the next timer of the tunnel is due. A tunnel without a connection has nothing to do: it
     /// is rebuilt, or the client ends.
     pub(super) fn next_timeout(&mut self) -> Option<Instant> {
-        if self.peer.has_connection() { self.tunnel.next_timeout() } else { None }
+        if !self.peer.has_connection() {
+            return None;
+        }
+        quic::earliest(self.tunnel.next_timeout(), self.beside.next_timeout())
     }
 
     /// Whether the proxy has not acknowledged all payloads that were sent through this hop.

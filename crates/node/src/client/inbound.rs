@@ -73,11 +73,11 @@ impl Client {
             let end = FlowEnd::new(Code::H3_DATAGRAM_ERROR, reason);
             return self.on_flow_closed(now, index, stream, &end);
         }
-        let chosen = hop.beside.take_chosen(stream);
-        let outer = index.checked_sub(1).and_then(|outer| self.chain.hops.get_mut(outer));
-        if let Some(outer) = outer {
-            for id in chosen {
-                outer.register(id);
+        for id in hop.beside.take_chosen(stream) {
+            let outer = index.checked_sub(1).and_then(|outer| self.chain.hops.get_mut(outer));
+            let has_room = outer.is_none_or(|outer| outer.register_inner(id));
+            if !has_room && let Some(hop) = self.chain.hops.get_mut(index) {
+                hop.refuse(stream, id);
             }
         }
     }
@@ -101,7 +101,7 @@ impl Client {
         from: (SocketAddr, Option<IpAddr>, Option<Ecn>),
     ) {
         let unwrapped = match self.chain.hops.get_mut(index) {
-            Some(hop) => hop.unwrap(packet),
+            Some(hop) => hop.unwrap(now, packet),
             None => Unwrapped::OfConnection(packet), // the end-to-end connection has no tunnel
         };
         let packet = match unwrapped {

@@ -476,9 +476,10 @@ fn hops(
     let count = configs.len();
     let mut hops = Vec::with_capacity(count);
     let mut is_repaired = false;
+    let is_sealed = configs.iter().all(|it| matches!(it.mode, TunnelMode::Uack { .. }));
     for (index, config) in configs.into_iter().enumerate() {
         let Transport { mtu, acks, .. } = config.transport;
-        let mtu = if may_grow { mtu } else { mtu.for_chain(count) };
+        let mtu = if may_grow { mtu } else { mtu.for_chain(count, is_sealed) };
         let acks = acks.or((count > 1).then_some(AckPolicy::TUNNEL));
         let mut transport = Transport { mtu, acks, ..config.transport };
         if is_repaired {
@@ -488,7 +489,11 @@ fn hops(
         is_repaired |= matches!(config.mode, TunnelMode::Rmdt(_) | TunnelMode::Tecc(_));
         let config = HopConfig { transport, ..config };
         let layer = ledger.map(|ledger| ledger.layer(index == 0, false));
-        hops.push(hop(config, seed(index), layer, limits)?);
+        let mut hop = hop(config, seed(index), layer, limits)?;
+        if index == 0 {
+            hop.beside.set_nearest();
+        }
+        hops.push(hop);
     }
     Ok(hops)
 }

@@ -17,7 +17,7 @@ impl Client {
             }
         }
         for hop in &mut self.chain.hops {
-            hop.tunnel.handle_timeout(now);
+            hop.handle_timeout(now);
         }
         self.check_suspicion(now);
         let limits = self.limits.clone();

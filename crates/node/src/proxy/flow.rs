@@ -45,6 +45,9 @@ pub(super) struct Flow {
     pub(super) next_look: Instant,
     pub(super) to_target_datagrams: u64,
     pub(super) to_client_datagrams: u64,
+    /// Those of both directions that travelled beside the connection, and the largest to the client.
+    pub(super) beside_datagrams: u64,
+    pub(super) beside_size_max: usize,
     /// Payloads from the target that were dropped because they did not fit the tunnel.
     pub(super) too_large: u64,
     /// When the target may be told again that its packets are too large.
@@ -72,6 +75,8 @@ impl Flow {
             next_look,
             to_target_datagrams: 0,
             to_client_datagrams: 0,
+            beside_datagrams: 0,
+            beside_size_max: 0,
             too_large: 0,
             next_too_big: now,
         }

@@ -368,6 +368,7 @@ impl Proxy {
                 connection = id.0.0, flow = id.1.0, %user, client = client.map(display), %target,
                 reason = %end,
                 to_target = flow.to_target_datagrams, to_client = flow.to_client_datagrams,
+                beside = flow.beside_datagrams,
                 too_large = flow.too_large, "flow closed"
             );
         }

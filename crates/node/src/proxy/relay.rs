@@ -54,10 +54,10 @@ impl Proxy {
         let Some(id) = self.targets.flow_of(socket) else { return };
         let Some(peer) = self.peers.get_mut(id.0) else { return };
         let Some(flow) = peer.flows.get_mut(&id.1) else { return };
-        let Some(parts) = self.server.parts(id.0) else { return };
         flow.last_active = now;
-        let (_, connection) = &parts;
+        // A packet beside the connection does not touch it, so that the connection is not polled for it.
         if self.beside.is_used(id)
+            && let Some(connection) = self.server.connection(id.0)
             && let Some(path) = connection.path()
             && self.beside.send(
                 (now, peer.tunnel.holds(id.1)),
@@ -67,10 +67,16 @@ impl Proxy {
             )
         {
             flow.to_client_datagrams += 1;
+            flow.beside_datagrams += 1;
+            if payload.len() > flow.beside_size_max {
+                flow.beside_size_max = payload.len();
+                peer.tunnel.on_beside(id.1, payload.len());
+            }
             self.stats.to_client_datagrams += 1;
             self.stats.to_client_bytes += payload.len() as u64;
             return;
         }
+        let Some(parts) = self.server.parts(id.0) else { return };
         match peer.tunnel.send(now, &mut Carrier::from(parts), id.1, payload) {
             Ok(()) => {
                 flow.to_client_datagrams += 1;
@@ -117,6 +123,7 @@ impl Proxy {
                 if let Some(flow) = peers.flow_mut(id) {
                     flow.last_active = now;
                     flow.to_target_datagrams += 1;
+                    flow.beside_datagrams += 1;
                 }
             }
         }

@@ -201,6 +201,10 @@ impl Mtu {
     /// four of them. They pass wherever IPv4 packets of 1412 bytes or IPv6 packets of 1432 bytes do.
     pub const CHAIN_START: u16 = 1384;
 
+    /// A sealed packet with a payload of 1280 bytes, and what each tunnel that does not repair adds to a packet.
+    const SEALED_1280: u16 = 1280 + 29;
+    const HOP: u16 = 40;
+
     /// The most hops that [`Self::TUNNEL`] has room for.
     const SHORT_CHAIN: usize = 2;
 
@@ -215,15 +219,18 @@ impl Mtu {
     }
 
     /// The sizes for the first tunnel of a chain of `hops`, which carries one connection. Chains of more
-    /// than two start with [`Self::CHAIN_START`], unless `probe_up_to` is less.
+    /// than two start with [`Self::CHAIN_START`], unless `probe_up_to` is less. The packets of a chain that
+    /// seals payloads of 1280 bytes, with which many stacks begin, must be larger than the last tunnel's.
     #[must_use]
-    pub fn for_chain(self, hops: usize) -> Self {
-        let start = if hops > Self::SHORT_CHAIN {
-            self.start.max(self.probe_up_to.min(Self::CHAIN_START))
-        } else {
-            self.start
+    pub fn for_chain(self, hops: usize, is_sealed: bool) -> Self {
+        let wish = match u16::try_from(hops) {
+            Ok(hops) if is_sealed && hops > 1 => {
+                Self::SEALED_1280 + Self::HOP.saturating_mul(hops - 1)
+            }
+            _ if hops > Self::SHORT_CHAIN => Self::CHAIN_START,
+            _ => self.start,
         };
-        Self { start, ..self }.without_growth()
+        Self { start: self.start.max(self.probe_up_to.min(wish)), ..self }.without_growth()
     }
 
     /// The same sizes without larger ones than the first, in both directions. They suit a tunnel

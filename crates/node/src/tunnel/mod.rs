@@ -183,6 +183,17 @@ impl Tunnel {
         Ok(())
     }
 
+    /// Notes that a payload of this size travels beside the connection. When payloads of a flow have to travel
+    /// inside again, for instance because a connection ID is new, their sender relies on that size: they go
+    /// in capsules if they fit no datagram, and if both ends agreed to that.
+    pub(crate) fn on_beside(&mut self, stream: StreamId, size: usize) {
+        if let Some(flow) = self.flows.get_mut(&stream)
+            && let TooLarge::Capsule(promised) = &mut flow.too_large
+        {
+            *promised = size.max(*promised);
+        }
+    }
+
     /// Sends a capsule about a connection ID of a flow's QUIC connection.
     pub(crate) fn send_cid(&mut self, stream: StreamId, capsule: &CidCapsule) {
         self.queue.push_capsule(stream, capsules::encode_cid(capsule));
