@@ -357,3 +357,46 @@ fn a_tunnel_costs_five_percent_more_bytes_at_most() {
         }
     }
 }
+
+#[test]
+fn acknowledgements_of_acknowledgements_pile_up_as_in_theory() {
+    // f_2(1) = 0.75. At more proxies frames share packets, so that there are fewer than f_2(4) = 6.1.
+    let one = point_of("nested-acks/n4", 1, "mdt 10 Mbit/s", "1");
+    let four = point_of("nested-acks/n4", 1, "mdt 10 Mbit/s", "4");
+    assert!((one.value - 0.75).abs() < 0.02, "{one:?}");
+    assert!((3.5..6.1).contains(&four.value), "{four:?}");
+    let share = point_of("nested-acks/n4", 2, "mdt 10 Mbit/s", "4");
+    assert!((11.0..17.0).contains(&share.value), "{share:?}");
+}
+
+#[test]
+fn a_chain_of_four_spends_little_on_acknowledgements() {
+    let share = |name: &str| point_of("nested-acks/n5", 1, name, "4").value;
+    assert!(share("mdt 100%") < share("mdt 0%") / 3.0);
+    for (name, most) in [("rmdt", 4.0), ("uack", 2.0), ("forward", 0.5)] {
+        assert!(share(name) < most, "{name}: {} %", share(name));
+    }
+    assert!(share("uack-up") > 2.0 * share("uack"), "one way only saves less");
+}
+
+#[test]
+fn a_chain_of_four_is_nearly_as_fast_as_no_tunnel() {
+    let rate = |name: &str| point_of("nested-acks/n5", 3, name, "4").value;
+    for tunnels in ["mdt 100%", "rmdt", "uack"] {
+        assert!(rate(tunnels) > 8.0, "{tunnels}: {} Mbit/s", rate(tunnels));
+    }
+    let none = point("nested-acks/n5", 3, Mode::Mft, "0").value;
+    assert!(rate("forward") > 0.985 * none, "{} of {none} Mbit/s", rate("forward"));
+}
+
+#[test]
+fn behind_a_bad_first_hop_forwarding_keeps_a_chain_as_fast_as_one_proxy() {
+    for (panel, mode) in [(1, "rmdt"), (2, "tecc")] {
+        let seconds = |beyond: &str, proxies: &str| {
+            point_of("nested-acks/bad-first-hop", panel, &format!("{mode} {beyond}"), proxies).value
+        };
+        let (one, four) = (seconds("forward", "1"), seconds("forward", "4"));
+        assert!(four < 1.1 * one, "{mode}: {four} s after {one} s");
+        assert!(four < seconds("rmdt", "4"), "{mode}: {four} s");
+    }
+}

@@ -298,6 +298,51 @@ fn registrations_beyond_the_limit_end_the_flow() {
 }
 
 #[test]
+fn a_client_that_reads_no_answers_about_ids_is_ended() {
+    let mut flow = Forwarding::new();
+    flow.bed.peer().reads = false;
+    let register = || {
+        let (reason, cid) = (CidReason::DEFAULT, Bytes::copy_from_slice(&CID));
+        let mut encoded = Vec::new();
+        CidCapsule::RegisterClient { reason, cid }.encode(&mut encoded);
+        frame(DATA, &encoded)
+    };
+    // The same ID replaces itself, so that each registration permits another one. The window of the
+    // stream holds some 30,000 answers.
+    for _ in 0..50 {
+        for _ in 0..1000 {
+            flow.bed.peer().send(flow.stream, register());
+        }
+        flow.bed.run();
+    }
+    flow.bed.peer().reads = true;
+    flow.bed.run();
+    let ended = flow.bed.came(flow.stream).end;
+    assert_eq!(ended, Some(StreamEnd::Reset(Code::H3_EXCESSIVE_LOAD)));
+}
+
+#[test]
+fn a_virtual_id_that_is_too_short_is_replaced_by_a_longer_one() {
+    let mut flow = Forwarding::new();
+    let first = flow.register_client(&CID);
+    assert_eq!(first.len(), 8);
+    for len in 9..=ConnectionId::LEN_MAX {
+        let (reason, cid) = (CidReason::TOO_SHORT, Bytes::copy_from_slice(&CID));
+        flow.send(&CidCapsule::RegisterClient { reason, cid });
+        let last = flow.capsules().into_iter().rev().find_map(|capsule| match capsule {
+            CidCapsule::AckClient { vcid, .. } => Some(vcid.len()),
+            _ => None,
+        });
+        assert_eq!(last, Some(len));
+    }
+    let (reason, cid) = (CidReason::TOO_SHORT, Bytes::copy_from_slice(&CID));
+    flow.send(&CidCapsule::RegisterClient { reason, cid: cid.clone() });
+    let closed = CidCapsule::CloseClient { reason, cid };
+    assert!(flow.capsules().contains(&closed), "there is no longer one");
+    flow.bed.assert_serves("a client that wants longer IDs");
+}
+
+#[test]
 fn ids_that_cannot_be_told_apart_are_rejected() {
     let mut flow = Forwarding::new();
     flow.register_client(&CID);

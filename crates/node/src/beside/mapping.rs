@@ -91,14 +91,14 @@ impl Mapping {
     ) -> Result<Vec<ConnectionId>, Violation> {
         let mut removed = Vec::new();
         match capsule {
-            CidCapsule::RegisterClient { cid, .. } => {
+            CidCapsule::RegisterClient { reason, cid } => {
                 self.count()?;
-                let answer = self.map_client(cid);
+                let answer = self.map_client(reason, cid);
                 reply.answers.push(answer);
             }
-            CidCapsule::RegisterTarget { cid, .. } => {
+            CidCapsule::RegisterTarget { reason, cid, .. } => {
                 self.count()?;
-                let answer = self.map_target(cid, reply);
+                let answer = self.map_target(reason, cid, reply);
                 reply.answers.push(answer);
             }
             CidCapsule::AckClientVcid { cid, vcid, .. } => {
@@ -150,7 +150,7 @@ impl Mapping {
 
     /// §5.10: "The proxy MUST reply to each `REGISTER_CLIENT_CID` capsule with either an `ACK_CLIENT_CID` or
     /// `CLOSE_CLIENT_CID` capsule".
-    fn map_client(&mut self, cid: Bytes) -> CidCapsule {
+    fn map_client(&mut self, reason: CidReason, cid: Bytes) -> CidCapsule {
         let rejected = |reason, cid| CidCapsule::CloseClient { reason, cid };
         let Ok(id) = ConnectionId::try_from(&cid[..]) else {
             return rejected(CidReason::DEFAULT, cid);
@@ -161,9 +161,10 @@ impl Mapping {
         // §2.2: "the proxy MUST choose a client VCID that is at least as long as the original client CID".
         // §5.10: "Proxies MUST choose unpredictable client and target VCIDs".
         let bytes: [u8; ConnectionId::LEN_MAX] = self.random.random();
-        let len = id.len().max(VIRTUAL_LEN_MIN);
-        let Ok(virtual_id) = ConnectionId::try_from(bytes.get(..len).unwrap_or(&bytes)) else {
-            return rejected(CidReason::DEFAULT, cid);
+        let before = self.clients.iter().find(|it| it.id == id).map(|it| it.virtual_id);
+        let len = virtual_len(id, before, reason);
+        let Some(Ok(virtual_id)) = bytes.get(..len).map(ConnectionId::try_from) else {
+            return rejected(CidReason::TOO_SHORT, cid);
         };
         // A new virtual ID for the same ID replaces the former one.
         let before = self.clients.len();
@@ -173,11 +174,16 @@ impl Mapping {
         CidCapsule::AckClient { cid, vcid: virtual_id.into() }
     }
 
-    fn map_target(&mut self, cid: Bytes, reply: &mut Reply<'_>) -> CidCapsule {
+    fn map_target(&mut self, reason: CidReason, cid: Bytes, reply: &mut Reply<'_>) -> CidCapsule {
         let Ok(id) = ConnectionId::try_from(&cid[..]) else {
             return CidCapsule::CloseTarget { reason: CidReason::DEFAULT, cid };
         };
-        let virtual_id = (reply.add)(id.len().max(VIRTUAL_LEN_MIN));
+        let before = self.targets.iter().rev().find(|it| it.id == id).map(|it| it.virtual_id);
+        let len = virtual_len(id, before, reason);
+        if len > ConnectionId::LEN_MAX {
+            return CidCapsule::CloseTarget { reason: CidReason::TOO_SHORT, cid };
+        }
+        let virtual_id = (reply.add)(len);
         self.targets.push(TargetId { id, virtual_id });
         let reset_token = (reply.token)(&virtual_id);
         CidCapsule::AckTarget { cid, vcid: virtual_id.into(), reset_token }
@@ -215,5 +221,18 @@ impl Mapping {
         let before = out.len();
         self.decoder.decode(packet, virtual_id.len(), &target.id, out).ok()?;
         Some(out.len() - before)
+    }
+}
+
+/// The length of a new virtual ID. It may be above [`ConnectionId::LEN_MAX`].
+///
+/// §5.9: after a registration with the reason `TOO_SHORT` the proxy "MUST" choose a longer one than before,
+/// or close the ID.
+fn virtual_len(id: ConnectionId, before: Option<ConnectionId>, reason: CidReason) -> usize {
+    let usual = id.len().max(VIRTUAL_LEN_MIN);
+    if reason == CidReason::TOO_SHORT {
+        before.map_or(usual, |before| before.len()) + 1
+    } else {
+        usual
     }
 }

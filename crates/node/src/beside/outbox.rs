@@ -101,7 +101,7 @@ impl<K> Batch<K> {
 
     /// What the driver is told.
     pub(crate) fn transmit(&self, destination: SocketAddr) -> Transmit {
-        // The draft's §6.6: a proxy that does not preserve ECN marks "MUST set ECN marks to zero".
+        // The draft's §6.7: a proxy that does not preserve ECN marks "MUST set ECN marks to zero".
         let segment_size = (self.count > 1).then_some(self.segment);
         Transmit { destination, src_ip: None, ecn: None, size: self.size, segment_size }
     }

@@ -77,7 +77,7 @@ enum InOrder {
 }
 
 impl InOrder {
-    const LONGEST: Duration = Duration::from_millis(500);
+    const LONGEST: Duration = Duration::from_secs(2);
 
     /// Whether the next packet travels beside. `waits` says whether earlier ones wait inside.
     fn is_beside(&mut self, now: Instant, waits: bool) -> bool {
@@ -322,6 +322,9 @@ impl BesideFlows {
                 .filter(|_| order.is_beside(now, waits))
                 .and_then(|sealer| outbox.add(to, |out| sealer.seal(payload, out).ok())),
         };
+        if sent.is_none() && !matches!(order, InOrder::Waiting(_)) {
+            *order = InOrder::Inside; // the ID is new, for instance
+        }
         stats.sent += u64::from(sent.is_some());
         sent.is_some()
     }

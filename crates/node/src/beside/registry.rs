@@ -44,7 +44,7 @@ pub(super) enum Target {
 #[derive(Debug)]
 struct Registered {
     id: ConnectionId,
-    /// Those by which the proxy replaces it in packets. For an ID of the target, only the last is used.
+    /// Those by which the proxy replaces it in packets. An ID of the target has one at most.
     virtual_ids: Vec<ConnectionId>,
     /// Whether the next proxy has chosen it, for an inner connection.
     is_inner: bool,
@@ -300,13 +300,14 @@ impl Registry {
             CidCapsule::MaxConnectionIds(max) => self.permitted = max.get(),
             CidCapsule::AckClient { cid, vcid } => self.on_client_mapped(cid, &vcid, add),
             CidCapsule::AckTarget { cid, vcid, reset_token } => {
-                let target = self.targets.iter_mut().find(|it| *it.id == *cid);
+                // The first choice is final, so that a proxy cannot let the client register without end.
+                let mut targets = self.targets.iter_mut();
+                let target = targets.find(|it| *it.id == *cid && it.virtual_ids.is_empty());
                 if let (Some(target), Ok(id)) = (target, ConnectionId::try_from(&vcid[..]))
                     && !id.is_empty()
                 {
-                    let before = std::mem::replace(&mut target.virtual_ids, vec![id]);
+                    target.virtual_ids = vec![id];
                     target.reset_token = reset_token;
-                    self.retired.extend(before.into_iter().map(Virtual::Target));
                     self.chosen.push(Virtual::Target(id));
                 }
             }
@@ -445,10 +446,10 @@ mod tests {
         let mut registry = registry(100);
         registry.register_target(id(1));
         acknowledge(&mut registry, id(1), id(11));
-        acknowledge(&mut registry, id(1), id(12)); // another choice replaces the former one
+        acknowledge(&mut registry, id(1), id(12)); // the first choice is final
+        assert_eq!(registry.take_chosen(), [Virtual::Target(id(11))]);
+        registry.close_virtual(Virtual::Target(id(11)));
         assert_eq!(registry.take_retired(), [Virtual::Target(id(11))]);
-        registry.close_virtual(Virtual::Target(id(12)));
-        assert_eq!(registry.take_retired(), [Virtual::Target(id(12))]);
         assert_eq!(registry.target_of(&packet(1)), Target::Unknown);
         registry.register_target(id(2));
         acknowledge(&mut registry, id(2), id(13));
@@ -467,5 +468,47 @@ mod tests {
         acknowledge(&mut registry, id(1), id(11));
         assert!(registry.is_reset(&reset));
         assert!(!registry.is_reset(&packet(7)) && !registry.is_reset(&[9; 15]));
+    }
+
+    #[test]
+    fn capsules_that_a_proxy_must_not_send_are_violations() {
+        let (reason, reset_token) = (CidReason::DEFAULT, None);
+        let max = |max| CidCapsule::MaxConnectionIds(VarInt::saturating_from(max));
+        let cid = || Bytes::from(id(1));
+        for capsule in [
+            CidCapsule::RegisterClient { reason, cid: cid() },
+            CidCapsule::RegisterTarget { reason, cid: cid(), reset_token },
+            CidCapsule::AckClientVcid { cid: cid(), vcid: cid(), reset_token },
+            max(99),
+            max(100),
+            CidCapsule::CloseTarget { reason, cid: cid() }, // it is acknowledged
+        ] {
+            let mut registry = registry(100);
+            registry.register_target(id(1));
+            acknowledge(&mut registry, id(1), id(11));
+            assert!(registry.on_capsule(capsule.clone(), |_| true).is_err(), "{capsule:?}");
+        }
+        let mut registry = registry(100);
+        registry.register_target(id(1));
+        let rejected = CidCapsule::CloseTarget { reason, cid: cid() };
+        assert_eq!(registry.on_capsule(rejected, |_| true), Ok(()));
+        assert_eq!(registry.target_of(&packet(1)), Target::Unknown, "it stays in the tunnel");
+    }
+
+    #[test]
+    fn virtual_ids_that_cannot_be_used_close_the_registration() {
+        let short = ConnectionId::try_from(&[1][..]).unwrap();
+        for (vcid, is_free, closes) in
+            [(id(11), true, false), (short, true, true), (id(11), false, true)]
+        {
+            let mut registry = registry(100);
+            registry.register_client(id(1));
+            registry.take_capsules();
+            let capsule = CidCapsule::AckClient { cid: id(1).into(), vcid: vcid.into() };
+            registry.on_capsule(capsule, |_| is_free).unwrap();
+            let answers = registry.take_capsules();
+            let is_closed = matches!(answers.as_slice(), [CidCapsule::CloseClient { .. }]);
+            assert_eq!((is_closed, registry.has_client(&id(1))), (closes, !closes), "{vcid:?}");
+        }
     }
 }

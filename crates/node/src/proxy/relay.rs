@@ -23,6 +23,10 @@ const MAX_BATCH: usize = 60_000;
 /// offload).
 const MAX_BATCH_SEGMENTS: usize = 64;
 
+/// The most capsules about connection IDs that wait for a client to read them. It may have that many IDs
+/// registered and closed twice.
+const UNREAD_MAX: usize = 512;
+
 /// The shortest time between two messages to the target of a flow that its packets are too large.
 const TOO_BIG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -131,12 +135,13 @@ impl Proxy {
     }
 
     fn send_cids(&mut self, id: FlowId, capsules: &[CidCapsule]) {
-        if let Some(peer) = self.peers.get_mut(id.0) {
-            for capsule in capsules {
-                peer.tunnel.send_cid(id.1, capsule);
-            }
-        }
+        let Some(peer) = self.peers.get_mut(id.0) else { return };
+        let waiting = capsules.iter().map(|capsule| peer.tunnel.send_cid(id.1, capsule)).max();
         self.server.parts(id.0); // marks the connection, so that its tunnel is fed
+        if waiting > Some(UNREAD_MAX) {
+            let end = End::Malformed("the client reads no answers about connection IDs".to_owned());
+            self.abort_flow(id, Code::H3_EXCESSIVE_LOAD, &end);
+        }
     }
 
     /// Handles a capsule of a client about a connection ID.

@@ -194,9 +194,10 @@ impl Tunnel {
         }
     }
 
-    /// Sends a capsule about a connection ID of a flow's QUIC connection.
-    pub(crate) fn send_cid(&mut self, stream: StreamId, capsule: &CidCapsule) {
-        self.queue.push_capsule(stream, capsules::encode_cid(capsule));
+    /// Sends a capsule about a connection ID of a flow's QUIC connection. Returns how many capsules of the
+    /// flow wait, because its peer does not read them.
+    pub(crate) fn send_cid(&mut self, stream: StreamId, capsule: &CidCapsule) -> usize {
+        self.queue.push_capsule(stream, capsules::encode_cid(capsule))
     }
 
     /// Sends the reports that are due, and gives the engine as much of the queue as it takes.

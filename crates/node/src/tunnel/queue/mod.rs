@@ -222,16 +222,18 @@ impl Queue {
     }
 
     /// Puts a capsule that holds no payload in front of the payloads of its stream that have not begun, and
-    /// behind other such capsules.
-    pub(super) fn push_capsule(&mut self, stream: StreamId, frame: Bytes) {
+    /// behind other such capsules. Returns how many of them wait.
+    pub(super) fn push_capsule(&mut self, stream: StreamId, frame: Bytes) -> usize {
         let flow = self.flows.entry(stream).or_default();
         let begun = usize::from(flow.has_begun);
         let before = flow.items.iter().skip(begun).take_while(|it| matches!(it, Item::Control(_)));
-        let index = begun.min(flow.items.len()) + before.count();
+        let waiting = before.count();
+        let index = begun.min(flow.items.len()) + waiting;
         let len = frame.len();
         flow.items.insert(index, Item::Control(frame));
         self.resize(stream, 0, len);
         self.give_turn(stream);
+        waiting + 1
     }
 
     /// Puts a payload at the end of its flow. `max_datagram_size` is the largest datagram that fits
