@@ -27,6 +27,7 @@ use crate::{
     mode,
     outcome::Outcome,
     progress::{Bar, Bars, Progress, Show},
+    qlog,
     redirect::{MaxRedirs, Redirects},
     run::{self, Signals},
     text,
@@ -164,7 +165,11 @@ impl Get {
         bar.clear();
         let fetched = fetched.and_then(|fetched| Ok((fetched, download.finish()?)));
         let (fetched, sha256) = fetched.map_err(|error| download.explain(error))?;
-        self.print(&fetched.outcome(&plan, sha256.filter(|_| self.upload.is_none())))
+        let outcome = fetched.outcome(&plan, sha256.filter(|_| self.upload.is_none()));
+        if let Some(dir) = &self.transport.qlog_dir {
+            qlog::write_chain(dir, &outcome)?;
+        }
+        self.print(&outcome)
     }
 
     /// Fetches from the URL, or from the one that it redirects to.

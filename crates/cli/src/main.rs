@@ -26,6 +26,7 @@ mod pair;
 mod programs;
 mod progress;
 mod proxy;
+mod qlog;
 mod redirect;
 mod run;
 mod secret_file;

@@ -55,6 +55,38 @@ fn a_file_arrives_directly_and_through_one_and_two_proxies() {
 }
 
 #[test]
+fn qlog_files_say_what_the_tunnels_cost() {
+    let scene = Scene::new();
+    scene.write_noise("root/file", 300_000);
+    let origin = scene.origin();
+    let (near, far) = (scene.proxy("near.pem"), scene.proxy("far.pem"));
+    let hop = |server: &Server, ca: &str| format!("--via https://{} --ca {ca}", server.address);
+    let hops = format!("{} {}", hop(&near, "near.pem"), hop(&far, "far.pem"));
+    fs::create_dir(scene.path("qlog")).unwrap();
+    let line = format!(
+        "get https://{}/file --ca origin.pem {hops} -o out --json --qlog-dir qlog",
+        origin.address
+    );
+    let result: Value = serde_json::from_str(&scene.run(&line).succeeds()).unwrap();
+    let files = fs::read_dir(scene.path("qlog")).unwrap().map(|file| file.unwrap().path());
+    let about_chain = |file: &std::path::PathBuf| {
+        file.file_name().unwrap().to_string_lossy().starts_with("get-chain-")
+    };
+    let files: Vec<_> = files.filter(about_chain).collect();
+    let [file] = files.as_slice() else { panic!("{files:?}") };
+    let text = fs::read_to_string(file).unwrap();
+    let records = text.split('\u{1e}').skip(1).map(serde_json::from_str::<Value>);
+    let records: Vec<_> = records.map(Result::unwrap).collect();
+    let [header, event] = records.as_slice() else { panic!("{records:?}") };
+    assert_eq!(header["qlog_format"], "JSON-SEQ");
+    assert_eq!(event["name"], "tandem:chain_overhead");
+    for key in ["chain_overhead_ratio", "chain_ack_ratio", "connections"] {
+        assert_eq!(event["data"][key], result[key], "{key}");
+    }
+    assert_eq!(event["data"]["connections"].as_array().unwrap().len(), 3);
+}
+
+#[test]
 fn reports_of_a_tunnel_reach_the_origin_and_do_not_disturb_an_origin_that_ignores_them() {
     let scene = Scene::new();
     let file = scene.write_noise("root/file", 500_000);

@@ -56,7 +56,8 @@ pub(crate) struct TransportSettings {
     )]
     pub(crate) ack_threshold: Option<Within<AckThreshold>>,
 
-    /// Existing folder into which a qlog file is written for each connection
+    /// Existing folder into which a qlog file is written for each connection, and by get also one about the
+    /// cost of the tunnels
     #[arg(long, value_name = "DIR", env = "TANDEM_QLOG_DIR", help_heading = "Tests and tracing")]
     pub(crate) qlog_dir: Option<PathBuf>,
 }

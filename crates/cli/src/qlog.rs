@@ -1,0 +1,53 @@
+//! What a chain of tunnels costs, as a qlog file beside those of its connections. The engine writes the
+//! latter; no file of one connection can tell what is inside its packets.
+
+use std::{
+    fs,
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde_json::{Value, json};
+
+use crate::{error::CliError, outcome::Outcome};
+
+/// The character before each record of a JSON text sequence (RFC 7464).
+const RECORD_SEPARATOR: char = '\u{1e}';
+
+/// Writes a file `get-chain-TIME.sqlog`, whose time is in milliseconds since 1970. Its only event,
+/// `tandem:chain_overhead`, has the fields of `get --json` about the chain.
+#[expect(clippy::disallowed_methods, reason = "the time of day names the file")]
+pub(crate) fn write_chain(dir: &Path, outcome: &Outcome) -> Result<(), CliError> {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = since_1970.as_millis();
+    let file = dir.join(format!("get-chain-{time}.sqlog"));
+    let (header, event) = (header(), event(u64::try_from(time).unwrap_or(u64::MAX), outcome));
+    let text = format!("{RECORD_SEPARATOR}{header}\n{RECORD_SEPARATOR}{event}\n");
+    fs::write(&file, text).map_err(|error| CliError::Write { file, error })
+}
+
+/// The first record of a qlog file.
+fn header() -> Value {
+    json!({
+        "qlog_version": "0.3",
+        "qlog_format": "JSON-SEQ",
+        "title": "the cost of a chain of tunnels",
+        "trace": {
+            "vantage_point": { "type": "client" },
+            "common_fields": { "time_format": "absolute", "reference_time": 0 },
+        },
+    })
+}
+
+fn event(time: u64, outcome: &Outcome) -> Value {
+    json!({
+        "time": time,
+        "name": "tandem:chain_overhead",
+        "data": {
+            "hops": outcome.hops,
+            "chain_overhead_ratio": outcome.chain_overhead_ratio,
+            "chain_ack_ratio": outcome.chain_ack_ratio,
+            "connections": outcome.connections,
+        },
+    })
+}
