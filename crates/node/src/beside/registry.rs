@@ -44,7 +44,7 @@ pub(super) enum Target {
 #[derive(Debug)]
 struct Registered {
     id: ConnectionId,
-    /// Those by which the proxy replaces it in packets. An ID of the target has one at most.
+    /// Those by which the proxy replaces it in packets. For an ID of the target, only the last is used.
     virtual_ids: Vec<ConnectionId>,
     /// Whether the next proxy has chosen it, for an inner connection.
     is_inner: bool,
@@ -300,13 +300,15 @@ impl Registry {
             CidCapsule::MaxConnectionIds(max) => self.permitted = max.get(),
             CidCapsule::AckClient { cid, vcid } => self.on_client_mapped(cid, &vcid, add),
             CidCapsule::AckTarget { cid, vcid, reset_token } => {
-                // The first choice is final, so that a proxy cannot let the client register without end.
+                // A proxy may not let the client register without end. The answer to an earlier
+                // registration of the same ID may still come.
                 let mut targets = self.targets.iter_mut();
-                let target = targets.find(|it| *it.id == *cid && it.virtual_ids.is_empty());
+                let target =
+                    targets.find(|it| *it.id == *cid && it.virtual_ids.len() < VIRTUAL_MAX);
                 if let (Some(target), Ok(id)) = (target, ConnectionId::try_from(&vcid[..]))
                     && !id.is_empty()
                 {
-                    target.virtual_ids = vec![id];
+                    target.virtual_ids.push(id);
                     target.reset_token = reset_token;
                     self.chosen.push(Virtual::Target(id));
                 }
@@ -446,10 +448,16 @@ mod tests {
         let mut registry = registry(100);
         registry.register_target(id(1));
         acknowledge(&mut registry, id(1), id(11));
-        acknowledge(&mut registry, id(1), id(12)); // the first choice is final
-        assert_eq!(registry.take_chosen(), [Virtual::Target(id(11))]);
-        registry.close_virtual(Virtual::Target(id(11)));
-        assert_eq!(registry.take_retired(), [Virtual::Target(id(11))]);
+        for number in 12..20 {
+            acknowledge(&mut registry, id(1), id(number)); // the newest counts, up to the fourth
+        }
+        let all: Vec<_> = (11..15).map(|number| Virtual::Target(id(number))).collect();
+        assert_eq!(registry.take_chosen(), all);
+        let (target, newest) = (id(1), id(14));
+        let mapped = Target::Mapped { id: target, virtual_id: newest };
+        assert_eq!(registry.target_of(&packet(1)), mapped);
+        registry.close_virtual(Virtual::Target(id(14)));
+        assert_eq!(registry.take_retired(), all);
         assert_eq!(registry.target_of(&packet(1)), Target::Unknown);
         registry.register_target(id(2));
         acknowledge(&mut registry, id(2), id(13));

@@ -356,7 +356,6 @@ impl Hop {
             self.send_capsules(stream); // about the connection IDs in the payload
             return Ok(false);
         }
-        self.tunnel.on_beside(stream, data.len());
         if let (Some(layer), Some(sent)) = (&self.peer.settings.layer, self.beside.last_sent()) {
             layer.on_sent_beside(data, sent);
         }

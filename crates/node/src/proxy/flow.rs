@@ -30,6 +30,36 @@ pub(super) struct Owner {
     pub(super) client: Option<SocketAddr>,
 }
 
+/// The size of packets on which their sender relies. It uses a size for many packets in a row only after one
+/// has arrived; a single larger packet is a search for the path MTU, and may be lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct UsedSize {
+    size: usize,
+    /// How many larger packets came in a row, and the least size among them.
+    larger: u32,
+    least: usize,
+}
+
+impl UsedSize {
+    /// Enough packets in a row.
+    const ENOUGH: u32 = 16;
+
+    /// Notes a packet. Returns the size if it has become larger.
+    pub(super) fn on_packet(&mut self, size: usize) -> Option<usize> {
+        if size <= self.size {
+            self.larger = 0;
+            return None;
+        }
+        self.least = if self.larger == 0 { size } else { self.least.min(size) };
+        self.larger += 1;
+        if self.larger < Self::ENOUGH {
+            return None;
+        }
+        (self.size, self.larger) = (self.least, 0);
+        Some(self.size)
+    }
+}
+
 /// One flow.
 #[derive(Debug)]
 pub(super) struct Flow {
@@ -45,9 +75,10 @@ pub(super) struct Flow {
     pub(super) next_look: Instant,
     pub(super) to_target_datagrams: u64,
     pub(super) to_client_datagrams: u64,
-    /// Those of both directions that travelled beside the connection, and the largest to the client.
+    /// Those of both directions that travelled beside the connection.
     pub(super) beside_datagrams: u64,
-    pub(super) beside_size_max: usize,
+    /// The size of those to the client.
+    pub(super) beside_size: UsedSize,
     /// Payloads from the target that were dropped because they did not fit the tunnel.
     pub(super) too_large: u64,
     /// When the target may be told again that its packets are too large.
@@ -76,7 +107,7 @@ impl Flow {
             to_target_datagrams: 0,
             to_client_datagrams: 0,
             beside_datagrams: 0,
-            beside_size_max: 0,
+            beside_size: UsedSize::default(),
             too_large: 0,
             next_too_big: now,
         }
@@ -124,5 +155,22 @@ impl fmt::Display for End {
             Self::Refused => f.write_str("refused"),
             Self::Revoked => f.write_str("token removed"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_larger_packets_do_not_count_as_a_size_that_is_used() {
+        let mut used = UsedSize::default();
+        let many = |used: &mut UsedSize, size| (0..20).filter_map(|_| used.on_packet(size)).last();
+        assert_eq!(many(&mut used, 1200), Some(1200));
+        for _ in 0..100 {
+            assert_eq!((used.on_packet(1360), used.on_packet(1200)), (None, None));
+        }
+        assert_eq!(many(&mut used, 1280), Some(1280));
+        assert_eq!(many(&mut used, 300), None);
     }
 }

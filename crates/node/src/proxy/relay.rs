@@ -72,9 +72,8 @@ impl Proxy {
         {
             flow.to_client_datagrams += 1;
             flow.beside_datagrams += 1;
-            if payload.len() > flow.beside_size_max {
-                flow.beside_size_max = payload.len();
-                peer.tunnel.on_beside(id.1, payload.len());
+            if let Some(size) = flow.beside_size.on_packet(payload.len()) {
+                peer.tunnel.promise(id.1, size);
             }
             self.stats.to_client_datagrams += 1;
             self.stats.to_client_bytes += payload.len() as u64;

@@ -183,10 +183,10 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Notes that a payload of this size travels beside the connection. When payloads of a flow have to travel
-    /// inside again, for instance because a connection ID is new, their sender relies on that size: they go
-    /// in capsules if they fit no datagram, and if both ends agreed to that.
-    pub(crate) fn on_beside(&mut self, stream: StreamId, size: usize) {
+    /// Carries payloads of up to this size, on which their sender relies since they travelled beside the
+    /// connection. When they have to travel inside again, for instance because a connection ID is new, they
+    /// go in capsules if they fit no datagram, and if both ends agreed to that.
+    pub(crate) fn promise(&mut self, stream: StreamId, size: usize) {
         if let Some(flow) = self.flows.get_mut(&stream)
             && let TooLarge::Capsule(promised) = &mut flow.too_large
         {
