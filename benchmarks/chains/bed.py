@@ -15,6 +15,8 @@ import tempfile
 import threading
 import time
 
+from common import stop
+
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target").absolute()
 TANDEM = os.environ.get("TANDEM") or str(BUILD / "release/tandem")
@@ -53,14 +55,7 @@ class Bed:
         return self
 
     def __exit__(self, *_):
-        while self.processes:
-            process = self.processes.pop()
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        stop(self.processes)
         for namespace in self.namespaces:
             subprocess.run(["ip", "netns", "del", namespace], check=True)
         self.folder.cleanup()

@@ -4,6 +4,8 @@ import collections
 import csv
 import statistics
 
+from common import table
+
 MODES = ["mft", "mdt", "rmdt", "tecc", "mst", "uack", "forward"]
 PROCESSES = ["client", "proxy1", "proxy2", "proxy3", "proxy4", "origin"]
 COLUMNS = ["round", "place", "mode", "proxies", "bytes", "packets", "packets_back", "goodput_mbps",
@@ -82,14 +84,6 @@ def costs(data):
                 cost["of_mdt"] = spread(ratios)
         found.append(cost)
     return found
-
-
-def table(head, lines):
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + " --- |" * len(head)
-    for line in lines:
-        yield "| " + " | ".join(line) + " |"
-    yield ""
 
 
 def cell(values, digits=1):

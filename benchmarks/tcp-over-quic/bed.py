@@ -18,6 +18,8 @@ import sys
 import threading
 import time
 
+from common import stop
+
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 BUILD = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target").absolute()
@@ -198,14 +200,7 @@ class Processes:
         raise Failed(f"not ready: {' '.join(process.args)}: {' / '.join(said[:3])}")
 
     def stop(self):
-        while self.started:
-            process = self.started.pop()
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        stop(self.started)
 
     def __enter__(self):
         return self

@@ -11,6 +11,7 @@ import subprocess
 
 import paper
 from bed import CONTESTANTS
+from common import table
 
 TITLES = {
     "q1": ("Q1: bandwidth", "Mbit/s of the link"),
@@ -35,14 +36,6 @@ def medians(data, *keys, value):
         if row[value]:
             groups[tuple(row[key] for key in keys)].append(float(row[value]))
     return {key: statistics.median(values) for key, values in groups.items()}
-
-
-def table(head, lines):
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + " --- |" * len(head)
-    for line in lines:
-        yield "| " + " | ".join(line) + " |"
-    yield ""
 
 
 def number(value):

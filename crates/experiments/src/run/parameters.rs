@@ -325,9 +325,8 @@ impl Parameters {
     /// The queue of the access link.
     pub(super) fn access_queue(&self) -> QueueConfig {
         let Some(percent) = self.queue_bdp_percent else { return self.queue };
-        let bits = u128::from(self.rate.bits_per_second()) * self.e2e_rtt().as_nanos();
-        let bytes = bits * u128::from(percent) / 100 / 8 / 1_000_000_000;
-        let bytes = Some(ByteCount::new(u64::try_from(bytes).unwrap_or(u64::MAX)));
+        let product = self.rate.bytes_in(self.e2e_rtt()).get();
+        let bytes = Some(ByteCount::new(product.saturating_mul(percent) / 100));
         QueueConfig::DropTail(QueueLimit { bytes, packets: None })
     }
 }

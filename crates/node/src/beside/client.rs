@@ -16,7 +16,7 @@ use tandem_wire::{
 use super::{
     Batch, FORWARDING, LongHeader, Outbox, SEAL,
     ids::Ids,
-    registry::{Registry, Target, Violation, Virtual},
+    registry::{End, Registry, Target, Violation, Virtual},
 };
 use crate::{
     fields::only_line,
@@ -229,10 +229,10 @@ impl Beside {
                 let Ok(registry) = Registry::new(&grant, &flow.key) else { return Ok(false) };
                 let registry = flow.registry.insert(registry);
                 if let Some(id) = flow.client {
-                    registry.register_client(id);
+                    registry.register(End::Client, id);
                 }
                 if let Some(id) = flow.target {
-                    registry.register_target(id);
+                    registry.register(End::Target, id);
                 }
                 Ok(true)
             }
@@ -262,12 +262,7 @@ impl Beside {
 
     /// The IDs that the proxy has chosen for a flow since the last call.
     pub(crate) fn take_chosen(&mut self, stream: StreamId) -> Vec<Virtual> {
-        match self.flows.get_mut(&stream) {
-            Some(Flow::Forward(flow)) => {
-                flow.registry.as_mut().map(Registry::take_chosen).unwrap_or_default()
-            }
-            Some(Flow::Seal(_)) | None => Vec::new(),
-        }
+        self.registry(stream).map(Registry::take_chosen).unwrap_or_default()
     }
 
     /// The IDs that the proxy has chosen, and that no flow uses any longer, since the last call.
@@ -439,8 +434,8 @@ impl Beside {
 /// Forgets the IDs at which this client receives no longer.
 fn retire(ids: &mut Ids<StreamId>, gone: &mut Vec<Virtual>, registry: &mut Registry) {
     for id in registry.take_retired() {
-        if let Virtual::Client(id) = &id {
-            ids.remove(id);
+        if id.end == End::Client {
+            ids.remove(&id.id);
         }
         gone.push(id);
     }
@@ -471,7 +466,7 @@ impl Forwarding {
         if self.client != Some(id) && !self.is_refused {
             self.client = Some(id);
             if let Some(registry) = &mut self.registry {
-                registry.register_client(id);
+                registry.register(End::Client, id);
             }
         }
     }
@@ -486,7 +481,8 @@ impl Forwarding {
         let Some(id) = packet.get(1..=len).and_then(|id| ConnectionId::try_from(id).ok()) else {
             return;
         };
-        let is_settled = self.registry.as_ref().is_none_or(|registry| registry.has_client(&id));
+        let is_settled =
+            self.registry.as_ref().is_none_or(|registry| registry.has(End::Client, &id));
         if is_settled || self.is_refused {
             return;
         }
@@ -515,7 +511,7 @@ impl Forwarding {
         if self.target != Some(id) && !self.is_refused {
             self.target = Some(id);
             if let Some(registry) = &mut self.registry {
-                registry.register_target(id);
+                registry.register(End::Target, id);
             }
         }
     }

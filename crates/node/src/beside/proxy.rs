@@ -57,7 +57,7 @@ struct Flow {
     /// How often the client had moved to another path when the IDs were agreed on. They are used on no other
     /// path.
     moves: u64,
-    /// The way to the client.
+    /// The order of the packets to the client.
     order: InOrder,
     kind: Kind,
 }
@@ -291,8 +291,8 @@ impl BesideFlows {
     }
 
     /// Sends a packet of a target beside the connection, if the flow permits. `false`: it has to travel
-    /// inside, where earlier packets of the flow wait or not. `size_max` is the size of the connection's
-    /// packets.
+    /// inside. `waits` says whether earlier packets of the flow wait there, and `size_max` is the size of
+    /// the connection's packets.
     ///
     /// The draft's §6.5: "the proxy MUST limit the number of packets that it will proxy to an unvalidated
     /// client address". Beside the connection there are none; inside it, QUIC itself limits them.

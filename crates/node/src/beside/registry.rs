@@ -72,13 +72,18 @@ pub(super) struct Registry {
     chosen: Vec<Virtual>,
 }
 
-/// An ID that the proxy has chosen.
+/// An end of the connection in a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Virtual {
-    /// For packets to the client.
-    Client(ConnectionId),
-    /// For packets to the target.
-    Target(ConnectionId),
+pub(crate) enum End {
+    Client,
+    Target,
+}
+
+/// An ID that the proxy has chosen, for packets to this end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Virtual {
+    pub(crate) end: End,
+    pub(crate) id: ConnectionId,
 }
 
 impl Registry {
@@ -112,10 +117,10 @@ impl Registry {
 
     /// Ends the use of all IDs.
     pub(super) fn clear(&mut self) {
-        let clients = self.clients.drain(..).flat_map(|client| client.virtual_ids);
-        self.retired.extend(clients.map(Virtual::Client));
-        let targets = self.targets.drain(..).flat_map(|target| target.virtual_ids);
-        self.retired.extend(targets.map(Virtual::Target));
+        for (end, ids) in [(End::Client, &mut self.clients), (End::Target, &mut self.targets)] {
+            let virtual_ids = ids.drain(..).flat_map(|it| it.virtual_ids);
+            self.retired.extend(virtual_ids.map(|id| Virtual { end, id }));
+        }
     }
 
     /// The target's ID in a packet, and the one by which it is replaced in packets to the proxy.
@@ -167,106 +172,82 @@ impl Registry {
         Some(BytesMut::from(Bytes::from(restored)))
     }
 
-    /// Whether an ID of the client is registered.
-    pub(super) fn has_client(&self, id: &ConnectionId) -> bool {
-        self.clients.iter().any(|it| it.id == *id)
+    /// Whether an ID of an end is registered.
+    pub(super) fn has(&self, end: End, id: &ConnectionId) -> bool {
+        self.of(end).iter().any(|it| it.id == *id)
     }
 
-    /// Registers an ID that the client has chosen. The oldest makes room.
-    pub(super) fn register_client(&mut self, id: ConnectionId) {
-        if self.has_client(&id) || !self.may_register(0) {
+    /// Registers an ID that an end of the flow's own connection has chosen. The oldest makes room.
+    pub(super) fn register(&mut self, end: End, id: ConnectionId) {
+        if self.has(end, &id) || !self.may_register(0) {
             return;
         }
-        if let Some(oldest) = oldest_own(&self.clients) {
-            self.close_client(oldest);
+        let own = || self.of(end).iter().enumerate().filter(|(_, it)| !it.is_inner);
+        if own().count() >= OWN_MAX {
+            let oldest = own().next().map(|(index, _)| index);
+            self.close(end, oldest);
         }
-        self.add_client(id, false);
-    }
-
-    /// Registers an ID that the target has chosen. The oldest makes room.
-    pub(super) fn register_target(&mut self, id: ConnectionId) {
-        if self.targets.iter().any(|it| it.id == id) || !self.may_register(0) {
-            return;
-        }
-        if let Some(oldest) = oldest_own(&self.targets) {
-            self.close_target(oldest);
-        }
-        self.add_target(id, false);
+        self.add(end, id, false);
     }
 
     /// Registers an ID of an inner connection, which the next proxy has chosen. `false`: there is no room.
     /// None makes room, because connections would take it from each other with every packet.
-    pub(super) fn register_inner(&mut self, id: Virtual) -> bool {
-        let (Virtual::Client(inner) | Virtual::Target(inner)) = id;
-        let registered = self.of(id);
-        if registered.iter().any(|it| it.id == inner) {
+    pub(super) fn register_inner(&mut self, Virtual { end, id }: Virtual) -> bool {
+        if self.has(end, &id) {
             return true;
         }
-        let has_room = registered.iter().filter(|it| it.is_inner).count() < INNER_MAX;
+        let has_room = self.of(end).iter().filter(|it| it.is_inner).count() < INNER_MAX;
         if !has_room || !self.may_register(LEFT_TO_OWN) {
             return false;
         }
-        match id {
-            Virtual::Client(id) => self.add_client(id, true),
-            Virtual::Target(id) => self.add_target(id, true),
-        }
+        self.add(end, id, true);
         true
     }
 
     /// Closes an ID of an inner connection, which is no longer used.
-    pub(super) fn close_inner(&mut self, id: Virtual) {
-        let (Virtual::Client(inner) | Virtual::Target(inner)) = id;
-        let index = self.of(id).iter().position(|it| it.is_inner && it.id == inner);
-        match (id, index) {
-            (_, None) => {}
-            (Virtual::Client(_), Some(index)) => self.close_client(index),
-            (Virtual::Target(_), Some(index)) => self.close_target(index),
-        }
+    pub(super) fn close_inner(&mut self, Virtual { end, id }: Virtual) {
+        self.close(end, self.of(end).iter().position(|it| it.is_inner && it.id == id));
     }
 
     /// Closes the ID for which the proxy has chosen this one.
-    pub(super) fn close_virtual(&mut self, id: Virtual) {
-        let (Virtual::Client(virtual_id) | Virtual::Target(virtual_id)) = id;
-        let index = self.of(id).iter().position(|it| it.virtual_ids.contains(&virtual_id));
-        match (id, index) {
-            (_, None) => {}
-            (Virtual::Client(_), Some(index)) => self.close_client(index),
-            (Virtual::Target(_), Some(index)) => self.close_target(index),
+    pub(super) fn close_virtual(&mut self, Virtual { end, id }: Virtual) {
+        self.close(end, self.of(end).iter().position(|it| it.virtual_ids.contains(&id)));
+    }
+
+    fn of(&self, end: End) -> &[Registered] {
+        match end {
+            End::Client => &self.clients,
+            End::Target => &self.targets,
         }
     }
 
-    /// The IDs of this end.
-    fn of(&self, id: Virtual) -> &[Registered] {
-        match id {
-            Virtual::Client(_) => &self.clients,
-            Virtual::Target(_) => &self.targets,
+    fn of_mut(&mut self, end: End) -> &mut Vec<Registered> {
+        match end {
+            End::Client => &mut self.clients,
+            End::Target => &mut self.targets,
         }
     }
 
-    fn add_client(&mut self, id: ConnectionId, is_inner: bool) {
-        let (reason, cid) = (CidReason::DEFAULT, id.into());
-        self.capsules.push(CidCapsule::RegisterClient { reason, cid });
-        self.clients.push(Registered { id, virtual_ids: Vec::new(), is_inner, reset_token: None });
-    }
-
-    fn add_target(&mut self, id: ConnectionId, is_inner: bool) {
+    fn add(&mut self, end: End, id: ConnectionId, is_inner: bool) {
         let (reason, cid, reset_token) = (CidReason::DEFAULT, id.into(), None);
-        self.capsules.push(CidCapsule::RegisterTarget { reason, cid, reset_token });
-        self.targets.push(Registered { id, virtual_ids: Vec::new(), is_inner, reset_token: None });
+        self.capsules.push(match end {
+            End::Client => CidCapsule::RegisterClient { reason, cid },
+            End::Target => CidCapsule::RegisterTarget { reason, cid, reset_token },
+        });
+        let virtual_ids = Vec::new();
+        self.of_mut(end).push(Registered { id, virtual_ids, is_inner, reset_token });
     }
 
-    fn close_client(&mut self, index: usize) {
-        let Registered { id, virtual_ids, .. } = self.clients.remove(index);
+    /// Closes the ID at this place, if there is one.
+    fn close(&mut self, end: End, index: Option<usize>) {
+        let Some(index) = index else { return };
+        let Registered { id, virtual_ids, .. } = self.of_mut(end).remove(index);
         let (reason, cid) = (CidReason::DEFAULT, id.into());
-        self.capsules.push(CidCapsule::CloseClient { reason, cid });
-        self.retired.extend(virtual_ids.into_iter().map(Virtual::Client));
-    }
-
-    fn close_target(&mut self, index: usize) {
-        let Registered { id, virtual_ids, .. } = self.targets.remove(index);
-        let (reason, cid) = (CidReason::DEFAULT, id.into());
-        self.capsules.push(CidCapsule::CloseTarget { reason, cid });
-        self.retired.extend(virtual_ids.into_iter().map(Virtual::Target));
+        self.capsules.push(match end {
+            End::Client => CidCapsule::CloseClient { reason, cid },
+            End::Target => CidCapsule::CloseTarget { reason, cid },
+        });
+        self.retired.extend(virtual_ids.into_iter().map(|id| Virtual { end, id }));
     }
 
     /// Counts a registration, if the proxy permits one more and `left` others (§5.7). Without one, packets
@@ -310,7 +291,7 @@ impl Registry {
                 {
                     target.virtual_ids.push(id);
                     target.reset_token = reset_token;
-                    self.chosen.push(Virtual::Target(id));
+                    self.chosen.push(Virtual { end: End::Target, id });
                 }
             }
             CidCapsule::CloseClient { cid, .. } => {
@@ -336,21 +317,14 @@ impl Registry {
         let is_usable = !id.is_empty() && id.len() >= client.id.len();
         if is_usable && client.virtual_ids.len() < VIRTUAL_MAX && add(id) {
             client.virtual_ids.push(id);
-            self.chosen.push(Virtual::Client(id));
+            self.chosen.push(Virtual { end: End::Client, id });
             // §5.9.2: "the client MUST reply to the ACK_CLIENT_CID with an ACK_CLIENT_VCID capsule".
             let (vcid, reset_token) = (id.into(), None);
             self.capsules.push(CidCapsule::AckClientVcid { cid, vcid, reset_token });
         } else {
-            self.close_client(index);
+            self.close(End::Client, Some(index));
         }
     }
-}
-
-/// The place of the oldest ID of the flow's own connection, if there is no room for another one.
-fn oldest_own(registered: &[Registered]) -> Option<usize> {
-    let own = || registered.iter().filter(|it| !it.is_inner);
-    let is_full = own().count() >= OWN_MAX;
-    is_full.then(|| registered.iter().position(|it| !it.is_inner)).flatten()
 }
 
 /// Handles the rejection of an ID, whose packets then stay in the tunnel.
@@ -384,6 +358,11 @@ mod tests {
         registry
     }
 
+    /// An ID that the proxy has chosen for packets to the target.
+    fn target(number: usize) -> Virtual {
+        Virtual { end: End::Target, id: id(number) }
+    }
+
     /// Lets the proxy choose an ID for one of the target.
     fn acknowledge(registry: &mut Registry, cid: ConnectionId, vcid: ConnectionId) {
         let reset_token = Some(ResetToken::new([9; 16]));
@@ -393,11 +372,11 @@ mod tests {
 
     #[test]
     fn inner_connections_beyond_the_limit_are_refused_and_take_nothing_from_others() {
-        for kind in [Virtual::Client, Virtual::Target] {
+        for end in [End::Client, End::Target] {
             let mut registry = registry(1000);
-            registry.register_client(id(1));
-            registry.register_target(id(2));
-            let inner = |number: usize| kind(id(100 + number));
+            registry.register(End::Client, id(1));
+            registry.register(End::Target, id(2));
+            let inner = |number: usize| Virtual { end, id: id(100 + number) };
             for number in 0..INNER_MAX {
                 assert!(registry.register_inner(inner(number)), "{number}");
             }
@@ -412,8 +391,8 @@ mod tests {
             assert_eq!(closed(&mut registry), 0);
             // The flow's own connection changes its IDs, and the oldest of those makes room.
             for number in 10..10 + 2 * OWN_MAX {
-                registry.register_client(id(number));
-                registry.register_target(id(number));
+                registry.register(End::Client, id(number));
+                registry.register(End::Target, id(number));
             }
             assert_eq!(closed(&mut registry), 2 * (OWN_MAX + 1));
             assert!(registry.register_inner(inner(0)), "it is still registered");
@@ -426,12 +405,13 @@ mod tests {
     #[test]
     fn inner_connections_leave_registrations_to_the_flow_itself() {
         let mut registry = registry(5);
-        let accepted = (0..9).filter(|&it| registry.register_inner(Virtual::Target(id(it))));
+        let accepted = (0..9).filter(|&it| registry.register_inner(target(it)));
         assert_eq!(accepted.count(), 3);
-        registry.register_client(id(20));
-        registry.register_target(id(21));
+        registry.register(End::Client, id(20));
+        registry.register(End::Target, id(21));
         assert!(
-            registry.has_client(&id(20)) && registry.target_of(&packet(21)) == Target::Unmapped
+            registry.has(End::Client, &id(20))
+                && registry.target_of(&packet(21)) == Target::Unmapped
         );
     }
 
@@ -446,23 +426,22 @@ mod tests {
     #[test]
     fn the_ids_of_the_proxy_are_retired_with_those_for_which_they_stand() {
         let mut registry = registry(100);
-        registry.register_target(id(1));
+        registry.register(End::Target, id(1));
         acknowledge(&mut registry, id(1), id(11));
         for number in 12..20 {
             acknowledge(&mut registry, id(1), id(number)); // the newest counts, up to the fourth
         }
-        let all: Vec<_> = (11..15).map(|number| Virtual::Target(id(number))).collect();
+        let all: Vec<_> = (11..15).map(target).collect();
         assert_eq!(registry.take_chosen(), all);
-        let (target, newest) = (id(1), id(14));
-        let mapped = Target::Mapped { id: target, virtual_id: newest };
+        let mapped = Target::Mapped { id: id(1), virtual_id: id(14) };
         assert_eq!(registry.target_of(&packet(1)), mapped);
-        registry.close_virtual(Virtual::Target(id(14)));
+        registry.close_virtual(target(14));
         assert_eq!(registry.take_retired(), all);
         assert_eq!(registry.target_of(&packet(1)), Target::Unknown);
-        registry.register_target(id(2));
+        registry.register(End::Target, id(2));
         acknowledge(&mut registry, id(2), id(13));
         registry.clear();
-        assert_eq!(registry.take_retired(), [Virtual::Target(id(13))]);
+        assert_eq!(registry.take_retired(), [target(13)]);
     }
 
     #[test]
@@ -471,7 +450,7 @@ mod tests {
         let mut reset = packet(7);
         reset.extend_from_slice(&[9; 16]);
         assert!(!registry.is_reset(&reset));
-        registry.register_target(id(1));
+        registry.register(End::Target, id(1));
         assert!(!registry.is_reset(&reset), "the proxy has given no token");
         acknowledge(&mut registry, id(1), id(11));
         assert!(registry.is_reset(&reset));
@@ -492,12 +471,12 @@ mod tests {
             CidCapsule::CloseTarget { reason, cid: cid() }, // it is acknowledged
         ] {
             let mut registry = registry(100);
-            registry.register_target(id(1));
+            registry.register(End::Target, id(1));
             acknowledge(&mut registry, id(1), id(11));
             assert!(registry.on_capsule(capsule.clone(), |_| true).is_err(), "{capsule:?}");
         }
         let mut registry = registry(100);
-        registry.register_target(id(1));
+        registry.register(End::Target, id(1));
         let rejected = CidCapsule::CloseTarget { reason, cid: cid() };
         assert_eq!(registry.on_capsule(rejected, |_| true), Ok(()));
         assert_eq!(registry.target_of(&packet(1)), Target::Unknown, "it stays in the tunnel");
@@ -510,13 +489,17 @@ mod tests {
             [(id(11), true, false), (short, true, true), (id(11), false, true)]
         {
             let mut registry = registry(100);
-            registry.register_client(id(1));
+            registry.register(End::Client, id(1));
             registry.take_capsules();
             let capsule = CidCapsule::AckClient { cid: id(1).into(), vcid: vcid.into() };
             registry.on_capsule(capsule, |_| is_free).unwrap();
             let answers = registry.take_capsules();
             let is_closed = matches!(answers.as_slice(), [CidCapsule::CloseClient { .. }]);
-            assert_eq!((is_closed, registry.has_client(&id(1))), (closes, !closes), "{vcid:?}");
+            assert_eq!(
+                (is_closed, registry.has(End::Client, &id(1))),
+                (closes, !closes),
+                "{vcid:?}"
+            );
         }
     }
 }

@@ -21,7 +21,7 @@ use super::{
     AckPolicy,
     demux::{CONNECTION_ID_LEN, VERSION},
 };
-use crate::limits::Limits;
+use crate::{limits::Limits, seal::Sealer};
 
 /// The ALPN protocol ID of HTTP/3 (RFC 9114 §3.1).
 const ALPN_H3: &[u8] = b"h3";
@@ -201,8 +201,11 @@ impl Mtu {
     /// four of them. They pass wherever IPv4 packets of 1412 bytes or IPv6 packets of 1432 bytes do.
     pub const CHAIN_START: u16 = 1384;
 
-    /// A sealed packet with a payload of 1280 bytes, and what each tunnel that does not repair adds to a packet.
-    const SEALED_1280: u16 = 1280 + 29;
+    /// The size of a sealed packet with a payload of 1280 bytes.
+    #[expect(clippy::cast_possible_truncation, reason = "29 bytes")]
+    const SEALED_1280: u16 = 1280 + Sealer::OVERHEAD as u16;
+
+    /// What a tunnel that does not repair adds to a packet, in bytes.
     const HOP: u16 = 40;
 
     /// The most hops that [`Self::TUNNEL`] has room for.

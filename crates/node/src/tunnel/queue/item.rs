@@ -61,8 +61,8 @@ pub(crate) enum Unsent {
 pub(super) enum Item {
     /// Encoded data. Of a frame with a capsule it may be only the rest.
     Encoded(Form, Bytes),
-    /// A frame whose capsule carries no payload, or the rest of such a frame when a part of it was sent.
-    /// These frames leave in the order in which they were queued.
+    /// A frame with a capsule that has no payload. After a part of the frame was sent, it is the rest. These
+    /// frames leave in the order in which they were queued.
     Control(Bytes),
     /// A payload that gets its number when it leaves the queue.
     Unnumbered(Unnumbered),
