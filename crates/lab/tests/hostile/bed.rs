@@ -30,6 +30,9 @@ pub(crate) const MS: Duration = Duration::from_millis(1);
 /// A time that is long enough for a few round trips and for delayed acknowledgements.
 const SETTLE: Duration = Duration::from_millis(200);
 
+/// Another address of the attacker.
+pub(crate) const ELSEWHERE: &str = "10.0.0.11";
+
 /// A node under test and the peer that attacks it.
 pub(crate) struct Bed<N> {
     pub(crate) world: World,
@@ -161,7 +164,7 @@ pub(crate) fn certificate() -> TestCertificate {
 impl<N: Node + 'static> Bed<N> {
     fn new(node: N, peer: RawPeer) -> Self {
         let mut world = World::new(Seed(1));
-        let peer = world.add_host("peer", ["10.0.0.1"], peer);
+        let peer = world.add_host("peer", ["10.0.0.1", ELSEWHERE], peer);
         let node = world.add_host("node", ["10.0.0.2"], node);
         let target = world.add_host("target", ["10.0.0.3"], Target::default());
         let near = LinkConfig { delay: MS, ..LinkConfig::default() };

@@ -27,10 +27,10 @@ const PATH: &str = "/.well-known/masque/udp/10.0.0.3/7/";
 
 /// The ID of both ends of the connection in the flow. The target sends packets back as they came, so that
 /// those to it and those from it have the same ID.
-const CID: [u8; 8] = *b"conn_id_";
+pub(crate) const CID: [u8; 8] = *b"conn_id_";
 
 /// A packet of the connection in the flow.
-fn packet(first: u8) -> Vec<u8> {
+pub(crate) fn packet(first: u8) -> Vec<u8> {
     let mut packet = vec![first];
     packet.extend(CID);
     packet.extend((0..100).map(|number| number ^ first));
@@ -64,15 +64,15 @@ fn with_id<'a>(came: &'a [Bytes], id: &'a [u8]) -> impl Iterator<Item = &'a Byte
 }
 
 /// A flow that forwards.
-struct Forwarding {
-    bed: Bed<Proxy>,
-    stream: u64,
+pub(crate) struct Forwarding {
+    pub(crate) bed: Bed<Proxy>,
+    pub(crate) stream: u64,
     encoder: Encoder,
     decoder: Decoder,
 }
 
 impl Forwarding {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut bed = proxy();
         let key = ScrambleKey::new([7; 32]);
         let request = ForwardingRequest {
@@ -108,7 +108,7 @@ impl Forwarding {
     }
 
     /// Registers an ID of the target, and returns the virtual one.
-    fn register_target(&mut self, cid: &[u8]) -> ConnectionId {
+    pub(crate) fn register_target(&mut self, cid: &[u8]) -> ConnectionId {
         let (reason, cid) = (CidReason::DEFAULT, Bytes::copy_from_slice(cid));
         self.send(&CidCapsule::RegisterTarget { reason, cid, reset_token: None });
         let virtual_id = self.capsules().iter().rev().find_map(|capsule| match capsule {
@@ -119,7 +119,7 @@ impl Forwarding {
     }
 
     /// Registers an ID of the client, and returns the virtual one.
-    fn register_client(&mut self, cid: &[u8]) -> ConnectionId {
+    pub(crate) fn register_client(&mut self, cid: &[u8]) -> ConnectionId {
         let (reason, cid) = (CidReason::DEFAULT, Bytes::copy_from_slice(cid));
         self.send(&CidCapsule::RegisterClient { reason, cid });
         let virtual_id = self.capsules().iter().rev().find_map(|capsule| match capsule {
@@ -129,24 +129,25 @@ impl Forwarding {
         virtual_id.unwrap()
     }
 
-    fn acknowledge(&mut self, cid: &[u8], virtual_id: ConnectionId) {
+    /// Acknowledges the virtual ID of an ID of the client.
+    pub(crate) fn acknowledge(&mut self, cid: &[u8], virtual_id: ConnectionId) {
         let (cid, vcid) = (Bytes::copy_from_slice(cid), virtual_id.into());
         self.send(&CidCapsule::AckClientVcid { cid, vcid, reset_token: None });
     }
 
     /// Sends a packet forwarded, and returns what came to the target.
-    fn forward(&mut self, packet: &[u8], virtual_id: &ConnectionId) -> Vec<Bytes> {
+    pub(crate) fn forward(&mut self, packet: &[u8], virtual_id: &ConnectionId) -> Vec<Bytes> {
         let mut forwarded = Vec::new();
         self.encoder.encode(packet, CID.len(), virtual_id, &mut forwarded).unwrap();
         self.send_raw(forwarded)
     }
 
-    fn send_raw(&mut self, packet: Vec<u8>) -> Vec<Bytes> {
+    pub(crate) fn send_raw(&mut self, packet: Vec<u8>) -> Vec<Bytes> {
         send_raw(&mut self.bed, packet)
     }
 
     /// The packets that came back beside the connection.
-    fn forwarded_back(&self, virtual_id: &ConnectionId) -> Vec<Vec<u8>> {
+    pub(crate) fn forwarded_back(&self, virtual_id: &ConnectionId) -> Vec<Vec<u8>> {
         let came = self.bed.seen().came.as_deref().unwrap();
         let restore = |packet: &Bytes| {
             let mut restored = Vec::new();
@@ -415,9 +416,9 @@ fn without_negotiation_capsules_with_ids_are_skipped() {
 }
 
 /// A flow whose payloads are sealed.
-struct Sealing {
-    bed: Bed<Proxy>,
-    stream: u64,
+pub(crate) struct Sealing {
+    pub(crate) bed: Bed<Proxy>,
+    pub(crate) stream: u64,
     sealer: Sealer,
     opener: Opener,
 }
@@ -425,7 +426,7 @@ struct Sealing {
 impl Sealing {
     const OWN_ID: [u8; 8] = *b"own_id__";
 
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut bed = proxy();
         let request = SealField { id: Some(Self::OWN_ID) }.encode();
         let (stream, field) = ask_with(&mut bed, SealField::NAME, request.to_str().unwrap());
@@ -439,19 +440,19 @@ impl Sealing {
         Self { bed, stream, sealer: Sealer::new(to_proxy, id), opener: Opener::new(to_client) }
     }
 
-    fn sealed(&mut self, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn sealed(&mut self, payload: &[u8]) -> Vec<u8> {
         let mut packet = Vec::new();
         self.sealer.seal(payload, &mut packet).unwrap();
         packet
     }
 
     /// Sends a packet, and returns what came to the target.
-    fn send(&mut self, packet: Vec<u8>) -> Vec<Bytes> {
+    pub(crate) fn send(&mut self, packet: Vec<u8>) -> Vec<Bytes> {
         send_raw(&mut self.bed, packet)
     }
 
     /// The payloads that came sealed since the last call.
-    fn opened(&mut self) -> Vec<Vec<u8>> {
+    pub(crate) fn opened(&mut self) -> Vec<Vec<u8>> {
         let came = self.bed.peer().came.replace(Vec::new()).unwrap();
         let mut opened = Vec::new();
         for packet in with_id(&came, &Self::OWN_ID) {

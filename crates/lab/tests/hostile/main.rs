@@ -14,6 +14,7 @@ mod groups;
 mod h3_bytes;
 mod lying_client;
 mod memory;
+mod moves;
 mod packets;
 mod random;
 mod raw_peer;

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     num::NonZeroUsize,
     sync::Arc,
     time::{Duration, Instant},
@@ -77,6 +77,18 @@ struct Unsent {
     is_last: bool,
 }
 
+/// The other address that the peer has moved to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Elsewhere {
+    ip: IpAddr,
+    /// Whether the peer handles what comes there. A peer that has written the address of somebody else
+    /// as its source does not.
+    pub(crate) hears: bool,
+    /// Bytes of UDP payload from there, and to there.
+    pub(crate) sent: usize,
+    pub(crate) came: usize,
+}
+
 enum Role {
     Client { server: SocketAddr, config: ClientConfig },
     Server { port: u16 },
@@ -105,6 +117,8 @@ pub(crate) struct RawPeer {
     raw: VecDeque<Bytes>,
     /// All UDP payloads that came, if a test wants them.
     pub(crate) came: Option<Vec<Bytes>>,
+    /// The other address of its host that all packets leave from.
+    pub(crate) elsewhere: Option<Elsewhere>,
 }
 
 /// Constructors, and the actions that a test requests. The peer performs them when the world runs.
@@ -155,6 +169,7 @@ impl RawPeer {
             last_sent: Vec::new(),
             raw: VecDeque::new(),
             came: None,
+            elsewhere: None,
         }
     }
 
@@ -237,6 +252,18 @@ impl RawPeer {
         self.raw.push_back(payload.into());
     }
 
+    /// Sends from another address of its host from now on, as behind a NAT that has changed it.
+    pub(crate) fn appear_at(&mut self, ip: &str) {
+        let ip = ip.parse().unwrap();
+        self.elsewhere = Some(Elsewhere { ip, hears: true, sent: 0, came: 0 });
+    }
+
+    /// Migrates to another address on purpose, with a new connection ID (RFC 9000 §9.5).
+    pub(crate) fn migrate(&mut self, now: Instant, ip: &str) {
+        self.connection().handle_network_change(None, now);
+        self.appear_at(ip);
+    }
+
     /// Keys of the TLS session (RFC 8446 §7.5).
     pub(crate) fn export(&mut self, secrets: &mut [u8], label: &[u8], context: &[u8]) {
         let session = self.connection().crypto_session();
@@ -258,7 +285,14 @@ impl RawPeer {
         if let Some(came) = &mut self.came {
             came.push(Bytes::copy_from_slice(&received.payload));
         }
-        let path = FourTuple::new(received.remote, received.local_ip);
+        let to = self.elsewhere.as_mut();
+        if let Some(elsewhere) = to.filter(|it| received.local_ip == Some(it.ip)) {
+            elsewhere.came += received.payload.len();
+            if !elsewhere.hears {
+                return;
+            }
+        }
+        let path = FourTuple::new(received.remote, None);
         let mut answer = Vec::new();
         match self.endpoint.handle(now, path, None, received.payload, &mut answer) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => self.handle_event(handle, event),
@@ -375,11 +409,25 @@ impl Node for RawPeer {
     }
 
     fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
+        let mut output = self.poll_output(now, buf);
+        if let (Output::Transmit { transmit, .. }, Some(elsewhere)) =
+            (&mut output, &mut self.elsewhere)
+        {
+            transmit.src_ip = Some(elsewhere.ip);
+            elsewhere.sent += transmit.size;
+        }
+        output
+    }
+}
+
+impl RawPeer {
+    fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
         if !std::mem::replace(&mut self.has_socket, true) {
-            let kind = match &self.role {
-                Role::Client { server, .. } => SocketKind::Connected(*server),
-                Role::Server { port } => SocketKind::Listen(([0, 0, 0, 0], *port).into()),
+            let port = match self.role {
+                Role::Client { .. } => 0,
+                Role::Server { port } => port,
             };
+            let kind = SocketKind::Listen(([0, 0, 0, 0], port).into());
             return Output::OpenSocket { socket: SOCKET, kind };
         }
         if let Some((transmit, bytes)) = self.answers.pop_front() {
