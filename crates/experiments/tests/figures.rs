@@ -390,6 +390,17 @@ fn a_chain_of_four_is_nearly_as_fast_as_no_tunnel() {
 }
 
 #[test]
+fn tunnels_that_wait_half_an_rtt_save_most_acknowledgements_and_no_download_is_slower() {
+    for (panel, mode) in [(1, "mdt"), (2, "rmdt"), (3, "tecc"), (4, "mst")] {
+        let at = |panel, delay: &str| {
+            point_of("nested-acks/delays", panel, &format!("{mode} {delay}"), "10 Mbit/s").value
+        };
+        assert!(at(panel, "50%") < 1.02 * at(panel, "0%"), "{mode}");
+        assert!(at(panel + 4, "50%") < 0.55 * at(panel + 4, "0%"), "{mode}");
+    }
+}
+
+#[test]
 fn behind_a_bad_first_hop_forwarding_keeps_a_chain_as_fast_as_one_proxy() {
     for (panel, mode) in [(1, "rmdt"), (2, "tecc")] {
         let seconds = |beyond: &str, proxies: &str| {

@@ -52,7 +52,7 @@ macro_rules! figure {
 }
 
 /// Every figure: the figures of papers in the order of their numbers, then our own.
-pub const FIGURES: [Figure; 34] = [
+pub const FIGURES: [Figure; 35] = [
     figure!("tecc/t2a", "completion time by tunnel mode and flow size at 10 % loss (Fig. 2a)"),
     figure!("tecc/t2b", "delay of the end-to-end packets by tunnel mode at 10 % loss (Fig. 2b)"),
     figure!(
@@ -75,6 +75,7 @@ pub const FIGURES: [Figure; 34] = [
     figure!("tcp-over-quic/q4", "TCP through a tunnel by reordering (Table 4)"),
     figure!("nested-acks/n4", "acknowledgements in chains of up to four proxies (Fig. 4)"),
     figure!("nested-acks/n5", "chains with delayed acknowledgements, or none (Figs. 5 and 6)"),
+    figure!("nested-acks/delays", "how long tunnels wait before they acknowledge (our own)"),
     figure!("nested-acks/bad-first-hop", "chains behind a bad first hop, by mode (our own)"),
     figure!("tecc/traces", "completion time of 10 MB on twelve recordings (our own)"),
     figure!("tecc/outages", "completion time with outages for a quarter of the time (our own)"),
