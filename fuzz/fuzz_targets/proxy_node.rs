@@ -12,7 +12,7 @@ use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use tandem_fuzz::{
     bed::{Bed, Client as _, Fate, once, proxy_config},
-    input::{Reader, capsule, control_stream, datagram, request, resolved},
+    input::{Reader, capsule, cid_capsule, control_stream, datagram, request, resolved},
     null_crypto::NullCrypto,
     raw_client::{Direction, RawClient},
 };
@@ -26,7 +26,7 @@ const STEPS_MAX: usize = 100;
 const CLIENTS_MAX: usize = 5;
 
 /// The fields with which a request asks for more than plain datagrams.
-const FORMS: [&[(&str, &str)]; 8] = [
+const FORMS: [&[(&str, &str)]; 11] = [
     &[],
     &[("tandem-repair", "1;context=2;order=ordered")],
     &[("tandem-repair", "1;context=2;order=window")],
@@ -35,7 +35,14 @@ const FORMS: [&[(&str, &str)]; 8] = [
     &[("tandem-repair", "1;context=2;order=ordered"), ("tandem-feedback", "1;weight=4")],
     &[("tandem-group", "4;first=0"), ("tandem-promised-size", "1280")],
     &[("dg-retrans", "?1")],
+    &[("proxy-quic-forwarding", "?1;accept-transform=\"identity\"")],
+    &[("proxy-quic-forwarding", SCRAMBLED), ("tandem-repair", "1;context=2;order=ordered")],
+    &[("tandem-seal", "1;id=:AAECAwQFBgc=:"), ("tandem-feedback", "1;weight=4")],
 ];
+
+/// A wish for forwarded packets, with a key of 32 bytes.
+const SCRAMBLED: &str = "?1;accept-transform=\"scramble-dt\";\
+                         scramble-key=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:";
 
 struct World {
     bed: Bed<RawClient>,
@@ -100,6 +107,10 @@ impl World {
                 let client = reader.byte();
                 self.streams(letter, client, reader);
             }
+            letter @ b'E'..=b'H' => {
+                let client = reader.byte();
+                self.beside(letter, client, reader);
+            }
             letter @ b'A'..=b'D' => {
                 let client = reader.byte();
                 self.payloads(letter, client, reader);
@@ -147,6 +158,37 @@ impl World {
             b'y' => client.datagram(&reader.bytes()),
             // Frames of any kind, such as acknowledgements of packets that were never sent.
             _ => client.frames(reader.bytes()),
+        }
+    }
+
+    /// Registers connection IDs, and sends packets beside a client's connection.
+    fn beside(&mut self, letter: u8, client: u8, reader: &mut Reader) {
+        let (kind, index) = (reader.byte(), reader.byte());
+        let len = usize::from(reader.number() % 1500);
+        let client = self.client(client);
+        let known = usize::from(index).checked_rem(client.virtual_ids.len());
+        let known = known.and_then(|at| client.virtual_ids.get(at)).cloned();
+        // A packet with a header of this form, for an ID.
+        let packet = |id: &[u8]| [&[kind], id, &[index][..]].concat();
+        match (letter, known) {
+            (b'E', _) => {
+                let cid = vec![index; len % 22];
+                client.write(reader.byte(), &cid_capsule(kind, cid, vec![kind; 8]), 0);
+            }
+            (b'F', Some((vcid, cid))) => {
+                client.write(reader.byte(), &cid_capsule(3, cid.into(), vcid.to_vec()), 0);
+            }
+            (b'G', Some((vcid, _))) => {
+                let mut packet = packet(&vcid);
+                packet.resize(packet.len().max(len), kind);
+                client.beside(&packet);
+            }
+            (b'H', Some((_, cid))) => {
+                let mut packet = BytesMut::from(&packet(&cid)[..]);
+                packet.resize(packet.len().max(len), kind);
+                self.bed.from_target(index, packet);
+            }
+            _ => {}
         }
     }
 

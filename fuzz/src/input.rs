@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use tandem_node::node::ResolveError;
 use tandem_wire::{
-    HttpDatagram, QuarterStreamId, RequestHead, Settings, VarInt, encode_data_header,
-    encode_datagram_capsule, encode_headers, encode_settings,
+    CidCapsule, CidReason, HttpDatagram, QuarterStreamId, RequestHead, Settings, VarInt,
+    encode_data_header, encode_datagram_capsule, encode_headers, encode_settings,
 };
 
 /// Reads the input, which is followed by zeros.
@@ -81,9 +81,32 @@ pub fn request(target: u8, fields: &[(&'static str, &'static str)]) -> Vec<u8> {
 pub fn capsule(context_id: u8, payload: &[u8]) -> Vec<u8> {
     let mut capsule = Vec::new();
     encode_datagram_capsule(VarInt::from(u32::from(context_id)), payload, &mut capsule);
+    data_frame(&capsule)
+}
+
+/// A capsule about a connection ID, in a DATA frame. `vcid` is the virtual ID, if the capsule has one.
+pub fn cid_capsule(kind: u8, cid: Vec<u8>, vcid: Vec<u8>) -> Vec<u8> {
+    let (reason, reset_token) = (CidReason(VarInt::from(u32::from(kind >> 4))), None);
+    let (cid, vcid) = (Bytes::from(cid), Bytes::from(vcid));
+    let capsule = match kind % 8 {
+        0 => CidCapsule::RegisterClient { reason, cid },
+        1 => CidCapsule::RegisterTarget { reason, cid, reset_token },
+        2 => CidCapsule::AckClient { cid, vcid },
+        3 => CidCapsule::AckClientVcid { cid, vcid, reset_token },
+        4 => CidCapsule::AckTarget { cid, vcid, reset_token },
+        5 => CidCapsule::CloseClient { reason, cid },
+        6 => CidCapsule::CloseTarget { reason, cid },
+        _ => CidCapsule::MaxConnectionIds(VarInt::from(u32::from(kind))),
+    };
+    let mut encoded = Vec::new();
+    capsule.encode(&mut encoded);
+    data_frame(&encoded)
+}
+
+fn data_frame(content: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
-    encode_data_header(capsule.len(), &mut frame);
-    frame.extend(capsule);
+    encode_data_header(content.len(), &mut frame);
+    frame.extend_from_slice(content);
     frame
 }
 

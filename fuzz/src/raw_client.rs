@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use tandem_wire::VarInt;
+use tandem_wire::{Capsule, CapsuleDecoder, CidCapsule, ConnectionId, VarInt};
 
 use crate::bed::Client;
 
@@ -42,6 +42,8 @@ pub struct RawClient {
     streams: Vec<(u64, u64)>,
     opened: [u64; 2],
     is_closed: bool,
+    /// The virtual connection IDs that the proxy has chosen, and for which ID of the client or target.
+    pub virtual_ids: Vec<(ConnectionId, Bytes)>,
 }
 
 /// The direction of a stream.
@@ -70,6 +72,7 @@ impl RawClient {
             streams: Vec::new(),
             opened: [0; 2],
             is_closed: false,
+            virtual_ids: Vec::new(),
         };
         // The engine finds a new connection by this ID, so each address needs another one.
         let mut destination = *b"first at";
@@ -146,6 +149,11 @@ impl RawClient {
         self.next_number += 1;
         out.put_slice(&frames);
         self.packets.push_back(out);
+    }
+
+    /// Sends a UDP payload beside the connection.
+    pub fn beside(&mut self, packet: &[u8]) {
+        self.packets.push_back(BytesMut::from(packet));
     }
 
     fn stream(&self, index: u8) -> Option<usize> {
@@ -268,8 +276,26 @@ impl RawClient {
         self.read_frames(packet)
     }
 
+    /// Learns the virtual connection IDs in a packet, wherever the capsules about them are.
+    fn learn(&mut self, frames: &Bytes) {
+        for at in 0..frames.len() {
+            let Some([0x80, 0xff, 0xe7, 2 | 4]) = frames.get(at..at + 4) else { continue };
+            let mut capsules = CapsuleDecoder::new(100);
+            capsules.push(frames.slice(at..));
+            if let Ok(Some(Capsule::Cid(
+                CidCapsule::AckClient { cid, vcid } | CidCapsule::AckTarget { cid, vcid, .. },
+            ))) = capsules.next()
+                && let Ok(id) = ConnectionId::try_from(&vcid[..])
+                && self.virtual_ids.len() < REMEMBERED
+            {
+                self.virtual_ids.push((id, cid));
+            }
+        }
+    }
+
     /// Finds out whether the packet wants an acknowledgement (RFC 9000 §13.2.1).
     fn read_frames(&mut self, mut frames: Bytes) -> Option<()> {
+        self.learn(&frames);
         while frames.has_remaining() {
             match frames.get_u8() {
                 0x00 => {}
