@@ -13,7 +13,7 @@ use tandem_units::ByteCount;
 
 use crate::{
     MS, SECOND,
-    programs::{TARGET_PORT, forward, listener, program},
+    programs::{Streamer, TARGET_PORT, forward, listener, program},
     scenario::{Scenario, Testbed, certificate},
 };
 
@@ -199,6 +199,27 @@ fn refusals_are_told_once_and_not_provoked_by_every_packet() {
         let requests = testbed.world.node_mut(testbed.proxies[0]).stats().requests;
         assert!((3..12).contains(&requests), "{requests} requests");
         assert_eq!(end(testbed), None);
+        testbed.world.trace().digest()
+    });
+}
+
+#[test]
+fn packets_of_earlier_flows_do_not_end_the_wait_after_a_refusal() {
+    let limits = Limits { sockets: 2, ..Limits::default() };
+    let scenario = Scenario { limits, ..Scenario::new(1, 1) };
+    scenario.run(|testbed| {
+        // The first program's flow receives a packet of its target every 20 ms.
+        testbed.world.add_host("target", ["10.0.0.8"], Streamer::new(20 * MS, 100));
+        forward(&scenario, testbed, &["10.0.0.8"]);
+        let first = program(testbed, "10.0.0.70", 0, Shot::every(SECOND, 1, 100));
+        testbed.world.run_for(SECOND);
+        program(testbed, "10.0.0.71", 0, Shot::every(20 * MS, 500, 100));
+        testbed.world.run_for(12 * SECOND);
+        assert!(testbed.world.node(first).replies().len() > 500);
+        let told = events(testbed).filter(|event| matches!(event, Event::FlowFailed { .. }));
+        assert_eq!(told.count(), 1);
+        let requests = testbed.world.node_mut(testbed.proxies[0]).stats().requests;
+        assert!((4..13).contains(&requests), "{requests} requests");
         testbed.world.trace().digest()
     });
 }

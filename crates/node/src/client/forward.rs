@@ -37,6 +37,7 @@ struct LocalFlow {
     early: VecDeque<Bytes>,
     /// How many payloads were sent before the grant.
     sent_early: usize,
+    began: Instant,
     last_active: Instant,
     /// Whether an event has said that packets do not fit.
     is_oversize_told: bool,
@@ -58,10 +59,12 @@ impl LocalFlow {
     }
 }
 
-/// What went wrong with the flows of a listener since packets of its target last arrived.
+/// What went wrong with the flows of a listener. It lasts until a packet of the target arrives in a
+/// flow that began after the last failure: earlier flows may go on while every new one is refused.
 #[derive(Debug, Default)]
 struct Trouble {
     backoff: Backoff,
+    last_failure: Option<Instant>,
     /// When the next flow may be requested, after a refusal.
     next_request: Option<Instant>,
     /// The error of which the embedding program was told last.
@@ -171,15 +174,22 @@ impl Forward {
         let trouble = self.troubles.entry(index).or_default();
         let wait = trouble.backoff.after_failure(limits, jitter, error.retry_after());
         trouble.next_request = Some(now + wait);
-        self.on_failed(id, error)
+        self.on_failed(now, id, error)
     }
 
     /// Handles the end of a program's flow by an error. Returns the address of the listener, if the
     /// embedding program has to be told.
-    pub(super) fn on_failed(&mut self, id: LocalFlowId, error: &ClientError) -> Option<SocketAddr> {
+    pub(super) fn on_failed(
+        &mut self,
+        now: Instant,
+        id: LocalFlowId,
+        error: &ClientError,
+    ) -> Option<SocketAddr> {
         self.forget(id);
         let index = *self.sockets.get(&id.socket)?;
-        let is_news = self.troubles.entry(index).or_default().is_news(error);
+        let trouble = self.troubles.entry(index).or_default();
+        trouble.last_failure = Some(now);
+        let is_news = trouble.is_news(error);
         self.configs.get(index).filter(|_| is_news).map(|config| config.listen)
     }
 
@@ -240,6 +250,7 @@ impl Forward {
                 carries_quic,
                 early: VecDeque::new(),
                 sent_early: 0,
+                began: now,
                 last_active: now,
                 is_oversize_told: false,
             };
@@ -315,11 +326,13 @@ impl Forward {
     pub(super) fn to_local(&mut self, now: Instant, id: LocalFlowId, payload: &[u8]) -> Output {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.last_active = now;
-        }
-        if !self.troubles.is_empty()
-            && let Some(index) = self.sockets.get(&id.socket)
-        {
-            self.troubles.remove(index);
+            if !self.troubles.is_empty()
+                && let Some(index) = self.sockets.get(&id.socket)
+                && let Some(trouble) = self.troubles.get(index)
+                && trouble.last_failure.is_none_or(|failure| flow.began > failure)
+            {
+                self.troubles.remove(index);
+            }
         }
         let transmit = Transmit {
             destination: id.program,

@@ -458,7 +458,7 @@ impl Client {
                     tracing::info!(%error, "flow closed");
                     return forward.forget(id);
                 }
-                let told = forward.on_failed(id, &error);
+                let told = forward.on_failed(now, id, &error);
                 self.tell_of_flow(told, error);
             }
             Carries::Own(id) => self.on_own_flow_ended(id, (!is_orderly).then_some(error)),
