@@ -11,10 +11,11 @@ use std::{
 const MAX_LINES: usize = 600;
 
 /// The crates of the workspace that each crate may use. Dependencies have one direction.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("tandem-units", &[]),
     ("tandem-wire", &["tandem-units"]),
     ("tandem-congestion", &["tandem-wire", "tandem-units"]),
+    ("tandem-pep", &["tandem-wire"]),
     ("tandem-node", &["tandem-wire", "tandem-congestion", "tandem-units"]),
     ("tandem-net", &["tandem-node", "tandem-units"]),
     ("tandem-netem", &["tandem-units"]),
@@ -42,10 +43,11 @@ const MAY_USE: [(&str, &[&str]); 11] = [
 ];
 
 /// Crates that must not use sockets of an operating system or a runtime.
-const SANS_IO: [&str; 7] = [
+const SANS_IO: [&str; 8] = [
     "tandem-units",
     "tandem-wire",
     "tandem-congestion",
+    "tandem-pep",
     "tandem-node",
     "tandem-netem",
     "tandem-lab",

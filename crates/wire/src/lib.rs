@@ -1,6 +1,6 @@
 //! Encoders and decoders for the wire formats of CONNECT-UDP over HTTP/3: HTTP/3 frames, settings
 //! and field sections, HTTP Datagrams, capsules, the URI template of CONNECT-UDP, `Proxy-Status`,
-//! the fields, capsules and packets of QUIC-aware proxying, and the formats of Tandem's own
+//! the fields, capsules and packets of QUIC-aware proxying, PEP-ACKs, and the formats of Tandem's own
 //! extensions.
 //!
 //! Nothing here depends on a connection, a stream or the time. Only the incremental decoders
@@ -23,6 +23,7 @@ pub mod h3_frame;
 mod http_datagram;
 mod integer_item;
 pub mod message;
+pub mod pep_ack;
 mod priority;
 pub mod proxy_status;
 pub mod qpack;
@@ -60,6 +61,7 @@ pub use http_datagram::{
 };
 pub use integer_item::FieldError;
 pub use message::{MessageError, RequestHead, ResponseHead, decode_trailers};
+pub use pep_ack::{Ends, PepAck, PepAckError, PepId, PepKey, SeenPacket, Slice};
 pub use priority::{ParseUrgencyError, Urgency};
 pub use proxy_status::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, parse_boolean_item};
 pub use quic_frame::{QuicFrame, QuicFrameKind, QuicFrames};
