@@ -8,7 +8,10 @@
 //! | `off` | [`Off`], no congestion control |
 //! | `delivery_rate` | [`DeliveryRate`], the delivery-rate samples of rate-based controllers |
 //! | `factor` | [`Factor`], a factor in thousandths for rates and byte counts |
+//! | `segments` | [`Feedback`]: what segments of the path, tunnels and PEPs, say to a controller |
 //! | `tecc` | [`Tecc`], which follows the reports of a tunnel |
+//! | `mdcc` | [`Mdcc`], which PEPs tell of packets that have passed them |
+//! | `cubic` | the window of CUBIC, RFC 9438, as a part of controllers |
 //! | `name` | [`ControllerName`], [`ControllerConfig`]: which controller a connection gets |
 //! | `noq` | [`factory`], [`Adapter`]: the way into noq |
 //!
@@ -34,28 +37,33 @@
 
 mod algorithm;
 mod bbr1;
+mod cubic;
 mod delivery_rate;
 mod factor;
 mod max_filter;
+mod mdcc;
 mod name;
 mod new_reno;
 mod noq;
 mod off;
 mod random;
+mod segments;
 mod tecc;
 
 pub use algorithm::{Ack, AcksEnd, Algorithm, CongestionEvent, CongestionSignal, Lost, Sent};
 pub use bbr1::{Bbr1, Bbr1Config, Flavor};
 pub use delivery_rate::{DeliveryRate, RateSample};
 pub use factor::Factor;
+pub use mdcc::{Mdcc, MdccConfig};
 pub use name::{ControllerConfig, ControllerName, UnknownController};
 pub use new_reno::NewReno;
 pub use noq::{Adapter, Factory, factory};
 pub use off::Off;
-pub use tandem_wire::TunnelInfo;
-pub use tecc::{
-    Applied, Feedback, Leg, RetransmissionUnits, Tecc, TeccConfig, TeccConfigError, WindowRtt,
+pub use segments::{
+    Applied, Bottleneck, Domain, DomainRtt, DomainStats, Feedback, Losses, Passed, Place, Report,
 };
+pub use tandem_wire::TunnelInfo;
+pub use tecc::{Leg, RetransmissionUnits, Tecc, TeccConfig, TeccConfigError, WindowRtt};
 
 /// Returns the time at which a unit test begins.
 #[cfg(test)]

@@ -25,6 +25,13 @@ pub enum ControllerName {
     /// TECC with the settings of its paper, [`TeccConfig::PAPER`].
     #[serde(rename = "tecc-paper")]
     TeccPaper,
+    /// Multi-domain congestion control for origins that PEPs on the path tell of packets: CUBIC before the
+    /// PEP, and a model of the rate behind it.
+    Mdcc,
+    /// Multi-domain congestion control as its paper has it: the smaller one of CUBIC, clocked by PEPs, and
+    /// Scalable TCP.
+    #[serde(rename = "mdcc-paper")]
+    MdccPaper,
     /// Tandem's own `NewReno`, the controller of RFC 9002 §7.
     NewReno,
     /// noq's CUBIC, the controller of RFC 9438.
@@ -37,11 +44,13 @@ pub enum ControllerName {
 
 impl ControllerName {
     /// Every controller, in the order of the documentation.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Bbr1,
         Self::Bbr1Tunnel,
         Self::Tecc,
         Self::TeccPaper,
+        Self::Mdcc,
+        Self::MdccPaper,
         Self::NewReno,
         Self::Cubic,
         Self::Bbr3,
@@ -54,6 +63,12 @@ impl ControllerName {
         matches!(self, Self::Tecc | Self::TeccPaper)
     }
 
+    /// Returns whether this controller follows what PEPs on the path say. Only origins can use such a
+    /// controller.
+    pub const fn follows_peps(self) -> bool {
+        matches!(self, Self::Mdcc | Self::MdccPaper)
+    }
+
     /// Returns the name that configuration files and command lines use.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -61,6 +76,8 @@ impl ControllerName {
             Self::Bbr1Tunnel => "bbr1-tunnel",
             Self::Tecc => "tecc",
             Self::TeccPaper => "tecc-paper",
+            Self::Mdcc => "mdcc",
+            Self::MdccPaper => "mdcc-paper",
             Self::NewReno => "newreno",
             Self::Cubic => "cubic",
             Self::Bbr3 => "bbr3",
@@ -90,7 +107,7 @@ impl FromStr for ControllerName {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{seen:?} is not a congestion controller; allowed: bbr1, bbr1-tunnel, tecc, tecc-paper, \
-     newreno, cubic, bbr3, off"
+     mdcc, mdcc-paper, newreno, cubic, bbr3, off"
 )]
 pub struct UnknownController {
     /// The text.

@@ -13,7 +13,7 @@ use tandem_units::{ByteCount, Rate};
 
 use crate::{
     Ack, AcksEnd, Algorithm, Bbr1, Bbr1Config, CongestionEvent, CongestionSignal, ControllerConfig,
-    ControllerName, Feedback, Flavor, Lost, NewReno, Off, Sent, Tecc,
+    ControllerName, Feedback, Flavor, Lost, Mdcc, MdccConfig, NewReno, Off, Sent, Tecc,
 };
 
 /// A factory that builds a controller for each new path, in the form that noq's `TransportConfig`
@@ -21,7 +21,7 @@ use crate::{
 pub type Factory = Arc<dyn ControllerFactory + Send + Sync>;
 
 /// The factory of the controller that `config` names, for one connection. Only
-/// [`ControllerName::Tecc`] listens to `feedback`.
+/// [`ControllerName::Tecc`] and [`ControllerName::Mdcc`] listen to `feedback`.
 ///
 /// Each controller that it builds gets the next seed, so a run with the same connections repeats.
 /// The exception is noq's own `BBRv3`, which draws from the operating system.
@@ -52,6 +52,14 @@ impl ControllerFactory for SeededFactory {
                 let feedback = self.feedback.clone();
                 let tecc = Tecc::new(bbr, self.config.tecc, feedback, max_datagram_size);
                 Box::new(Adapter(tecc))
+            }
+            ControllerName::Mdcc | ControllerName::MdccPaper => {
+                let mdcc = match self.config.name {
+                    ControllerName::MdccPaper => MdccConfig::PAPER,
+                    _ => MdccConfig::default(),
+                };
+                let feedback = self.feedback.clone();
+                Box::new(Adapter(Mdcc::new(mdcc, feedback, now, initial_window, max_datagram_size)))
             }
             ControllerName::NewReno => {
                 Box::new(Adapter(NewReno::new(initial_window, max_datagram_size)))

@@ -279,6 +279,7 @@ impl Server {
         stats.broken = self.broken;
         stats.accepting = self.endpoint.accepting();
         stats.unusable_packets = self.endpoint.unusable_packets();
+        stats.pep_acks = self.endpoint.pep_acks();
         let (sent, lost) = self.endpoint.abandoned_packets();
         stats.sent_packets = self.sent_packets + sent;
         stats.lost_packets = self.lost_packets + lost;

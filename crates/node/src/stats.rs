@@ -5,7 +5,12 @@ use std::time::Duration;
 use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::Code;
 
-use crate::{quic::UnusablePackets, tunnel::resequence::ResequencerStats};
+use tandem_congestion::DomainStats;
+
+use crate::{
+    quic::{PepAckStats, UnusablePackets},
+    tunnel::resequence::ResequencerStats,
+};
 
 /// The counters of a node. All are totals since its start, unless their description says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +27,8 @@ pub struct Stats {
     pub accepting: Accepting,
     /// Received UDP payloads that were for no QUIC connection and got no answer. Of servers.
     pub unusable_packets: UnusablePackets,
+    /// What PEPs have said. Of origins.
+    pub pep_acks: PepAckStats,
     /// Requests of all kinds.
     pub requests: u64,
     /// Requests that were refused or failed.
@@ -377,6 +384,8 @@ pub struct ConnectionStats {
     pub sent: Traffic,
     /// What was received in such packets.
     pub received: Traffic,
+    /// What PEPs on the path have shown. `None`: no PEP has told of a packet.
+    pub domains: Option<DomainStats>,
 }
 
 /// What was sent or received on one QUIC connection.

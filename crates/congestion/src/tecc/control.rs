@@ -5,10 +5,7 @@
 //! ratio, U the utilisation of the tunnel that the origin aims at, Sr the origin's sending rate,
 //! `T_s` the end-to-end RTT and `T_l` the tunnel's RTT.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::TunnelInfo;
@@ -18,7 +15,7 @@ use super::{
     guard::{BehindProxy, Delays, Trust},
     is_older,
 };
-use crate::{Ack, Factor};
+use crate::{Ack, Applied, Factor};
 
 /// The window holds this number of full packets in addition to the bandwidth-delay product.
 const WINDOW_EXTRA: u64 = 3;
@@ -51,41 +48,6 @@ const SILENT_ROUNDS: u32 = 3;
 /// The end-to-end RTT that is assumed until the connection has measured one.
 const NOMINAL_RTT: Duration = Duration::from_millis(100);
 
-/// What happened to a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Applied {
-    /// The sender follows it.
-    Used,
-    /// The sender ignores it: its sequence number is not above that of an earlier report.
-    Stale,
-    /// The sender's controller is not [`super::Tecc`].
-    NotListening,
-}
-
-/// The handle through which a client's reports reach the controller of its connection.
-///
-/// Each connection has its own handle; clones of a handle share one state.
-#[derive(Clone, Debug, Default)]
-pub struct Feedback(Arc<Mutex<Control>>);
-
-impl Feedback {
-    /// Gives a report, which arrived at `now`, to the controller.
-    pub fn apply(&self, now: Instant, info: &TunnelInfo) -> Applied {
-        self.control().apply(now, info)
-    }
-
-    pub(super) fn attach(&self, config: TeccConfig, max_datagram_size: ByteCount) {
-        let mut control = self.control();
-        control.config = Some(config);
-        control.max_datagram_size = max_datagram_size;
-    }
-
-    /// Locks the state. Only one thread works on a connection at a time, so the lock is free.
-    pub(super) fn control(&self) -> MutexGuard<'_, Control> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// What one packet-timed end-to-end round trip has acknowledged so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
@@ -110,7 +72,7 @@ impl Round {
 
 /// The state of Algorithm 1 for one connection.
 #[derive(Debug, Default)]
-pub(super) struct Control {
+pub(crate) struct Control {
     /// The settings, or `None` until a controller is attached.
     config: Option<TeccConfig>,
     max_datagram_size: ByteCount,
@@ -143,7 +105,12 @@ pub(super) struct Control {
 }
 
 impl Control {
-    fn apply(&mut self, now: Instant, info: &TunnelInfo) -> Applied {
+    pub(super) fn attach(&mut self, config: TeccConfig, max_datagram_size: ByteCount) {
+        self.config = Some(config);
+        self.max_datagram_size = max_datagram_size;
+    }
+
+    pub(crate) fn apply(&mut self, now: Instant, info: &TunnelInfo) -> Applied {
         let Some(config) = self.config else { return Applied::NotListening };
         if self.report.is_some_and(|(_, last)| info.sequence <= last.sequence) {
             return Applied::Stale;

@@ -9,7 +9,7 @@
 //! | file | contents |
 //! | --- | --- |
 //! | `config` | [`TeccConfig`], the algorithm's constants |
-//! | `control` | [`Feedback`], which takes reports, and Algorithm 1 with its rate and window |
+//! | `control` | Algorithm 1 with its rate and window |
 //! | `guard` | the checks of reports against end-to-end measurements |
 
 mod config;
@@ -20,11 +20,11 @@ use std::time::Instant;
 
 use tandem_units::{ByteCount, Rate};
 
-pub use self::{
-    config::{Leg, RetransmissionUnits, TeccConfig, TeccConfigError, WindowRtt},
-    control::{Applied, Feedback},
+pub use self::config::{Leg, RetransmissionUnits, TeccConfig, TeccConfigError, WindowRtt};
+pub(crate) use self::control::Control;
+use crate::{
+    Ack, AcksEnd, Algorithm, Bbr1, CongestionEvent, CongestionSignal, Feedback, Lost, Sent,
 };
-use crate::{Ack, AcksEnd, Algorithm, Bbr1, CongestionEvent, CongestionSignal, Lost, Sent};
 
 /// A controller that follows the reports of a tunnel, and behaves as [`Bbr1`] without them.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ impl Tecc {
         feedback: Feedback,
         max_datagram_size: ByteCount,
     ) -> Self {
-        feedback.attach(config, max_datagram_size);
+        feedback.state().tunnel.attach(config, max_datagram_size);
         Self { bbr, feedback }
     }
 }
@@ -51,39 +51,39 @@ impl Tecc {
 impl Algorithm for Tecc {
     fn on_packet_sent(&mut self, sent: Sent) {
         self.bbr.on_packet_sent(sent);
-        self.feedback.control().on_sent(sent.now);
+        self.feedback.state().tunnel.on_sent(sent.now);
     }
 
     fn on_ack(&mut self, ack: Ack) {
         self.bbr.on_ack(ack);
-        self.feedback.control().on_ack(&ack);
+        self.feedback.state().tunnel.on_ack(&ack);
     }
 
     fn on_acks_end(&mut self, end: AcksEnd) {
         self.bbr.on_acks_end(end);
         let (is_round, acked_rate) = (self.bbr.is_round_start(), self.bbr.bandwidth_estimate());
-        self.feedback.control().on_acks_end(end.now, is_round, acked_rate);
+        self.feedback.state().tunnel.on_acks_end(end.now, is_round, acked_rate);
     }
 
     fn on_packet_lost(&mut self, lost: Lost) {
         self.bbr.on_packet_lost(lost);
-        self.feedback.control().on_lost(lost.now, lost.bytes);
+        self.feedback.state().tunnel.on_lost(lost.now, lost.bytes);
     }
 
     fn on_congestion_event(&mut self, event: CongestionEvent) {
         self.bbr.on_congestion_event(event);
         if event.signal == CongestionSignal::PersistentLoss {
-            self.feedback.control().forget_report();
+            self.feedback.state().tunnel.forget_report();
         }
     }
 
     fn on_mtu_update(&mut self, max_datagram_size: ByteCount) {
         self.bbr.on_mtu_update(max_datagram_size);
-        self.feedback.control().set_max_datagram_size(max_datagram_size);
+        self.feedback.state().tunnel.set_max_datagram_size(max_datagram_size);
     }
 
     fn congestion_window(&self) -> ByteCount {
-        self.feedback.control().window().unwrap_or_else(|| self.bbr.congestion_window())
+        self.feedback.state().tunnel.window().unwrap_or_else(|| self.bbr.congestion_window())
     }
 
     fn initial_window(&self) -> ByteCount {
@@ -95,7 +95,7 @@ impl Algorithm for Tecc {
     }
 
     fn pacing_rate(&self) -> Option<Rate> {
-        self.feedback.control().rate().or_else(|| self.bbr.pacing_rate())
+        self.feedback.state().tunnel.rate().or_else(|| self.bbr.pacing_rate())
     }
 
     fn send_quantum(&self) -> Option<ByteCount> {

@@ -79,7 +79,7 @@ fn apply(sender: &mut Sender, op: Op) {
             sender.report(*info);
         }
         Op::Report(info, false) => {
-            sender.feedback.apply(sender.now, &info);
+            sender.feedback.apply(sender.now, &*info);
         }
         Op::Send(count) => {
             for _ in 0..count {

@@ -13,10 +13,10 @@ use tracing::{debug, warn};
 use super::{
     Connection, ConnectionId,
     amplification::Unvalidated,
-    connection::Hooks,
     endpoint::{Endpoint, Peer},
     event::{Closed, Event},
     first_size,
+    observed::Observer,
     places::{Place, Places},
 };
 use crate::{limits::Limits, prefix::Prefix, seldom::Seldom, stats::Accepting};
@@ -165,7 +165,7 @@ impl Endpoint {
         if let Some(unvalidated) = &mut unvalidated {
             unvalidated.on_received(len);
         }
-        let hooks = Hooks::default();
+        let hooks = self.hooks(Observer::default());
         let mut transport = self.transport(&hooks);
         transport.initial_mtu(first_size::of_server(self.mtu, len));
         let config = self.server.as_ref().map(|acceptance| {

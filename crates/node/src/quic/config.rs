@@ -18,7 +18,7 @@ use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_units::ByteCount;
 
 use super::{
-    AckPolicy,
+    AckPolicy, Peps,
     demux::{CONNECTION_ID_LEN, VERSION},
 };
 use crate::{limits::Limits, seal::Sealer};
@@ -100,6 +100,8 @@ pub struct Transport {
     /// When connections acknowledge what arrives. `None`: every second packet at once (RFC 9000 §13.2.2), or,
     /// at a client with a chain of two hops or more, [`AckPolicy::TUNNEL`] and [`AckPolicy::END_TO_END`].
     pub acks: Option<AckPolicy>,
+    /// The PEPs on the paths whose PEP-ACKs are heard (`docs/wire.md`). `None`: PEP-ACKs are dropped.
+    pub peps: Option<Peps>,
 }
 
 /// The thresholds of loss detection (RFC 9002 §6.1).
@@ -162,6 +164,7 @@ impl Default for Transport {
             reset_secret: None,
             loss_detection: LossDetection::default(),
             acks: None,
+            peps: None,
         }
     }
 }

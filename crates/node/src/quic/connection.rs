@@ -13,9 +13,9 @@ use noq_proto::{
 };
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
-use tandem_congestion::{Applied, Feedback};
+use tandem_congestion::{Applied, Feedback, Passed};
 use tandem_units::{ByteCount, Rate};
-use tandem_wire::{Code, TunnelInfo};
+use tandem_wire::{Code, Slice, TunnelInfo};
 
 use super::{
     AckPolicy, DatagramId, Delivery, Read, StreamId,
@@ -25,6 +25,7 @@ use super::{
     demux::CONNECTION_ID_LEN,
     endpoint::earliest,
     observed::{HEADERS, Observer},
+    pep::Passage,
     receiver::{Receiver, UNREAD_MAX},
 };
 use crate::{
@@ -96,6 +97,8 @@ pub(super) struct Hooks {
     pub(super) feedback: Feedback,
     /// What the packets of the connection contain.
     pub(super) observer: Observer,
+    /// Which packet numbers its packets have, if the endpoint listens to PEPs.
+    pub(super) passage: Option<Passage>,
 }
 
 /// One QUIC connection.
@@ -112,6 +115,8 @@ pub(crate) struct Connection {
     at: Option<Arrival>,
     /// How often the peer has moved to another path on purpose.
     moves: u64,
+    /// The slices and numbers of the packets that were made last.
+    slices: Vec<(Slice, u64)>,
 }
 
 /// How a packet came.
@@ -141,7 +146,16 @@ impl Connection {
     ) -> Self {
         let receiver = Receiver::new(windows);
         let acks = AckGate::new(acks);
-        Self { inner, hooks, acks, receiver, send_window: 0, at: None, moves: 0 }
+        Self {
+            inner,
+            hooks,
+            acks,
+            receiver,
+            send_window: 0,
+            at: None,
+            moves: 0,
+            slices: Vec::new(),
+        }
     }
 
     pub(super) fn inner(&mut self) -> &mut noq_proto::Connection {
@@ -355,6 +369,22 @@ impl Connection {
         self.hooks.feedback.apply(now, info)
     }
 
+    /// Tells the controller which packets have passed a PEP.
+    pub(super) fn on_passed(&self, now: Instant, passed: &Passed<'_>) {
+        self.hooks.feedback.apply(now, passed.clone());
+    }
+
+    /// The tracked datagrams in flight, and the numbers of their packets.
+    #[cfg(test)]
+    pub(super) fn numbers(&self) -> Vec<(u64, DatagramId)> {
+        self.hooks.deliveries.numbers()
+    }
+
+    /// Takes the slices and numbers of the packets that were made last.
+    pub(super) fn take_slices(&mut self) -> Vec<(Slice, u64)> {
+        std::mem::take(&mut self.slices)
+    }
+
     /// The next datagram that arrived.
     pub(crate) fn receive_datagram(&mut self) -> Option<Bytes> {
         self.inner.datagrams().recv()
@@ -429,6 +459,7 @@ impl Connection {
             sent_ack_frames: stats.frame_tx.acks + stats.frame_tx.path_acks,
             sent,
             received,
+            domains: self.hooks.feedback.domains(),
         }
     }
 
@@ -482,7 +513,16 @@ impl Connection {
         if self.acks.holds(now) {
             return None;
         }
+        let start = buf.len();
+        if let Some(passage) = &self.hooks.passage {
+            passage.before_packets();
+        }
         let transmit = self.inner.poll_transmit(now, segments_max, buf);
+        if let (Some(passage), Some(transmit)) = (&self.hooks.passage, &transmit) {
+            let payloads = buf.get(start..).unwrap_or_default();
+            let size_max = self.packet_size_max();
+            self.slices = passage.slices(now, (payloads, transmit.segment_size), size_max);
+        }
         if transmit.is_none() {
             self.acks.close(self.hooks.observer.lock().take_has_acked());
         }

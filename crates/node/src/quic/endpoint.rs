@@ -12,8 +12,8 @@ use noq_proto::{
     ClientConfig, ConnectionHandle, DatagramEvent, Dir, FourTuple, ServerConfig, StreamEvent,
     TransportConfig, crypto,
 };
-use tandem_congestion::{ControllerConfig, ControllerName, factory};
-use tandem_wire::Code;
+use tandem_congestion::{ControllerConfig, ControllerName, Feedback, factory};
+use tandem_wire::{Code, PepAck};
 
 use super::{
     AckPolicy, ClientTls, Connection, ConnectionId, Layer, Mtu, ServerTls, StreamId, Transport,
@@ -27,6 +27,7 @@ use super::{
     event::{Closed, Event},
     first_size::LargerInitials,
     observed::Observer,
+    pep::{Listener, Passage, PepAckStats},
 };
 use crate::{
     limits::Limits,
@@ -98,6 +99,8 @@ pub(crate) struct Endpoint {
     /// The controller of the next connection.
     controller: ControllerConfig,
     marks_ecn: bool,
+    /// Finds the packets of PEP-ACKs.
+    pub(super) peps: Option<Listener>,
     /// The packets that were sent and lost on connections that were forgotten at once.
     pub(super) abandoned_packets: (u64, u64),
     /// How often connections were asked for their events.
@@ -169,6 +172,7 @@ impl Endpoint {
             // RFC 9298 §6: without congestion control, the tunnel "MUST NOT signal ECN support".
             // Its packets are then Not-ECT.
             marks_ecn: transport.controller.name != ControllerName::Off,
+            peps: transport.peps.clone().map(Listener::new),
             abandoned_packets: (0, 0),
             #[cfg(test)]
             visits: 0,
@@ -197,7 +201,7 @@ impl Endpoint {
         server_name: &str,
     ) -> Result<ConnectionId, String> {
         let opening = self.client.as_ref().ok_or_else(|| "not a client".to_owned())?;
-        let hooks = Hooks { observer: Observer::new(opening.layer.clone()), ..Hooks::default() };
+        let hooks = self.hooks(Observer::new(opening.layer.clone()));
         let mut config = ClientConfig::new(hooks.observer.client(opening.tls.clone()));
         config.initial_dst_cid_provider(opening.destination_cids.clone());
         config.transport_config(Arc::new(self.transport(&hooks)));
@@ -217,13 +221,21 @@ impl Endpoint {
         }
     }
 
+    /// What the parts of a new connection share.
+    pub(super) fn hooks(&self, observer: Observer) -> Hooks {
+        let feedback = Feedback::default();
+        let passage = self.peps.as_ref().map(|_| Passage::new(feedback.clone()));
+        Hooks { feedback, observer, passage, ..Hooks::default() }
+    }
+
     /// The settings of one connection. Its controllers report the delivery of its datagrams, and
     /// take reports on a tunnel.
     pub(super) fn transport(&mut self, hooks: &Hooks) -> TransportConfig {
         let mut transport = self.transport.clone();
         let controllers = factory(&self.controller, hooks.feedback.clone());
         self.controller.seed = self.controller.seed.wrapping_add(1);
-        transport.congestion_controller_factory(tracking(controllers, hooks.deliveries.clone()));
+        let (deliveries, passage) = (hooks.deliveries.clone(), hooks.passage.clone());
+        transport.congestion_controller_factory(tracking(controllers, deliveries, passage));
         transport
     }
 
@@ -235,6 +247,9 @@ impl Endpoint {
         ecn: Option<Ecn>,
         payload: BytesMut,
     ) {
+        if PepAck::is_one(&payload) && self.peps.is_some() {
+            return self.on_pep_ack(now, &payload);
+        }
         if !self.demux.is_for_engine(&payload) {
             return;
         }
@@ -271,6 +286,27 @@ impl Endpoint {
             Some(DatagramEvent::Response(transmit)) => self.answer(&transmit, answer),
             None => {}
         }
+    }
+
+    /// Tells the connections of packets that have passed a PEP. The congestion window of each may have
+    /// grown, so that it gets a turn to send.
+    fn on_pep_ack(&mut self, now: Instant, payload: &[u8]) {
+        let Some(listener) = &mut self.peps else { return };
+        let mut told = Vec::new();
+        listener.on_pep_ack(payload, |id, passed| {
+            if let Some(slot) = self.slots.get(&id) {
+                slot.connection.on_passed(now, passed);
+                told.push(id);
+            }
+        });
+        for id in told {
+            self.touch(id);
+        }
+    }
+
+    /// What was counted of PEP-ACKs.
+    pub(crate) fn pep_acks(&self) -> PepAckStats {
+        self.peps.as_ref().map(Listener::stats).unwrap_or_default()
     }
 
     /// Adds a connection.
@@ -481,6 +517,11 @@ impl Endpoint {
                 larger.pad(&mut transmit, buf, offset);
             }
             transmit.ecn = transmit.ecn.filter(|_| self.marks_ecn);
+            if let Some(listener) = &mut self.peps {
+                for (slice, number) in slot.connection.take_slices() {
+                    listener.insert(now, slice, (id, number));
+                }
+            }
             self.ready.rotate_left(1);
             self.touch(id);
             return Some(transmit);

@@ -12,6 +12,7 @@ mod event;
 mod first_size;
 mod header;
 mod observed;
+mod pep;
 mod places;
 mod reassembly;
 mod receiver;
@@ -30,6 +31,7 @@ pub(crate) use endpoint::{Endpoint, earliest};
 pub(crate) use event::{Closed, Event};
 pub(crate) use header::Header;
 pub(crate) use observed::{Layer, Ledger, Tag};
+pub use pep::{PepAckStats, Peps};
 pub(crate) use receiver::Read;
 
 /// Received UDP payloads that belong to no connection and get no answer, by cause.

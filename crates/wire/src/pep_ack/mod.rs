@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq;
 pub use key::PepKey;
 
 /// The identifier of a PEP, which its operator has chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PepId(pub u32);
 
 impl std::fmt::Display for PepId {

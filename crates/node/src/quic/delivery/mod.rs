@@ -168,6 +168,14 @@ impl Deliveries {
         Some((last.id?, last.sent))
     }
 
+    /// The datagrams in flight, and the numbers of their packets.
+    #[cfg(test)]
+    pub(super) fn numbers(&self) -> Vec<(u64, DatagramId)> {
+        let account = self.lock();
+        let flights = account.in_flight.iter();
+        flights.filter_map(|flight| Some((flight.packet_number, flight.id?))).collect()
+    }
+
     /// RFC 9002's `min_rtt`, once it is measured.
     pub(super) fn min_rtt(&self) -> Option<Duration> {
         let nanos = self.0.min_rtt_nanos.load(Ordering::Relaxed);

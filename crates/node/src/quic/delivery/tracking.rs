@@ -13,23 +13,38 @@ use noq_proto::{
 use tandem_congestion::Factory;
 
 use super::Deliveries;
+use crate::quic::pep::{Made, Passage};
 
 /// A factory for the controllers of one connection, which also report the delivery of its datagrams
-/// to `deliveries`.
-pub(in crate::quic) fn tracking(controllers: Factory, deliveries: Deliveries) -> Factory {
-    Arc::new(TrackingFactory { controllers, deliveries })
+/// to `deliveries`, and the fate of its packets to `passage`.
+pub(in crate::quic) fn tracking(
+    controllers: Factory,
+    deliveries: Deliveries,
+    passage: Option<Passage>,
+) -> Factory {
+    Arc::new(TrackingFactory { controllers, deliveries, passage })
 }
 
 struct TrackingFactory {
     controllers: Factory,
     deliveries: Deliveries,
+    passage: Option<Passage>,
 }
 
 impl ControllerFactory for TrackingFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let inner = Arc::clone(&self.controllers).build(now, current_mtu);
         let path = self.deliveries.add_path();
-        Box::new(Tracking { inner, path, deliveries: self.deliveries.clone(), newest_acked: None })
+        let (deliveries, passage) = (self.deliveries.clone(), self.passage.clone());
+        forget_path(path, passage.as_ref());
+        Box::new(Tracking { inner, path, deliveries, passage, newest_acked: None })
+    }
+}
+
+/// What PEPs have said of another path means nothing for a new one.
+fn forget_path(path: u32, passage: Option<&Passage>) {
+    if let Some(passage) = passage.filter(|_| path > 1) {
+        passage.feedback.forget_path();
     }
 }
 
@@ -39,6 +54,8 @@ struct Tracking {
     inner: Box<dyn Controller>,
     path: u32,
     deliveries: Deliveries,
+    /// Whether PEPs may tell of packets, and where.
+    passage: Option<Passage>,
     /// When the newest packet was sent of those that an ACK frame acknowledges.
     newest_acked: Option<Instant>,
 }
@@ -50,6 +67,9 @@ impl Controller for Tracking {
 
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, packet_number: u64) {
         self.deliveries.on_packet_sent(self.path, now, bytes, packet_number);
+        if let Some(passage) = &self.passage {
+            passage.on_made(Made { number: packet_number, bytes });
+        }
         self.inner.on_packet_sent(now, bytes, packet_number);
     }
 
@@ -70,6 +90,9 @@ impl Controller for Tracking {
         self.newest_acked = self.newest_acked.max(Some(sent));
         self.deliveries.on_acked(packet_number, sent);
         self.deliveries.set_min_rtt(rtt.min());
+        if let Some(passage) = &self.passage {
+            passage.feedback.on_acked(now, packet_number, sent);
+        }
         self.inner.on_ack(now, sent, bytes, packet_number, is_app_limited, rtt);
     }
 
@@ -82,6 +105,9 @@ impl Controller for Tracking {
     ) {
         self.deliveries.set_newest_acked(self.newest_acked.take());
         self.deliveries.on_acks_end(self.path, in_flight, largest_acked);
+        if let Some(passage) = &self.passage {
+            passage.feedback.on_acks_end(now, is_app_limited);
+        }
         self.inner.on_end_acks(now, in_flight, is_app_limited, largest_acked);
     }
 
@@ -107,6 +133,9 @@ impl Controller for Tracking {
     fn on_packet_lost(&mut self, bytes: u16, packet_number: u64, now: Instant) {
         self.deliveries.on_lost(packet_number, bytes);
         self.deliveries.hold_back();
+        if let Some(passage) = &self.passage {
+            passage.feedback.on_lost(packet_number, bytes);
+        }
         self.inner.on_packet_lost(bytes, packet_number, now);
     }
 
@@ -132,7 +161,9 @@ impl Controller for Tracking {
 
     fn clone_box(&self) -> Box<dyn Controller> {
         let (inner, path) = (self.inner.clone_box(), self.deliveries.add_path());
-        Box::new(Self { inner, path, deliveries: self.deliveries.clone(), newest_acked: None })
+        let (deliveries, passage) = (self.deliveries.clone(), self.passage.clone());
+        forget_path(path, passage.as_ref());
+        Box::new(Self { inner, path, deliveries, passage, newest_acked: None })
     }
 
     fn initial_window(&self) -> u64 {

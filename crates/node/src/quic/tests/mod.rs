@@ -1,6 +1,7 @@
 //! The delivery reports of a connection agree with the datagrams that its peer received.
 
 mod accept;
+mod passage;
 mod streams;
 mod turns;
 mod versions;

@@ -359,6 +359,7 @@ fn configs(conditions: &Conditions, deliveries: &[Deliveries; 2]) -> (ServerConf
             .congestion_controller_factory(tracking(
                 factory(&controller, Feedback::default()),
                 deliveries.clone(),
+                None,
             ));
         Arc::new(transport)
     };
