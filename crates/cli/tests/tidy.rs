@@ -20,7 +20,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("tandem-net", &["tandem-node", "tandem-units"]),
     ("tandem-netem", &["tandem-units"]),
     ("tandem-emulate", &["tandem-netem", "tandem-units"]),
-    ("tandem-lab", &["tandem-netem", "tandem-node", "tandem-units"]),
+    ("tandem-lab", &["tandem-netem", "tandem-node", "tandem-pep", "tandem-wire", "tandem-units"]),
     (
         "tandem-experiments",
         &["tandem-lab", "tandem-netem", "tandem-node", "tandem-congestion", "tandem-units"],

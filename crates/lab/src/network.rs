@@ -94,8 +94,8 @@ struct ScheduledPath {
 pub(crate) enum PathExit {
     /// It reached its destination.
     Arrived(Packet<Datagram>),
-    /// It entered the next path.
-    Onward(PathId),
+    /// This packet entered the next path.
+    Onward(PathId, Datagram),
 }
 
 #[derive(Clone, Debug)]
@@ -209,8 +209,9 @@ impl Network {
         Some(match self.path_after(id, between) {
             None => PathExit::Arrived(packet),
             Some(next) => {
+                let datagram = packet.content.clone();
                 self.enter(now, next, packet);
-                PathExit::Onward(next)
+                PathExit::Onward(next, datagram)
             }
         })
     }
@@ -277,7 +278,7 @@ impl Network {
         Some(path)
     }
 
-    fn enter(&mut self, now: Instant, path: PathId, packet: Packet<Datagram>) {
+    pub(crate) fn enter(&mut self, now: Instant, path: PathId, packet: Packet<Datagram>) {
         let scheduled = self.path_mut(path);
         if packet.size <= SMALL_PACKET {
             scheduled.small.count(packet.size);

@@ -28,6 +28,12 @@ pub enum SyntheticTrace {
     /// A millimetre-wave link at a tenth of its rate. For 5 s of every 15 s an obstacle blocks the
     /// line of sight (LOS). The rate is 50 Mbit/s with line of sight and 14 Mbit/s without.
     MmWave,
+    /// A millimetre-wave link without other changes: 3.6 Gbit/s with line of sight, and 450 Mbit/s from the
+    /// 5th to the 10th second of every 15 s, in which an obstacle blocks it. It always begins at its
+    /// beginning.
+    Blockage,
+    /// The same at a tenth of its rates.
+    BlockageTenth,
 }
 
 /// The reason for which a trace cannot be generated.
@@ -40,7 +46,10 @@ pub enum SyntheticError {
         seen: String,
     },
     /// The duration is too short or too long.
-    #[error("a trace of {seen} cannot be made; allowed: 1s to {}", HumanDuration(LONGEST))]
+    #[error(
+        "a trace of {seen} cannot be made; allowed: 1s to {}, and to 15s of blockage",
+        HumanDuration(LONGEST)
+    )]
     Duration {
         /// The duration that was asked for.
         seen: HumanDuration,
@@ -85,9 +94,28 @@ struct Kind {
     burst_ms_max: u64,
 }
 
+impl Kind {
+    /// Rates in kbit/s with and without line of sight, which do not change otherwise.
+    const fn steady(in_sight: u64, in_shadow: u64) -> Self {
+        Self {
+            rates: [in_sight; 5],
+            shadow: Some([in_shadow; 5]),
+            outage_ms_max: 0,
+            burst_ms_max: 1,
+        }
+    }
+}
+
 impl SyntheticTrace {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Driving, Self::Subway, Self::Wifi, Self::MmWave];
+    pub const ALL: [Self; 6] = [
+        Self::Driving,
+        Self::Subway,
+        Self::Wifi,
+        Self::MmWave,
+        Self::Blockage,
+        Self::BlockageTenth,
+    ];
 
     /// The prefix of the names of synthetic traces in places that also accept names of files.
     pub const PREFIX: &str = "synthetic:";
@@ -98,12 +126,29 @@ impl SyntheticTrace {
     /// The length of a trace for which only the kind is given.
     pub const DEFAULT_DURATION: Duration = Duration::from_secs(120);
 
-    const NAMES: &str = "driving, subway, wifi, mmwave";
+    const NAMES: &str = "driving, subway, wifi, mmwave, blockage, blockage-tenth";
+
+    /// The length of a trace of this kind if none is given.
+    pub const fn usual_duration(self) -> Duration {
+        match self {
+            Self::Blockage | Self::BlockageTenth => Duration::from_secs(15),
+            _ => Self::DEFAULT_DURATION,
+        }
+    }
+
+    /// Whether every run begins at the beginning of the trace.
+    pub const fn has_fixed_start(self) -> bool {
+        matches!(self, Self::Blockage | Self::BlockageTenth)
+    }
 
     /// Generates a trace of this kind. Another seed gives another trace of the same kind. The last
     /// line of the trace is the duration, in whole milliseconds.
     pub fn generate(self, seed: Seed, duration: Duration) -> Result<RateTrace, SyntheticError> {
-        if !(SHORTEST..=LONGEST).contains(&duration) {
+        let longest = match self {
+            Self::Blockage => self.usual_duration(),
+            _ => LONGEST,
+        };
+        if !(SHORTEST..=longest).contains(&duration) {
             return Err(SyntheticError::Duration { seen: HumanDuration(duration) });
         }
         Ok(Generator::new(self, seed).trace(duration))
@@ -135,6 +180,8 @@ impl SyntheticTrace {
                 outage_ms_max: 0,
                 burst_ms_max: 1,
             },
+            Self::Blockage => Kind::steady(3_600_000, 450_000),
+            Self::BlockageTenth => Kind::steady(360_000, 45_000),
         }
     }
 }
@@ -211,7 +258,7 @@ impl Generator {
             let longest = self.kind.outage_ms_max;
             self.outage_left_ms = self.draw(longest / 4, longest);
         }
-        let is_in_shadow = (5000..10_000).contains(&(at_ms % 15_000));
+        let is_in_shadow = (5000..10_000).contains(&((at_ms - 1) % 15_000));
         let shadow = self.kind.shadow.filter(|_| is_in_shadow);
         rate_at(self.place, shadow.unwrap_or(self.kind.rates))
     }
@@ -261,6 +308,8 @@ impl fmt::Display for SyntheticTrace {
             Self::Subway => "subway",
             Self::Wifi => "wifi",
             Self::MmWave => "mmwave",
+            Self::Blockage => "blockage",
+            Self::BlockageTenth => "blockage-tenth",
         })
     }
 }

@@ -7,10 +7,21 @@ use tandem_experiments::{
 };
 
 /// The groups of the flags that few runs need; [`Parameters`] does not know of help.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Repair", &["resequence", "group_streams"]),
     ("Feedback", &["tecc", "feedback_interval"]),
-    ("Workload", &["local_program", "streams", "origins", "others", "others_count"]),
+    (
+        "Workload",
+        &[
+            "local_program",
+            "streams",
+            "origins",
+            "others",
+            "others_count",
+            "others_share_origin_link",
+        ],
+    ),
+    ("PEP", &["pep", "pep_loss", "pep_until"]),
     (
         "Link",
         &[
@@ -21,6 +32,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "path_rtt",
             "origin_rtt_step",
             "origin_rate",
+            "origin_loss",
             "uplink_loss",
             "loss_at",
             "jitter",

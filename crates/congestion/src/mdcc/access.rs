@@ -14,11 +14,11 @@ const EMPTY_DIVISOR: u32 = 4;
 const PROBES: [Factor; 3] =
     [Factor::from_percent(125), Factor::from_percent(150), Factor::from_percent(200)];
 
-/// A least RTT that is older than this is measured again, with an empty queue.
-const LEAST_RTT_AGE: Duration = Duration::from_secs(8);
-
 /// The factor of the window while the least RTT is measured.
 const DRAIN: Factor = Factor::from_percent(75);
+
+/// The least time between two such measurements.
+const DRAIN_PAUSE: Duration = Duration::from_secs(4);
 
 /// The factor of the rate after a round that has lost more than [`MdccConfig::loss_max`].
 const AFTER_LOSS: Factor = Factor::from_percent(70);
@@ -50,6 +50,8 @@ pub(super) struct Access {
     /// The step of [`PROBES`].
     probe: Option<usize>,
     is_draining: bool,
+    /// When it began to drain the queue last.
+    drained: Option<Instant>,
     /// The least RTT in the present ACK frame.
     newest: Option<Duration>,
 }
@@ -63,6 +65,7 @@ impl Access {
             rate_before: None,
             probe: Some(PROBES.len() - 1),
             is_draining: false,
+            drained: None,
             newest: None,
         }
     }
@@ -124,7 +127,13 @@ impl Access {
         } else if queue.is_some() {
             self.probe = None;
         }
-        self.is_draining = !self.is_draining && rtt.age_of_least(now) > LEAST_RTT_AGE;
+        // One round is enough for a sample without a queue, unless the least RTT has really grown.
+        let is_over =
+            self.drained.is_some_and(|at| now.saturating_duration_since(at) < DRAIN_PAUSE);
+        self.is_draining = !is_over && rtt.is_stale(now, target / EMPTY_DIVISOR);
+        if self.is_draining {
+            self.drained = Some(now);
+        }
     }
 
     /// The largest rate of this round and of the one before.
@@ -139,14 +148,14 @@ impl Access {
         self.config.queue_target.max(least)
     }
 
-    /// How much may be in flight, if the whole path has this RTT without queues. `None`: no rate is known.
-    pub(super) fn window(&self, least_rtt: Duration) -> Option<ByteCount> {
+    /// How much may be in flight, if the path has this RTT with an empty queue here. `None`: no rate is known.
+    pub(super) fn window(&self, rtt: Duration) -> Option<ByteCount> {
         let rate = self.rate()?;
         let least = self.packet.saturating_mul(PACKETS_LEAST);
         if self.is_draining {
-            return Some(DRAIN.of_bytes(rate.bytes_in(least_rtt)).max(least));
+            return Some(DRAIN.of_bytes(rate.bytes_in(rtt)).max(least));
         }
-        let window = rate.bytes_in(least_rtt + self.target());
+        let window = rate.bytes_in(rtt + self.target());
         let factor = self.probe.and_then(|step| PROBES.get(step)).copied().unwrap_or(Factor::ONE);
         Some(factor.of_bytes(window) + least)
     }

@@ -29,6 +29,40 @@ enum AccessWindow {
     Model(Access),
 }
 
+/// The domains of the last losses.
+#[derive(Clone, Copy, Debug, Default)]
+struct RecentLosses {
+    count: u32,
+    /// A bit for each loss of an unknown domain, the last one in the lowest bit.
+    unknown: u32,
+    /// A bit for each loss in the wired domain.
+    wired: u32,
+}
+
+impl RecentLosses {
+    /// The losses that count.
+    const MEMORY: u32 = u32::BITS;
+
+    /// Of how many losses one may be unknown, and one wired, if an unknown one is taken as one in the access
+    /// domain.
+    const UNKNOWN_OF: u32 = 4;
+    const WIRED_OF: u32 = 16;
+
+    fn add(&mut self, domain: Option<Domain>) {
+        self.count = (self.count + 1).min(Self::MEMORY);
+        self.unknown = self.unknown << 1 | u32::from(domain.is_none());
+        self.wired = self.wired << 1 | u32::from(domain == Some(Domain::Wired));
+    }
+
+    /// Whether a loss of an unknown domain is like the others, nearly all of which are known and in the
+    /// access domain: PEP-ACKs get lost without regard to the packets that they tell of.
+    const fn are_in_access(self) -> bool {
+        self.count == Self::MEMORY
+            && self.unknown.count_ones() * Self::UNKNOWN_OF <= self.count
+            && self.wired.count_ones() * Self::WIRED_OF <= self.count
+    }
+}
+
 /// The control of one connection.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -41,12 +75,11 @@ pub(crate) struct Control {
     is_app_limited: bool,
     /// Whether PEP-ACKs clock the wired domain. Otherwise there is one domain.
     is_followed: bool,
-    /// The least RTT of the whole path, and the smoothed one.
-    rtts: (Duration, Duration),
-    /// The window that may be waiting in the access domain's queue.
-    queued: ByteCount,
+    /// The RTT of the path if nothing waits in the access domain.
+    rtt: Duration,
     /// The domain of the loss of which the controller will be told next.
     lost_in: Option<Domain>,
+    recent: RecentLosses,
     /// Whether a loss since the last congestion event was not certainly behind the PEP.
     may_be_wired: bool,
 }
@@ -72,9 +105,9 @@ impl Control {
             in_flight: ByteCount::ZERO,
             is_app_limited: false,
             is_followed: false,
-            rtts: (Duration::ZERO, Duration::ZERO),
-            queued: ByteCount::ZERO,
+            rtt: Duration::ZERO,
             lost_in: None,
+            recent: RecentLosses::default(),
             may_be_wired: false,
         }
     }
@@ -91,15 +124,13 @@ impl Control {
         if !self.is_followed {
             return;
         }
-        let (wired, access) = domains.rtts();
-        self.rtts.0 = wired.least + access.least;
-        self.queued = self.queued_behind(domains);
+        self.note_rtt(domains);
         if let Some(sent) = news.sent {
-            let (is_limit, rtt) = (self.is_wired_the_limit(), self.rtts.0);
+            let (is_limit, rtt) = (self.is_wired_the_limit(), self.rtt);
             self.wired.on_acked(now, (news.passed, sent), is_limit, rtt);
         }
         if let Some(sent) = news.missing {
-            self.wired.on_congestion(now, sent, self.wired_in_flight());
+            self.wired.on_congestion(now, sent, self.in_flight);
         }
     }
 
@@ -117,11 +148,9 @@ impl Control {
     pub(super) fn on_ack(&mut self, ack: &Ack, domains: &Domains) {
         self.rates.on_ack(ack);
         self.is_app_limited = ack.is_app_limited;
-        self.rtts = (ack.min_rtt.min(ack.latest_rtt()), ack.smoothed_rtt);
         self.follow(ack.now, domains);
         if self.is_followed {
-            let (wired, access) = domains.rtts();
-            self.rtts.0 = wired.least + access.least;
+            self.note_rtt(domains);
         } else {
             let is_limit = !ack.is_app_limited;
             self.wired.on_acked(ack.now, (ack.bytes, ack.sent), is_limit, ack.smoothed_rtt);
@@ -146,15 +175,19 @@ impl Control {
             let (_, rtt) = domains.rtts();
             access.on_sample(end.now, &sample, self.rates.delivered(), rtt);
         }
-        self.queued = self.queued_behind(domains);
     }
 
     pub(super) fn on_lost(&mut self, lost: &Lost) {
         self.rates.on_packet_lost(lost);
         let domain = self.lost_in.take();
-        self.may_be_wired |= domain != Some(Domain::Access);
+        self.recent.add(domain);
+        let is_in_access = match domain {
+            Some(domain) => domain == Domain::Access,
+            None => self.recent.are_in_access(),
+        };
+        self.may_be_wired |= !is_in_access;
         if let AccessWindow::Model(access) = &mut self.access
-            && domain == Some(Domain::Access)
+            && is_in_access
         {
             access.on_lost(lost.bytes);
         }
@@ -164,7 +197,7 @@ impl Control {
         let may_be_wired = std::mem::take(&mut self.may_be_wired);
         let is_marked = event.signal == CongestionSignal::Ecn;
         if !self.is_followed || may_be_wired || is_marked {
-            self.wired.on_congestion(event.now, event.sent, self.wired_in_flight());
+            self.wired.on_congestion(event.now, event.sent, self.in_flight);
         }
         let least = self.least();
         if let AccessWindow::Scalable(scalable) = &mut self.access {
@@ -192,32 +225,21 @@ impl Control {
         if followed && !self.is_followed {
             // One domain from now on, in which the window is what the path has carried.
             self.wired.lower_to(self.in_flight);
-            self.queued = ByteCount::ZERO;
         }
     }
 
-    /// The bytes that wait in the queue of the access domain.
-    fn queued_behind(&self, domains: &Domains) -> ByteCount {
-        let AccessWindow::Model(access) = &self.access else { return ByteCount::ZERO };
-        let (_, rtt) = domains.rtts();
-        let moving = access.rate().map(|rate| rate.bytes_in(rtt.least)).unwrap_or_default();
-        domains.behind_pep().saturating_sub(moving)
+    /// What waits before the PEP is not the access domain's.
+    fn note_rtt(&mut self, domains: &Domains) {
+        let (wired, access) = domains.rtts();
+        self.rtt = wired.smoothed + access.least;
     }
 
-    /// How much is in flight without what waits in the access domain.
-    fn wired_in_flight(&self) -> ByteCount {
-        self.in_flight.saturating_sub(self.queued)
-    }
-
-    /// The window of the wired domain, as if nothing waited in the access domain; and that of the access
-    /// domain.
+    /// The window of the wired domain, and that of the access domain.
     fn windows(&self) -> (ByteCount, Option<ByteCount>) {
         let wired = self.wired.window();
         match &self.access {
             AccessWindow::Scalable(scalable) => (wired, Some(scalable.window())),
-            AccessWindow::Model(access) if self.is_followed => {
-                (wired + self.queued, access.window(self.rtts.0))
-            }
+            AccessWindow::Model(access) if self.is_followed => (wired, access.window(self.rtt)),
             AccessWindow::Model(_) => (wired, None),
         }
     }
@@ -240,11 +262,14 @@ impl Control {
         self.initial_window
     }
 
-    /// The pacing rate. `None`: the sender's own, a window per RTT.
+    /// The pacing rate. `None`: the sender's own, as that of CUBIC: in the wired domain, a sender that
+    /// spreads its packets more evenly than others loses more of them to full queues.
     pub(super) fn pacing_rate(&self) -> Option<Rate> {
+        let (wired, access) = self.windows();
         let is_model = matches!(self.access, AccessWindow::Model(_));
-        let rate = Rate::average(self.window(), self.rtts.0.max(Duration::from_millis(1)))?;
-        (is_model && self.is_followed).then(|| PACING.of_rate(rate))
+        let access = access.filter(|access| is_model && self.is_followed && *access < wired)?;
+        let rate = Rate::average(access, self.rtt.max(Duration::from_millis(1)))?;
+        Some(PACING.of_rate(rate))
     }
 
     /// The largest rate of the access domain in the last rounds.

@@ -27,8 +27,8 @@ const PACKET_THRESHOLD: u64 = 3;
 /// A PEP holds a packet back for this time at most, in addition to the time on the path.
 const PEP_DELAY: Duration = Duration::from_millis(2);
 
-/// The least RTT of a domain is that of the last ten seconds, because routes change.
-const LEAST_RTT_LIFETIME: Duration = Duration::from_secs(10);
+/// The least RTT of a domain is that of this time and of the same time before, because routes change.
+const LEAST_RTT_TIME: Duration = Duration::from_secs(5);
 
 /// One part of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,18 +59,23 @@ pub struct DomainRtt {
     pub latest: Duration,
     /// The moving average of RFC 9002 §5.3.
     pub smoothed: Duration,
-    /// The least one of the last ten seconds or more.
+    /// The least one of the last five to ten seconds.
     pub least: Duration,
-    /// When `least` was measured last.
-    least_at: Option<Instant>,
+    /// The least one since the present period of [`LEAST_RTT_TIME`] began, and the beginning.
+    period: Option<(Duration, Instant)>,
+    /// The least one of the period before.
+    before: Option<Duration>,
 }
 
 impl DomainRtt {
     fn add(&mut self, now: Instant, sample: Duration) {
-        let is_old = self.least_at.is_none_or(|at| now - at > LEAST_RTT_LIFETIME);
-        if is_old || sample <= self.least {
-            (self.least, self.least_at) = (sample, Some(now));
+        let (least, since) = self.period.get_or_insert((sample, now));
+        if now.saturating_duration_since(*since) > LEAST_RTT_TIME {
+            self.before = Some(*least);
+            (*least, *since) = (sample, now);
         }
+        *least = sample.min(*least);
+        self.least = self.before.map_or(*least, |before| before.min(*least));
         let is_first = self.smoothed.is_zero();
         self.smoothed = if is_first { sample } else { (self.smoothed * 7 + sample) / 8 };
         self.latest = sample;
@@ -78,7 +83,7 @@ impl DomainRtt {
 
     /// Whether there are samples.
     pub const fn is_known(&self) -> bool {
-        self.least_at.is_some()
+        self.period.is_some()
     }
 
     /// How long the newest packet waited in queues.
@@ -86,9 +91,12 @@ impl DomainRtt {
         self.latest.saturating_sub(self.least)
     }
 
-    /// How long ago the least RTT was measured.
-    pub(crate) fn age_of_least(&self, now: Instant) -> Duration {
-        self.least_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+    /// Whether the least RTT is that of an earlier period, by more than `by`, although the present one
+    /// will soon be over.
+    pub(crate) fn is_stale(&self, now: Instant, by: Duration) -> bool {
+        self.period.is_some_and(|(least, since)| {
+            least > self.least + by && now.saturating_duration_since(since) > LEAST_RTT_TIME * 4 / 5
+        })
     }
 }
 
@@ -330,7 +338,8 @@ impl Domains {
         let before = *packet;
         packet.fate = Fate::Settled;
         self.leave(before);
-        let is_heard = self.pep.is_some_and(|pep| number < pep.looked_at);
+        // It has told of a later one, or of so much later ones that this one is missing.
+        let is_heard = self.pep.is_some_and(|pep| number < pep.newest.max(pep.looked_at));
         let domain = match before.fate {
             Fate::Settled => return None,
             Fate::Passed(_) => Some(Domain::Access),
@@ -406,11 +415,6 @@ impl Domains {
     /// The RTTs of the wired and of the access domain.
     pub(crate) const fn rtts(&self) -> (&DomainRtt, &DomainRtt) {
         (&self.stats.wired, &self.stats.access)
-    }
-
-    /// The bytes of packets between the PEP and the receiver.
-    pub(crate) const fn behind_pep(&self) -> ByteCount {
-        self.stats.behind_pep
     }
 }
 

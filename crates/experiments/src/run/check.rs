@@ -87,7 +87,11 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
         let is_constant = run.trace.is_none();
         require(is_constant, "queue_bdp_percent", &percent.to_string(), allowed)?;
     }
-    for (name, loss) in [("loss", Some(&run.loss)), ("uplink_loss", run.uplink_loss.as_ref())] {
+    for (name, loss) in [
+        ("loss", Some(&run.loss)),
+        ("uplink_loss", run.uplink_loss.as_ref()),
+        ("origin_loss", Some(&run.origin_loss)),
+    ] {
         let Some(loss) = loss else { continue };
         require(
             loss.mean() < Ratio::ONE,
@@ -120,6 +124,14 @@ fn check_senders(run: &Parameters) -> Result<(), RunError> {
     let tunnel = run.tunnel_controller;
     let allowed = "any but tecc, which is for origins; use mode tecc";
     require(!tunnel.takes_reports(), "tunnel_controller", tunnel.as_str(), allowed)?;
+    let is_for_origins = tunnel.follows_peps();
+    let allowed = "any but mdcc and mdcc-paper, which are for origins";
+    require(!is_for_origins, "tunnel_controller", tunnel.as_str(), allowed)?;
+    let pep = run.pep.map(|pep| pep.to_string()).unwrap_or_default();
+    let allowed = "only in modes without a tunnel";
+    require(run.pep.is_none() || !run.mode.has_tunnel(), "pep", &pep, allowed)?;
+    let loss = run.pep_loss;
+    require(loss < Ratio::ONE, "pep_loss", &loss.to_string(), "below 100%")?;
     if let Some(text) = &run.tecc {
         TeccConfig::default().with(text)?;
     }

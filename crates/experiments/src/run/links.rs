@@ -21,6 +21,7 @@ pub(super) fn to_origin(run: &Parameters, number: u32) -> LinkConfig {
     LinkConfig {
         capacity: run.origin_rate.map_or(Capacity::Unlimited, Capacity::Constant),
         queue: QueueConfig::default(),
+        loss: run.origin_loss,
         ..delay(rtt / 2)
     }
 }

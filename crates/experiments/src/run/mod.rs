@@ -11,6 +11,7 @@ mod observer;
 mod others;
 mod outcome;
 mod parameters;
+mod pep;
 mod record;
 mod reports;
 mod topology;
@@ -24,7 +25,8 @@ pub use self::{
     check::RunError,
     observer::Sample,
     parameters::Parameters,
-    record::{ChainRecord, FlowRecord, LinkRecord, RepairRecord, RunRecord},
+    pep::{PepKind, UnknownPep},
+    record::{ChainRecord, DomainRecord, FlowRecord, LinkRecord, RepairRecord, RunRecord},
     trace_store::TraceStore,
     workload::{UnknownWorkload, Workload},
 };
@@ -63,6 +65,7 @@ pub fn run(parameters: &Parameters, traces: &TraceStore) -> Result<RunOutcome, R
     loop {
         flows.pass_reports(&mut topology);
         flows.start_due(&mut topology);
+        topology.end_pep_if_due();
         let watched = topology.watched;
         let world = &mut topology.world;
         flows.count_if_due(world);

@@ -195,7 +195,8 @@ impl Observer {
                 uplink_busy: uplink.busy_time(world.now()),
             });
         }
-        let Senders { end_to_end: e2e, tunnel } = watched.senders(world);
+        let Senders { end_to_end, tunnel } = watched.senders(world);
+        let (e2e, tunnel) = (end_to_end.as_ref(), tunnel.as_ref());
         let sample = Sample {
             at_s: now.as_secs_f64(),
             e2e_cwnd_bytes: cwnd(e2e),
@@ -254,16 +255,16 @@ impl Observer {
     }
 }
 
-fn cwnd(connection: Option<ConnectionStats>) -> u64 {
+fn cwnd(connection: Option<&ConnectionStats>) -> u64 {
     connection.map_or(0, |connection| connection.congestion_window.get())
 }
 
-fn pacing_mbps(connection: Option<ConnectionStats>) -> Option<f64> {
+fn pacing_mbps(connection: Option<&ConnectionStats>) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bit/s")]
     let mbps = |bits: u64| bits as f64 / 1e6;
     connection?.pacing_rate.map(|rate| mbps(rate.bits_per_second()))
 }
 
-fn srtt_ms(connection: Option<ConnectionStats>) -> Option<f64> {
+fn srtt_ms(connection: Option<&ConnectionStats>) -> Option<f64> {
     connection.map(|connection| connection.smoothed_rtt.as_secs_f64() * 1e3)
 }

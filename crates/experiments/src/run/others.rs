@@ -68,6 +68,13 @@ impl Topology<'_> {
         let ip = format!("10.2.0.{number}");
         let client = self.world.add_host(&format!("other client {number}"), [&*ip], client);
 
+        if self.run.others_share_origin_link {
+            let first = self.peers.first().expect("there is an origin");
+            let (down, up) = self.through(first);
+            self.world.route_over(origin, client, &down);
+            self.world.route_over(client, origin, &up);
+            return client;
+        }
         let behind = links::delay(self.run.e2e_rtt().saturating_sub(self.run.client_rtt.0) / 2);
         let down = self.world.route(origin, self.everybody, vec![behind.clone()]);
         let up = self.world.route(self.everybody, origin, vec![behind]);

@@ -31,6 +31,7 @@ pub(super) fn of(
     let received = received_datagrams(&mut topology, flows);
     let duplicates = (received + sender.lost_packets).saturating_sub(sender.sent_packets);
     let chain = chain_record(watched, &mut topology.world);
+    let domains = topology.domain_record();
     let world = &topology.world;
     let body_bytes = flows.body_bytes(world);
     let (downlink, uplink) = link_records(world, watched, &seen, body_bytes);
@@ -62,6 +63,7 @@ pub(super) fn of(
         feedback_used: sender.reports_used,
         duplicate_ratio: ratio(duplicates, sender.sent_packets),
         chain,
+        domains,
         repair,
         tunnel_queue_mean_bytes: round(seen.tunnel_queue_mean_bytes, 1e1),
         tunnel_queue_max_bytes: seen.tunnel_queue_max_bytes,
@@ -376,7 +378,7 @@ fn p95_ms(sojourns: Option<&DurationHistogram>) -> f64 {
     round(p95.unwrap_or_default().as_secs_f64() * 1e3, 1e3)
 }
 
-fn ratio(part: u64, whole: u64) -> f64 {
+pub(super) fn ratio(part: u64, whole: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 packets")]
     let ratio = part as f64 / whole.max(1) as f64;
     round(ratio, 1e6)
@@ -394,6 +396,6 @@ fn seconds(duration: Duration) -> f64 {
 }
 
 /// Rounds to a multiple of `1 / per_unit`.
-fn round(value: f64, per_unit: f64) -> f64 {
+pub(super) fn round(value: f64, per_unit: f64) -> f64 {
     (value * per_unit).round() / per_unit
 }

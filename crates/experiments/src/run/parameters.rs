@@ -12,7 +12,7 @@ use tandem_node::{
 };
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
-use super::{RunError, Workload};
+use super::{PepKind, RunError, Workload};
 use crate::summary::fields;
 
 /// Makes [`Parameters`] from a list of fields, so that each parameter is defined once: its
@@ -168,6 +168,19 @@ parameters! {
         /// bottleneck behind the proxy [default: unlimited]
         "RATE" origin_rate: Option<Rate>;
 
+        /// Loss on the link between the origin and the access link, or the last proxy.
+        "LOSS" origin_loss: LossModel = LossModel::default();
+
+        /// Lightweight PEP between the link to the origin and the access link, which tells the origin of
+        /// the packets that have passed it: authentic, or keyless without a MAC [default: none]
+        "WHICH" pep: Option<PepKind>;
+
+        /// Share of the PEP's messages that are lost.
+        "RATIO" pep_loss: Ratio = Ratio::ZERO;
+
+        /// Time after which the PEP ends [default: never]
+        "TIME" pep_until: Option<HumanDuration>;
+
         /// Origins, which flows take in turn.
         "N" origins: u64 = 1;
 
@@ -203,12 +216,16 @@ parameters! {
         /// tunnel, begin before the first flow and share the access link [default: none]
         "NAME" others: Option<ControllerName>;
 
+        /// Let those downloads share the link to the first origin, too.
+        #[cfg_attr(feature = "clap", arg(long, requires = "others"))]
+        others_share_origin_link: bool;
+
         /// How many downloads from other origins share the access link
         #[cfg_attr(feature = "clap", arg(requires = "others"))]
         others_count: u64 = 1, from 1 to 100;
 
         /// Congestion controller of the origin, or of the client's end-to-end connection with an
-        /// upload: bbr1, bbr1-tunnel, newreno, cubic or bbr3. Modes mft-tuned, tecc and tecc-paper
+        /// upload: bbr1, bbr1-tunnel, newreno, cubic, bbr3, mdcc or mdcc-paper. Modes mft-tuned, tecc and tecc-paper
         /// have one of their own.
         "NAME" origin_controller: ControllerName = ControllerName::Bbr1;
 

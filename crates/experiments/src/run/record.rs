@@ -66,6 +66,9 @@ pub struct RunRecord {
     /// Counters of a tunnel of mode rmdt.
     #[serde(flatten)]
     pub repair: RepairRecord,
+    /// What the origin has learnt from the PEP; only with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domains: Option<DomainRecord>,
     /// Mean over time of the encoded bytes in the first proxy's tunnel queue.
     pub tunnel_queue_mean_bytes: f64,
     /// The largest number of bytes in that queue.
@@ -167,6 +170,34 @@ impl RunRecord {
     fn time_limit_s(&self) -> f64 {
         self.parameters.time_limit.0.as_secs_f64()
     }
+}
+
+/// What an origin has learnt of the path before a PEP (wired) and behind it (access), on its oldest
+/// connection, and what really happened there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DomainRecord {
+    /// PEP-ACKs that the origin used.
+    pub pep_acks: u64,
+    /// PEP-ACKs that it refused.
+    pub refused: u64,
+    /// Lost packets that the origin attributes to each domain, or to none of them.
+    pub wired_lost: u64,
+    /// See `wired_lost`.
+    pub access_lost: u64,
+    /// See `wired_lost`.
+    pub unknown_lost: u64,
+    /// Packets of all connections towards the clients that were really lost there.
+    pub wired_lost_really: u64,
+    /// See `wired_lost_really`.
+    pub access_lost_really: u64,
+    /// Smoothed RTT of each domain at the end.
+    pub wired_srtt_ms: f64,
+    /// See `wired_srtt_ms`.
+    pub access_srtt_ms: f64,
+    /// Share of the time in which the bottleneck was in each domain. In the rest it was the sender.
+    pub wired_bottleneck_ratio: f64,
+    /// See `wired_bottleneck_ratio`.
+    pub access_bottleneck_ratio: f64,
 }
 
 /// Counters of a tunnel of mode RMDT (MASQUE datagram tunnel with retransmission) towards the

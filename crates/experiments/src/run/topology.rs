@@ -8,7 +8,7 @@ use std::{
 
 use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_lab::{
-    Contents, FileSet, Handle, HostId, NameAnswer, PathId, TestCertificate, World,
+    Contents, FileSet, Handle, HostId, NameAnswer, PathId, PepNumber, TestCertificate, World,
     endpoints::{
         Behaviour, Pace, PacedReceiver, PacedSender, SinkHost, TcpProgram, TcpServer, TcpTask,
     },
@@ -26,7 +26,7 @@ use tandem_node::{
 };
 use tandem_units::{ByteCount, Rate};
 
-use super::{Parameters, RunError, TraceStore, Workload, links, others, watched::Watched};
+use super::{Parameters, RunError, TraceStore, Workload, links, others, pep, watched::Watched};
 
 /// The port of the origins and the proxies.
 pub(super) const PORT: u16 = 443;
@@ -78,11 +78,11 @@ pub(super) enum Part {
 }
 
 /// A host to which clients send their packets: the first proxy, or an origin without a tunnel.
-struct Peer {
+pub(super) struct Peer {
     host: HostId,
     /// The paths from it to the access link, and back. There are none if it is next to the access
     /// link.
-    to_access: Vec<PathId>,
+    pub(super) to_access: Vec<PathId>,
     from_access: Vec<PathId>,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Topology<'a> {
     /// The proxies in the order of the chain.
     pub(super) proxies: Vec<Handle<Proxy>>,
     pub(super) origins: Vec<Handle<Origin>>,
-    peers: Vec<Peer>,
+    pub(super) peers: Vec<Peer>,
     /// A host at the end of the access link, which no flow uses.
     pub(super) everybody: Handle<SinkHost>,
     pub(super) certificate: TestCertificate,
@@ -109,6 +109,8 @@ pub(super) struct Topology<'a> {
     clients: u32,
     /// Local programs by their addresses.
     pub(super) programs: BTreeMap<IpAddr, Handle<Client>>,
+    /// The PEP, while it runs.
+    pub(super) pep: Option<PepNumber>,
 }
 
 impl<'a> Topology<'a> {
@@ -153,7 +155,7 @@ impl<'a> Topology<'a> {
             peers.push(Peer { host: proxy.id(), to_access, from_access });
         }
         let proxy = proxies.first().copied();
-        Ok(Self {
+        let mut topology = Self {
             world,
             watched: Watched { origin, proxy, client: None, downlink, uplink, is_upload },
             capacity,
@@ -166,7 +168,10 @@ impl<'a> Topology<'a> {
             files: FileSet::new(),
             clients: 0,
             programs: BTreeMap::new(),
-        })
+            pep: None,
+        };
+        topology.add_pep(&links::to_origin(run, 1));
+        Ok(topology)
     }
 
     /// Adds a client that downloads or uploads this number of bytes, from now on.
@@ -327,7 +332,7 @@ impl<'a> Topology<'a> {
     }
 
     /// The routes from a peer over the access link, and back.
-    fn through(&self, peer: &Peer) -> (Vec<PathId>, Vec<PathId>) {
+    pub(super) fn through(&self, peer: &Peer) -> (Vec<PathId>, Vec<PathId>) {
         let down = peer.to_access.iter().copied().chain([self.watched.downlink]);
         let up = [self.watched.uplink].into_iter().chain(peer.from_access.iter().copied());
         (down.collect(), up.collect())
@@ -515,7 +520,7 @@ fn to_u32(number: u64) -> u32 {
 fn origin(run: &Parameters, number: u64, certificate: &TestCertificate) -> Origin {
     let receive_window = run.window.filter(|_| is_upload(run));
     let config = OriginConfig {
-        transport: Transport { receive_window, ..transport(run) },
+        transport: Transport { receive_window, peps: pep::heard(run), ..transport(run) },
         takes_uploads: is_upload(run),
         seed: Some(Seed(run.seed).derive(Part::Origin as u64 + number).0),
         ..OriginConfig::new(([0, 0, 0, 0], PORT).into(), certificate.server())

@@ -37,7 +37,9 @@ impl TraceStore {
     pub(super) fn capacity(&self, path: &Path, seed: Seed) -> Result<Capacity, RunError> {
         let trace = self.traces.get(path).ok_or_else(|| RunError::NotLoaded(path.to_owned()))?;
         let length = u64::try_from(trace.duration().as_millis()).unwrap_or(u64::MAX);
-        let offset = Duration::from_millis(seed.0 % length.max(1));
+        let has_fixed_start = synthetic(path).is_some_and(SyntheticTrace::has_fixed_start);
+        let offset = if has_fixed_start { 0 } else { seed.0 % length.max(1) };
+        let offset = Duration::from_millis(offset);
         Ok(Capacity::Trace { trace: trace.clone(), offset })
     }
 }
@@ -57,5 +59,10 @@ fn read(path: &Path) -> Result<RateTrace, RunError> {
         return Ok(RateTrace::read(path)?);
     };
     let kind: SyntheticTrace = kind.parse()?;
-    Ok(kind.generate(SyntheticTrace::DEFAULT_SEED, SyntheticTrace::DEFAULT_DURATION)?)
+    Ok(kind.generate(SyntheticTrace::DEFAULT_SEED, kind.usual_duration())?)
+}
+
+/// The kind of trace that `synthetic:KIND` names.
+fn synthetic(path: &Path) -> Option<SyntheticTrace> {
+    path.to_str()?.strip_prefix(SyntheticTrace::PREFIX)?.parse().ok()
 }

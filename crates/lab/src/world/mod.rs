@@ -1,3 +1,4 @@
+mod pep;
 mod run;
 mod system;
 mod tcp;
@@ -10,6 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use pep::PepBox;
+pub use pep::{PepNumber, PepPlace};
 use run::Occurrence;
 use tandem_netem::{Agenda, DurationHistogram, LinkConfig, LinkStats, Seed, Traffic, Violations};
 use tandem_node::{Event, Input, Node, node::ResolveError};
@@ -50,6 +53,7 @@ pub struct World {
     hosts: Vec<Host>,
     network: Network,
     tcp: Tcp,
+    peps: Vec<PepBox>,
     names: BTreeMap<String, NameAnswer>,
     trace: Trace,
     delays: Delays,
@@ -80,6 +84,7 @@ impl World {
             hosts: Vec::new(),
             network: Network::new(base, seed),
             tcp: Tcp::default(),
+            peps: Vec::new(),
             names: BTreeMap::new(),
             trace: Trace::new(),
             delays: Delays::default(),

@@ -6,7 +6,7 @@ use std::{
 use tandem_netem::Packet;
 use tandem_node::{Input, Output};
 
-use super::{World, tcp::TcpOccurrence};
+use super::{PepNumber, World, tcp::TcpOccurrence};
 use crate::{
     HostId, PathId,
     host::Host,
@@ -28,6 +28,8 @@ pub(super) enum Occurrence {
     Turn(HostId),
     /// Something about a TCP connection.
     Tcp(TcpOccurrence),
+    /// A PEP may have something to send.
+    Pep(PepNumber),
 }
 
 /// The largest number of outputs of one node between two inputs.
@@ -94,6 +96,7 @@ impl World {
             Occurrence::Path(path) => self.check_path(path),
             Occurrence::Turn(host) => self.take_turn(host),
             Occurrence::Tcp(what) => self.meet_tcp(what),
+            Occurrence::Pep(pep) => self.check_pep(pep),
         }
     }
 
@@ -124,7 +127,10 @@ impl World {
                     self.record(PathEnd::Delivered, &packet);
                     self.deliver(packet.content);
                 }
-                PathExit::Onward(next) => self.schedule_path(next),
+                PathExit::Onward(next, packet) => {
+                    self.show_to_peps(next, &packet);
+                    self.schedule_path(next);
+                }
             }
         }
         self.schedule_path(id);
