@@ -23,6 +23,7 @@ mod mode;
 mod origin;
 mod outcome;
 mod pair;
+mod peps;
 mod programs;
 mod progress;
 mod proxy;

@@ -12,7 +12,7 @@ use crate::{
     descriptors,
     error::{CliError, ConfigError},
     memory::{self, MemoryBound},
-    run, text,
+    peps, run, text,
     tls::{Identity, ServerTlsSettings, ServerTlsSetup},
 };
 
@@ -106,6 +106,11 @@ pub(crate) struct OriginSettings {
         help_heading = "Congestion control"
     )]
     tecc: Option<String>,
+
+    /// File with the PEPs on paths to clients that the origin listens to: ID KEY on each line, or only
+    /// ID for a PEP without a key, which is heard but not followed (docs/pep.md)
+    #[arg(long, value_name = "FILE", env = "TANDEM_PEPS", help_heading = "Congestion control")]
+    peps: Option<PathBuf>,
 }
 
 impl Settings for OriginSettings {
@@ -126,12 +131,20 @@ pub(crate) struct OriginSetup {
     tls: ServerTlsSetup,
     #[serde(flatten)]
     transport: TransportSetup,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peps: Option<PathBuf>,
 }
 
 impl TryFrom<OriginSettings> for OriginSetup {
     type Error = ConfigError;
 
     fn try_from(settings: OriginSettings) -> Result<Self, ConfigError> {
+        let transport = TransportSetup::of_origin(settings.transport, settings.tecc)?;
+        if transport.follows_peps() && settings.peps.is_none() {
+            let (first, second) = ("controller mdcc or mdcc-paper", "peps FILE");
+            let reason = "it follows PEPs on the paths to clients, and is CUBIC without them";
+            return Err(ConfigError::Incomplete { first, second, reason });
+        }
         let missing = |key, value, variable| ConfigError::Missing { key, value, variable };
         Ok(Self {
             listen: settings.listen.ok_or(missing("listen", "ADDR", "TANDEM_LISTEN"))?,
@@ -139,7 +152,8 @@ impl TryFrom<OriginSettings> for OriginSetup {
             takes_uploads: settings.takes_uploads.unwrap_or(false),
             memory: MemoryBound::or_default(settings.memory),
             tls: settings.tls.try_into()?,
-            transport: TransportSetup::of_origin(settings.transport, settings.tecc)?,
+            transport,
+            peps: settings.peps,
         })
     }
 }
@@ -152,6 +166,7 @@ impl OriginSetup {
         Ok(OriginConfig {
             transport: Transport {
                 reset_secret: identity.reset_secret(),
+                peps: self.peps.as_deref().map(peps::read).transpose()?,
                 ..self.transport.to_node("origin", WorkFor::Origin)
             },
             takes_uploads: self.takes_uploads,

@@ -401,6 +401,66 @@ fn tunnels_that_wait_half_an_rtt_save_most_acknowledgements_and_no_download_is_s
 }
 
 #[test]
+fn two_domains_need_no_buffer_and_fill_none() {
+    let at = |panel, controller: &str, queue: &str| {
+        point_of("pep/p4", panel, &format!("mft {controller}"), queue).value
+    };
+    for queue in ["200 kB", "2 MB"] {
+        // The link carries 242 Mbit/s of payload on average. Without queues the RTT is 14 ms.
+        assert!(at(1, "mdcc", queue) > 235.0, "{queue}: {} Mbit/s", at(1, "mdcc", queue));
+        assert!(at(2, "mdcc", queue) < 24.0, "{queue}: {} ms", at(2, "mdcc", queue));
+    }
+    // The paper: its rule gains much over CUBIC if the buffer is small, and fills a large one.
+    assert!(at(1, "mdcc-paper", "200 kB") > 1.1 * at(1, "cubic", "200 kB"));
+    assert!(at(2, "mdcc-paper", "2 MB") > 1.1 * at(2, "cubic", "2 MB"));
+}
+
+#[test]
+fn with_codel_two_domains_gain_more_with_each_millisecond_before_the_pep() {
+    let rate = |controller: &str, rtt: &str| {
+        point_of("pep/p5", 1, &format!("mft {controller}"), rtt).value
+    };
+    let gain = |rtt: &str| rate("mdcc", rtt) / rate("cubic", rtt);
+    assert!(gain("10ms") > 1.4, "{}", gain("10ms"));
+    assert!(gain("40ms") > 1.7, "{}", gain("40ms"));
+}
+
+#[test]
+fn losses_behind_the_pep_cost_nothing_and_those_before_it_as_much_as_cubic() {
+    let rate = |panel, controller: &str, loss: &str| {
+        point_of("pep/losses", panel, &format!("mft {controller}"), loss).value
+    };
+    assert!(rate(1, "mdcc", "2%") > 0.95 * rate(1, "mdcc", "0%"));
+    assert!(rate(1, "mdcc-paper", "2%") < rate(1, "cubic", "2%"), "Scalable TCP above 0.43 %");
+    assert!(rate(2, "mdcc", "0%") < 1.2 * rate(2, "cubic", "0%"));
+    for record in &made("pep/losses").records {
+        let domains = record.domains.unwrap();
+        let (wired, access) = (domains.wired_lost, domains.access_lost);
+        let right = wired.min(domains.wired_lost_really) + access.min(domains.access_lost_really);
+        let all = wired + access + domains.unknown_lost;
+        assert!(right * 100 >= all * 98, "{domains:?}");
+        assert!(wired <= domains.wired_lost_really && access <= domains.access_lost_really);
+    }
+}
+
+#[test]
+fn a_sender_with_a_pep_takes_no_more_of_a_wired_link_than_cubic() {
+    let of_others =
+        |controller: &str| point_of("pep/shared", 1, &format!("mft {controller}"), "1").value;
+    assert!(of_others("mdcc") > of_others("cubic") - 5.0, "{} %", of_others("mdcc"));
+}
+
+#[test]
+fn only_authentic_pep_acks_make_a_sender_faster_and_a_tenth_of_them_may_be_lost() {
+    let rate =
+        |pep: &str, loss: &str| point_of("pep/unreliable", 1, &format!("mft {pep}"), loss).value;
+    for pep in ["keyless", "forged"] {
+        assert!(rate(pep, "0%") < 0.2 * rate("authentic", "0%"), "{pep}");
+    }
+    assert!(rate("authentic", "10%") > 0.75 * rate("authentic", "0%"));
+}
+
+#[test]
 fn behind_a_bad_first_hop_forwarding_keeps_a_chain_as_fast_as_one_proxy() {
     for (panel, mode) in [(1, "rmdt"), (2, "tecc")] {
         let seconds = |beyond: &str, proxies: &str| {

@@ -8,8 +8,9 @@ use std::{
 };
 
 use bytes::BytesMut;
+use tandem_congestion::DomainStats;
 use tandem_wire::Code;
-use tracing::debug;
+use tracing::{debug, info};
 
 use crate::{
     h3::{self, Session, Side},
@@ -198,6 +199,9 @@ impl Server {
             let last = connection.stats();
             self.sent_packets += last.sent_packets;
             self.lost_packets += last.lost_packets;
+            if let Some(domains) = &last.domains {
+                tell_domains(id, domains);
+            }
         }
         self.events.push_back((id, Event::Closed));
     }
@@ -294,4 +298,24 @@ impl Server {
         let Self { endpoint, sessions, .. } = self;
         sessions.keys().filter_map(|&id| endpoint.peek(id).map(quic::Connection::stats))
     }
+}
+
+/// Tells where a connection lost packets, and where its bottleneck was.
+fn tell_domains(id: ConnectionId, domains: &DomainStats) {
+    let bottleneck = domains.bottleneck.unwrap_or_default();
+    info!(
+        connection = id.0,
+        pep = domains.pep.0,
+        authentic = domains.is_authentic,
+        pep_acks = domains.pep_acks,
+        lost_wired = domains.losses.wired,
+        lost_access = domains.losses.access,
+        lost_unknown = domains.losses.unknown,
+        rtt_wired = ?domains.wired.smoothed,
+        rtt_access = ?domains.access.smoothed,
+        bottleneck_wired = ?bottleneck.wired,
+        bottleneck_access = ?bottleneck.access,
+        bottleneck_sender = ?bottleneck.sender,
+        "what a PEP on the path has shown",
+    );
 }

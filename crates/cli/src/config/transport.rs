@@ -187,7 +187,8 @@ impl TransportSetup {
             qlog_dir,
         } = settings;
         let controller = controller.unwrap_or(work.controller());
-        if controller.takes_reports() && work != WorkFor::Origin {
+        let is_for_origins = controller.takes_reports() || controller.follows_peps();
+        if is_for_origins && work != WorkFor::Origin {
             return Err(ConfigError::ControllerTecc { seen: controller });
         }
         if tecc.is_some() && !controller.takes_reports() {
@@ -216,6 +217,11 @@ impl TransportSetup {
             ack_threshold,
             qlog_dir,
         })
+    }
+
+    /// Whether the controller follows what PEPs say.
+    pub(crate) const fn follows_peps(&self) -> bool {
+        self.controller.follows_peps()
     }
 
     /// The policy for acknowledgements. `None`: nothing was chosen, so that the node has its default.

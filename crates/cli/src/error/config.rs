@@ -152,10 +152,10 @@ pub(crate) enum ConfigError {
         end_to_end_controllers()
     )]
     ControllerOff,
-    /// A controller that follows reports on a tunnel, where no reports arrive.
+    /// A controller that follows reports on a tunnel, or PEPs, where nobody reports.
     #[error(
         "controller = {seen} is for origins, which receive reports on tunnels from clients of mode \
-         tecc; allowed here: {}",
+         tecc, or messages of PEPs; allowed here: {}",
         end_to_end_controllers()
     )]
     ControllerTecc {
@@ -202,6 +202,16 @@ pub(crate) enum ConfigError {
         line: usize,
         /// The error, and what is allowed.
         reason: String,
+    },
+    /// A line of a file with PEPs is wrong. The error does not show the line, which is a secret.
+    #[error("{}:{line}: {reason}", file.display())]
+    Pep {
+        /// The file.
+        file: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong.
+        reason: &'static str,
     },
     /// A token file without a token.
     #[error("{} has no token; write one on its own line", file.display())]
@@ -259,6 +269,8 @@ fn prefix(text: Option<&str>) -> String {
 /// The controllers that every connection may have.
 pub(crate) fn end_to_end_controllers() -> String {
     let names = ControllerName::ALL.into_iter();
-    let names = names.filter(|name| !name.takes_reports() && *name != ControllerName::Off);
+    let names = names.filter(|name| {
+        !name.takes_reports() && !name.follows_peps() && *name != ControllerName::Off
+    });
     names.map(ControllerName::as_str).collect::<Vec<_>>().join(", ")
 }

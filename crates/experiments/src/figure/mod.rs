@@ -52,7 +52,7 @@ macro_rules! figure {
 }
 
 /// Every figure: the figures of papers in the order of their numbers, then our own.
-pub const FIGURES: [Figure; 35] = [
+pub const FIGURES: [Figure; 40] = [
     figure!("tecc/t2a", "completion time by tunnel mode and flow size at 10 % loss (Fig. 2a)"),
     figure!("tecc/t2b", "delay of the end-to-end packets by tunnel mode at 10 % loss (Fig. 2b)"),
     figure!(
@@ -77,6 +77,11 @@ pub const FIGURES: [Figure; 35] = [
     figure!("nested-acks/n5", "chains with delayed acknowledgements, or none (Figs. 5 and 6)"),
     figure!("nested-acks/delays", "how long tunnels wait before they acknowledge (our own)"),
     figure!("nested-acks/bad-first-hop", "chains behind a bad first hop, by mode (our own)"),
+    figure!("pep/p4", "a blockage of the line of sight, by buffer (Fig. 4, Table III)"),
+    figure!("pep/p5", "the same by the RTT before the PEP, with CoDel (Fig. 5)"),
+    figure!("pep/losses", "random loss before a PEP and behind it (our own)"),
+    figure!("pep/shared", "a wired bottleneck shared with CUBIC (our own)"),
+    figure!("pep/unreliable", "lost and forged PEP-ACKs (our own)"),
     figure!("tecc/traces", "completion time of 10 MB on twelve recordings (our own)"),
     figure!("tecc/outages", "completion time with outages for a quarter of the time (our own)"),
     figure!("tecc/rates", "access links of 10 to 100 Mbit/s (our own)"),

@@ -104,7 +104,7 @@ pub(super) struct Hooks {
 /// One QUIC connection.
 pub(crate) struct Connection {
     inner: noq_proto::Connection,
-    hooks: Hooks,
+    pub(super) hooks: Hooks,
     /// When to acknowledge what arrives.
     acks: AckGate,
     /// The receiving sides of the streams.
@@ -372,12 +372,6 @@ impl Connection {
     /// Tells the controller which packets have passed a PEP.
     pub(super) fn on_passed(&self, now: Instant, passed: &Passed<'_>) {
         self.hooks.feedback.apply(now, passed.clone());
-    }
-
-    /// The tracked datagrams in flight, and the numbers of their packets.
-    #[cfg(test)]
-    pub(super) fn numbers(&self) -> Vec<(u64, DatagramId)> {
-        self.hooks.deliveries.numbers()
     }
 
     /// Takes the slices and numbers of the packets that were made last.

@@ -74,7 +74,9 @@ impl Case {
         let packets = transmit(&mut self.sides[from], self.now);
         let sender = self.ids[0].unwrap();
         if from == 0 {
-            for (number, DatagramId(id)) in self.sides[0].connection(sender).unwrap().numbers() {
+            for (number, DatagramId(id)) in
+                self.sides[0].connection(sender).unwrap().hooks.deliveries.numbers()
+            {
                 self.datagrams.entry(number).or_default().insert(id);
             }
         }

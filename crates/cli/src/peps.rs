@@ -1,0 +1,94 @@
+//! The PEPs that an origin listens to, from a file: `ID KEY` on a line, or only `ID` for a PEP that cannot
+//! authenticate what it says. `#` begins a comment line.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use tandem_node::quic::Peps;
+use tandem_wire::{PepId, PepKey};
+
+use crate::{error::ConfigError, secret_file::warn_if_shared};
+
+/// Reads all PEPs of a file, of which there is at least one. Warns if others on this machine can read
+/// the keys.
+pub(crate) fn read(file: &Path) -> Result<Peps, ConfigError> {
+    let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
+    let text = fs::read_to_string(file).map_err(unreadable)?;
+    let wrong = |line, reason| ConfigError::Pep { file: file.to_owned(), line, reason };
+    let mut peps = BTreeMap::new();
+    for (text, line) in text.lines().map(str::trim).zip(1..) {
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        let (id, key) = parse(text).map_err(|reason| wrong(line, reason))?;
+        if peps.insert(id, key).is_some() {
+            return Err(wrong(line, "an earlier line has the same ID"));
+        }
+    }
+    if peps.is_empty() {
+        return Err(wrong(1, "there is no PEP in it"));
+    }
+    if peps.values().any(Option::is_some) {
+        warn_if_shared(file, "the keys of PEPs");
+    }
+    Ok(Peps(peps))
+}
+
+/// Reads `ID KEY` or `ID`. The error does not show the text, which is a secret.
+fn parse(text: &str) -> Result<(PepId, Option<PepKey>), &'static str> {
+    let mut words = text.split_whitespace();
+    let (id, key) = (words.next().unwrap_or_default(), words.next());
+    if words.next().is_some() {
+        return Err("a line has an ID, or an ID and a key");
+    }
+    let id = id.parse().map_err(|_| "an ID is a number from 0 to 4294967295")?;
+    let expected = "a key has 64 hexadecimal digits; `openssl rand -hex 32` makes one";
+    let key = key.map(|key| hex(key).map(PepKey::new).ok_or(expected));
+    Ok((PepId(id), key.transpose()?))
+}
+
+fn hex(text: &str) -> Option<[u8; PepKey::LEN]> {
+    let mut bytes = [0; PepKey::LEN];
+    let digits = text.as_bytes();
+    if digits.len() != 2 * bytes.len() {
+        return None;
+    }
+    for (byte, digits) in bytes.iter_mut().zip(digits.chunks(2)) {
+        let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.contains('+'))?;
+        *byte = u8::from_str_radix(digits, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Result<Vec<(u32, bool)>, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        let peps = read(file.path()).map_err(|error| error.to_string())?;
+        Ok(peps.0.iter().map(|(id, key)| (id.0, key.is_some())).collect())
+    }
+
+    #[test]
+    fn a_line_has_an_id_and_perhaps_a_key() {
+        let text = format!("# PEPs\n7 {}\n\n 9\n", "0aF1".repeat(16));
+        assert_eq!(read_text(&text).unwrap(), [(7, true), (9, false)]);
+    }
+
+    #[test]
+    fn a_wrong_line_is_named_and_never_shown() {
+        let key = "5e".repeat(32);
+        for (text, words) in [
+            (String::new(), ":1: there is no PEP in it".to_owned()),
+            (format!("{key}\n"), ":1: an ID is a number".to_owned()),
+            (format!("\n1 {}\n", &key[1..]), ":2: a key has 64".to_owned()),
+            (format!("1 +{}\n", &key[1..]), ":1: a key has 64".to_owned()),
+            (format!("1 {key} x\n"), ":1: a line has".to_owned()),
+            (format!("1 {key}\n1\n"), ":2: an earlier line".to_owned()),
+        ] {
+            let error = read_text(&text).unwrap_err();
+            assert!(error.contains(&words) && !error.contains("5e5e"), "{error}");
+        }
+    }
+}
