@@ -27,6 +27,7 @@ mod peps;
 mod programs;
 mod progress;
 mod proxy;
+mod proxy_pep;
 mod qlog;
 mod redirect;
 mod run;

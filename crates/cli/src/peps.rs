@@ -11,6 +11,24 @@ use crate::{error::ConfigError, secret_file::warn_if_shared};
 /// Reads all PEPs of a file, of which there is at least one. Warns if others on this machine can read
 /// the keys.
 pub(crate) fn read(file: &Path) -> Result<Peps, ConfigError> {
+    let peps = read_lines(file)?;
+    Ok(Peps(peps.into_iter().map(|(id, (key, _))| (id, key)).collect()))
+}
+
+/// Reads the only PEP of a file.
+pub(crate) fn read_one(file: &Path) -> Result<(PepId, Option<PepKey>), ConfigError> {
+    let peps = read_lines(file)?;
+    let last = peps.iter().map(|(_, (_, line))| *line).max().unwrap_or_default();
+    let (file, reason) = (file.to_owned(), "there is a second PEP in it, but a PEP has one ID");
+    let mut peps = peps.into_iter();
+    let only = peps.next().filter(|_| peps.len() == 0);
+    only.map(|(id, (key, _))| (id, key)).ok_or(ConfigError::Pep { file, line: last, reason })
+}
+
+/// The key of each PEP, and the line that names it.
+type Lines = BTreeMap<PepId, (Option<PepKey>, usize)>;
+
+fn read_lines(file: &Path) -> Result<Lines, ConfigError> {
     let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
     let text = fs::read_to_string(file).map_err(unreadable)?;
     let wrong = |line, reason| ConfigError::Pep { file: file.to_owned(), line, reason };
@@ -20,17 +38,17 @@ pub(crate) fn read(file: &Path) -> Result<Peps, ConfigError> {
             continue;
         }
         let (id, key) = parse(text).map_err(|reason| wrong(line, reason))?;
-        if peps.insert(id, key).is_some() {
+        if peps.insert(id, (key, line)).is_some() {
             return Err(wrong(line, "an earlier line has the same ID"));
         }
     }
     if peps.is_empty() {
         return Err(wrong(1, "there is no PEP in it"));
     }
-    if peps.values().any(Option::is_some) {
+    if peps.values().any(|(key, _)| key.is_some()) {
         warn_if_shared(file, "the keys of PEPs");
     }
-    Ok(Peps(peps))
+    Ok(peps)
 }
 
 /// Reads `ID KEY` or `ID`. The error does not show the text, which is a secret.
@@ -74,6 +92,16 @@ mod tests {
     fn a_line_has_an_id_and_perhaps_a_key() {
         let text = format!("# PEPs\n7 {}\n\n 9\n", "0aF1".repeat(16));
         assert_eq!(read_text(&text).unwrap(), [(7, true), (9, false)]);
+    }
+
+    #[test]
+    fn a_file_of_one_pep_has_no_second_one() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "7\n").unwrap();
+        assert_eq!(read_one(file.path()).unwrap().0, PepId(7));
+        fs::write(file.path(), "7\n\n8\n").unwrap();
+        let error = read_one(file.path()).unwrap_err().to_string();
+        assert!(error.contains(":3: there is a second PEP"), "{error}");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::{
     descriptors,
     error::{CliError, ConfigError},
     memory::{self, MemoryBound},
+    proxy_pep::{ProxyPepSettings, ProxyPepSetup},
     run, text,
     tls::{Identity, ServerTlsSettings, ServerTlsSetup},
     tokens,
@@ -129,6 +130,9 @@ pub(crate) struct ProxySettings {
     )]
     memory: Option<Within<MemoryBound>>,
 
+    #[command(flatten)]
+    pep: ProxyPepSettings,
+
     #[command(flatten, next_help_heading = "TLS")]
     tls: ServerTlsSettings,
 
@@ -176,6 +180,8 @@ pub(crate) struct ProxySetup {
     oversize: Oversize,
     memory: Within<MemoryBound>,
     #[serde(flatten)]
+    pep: ProxyPepSetup,
+    #[serde(flatten)]
     tls: ServerTlsSetup,
     #[serde(flatten)]
     transport: TransportSetup,
@@ -216,6 +222,7 @@ impl TryFrom<ProxySettings> for ProxySetup {
             feedback_interval: settings.feedback_interval,
             oversize: settings.oversize.unwrap_or_default(),
             memory: MemoryBound::or_default(settings.memory),
+            pep: settings.pep.try_into()?,
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
         })
@@ -244,6 +251,7 @@ impl ProxySetup {
             feedback_interval: None,
             oversize: Oversize::default(),
             memory: MemoryBound::or_default(None),
+            pep: ProxyPepSetup::default(),
             tls,
             transport,
         }
@@ -321,6 +329,7 @@ impl ProxySetup {
             service: self.service.as_ref().map(|target| (target.host.clone(), target.port)),
             feedback_interval: self.feedback_interval.map(|Within(interval)| interval.into()),
             oversize: self.oversize,
+            pep: self.pep.to_node()?,
             log_clients: self.log_clients,
             template: self.template.0.clone(),
             ..ProxyConfig::new(

@@ -29,6 +29,8 @@ pub struct Stats {
     pub unusable_packets: UnusablePackets,
     /// What PEPs have said. Of origins.
     pub pep_acks: PepAckStats,
+    /// What a proxy has told as a PEP.
+    pub pep: tandem_pep::Stats,
     /// Requests of all kinds.
     pub requests: u64,
     /// Requests that were refused or failed.

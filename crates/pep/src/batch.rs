@@ -7,7 +7,7 @@ use tandem_wire::{
     pep_ack::tcp::{SeenBytes, TcpPepAck},
 };
 
-use super::{BATCH, Config, Notice};
+use super::{BATCH, Config};
 
 /// The most bytes of one range. Sequence numbers can be compared within half of their space.
 const RANGE_MAX: u32 = 1 << 30;
@@ -52,40 +52,47 @@ impl Batch {
     pub(crate) fn is_enough(&self) -> bool {
         self.len() >= BATCH
     }
+}
 
-    /// The PEP-ACK with this number of what waits, which waits no longer.
-    pub(crate) fn take(
-        &mut self,
-        (now, start): (Instant, Instant),
-        (ends, sequence): (Ends, u32),
-        Config { id, key, .. }: &Config,
-    ) -> Notice {
-        let (pep, key) = (*id, key.as_ref());
-        match self {
-            Self::Quic(waiting) => {
-                let seen = waiting.drain(..).map(|(slice, at)| {
-                    let age = now.saturating_duration_since(at).as_micros();
-                    SeenPacket { slice, age: u16::try_from(age).unwrap_or(u16::MAX) }
-                });
-                let time = micros(now, start);
-                let ack = PepAck { pep, sequence, time, seen: seen.collect() };
-                let mut payload = Vec::new();
-                ack.encode(key, &mut payload);
-                Notice::Udp { ends, payload }
-            }
-            Self::Tcp(segments) => {
-                segments.waiting = 0;
-                let time = micros(segments.newest.unwrap_or(now), start);
-                let ack = TcpPepAck { pep, sequence, time, seen: segments.ranges.clone() };
-                let mut options = Vec::new();
-                ack.encode(&ends, key, &mut options);
-                Notice::Tcp { ends, sequence: segments.acknowledges, options }
-            }
-        }
-    }
+/// The PEP-ACK with this number of QUIC packets that wait, which wait no longer.
+pub(crate) fn take_quic(
+    waiting: &mut Vec<(Slice, Instant)>,
+    (now, start): (Instant, Instant),
+    sequence: u32,
+    Config { id, key, .. }: &Config,
+) -> Vec<u8> {
+    let seen = waiting.drain(..).map(|(slice, at)| {
+        let age = now.saturating_duration_since(at).as_micros();
+        SeenPacket { slice, age: u16::try_from(age).unwrap_or(u16::MAX) }
+    });
+    let time = micros(now, start);
+    let ack = PepAck { pep: *id, sequence, time, seen: seen.collect() };
+    let mut payload = Vec::new();
+    ack.encode(key.as_ref(), &mut payload);
+    payload
 }
 
 impl Segments {
+    /// The options of the PEP-ACK with this number, after which no segment waits.
+    pub(crate) fn take(
+        &mut self,
+        (now, start): (Instant, Instant),
+        (ends, sequence): (&Ends, u32),
+        Config { id, key, .. }: &Config,
+    ) -> Vec<u8> {
+        self.waiting = 0;
+        let time = micros(self.newest.unwrap_or(now), start);
+        let ack = TcpPepAck { pep: *id, sequence, time, seen: self.ranges.clone() };
+        let mut options = Vec::new();
+        ack.encode(ends, key.as_ref(), &mut options);
+        options
+    }
+
+    /// The newest sequence number that the server accepts.
+    pub(crate) const fn accepted(&self) -> u32 {
+        self.acknowledges
+    }
+
     /// Adds a segment with data.
     pub(crate) fn add(&mut self, now: Instant, bytes: SeenBytes, acknowledges: u32) {
         let mut grown = bytes;

@@ -9,13 +9,13 @@ use tandem_wire::Ends;
 
 use super::{
     Config, Notice, Observed, SILENCE, WAIT,
-    batch::{Batch, Segments},
+    batch::{self, Batch, Segments},
 };
 
 /// A flow: its transport protocol and its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Quic(Ends),
+enum Key<U> {
+    Quic(U),
     Tcp(Ends),
 }
 
@@ -37,16 +37,16 @@ struct Flow {
 }
 
 #[derive(Debug)]
-pub(crate) struct Flows {
+pub(crate) struct Flows<U> {
     max: usize,
-    by_ends: BTreeMap<Key, Flow>,
+    by_ends: BTreeMap<Key<U>, Flow>,
     /// The flows of which packets wait.
-    due: BTreeSet<(Instant, Key)>,
+    due: BTreeSet<(Instant, Key<U>)>,
     /// All flows, by a time at which they were not silent.
-    silent: BTreeSet<(Instant, Key)>,
+    silent: BTreeSet<(Instant, Key<U>)>,
 }
 
-impl Flows {
+impl<U: Copy + Ord> Flows<U> {
     pub(crate) fn new(max: usize) -> Self {
         let (by_ends, due, silent) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         Self { max, by_ends, due, silent }
@@ -57,7 +57,7 @@ impl Flows {
     }
 
     /// Adds a packet. Returns of how many packets no PEP-ACK tells.
-    pub(crate) fn observe(&mut self, now: Instant, packet: Observed) -> u64 {
+    pub(crate) fn observe(&mut self, now: Instant, packet: Observed<U>) -> u64 {
         let key = match packet {
             Observed::Quic { ends, .. } => Key::Quic(ends),
             Observed::Tcp { ends, is_last: true, .. } => return self.forget(Key::Tcp(ends)),
@@ -99,7 +99,12 @@ impl Flows {
     }
 
     /// The next PEP-ACK that has to leave.
-    pub(crate) fn poll(&mut self, now: Instant, start: Instant, config: &Config) -> Option<Notice> {
+    pub(crate) fn poll(
+        &mut self,
+        now: Instant,
+        start: Instant,
+        config: &Config,
+    ) -> Option<Notice<U>> {
         let &(_, key) = self.due.first().filter(|(due, _)| *due <= now)?;
         self.due.pop_first();
         let flow = self.by_ends.get_mut(&key)?;
@@ -107,8 +112,17 @@ impl Flows {
         flow.told = Some(now);
         let sequence = flow.sequence;
         flow.sequence = sequence.wrapping_add(1);
-        let (Key::Quic(ends) | Key::Tcp(ends)) = key;
-        Some(flow.batch.take((now, start), (ends, sequence), config))
+        match (key, &mut flow.batch) {
+            (Key::Quic(ends), Batch::Quic(waiting)) => {
+                let payload = batch::take_quic(waiting, (now, start), sequence, config);
+                Some(Notice::Udp { ends, payload })
+            }
+            (Key::Tcp(ends), Batch::Tcp(segments)) => {
+                let options = segments.take((now, start), (&ends, sequence), config);
+                Some(Notice::Tcp { ends, sequence: segments.accepted(), options })
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
@@ -117,7 +131,7 @@ impl Flows {
 
     /// Forgets flows that have ended, and one more if another one finds no room. Returns of how many of
     /// their packets no PEP-ACK tells.
-    fn make_room(&mut self, now: Instant, key: Key) -> u64 {
+    fn make_room(&mut self, now: Instant, key: Key<U>) -> u64 {
         let is_full = self.by_ends.len() >= self.max && !self.by_ends.contains_key(&key);
         let mut untold = 0;
         while let Some(&(listed, oldest)) = self.silent.first() {
@@ -136,7 +150,7 @@ impl Flows {
         untold
     }
 
-    fn forget(&mut self, key: Key) -> u64 {
+    fn forget(&mut self, key: Key<U>) -> u64 {
         let Some(flow) = self.by_ends.remove(&key) else { return 0 };
         self.silent.remove(&(flow.listed, key));
         if let Some(due) = flow.due {

@@ -9,12 +9,14 @@
 
 mod batch;
 mod flows;
+mod server;
 
 use std::time::{Duration, Instant};
 
 use tandem_wire::{Ends, PepId, PepKey, Slice, pep_ack::tcp::SeenBytes};
 
 use flows::Flows;
+pub use server::{Server, ServerError};
 
 /// How many packets of a flow wait until a PEP-ACK tells of them.
 const BATCH: usize = 10;
@@ -37,13 +39,13 @@ pub struct Config {
     pub flows_max: usize,
 }
 
-/// A packet on its way from a server to a client.
+/// A packet on its way from a server to a client. `U` names a flow of UDP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Observed {
+pub enum Observed<U = Ends> {
     /// A QUIC packet with a short header.
     Quic {
-        /// Source and destination.
-        ends: Ends,
+        /// Source and destination, or what else names the flow.
+        ends: U,
         /// Its slice.
         slice: Slice,
     },
@@ -62,11 +64,11 @@ pub enum Observed {
 
 /// A packet that the router sends to a server in the name of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum Notice<U = Ends> {
     /// A UDP datagram.
     Udp {
-        /// Source and destination.
-        ends: Ends,
+        /// The flow, as it was observed.
+        ends: U,
         /// The UDP payload.
         payload: Vec<u8>,
     },
@@ -92,16 +94,17 @@ pub struct Stats {
     pub untold: u64,
 }
 
-/// The PEP.
+/// The PEP. `U` names its flows of UDP packets: by their ends on a router, by sockets in a program that
+/// receives the packets itself.
 #[derive(Debug)]
-pub struct Pep {
+pub struct Pep<U = Ends> {
     config: Config,
-    flows: Flows,
+    flows: Flows<U>,
     start: Instant,
     stats: Stats,
 }
 
-impl Pep {
+impl<U: Copy + Ord> Pep<U> {
     /// A PEP whose clock starts `now`.
     pub fn new(config: Config, now: Instant) -> Self {
         let flows = Flows::new(config.flows_max.max(1));
@@ -109,13 +112,13 @@ impl Pep {
     }
 
     /// Notes a packet, at the time at which it came. Times never decrease.
-    pub fn observe(&mut self, now: Instant, packet: Observed) {
+    pub fn observe(&mut self, now: Instant, packet: Observed<U>) {
         self.stats.observed += 1;
         self.stats.untold += self.flows.observe(now, packet);
     }
 
     /// The next PEP-ACK that has to leave. `None`: there is none before [`Self::next_timeout`].
-    pub fn poll(&mut self, now: Instant) -> Option<Notice> {
+    pub fn poll(&mut self, now: Instant) -> Option<Notice<U>> {
         let notice = self.flows.poll(now, self.start, &self.config)?;
         self.stats.notices += 1;
         Some(notice)

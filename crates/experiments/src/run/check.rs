@@ -127,11 +127,13 @@ fn check_senders(run: &Parameters) -> Result<(), RunError> {
     let is_for_origins = tunnel.follows_peps();
     let allowed = "any but mdcc and mdcc-paper, which are for origins";
     require(!is_for_origins, "tunnel_controller", tunnel.as_str(), allowed)?;
-    let pep = run.pep.map(|pep| pep.to_string()).unwrap_or_default();
-    let allowed = "only in modes without a tunnel";
-    require(run.pep.is_none() || !run.mode.has_tunnel(), "pep", &pep, allowed)?;
     let loss = run.pep_loss;
     require(loss < Ratio::ONE, "pep_loss", &loss.to_string(), "below 100%")?;
+    let is_on_path = !run.mode.has_tunnel();
+    let allowed = "only in modes without a tunnel; in others the last proxy is the PEP";
+    require(is_on_path || loss == Ratio::ZERO, "pep_loss", &loss.to_string(), allowed)?;
+    let until = run.pep_until.map(|until| until.to_string()).unwrap_or_default();
+    require(is_on_path || until.is_empty(), "pep_until", &until, allowed)?;
     if let Some(text) = &run.tecc {
         TeccConfig::default().with(text)?;
     }

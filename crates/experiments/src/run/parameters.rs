@@ -172,7 +172,8 @@ parameters! {
         "LOSS" origin_loss: LossModel = LossModel::default();
 
         /// Lightweight PEP between the link to the origin and the access link, which tells the origin of
-        /// the packets that have passed it: authentic, or keyless without a MAC [default: none]
+        /// the packets that have passed it: authentic, keyless without a MAC, or forged with a key that
+        /// the origin does not know. In modes with tunnels the last proxy is the PEP [default: none]
         "WHICH" pep: Option<PepKind>;
 
         /// Share of the PEP's messages that are lost.

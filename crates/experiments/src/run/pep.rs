@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use serde_with::{DeserializeFromStr, SerializeDisplay};
-use tandem_lab::{LinkConfig, PathId, PepConfig, PepId, PepKey, PepNumber, PepPlace, World};
+use tandem_lab::{LinkConfig, PathId, PepConfig, PepId, PepKey, PepPlace, PepServer as Server};
 use tandem_netem::{LinkStats, LossModel};
-use tandem_node::quic::Peps;
+use tandem_node::{proxy::PepSettings, quic::Peps};
 
 use super::{DomainRecord, Parameters, outcome::round, topology::Topology};
 
@@ -69,23 +69,28 @@ pub(super) fn heard(run: &Parameters) -> Option<Peps> {
     Some(Peps(BTreeMap::from([(ID, key)])))
 }
 
-/// Adds the PEP, which sees what enters the access link `before` and sends over the path `back` to the
-/// origin.
-fn add(world: &mut World, run: &Parameters, place: PepPlace) -> Option<PepNumber> {
+/// The PEP of the run. `None`: it has none.
+fn config(run: &Parameters) -> Option<PepConfig> {
     let key = match run.pep? {
         PepKind::Authentic => Some(key(1)),
         PepKind::Keyless => None,
         PepKind::Forged => Some(key(2)),
     };
-    Some(world.add_pep(PepConfig { id: ID, key, flows_max: FLOWS_MAX }, place))
+    Some(PepConfig { id: ID, key, flows_max: FLOWS_MAX })
+}
+
+/// What makes the proxy with this number, counted from 1, the PEP of the run.
+pub(super) fn of_proxy(run: &Parameters, number: u64) -> Option<PepSettings> {
+    let pep = config(run).filter(|_| number == run.proxies)?;
+    let everyone = Server { prefix: "0.0.0.0/0".parse().expect("a prefix"), port: None };
+    Some(PepSettings { pep, servers: vec![everyone] })
 }
 
 impl Topology<'_> {
-    /// Adds the PEP of the run, if it has one. What it sends takes as long to the first origin as other packets.
+    /// Adds the PEP of the run, if it has one on the path. What it sends takes as long to the first origin
+    /// as other packets.
     pub(super) fn add_pep(&mut self, to_origin: &LinkConfig) {
-        if self.run.pep.is_none() {
-            return;
-        }
+        let Some(config) = config(self.run).filter(|_| !self.run.mode.has_tunnel()) else { return };
         let loss = LossModel::Bernoulli(self.run.pep_loss);
         let origin = self.watched.origin;
         let hidden =
@@ -93,7 +98,7 @@ impl Topology<'_> {
         let link = LinkConfig { delay: to_origin.delay, loss, ..LinkConfig::default() };
         let back: PathId = self.world.route(hidden, origin, vec![link]);
         let place = PepPlace { before: self.watched.downlink, back };
-        self.pep = add(&mut self.world, self.run, place);
+        self.pep = Some(self.world.add_pep(config, place));
     }
 
     /// What the origin has learnt from the PEP. `None`: the run has none.

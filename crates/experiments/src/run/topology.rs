@@ -534,6 +534,7 @@ fn proxy(run: &Parameters, number: u64, certificate: &TestCertificate) -> Proxy 
         access: Access::Anyone,
         policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().expect("a prefix")]),
         feedback_interval: run.feedback_interval.map(|interval| interval.0),
+        pep: pep::of_proxy(run, number),
         seed: Some(Seed(run.seed).derive(Part::Proxy as u64 + number).0),
         ..ProxyConfig::new(([0, 0, 0, 0], PORT).into(), certificate.server())
     };

@@ -1,6 +1,7 @@
 //! Tests of runs, from parameters to records, as `tandem lab run` makes them.
 
 mod feedback;
+mod pep;
 mod repair;
 mod tcp;
 mod upload;

@@ -4,6 +4,7 @@ mod access;
 mod answer;
 mod flow;
 mod peers;
+mod pep;
 mod policy;
 mod ports;
 mod relay;
@@ -26,12 +27,14 @@ use tracing::{debug, field::display, info};
 
 pub use self::{
     access::Access,
+    pep::PepSettings,
     policy::TargetPolicy,
     ports::{TcpPorts, TcpPortsError},
 };
 use self::{
     flow::{End, Flow, Owner, State},
     peers::Peers,
+    pep::ProxyPep,
     relay::Relay,
     request::Admission,
     targets::Targets,
@@ -76,6 +79,8 @@ pub struct ProxyConfig {
     /// What becomes of packets from targets that fit no datagram. With [`Oversize::Auto`] they go in
     /// capsules to clients that asked for it, which only Tandem's do.
     pub oversize: Oversize,
+    /// What makes the proxy a PEP too. `None`: it is none.
+    pub pep: Option<PepSettings>,
     /// Whether logs show the addresses of clients, so that an operator can trace abuse.
     pub log_clients: bool,
     /// The URI template that the path of each request must match (RFC 9298 §2).
@@ -107,6 +112,7 @@ impl ProxyConfig {
             service: None,
             feedback_interval: None,
             oversize: Oversize::default(),
+            pep: None,
             log_clients: false,
             template: Self::default_template(),
             limits: Limits::default(),
@@ -136,6 +142,7 @@ pub struct Proxy {
     relay: Relay,
     /// What travels beside the connections.
     beside: BesideFlows,
+    pep: Option<ProxyPep>,
     listen: SocketAddr,
     feedback_interval: Option<Duration>,
     oversize: Oversize,
@@ -191,6 +198,7 @@ impl Proxy {
             tcp: TcpFlows::new(service, tcp_ports),
             relay: Relay::default(),
             beside: BesideFlows::new(reset_secret.as_ref(), config.seed),
+            pep: config.pep.map(ProxyPep::new),
             listen,
             feedback_interval,
             oversize,
@@ -226,6 +234,7 @@ impl Proxy {
         self.peers.add_to(&mut stats);
         self.server.add_to(&mut stats);
         stats.beside = *self.beside.stats();
+        stats.pep = self.pep.as_ref().map(ProxyPep::stats).unwrap_or_default();
         stats.flows_open = self.targets.sockets() as u64;
         stats.tcp.open = self.tcp.open() as u64;
         stats
@@ -477,7 +486,7 @@ impl Node for Proxy {
                 let (socket, destination) = batch.to;
                 return Output::Transmit { socket, transmit: batch.transmit(destination) };
             }
-            if let Some(output) = self.to_target(now, buf) {
+            if let Some(output) = self.poll_pep(now, buf).or_else(|| self.to_target(now, buf)) {
                 return output;
             }
             if let Some(output) = self.outputs.pop_front() {
@@ -499,6 +508,7 @@ impl Node for Proxy {
             return Output::Event(Event::Closed(Ok(())));
         }
         let own = quic::earliest(self.peers.next_timeout(), self.tcp.next_timeout());
+        let own = quic::earliest(own, self.pep.as_ref().and_then(ProxyPep::next_timeout));
         Output::Wait(quic::earliest(own, self.server.next_timeout()))
     }
 }

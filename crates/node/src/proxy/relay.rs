@@ -59,6 +59,11 @@ impl Proxy {
         let Some(peer) = self.peers.get_mut(id.0) else { return };
         let Some(flow) = peer.flows.get_mut(&id.1) else { return };
         flow.last_active = now;
+        if let Some(pep) = &mut self.pep
+            && let Some(of) = flow.open()
+        {
+            pep.observe(now, of, payload);
+        }
         // A packet beside the connection does not touch it, so that the connection is not polled for it.
         if self.beside.is_used(id)
             && let Some(connection) = self.server.connection(id.0)
