@@ -12,6 +12,8 @@ use crate::{
     descriptors,
     error::{CliError, ConfigError},
     memory::{self, MemoryBound},
+    metrics,
+    paths::{self, Paths},
     peps, run, text,
     tls::{Identity, ServerTlsSettings, ServerTlsSetup},
 };
@@ -48,17 +50,24 @@ impl Origin {
         descriptors::raise();
         let grace = run::grace(&config.limits);
         let node = tandem_node::Origin::new(config).map_err(ConfigError::from)?;
+        let mut paths = setup.paths()?;
         let options = DriverOptions {
             files: Some(files),
             grace,
             memory_in_use: Some(memory::in_use),
+            tick: paths.is_some().then_some(paths::INTERVAL),
             ..DriverOptions::default()
         };
-        run::serve(node, options, |origin| {
+        let reload = |origin: &mut tandem_node::Origin| {
             let new = setup.tls.reread(&identity)?;
             origin.set_tls(setup.tls.server_config(&new, None)?)?;
             new.report();
             Ok(setup.tls.reloaded(&[]))
+        };
+        run::serve(node, options, reload, |origin| {
+            if let Some(paths) = &mut paths {
+                paths.tell(&origin.stats(), &origin.take_path_reports());
+            }
         })
     }
 }
@@ -111,6 +120,17 @@ pub(crate) struct OriginSettings {
     /// ID for a PEP without a key, which is heard but not followed (docs/pep.md)
     #[arg(long, value_name = "FILE", env = "TANDEM_PEPS", help_heading = "Congestion control")]
     peps: Option<PathBuf>,
+
+    /// With --peps, print a line of JSON for each connection every second and at its end: where its
+    /// bottleneck is, and its losses and RTTs before and behind the PEP
+    #[arg(long, value_name = "BOOL", env = "TANDEM_JSON", help_heading = "Results",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    json: Option<bool>,
+
+    /// With --peps, serve the same as metrics for Prometheus, at the path /metrics of this address;
+    /// everybody who can reach it can read them
+    #[arg(long, value_name = "ADDR", env = "TANDEM_METRICS", help_heading = "Results")]
+    metrics: Option<ListenAddr>,
 }
 
 impl Settings for OriginSettings {
@@ -133,6 +153,9 @@ pub(crate) struct OriginSetup {
     transport: TransportSetup,
     #[serde(skip_serializing_if = "Option::is_none")]
     peps: Option<PathBuf>,
+    json: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<ListenAddr>,
 }
 
 impl TryFrom<OriginSettings> for OriginSetup {
@@ -145,6 +168,13 @@ impl TryFrom<OriginSettings> for OriginSetup {
             let reason = "it follows PEPs on the paths to clients, and is CUBIC without them";
             return Err(ConfigError::Incomplete { first, second, reason });
         }
+        let has_json = settings.json.unwrap_or_default();
+        for (first, is_set) in [("json", has_json), ("metrics", settings.metrics.is_some())] {
+            if is_set && settings.peps.is_none() {
+                let (second, reason) = ("peps FILE", "only PEPs show where a bottleneck is");
+                return Err(ConfigError::Incomplete { first, second, reason });
+            }
+        }
         let missing = |key, value, variable| ConfigError::Missing { key, value, variable };
         Ok(Self {
             listen: settings.listen.ok_or(missing("listen", "ADDR", "TANDEM_LISTEN"))?,
@@ -154,11 +184,25 @@ impl TryFrom<OriginSettings> for OriginSetup {
             tls: settings.tls.try_into()?,
             transport,
             peps: settings.peps,
+            json: has_json,
+            metrics: settings.metrics,
         })
     }
 }
 
 impl OriginSetup {
+    /// What tells of the paths to clients. `None`: there are no PEPs.
+    fn paths(&self) -> Result<Option<Paths>, CliError> {
+        if self.peps.is_none() {
+            return Ok(None);
+        }
+        if let Some(ListenAddr(address)) = self.metrics {
+            metrics::serve(address)?;
+        }
+        let wanted = (self.json, self.metrics.is_some());
+        Paths::new(wanted, self.transport.qlog_dir()).map(Some)
+    }
+
     fn to_node(&self, identity: &Identity) -> Result<OriginConfig, ConfigError> {
         if !self.root.is_dir() {
             return Err(ConfigError::NoFolder { what: "root", path: self.root.clone() });

@@ -277,7 +277,7 @@ impl ProxySetup {
         let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;
         let memory_in_use = Some(memory::in_use as fn() -> u64);
         let options = DriverOptions { grace, memory_in_use, ..DriverOptions::default() };
-        run::serve(node, options, |proxy| self.reload(&identity, proxy))
+        run::serve(node, options, |proxy| self.reload(&identity, proxy), |_| {})
     }
 
     /// The limits that are in force, and the number of files that may be open.

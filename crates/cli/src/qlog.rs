@@ -1,5 +1,5 @@
-//! What a chain of tunnels costs, as a qlog file beside those of its connections. The engine writes the
-//! latter; no file of one connection can tell what is inside its packets.
+//! Qlog files of ours, beside those of connections, which the engine writes: what a chain of tunnels costs,
+//! which no file of one connection can tell.
 
 use std::{
     fs,
@@ -21,19 +21,25 @@ pub(crate) fn write_chain(dir: &Path, outcome: &Outcome) -> Result<(), CliError>
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = since_1970.as_millis();
     let file = dir.join(format!("get-chain-{time}.sqlog"));
-    let (header, event) = (header(), event(u64::try_from(time).unwrap_or(u64::MAX), outcome));
-    let text = format!("{RECORD_SEPARATOR}{header}\n{RECORD_SEPARATOR}{event}\n");
+    let header = header("the cost of a chain of tunnels", "client");
+    let event = event(u64::try_from(time).unwrap_or(u64::MAX), outcome);
+    let text = record(&header) + &record(&event);
     fs::write(&file, text).map_err(|error| CliError::Write { file, error })
 }
 
+/// One record of a qlog file.
+pub(crate) fn record(value: &Value) -> String {
+    format!("{RECORD_SEPARATOR}{value}\n")
+}
+
 /// The first record of a qlog file.
-fn header() -> Value {
+pub(crate) fn header(title: &str, vantage_point: &str) -> Value {
     json!({
         "qlog_version": "0.3",
         "qlog_format": "JSON-SEQ",
-        "title": "the cost of a chain of tunnels",
+        "title": title,
         "trace": {
-            "vantage_point": { "type": "client" },
+            "vantage_point": { "type": vantage_point },
             "common_fields": { "time_format": "absolute", "reference_time": 0 },
         },
     })

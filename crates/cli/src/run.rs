@@ -4,10 +4,10 @@ use std::{
     io,
     net::SocketAddr,
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use tandem_net::{Application, DriveError, DriverOptions, Finished, driver};
+use tandem_net::{Application, DriveError, DriverOptions, DriverStats, Finished, driver};
 use tandem_node::{
     error::ClientError,
     limits::Limits,
@@ -86,18 +86,20 @@ pub(crate) fn grace(limits: &Limits) -> Duration {
 }
 
 /// Runs a server until a signal ends it, which is not an error. A second signal ends it at once.
-/// SIGHUP makes `reload` read the server's files again; it returns what to tell the operator.
+/// SIGHUP makes `reload` read the server's files again; it returns what to tell the operator. `look` is
+/// called at each tick of the options, and at the end.
 pub(crate) fn serve<N: Node>(
     node: N,
     options: DriverOptions,
     reload: impl FnMut(&mut N) -> Result<String, ConfigError>,
+    look: impl FnMut(&mut N),
 ) -> Result<(), CliError> {
     let runtime = runtime()?;
     let hangup = {
         let _guard = runtime.enter();
         listen(SignalKind::hangup())?
     };
-    let mut server = Server { result: Ok(()), hangup, reload };
+    let mut server = Server { result: Ok(()), hangup, reload, look };
     let finished = runtime.block_on(async {
         let (mut first, mut second) = (Signals::new()?, Signals::new()?);
         let impatient = async {
@@ -113,7 +115,10 @@ pub(crate) fn serve<N: Node>(
         }
     })?;
     server.result?;
-    finished.map_or(Ok(()), |finished| after_grace(finished).map(drop))
+    let Some(finished) = finished else { return Ok(()) };
+    let mut finished = after_grace(finished)?;
+    (server.look)(&mut finished.node);
+    Ok(())
 }
 
 /// A node that does not end in time after a signal has still done its work.
@@ -127,13 +132,22 @@ pub(crate) fn after_grace<N>(finished: Finished<N>) -> Result<Finished<N>, CliEr
 }
 
 /// Prints when a server is ready, and reloads its files after SIGHUP.
-struct Server<F> {
+struct Server<F, L> {
     result: Result<(), CliError>,
     hangup: Signal,
     reload: F,
+    look: L,
 }
 
-impl<N, F: FnMut(&mut N) -> Result<String, ConfigError>> Application<N> for Server<F> {
+impl<N, F, L> Application<N> for Server<F, L>
+where
+    F: FnMut(&mut N) -> Result<String, ConfigError>,
+    L: FnMut(&mut N),
+{
+    fn tick(&mut self, _: Instant, node: &mut N, _: &DriverStats) {
+        (self.look)(node);
+    }
+
     fn poll_change(&mut self, context: &mut Context<'_>, node: &mut N) -> Poll<()> {
         if self.hangup.poll_recv(context).is_pending() {
             return Poll::Pending;

@@ -13,6 +13,7 @@ pub mod limits;
 pub mod mode;
 pub mod node;
 pub mod origin;
+mod path_report;
 mod prefix;
 pub mod proxy;
 pub mod quic;
@@ -32,6 +33,7 @@ pub mod tunnel;
 pub use client::{Client, ClientConfig};
 pub use node::{Event, Input, Node, Output};
 pub use origin::{Origin, OriginConfig};
+pub use path_report::PathReport;
 pub use proxy::{Proxy, ProxyConfig};
 pub use stats::{ConnectionStats, Stats};
 

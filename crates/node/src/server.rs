@@ -8,14 +8,14 @@ use std::{
 };
 
 use bytes::BytesMut;
-use tandem_congestion::DomainStats;
 use tandem_wire::Code;
-use tracing::{debug, info};
+use tracing::debug;
 
 use crate::{
     h3::{self, Session, Side},
     limits::Limits,
     node::{Ecn, Transmit},
+    path_report::PathReport,
     quic::{self, Connection, ConnectionId, Endpoint, ServerTls, Transport},
     stats::{Broken, ConnectionStats, Stats},
 };
@@ -38,6 +38,9 @@ pub(crate) enum Event {
     Closed,
 }
 
+/// The most connections that have ended of which nobody has asked what PEPs have shown.
+const ENDED_PATHS_MAX: usize = 1024;
+
 /// The server side of HTTP/3.
 pub(crate) struct Server {
     endpoint: Endpoint,
@@ -53,6 +56,8 @@ pub(crate) struct Server {
     /// The packets sent on connections that have ended.
     sent_packets: u64,
     lost_packets: u64,
+    /// What PEPs have shown of connections that have ended since somebody asked.
+    ended_paths: VecDeque<PathReport>,
 }
 
 impl Server {
@@ -73,6 +78,7 @@ impl Server {
             goodbye: None,
             sent_packets: 0,
             lost_packets: 0,
+            ended_paths: VecDeque::new(),
         }
     }
 
@@ -199,8 +205,12 @@ impl Server {
             let last = connection.stats();
             self.sent_packets += last.sent_packets;
             self.lost_packets += last.lost_packets;
-            if let Some(domains) = &last.domains {
-                tell_domains(id, domains);
+            if let Some(report) = path_report(id, connection, true) {
+                report.tell();
+                if self.ended_paths.len() >= ENDED_PATHS_MAX {
+                    self.ended_paths.pop_front();
+                }
+                self.ended_paths.push_back(report);
             }
         }
         self.events.push_back((id, Event::Closed));
@@ -293,6 +303,14 @@ impl Server {
         }
     }
 
+    /// What PEPs have shown of the path of each open connection, and of those that have ended since the
+    /// last call.
+    pub(crate) fn take_path_reports(&mut self) -> Vec<PathReport> {
+        let Self { endpoint, sessions, ended_paths, .. } = self;
+        let open = sessions.keys().filter_map(|&id| path_report(id, endpoint.peek(id)?, false));
+        ended_paths.drain(..).chain(open).collect()
+    }
+
     /// All open connections, the oldest first.
     pub(crate) fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
         let Self { endpoint, sessions, .. } = self;
@@ -300,22 +318,13 @@ impl Server {
     }
 }
 
-/// Tells where a connection lost packets, and where its bottleneck was.
-fn tell_domains(id: ConnectionId, domains: &DomainStats) {
-    let bottleneck = domains.bottleneck.unwrap_or_default();
-    info!(
-        connection = id.0,
-        pep = domains.pep.0,
-        authentic = domains.is_authentic,
-        pep_acks = domains.pep_acks,
-        lost_wired = domains.losses.wired,
-        lost_access = domains.losses.access,
-        lost_unknown = domains.losses.unknown,
-        rtt_wired = ?domains.wired.smoothed,
-        rtt_access = ?domains.access.smoothed,
-        bottleneck_wired = ?bottleneck.wired,
-        bottleneck_access = ?bottleneck.access,
-        bottleneck_sender = ?bottleneck.sender,
-        "what a PEP on the path has shown",
-    );
+/// What PEPs have shown of the path of a connection.
+fn path_report(
+    id: ConnectionId,
+    connection: &mut Connection,
+    has_ended: bool,
+) -> Option<PathReport> {
+    let client = connection.path().map(|path| path.client);
+    let domains = connection.stats().domains?;
+    Some(PathReport { connection: id.0, client, has_ended, domains })
 }

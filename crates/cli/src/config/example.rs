@@ -11,7 +11,7 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 34] = [
+const EXAMPLES: [(&str, &[&str]); 35] = [
     ("ack-delay", &["25%"]),
     ("ack-threshold", &["10"]),
     ("allow-target", &["10.0.0.0/8", "fd00::/8"]),
@@ -26,6 +26,7 @@ const EXAMPLES: [(&str, &[&str]); 34] = [
     ("key", &["key.pem"]),
     ("listen", &["127.0.0.1:4433"]),
     ("memory", &["1GB"]),
+    ("metrics", &["127.0.0.1:9433"]),
     ("name", &["proxy.example"]),
     ("pep-file", &["pep"]),
     ("pep-server", &["192.0.2.0/24:443", "[2001:db8::/32]:443"]),

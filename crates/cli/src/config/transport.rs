@@ -1,6 +1,9 @@
 //! Settings of QUIC connections that all roles share.
 
-use std::{ops::RangeInclusive, path::PathBuf};
+use std::{
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+};
 
 use serde::Serialize;
 use tandem_congestion::{Bbr1Config, ControllerConfig, ControllerName, TeccConfig};
@@ -217,6 +220,11 @@ impl TransportSetup {
             ack_threshold,
             qlog_dir,
         })
+    }
+
+    /// The folder for qlog files.
+    pub(crate) fn qlog_dir(&self) -> Option<&Path> {
+        self.qlog_dir.as_deref()
     }
 
     /// Whether the controller follows what PEPs say.

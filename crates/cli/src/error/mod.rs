@@ -5,6 +5,7 @@ mod lab;
 
 use std::{
     io,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -76,6 +77,14 @@ pub(crate) enum CliError {
     /// An emulated link between TUN devices could not begin or go on.
     #[error(transparent)]
     Tun(#[from] TunError),
+    /// The metrics cannot be served.
+    #[error("cannot serve metrics at {address}: {reason}")]
+    Metrics {
+        /// The address to listen on.
+        address: SocketAddr,
+        /// The cause.
+        reason: String,
+    },
     /// The operating system refused something else that the program needs.
     #[error("cannot {what}: {error}")]
     System {

@@ -25,6 +25,7 @@ use crate::{
     node::{
         Event, FileError, FileId, FileMeta, Input, Node, Output, Received, SocketId, SocketKind,
     },
+    path_report::PathReport,
     quic::{ConfigError, ConnectionId, ServerTls, StreamId, Transport, Write},
     server::{self, Server},
     stats::{ConnectionStats, Stats},
@@ -177,6 +178,12 @@ impl Origin {
     /// Returns the statistics of every open connection, the oldest first.
     pub fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
         self.server.connections()
+    }
+
+    /// What PEPs have shown of the path of each open connection, and of those that have ended since the
+    /// last call, of which the newest 1024 are remembered.
+    pub fn take_path_reports(&mut self) -> Vec<PathReport> {
+        self.server.take_path_reports()
     }
 
     fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {

@@ -1,0 +1,250 @@
+//! Where the connections of an origin have their bottlenecks, as PEPs on their paths show: in the log, as
+//! lines of JSON, as a qlog file, and as metrics.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::Write as _,
+    net::SocketAddr,
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use serde::Serialize;
+use serde_json::json;
+use tandem_congestion::{DomainRtt, Place};
+use tandem_node::{PathReport, Stats};
+use tracing::info;
+
+use crate::{error::CliError, metrics, qlog, text};
+
+/// How often the paths are looked at.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is known of the path of one connection. Times of the path are in milliseconds.
+#[derive(Debug, Serialize)]
+struct Shown {
+    /// Seconds since 1970.
+    time: f64,
+    connection: u64,
+    client: Option<SocketAddr>,
+    has_ended: bool,
+    pep: u32,
+    /// Whether the PEP has authenticated what it said. The sender follows nothing else.
+    authentic: bool,
+    pep_acks: u64,
+    /// `null`: nothing was observed for long enough.
+    bottleneck: Option<Place>,
+    /// For how long the bottleneck was where.
+    bottleneck_seconds: Places,
+    lost_packets: Lost,
+    rtt_wired_ms: Rtt,
+    rtt_access_ms: Rtt,
+    /// Bytes between the PEP and the receiver.
+    behind_pep_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Places {
+    wired: f64,
+    access: f64,
+    sender: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Lost {
+    wired: u64,
+    access: u64,
+    unknown: u64,
+}
+
+/// `null`: there is no sample.
+#[derive(Debug, Serialize)]
+struct Rtt {
+    latest: Option<f64>,
+    smoothed: Option<f64>,
+    least: Option<f64>,
+}
+
+impl From<DomainRtt> for Rtt {
+    fn from(rtt: DomainRtt) -> Self {
+        let ms = |time: Duration| rtt.is_known().then_some(rounded(time.as_secs_f64() * 1e3));
+        Self { latest: ms(rtt.latest), smoothed: ms(rtt.smoothed), least: ms(rtt.least) }
+    }
+}
+
+impl Shown {
+    fn new(time: f64, report: &PathReport) -> Self {
+        let PathReport { connection, client, has_ended, domains } = *report;
+        let times = domains.bottleneck.unwrap_or_default();
+        Self {
+            time,
+            connection,
+            client,
+            has_ended,
+            pep: domains.pep.0,
+            authentic: domains.is_authentic,
+            pep_acks: domains.pep_acks,
+            bottleneck: domains.bottleneck.map(|bottleneck| bottleneck.place),
+            bottleneck_seconds: Places {
+                wired: rounded(times.wired.as_secs_f64()),
+                access: rounded(times.access.as_secs_f64()),
+                sender: rounded(times.sender.as_secs_f64()),
+            },
+            lost_packets: Lost {
+                wired: domains.losses.wired,
+                access: domains.losses.access,
+                unknown: domains.losses.unknown,
+            },
+            rtt_wired_ms: domains.wired.into(),
+            rtt_access_ms: domains.access.into(),
+            behind_pep_bytes: domains.behind_pep.get(),
+        }
+    }
+}
+
+/// What was last told of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    place: Option<Place>,
+    seconds: Places,
+    lost: Lost,
+}
+
+/// Tells what PEPs show.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    has_json: bool,
+    has_metrics: bool,
+    qlog: Option<File>,
+    told: BTreeMap<u64, Told>,
+}
+
+impl Paths {
+    /// Begins a qlog file in a folder, if there is one.
+    pub(crate) fn new(
+        (has_json, has_metrics): (bool, bool),
+        qlog_dir: Option<&Path>,
+    ) -> Result<Self, CliError> {
+        let qlog = qlog_dir.map(begin_qlog).transpose()?;
+        Ok(Self { has_json, has_metrics, qlog, told: BTreeMap::new() })
+    }
+
+    /// Tells what has become known since the last call.
+    pub(crate) fn tell(&mut self, stats: &Stats, reports: &[PathReport]) {
+        let time = rounded(since_1970().as_secs_f64());
+        for report in reports {
+            self.tell_of(&Shown::new(time, report));
+        }
+        let open: Vec<_> = reports.iter().filter(|report| !report.has_ended).collect();
+        self.told.retain(|id, _| open.iter().any(|report| report.connection == *id));
+        if self.has_metrics {
+            metrics::set_pep_acks(&stats.pep_acks);
+            for place in [Place::Wired, Place::Access, Place::Sender] {
+                let is_there = |report: &&&PathReport| {
+                    Some(place) == report.domains.bottleneck.map(|at| at.place)
+                };
+                metrics::set_connections(place, open.iter().filter(is_there).count());
+            }
+        }
+    }
+
+    fn tell_of(&mut self, shown: &Shown) {
+        let told = self.told.entry(shown.connection).or_default();
+        if let Some(place) = shown.bottleneck
+            && !shown.has_ended
+            && told.place.replace(place) != Some(place)
+        {
+            let (connection, place) = (shown.connection, metrics::name(place));
+            info!(connection, place, "the bottleneck has moved");
+        }
+        if self.has_metrics {
+            let (now, then) = (shown.bottleneck_seconds, told.seconds);
+            metrics::add_seconds(Place::Wired, now.wired - then.wired);
+            metrics::add_seconds(Place::Access, now.access - then.access);
+            metrics::add_seconds(Place::Sender, now.sender - then.sender);
+            let (now, then) = (shown.lost_packets, told.lost);
+            metrics::add_lost("wired", now.wired.saturating_sub(then.wired));
+            metrics::add_lost("access", now.access.saturating_sub(then.access));
+            metrics::add_lost("unknown", now.unknown.saturating_sub(then.unknown));
+        }
+        (told.seconds, told.lost) = (shown.bottleneck_seconds, shown.lost_packets);
+        if self.has_json
+            && let Err(error) = text::print(json!(shown))
+        {
+            text::say(format_args!("warning: no more lines of JSON follow: {error}"));
+            self.has_json = false;
+        }
+        if let Some(file) = &mut self.qlog
+            && let Err(error) = file.write_all(qlog_event(shown).as_bytes())
+        {
+            text::say(format_args!("warning: the qlog file of paths ends here: {error}"));
+            self.qlog = None;
+        }
+    }
+}
+
+/// Three decimals, which is what the clocks are good for.
+fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
+}
+
+#[expect(clippy::disallowed_methods, reason = "users compare the time of day")]
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Begins a file `origin-paths-TIME.sqlog`, whose time is in milliseconds since 1970. Its only kind of
+/// event, `tandem:path`, has the fields of `tandem origin --json`.
+fn begin_qlog(dir: &Path) -> Result<File, CliError> {
+    let path = dir.join(format!("origin-paths-{}.sqlog", since_1970().as_millis()));
+    let write = |error| CliError::Write { file: path.clone(), error };
+    let header = qlog::record(&qlog::header("the two domains of paths with PEPs", "server"));
+    fs::write(&path, header).map_err(write)?;
+    File::options().append(true).open(&path).map_err(write)
+}
+
+fn qlog_event(shown: &Shown) -> String {
+    qlog::record(
+        &json!({ "time": rounded(shown.time * 1e3), "name": "tandem:path", "data": shown }),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tandem_congestion::{Bottleneck, DomainStats, Losses};
+
+    use super::*;
+
+    #[test]
+    fn each_report_becomes_an_event_of_the_qlog_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut paths = Paths::new((false, false), Some(dir.path())).unwrap();
+        let access = Duration::from_micros(1_500_400);
+        let domains = DomainStats {
+            losses: Losses { access: 3, ..Losses::default() },
+            bottleneck: Some(Bottleneck { place: Place::Access, access, ..Bottleneck::default() }),
+            ..DomainStats::default()
+        };
+        let client = Some("192.0.2.1:5000".parse().unwrap());
+        let mut report = PathReport { connection: 8, client, has_ended: false, domains };
+        paths.tell(&Stats::default(), &[report]);
+        assert_eq!(paths.told.get(&8).unwrap().place, Some(Place::Access));
+        report.has_ended = true;
+        paths.tell(&Stats::default(), &[report]);
+        assert!(paths.told.is_empty());
+
+        let file = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap();
+        let text = fs::read_to_string(file.path()).unwrap();
+        let records: Vec<Value> =
+            text.split('\u{1e}').skip(1).map(|text| serde_json::from_str(text).unwrap()).collect();
+        assert_eq!((records.len(), &records[0]["qlog_version"]), (3, &json!("0.3")));
+        let data = &records[1]["data"];
+        assert_eq!(data["bottleneck"], "access");
+        assert_eq!(data["bottleneck_seconds"]["access"], 1.5);
+        assert_eq!(data["lost_packets"], json!({ "wired": 0, "access": 3, "unknown": 0 }));
+        assert_eq!(data["rtt_wired_ms"]["least"], Value::Null);
+        assert_eq!(records[2]["data"]["has_ended"], true);
+    }
+}
