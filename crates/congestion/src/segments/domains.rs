@@ -24,6 +24,9 @@ const FORGET_AFTER: Duration = Duration::from_secs(5);
 /// passed.
 const PACKET_THRESHOLD: u64 = 3;
 
+/// A PEP-ACK whose number is smaller by at most this was overtaken by others.
+const OVERTAKEN_MAX: u32 = 64;
+
 /// A PEP holds a packet back for this time at most, in addition to the time on the path.
 const PEP_DELAY: Duration = Duration::from_millis(2);
 
@@ -275,9 +278,10 @@ impl Domains {
     fn look(&mut self, sequence: u32, (first, last): (u64, u64)) -> Option<Instant> {
         let pep = self.pep.as_mut()?;
         let ahead = sequence.wrapping_sub(pep.next_sequence);
-        if ahead > u32::MAX / 2 {
+        if ahead > u32::MAX - OVERTAKEN_MAX {
             return None; // it was overtaken by later ones
         }
+        // Otherwise a smaller number means that the PEP has started to count again.
         pep.next_sequence = sequence.wrapping_add(1);
         if ahead > 0 {
             // PEP-ACKs were lost, and with them what they say of the packets until here.
