@@ -25,7 +25,7 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Serialize)]
 struct Shown {
     /// Seconds since 1970.
-    time: f64,
+    time_s: f64,
     connection: u64,
     client: Option<SocketAddr>,
     has_ended: bool,
@@ -36,10 +36,10 @@ struct Shown {
     /// `null`: nothing was observed for long enough.
     bottleneck: Option<Place>,
     /// For how long the bottleneck was where.
-    bottleneck_seconds: Places,
+    bottleneck_s: Places,
     lost_packets: Lost,
-    rtt_wired_ms: Rtt,
-    rtt_access_ms: Rtt,
+    wired_rtt_ms: Rtt,
+    access_rtt_ms: Rtt,
     /// Bytes between the PEP and the receiver.
     behind_pep_bytes: u64,
 }
@@ -78,7 +78,7 @@ impl Shown {
         let PathReport { connection, client, has_ended, domains } = *report;
         let times = domains.bottleneck.unwrap_or_default();
         Self {
-            time,
+            time_s: time,
             connection,
             client,
             has_ended,
@@ -86,7 +86,7 @@ impl Shown {
             authentic: domains.is_authentic,
             pep_acks: domains.pep_acks,
             bottleneck: domains.bottleneck.map(|bottleneck| bottleneck.place),
-            bottleneck_seconds: Places {
+            bottleneck_s: Places {
                 wired: rounded(times.wired.as_secs_f64()),
                 access: rounded(times.access.as_secs_f64()),
                 sender: rounded(times.sender.as_secs_f64()),
@@ -96,8 +96,8 @@ impl Shown {
                 access: domains.losses.access,
                 unknown: domains.losses.unknown,
             },
-            rtt_wired_ms: domains.wired.into(),
-            rtt_access_ms: domains.access.into(),
+            wired_rtt_ms: domains.wired.into(),
+            access_rtt_ms: domains.access.into(),
             behind_pep_bytes: domains.behind_pep.get(),
         }
     }
@@ -159,7 +159,7 @@ impl Paths {
             info!(connection, place, "the bottleneck has moved");
         }
         if self.has_metrics {
-            let (now, then) = (shown.bottleneck_seconds, told.seconds);
+            let (now, then) = (shown.bottleneck_s, told.seconds);
             metrics::add_seconds(Place::Wired, now.wired - then.wired);
             metrics::add_seconds(Place::Access, now.access - then.access);
             metrics::add_seconds(Place::Sender, now.sender - then.sender);
@@ -168,7 +168,7 @@ impl Paths {
             metrics::add_lost("access", now.access.saturating_sub(then.access));
             metrics::add_lost("unknown", now.unknown.saturating_sub(then.unknown));
         }
-        (told.seconds, told.lost) = (shown.bottleneck_seconds, shown.lost_packets);
+        (told.seconds, told.lost) = (shown.bottleneck_s, shown.lost_packets);
         if self.has_json
             && let Err(error) = text::print(json!(shown))
         {
@@ -206,7 +206,7 @@ fn begin_qlog(dir: &Path) -> Result<File, CliError> {
 
 fn qlog_event(shown: &Shown) -> String {
     qlog::record(
-        &json!({ "time": rounded(shown.time * 1e3), "name": "tandem:path", "data": shown }),
+        &json!({ "time": rounded(shown.time_s * 1e3), "name": "tandem:path", "data": shown }),
     )
 }
 
@@ -242,9 +242,9 @@ mod tests {
         assert_eq!((records.len(), &records[0]["qlog_version"]), (3, &json!("0.3")));
         let data = &records[1]["data"];
         assert_eq!(data["bottleneck"], "access");
-        assert_eq!(data["bottleneck_seconds"]["access"], 1.5);
+        assert_eq!(data["bottleneck_s"]["access"], 1.5);
         assert_eq!(data["lost_packets"], json!({ "wired": 0, "access": 3, "unknown": 0 }));
-        assert_eq!(data["rtt_wired_ms"]["least"], Value::Null);
+        assert_eq!(data["wired_rtt_ms"]["least"], Value::Null);
         assert_eq!(records[2]["data"]["has_ended"], true);
     }
 }
