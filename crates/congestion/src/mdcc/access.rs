@@ -14,6 +14,15 @@ const EMPTY_DIVISOR: u32 = 4;
 const PROBES: [Factor; 3] =
     [Factor::from_percent(125), Factor::from_percent(150), Factor::from_percent(200)];
 
+/// The pacing rate as a factor of what the domain takes.
+const PACING: Factor = Factor::from_percent(110);
+
+/// A loss that is detected this many rounds after a probe, or earlier, is due to it.
+const LOSS_ROUNDS: u32 = 2;
+
+/// The rounds without probing after a probe that has lost packets.
+const PROBE_PAUSE: u32 = 10;
+
 /// The factor of the window while the least RTT is measured.
 const DRAIN: Factor = Factor::from_percent(75);
 
@@ -49,6 +58,10 @@ pub(super) struct Access {
     rate_before: Option<Rate>,
     /// The step of [`PROBES`].
     probe: Option<usize>,
+    /// The rounds since the last one of probing.
+    since_probe: u32,
+    /// The rounds without probing that are left.
+    pause: u32,
     is_draining: bool,
     /// When it began to drain the queue last.
     drained: Option<Instant>,
@@ -64,6 +77,8 @@ impl Access {
             round: Round::default(),
             rate_before: None,
             probe: Some(PROBES.len() - 1),
+            since_probe: 0,
+            pause: 0,
             is_draining: false,
             drained: None,
             newest: None,
@@ -118,8 +133,16 @@ impl Access {
         let target = self.target();
         self.rate_before = round.rate.or(self.rate_before);
         let bound = self.config.loss_max.of_bytes(round.acked + round.lost);
+        self.since_probe = self.probe.map_or(self.since_probe.saturating_add(1), |_| 0);
+        self.pause = self.pause.saturating_sub(1);
         if round.lost > bound && round.lost > self.packet.saturating_mul(PACKETS_LEAST) {
-            self.rate_before = self.rate_before.map(|rate| AFTER_LOSS.of_rate(rate));
+            if self.since_probe <= LOSS_ROUNDS {
+                self.pause = PROBE_PAUSE; // the buffer is too small for what was tried, and the rate is right
+            } else {
+                self.rate_before = self.rate_before.map(|rate| AFTER_LOSS.of_rate(rate));
+            }
+            self.probe = None;
+        } else if self.pause > 0 {
             self.probe = None;
         } else if queue.is_some_and(|queue| queue < target / EMPTY_DIVISOR) {
             let next = self.probe.map_or(0, |step| (step + 1).min(PROBES.len() - 1));
@@ -156,7 +179,18 @@ impl Access {
             return Some(DRAIN.of_bytes(rate.bytes_in(rtt)).max(least));
         }
         let window = rate.bytes_in(rtt + self.target());
-        let factor = self.probe.and_then(|step| PROBES.get(step)).copied().unwrap_or(Factor::ONE);
-        Some(factor.of_bytes(window) + least)
+        Some(self.factor().of_bytes(window) + least)
+    }
+
+    /// The rate at which packets leave, if the access domain is the limit. It is little more than what the
+    /// domain takes, so that packets fill its queue evenly, and not in a burst for each round trip.
+    pub(super) fn pacing_rate(&self) -> Option<Rate> {
+        let factor = if self.is_draining { DRAIN } else { self.factor() };
+        Some(PACING.of_rate(factor.of_rate(self.rate()?)))
+    }
+
+    /// The factor of the window in this round of probing.
+    fn factor(&self) -> Factor {
+        self.probe.and_then(|step| PROBES.get(step)).copied().unwrap_or(Factor::ONE)
     }
 }

@@ -14,9 +14,6 @@ use crate::{
 /// A window grows while it is not larger than this part of what the other domain takes.
 const LIMIT: Factor = Factor::from_percent(125);
 
-/// The pacing rate as a factor of the window over the least RTT.
-const PACING: Factor = Factor::from_percent(110);
-
 /// The least window in packets.
 const PACKETS_LEAST: u64 = 4;
 
@@ -265,11 +262,13 @@ impl Control {
     /// The pacing rate. `None`: the sender's own, as that of CUBIC: in the wired domain, a sender that
     /// spreads its packets more evenly than others loses more of them to full queues.
     pub(super) fn pacing_rate(&self) -> Option<Rate> {
-        let (wired, access) = self.windows();
-        let is_model = matches!(self.access, AccessWindow::Model(_));
-        let access = access.filter(|access| is_model && self.is_followed && *access < wired)?;
-        let rate = Rate::average(access, self.rtt.max(Duration::from_millis(1)))?;
-        Some(PACING.of_rate(rate))
+        let (wired, window) = self.windows();
+        match &self.access {
+            AccessWindow::Model(access) if window.is_some_and(|window| window < wired) => {
+                access.pacing_rate()
+            }
+            _ => None,
+        }
     }
 
     /// The largest rate of the access domain in the last rounds.
