@@ -1,0 +1,1 @@
+//! A PEP on a Linux router.
