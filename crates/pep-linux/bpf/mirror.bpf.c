@@ -16,7 +16,7 @@ struct server {
 	__u32 prefix_bits;
 	__u8 port[2];
 	__u8 address[16];
-};
+} __attribute__((packed)); // without a gap at its end: the map compares every byte
 
 // The record for user space; see `Record` in record.rs, which reads it. 72 bytes.
 struct record {
@@ -156,4 +156,4 @@ int mirror(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
-char license[] SEC("license") = "Dual MIT/GPL";
+char _license[] SEC("license") = "Dual MIT/GPL";
