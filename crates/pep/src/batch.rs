@@ -1,13 +1,17 @@
 //! The packets of a flow of which the next PEP-ACK tells.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tandem_wire::{
     Ends, PepAck, SeenPacket, Slice,
     pep_ack::tcp::{SeenBytes, TcpPepAck},
 };
 
-use super::{BATCH, Config, Notice};
+use super::{BATCH, Config, Notice, TcpForm};
+
+/// For how long an acknowledgement of a client counts as new. If the client's segments take another way
+/// now, the server soon knows acknowledgements so much newer that it would answer to an old one (RFC 5961 §5.2).
+const CLIENT_LIFETIME: Duration = Duration::from_millis(100);
 
 /// The most bytes of one range. Sequence numbers can be compared within half of their space.
 const RANGE_MAX: u32 = 1 << 30;
@@ -32,6 +36,20 @@ pub(crate) struct Segments {
     newest: Option<Instant>,
     /// The newest sequence number that the server accepts.
     acknowledges: u32,
+    client: Option<Client>,
+}
+
+/// What the client's own segments have told.
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    /// The first acknowledgement that was seen.
+    first: u32,
+    /// The newest one.
+    acknowledges: u32,
+    /// The sequence number after the newest data.
+    next: u32,
+    /// When a segment with the newest acknowledgement came.
+    at: Instant,
 }
 
 impl Batch {
@@ -53,13 +71,27 @@ impl Batch {
         self.len() >= BATCH
     }
 
-    /// The PEP-ACK with this number of what waits, which waits no longer.
+    /// Forgets which packets have come. Returns the number of those that waited.
+    pub(crate) fn clear(&mut self) -> usize {
+        let waiting = self.len();
+        match self {
+            Self::Quic(waiting) => waiting.clear(),
+            Self::Tcp(segments) => {
+                segments.ranges.clear();
+                segments.waiting = 0;
+            }
+        }
+        waiting
+    }
+
+    /// The PEP-ACK with this number of what waits, which waits no longer. `None`: it cannot be sent, and
+    /// what waits goes on to wait.
     pub(crate) fn take(
         &mut self,
         (now, start): (Instant, Instant),
         (ends, sequence): (Ends, u32),
-        Config { id, key, .. }: &Config,
-    ) -> Notice {
+        Config { id, key, tcp_form, .. }: &Config,
+    ) -> Option<Notice> {
         let (pep, key) = (*id, key.as_ref());
         match self {
             Self::Quic(waiting) => {
@@ -71,21 +103,53 @@ impl Batch {
                 let ack = PepAck { pep, sequence, time, seen: seen.collect() };
                 let mut payload = Vec::new();
                 ack.encode(key, &mut payload);
-                Notice::Udp { ends, payload }
+                Some(Notice::Udp { ends, payload })
             }
             Self::Tcp(segments) => {
+                let (sequence_number, acknowledges) = segments.numbers(now, *tcp_form)?;
                 segments.waiting = 0;
                 let time = micros(segments.newest.unwrap_or(now), start);
                 let ack = TcpPepAck { pep, sequence, time, seen: segments.ranges.clone() };
                 let mut options = Vec::new();
                 ack.encode(&ends, key, &mut options);
-                Notice::Tcp { ends, sequence: segments.acknowledges, options }
+                Some(Notice::Tcp { ends, sequence: sequence_number, acknowledges, options })
             }
         }
     }
 }
 
 impl Segments {
+    /// Whether packets wait.
+    pub(crate) const fn is_waiting(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Notes the acknowledgement number of the client, and the sequence number after its data.
+    pub(crate) fn hear(&mut self, now: Instant, (acknowledges, next): (u32, u32)) {
+        let client =
+            self.client.get_or_insert(Client { first: acknowledges, acknowledges, next, at: now });
+        if !is_after(client.acknowledges, acknowledges) {
+            (client.acknowledges, client.at) = (acknowledges, now);
+        }
+        if is_after(next, client.next) {
+            client.next = next;
+        }
+    }
+
+    /// The sequence number and the acknowledgement number of a PEP-ACK. `None`: too little is known of
+    /// the client.
+    fn numbers(&self, now: Instant, form: TcpForm) -> Option<(u32, Option<u32>)> {
+        if form == TcpForm::Flagless {
+            return Some((self.acknowledges, None));
+        }
+        let client = self.client?;
+        // Servers answer to acknowledgements of what they had sent before any data (RFC 5961 §5.2).
+        let is_old_enough = client.acknowledges != client.first;
+        let is_new = now.saturating_duration_since(client.at) < CLIENT_LIFETIME;
+        let acknowledges = client.acknowledges.wrapping_sub(1);
+        (is_old_enough && is_new).then_some((client.next, Some(acknowledges)))
+    }
+
     /// Adds a segment with data.
     pub(crate) fn add(&mut self, now: Instant, bytes: SeenBytes, acknowledges: u32) {
         let mut grown = bytes;
