@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
 // Mirrors what a PEP needs of packets on their way to clients: TCP headers, and slices of QUIC packets.
-// It runs at the ingress of the device towards the servers, and never changes, drops or delays a packet.
+// `mirror` runs at the ingress of the device towards the servers. `acks` runs at its egress, only if PEP-ACKs for TCP
+// have to look like old acknowledgements of clients. Neither ever changes, drops or delays a packet.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -27,7 +28,8 @@ struct record {
 	__u8 client_port[2];
 	__u8 protocol; // IPPROTO_TCP or IPPROTO_UDP
 	__u8 flags; // of TCP
-	__u8 unused[2];
+	__u8 from_client; // 1 at egress
+	__u8 unused;
 	__u32 sequence; // of TCP, in the order of the host, as the next two
 	__u32 acknowledges;
 	__u32 length; // of the TCP data
@@ -130,6 +132,17 @@ static __always_inline int quic(struct __sk_buff *skb, struct record *record, in
 	return 0;
 }
 
+static __always_inline void output(struct record *record)
+{
+	record->nanos = bpf_ktime_get_ns();
+	if (bpf_ringbuf_output(&records, record, sizeof(*record), 0)) {
+		__u32 first = 0;
+		__u64 *count = bpf_map_lookup_elem(&lost, &first);
+		if (count)
+			(*count)++;
+	}
+}
+
 SEC("classifier")
 int mirror(struct __sk_buff *skb)
 {
@@ -144,15 +157,29 @@ int mirror(struct __sk_buff *skb)
 	} else if (record.protocol != IPPROTO_UDP || quic(skb, &record, at, length)) {
 		return TC_ACT_UNSPEC;
 	}
-	if (!is_listed(&record))
+	if (is_listed(&record))
+		output(&record);
+	return TC_ACT_UNSPEC;
+}
+
+SEC("classifier")
+int acks(struct __sk_buff *skb)
+{
+	struct record back = {}, record = {};
+	__u32 length = 0;
+	int at = addresses(skb, &back, &length);
+	if (at < 0 || back.protocol != IPPROTO_TCP || tcp(skb, &back, at, length))
 		return TC_ACT_UNSPEC;
-	record.nanos = bpf_ktime_get_ns();
-	if (bpf_ringbuf_output(&records, &record, sizeof(record), 0)) {
-		__u32 first = 0;
-		__u64 *count = bpf_map_lookup_elem(&lost, &first);
-		if (count)
-			(*count)++;
-	}
+	if ((back.flags & 0x16) != 0x10) // ACK without SYN and RST
+		return TC_ACT_UNSPEC;
+	record = back;
+	__builtin_memcpy(record.server, back.client, sizeof(record.server));
+	__builtin_memcpy(record.client, back.server, sizeof(record.client));
+	__builtin_memcpy(record.server_port, back.client_port, sizeof(record.server_port));
+	__builtin_memcpy(record.client_port, back.server_port, sizeof(record.client_port));
+	record.from_client = 1;
+	if (is_listed(&record))
+		output(&record);
 	return TC_ACT_UNSPEC;
 }
 

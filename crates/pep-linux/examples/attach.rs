@@ -2,7 +2,7 @@
 #![cfg(target_os = "linux")]
 use std::time::Duration;
 
-use tandem_pep::Config;
+use tandem_pep::{Config, TcpForm};
 use tandem_pep_linux::{Router, Server};
 use tandem_wire::PepId;
 
@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = given.next().ok_or("a device is missing")?;
     let prefix = given.next().ok_or("a prefix of servers is missing")?.parse()?;
     let port = given.next().map(|port| port.parse()).transpose()?;
-    let config = Config { id: PepId(5), key: None, flows_max: 1000 };
+    let config = Config { id: PepId(5), key: None, flows_max: 1000, tcp_form: TcpForm::Flagless };
     let mut router = Router::attach(&device, &[Server { prefix, port }], config)?;
     let mut shown = router.stats();
     loop {

@@ -29,8 +29,10 @@ pub(crate) fn encode(notice: &Notice) -> Option<Vec<u8>> {
             let content = [&header.ok()?.to_bytes(), payload.as_slice()].concat();
             in_ip(ends, IpNumber::UDP, &content)
         }
-        Notice::Tcp { ends, sequence, options } => {
+        Notice::Tcp { ends, sequence, acknowledges, options } => {
             let mut header = TcpHeader::new(ends.client.port(), ends.server.port(), *sequence, 0);
+            header.ack = acknowledges.is_some();
+            header.acknowledgment_number = acknowledges.unwrap_or_default();
             header.set_options_raw(options).ok()?;
             header.checksum = match (ends.client.ip(), ends.server.ip()) {
                 (IpAddr::V4(client), IpAddr::V4(server)) => {

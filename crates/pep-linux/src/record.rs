@@ -25,7 +25,7 @@ pub(crate) fn decode(record: &[u8]) -> Option<(Duration, Observed)> {
     let (client, rest) = rest.split_first_chunk::<16>()?;
     let (server_port, rest) = rest.split_first_chunk::<2>()?;
     let (client_port, rest) = rest.split_first_chunk::<2>()?;
-    let (&[protocol, flags, _, _], rest) = rest.split_first_chunk::<4>()?;
+    let (&[protocol, flags, from_client, _], rest) = rest.split_first_chunk::<4>()?;
     let (sequence, rest) = rest.split_first_chunk::<4>()?;
     let (acknowledges, rest) = rest.split_first_chunk::<4>()?;
     let (length, rest) = rest.split_first_chunk::<4>()?;
@@ -37,11 +37,13 @@ pub(crate) fn decode(record: &[u8]) -> Option<(Duration, Observed)> {
             let syn = u32::from(flags & SYN != 0);
             let start = u32::from_ne_bytes(*sequence).wrapping_add(syn);
             let end = start.wrapping_add(u32::from_ne_bytes(*length));
-            Observed::Tcp {
-                ends,
-                bytes: SeenBytes { start, end },
-                acknowledges: u32::from_ne_bytes(*acknowledges),
-                is_last: flags & (FIN | RST) != 0,
+            let acknowledges = u32::from_ne_bytes(*acknowledges);
+            if from_client != 0 {
+                let next = end.wrapping_add(u32::from(flags & FIN != 0));
+                Observed::Client { ends, acknowledges, next }
+            } else {
+                let (bytes, is_last) = (SeenBytes { start, end }, flags & (FIN | RST) != 0);
+                Observed::Tcp { ends, bytes, acknowledges, is_last }
             }
         }
         UDP => Observed::Quic { ends, slice: Slice(*slice) },
@@ -85,6 +87,16 @@ mod tests {
             let bytes = SeenBytes { start, end: start + 50 };
             let tcp = Observed::Tcp { ends: ends(), bytes, acknowledges: 200, is_last };
             assert_eq!(decode(&record(TCP, flags)), Some((Duration::from_millis(5), tcp)));
+        }
+    }
+
+    #[test]
+    fn segments_of_clients_have_an_acknowledgement_and_an_end() {
+        for (flags, next) in [(0x10, 150), (0x11, 151)] {
+            let mut bytes = record(TCP, flags);
+            bytes[46] = 1;
+            let client = Observed::Client { ends: ends(), acknowledges: 200, next };
+            assert_eq!(decode(&bytes), Some((Duration::from_millis(5), client)));
         }
     }
 

@@ -21,7 +21,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use tandem_pep::{Config, Notice, Pep};
+use tandem_pep::{Config, Notice, Pep, TcpForm};
 
 use crate::{packet, record};
 
@@ -30,6 +30,9 @@ const OBJECT: &[u8] = include_bytes!("../bpf/mirror.bpf.o");
 
 /// How many records are read before PEP-ACKs leave.
 const RECORDS_MAX: usize = 64;
+
+/// The most records that wait: those of 4 MiB.
+const RING_MAX: usize = (1 << 22) / record::LEN;
 
 /// The key of the map of servers: port and address, behind the length of the prefix.
 const PORT_BITS: u32 = 16;
@@ -70,7 +73,7 @@ pub enum RouterError {
 pub struct Stats {
     /// What the PEP has counted.
     pub pep: tandem_pep::Stats,
-    /// Records that found no room on their way to user space.
+    /// Records that found no room on their way to user space, and those that waited then.
     pub lost: u64,
     /// PEP-ACKs that the kernel did not send.
     pub unsent: u64,
@@ -84,6 +87,12 @@ pub struct Router {
     ipv4: Socket,
     ipv6: Socket,
     unsent: u64,
+    /// Whether the last step left records unread, so that others may have found no room.
+    was_behind: bool,
+    /// How many records had found no room when that was last looked at.
+    lost_before: u64,
+    /// Records that were thrown away, because others had been lost among them.
+    discarded: u64,
     /// Detaches the program when it is dropped.
     _program: Ebpf,
 }
@@ -105,18 +114,23 @@ impl Router {
         let lost = program.take_map("lost").ok_or_else(|| missing("lost"))?;
         let lost = PerCpuArray::try_from(lost).map_err(|error| load(&error))?;
         let (ipv4, ipv6) = raw_sockets().map_err(RouterError::Socket)?;
-        let mirror = program.program_mut("mirror").ok_or_else(|| missing("mirror"))?;
-        let mirror: &mut SchedClassifier =
-            mirror.try_into().map_err(|error: aya::programs::ProgramError| load(&error))?;
-        mirror.load().map_err(|error| load(&error))?;
-        // Kernels before 6.6 need the queueing discipline; an error says that it is there already.
-        drop(tc::qdisc_add_clsact(device));
-        mirror.attach(device, TcAttachType::Ingress).map_err(|error| RouterError::Attach {
-            device: device.to_owned(),
-            cause: with_causes(&error),
-        })?;
+        attach(&mut program, "mirror", (device, TcAttachType::Ingress))?;
+        if config.tcp_form == TcpForm::OldAck {
+            attach(&mut program, "acks", (device, TcAttachType::Egress))?;
+        }
         let pep = Pep::new(config, now());
-        Ok(Self { pep, records, lost, ipv4, ipv6, unsent: 0, _program: program })
+        Ok(Self {
+            pep,
+            records,
+            lost,
+            ipv4,
+            ipv6,
+            unsent: 0,
+            was_behind: false,
+            lost_before: 0,
+            discarded: 0,
+            _program: program,
+        })
     }
 
     /// Waits for packets, for at most `longest`, and sends the PEP-ACKs that are due.
@@ -130,20 +144,49 @@ impl Router {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(RouterError::Records(error.into())),
         }
-        let (now, kernel) = (now(), kernel_now());
-        for _ in 0..RECORDS_MAX {
-            let Some(item) = self.records.next() else { break };
-            if let Some((at, packet)) = record::decode(&item) {
-                let age = kernel.saturating_sub(at);
-                self.pep.observe(now.checked_sub(age).unwrap_or(now), packet);
-            }
-        }
+        let now = now();
+        self.read(now);
         while let Some(notice) = self.pep.poll(now) {
             if self.send(&notice).is_none() {
                 self.unsent += 1;
             }
         }
         Ok(())
+    }
+
+    /// Reads some records.
+    fn read(&mut self, now: Instant) {
+        let kernel = kernel_now();
+        let mut is_empty = false;
+        for _ in 0..RECORDS_MAX {
+            let Some(item) = self.records.next() else {
+                is_empty = true;
+                break;
+            };
+            if let Some((at, packet)) = record::decode(&item) {
+                let age = kernel.saturating_sub(at);
+                self.pep.observe(now.checked_sub(age).unwrap_or(now), packet);
+            }
+        }
+        let may_have_lost = self.was_behind || !is_empty;
+        self.was_behind = !is_empty;
+        if may_have_lost && self.lost() != self.lost_before {
+            self.lost_before = self.lost();
+            self.discard();
+        }
+    }
+
+    /// Throws away all records that wait. Others were lost between them, nobody knows where, and a PEP-ACK
+    /// must not tell of packets on both sides of one that was lost.
+    fn discard(&mut self) {
+        for _ in 0..RING_MAX {
+            if self.records.next().is_none() {
+                break;
+            }
+            self.discarded += 1;
+        }
+        self.was_behind = true;
+        self.pep.miss();
     }
 
     fn send(&self, notice: &Notice) -> Option<()> {
@@ -157,9 +200,33 @@ impl Router {
 
     /// What was counted.
     pub fn stats(&self) -> Stats {
-        let lost = self.lost.get(&0, 0).map_or(0, |counts| counts.iter().sum());
-        Stats { pep: *self.pep.stats(), lost, unsent: self.unsent }
+        Stats { pep: *self.pep.stats(), lost: self.lost() + self.discarded, unsent: self.unsent }
     }
+
+    fn lost(&self) -> u64 {
+        self.lost.get(&0, 0).map_or(0, |counts| counts.iter().sum())
+    }
+}
+
+/// Attaches one of the programs to a device.
+fn attach(
+    program: &mut Ebpf,
+    name: &str,
+    (device, direction): (&str, TcAttachType),
+) -> Result<(), RouterError> {
+    let load = |error: &dyn std::error::Error| RouterError::Load(with_causes(error));
+    let program = program.program_mut(name);
+    let program = program.ok_or_else(|| RouterError::Load(format!("it has no {name}")))?;
+    let program: &mut SchedClassifier =
+        program.try_into().map_err(|error: aya::programs::ProgramError| load(&error))?;
+    program.load().map_err(|error| load(&error))?;
+    // Kernels before 6.6 need the queueing discipline; an error says that it is there already.
+    drop(tc::qdisc_add_clsact(device));
+    program.attach(device, direction).map_err(|error| RouterError::Attach {
+        device: device.to_owned(),
+        cause: with_causes(&error),
+    })?;
+    Ok(())
 }
 
 fn raw_sockets() -> io::Result<(Socket, Socket)> {

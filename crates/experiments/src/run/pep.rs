@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use serde_with::{DeserializeFromStr, SerializeDisplay};
-use tandem_lab::{LinkConfig, PathId, PepConfig, PepId, PepKey, PepNumber, PepPlace, World};
+use tandem_lab::{
+    LinkConfig, PathId, PepConfig, PepId, PepKey, PepNumber, PepPlace, TcpForm, World,
+};
 use tandem_netem::{LinkStats, LossModel};
 use tandem_node::quic::Peps;
 
@@ -77,7 +79,10 @@ fn add(world: &mut World, run: &Parameters, place: PepPlace) -> Option<PepNumber
         PepKind::Keyless => None,
         PepKind::Forged => Some(key(2)),
     };
-    Some(world.add_pep(PepConfig { id: ID, key, flows_max: FLOWS_MAX }, place))
+    Some(world.add_pep(
+        PepConfig { id: ID, key, flows_max: FLOWS_MAX, tcp_form: TcpForm::default() },
+        place,
+    ))
 }
 
 impl Topology<'_> {
