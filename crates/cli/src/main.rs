@@ -23,6 +23,7 @@ mod mode;
 mod origin;
 mod outcome;
 mod pair;
+mod pep;
 mod peps;
 mod programs;
 mod progress;
@@ -62,6 +63,7 @@ enum Command {
     Connect(Box<pair::Connect>),
     Origin(Box<origin::Origin>),
     Get(Box<get::Get>),
+    Pep(Box<pep::PepCommand>),
     #[command(subcommand)]
     Lab(Box<lab::Lab>),
     Demo(Box<demo::Demo>),
@@ -78,6 +80,7 @@ impl Command {
             Self::Connect(connect) => connect.run(),
             Self::Origin(origin) => origin.run(),
             Self::Get(get) => get.run(),
+            Self::Pep(pep) => pep.run(),
             Self::Lab(lab) => lab.run(),
             Self::Demo(demo) => demo.run(),
             Self::Generate(generate) => generate.run(),

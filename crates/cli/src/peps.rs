@@ -1,4 +1,4 @@
-//! The PEPs that an origin listens to, from a file: `ID KEY` on a line, or only `ID` for a PEP that cannot
+//! The PEPs that an origin listens to, or the one that runs here, from a file: `ID KEY` on a line, or only `ID` for a PEP that cannot
 //! authenticate what it says. `#` begins a comment line.
 
 use std::{collections::BTreeMap, fs, path::Path};
@@ -31,6 +31,14 @@ pub(crate) fn read(file: &Path) -> Result<Peps, ConfigError> {
         warn_if_shared(file, "the keys of PEPs");
     }
     Ok(Peps(peps))
+}
+
+/// Reads the file of a PEP, which has this one only. Warns if others on this machine can read its key.
+pub(crate) fn read_own(file: &Path) -> Result<(PepId, Option<PepKey>), ConfigError> {
+    let Peps(mut peps) = read(file)?;
+    let own = peps.pop_first().filter(|_| peps.is_empty());
+    let reason = "there are several PEPs in it; each PEP has a file with its own line only";
+    own.ok_or_else(|| ConfigError::Pep { file: file.to_owned(), line: 1, reason })
 }
 
 /// Reads `ID KEY` or `ID`. The error does not show the text, which is a secret.
@@ -74,6 +82,18 @@ mod tests {
     fn a_line_has_an_id_and_perhaps_a_key() {
         let text = format!("# PEPs\n7 {}\n\n 9\n", "0aF1".repeat(16));
         assert_eq!(read_text(&text).unwrap(), [(7, true), (9, false)]);
+    }
+
+    #[test]
+    fn the_file_of_a_pep_has_one_line() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let key = "5e".repeat(32);
+        for (text, id) in [(format!("7 {key}\n"), Some(7)), (format!("7 {key}\n8\n"), None)] {
+            fs::write(file.path(), text).unwrap();
+            let own = read_own(file.path());
+            assert_eq!(own.as_ref().ok().map(|(id, _)| id.0), id);
+            assert!(own.is_ok_and(|(_, key)| key.is_some()) == id.is_some());
+        }
     }
 
     #[test]

@@ -36,6 +36,8 @@ const MAY_USE: [(&str, &[&str]); 13] = [
             "tandem-lab",
             "tandem-netem",
             "tandem-node",
+            "tandem-pep",
+            "tandem-pep-linux",
             "tandem-wire",
             "tandem-congestion",
             "tandem-units",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
 // Mirrors what a PEP needs of packets on their way to clients: TCP headers, and slices of QUIC packets.
-// `mirror` runs at the ingress of the device towards the servers. `acks` runs at its egress, only if PEP-ACKs for TCP
+// `tandem_mirror` runs at the ingress of the device towards the servers. `tandem_acks` runs at its egress, only if PEP-ACKs for TCP
 // have to look like old acknowledgements of clients. Neither ever changes, drops or delays a packet.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -144,7 +144,7 @@ static __always_inline void output(struct record *record)
 }
 
 SEC("classifier")
-int mirror(struct __sk_buff *skb)
+int tandem_mirror(struct __sk_buff *skb)
 {
 	struct record record = {};
 	__u32 length = 0;
@@ -163,7 +163,7 @@ int mirror(struct __sk_buff *skb)
 }
 
 SEC("classifier")
-int acks(struct __sk_buff *skb)
+int tandem_acks(struct __sk_buff *skb)
 {
 	struct record back = {}, record = {};
 	__u32 length = 0;

@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let prefix = given.next().ok_or("a prefix of servers is missing")?.parse()?;
     let port = given.next().map(|port| port.parse()).transpose()?;
     let config = Config { id: PepId(5), key: None, flows_max: 1000, tcp_form: TcpForm::Flagless };
-    let mut router = Router::attach(&device, &[Server { prefix, port }], config)?;
+    let mut router = Router::attach(&[device], &[Server { prefix, port }], config)?;
     let mut shown = router.stats();
     loop {
         router.step(Duration::from_millis(200))?;

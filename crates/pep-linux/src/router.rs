@@ -13,6 +13,7 @@ use aya::{
         lpm_trie::{Key, LpmTrie},
     },
     programs::{SchedClassifier, TcAttachType, tc},
+    util::KernelVersion,
 };
 use ipnet::IpNet;
 use rustix::{
@@ -27,6 +28,10 @@ use crate::{packet, record};
 
 /// The object that `bpf/build.sh` builds from `bpf/mirror.bpf.c`.
 const OBJECT: &[u8] = include_bytes!("../bpf/mirror.bpf.o");
+
+/// The program for the ingress of a device, and that for its egress.
+const MIRROR: &str = "tandem_mirror";
+const ACKS: &str = "tandem_acks";
 
 /// How many records are read before PEP-ACKs leave.
 const RECORDS_MAX: usize = 64;
@@ -98,11 +103,15 @@ pub struct Router {
 }
 
 impl Router {
-    /// Attaches to the ingress of the device behind which the servers are. Needs `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_NET_RAW`.
-    pub fn attach(device: &str, servers: &[Server], config: Config) -> Result<Self, RouterError> {
+    /// Attaches to the ingress of the devices behind which the servers are. Needs `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_NET_RAW`.
+    pub fn attach(
+        devices: &[String],
+        servers: &[Server],
+        config: Config,
+    ) -> Result<Self, RouterError> {
         let load = |error: &dyn std::error::Error| RouterError::Load(with_causes(error));
         let missing = |name: &str| RouterError::Load(format!("it has no {name}"));
-        let mut program = Ebpf::load(OBJECT).map_err(|error| load(&error))?;
+        let mut program = loaded()?;
         let map = program.map_mut("servers").ok_or_else(|| missing("servers"))?;
         let mut listed: LpmTrie<_, [u8; 18], u64> =
             LpmTrie::try_from(map).map_err(|error| load(&error))?;
@@ -114,9 +123,11 @@ impl Router {
         let lost = program.take_map("lost").ok_or_else(|| missing("lost"))?;
         let lost = PerCpuArray::try_from(lost).map_err(|error| load(&error))?;
         let (ipv4, ipv6) = raw_sockets().map_err(RouterError::Socket)?;
-        attach(&mut program, "mirror", (device, TcAttachType::Ingress))?;
-        if config.tcp_form == TcpForm::OldAck {
-            attach(&mut program, "acks", (device, TcAttachType::Egress))?;
+        for device in devices {
+            attach(&mut program, MIRROR, (device, TcAttachType::Ingress))?;
+            if config.tcp_form == TcpForm::OldAck {
+                attach(&mut program, ACKS, (device, TcAttachType::Egress))?;
+            }
         }
         let pep = Pep::new(config, now());
         Ok(Self {
@@ -131,6 +142,22 @@ impl Router {
             discarded: 0,
             _program: program,
         })
+    }
+
+    /// Whether the kernel takes the BPF programs; nothing is attached.
+    pub fn check() -> Result<(), RouterError> {
+        loaded().map(drop)
+    }
+
+    /// Whether the programs stay attached unless the process detaches them, which needs `CAP_NET_ADMIN`:
+    /// kernels before 6.6 do not detach them with the end of the process.
+    pub fn has_to_detach() -> bool {
+        KernelVersion::current().is_ok_and(|version| version < KernelVersion::new(6, 6, 0))
+    }
+
+    /// The number of flows that are known.
+    pub fn flows(&self) -> usize {
+        self.pep.flows()
     }
 
     /// Waits for packets, for at most `longest`, and sends the PEP-ACKs that are due.
@@ -208,20 +235,36 @@ impl Router {
     }
 }
 
+/// The programs, which the kernel has verified.
+fn loaded() -> Result<Ebpf, RouterError> {
+    let load = |error: &dyn std::error::Error| RouterError::Load(with_causes(error));
+    let mut program = Ebpf::load(OBJECT).map_err(|error| load(&error))?;
+    for name in [MIRROR, ACKS] {
+        classifier(&mut program, name)?.load().map_err(|error| load(&error))?;
+    }
+    Ok(program)
+}
+
+fn classifier<'a>(
+    program: &'a mut Ebpf,
+    name: &str,
+) -> Result<&'a mut SchedClassifier, RouterError> {
+    let missing = || RouterError::Load(format!("it has no {name}"));
+    program.program_mut(name).and_then(|program| program.try_into().ok()).ok_or_else(missing)
+}
+
 /// Attaches one of the programs to a device.
 fn attach(
     program: &mut Ebpf,
     name: &str,
     (device, direction): (&str, TcAttachType),
 ) -> Result<(), RouterError> {
-    let load = |error: &dyn std::error::Error| RouterError::Load(with_causes(error));
-    let program = program.program_mut(name);
-    let program = program.ok_or_else(|| RouterError::Load(format!("it has no {name}")))?;
-    let program: &mut SchedClassifier =
-        program.try_into().map_err(|error: aya::programs::ProgramError| load(&error))?;
-    program.load().map_err(|error| load(&error))?;
-    // Kernels before 6.6 need the queueing discipline; an error says that it is there already.
-    drop(tc::qdisc_add_clsact(device));
+    let program = classifier(program, name)?;
+    if Router::has_to_detach() {
+        // An error says that the queueing discipline is there already, or no program of an earlier run.
+        drop(tc::qdisc_add_clsact(device));
+        drop(tc::qdisc_detach_program(device, direction, name));
+    }
     program.attach(device, direction).map_err(|error| RouterError::Attach {
         device: device.to_owned(),
         cause: with_causes(&error),
