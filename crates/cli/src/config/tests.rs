@@ -131,12 +131,7 @@ fn the_printed_configuration_means_itself() {
 
 #[test]
 fn a_key_takes_one_value_or_a_list_as_its_flag_does() {
-    let print = |text: &str| {
-        effective::text::<ProxySettings>(
-            &from_text::<ProxySettings>(text).unwrap(),
-            &Limits::default(),
-        )
-    };
+    let print = |text: &str| print::<ProxySettings>(text);
     let listen = "listen = \"[::1]:1\"\n";
     let one = print(&format!("{listen}allow-target = \"10.0.0.0/8\""));
     assert_eq!(one, print(&format!("{listen}allow-target = [\"10.0.0.0/8\"]")));

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     error::CliError,
+    memory,
     run::{self, Signals},
     text,
 };
@@ -52,7 +53,8 @@ pub(super) fn run(setup: &PepSetup, (id, key): (PepId, Option<PepKey>)) -> Resul
     let router = router.map_err(|error| failed(error.to_string()))?;
     let keep =
         if Router::has_to_detach() { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
-    rights::drop_all(user.as_ref(), keep).map_err(system("drop privileges"))?;
+    let dropped = memory::without_threads(|| rights::drop_all(user.as_ref(), keep));
+    dropped.map_err(system("drop privileges"))?;
     if is_keyless {
         warn!("the PEP has no key: servers hear its PEP-ACKs, but do not follow them");
     }
