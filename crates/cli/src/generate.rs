@@ -14,6 +14,7 @@ use crate::{
     help,
     origin::OriginSettings,
     pair::{ConnectSettings, ServeSettings},
+    pep::PepSettings,
     proxy::ProxySettings,
     text,
     tls::DevelopmentIdentity,
@@ -64,6 +65,8 @@ pub(crate) enum Configurable {
     Serve,
     /// The client of that proxy
     Connect,
+    /// The PEP on a router
+    Pep,
 }
 
 impl Generate {
@@ -85,6 +88,7 @@ impl Generate {
                     Configurable::Client => example::<ClientSettings>(),
                     Configurable::Serve => example::<ServeSettings>(),
                     Configurable::Connect => example::<ConnectSettings>(),
+                    Configurable::Pep => example::<PepSettings>(),
                 };
                 text::print(text.trim_end())
             }

@@ -84,13 +84,14 @@ mod tests {
         words.iter().fold(command, |command, word| command.find_subcommand(word).unwrap().clone())
     }
 
-    const COMMANDS: [&[&str]; 10] = [
+    const COMMANDS: [&[&str]; 11] = [
         &["get"],
         &["client"],
         &["serve"],
         &["connect"],
         &["proxy"],
         &["origin"],
+        &["pep"],
         &["demo"],
         &["lab", "run"],
         &["lab", "link"],
@@ -146,7 +147,7 @@ mod tests {
             let flags = command.get_arguments().filter(|flag| flag.get_env().is_none());
             flags.filter_map(Arg::get_long).map(str::to_owned).collect::<Vec<_>>()
         };
-        for words in [["client"], ["proxy"], ["origin"], ["serve"], ["connect"]] {
+        for words in [["client"], ["proxy"], ["origin"], ["serve"], ["connect"], ["pep"]] {
             let mut bare = bare(&words);
             bare.sort();
             assert_eq!(bare, ["check", "help", "verbose", "version"], "{words:?}");

@@ -25,6 +25,7 @@ mod origin;
 mod outcome;
 mod pair;
 mod paths;
+mod pep;
 mod peps;
 mod programs;
 mod progress;
@@ -65,6 +66,7 @@ enum Command {
     Connect(Box<pair::Connect>),
     Origin(Box<origin::Origin>),
     Get(Box<get::Get>),
+    Pep(Box<pep::PepCommand>),
     #[command(subcommand)]
     Lab(Box<lab::Lab>),
     Demo(Box<demo::Demo>),
@@ -81,6 +83,7 @@ impl Command {
             Self::Connect(connect) => connect.run(),
             Self::Origin(origin) => origin.run(),
             Self::Get(get) => get.run(),
+            Self::Pep(pep) => pep.run(),
             Self::Lab(lab) => lab.run(),
             Self::Demo(demo) => demo.run(),
             Self::Generate(generate) => generate.run(),

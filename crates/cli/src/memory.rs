@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 use tandem_units::ByteCount;
-use tikv_jemalloc_ctl::{epoch, stats};
+use tikv_jemalloc_ctl::{background_thread, epoch, stats};
 use tikv_jemallocator::Jemalloc;
 
 use crate::config::{Setting, Within};
@@ -21,6 +21,17 @@ pub(crate) fn in_use() -> u64 {
     // The allocator's numbers are those of the last epoch.
     let bytes = epoch::advance().and_then(|_| stats::allocated::read()).unwrap_or_default();
     bytes as u64
+}
+
+/// Runs this while the process has no threads of the allocator, so that those that begin later have the rights
+/// that it leaves to the process.
+pub(crate) fn without_threads<T>(run: impl FnOnce() -> T) -> T {
+    let were_running = background_thread::write(false).is_ok();
+    let result = run();
+    if were_running && background_thread::write(true).is_err() {
+        tracing::debug!("the allocator gives memory back less often from now on");
+    }
+    result
 }
 
 /// The bound on the memory of a server's process.

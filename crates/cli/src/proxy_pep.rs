@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use tandem_node::proxy::PepSettings;
-use tandem_pep::{Config, Server};
+use tandem_pep::{Config, Servers, TcpForm};
 
 use crate::{error::ConfigError, peps};
 
@@ -28,7 +28,7 @@ pub(crate) struct ProxyPepSettings {
         value_delimiter = ',',
         help_heading = "Feedback"
     )]
-    pep_server: Vec<Server>,
+    pep_server: Vec<Servers>,
 }
 
 /// The settings that the proxy runs with.
@@ -38,7 +38,7 @@ pub(crate) struct ProxyPepSetup {
     #[serde(skip_serializing_if = "Option::is_none")]
     pep_file: Option<PathBuf>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pep_server: Vec<Server>,
+    pep_server: Vec<Servers>,
 }
 
 impl TryFrom<ProxyPepSettings> for ProxyPepSetup {
@@ -66,7 +66,7 @@ impl ProxyPepSetup {
     pub(crate) fn to_node(&self) -> Result<Option<PepSettings>, ConfigError> {
         let Some(file) = &self.pep_file else { return Ok(None) };
         let (id, key) = peps::read_one(file)?;
-        let pep = Config { id, key, flows_max: FLOWS_MAX };
+        let pep = Config { id, key, flows_max: FLOWS_MAX, tcp_form: TcpForm::default() };
         Ok(Some(PepSettings { pep, servers: self.pep_server.clone() }))
     }
 }

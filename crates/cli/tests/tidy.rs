@@ -11,11 +11,12 @@ use std::{
 const MAX_LINES: usize = 600;
 
 /// The crates of the workspace that each crate may use. Dependencies have one direction.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("tandem-units", &[]),
     ("tandem-wire", &["tandem-units"]),
     ("tandem-congestion", &["tandem-wire", "tandem-units"]),
     ("tandem-pep", &["tandem-wire"]),
+    ("tandem-pep-linux", &["tandem-pep", "tandem-wire"]),
     ("tandem-node", &["tandem-wire", "tandem-congestion", "tandem-pep", "tandem-units"]),
     ("tandem-net", &["tandem-node", "tandem-units"]),
     ("tandem-netem", &["tandem-units"]),
@@ -36,6 +37,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
             "tandem-netem",
             "tandem-node",
             "tandem-pep",
+            "tandem-pep-linux",
             "tandem-wire",
             "tandem-congestion",
             "tandem-units",
@@ -55,8 +57,8 @@ const SANS_IO: [&str; 8] = [
     "tandem-experiments",
 ];
 
-/// Folders of the crates that open real sockets and TUN devices.
-const REAL_IO: [&str; 3] = ["net", "emulate", "siege"];
+/// Folders of the crates that open real sockets and TUN devices, and load BPF programs.
+const REAL_IO: [&str; 4] = ["net", "emulate", "siege", "pep-linux"];
 
 /// The only code that may name the QUIC engine, besides tests, benchmarks, examples and fuzzing. A
 /// change of the engine only affects this code.
@@ -153,7 +155,7 @@ fn nothing_below_net_names_a_runtime() {
 }
 
 #[test]
-fn only_three_crates_open_real_sockets_and_devices() {
+fn only_four_crates_open_real_sockets_and_devices() {
     let names =
         ["UdpSocket", "TcpListener", "TcpStream", "UnixDatagram", "socket2", "tun_rs", "noq_udp"];
     for krate in fs::read_dir(root().join("crates")).unwrap() {

@@ -24,7 +24,7 @@ pub use network::{NetworkStats, PathId, SMALL_PACKET};
 /// The types from which a world and its links are made.
 pub use tandem_netem::{LinkConfig, LossModel, QueueConfig, QueueLimit, Reorder, Seed};
 /// The types from which PEPs are made.
-pub use tandem_pep::{Config as PepConfig, Server as PepServer};
+pub use tandem_pep::{Config as PepConfig, Servers as PepServers, TcpForm};
 pub use tandem_wire::{PepId, PepKey};
 pub use tls::TestCertificate;
 pub use trace::{Trace, TraceDigest};

@@ -1,13 +1,17 @@
 //! The packets of a flow of which the next PEP-ACK tells.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tandem_wire::{
     Ends, PepAck, SeenPacket, Slice,
     pep_ack::tcp::{SeenBytes, TcpPepAck},
 };
 
-use super::{BATCH, Config};
+use super::{BATCH, Config, Notice, TcpForm};
+
+/// For how long an acknowledgement of a client counts as new. If the client's segments take another way
+/// now, the server soon knows acknowledgements so much newer that it would answer to an old one (RFC 5961 §5.2).
+const CLIENT_LIFETIME: Duration = Duration::from_millis(100);
 
 /// The most bytes of one range. Sequence numbers can be compared within half of their space.
 const RANGE_MAX: u32 = 1 << 30;
@@ -32,6 +36,20 @@ pub(crate) struct Segments {
     newest: Option<Instant>,
     /// The newest sequence number that the server accepts.
     acknowledges: u32,
+    client: Option<Client>,
+}
+
+/// What the client's own segments have told.
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    /// The first acknowledgement that was seen.
+    first: u32,
+    /// The newest one.
+    acknowledges: u32,
+    /// The sequence number after the newest data.
+    next: u32,
+    /// When a segment with the newest acknowledgement came.
+    at: Instant,
 }
 
 impl Batch {
@@ -51,6 +69,19 @@ impl Batch {
     /// Whether enough packets wait.
     pub(crate) fn is_enough(&self) -> bool {
         self.len() >= BATCH
+    }
+
+    /// Forgets which packets have come. Returns the number of those that waited.
+    pub(crate) fn clear(&mut self) -> usize {
+        let waiting = self.len();
+        match self {
+            Self::Quic(waiting) => waiting.clear(),
+            Self::Tcp(segments) => {
+                segments.ranges.clear();
+                segments.waiting = 0;
+            }
+        }
+        waiting
     }
 }
 
@@ -73,24 +104,52 @@ pub(crate) fn take_quic(
 }
 
 impl Segments {
-    /// The options of the PEP-ACK with this number, after which no segment waits.
-    pub(crate) fn take(
+    /// The PEP-ACK with this number, after which no segment waits. `None`: it cannot be sent, and what
+    /// waits goes on to wait.
+    pub(crate) fn take<U>(
         &mut self,
         (now, start): (Instant, Instant),
-        (ends, sequence): (&Ends, u32),
-        Config { id, key, .. }: &Config,
-    ) -> Vec<u8> {
+        (ends, number): (Ends, u32),
+        Config { id, key, tcp_form, .. }: &Config,
+    ) -> Option<Notice<U>> {
+        let (sequence, acknowledges) = self.numbers(now, *tcp_form)?;
         self.waiting = 0;
         let time = micros(self.newest.unwrap_or(now), start);
-        let ack = TcpPepAck { pep: *id, sequence, time, seen: self.ranges.clone() };
+        let ack = TcpPepAck { pep: *id, sequence: number, time, seen: self.ranges.clone() };
         let mut options = Vec::new();
-        ack.encode(ends, key.as_ref(), &mut options);
-        options
+        ack.encode(&ends, key.as_ref(), &mut options);
+        Some(Notice::Tcp { ends, sequence, acknowledges, options })
     }
 
-    /// The newest sequence number that the server accepts.
-    pub(crate) const fn accepted(&self) -> u32 {
-        self.acknowledges
+    /// Whether packets wait.
+    pub(crate) const fn is_waiting(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Notes the acknowledgement number of the client, and the sequence number after its data.
+    pub(crate) fn hear(&mut self, now: Instant, (acknowledges, next): (u32, u32)) {
+        let client =
+            self.client.get_or_insert(Client { first: acknowledges, acknowledges, next, at: now });
+        if !is_after(client.acknowledges, acknowledges) {
+            (client.acknowledges, client.at) = (acknowledges, now);
+        }
+        if is_after(next, client.next) {
+            client.next = next;
+        }
+    }
+
+    /// The sequence number and the acknowledgement number of a PEP-ACK. `None`: too little is known of
+    /// the client.
+    fn numbers(&self, now: Instant, form: TcpForm) -> Option<(u32, Option<u32>)> {
+        if form == TcpForm::Flagless {
+            return Some((self.acknowledges, None));
+        }
+        let client = self.client?;
+        // Servers answer to acknowledgements of what they had sent before any data (RFC 5961 §5.2).
+        let is_old_enough = client.acknowledges != client.first;
+        let is_new = now.saturating_duration_since(client.at) < CLIENT_LIFETIME;
+        let acknowledges = client.acknowledges.wrapping_sub(1);
+        (is_old_enough && is_new).then_some((client.next, Some(acknowledges)))
     }
 
     /// Adds a segment with data.

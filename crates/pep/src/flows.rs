@@ -24,6 +24,10 @@ struct Flow {
     batch: Batch,
     /// The number of the next PEP-ACK.
     sequence: u32,
+    /// Whether the number after that is skipped, because it would have told of packets that found no room.
+    skips: bool,
+    /// How often the PEP had missed packets when the last one of this flow came.
+    misses: u64,
     /// When the first packet came that waits.
     first: Instant,
     /// When the last PEP-ACK left.
@@ -44,12 +48,14 @@ pub(crate) struct Flows<U> {
     due: BTreeSet<(Instant, Key<U>)>,
     /// All flows, by a time at which they were not silent.
     silent: BTreeSet<(Instant, Key<U>)>,
+    /// How often the PEP has missed packets.
+    misses: u64,
 }
 
 impl<U: Copy + Ord> Flows<U> {
     pub(crate) fn new(max: usize) -> Self {
         let (by_ends, due, silent) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Self { max, by_ends, due, silent }
+        Self { max, by_ends, due, silent, misses: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -64,18 +70,21 @@ impl<U: Copy + Ord> Flows<U> {
             // An acknowledgement alone is not repaired when it is lost.
             Observed::Tcp { bytes, .. } if bytes.start == bytes.end => return 0,
             Observed::Tcp { ends, .. } => Key::Tcp(ends),
+            Observed::Client { .. } => return 0,
         };
-        let untold = self.make_room(now, key);
+        let mut untold = self.make_room(now, key);
         let flow = self.by_ends.entry(key).or_insert_with(|| {
             self.silent.insert((now, key));
             let batch = match key {
                 Key::Quic(_) => Batch::Quic(Vec::new()),
                 Key::Tcp(_) => Batch::Tcp(Segments::default()),
             };
-            Flow { batch, sequence: 0, first: now, told: None, due: None, last: now, listed: now }
+            Flow::new(batch, now, self.misses)
         });
         flow.last = now;
+        untold += flow.catch_up(self.misses);
         if flow.batch.is_full() {
+            flow.skips = true;
             return untold + 1;
         }
         if flow.batch.len() == 0 {
@@ -88,14 +97,24 @@ impl<U: Copy + Ord> Flows<U> {
             }
             _ => {}
         }
-        let due = flow.next_due(now);
-        if flow.due != Some(due) {
-            if let Some(former) = flow.due.replace(due) {
-                self.due.remove(&(former, key));
-            }
-            self.due.insert((due, key));
-        }
+        list(&mut self.due, (key, flow), now);
         untold
+    }
+
+    /// Notes the acknowledgement number of a client, and the sequence number after its data.
+    pub(crate) fn observe_client(&mut self, now: Instant, ends: Ends, numbers: (u32, u32)) {
+        let key = Key::Tcp(ends);
+        let Some(flow) = self.by_ends.get_mut(&key) else { return };
+        let Batch::Tcp(segments) = &mut flow.batch else { return };
+        segments.hear(now, numbers);
+        if segments.is_waiting() && flow.due.is_none() {
+            list(&mut self.due, (key, flow), now);
+        }
+    }
+
+    /// From now on, a number is missing in each flow.
+    pub(crate) fn miss(&mut self) {
+        self.misses += 1;
     }
 
     /// The next PEP-ACK that has to leave.
@@ -105,23 +124,28 @@ impl<U: Copy + Ord> Flows<U> {
         start: Instant,
         config: &Config,
     ) -> Option<Notice<U>> {
-        let &(_, key) = self.due.first().filter(|(due, _)| *due <= now)?;
-        self.due.pop_first();
-        let flow = self.by_ends.get_mut(&key)?;
-        flow.due = None;
-        flow.told = Some(now);
-        let sequence = flow.sequence;
-        flow.sequence = sequence.wrapping_add(1);
-        match (key, &mut flow.batch) {
-            (Key::Quic(ends), Batch::Quic(waiting)) => {
-                let payload = batch::take_quic(waiting, (now, start), sequence, config);
-                Some(Notice::Udp { ends, payload })
+        loop {
+            let &(_, key) = self.due.first().filter(|(due, _)| *due <= now)?;
+            self.due.pop_first();
+            let flow = self.by_ends.get_mut(&key)?;
+            flow.due = None;
+            let notice = match (key, &mut flow.batch) {
+                (Key::Quic(ends), Batch::Quic(waiting)) => {
+                    let payload = batch::take_quic(waiting, (now, start), flow.sequence, config);
+                    Some(Notice::Udp { ends, payload })
+                }
+                // Otherwise it is listed again when its client is heard.
+                (Key::Tcp(ends), Batch::Tcp(segments)) => {
+                    segments.take((now, start), (ends, flow.sequence), config)
+                }
+                _ => None,
+            };
+            if notice.is_some() {
+                flow.told = Some(now);
+                let skipped = u32::from(std::mem::take(&mut flow.skips));
+                flow.sequence = flow.sequence.wrapping_add(1 + skipped);
+                return notice;
             }
-            (Key::Tcp(ends), Batch::Tcp(segments)) => {
-                let options = segments.take((now, start), (&ends, sequence), config);
-                Some(Notice::Tcp { ends, sequence: segments.accepted(), options })
-            }
-            _ => None,
         }
     }
 
@@ -161,6 +185,23 @@ impl<U: Copy + Ord> Flows<U> {
 }
 
 impl Flow {
+    fn new(batch: Batch, now: Instant, misses: u64) -> Self {
+        let (first, last, listed) = (now, now, now);
+        let (told, due) = (None, None);
+        Self { batch, sequence: 0, skips: false, misses, first, told, due, last, listed }
+    }
+
+    /// Skips a number if the PEP has missed packets. Returns of how many that came before no PEP-ACK
+    /// tells: one PEP-ACK must not tell of packets before and after those.
+    fn catch_up(&mut self, misses: u64) -> u64 {
+        if self.misses == misses {
+            return 0;
+        }
+        self.misses = misses;
+        self.sequence = self.sequence.wrapping_add(1);
+        self.batch.clear() as u64
+    }
+
     /// When the next PEP-ACK leaves.
     fn next_due(&self, now: Instant) -> Instant {
         if self.batch.is_full() {
@@ -168,6 +209,21 @@ impl Flow {
         }
         let earliest = self.told.map_or(now, |told| now.max(told + WAIT));
         if self.batch.is_enough() { earliest } else { earliest.max(self.first + WAIT) }
+    }
+}
+
+/// Lists a flow of which packets wait.
+fn list<U: Copy + Ord>(
+    listed: &mut BTreeSet<(Instant, Key<U>)>,
+    (key, flow): (Key<U>, &mut Flow),
+    now: Instant,
+) {
+    let due = flow.next_due(now);
+    if flow.due != Some(due) {
+        if let Some(former) = flow.due.replace(due) {
+            listed.remove(&(former, key));
+        }
+        listed.insert((due, key));
     }
 }
 

@@ -9,14 +9,14 @@
 
 mod batch;
 mod flows;
-mod server;
+mod servers;
 
 use std::time::{Duration, Instant};
 
 use tandem_wire::{Ends, PepId, PepKey, Slice, pep_ack::tcp::SeenBytes};
 
 use flows::Flows;
-pub use server::{Server, ServerError};
+pub use servers::{Servers, ServersError};
 
 /// How many packets of a flow wait until a PEP-ACK tells of them.
 const BATCH: usize = 10;
@@ -37,9 +37,22 @@ pub struct Config {
     pub key: Option<PepKey>,
     /// The largest number of flows at a time. The one that has been silent for longest makes room.
     pub flows_max: usize,
+    /// The form of PEP-ACKs for TCP.
+    pub tcp_form: TcpForm,
 }
 
-/// A packet on its way from a server to a client. `U` names a flow of UDP packets.
+/// The form of a segment that TCP ignores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TcpForm {
+    /// Without flags. Firewalls that follow connections drop it.
+    #[default]
+    Flagless,
+    /// With an acknowledgement that is older than the client's newest one, which has to be known: see
+    /// [`Observed::Client`].
+    OldAck,
+}
+
+/// A packet on its way from a server to a client, or a segment on its way back. `U` names a flow of UDP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observed<U = Ends> {
     /// A QUIC packet with a short header.
@@ -60,6 +73,15 @@ pub enum Observed<U = Ends> {
         /// Whether it has FIN or RST, so that there is no further PEP-ACK.
         is_last: bool,
     },
+    /// A TCP segment with ACK of a client, which only [`TcpForm::OldAck`] needs.
+    Client {
+        /// Source and destination.
+        ends: Ends,
+        /// Its acknowledgement number.
+        acknowledges: u32,
+        /// The sequence number after its data.
+        next: u32,
+    },
 }
 
 /// A packet that the router sends to a server in the name of a client.
@@ -72,12 +94,14 @@ pub enum Notice<U = Ends> {
         /// The UDP payload.
         payload: Vec<u8>,
     },
-    /// A TCP segment without flags and without data.
+    /// A TCP segment without data.
     Tcp {
         /// Source and destination.
         ends: Ends,
         /// The sequence number.
         sequence: u32,
+        /// The acknowledgement number. `None`: it has no flags, also not ACK.
+        acknowledges: Option<u32>,
         /// The options, a multiple of 4 bytes.
         options: Vec<u8>,
     },
@@ -86,7 +110,7 @@ pub enum Notice<U = Ends> {
 /// What a PEP has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Packets that were observed.
+    /// Packets of servers that were observed.
     pub observed: u64,
     /// PEP-ACKs that left.
     pub notices: u64,
@@ -113,8 +137,17 @@ impl<U: Copy + Ord> Pep<U> {
 
     /// Notes a packet, at the time at which it came. Times never decrease.
     pub fn observe(&mut self, now: Instant, packet: Observed<U>) {
+        if let Observed::Client { ends, acknowledges, next } = packet {
+            return self.flows.observe_client(now, ends, (acknowledges, next));
+        }
         self.stats.observed += 1;
         self.stats.untold += self.flows.observe(now, packet);
+    }
+
+    /// Notes that packets have passed which nobody could observe. Nobody knows of which flows they were,
+    /// so that in each flow a sequence number is missing from now on, as if a PEP-ACK had been lost.
+    pub fn miss(&mut self) {
+        self.flows.miss();
     }
 
     /// The next PEP-ACK that has to leave. `None`: there is none before [`Self::next_timeout`].

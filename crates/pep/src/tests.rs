@@ -9,7 +9,8 @@ const US: Duration = Duration::from_micros(1);
 fn pep(flows_max: usize) -> (Pep, Instant) {
     let now = Instant::now();
     let key = Some(PepKey::new([3; PepKey::LEN]));
-    (Pep::new(Config { id: PepId(5), key, flows_max }, now), now)
+    let config = Config { id: PepId(5), key, flows_max, tcp_form: TcpForm::Flagless };
+    (Pep::new(config, now), now)
 }
 
 fn ends(number: u8) -> Ends {
@@ -45,7 +46,8 @@ fn next_quic(pep: &mut Pep, now: Instant) -> Option<Told> {
 
 fn next_tcp(pep: &mut Pep, now: Instant) -> Option<(u32, TcpPepAck)> {
     match pep.poll(now)? {
-        Notice::Tcp { ends, sequence, options } => {
+        Notice::Tcp { ends, sequence, acknowledges, options } => {
+            assert_eq!(acknowledges, None);
             assert!(ends.authenticates(&PepKey::new([3; PepKey::LEN]), &options));
             Some((sequence, TcpPepAck::decode(&options).unwrap()))
         }
@@ -182,4 +184,76 @@ fn no_pep_ack_follows_the_end_of_a_tcp_connection_or_an_empty_segment() {
     pep.observe(start, Observed::Tcp { ends, bytes, acknowledges, is_last: true });
     assert_eq!((pep.flows(), pep.poll(start + MS)), (0, None));
     assert_eq!(pep.stats().untold, 1);
+}
+
+#[test]
+fn the_sequence_numbers_skip_one_where_packets_are_untold() {
+    let (mut pep, start) = pep(10);
+    (0..81).for_each(|number| pep.observe(start, quic(1, number)));
+    let told = |pep: &mut Pep, now| {
+        let (_, sequence, seen) = next_quic(pep, now).unwrap();
+        (sequence, seen.len())
+    };
+    assert_eq!(told(&mut pep, start), (0, 80), "they came before the one that is untold");
+    pep.observe(start + MS, quic(1, 1));
+    assert_eq!(told(&mut pep, start + 2 * MS), (2, 1), "number 1 would have told of it");
+    pep.observe(start + 3 * MS, quic(1, 2));
+    assert_eq!(told(&mut pep, start + 4 * MS), (3, 1));
+}
+
+#[test]
+fn packets_that_nobody_observed_are_a_gap_in_every_flow() {
+    let (mut pep, start) = pep(10);
+    pep.observe(start, quic(1, 1));
+    pep.observe(start, quic(2, 1));
+    pep.observe(start, tcp(100, 200));
+    pep.miss();
+    // What comes now may have followed a packet that was missed, so that one PEP-ACK cannot tell of both.
+    pep.observe(start + 100 * US, quic(1, 2));
+    pep.observe(start + 100 * US, tcp(300, 400));
+    let late = start + 2 * MS;
+    assert_eq!(next_quic(&mut pep, late), Some((ends(2), 0, vec![(1, 2000)])));
+    assert_eq!(next_quic(&mut pep, late), Some((ends(1), 1, vec![(2, 1900)])));
+    let (_, ack) = next_tcp(&mut pep, late).unwrap();
+    assert_eq!((ack.sequence, ack.seen), (1, vec![SeenBytes { start: 300, end: 400 }]));
+    assert_eq!(pep.stats().untold, 2);
+    pep.observe(late, quic(2, 2));
+    assert_eq!(next_quic(&mut pep, late + MS).unwrap().1, 2, "number 1 is missing");
+    pep.observe(late + MS, quic(3, 1));
+    assert_eq!(next_quic(&mut pep, late + 2 * MS).unwrap().1, 0, "a new flow misses nothing");
+}
+
+#[test]
+fn the_old_ack_is_older_than_an_acknowledgement_that_the_client_has_just_sent() {
+    #[expect(clippy::disallowed_methods, reason = "only differences to it matter")]
+    let start = Instant::now();
+    let config = Config { id: PepId(5), key: None, flows_max: 10, tcp_form: TcpForm::OldAck };
+    let mut pep = Pep::new(config, start);
+    let client = |acknowledges, next| Observed::Client { ends: ends(1), acknowledges, next };
+    let numbers = |pep: &mut Pep, now| match pep.poll(now)? {
+        Notice::Tcp { sequence, acknowledges, options, .. } => {
+            let ack = TcpPepAck::decode(&options).unwrap();
+            Some((sequence, acknowledges, ack.sequence, ack.seen))
+        }
+        notice @ Notice::Udp { .. } => panic!("{notice:?}"),
+    };
+    pep.observe(start, client(100, 500));
+    assert_eq!(pep.flows(), 0, "a client alone makes no flow");
+    pep.observe(start, tcp(100, 200));
+    assert_eq!(numbers(&mut pep, start + MS), None, "nothing is known of the client");
+    pep.observe(start + 2 * MS, client(100, 500));
+    assert_eq!(numbers(&mut pep, start + 3 * MS), None, "no data is acknowledged");
+    // Packets go on to wait.
+    pep.observe(start + 4 * MS, client(200, 500));
+    let seen = vec![SeenBytes { start: 100, end: 200 }];
+    assert_eq!(numbers(&mut pep, start + 5 * MS), Some((500, Some(199), 0, seen)));
+    assert_eq!((numbers(&mut pep, start + 9 * MS), pep.next_timeout()), (None, None));
+    // The client's segments take another way from now on; an older one comes late.
+    pep.observe(start + 90 * MS, tcp(200, 300));
+    pep.observe(start + 91 * MS, client(150, 600));
+    let seen = vec![SeenBytes { start: 100, end: 300 }];
+    assert_eq!(numbers(&mut pep, start + 91 * MS), Some((600, Some(199), 1, seen)));
+    pep.observe(start + 200 * MS, tcp(300, 400));
+    assert_eq!(numbers(&mut pep, start + 300 * MS), None);
+    assert_eq!(*pep.stats(), Stats { observed: 3, notices: 2, untold: 0 });
 }

@@ -9,9 +9,8 @@ use toml::{Table, Value};
 
 use super::Settings;
 
-/// The text of a configuration file that means this setup. Comments tell which settings are not set,
-/// and the limits that no setting changes.
-pub(super) fn text<S: Settings>(setup: &S::Setup, limits: &Limits) -> String {
+/// The text of a configuration file that means this setup. Comments tell which settings are not set.
+pub(super) fn text<S: Settings>(setup: &S::Setup) -> String {
     let values = table(setup);
     let mut text =
         String::from("# Relative paths begin at the folder in which this was printed.\n");
@@ -26,7 +25,12 @@ pub(super) fn text<S: Settings>(setup: &S::Setup, limits: &Limits) -> String {
         text += &line;
         text += "\n";
     }
-    text += "\n# Limits, which docs/threats.md explains:\n";
+    text
+}
+
+/// Comments that tell the limits that no setting changes.
+pub(super) fn limits(limits: &Limits) -> String {
+    let mut text = String::from("\n# Limits, which docs/threats.md explains:\n");
     for line in format!("{limits:#?}").lines().filter_map(|line| line.strip_prefix("    ")) {
         writeln!(text, "# {}", line.trim_end_matches(',')).expect("a text takes every line");
     }

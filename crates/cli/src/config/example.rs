@@ -11,7 +11,7 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 35] = [
+const EXAMPLES: [(&str, &[&str]); 39] = [
     ("ack-delay", &["25%"]),
     ("ack-threshold", &["10"]),
     ("allow-target", &["10.0.0.0/8", "fd00::/8"]),
@@ -22,8 +22,10 @@ const EXAMPLES: [(&str, &[&str]); 35] = [
     ("client-cert", &["client-cert.pem"]),
     ("client-key", &["client-key.pem"]),
     ("dest", &["server.example:4433"]),
+    ("device", &["eth0"]),
     ("feedback-interval", &["20ms"]),
     ("key", &["key.pem"]),
+    ("key-file", &["pep.key"]),
     ("listen", &["127.0.0.1:4433"]),
     ("memory", &["1GB"]),
     ("metrics", &["127.0.0.1:9433"]),
@@ -39,12 +41,14 @@ const EXAMPLES: [(&str, &[&str]); 35] = [
     ("resequence", &["ordered"]),
     ("retry", &["10s"]),
     ("root", &["www"]),
+    ("server", &["192.0.2.0/24:443", "[2001:db8::/32]:443"]),
     ("stdio", &["git.example:22"]),
     ("tcp", &["127.0.0.1:2222=host.example:22"]),
     ("tecc", &["q-target=60ms"]),
     ("timeout", &["20s"]),
     ("token-file", &["tokens"]),
     ("udp", &["127.0.0.1:5353=dns.example:53"]),
+    ("user", &["tandem"]),
     ("via", &["https://proxy.example"]),
     ("write-ca", &["ca.pem"]),
 ];

@@ -10,6 +10,7 @@ mod example;
 mod file;
 mod forward;
 mod repair;
+
 mod transport;
 mod values;
 mod within;
@@ -25,6 +26,7 @@ use crate::error::ConfigError;
 pub(crate) use example::example;
 pub(crate) use forward::{Forward, Target};
 pub(crate) use repair::{RepairSettings, RepairSetup};
+
 pub(crate) use transport::{TransportSettings, TransportSetup, WorkFor};
 pub(crate) use values::{HttpsUrl, ListenAddr, Prefix, Via};
 pub(crate) use within::{Setting, Within};
@@ -94,7 +96,12 @@ impl<S: Settings> Layered<S> {
 
     /// The configuration that is in force, if the user asks for it instead of a run.
     pub(crate) fn checked(&self, setup: &S::Setup, limits: &Limits) -> Option<String> {
-        self.args.check.then(|| effective::text::<S>(setup, limits))
+        self.args.check.then(|| effective::text::<S>(setup) + &effective::limits(limits))
+    }
+
+    /// The same of a role that is no node, and so has no limits but its settings.
+    pub(crate) fn checked_alone(&self, setup: &S::Setup) -> Option<String> {
+        self.args.check.then(|| effective::text::<S>(setup))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::{
     client::ClientSettings,
     origin::OriginSettings,
     pair::{ConnectSettings, ServeSettings},
+    pep::PepSettings,
     proxy::ProxySettings,
 };
 
@@ -22,6 +23,12 @@ fn uncommented<S: Settings>(is_set: impl Fn(&str) -> bool) -> String {
         line.clone_into(&mut previous);
     }
     text
+}
+
+/// What `--check` prints of a file.
+fn print<S: Settings>(text: &str) -> String {
+    let setup = from_text::<S>(text).unwrap();
+    effective::text::<S>(&setup) + &effective::limits(&Limits::default())
 }
 
 fn keys<S: Settings>() -> Vec<String> {
@@ -44,9 +51,7 @@ fn is_an_example<S: Settings<Setup: Debug> + Debug>() {
     let with_defaults =
         uncommented::<S>(|remark| is_required(remark) || remark.ends_with("Default:"));
     assert_ne!(required, with_defaults);
-    let in_force =
-        |text: &str| effective::text::<S>(&from_text::<S>(text).unwrap(), &Limits::default());
-    assert_eq!(in_force(&required), in_force(&with_defaults));
+    assert_eq!(print::<S>(&required), print::<S>(&with_defaults));
 }
 
 #[test]
@@ -56,14 +61,13 @@ fn an_example_has_every_setting_and_the_defaults_are_those_in_force() {
     is_an_example::<ClientSettings>();
     is_an_example::<ServeSettings>();
     is_an_example::<ConnectSettings>();
+    is_an_example::<PepSettings>();
 }
 
 /// Checks that the printed configuration of this file means itself and mentions every setting.
 fn means_itself<S: Settings>(text: &str) -> String {
-    let print =
-        |text: &str| effective::text::<S>(&from_text::<S>(text).unwrap(), &Limits::default());
-    let printed = print(text);
-    assert_eq!(print(&printed), printed);
+    let printed = print::<S>(text);
+    assert_eq!(print::<S>(&printed), printed);
     for key in keys::<S>() {
         let is_mentioned = |line: &str| {
             line.starts_with(&format!("{key} = "))
@@ -117,17 +121,17 @@ fn the_printed_configuration_means_itself() {
     means_itself::<ServeSettings>(&format!("{ends}cert = \"c\"\nkey = \"k\"\ntoken-file = \"t\""));
     let printed = means_itself::<ConnectSettings>(ends);
     assert!(printed.contains("pair = \"tandem-pair/client.pem\"\n"), "{printed}");
+    let pep =
+        "device = [\"wan0\", \"wan1\"]\nserver = [\"192.0.2.0/24:443\", \"[2001:db8::/32]:443\"]\n";
+    let printed =
+        means_itself::<PepSettings>(&format!("{pep}key-file = \"k\"\ntcp-form = \"old-ack\""));
+    assert!(printed.contains("flows-max = 16384\n"), "{printed}");
     means_itself::<ConnectSettings>(&format!("{ends}token-file = \"t\"\nca = [\"a\", \"b\"]"));
 }
 
 #[test]
 fn a_key_takes_one_value_or_a_list_as_its_flag_does() {
-    let print = |text: &str| {
-        effective::text::<ProxySettings>(
-            &from_text::<ProxySettings>(text).unwrap(),
-            &Limits::default(),
-        )
-    };
+    let print = |text: &str| print::<ProxySettings>(text);
     let listen = "listen = \"[::1]:1\"\n";
     let one = print(&format!("{listen}allow-target = \"10.0.0.0/8\""));
     assert_eq!(one, print(&format!("{listen}allow-target = [\"10.0.0.0/8\"]")));

@@ -213,6 +213,14 @@ pub(crate) enum ConfigError {
         /// What is wrong.
         reason: &'static str,
     },
+    /// More ranges of servers than a PEP takes.
+    #[error("{servers} ranges of servers; allowed: at most {max}")]
+    TooManyServers {
+        /// How many were given.
+        servers: usize,
+        /// The limit.
+        max: usize,
+    },
     /// A token file without a token.
     #[error("{} has no token; write one on its own line", file.display())]
     NoToken {

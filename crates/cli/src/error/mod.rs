@@ -101,6 +101,15 @@ pub(crate) enum CliError {
         /// The hash of the file that was sent.
         sent: String,
     },
+    /// A PEP cannot begin or go on.
+    #[error("{reason}; `tandem pep --check` with the same settings tells what this machine lacks")]
+    Pep {
+        /// The cause.
+        reason: String,
+    },
+    /// A PEP would not run on this machine.
+    #[error("this machine lacks something that a PEP needs; see above")]
+    PepNotReady,
     /// A node ended without a result.
     #[error(
         "the {role} ended without a result; please report this with the output of RUST_LOG=debug"

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use serde_with::{DeserializeFromStr, SerializeDisplay};
-use tandem_lab::{LinkConfig, PathId, PepConfig, PepId, PepKey, PepPlace, PepServer as Server};
+use tandem_lab::{
+    LinkConfig, PathId, PepConfig, PepId, PepKey, PepPlace, PepServers as Servers, TcpForm,
+};
 use tandem_netem::{LinkStats, LossModel};
 use tandem_node::{proxy::PepSettings, quic::Peps};
 
@@ -76,13 +78,13 @@ fn config(run: &Parameters) -> Option<PepConfig> {
         PepKind::Keyless => None,
         PepKind::Forged => Some(key(2)),
     };
-    Some(PepConfig { id: ID, key, flows_max: FLOWS_MAX })
+    Some(PepConfig { id: ID, key, flows_max: FLOWS_MAX, tcp_form: TcpForm::default() })
 }
 
 /// What makes the proxy with this number, counted from 1, the PEP of the run.
 pub(super) fn of_proxy(run: &Parameters, number: u64) -> Option<PepSettings> {
     let pep = config(run).filter(|_| number == run.proxies)?;
-    let everyone = Server { prefix: "0.0.0.0/0".parse().expect("a prefix"), port: None };
+    let everyone = Servers { prefix: "0.0.0.0/0".parse().expect("a prefix"), port: None };
     Some(PepSettings { pep, servers: vec![everyone] })
 }
 

@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, time::Instant};
 
-use tandem_pep::{Notice, Observed, Pep, Server};
+use tandem_pep::{Notice, Observed, Pep, Servers};
 use tandem_wire::Slice;
 
 use super::Proxy;
@@ -15,7 +15,7 @@ pub struct PepSettings {
     /// The PEP's identifier and key, and the flows that it knows at a time.
     pub pep: tandem_pep::Config,
     /// The targets that are told of their packets.
-    pub servers: Vec<Server>,
+    pub servers: Vec<Servers>,
 }
 
 /// A flow: its socket and its target.
@@ -81,7 +81,12 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "only differences to it matter")]
     fn only_short_headers_from_listed_servers_are_told() {
         let servers = vec!["192.0.2.1:443".parse().unwrap()];
-        let config = tandem_pep::Config { id: PepId(1), key: None, flows_max: 10 };
+        let config = tandem_pep::Config {
+            id: PepId(1),
+            key: None,
+            flows_max: 10,
+            tcp_form: tandem_pep::TcpForm::default(),
+        };
         let mut pep = ProxyPep::new(PepSettings { pep: config, servers });
         let now = Instant::now();
         let flow = |server: &str| (SocketId(7), server.parse().unwrap());

@@ -1,0 +1,116 @@
+"""Three hosts in a row: server, router and client. The link to the client has a rate, and a queue that drops
+nothing, so that whatever a server sends again was provoked."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+from processes import Failure, Lab, Process
+from programs.network import Host, checked, connect, ip
+
+TANDEM = os.environ.get("TANDEM", "tandem")
+SERVER, SERVER_IPV6 = "10.78.1.1", "fd78:1::1"
+CLIENT = "10.78.2.2"
+PORT = 4433
+RATE = "50mbit"
+PEP_ID = 7
+KEY = "5e" * 32
+
+
+class Network:
+    """The hosts exist while the context is open."""
+
+    def __init__(self):
+        names = (f"{name}{os.getpid()}" for name in ("server", "router", "client"))
+        self.server, self.router, self.client = (Host(name) for name in names)
+        self.made: list[Host] = []
+
+    def __enter__(self):
+        try:
+            self.make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for host in self.made:
+            ip("netns", "delete", host.namespace)
+
+    def make(self) -> None:
+        for host in (self.server, self.router, self.client):
+            ip("netns", "add", host.namespace)
+            self.made.append(host)
+            host.ip("link", "set", "lo", "up")
+        connect(self.server, SERVER, self.router, "10.78.1.2")
+        connect(self.router, "10.78.2.1", self.client, CLIENT)
+        for host, device, address in (
+            (self.server, "to-router", SERVER_IPV6),
+            (self.router, "to-server", "fd78:1::2"),
+            (self.router, "to-client", "fd78:2::1"),
+            (self.client, "to-router", "fd78:2::2"),
+        ):
+            host.ip("-6", "address", "add", f"{address}/64", "dev", device, "nodad")
+            # A link between machines carries single packets.
+            off = ("tso", "off", "gso", "off", "gro", "off", "tx-udp-segmentation", "off")
+            checked(*host.inside("ethtool", "-K", device, *off))
+        for host, first in ((self.server, 1), (self.client, 2)):
+            host.ip("route", "add", "default", "via", f"10.78.{first}.{3 - first}")
+            host.ip("-6", "route", "add", "default", "via", f"fd78:{first}::{3 - first}")
+        for setting in ("ipv4.ip_forward", "ipv6.conf.all.forwarding"):
+            self.set(self.router, f"net.{setting}", 1)
+        queue = ("tbf", "rate", RATE, "burst", "16kb", "limit", "50mb")
+        namespace = self.router.namespace
+        checked("tc", "-n", namespace, "qdisc", "add", "dev", "to-client", "root", *queue)
+
+    def set(self, host: Host, name: str, value: int) -> None:
+        checked(*host.inside("sysctl", "-qw", f"{name}={value}"))
+
+    def counters(self, host: Host) -> dict[str, int]:
+        """Returns what the host's kernel has counted."""
+        return json.loads(checked(*host.inside("nstat", "-aszj")))["kernel"]
+
+    def rules(self, host: Host, rules: str) -> None:
+        """Gives the host rules of nftables, whose counters have names."""
+        file = Path(f"/tmp/{host.namespace}.nft")
+        file.write_text(rules)
+        try:
+            checked(*host.inside("nft", "-f", str(file)))
+        finally:
+            file.unlink()
+
+    def counted(self, host: Host, name: str) -> int:
+        """Returns the packets of a named counter."""
+        text = checked(*host.inside("nft", "list", "counter", "inet", "pep", name))
+        return int(re.search(r"packets (\d+)", text)[1])
+
+
+class Pep:
+    """A running `tandem pep` on the router."""
+
+    def __init__(self, lab: Lab, network: Network, *options: str, server: str = ""):
+        keys = keys_of(lab)
+        servers = ("--server", server) if server else ("--server", SERVER, "--server", SERVER_IPV6)
+        command = (TANDEM, "pep", "--device", "to-server", "--key-file", keys, *servers)
+        self.process: Process = lab.start(
+            "pep", *network.router.inside(*command, "--user", "nobody", "--json", *options)
+        )
+        self.process.wait_for("^ready: ")
+
+    def end(self) -> dict[str, int]:
+        """Ends it, and returns its counters."""
+        self.process.stop()
+        code = self.process.popen.returncode
+        if code != 0:
+            raise Failure(f"the PEP ended with {code}: {self.process.text()[-300:]}")
+        return json.loads(re.search(r"^\{.*\}$", self.process.text(), re.MULTILINE)[0])
+
+
+def keys_of(lab: Lab) -> Path:
+    """Returns the file that both the PEP and the origin read."""
+    file = lab.logs / "peps"
+    if not file.exists():
+        file.touch(mode=0o600)
+        file.write_text(f"{PEP_ID} {KEY}\n")
+    return file

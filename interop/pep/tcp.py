@@ -1,0 +1,147 @@
+"""Cases with kernel TCP, which has never heard of PEP-ACKs."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pep.network import PORT, SERVER, SERVER_IPV6, Network, Pep
+from processes import Failure, Lab, Process
+
+PROGRAM = Path(__file__).parent / "inside/tcp.py"
+LENGTH = 30_000_000  # bytes of a long transfer, which takes 5 s
+SHORT, SHORTS = 50_000, 200  # bytes and number of short transfers
+# Counters of the server's kernel that PEP-ACKs must not move.
+PROVOKED = (
+    "TcpRetransSegs",
+    "TcpOutRsts",
+    "TcpExtTCPChallengeACK",
+    "TcpExtTCPSYNChallenge",
+    "TcpExtTCPACKSkippedSeq",
+    "TcpExtTCPACKSkippedPAWS",
+    "TcpExtTCPACKSkippedChallenge",
+    "TcpExtTCPDSACKRecv",
+    "TcpExtTCPSACKReneging",
+)
+Check = Callable[[Lab, Network], str]
+
+
+def serve(lab: Lab, network: Network, address: str, length: int, how: str = "close") -> Process:
+    command = ("python3", PROGRAM, "serve", address, str(PORT), str(length), how)
+    server = lab.start("server", *network.server.inside(*command))
+    server.wait_for("listening")
+    return server
+
+
+def fetching(lab: Lab, network: Network, address: str, length: int, times: int = 1) -> Process:
+    command = ("python3", PROGRAM, "fetch", address, str(PORT), str(length), str(times))
+    return lab.start("client", *network.client.inside(*command))
+
+
+def expect_all(client: Process, length: int) -> None:
+    """Waits for the client's end, when it must have all bytes."""
+    if client.popen.wait(60) != 0 or int(client.text().split()[-1]) != length:
+        raise Failure(f"not all of {length} bytes came: {client.text()[-300:]}")
+
+
+def provoked(network: Network) -> dict[str, int]:
+    counters = network.counters(network.server)
+    return {name: counters[name] for name in PROVOKED if counters.get(name)}
+
+
+def transfer(lab: Lab, network: Network, address: str) -> dict[str, int]:
+    """Carries one long transfer, and returns what it has provoked."""
+    server = serve(lab, network, address, LENGTH)
+    before = provoked(network)
+    expect_all(fetching(lab, network, address, LENGTH), LENGTH)
+    server.stop()
+    after = provoked(network)
+    return {name: after[name] - before.get(name, 0) for name in after}
+
+
+def ignores(form: str, family: str, sack: str) -> Check:
+    def check(lab: Lab, network: Network) -> str:
+        address = SERVER if family == "IPv4" else SERVER_IPV6
+        for host in (network.server, network.client):
+            network.set(host, "net.ipv4.tcp_sack", int(sack == "on"))
+        control = transfer(lab, network, address)
+        pep = Pep(lab, network, "--tcp-form", form)
+        with_pep = transfer(lab, network, address)
+        counted = pep.end()
+        if counted["pep_acks"] < 1000 or counted["refused_pep_acks"]:
+            raise Failure(f"too few PEP-ACKs: {counted}")
+        if any(value > control.get(name, 0) for name, value in with_pep.items()):
+            raise Failure(f"{counted['pep_acks']} PEP-ACKs provoked {with_pep}, without {control}")
+        return f"{counted['pep_acks']} PEP-ACKs of {counted['seen_packets']} packets: nothing happened"
+
+    return check
+
+
+def ends(form: str, how: str) -> Check:
+    def check(lab: Lab, network: Network) -> str:
+        serve(lab, network, SERVER, SHORT, how)
+        pep = Pep(lab, network, "--tcp-form", form)
+        expect_all(fetching(lab, network, SERVER, SHORT, SHORTS), SHORT * SHORTS)
+        counted = pep.end()
+        # Each reset of the server is one of its own.
+        own = SHORTS if how == "reset" else 0
+        resets = network.counters(network.server)["TcpOutRsts"] - own
+        if counted["pep_acks"] < SHORTS:
+            raise Failure(f"too few PEP-ACKs: {counted}")
+        if resets > 0:
+            raise Failure(f"{resets} RST for {counted['pep_acks']} PEP-ACKs")
+        return f"{counted['pep_acks']} PEP-ACKs for {SHORTS} connections"
+
+    return check
+
+
+def firewall(form: str) -> Check:
+    """The server's host drops what its connection tracking finds invalid."""
+
+    def check(lab: Lab, network: Network) -> str:
+        network.rules(
+            network.server,
+            """table inet pep {
+                counter invalid {}
+                counter passed {}
+                chain input {
+                    type filter hook input priority 0
+                    ct state invalid counter name invalid drop
+                    tcp option 253 exists counter name passed
+                }
+            }""",
+        )
+        pep = Pep(lab, network, "--tcp-form", form)
+        serve(lab, network, SERVER, LENGTH)
+        expect_all(fetching(lab, network, SERVER, LENGTH), LENGTH)
+        sent = pep.end()["pep_acks"]
+        dropped, passed = (network.counted(network.server, name) for name in ("invalid", "passed"))
+        expected = (sent, 0) if form == "flagless" else (0, sent)
+        if (dropped, passed) != expected or sent < 1000:
+            raise Failure(f"of {sent} PEP-ACKs {dropped} were dropped and {passed} passed")
+        return f"of {sent} PEP-ACKs {dropped} were dropped and {passed} passed"
+
+    return check
+
+
+def goes_on(lab: Lab, network: Network) -> str:
+    serve(lab, network, SERVER, LENGTH)
+    pep = Pep(lab, network)
+    client = fetching(lab, network, SERVER, LENGTH)
+    time.sleep(2)
+    counted = pep.end()
+    if client.popen.poll() is not None:
+        raise Failure("the transfer ended before the PEP")
+    expect_all(client, LENGTH)
+    if provoked(network).get("TcpOutRsts") or counted["pep_acks"] < 100:
+        raise Failure(f"{provoked(network)} after {counted}")
+    return f"the PEP ended after {counted['pep_acks']} PEP-ACKs"
+
+
+def not_listed(lab: Lab, network: Network) -> str:
+    pep = Pep(lab, network, server=f"{SERVER}:{PORT + 1},{SERVER_IPV6},203.0.113.0/24")
+    serve(lab, network, SERVER, LENGTH)
+    expect_all(fetching(lab, network, SERVER, LENGTH), LENGTH)
+    counted = pep.end()
+    if any(counted.values()):
+        raise Failure(f"the PEP counted {counted}")
+    return "no packet was seen"
