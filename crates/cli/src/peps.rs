@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use tandem_node::quic::Peps;
+use tandem_pep::parse_pep;
 use tandem_wire::{PepId, PepKey};
 
 use crate::{error::ConfigError, secret_file::warn_if_shared};
@@ -37,8 +38,8 @@ fn read_lines(file: &Path) -> Result<Lines, ConfigError> {
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        let (id, key) = parse(text).map_err(|reason| wrong(line, reason))?;
-        if peps.insert(id, (key, line)).is_some() {
+        let (id, key) = parse_pep(text).map_err(|reason| wrong(line, reason))?;
+        if peps.insert(id, (key.map(PepKey::new), line)).is_some() {
             return Err(wrong(line, "an earlier line has the same ID"));
         }
     }
@@ -49,32 +50,6 @@ fn read_lines(file: &Path) -> Result<Lines, ConfigError> {
         warn_if_shared(file, "the keys of PEPs");
     }
     Ok(peps)
-}
-
-/// Reads `ID KEY` or `ID`. The error does not show the text, which is a secret.
-fn parse(text: &str) -> Result<(PepId, Option<PepKey>), &'static str> {
-    let mut words = text.split_whitespace();
-    let (id, key) = (words.next().unwrap_or_default(), words.next());
-    if words.next().is_some() {
-        return Err("a line has an ID, or an ID and a key");
-    }
-    let id = id.parse().map_err(|_| "an ID is a number from 0 to 4294967295")?;
-    let expected = "a key has 64 hexadecimal digits; `openssl rand -hex 32` makes one";
-    let key = key.map(|key| hex(key).map(PepKey::new).ok_or(expected));
-    Ok((PepId(id), key.transpose()?))
-}
-
-fn hex(text: &str) -> Option<[u8; PepKey::LEN]> {
-    let mut bytes = [0; PepKey::LEN];
-    let digits = text.as_bytes();
-    if digits.len() != 2 * bytes.len() {
-        return None;
-    }
-    for (byte, digits) in bytes.iter_mut().zip(digits.chunks(2)) {
-        let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.contains('+'))?;
-        *byte = u8::from_str_radix(digits, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]
@@ -109,10 +84,7 @@ mod tests {
         let key = "5e".repeat(32);
         for (text, words) in [
             (String::new(), ":1: there is no PEP in it".to_owned()),
-            (format!("{key}\n"), ":1: an ID is a number".to_owned()),
             (format!("\n1 {}\n", &key[1..]), ":2: a key has 64".to_owned()),
-            (format!("1 +{}\n", &key[1..]), ":1: a key has 64".to_owned()),
-            (format!("1 {key} x\n"), ":1: a line has".to_owned()),
             (format!("1 {key}\n1\n"), ":2: an earlier line".to_owned()),
         ] {
             let error = read_text(&text).unwrap_err();

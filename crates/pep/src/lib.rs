@@ -9,6 +9,7 @@
 
 mod batch;
 mod flows;
+mod pep_line;
 mod servers;
 
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use tandem_wire::{Ends, PepId, PepKey, Slice, pep_ack::tcp::SeenBytes};
 
 use flows::Flows;
+pub use pep_line::parse_pep;
 pub use servers::{Servers, ServersError};
 
 /// How many packets of a flow wait until a PEP-ACK tells of them.
