@@ -1,0 +1,99 @@
+// The model of the access domain, which is the user's own: how fast it delivers, how long packets take there
+// without a queue, and how much data it may hold therefore. Losses there change nothing up to a bound.
+#pragma once
+
+#define RATE_UNIT (1u << 24)
+#define ROUNDS_OF_EPOCH 8
+#define NS_OF_ACCESS_EPOCH 10000000000ull
+#define STALE_ROUNDS 8
+#define PLATEAU_ROUNDS 3
+#define LOSS_MAX_PERCENT 10
+#define UNKNOWN (~0u)
+
+static __always_inline __u64 model_rate(const struct connection *c)
+{
+    return c->rate[0] > c->rate[1] ? c->rate[0] : c->rate[1];
+}
+
+static __always_inline __u32 model_access_us(const struct connection *c)
+{
+    return min_of(c->access_us[0], c->access_us[1]);
+}
+
+// What a round of data has shown: whether there is a queue, and whether too much was lost.
+static __always_inline void end_round(struct connection *c, __u32 delivered, __u32 target_us)
+{
+    __u32 lost = c->round_lost, arrived = delivered - c->round_start;
+    __u32 empty_us = model_access_us(c);
+    bool knows_rtt = c->round_access_us != UNKNOWN && empty_us != UNKNOWN;
+    bool queues = knows_rtt && c->round_access_us > empty_us + 2 * target_us;
+
+    if (c->startup) {
+        __u64 rate = model_rate(c);
+
+        if (rate * 4 >= c->plateau_rate * 5)
+            c->plateau_rate = rate, c->plateau = 0;
+        else
+            c->plateau++;
+        if (c->plateau >= PLATEAU_ROUNDS || (knows_rtt && c->round_access_us > empty_us + target_us))
+            c->startup = 0;
+    }
+    c->stale = queues ? c->stale + 1 : 0;
+    if (c->stale >= STALE_ROUNDS) {
+        // We have long sent no more than what passes, so the queue is not ours, or the path has become longer.
+        c->access_us[0] = c->access_us[1] = c->round_access_us;
+        c->stale = 0;
+    }
+    // A queue in spite of the model says that the highest rate is no longer true.
+    if (++c->round >= ROUNDS_OF_EPOCH || queues) {
+        c->rate[1] = c->rate[0];
+        c->rate[0] = 0;
+        c->round = 0;
+    }
+    if (lost > 4 && lost * 100 > (lost + arrived) * LOSS_MAX_PERCENT) {
+        c->rate[0] = c->rate[0] * 7 / 10;
+        c->rate[1] = c->rate[1] * 7 / 10;
+        c->startup = 0;
+        count(ACCESS_OVERLOADS, 1);
+    }
+    c->round_start = delivered;
+    c->round_lost = 0;
+    c->round_access_us = UNKNOWN;
+}
+
+static __always_inline void learn(struct connection *c, const struct tcp_sock *tp, const struct rate_sample *rs,
+                         __u32 target_us, __u64 now)
+{
+    if (rs->delivered > 0 && rs->interval_us > 0) {
+        __u64 rate = (__u64)rs->delivered * RATE_UNIT / rs->interval_us;
+
+        if (rate > c->rate[0] && (!rs->is_app_limited || rate > model_rate(c)))
+            c->rate[0] = rate;
+    }
+    if (rs->rtt_us > 0 && c->pep_rtt_us) {
+        __u32 access_us = rs->rtt_us > c->pep_rtt_us ? rs->rtt_us - c->pep_rtt_us : 0;
+
+        c->round_access_us = min_of(c->round_access_us, access_us);
+        if (now - c->access_epoch_ns > NS_OF_ACCESS_EPOCH) {
+            c->access_us[1] = c->access_us[0];
+            c->access_us[0] = UNKNOWN;
+            c->access_epoch_ns = now;
+        }
+        c->access_us[0] = min_of(c->access_us[0], access_us);
+    }
+    if (rs->delivered > 0 && !before(rs->prior_delivered, c->round_delivered)) {
+        c->round_delivered = tp->delivered;
+        end_round(c, tp->delivered, target_us);
+    }
+}
+
+// The most packets on the whole path: what is on the way to the PEP, and behind it what fills the empty path and a
+// queue of the target.
+static __always_inline __u32 access_limit(const struct connection *c, __u32 target_us)
+{
+    __u32 access_us = model_access_us(c);
+    __u64 us = c->pep_rtt_us + (access_us == UNKNOWN ? 0 : access_us) + target_us;
+    __u64 packets = model_rate(c) * us / RATE_UNIT;
+
+    return c->startup ? 2 * packets + 10 : packets + 3;
+}

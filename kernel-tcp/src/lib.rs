@@ -1,0 +1,5 @@
+//! Two-domain congestion control for the kernel's TCP: what loads its BPF programs (`docs/kernel-tcp.md`).
+
+pub mod counters;
+pub mod key;
+pub mod programs;

@@ -1,0 +1,62 @@
+//! Loads the two-domain congestion control into the kernel, and removes it at the end.
+
+use std::{io::Write as _, path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use tandem_kernel_tcp::{
+    key,
+    programs::{NAME, Programs, Settings},
+};
+use tandem_wire::PepId;
+
+/// Make the congestion control `tandem_mdcc` available to TCP sockets, until SIGINT or SIGTERM.
+///
+/// It uses PEP-ACKs that arrive on the named devices. Prints what it has counted at the end.
+#[derive(Parser)]
+struct Arguments {
+    /// Device on which PEP-ACKs arrive; may be repeated
+    #[arg(long = "device", value_name = "NAME", required = true)]
+    devices: Vec<String>,
+
+    /// Identifier of the PEP, as up to eight hexadecimal digits
+    #[arg(long, value_name = "HEX", value_parser = pep_id)]
+    pep_id: PepId,
+
+    /// File with the key of the PEP: 64 hexadecimal digits
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+
+    /// Queue that data may have behind the PEP, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 5)]
+    queue_target: u64,
+
+    /// Print the counters as a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn pep_id(text: &str) -> Result<PepId, std::num::ParseIntError> {
+    u32::from_str_radix(text, 16).map(PepId)
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let key = key::read(&arguments.key)?;
+    let Arguments { devices, pep_id: pep, queue_target, json, .. } = arguments;
+    let mut signals = Signals::new([SIGINT, SIGTERM])?; // before there is something to remove
+    let settings =
+        Settings { devices, pep, key, queue_target: Duration::from_millis(queue_target) };
+    let programs = Programs::load(&settings)?;
+    eprintln!("ready: TCP sockets can choose {NAME}");
+    signals.forever().next();
+    let counters = programs.counters()?;
+    drop(programs);
+    let text =
+        if json { serde_json::to_string(&counters)? } else { counters.to_string() };
+    writeln!(std::io::stdout(), "{text}").context("standard output")
+}
