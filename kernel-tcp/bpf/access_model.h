@@ -4,7 +4,7 @@
 
 #define RATE_UNIT (1u << 24)
 #define ROUNDS_OF_EPOCH 8
-#define NS_OF_ACCESS_EPOCH 10000000000ull
+#define NS_OF_EMPTY_EPOCH 10000000000ull
 #define STALE_ROUNDS 8
 #define PLATEAU_ROUNDS 3
 #define LOSS_MAX_PERCENT 10
@@ -15,18 +15,17 @@ static __always_inline __u64 model_rate(const struct connection *c)
     return c->rate[0] > c->rate[1] ? c->rate[0] : c->rate[1];
 }
 
-static __always_inline __u32 model_access_us(const struct connection *c)
+static __always_inline __u32 model_empty_us(const struct connection *c)
 {
-    return min_of(c->access_us[0], c->access_us[1]);
+    return min_of(c->empty_us[0], c->empty_us[1]);
 }
 
 // What a round of data has shown: whether there is a queue, and whether too much was lost.
 static __always_inline void end_round(struct connection *c, __u32 delivered, __u32 target_us)
 {
     __u32 lost = c->round_lost, arrived = delivered - c->round_start;
-    __u32 empty_us = model_access_us(c);
-    bool knows_rtt = c->round_access_us != UNKNOWN && empty_us != UNKNOWN;
-    bool queues = knows_rtt && c->round_access_us > empty_us + 2 * target_us;
+    __u32 empty_us = model_empty_us(c);
+    bool queues = c->access_us > empty_us && c->access_us - empty_us > 2 * target_us;
 
     if (c->startup) {
         __u64 rate = model_rate(c);
@@ -35,13 +34,13 @@ static __always_inline void end_round(struct connection *c, __u32 delivered, __u
             c->plateau_rate = rate, c->plateau = 0;
         else
             c->plateau++;
-        if (c->plateau >= PLATEAU_ROUNDS || (knows_rtt && c->round_access_us > empty_us + target_us))
+        if (c->plateau >= PLATEAU_ROUNDS || (c->access_us > empty_us && c->access_us - empty_us > target_us))
             c->startup = 0;
     }
     c->stale = queues ? c->stale + 1 : 0;
     if (c->stale >= STALE_ROUNDS) {
         // We have long sent no more than what passes, so the queue is not ours, or the path has become longer.
-        c->access_us[0] = c->access_us[1] = c->round_access_us;
+        c->empty_us[0] = c->empty_us[1] = c->access_us;
         c->stale = 0;
     }
     // A queue in spite of the model says that the highest rate is no longer true.
@@ -58,28 +57,34 @@ static __always_inline void end_round(struct connection *c, __u32 delivered, __u
     }
     c->round_start = delivered;
     c->round_lost = 0;
-    c->round_access_us = UNKNOWN;
 }
 
-static __always_inline void learn(struct connection *c, const struct tcp_sock *tp, const struct rate_sample *rs,
-                         __u32 target_us, __u64 now)
+// The data of the probe passed the PEP after `pep_us`, and the receiver had some that was sent at that time after
+// `rtt_us`. So both saw the same queue before the PEP, and the difference is the RTT behind it.
+static __always_inline void learn_access_rtt(struct connection *c, __u32 pep_us, __u32 rtt_us, __u64 now)
+{
+    __u32 sample = rtt_us > pep_us ? rtt_us - pep_us : 0;
+
+    if (model_empty_us(c) == UNKNOWN)
+        c->access_us = sample;
+    else
+        c->access_us += ((__s32)sample - (__s32)c->access_us) >> 2;
+    if (now - c->empty_epoch_ns > NS_OF_EMPTY_EPOCH) {
+        c->empty_us[1] = c->empty_us[0];
+        c->empty_us[0] = UNKNOWN;
+        c->empty_epoch_ns = now;
+    }
+    c->empty_us[0] = min_of(c->empty_us[0], c->access_us);
+}
+
+static __always_inline void learn_rate(struct connection *c, const struct tcp_sock *tp, const struct rate_sample *rs,
+                                       __u32 target_us)
 {
     if (rs->delivered > 0 && rs->interval_us > 0) {
         __u64 rate = (__u64)rs->delivered * RATE_UNIT / rs->interval_us;
 
         if (rate > c->rate[0] && (!rs->is_app_limited || rate > model_rate(c)))
             c->rate[0] = rate;
-    }
-    if (rs->rtt_us > 0 && c->pep_rtt_us) {
-        __u32 access_us = rs->rtt_us > c->pep_rtt_us ? rs->rtt_us - c->pep_rtt_us : 0;
-
-        c->round_access_us = min_of(c->round_access_us, access_us);
-        if (now - c->access_epoch_ns > NS_OF_ACCESS_EPOCH) {
-            c->access_us[1] = c->access_us[0];
-            c->access_us[0] = UNKNOWN;
-            c->access_epoch_ns = now;
-        }
-        c->access_us[0] = min_of(c->access_us[0], access_us);
     }
     if (rs->delivered > 0 && !before(rs->prior_delivered, c->round_delivered)) {
         c->round_delivered = tp->delivered;
@@ -91,8 +96,8 @@ static __always_inline void learn(struct connection *c, const struct tcp_sock *t
 // queue of the target.
 static __always_inline __u32 access_limit(const struct connection *c, __u32 target_us)
 {
-    __u32 access_us = model_access_us(c);
-    __u64 us = c->pep_rtt_us + (access_us == UNKNOWN ? 0 : access_us) + target_us;
+    __u32 empty_us = model_empty_us(c);
+    __u64 us = max_of(c->pep_rtt_us, c->probe_us) + (empty_us == UNKNOWN ? 0 : empty_us) + target_us;
     __u64 packets = model_rate(c) * us / RATE_UNIT;
 
     return c->startup ? 2 * packets + 10 : packets + 3;

@@ -18,8 +18,9 @@ struct connection {
     __u32 holes_len;              // of `holes`
     struct range holes[HOLES_MAX]; // data before `highest` of which no PEP-ACK has told
     __u64 heard_ns;               // when the last PEP-ACK came
-    __u64 probe_ns;               // when the data from `probe` on was not yet sent; 0: nothing is measured
-    __u32 probe;
+    __u32 probe;                  // end of a segment with which the RTT of the PEP is measured
+    __u32 probe_us;               // how long it took until a PEP-ACK told of it; 0: none has
+    __u64 probe_ns;               // when it was sent; 0: there is none
     __u32 pep_rtt_us; // smoothed time from sending to PEP-ACK; 0: unknown
 
     __u32 two_domains; // whether the control has two domains at the moment
@@ -36,9 +37,9 @@ struct connection {
     __u32 round, plateau, stale;
     __u32 round_lost, round_start;
     __u64 rate[2];        // highest delivery rate of this epoch of rounds and of the last one, in 2^-24 packets/us
-    __u32 access_us[2];   // shortest RTT behind the PEP, of this epoch of 10 s and of the last one
-    __u64 access_epoch_ns;
-    __u32 round_access_us; // shortest of this round
+    __u32 access_us;      // smoothed RTT behind the PEP
+    __u32 empty_us[2];    // shortest one of this epoch of 10 s and of the last one
+    __u64 empty_epoch_ns;
     __u64 plateau_rate;
 };
 

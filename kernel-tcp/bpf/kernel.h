@@ -25,7 +25,10 @@ typedef _Bool bool;
 #define TCX_NEXT (-1) // the packet goes on
 #define TCX_DROP 2
 
-#define TCPCB_LOST 0x04     // flag of a segment that is believed to be lost
+// Flags of segments.
+#define TCPCB_LOST 0x04        // believed to be lost
+#define TCPCB_EVER_RETRANS 0x80 // sent again
+
 #define TCP_CA_CWR 2        // state after an ECN echo
 #define SK_PACING_NONE 0
 #define SK_PACING_NEEDED 1
@@ -64,7 +67,21 @@ struct sock {
     __u32 sk_pacing_status;
 };
 
+struct minmax_sample {
+    __u32 t, v;
+};
+
+struct minmax {
+    struct minmax_sample s[3];
+};
+
+struct list_head {
+    struct list_head *next, *prev;
+};
+
 struct tcp_sock {
+    struct minmax rtt_min;
+    struct list_head tsorted_sent_queue; // what is in flight, in the order in which it was sent
     __u32 snd_una, snd_nxt, snd_cwnd, snd_ssthresh;
     __u32 packets_out, sacked_out, lost_out, retrans_out;
     __u32 mss_cache, srtt_us, delivered;
@@ -79,6 +96,8 @@ struct rate_sample {
 
 struct sk_buff {
     char cb[48];
+    __u64 skb_mstamp_ns; // when it was sent
+    struct list_head tcp_tsorted_anchor;
 };
 
 struct tcp_skb_cb {

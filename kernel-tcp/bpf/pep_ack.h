@@ -197,7 +197,7 @@ static __always_inline enum counter use(struct connection *c, const struct pep_a
     if (!is_authentic(ack, &settings->key))
         return PEP_ACKS_WRONG_MAC;
 
-    __u32 acknowledged = tp->snd_una, srtt_us = tp->srtt_us >> 3;
+    __u32 acknowledged = tp->snd_una;
     bool is_new;
 
     bpf_spin_lock(&c->lock);
@@ -210,14 +210,12 @@ static __always_inline enum counter use(struct connection *c, const struct pep_a
             note_range(c, newest, acknowledged), note_range(c, older, acknowledged);
         else
             note_range(c, older, acknowledged), note_range(c, newest, acknowledged);
-        if (c->probe_ns && before(c->probe, newest.end)) {
-            __u32 sample = (now - c->probe_ns) / 1000;
-
-            if (!c->pep_rtt_us)
-                c->pep_rtt_us = min_of(sample, srtt_us) + 1;
-            else if (sample <= srtt_us) // else the sender had nothing to send
-                c->pep_rtt_us = (7 * (__u64)c->pep_rtt_us + sample) / 8 + 1;
-            c->probe_ns = 0;
+        if (c->probe_ns && !c->probe_us && !before(newest.end, c->probe)) {
+            c->probe_us = (now - c->probe_ns) / 1000 + 1;
+            if (c->pep_rtt_us)
+                c->pep_rtt_us += ((__s32)c->probe_us - (__s32)c->pep_rtt_us) >> 2;
+            else
+                c->pep_rtt_us = c->probe_us;
         }
     }
     bpf_spin_unlock(&c->lock);

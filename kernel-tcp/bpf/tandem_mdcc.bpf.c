@@ -28,7 +28,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 // What PEP-ACKs have told, as it was at one moment.
 struct told {
     __u64 heard_ns;
-    __u32 heard, highest, missing, pep_rtt_us;
+    __u32 heard, highest, missing, pep_rtt_us, probe_us;
 };
 
 static __always_inline __u32 overlap(struct range a, struct range b)
@@ -49,6 +49,7 @@ static __always_inline struct told read_told(struct connection *c, struct range 
     told.heard = c->heard;
     told.highest = c->highest;
     told.pep_rtt_us = c->pep_rtt_us;
+    told.probe_us = c->probe_us;
     for (__u32 i = 0; i < HOLES_MAX; i++)
         if (i < c->holes_len)
             told.missing += overlap(range, c->holes[i]);
@@ -115,8 +116,27 @@ void BPF_PROG(mdcc_init, struct sock *sk)
     c->recover = tp->snd_nxt;
     c->startup = 1;
     c->round_delivered = c->round_start = tp->delivered;
-    c->access_us[0] = c->access_us[1] = c->round_access_us = UNKNOWN;
-    c->access_epoch_ns = bpf_ktime_get_ns();
+    c->empty_us[0] = c->empty_us[1] = UNKNOWN;
+    c->empty_epoch_ns = bpf_ktime_get_ns();
+}
+
+// Measures the RTT of the PEP with the newest segment. One that was sent twice would not say which of both has passed.
+static __always_inline void start_probe(struct connection *c, const struct told *told,
+                                        const struct tcp_sock *tp)
+{
+    const struct list_head *newest = tp->tsorted_sent_queue.prev;
+    const struct sk_buff *skb = (const void *)newest - bpf_core_field_offset(struct sk_buff, tcp_tsorted_anchor);
+    const struct tcp_skb_cb *cb = (const void *)skb->cb;
+
+    if (newest == &tp->tsorted_sent_queue || BPF_CORE_READ(cb, sacked) & TCPCB_EVER_RETRANS)
+        return;
+    __u32 end = BPF_CORE_READ(cb, end_seq);
+
+    if (!before(told->highest, end))
+        return; // it has passed already
+    c->probe = end;
+    c->probe_us = 0;
+    c->probe_ns = BPF_CORE_READ(skb, skb_mstamp_ns);
 }
 
 // What has arrived grows the fair window: at the PEP if there are two domains, at the receiver otherwise. Returns the
@@ -139,11 +159,11 @@ static __always_inline __u32 two_domains(struct connection *c, const struct told
 
 static __always_inline __u32 one_domain(struct connection *c, const struct tcp_sock *tp, const struct rate_sample *rs, __u64 now)
 {
-    __u32 rtt_us = tp->srtt_us >> 3, empty_us = model_access_us(c), used = (rs->prior_in_flight + 1) * PACKET;
+    __u32 rtt_us = tp->srtt_us >> 3, empty_us = tp->rtt_min.s[0].v, used = (rs->prior_in_flight + 1) * PACKET;
     bool slow_start = c->window < c->ssthresh;
 
     // Slow start ends when a queue grows, as in HyStart (RFC 9406).
-    if (slow_start && empty_us != UNKNOWN && rs->rtt_us > (long)(empty_us + max_of(empty_us / 8, SLOW_START_DELAY_US)))
+    if (slow_start && rs->rtt_us > (long)(empty_us + max_of(empty_us / 8, SLOW_START_DELAY_US)))
         c->ssthresh = c->window;
     grow(c, rs->acked_sacked, slow_start ? 2 * used >= c->window : used >= c->window, rtt_us, now);
     return c->window / PACKET;
@@ -164,15 +184,17 @@ void BPF_PROG(mdcc_control, struct sock *sk, __u32 acknowledgement, int flag, co
     struct told told = read_told(c, sent);
     bool two = hears_pep(c, &told, tp, now);
 
-    if (!c->probe_ns) {
-        c->probe = tp->snd_nxt;
-        c->probe_ns = now;
+    if (told.probe_us && rs->rtt_us > 0 && now - rs->rtt_us * 1000 >= c->probe_ns) {
+        learn_access_rtt(c, told.probe_us, rs->rtt_us, now);
+        c->probe_ns = 0;
     }
+    if (!c->probe_ns)
+        start_probe(c, &told, tp);
     if (two != c->two_domains) {
         c->passed = tp->snd_nxt - told.missing;
         change_domains(c, tp, two);
     }
-    learn(c, tp, rs, settings->queue_target_us, now);
+    learn_rate(c, tp, rs, settings->queue_target_us);
     __u32 target = two ? two_domains(c, &told, tp, settings->queue_target_us, now) : one_domain(c, tp, rs, now);
     // Never more than slow start would add, so that there is no burst after a time-out.
     __u32 cwnd = min_of(target, max_of(tp->snd_cwnd, in_flight(tp)) + rs->acked_sacked);
@@ -206,6 +228,7 @@ int BPF_PROG(mdcc_sent_again, const struct sock *sock, const struct sk_buff *skb
     __u32 mss = max_of(tp->mss_cache, 1);
     __u32 packets = (segment.end_seq - segment.seq + mss - 1) / mss, wired = (told.missing + mss - 1) / mss;
 
+    wired = min_of(wired, packets); // holes may overlap if there are too many
     if (c->two_domains) {
         count(LOST_WIRED, wired);
         count(LOST_ACCESS, packets - wired);
