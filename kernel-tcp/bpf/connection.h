@@ -23,6 +23,7 @@ struct connection {
     __u64 probe_ns;               // when it was sent; 0: there is none
     __u32 pep_rtt_us; // smoothed time from sending to PEP-ACK; 0: unknown
 
+    __u64 untold_ns;   // since when data is acknowledged of which no PEP-ACK has told; 0: there is none
     __u32 two_domains; // whether the control has two domains at the moment
     __u32 heard_min;   // PEP-ACKs that are needed until it has two
     __u32 recover;     // data that was sent when the fair window was reduced
@@ -34,13 +35,17 @@ struct connection {
     // The model of the access domain.
     __u32 startup;         // whether the rate is still doubled in each round
     __u32 round_delivered; // a round ends when data that was sent after this is acknowledged
-    __u32 round, plateau, stale;
-    __u32 round_lost, round_start;
-    __u64 rate[2];        // highest delivery rate of this epoch of rounds and of the last one, in 2^-24 packets/us
-    __u32 access_us;      // smoothed RTT behind the PEP
-    __u32 empty_us[2];    // shortest one of this epoch of 10 s and of the last one
-    __u64 empty_epoch_ns;
+    __u32 round_start;     // what was delivered when it began
+    __u32 round_lost;      // what was lost in it behind the PEP
+    __u32 rounds;          // of this epoch
+    __u32 plateau;         // rounds of the start in which the rate has not grown
+    __u32 queued;          // rounds with a queue that should not be there
+    __u32 drain;           // rounds until the queue has gone
+    __u64 rate[2];         // highest delivery rate of this epoch and of the last one, in 2^-24 packets/us
     __u64 plateau_rate;
+    __u32 access_us;   // smoothed RTT behind the PEP
+    __u32 empty_us[2]; // shortest one of this epoch of 10 s and of the last one
+    __u64 empty_epoch_ns;
 };
 
 struct {

@@ -211,11 +211,14 @@ static __always_inline enum counter use(struct connection *c, const struct pep_a
         else
             note_range(c, older, acknowledged), note_range(c, newest, acknowledged);
         if (c->probe_ns && !c->probe_us && !before(newest.end, c->probe)) {
-            c->probe_us = (now - c->probe_ns) / 1000 + 1;
-            if (c->pep_rtt_us)
+            if (before(newest.start, c->probe)) {
+                c->probe_us = (now - c->probe_ns) / 1000 + 1;
+                if (!c->pep_rtt_us)
+                    c->pep_rtt_us = c->probe_us;
                 c->pep_rtt_us += ((__s32)c->probe_us - (__s32)c->pep_rtt_us) >> 2;
-            else
-                c->pep_rtt_us = c->probe_us;
+            } else {
+                c->probe_ns = 0; // the segment was lost
+            }
         }
     }
     bpf_spin_unlock(&c->lock);

@@ -20,7 +20,7 @@
 
 #define INITIAL_WINDOW (10 * PACKET) // RFC 6928
 #define HEARD_AGAIN 10               // PEP-ACKs after a silence until it counts as over
-#define SILENCE_FLOOR_US 3000        // a PEP collects packets for a millisecond
+#define PEP_RTT_MIN_US 3000          // a PEP collects packets for a millisecond
 #define SLOW_START_DELAY_US 4000
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -70,6 +70,7 @@ static __always_inline void change_domains(struct connection *c, const struct tc
     __u32 rtt_us = (tp->srtt_us >> 3) + 1, pep_rtt_us = min_of(c->pep_rtt_us, rtt_us);
 
     c->two_domains = two;
+    c->untold_ns = 0;
     c->epoch_ns = 0;
     if (two) {
         if (c->window >= c->ssthresh)
@@ -89,15 +90,20 @@ static __always_inline void change_domains(struct connection *c, const struct tc
     count(two ? TO_TWO_DOMAINS : TO_ONE_DOMAIN, 1);
 }
 
-// Whether the PEP tells of what passes. It is silent if data was acknowledged of which it has not told, and two of
-// its RTTs have passed since it spoke.
-static __always_inline bool hears_pep(const struct connection *c, const struct told *told, const struct tcp_sock *tp, __u64 now)
+// Whether the PEP tells of what passes. It is silent if data has long been acknowledged of which it has not told, and
+// two of its RTTs have passed since it spoke.
+static __always_inline bool hears_pep(struct connection *c, const struct told *told, const struct tcp_sock *tp,
+                                      __u64 now)
 {
-    __u64 patience_us = max_of(2 * told->pep_rtt_us, SILENCE_FLOOR_US);
+    __u64 pep_rtt_ns = max_of(told->pep_rtt_us ? told->pep_rtt_us : tp->srtt_us >> 3, PEP_RTT_MIN_US) * 1000ull;
 
     if (!c->two_domains)
-        return told->pep_rtt_us && told->heard > c->heard_min;
-    return !before(told->highest, tp->snd_una) || now - told->heard_ns < patience_us * 1000;
+        return told->heard > c->heard_min;
+    if (!before(told->highest, tp->snd_una))
+        c->untold_ns = 0;
+    else if (!c->untold_ns)
+        c->untold_ns = now;
+    return !c->untold_ns || now - c->untold_ns < pep_rtt_ns || now - told->heard_ns < 2 * pep_rtt_ns;
 }
 
 SEC("struct_ops")
@@ -116,8 +122,7 @@ void BPF_PROG(mdcc_init, struct sock *sk)
     c->recover = tp->snd_nxt;
     c->startup = 1;
     c->round_delivered = c->round_start = tp->delivered;
-    c->empty_us[0] = c->empty_us[1] = UNKNOWN;
-    c->empty_epoch_ns = bpf_ktime_get_ns();
+    forget_empty(c, bpf_ktime_get_ns());
 }
 
 // Measures the RTT of the PEP with the newest segment. One that was sent twice would not say which of both has passed.
@@ -151,7 +156,7 @@ static __always_inline __u32 two_domains(struct connection *c, const struct told
     __u32 used = (to_pep + newly + 1) * PACKET;
 
     c->passed += newly * mss;
-    grow(c, newly, c->window < c->ssthresh ? 2 * used >= c->window : used >= c->window, told->pep_rtt_us, now);
+    grow(c, newly, c->window < c->ssthresh ? 2 * used >= c->window : used >= c->window, max_of(told->pep_rtt_us, 1000), now);
     __u32 fair = c->window / PACKET + (all > to_pep ? all - to_pep : 0);
 
     return min_of(fair, access_limit(c, target_us));
@@ -194,7 +199,7 @@ void BPF_PROG(mdcc_control, struct sock *sk, __u32 acknowledgement, int flag, co
         c->passed = tp->snd_nxt - told.missing;
         change_domains(c, tp, two);
     }
-    learn_rate(c, tp, rs, settings->queue_target_us);
+    learn_rate(c, tp, rs, settings->queue_target_us, now);
     __u32 target = two ? two_domains(c, &told, tp, settings->queue_target_us, now) : one_domain(c, tp, rs, now);
     // Never more than slow start would add, so that there is no burst after a time-out.
     __u32 cwnd = min_of(target, max_of(tp->snd_cwnd, in_flight(tp)) + rs->acked_sacked);
