@@ -118,18 +118,23 @@ def forged_pep_acks_change_nothing() -> None:
 
 def forged_and_replayed_pep_acks_do_not_disturb_good_ones() -> None:
     path = Path3(access=[*ACCESS, *lossy("1%")])
-    with Network(path) as network, network.loader() as loader, network.pep():
-        with network.pep(key=network.new_key("another key")), network.transfer(CONTROL, SECONDS) as sender:
-            time.sleep(SECONDS / 3)
-            with network.pep():  # a second PEP with this key counts from 0, so that all numbers are old ones
-                network.finish(sender, CONTROL)
+    with Network(path) as network, network.loader() as loader, network.pep(key=network.new_key("another key")):
+        with network.transfer(CONTROL, 9) as sender:
+            time.sleep(1)
+            with network.pep():  # its numbers are below those of the forger, who has begun earlier
+                time.sleep(3)
+                with network.pep():  # this one counts from 0, so that all its numbers are old ones
+                    network.finish(sender, CONTROL)
         wired, access = network.counters()
         counters = counted(loader)
-    result = Result(0, 0, 0, wired, access)
-    expect_attributed(result, counters)
-    expect(counters["pep_acks_wrong_mac"] > 500, f"nothing was forged: {counters}")
-    expect(counters["pep_acks_replayed"] > 500, f"nothing was replayed: {counters}")
-    expect(counters["to_one_domain"] == 0, f"the PEP was not silent: {counters}")
+    said = f"the links dropped {dropped(wired)} and {dropped(access)}: {counters}"
+    expect(counters["pep_acks_used"] > 500, f"good ones were not used: {said}")
+    expect(counters["pep_acks_wrong_mac"] > 500, f"nothing was forged: {said}")
+    expect(counters["pep_acks_replayed"] > 500, f"nothing was replayed: {said}")
+    expect(counters["to_two_domains"] == 1 and counters["to_one_domain"] == 0, f"switched: {said}")
+    lost = sum(counters[f"lost_{domain}"] for domain in ("access", "one_domain"))
+    wrong = counters["lost_wired"] + abs(lost - dropped(access))
+    expect(wrong <= (1 - ATTRIBUTED) * dropped(access) + 2, f"losses in a wrong domain: {said}")
 
 
 def a_silent_pep_is_noticed_and_heard_again() -> None:

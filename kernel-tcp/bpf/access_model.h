@@ -5,7 +5,8 @@
 #define RATE_UNIT (1u << 24)
 #define ROUNDS_OF_EPOCH 8
 #define NS_OF_EMPTY_EPOCH 10000000000ull
-#define QUEUED_ROUNDS 8
+#define STANDING_ROUNDS 2
+#define QUEUED_ROUNDS 10
 #define DRAIN_ROUNDS 3
 #define PLATEAU_ROUNDS 3
 #define LOSS_MAX_PERCENT 10
@@ -56,8 +57,8 @@ static __always_inline void end_round(struct connection *c, __u32 delivered, __u
     c->queued = queues ? c->queued + 1 : 0;
     if (c->drain) {
         c->drain--;
-    } else if (++c->rounds >= ROUNDS_OF_EPOCH || queues) {
-        // A queue in spite of the model says that the highest rate is no longer true.
+    } else if (++c->rounds >= ROUNDS_OF_EPOCH || c->queued > STANDING_ROUNDS) {
+        // A standing queue in spite of the model says that the highest rate is no longer true.
         c->rate[1] = c->rate[0];
         c->rate[0] = 0;
         c->rounds = 0;
@@ -80,7 +81,8 @@ static __always_inline void end_round(struct connection *c, __u32 delivered, __u
 
 // The data of the probe passed the PEP after `pep_us`, and the receiver had some that was sent at that time after
 // `rtt_us`. So both saw the same queue before the PEP, and the difference is the RTT behind it.
-static __always_inline void learn_access_rtt(struct connection *c, __u32 pep_us, __u32 rtt_us, __u64 now)
+static __always_inline void learn_access_rtt(struct connection *c, __u32 pep_us, __u32 rtt_us, __u32 target_us,
+                                             __u64 now)
 {
     __u32 sample = rtt_us - pep_us;
 
@@ -88,8 +90,8 @@ static __always_inline void learn_access_rtt(struct connection *c, __u32 pep_us,
         return; // the PEP was late
     if (c->drain || model_empty_us(c) == UNKNOWN)
         c->access_us = sample;
-    else
-        c->access_us += ((__s32)sample - (__s32)c->access_us) >> 2;
+    else // a single acknowledgement that is late does not make a queue
+        c->access_us += (__s32)(min_of(sample, c->access_us + 2 * target_us) - c->access_us) >> 2;
     if (now - c->empty_epoch_ns > NS_OF_EMPTY_EPOCH) {
         c->empty_us[1] = c->empty_us[0];
         c->empty_us[0] = UNKNOWN;
@@ -118,14 +120,13 @@ static __always_inline void learn_rate(struct connection *c, const struct tcp_so
 static __always_inline __u32 access_limit(const struct connection *c, __u32 target_us)
 {
     __u32 empty_us = model_empty_us(c);
-    __u32 pep_us = max_of(c->pep_rtt_us, c->probe_us);
     __u64 rate = model_rate(c);
 
     if (c->drain)
-        return rate * (pep_us + c->access_us) / 2 / RATE_UNIT;
+        return rate * (c->pep_rtt_us + c->access_us) / 2 / RATE_UNIT;
     if (empty_us == UNKNOWN)
         return UNKNOWN;
-    __u64 packets = rate * (pep_us + empty_us + target_us) / RATE_UNIT;
+    __u64 packets = rate * (c->pep_rtt_us + empty_us + target_us) / RATE_UNIT;
 
     return c->startup ? 2 * packets + 10 : packets + 3;
 }

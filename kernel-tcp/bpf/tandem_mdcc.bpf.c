@@ -190,7 +190,7 @@ void BPF_PROG(mdcc_control, struct sock *sk, __u32 acknowledgement, int flag, co
     bool two = hears_pep(c, &told, tp, now);
 
     if (told.probe_us && rs->rtt_us > 0 && now - rs->rtt_us * 1000 >= c->probe_ns) {
-        learn_access_rtt(c, told.probe_us, rs->rtt_us, now);
+        learn_access_rtt(c, told.probe_us, rs->rtt_us, settings->queue_target_us, now);
         c->probe_ns = 0;
     }
     if (!c->probe_ns)
