@@ -112,8 +112,11 @@ mod tests {
         let header = include_str!("../bpf/connection.h");
         let (_, list) = header.split_once("enum counter {").unwrap();
         let (list, _) = list.split_once("COUNTERS").unwrap();
-        let names: Vec<String> =
-            list.split(',').map(|name| name.trim().to_lowercase()).filter(|n| !n.is_empty()).collect();
+        let names: Vec<String> = list
+            .split(',')
+            .map(|name| name.trim().to_lowercase())
+            .filter(|n| !n.is_empty())
+            .collect();
         let values: [u64; Counters::LEN] = std::array::from_fn(|at| u64::try_from(at).unwrap());
         let json = serde_json::to_string(&Counters::new(values)).unwrap();
         let by_name: BTreeMap<String, u64> = serde_json::from_str(&json).unwrap();

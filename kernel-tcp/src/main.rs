@@ -56,7 +56,6 @@ fn main() -> Result<()> {
     signals.forever().next();
     let counters = programs.counters()?;
     drop(programs);
-    let text =
-        if json { serde_json::to_string(&counters)? } else { counters.to_string() };
+    let text = if json { serde_json::to_string(&counters)? } else { counters.to_string() };
     writeln!(std::io::stdout(), "{text}").context("standard output")
 }

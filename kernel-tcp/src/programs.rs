@@ -88,5 +88,7 @@ fn map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'a>> {
 
 fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>> {
     let mut programs = object.progs_mut();
-    programs.find(|program| program.name() == name).ok_or_else(|| anyhow!("the object has no {name}"))
+    programs
+        .find(|program| program.name() == name)
+        .ok_or_else(|| anyhow!("the object has no {name}"))
 }

@@ -2,6 +2,7 @@
 //!
 //! It sees a packet only after the kernel has forwarded it, and copies each one. That is enough for the
 //! rates of the tests.
+#![expect(clippy::disallowed_methods, reason = "this is a driver, which has the clock")]
 
 use std::{
     io::{ErrorKind, Read as _},
@@ -62,7 +63,8 @@ fn main() -> Result<()> {
                     pep.observe(Instant::now(), observed);
                 }
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => return Err(error).context("packet socket"),
         }
         while let Some(notice) = pep.poll(Instant::now()) {
@@ -84,7 +86,8 @@ fn wait(input: &Socket, until: Option<Instant>) -> Result<()> {
 /// A socket that gets each packet of a protocol that arrives on any device, from its network header on.
 fn tap(protocol: u16) -> Result<Socket> {
     let protocol = Protocol::from(i32::from(protocol));
-    let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(protocol)).context("packet socket")?;
+    let socket =
+        Socket::new(Domain::PACKET, Type::DGRAM, Some(protocol)).context("packet socket")?;
     socket.set_recv_buffer_size(8_000_000)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
