@@ -10,7 +10,7 @@ fn main() {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let status = Command::new(&clang)
         .args(["-g", "-O2", "-Wall", "-Wextra", "-Werror", "-target", "bpf", "-mcpu=v3"])
-        .args(["-Wno-unused-parameter", "-D__TARGET_ARCH_x86", "-c", "bpf/tandem_mdcc.bpf.c"])
+        .args(["-Wno-unused-parameter", "-c", "bpf/tandem_mdcc.bpf.c"])
         .arg("-I")
         .arg(folder("DEP_BPF_INCLUDE")) // the headers of the libbpf that the loader is linked with
         .arg("-o")

@@ -14,7 +14,7 @@ from pathlib import Path
 TANDEM, PROGRAMS = os.environ["TANDEM"], Path(os.environ["PROGRAMS"])
 CONTROL = "tandem_mdcc"
 SERVER, ROUTER, CLIENT = (f"{name}{os.getpid()}" for name in "src")  # unique names
-PEP_ID = "2a"
+PEP_ID = 42
 TIMEOUT = 60  # seconds that any process may take for each step
 
 
@@ -120,7 +120,7 @@ class Network:
                 (CLIENT, self.networks[0], self.router_to_client),
             ]:
                 output("ip", "-n", netns, "route", "add", to, "via", via)
-            self.key = self.new_key("key")
+            self.own_pep = self.new_pep("pep")
         except BaseException:
             self.stack.close()
             raise
@@ -134,20 +134,21 @@ class Network:
         command = ["chrt", "--fifo", "1", *link, *Path3.DELAYS, *flags]
         return self.stack.enter_context(running(*command))
 
-    def new_key(self, name: str) -> Path:
+    def new_pep(self, name: str, pep_id: int = PEP_ID) -> Path:
+        """Writes a file with a PEP that has a key of its own."""
         file = self.folder / name
-        file.write_text(os.urandom(32).hex())
+        file.write_text(f"{pep_id} {os.urandom(32).hex()}\n")
         return file
 
     def loader(self):
         """Runs the loader in the server."""
-        program = [PROGRAMS / "tandem-mdcc", "--device", f"to-{ROUTER}", "--pep-id", PEP_ID]
-        return running(*inside(SERVER, *program, "--key", self.key, "--json"))
+        program = [PROGRAMS / "tandem-mdcc", "--device", f"to-{ROUTER}"]
+        return running(*inside(SERVER, *program, "--pep", self.own_pep, "--json"))
 
-    def pep(self, key: Path | None = None, pep_id: str = PEP_ID):
-        """Runs a PEP in the router. Another key than that of the server makes it a forger."""
-        program = [PROGRAMS / "pep-for-tests", "--server", self.server, "--pep-id", pep_id]
-        command = inside(ROUTER, *program, "--key", key or self.key)
+    def pep(self, pep: Path | None = None):
+        """Runs a PEP in the router. Another one than that of the server is a forger."""
+        program = [PROGRAMS / "pep-for-tests", "--server", self.server]
+        command = inside(ROUTER, *program, "--pep", pep or self.own_pep)
         return running("chrt", "--fifo", "1", *command)
 
     @contextmanager

@@ -30,6 +30,7 @@ typedef _Bool bool;
 #define TCPCB_EVER_RETRANS 0x80 // sent again
 
 #define TCP_CA_CWR 2        // state after an ECN echo
+#define TCP_CONG_NON_RESTRICTED 1 // all programs may choose it, as they may CUBIC
 #define SK_PACING_NONE 0
 #define SK_PACING_NEEDED 1
 
@@ -114,5 +115,6 @@ struct tcp_congestion_ops {
     __u32 (*sndbuf_expand)(struct sock *sk);
     void (*cong_control)(struct sock *sk, __u32 ack, int flag, const struct rate_sample *rs);
     void (*init)(struct sock *sk);
+    __u32 flags;
     char name[16];
 };

@@ -30,26 +30,28 @@ struct pep_ack {
 // only option is that of PEP-ACKs, and without data.
 static __always_inline bool parse(struct __sk_buff *skb, struct pep_ack *ack)
 {
-    __u8 ip[40], tcp[TCP_LEN + 4];
+    __u8 ip[40 + TCP_LEN + 4], *tcp; // up to the first bytes of the option
     __u32 ip_len, packet_len;
 
     if (skb->protocol == bpf_htons(ETH_P_IP)) {
         ip_len = 20;
-        if (bpf_skb_load_bytes_relative(skb, 0, ip, 20, BPF_HDR_START_NET))
+        if (bpf_skb_load_bytes_relative(skb, 0, ip, 20 + TCP_LEN + 4, BPF_HDR_START_NET))
             return false;
         if (ip[0] != 0x45 || ip[9] != IPPROTO_TCP)
             return false;
         packet_len = ip[2] << 8 | ip[3];
+        tcp = ip + 20;
     } else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
         ip_len = 40;
-        if (bpf_skb_load_bytes_relative(skb, 0, ip, 40, BPF_HDR_START_NET) || ip[6] != IPPROTO_TCP)
+        if (bpf_skb_load_bytes_relative(skb, 0, ip, 40 + TCP_LEN + 4, BPF_HDR_START_NET))
+            return false;
+        if (ip[6] != IPPROTO_TCP)
             return false;
         packet_len = 40 + (ip[4] << 8 | ip[5]);
+        tcp = ip + 40;
     } else {
         return false;
     }
-    if (bpf_skb_load_bytes_relative(skb, ip_len, tcp, sizeof(tcp), BPF_HDR_START_NET))
-        return false;
     __u32 option_len = (tcp[12] >> 4) * 4 - TCP_LEN;
     bool is_one = (tcp[13] == 0 || tcp[13] == 0x10) && tcp[20] == OPTION_KIND && tcp[21] == option_len &&
                   (tcp[22] << 8 | tcp[23]) == OPTION_EXPERIMENT &&
@@ -57,6 +59,7 @@ static __always_inline bool parse(struct __sk_buff *skb, struct pep_ack *ack)
 
     if (!is_one || (option_len != 32 && option_len != 40))
         return false;
+    __builtin_memset(ack, 0, sizeof(*ack));
     ack->ranges = option_len == 40 ? 2 : 1;
     // Constant lengths, because the verifier follows them best.
     if (option_len == 40
@@ -228,7 +231,7 @@ static __always_inline enum counter use(struct connection *c, const struct pep_a
 SEC("tcx/ingress")
 int tandem_pep_in(struct __sk_buff *skb)
 {
-    struct pep_ack ack = {};
+    struct pep_ack ack;
     enum counter result = PEP_ACKS_NO_CONNECTION;
 
     if (!parse(skb, &ack))

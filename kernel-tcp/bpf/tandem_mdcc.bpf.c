@@ -289,5 +289,6 @@ struct tcp_congestion_ops tandem_mdcc = {
     .set_state = (void *)mdcc_set_state,
     .undo_cwnd = (void *)mdcc_undo_cwnd,
     .sndbuf_expand = (void *)mdcc_sndbuf_expand,
+    .flags = TCP_CONG_NON_RESTRICTED,
     .name = "tandem_mdcc",
 };

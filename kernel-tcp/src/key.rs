@@ -2,9 +2,10 @@
 
 use std::{fs, path::Path};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use sha2::digest::generic_array::GenericArray;
-use tandem_wire::PepKey;
+use tandem_pep::parse_pep;
+use tandem_wire::{PepId, PepKey};
 
 /// The state of SHA-256 before the first block (FIPS 180-4 §5.3.3).
 const START: [u32; 8] = [
@@ -21,17 +22,20 @@ const START: [u32; 8] = [
 /// The length of the block of SHA-256 in bytes.
 const BLOCK_LEN: usize = 64;
 
-/// Reads a key from a file that has 64 hexadecimal digits, as `openssl rand -hex 32` writes it.
-pub fn read(file: &Path) -> Result<[u8; PepKey::LEN]> {
+/// Reads the only PEP of a file, whose line is `ID KEY` as in `tandem origin --peps`.
+pub fn read(file: &Path) -> Result<(PepId, [u8; PepKey::LEN])> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let digits = text.trim();
-    let is_key = digits.len() == 2 * PepKey::LEN && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    ensure!(is_key, "{}: a key has 64 hexadecimal digits", file.display());
-    let mut key = [0; PepKey::LEN];
-    for (byte, at) in key.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(digits.get(at..at + 2).unwrap_or_default(), 16)?;
+    let lines = text.lines().map(str::trim).zip(1..);
+    let mut pep = None;
+    for (line, number) in lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')) {
+        let at = || format!("{}:{number}", file.display());
+        ensure!(pep.is_none(), "{}: there is a second PEP in it", at());
+        let (id, key) = parse_pep(line).map_err(|reason| anyhow!("{}: {reason}", at()))?;
+        let key =
+            key.with_context(|| format!("{}: it has no key, so nothing is believed", at()))?;
+        pep = Some((id, key));
     }
-    Ok(key)
+    pep.with_context(|| format!("{}: there is no PEP in it", file.display()))
 }
 
 /// What HMAC-SHA-256 has hashed before a message begins (RFC 2104): the states after the block of the
@@ -74,13 +78,15 @@ mod tests {
     }
 
     #[test]
-    fn only_64_hexadecimal_digits_are_a_key() {
+    fn a_file_has_one_pep_with_a_key() {
         let file = std::env::temp_dir().join(format!("tandem-key-{}", std::process::id()));
+        let key = "0f".repeat(32);
         for (text, expected) in [
-            ("0f".repeat(32) + "\n", Some([0x0f; 32])),
-            ("0f".repeat(31), None),
-            ("0g".repeat(32), None),
-            ("+f".repeat(32), None),
+            (format!("# a PEP\n42 {key}\n"), Some((PepId(42), [0x0f; 32]))),
+            (format!("42 {}\n", &key[1..]), None),
+            ("42\n".to_owned(), None),
+            (format!("42 {key}\n43 {key}\n"), None),
+            (String::new(), None),
         ] {
             fs::write(&file, &text).unwrap();
             assert_eq!(read(&file).ok(), expected, "{text:?}");

@@ -20,8 +20,8 @@ use rustix::{
 };
 use socket2::{Domain, Protocol, Socket, Type};
 use tandem_kernel_tcp::key;
-use tandem_pep::{Config, Notice, Observed, Pep};
-use tandem_wire::{Ends, PepId, PepKey, pep_ack::tcp::SeenBytes};
+use tandem_pep::{Config, Notice, Observed, Pep, TcpForm};
+use tandem_wire::{Ends, PepKey, pep_ack::tcp::SeenBytes};
 
 /// Protocols of Ethernet frames, in network byte order as packet sockets want them.
 const ETH_P_IP: u16 = 0x0800_u16.to_be();
@@ -36,20 +36,16 @@ struct Arguments {
     #[arg(long)]
     server: IpAddr,
 
-    /// Identifier, as hexadecimal digits
+    /// File with the PEP: ID KEY
     #[arg(long)]
-    pep_id: String,
-
-    /// File with the key
-    #[arg(long)]
-    key: PathBuf,
+    pep: PathBuf,
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let id = PepId(u32::from_str_radix(&arguments.pep_id, 16)?);
-    let key = Some(PepKey::new(key::read(&arguments.key)?));
-    let mut pep = Pep::new(Config { id, key, flows_max: 1000 }, Instant::now());
+    let (id, key) = key::read(&arguments.pep)?;
+    let (key, tcp_form) = (Some(PepKey::new(key)), TcpForm::default());
+    let mut pep = Pep::new(Config { id, key, flows_max: 1000, tcp_form }, Instant::now());
     let input = tap(if arguments.server.is_ipv4() { ETH_P_IP } else { ETH_P_IPV6 })?;
     let output = raw(arguments.server)?;
     eprintln!("ready");
@@ -139,7 +135,7 @@ fn observed(packet: &[u8], server: IpAddr) -> Option<Observed> {
 fn send(output: &Socket, notice: &Notice) -> Result<()> {
     const WINDOW: u16 = 65_535;
     const TTL: u8 = 64;
-    let Notice::Tcp { ends: Ends { client, server }, sequence, options } = notice else {
+    let Notice::Tcp { ends: Ends { client, server }, sequence, options, .. } = notice else {
         return Ok(()); // nothing else was observed
     };
     let ip = match (client.ip(), server.ip()) {
