@@ -1,6 +1,6 @@
 //! Loads the two-domain congestion control into the kernel, and removes it at the end.
 
-use std::{io::Write as _, path::PathBuf, time::Duration};
+use std::{fs, io::Write as _, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
@@ -13,6 +13,9 @@ use tandem_kernel_tcp::{
     programs::{NAME, Programs, Settings},
 };
 use tandem_wire::PepId;
+
+/// The congestion control of connections for which nobody chooses one.
+const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// Make the congestion control `tandem_mdcc` available to TCP sockets, until SIGINT or SIGTERM.
 ///
@@ -56,6 +59,11 @@ fn main() -> Result<()> {
     signals.forever().next();
     let counters = programs.counters()?;
     drop(programs);
+    if fs::read_to_string(DEFAULT).is_ok_and(|name| name.trim() == NAME) {
+        eprintln!(
+            "warning: {DEFAULT} still names {NAME}, so the kernel keeps it, without PEP-ACKs"
+        );
+    }
     let text = if json { serde_json::to_string(&counters)? } else { counters.to_string() };
     writeln!(std::io::stdout(), "{text}").context("standard output")
 }
