@@ -12,7 +12,6 @@ use tandem_kernel_tcp::{
     key,
     programs::{NAME, Programs, Settings},
 };
-use tandem_wire::PepId;
 
 /// The congestion control of connections for which nobody chooses one.
 const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
@@ -26,13 +25,9 @@ struct Arguments {
     #[arg(long = "device", value_name = "NAME", required = true)]
     devices: Vec<String>,
 
-    /// Identifier of the PEP, as up to eight hexadecimal digits
-    #[arg(long, value_name = "HEX", value_parser = pep_id)]
-    pep_id: PepId,
-
-    /// File with the key of the PEP: 64 hexadecimal digits
+    /// File with the PEP that is believed: ID KEY, as for `tandem origin --peps`
     #[arg(long, value_name = "FILE")]
-    key: PathBuf,
+    pep: PathBuf,
 
     /// Queue that data may have behind the PEP, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 5)]
@@ -43,14 +38,10 @@ struct Arguments {
     json: bool,
 }
 
-fn pep_id(text: &str) -> Result<PepId, std::num::ParseIntError> {
-    u32::from_str_radix(text, 16).map(PepId)
-}
-
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let key = key::read(&arguments.key)?;
-    let Arguments { devices, pep_id: pep, queue_target, json, .. } = arguments;
+    let (pep, key) = key::read(&arguments.pep)?;
+    let Arguments { devices, queue_target, json, .. } = arguments;
     let mut signals = Signals::new([SIGINT, SIGTERM])?; // before there is something to remove
     let settings =
         Settings { devices, pep, key, queue_target: Duration::from_millis(queue_target) };
