@@ -1,6 +1,6 @@
 //! Loads the two-domain congestion control into the kernel, and removes it at the end.
 
-use std::{fs, io::Write as _, path::PathBuf, time::Duration};
+use std::{fs, io::Write as _, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
@@ -38,8 +38,17 @@ struct Arguments {
     json: bool,
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<()> {
     let (pep, key) = key::read(&arguments.pep)?;
     let Arguments { devices, queue_target, json, .. } = arguments;
     let mut signals = Signals::new([SIGINT, SIGTERM])?; // before there is something to remove
