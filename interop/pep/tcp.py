@@ -32,8 +32,11 @@ def serve(lab: Lab, network: Network, address: str, length: int, how: str = "clo
     return server
 
 
-def fetching(lab: Lab, network: Network, address: str, length: int, times: int = 1) -> Process:
-    command = ("python3", PROGRAM, "fetch", address, str(PORT), str(length), str(times))
+def fetching(
+    lab: Lab, network: Network, address: str, how: str = "close", times: int = 1
+) -> Process:
+    length = LENGTH if times == 1 else SHORT
+    command = ("python3", PROGRAM, "fetch", address, str(PORT), str(length), how, str(times))
     return lab.start("client", *network.client.inside(*command))
 
 
@@ -52,7 +55,7 @@ def transfer(lab: Lab, network: Network, address: str) -> dict[str, int]:
     """Carries one long transfer, and returns what it has provoked."""
     server = serve(lab, network, address, LENGTH)
     before = provoked(network)
-    expect_all(fetching(lab, network, address, LENGTH), LENGTH)
+    expect_all(fetching(lab, network, address), LENGTH)
     server.stop()
     after = provoked(network)
     return {name: after[name] - before.get(name, 0) for name in after}
@@ -63,6 +66,8 @@ def ignores(form: str, family: str, sack: str) -> Check:
         address = SERVER if family == "IPv4" else SERVER_IPV6
         for host in (network.server, network.client):
             network.set(host, "net.ipv4.tcp_sack", int(sack == "on"))
+            # Linux probes for losses at the tail by a timer, which fires too early on a busy machine.
+            network.set(host, "net.ipv4.tcp_early_retrans", 0)
         control = transfer(lab, network, address)
         pep = Pep(lab, network, "--tcp-form", form)
         with_pep = transfer(lab, network, address)
@@ -80,10 +85,11 @@ def ends(form: str, how: str) -> Check:
     def check(lab: Lab, network: Network) -> str:
         serve(lab, network, SERVER, SHORT, how)
         pep = Pep(lab, network, "--tcp-form", form)
-        expect_all(fetching(lab, network, SERVER, SHORT, SHORTS), SHORT * SHORTS)
+        expect_all(fetching(lab, network, SERVER, how, SHORTS), SHORT * SHORTS)
         counted = pep.end()
-        # Each reset of the server is one of its own.
-        own = SHORTS if how == "reset" else 0
+        # The server's own, and answers to PEP-ACKs that were on their way when it sent one: these come
+        # after it, when the client has no connection any longer.
+        own = SHORTS + SHORTS // 20 if how == "reset" else 0
         resets = network.counters(network.server)["TcpOutRsts"] - own
         if counted["pep_acks"] < SHORTS:
             raise Failure(f"too few PEP-ACKs: {counted}")
@@ -112,7 +118,7 @@ def firewall(form: str) -> Check:
         )
         pep = Pep(lab, network, "--tcp-form", form)
         serve(lab, network, SERVER, LENGTH)
-        expect_all(fetching(lab, network, SERVER, LENGTH), LENGTH)
+        expect_all(fetching(lab, network, SERVER), LENGTH)
         sent = pep.end()["pep_acks"]
         dropped, passed = (network.counted(network.server, name) for name in ("invalid", "passed"))
         expected = (sent, 0) if form == "flagless" else (0, sent)
@@ -126,7 +132,7 @@ def firewall(form: str) -> Check:
 def goes_on(lab: Lab, network: Network) -> str:
     serve(lab, network, SERVER, LENGTH)
     pep = Pep(lab, network)
-    client = fetching(lab, network, SERVER, LENGTH)
+    client = fetching(lab, network, SERVER)
     time.sleep(2)
     counted = pep.end()
     if client.popen.poll() is not None:
@@ -140,7 +146,7 @@ def goes_on(lab: Lab, network: Network) -> str:
 def not_listed(lab: Lab, network: Network) -> str:
     pep = Pep(lab, network, server=f"{SERVER}:{PORT + 1},{SERVER_IPV6},203.0.113.0/24")
     serve(lab, network, SERVER, LENGTH)
-    expect_all(fetching(lab, network, SERVER, LENGTH), LENGTH)
+    expect_all(fetching(lab, network, SERVER), LENGTH)
     counted = pep.end()
     if any(counted.values()):
         raise Failure(f"the PEP counted {counted}")
