@@ -1,4 +1,4 @@
-# This file is for run.sh, chains.sh, programs.sh and link.sh, which source it in their folder. It has what they share.
+# This file is for run.sh, chains.sh, programs.sh, link.sh and pep.sh, which source it in their folder. It has what they share.
 cache="$PWD/.cache"
 mkdir -p "$cache/bin"
 PATH="$PATH:/usr/sbin:/sbin" # where Debian puts some programs
