@@ -89,15 +89,21 @@ class Network:
 
 
 class Pep:
-    """A running `tandem pep` on the router."""
+    """A running `tandem pep` on the router. `bounded` is a command that bounds its privileges."""
 
-    def __init__(self, lab: Lab, network: Network, *options: str, server: str = ""):
+    def __init__(
+        self,
+        lab: Lab,
+        network: Network,
+        *options: str,
+        server: str = "",
+        bounded: tuple[str, ...] = (),
+    ):
         keys = keys_of(lab)
         servers = ("--server", server) if server else ("--server", SERVER, "--server", SERVER_IPV6)
         command = (TANDEM, "pep", "--device", "to-server", "--key-file", keys, *servers)
-        self.process: Process = lab.start(
-            "pep", *network.router.inside(*command, "--user", "nobody", "--json", *options)
-        )
+        command = (*bounded, *command, "--json", *options)
+        self.process: Process = lab.start("pep", *network.router.inside(*command))
         self.process.wait_for("ready: PEP")
 
     def end(self) -> dict[str, int]:

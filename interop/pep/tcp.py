@@ -1,5 +1,6 @@
 """Cases with kernel TCP, which has never heard of PEP-ACKs."""
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -69,7 +70,7 @@ def ignores(form: str, family: str, sack: str) -> Check:
             # Linux probes for losses at the tail by a timer, which fires too early on a busy machine.
             network.set(host, "net.ipv4.tcp_early_retrans", 0)
         control = transfer(lab, network, address)
-        pep = Pep(lab, network, "--tcp-form", form)
+        pep = Pep(lab, network, "--tcp-form", form, "--user", "nobody")
         with_pep = transfer(lab, network, address)
         counted = pep.end()
         if counted["pep_acks"] < 1000 or counted["refused_pep_acks"]:
@@ -84,7 +85,7 @@ def ignores(form: str, family: str, sack: str) -> Check:
 def ends(form: str, how: str) -> Check:
     def check(lab: Lab, network: Network) -> str:
         serve(lab, network, SERVER, SHORT, how)
-        pep = Pep(lab, network, "--tcp-form", form)
+        pep = Pep(lab, network, "--tcp-form", form, "--user", "nobody")
         expect_all(fetching(lab, network, SERVER, how, SHORTS), SHORT * SHORTS)
         counted = pep.end()
         # The server's own, and answers to PEP-ACKs that were on their way when it sent one: these come
@@ -116,7 +117,7 @@ def firewall(form: str) -> Check:
                 }
             }""",
         )
-        pep = Pep(lab, network, "--tcp-form", form)
+        pep = Pep(lab, network, "--tcp-form", form, "--user", "nobody")
         serve(lab, network, SERVER, LENGTH)
         expect_all(fetching(lab, network, SERVER), LENGTH)
         sent = pep.end()["pep_acks"]
@@ -127,6 +128,25 @@ def firewall(form: str) -> Check:
         return f"of {sent} PEP-ACKs {dropped} were dropped and {passed} passed"
 
     return check
+
+
+def few_privileges(lab: Lab, network: Network) -> str:
+    """The kernel verifies BPF programs more strictly when it does not trust their loader with more."""
+    setpriv = ("setpriv", "--bounding-set", "-all,+bpf,+net_admin,+net_raw")
+    pep = Pep(lab, network, "--tcp-form", "old-ack", bounded=setpriv)
+    serve(lab, network, SERVER, LENGTH)
+    expect_all(fetching(lab, network, SERVER), LENGTH)
+    status = threads(pep)
+    counted = pep.end()
+    if counted["pep_acks"] < 1000 or any(int(mask, 16) for mask in status):
+        raise Failure(f"the threads have {status}; {counted}")
+    return f"{counted['pep_acks']} PEP-ACKs, and none of {len(status)} threads has a capability"
+
+
+def threads(pep: Pep) -> list[str]:
+    """Returns the capabilities of each thread."""
+    tasks = Path(f"/proc/{pep.process.popen.pid}/task").glob("*/status")
+    return [re.search(r"CapPrm:\s*(\w+)", task.read_text())[1] for task in tasks]
 
 
 def goes_on(lab: Lab, network: Network) -> str:
