@@ -27,6 +27,10 @@ const PACKET_THRESHOLD: u64 = 3;
 /// A PEP holds a packet back for this time at most, in addition to the time on the path.
 const PEP_DELAY: Duration = Duration::from_millis(2);
 
+/// A PEP-ACK is overtaken by fewer others than this. A sequence number that is further behind is that of a PEP
+/// that has begun again with 0, because it has restarted or had forgotten the flow.
+const OVERTAKEN_MAX: u32 = 100;
+
 /// The least RTT of a domain is that of this time and of the same time before, because routes change.
 const LEAST_RTT_TIME: Duration = Duration::from_secs(5);
 
@@ -275,12 +279,13 @@ impl Domains {
     fn look(&mut self, sequence: u32, (first, last): (u64, u64)) -> Option<Instant> {
         let pep = self.pep.as_mut()?;
         let ahead = sequence.wrapping_sub(pep.next_sequence);
-        if ahead > u32::MAX / 2 {
+        if ahead >= OVERTAKEN_MAX.wrapping_neg() {
             return None; // it was overtaken by later ones
         }
         pep.next_sequence = sequence.wrapping_add(1);
         if ahead > 0 {
-            // PEP-ACKs were lost, and with them what they say of the packets until here.
+            // PEP-ACKs were lost, and with them what they say of the packets until here; or the PEP has
+            // begun again to count.
             let start = self.packets.partition_point(|packet| packet.number < pep.looked_at);
             for packet in self.packets.range_mut(start..) {
                 if packet.number >= first {
@@ -421,4 +426,39 @@ impl Domains {
 fn find(packets: &mut VecDeque<Packet>, number: u64) -> Option<&mut Packet> {
     let index = packets.partition_point(|packet| packet.number < number);
     packets.get_mut(index).filter(|packet| packet.number == number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pep_that_restarts_counts_from_0_again() {
+        #[expect(clippy::disallowed_methods, reason = "only differences to it matter")]
+        let now = Instant::now();
+        let mut domains = Domains::default();
+        (0..30).for_each(|number| domains.on_sent(now, number, 1200));
+        let mut pass = |sequence, numbers: &[u64]| {
+            let packets: Vec<_> = numbers.iter().map(|&number| (number, Duration::ZERO)).collect();
+            let pep = PepId(1);
+            let passed = Passed { pep, is_authentic: true, sequence, packets: &packets };
+            domains.on_passed(now, &passed);
+        };
+        pass(500, &[0, 1, 2, 3]);
+        pass(502, &[5, 6]); // 501 is overtaken
+        pass(501, &[4]);
+        // It restarts, and does not tell of the packets in between.
+        pass(0, &[10, 11]);
+        pass(1, &[13, 14, 15, 16]);
+        let fates = domains.packets.iter().map(|packet| packet.fate).take(17);
+        let fates: String = fates
+            .map(|fate| match fate {
+                Fate::Passed(_) => 'p',
+                Fate::Unknown => 'u',
+                Fate::Missing => 'm',
+                _ => '?',
+            })
+            .collect();
+        assert_eq!(fates, "pppppppuuuppmpppp");
+    }
 }
