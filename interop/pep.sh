@@ -11,7 +11,7 @@ cd "$(dirname "$0")"
 
 test "$(id -u)" = 0 || { echo "pep.sh needs root" >&2; exit 1; }
 need go python3
-install_packages ip=iproute2 ethtool=ethtool nft=nftables
+install_packages ip=iproute2 ethtool=ethtool nft=nftables nstat=iproute2 setpriv=util-linux
 install_python_packages python3 "$cache/venv" requirements.txt
 build_quic_go
 build_tandem

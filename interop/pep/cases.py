@@ -47,6 +47,7 @@ CASES = [
     ),
     Case("a firewall drops flagless PEP-ACKs, and the transfer goes on", tcp.firewall("flagless")),
     Case("a firewall lets old-ack PEP-ACKs pass", tcp.firewall("old-ack")),
+    Case("the three privileges of its unit suffice, and it drops them", tcp.few_privileges),
     Case("a TCP transfer goes on after the PEP has ended", tcp.goes_on),
     Case("a TCP server that is not listed gets nothing", tcp.not_listed),
 ]

@@ -58,13 +58,15 @@ class Network:
         for host, first in ((self.server, 1), (self.client, 2)):
             host.ip("route", "add", "default", "via", f"10.78.{first}.{3 - first}")
             host.ip("-6", "route", "add", "default", "via", f"fd78:{first}::{3 - first}")
+        # A window of 80 ms, so that the queue does not grow for seconds.
+        self.set(self.client, "net.ipv4.tcp_rmem", "4096 131072 1000000")
         for setting in ("ipv4.ip_forward", "ipv6.conf.all.forwarding"):
             self.set(self.router, f"net.{setting}", 1)
         queue = ("tbf", "rate", RATE, "burst", "16kb", "limit", "50mb")
         namespace = self.router.namespace
         checked("tc", "-n", namespace, "qdisc", "add", "dev", "to-client", "root", *queue)
 
-    def set(self, host: Host, name: str, value: int) -> None:
+    def set(self, host: Host, name: str, value: int | str) -> None:
         checked(*host.inside("sysctl", "-qw", f"{name}={value}"))
 
     def counters(self, host: Host) -> dict[str, int]:
@@ -87,16 +89,22 @@ class Network:
 
 
 class Pep:
-    """A running `tandem pep` on the router."""
+    """A running `tandem pep` on the router. `bounded` is a command that bounds its privileges."""
 
-    def __init__(self, lab: Lab, network: Network, *options: str, server: str = ""):
+    def __init__(
+        self,
+        lab: Lab,
+        network: Network,
+        *options: str,
+        server: str = "",
+        bounded: tuple[str, ...] = (),
+    ):
         keys = keys_of(lab)
         servers = ("--server", server) if server else ("--server", SERVER, "--server", SERVER_IPV6)
         command = (TANDEM, "pep", "--device", "to-server", "--key-file", keys, *servers)
-        self.process: Process = lab.start(
-            "pep", *network.router.inside(*command, "--user", "nobody", "--json", *options)
-        )
-        self.process.wait_for("^ready: ")
+        command = (*bounded, *command, "--json", *options)
+        self.process: Process = lab.start("pep", *network.router.inside(*command))
+        self.process.wait_for("ready: PEP")
 
     def end(self) -> dict[str, int]:
         """Ends it, and returns its counters."""

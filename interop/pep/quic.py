@@ -73,7 +73,7 @@ def origin_hears(family: str) -> Check:
         address = SERVER if family == "ipv4" else SERVER_IPV6
         files = Files(lab)
         server = origin(lab, network, files, address)
-        pep = Pep(lab, network)
+        pep = Pep(lab, network, "--user", "nobody")
         expect_file(lab, files, getting(lab, network, files, address))
         counted = pep.end()
         shown = server.wait_for(r"what a PEP on the path has shown.*").string

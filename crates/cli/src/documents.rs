@@ -110,10 +110,15 @@ fn every_command_in_a_sentence_parses() {
 }
 
 #[test]
-fn the_unit_of_systemd_starts_a_proxy() {
-    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/tandem-proxy.service");
-    let unit = fs::read_to_string(unit).unwrap();
-    let line =
-        unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/")).unwrap();
-    assert!(error(&words(line)).is_none(), "{line}");
+fn the_units_of_systemd_start_a_proxy_and_a_pep() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    for role in ["proxy", "pep"] {
+        let unit = fs::read_to_string(folder.join(format!("tandem-{role}.service"))).unwrap();
+        let line =
+            unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/")).unwrap();
+        assert!(line.starts_with(&format!("tandem {role} --config /etc/tandem/{role}.toml")));
+        assert!(error(&words(line)).is_none(), "{line}");
+    }
+    let configuration = fs::read_to_string(folder.join("pep.toml")).unwrap();
+    crate::config::from_text::<crate::pep::PepSettings>(&configuration).unwrap();
 }

@@ -165,14 +165,15 @@ int tandem_mirror(struct __sk_buff *skb)
 SEC("classifier")
 int tandem_acks(struct __sk_buff *skb)
 {
-	struct record back = {}, record = {};
+	struct record record = {};
 	__u32 length = 0;
-	int at = addresses(skb, &back, &length);
-	if (at < 0 || back.protocol != IPPROTO_TCP || tcp(skb, &back, at, length))
+	int at = addresses(skb, &record, &length);
+	if (at < 0 || record.protocol != IPPROTO_TCP || tcp(skb, &record, at, length))
 		return TC_ACT_UNSPEC;
-	if ((back.flags & 0x16) != 0x10) // ACK without SYN and RST
+	if ((record.flags & 0x16) != 0x10) // ACK without SYN and RST
 		return TC_ACT_UNSPEC;
-	record = back;
+	// It was read as if it came from the server.
+	struct record back = record;
 	__builtin_memcpy(record.server, back.client, sizeof(record.server));
 	__builtin_memcpy(record.client, back.server, sizeof(record.client));
 	__builtin_memcpy(record.server_port, back.client_port, sizeof(record.server_port));

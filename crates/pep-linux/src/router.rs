@@ -285,9 +285,18 @@ fn key(server: &Servers) -> Key<[u8; 18]> {
     Key::new(PORT_BITS + bits, data)
 }
 
+/// An error and its causes, without what the verifier says of each instruction.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let mut texts: Vec<String> = Vec::new();
+    for text in causes.map(ToString::to_string) {
+        let text = text.split(". Verifier output").next().unwrap_or_default().to_owned();
+        // An error may have repeated its cause.
+        if !texts.iter().any(|known| known.contains(&text)) {
+            texts.push(text);
+        }
+    }
+    texts.join(": ")
 }
 
 #[expect(

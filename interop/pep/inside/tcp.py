@@ -12,7 +12,8 @@ def family(address: str) -> socket.AddressFamily:
 
 
 def serve(address: str, port: str, length: str, how: str) -> None:
-    """Sends that many bytes to each client, and then ends the connection with FIN or RST."""
+    """Sends that many bytes to each client. Then the server ends the connection with FIN (close) or RST
+    (reset), or the client does with FIN (client)."""
     with socket.create_server((address, int(port)), family=family(address)) as listener:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
         print("listening", flush=True)
@@ -30,7 +31,7 @@ def serve(address: str, port: str, length: str, how: str) -> None:
                     connection.recv(1)  # the client ends first
 
 
-def fetch(address: str, port: str, length: str, times: str) -> None:
+def fetch(address: str, port: str, length: str, how: str, times: str) -> None:
     """Fetches that many bytes so many times, one after another, and prints how many came."""
     total = 0
     for _ in range(int(times)):
@@ -43,11 +44,18 @@ def fetch(address: str, port: str, length: str, times: str) -> None:
                     break
                 got += len(data)
             total += got
-            try:
+            if how == "reset":
                 connection.sendall(b"y")
-            except ConnectionError:
-                pass
+            if how != "client":
+                wait_for_end(connection)
     print(total)
+
+
+def wait_for_end(connection: socket.socket) -> None:
+    try:
+        connection.recv(1)
+    except ConnectionResetError:
+        pass
 
 
 if __name__ == "__main__":

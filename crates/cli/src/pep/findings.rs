@@ -1,6 +1,12 @@
 //! What a PEP needs of the machine, and whether it is there: `tandem pep --check`.
 
-use std::{collections::BTreeMap, fmt, fs, path::PathBuf, process::Command};
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write},
+    fs,
+    path::PathBuf,
+    process::Command,
+};
 
 use ipnet::IpNet;
 use serde::Serialize;
@@ -58,7 +64,7 @@ pub(super) fn print(setup: &PepSetup, checked: &str) -> Result<(), CliError> {
                 State::Warning => "warning",
                 State::Missing => "missing",
             };
-            lines += &format!("# {state} {finding}\n");
+            writeln!(lines, "# {state} {finding}").expect("a text takes every line");
         }
         text::print(lines.trim_end())?;
     }
@@ -128,18 +134,18 @@ fn of_device(device: &str) -> Vec<Finding> {
         let text = format!("it is down; `ip link set {device} up`");
         Finding::new(State::Warning, what, text)
     };
-    [Some(first), merging(device), reverse_path(device)].into_iter().flatten().collect()
+    [Some(first), Some(merging(device)), reverse_path(device)].into_iter().flatten().collect()
 }
 
 /// Packets that are merged before the PEP sees them, so that it would see only the first slice.
-fn merging(device: &str) -> Option<Finding> {
+fn merging(device: &str) -> Finding {
     const MERGING: [&str; 3] = ["rx-udp-gro-forwarding", "rx-gro-list", "large-receive-offload"];
     let what = format!("offloads of {device}");
     let output = Command::new("ethtool").args(["-k", device]).output();
     let Some(output) = output.ok().filter(|output| output.status.success()) else {
         let text = "not known without the program ethtool; no UDP packets may be merged on this \
                     device (UDP GRO)";
-        return Some(Finding::new(State::Warning, what, text));
+        return Finding::new(State::Warning, what, text);
     };
     let output = String::from_utf8_lossy(&output.stdout);
     let features = output.lines().filter_map(|line| line.trim().split_once(": "));
@@ -147,12 +153,13 @@ fn merging(device: &str) -> Option<Finding> {
     let is_on = |name: &&str| features.get(*name).is_some_and(|value| value.starts_with("on"));
     let on: Vec<_> = MERGING.into_iter().filter(|name| is_on(name)).collect();
     if on.is_empty() {
-        return Some(Finding::new(State::Ok, what, "no UDP packets are merged"));
+        return Finding::new(State::Ok, what, "no UDP packets are merged");
     }
-    let off = on.iter().map(|name| format!(" {name} off")).collect::<String>();
-    let text =
-        format!("UDP packets may be merged before the PEP sees them; `ethtool -K {device}{off}`");
-    Some(Finding::new(State::Warning, what, text))
+    let off = on.join(" off ");
+    let text = format!(
+        "UDP packets may be merged before the PEP sees them; `ethtool -K {device} {off} off`"
+    );
+    Finding::new(State::Warning, what, text)
 }
 
 /// Strict filtering drops packets after the PEP has told of them.

@@ -24,7 +24,8 @@ const FORGET_AFTER: Duration = Duration::from_secs(5);
 /// passed.
 const PACKET_THRESHOLD: u64 = 3;
 
-/// A PEP-ACK whose number is smaller by at most this was overtaken by others.
+/// A PEP-ACK whose number is smaller by at most this was overtaken by others. One that is further behind is that
+/// of a PEP that has begun again to count, because it has restarted or had forgotten the flow.
 const OVERTAKEN_MAX: u32 = 64;
 
 /// A PEP holds a packet back for this time at most, in addition to the time on the path.
@@ -281,10 +282,10 @@ impl Domains {
         if ahead > u32::MAX - OVERTAKEN_MAX {
             return None; // it was overtaken by later ones
         }
-        // Otherwise a smaller number means that the PEP has started to count again.
         pep.next_sequence = sequence.wrapping_add(1);
         if ahead > 0 {
-            // PEP-ACKs were lost, and with them what they say of the packets until here.
+            // PEP-ACKs were lost, and with them what they say of the packets until here; or the PEP has
+            // begun again to count.
             let start = self.packets.partition_point(|packet| packet.number < pep.looked_at);
             for packet in self.packets.range_mut(start..) {
                 if packet.number >= first {
