@@ -46,13 +46,12 @@ pub enum SyntheticError {
         seen: String,
     },
     /// The duration is too short or too long.
-    #[error(
-        "a trace of {seen} cannot be made; allowed: 1s to {}, and to 15s of blockage",
-        HumanDuration(LONGEST)
-    )]
+    #[error("a trace of {seen} cannot be made; allowed: 1s to {longest}")]
     Duration {
         /// The duration that was asked for.
         seen: HumanDuration,
+        /// The longest one of this kind.
+        longest: HumanDuration,
     },
 }
 
@@ -144,14 +143,21 @@ impl SyntheticTrace {
     /// Generates a trace of this kind. Another seed gives another trace of the same kind. The last
     /// line of the trace is the duration, in whole milliseconds.
     pub fn generate(self, seed: Seed, duration: Duration) -> Result<RateTrace, SyntheticError> {
-        let longest = match self {
-            Self::Blockage => self.usual_duration(),
-            _ => LONGEST,
-        };
+        let longest = self.longest();
         if !(SHORTEST..=longest).contains(&duration) {
-            return Err(SyntheticError::Duration { seen: HumanDuration(duration) });
+            let (seen, longest) = (HumanDuration(duration), HumanDuration(longest));
+            return Err(SyntheticError::Duration { seen, longest });
         }
         Ok(Generator::new(self, seed).trace(duration))
+    }
+
+    /// The longest trace of this kind. With a line for each packet, fast ones take much memory.
+    const fn longest(self) -> Duration {
+        match self {
+            Self::Blockage => self.usual_duration(),
+            Self::BlockageTenth => Duration::from_secs(150),
+            _ => LONGEST,
+        }
     }
 
     const fn kind(self) -> Kind {
@@ -377,13 +383,17 @@ mod tests {
             let duration = Duration::from_millis(duration_ms);
             for trace in SyntheticTrace::ALL {
                 let generated = trace.generate(Seed(1), duration);
+                let is_allowed = is_allowed && duration <= trace.longest();
                 assert_eq!(generated.is_ok(), is_allowed, "{trace} of {duration:?}");
                 let Ok(generated) = generated else { continue };
                 assert_eq!(generated.duration(), duration);
             }
         }
-        let error = SyntheticTrace::Wifi.generate(Seed(1), Duration::ZERO).unwrap_err();
-        assert_eq!(error.to_string(), "a trace of 0s cannot be made; allowed: 1s to 10min");
+        for (trace, longest) in [(SyntheticTrace::Wifi, "10min"), (SyntheticTrace::Blockage, "15s")]
+        {
+            let error = trace.generate(Seed(1), Duration::ZERO).unwrap_err().to_string();
+            assert_eq!(error, format!("a trace of 0s cannot be made; allowed: 1s to {longest}"));
+        }
     }
 
     #[test]
@@ -406,6 +416,8 @@ mod tests {
             assert_eq!(trace.to_string().parse(), Ok(trace));
         }
         let error = "flying".parse::<SyntheticTrace>().unwrap_err().to_string();
-        assert_eq!(error, "unknown trace \"flying\"; allowed: driving, subway, wifi, mmwave");
+        assert_eq!(error, format!("unknown trace \"flying\"; allowed: {}", SyntheticTrace::NAMES));
+        let names = SyntheticTrace::ALL.map(|trace| trace.to_string());
+        assert_eq!(SyntheticTrace::NAMES, names.join(", "));
     }
 }

@@ -1,6 +1,7 @@
-//! Lines of one run over time: of both layers, of both queues, or of all flows.
+//! Lines of one run over time: of both layers, of both queues, or of all flows. Or the throughput of several
+//! runs, each of which is a line.
 
-use super::{Measure, Point, Series};
+use super::{Measure, Point, Series, panel::value};
 use crate::run::{RunRecord, Sample};
 
 /// One line of a run: its name, and its value in a sample.
@@ -26,8 +27,16 @@ const fn lines(measure: Measure) -> &'static [Line] {
     }
 }
 
-/// The lines of the first of these runs that kept samples, in the panel with this number.
-pub(super) fn series(panel: usize, measure: Measure, records: &[&RunRecord]) -> Vec<Series> {
+/// The lines of the first of these runs that kept samples, in the panel with this number. With the name of a
+/// parameter, the throughput of the first run with each of its values.
+pub(super) fn series(
+    panel: usize,
+    (measure, parameter): (Measure, Option<&str>),
+    records: &[&RunRecord],
+) -> Vec<Series> {
+    if let Some(parameter) = parameter {
+        return throughput_by(panel, parameter, records);
+    }
     let Some(record) = records.iter().find(|record| !record.series.is_empty()) else {
         return Vec::new();
     };
@@ -52,21 +61,38 @@ fn point(x: f64, value: f64) -> Point {
 const THROUGHPUT_POINTS: usize = 60;
 
 /// The body bits per second of each flow from one point to the next.
-#[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
 fn throughput(panel: usize, record: &RunRecord) -> Vec<Series> {
     let mode = record.parameters.mode;
-    let every = record.series.len().div_ceil(THROUGHPUT_POINTS).max(1);
-    let moments = || record.series.iter().zip(&record.flow_bytes).step_by(every);
-    let between = |number: usize, first: (&Sample, &Vec<u64>), last: (&Sample, &Vec<u64>)| {
-        let arrived = |bytes: &[u64]| bytes.get(number).copied().unwrap_or_default();
-        let bytes = arrived(last.1).saturating_sub(arrived(first.1));
-        let seconds = last.0.at_s - first.0.at_s;
-        point(last.0.at_s, bytes as f64 * 8.0 / 1e6 / seconds)
-    };
     let line = |number: usize| {
-        let pairs = moments().zip(moments().skip(1));
-        let points = pairs.map(|(first, last)| between(number, first, last)).collect();
+        let points = rates(record, |bytes| bytes.get(number).copied().unwrap_or_default());
         Series { panel, mode, variant: Some(format!("flow {}", number + 1)), points }
     };
     (0..record.flows.len()).map(line).collect()
+}
+
+/// The body bits per second of all flows together, for the first run with each value of a parameter.
+fn throughput_by(panel: usize, parameter: &str, records: &[&RunRecord]) -> Vec<Series> {
+    let mut lines: Vec<Series> = Vec::new();
+    for record in records.iter().filter(|record| !record.series.is_empty()) {
+        let variant = Some(value(record, parameter).1);
+        if lines.iter().all(|line| line.variant != variant) {
+            let points = rates(record, |bytes| bytes.iter().sum());
+            lines.push(Series { panel, mode: record.parameters.mode, variant, points });
+        }
+    }
+    lines
+}
+
+/// The bits per second from one point to the next. `arrived` adds up what has arrived of some flows.
+#[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
+fn rates(record: &RunRecord, arrived: impl Fn(&[u64]) -> u64) -> Vec<Point> {
+    let every = record.series.len().div_ceil(THROUGHPUT_POINTS).max(1);
+    let moment = |(sample, bytes): (&Sample, &Vec<u64>)| (sample.at_s, arrived(bytes));
+    let moments = record.series.iter().zip(&record.flow_bytes).step_by(every).map(moment);
+    let pairs = moments.clone().zip(moments.skip(1));
+    let rate = |((first, before), (last, after)): ((f64, u64), (f64, u64))| {
+        let bytes = after.saturating_sub(before);
+        point(last, bytes as f64 * 8.0 / 1e6 / (last - first))
+    };
+    pairs.map(rate).collect()
 }

@@ -67,7 +67,8 @@ pub enum Chart {
     /// A cumulative distribution: the mean of each percentile over all runs.
     Distribution,
     /// Both layers, both queues or all flows over time, for one run of each mode. The run must keep
-    /// [`samples`](crate::run::Parameters::samples).
+    /// [`samples`](crate::run::Parameters::samples). With [`Panel::lines`], the throughput of one run for each
+    /// value of that parameter.
     Time,
     /// Mean and percentiles of the completion times of all flows of all runs, side by side.
     Flows,
@@ -126,7 +127,8 @@ impl Panel {
                 records.iter().filter(of_mode).copied().collect::<Vec<_>>()
             };
             let each = Mode::ALL.into_iter().filter(|mode| self.draws(*mode));
-            return each.flat_map(|mode| over_time::series(panel, self.y, &of(mode))).collect();
+            let shown = (self.y, self.lines.as_deref());
+            return each.flat_map(|mode| over_time::series(panel, shown, &of(mode))).collect();
         }
         let mut runs: Vec<_> = records.iter().map(|record| self.run(record)).collect();
         number_names(&mut runs);
@@ -269,7 +271,7 @@ fn distribution(ours: &[&RunRecord]) -> Vec<Point> {
 }
 
 /// A parameter of a run, as a number and as text. A run without a tunnel has no proxies.
-fn value(record: &RunRecord, key: &str) -> (f64, String) {
+pub(super) fn value(record: &RunRecord, key: &str) -> (f64, String) {
     if key == "proxies" && !record.parameters.mode.has_tunnel() {
         return (0.0, "0".to_owned());
     }
