@@ -50,7 +50,7 @@ impl Finding {
 /// Prints what is in force, and what was found. An error says that something is missing.
 pub(super) fn print(setup: &PepSetup, checked: &str) -> Result<(), CliError> {
     let mut findings = vec![rights(setup)];
-    findings.push(kernel());
+    findings.push(kernel(setup));
     findings.extend(of(setup));
     let is_ready = findings.iter().all(|finding| finding.state != State::Missing);
     if setup.json {
@@ -93,9 +93,9 @@ fn rights(setup: &PepSetup) -> Finding {
     Finding::new(State::Missing, what, text)
 }
 
-fn kernel() -> Finding {
+fn kernel(setup: &PepSetup) -> Finding {
     let what = "kernel";
-    match Router::check() {
+    match Router::check(setup.maker()) {
         Ok(()) if Router::has_to_detach() => {
             let text = "it takes the BPF programs; before Linux 6.6, what SIGKILL leaves attached is \
                         removed by the next start";

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::thread::CapabilitySet;
 use tandem_pep::Config;
-use tandem_pep_linux::{Router, Server};
+use tandem_pep_linux::{Maker, Router, Server};
 use tandem_wire::{PepId, PepKey};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -49,7 +49,8 @@ pub(super) fn run(setup: &PepSetup, (id, key): (PepId, Option<PepKey>)) -> Resul
     let runtime = run::runtime()?;
     let mut signals = runtime.block_on(async { Signals::with_hangup() })?;
     let is_keyless = key.is_none();
-    let router = Router::attach(&setup.device, &setup.servers(), setup.to_pep(id, key));
+    let router =
+        Router::attach(&setup.device, &setup.servers(), setup.to_pep(id, key), setup.maker());
     let router = router.map_err(|error| failed(error.to_string()))?;
     let keep =
         if Router::has_to_detach() { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
@@ -88,6 +89,15 @@ impl PepSetup {
     fn servers(&self) -> Vec<Server> {
         let servers = self.server.iter();
         servers.map(|server| Server { prefix: server.prefix, port: server.port }).collect()
+    }
+
+    /// Who makes the PEP-ACKs.
+    pub(super) const fn maker(&self) -> Maker {
+        if self.in_kernel {
+            Maker::Kernel { packets: Maker::PACKETS_MAX }
+        } else {
+            Maker::UserSpace
+        }
     }
 
     fn to_pep(&self, id: PepId, key: Option<PepKey>) -> Config {
