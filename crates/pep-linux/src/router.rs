@@ -102,8 +102,8 @@ enum Inner {
 }
 
 impl Router {
-    /// Attaches to the devices behind which the servers are. Needs `CAP_BPF`, `CAP_NET_ADMIN` and, with
-    /// [`Maker::UserSpace`], `CAP_NET_RAW`.
+    /// Attaches to the devices behind which the servers are. Needs `CAP_BPF`, `CAP_NET_ADMIN`, and `CAP_NET_RAW` with
+    /// [`Maker::UserSpace`] or `CAP_PERFMON` with [`Maker::Kernel`].
     pub fn attach(
         devices: &[String],
         servers: &[Server],

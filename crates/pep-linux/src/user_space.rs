@@ -23,7 +23,7 @@ use tandem_pep::{Config, Notice, Pep};
 
 use crate::{
     packet, record,
-    router::{RouterError, Stats, refused, take, total},
+    router::{RouterError, Stats, take, total},
 };
 
 /// How many records are read at most before PEP-ACKs leave.
@@ -122,7 +122,11 @@ impl UserSpace {
             thread::sleep(due.unwrap_or(nap).min(nap).min(longest));
             return Ok(());
         }
-        self.sleeps.set(0, 1, 0).map_err(|error| refused(&error))?;
+        if self.sleeps.set(0, 1, 0).is_err() {
+            // Before Linux 5.19, a program without privileges may be refused: then nothing wakes it.
+            thread::sleep(NAP.min(longest));
+            return Ok(());
+        }
         // A record that came before is seen here.
         let longest = Timespec::try_from(longest).ok();
         match poll(&mut [PollFd::new(&self.records, PollFlags::IN)], longest.as_ref()) {

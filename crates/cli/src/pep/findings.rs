@@ -77,9 +77,18 @@ pub(super) fn of(setup: &PepSetup) -> Vec<Finding> {
     devices.chain(forwarding(setup)).chain(user(setup)).collect()
 }
 
+/// What the programs of the kernel need.
+fn lacking(setup: &PepSetup) -> Vec<&'static str> {
+    let mut lacking = rights::lacking(&rights::NEEDED);
+    if setup.in_kernel {
+        lacking.extend(rights::lacking(&rights::IN_KERNEL));
+    }
+    lacking
+}
+
 fn rights(setup: &PepSetup) -> Finding {
     let what = "privileges";
-    let mut lacking = rights::lacking(&rights::NEEDED);
+    let mut lacking = lacking(setup);
     if setup.user.is_some() {
         lacking.extend(rights::lacking(&rights::FOR_USER));
     }
@@ -102,7 +111,7 @@ fn kernel(setup: &PepSetup) -> Finding {
             Finding::new(State::Ok, what, text)
         }
         Ok(()) => Finding::new(State::Ok, what, "it takes the BPF programs"),
-        Err(_) if !rights::lacking(&rights::NEEDED).is_empty() => {
+        Err(_) if !lacking(setup).is_empty() => {
             let text = "whether it takes the BPF programs is not known without privileges";
             Finding::new(State::Warning, what, text)
         }
