@@ -143,10 +143,10 @@ impl SyntheticTrace {
     /// Generates a trace of this kind. Another seed gives another trace of the same kind. The last
     /// line of the trace is the duration, in whole milliseconds.
     pub fn generate(self, seed: Seed, duration: Duration) -> Result<RateTrace, SyntheticError> {
-        let longest = self.longest();
-        if !(SHORTEST..=longest).contains(&duration) {
-            let (seen, longest) = (HumanDuration(duration), HumanDuration(longest));
-            return Err(SyntheticError::Duration { seen, longest });
+        let most = self.longest();
+        if !(SHORTEST..=most).contains(&duration) {
+            let longest = HumanDuration(most);
+            return Err(SyntheticError::Duration { seen: HumanDuration(duration), longest });
         }
         Ok(Generator::new(self, seed).trace(duration))
     }

@@ -50,16 +50,23 @@ pub(crate) struct Flows<U> {
     silent: BTreeSet<(Instant, Key<U>)>,
     /// How often the PEP has missed packets.
     misses: u64,
+    /// Whether the PEP-ACK of the last packet has no room for another one.
+    is_full: bool,
 }
 
 impl<U: Copy + Ord> Flows<U> {
     pub(crate) fn new(max: usize) -> Self {
         let (by_ends, due, silent) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Self { max, by_ends, due, silent, misses: 0 }
+        Self { max, by_ends, due, silent, misses: 0, is_full: false }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.by_ends.len()
+    }
+
+    /// Whether the PEP-ACK of the last packet has no room for another one.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// Adds a packet. Returns of how many packets no PEP-ACK tells.
@@ -97,6 +104,7 @@ impl<U: Copy + Ord> Flows<U> {
             }
             _ => {}
         }
+        self.is_full = flow.batch.is_full();
         list(&mut self.due, (key, flow), now);
         untold
     }
@@ -124,6 +132,7 @@ impl<U: Copy + Ord> Flows<U> {
         start: Instant,
         config: &Config,
     ) -> Option<Notice<U>> {
+        self.is_full = false;
         loop {
             let &(_, key) = self.due.first().filter(|(due, _)| *due <= now)?;
             self.due.pop_first();

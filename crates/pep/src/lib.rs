@@ -152,6 +152,11 @@ impl<U: Copy + Ord> Pep<U> {
         self.flows.miss();
     }
 
+    /// Whether the last packet has filled a PEP-ACK. Then [`Self::poll`] has to be called before the next packet.
+    pub const fn is_full(&self) -> bool {
+        self.flows.is_full()
+    }
+
     /// The next PEP-ACK that has to leave. `None`: there is none before [`Self::next_timeout`].
     pub fn poll(&mut self, now: Instant) -> Option<Notice<U>> {
         let notice = self.flows.poll(now, self.start, &self.config)?;

@@ -78,10 +78,12 @@ fn ten_packets_leave_at_once_but_not_twice_in_a_millisecond() {
     let (_, sequence, seen) = next_quic(&mut pep, start).unwrap();
     assert_eq!((sequence, seen.len()), (0, 10));
     (0..79).for_each(|number| pep.observe(start + 10 * US, quic(1, number)));
-    assert_eq!(pep.next_timeout(), Some(start + MS));
+    assert_eq!((pep.next_timeout(), pep.is_full()), (Some(start + MS), false));
     pep.observe(start + 11 * US, quic(1, 79));
+    assert!(pep.is_full());
     let (_, sequence, seen) = next_quic(&mut pep, start + 11 * US).unwrap();
     assert_eq!((sequence, seen.len()), (1, 80), "it is full");
+    assert!(!pep.is_full());
     // Nobody takes the next one in time.
     (0..83).for_each(|number| pep.observe(start + 2 * MS, quic(1, number)));
     assert_eq!(next_quic(&mut pep, start + 2 * MS).unwrap().2.len(), 80);

@@ -50,7 +50,7 @@ impl Finding {
 /// Prints what is in force, and what was found. An error says that something is missing.
 pub(super) fn print(setup: &PepSetup, checked: &str) -> Result<(), CliError> {
     let mut findings = vec![rights(setup)];
-    findings.push(kernel());
+    findings.push(kernel(setup));
     findings.extend(of(setup));
     let is_ready = findings.iter().all(|finding| finding.state != State::Missing);
     if setup.json {
@@ -77,9 +77,18 @@ pub(super) fn of(setup: &PepSetup) -> Vec<Finding> {
     devices.chain(forwarding(setup)).chain(user(setup)).collect()
 }
 
+/// What the programs of the kernel need.
+fn lacking(setup: &PepSetup) -> Vec<&'static str> {
+    let mut lacking = rights::lacking(&rights::NEEDED);
+    if setup.in_kernel {
+        lacking.extend(rights::lacking(&rights::IN_KERNEL));
+    }
+    lacking
+}
+
 fn rights(setup: &PepSetup) -> Finding {
     let what = "privileges";
-    let mut lacking = rights::lacking(&rights::NEEDED);
+    let mut lacking = lacking(setup);
     if setup.user.is_some() {
         lacking.extend(rights::lacking(&rights::FOR_USER));
     }
@@ -93,16 +102,16 @@ fn rights(setup: &PepSetup) -> Finding {
     Finding::new(State::Missing, what, text)
 }
 
-fn kernel() -> Finding {
+fn kernel(setup: &PepSetup) -> Finding {
     let what = "kernel";
-    match Router::check() {
+    match Router::check(setup.maker()) {
         Ok(()) if Router::has_to_detach() => {
             let text = "it takes the BPF programs; before Linux 6.6, what SIGKILL leaves attached is \
                         removed by the next start";
             Finding::new(State::Ok, what, text)
         }
         Ok(()) => Finding::new(State::Ok, what, "it takes the BPF programs"),
-        Err(_) if !rights::lacking(&rights::NEEDED).is_empty() => {
+        Err(_) if !lacking(setup).is_empty() => {
             let text = "whether it takes the BPF programs is not known without privileges";
             Finding::new(State::Warning, what, text)
         }

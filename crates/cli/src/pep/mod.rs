@@ -84,6 +84,14 @@ pub(crate) struct PepSettings {
     #[arg(long, env = "TANDEM_TCP_FORM", value_enum, help_heading = "More of the PEP")]
     tcp_form: Option<TcpForm>,
 
+    /// Let BPF programs make the PEP-ACKs, so that they leave at once; only with --tcp-form flagless
+    ///
+    /// Otherwise this program makes them of what a BPF program mirrors. In the kernel a packet with which a PEP-ACK leaves
+    /// takes some 2 µs longer.
+    #[arg(long, value_name = "BOOL", env = "TANDEM_IN_KERNEL", help_heading = "More of the PEP",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    in_kernel: Option<bool>,
+
     #[arg(
         long, value_name = "N", env = "TANDEM_FLOWS_MAX", help_heading = "More of the PEP",
         help = FlowsMax::help(
@@ -141,6 +149,7 @@ pub(crate) struct PepSetup {
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<String>,
     tcp_form: TcpForm,
+    in_kernel: bool,
     flows_max: Within<FlowsMax>,
     json: bool,
 }
@@ -163,6 +172,15 @@ impl TryFrom<PepSettings> for PepSetup {
         if servers > SERVERS_MAX {
             return Err(ConfigError::TooManyServers { servers, max: SERVERS_MAX });
         }
+        let in_kernel = settings.in_kernel.unwrap_or_default();
+        if in_kernel && settings.tcp_form == Some(TcpForm::OldAck) {
+            let reason = "the BPF programs know no acknowledgements of clients";
+            return Err(ConfigError::Conflict {
+                first: "in-kernel",
+                second: "tcp-form old-ack",
+                reason,
+            });
+        }
         let key_file = settings.key_file;
         Ok(Self {
             device: settings.device,
@@ -170,6 +188,7 @@ impl TryFrom<PepSettings> for PepSetup {
             key_file: key_file.ok_or(missing("key-file", "FILE", "TANDEM_KEY_FILE"))?,
             user: settings.user,
             tcp_form: settings.tcp_form.unwrap_or_default(),
+            in_kernel,
             flows_max: settings.flows_max.unwrap_or(Within(FlowsMax::DEFAULT)),
             json: settings.json.unwrap_or_default(),
         })
@@ -220,6 +239,14 @@ mod tests {
             lines.remove(missing);
             let error = from_text::<PepSettings>(&lines.join("\n")).unwrap_err().to_string();
             assert!(error.starts_with(&format!("{name} is missing: give --{name} ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_makes_no_old_acks() {
+        for (form, is_ok) in [("flagless", true), ("old-ack", false)] {
+            let text = format!("{}\nin-kernel = true\ntcp-form = \"{form}\"", REQUIRED.join("\n"));
+            assert_eq!(from_text::<PepSettings>(&text).is_ok(), is_ok, "{form}");
         }
     }
 

@@ -15,6 +15,9 @@ pub(super) const NEEDED: [(CapabilitySet, &str); 3] = [
     (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
 ];
 
+/// What the start needs with `--in-kernel`, too: without it the verifier allows no program that computes so much.
+pub(super) const IN_KERNEL: [(CapabilitySet, &str); 1] = [(CapabilitySet::PERFMON, "CAP_PERFMON")];
+
 /// What a switch to another user needs, too.
 pub(super) const FOR_USER: [(CapabilitySet, &str); 2] =
     [(CapabilitySet::SETUID, "CAP_SETUID"), (CapabilitySet::SETGID, "CAP_SETGID")];

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::thread::CapabilitySet;
 use tandem_pep::Config;
-use tandem_pep_linux::Router;
+use tandem_pep_linux::{Maker, Router};
 use tandem_wire::{PepId, PepKey};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -49,7 +49,7 @@ pub(super) fn run(setup: &PepSetup, (id, key): (PepId, Option<PepKey>)) -> Resul
     let runtime = run::runtime()?;
     let mut signals = runtime.block_on(async { Signals::with_hangup() })?;
     let is_keyless = key.is_none();
-    let router = Router::attach(&setup.device, &setup.server, setup.to_pep(id, key));
+    let router = Router::attach(&setup.device, &setup.server, setup.to_pep(id, key), setup.maker());
     let router = router.map_err(|error| failed(error.to_string()))?;
     let keep =
         if Router::has_to_detach() { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
@@ -85,6 +85,15 @@ pub(super) fn run(setup: &PepSetup, (id, key): (PepId, Option<PepKey>)) -> Resul
 }
 
 impl PepSetup {
+    /// Who makes the PEP-ACKs.
+    pub(super) const fn maker(&self) -> Maker {
+        if self.in_kernel {
+            Maker::Kernel { packets: Maker::PACKETS_MAX }
+        } else {
+            Maker::UserSpace
+        }
+    }
+
     fn to_pep(&self, id: PepId, key: Option<PepKey>) -> Config {
         let tcp_form = match self.tcp_form {
             TcpForm::Flagless => tandem_pep::TcpForm::Flagless,

@@ -9,7 +9,10 @@ use subtle::ConstantTimeEq;
 ///
 /// [RFC 2104]: https://www.rfc-editor.org/rfc/rfc2104
 #[derive(Clone)]
-pub struct PepKey(hmac::Key);
+pub struct PepKey {
+    bytes: [u8; Self::LEN],
+    hmac: hmac::Key,
+}
 
 /// A key is never shown.
 impl fmt::Debug for PepKey {
@@ -28,7 +31,12 @@ impl PepKey {
 
     /// A key of these bytes, which nobody can guess.
     pub fn new(bytes: [u8; Self::LEN]) -> Self {
-        Self(hmac::Key::new(hmac::HMAC_SHA256, &bytes))
+        Self { bytes, hmac: hmac::Key::new(hmac::HMAC_SHA256, &bytes) }
+    }
+
+    /// Its bytes, for a PEP in the kernel.
+    pub const fn bytes(&self) -> &[u8; Self::LEN] {
+        &self.bytes
     }
 
     /// Whether a PEP-ACK for QUIC is one of the PEP that has this key. The time does not depend on where
@@ -43,7 +51,7 @@ impl PepKey {
     /// The first bytes of the HMAC of these parts, one after another.
     pub(super) fn mac<const LEN: usize>(&self, parts: &[&[u8]]) -> [u8; LEN] {
         const { assert!(LEN <= 32, "an HMAC-SHA-256 has 32 bytes") };
-        let mut context = hmac::Context::with_key(&self.0);
+        let mut context = hmac::Context::with_key(&self.hmac);
         for part in parts {
             context.update(part);
         }
