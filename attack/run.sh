@@ -13,7 +13,7 @@ siege() {
     echo "--- tandem-siege $*"
     timeout 120 target/debug/tandem-siege --tandem "$tandem" "$@" || broken="$broken $1"
 }
-siege connections --count 2600 --hold 1s --rest 20s # the allocator gives back within ten seconds
+siege connections --count 2600 --hold 1s --rest 5s # the allocator gives back within a second
 siege handshakes --count 300 --ports 10 --rest 1s
 siege gaps --connections 2 --flows 200
 siege guesses --duration 3s

@@ -54,7 +54,7 @@ impl Origin {
         let options = DriverOptions {
             files: Some(files),
             grace,
-            memory_in_use: Some(memory::in_use),
+            memory_in_use: Some(memory::gauge()),
             tick: paths.is_some().then_some(paths::INTERVAL),
             ..DriverOptions::default()
         };

@@ -275,7 +275,7 @@ impl ProxySetup {
         let grace = run::grace(&limits);
         config.limits = limits;
         let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;
-        let memory_in_use = Some(memory::in_use as fn() -> u64);
+        let memory_in_use = Some(memory::gauge());
         let options = DriverOptions { grace, memory_in_use, ..DriverOptions::default() };
         run::serve(node, options, |proxy| self.reload(&identity, proxy), |_| {})
     }
