@@ -1,0 +1,167 @@
+//! Sends packets through a tunnel and receives them. It reads commands, and answers each with a line of JSON:
+//!
+//! ```text
+//! load GENERATOR_CPU SINK_CPU
+//! through CLIENT CLIENT_TO_ECHO PID ...               the tunnel's local addresses, and the processes to watch
+//! packets up|down FLOWS BYTES PER_SECOND BURST COUNT
+//! echo idle|up|down BYTES COUNT PER_SECOND            beside a load of 1200-byte packets, if not idle
+//! setup BYTES COUNT
+//! ```
+
+use std::{
+    env, io,
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use data_path_bench::{
+    echo::{self, Echoes},
+    ends::Ends,
+    kernel,
+    packets::{self, Cpus, Direction, Load},
+};
+
+/// How long a load lasts before echoes are sent beside it.
+const WARM_UP: Duration = Duration::from_millis(300);
+const LOAD_BYTES: usize = 1200;
+
+struct Bench {
+    cpus: Cpus,
+    ends: Ends,
+    client: SocketAddr,
+    client_to_echo: SocketAddr,
+    pids: Vec<i32>,
+}
+
+fn main() -> Result<()> {
+    let cpus: Vec<usize> =
+        env::args().skip(1).map(|word| word.parse()).collect::<Result<_, _>>()?;
+    let &[generator, sink] = cpus.as_slice() else { bail!("which CPUs?") };
+    kernel::pin(generator)?;
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
+    let mut bench = Bench {
+        cpus: Cpus { generator, sink },
+        ends: Ends::new()?,
+        client: nobody,
+        client_to_echo: nobody,
+        pids: Vec::new(),
+    };
+    println!("{} {}", bench.ends.target.local_addr()?, echo::serve(sink)?);
+    for line in io::stdin().lines() {
+        let line = line?;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match bench.run(&words) {
+            Ok(answer) => println!("{{{answer}}}"),
+            Err(error) => println!(r#"{{"error": "{line}: {error:#}"}}"#),
+        }
+    }
+    Ok(())
+}
+
+impl Bench {
+    fn run(&mut self, words: &[&str]) -> Result<String> {
+        match words {
+            ["through", client, client_to_echo, pids @ ..] => {
+                self.client = client.parse()?;
+                self.client_to_echo = client_to_echo.parse()?;
+                self.pids = pids.iter().map(|pid| pid.parse()).collect::<Result<_, _>>()?;
+                Ok(String::new())
+            }
+            ["packets", direction, flows, bytes, rate, burst, count] => {
+                let load = Load {
+                    direction: direction_of(direction)?,
+                    flows: flows.parse()?,
+                    bytes: bytes.parse()?,
+                    packets_per_second: rate.parse()?,
+                    burst: burst.parse()?,
+                    count: count.parse()?,
+                };
+                self.packets(load)
+            }
+            ["echo", "idle", bytes, count, _] => {
+                let echoes =
+                    echo::of_one_flow(self.client_to_echo, bytes.parse()?, count.parse()?)?;
+                Ok(summary(echoes))
+            }
+            ["echo", direction, bytes, count, rate] => {
+                let load = Load {
+                    direction: direction_of(direction)?,
+                    flows: 1,
+                    bytes: LOAD_BYTES,
+                    packets_per_second: rate.parse()?,
+                    burst: 1,
+                    count: u64::MAX,
+                };
+                self.echo_beside(load, bytes.parse()?, count.parse()?)
+            }
+            ["setup", bytes, count] => Ok(summary(echo::of_new_flows(
+                self.client_to_echo,
+                bytes.parse()?,
+                count.parse()?,
+            )?)),
+            _ => bail!("not a command"),
+        }
+    }
+
+    fn packets(&mut self, load: Load) -> Result<String> {
+        let run = self.ends.open(load.flows, self.client)?;
+        let outcome = packets::measure(&self.ends, load, run, &self.pids, self.cpus)?;
+        Ok(format!(
+            r#""sent": {}, "received": {}, "reached_pps": {:.0}, "late_p99_us": {}, "cpu_ns": {:?}"#,
+            outcome.sent.packets,
+            outcome.received,
+            outcome.sent.packets as f64 / outcome.sent.elapsed.as_secs_f64(),
+            outcome.sent.late_p99_us,
+            outcome.cpu_nanos,
+        ))
+    }
+
+    fn echo_beside(&mut self, load: Load, bytes: usize, count: usize) -> Result<String> {
+        let run = self.ends.open(load.flows, self.client)?;
+        let (received, stop, stop_sink) =
+            (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        let (ends, cpus) = (&self.ends, self.cpus);
+        thread::scope(|scope| {
+            let sink = scope.spawn(|| {
+                kernel::pin(cpus.sink)
+                    .map(|()| packets::sink(ends, load, run, &received, &stop_sink))
+            });
+            let sent = scope
+                .spawn(|| packets::generate(ends, load, run, || !stop.load(Ordering::Relaxed)));
+            thread::sleep(WARM_UP);
+            let echoes = echo::of_one_flow(self.client_to_echo, bytes, count);
+            stop.store(true, Ordering::Relaxed);
+            let sent = sent.join().ok().context("the generator panicked")?;
+            thread::sleep(WARM_UP);
+            stop_sink.store(true, Ordering::Relaxed);
+            sink.join().ok().context("the sink panicked")??;
+            Ok(format!(
+                r#"{}, "sent": {}, "received": {}, "reached_pps": {:.0}"#,
+                summary(echoes?),
+                sent.packets,
+                received.load(Ordering::Relaxed),
+                sent.packets as f64 / sent.elapsed.as_secs_f64(),
+            ))
+        })
+    }
+}
+
+fn direction_of(word: &str) -> Result<Direction> {
+    match word {
+        "up" => Ok(Direction::Up),
+        "down" => Ok(Direction::Down),
+        _ => bail!("{word} is neither up nor down"),
+    }
+}
+
+fn summary(mut echoes: Echoes) -> String {
+    echoes.times.sort_unstable();
+    let micros = |percent: usize| {
+        let time = echoes.times.get(echoes.times.len() * percent / 100);
+        time.map_or(0.0, |time| time.as_secs_f64() * 1e6)
+    };
+    format!(r#""p50_us": {:.1}, "p99_us": {:.1}, "lost": {}"#, micros(50), micros(99), echoes.lost)
+}

@@ -1,0 +1,7 @@
+//! The load generator and the sink of the benchmark.
+#![expect(clippy::disallowed_methods, reason = "it measures with the real clock")]
+
+pub mod echo;
+pub mod ends;
+pub mod kernel;
+pub mod packets;
