@@ -94,7 +94,7 @@ def build(peers, tandems, with_idle):
     cargo = ["cargo", "build", "--quiet", "--release", "--locked", "--manifest-path", HERE / "tools/Cargo.toml"]
     subprocess.run([*cargo, "--target-dir", BUILD], check=True)
     if "masque-go" in peers or with_idle:
-        need("go", "install Go 1.25 or newer (apt-get install golang, or https://go.dev), or use --peers quinn --only without memory")
+        need("go", "install Go 1.25 or newer (apt-get install golang, or https://go.dev), or use --peers quinn, and --only without memory")
         subprocess.run(["go", "build", "-o", MASQUE_GO, "."], cwd=HERE / "masque-go", check=True)
     make = [tandems[0].program, "generate", "certificate", CERTIFICATES]
     if not CERT.exists():

@@ -12,6 +12,7 @@ MEASURED = [
     "start_bytes", "connection_bytes", "flow_bytes",
 ]  # fmt: skip
 LOSS_LIMIT = 0.5  # percent
+SLOWEST = 0.95  # of the rate that was asked for
 
 
 def values(rows, field):
@@ -41,6 +42,14 @@ def loss(rows):
         return "-"
     share = statistics.median(found)
     return f"**{share:.2f} !**" if share > LOSS_LIMIT else f"{share:.2f}"
+
+
+def reached(rows, rate):
+    found = values(rows, "reached_pps")
+    if not found:
+        return "-"
+    shown = f"{statistics.median(found):.0f}"
+    return f"**{shown} !**" if statistics.median(found) < SLOWEST * float(rate) else shown
 
 
 def against(rows, others, field):
@@ -84,7 +93,8 @@ def packets(rows):
     first = rows[0]["contestant"]
     yield "**CPU time per delivered packet, in nanoseconds**"
     yield ""
-    yield f"A loss above {LOSS_LIMIT} % is marked: the numbers of that line are of no use for a comparison."
+    yield (f"A loss above {LOSS_LIMIT} % is marked, and a rate below {SLOWEST * 100:.0f} % of what was asked for: the costs of such a "
+           "line are no comparison.")  # fmt: skip
     yield ""
     head = ["packets/s", "bytes", "spacing", "direction", "flows", "contestant", "reached", "loss %", "proxy", "client",
             f"proxy against {first}", f"client against {first}"]  # fmt: skip
@@ -98,7 +108,7 @@ def packets_of(cases, first):
             costs = [spread(found, "proxy_ns"), spread(found, "client_ns")]
             others = of_contestant.get(first, [])
             ratios = ["1" if name == first else against(found, others, field) for field in ("proxy_ns", "client_ns")]
-            yield [rate, size, spacing, direction, flows, name, median(found, "reached_pps"), loss(found), *costs, *ratios]
+            yield [rate, size, spacing, direction, flows, name, reached(found, rate), loss(found), *costs, *ratios]
 
 
 def echo(rows):

@@ -55,7 +55,7 @@ fn main() -> Result<()> {
         let words: Vec<&str> = line.split_whitespace().collect();
         match bench.run(&words) {
             Ok(answer) => println!("{{{answer}}}"),
-            Err(error) => println!(r#"{{"error": "{line}: {error:#}"}}"#),
+            Err(error) => println!(r#"{{"error": {:?}}}"#, format!("{line}: {error:#}")),
         }
     }
     Ok(())
