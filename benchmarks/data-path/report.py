@@ -69,6 +69,8 @@ def groups(rows, *fields):
 
 
 def lines(file):
+    if not file.exists():
+        raise SystemExit(f"{file} is missing: measure first, or name another file with --csv")
     with file.open(newline="") as opened:
         rows = list(csv.DictReader(opened))
     if not rows:
