@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use noq_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 use tandem_node::node::{Ecn, Received, SocketId, SocketKind, Transmit};
-use tokio::io::Interest;
+use tokio::io::{Interest, unix::AsyncFd};
 use tracing::{debug, trace};
 
 use crate::stats::DriverStats;
@@ -23,6 +23,12 @@ pub(crate) const SEND_BYTES_MAX: usize = 65_507;
 /// The largest length of a received message in bytes. The kernel joins datagrams up to the largest
 /// length of an IP packet.
 const MESSAGE_BYTES_MAX: usize = 65_536;
+
+/// A UDP socket at tokio's reactor.
+///
+/// A `tokio::net::UdpSocket` asks for the readiness to write as well, which this one never waits for. Each
+/// datagram that leaves then wakes the process once more, when the kernel has freed its memory.
+pub(crate) type WatchedSocket = AsyncFd<std::net::UdpSocket>;
 
 /// The readiness that a receive call needs: datagrams, or an error that an earlier datagram caused.
 pub(crate) const RECEIVE_INTEREST: Interest = Interest::READABLE.add(Interest::ERROR);
@@ -49,7 +55,7 @@ impl Default for SocketOptions {
 #[derive(Debug)]
 pub struct UdpSocket {
     id: SocketId,
-    io: Arc<tokio::net::UdpSocket>,
+    io: Arc<WatchedSocket>,
     state: UdpSocketState,
     local: SocketAddr,
     /// The only address from which the socket accepts datagrams; `None` accepts all.
@@ -87,8 +93,9 @@ impl UdpSocket {
             socket.connect(&peer.into())?;
         }
         let state = UdpSocketState::new((&socket).into())?;
-        let io = Arc::new(tokio::net::UdpSocket::from_std(socket.into())?);
-        let local = io.local_addr()?;
+        let io = watched(socket.into())?;
+        let local = io.get_ref().local_addr()?;
+        let io = Arc::new(io);
         let gso_segments_max = options.gso_segments_max.max(1);
         Ok(Self { id, io, state, local, peer, gso_segments_max, is_failed: false })
     }
@@ -102,7 +109,7 @@ impl UdpSocket {
         self.id
     }
 
-    pub(crate) fn io(&self) -> Arc<tokio::net::UdpSocket> {
+    pub(crate) fn io(&self) -> Arc<WatchedSocket> {
         Arc::clone(&self.io)
     }
 
@@ -164,9 +171,9 @@ impl UdpSocket {
         // The two interests are tried one by one, because tokio's `try_io` does not accept a joint
         // interest.
         for interest in [Interest::READABLE, Interest::ERROR] {
-            let result = self.io.try_io(interest, || {
+            let result = self.io.try_io(interest, |socket| {
                 let (mut slices, meta) = buffers.slices();
-                let count = self.state.recv((&*self.io).into(), &mut slices, meta)?;
+                let count = self.state.recv(socket.into(), &mut slices, meta)?;
                 received = Some(count);
                 if count < BATCH_SIZE { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
             });
@@ -196,7 +203,7 @@ impl UdpSocket {
     ) -> Option<io::ErrorKind> {
         // `try_io` is not used, because a new socket is writable before tokio has noticed that.
         self.send_with(transmit, contents, stats, |socket, chunk| {
-            socket.state.try_send((&*socket.io).into(), chunk)
+            socket.state.try_send(socket.io.get_ref().into(), chunk)
         })
     }
 
@@ -291,6 +298,15 @@ impl UdpSocket {
         debug!(%error, local = %self.local, "a connected socket failed");
         Some(error.kind())
     }
+}
+
+#[expect(
+    deprecated,
+    reason = "it is unsound if a type's descriptor can change or be closed; that of a socket of the \
+              standard library cannot"
+)]
+fn watched(socket: std::net::UdpSocket) -> io::Result<WatchedSocket> {
+    AsyncFd::with_interest(socket, RECEIVE_INTEREST)
 }
 
 /// The state of a socket's queue after a receive call.
