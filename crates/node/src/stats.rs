@@ -251,6 +251,8 @@ pub struct FlowsEnded {
     pub with_connection: u64,
     /// The operator removed the token of the flow.
     pub revoked: u64,
+    /// The client needed the place for another local program, and this flow had been silent for longest.
+    pub for_others: u64,
 }
 
 /// The counters of requests that showed no right to use a proxy, by cause.

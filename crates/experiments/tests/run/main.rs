@@ -1,5 +1,6 @@
 //! Tests of runs, from parameters to records, as `tandem lab run` makes them.
 
+mod fast;
 mod feedback;
 mod pep;
 mod repair;

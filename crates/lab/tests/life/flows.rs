@@ -111,6 +111,63 @@ fn a_thousand_flows_share_a_connection_and_are_closed_when_they_are_idle() {
 }
 
 #[test]
+fn the_flow_that_has_been_silent_for_longest_makes_room_for_a_new_one() {
+    let limits = Limits { local_flows: 3, ..Limits::default() };
+    let scenario = Scenario { limits, ..Scenario::new(1, 1) };
+    scenario.run(|testbed| {
+        testbed.world.add_host("echo", ["10.0.0.8"], EchoHost::new(TARGET_PORT));
+        forward(&scenario, testbed, &["10.0.0.8"]);
+        let shots = |seconds: &[u32]| -> Vec<_> {
+            let shot = |second: &u32| Shot { after: SECOND * *second, payload_len: 9 };
+            seconds.iter().map(shot).collect()
+        };
+        // All three places are taken, and the second program is the first to fall silent.
+        let steady = program(testbed, "10.1.0.1", 0, shots(&[1, 2, 3, 4, 5, 6]));
+        let silent = program(testbed, "10.1.0.2", 0, shots(&[1, 6]));
+        let third = program(testbed, "10.1.0.3", 0, shots(&[1, 3, 4, 5]));
+        let fourth = program(testbed, "10.1.0.4", 0, shots(&[4]));
+        testbed.world.run_for(SECOND * 5 + MS * 500);
+        assert_eq!(numbers(&testbed.world, steady).len(), 5);
+        assert_eq!(numbers(&testbed.world, silent), [0]);
+        assert_eq!(numbers(&testbed.world, third), [0, 1, 2, 3]);
+        assert_eq!(numbers(&testbed.world, fourth), [0]);
+        let (client, proxy) = (testbed.client, testbed.proxies[0]);
+        let stats = testbed.world.node_mut(client).stats();
+        assert_eq!((stats.flows, stats.flows_open, stats.flows_ended.for_others), (4, 3, 1));
+        assert_eq!(stats.dropped.too_many_flows, 0);
+        assert_eq!(testbed.world.node_mut(proxy).stats().flows_open, 3);
+        // The program whose flow ended gets a new one, in the place of the fourth.
+        testbed.world.run_for(SECOND * 2);
+        assert_eq!(numbers(&testbed.world, silent), [0, 1]);
+        assert_eq!(testbed.world.node_mut(client).stats().flows_ended.for_others, 2);
+        testbed.world.trace().digest()
+    });
+}
+
+#[test]
+fn flows_in_use_keep_their_places() {
+    let limits = Limits { local_flows: 2, ..Limits::default() };
+    let scenario = Scenario { limits, ..Scenario::new(1, 1) };
+    scenario.run(|testbed| {
+        testbed.world.add_host("echo", ["10.0.0.8"], EchoHost::new(TARGET_PORT));
+        forward(&scenario, testbed, &["10.0.0.8"]);
+        let users = ["10.1.0.1", "10.1.0.2"]
+            .map(|ip| program(testbed, ip, 0, Shot::every(MS * 500, 20, 9)));
+        let late = Shot { after: SECOND * 3, payload_len: 9 };
+        let late = program(testbed, "10.1.0.3", 0, vec![late]);
+        testbed.world.run_for(SECOND * 12);
+        for user in users {
+            assert_eq!(numbers(&testbed.world, user).len(), 20);
+        }
+        assert_eq!(numbers(&testbed.world, late), [] as [u64; 0]);
+        let client = testbed.client;
+        let stats = testbed.world.node_mut(client).stats();
+        assert_eq!((stats.flows_ended.for_others, stats.dropped.too_many_flows), (0, 1));
+        testbed.world.trace().digest()
+    });
+}
+
+#[test]
 fn each_of_a_thousand_flows_gets_reports_also_after_a_pause() {
     /// Programs that send again, one after the other.
     const AGAIN: [u32; 4] = [0, 63, 64, 999];

@@ -4,11 +4,12 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     net::SocketAddr,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use tandem_wire::Code;
+use tracing::warn;
 
 use super::{
     ForwardConfig,
@@ -22,9 +23,14 @@ use crate::{
     limits::Limits,
     node::{Event, Output, Received, SocketId, SocketKind, Transmit},
     quic::{self, StreamId},
+    seldom::Seldom,
     stats::Stats,
     tunnel::Unsent,
 };
+
+/// The silence after which a flow makes room for the flow of another program, if all places are taken. Flows that
+/// are in use keep their places, because otherwise each new flow would end another one for a moment.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// A flow of a local program.
 #[derive(Debug)]
@@ -97,6 +103,10 @@ pub(super) struct Forward {
     pub(super) own: OwnFlows,
     /// When to check for idle flows.
     next_look: Option<Instant>,
+    /// Before this time no flow can make room for another one.
+    no_room_until: Option<Instant>,
+    /// Limits the warnings that all places are taken.
+    full: Seldom,
 }
 
 impl Forward {
@@ -110,6 +120,8 @@ impl Forward {
             flows: BTreeMap::new(),
             own: OwnFlows::default(),
             next_look: None,
+            no_room_until: None,
+            full: Seldom::default(),
         }
     }
 
@@ -236,12 +248,13 @@ impl Forward {
         let id = LocalFlowId { socket: received.socket, program: received.remote };
         if !self.flows.contains_key(&id) {
             self.config(id.socket)?;
-            if self.flows.len() >= limits.local_flows {
-                stats.dropped.too_many_flows += 1;
-                return None;
-            }
             if self.must_wait(now, id.socket) {
                 stats.dropped.unknown_flow += 1;
+                return None;
+            }
+            if self.flows.len() >= limits.local_flows && !self.make_room(now, hop, (limits, stats))
+            {
+                stats.dropped.too_many_flows += 1;
                 return None;
             }
             let carries_quic = quic::is_first_of_client(&received.payload);
@@ -279,6 +292,41 @@ impl Forward {
             _ => stats.dropped.unknown_flow += 1,
         }
         None
+    }
+
+    /// Closes the flow that has been silent for longest, if it has been for [`SILENCE`]. Returns whether there
+    /// is room now.
+    fn make_room(
+        &mut self,
+        now: Instant,
+        hop: &mut Hop,
+        (limits, stats): (&Limits, &mut Stats),
+    ) -> bool {
+        let mut closed = None;
+        if self.no_room_until.is_none_or(|until| until <= now) {
+            let oldest = self.flows.iter().min_by_key(|(_, flow)| flow.last_active);
+            let oldest = oldest.map(|(&id, flow)| (id, flow.last_active + SILENCE));
+            closed = oldest.filter(|(_, since)| *since <= now).map(|(id, _)| id);
+            self.no_room_until = oldest.map(|(_, since)| since);
+        }
+        if let Some(flow) = closed.and_then(|id| self.flows.remove(&id)) {
+            if let Some(stream) = flow.stream {
+                hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
+            }
+            stats.flows_ended.for_others += 1;
+        }
+        if let Some(left_out) = self.full.due(now) {
+            warn!(
+                most = limits.local_flows,
+                ended = stats.flows_ended.for_others,
+                dropped = stats.dropped.too_many_flows,
+                left_out,
+                "too many local programs send at the same time: the flow that has been silent for longest \
+                 ends for a new one, and without a silent one, packets of new programs are dropped; the \
+                 counts are totals since the start"
+            );
+        }
+        closed.is_some()
     }
 
     /// Sends the payloads that waited for the grant of a flow.

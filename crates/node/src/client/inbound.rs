@@ -28,6 +28,10 @@ use crate::{
 /// report is dropped, because the next one follows soon.
 const WAITING_OUTPUTS_MAX: usize = 256;
 
+/// The most payloads of a tunnel that the connection inside gets before it processes them. A stream tunnel releases
+/// thousands at once when a gap closes, and the engine ends a connection when more than 2048 pieces of a stream wait.
+const PAYLOADS_PER_TURN: usize = 256;
+
 /// The result of a look at the hops.
 pub(super) enum Inbound {
     Nothing,
@@ -40,9 +44,9 @@ impl Client {
     pub(super) fn receive(&mut self, now: Instant, buf: &mut Vec<u8>) -> Inbound {
         let mut inbound = Inbound::Nothing;
         for index in 0..self.chain.hops.len() {
-            while let Some(arrival) =
-                self.chain.hops.get_mut(index).and_then(|hop| hop.poll_arrival(now))
-            {
+            for _ in 0..PAYLOADS_PER_TURN {
+                let hop = self.chain.hops.get_mut(index);
+                let Some(arrival) = hop.and_then(|hop| hop.poll_arrival(now)) else { break };
                 inbound = Inbound::Progress;
                 self.tell_of_change(now, index);
                 match arrival {

@@ -214,7 +214,7 @@ impl ForwardConfig {
 /// The use of the chain.
 enum Work {
     Fetch(Box<Fetch>),
-    Forward(Forward),
+    Forward(Box<Forward>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -479,7 +479,10 @@ impl Client {
         }
         match self.receive(now, buf) {
             Inbound::Output(output) => return Some(output),
-            Inbound::Progress => return None,
+            Inbound::Progress => {
+                self.take_events(now);
+                return self.poll_fetch(now);
+            }
             Inbound::Nothing if self.take_lost(now) || any_event => return None,
             Inbound::Nothing => {}
         }

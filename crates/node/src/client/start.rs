@@ -53,7 +53,7 @@ impl Client {
         let is_reported = hops.iter().any(|hop| hop.tunnel.wants_reports());
         let usual_acks = (is_chain && !is_reported).then_some(AckPolicy::END_TO_END);
         let (work, origin) = match task {
-            Task::Forward(configs) => (Work::Forward(Forward::new(configs)), None),
+            Task::Forward(configs) => (Work::Forward(Box::new(Forward::new(configs))), None),
             Task::Fetch(mut fetch) => {
                 let authority = authority(&fetch.host, fetch.port);
                 let window = fetch.transport.receive_window;
