@@ -7,7 +7,7 @@ use std::{
     io::Write as _,
     net::SocketAddr,
     path::Path,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use serde::Serialize;
@@ -16,7 +16,12 @@ use tandem_congestion::{DomainRtt, Place};
 use tandem_node::{PathReport, Stats};
 use tracing::info;
 
-use crate::{error::CliError, metrics, qlog, text};
+use crate::{
+    error::CliError,
+    metrics,
+    qlog::{self, since_1970},
+    text,
+};
 
 /// How often the paths are looked at.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
@@ -187,11 +192,6 @@ impl Paths {
 /// Three decimals, which is what the clocks are good for.
 fn rounded(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
-}
-
-#[expect(clippy::disallowed_methods, reason = "users compare the time of day")]
-fn since_1970() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Begins a file `origin-paths-TIME.sqlog`, whose time is in milliseconds since 1970. Its only kind of

@@ -1,25 +1,47 @@
-//! Qlog files of ours, beside those of connections, which the engine writes: what a chain of tunnels costs,
-//! which no file of one connection can tell.
+//! Qlog files: those of connections, and one of what a chain of tunnels costs, which no file of one
+//! connection can tell.
 
 use std::{
-    fs,
-    path::Path,
-    time::{SystemTime, UNIX_EPOCH},
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::{Value, json};
+use tandem_node::quic::QlogFiles;
 
 use crate::{error::CliError, outcome::Outcome};
 
 /// The character before each record of a JSON text sequence (RFC 7464).
 const RECORD_SEPARATOR: char = '\u{1e}';
 
+/// Makes the qlog files of connections, whose names are ROLE-TIME-ID-SIDE.qlog. TIME is in milliseconds since 1970, when the
+/// connection began.
+#[derive(Clone, Debug)]
+pub(crate) struct QlogDir {
+    /// An existing folder.
+    pub(crate) dir: PathBuf,
+    pub(crate) role: &'static str,
+}
+
+impl QlogFiles for QlogDir {
+    fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>> {
+        let file = self.dir.join(format!("{}-{}-{name}.qlog", self.role, since_1970().as_millis()));
+        Ok(Box::new(BufWriter::new(File::create_new(file)?)))
+    }
+}
+
+/// The time of day.
+#[expect(clippy::disallowed_methods, reason = "the time of day names files and marks records")]
+pub(crate) fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
 /// Writes a file `get-chain-TIME.sqlog`, whose time is in milliseconds since 1970. Its only event,
 /// `tandem:chain_overhead`, has the fields of `get --json` about the chain.
-#[expect(clippy::disallowed_methods, reason = "the time of day names the file")]
 pub(crate) fn write_chain(dir: &Path, outcome: &Outcome) -> Result<(), CliError> {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let time = since_1970.as_millis();
+    let time = since_1970().as_millis();
     let file = dir.join(format!("get-chain-{time}.sqlog"));
     let header = header("the cost of a chain of tunnels", "client");
     let event = event(u64::try_from(time).unwrap_or(u64::MAX), outcome);

@@ -72,11 +72,30 @@ fn qlog_files_say_what_the_tunnels_cost() {
     let about_chain = |file: &std::path::PathBuf| {
         file.file_name().unwrap().to_string_lossy().starts_with("get-chain-")
     };
-    let files: Vec<_> = files.filter(about_chain).collect();
+    let (files, of_connections): (Vec<_>, Vec<_>) = files.partition(about_chain);
     let [file] = files.as_slice() else { panic!("{files:?}") };
-    let text = fs::read_to_string(file).unwrap();
-    let records = text.split('\u{1e}').skip(1).map(serde_json::from_str::<Value>);
-    let records: Vec<_> = records.map(Result::unwrap).collect();
+    let records = |file: &std::path::PathBuf| -> Vec<Value> {
+        let text = fs::read_to_string(file).unwrap();
+        let records = text.split('\u{1e}').skip(1).map(serde_json::from_str);
+        records.map(Result::unwrap).collect()
+    };
+    let mut roles: Vec<_> = of_connections
+        .iter()
+        .map(|file| {
+            let records = records(file);
+            assert!(
+                records.iter().any(|record| record["name"] == "quic:packet_received"),
+                "{file:?}"
+            );
+            assert_eq!(records[records.len() - 1]["time"].as_f64().map(f64::is_normal), Some(true));
+            let name = file.file_name().unwrap().to_string_lossy().into_owned();
+            assert!(name.ends_with("-client.qlog"), "{name}");
+            name.split('-').next().unwrap().to_owned()
+        })
+        .collect();
+    roles.sort();
+    assert_eq!(roles, ["get", "tunnel", "tunnel"]);
+    let records = records(file);
     let [header, event] = records.as_slice() else { panic!("{records:?}") };
     assert_eq!(header["qlog_format"], "JSON-SEQ");
     assert_eq!(event["name"], "tandem:chain_overhead");

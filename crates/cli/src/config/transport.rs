@@ -3,15 +3,16 @@
 use std::{
     ops::RangeInclusive,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use serde::Serialize;
 use tandem_congestion::{Bbr1Config, ControllerConfig, ControllerName, TeccConfig};
-use tandem_node::quic::{AckPolicy, LossDetection, Mtu, QlogDir, Transport};
+use tandem_node::quic::{AckPolicy, LossDetection, Mtu, QlogFiles, Transport};
 use tandem_units::Ratio;
 
 use super::{Setting, Within};
-use crate::error::ConfigError;
+use crate::{error::ConfigError, qlog::QlogDir};
 
 /// Flags, and keys of a file.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -240,12 +241,12 @@ impl TransportSetup {
     }
 
     /// The node's form; qlog files begin with `role`.
-    pub(crate) fn to_node(&self, role: &str, work: WorkFor) -> Transport {
+    pub(crate) fn to_node(&self, role: &'static str, work: WorkFor) -> Transport {
         let mtu = match work {
             WorkFor::Tunnel => Mtu::TUNNEL,
             WorkFor::EndToEnd | WorkFor::Origin => Mtu::default(),
         };
-        let qlog = self.qlog_dir.as_ref();
+        let qlog = self.qlog_dir.clone().map(|dir| QlogDir { dir, role });
         let controller = ControllerConfig {
             tecc: self.tecc_config,
             initial_window_packets: self.initial_window.0,
@@ -258,7 +259,7 @@ impl TransportSetup {
             // Repairs of the tunnel arrive late.
             loss_detection: LossDetection::for_path(self.controller.takes_reports()),
             acks: self.acks(work),
-            qlog: qlog.map(|dir| QlogDir { dir: dir.clone(), prefix: role.to_owned() }),
+            qlog: qlog.map(|files| Arc::new(files) as Arc<dyn QlogFiles>),
             ..Transport::default()
         }
     }

@@ -165,7 +165,7 @@ impl Endpoint {
         if let Some(unvalidated) = &mut unvalidated {
             unvalidated.on_received(len);
         }
-        let hooks = self.hooks(Observer::default());
+        let hooks = self.hooks(Observer::new(now, None, self.qlog.clone()));
         let mut transport = self.transport(&hooks);
         transport.initial_mtu(first_size::of_server(self.mtu, len));
         let config = self.server.as_ref().map(|acceptance| {
@@ -177,6 +177,7 @@ impl Endpoint {
         let mut answer = Vec::new();
         match self.inner.accept(incoming, now, &mut answer, config) {
             Ok((handle, connection)) => {
+                hooks.observer.log(|qlog| qlog.remote(remote));
                 let connection = Connection::new(connection, hooks, self.acks, self.windows);
                 let is_unvalidated = unvalidated.is_some();
                 let peer = Peer { began: now, prefix: Some(prefix), unvalidated };

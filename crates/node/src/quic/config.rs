@@ -1,7 +1,6 @@
 //! The settings of a node's QUIC connections, and their form in noq's configuration.
 
 use std::{
-    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -18,7 +17,7 @@ use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_units::ByteCount;
 
 use super::{
-    AckPolicy, Peps,
+    AckPolicy, Peps, QlogFiles,
     demux::{CONNECTION_ID_LEN, VERSION},
 };
 use crate::{limits::Limits, seal::Sealer};
@@ -86,8 +85,8 @@ pub struct Transport {
     pub keep_alive: Option<Duration>,
     /// The RTT that is assumed before the first sample (RFC 9002 §6.2.2: 333 ms).
     pub initial_rtt: Duration,
-    /// The folder for qlog files. Needs the feature `qlog`. `None`: no files.
-    pub qlog: Option<QlogDir>,
+    /// Makes a qlog file for each connection. `None`: there are no files.
+    pub qlog: Option<Arc<dyn QlogFiles>>,
     /// The flow control windows: the most unread bytes that the peer may send, on one stream and on
     /// all. `None`: as many as are safe.
     pub receive_window: Option<ByteCount>,
@@ -248,15 +247,6 @@ impl Mtu {
     }
 }
 
-/// The place of qlog files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QlogDir {
-    /// An existing folder.
-    pub dir: PathBuf,
-    /// The start of each file's name.
-    pub prefix: String,
-}
-
 /// The errors for settings that a node cannot use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -334,10 +324,6 @@ impl Transport {
             .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER);
         if self.loss_detection == LossDetection::BehindRepair {
             config.packet_threshold(REPAIR_PACKET_THRESHOLD).time_threshold(REPAIR_TIME_THRESHOLD);
-        }
-        #[cfg(feature = "qlog")]
-        if let Some(qlog) = &self.qlog {
-            config.qlog_from_path(&qlog.dir, &qlog.prefix);
         }
         config
     }

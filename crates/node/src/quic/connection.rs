@@ -1,5 +1,7 @@
 //! One QUIC connection: streams and datagrams.
 
+mod log;
+
 use std::{
     net::SocketAddr,
     num::NonZeroUsize,
@@ -8,8 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use noq_proto::{
-    ConnectionEvent, Dir, PathId, SendDatagramError, UdpStats, VarInt, WriteError,
-    congestion::Controller,
+    ConnectionEvent, Dir, PathId, SendDatagramError, UdpStats, WriteError, congestion::Controller,
 };
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
@@ -21,6 +22,7 @@ use super::{
     AckPolicy, DatagramId, Delivery, Read, StreamId,
     ack_gate::AckGate,
     config::{RECEIVE_WINDOW, SEND_WINDOW, Windows},
+    convert::{from_noq, from_noq_rate, to_noq, to_varint},
     delivery::Deliveries,
     demux::CONNECTION_ID_LEN,
     endpoint::earliest,
@@ -28,12 +30,7 @@ use super::{
     pep::Passage,
     receiver::{Receiver, UNREAD_MAX},
 };
-use crate::{
-    beside::Path,
-    node::{Ecn, Transmit},
-    seal::Secrets,
-    stats::ConnectionStats,
-};
+use crate::{beside::Path, node::Transmit, seal::Secrets, stats::ConnectionStats};
 
 /// The most datagrams in one system call. At moderate rates the pacing burst of the engine is ten
 /// datagrams of 1452 bytes. GSO (generic segmentation offload) would take more than five times as
@@ -117,6 +114,7 @@ pub(crate) struct Connection {
     moves: u64,
     /// The slices and numbers of the packets that were made last.
     slices: Vec<(Slice, u64)>,
+    has_qlog: bool,
 }
 
 /// How a packet came.
@@ -146,6 +144,7 @@ impl Connection {
     ) -> Self {
         let receiver = Receiver::new(windows);
         let acks = AckGate::new(acks);
+        let has_qlog = hooks.observer.has_qlog();
         Self {
             inner,
             hooks,
@@ -155,6 +154,7 @@ impl Connection {
             at: None,
             moves: 0,
             slices: Vec::new(),
+            has_qlog,
         }
     }
 
@@ -387,6 +387,7 @@ impl Connection {
     /// Closes the connection with a code and a reason for the peer.
     pub(crate) fn close(&mut self, now: Instant, code: Code, reason: &str) {
         self.acks.open();
+        self.log_close(now, code, reason);
         self.inner.close(now, to_varint(code), Bytes::copy_from_slice(reason.as_bytes()));
     }
 
@@ -511,7 +512,9 @@ impl Connection {
         if let Some(passage) = &self.hooks.passage {
             passage.before_packets();
         }
+        self.begin_log(now);
         let transmit = self.inner.poll_transmit(now, segments_max, buf);
+        self.end_log();
         if let (Some(passage), Some(transmit)) = (&self.hooks.passage, &transmit) {
             let payloads = buf.get(start..).unwrap_or_default();
             let size_max = self.packet_size_max();
@@ -525,7 +528,9 @@ impl Connection {
 
     /// Handles an event of the engine's endpoint, such as a packet that arrived.
     pub(super) fn handle_event(&mut self, now: Instant, event: ConnectionEvent) {
+        self.begin_log(now);
         self.inner.handle_event(event);
+        self.end_log();
         let arrived = self.hooks.observer.lock().take_arrived();
         let may_send = arrived.has_acks && self.hooks.deliveries.take_held_back();
         let smoothed_rtt = self.smoothed_rtt();
@@ -540,7 +545,9 @@ impl Connection {
 
     /// Runs the engine's timers that are due.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.begin_log(now);
         self.inner.handle_timeout(now);
+        self.end_log();
         self.acks.open();
     }
 
@@ -558,39 +565,4 @@ impl Connection {
 /// The bytes of IPv4 packets with these UDP payloads.
 const fn on_the_wire(udp: UdpStats) -> ByteCount {
     ByteCount::new(udp.bytes + HEADERS * udp.datagrams)
-}
-
-pub(super) fn from_noq(transmit: &noq_proto::Transmit) -> Transmit {
-    Transmit {
-        destination: transmit.destination,
-        src_ip: transmit.src_ip,
-        ecn: transmit.ecn.map(|ecn| match ecn {
-            noq_proto::EcnCodepoint::Ect0 => Ecn::Ect0,
-            noq_proto::EcnCodepoint::Ect1 => Ecn::Ect1,
-            noq_proto::EcnCodepoint::Ce => Ecn::Ce,
-        }),
-        size: transmit.size,
-        segment_size: transmit.segment_size,
-    }
-}
-
-pub(super) fn ecn_to_noq(ecn: Ecn) -> noq_proto::EcnCodepoint {
-    match ecn {
-        Ecn::Ect0 => noq_proto::EcnCodepoint::Ect0,
-        Ecn::Ect1 => noq_proto::EcnCodepoint::Ect1,
-        Ecn::Ce => noq_proto::EcnCodepoint::Ce,
-    }
-}
-
-/// Converts a pacing rate of noq, which is in bytes per second.
-const fn from_noq_rate(rate: u64) -> Option<Rate> {
-    Rate::from_bps(rate.saturating_mul(8))
-}
-
-pub(super) fn to_noq(stream: StreamId) -> noq_proto::StreamId {
-    noq_proto::StreamId::from(VarInt::from_u64(stream.0).unwrap_or(VarInt::MAX))
-}
-
-fn to_varint(code: Code) -> VarInt {
-    VarInt::from_u64(code.0).unwrap_or(VarInt::MAX)
 }

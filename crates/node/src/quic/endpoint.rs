@@ -1,5 +1,7 @@
 //! All QUIC connections of one socket.
 
+mod opening;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::{IpAddr, SocketAddr},
@@ -9,10 +11,10 @@ use std::{
 
 use bytes::BytesMut;
 use noq_proto::{
-    ClientConfig, ConnectionHandle, DatagramEvent, Dir, FourTuple, ServerConfig, StreamEvent,
-    TransportConfig, crypto,
+    ConnectionHandle, DatagramEvent, Dir, FourTuple, ServerConfig, StreamEvent, TransportConfig,
+    crypto,
 };
-use tandem_congestion::{ControllerConfig, ControllerName, Feedback, factory};
+use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_wire::{Code, PepAck};
 
 use super::{
@@ -21,13 +23,12 @@ use super::{
     accept::Acceptance,
     amplification::Unvalidated,
     config::{Windows, endpoint_config, initial_destination_cids},
-    connection::{Hooks, ecn_to_noq, from_noq},
-    delivery::tracking,
+    convert::{ecn_to_noq, from_noq},
     demux::{self, Demux},
     event::{Closed, Event},
     first_size::LargerInitials,
-    observed::Observer,
-    pep::{Listener, Passage, PepAckStats},
+    pep::{Listener, PepAckStats},
+    qlog::QlogFiles,
 };
 use crate::{
     limits::Limits,
@@ -101,6 +102,8 @@ pub(crate) struct Endpoint {
     marks_ecn: bool,
     /// Finds the packets of PEP-ACKs.
     pub(super) peps: Option<Listener>,
+    /// Makes the qlog files of connections.
+    pub(super) qlog: Option<Arc<dyn QlogFiles>>,
     /// The packets that were sent and lost on connections that were forgotten at once.
     pub(super) abandoned_packets: (u64, u64),
     /// How often connections were asked for their events.
@@ -173,6 +176,7 @@ impl Endpoint {
             // Its packets are then Not-ECT.
             marks_ecn: transport.controller.name != ControllerName::Off,
             peps: transport.peps.clone().map(Listener::new),
+            qlog: transport.qlog.clone(),
             abandoned_packets: (0, 0),
             #[cfg(test)]
             visits: 0,
@@ -190,53 +194,6 @@ impl Endpoint {
     /// Accepts no more connections.
     pub(crate) fn stop_accepting(&mut self) {
         self.inner.set_server_config(None);
-    }
-
-    /// Opens a connection. The error is the engine's message about a name or an address that it
-    /// cannot use.
-    pub(crate) fn connect(
-        &mut self,
-        now: Instant,
-        remote: SocketAddr,
-        server_name: &str,
-    ) -> Result<ConnectionId, String> {
-        let opening = self.client.as_ref().ok_or_else(|| "not a client".to_owned())?;
-        let hooks = self.hooks(Observer::new(opening.layer.clone()));
-        let mut config = ClientConfig::new(hooks.observer.client(opening.tls.clone()));
-        config.initial_dst_cid_provider(opening.destination_cids.clone());
-        config.transport_config(Arc::new(self.transport(&hooks)));
-        let (handle, connection) = self
-            .inner
-            .connect(now, config, remote, server_name)
-            .map_err(|error| error.to_string())?;
-        let peer = Peer { began: now, prefix: None, unvalidated: None };
-        let connection = Connection::new(connection, hooks, self.acks, self.windows);
-        Ok(self.insert(handle, connection, peer))
-    }
-
-    /// Gives the connections that a client opens from now on a place in a chain.
-    pub(crate) fn set_layer(&mut self, layer: Layer) {
-        if let Some(opening) = &mut self.client {
-            opening.layer = Some(layer);
-        }
-    }
-
-    /// What the parts of a new connection share.
-    pub(super) fn hooks(&self, observer: Observer) -> Hooks {
-        let feedback = Feedback::default();
-        let passage = self.peps.as_ref().map(|_| Passage::new(feedback.clone()));
-        Hooks { feedback, observer, passage, ..Hooks::default() }
-    }
-
-    /// The settings of one connection. Its controllers report the delivery of its datagrams, and
-    /// take reports on a tunnel.
-    pub(super) fn transport(&mut self, hooks: &Hooks) -> TransportConfig {
-        let mut transport = self.transport.clone();
-        let controllers = factory(&self.controller, hooks.feedback.clone());
-        self.controller.seed = self.controller.seed.wrapping_add(1);
-        let (deliveries, passage) = (hooks.deliveries.clone(), hooks.passage.clone());
-        transport.congestion_controller_factory(tracking(controllers, deliveries, passage));
-        transport
     }
 
     /// Handles a received UDP payload.
@@ -442,6 +399,7 @@ impl Endpoint {
                     self.events.push_back((id, Event::Connected));
                 }
                 noq_proto::Event::ConnectionLost { reason } => {
+                    connection.log_loss(&reason);
                     self.events.push_back((id, Event::Lost(Closed::from(reason))));
                 }
                 noq_proto::Event::DatagramReceived => {

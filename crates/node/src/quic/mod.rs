@@ -5,6 +5,7 @@ mod ack_gate;
 mod amplification;
 mod config;
 mod connection;
+mod convert;
 mod delivery;
 mod demux;
 mod endpoint;
@@ -14,6 +15,7 @@ mod header;
 mod observed;
 mod pep;
 mod places;
+mod qlog;
 mod reassembly;
 mod receiver;
 #[cfg(test)]
@@ -21,9 +23,7 @@ mod tests;
 
 pub use ack_gate::AckPolicy;
 pub(crate) use config::{CONTINUATION_LEN, Generator, rng};
-pub use config::{
-    ClientTls, ConfigError, LossDetection, Mtu, QlogDir, ResetSecret, ServerTls, Transport,
-};
+pub use config::{ClientTls, ConfigError, LossDetection, Mtu, ResetSecret, ServerTls, Transport};
 pub(crate) use connection::{Connection, Direction, PathEstimate, SendDatagram, StreamGone, Write};
 pub(crate) use delivery::{DatagramId, Delivery, IN_FLIGHT_MEMORY};
 pub(crate) use demux::is_first_of_client;
@@ -32,6 +32,7 @@ pub(crate) use event::{Closed, Event};
 pub(crate) use header::Header;
 pub(crate) use observed::{Layer, Ledger, Tag};
 pub use pep::{PepAckStats, Peps};
+pub use qlog::QlogFiles;
 pub(crate) use receiver::Read;
 
 /// Received UDP payloads that belong to no connection and get no answer, by cause.

@@ -18,7 +18,8 @@ use tandem_wire::Code;
 use super::{
     StreamId,
     config::{CONTINUATION_LEN, CONTINUATIONS_MAX, STREAM_RECEIVE_WINDOW, Windows},
-    connection::{PIECE_MAX, to_noq},
+    connection::PIECE_MAX,
+    convert::to_noq,
     reassembly::{Held, Reassembly},
 };
 

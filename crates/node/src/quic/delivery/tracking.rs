@@ -13,22 +13,25 @@ use noq_proto::{
 use tandem_congestion::Factory;
 
 use super::Deliveries;
-use crate::quic::pep::{Made, Passage};
+use crate::quic::{
+    observed::Observer,
+    pep::{Made, Passage},
+};
 
 /// A factory for the controllers of one connection, which also report the delivery of its datagrams
-/// to `deliveries`, and the fate of its packets to `passage`.
+/// to the deliveries, the fate of its packets to the passage, and their losses to the qlog.
 pub(in crate::quic) fn tracking(
     controllers: Factory,
-    deliveries: Deliveries,
-    passage: Option<Passage>,
+    (deliveries, passage, qlog): (Deliveries, Option<Passage>, Option<Observer>),
 ) -> Factory {
-    Arc::new(TrackingFactory { controllers, deliveries, passage })
+    Arc::new(TrackingFactory { controllers, deliveries, passage, qlog })
 }
 
 struct TrackingFactory {
     controllers: Factory,
     deliveries: Deliveries,
     passage: Option<Passage>,
+    qlog: Option<Observer>,
 }
 
 impl ControllerFactory for TrackingFactory {
@@ -37,7 +40,8 @@ impl ControllerFactory for TrackingFactory {
         let path = self.deliveries.add_path();
         let (deliveries, passage) = (self.deliveries.clone(), self.passage.clone());
         forget_path(path, passage.as_ref());
-        Box::new(Tracking { inner, path, deliveries, passage, newest_acked: None })
+        let qlog = self.qlog.clone();
+        Box::new(Tracking { inner, path, deliveries, passage, qlog, newest_acked: None })
     }
 }
 
@@ -56,6 +60,8 @@ struct Tracking {
     deliveries: Deliveries,
     /// Whether PEPs may tell of packets, and where.
     passage: Option<Passage>,
+    /// The observer that writes a qlog, if there is one.
+    qlog: Option<Observer>,
     /// When the newest packet was sent of those that an ACK frame acknowledges.
     newest_acked: Option<Instant>,
 }
@@ -136,6 +142,9 @@ impl Controller for Tracking {
         if let Some(passage) = &self.passage {
             passage.feedback.on_lost(packet_number, bytes);
         }
+        if let Some(observer) = &self.qlog {
+            observer.log(|qlog| qlog.lost(packet_number, bytes));
+        }
         self.inner.on_packet_lost(bytes, packet_number, now);
     }
 
@@ -163,7 +172,8 @@ impl Controller for Tracking {
         let (inner, path) = (self.inner.clone_box(), self.deliveries.add_path());
         let (deliveries, passage) = (self.deliveries.clone(), self.passage.clone());
         forget_path(path, passage.as_ref());
-        Box::new(Self { inner, path, deliveries, passage, newest_acked: None })
+        let qlog = self.qlog.clone();
+        Box::new(Self { inner, path, deliveries, passage, qlog, newest_acked: None })
     }
 
     fn initial_window(&self) -> u64 {

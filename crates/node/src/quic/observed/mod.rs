@@ -11,6 +11,7 @@ mod tests;
 use std::{
     any::Any,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use bytes::BytesMut;
@@ -27,7 +28,7 @@ use tandem_wire::{QuicFrameKind, QuicFrames};
 pub(super) use self::ledger::HEADERS;
 use self::ledger::Packet;
 pub(crate) use self::ledger::{Layer, Ledger, Tag};
-use super::header::Header;
+use super::qlog::{PacketType, Qlog, QlogFiles, Who};
 use crate::stats::Traffic;
 
 /// What was sent and received on one connection. Clones share it.
@@ -48,6 +49,18 @@ pub(super) struct Observed {
     largest: Option<u64>,
     /// The place of the connection in a chain.
     layer: Option<Layer>,
+    /// What the qlog begins with, until it has begun.
+    qlog_start: Option<QlogStart>,
+    qlog: Option<Qlog>,
+}
+
+/// What the qlog of a connection begins with.
+#[derive(Debug)]
+struct QlogStart {
+    files: Arc<dyn QlogFiles>,
+    now: Instant,
+    /// Our transport parameters in their encoded form.
+    parameters: Vec<u8>,
 }
 
 /// What arrived, as far as it matters for when to acknowledge it.
@@ -119,9 +132,27 @@ impl Contents {
 }
 
 impl Observer {
-    /// An observer of a connection, which may have a place in a chain.
-    pub(super) fn new(layer: Option<Layer>) -> Self {
-        Self(Arc::new(Mutex::new(Observed { layer, ..Observed::default() })))
+    /// An observer of a connection that begins now, which may have a place in a chain, and a qlog.
+    pub(super) fn new(
+        now: Instant,
+        layer: Option<Layer>,
+        qlog_files: Option<Arc<dyn QlogFiles>>,
+    ) -> Self {
+        let start = |files| QlogStart { files, now, parameters: Vec::new() };
+        let qlog_start = qlog_files.map(start);
+        Self(Arc::new(Mutex::new(Observed { layer, qlog_start, ..Observed::default() })))
+    }
+
+    /// Whether there is a qlog.
+    pub(super) fn has_qlog(&self) -> bool {
+        self.lock().qlog.is_some()
+    }
+
+    /// Writes something in the qlog, if there is one.
+    pub(super) fn log(&self, write: impl FnOnce(&mut Qlog)) {
+        if let Some(qlog) = &mut self.lock().qlog {
+            write(qlog);
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Observed> {
@@ -138,12 +169,34 @@ impl Observer {
         Arc::new(ObservedTls { tls, observer: self.clone() })
     }
 
-    fn key(&self, key: Box<dyn PacketKey>) -> Box<dyn PacketKey> {
-        Box::new(ObservedKey { key, observer: self.clone() })
+    fn keys(
+        &self,
+        packet_type: PacketType,
+        keys: KeyPair<Box<dyn PacketKey>>,
+    ) -> KeyPair<Box<dyn PacketKey>> {
+        let observed = |key| -> Box<dyn PacketKey> {
+            Box::new(ObservedKey { key, packet_type, observer: self.clone() })
+        };
+        KeyPair { local: observed(keys.local), remote: observed(keys.remote) }
     }
 
-    fn keys(&self, keys: KeyPair<Box<dyn PacketKey>>) -> KeyPair<Box<dyn PacketKey>> {
-        KeyPair { local: self.key(keys.local), remote: self.key(keys.remote) }
+    /// Begins the qlog, if there has to be one that has not begun. `id` is the connection ID that the client has
+    /// chosen for the server.
+    fn begin_qlog(&self, id: ConnectionId, side: Side) {
+        let mut observed = self.lock();
+        let Some(QlogStart { files, now, parameters }) = observed.qlog_start.take() else { return };
+        observed.qlog = Qlog::begin(&*files, now, side.is_client(), &id);
+        if let Some(qlog) = &mut observed.qlog {
+            qlog.parameters(Who::Local, &parameters);
+        }
+    }
+
+    fn session(&self, session: Box<dyn Session>, ours: &TransportParameters) -> Box<dyn Session> {
+        if let Some(start) = &mut self.lock().qlog_start {
+            ours.write(&mut start.parameters);
+        }
+        let (observer, next_keys) = (self.clone(), PacketType::Handshake);
+        Box::new(ObservedSession { session, observer, next_keys })
     }
 }
 
@@ -200,7 +253,7 @@ impl ClientConfig for ObservedTls<dyn ClientConfig> {
         params: &TransportParameters,
     ) -> Result<Box<dyn Session>, ConnectError> {
         let session = Arc::clone(&self.tls).start_session(version, server_name, params)?;
-        Ok(Box::new(ObservedSession { session, observer: self.observer.clone() }))
+        Ok(self.observer.session(session, params))
     }
 }
 
@@ -218,8 +271,7 @@ impl ServerConfig for ObservedTls<dyn ServerConfig> {
     }
 
     fn start_session(&self, version: u32, params: &TransportParameters) -> Box<dyn Session> {
-        let session = self.tls.start_session(version, params);
-        Box::new(ObservedSession { session, observer: self.observer.clone() })
+        self.observer.session(self.tls.start_session(version, params), params)
     }
 }
 
@@ -227,11 +279,15 @@ impl ServerConfig for ObservedTls<dyn ServerConfig> {
 struct ObservedSession {
     session: Box<dyn Session>,
     observer: Observer,
+    /// The type of the packets for which TLS provides keys next.
+    next_keys: PacketType,
 }
 
 impl Session for ObservedSession {
     fn initial_keys(&self, dst_cid: ConnectionId, side: Side) -> Keys {
-        self.session.initial_keys(dst_cid, side)
+        let Keys { header, packet } = self.session.initial_keys(dst_cid, side);
+        self.observer.begin_qlog(dst_cid, side);
+        Keys { header, packet: self.observer.keys(PacketType::Initial, packet) }
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
@@ -259,16 +315,25 @@ impl Session for ObservedSession {
     }
 
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
-        self.session.transport_parameters()
+        let parameters = self.session.transport_parameters()?;
+        if let Some(parameters) = &parameters {
+            self.observer.log(|qlog| {
+                let mut encoded = Vec::new();
+                parameters.write(&mut encoded);
+                qlog.parameters(Who::Remote, &encoded);
+            });
+        }
+        Ok(parameters)
     }
 
     fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
         let Keys { header, packet } = self.session.write_handshake(buf)?;
-        Some(Keys { header, packet: self.observer.keys(packet) })
+        let packet_type = std::mem::replace(&mut self.next_keys, PacketType::OneRtt);
+        Some(Keys { header, packet: self.observer.keys(packet_type, packet) })
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
-        Some(self.observer.keys(self.session.next_1rtt_keys()?))
+        Some(self.observer.keys(PacketType::OneRtt, self.session.next_1rtt_keys()?))
     }
 
     fn is_valid_retry(&self, orig_dst_cid: ConnectionId, header: &[u8], payload: &[u8]) -> bool {
@@ -288,19 +353,36 @@ impl Session for ObservedSession {
 /// A key that tells an observer of each packet.
 struct ObservedKey {
     key: Box<dyn PacketKey>,
+    packet_type: PacketType,
     observer: Observer,
+}
+
+impl ObservedKey {
+    /// Whether the packets are counted.
+    fn counts(&self) -> bool {
+        self.packet_type != PacketType::Initial
+    }
 }
 
 impl PacketKey for ObservedKey {
     fn encrypt(&self, path_id: PathId, packet: u64, buf: &mut [u8], header_len: usize) {
         let mut observed = self.observer.lock();
-        let payload = buf.get(header_len..buf.len().saturating_sub(self.key.tag_len()));
-        let (contents, inner) = observed.read(payload.unwrap_or_default());
-        contents.add_to(&mut observed.sent, buf.len());
+        let (len, id) = (buf.len(), (self.packet_type, packet));
+        let parts = buf.split_at_checked(header_len).unwrap_or_default();
+        let payload_len = parts.1.len().saturating_sub(self.key.tag_len());
+        let parts = (parts.0, parts.1.get(..payload_len).unwrap_or_default());
+        if let Some(qlog) = &mut observed.qlog {
+            qlog.packet(Who::Local, id, parts, len);
+        }
+        if !self.counts() {
+            return self.key.encrypt(path_id, packet, buf, header_len);
+        }
+        let (contents, inner) = observed.read(parts.1);
+        contents.add_to(&mut observed.sent, len);
         observed.has_acked |= contents.ack_frames > 0;
         self.key.encrypt(path_id, packet, buf, header_len);
         if let Some(layer) = &observed.layer {
-            layer.on_sent(&Packet { tag: Tag::of(buf), size: buf.len() as u64, contents, inner });
+            layer.on_sent(&Packet { tag: Tag::of(buf), size: len as u64, contents, inner });
         }
     }
 
@@ -314,10 +396,15 @@ impl PacketKey for ObservedKey {
         let (tag, size) = (Tag::of(payload), header.len() + payload.len());
         self.key.decrypt(path_id, packet, header, payload)?;
         let mut observed = self.observer.lock();
+        if let Some(qlog) = &mut observed.qlog {
+            qlog.packet(Who::Remote, (self.packet_type, packet), (header, payload), size);
+        }
+        if !self.counts() {
+            return Ok(());
+        }
         let (contents, inner) = observed.read(payload);
         contents.add_to(&mut observed.received, size);
-        // RFC 9000 §17.3: only 1-RTT packets have short headers.
-        if matches!(Header::read(header), Some(Header::Short { .. })) {
+        if self.packet_type == PacketType::OneRtt {
             observed.on_arrived(&contents, packet);
         }
         if let Some(layer) = &observed.layer {

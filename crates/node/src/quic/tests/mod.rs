@@ -23,7 +23,8 @@ use super::{
 };
 use crate::limits::Limits;
 
-const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+pub(super) const SERVER: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
 
 const DATAGRAMS: u64 = 2000;
 
@@ -74,7 +75,7 @@ struct Outcome {
     received: BTreeSet<u64>,
 }
 
-fn tls() -> (ServerTls, ClientTls) {
+pub(super) fn tls() -> (ServerTls, ClientTls) {
     let names = ["localhost".to_owned()];
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(names).unwrap();
@@ -170,7 +171,7 @@ fn send_over(path: &Path, seed: u64) -> Outcome {
     outcome
 }
 
-fn transmit(side: &mut Endpoint, now: Instant) -> Vec<Vec<u8>> {
+pub(super) fn transmit(side: &mut Endpoint, now: Instant) -> Vec<Vec<u8>> {
     let mut sent = Vec::new();
     let mut buf = Vec::new();
     while let Some(id) = side.next_ready() {

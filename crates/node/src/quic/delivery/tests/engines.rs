@@ -358,8 +358,7 @@ fn configs(conditions: &Conditions, deliveries: &[Deliveries; 2]) -> (ServerConf
             .keep_alive_interval(Some(Duration::from_millis(10)))
             .congestion_controller_factory(tracking(
                 factory(&controller, Feedback::default()),
-                deliveries.clone(),
-                None,
+                (deliveries.clone(), None, None),
             ));
         Arc::new(transport)
     };

@@ -1,0 +1,67 @@
+//! How a client opens connections, and with what settings both ends begin.
+
+use std::{net::SocketAddr, sync::Arc, time::Instant};
+
+use noq_proto::{ClientConfig, TransportConfig};
+use tandem_congestion::{Feedback, factory};
+
+use super::{Endpoint, Peer};
+use crate::quic::{
+    Connection, ConnectionId,
+    connection::Hooks,
+    delivery::tracking,
+    observed::{Layer, Observer},
+    pep::Passage,
+};
+
+impl Endpoint {
+    /// Opens a connection. The error is the engine's message about a name or an address that it
+    /// cannot use.
+    pub(crate) fn connect(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        server_name: &str,
+    ) -> Result<ConnectionId, String> {
+        let opening = self.client.as_ref().ok_or_else(|| "not a client".to_owned())?;
+        let hooks = self.hooks(Observer::new(now, opening.layer.clone(), self.qlog.clone()));
+        let mut config = ClientConfig::new(hooks.observer.client(opening.tls.clone()));
+        config.initial_dst_cid_provider(opening.destination_cids.clone());
+        config.transport_config(Arc::new(self.transport(&hooks)));
+        let (handle, connection) = self
+            .inner
+            .connect(now, config, remote, server_name)
+            .map_err(|error| error.to_string())?;
+        hooks.observer.log(|qlog| qlog.remote(remote));
+        let peer = Peer { began: now, prefix: None, unvalidated: None };
+        let connection = Connection::new(connection, hooks, self.acks, self.windows);
+        Ok(self.insert(handle, connection, peer))
+    }
+
+    /// Gives the connections that a client opens from now on a place in a chain.
+    pub(crate) fn set_layer(&mut self, layer: Layer) {
+        if let Some(opening) = &mut self.client {
+            opening.layer = Some(layer);
+        }
+    }
+
+    /// What the parts of a new connection share.
+    pub(in crate::quic) fn hooks(&self, observer: Observer) -> Hooks {
+        let feedback = Feedback::default();
+        let passage = self.peps.as_ref().map(|_| Passage::new(feedback.clone()));
+        Hooks { feedback, observer, passage, ..Hooks::default() }
+    }
+
+    /// The settings of one connection. Its controllers report the delivery of its datagrams, and
+    /// take reports on a tunnel.
+    pub(in crate::quic) fn transport(&mut self, hooks: &Hooks) -> TransportConfig {
+        let mut transport = self.transport.clone();
+        let controllers = factory(&self.controller, hooks.feedback.clone());
+        self.controller.seed = self.controller.seed.wrapping_add(1);
+        let (deliveries, passage) = (hooks.deliveries.clone(), hooks.passage.clone());
+        let qlogs = self.qlog.is_some().then(|| hooks.observer.clone());
+        transport
+            .congestion_controller_factory(tracking(controllers, (deliveries, passage, qlogs)));
+        transport
+    }
+}

@@ -1,0 +1,282 @@
+//! The qlog of a connection ([main schema], [events of QUIC]), written as JSON text sequences (RFC 7464).
+//!
+//! The engine has qlog too, but where it is compiled in, it prepares each event even if nobody wants
+//! one, which takes a tenth of a proxy's time. Here the events come from what a connection's packet
+//! protection and its congestion controller see. Without a file nothing is done.
+//!
+//! A server's file lacks the client's first packet, which the engine decrypts before there is a
+//! connection. Tokens are left out, because they are secrets.
+//!
+//! [main schema]: https://www.ietf.org/archive/id/draft-ietf-quic-qlog-main-schema-13.html
+//! [events of QUIC]: https://www.ietf.org/archive/id/draft-ietf-quic-qlog-quic-events-12.html
+
+mod frames;
+mod header;
+mod parameters;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt::Debug,
+    io::{self, Write},
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Map, Value, json};
+use tandem_wire::QuicFrames;
+use tracing::warn;
+
+pub(super) use self::header::PacketType;
+
+/// Makes the files of qlogs.
+pub trait QlogFiles: Debug + Send + Sync {
+    /// Makes the file of a connection, whose name begins with `name` and ends as the caller likes. Each connection has another
+    /// name. The file is written in small pieces.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be made. The connection then goes on without one.
+    fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>>;
+}
+
+/// Who has done something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    Local,
+    Remote,
+}
+
+/// The estimates of the recovery of losses, and what the path carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Metrics {
+    pub(super) smoothed_rtt: Duration,
+    pub(super) min_rtt: Option<Duration>,
+    pub(super) congestion_window: u64,
+    pub(super) bytes_in_flight: u64,
+    /// In bits per second.
+    pub(super) pacing_rate: Option<u64>,
+    /// The largest UDP payload in bytes.
+    pub(super) mtu: u16,
+}
+
+/// The qlog of one connection.
+pub(super) struct Qlog {
+    file: Box<dyn Write + Send>,
+    start: Instant,
+    /// The time of the events that follow.
+    now: Instant,
+    metrics: Metrics,
+    remote: Option<SocketAddr>,
+    has_remote_parameters: bool,
+    /// The exponents of the delays in ACK frames, by their sender.
+    ack_delay_exponents: [u32; 2],
+    /// The packet type of the newest packet that was sent.
+    newest: PacketType,
+}
+
+impl Debug for Qlog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Qlog").finish_non_exhaustive()
+    }
+}
+
+/// The character before each record of a JSON text sequence (RFC 7464).
+const RECORD_SEPARATOR: char = '\u{1e}';
+
+impl Qlog {
+    /// Begins the qlog of a connection with this connection ID: the first that the client has chosen for the server.
+    pub(super) fn begin(
+        files: &dyn QlogFiles,
+        now: Instant,
+        is_client: bool,
+        id: &[u8],
+    ) -> Option<Self> {
+        let (id, side) = (hex(id), if is_client { "client" } else { "server" });
+        let file = files.create(&format!("{id}-{side}"));
+        let file =
+            file.inspect_err(|error| warn!(%error, %id, "no qlog of this connection")).ok()?;
+        let mut qlog = Self {
+            file,
+            start: now,
+            now,
+            metrics: Metrics::default(),
+            remote: None,
+            has_remote_parameters: false,
+            ack_delay_exponents: [parameters::ACK_DELAY_EXPONENT; 2],
+            newest: PacketType::Initial,
+        };
+        qlog.write(&json!({
+            "file_schema": "urn:ietf:params:qlog:file:sequential",
+            "serialization_format": "application/qlog+json-seq",
+            "trace": {
+                "common_fields": {
+                    "group_id": id,
+                    "time_format": "relative_to_epoch",
+                    "reference_time": { "clock_type": "monotonic", "epoch": "unknown" },
+                },
+                "vantage_point": { "type": side },
+                "event_schemas": ["urn:ietf:params:qlog:events:quic-12"],
+            },
+        }));
+        Some(qlog)
+    }
+
+    /// Sets the time of the events that follow.
+    pub(super) const fn set_now(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// The address of the peer is known, or has changed.
+    pub(super) fn remote(&mut self, remote: SocketAddr) {
+        if self.remote == Some(remote) {
+            return;
+        }
+        let (ip, port) = if remote.is_ipv4() { ("ip_v4", "port_v4") } else { ("ip_v6", "port_v6") };
+        let end = json!({ ip: remote.ip().to_string(), port: remote.port() });
+        if self.remote.replace(remote).is_none() {
+            self.event("connection_started", json!({ "local": {}, "remote": end }));
+        } else {
+            self.event("tuple_assigned", json!({ "tuple_id": "", "tuple_remote": end }));
+        }
+    }
+
+    /// Writes transport parameters in their encoded form (RFC 9000 §18), those of the peer only once.
+    pub(super) fn parameters(&mut self, who: Who, encoded: &[u8]) {
+        if who == Who::Remote && std::mem::replace(&mut self.has_remote_parameters, true) {
+            return;
+        }
+        let (mut data, exponent) = parameters::decode(encoded);
+        if let Some(known) = self.ack_delay_exponents.get_mut(usize::from(who == Who::Remote)) {
+            *known = exponent;
+        }
+        let initiator = if who == Who::Local { "local" } else { "remote" };
+        data.insert("initiator".to_owned(), initiator.into());
+        self.event("parameters_set", Value::Object(data));
+    }
+
+    /// Writes a packet. `header` is without protection, and `payload` is not encrypted; `len` is the length of both with
+    /// the tag of the encryption.
+    pub(super) fn packet(
+        &mut self,
+        who: Who,
+        (packet_type, number): (PacketType, u64),
+        (header, payload): (&[u8], &[u8]),
+        len: usize,
+    ) {
+        let name = if who == Who::Local { "packet_sent" } else { "packet_received" };
+        if who == Who::Local {
+            self.newest = packet_type;
+        }
+        let exponent = self.ack_delay_exponents.get(usize::from(who == Who::Remote));
+        let exponent = exponent.copied().unwrap_or(parameters::ACK_DELAY_EXPONENT);
+        let frames = QuicFrames::new(payload).map(|frame| frames::json(&frame, exponent));
+        let data = json!({
+            "header": header::json(packet_type, number, header),
+            "raw": { "length": len },
+            "frames": frames.collect::<Vec<_>>(),
+        });
+        self.event(name, data);
+    }
+
+    /// Writes that a packet was declared lost. The controller is not told of which packet number space it is.
+    pub(super) fn lost(&mut self, number: u64, len: u16) {
+        let packet_type = match self.newest {
+            PacketType::OneRtt => PacketType::OneRtt.name(),
+            _ => "unknown",
+        };
+        let data = json!({
+            "header": { "packet_type": packet_type, "packet_number": number },
+            "raw": { "length": len },
+        });
+        self.event("packet_lost", data);
+    }
+
+    /// Writes what has changed.
+    pub(super) fn metrics(&mut self, metrics: Metrics) {
+        let before = std::mem::replace(&mut self.metrics, metrics);
+        let mut data = Map::new();
+        let mut set = |name: &str, is_new: bool, value: Value| {
+            if is_new {
+                data.insert(name.to_owned(), value);
+            }
+        };
+        let Metrics { smoothed_rtt, min_rtt, congestion_window, bytes_in_flight, pacing_rate, mtu } =
+            metrics;
+        set("smoothed_rtt", smoothed_rtt != before.smoothed_rtt, millis(smoothed_rtt));
+        if let Some(min_rtt) = min_rtt {
+            set("min_rtt", before.min_rtt != Some(min_rtt), millis(min_rtt));
+        }
+        let is_new = congestion_window != before.congestion_window;
+        set("congestion_window", is_new, congestion_window.into());
+        let is_new = bytes_in_flight != before.bytes_in_flight;
+        set("bytes_in_flight", is_new, bytes_in_flight.into());
+        if let Some(pacing_rate) = pacing_rate {
+            set("pacing_rate", before.pacing_rate != Some(pacing_rate), pacing_rate.into());
+        }
+        if !data.is_empty() {
+            self.event("recovery_metrics_updated", Value::Object(data));
+        }
+        if mtu != before.mtu {
+            let old = (before.mtu > 0).then_some(before.mtu);
+            self.event("mtu_updated", json!({ "old": old, "new": mtu }));
+        }
+    }
+
+    /// Writes that this end closes the connection with a code of the application.
+    pub(super) fn closed(&mut self, code: u64, reason: &str) {
+        let data = json!({ "initiator": "local", "error_code": code, "reason": reason });
+        self.event("connection_closed", data);
+    }
+
+    /// Writes why the connection has ended, if this end has not closed it.
+    pub(super) fn lost_connection(&mut self, reason: &str) {
+        self.event("connection_closed", json!({ "reason": reason }));
+    }
+
+    fn event(&mut self, name: &str, data: impl Into<Value>) {
+        let time = millis(self.now.saturating_duration_since(self.start));
+        let data = data.into();
+        self.write(&json!({ "time": time, "name": format!("quic:{name}"), "data": data }));
+    }
+
+    fn write(&mut self, record: &Value) {
+        let written = writeln!(self.file, "{RECORD_SEPARATOR}{record}");
+        self.check(written);
+    }
+
+    fn flush(&mut self) {
+        let flushed = self.file.flush();
+        self.check(flushed);
+    }
+
+    /// Writes nothing more after an error.
+    fn check(&mut self, result: io::Result<()>) {
+        if let Err(error) = result {
+            warn!(%error, "the qlog of a connection ends here");
+            self.file = Box::new(io::sink());
+        }
+    }
+}
+
+impl Drop for Qlog {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// Milliseconds with microseconds as their fraction.
+fn millis(duration: Duration) -> Value {
+    #[expect(clippy::cast_precision_loss, reason = "a connection lasts for less than 285 years")]
+    let micros = duration.as_micros() as f64;
+    (micros / 1000.0).into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a text takes every digit");
+        text
+    })
+}

@@ -1,0 +1,73 @@
+//! Transport parameters (RFC 9000 §18).
+
+use serde_json::{Map, Value};
+use tandem_wire::VarInt;
+
+use super::hex;
+
+/// The default exponent of the delays in ACK frames (RFC 9000 §18.2).
+pub(super) const ACK_DELAY_EXPONENT: u32 = 3;
+
+/// The identifier of that exponent.
+const ACK_DELAY_EXPONENT_ID: u64 = 0x0a;
+
+enum Kind {
+    Integer,
+    Id,
+    Flag,
+}
+
+/// What qlog has of a parameter. Tokens and preferred addresses are left out.
+const fn named(id: u64) -> Option<(&'static str, Kind)> {
+    Some(match id {
+        0x00 => ("original_destination_connection_id", Kind::Id),
+        0x01 => ("max_idle_timeout", Kind::Integer),
+        0x03 => ("max_udp_payload_size", Kind::Integer),
+        0x04 => ("initial_max_data", Kind::Integer),
+        0x05 => ("initial_max_stream_data_bidi_local", Kind::Integer),
+        0x06 => ("initial_max_stream_data_bidi_remote", Kind::Integer),
+        0x07 => ("initial_max_stream_data_uni", Kind::Integer),
+        0x08 => ("initial_max_streams_bidi", Kind::Integer),
+        0x09 => ("initial_max_streams_uni", Kind::Integer),
+        ACK_DELAY_EXPONENT_ID => ("ack_delay_exponent", Kind::Integer),
+        0x0b => ("max_ack_delay", Kind::Integer),
+        0x0c => ("disable_active_migration", Kind::Flag),
+        0x0e => ("active_connection_id_limit", Kind::Integer),
+        0x0f => ("initial_source_connection_id", Kind::Id),
+        0x10 => ("retry_source_connection_id", Kind::Id),
+        0x20 => ("max_datagram_frame_size", Kind::Integer), // RFC 9221 §3
+        0x2ab2 => ("grease_quic_bit", Kind::Flag),          // RFC 9287 §3
+        0xff04_de1b => ("min_ack_delay", Kind::Integer),    // draft-ietf-quic-ack-frequency
+        _ => return None,
+    })
+}
+
+/// The parameters that qlog has names for, and the exponent of the delays in ACK frames. What follows a malformed one
+/// is left out.
+pub(super) fn decode(mut encoded: &[u8]) -> (Map<String, Value>, u32) {
+    let (mut data, mut exponent) = (Map::new(), ACK_DELAY_EXPONENT);
+    while let Some((id, value)) = take(&mut encoded) {
+        let Some((name, kind)) = named(id) else { continue };
+        let value: Value = match kind {
+            Kind::Id => hex(value).into(),
+            Kind::Flag => true.into(),
+            Kind::Integer => {
+                let Ok(number) = VarInt::decode(&mut { value }) else { continue };
+                if id == ACK_DELAY_EXPONENT_ID {
+                    exponent = u32::try_from(number.get()).unwrap_or(ACK_DELAY_EXPONENT);
+                }
+                number.get().into()
+            }
+        };
+        data.insert(name.to_owned(), value);
+    }
+    (data, exponent)
+}
+
+fn take<'a>(encoded: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
+    let id = VarInt::decode(encoded).ok()?.get();
+    let len = usize::try_from(VarInt::decode(encoded).ok()?.get()).ok()?;
+    let (value, rest) = encoded.split_at_checked(len)?;
+    *encoded = rest;
+    Some((id, value))
+}
