@@ -55,6 +55,25 @@ fn a_file_arrives_directly_and_through_one_and_two_proxies() {
 }
 
 #[test]
+fn files_of_any_size_arrive_whole_in_every_mode() {
+    let scene = Scene::new();
+    let (origin, proxy) = (scene.origin(), scene.proxy("proxy.pem"));
+    // The head of the response and the body come in one packet, in some packets, and in many.
+    for len in [1, 1000, 20_000, 300_000] {
+        let file = scene.write_noise("root/file", len);
+        for mode in ["mdt", "mst", "msgt", "rmdt", "tecc", "forward", "uack"] {
+            let line = format!(
+                "get https://{}/file --ca origin.pem --via https://{} --ca proxy.pem --mode {mode} -o out --quiet",
+                origin.address, proxy.address
+            );
+            scene.run(&line).succeeds();
+            assert_eq!(sha256(&scene.path("out")), sha256(&file), "{len} bytes, {line}");
+            fs::remove_file(scene.path("out")).unwrap();
+        }
+    }
+}
+
+#[test]
 fn qlog_files_say_what_the_tunnels_cost() {
     let scene = Scene::new();
     scene.write_noise("root/file", 300_000);

@@ -39,6 +39,10 @@ impl Client {
         if self.life != Life::Running {
             return None;
         }
+        // What is known of a response comes before its body.
+        if let Some(output) = self.outputs.pop_front() {
+            return Some(output);
+        }
         let (fetch, origin) = self.fetch()?;
         match fetch.poll(origin)? {
             Ok(Progress::Piece { offset, data }) => Some(Output::BodyChunk { offset, data }),

@@ -133,15 +133,25 @@ fn new_connection_id(rest: &mut &[u8]) -> Option<Value> {
 /// RFC 9000 §19.19.
 fn close(rest: &mut &[u8], is_of_transport: bool) -> Option<Value> {
     let error_code = next(rest)?;
-    let frame_type = if is_of_transport { Some(next(rest)?) } else { None };
+    let trigger = if is_of_transport { Some(next(rest)?) } else { None };
     let len = usize::try_from(next(rest)?).ok()?;
-    Some(json!({
-        "frame_type": "connection_close",
-        "error_space": if is_of_transport { "transport" } else { "application" },
-        "error_code": error_code,
-        "trigger_frame_type": frame_type,
-        "reason": String::from_utf8_lossy(rest.get(..len)?),
-    }))
+    let reason = String::from_utf8_lossy(rest.get(..len)?);
+    let frame_type = "connection_close";
+    Some(match trigger {
+        Some(trigger) => json!({
+            "frame_type": frame_type,
+            "error_space": "transport",
+            "error_code": error_code,
+            "trigger_frame_type": trigger,
+            "reason": reason,
+        }),
+        None => json!({
+            "frame_type": frame_type,
+            "error_space": "application",
+            "error_code": error_code,
+            "reason": reason,
+        }),
+    })
 }
 
 fn next(rest: &mut &[u8]) -> Option<u64> {

@@ -218,8 +218,10 @@ impl Qlog {
             self.event("recovery_metrics_updated", Value::Object(data));
         }
         if mtu != before.mtu {
-            let old = (before.mtu > 0).then_some(before.mtu);
-            self.event("mtu_updated", json!({ "old": old, "new": mtu }));
+            let is_first = before.mtu == 0;
+            let new = json!({ "new": mtu });
+            let data = if is_first { new } else { json!({ "old": before.mtu, "new": mtu }) };
+            self.event("mtu_updated", data);
         }
     }
 
