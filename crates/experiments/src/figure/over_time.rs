@@ -64,7 +64,8 @@ const THROUGHPUT_POINTS: usize = 60;
 fn throughput(panel: usize, record: &RunRecord) -> Vec<Series> {
     let mode = record.parameters.mode;
     let line = |number: usize| {
-        let points = rates(record, |bytes| bytes.get(number).copied().unwrap_or_default());
+        let of_flow = |bytes: &Vec<u64>| bytes.get(number).copied().unwrap_or_default();
+        let points = rates(record, record.flow_bytes.iter().map(of_flow));
         Series { panel, mode, variant: Some(format!("flow {}", number + 1)), points }
     };
     (0..record.flows.len()).map(line).collect()
@@ -76,19 +77,18 @@ fn throughput_by(panel: usize, parameter: &str, records: &[&RunRecord]) -> Vec<S
     for record in records.iter().filter(|record| !record.series.is_empty()) {
         let variant = Some(value(record, parameter).1);
         if lines.iter().all(|line| line.variant != variant) {
-            let points = rates(record, |bytes| bytes.iter().sum());
+            let points = rates(record, record.series.iter().map(|sample| sample.body_bytes));
             lines.push(Series { panel, mode: record.parameters.mode, variant, points });
         }
     }
     lines
 }
 
-/// The bits per second from one point to the next. `arrived` adds up what has arrived of some flows.
+/// The bits per second from one point to the next. `arrived` is what has arrived at each sample.
 #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
-fn rates(record: &RunRecord, arrived: impl Fn(&[u64]) -> u64) -> Vec<Point> {
+fn rates(record: &RunRecord, arrived: impl Iterator<Item = u64> + Clone) -> Vec<Point> {
     let every = record.series.len().div_ceil(THROUGHPUT_POINTS).max(1);
-    let moment = |(sample, bytes): (&Sample, &Vec<u64>)| (sample.at_s, arrived(bytes));
-    let moments = record.series.iter().zip(&record.flow_bytes).step_by(every).map(moment);
+    let moments = record.series.iter().map(|sample| sample.at_s).zip(arrived).step_by(every);
     let pairs = moments.clone().zip(moments.skip(1));
     let rate = |((first, before), (last, after)): ((f64, u64), (f64, u64))| {
         let bytes = after.saturating_sub(before);

@@ -59,6 +59,20 @@ fn rates_over_time_are_those_of_each_flow() {
 }
 
 #[test]
+fn the_rate_of_a_single_download_is_drawn_for_each_value_of_a_parameter() {
+    let workload = "long:3s".parse().unwrap();
+    let run = Parameters { mode: Mode::Mft, workload, samples: 100, ..Parameters::default() };
+    let record = run::run(&run, &TraceStore::default()).unwrap().record;
+    let head = "title = 't'\nchart = 'time'\nx = 'time'\nx_label = 's'\ny_label = ''";
+    let lines = "lines = 'origin_controller'";
+    let panels = panel::panels(&format!("[[panel]]\n{head}\ny = 'throughput'\n{lines}"));
+    let series = panels[0].series(1, &[record]);
+    let [line] = series.as_slice() else { panic!("{series:?}") };
+    let peak = line.points.iter().map(|point| point.value).fold(0.0, f64::max);
+    assert!(line.points.len() > 30 && (5.0..40.0).contains(&peak), "{line:?}");
+}
+
+#[test]
 fn all_figures_or_all_of_a_paper_can_be_requested_at_once() {
     let ids = |id| Figure::find_all(id).map(|all| all.iter().map(|it| it.id).collect::<Vec<_>>());
     assert_eq!(ids("tecc/t4").unwrap(), ["tecc/t4"]);

@@ -96,6 +96,15 @@ impl<'a> Plot<'a> {
         (left, width): (i32, i32),
     ) -> Self {
         let series: Vec<_> = lines.iter().map(|(line, _)| *line).collect();
+        // Numbers for places that a short plan does not have are not drawn.
+        let has_place = |theirs: &&PaperNumber| {
+            let mut points = series.iter().flat_map(|line| &line.points);
+            theirs.x.is_empty() || points.any(|point| point.x_text == theirs.x)
+        };
+        let theirs: Vec<_> = match panel.chart {
+            Chart::Points | Chart::Flows => theirs.into_iter().filter(has_place).collect(),
+            Chart::Distribution | Chart::Time => theirs,
+        };
         let y = Axis::of_values(panel.y_scale, &series, &theirs);
         let y_labels = Y_LABELS.max(y.widest_label() + Y_LABEL_DISTANCE);
         let length = width - y_labels - BESIDE_PLANE;
