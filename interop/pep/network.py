@@ -75,6 +75,11 @@ class Network:
         """Returns what the host's kernel has counted."""
         return json.loads(checked(*host.inside("nstat", "-aszj")))["kernel"]
 
+    def overflows(self, host: Host) -> int:
+        """Returns how many UDP packets came when their program's buffer was full, as on a busy machine."""
+        counters = self.counters(host)
+        return sum(counters.get(f"{udp}RcvbufErrors", 0) for udp in ("Udp", "Udp6"))
+
     def rules(self, host: Host, rules: str) -> None:
         """Gives the host rules of nftables, whose counters have names."""
         file = Path(f"/tmp/{host.namespace}.nft")

@@ -68,6 +68,14 @@ def connect(left: Host, left_address: str, right: Host, right_address: str) -> N
     ):
         host.ip("address", "add", f"{address}/24", "dev", device)
         host.ip("link", "set", device, "up", "mtu", "1500")
+        receive_in_order(host, device)
+
+
+def receive_in_order(host: Host, device: str) -> None:
+    """Lets one processor handle all packets that a device receives. Packets otherwise wait at the processor on which
+    their sender ran, and overtake each other if one of the processors is held up."""
+    processors = f"/sys/class/net/{device}/queues/rx-0/rps_cpus"
+    checked(*host.inside("sh", "-c", f"echo 1 > {processors}"))
 
 
 def device_to(host: Host) -> str:
