@@ -40,36 +40,24 @@ impl Counters {
     pub const LEN: usize = 13;
 
     /// The counters in the order of `enum counter` in `bpf/connection.h`.
-    pub const fn new(values: [u64; Self::LEN]) -> Self {
-        let [
-            pep_acks_used,
-            pep_acks_wrong_mac,
-            pep_acks_other_pep,
-            pep_acks_replayed,
-            pep_acks_implausible,
-            pep_acks_no_connection,
-            lost_wired,
-            lost_access,
-            lost_one_domain,
-            reductions,
-            access_overloads,
-            to_two_domains,
-            to_one_domain,
-        ] = values;
+    pub fn new(values: [u64; Self::LEN]) -> Self {
+        let mut values = values.into_iter();
+        let mut next = || values.next().unwrap_or_default();
+        // The fields are evaluated in this order.
         Self {
-            pep_acks_used,
-            pep_acks_wrong_mac,
-            pep_acks_other_pep,
-            pep_acks_replayed,
-            pep_acks_implausible,
-            pep_acks_no_connection,
-            lost_wired,
-            lost_access,
-            lost_one_domain,
-            reductions,
-            access_overloads,
-            to_two_domains,
-            to_one_domain,
+            pep_acks_used: next(),
+            pep_acks_wrong_mac: next(),
+            pep_acks_other_pep: next(),
+            pep_acks_replayed: next(),
+            pep_acks_implausible: next(),
+            pep_acks_no_connection: next(),
+            lost_wired: next(),
+            lost_access: next(),
+            lost_one_domain: next(),
+            reductions: next(),
+            access_overloads: next(),
+            to_two_domains: next(),
+            to_one_domain: next(),
         }
     }
 }

@@ -4,9 +4,10 @@ use std::{fs, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow};
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object, ObjectBuilder, ProgramMut};
+use tandem_pep::midstates;
 use tandem_wire::{PepId, PepKey};
 
-use crate::{counters::Counters, key};
+use crate::counters::Counters;
 
 /// The name of the congestion control, for `TCP_CONGESTION`.
 pub const NAME: &str = "tandem_mdcc";
@@ -77,7 +78,7 @@ impl Programs {
 /// The bytes of `struct config` in `bpf/connection.h`.
 fn encode(settings: &Settings) -> Vec<u8> {
     let micros = u32::try_from(settings.queue_target.as_micros()).unwrap_or(u32::MAX);
-    let midstates = key::midstates(settings.key);
+    let midstates = midstates(&settings.key);
     let words = [settings.pep.0, micros].into_iter().chain(midstates.into_iter().flatten());
     words.flat_map(u32::to_ne_bytes).collect()
 }

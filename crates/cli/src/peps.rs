@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use tandem_node::quic::Peps;
-use tandem_pep::parse_pep;
+use tandem_pep::parse_peps;
 use tandem_wire::{PepId, PepKey};
 
 use crate::{error::ConfigError, secret_file::warn_if_shared};
@@ -34,11 +34,8 @@ fn read_lines(file: &Path) -> Result<Lines, ConfigError> {
     let text = fs::read_to_string(file).map_err(unreadable)?;
     let wrong = |line, reason| ConfigError::Pep { file: file.to_owned(), line, reason };
     let mut peps = BTreeMap::new();
-    for (text, line) in text.lines().map(str::trim).zip(1..) {
-        if text.is_empty() || text.starts_with('#') {
-            continue;
-        }
-        let (id, key) = parse_pep(text).map_err(|reason| wrong(line, reason))?;
+    for (line, parsed) in parse_peps(&text) {
+        let (id, key) = parsed.map_err(|reason| wrong(line, reason))?;
         if peps.insert(id, (key.map(PepKey::new), line)).is_some() {
             return Err(wrong(line, "an earlier line has the same ID"));
         }

@@ -9,7 +9,8 @@
 
 mod batch;
 mod flows;
-mod pep_line;
+mod midstates;
+mod pep_lines;
 mod servers;
 
 use std::time::{Duration, Instant};
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 use tandem_wire::{Ends, PepId, PepKey, Slice, pep_ack::tcp::SeenBytes};
 
 use flows::Flows;
-pub use pep_line::parse_pep;
+pub use midstates::midstates;
+pub use pep_lines::parse_peps;
 pub use servers::{Servers, ServersError};
 
 /// How many packets of a flow wait until a PEP-ACK tells of them.

@@ -1,13 +1,19 @@
-//! A line of a file with PEPs: `ID KEY`, or only `ID` for a PEP that cannot authenticate what it says.
+//! A file with PEPs: `ID KEY` on a line, or only `ID` for a PEP that cannot authenticate what it says. `#` begins a
+//! comment line.
 
 use tandem_wire::{PepId, PepKey};
 
-/// Reads a line that is neither empty nor a comment.
-///
-/// # Errors
-///
-/// What is expected. It does not show the text, which is a secret.
-pub fn parse_pep(line: &str) -> Result<(PepId, Option<[u8; PepKey::LEN]>), &'static str> {
+/// The PEP of a line, or what is expected there, which does not show the text, a secret.
+type Parsed = Result<(PepId, Option<[u8; PepKey::LEN]>), &'static str>;
+
+/// Reads the lines that are neither empty nor comments. Each comes with its number, from 1.
+pub fn parse_peps(text: &str) -> impl Iterator<Item = (usize, Parsed)> {
+    let lines = (1..).zip(text.lines().map(str::trim));
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|(number, line)| (number, parse_pep(line)))
+}
+
+fn parse_pep(line: &str) -> Parsed {
     let mut words = line.split_whitespace();
     let (id, key) = (words.next().unwrap_or_default(), words.next());
     if words.next().is_some() {
@@ -51,5 +57,11 @@ mod tests {
         ] {
             assert!(parse_pep(&wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn lines_have_numbers_and_comments_have_no_pep() {
+        let found: Vec<_> = parse_peps("# PEPs\n 7 \n\n#8\nx\n").collect();
+        let [(2, Ok((PepId(7), None))), (5, Err(_))] = found[..] else { panic!("{found:?}") };
     }
 }
