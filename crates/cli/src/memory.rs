@@ -20,10 +20,12 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 /// the kept pages count as memory of the process but not as memory in use.
 const UNUSED_PAGES_KEPT: isize = 500;
 
+/// The settings that say so: that of the arena which the process has, and that of those which it will get.
+const UNUSED_PAGES_SETTINGS: [&[u8]; 2] = [b"arena.0.dirty_decay_ms\0", b"arenas.dirty_decay_ms\0"];
+
 /// What a server measures its memory with. From now on the allocator soon gives back what is not in use.
 pub(crate) fn gauge() -> fn() -> u64 {
-    // The first name is for the arena that the process has, and the second for those that it will get.
-    for name in [&b"arena.0.dirty_decay_ms\0"[..], &b"arenas.dirty_decay_ms\0"[..]] {
+    for name in UNUSED_PAGES_SETTINGS {
         if let Err(error) = name.name().write(UNUSED_PAGES_KEPT) {
             tracing::debug!(%error, "the allocator keeps unused memory for its default time");
         }
@@ -105,7 +107,7 @@ mod tests {
     #[test]
     fn a_gauge_makes_the_allocator_give_back_soon() {
         gauge();
-        for name in [&b"arena.0.dirty_decay_ms\0"[..], &b"arenas.dirty_decay_ms\0"[..]] {
+        for name in UNUSED_PAGES_SETTINGS {
             let kept: isize = name.name().read().unwrap();
             assert_eq!(kept, UNUSED_PAGES_KEPT);
         }

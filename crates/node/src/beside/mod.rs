@@ -51,7 +51,9 @@ impl LongHeader {
     fn read(packet: &[u8]) -> Option<Self> {
         /// RFC 9000 §17.2.5 and RFC 9369 §3.2: the packet type of Retry in versions 1 and 2.
         const RETRY: [(u32, u8); 2] = [(1, 0b11), (0x6b33_43cf, 0b00)];
-        let Header::Long { first, version, source } = Header::read(packet)? else { return None };
+        let Header::Long { first, version, source, .. } = Header::read(packet)? else {
+            return None;
+        };
         let packet_type = first >> 4 & 0b11;
         let is_of_handshake = version != 0 && !RETRY.contains(&(version, packet_type));
         Some(Self { source: source.try_into().ok()?, is_of_handshake })

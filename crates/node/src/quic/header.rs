@@ -8,6 +8,8 @@ pub(crate) enum Header<'a> {
         /// The first byte.
         first: u8,
         version: u32,
+        /// The Destination Connection ID, of 0 to 255 bytes.
+        destination: &'a [u8],
         /// The Source Connection ID, of 0 to 255 bytes.
         source: &'a [u8],
     },
@@ -29,9 +31,10 @@ impl<'a> Header<'a> {
             return Some(Self::Short { rest });
         }
         let (version, rest) = rest.split_first_chunk()?;
-        let (_destination, rest) = take_connection_id(rest)?;
+        let (destination, rest) = take_connection_id(rest)?;
         let (source, _) = take_connection_id(rest)?;
-        Some(Self::Long { first, version: u32::from_be_bytes(*version), source })
+        let version = u32::from_be_bytes(*version);
+        Some(Self::Long { first, version, destination, source })
     }
 }
 

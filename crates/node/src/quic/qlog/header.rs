@@ -26,14 +26,17 @@ impl PacketType {
 /// A header without protection, which ends with the packet number.
 pub(super) fn json(packet_type: PacketType, number: u64, header: &[u8]) -> Value {
     let name = packet_type.name();
-    let Some(Header::Short { rest }) = Header::read(header) else {
-        let (destination, source) = ids(header).unwrap_or_default();
-        return json!({
-            "packet_type": name,
-            "packet_number": number,
-            "scid": hex(source),
-            "dcid": hex(destination),
-        });
+    let rest = match Header::read(header) {
+        Some(Header::Long { destination, source, .. }) => {
+            return json!({
+                "packet_type": name,
+                "packet_number": number,
+                "scid": hex(source),
+                "dcid": hex(destination),
+            });
+        }
+        Some(Header::Short { rest }) => rest,
+        None => return json!({ "packet_type": name, "packet_number": number }),
     };
     // RFC 9000 §17.3.1: the two least significant bits of the first byte are one less than the length of
     // the packet number, and the third one is the key phase.
@@ -45,13 +48,4 @@ pub(super) fn json(packet_type: PacketType, number: u64, header: &[u8]) -> Value
         "dcid": hex(rest.get(..id_len).unwrap_or_default()),
         "key_phase_bit": first & 4 != 0,
     })
-}
-
-/// The connection IDs of a long header (RFC 8999 §5.1).
-fn ids(header: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (_, rest) = header.split_at_checked(5)?;
-    let (&len, rest) = rest.split_first()?;
-    let (destination, rest) = rest.split_at_checked(len.into())?;
-    let (&len, rest) = rest.split_first()?;
-    Some((destination, rest.get(..len.into())?))
 }
