@@ -35,7 +35,9 @@ mod qlog;
 mod redirect;
 mod run;
 mod secret_file;
+mod server;
 mod text;
+mod threads;
 mod tls;
 mod tokens;
 

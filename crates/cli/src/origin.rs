@@ -1,10 +1,18 @@
 //! `tandem origin`.
 
-use std::path::PathBuf;
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use serde::Serialize;
 use tandem_net::{DriverOptions, Files};
-use tandem_node::{OriginConfig, limits::Limits, quic::Transport};
+use tandem_node::{
+    OriginConfig,
+    limits::Limits,
+    quic::{ServerTls, Transport},
+};
 use tandem_units::ByteCount;
 
 use crate::{
@@ -14,7 +22,10 @@ use crate::{
     memory::{self, MemoryBound},
     metrics,
     paths::{self, Paths},
-    peps, run, text,
+    peps,
+    server::{self, Change},
+    text,
+    threads::{self, Threads},
     tls::{Identity, ServerTlsSettings, ServerTlsSetup},
 };
 
@@ -48,25 +59,14 @@ impl Origin {
         }
         identity.announce()?;
         descriptors::raise();
-        let grace = run::grace(&config.limits);
-        let node = tandem_node::Origin::new(config).map_err(ConfigError::from)?;
-        let mut paths = setup.paths()?;
-        let options = DriverOptions {
-            files: Some(files),
-            grace,
-            memory_in_use: Some(memory::gauge()),
-            tick: paths.is_some().then_some(paths::INTERVAL),
-            ..DriverOptions::default()
-        };
-        let reload = |origin: &mut tandem_node::Origin| {
-            let new = setup.tls.reread(&identity)?;
-            origin.set_tls(setup.tls.server_config(&new, None)?)?;
-            new.report();
-            Ok(setup.tls.reloaded(&[]))
-        };
-        run::serve(node, options, reload, |origin| {
-            if let Some(paths) = &mut paths {
-                paths.tell(&origin.stats(), &origin.take_path_reports());
+        let paths = setup.paths()?.map(Mutex::new);
+        let tick = paths.is_some().then_some(paths::INTERVAL);
+        let nodes = setup.nodes(&config, &files, tick)?;
+        let reload = || setup.reload(&identity);
+        server::serve(nodes, reload, |index, origin| {
+            if let Some(paths) = &paths {
+                let mut paths = paths.lock().unwrap_or_else(PoisonError::into_inner);
+                paths.tell(index, &origin.stats(), &origin.take_path_reports());
             }
         })
     }
@@ -99,6 +99,12 @@ pub(crate) struct OriginSettings {
         help = MemoryBound::flag_help()
     )]
     memory: Option<Within<MemoryBound>>,
+
+    #[arg(
+        long, value_name = "N", env = "TANDEM_THREADS", help_heading = "Limits",
+        help = Threads::flag_help()
+    )]
+    threads: Option<Within<Threads>>,
 
     #[command(flatten, next_help_heading = "TLS")]
     tls: ServerTlsSettings,
@@ -147,6 +153,7 @@ pub(crate) struct OriginSetup {
     root: PathBuf,
     takes_uploads: bool,
     memory: Within<MemoryBound>,
+    threads: Within<Threads>,
     #[serde(flatten)]
     tls: ServerTlsSetup,
     #[serde(flatten)]
@@ -181,6 +188,7 @@ impl TryFrom<OriginSettings> for OriginSetup {
             root: settings.root.ok_or(missing("root", "DIR", "TANDEM_ROOT"))?,
             takes_uploads: settings.takes_uploads.unwrap_or(false),
             memory: MemoryBound::or_default(settings.memory),
+            threads: Threads::or_default(settings.threads),
             tls: settings.tls.try_into()?,
             transport,
             peps: settings.peps,
@@ -191,6 +199,52 @@ impl TryFrom<OriginSettings> for OriginSetup {
 }
 
 impl OriginSetup {
+    /// An origin for each thread. They listen at the same address.
+    fn nodes(
+        &self,
+        config: &OriginConfig,
+        files: &Files,
+        tick: Option<Duration>,
+    ) -> Result<Vec<(tandem_node::Origin, DriverOptions)>, CliError> {
+        let grace = server::grace(&config.limits);
+        let memory_in_use = Some(memory::gauge());
+        let limits = config.limits.clone().divided_by(self.threads.0);
+        let mut nodes = Vec::new();
+        for listener in threads::listen(self.listen.0, self.threads)? {
+            let steering = listener.steering();
+            let config = OriginConfig {
+                transport: Transport { steering, ..config.transport.clone() },
+                limits: limits.clone(),
+                ..config.clone()
+            };
+            let node = tandem_node::Origin::new(config).map_err(ConfigError::from)?;
+            let (listener, files) = (Some(listener), Some(files.clone()));
+            let options = DriverOptions {
+                listener,
+                files,
+                grace,
+                memory_in_use,
+                tick,
+                ..DriverOptions::default()
+            };
+            nodes.push((node, options));
+        }
+        Ok(nodes)
+    }
+
+    /// Reads certificate and key again. The origin changes only if both are good. Also returns what to tell
+    /// the operator.
+    fn reload(
+        &self,
+        identity: &Identity,
+    ) -> Result<(Change<tandem_node::Origin>, String), ConfigError> {
+        let new = self.tls.reread(identity)?;
+        let tls = ServerTls::new(self.tls.server_config(&new, None)?)?;
+        new.report();
+        let change = move |origin: &mut tandem_node::Origin| origin.set_tls(&tls);
+        Ok((Arc::new(change), self.tls.reloaded(&[])))
+    }
+
     /// What tells of the paths to clients. `None`: there are no PEPs.
     fn paths(&self) -> Result<Option<Paths>, CliError> {
         if self.peps.is_none() {

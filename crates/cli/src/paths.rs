@@ -13,7 +13,7 @@ use std::{
 use serde::Serialize;
 use serde_json::json;
 use tandem_congestion::{DomainRtt, Place};
-use tandem_node::{PathReport, Stats};
+use tandem_node::{PathReport, Stats, quic::PepAckStats};
 use tracing::info;
 
 use crate::{
@@ -122,7 +122,17 @@ pub(crate) struct Paths {
     has_json: bool,
     has_metrics: bool,
     qlog: Option<File>,
+    /// What is known from each node of the origin, by its index.
+    nodes: BTreeMap<usize, FromNode>,
+}
+
+/// What is known from one node of an origin.
+#[derive(Debug, Default)]
+struct FromNode {
     told: BTreeMap<u64, Told>,
+    pep_acks: PepAckStats,
+    /// The bottlenecks of open connections.
+    places: Vec<Place>,
 }
 
 impl Paths {
@@ -132,30 +142,33 @@ impl Paths {
         qlog_dir: Option<&Path>,
     ) -> Result<Self, CliError> {
         let qlog = qlog_dir.map(begin_qlog).transpose()?;
-        Ok(Self { has_json, has_metrics, qlog, told: BTreeMap::new() })
+        Ok(Self { has_json, has_metrics, qlog, nodes: BTreeMap::new() })
     }
 
-    /// Tells what has become known since the last call.
-    pub(crate) fn tell(&mut self, stats: &Stats, reports: &[PathReport]) {
+    /// Tells what has become known from the node with this index since the last call.
+    pub(crate) fn tell(&mut self, index: usize, stats: &Stats, reports: &[PathReport]) {
         let time = rounded(since_1970().as_secs_f64());
         for report in reports {
-            self.tell_of(&Shown::new(time, report));
+            self.tell_of(index, &Shown::new(time, report));
         }
         let open: Vec<_> = reports.iter().filter(|report| !report.has_ended).collect();
-        self.told.retain(|id, _| open.iter().any(|report| report.connection == *id));
+        let node = self.nodes.entry(index).or_default();
+        node.told.retain(|id, _| open.iter().any(|report| report.connection == *id));
+        node.pep_acks = stats.pep_acks;
+        node.places =
+            open.iter().filter_map(|it| it.domains.bottleneck.map(|at| at.place)).collect();
         if self.has_metrics {
-            metrics::set_pep_acks(&stats.pep_acks);
+            metrics::set_pep_acks(&self.nodes.values().map(|node| node.pep_acks).sum());
             for place in [Place::Wired, Place::Access, Place::Sender] {
-                let is_there = |report: &&&PathReport| {
-                    Some(place) == report.domains.bottleneck.map(|at| at.place)
-                };
-                metrics::set_connections(place, open.iter().filter(is_there).count());
+                let places = self.nodes.values().flat_map(|node| &node.places);
+                metrics::set_connections(place, places.filter(|it| **it == place).count());
             }
         }
     }
 
-    fn tell_of(&mut self, shown: &Shown) {
-        let told = self.told.entry(shown.connection).or_default();
+    fn tell_of(&mut self, index: usize, shown: &Shown) {
+        let node = self.nodes.entry(index).or_default();
+        let told = node.told.entry(shown.connection).or_default();
         if let Some(place) = shown.bottleneck
             && !shown.has_ended
             && told.place.replace(place) != Some(place)
@@ -229,11 +242,13 @@ mod tests {
         };
         let client = Some("192.0.2.1:5000".parse().unwrap());
         let mut report = PathReport { connection: 8, client, has_ended: false, domains };
-        paths.tell(&Stats::default(), &[report]);
-        assert_eq!(paths.told.get(&8).unwrap().place, Some(Place::Access));
+        paths.tell(1, &Stats::default(), &[report]);
+        assert_eq!(paths.nodes[&1].told[&8].place, Some(Place::Access));
+        paths.tell(0, &Stats::default(), &[]);
+        assert_eq!(paths.nodes[&1].told.len(), 1, "a report of another node");
         report.has_ended = true;
-        paths.tell(&Stats::default(), &[report]);
-        assert!(paths.told.is_empty());
+        paths.tell(1, &Stats::default(), &[report]);
+        assert!(paths.nodes[&1].told.is_empty());
 
         let file = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap();
         let text = fs::read_to_string(file.path()).unwrap();

@@ -1,6 +1,6 @@
 //! `tandem proxy`.
 
-use std::{ops::RangeInclusive, path::PathBuf};
+use std::{ops::RangeInclusive, path::PathBuf, sync::Arc};
 
 use serde::Serialize;
 use tandem_net::DriverOptions;
@@ -9,7 +9,7 @@ use tandem_node::{
     limits::Limits,
     mode::Oversize,
     proxy::{Access, TargetPolicy, TcpPorts},
-    quic::Transport,
+    quic::{ServerTls, Transport},
 };
 use tandem_units::HumanDuration;
 
@@ -22,7 +22,9 @@ use crate::{
     error::{CliError, ConfigError},
     memory::{self, MemoryBound},
     proxy_pep::{ProxyPepSettings, ProxyPepSetup},
-    run, text,
+    server::{self, Change},
+    text,
+    threads::{self, Threads},
     tls::{Identity, ServerTlsSettings, ServerTlsSetup},
     tokens,
 };
@@ -130,6 +132,12 @@ pub(crate) struct ProxySettings {
     )]
     memory: Option<Within<MemoryBound>>,
 
+    #[arg(
+        long, value_name = "N", env = "TANDEM_THREADS", help_heading = "Limits",
+        help = Threads::flag_help()
+    )]
+    threads: Option<Within<Threads>>,
+
     #[command(flatten)]
     pep: ProxyPepSettings,
 
@@ -179,6 +187,7 @@ pub(crate) struct ProxySetup {
     feedback_interval: Option<Within<FeedbackInterval>>,
     oversize: Oversize,
     memory: Within<MemoryBound>,
+    threads: Within<Threads>,
     #[serde(flatten)]
     pep: ProxyPepSetup,
     #[serde(flatten)]
@@ -222,6 +231,7 @@ impl TryFrom<ProxySettings> for ProxySetup {
             feedback_interval: settings.feedback_interval,
             oversize: settings.oversize.unwrap_or_default(),
             memory: MemoryBound::or_default(settings.memory),
+            threads: Threads::or_default(settings.threads),
             pep: settings.pep.try_into()?,
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
@@ -251,6 +261,7 @@ impl ProxySetup {
             feedback_interval: None,
             oversize: Oversize::default(),
             memory: MemoryBound::or_default(None),
+            threads: Threads::or_default(None),
             pep: ProxyPepSetup::default(),
             tls,
             transport,
@@ -264,7 +275,7 @@ impl ProxySetup {
         checked: impl FnOnce(&Limits) -> Option<String>,
     ) -> Result<(), CliError> {
         let identity = self.tls.identity()?;
-        let mut config = self.to_node(&identity)?;
+        let config = self.to_node(&identity)?;
         identity.report();
         let (limits, open_files) = self.limits();
         if let Some(checked) = checked(&limits) {
@@ -272,12 +283,36 @@ impl ProxySetup {
         }
         identity.announce()?;
         descriptors::say(open_files, limits.sockets);
-        let grace = run::grace(&limits);
-        config.limits = limits;
-        let node = tandem_node::Proxy::new(config).map_err(ConfigError::from)?;
+        let nodes = self.nodes(&config, limits)?;
+        server::serve(nodes, || self.reload(&identity), |_, _| {})
+    }
+
+    /// A proxy for each thread. They listen at the same address.
+    fn nodes(
+        &self,
+        config: &ProxyConfig,
+        limits: Limits,
+    ) -> Result<Vec<(tandem_node::Proxy, DriverOptions)>, CliError> {
+        let tls = ServerTls::new(config.tls.clone()).map_err(ConfigError::from)?;
+        let grace = server::grace(&limits);
         let memory_in_use = Some(memory::gauge());
-        let options = DriverOptions { grace, memory_in_use, ..DriverOptions::default() };
-        run::serve(node, options, |proxy| self.reload(&identity, proxy), |_| {})
+        let limits = limits.divided_by(self.threads.0);
+        // The clones of the configuration share what is in use.
+        let mut nodes = Vec::new();
+        for listener in threads::listen(self.listen.0, self.threads)? {
+            let steering = listener.steering();
+            let config = ProxyConfig {
+                transport: Transport { steering, ..config.transport.clone() },
+                limits: limits.clone(),
+                ..config.clone()
+            };
+            let node = tandem_node::Proxy::with_tls(config, &tls).map_err(ConfigError::from)?;
+            let listener = Some(listener);
+            let options =
+                DriverOptions { listener, grace, memory_in_use, ..DriverOptions::default() };
+            nodes.push((node, options));
+        }
+        Ok(nodes)
     }
 
     /// The limits that are in force, and the number of files that may be open.
@@ -296,23 +331,25 @@ impl ProxySetup {
         })
     }
 
-    /// Reads certificate, key, CA of clients and tokens again. Changes the proxy only if all of them
-    /// are good. Returns what to tell the operator.
+    /// Reads certificate, key, CA of clients and tokens again. The proxy changes only if all of them are
+    /// good. Also returns what to tell the operator.
     fn reload(
         &self,
         identity: &Identity,
-        proxy: &mut tandem_node::Proxy,
-    ) -> Result<String, ConfigError> {
+    ) -> Result<(Change<tandem_node::Proxy>, String), ConfigError> {
         let new = self.tls.reread(identity)?;
         let tls = self.tls.server_config(&new, self.client_ca.as_deref())?;
         let access = self.access()?;
-        proxy.set_tls(tls)?;
-        proxy.set_access(access);
+        let tls = ServerTls::new(tls)?;
+        let change = move |proxy: &mut tandem_node::Proxy| {
+            proxy.set_tls(&tls);
+            proxy.set_access(access.clone());
+        };
         new.report();
         let ca = self.client_ca.as_ref().map(|_| "CA of clients");
         let tokens = self.token_file.as_ref().map(|_| "tokens");
         let others: Vec<_> = ca.into_iter().chain(tokens).collect();
-        Ok(self.tls.reloaded(&others))
+        Ok((Arc::new(change), self.tls.reloaded(&others)))
     }
 
     fn to_node(&self, identity: &Identity) -> Result<ProxyConfig, ConfigError> {

@@ -103,6 +103,9 @@ fn a_renewed_certificate_is_for_new_connections_and_old_flows_go_on() {
     let client = scene.serve(&format!("client {via} --ca old.pem --udp 127.0.0.1:0={}", echo()));
     let program = UdpSocket::bind("127.0.0.1:0").unwrap();
     assert!(comes_back(&program, &client));
+    let opened = proxy.says("flow opened connection=");
+    let (connection, _) = opened.split_once(" flow=").unwrap();
+    let (_, connection) = connection.rsplit_once(' ').unwrap();
     let get = |ca: &str| {
         let origin = origin.address;
         scene.run(&format!("get https://{origin}/f {via} --ca {ca} --ca origin.pem -o f"))
@@ -125,7 +128,8 @@ fn a_renewed_certificate_is_for_new_connections_and_old_flows_go_on() {
     assert!(comes_back(&program, &client), "the old flow ended");
     let (status, log) = proxy.stop();
     assert!(status.success());
-    let opened = log.lines().filter(|line| line.contains("flow opened connection=0 ")).count();
+    let opened =
+        log.lines().filter(|line| line.contains(&format!("flow opened {connection} "))).count();
     assert_eq!(opened, 0, "it was opened before, and never again:\n{log}");
 }
 
@@ -146,8 +150,10 @@ fn the_log_tells_who_used_a_flow_and_a_removed_token_ends_it() {
         scene.serve(&format!("client {via} --token-file alice --udp 127.0.0.1:0={target}"));
     let program = UdpSocket::bind("127.0.0.1:0").unwrap();
     assert!(comes_back(&program, &client));
-    proxy.says("connection opened connection=0 client=127.0.0.1:");
-    let opened = proxy.says("flow opened connection=0 flow=");
+    let opened = proxy.says("connection opened connection=");
+    let (connection, _) = opened.split_once(" client=127.0.0.1:").unwrap();
+    let (_, connection) = connection.rsplit_once(' ').unwrap();
+    let opened = proxy.says(&format!("flow opened {connection} flow="));
     assert!(opened.contains(" user=alice client=127.0.0.1:"), "{opened}");
     assert!(opened.ends_with(&format!(" target={target}")), "{opened}");
 
@@ -165,7 +171,7 @@ fn the_log_tells_who_used_a_flow_and_a_removed_token_ends_it() {
 
     write_tokens(&scene, &format!("# bob has no name here\n{BOB}\n"));
     proxy.signal(Signal::HUP);
-    let closed = proxy.says("flow closed connection=0 flow=");
+    let closed = proxy.says(&format!("flow closed {connection} flow="));
     assert!(closed.contains("user=alice") && closed.contains("token removed"), "{closed}");
     proxy.says("reloaded: tokens; the development certificate stays");
     scene.run(&get).succeeds();

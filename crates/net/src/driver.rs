@@ -34,6 +34,7 @@ use crate::{
     alarm::Alarm,
     clock,
     files::Files,
+    listeners::Listener,
     ready::{Readiness, ReadyList, ReadySignal},
     requests::Requests,
     resolver::Resolver,
@@ -101,6 +102,8 @@ impl<N> Application<N> for () {}
 pub struct DriverOptions {
     /// The options of sockets.
     pub socket: SocketOptions,
+    /// The socket that the node gets when it asks for one that listens. `None`: the driver opens one.
+    pub listener: Option<Listener>,
     /// The resolver of host names; `None` uses the system's configuration, which is read for the
     /// first query.
     pub resolver: Option<Resolver>,
@@ -120,6 +123,7 @@ impl Default for DriverOptions {
     fn default() -> Self {
         Self {
             socket: SocketOptions::default(),
+            listener: None,
             resolver: None,
             files: None,
             memory_in_use: None,
@@ -182,6 +186,7 @@ struct Driver<'a, N, A> {
     node: N,
     app: &'a mut A,
     socket_options: SocketOptions,
+    listener: Option<Listener>,
     grace: Duration,
     stats: DriverStats,
     /// Limits the warnings about sockets that cannot be opened.
@@ -280,6 +285,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             node,
             app,
             socket_options: options.socket,
+            listener: options.listener,
             grace: options.grace,
             stats: DriverStats::default(),
             refused: Seldom::default(),
@@ -401,7 +407,15 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
     }
 
     fn open_socket(&mut self, id: SocketId, kind: SocketKind) {
-        let result = UdpSocket::open(id, kind, self.socket_options);
+        let result = match (kind, self.listener.take()) {
+            (SocketKind::Listen(_), Some(listener)) => listener
+                .into_socket()
+                .and_then(|socket| UdpSocket::watch(id, socket, None, self.socket_options)),
+            (_, listener) => {
+                self.listener = listener;
+                UdpSocket::open(id, kind, self.socket_options)
+            }
+        };
         let result = match result {
             Ok(socket) => {
                 let local = socket.local_addr();

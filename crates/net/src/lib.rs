@@ -88,6 +88,7 @@ pub mod client;
 pub mod clock;
 pub mod driver;
 pub mod files;
+mod listeners;
 mod ready;
 mod requests;
 pub mod resolver;
@@ -102,6 +103,7 @@ pub use client::{
 };
 pub use driver::{Application, DriveError, DriverOptions, Finished, run};
 pub use files::Files;
+pub use listeners::Listener;
 pub use resolver::Resolver;
 pub use socket::SocketOptions;
 pub use stats::DriverStats;

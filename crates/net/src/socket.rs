@@ -76,24 +76,26 @@ impl UdpSocket {
     ///
     /// The operating system cannot open, bind or connect the socket.
     pub fn open(id: SocketId, kind: SocketKind, options: SocketOptions) -> io::Result<Self> {
-        let (bind, peer) = match kind {
-            SocketKind::Listen(address) => (address, None),
-            SocketKind::ForPeer(peer) => (any_address(canonical(peer)), None),
-            SocketKind::Connected(peer) => (any_address(canonical(peer)), Some(canonical(peer))),
+        let socket = bound(kind, options, |_| Ok(()))?;
+        let peer = match kind {
+            SocketKind::Connected(peer) => Some(canonical(peer)),
+            SocketKind::Listen(_) | SocketKind::ForPeer(_) => None,
         };
-        let socket = Socket::new(Domain::for_address(bind), Type::DGRAM, Some(Protocol::UDP))?;
-        if bind.is_ipv6() {
-            let takes_ipv4 = matches!(kind, SocketKind::Listen(_)) && bind.ip().is_unspecified();
-            socket.set_only_v6(!takes_ipv4)?;
-        }
-        socket.set_nonblocking(true)?;
-        enlarge_buffers(&socket, options.buffer_bytes);
-        socket.bind(&bind.into())?;
         if let Some(peer) = peer {
             socket.connect(&peer.into())?;
         }
+        Self::watch(id, socket.into(), peer, options)
+    }
+
+    /// Uses a socket that is open already. The caller must be in a tokio runtime.
+    pub(crate) fn watch(
+        id: SocketId,
+        socket: std::net::UdpSocket,
+        peer: Option<SocketAddr>,
+        options: SocketOptions,
+    ) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
-        let io = watched(socket.into())?;
+        let io = watched(socket)?;
         let local = io.get_ref().local_addr()?;
         let io = Arc::new(io);
         let gso_segments_max = options.gso_segments_max.max(1);
@@ -367,6 +369,28 @@ fn split(message: &[u8], stride: usize) -> impl Iterator<Item = BytesMut> {
     let stride = if stride == 0 { message.len() } else { stride };
     let empty = message.is_empty().then(BytesMut::new);
     message.chunks(stride.max(1)).map(BytesMut::from).chain(empty)
+}
+
+/// Opens a socket and binds it. `prepare` changes it before.
+pub(crate) fn bound(
+    kind: SocketKind,
+    options: SocketOptions,
+    prepare: impl FnOnce(&Socket) -> io::Result<()>,
+) -> io::Result<Socket> {
+    let bind = match kind {
+        SocketKind::Listen(address) => address,
+        SocketKind::ForPeer(peer) | SocketKind::Connected(peer) => any_address(canonical(peer)),
+    };
+    let socket = Socket::new(Domain::for_address(bind), Type::DGRAM, Some(Protocol::UDP))?;
+    if bind.is_ipv6() {
+        let takes_ipv4 = matches!(kind, SocketKind::Listen(_)) && bind.ip().is_unspecified();
+        socket.set_only_v6(!takes_ipv4)?;
+    }
+    socket.set_nonblocking(true)?;
+    enlarge_buffers(&socket, options.buffer_bytes);
+    prepare(&socket)?;
+    socket.bind(&bind.into())?;
+    Ok(socket)
 }
 
 /// Requests larger buffers. The operating system may limit them; a smaller buffer is not an error.

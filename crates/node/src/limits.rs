@@ -172,6 +172,30 @@ impl Default for LocalProxyLimits {
 impl Limits {
     /// The default of [`Self::upload`] in bytes.
     pub const UPLOAD: u64 = 10_000_000_000;
+
+    /// The limits of each of this many nodes of one process. Each node gets a part of the bounds that concern
+    /// clients and handshakes, so that the nodes need no common state for these. The address of a client
+    /// decides which node it gets, so that a node has about its part of all clients.
+    ///
+    /// [`Self::sockets`] and [`Self::queries`] are counted for all nodes together
+    /// ([`InUse`](crate::proxy::InUse)), and [`Self::memory`] is measured for the process.
+    #[must_use]
+    pub fn divided_by(self, nodes: u8) -> Self {
+        let nodes = nodes.max(1);
+        let part = |bound: usize, least: usize| (bound / usize::from(nodes)).max(least.min(bound));
+        Self {
+            connections: part(self.connections, 1),
+            connections_per_prefix: part(self.connections_per_prefix, 1),
+            // With fewer, clients would need Retry, which costs them a round trip, on a server with little to do.
+            unvalidated_handshakes: part(self.unvalidated_handshakes, 16),
+            guesses: (self.guesses / u32::from(nodes)).max(1),
+            guess_interval: self.guess_interval * u32::from(nodes),
+            guess_sources: part(self.guess_sources, 1),
+            // Two flows can hold as much as a single one may.
+            held_bytes: part(self.held_bytes, 16_000_000),
+            ..self
+        }
+    }
 }
 
 impl Default for Limits {

@@ -11,7 +11,7 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 39] = [
+const EXAMPLES: [(&str, &[&str]); 40] = [
     ("ack-delay", &["25%"]),
     ("ack-threshold", &["10"]),
     ("allow-target", &["10.0.0.0/8", "fd00::/8"]),
@@ -46,6 +46,7 @@ const EXAMPLES: [(&str, &[&str]); 39] = [
     ("tcp", &["127.0.0.1:2222=host.example:22"]),
     ("tecc", &["q-target=60ms"]),
     ("timeout", &["20s"]),
+    ("threads", &["4"]),
     ("token-file", &["tokens"]),
     ("udp", &["127.0.0.1:5353=dns.example:53"]),
     ("user", &["tandem"]),

@@ -22,7 +22,9 @@ use super::{
 use crate::{
     fields::only_line,
     node::SocketId,
-    quic::{self, ConnectionId as Connection, Generator, ResetSecret, StreamId},
+    quic::{
+        self, ConnectionId as Connection, Generator, ResetSecret, Steering, StreamId, Transport,
+    },
     seal::{Opener, Sealer, Secrets},
     stats::BesideStats,
 };
@@ -50,6 +52,7 @@ pub(crate) struct BesideFlows {
     outbox: Outbox<Way>,
     reset: Option<hmac::Key>,
     random: Generator,
+    steering: Steering,
     stats: BesideStats,
 }
 
@@ -155,14 +158,15 @@ impl Asked {
 }
 
 impl BesideFlows {
-    /// `reset_secret` is the secret of the endpoint's stateless resets.
-    pub(crate) fn new(reset_secret: Option<&ResetSecret>, seed: Option<u64>) -> Self {
+    /// For a proxy whose endpoint has these settings.
+    pub(crate) fn new(transport: &Transport, seed: Option<u64>) -> Self {
         Self {
             flows: BTreeMap::new(),
             ids: Ids::default(),
             outbox: Outbox::default(),
-            reset: reset_secret.map(ResetSecret::key),
+            reset: transport.reset_secret.as_ref().map(ResetSecret::key),
             random: quic::rng(seed.map(|seed| seed.wrapping_add(4))),
+            steering: transport.steering,
             stats: BesideStats::default(),
         }
     }
@@ -193,7 +197,8 @@ impl BesideFlows {
         } else if let Some(SealField { id: receiver }) = asked.seal
             && let Some(Secrets { to_proxy, to_client }) = secrets()
         {
-            let own = new_id(&mut self.ids, &mut self.random, (VIRTUAL_LEN_MIN, id));
+            let choice = (&mut self.random, self.steering);
+            let own = new_id(&mut self.ids, choice, (VIRTUAL_LEN_MIN, id));
             headers.insert(SEAL, SealField { id: own.first_chunk().copied() }.encode());
             let kind = Kind::Seal(Box::new(Sealed {
                 sealer: receiver.map(|receiver| Sealer::new(to_client, receiver)),
@@ -212,13 +217,13 @@ impl BesideFlows {
         path: Path,
     ) -> Result<Vec<CidCapsule>, Violation> {
         self.leave_former_path(id, path);
-        let Self { flows, ids, random, reset, .. } = self;
+        let Self { flows, ids, random, reset, steering, .. } = self;
         let Some(Flow { kind: Kind::Forward(mapping), .. }) = flows.get_mut(&id) else {
             return Ok(Vec::new()); // nothing was negotiated, so that the type is unknown
         };
         let mut answers = Vec::new();
         let mut reply = Reply {
-            add: &mut |len| new_id(ids, random, (len, id)),
+            add: &mut |len| new_id(ids, (random, *steering), (len, id)),
             token: &|id| reset.as_ref().and_then(|key| reset_token(key, id)),
             answers: &mut answers,
         };
@@ -348,14 +353,16 @@ impl BesideFlows {
     }
 }
 
-/// A new ID of this length at which clients send packets of a flow.
+/// A new ID of this length at which clients send packets of a flow. The operating system gives the packets
+/// to this node.
 fn new_id(
     ids: &mut Ids<FlowId>,
-    random: &mut Generator,
+    (random, steering): (&mut Generator, Steering),
     (len, flow): (usize, FlowId),
 ) -> ConnectionId {
     loop {
-        let bytes: [u8; ConnectionId::LEN_MAX] = random.random();
+        let mut bytes: [u8; ConnectionId::LEN_MAX] = random.random();
+        steering.mark(&mut bytes);
         let id = bytes.get(..len).unwrap_or(&bytes);
         if let Ok(id) = ConnectionId::try_from(id)
             && ids.insert(id, flow)

@@ -32,6 +32,7 @@ use crate::{
 };
 
 /// The configuration of an origin.
+#[derive(Clone)]
 pub struct OriginConfig {
     /// The local address at which the origin listens; port 0 lets the operating system choose.
     pub listen: SocketAddr,
@@ -129,7 +130,7 @@ impl Origin {
     ///
     /// The configuration of TLS or QUIC is invalid.
     pub fn new(config: OriginConfig) -> Result<Self, ConfigError> {
-        let tls = ServerTls::new(config.tls)?;
+        let tls = ServerTls::new(config.tls.clone())?;
         let takes_reports = config.transport.controller.name.takes_reports();
         // Uploads are read at once.
         let window = config.transport.receive_window.or(Some(Transport::WINDOW_OF_FAST_READERS));
@@ -154,13 +155,8 @@ impl Origin {
 
     /// Replaces the certificate and the key. They apply to new connections. The secret of stateless
     /// resets stays, because the peers of open connections know what follows from it.
-    ///
-    /// # Errors
-    ///
-    /// The configuration of TLS is invalid.
-    pub fn set_tls(&mut self, tls: rustls::ServerConfig) -> Result<(), ConfigError> {
-        self.server.set_tls(&ServerTls::new(tls)?);
-        Ok(())
+    pub fn set_tls(&mut self, tls: &ServerTls) {
+        self.server.set_tls(tls);
     }
 
     /// Returns the counters of the origin.

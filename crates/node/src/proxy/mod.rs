@@ -3,6 +3,7 @@
 mod access;
 mod answer;
 mod flow;
+mod in_use;
 mod peers;
 mod pep;
 mod policy;
@@ -27,6 +28,7 @@ use tracing::{debug, field::display, info};
 
 pub use self::{
     access::Access,
+    in_use::InUse,
     pep::PepSettings,
     policy::TargetPolicy,
     ports::{TcpPorts, TcpPortsError},
@@ -56,6 +58,7 @@ use crate::{
 };
 
 /// The settings of a proxy.
+#[derive(Clone)]
 pub struct ProxyConfig {
     /// The address to listen on. With port 0 the operating system chooses the port.
     pub listen: SocketAddr,
@@ -87,6 +90,8 @@ pub struct ProxyConfig {
     pub template: Template,
     /// The bounds on what the proxy uses.
     pub limits: Limits,
+    /// What this proxy and others of the same process have open together.
+    pub in_use: InUse,
     /// A seed that makes every random choice repeatable. It is only for tests, because connection
     /// IDs become predictable.
     pub seed: Option<u64>,
@@ -116,6 +121,7 @@ impl ProxyConfig {
             log_clients: false,
             template: Self::default_template(),
             limits: Limits::default(),
+            in_use: InUse::default(),
             seed: None,
         }
     }
@@ -179,7 +185,6 @@ impl Proxy {
             // It carries TCP only, to which reordering shall cost nothing, as at the client.
             transport.loss_detection = LossDetection::BehindRepair;
         }
-        let reset_secret = transport.reset_secret.clone();
         let server = Server::new(tls, &transport, &limits, config.seed);
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(listen) };
         Ok(Self {
@@ -194,10 +199,10 @@ impl Proxy {
                 tcp_template,
             },
             peers: Peers::new(&limits),
-            targets: Targets::new(policy, LISTEN.0 + 1, &limits),
+            targets: Targets::new(policy, LISTEN.0 + 1, &limits, config.in_use),
             tcp: TcpFlows::new(service, tcp_ports),
             relay: Relay::default(),
-            beside: BesideFlows::new(reset_secret.as_ref(), config.seed),
+            beside: BesideFlows::new(&transport, config.seed),
             pep: config.pep.map(ProxyPep::new),
             listen,
             feedback_interval,
@@ -212,9 +217,8 @@ impl Proxy {
     /// Replaces the certificate, the key and the authentication of clients. They apply to new
     /// connections. The secret of stateless resets stays, because the peers of open connections
     /// know what follows from it.
-    pub fn set_tls(&mut self, tls: rustls::ServerConfig) -> Result<(), ConfigError> {
-        self.server.set_tls(&ServerTls::new(tls)?);
-        Ok(())
+    pub fn set_tls(&mut self, tls: &ServerTls) {
+        self.server.set_tls(tls);
     }
 
     /// Replaces the rule for which clients may use the proxy. It applies to new requests. Flows that

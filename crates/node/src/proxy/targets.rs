@@ -8,7 +8,7 @@ use std::{
 
 use tracing::warn;
 
-use super::{FlowId, TargetPolicy, flow::State};
+use super::{FlowId, InUse, TargetPolicy, flow::State};
 use crate::{
     error::RequestError,
     limits::Limits,
@@ -31,30 +31,35 @@ pub(super) struct Targets {
     /// How many sockets each connection has, TCP connections included; no entry is zero.
     held: BTreeMap<ConnectionId, usize>,
     sockets_max: usize,
+    /// All sockets, and the look-ups in progress, including those of requests that have ended.
+    in_use: InUse,
     /// Limits the warnings about connections that have their share of the sockets.
     refused: Seldom,
     by_query: BTreeMap<QueryId, FlowId>,
     next_socket: u64,
     next_query: u64,
-    /// Look-ups in progress, including those of requests that have ended.
-    queries: usize,
     queries_max: usize,
     dns_timeout: Duration,
 }
 
 impl Targets {
-    pub(super) fn new(policy: TargetPolicy, first_socket: u64, limits: &Limits) -> Self {
+    pub(super) fn new(
+        policy: TargetPolicy,
+        first_socket: u64,
+        limits: &Limits,
+        in_use: InUse,
+    ) -> Self {
         Self {
             policy,
             by_socket: BTreeMap::new(),
             tcp: 0,
             held: BTreeMap::new(),
             sockets_max: limits.sockets,
+            in_use,
             refused: Seldom::default(),
             by_query: BTreeMap::new(),
             next_socket: first_socket,
             next_query: 0,
-            queries: 0,
             queries_max: limits.queries,
             dns_timeout: limits.dns_timeout,
         }
@@ -92,10 +97,9 @@ impl Targets {
     ) -> Result<(QueryId, Output), RequestError> {
         // A look-up counts until it is answered, even if its request has ended. Otherwise a client
         // could start any number of look-ups with short requests.
-        if self.queries >= self.queries_max {
+        if !self.in_use.begin_query(self.queries_max) {
             return Err(RequestError::TooManyQueries(self.queries_max));
         }
-        self.queries += 1;
         // RFC 9298 §3.1: "if the target_host is a DNS name, the UDP proxy MUST perform DNS resolution
         // before replying to the HTTP request."
         let query = QueryId(self.next_query);
@@ -127,6 +131,7 @@ impl Targets {
     ) -> Result<(), RequestError> {
         self.check_share(now, id)?;
         *self.held.entry(id).or_default() += 1;
+        self.in_use.add_socket();
         self.tcp += 1;
         Ok(())
     }
@@ -140,6 +145,7 @@ impl Targets {
     fn release_held(&mut self, id: ConnectionId) {
         if let Some(held) = self.held.get_mut(&id) {
             *held -= 1;
+            self.in_use.remove_socket();
             if *held == 0 {
                 self.held.remove(&id);
             }
@@ -158,6 +164,7 @@ impl Targets {
         }
         self.check_share(now, id.0)?;
         *self.held.entry(id.0).or_default() += 1;
+        self.in_use.add_socket();
         let socket = SocketId(self.next_socket);
         self.next_socket += 1;
         self.by_socket.insert(socket, id);
@@ -169,7 +176,7 @@ impl Targets {
     /// Whether a connection may open another socket.
     fn check_share(&mut self, now: Instant, id: ConnectionId) -> Result<(), RequestError> {
         let (held, sockets) = (self.held.get(&id).copied().unwrap_or_default(), self.sockets_max);
-        let free = sockets.saturating_sub(self.by_socket.len() + self.tcp);
+        let free = sockets.saturating_sub(self.in_use.sockets());
         if FREE_PER_HELD * held < free {
             return Ok(());
         }
@@ -189,7 +196,7 @@ impl Targets {
     /// Handles the answer to a query. Returns the flow that waits for it. `None`: the flow has
     /// ended.
     pub(super) fn on_answer(&mut self, query: QueryId) -> Option<FlowId> {
-        self.queries = self.queries.saturating_sub(1);
+        self.in_use.end_query();
         self.by_query.remove(&query)
     }
 
@@ -268,7 +275,7 @@ mod tests {
     #[test]
     fn no_connection_takes_all_sockets_and_a_new_one_gets_its_first() {
         let limits = Limits { sockets: 100, ..Limits::default() };
-        let mut targets = Targets::new(TargetPolicy::default(), 1, &limits);
+        let mut targets = Targets::new(TargetPolicy::default(), 1, &limits, InUse::default());
         let (greedy, error) = take_all(&mut targets, 0);
         assert_eq!(greedy.len(), 20, "a fifth");
         assert_eq!(error, RequestError::TooManySockets { held: 20, sockets: 100 });
@@ -295,9 +302,25 @@ mod tests {
     }
 
     #[test]
+    fn proxies_of_one_process_share_the_sockets() {
+        let limits = Limits { sockets: 100, ..Limits::default() };
+        let in_use = InUse::default();
+        let new = || Targets::new(TargetPolicy::default(), 1, &limits, in_use.clone());
+        let (mut one, mut other) = (new(), new());
+        let (taken, _) = take_all(&mut one, 0);
+        assert_eq!((taken.len(), in_use.sockets()), (20, 20), "a fifth of all");
+        assert_eq!(take_all(&mut other, 1).0.len(), 16, "a fifth of the others");
+        for state in &taken {
+            one.release(state);
+        }
+        assert_eq!(in_use.sockets(), 16);
+        assert_eq!(take_all(&mut other, 2).0.len(), 17);
+    }
+
+    #[test]
     fn a_connection_that_gives_up_its_sockets_has_its_whole_share_again() {
         let limits = Limits { sockets: 100, ..Limits::default() };
-        let mut targets = Targets::new(TargetPolicy::default(), 1, &limits);
+        let mut targets = Targets::new(TargetPolicy::default(), 1, &limits, InUse::default());
         for _ in 0..3 {
             let (taken, _) = take_all(&mut targets, 0);
             assert_eq!(taken.len(), 20);
@@ -312,7 +335,7 @@ mod tests {
     #[test]
     fn a_flow_that_ends_gives_up_its_socket_or_its_query() {
         let limits = Limits { queries: 1, ..Limits::default() };
-        let mut targets = Targets::new(TargetPolicy::default(), 1, &limits);
+        let mut targets = Targets::new(TargetPolicy::default(), 1, &limits, InUse::default());
         let id = (ConnectionId(0), StreamId(0));
         #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
         let now = Instant::now();

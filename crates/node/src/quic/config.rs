@@ -17,7 +17,7 @@ use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_units::ByteCount;
 
 use super::{
-    AckPolicy, Peps, QlogFiles,
+    AckPolicy, Peps, QlogFiles, Steering,
     demux::{CONNECTION_ID_LEN, VERSION},
 };
 use crate::{limits::Limits, seal::Sealer};
@@ -101,6 +101,8 @@ pub struct Transport {
     pub acks: Option<AckPolicy>,
     /// The PEPs on the paths whose PEP-ACKs are heard (`docs/wire.md`). `None`: PEP-ACKs are dropped.
     pub peps: Option<Peps>,
+    /// Which of several nodes at the same address this one is.
+    pub steering: Steering,
 }
 
 /// The thresholds of loss detection (RFC 9002 §6.1).
@@ -164,6 +166,7 @@ impl Default for Transport {
             loss_detection: LossDetection::default(),
             acks: None,
             peps: None,
+            steering: Steering::default(),
         }
     }
 }
@@ -375,7 +378,8 @@ pub(super) fn endpoint_config(transport: &Transport, seed: Option<u64>) -> Endpo
         config.rng_seed(Some(expanded));
     }
     let seed = seed.map(|seed| seed.wrapping_add(1));
-    config.cid_generator(Arc::new(move || Box::new(RandomCids::new(seed))));
+    let steering = transport.steering;
+    config.cid_generator(Arc::new(move || Box::new(RandomCids::new(seed, steering))));
     config
 }
 
@@ -394,17 +398,22 @@ pub(super) fn initial_destination_cids(
 
 /// Random connection IDs that follow from the seed. Those of noq itself come from the thread's
 /// generator.
-struct RandomCids(Generator);
+struct RandomCids {
+    random: Generator,
+    steering: Steering,
+}
 
 impl RandomCids {
-    fn new(seed: Option<u64>) -> Self {
-        Self(rng(seed))
+    fn new(seed: Option<u64>, steering: Steering) -> Self {
+        Self { random: rng(seed), steering }
     }
 }
 
 impl ConnectionIdGenerator for RandomCids {
     fn generate_cid(&mut self) -> noq_proto::ConnectionId {
-        noq_proto::ConnectionId::new(&self.0.random::<[u8; CONNECTION_ID_LEN]>())
+        let mut id: [u8; CONNECTION_ID_LEN] = self.random.random();
+        self.steering.mark(&mut id);
+        noq_proto::ConnectionId::new(&id)
     }
 
     fn cid_len(&self) -> usize {
@@ -446,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_seed_always_gives_the_same_connection_ids() {
-        let mut ids = RandomCids::new(Some(7));
+        let mut ids = RandomCids::new(Some(7), Steering::ALONE);
         for expected in
             [[190, 233, 134, 232, 205, 70, 153, 5], [182, 173, 224, 79, 210, 171, 138, 160]]
         {

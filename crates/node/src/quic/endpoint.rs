@@ -76,6 +76,8 @@ pub(crate) struct Endpoint {
     pub(super) slots: BTreeMap<ConnectionId, Slot>,
     by_handle: BTreeMap<usize, ConnectionId>,
     next_id: u64,
+    /// Other nodes at the same address use the numbers between, so that logs name each connection once.
+    id_step: u64,
     timers: BTreeSet<(Instant, ConnectionId)>,
     /// Connections that may have something to send, in the order of their turns. Each is in it at
     /// most once.
@@ -158,7 +160,8 @@ impl Endpoint {
             ),
             slots: BTreeMap::new(),
             by_handle: BTreeMap::new(),
-            next_id: 0,
+            next_id: transport.steering.index().into(),
+            id_step: transport.steering.nodes().into(),
             timers: BTreeSet::new(),
             ready: VecDeque::new(),
             touched: VecDeque::new(),
@@ -274,7 +277,7 @@ impl Endpoint {
         peer: Peer,
     ) -> ConnectionId {
         let id = ConnectionId(self.next_id);
-        self.next_id += 1;
+        self.next_id += self.id_step;
         self.by_handle.insert(handle.0, id);
         let slot =
             Slot { connection, handle, timer: None, peer, is_ready: false, is_touched: false };

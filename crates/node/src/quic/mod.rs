@@ -18,6 +18,7 @@ mod places;
 mod qlog;
 mod reassembly;
 mod receiver;
+mod steering;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,7 @@ pub(crate) use observed::{Layer, Ledger, Tag};
 pub use pep::{PepAckStats, Peps};
 pub use qlog::QlogFiles;
 pub(crate) use receiver::Read;
+pub use steering::Steering;
 
 /// Received UDP payloads that belong to no connection and get no answer, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    iter::Sum,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -34,6 +35,20 @@ pub struct PepAckStats {
     pub foreign: u64,
     /// PEP-ACKs that cannot be decoded.
     pub malformed: u64,
+}
+
+/// What all nodes of a server have counted.
+impl Sum for PepAckStats {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, it| Self {
+            used: sum.used + it.used,
+            packets: sum.packets + it.packets,
+            unknown: sum.unknown + it.unknown,
+            forged: sum.forged + it.forged,
+            foreign: sum.foreign + it.foreign,
+            malformed: sum.malformed + it.malformed,
+        })
+    }
 }
 
 /// The most slices that are remembered: more than a second at 2 Gbit/s, in 20 MB of memory.

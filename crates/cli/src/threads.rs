@@ -1,0 +1,50 @@
+//! The threads of a server, each of which runs a node of its own.
+
+use std::{net::SocketAddr, ops::RangeInclusive, thread};
+
+use tandem_net::{Listener, SocketOptions};
+use tandem_node::quic::Steering;
+
+use crate::{
+    config::{Setting, Within},
+    error::CliError,
+};
+
+/// The number of threads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Threads;
+
+impl Setting for Threads {
+    type Value = u8;
+    const ALLOWED: RangeInclusive<u8> = 1..=Steering::NODES_MAX;
+}
+
+impl Threads {
+    /// The number with which a server runs. By default there is one for each processor that the process may
+    /// use.
+    pub(crate) fn or_default(setting: Option<Within<Self>>) -> Within<Self> {
+        setting.unwrap_or_else(|| {
+            let processors = thread::available_parallelism().map_or(1, usize::from);
+            let processors = u8::try_from(processors).unwrap_or(u8::MAX);
+            let can_share = cfg!(target_os = "linux");
+            Within(if can_share { processors.min(*Self::ALLOWED.end()) } else { 1 })
+        })
+    }
+
+    /// The help of the flag.
+    pub(crate) fn flag_help() -> String {
+        Self::help(
+            "Threads, each of which serves some of the connections; they divide the limits",
+            "as many as processors",
+        )
+    }
+}
+
+/// A listening socket for each thread.
+pub(crate) fn listen(
+    address: SocketAddr,
+    threads: Within<Threads>,
+) -> Result<Vec<Listener>, CliError> {
+    Listener::open(address, threads.0, SocketOptions::default())
+        .map_err(|error| CliError::Client { error })
+}
