@@ -11,7 +11,7 @@ use tandem_wire::Code;
 use tracing::{debug, warn};
 
 use super::{
-    Connection, ConnectionId,
+    Connection, ConnectionId, Heaviest, Steering, Transport,
     amplification::Unvalidated,
     endpoint::{Endpoint, Peer},
     event::{Closed, Event},
@@ -31,6 +31,9 @@ pub(super) struct Acceptance {
     memory_max: u64,
     /// The memory of the process that was in use at the last measurement, in bytes.
     memory_in_use: u64,
+    /// Which of several nodes that share the memory of the process this one is.
+    steering: Steering,
+    heaviest: Heaviest,
     /// The connections whose handshake is not complete and whose peer has not proven its address.
     unvalidated: usize,
     /// When the handshakes in progress time out.
@@ -40,7 +43,7 @@ pub(super) struct Acceptance {
 }
 
 impl Acceptance {
-    pub(super) fn new(config: ServerConfig, limits: &Limits) -> Self {
+    pub(super) fn new(config: ServerConfig, transport: &Transport, limits: &Limits) -> Self {
         Self {
             config,
             places: Places::new(limits.connections_per_prefix),
@@ -49,6 +52,8 @@ impl Acceptance {
             handshake_timeout: limits.handshake_timeout,
             memory_max: limits.memory,
             memory_in_use: 0,
+            steering: transport.steering,
+            heaviest: transport.heaviest.clone(),
             unvalidated: 0,
             handshakes: BTreeSet::new(),
             counters: Accepting::default(),
@@ -221,6 +226,12 @@ impl Endpoint {
         let Some(acceptance) = &mut self.server else { return };
         acceptance.memory_in_use = bytes;
         let high = memory_high(acceptance.memory_max);
+        let (steering, heaviest) = (acceptance.steering, acceptance.heaviest.clone());
+        // The other nodes must know how heavy connections are before memory is short.
+        let weighs_from = if steering.nodes() > 1 { high / 4 * 3 } else { high };
+        if bytes <= weighs_from {
+            return heaviest.set(steering, 0);
+        }
         let mut in_use = bytes;
         while in_use > high
             && let Some(id) = self.idle_stranger(now)
@@ -228,19 +239,18 @@ impl Endpoint {
             in_use = in_use.saturating_sub(self.memory(id) + memory(id));
             self.free(now, id);
         }
-        if in_use <= high {
-            return;
-        }
         let ids: Vec<_> = self.slots.keys().copied().collect();
         let mut by_memory: Vec<_> =
             ids.into_iter().map(|id| (self.memory(id) + memory(id), id)).collect();
         by_memory.sort_unstable();
         while in_use > high
-            && let Some((weight, id)) = by_memory.pop()
+            && let Some((weight, id)) =
+                by_memory.pop_if(|(it, _)| *it >= heaviest.of_others(steering))
         {
             in_use = in_use.saturating_sub(weight);
             self.free(now, id);
         }
+        heaviest.set(steering, by_memory.last().map_or(0, |&(weight, _)| weight));
     }
 
     /// The connection that should make a permitted request first, if it had seconds for that.

@@ -17,7 +17,7 @@ use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_units::ByteCount;
 
 use super::{
-    AckPolicy, Peps, QlogFiles, Steering,
+    AckPolicy, Heaviest, Peps, QlogFiles, Steering,
     demux::{CONNECTION_ID_LEN, VERSION},
 };
 use crate::{limits::Limits, seal::Sealer};
@@ -103,6 +103,8 @@ pub struct Transport {
     pub peps: Option<Peps>,
     /// Which of several nodes at the same address this one is.
     pub steering: Steering,
+    /// Which of the nodes of this process has the heaviest connection, which is closed when memory is short.
+    pub heaviest: Heaviest,
 }
 
 /// The thresholds of loss detection (RFC 9002 §6.1).
@@ -167,6 +169,7 @@ impl Default for Transport {
             acks: None,
             peps: None,
             steering: Steering::default(),
+            heaviest: Heaviest::default(),
         }
     }
 }

@@ -127,7 +127,7 @@ impl Endpoint {
     ) -> Self {
         let config = ServerConfig::with_crypto(tls.0.clone());
         let mut endpoint = Self::new(Some(config.clone()), transport, limits, seed);
-        endpoint.server = Some(Acceptance::new(config, limits));
+        endpoint.server = Some(Acceptance::new(config, transport, limits));
         endpoint
     }
 

@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use super::{SERVER, tls};
 use crate::{
     limits::Limits,
-    quic::{ClientTls, Closed, ConnectionId, Endpoint, Event, Transport},
+    quic::{ClientTls, Closed, ConnectionId, Endpoint, Event, Heaviest, Steering, Transport},
     stats::Accepting,
 };
 
@@ -32,12 +32,16 @@ struct Crowd {
 }
 
 impl Crowd {
-    #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
     fn new(limits: &Limits) -> Self {
+        Self::with(&Transport::default(), limits)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
+    fn with(transport: &Transport, limits: &Limits) -> Self {
         let (server_tls, client_tls) = tls();
         Self {
             now: Instant::now(),
-            server: Endpoint::server(&server_tls, &Transport::default(), limits, Some(1)),
+            server: Endpoint::server(&server_tls, transport, limits, Some(1)),
             client_tls,
             clients: BTreeMap::new(),
             begun: 0,
@@ -276,4 +280,35 @@ fn memory_is_taken_from_strangers_and_then_from_the_heaviest() {
     let open: Vec<_> = crowd.open.keys().map(ToString::to_string).collect();
     assert_eq!(open, [users[0], users[2]], "the strangers had time for a request");
     assert_eq!(crowd.counters().closed_for_memory, 3);
+}
+
+#[test]
+fn the_heaviest_connection_of_all_nodes_is_closed() {
+    let limits = Limits { memory: 6_000_000, ..Limits::default() };
+    let heaviest = Heaviest::default();
+    let mut nodes = [0, 1].map(|index| {
+        let steering = Steering::new(index, 2).unwrap();
+        let heaviest = heaviest.clone();
+        let mut node =
+            Crowd::with(&Transport { steering, heaviest, ..Transport::default() }, &limits);
+        assert!(node.connect("192.0.2.1:1") && node.connect("192.0.2.1:2"));
+        node.prove("192.0.2.1:1");
+        node.prove("192.0.2.1:2");
+        node
+    });
+    let set = |node: &mut Crowd, bytes: u64, weight: u64| {
+        let heavy = *node.open.values().next().unwrap();
+        let weigh = |id| if id == heavy { weight } else { 0 };
+        node.server.set_memory_in_use(node.now, bytes, weigh);
+        node.run();
+        node.open.len()
+    };
+    let [light, heavy] = &mut nodes;
+    assert_eq!((set(heavy, 2_900_000, 2_000_000), set(light, 2_900_000, 500_000)), (2, 2));
+    assert_eq!(set(light, 3_100_000, 500_000), 2, "the other node has a heavier one");
+    assert_eq!(set(heavy, 3_100_000, 2_000_000), 1);
+    // The heavy one has gone, but something else has taken its memory.
+    assert_eq!(set(light, 3_100_000, 500_000), 1);
+    assert_eq!((set(light, 1_000_000, 0), set(heavy, 1_000_000, 0)), (1, 1));
+    assert_eq!(heaviest.of_others(Steering::new(2, 3).unwrap()), 0, "nobody is short of memory");
 }
