@@ -34,7 +34,7 @@ fn the_documents_state_the_numbers_of_the_code() {
         ("docs/threats.md", format!("and {} in all", limits.queries)),
         (
             "docs/threats.md",
-            format!("| sockets towards targets | {} of a node", grouped(limits.sockets as u64)),
+            format!("| sockets towards targets | {} of a process", grouped(limits.sockets as u64)),
         ),
         ("docs/deploy.md", format!("at most {}. If that is few", grouped(limits.sockets as u64))),
         (
