@@ -9,6 +9,7 @@ use std::{
 use clap::builder::Resettable;
 use rustls::{
     ServerConfig,
+    crypto::ring::Ticketer,
     pki_types::{CertificateDer, PrivateKeyDer},
     server::WebPkiClientVerifier,
     version::TLS13,
@@ -276,5 +277,58 @@ pub(crate) fn server_config(
             builder.with_client_cert_verifier(verifier)
         }
     };
-    Ok(builder.with_single_cert(chain, key)?)
+    let mut config = builder.with_single_cert(chain, key)?;
+    // A client that comes again resumes its session (RFC 8446 §2.2), however many others have come meanwhile.
+    // Without tickets that hold the session, the server would remember the last 256 sessions only. A reload
+    // makes a new key for tickets, so that a client whose CA was removed cannot resume.
+    config.ticketer = Ticketer::new()?;
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, ServerConnection};
+
+    use super::*;
+
+    /// Lets a client connect, and returns how.
+    fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> HandshakeKind {
+        let name = "localhost".try_into().unwrap();
+        let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
+        let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
+        while client.wants_write() || server.wants_write() {
+            let mut bytes = Vec::new();
+            client.write_tls(&mut bytes).unwrap();
+            server.read_tls(&mut &bytes[..]).unwrap();
+            server.process_new_packets().unwrap();
+            bytes.clear();
+            server.write_tls(&mut bytes).unwrap();
+            client.read_tls(&mut &bytes[..]).unwrap();
+            client.process_new_packets().unwrap();
+        }
+        client.handshake_kind().unwrap()
+    }
+
+    #[test]
+    fn a_client_resumes_its_session_after_hundreds_of_others() {
+        let identity = DevelopmentIdentity::new(&[]).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(identity.ca.clone()).unwrap();
+        let client = || {
+            let builder = ClientConfig::builder_with_provider(provider());
+            let builder = builder.with_protocol_versions(&[&TLS13]).unwrap();
+            Arc::new(builder.with_root_certificates(roots.clone()).with_no_client_auth())
+        };
+        let new_server = || {
+            let key = identity.key.clone_key();
+            Arc::new(server_config(vec![identity.certificate.clone()], key, None).unwrap())
+        };
+        let (first, server) = (client(), new_server());
+        assert_eq!(connect(&first, &server), HandshakeKind::Full);
+        for _ in 0..300 {
+            assert_eq!(connect(&client(), &server), HandshakeKind::Full);
+        }
+        assert_eq!(connect(&first, &server), HandshakeKind::Resumed);
+        assert_eq!(connect(&first, &new_server()), HandshakeKind::Full, "after a reload");
+    }
 }
