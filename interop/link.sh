@@ -10,7 +10,7 @@ cd "$(dirname "$0")"
 
 test "$(id -u)" = 0 || { echo "link.sh needs root" >&2; exit 1; }
 need python3
-install_packages ip=iproute2
+install_packages ip=iproute2 chrt=util-linux
 build_tandem
 
 exec timeout --signal TERM 300 python3 link/check.py

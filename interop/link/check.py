@@ -29,7 +29,9 @@ class Link:
 
     def __init__(self, log: Path, *flags: str):
         self.log = log
-        command = [TANDEM, "lab", "link", "--near", NEAR, "--far", FAR, *flags]
+        # With a realtime priority it takes packets in time, also on a busy machine.
+        link = [TANDEM, "lab", "link", "--near", NEAR, "--far", FAR, *flags]
+        command = ["chrt", "--fifo", "1", *link]
         with log.open("w") as stderr:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr
