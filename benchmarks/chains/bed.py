@@ -110,7 +110,7 @@ class Bed:
         raise SystemExit(f"{' '.join(process.args)} ended before it was ready")
 
     def download(self, mode, length):
-        """What a download through so many proxies costs."""
+        """What a download through this number of proxies costs."""
         origin, address = self.follower if mode == "tecc" else self.origin
         chain = self.proxies[:length]
         servers = [process.pid for process, _ in chain] + [origin.pid]

@@ -35,7 +35,7 @@ def measure(contestant, count):
 
 
 def resident_with(contestant, connections, flows):
-    """The memory of a new proxy: at first, and with so many connections that have so many flows each."""
+    """The memory of a new proxy: without connections, and with a number of connections that have a number of flows each."""
     processes = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as target:
         target.bind(("127.0.0.1", 0))

@@ -57,7 +57,7 @@ def echo(tunnel, beside, count):
 
 
 def rounds(given, contestants, write):
-    """All rounds. Each starts all tunnels anew, and each case is run through one after the other."""
+    """All rounds. Each round starts new tunnels, and runs each case through one tunnel after another."""
     if not any(turns(given, contestants)):
         return
     for number in range(1, given.rounds + 1):

@@ -50,7 +50,7 @@ def ends(lab: Lab) -> Server:
 
 
 def check_carried(proxy: Server, target: Server, up: int = 0, down: int = 0) -> None:
-    """Checks that at least so many bytes of TCP passed through our proxy to the target and from it.
+    """Checks that at least this number of bytes of TCP passed through our proxy to the target and from it.
     Ends the proxy first, so that it logs all flows."""
     proxy.process.stop()
     closed = (

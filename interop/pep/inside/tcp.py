@@ -32,7 +32,7 @@ def serve(address: str, port: str, length: str, how: str) -> None:
 
 
 def fetch(address: str, port: str, length: str, how: str, times: str) -> None:
-    """Fetches that many bytes so many times, one after another, and prints how many came."""
+    """Fetches `length` bytes `times` times, one after another, and prints how many came."""
     total = 0
     for _ in range(int(times)):
         with socket.create_connection((address, int(port))) as connection:

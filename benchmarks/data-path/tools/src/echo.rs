@@ -62,7 +62,7 @@ pub fn of_one_flow(client: SocketAddr, bytes: usize, count: usize) -> Result<Ech
     Ok(echoes)
 }
 
-/// The first echo of each of so many flows, whose sockets are new.
+/// The times of the first echo of a number of flows, each of which has a new socket.
 pub fn of_new_flows(client: SocketAddr, bytes: usize, count: usize) -> Result<Echoes> {
     let mut echoes = Echoes { times: Vec::new(), lost: 0 };
     for number in 0..count {

@@ -15,7 +15,7 @@ use crate::{
 
 /// The sink looks at its sockets so often. Nobody pays for waking it.
 const LOOK: Duration = Duration::from_micros(300);
-/// It looks at so many sockets at a time. Even the last of 256 flows is heard every 5 ms.
+/// The number of sockets at which it looks at a time. Even the last of 256 flows is heard every 5 ms.
 const LOOK_AT: usize = 16;
 /// After this time without a packet nothing more is expected.
 const SILENCE: Duration = Duration::from_millis(150);

@@ -154,7 +154,7 @@ pub(crate) struct PepSetup {
     json: bool,
 }
 
-/// The most ranges of servers: the BPF program has room for so many.
+/// The most ranges of servers: the BPF program has room for no more.
 const SERVERS_MAX: usize = 1024;
 
 impl TryFrom<PepSettings> for PepSetup {

@@ -3,7 +3,7 @@
 //! ```text
 //! relay proxy LISTEN CERT KEY TARGET ...
 //! relay client PROXY CA LISTEN ...            one local address for each target, in the same order
-//! relay idle PROXY CA CONNECTIONS FLOWS       connections with so many flows each, until it is ended
+//! relay idle PROXY CA CONNECTIONS FLOWS       opens CONNECTIONS with FLOWS each, and keeps them until it is ended
 //! ```
 //!
 //! A datagram is a flow ID (a varint) and the payload. The flow ID is four times the number of the flow, plus the
