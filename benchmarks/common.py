@@ -1,9 +1,11 @@
-"""What the benchmarks share: ending processes, tables, and plots."""
+"""What the benchmarks share: processes, tables, and plots."""
 
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
+import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -18,6 +20,46 @@ def stop(processes):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+class Failed(Exception):
+    """A run that came to nothing."""
+
+
+def run_timed(command, time_limit):
+    """Runs a command, for this time in seconds at most. Returns its CPU time in seconds, and its output."""
+    command = [str(word) for word in command]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        killer = threading.Timer(time_limit, child.kill)
+        killer.start()
+        _, status, usage = os.wait4(child.pid, 0)
+        killer.cancel()
+        child.returncode = os.waitstatus_to_exitcode(status)
+        for file in (out, err):
+            file.seek(0)
+        if child.returncode:
+            said = err.read().decode(errors="replace").strip().splitlines()
+            raise Failed(f"{' '.join(command)}: {said[-1:]}")
+        return usage.ru_utime + usage.ru_stime, out.read()
+
+
+class Processes:
+    """Processes that are ended with the context. A subclass starts them in `set_up`."""
+
+    def __init__(self):
+        self.processes = []
+
+    def __enter__(self):
+        try:
+            self.set_up()
+        except BaseException:
+            stop(self.processes)
+            raise
+        return self
+
+    def __exit__(self, *_):
+        stop(self.processes)
 
 
 def table(head, lines):

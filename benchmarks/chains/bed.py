@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 
-from common import stop
+from common import run_timed, stop
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target").absolute()
@@ -123,7 +123,7 @@ class Bed:
         for _, proxy in chain:
             command += ["--via", f"https://{proxy}"]
         before = [cpu_seconds(pid) for pid in servers]
-        client, out = run_client(command)
+        client, out = run_timed(command, TIME_LIMIT)
         time.sleep(SETTLE)
         spent = [cpu_seconds(pid) - then for pid, then in zip(servers, before)]
         result = json.loads(out)
@@ -141,22 +141,6 @@ class Bed:
             **of_proxies,
             "origin_s": spent[-1],
         }
-
-
-def run_client(command):
-    """The CPU seconds of a command, and its output."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-        stop = threading.Timer(TIME_LIMIT, child.kill)
-        stop.start()
-        _, status, usage = os.wait4(child.pid, 0)
-        stop.cancel()
-        child.returncode = os.waitstatus_to_exitcode(status)
-        for file in (out, err):
-            file.seek(0)
-        if child.returncode:
-            raise SystemExit(f"{' '.join(command)}: {err.read().decode()}")
-        return usage.ru_utime + usage.ru_stime, out.read()
 
 
 def run(*command):

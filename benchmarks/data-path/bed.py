@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from common import stop
+from common import Failed, Processes
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -29,10 +29,6 @@ START_TIMEOUT = 30  # seconds
 ANSWER_TIMEOUT = 120  # seconds
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what was started, too
-
-
-class Failed(Exception):
-    """A run that came to nothing. The others go on."""
 
 
 @dataclasses.dataclass
@@ -126,23 +122,12 @@ def start(command, addresses, cpu=None, **options):
     raise Failed(f"{' '.join(map(str, command))} ended before it was ready: {''.join(said[-3:])}")
 
 
-class Tunnel:
+class Tunnel(Processes):
     """A client and a proxy, the load generator before them, and its targets behind them."""
 
     def __init__(self, contestant):
+        super().__init__()
         self.contestant = contestant
-        self.processes = []
-
-    def __enter__(self):
-        try:
-            self.set_up()
-        except BaseException:
-            stop(self.processes)
-            raise
-        return self
-
-    def __exit__(self, *_):
-        stop(self.processes)
 
     def set_up(self):
         command = [str(word) for word in (LOAD, GENERATOR_CPU, SINK_CPU)]

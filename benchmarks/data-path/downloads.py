@@ -8,14 +8,12 @@ import contextlib
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 import bed
-from common import stop
+from common import Processes, run_timed
 
 MODES = ["mdt", "mst", "rmdt", "tecc", "forward"]
 DIRECT = "mft"  # the mode without a tunnel
@@ -24,23 +22,12 @@ TIME_LIMIT = 300  # seconds of a download
 SETTLE = 0.3  # seconds in which the servers close the connections of a download
 
 
-class Site:
+class Site(Processes):
     """The servers of one contestant. The origin and the downloader are Tandem's everywhere."""
 
     def __init__(self, name, program, folder, peer=None):
+        super().__init__()
         self.name, self.program, self.folder, self.peer = name, program, folder, peer
-        self.processes = []
-
-    def __enter__(self):
-        try:
-            self.set_up()
-        except BaseException:
-            stop(self.processes)
-            raise
-        return self
-
-    def __exit__(self, *_):
-        stop(self.processes)
 
     def serve(self, command):
         process, (address,) = bed.start(command, 1)
@@ -82,7 +69,7 @@ class Site:
             command += ["--mode", mode, "--require-mode"]
             command += [word for _, proxy in chain for word in ("--via", via(proxy, self.peer))]
         before = {name: bed.cpu_seconds(it) for name, it in servers.items()}
-        spent, out = run([*command, f"https://{address}/file"])
+        spent, out = run_timed([*command, f"https://{address}/file"], TIME_LIMIT)
         time.sleep(SETTLE)
         result = json.loads(out)
         gigabytes = result["bytes"] / 1e9
@@ -96,23 +83,6 @@ def via(address, peer):
     if peer is None:
         return f"https://{address}"
     return f"https://{address}/.well-known/masque/udp/{{target_host}}/{{target_port}}/"
-
-
-def run(command):
-    """The CPU seconds of a command, and its output."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        child = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-        killer = threading.Timer(TIME_LIMIT, child.kill)
-        killer.start()
-        _, status, usage = os.wait4(child.pid, 0)
-        killer.cancel()
-        child.returncode = os.waitstatus_to_exitcode(status)
-        for file in (out, err):
-            file.seek(0)
-        if child.returncode:
-            said = err.read().decode(errors="replace").strip().splitlines()
-            raise bed.Failed(f"{' '.join(map(str, command))}: {said[-1:]}")
-        return usage.ru_utime + usage.ru_stime, out.read()
 
 
 def rounds(given, tandems, peers, write):
