@@ -16,7 +16,7 @@ struct connection {
     __u32 sequence;               // number of the last one
     __u32 highest;                // end of the data that has passed the PEP
     __u32 holes_len;              // of `holes`
-    struct range holes[HOLES_MAX]; // data before `highest` of which no PEP-ACK has told
+    struct range holes[HOLES_MAX]; // data before `highest` of which no PEP-ACK has told since it was last sent
     __u64 heard_ns;               // when the last PEP-ACK came
     __u32 probe;                  // end of a segment with which the RTT of the PEP is measured
     __u32 probe_us;               // how long it took until a PEP-ACK told of it; 0: none has

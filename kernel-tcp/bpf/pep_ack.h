@@ -129,6 +129,16 @@ static __always_inline void add_hole(struct connection *c, struct range hole)
         last->end = hole.end;
 }
 
+// Notes that a range which has passed the PEP was sent again, so that it can be lost before the PEP this time. Half of the
+// places stay free for what has not passed at all.
+static __always_inline void expect_again(struct connection *c, struct range range)
+{
+    bpf_spin_lock(&c->lock);
+    if (c->holes_len < HOLES_MAX / 2 && !before(c->highest, range.end))
+        add_hole(c, range);
+    bpf_spin_unlock(&c->lock);
+}
+
 // Notes that a range has passed the PEP.
 static __always_inline void note_range(struct connection *c, struct range passed, __u32 acknowledged)
 {

@@ -241,6 +241,8 @@ int BPF_PROG(mdcc_sent_again, const struct sock *sock, const struct sk_buff *skb
     } else {
         count(LOST_ONE_DOMAIN, packets);
     }
+    if (!wired)
+        expect_again(c, range);
     if ((wired || !c->two_domains) && !before(segment.seq, c->recover))
         reduce(c, tp->snd_nxt);
     return 0;
