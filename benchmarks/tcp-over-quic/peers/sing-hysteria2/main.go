@@ -1,5 +1,9 @@
-// A TCP forward through the Hysteria 2 protocol, on the library sagernet/sing-quic. It is an
+// A forward for TCP and UDP through the Hysteria 2 protocol, on the library sagernet/sing-quic. It is an
 // independent implementation of that protocol, and not the program of apernet.
+//
+//	sing-hysteria2 serve -listen ADDRESS -cert FILE -key FILE [-mbps N]
+//	sing-hysteria2 connect -listen ADDRESS -server ADDRESS -dest ADDRESS -ca FILE [-mbps N]
+//	sing-hysteria2 connect-udp -server ADDRESS -ca FILE [-connections N] LISTEN=TARGET ...
 package main
 
 import (
@@ -20,6 +24,9 @@ import (
 	N "github.com/sagernet/sing/common/network"
 	aTLS "github.com/sagernet/sing/common/tls"
 )
+
+// A UDP session without packets ends after this time.
+const udpTimeout = 5 * time.Minute
 
 const password = "of the benchmark, which listens in its own namespaces only"
 
@@ -56,10 +63,6 @@ func (handler) NewConnectionEx(ctx context.Context, conn net.Conn, _, destinatio
 	}
 }
 
-func (handler) NewPacketConnectionEx(_ context.Context, conn N.PacketConn, _, _ M.Socksaddr, _ N.CloseHandlerFunc) {
-	conn.Close()
-}
-
 func main() {
 	role := os.Args[1]
 	flags := flag.NewFlagSet(role, flag.ExitOnError)
@@ -70,12 +73,21 @@ func main() {
 	key := flags.String("key", "", "its private key (serve)")
 	ca := flags.String("ca", "", "CA (connect)")
 	mbps := flags.Uint64("mbps", 0, "rate in both directions for its Brutal controller; 0: BBR")
+	connections := flags.Int("connections", 1, "connections to the server (connect-udp)")
 	flags.Parse(os.Args[2:])
 	bytesPerSecond := *mbps * 1e6 / 8
 	if role == "serve" {
 		serve(*listen, *cert, *key, bytesPerSecond)
+		return
+	}
+	var clients []*hysteria2.Client
+	for range *connections {
+		clients = append(clients, newClient(*server, *ca, bytesPerSecond))
+	}
+	if role == "connect-udp" {
+		connectUDP(clients, flags.Args())
 	} else {
-		connect(*listen, *server, *dest, *ca, bytesPerSecond)
+		connect(*listen, *dest, clients[0])
 	}
 }
 
@@ -83,24 +95,24 @@ func serve(listen, cert, key string, bytesPerSecond uint64) {
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	check(err)
 	service, err := hysteria2.NewService[int](hysteria2.ServiceOptions{
-		Context:     context.Background(),
-		Logger:      logger.NOP(),
-		SendBPS:     bytesPerSecond,
-		ReceiveBPS:  bytesPerSecond,
-		TLSConfig:   config{&tls.Config{Certificates: []tls.Certificate{pair}}},
-		UDPDisabled: true,
-		Handler:     handler{},
+		Context:    context.Background(),
+		Logger:     logger.NOP(),
+		SendBPS:    bytesPerSecond,
+		ReceiveBPS: bytesPerSecond,
+		TLSConfig:  config{&tls.Config{Certificates: []tls.Certificate{pair}}},
+		UDPTimeout: udpTimeout,
+		Handler:    handler{},
 	})
 	check(err)
 	service.UpdateUsers([]int{1}, []string{password})
 	socket, err := net.ListenPacket("udp", listen)
 	check(err)
 	check(service.Start(socket))
-	fmt.Fprintln(os.Stderr, "listening")
+	fmt.Fprintf(os.Stderr, "listening on %s\n", socket.LocalAddr())
 	select {}
 }
 
-func connect(listen, server, dest, ca string, bytesPerSecond uint64) {
+func newClient(server, ca string, bytesPerSecond uint64) *hysteria2.Client {
 	pem, err := os.ReadFile(ca)
 	check(err)
 	roots := x509.NewCertPool()
@@ -115,9 +127,12 @@ func connect(listen, server, dest, ca string, bytesPerSecond uint64) {
 		ReceiveBPS:    bytesPerSecond,
 		Password:      password,
 		TLSConfig:     config{&tls.Config{RootCAs: roots, ServerName: address.AddrString()}},
-		UDPDisabled:   true,
 	})
 	check(err)
+	return client
+}
+
+func connect(listen, dest string, client *hysteria2.Client) {
 	listener, err := net.Listen("tcp", listen)
 	check(err)
 	fmt.Fprintln(os.Stderr, "listening")
