@@ -1,5 +1,6 @@
 """The contestants, what they are built of, and a tunnel of each through which the load generator sends."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -19,8 +20,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target").absolute()
 BUILD = TARGET / "data-path"
-LOAD, RELAY = BUILD / "release/load", BUILD / "release/relay"
-MASQUE_GO = BUILD / "masque-go"
+LOAD, RELAY, CLIENT = (BUILD / "release" / name for name in ("load", "relay", "client"))
+MASQUE_GO, SING = BUILD / "masque-go", BUILD / "sing-hysteria2"
+TOKIO_QUICHE_BUILD = BUILD / "tokio-quiche"
+TOKIO_QUICHE = TOKIO_QUICHE_BUILD / "release/data-path-tokio-quiche"
 CERTIFICATES = BUILD / "certificates"
 CA, CERT, KEY = (CERTIFICATES / name for name in ("ca.pem", "cert.pem", "key.pem"))
 GENERATOR_CPU, SINK_CPU = 0, 1  # the client shares the first one, the proxy the second one
@@ -33,44 +36,63 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what was started, 
 
 @dataclasses.dataclass
 class Contestant:
-    """`proxy` and `client` make command lines: from the targets, and from the proxy's address and the targets."""
+    """`proxy` makes a command line from the targets, and `client` from the proxy's address, the targets, and a number of
+    connections, of which some clients have one only."""
 
     name: str
     proxy: object
-    client: object
-    idle: object  # opens idle connections: from the proxy's address, a target, and two counts
+    protocol: str = ""  # the one in which CLIENT can speak to the proxy
+    client: object = None
     program: str = ""
     is_tandem: bool = False
 
+    def own_client(self, address, targets):
+        return self.client(address, targets) if self.client else self.any_client(address, targets, 1)
+
+    def any_client(self, address, targets, connections):
+        """The same client for all, where it knows the protocol."""
+        if not self.protocol:
+            return self.client(address, targets, connections)
+        return self.shared_client(address, "carry", connections, *forwards(targets))
+
+    def shared_client(self, address, *words):
+        return [CLIENT, self.protocol, address, CA, *words]
+
+
+def forwards(targets):
+    return [f"{ANY_PORT}={target}" for target in targets]
+
 
 def tandem(name, program):
-    def proxy(_):
-        return [program, "proxy", "--listen", ANY_PORT, "--cert", CERT, "--key", KEY, "--allow-target", "127.0.0.0/8", "--drain", "0s"]
+    def proxy(_, threads=None):
+        bounded = ["--threads", threads] if threads else []
+        keys = ["--cert", CERT, "--key", KEY]
+        return [program, "proxy", "--listen", ANY_PORT, *keys, "--allow-target", "127.0.0.0/8", "--drain", "0s", *bounded]
 
     def client(address, targets):
-        udp = [word for target in targets for word in ("--udp", f"{ANY_PORT}={target}")]
-        return [program, "client", "--via", f"https://{address}", "--ca", CA, *udp]
+        # What does not fit a datagram is dropped, so that the largest payload is one that fits.
+        udp = [word for forward in forwards(targets) for word in ("--udp", forward)]
+        return [program, "client", "--via", f"https://{address}", "--ca", CA, "--oversize", "drop", *udp]
 
-    return Contestant(name, proxy, client, masque_idle, program, True)
-
-
-def masque_idle(address, target, connections, flows):
-    return [MASQUE_GO, "idle", address, CA, target, connections, flows]
+    return Contestant(name, proxy, "connect-udp", client, program, True)
 
 
-QUINN = Contestant(
-    "quinn",
-    lambda targets: [RELAY, "proxy", ANY_PORT, CERT, KEY, *targets],
-    lambda address, targets: [RELAY, "client", address, CA, *[ANY_PORT] * len(targets)],
-    lambda address, _, connections, flows: [RELAY, "idle", address, CA, connections, flows],
-)
+def sing_client(address, targets, connections=1):
+    return [SING, "connect-udp", "-server", address, "-ca", CA, "-connections", connections, *forwards(targets)]
+
+
+QUINN = Contestant("quinn", lambda targets: [RELAY, ANY_PORT, CERT, KEY, *targets], "relay")
 MASQUE = Contestant(
     "masque-go",
     lambda _: [MASQUE_GO, "proxy", ANY_PORT, CERT, KEY],
-    lambda address, targets: [MASQUE_GO, "client", address, CA, *(f"{ANY_PORT}={target}" for target in targets)],
-    masque_idle,
+    "connect-udp",
+    lambda address, targets: [MASQUE_GO, "client", address, CA, *forwards(targets)],
 )
-PEERS = {one.name: one for one in (QUINN, MASQUE)}
+HYSTERIA = Contestant(
+    "sing-hysteria2", lambda _: [SING, "serve", "-listen", ANY_PORT, "-cert", CERT, "-key", KEY], "", sing_client
+)
+QUICHE = Contestant("tokio-quiche", lambda _: [TOKIO_QUICHE, ANY_PORT, CERT, KEY], "connect-udp")
+PEERS = {one.name: one for one in (QUINN, MASQUE, HYSTERIA, QUICHE)}
 
 
 def need(program, advice):
@@ -78,33 +100,51 @@ def need(program, advice):
         raise SystemExit(f"{program} is missing: {advice}")
 
 
-def build(peers, tandems, with_idle):
+def cargo_build(folder, target, *options):
+    manifest = ["--manifest-path", HERE / folder / "Cargo.toml", "--target-dir", target]
+    subprocess.run(["cargo", "build", "--quiet", "--release", "--locked", *manifest, *options], check=True)
+
+
+def build(peers, tandems):
     """Builds what the run needs, and checks that the rest is there."""
     if (os.cpu_count() or 1) < 2:
         raise SystemExit("this needs two CPUs")
-    need("taskset", "apt-get install util-linux")
     need("cargo", "install a stable Rust toolchain, see https://rustup.rs")
     for one in tandems:
         if not os.access(one.program, os.X_OK):
             raise SystemExit(f"{one.program} is missing: run cargo build --release, or name another file with --tandem")
-    cargo = ["cargo", "build", "--quiet", "--release", "--locked", "--manifest-path", HERE / "tools/Cargo.toml"]
-    subprocess.run([*cargo, "--target-dir", BUILD], check=True)
-    if "masque-go" in peers or with_idle:
-        need("go", "install Go 1.25 or newer (apt-get install golang, or https://go.dev), or use --peers quinn, and --only without memory")
-        subprocess.run(["go", "build", "-o", MASQUE_GO, "."], cwd=HERE / "masque-go", check=True)
+    cargo_build("tools", BUILD)
+    for peer, file, folder in ((MASQUE, MASQUE_GO, "masque-go"), (HYSTERIA, SING, "../tcp-over-quic/peers/sing-hysteria2")):
+        if peer in peers:
+            need("go", "install Go 1.25 or newer (apt-get install golang, or https://go.dev), or use --peers quinn")
+            subprocess.run(["go", "build", "-o", file, "."], cwd=HERE / folder, check=True)
+    if QUICHE in peers:
+        need("cmake", "apt-get install cmake g++ clang, for BoringSSL")
+        print("building tokio-quiche and BoringSSL, which takes long at the first time", file=sys.stderr)
+        cargo_build("tokio-quiche", TOKIO_QUICHE_BUILD)
     make = [tandems[0].program, "generate", "certificate", CERTIFICATES]
     if not CERT.exists():
         subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
 
 
-def start(command, addresses, cpu=None, **options):
+@contextlib.contextmanager
+def on_cpu(cpu):
+    """What is started here has this CPU, or all."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, before if cpu is None else {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def start(command, addresses, cpu=None):
     """Starts a server. Returns its process, and the addresses at which it says that it listens."""
-    pinned = ["taskset", "-c", str(cpu)] if cpu is not None else []
-    environment = os.environ | {"RUST_LOG": "warn"}
-    process = subprocess.Popen(
-        [*pinned, *map(str, command)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        text=True, env=environment, **options,
-    )  # fmt: skip
+    with on_cpu(cpu):
+        process = subprocess.Popen(
+            [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            text=True, env=os.environ | {"RUST_LOG": "warn"},
+        )  # fmt: skip
     killer = threading.Timer(START_TIMEOUT, process.kill)
     killer.start()
     found, said = [], []
@@ -125,30 +165,43 @@ def start(command, addresses, cpu=None, **options):
 class Tunnel(Processes):
     """A client and a proxy, the load generator before them, and its targets behind them."""
 
+    WARM_UP = [("packets", direction, 4, 1200, 20_000, 16, 8_000) for direction in ("up", "down")]
+
     def __init__(self, contestant):
         super().__init__()
         self.contestant = contestant
+
+    def commands(self, address):
+        """Those of the proxy, and of the client once the proxy's address is known."""
+        if address is None:
+            return self.contestant.proxy(self.targets)
+        return self.contestant.own_client(address, self.targets)
+
+    proxy_cpu = SINK_CPU
 
     def set_up(self):
         command = [str(word) for word in (LOAD, GENERATOR_CPU, SINK_CPU)]
         self.load = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.processes.append(self.load)
         self.answers = queue.Queue()
-        threading.Thread(target=self.listen, daemon=True).start()
-        targets = self.answer().split()
-        proxy, (address,) = self.serve(self.contestant.proxy(targets), 1, SINK_CPU)
-        client, entrances = self.serve(self.contestant.client(address, targets), len(targets), GENERATOR_CPU)
-        self.ask("through", *entrances, proxy.pid, client.pid)
+        threading.Thread(target=self.listen, args=(self.load, self.answers), daemon=True).start()
+        self.targets = self.answer().split()
+        self.proxy, (self.address,) = self.serve(self.commands(None), 1, self.proxy_cpu)
+        client, entrances = self.serve(self.commands(self.address), len(self.targets), GENERATOR_CPU)
+        self.ask("through", *entrances, self.proxy.pid, client.pid)
+        for words in self.WARM_UP:
+            self.ask(*words)
 
     def serve(self, command, addresses, cpu):
         process, found = start(command, addresses, cpu)
         self.processes.append(process)
         return process, found
 
-    def listen(self):
-        for line in self.load.stdout:
-            self.answers.put(line)
-        self.answers.put("")
+    @staticmethod
+    def listen(load, answers):
+        for line in load.stdout:
+            answers.put(line)
+        answers.put("")
 
     def answer(self):
         try:
@@ -170,6 +223,14 @@ class Tunnel(Processes):
             raise Failed(f"{self.contestant.name}: {answer['error']}")
         return answer
 
+    @functools.cached_property
+    def largest(self):
+        """The largest payload that fits a datagram of this tunnel."""
+        return self.ask("largest", 1200, TOO_LARGE)["bytes"]
+
+
+TOO_LARGE = 2001  # bytes; the buffers of the small peers have 2048
+
 
 @functools.cache
 def memory_of_page():
@@ -184,3 +245,9 @@ def resident(pid):
 def cpu_seconds(pid):
     """User and system time of all threads of a process, also of those that have ended, in nanoseconds' precision."""
     return time.clock_gettime(~pid << 3 | 2)  # as clock_getcpuclockid(3) makes it
+
+
+def cpu_of_threads(pid):
+    """The CPU time of each thread, in nanoseconds."""
+    threads = pathlib.Path(f"/proc/{pid}/task").iterdir()
+    return {thread.name: int((thread / "schedstat").read_text().split()[0]) for thread in threads}

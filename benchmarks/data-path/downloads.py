@@ -1,33 +1,34 @@
 """HTTP/3 downloads with `tandem get` through proxies, and what each process spends on them.
 
-    get --- proxy 1 --- proxy 2 --- origin                  Tandem's own, and masque-go's proxy as proxy 1
-    get --- relay client --- relay proxy --- origin         the relay on quinn
+    get --- proxy 1 --- proxy 2 --- origin                  Tandem's own, and other proxies for CONNECT-UDP as proxy 1
+    get --- client --- proxy --- origin                     peers with a protocol of their own
 """
 
-import contextlib
 import json
 import os
 import pathlib
-import sys
 import tempfile
 import time
 
 import bed
 from common import Processes, run_timed
+from rounds import Part
 
-MODES = ["mdt", "mst", "rmdt", "tecc", "forward"]
+MODES = ["mdt", "forward", "uack", "mst", "msgt", "rmdt", "tecc"]
 DIRECT = "mft"  # the mode without a tunnel
-RELAYED = "relayed"  # the relay on quinn has a local port instead of a mode
+RELAYED = "relayed"  # a local port instead of a mode
 TIME_LIMIT = 300  # seconds of a download
 SETTLE = 0.3  # seconds in which the servers close the connections of a download
+RATES = {"masque-go": 400e6, "sing-hysteria2": 300e6}  # bit/s, estimates
+RATE = 1e9
 
 
 class Site(Processes):
     """The servers of one contestant. The origin and the downloader are Tandem's everywhere."""
 
-    def __init__(self, name, program, folder, peer=None):
+    def __init__(self, contestant, program, folder):
         super().__init__()
-        self.name, self.program, self.folder, self.peer = name, program, folder, peer
+        self.contestant, self.program, self.folder = contestant, program, folder
 
     def serve(self, command):
         process, (address,) = bed.start(command, 1)
@@ -38,25 +39,15 @@ class Site(Processes):
         keys = ["--cert", bed.CERT, "--key", bed.KEY]
         root = [self.program, "origin", "--listen", bed.ANY_PORT, "--root", self.folder, *keys]
         self.origin = self.serve(root)
-        self.entrance, self.proxies, self.follower = None, [], None
-        if self.peer is None:
+        targets = [self.origin[1]]
+        proxies = 2 if self.contestant.is_tandem else 1
+        self.proxies = [self.serve(self.contestant.proxy(targets)) for _ in range(proxies)]
+        self.entrance, self.follower = None, None
+        if self.contestant.is_tandem:
             # The mode tecc needs an origin that follows reports.
             self.follower = self.serve([*root, "--controller", "tecc"])
-            proxy = bed.tandem(self.name, self.program).proxy([])
-            self.proxies = [self.serve(proxy) for _ in range(2)]
-        else:
-            targets = [self.origin[1]]
-            self.proxies = [self.serve(self.peer.proxy(targets))]
-            if self.peer is bed.QUINN:
-                self.entrance = self.serve(self.peer.client(self.proxies[0][1], targets))
-
-    def ways(self, modes):
-        """(number of proxies, mode) of each download."""
-        if self.entrance:
-            return [(1, RELAYED)]
-        if self.peer:
-            return [(1, "mdt")] if "mdt" in modes else []
-        return [(0, DIRECT), *((hops, mode) for hops in (1, 2) for mode in modes)]
+        if relays(self.contestant):
+            self.entrance = self.serve(self.contestant.own_client(self.proxies[0][1], targets))
 
     def download(self, hops, mode):
         pid, address = self.follower if mode == "tecc" else self.origin
@@ -67,7 +58,7 @@ class Site(Processes):
             servers["entrance"], address = self.entrance
         elif hops:
             command += ["--mode", mode, "--require-mode"]
-            command += [word for _, proxy in chain for word in ("--via", via(proxy, self.peer))]
+            command += [word for _, proxy in chain for word in ("--via", via(proxy, self.contestant))]
         before = {name: bed.cpu_seconds(it) for name, it in servers.items()}
         spent, out = run_timed([*command, f"https://{address}/file"], TIME_LIMIT)
         time.sleep(SETTLE)
@@ -78,33 +69,42 @@ class Site(Processes):
         return {"goodput_mbps": round(result["goodput_mbps"], 1)} | per_gb
 
 
-def via(address, peer):
-    """masque-go has a path with a slash at its end, and no default."""
-    if peer is None:
+def relays(contestant):
+    return contestant.protocol != "connect-udp"
+
+
+def via(address, contestant):
+    """Others have a path with a slash at its end, and no default."""
+    if contestant.is_tandem:
         return f"https://{address}"
     return f"https://{address}/.well-known/masque/udp/{{target_host}}/{{target_port}}/"
 
 
-def rounds(given, tandems, peers, write):
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        (pathlib.Path(folder) / "file").write_bytes(os.urandom(given.bytes))
-        sites = [Site(one.name, one.program, folder) for one in tandems]
-        sites += [Site(name, tandems[0].program, folder, bed.PEERS[name]) for name in peers]
-        for site in sites:
-            stack.enter_context(site)
-        all_ways = dict.fromkeys(way for site in sites for way in site.ways(given.modes))
-        for number in range(1, given.download_rounds + 1):
-            for hops, mode in all_ways:
-                for site in sites:
-                    if (hops, mode) in site.ways(given.modes):
-                        write(one_row(number, site, hops, mode, given.bytes))
+class Downloads(Part):
+    name = "downloads"
 
+    def __init__(self, given, program):
+        ways = [(0, DIRECT), *((hops, mode) for hops in (1, 2) for mode in given.modes), (1, RELAYED)]
+        super().__init__(given.download_rounds, [{"hops": hops, "mode": mode, "bytes": given.bytes} for hops, mode in ways])
+        self.program = program
+        # The file is removed with this object.
+        self.folder = tempfile.TemporaryDirectory()
+        self.length = given.bytes
 
-def one_row(number, site, hops, mode, length):
-    row = {"part": "downloads", "round": number, "contestant": site.name, "load_average": round(os.getloadavg()[0], 2)}
-    row |= {"hops": hops, "mode": mode, "bytes": length}
-    try:
-        return row | site.download(hops, mode)
-    except bed.Failed as failure:
-        print(failure, file=sys.stderr)
-        return row | {"failed": str(failure)}
+    def site(self, contestant):
+        file = pathlib.Path(self.folder.name) / "file"
+        if not file.exists():
+            file.write_bytes(os.urandom(self.length))
+        return Site(contestant, contestant.program or self.program, self.folder.name)
+
+    def takes(self, contestant, case):
+        if case["mode"] == RELAYED:
+            return relays(contestant)
+        return contestant.is_tandem or not relays(contestant) and (case["hops"], case["mode"]) == (1, "mdt")
+
+    def seconds(self, contestant, case):
+        slower = 1 + 0.3 * (case["hops"] == 2)
+        return case["bytes"] * 8 * slower / RATES.get(contestant.name, RATE) + 1
+
+    def run(self, site, case):
+        return site.download(case["hops"], case["mode"])

@@ -1,37 +1,50 @@
 """The memory of a proxy per idle connection and per idle flow."""
 
-import os
 import socket
-import sys
 import time
 
 import bed
-from common import stop
+from common import Processes, stop
+from rounds import Part
 
 SETTLE = 2  # seconds until a proxy has given back what it needed for handshakes
 
 
-def rounds(given, contestants, write):
-    for number in range(1, given.memory_rounds + 1):
-        for one in contestants:
-            row = {"part": "memory", "round": number, "contestant": one.name, "load_average": round(os.getloadavg()[0], 2)}
-            try:
-                write(row | measure(one, given.idle))
-            except bed.Failed as failure:
-                print(failure, file=sys.stderr)
-                write(row | {"failed": str(failure)})
+class NewProxies(Processes):
+    """Each case starts its own proxies."""
+
+    def __init__(self, contestant):
+        super().__init__()
+        self.contestant = contestant
+
+    def set_up(self):
+        pass
 
 
-def measure(contestant, count):
-    start, single = resident_with(contestant, 1, 1)
-    _, connections = resident_with(contestant, count, 1)
-    _, flows = resident_with(contestant, 1, count)
-    return {
-        "idle": count,
-        "start_bytes": start,
-        "connection_bytes": round((connections - single) / (count - 1)),
-        "flow_bytes": round((flows - single) / (count - 1)),
-    }
+class Memory(Part):
+    name = "memory"
+    site = NewProxies
+    startup = 0
+
+    def __init__(self, given):
+        super().__init__(given.memory_rounds, [{"idle": given.idle}])
+
+    def takes(self, contestant, case):
+        return bool(contestant.protocol)
+
+    def seconds(self, contestant, case):
+        return 3 * (SETTLE + 0.5) + case["idle"] * 0.003
+
+    def run(self, site, case):
+        count = case["idle"]
+        start, single = resident_with(site.contestant, 1, 1)
+        _, connections = resident_with(site.contestant, count, 1)
+        _, flows = resident_with(site.contestant, 1, count)
+        return {
+            "start_bytes": start,
+            "connection_bytes": round((connections - single) / (count - 1)),
+            "flow_bytes": round((flows - single) / (count - 1)),
+        }
 
 
 def resident_with(contestant, connections, flows):
@@ -44,7 +57,7 @@ def resident_with(contestant, connections, flows):
             proxy, (listens,) = bed.start(contestant.proxy([address]), 1)
             processes.append(proxy)
             start = bed.resident(proxy.pid)
-            idle, _ = bed.start(contestant.idle(listens, address, connections, flows), 1)
+            idle, _ = bed.start(contestant.shared_client(listens, "idle", connections, flows, address), 1)
             processes.append(idle)
             time.sleep(SETTLE)
             return start, bed.resident(proxy.pid)

@@ -1,79 +1,95 @@
-"""CPU time per packet, echoes, and the set-up of flows: everything that runs through a standing tunnel of each contestant."""
+"""CPU time per packet, and echoes, through a standing tunnel of each contestant."""
 
-import contextlib
-import os
-import sys
+import itertools
 
 import bed
+from rounds import Part
 
+DIRECTIONS = ("up", "down")
+CENTRE = {"rate": 50_000, "bytes": 1200, "burst": 16, "flows": 16}
+LARGEST = "largest"
+# One factor at a time around the centre.
+AROUND = [
+    *({"rate": rate, "burst": burst} for rate in (2_000, 10_000, 50_000, 100_000, 150_000) for burst in (1, 16)),
+    {"bytes": 64},
+    {"bytes": LARGEST},
+    {"flows": 1},
+    {"flows": 256},
+]
+# Corners: a game or a call alone, many of those, one VPN, one fast program, and the most packets.
+CORNERS = [
+    {"rate": 2_000, "bytes": 64, "burst": 1, "flows": 1},
+    {"rate": 10_000, "bytes": 64, "burst": 1, "flows": 256},
+    {"rate": 10_000, "bytes": LARGEST, "burst": 1, "flows": 1},
+    {"rate": 100_000, "bytes": 1200, "burst": 1, "flows": 1},
+    {"rate": 150_000, "bytes": 64, "burst": 16, "flows": 256},
+]
+QUICK = [{}, {"rate": 2_000, "burst": 1}, {"rate": 150_000}, {"bytes": 64}, {"bytes": LARGEST}, {"flows": 256}]
 ECHO_LOAD_PPS = 52_083  # packets of 1200 bytes: 500 Mbit/s
 ECHO_BYTES = 1200
-SETUP_BYTES = 64
-BURST = 16
+LATE_LIMIT_US = 1000
+OVERHEAD = 0.2  # seconds of a run before its first packet and after its last one
 
 
 def cases(given):
-    """The runs of part `packets` in one round."""
-    for rate in given.rates:
-        for size in given.sizes:
-            for burst in given.bursts:
-                for direction in ("up", "down"):
-                    for flows in given.flows:
-                        yield {"rate": rate, "bytes": size, "burst": burst, "direction": direction, "flows": flows}
+    """The design, or all combinations of what was given."""
+    axes = {"rate": given.rates, "bytes": given.sizes, "burst": given.bursts, "flows": given.flows}
+    if any(axes.values()):
+        values = [axes[name] or [centre] for name, centre in CENTRE.items()]
+        chosen = [dict(zip(CENTRE, them)) for them in itertools.product(*values)]
+    else:
+        chosen = QUICK if given.quick else AROUND + CORNERS
+    both_ways = [CENTRE | case | {"direction": direction} for case in chosen for direction in DIRECTIONS]
+    return [case for number, case in enumerate(both_ways) if case not in both_ways[:number]]
 
 
-def turns(given, contestants):
-    """What each contestant does in a round, one contestant after the other: a part, its parameters, and how to run it."""
-    if "packets" in given.only:
-        for case in cases(given):
-            yield "packets", case, lambda tunnel, case=case: packets(tunnel, case, given.seconds)
-    if "echo" in given.only:
-        for beside in ("idle", "up", "down"):
-            yield "echo", {"beside": beside}, lambda tunnel, beside=beside: echo(tunnel, beside, given.echoes)
-    if "setup" in given.only:
-        yield "setup", {}, lambda tunnel: tunnel.ask("setup", SETUP_BYTES, given.setups)
+class Packets(Part):
+    name = "packets"
+    site = bed.Tunnel
+
+    def __init__(self, given):
+        super().__init__(given.rounds, cases(given))
+        self.duration = given.seconds
+
+    def seconds(self, contestant, case):
+        return self.duration + OVERHEAD
+
+    def run(self, tunnel, case):
+        answer = carry(tunnel, case, self.duration)
+        # Only a client of the contestant's own make is compared.
+        if tunnel.contestant is bed.QUICHE:
+            del answer["client_ns"]
+        return answer
 
 
-def packets(tunnel, case, seconds):
+def carry(tunnel, case, seconds):
+    """One run with packets: what was lost, and what it cost."""
+    size = tunnel.largest if case["bytes"] == LARGEST else case["bytes"]
     count = max(int(case["rate"] * seconds), 16)
-    words = [case[name] for name in ("direction", "flows", "bytes", "rate", "burst")]
-    answer = tunnel.ask("packets", *words, count)
+    answer = tunnel.ask("packets", case["direction"], case["flows"], size, case["rate"], case["burst"], count)
     proxy, client = answer.pop("cpu_ns")
     received = max(answer["received"], 1)
-    loss = 1 - answer["received"] / answer["sent"]
-    return answer | {
-        "loss_percent": round(loss * 100, 3),
-        "proxy_ns": round(proxy / received),
-        "client_ns": round(client / received),
-    }
+    costs = {"payload_bytes": size, "proxy_ns": round(proxy / received), "client_ns": round(client / received)}
+    return judged(answer) | costs
 
 
-def echo(tunnel, beside, count):
-    answer = tunnel.ask("echo", beside, ECHO_BYTES, count, ECHO_LOAD_PPS)
-    if "sent" in answer:
-        loss = 1 - answer["received"] / answer["sent"]
-        answer["loss_percent"] = round(loss * 100, 3)
-    return answer
+def judged(answer):
+    """With its loss, and whether the generator was late."""
+    loss = 1 - answer["received"] / max(answer["sent"], 1)
+    return answer | {"loss_percent": round(loss * 100, 3), "late": int(answer["late_p99_us"] > LATE_LIMIT_US)}
 
 
-def rounds(given, contestants, write):
-    """All rounds. Each round starts new tunnels, and runs each case through one tunnel after another."""
-    if not any(turns(given, contestants)):
-        return
-    for number in range(1, given.rounds + 1):
-        with contextlib.ExitStack() as stack:
-            tunnels = [stack.enter_context(bed.Tunnel(one)) for one in contestants]
-            for turn, (part, case, run) in enumerate(turns(given, contestants)):
-                # Another contestant is the first each time.
-                first = (turn + number) % len(tunnels)
-                for tunnel in tunnels[first:] + tunnels[:first]:
-                    name = tunnel.contestant.name
-                    row = {"part": part, "round": number, "contestant": name, "load_average": round(os.getloadavg()[0], 2)}
-                    try:
-                        write(row | case | run(tunnel))
-                    except bed.Failed as failure:
-                        print(failure, file=sys.stderr)
-                        write(row | case | {"failed": str(failure)})
-                        with contextlib.suppress(bed.Failed):
-                            tunnel.__exit__()
-                            tunnel.set_up()
+class Echo(Part):
+    name = "echo"
+    site = bed.Tunnel
+
+    def __init__(self, given):
+        super().__init__(given.rounds, [{"beside": beside} for beside in ("idle", *DIRECTIONS)])
+        self.count = given.echoes
+
+    def seconds(self, contestant, case):
+        return self.count * 0.0015 + (0 if case["beside"] == "idle" else 1)
+
+    def run(self, tunnel, case):
+        answer = tunnel.ask("echo", case["beside"], ECHO_BYTES, self.count, ECHO_LOAD_PPS)
+        return judged(answer) if "sent" in answer else answer

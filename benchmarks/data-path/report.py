@@ -4,10 +4,14 @@ import csv
 import statistics
 
 import common
+import summary
 
-PARAMETERS = ["rate", "bytes", "burst", "direction", "flows", "beside", "hops", "mode", "idle"]
+PARAMETERS = [
+    "rate", "bytes", "burst", "direction", "flows", "connections", "threads", "beside", "kind", "hops", "mode", "idle",
+]  # fmt: skip
 MEASURED = [
-    "sent", "received", "reached_pps", "late_p99_us", "loss_percent", "proxy_ns", "client_ns", "p50_us", "p99_us", "lost",
+    "payload_bytes", "sent", "received", "reached_pps", "late_p99_us", "late", "loss_percent", "proxy_ns", "client_ns",
+    "busiest_share", "bound_pps", "delivered_pps", "p50_us", "p99_us", "lost", "full_handshakes",
     "goodput_mbps", "get_s_per_gb", "entrance_s_per_gb", "proxy1_s_per_gb", "proxy2_s_per_gb", "origin_s_per_gb",
     "start_bytes", "connection_bytes", "flow_bytes",
 ]  # fmt: skip
@@ -36,20 +40,19 @@ def number(value):
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def loss(rows):
-    found = values(rows, "loss_percent")
-    if not found:
-        return "-"
-    share = statistics.median(found)
-    return f"**{share:.2f} !**" if share > LOSS_LIMIT else f"{share:.2f}"
-
-
-def reached(rows, rate):
-    found = values(rows, "reached_pps")
-    if not found:
-        return "-"
-    shown = f"{statistics.median(found):.0f}"
-    return f"**{shown} !**" if statistics.median(found) < SLOWEST * float(rate) else shown
+def marks(rows):
+    """What makes the costs of a line no comparison."""
+    found = []
+    loss = values(rows, "loss_percent")
+    if loss and statistics.median(loss) > LOSS_LIMIT:
+        found.append(f"loss {statistics.median(loss):.1f} %")
+    shares = [float(row["reached_pps"]) / float(row["rate"]) for row in rows if row["reached_pps"] and row["rate"]]
+    if shares and statistics.median(shares) < SLOWEST:
+        found.append(f"{statistics.median(shares) * 100:.0f} % of the rate")
+    late = values(rows, "late")
+    if sum(late):
+        found.append(f"late {sum(late):.0f} of {len(late)}")
+    return ", ".join(found)
 
 
 def against(rows, others, field):
@@ -68,79 +71,107 @@ def groups(rows, *fields):
     return found
 
 
-def lines(file):
+def read(file):
     if not file.exists():
         raise SystemExit(f"{file} is missing: measure first, or name another file with --csv")
     with file.open(newline="") as opened:
         rows = list(csv.DictReader(opened))
+    rows.sort(key=lambda row: int(row["order"]))  # the cases stay in their order: the sort is stable
+    return rows
+
+
+def lines(file):
+    rows = read(file)
     if not rows:
         yield f"{file} has no results."
         return
     loads = sorted(float(row["load_average"]) for row in rows)
     failed = sum(row["failed"] != "" for row in rows)
-    yield f"{len(rows)} runs, of which {failed} failed; load average {loads[0]} to {loads[-1]}"
+    late = sum(row["late"] == "1" for row in rows)
+    yield f"{len(rows)} runs, of which {failed} failed, and {late} had a late generator; load average {loads[0]} to {loads[-1]}"
     yield ""
-    rows.sort(key=lambda row: int(row["order"]))  # the cases stay in their order: the sort is stable
+    yield from summary.lines(rows)
     of_part = {}
     for row in rows:
         of_part.setdefault(row["part"], []).append(row)
     for part, table in (
-        ("packets", packets), ("echo", echo), ("setup", setup), ("downloads", downloads), ("memory", memory),
+        ("packets", packets), ("connections", connections), ("echo", echo), ("setup", setup), ("threads", threads),
+        ("downloads", downloads), ("memory", memory),
     ):  # fmt: skip
         if part in of_part:
             yield from table(of_part[part])
 
 
 def packets(rows):
-    first = rows[0]["contestant"]
     yield "**CPU time per delivered packet, in nanoseconds**"
     yield ""
-    yield (f"A loss above {LOSS_LIMIT} % is marked, and a rate below {SLOWEST * 100:.0f} % of what was asked for: the costs of such a "
-           "line are no comparison.")  # fmt: skip
+    yield (f"Marked are a loss above {LOSS_LIMIT} %, a rate below {SLOWEST * 100:.0f} % of what was asked for, and runs whose generator "
+           "was late: their costs are no comparison.")  # fmt: skip
     yield ""
-    head = ["packets/s", "bytes", "spacing", "direction", "flows", "contestant", "reached", "loss %", "proxy", "client",
-            f"proxy against {first}", f"client against {first}"]  # fmt: skip
-    yield from common.table(head, packets_of(groups(rows, "rate", "bytes", "burst", "direction", "flows"), first))
+    yield from costs(rows, ["rate", "bytes", "burst", "direction", "flows"], ["proxy_ns", "client_ns"])
 
 
-def packets_of(cases, first):
-    for (rate, size, burst, direction, flows), of_contestant in cases.items():
-        spacing = "even" if burst == "1" else f"bursts of {burst}"
-        for name, found in of_contestant.items():
-            costs = [spread(found, "proxy_ns"), spread(found, "client_ns")]
-            others = of_contestant.get(first, [])
-            ratios = ["1" if name == first else against(found, others, field) for field in ("proxy_ns", "client_ns")]
-            yield [rate, size, spacing, direction, flows, name, reached(found, rate), loss(found), *costs, *ratios]
+def connections(rows):
+    yield "**CPU time of the proxy per delivered packet, in nanoseconds, with one client for all contestants**"
+    yield ""
+    yield from costs(rows, ["rate", "connections", "burst", "direction", "flows"], ["proxy_ns"])
+
+
+def costs(rows, parameters, fields):
+    """A line for each case and contestant, with its ratios to the first contestant."""
+    first = rows[0]["contestant"]
+    names = [field.removesuffix("_ns") for field in fields]
+    head = [*parameters, "contestant", "marks", *names, *(f"{name} against {first}" for name in names)]
+    found = (
+        [*case, name, marks(of), *(spread(of, field) for field in fields),
+         *("1" if name == first else against(of, of_contestant.get(first, []), field) for field in fields)]
+        for case, of_contestant in groups(rows, *parameters).items() for name, of in of_contestant.items()
+    )  # fmt: skip
+    yield from common.table(head, found)
 
 
 def echo(rows):
     yield "**Echoes of 1200 bytes through one flow, in microseconds; beside a load: 500 Mbit/s on another flow of the tunnel**"
     yield ""
-    found = groups(rows, "beside")
     table = (
-        [beside, name, spread(of, "p50_us"), spread(of, "p99_us"), median(of, "lost"), median(of, "reached_pps"), loss(of)]
-        for (beside,), case in found.items() for name, of in case.items()
+        [beside, name, spread(of, "p50_us"), spread(of, "p99_us"), median(of, "lost"), median(of, "reached_pps"), marks(of)]
+        for (beside,), case in groups(rows, "beside").items() for name, of in case.items()
     )  # fmt: skip
-    yield from common.table(["beside", "contestant", "p50", "p99", "lost echoes", "load, packets/s", "its loss %"], table)
+    yield from common.table(["beside", "contestant", "p50", "p99", "lost echoes", "load, packets/s", "marks"], table)
 
 
 def setup(rows):
-    yield "**First echo of a new flow of a standing tunnel, in microseconds**"
+    yield "**Time until the first packet has come back, in microseconds**"
     yield ""
-    table = ([name, spread(of, "p50_us"), spread(of, "p99_us"), median(of, "lost")] for name, of in groups(rows)[()].items())
-    yield from common.table(["contestant", "p50", "p99", "lost"], table)
+    table = (
+        [kind, name, spread(of, "p50_us"), spread(of, "p99_us"), median(of, "lost"), median(of, "full_handshakes")]
+        for (kind,), case in groups(rows, "kind").items() for name, of in case.items()
+    )  # fmt: skip
+    yield from common.table(["kind", "contestant", "p50", "p99", "lost", "full handshakes"], table)
+
+
+def threads(rows):
+    yield "**One and two threads of a proxy with 64 connections**"
+    yield ""
+    parameters = ["rate", "direction", "threads"]
+    fields = ["delivered_pps", "proxy_ns", "busiest_share", "bound_pps"]
+    head = [*parameters, "contestant", "marks", "delivered/s", "proxy ns/packet", "share of the busiest thread", "bound, packets/s"]
+    table = (
+        [*case, name, marks(of), *(spread(of, field) for field in fields)]
+        for case, of_contestant in groups(rows, *parameters).items() for name, of in of_contestant.items()
+    )  # fmt: skip
+    yield from common.table(head, table)
 
 
 def downloads(rows):
     yield f"**HTTP/3 downloads of {int(rows[0]['bytes']) / 1e6:.0f} MB; CPU seconds per GB**"
     yield ""
     processes = ["get", "entrance", "proxy1", "proxy2", "origin"]
-    found = groups(rows, "hops", "mode")
     table = (
         [hops, mode, name, spread(of, "goodput_mbps"), *(spread(of, f"{process}_s_per_gb") for process in processes)]
-        for (hops, mode), case in found.items() for name, of in case.items()
+        for (hops, mode), case in groups(rows, "hops", "mode").items() for name, of in case.items()
     )  # fmt: skip
-    yield from common.table(["proxies", "mode", "contestant", "Mbit/s", "get", "relay client", "proxy 1", "proxy 2", "origin"], table)
+    yield from common.table(["proxies", "mode", "contestant", "Mbit/s", "get", "client", "proxy 1", "proxy 2", "origin"], table)
 
 
 def memory(rows):

@@ -1,9 +1,8 @@
 // This program makes a tunnel for UDP packets of masque-go, which is a library: a proxy, and a client that carries the
-// packets of local programs. It also opens idle flows through any proxy for UDP.
+// packets of local programs.
 //
 //	masque-go proxy LISTEN CERT KEY
 //	masque-go client PROXY CA LISTEN=TARGET ...
-//	masque-go idle PROXY CA TARGET CONNECTIONS FLOWS
 package main
 
 import (
@@ -11,13 +10,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"log"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -43,7 +40,7 @@ var quicConfig = &quic.Config{
 func main() {
 	log.SetFlags(0)
 	if len(os.Args) < 2 {
-		log.Fatal("proxy, client or idle?")
+		log.Fatal("proxy or client?")
 	}
 	arguments := os.Args[2:]
 	switch {
@@ -51,17 +48,9 @@ func main() {
 		proxy(arguments[0], arguments[1], arguments[2])
 	case os.Args[1] == "client" && len(arguments) > 2:
 		client(arguments[0], arguments[1], arguments[2:])
-	case os.Args[1] == "idle" && len(arguments) == 5:
-		idle(arguments[0], arguments[1], arguments[2], number(arguments[3]), number(arguments[4]))
 	default:
-		log.Fatal("proxy, client or idle?")
+		log.Fatal("proxy or client?")
 	}
-}
-
-func number(word string) int {
-	value, err := strconv.Atoi(word)
-	check(err)
-	return value
 }
 
 func check(err error) {
@@ -226,18 +215,4 @@ func (t tunnel) grant(one *flow, socket *net.UDPConn, source netip.AddrPort, tar
 		}
 		_, _ = socket.WriteToUDPAddrPort(packet[:length], source)
 	}
-}
-
-func idle(authority, ca, target string, connections, flows int) {
-	for range connections {
-		tunnel := connect(authority, ca)
-		for range flows {
-			flow, err := tunnel.open(target)
-			check(err)
-			_, err = flow.WriteTo(make([]byte, 64), nil)
-			check(err)
-		}
-	}
-	fmt.Fprintln(os.Stderr, "listening on nothing")
-	select {}
 }

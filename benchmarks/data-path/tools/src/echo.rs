@@ -17,6 +17,9 @@ use crate::{
 const PAUSE: Duration = Duration::from_millis(1);
 /// An echo that takes longer is lost.
 const LIMIT: Duration = Duration::from_millis(500);
+/// While the largest payload is looked for, echoes are lost after this time, and repeated.
+const LARGEST_LIMIT: Duration = Duration::from_millis(50);
+const LARGEST_TRIES: usize = 4;
 
 /// A target that answers each packet with the same. It waits in the kernel, as servers do.
 pub fn serve(cpu: usize) -> io::Result<SocketAddr> {
@@ -78,6 +81,35 @@ pub fn of_new_flows(client: SocketAddr, bytes: usize, count: usize) -> Result<Ec
     Ok(echoes)
 }
 
+/// The largest payload between two sizes of which an echo comes back, to four bytes.
+pub fn largest(client: SocketAddr, mut fits: usize, mut too_large: usize) -> Result<usize> {
+    let local = socket()?;
+    local.connect(client)?;
+    local.set_read_timeout(Some(LARGEST_LIMIT))?;
+    let mut number = 0;
+    let mut answered = |bytes| -> Result<bool> {
+        for _ in 0..LARGEST_TRIES {
+            number += 1;
+            if echo(&local, bytes, number)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    if !answered(fits)? {
+        bail!("not even {fits} bytes come back");
+    }
+    while too_large - fits > 4 {
+        let middle = usize::midpoint(fits, too_large);
+        if answered(middle)? {
+            fits = middle;
+        } else {
+            too_large = middle;
+        }
+    }
+    Ok(fits)
+}
+
 fn echo(local: &UdpSocket, bytes: usize, number: u32) -> Result<Option<Duration>> {
     let head = Head { run: 0, number, kind: Kind::Echo };
     let begin = Instant::now();
@@ -94,4 +126,14 @@ fn echo(local: &UdpSocket, bytes: usize, number: u32) -> Result<Option<Duration>
         }
     }
     Ok(None)
+}
+
+/// Members of a JSON object: median and 99th of 100, and how many were lost.
+pub fn summary(mut echoes: Echoes) -> String {
+    echoes.times.sort_unstable();
+    let micros = |percent: usize| {
+        let time = echoes.times.get(echoes.times.len() * percent / 100);
+        time.map_or(0.0, |time| time.as_secs_f64() * 1e6)
+    };
+    format!(r#""p50_us": {:.1}, "p99_us": {:.1}, "lost": {}"#, micros(50), micros(99), echoes.lost)
 }

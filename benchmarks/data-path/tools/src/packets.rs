@@ -15,8 +15,8 @@ use crate::{
 
 /// The sink looks at its sockets so often. Nobody pays for waking it.
 const LOOK: Duration = Duration::from_micros(300);
-/// The number of sockets at which it looks at a time. Even the last of 256 flows is heard every 5 ms.
-const LOOK_AT: usize = 16;
+/// The number of sockets at which it looks at a time. Even the last of 4096 flows is heard every 20 ms.
+const LOOK_AT: usize = 64;
 /// After this time without a packet nothing more is expected.
 const SILENCE: Duration = Duration::from_millis(150);
 const DRAIN_LIMIT: Duration = Duration::from_secs(3);
@@ -57,6 +57,8 @@ pub struct Sent {
 pub struct Outcome {
     pub sent: Sent,
     pub received: u64,
+    /// From the first packet until the last one had arrived.
+    pub seconds: f64,
     /// What each process spent until the last packet had arrived.
     pub cpu_nanos: Vec<u64>,
 }
@@ -128,27 +130,30 @@ pub fn measure(ends: &Ends, load: Load, run: u32, pids: &[i32], cpus: Cpus) -> R
         let sink = scope
             .spawn(|| kernel::pin(cpus.sink).map(|()| sink(ends, load, run, &received, &stop)));
         let before = spent()?;
+        let begin = Instant::now();
         let sent = generate(ends, load, run, || true);
-        drain(sent.packets, &received);
+        let seconds = (drain(sent.packets, &received) - begin).as_secs_f64();
         let after = spent()?;
         stop.store(true, Ordering::Relaxed);
         sink.join().expect("the sink panicked")?;
         let cpu_nanos = after.iter().zip(before).map(|(after, before)| after - before).collect();
-        Ok(Outcome { sent, received: received.load(Ordering::Relaxed), cpu_nanos })
+        Ok(Outcome { sent, received: received.load(Ordering::Relaxed), seconds, cpu_nanos })
     })
 }
 
-fn drain(sent: u64, received: &AtomicU64) {
+/// Waits for the last packet. Returns when it came.
+fn drain(sent: u64, received: &AtomicU64) -> Instant {
     let begin = Instant::now();
     let (mut known, mut since) = (0, begin);
     while since.elapsed() < SILENCE && begin.elapsed() < DRAIN_LIMIT {
         let now = received.load(Ordering::Relaxed);
-        if now >= sent {
-            return;
-        }
         if now > known {
             (known, since) = (now, Instant::now());
         }
+        if now >= sent {
+            break;
+        }
         thread::sleep(Duration::from_millis(1));
     }
+    since
 }

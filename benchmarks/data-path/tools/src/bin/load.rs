@@ -6,6 +6,7 @@
 //! packets up|down FLOWS BYTES PER_SECOND BURST COUNT
 //! echo idle|up|down BYTES COUNT PER_SECOND            beside a load of 1200-byte packets, if not idle
 //! setup BYTES COUNT
+//! largest FITS TOO_LARGE                              the largest payload that fits
 //! ```
 
 use std::{
@@ -18,10 +19,10 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use data_path_bench::{
-    echo::{self, Echoes},
+    echo::{self, summary},
     ends::Ends,
     kernel,
-    packets::{self, Cpus, Direction, Load},
+    packets::{self, Cpus, Direction, Load, Sent},
 };
 
 /// How long a load lasts before echoes are sent beside it.
@@ -102,6 +103,10 @@ impl Bench {
                 bytes.parse()?,
                 count.parse()?,
             )?)),
+            ["largest", fits, too_large] => {
+                let bytes = echo::largest(self.client_to_echo, fits.parse()?, too_large.parse()?)?;
+                Ok(format!(r#""bytes": {bytes}"#))
+            }
             _ => bail!("not a command"),
         }
     }
@@ -110,11 +115,10 @@ impl Bench {
         let run = self.ends.open(load.flows, self.client)?;
         let outcome = packets::measure(&self.ends, load, run, &self.pids, self.cpus)?;
         Ok(format!(
-            r#""sent": {}, "received": {}, "reached_pps": {:.0}, "late_p99_us": {}, "cpu_ns": {:?}"#,
-            outcome.sent.packets,
+            r#"{}, "received": {}, "seconds": {}, "cpu_ns": {:?}"#,
+            of_generator(&outcome.sent),
             outcome.received,
-            outcome.sent.packets as f64 / outcome.sent.elapsed.as_secs_f64(),
-            outcome.sent.late_p99_us,
+            outcome.seconds,
             outcome.cpu_nanos,
         ))
     }
@@ -139,11 +143,10 @@ impl Bench {
             stop_sink.store(true, Ordering::Relaxed);
             sink.join().ok().context("the sink panicked")??;
             Ok(format!(
-                r#"{}, "sent": {}, "received": {}, "reached_pps": {:.0}"#,
+                r#"{}, {}, "received": {}"#,
                 summary(echoes?),
-                sent.packets,
+                of_generator(&sent),
                 received.load(Ordering::Relaxed),
-                sent.packets as f64 / sent.elapsed.as_secs_f64(),
             ))
         })
     }
@@ -157,11 +160,9 @@ fn direction_of(word: &str) -> Result<Direction> {
     }
 }
 
-fn summary(mut echoes: Echoes) -> String {
-    echoes.times.sort_unstable();
-    let micros = |percent: usize| {
-        let time = echoes.times.get(echoes.times.len() * percent / 100);
-        time.map_or(0.0, |time| time.as_secs_f64() * 1e6)
-    };
-    format!(r#""p50_us": {:.1}, "p99_us": {:.1}, "lost": {}"#, micros(50), micros(99), echoes.lost)
+/// Members of a JSON object: what was sent, at which rate, and how late.
+fn of_generator(sent: &Sent) -> String {
+    let rate = sent.packets as f64 / sent.elapsed.as_secs_f64();
+    let late = sent.late_p99_us;
+    format!(r#""sent": {}, "reached_pps": {rate:.0}, "late_p99_us": {late}"#, sent.packets)
 }
