@@ -165,7 +165,8 @@ def start(command, addresses, cpu=None):
 class Tunnel(Processes):
     """A client and a proxy, the load generator before them, and its targets behind them."""
 
-    WARM_UP = [("packets", direction, 4, 1200, 20_000, 16, 8_000) for direction in ("up", "down")]
+    proxy_cpu = SINK_CPU
+    connections = 1
 
     def __init__(self, contestant):
         super().__init__()
@@ -177,8 +178,6 @@ class Tunnel(Processes):
             return self.contestant.proxy(self.targets)
         return self.contestant.own_client(address, self.targets)
 
-    proxy_cpu = SINK_CPU
-
     def set_up(self):
         command = [str(word) for word in (LOAD, GENERATOR_CPU, SINK_CPU)]
         self.load = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
@@ -189,8 +188,13 @@ class Tunnel(Processes):
         self.proxy, (self.address,) = self.serve(self.commands(None), 1, self.proxy_cpu)
         client, entrances = self.serve(self.commands(self.address), len(self.targets), GENERATOR_CPU)
         self.ask("through", *entrances, self.proxy.pid, client.pid)
-        for words in self.WARM_UP:
-            self.ask(*words)
+        self.warm_up()
+
+    def warm_up(self):
+        """Congestion windows grow, and packets find their size, on each connection before anything is measured."""
+        for direction in ("up", "down"):
+            flows = max(4, self.connections)
+            self.ask("packets", direction, flows, 1200, 20_000, 16, max(8_000, flows * 64))
 
     def serve(self, command, addresses, cpu):
         process, found = start(command, addresses, cpu)

@@ -19,8 +19,8 @@ DIRECT = "mft"  # the mode without a tunnel
 RELAYED = "relayed"  # a local port instead of a mode
 TIME_LIMIT = 300  # seconds of a download
 SETTLE = 0.3  # seconds in which the servers close the connections of a download
-RATES = {"masque-go": 400e6, "sing-hysteria2": 300e6}  # bit/s, estimates
-RATE = 1e9
+RATES = {"masque-go": 1e9, "sing-hysteria2": 400e6}  # bit/s, estimates
+RATE = 1.5e9
 
 
 class Site(Processes):

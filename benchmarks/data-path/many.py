@@ -42,7 +42,7 @@ class Connections(Part):
         return ManyTunnel(contestant, self.connections)
 
     def seconds(self, contestant, case):
-        return self.duration + packets.OVERHEAD + case["flows"] * 0.0002
+        return self.duration + packets.OVERHEAD + case["flows"] * 0.0001
 
     def run(self, tunnel, case):
         answer = packets.carry(tunnel, case, self.duration)

@@ -123,11 +123,16 @@ def costs(rows, parameters, fields):
     names = [field.removesuffix("_ns") for field in fields]
     head = [*parameters, "contestant", "marks", *names, *(f"{name} against {first}" for name in names)]
     found = (
-        [*case, name, marks(of), *(spread(of, field) for field in fields),
+        [*(of_value(value, of) for value in case), name, marks(of), *(spread(of, field) for field in fields),
          *("1" if name == first else against(of, of_contestant.get(first, []), field) for field in fields)]
         for case, of_contestant in groups(rows, *parameters).items() for name, of in of_contestant.items()
     )  # fmt: skip
     yield from common.table(head, found)
+
+
+def of_value(value, rows):
+    """The largest payload is not the same for all."""
+    return f"{value}: {median(rows, 'payload_bytes')}" if value == "largest" else value
 
 
 def echo(rows):

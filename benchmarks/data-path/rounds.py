@@ -15,7 +15,7 @@ class Part:
     """What is measured in one way. `site` makes, of a contestant, the context in which the cases of a round run."""
 
     name = ""
-    startup = 1.5  # seconds until a site stands, an estimate
+    startup = 1.2  # seconds until a site stands, an estimate
     lasting = True  # if one site serves all cases of a round
 
     def __init__(self, rounds, cases):

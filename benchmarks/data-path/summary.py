@@ -10,8 +10,10 @@ EVEN = CENTRE | {"rate": "10000", "bytes": "64", "burst": "1", "flows": "256"}
 MANY = {"part": "connections", "connections": "256", "burst": "16", "flows": "256"}
 ONE_PROXY = {"part": "downloads", "hops": "1"}
 UP, DOWN = {"direction": "up"}, {"direction": "down"}
+THREADS = {"part": "threads", "rate": "50000"} | DOWN
+FLOOR = "quinn"  # without HTTP, policy and limits
 MODES = ("", "mdt", "relayed")  # of downloads; other parts have none
-# (what, unit, its size in the unit of the field, which rows, field); a field with a minus is the better the larger it is.
+# (what, unit, how many of the field's units it has, which rows, field). Of a field with a minus, more is better.
 LINES = [
     ("proxy, CPU per packet up: 50,000/s, 1200 bytes, bursts of 16, 16 flows", "µs", 1e3, CENTRE | UP, "proxy_ns"),
     ("the same, down", "µs", 1e3, CENTRE | DOWN, "proxy_ns"),
@@ -30,6 +32,8 @@ LINES = [
     ("first packet, new connection", "ms", 1e3, {"part": "setup", "kind": "full"}, "p50_us"),
     ("first packet, resumed TLS session", "ms", 1e3, {"part": "setup", "kind": "resumed"}, "p50_us"),
     ("first packet, new flow", "ms", 1e3, {"part": "setup", "kind": "warm"}, "p50_us"),
+    ("estimate: rate that fills a proxy of one thread, 64 connections, down", "packets/s", 1, THREADS | {"threads": "1"}, "-bound_pps"),
+    ("the same with two threads", "packets/s", 1, THREADS | {"threads": "2"}, "-bound_pps"),
     ("HTTP/3 download, one proxy", "Mbit/s", 1, ONE_PROXY, "-goodput_mbps"),
     ("proxy's CPU for it", "s/GB", 1, ONE_PROXY, "proxy1_s_per_gb"),
     ("memory of an idle connection with a flow", "kB", 1e3, {"part": "memory"}, "connection_bytes"),
@@ -43,26 +47,33 @@ def lines(rows):
     if found:
         yield f"**{first} and the best peer: medians; a ratio above 1 says that {first} is better**"
         yield ""
-        yield from common.table(["what", first, "best peer", "ratio"], found)
+        yield from common.table(["what", first, "best peer", "ratio", f"best but {FLOOR}", "ratio"], found)
 
 
 def one(rows, first, what, unit, scale, wanted, field):
     larger, field = field.startswith("-"), field.removeprefix("-")
-    chosen = [row for row in rows if row[field] != "" and row["mode"] in MODES and matches(row, wanted)]
-    of = {name: [row for row in chosen if row["contestant"] == name] for name in dict.fromkeys(row["contestant"] for row in chosen)}
-    own = of.pop(first, [])
-    if not own:
+    of = {}
+    for row in rows:
+        if row[field] != "" and row["mode"] in MODES and matches(row, wanted):
+            of.setdefault(row["contestant"], []).append(row)
+    own = of.pop(first, None)
+    if own is None:
         return None
-    peers = {name: of_peer for name, of_peer in of.items() if not name.startswith("tandem") and comparable(of_peer)}
-    medians = {name: statistics.median(report.values(of_peer, field)) for name, of_peer in peers.items()}
-    own_median = statistics.median(report.values(own, field))
+
+    def shown(of_one):
+        return f"{report.number(statistics.median(report.values(of_one, field)) / scale)} {unit}"
+
+    def best(names):
+        """The best of these peers, and the ratio."""
+        medians = {name: statistics.median(report.values(of[name], field)) for name in names if comparable(of[name])}
+        if not medians:
+            return ["-", "-"]
+        name = (max if larger else min)(medians, key=medians.get)
+        better = (own, of[name]) if larger else (of[name], own)
+        return [f"{shown(of[name])} ({name})", report.against(*better, field)]
+
     marks = report.marks(own)
-    shown = f"{report.number(own_median / scale)} {unit}" + (f" ({marks})" if marks else "")
-    if not medians:
-        return [what, shown, "-", "-"]
-    best = (max if larger else min)(medians, key=medians.get)
-    better = (own, peers[best]) if larger else (peers[best], own)
-    return [what, shown, f"{report.number(medians[best] / scale)} {unit} ({best})", report.against(*better, field)]
+    return [what, shown(own) + (f" ({marks})" if marks else ""), *best(of), *best([name for name in of if name != FLOOR])]
 
 
 def matches(row, wanted):
