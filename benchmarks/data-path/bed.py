@@ -172,11 +172,11 @@ class Tunnel(Processes):
         super().__init__()
         self.contestant = contestant
 
-    def commands(self, address):
-        """Those of the proxy, and of the client once the proxy's address is known."""
-        if address is None:
-            return self.contestant.proxy(self.targets)
-        return self.contestant.own_client(address, self.targets)
+    def proxy_command(self):
+        return self.contestant.proxy(self.targets)
+
+    def client_command(self):
+        return self.contestant.own_client(self.address, self.targets)
 
     def set_up(self):
         command = [str(word) for word in (LOAD, GENERATOR_CPU, SINK_CPU)]
@@ -185,8 +185,8 @@ class Tunnel(Processes):
         self.answers = queue.Queue()
         threading.Thread(target=self.listen, args=(self.load, self.answers), daemon=True).start()
         self.targets = self.answer().split()
-        self.proxy, (self.address,) = self.serve(self.commands(None), 1, self.proxy_cpu)
-        client, entrances = self.serve(self.commands(self.address), len(self.targets), GENERATOR_CPU)
+        self.proxy, (self.address,) = self.serve(self.proxy_command(), 1, self.proxy_cpu)
+        client, entrances = self.serve(self.client_command(), len(self.targets), GENERATOR_CPU)
         self.ask("through", *entrances, self.proxy.pid, client.pid)
         self.warm_up()
 

@@ -4,6 +4,7 @@
     get --- client --- proxy --- origin                     peers with a protocol of their own
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -86,15 +87,16 @@ class Downloads(Part):
     def __init__(self, given, program):
         ways = [(0, DIRECT), *((hops, mode) for hops in (1, 2) for mode in given.modes), (1, RELAYED)]
         super().__init__(given.download_rounds, [{"hops": hops, "mode": mode, "bytes": given.bytes} for hops, mode in ways])
-        self.program = program
-        # The file is removed with this object.
-        self.folder = tempfile.TemporaryDirectory()
-        self.length = given.bytes
+        self.program, self.length = program, given.bytes
+
+    @functools.cached_property
+    def folder(self):
+        """It is removed with this object."""
+        folder = tempfile.TemporaryDirectory()
+        (pathlib.Path(folder.name) / "file").write_bytes(os.urandom(self.length))
+        return folder
 
     def site(self, contestant):
-        file = pathlib.Path(self.folder.name) / "file"
-        if not file.exists():
-            file.write_bytes(os.urandom(self.length))
         return Site(contestant, contestant.program or self.program, self.folder.name)
 
     def takes(self, contestant, case):

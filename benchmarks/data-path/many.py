@@ -24,10 +24,8 @@ class ManyTunnel(bed.Tunnel):
         super().__init__(contestant)
         self.connections = connections
 
-    def commands(self, address):
-        if address is None:
-            return super().commands(None)
-        return self.contestant.any_client(address, self.targets, self.connections)
+    def client_command(self):
+        return self.contestant.any_client(self.address, self.targets, self.connections)
 
 
 class Connections(Part):
@@ -71,8 +69,8 @@ class ThreadsTunnel(ManyTunnel):
         super().__init__(contestant, THREADS_CONNECTIONS)
         self.threads = threads
 
-    def commands(self, address):
-        return super().commands(address) if address else self.contestant.proxy(self.targets, self.threads)
+    def proxy_command(self):
+        return self.contestant.proxy(self.targets, self.threads)
 
 
 class BothTunnels(contextlib.ExitStack):
