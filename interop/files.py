@@ -47,9 +47,10 @@ def make_certificates() -> None:
     ca = builder(ca_name, ca_name, ca_key).add_extension(
         x509.BasicConstraints(ca=True, path_length=0), critical=True
     )
-    # The last two are those of the proxy of programs/ and of the origin of
-    # benchmarks/existing-servers.
-    addresses = map(ip_address, ("127.0.0.1", "::1", "10.79.1.2", "10.78.1.2"))
+    # The last ones are those of the proxy of programs/, of the origin of benchmarks/existing-servers, and of the service
+    # and the origin of fleet/.
+    others = ("10.79.1.2", "10.78.1.2", "10.66.0.1", "10.66.8.2")
+    addresses = map(ip_address, ("127.0.0.1", "::1", *others))
     names = [x509.DNSName(host) for host in ("localhost", "proxy.test", "origin.test")]
     names += [x509.IPAddress(address) for address in addresses]
     leaf = (

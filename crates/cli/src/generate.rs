@@ -11,7 +11,7 @@ use crate::{
     client::ClientSettings,
     config::example,
     error::CliError,
-    help,
+    fleet, help,
     origin::OriginSettings,
     pair::{ConnectSettings, ServeSettings},
     pep::PepSettings,
@@ -44,6 +44,15 @@ pub(crate) enum Generate {
         /// Another host name or IP address of the server; repeatable, or several with commas between
         #[arg(long, value_name = "NAME", value_delimiter = ',')]
         name: Vec<String>,
+    },
+    /// Print a file with random keys for --fleet-file, which all machines behind a load balancer have
+    Fleet {
+        /// Do not encrypt the number of the machine in connection IDs, for load balancers that cannot decrypt it
+        #[arg(long)]
+        visible: bool,
+        /// The file that the machines have now; what it says stays known
+        #[arg(long, value_name = "FILE")]
+        after: Option<PathBuf>,
     },
     /// Print a configuration file with every setting and its meaning, for --config
     Config {
@@ -80,6 +89,9 @@ impl Generate {
             }
             Self::Certificate { folder, name } => {
                 text::print(DevelopmentIdentity::new(&name)?.write(&folder)?)
+            }
+            Self::Fleet { visible, after } => {
+                text::print(fleet::new_file(visible, after.as_deref())?.trim_end())
             }
             Self::Config { subcommand } => {
                 let text = match subcommand {

@@ -12,6 +12,7 @@ mod documents;
 mod download;
 mod error;
 mod fetch;
+mod fleet;
 mod generate;
 mod get;
 mod help;

@@ -19,6 +19,7 @@ use crate::{
     config::{Layered, ListenAddr, Settings, TransportSettings, TransportSetup, Within, WorkFor},
     descriptors,
     error::{CliError, ConfigError},
+    fleet::{FleetSettings, FleetSetup},
     memory::{self, MemoryBound},
     metrics,
     paths::{self, Paths},
@@ -106,6 +107,9 @@ pub(crate) struct OriginSettings {
     )]
     threads: Option<Within<Threads>>,
 
+    #[command(flatten)]
+    fleet: FleetSettings,
+
     #[command(flatten, next_help_heading = "TLS")]
     tls: ServerTlsSettings,
 
@@ -155,6 +159,8 @@ pub(crate) struct OriginSetup {
     memory: Within<MemoryBound>,
     threads: Within<Threads>,
     #[serde(flatten)]
+    fleet: FleetSetup,
+    #[serde(flatten)]
     tls: ServerTlsSetup,
     #[serde(flatten)]
     transport: TransportSetup,
@@ -189,6 +195,7 @@ impl TryFrom<OriginSettings> for OriginSetup {
             takes_uploads: settings.takes_uploads.unwrap_or(false),
             memory: MemoryBound::or_default(settings.memory),
             threads: Threads::or_default(settings.threads),
+            fleet: settings.fleet.try_into()?,
             tls: settings.tls.try_into()?,
             transport,
             peps: settings.peps,
@@ -210,7 +217,9 @@ impl OriginSetup {
         let memory_in_use = Some(memory::gauge());
         let limits = config.limits.clone().divided_by(self.threads.0);
         let mut nodes = Vec::new();
-        for listener in threads::listen(self.listen.0, self.threads)? {
+        for listener in
+            threads::listen(self.listen.0, self.threads, config.transport.fleet.as_ref())?
+        {
             let steering = listener.steering();
             let config = OriginConfig {
                 transport: Transport { steering, ..config.transport.clone() },
@@ -264,6 +273,7 @@ impl OriginSetup {
         Ok(OriginConfig {
             transport: Transport {
                 reset_secret: identity.reset_secret(),
+                fleet: self.fleet.to_node()?,
                 peps: self.peps.as_deref().map(peps::read).transpose()?,
                 ..self.transport.to_node("origin", WorkFor::Origin)
             },

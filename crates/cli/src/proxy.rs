@@ -20,6 +20,7 @@ use crate::{
     },
     descriptors,
     error::{CliError, ConfigError},
+    fleet::{FleetSettings, FleetSetup},
     memory::{self, MemoryBound},
     proxy_pep::{ProxyPepSettings, ProxyPepSetup},
     server::{self, Change},
@@ -139,6 +140,9 @@ pub(crate) struct ProxySettings {
     threads: Option<Within<Threads>>,
 
     #[command(flatten)]
+    fleet: FleetSettings,
+
+    #[command(flatten)]
     pep: ProxyPepSettings,
 
     #[command(flatten, next_help_heading = "TLS")]
@@ -189,6 +193,8 @@ pub(crate) struct ProxySetup {
     memory: Within<MemoryBound>,
     threads: Within<Threads>,
     #[serde(flatten)]
+    fleet: FleetSetup,
+    #[serde(flatten)]
     pep: ProxyPepSetup,
     #[serde(flatten)]
     tls: ServerTlsSetup,
@@ -232,6 +238,7 @@ impl TryFrom<ProxySettings> for ProxySetup {
             oversize: settings.oversize.unwrap_or_default(),
             memory: MemoryBound::or_default(settings.memory),
             threads: Threads::or_default(settings.threads),
+            fleet: settings.fleet.try_into()?,
             pep: settings.pep.try_into()?,
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
@@ -262,6 +269,7 @@ impl ProxySetup {
             oversize: Oversize::default(),
             memory: MemoryBound::or_default(None),
             threads: Threads::or_default(None),
+            fleet: FleetSetup::default(),
             pep: ProxyPepSetup::default(),
             tls,
             transport,
@@ -299,7 +307,9 @@ impl ProxySetup {
         let limits = limits.divided_by(self.threads.0);
         // The clones of the configuration share what is in use.
         let mut nodes = Vec::new();
-        for listener in threads::listen(self.listen.0, self.threads)? {
+        for listener in
+            threads::listen(self.listen.0, self.threads, config.transport.fleet.as_ref())?
+        {
             let steering = listener.steering();
             let config = ProxyConfig {
                 transport: Transport { steering, ..config.transport.clone() },
@@ -356,6 +366,7 @@ impl ProxySetup {
         Ok(ProxyConfig {
             transport: Transport {
                 reset_secret: identity.reset_secret(),
+                fleet: self.fleet.to_node()?,
                 ..self.transport.to_node("proxy", WorkFor::Tunnel)
             },
             access: self.access()?,

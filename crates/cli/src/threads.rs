@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, ops::RangeInclusive, thread};
 
 use tandem_net::{Listener, SocketOptions};
-use tandem_node::quic::Steering;
+use tandem_node::quic::{Fleet, Steering};
 
 use crate::{
     config::{Setting, Within},
@@ -44,7 +44,9 @@ impl Threads {
 pub(crate) fn listen(
     address: SocketAddr,
     threads: Within<Threads>,
+    fleet: Option<&Fleet>,
 ) -> Result<Vec<Listener>, CliError> {
-    Listener::open(address, threads.0, SocketOptions::default())
+    let thread_at = fleet.map_or(0, Fleet::thread_at);
+    Listener::open(address, threads.0, thread_at, SocketOptions::default())
         .map_err(|error| CliError::Client { error })
 }

@@ -23,8 +23,9 @@ impl Listener {
     /// [`Listener::steering`]. Port 0 lets the operating system choose one port for all.
     ///
     /// The kernel gives a packet with a short header to the socket of the node that chose its connection ID,
-    /// so that a client may change its address. It gives packets with long headers to the socket that a hash of
-    /// both addresses and ports chooses.
+    /// so that a client may change its address. The byte `thread_at` of the ID says the node: 0, or
+    /// [`Fleet::thread_at`](tandem_node::quic::Fleet::thread_at). It gives packets with long headers to the socket that a
+    /// hash of both addresses and ports chooses.
     ///
     /// # Errors
     ///
@@ -37,9 +38,10 @@ impl Listener {
     pub fn open(
         address: SocketAddr,
         nodes: u8,
+        thread_at: usize,
         options: SocketOptions,
     ) -> Result<Vec<Self>, ClientError> {
-        sockets(address, nodes, options).map_err(|error| ClientError::Listen {
+        sockets(address, (nodes, thread_at), options).map_err(|error| ClientError::Listen {
             address,
             kind: open_error(&error, SocketKind::Listen(address)),
         })
@@ -64,7 +66,11 @@ impl Listener {
     }
 }
 
-fn sockets(address: SocketAddr, nodes: u8, options: SocketOptions) -> io::Result<Vec<Listener>> {
+fn sockets(
+    address: SocketAddr,
+    (nodes, thread_at): (u8, usize),
+    options: SocketOptions,
+) -> io::Result<Vec<Listener>> {
     // The first socket does not share its address while it is bound, so that there is an error if another
     // program has it.
     let first = bound(SocketKind::Listen(address), options, |_| Ok(()))?;
@@ -75,7 +81,7 @@ fn sockets(address: SocketAddr, nodes: u8, options: SocketOptions) -> io::Result
         for _ in 1..nodes {
             others.push(bound(SocketKind::Listen(address), options, share)?);
         }
-        steer(&first, nodes)?;
+        steer(&first, nodes, thread_at)?;
     }
     let sockets = std::iter::once(first).chain(others);
     let listeners = sockets.zip(0..).map(|(socket, index)| Listener {
@@ -94,7 +100,7 @@ fn share(socket: &Socket) -> io::Result<()> {
 /// the kernel choose by its hash.
 #[cfg(target_os = "linux")]
 #[expect(clippy::cast_possible_truncation, reason = "an opcode has 16 bits")]
-fn steer(socket: &Socket, nodes: u8) -> io::Result<()> {
+fn steer(socket: &Socket, nodes: u8, thread_at: usize) -> io::Result<()> {
     use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 
     const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
@@ -102,6 +108,7 @@ fn steer(socket: &Socket, nodes: u8) -> io::Result<()> {
     const REMAINDER: u16 = (libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     const RETURN_RESULT: u16 = (libc::BPF_RET | libc::BPF_A) as u16;
+    let at = u32::try_from(1 + thread_at).unwrap_or(u32::MAX);
     let instruction =
         |code, jump_if_true, k| libc::sock_filter { code, jt: jump_if_true, jf: 0, k };
     let mut program = [
@@ -109,7 +116,7 @@ fn steer(socket: &Socket, nodes: u8) -> io::Result<()> {
         // RFC 8999 §5.1: the most significant bit of the first byte is set in a long header.
         instruction(JUMP_IF_SET, 3, 0x80),
         // RFC 8999 §5.2: the Destination Connection ID follows the first byte of a short header.
-        instruction(LOAD_BYTE, 0, 1),
+        instruction(LOAD_BYTE, 0, at),
         instruction(REMAINDER, 0, nodes.into()),
         instruction(RETURN_RESULT, 0, 0),
         instruction(RETURN, 0, u32::MAX),
@@ -124,7 +131,7 @@ fn share(_: &Socket) -> io::Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn steer(_: &Socket, _: u8) -> io::Result<()> {
+fn steer(_: &Socket, _: u8, _: usize) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -136,9 +143,10 @@ mod tests {
 
     const NODES: u8 = 3;
 
-    fn group(address: &str) -> (Vec<UdpSocket>, SocketAddr) {
+    fn group(address: &str, thread_at: usize) -> (Vec<UdpSocket>, SocketAddr) {
         let address = address.parse().unwrap();
-        let listeners = Listener::open(address, NODES, SocketOptions::default()).unwrap();
+        let options = SocketOptions::default();
+        let listeners = Listener::open(address, NODES, thread_at, options).unwrap();
         let address = listeners[0].local_addr().unwrap();
         let indices: Vec<_> = listeners.iter().map(|it| it.steering().index()).collect();
         assert_eq!(indices, [0, 1, 2]);
@@ -166,7 +174,7 @@ mod tests {
     #[test]
     fn short_headers_are_steered_by_their_id_and_long_ones_by_their_address() {
         for at in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
-            let (sockets, address) = group(at);
+            let (sockets, address) = group(at, 0);
             let ip = if address.is_ipv4() { "127.0.0.1" } else { "::1" };
             let to = SocketAddr::new(ip.parse().unwrap(), address.port());
             let mut chosen = [false; NODES as usize];
@@ -191,10 +199,22 @@ mod tests {
     }
 
     #[test]
+    fn another_byte_of_the_id_can_say_the_node() {
+        let (sockets, address) = group("127.0.0.1:0", 3);
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for node in [1, 2, 0, 5_u8] {
+            client.send_to(&[0x40, 7, 8, 9, node], address).unwrap();
+            assert_eq!(received(&sockets, 5), usize::from(node % NODES), "{node}");
+        }
+        client.send_to(&[0x40, 7, 8, 9], address).unwrap();
+        assert_eq!(received(&sockets, 4), 0, "the ID ends before the byte");
+    }
+
+    #[test]
     fn another_program_cannot_take_part_of_the_packets() {
-        let (_sockets, address) = group("127.0.0.1:0");
+        let (_sockets, address) = group("127.0.0.1:0", 0);
         for nodes in [1, NODES] {
-            let error = Listener::open(address, nodes, SocketOptions::default()).unwrap_err();
+            let error = Listener::open(address, nodes, 0, SocketOptions::default()).unwrap_err();
             assert_eq!(error, ClientError::Listen { address, kind: ErrorKind::AddrInUse });
         }
     }

@@ -11,7 +11,7 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 40] = [
+const EXAMPLES: [(&str, &[&str]); 42] = [
     ("ack-delay", &["25%"]),
     ("ack-threshold", &["10"]),
     ("allow-target", &["10.0.0.0/8", "fd00::/8"]),
@@ -24,6 +24,7 @@ const EXAMPLES: [(&str, &[&str]); 40] = [
     ("dest", &["server.example:4433"]),
     ("device", &["eth0"]),
     ("feedback-interval", &["20ms"]),
+    ("fleet-file", &["fleet.toml"]),
     ("key", &["key.pem"]),
     ("key-file", &["pep.key"]),
     ("listen", &["127.0.0.1:4433"]),
@@ -42,6 +43,7 @@ const EXAMPLES: [(&str, &[&str]); 40] = [
     ("retry", &["10s"]),
     ("root", &["www"]),
     ("server", &["192.0.2.0/24:443", "[2001:db8::/32]:443"]),
+    ("server-id", &["0a01"]),
     ("stdio", &["git.example:22"]),
     ("tcp", &["127.0.0.1:2222=host.example:22"]),
     ("tecc", &["q-target=60ms"]),

@@ -168,7 +168,7 @@ fn reason(error: &clap::Error) -> String {
 }
 
 /// Number of the line that holds this byte, from 1.
-fn line_of(text: &str, offset: usize) -> usize {
+pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     text.get(..offset).unwrap_or(text).matches('\n').count() + 1
 }
 

@@ -24,11 +24,12 @@ use tandem_node::limits::Limits;
 use crate::error::ConfigError;
 
 pub(crate) use example::example;
+pub(crate) use file::line_of;
 pub(crate) use forward::{Forward, Target};
 pub(crate) use repair::{RepairSettings, RepairSetup};
 
 pub(crate) use transport::{TransportSettings, TransportSetup, WorkFor};
-pub(crate) use values::{HttpsUrl, ListenAddr, Prefix, Via};
+pub(crate) use values::{HttpsUrl, ListenAddr, Prefix, ValueError, Via};
 pub(crate) use within::{Setting, Within};
 
 /// Settings of a subcommand, none of which is required yet.

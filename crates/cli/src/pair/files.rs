@@ -112,13 +112,7 @@ fn certificate_and_key() -> String {
 
 /// A token of 128 bits.
 fn random_token() -> Result<String, CliError> {
-    let mut bytes = [0; 16];
-    let random = tls::provider().secure_random.fill(&mut bytes);
-    random.map_err(|_| CliError::System {
-        what: "get random numbers",
-        error: std::io::Error::other("the system has none"),
-    })?;
-    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
+    Ok(format!("{:032x}", u128::from_ne_bytes(tls::random()?)))
 }
 
 /// What `tandem connect` needs of the other end.

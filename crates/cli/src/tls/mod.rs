@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
 
+use crate::error::CliError;
+
 pub(crate) use certificate::utc;
 pub(crate) use client::{ClientTls, ClientTlsSettings, ClientTlsSetup, pinned, trusting_ca};
 pub(crate) use development::DevelopmentIdentity;
@@ -26,4 +28,15 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
         ],
         ..ring::default_provider()
     })
+}
+
+/// Random bytes of the operating system, for keys.
+pub(crate) fn random<const LEN: usize>() -> Result<[u8; LEN], CliError> {
+    let mut bytes = [0; LEN];
+    let random = provider().secure_random.fill(&mut bytes);
+    random.map_err(|_| CliError::System {
+        what: "get random numbers",
+        error: std::io::Error::other("the system has none"),
+    })?;
+    Ok(bytes)
 }

@@ -9,7 +9,6 @@ use std::{
 use bytes::BytesMut;
 use http::HeaderMap;
 use rand::Rng;
-use ring::hmac;
 use tandem_wire::{CidCapsule, ConnectionId, ForwardingRequest, PortSharing, SealField};
 use tracing::debug;
 
@@ -23,7 +22,7 @@ use crate::{
     fields::only_line,
     node::SocketId,
     quic::{
-        self, ConnectionId as Connection, Generator, ResetSecret, Steering, StreamId, Transport,
+        self, ConnectionId as Connection, ConnectionIds, Generator, ResetKeys, StreamId, Transport,
     },
     seal::{Opener, Sealer, Secrets},
     stats::BesideStats,
@@ -50,9 +49,9 @@ pub(crate) struct BesideFlows {
     /// The flows of the IDs at which clients send packets.
     ids: Ids<FlowId>,
     outbox: Outbox<Way>,
-    reset: Option<hmac::Key>,
+    reset: Option<ResetKeys>,
     random: Generator,
-    steering: Steering,
+    choice: ConnectionIds,
     stats: BesideStats,
 }
 
@@ -164,9 +163,9 @@ impl BesideFlows {
             flows: BTreeMap::new(),
             ids: Ids::default(),
             outbox: Outbox::default(),
-            reset: transport.reset_secret.as_ref().map(ResetSecret::key),
+            reset: ResetKeys::new(transport),
             random: quic::rng(seed.map(|seed| seed.wrapping_add(4))),
-            steering: transport.steering,
+            choice: ConnectionIds::new(transport),
             stats: BesideStats::default(),
         }
     }
@@ -195,9 +194,11 @@ impl BesideFlows {
             let kind = Kind::Forward(Box::new(mapping));
             self.flows.insert(id, Flow { moves, order: InOrder::default(), kind });
         } else if let Some(SealField { id: receiver }) = asked.seal
+            // A load balancer could not route IDs of this length.
+            && self.choice.len() <= VIRTUAL_LEN_MIN
             && let Some(Secrets { to_proxy, to_client }) = secrets()
         {
-            let choice = (&mut self.random, self.steering);
+            let choice = (&mut self.random, &self.choice);
             let own = new_id(&mut self.ids, choice, (VIRTUAL_LEN_MIN, id));
             headers.insert(SEAL, SealField { id: own.first_chunk().copied() }.encode());
             let kind = Kind::Seal(Box::new(Sealed {
@@ -217,14 +218,14 @@ impl BesideFlows {
         path: Path,
     ) -> Result<Vec<CidCapsule>, Violation> {
         self.leave_former_path(id, path);
-        let Self { flows, ids, random, reset, steering, .. } = self;
+        let Self { flows, ids, random, reset, choice, .. } = self;
         let Some(Flow { kind: Kind::Forward(mapping), .. }) = flows.get_mut(&id) else {
             return Ok(Vec::new()); // nothing was negotiated, so that the type is unknown
         };
         let mut answers = Vec::new();
         let mut reply = Reply {
-            add: &mut |len| new_id(ids, (random, *steering), (len, id)),
-            token: &|id| reset.as_ref().and_then(|key| reset_token(key, id)),
+            add: &mut |len| new_id(ids, (random, choice), (len, id)),
+            token: &|id| reset.as_ref().and_then(|keys| keys.token(id)),
             answers: &mut answers,
         };
         for id in mapping.on_capsule(capsule, &mut reply)? {
@@ -353,28 +354,21 @@ impl BesideFlows {
     }
 }
 
-/// A new ID of this length at which clients send packets of a flow. The operating system gives the packets
-/// to this node.
+/// A new ID of this length or more at which clients send packets of a flow. Load balancers and the operating system give
+/// the packets to this node.
 fn new_id(
     ids: &mut Ids<FlowId>,
-    (random, steering): (&mut Generator, Steering),
+    (random, choice): (&mut Generator, &ConnectionIds),
     (len, flow): (usize, FlowId),
 ) -> ConnectionId {
     loop {
         let mut bytes: [u8; ConnectionId::LEN_MAX] = random.random();
-        steering.mark(&mut bytes);
-        let id = bytes.get(..len).unwrap_or(&bytes);
+        choice.mark(&mut bytes);
+        let id = bytes.get(..len.max(choice.len())).unwrap_or(&bytes);
         if let Ok(id) = ConnectionId::try_from(id)
             && ids.insert(id, flow)
         {
             return id;
         }
     }
-}
-
-/// The token with which the engine of a proxy that has forgotten everything resets such a packet. It
-/// takes the first bytes for one of its own connection IDs.
-fn reset_token(key: &hmac::Key, id: &ConnectionId) -> Option<tandem_wire::ResetToken> {
-    let signature = hmac::sign(key, id.get(..VIRTUAL_LEN_MIN)?);
-    signature.as_ref().first_chunk().copied().map(tandem_wire::ResetToken::new)
 }

@@ -6,19 +6,18 @@ use std::{
 };
 
 use noq_proto::{
-    ConnectionIdGenerator, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig,
-    VarInt,
+    EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt,
     crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
-use rand::{Rng, RngCore, SeedableRng};
+use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use ring::hmac;
 use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_units::ByteCount;
 
 use super::{
-    AckPolicy, Heaviest, Peps, QlogFiles, Steering,
-    demux::{CONNECTION_ID_LEN, VERSION},
+    AckPolicy, ConnectionIds, Fleet, Heaviest, Peps, QlogFiles, ResetKeys, Steering,
+    connection_ids::EngineIds, demux::VERSION,
 };
 use crate::{limits::Limits, seal::Sealer};
 
@@ -103,6 +102,9 @@ pub struct Transport {
     pub peps: Option<Peps>,
     /// Which of several nodes at the same address this one is.
     pub steering: Steering,
+    /// The machine in a fleet behind a load balancer. Then [`Self::reset_secret`] has no effect. `None`: the machine is
+    /// alone.
+    pub fleet: Option<Fleet>,
     /// Which of the nodes of this process has the heaviest connection, which is closed when memory is short.
     pub heaviest: Heaviest,
 }
@@ -169,6 +171,7 @@ impl Default for Transport {
             acks: None,
             peps: None,
             steering: Steering::default(),
+            fleet: None,
             heaviest: Heaviest::default(),
         }
     }
@@ -369,8 +372,8 @@ pub(super) fn endpoint_config(transport: &Transport, seed: Option<u64>) -> Endpo
     // The engine would also speak drafts 29 to 34.
     config.supported_versions(vec![VERSION]);
     let mtu = transport.mtu;
-    if let Some(secret) = &transport.reset_secret {
-        config.reset_key(Arc::new(secret.key()));
+    if let Some(keys) = ResetKeys::new(transport) {
+        config.reset_key(Arc::new(keys));
     }
     if config.max_udp_payload_size(mtu.receive_up_to).is_err() {
         tracing::warn!(bytes = mtu.receive_up_to, "largest payload below 1200 bytes ignored");
@@ -381,8 +384,8 @@ pub(super) fn endpoint_config(transport: &Transport, seed: Option<u64>) -> Endpo
         config.rng_seed(Some(expanded));
     }
     let seed = seed.map(|seed| seed.wrapping_add(1));
-    let steering = transport.steering;
-    config.cid_generator(Arc::new(move || Box::new(RandomCids::new(seed, steering))));
+    let ids = ConnectionIds::new(transport);
+    config.cid_generator(Arc::new(move || Box::new(EngineIds::new(seed, ids.clone()))));
     config
 }
 
@@ -397,35 +400,6 @@ pub(super) fn initial_destination_cids(
         rng.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(&mut bytes);
         noq_proto::ConnectionId::new(&bytes)
     })
-}
-
-/// Random connection IDs that follow from the seed. Those of noq itself come from the thread's
-/// generator.
-struct RandomCids {
-    random: Generator,
-    steering: Steering,
-}
-
-impl RandomCids {
-    fn new(seed: Option<u64>, steering: Steering) -> Self {
-        Self { random: rng(seed), steering }
-    }
-}
-
-impl ConnectionIdGenerator for RandomCids {
-    fn generate_cid(&mut self) -> noq_proto::ConnectionId {
-        let mut id: [u8; CONNECTION_ID_LEN] = self.random.random();
-        self.steering.mark(&mut id);
-        noq_proto::ConnectionId::new(&id)
-    }
-
-    fn cid_len(&self) -> usize {
-        CONNECTION_ID_LEN
-    }
-
-    fn cid_lifetime(&self) -> Option<Duration> {
-        None
-    }
 }
 
 /// The generator of every random choice of a node. The algorithm is named explicitly. The algorithm
@@ -453,16 +427,6 @@ mod tests {
             rng(Some(seed)).fill_bytes(&mut drawn);
             let expected = u128::from_str_radix(expected, 16).unwrap();
             assert_eq!(drawn, expected.to_be_bytes(), "seed {seed}");
-        }
-    }
-
-    #[test]
-    fn a_seed_always_gives_the_same_connection_ids() {
-        let mut ids = RandomCids::new(Some(7), Steering::ALONE);
-        for expected in
-            [[190, 233, 134, 232, 205, 70, 153, 5], [182, 173, 224, 79, 210, 171, 138, 160]]
-        {
-            assert_eq!(*ids.generate_cid(), expected);
         }
     }
 }

@@ -24,7 +24,6 @@ use super::{
     config::{RECEIVE_WINDOW, SEND_WINDOW, Windows},
     convert::{from_noq, from_noq_rate, to_noq, to_varint},
     delivery::Deliveries,
-    demux::CONNECTION_ID_LEN,
     endpoint::earliest,
     observed::{HEADERS, Observer},
     pep::Passage,
@@ -123,7 +122,7 @@ struct Arrival {
     /// The peer's address.
     remote: SocketAddr,
     /// The connection ID of ours in the packet.
-    id: [u8; CONNECTION_ID_LEN],
+    id: tandem_wire::ConnectionId,
     /// When the peer's address changed last.
     changed: Option<Instant>,
 }
@@ -411,7 +410,7 @@ impl Connection {
     }
 
     /// Notes that a packet with this connection ID of ours arrived.
-    pub(super) fn on_arrived_at(&mut self, now: Instant, id: [u8; CONNECTION_ID_LEN]) {
+    pub(super) fn on_arrived_at(&mut self, now: Instant, id: tandem_wire::ConnectionId) {
         let Ok(path) = self.inner.network_path(PathId::ZERO) else { return };
         let remote = path.remote();
         let at = self.at.get_or_insert(Arrival { remote, id, changed: None });

@@ -1,8 +1,10 @@
 //! Classifies received UDP payloads by the properties that all versions of QUIC share (RFC 8999).
 
+use tandem_wire::ConnectionId;
+
 use super::{UnusablePackets, header::Header};
 
-/// The length of our connection IDs in bytes, at most 20 (RFC 9000 §17.2).
+/// The length of the connection IDs of a node in bytes, if its machine is in no fleet. It is the least length.
 pub(super) const CONNECTION_ID_LEN: usize = 8;
 
 /// The version of QUIC that we speak (RFC 9000 §15).
@@ -28,10 +30,10 @@ pub(crate) fn is_first_of_client(payload: &[u8]) -> bool {
         && matches!(Header::read(payload), Some(Header::Long { version: VERSION | VERSION_2, .. }))
 }
 
-/// The connection ID of ours in a packet with a short header (RFC 8999 §5.2).
-pub(super) fn id_of_short_header(payload: &[u8]) -> Option<[u8; CONNECTION_ID_LEN]> {
+/// The connection ID of ours, with `len` bytes, in a packet with a short header (RFC 8999 §5.2).
+pub(super) fn id_of_short_header(payload: &[u8], len: usize) -> Option<ConnectionId> {
     match Header::read(payload)? {
-        Header::Short { rest } => rest.first_chunk().copied(),
+        Header::Short { rest } => ConnectionId::try_from(rest.get(..len)?).ok(),
         Header::Long { .. } => None,
     }
 }

@@ -18,8 +18,8 @@ use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_wire::{Code, PepAck};
 
 use super::{
-    AckPolicy, ClientTls, Connection, ConnectionId, Layer, Mtu, ServerTls, StreamId, Transport,
-    UnusablePackets,
+    AckPolicy, ClientTls, Connection, ConnectionId, ConnectionIds, Layer, Mtu, ServerTls, StreamId,
+    Transport, UnusablePackets,
     accept::Acceptance,
     amplification::Unvalidated,
     config::{Windows, endpoint_config, initial_destination_cids},
@@ -72,6 +72,8 @@ pub(super) struct Peer {
 /// [`Endpoint::next_ready`] with [`Endpoint::poll_transmit`].
 pub(crate) struct Endpoint {
     demux: Demux,
+    /// The length in bytes of the connection IDs at which this endpoint receives packets.
+    id_len: usize,
     pub(super) inner: noq_proto::Endpoint,
     pub(super) slots: BTreeMap<ConnectionId, Slot>,
     by_handle: BTreeMap<usize, ConnectionId>,
@@ -125,7 +127,10 @@ impl Endpoint {
         limits: &Limits,
         seed: Option<u64>,
     ) -> Self {
-        let config = ServerConfig::with_crypto(tls.0.clone());
+        let mut config = ServerConfig::with_crypto(tls.0.clone());
+        if let Some(fleet) = &transport.fleet {
+            config.token_key(Arc::new(fleet.token_key()));
+        }
         let mut endpoint = Self::new(Some(config.clone()), transport, limits, seed);
         endpoint.server = Some(Acceptance::new(config, transport, limits));
         endpoint
@@ -153,6 +158,7 @@ impl Endpoint {
     ) -> Self {
         Self {
             demux: Demux::default(),
+            id_len: ConnectionIds::new(transport).len(),
             inner: noq_proto::Endpoint::new(
                 Arc::new(endpoint_config(transport, seed)),
                 server.map(Arc::new),
@@ -217,7 +223,7 @@ impl Endpoint {
             larger.on_received(&payload);
         }
         let path = FourTuple::new(remote, local_ip);
-        let short_id = demux::id_of_short_header(&payload);
+        let short_id = demux::id_of_short_header(&payload, self.id_len);
         let len = payload.len();
         let mut answer = Vec::new();
         match self.inner.handle(now, path, ecn.map(ecn_to_noq), payload, &mut answer) {

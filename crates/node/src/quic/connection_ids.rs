@@ -1,0 +1,191 @@
+//! How a node chooses its connection IDs, and the tokens of stateless resets for them.
+
+use std::time::Duration;
+
+use noq_proto::{
+    ConnectionIdGenerator,
+    crypto::{CryptoError, HmacKey},
+};
+use rand::Rng;
+use ring::hmac;
+use tandem_wire::{ConnectionId, ResetToken, RoutableIds};
+
+use super::{
+    Fleet, Steering, Transport,
+    config::{Generator, rng},
+    demux::CONNECTION_ID_LEN,
+};
+
+/// How a node chooses connection IDs: at random, but for what says the node and the machine.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConnectionIds {
+    steering: Steering,
+    fleet: Option<Fleet>,
+}
+
+impl ConnectionIds {
+    pub(crate) fn new(transport: &Transport) -> Self {
+        Self { steering: transport.steering, fleet: transport.fleet.clone() }
+    }
+
+    /// The length in bytes of the IDs at which the engine receives packets.
+    pub(crate) fn len(&self) -> usize {
+        self.fleet.as_ref().map_or(CONNECTION_ID_LEN, Fleet::id_len)
+    }
+
+    /// Makes random bytes a connection ID of this node. There are at least [`Self::len`].
+    pub(crate) fn mark(&self, id: &mut [u8]) {
+        let thread_at = self.fleet.as_ref().map_or(0, Fleet::thread_at);
+        if let Some(fleet) = &self.fleet {
+            fleet.mark(id);
+        }
+        if let Some((_, from_thread)) = id.split_at_mut_checked(thread_at) {
+            self.steering.mark(from_thread);
+        }
+    }
+}
+
+/// Connection IDs that follow from a seed. Those of noq itself come from the thread's generator.
+pub(super) struct EngineIds {
+    random: Generator,
+    ids: ConnectionIds,
+}
+
+impl EngineIds {
+    pub(super) fn new(seed: Option<u64>, ids: ConnectionIds) -> Self {
+        Self { random: rng(seed), ids }
+    }
+}
+
+impl ConnectionIdGenerator for EngineIds {
+    fn generate_cid(&mut self) -> noq_proto::ConnectionId {
+        let mut id = [0; ConnectionId::LEN_MAX];
+        let id = id.get_mut(..self.ids.len()).unwrap_or_default();
+        id.fill_with(|| self.random.random());
+        self.ids.mark(id);
+        noq_proto::ConnectionId::new(id)
+    }
+
+    fn cid_len(&self) -> usize {
+        self.ids.len()
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// The keys from which the tokens of stateless resets follow (RFC 9000 §10.3.2).
+pub(crate) struct ResetKeys {
+    /// The key of a machine alone, or of the fleet's first generation.
+    first: hmac::Key,
+    /// Those of the fleet's other generations, each with the rotation of its connection IDs.
+    others: Vec<(u8, hmac::Key)>,
+    id_len: usize,
+}
+
+impl ResetKeys {
+    /// `None`: nothing is known that survives a restart.
+    pub(crate) fn new(transport: &Transport) -> Option<Self> {
+        let id_len = ConnectionIds::new(transport).len();
+        let Some(fleet) = &transport.fleet else {
+            let first = transport.reset_secret.as_ref()?.key();
+            return Some(Self { first, others: Vec::new(), id_len });
+        };
+        let mut keys = fleet.reset_secrets().map(|(rotation, secret)| (rotation, secret.key()));
+        let (_, first) = keys.next()?;
+        Some(Self { first, others: keys.collect(), id_len })
+    }
+
+    /// The key for a connection ID, which says in which generation it was made.
+    fn of(&self, id: &[u8]) -> &hmac::Key {
+        let rotation = RoutableIds::rotation_of(id);
+        let other = self.others.iter().find(|(of, _)| Some(*of) == rotation);
+        other.map_or(&self.first, |(_, key)| key)
+    }
+
+    /// The token with which the engine of a node that has forgotten everything resets a packet with this connection
+    /// ID or a longer one. It takes the first bytes for one of its own.
+    pub(crate) fn token(&self, id: &[u8]) -> Option<ResetToken> {
+        let id = id.get(..self.id_len)?;
+        let signature = hmac::sign(self.of(id), id);
+        signature.as_ref().first_chunk().copied().map(ResetToken::new)
+    }
+}
+
+impl HmacKey for ResetKeys {
+    fn sign(&self, id: &[u8], out: &mut [u8]) {
+        self.of(id).sign(id, out);
+    }
+
+    fn signature_len(&self) -> usize {
+        self.first.signature_len()
+    }
+
+    fn verify(&self, id: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+        HmacKey::verify(self.of(id), id, signature)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::{FleetSecret, Generation, ResetSecret};
+
+    fn generation(rotation: u8) -> Generation {
+        let ids = RoutableIds::new(rotation, 2, 8, None).unwrap();
+        Generation { ids, secret: FleetSecret([rotation; 32]) }
+    }
+
+    fn in_fleet(rotations: &[u8], steering: Steering) -> Transport {
+        let generations = rotations.iter().map(|&rotation| generation(rotation)).collect();
+        let fleet = Some(Fleet::new(vec![0xab, 0xcd], generations).unwrap());
+        Transport { steering, fleet, ..Transport::default() }
+    }
+
+    #[test]
+    fn a_seed_always_gives_the_same_connection_ids() {
+        let mut ids = EngineIds::new(Some(7), ConnectionIds::default());
+        for expected in
+            [[190, 233, 134, 232, 205, 70, 153, 5], [182, 173, 224, 79, 210, 171, 138, 160]]
+        {
+            assert_eq!(*ids.generate_cid(), expected);
+        }
+    }
+
+    #[test]
+    fn the_ids_of_a_fleet_name_machine_and_thread() {
+        let steering = Steering::new(2, 3).unwrap();
+        let mut ids = EngineIds::new(None, ConnectionIds::new(&in_fleet(&[4], steering)));
+        for _ in 0..100 {
+            let id = ids.generate_cid();
+            assert_eq!(id.len(), ids.cid_len());
+            assert_eq!((id[0] >> 5, &id[1..3]), (4, &[0xab, 0xcd][..]), "{id:?}");
+            assert_eq!(steering.node_of(id[11]), 2, "{id:?}");
+        }
+    }
+
+    #[test]
+    fn the_generation_of_an_id_decides_the_token_of_its_reset() {
+        let keys =
+            |rotations: &[u8]| ResetKeys::new(&in_fleet(rotations, Steering::ALONE)).unwrap();
+        let (old, both, new) = (keys(&[0]), keys(&[1, 0]), keys(&[1]));
+        let (old_id, new_id) = ([9; 12], [0x29; 12]);
+        assert_eq!(both.token(&old_id), old.token(&old_id));
+        assert_eq!(both.token(&new_id), new.token(&new_id));
+        assert_ne!(both.token(&new_id), old.token(&new_id));
+        let mut signature = [0; 32];
+        both.sign(&old_id, &mut signature);
+        assert_eq!(old.token(&old_id), signature.first_chunk().copied().map(ResetToken::new));
+        assert_eq!(both.token(&[9; 11]), None, "too short for an ID");
+        assert_eq!(both.token(&[9; 20]), both.token(&[9; 12]), "only the first bytes count");
+    }
+
+    #[test]
+    fn a_machine_alone_has_one_key_or_none() {
+        assert!(ResetKeys::new(&Transport::default()).is_none());
+        let reset_secret = Some(ResetSecret([1; 32]));
+        let keys = ResetKeys::new(&Transport { reset_secret, ..Transport::default() }).unwrap();
+        assert_ne!(keys.token(&[9; 8]), keys.token(&[8; 8]));
+    }
+}
