@@ -71,8 +71,11 @@ impl MemoryBound {
     fn by_default() -> ByteCount {
         let refresh = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
         let system = System::new_with_specifics(refresh);
-        let group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
-        ByteCount::new(system.total_memory().min(group) / 2).max(*Self::ALLOWED.start())
+        let total = system.total_memory();
+        // Without /proc nothing is known, and the library panics if it is asked for more.
+        let group = (total > 0).then(|| system.cgroup_limits()).flatten();
+        let group = group.map_or(u64::MAX, |limits| limits.total_memory);
+        ByteCount::new(total.min(group) / 2).max(*Self::ALLOWED.start())
     }
 
     /// The bound with which a server runs.
