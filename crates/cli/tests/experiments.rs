@@ -37,6 +37,23 @@ fn a_sweep_writes_each_run_once_and_sums_them_up() {
 }
 
 #[test]
+fn parts_of_a_sweep_are_merged_and_what_is_missing_is_run() {
+    let scene = Scene::new();
+    scene.write("plan.toml", PLAN);
+    for index in [0, 2] {
+        let part = scene.run(&format!("lab sweep plan.toml --part {index}/3"));
+        assert_eq!(part.code(), Some(0), "{}", part.stderr());
+    }
+    let parts = "--merge plan.part-0.jsonl plan.part-2.jsonl";
+    let merged = scene.run(&format!("lab sweep plan.toml {parts}"));
+    assert_eq!(merged.code(), Some(0), "{}", merged.stderr());
+    let found = "8 runs of this plan are there already";
+    assert!(merged.stderr().contains(found), "{}", merged.stderr());
+    let whole = scene.run("lab sweep plan.toml --out whole.jsonl");
+    assert_eq!(merged.stdout(), whole.stdout());
+}
+
+#[test]
 fn a_run_writes_its_series_as_csv_or_json_by_the_name_of_the_file() {
     let scene = Scene::new();
     for name in ["series.csv", "series.jsonl"] {
@@ -69,6 +86,8 @@ fn the_error_in_a_plan_or_file_has_its_place_and_no_file_changes() {
         ("lab sweep impossible.toml", &["impossible.toml:2", "proxies", "1 to 4"]),
         ("lab sweep plan.toml --out notes.txt", &["notes.txt:1", "nothing was written"]),
         ("lab sweep plan.toml --jobs 0", &["--jobs", "0"]),
+        ("lab sweep plan.toml --part 2/2", &["--part", "0/10"]),
+        ("lab sweep plan.toml --merge none.jsonl", &["none.jsonl", "No such file"]),
         ("lab figure tecc/t99", &["tecc/t99", "tecc/t2a"]),
         ("lab figure", &["ID"]),
         ("lab report .", &[".svg", ".jsonl"]),

@@ -14,7 +14,7 @@ use tandem_experiments::{
 
 use super::{
     stop,
-    sweep::{How, refuse_violations},
+    sweep::{How, Work, refuse_violations},
     table,
 };
 use crate::{
@@ -73,7 +73,8 @@ impl Figure {
         fs::create_dir_all(folder).map_err(CliError::write(folder))?;
         let mut records = Vec::new();
         let runs = stem.with_extension("jsonl");
-        self.how.run_all(&plan, &runs, stop, |record| records.push(record.clone()))?;
+        self.how
+            .run_all(&Work::whole(&plan, &runs), stop, |record| records.push(record.clone()))?;
         let drawing = figure.draw(&plan, &records);
         write(&stem, &drawing)?;
         if self.json {

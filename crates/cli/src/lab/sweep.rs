@@ -12,7 +12,7 @@ use tandem_experiments::{
     plan::{Plan, Variant},
     run::RunRecord,
     summary::Summaries,
-    sweep::{self, Found, Sweep as Runs, Torn},
+    sweep::{self, Found, Part, Sweep as Runs, Torn},
 };
 
 use super::{runs_bar::RunsBar, stop, table};
@@ -42,12 +42,37 @@ pub(crate) struct Sweep {
     #[arg(long, help = "Run the short version, which the plan's table [short] describes")]
     short: bool,
 
+    /// Run only part INDEX, from 0, of this many parts of the plan, for a sweep over several machines [default results: PLAN
+    /// with .part-INDEX.jsonl]
+    #[arg(long, value_name = "INDEX/PARTS")]
+    part: Option<Part>,
+
+    /// First copy the runs of the plan that are in these files of results, such as those of parts
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "part")]
+    merge: Vec<PathBuf>,
+
     #[command(flatten)]
     how: How,
 
     /// Print a line of JSON for each combination instead of a table
     #[arg(long)]
     json: bool,
+}
+
+/// The runs to make, and the file for their results.
+pub(super) struct Work<'a> {
+    plan: &'a Plan,
+    part: Part,
+    file: &'a Path,
+    /// Files from which results are copied.
+    merge: &'a [PathBuf],
+}
+
+impl<'a> Work<'a> {
+    /// All runs of a plan.
+    pub(super) const fn whole(plan: &'a Plan, file: &'a Path) -> Self {
+        Self { plan, part: Part::WHOLE, file, merge: &[] }
+    }
 }
 
 /// The flags for many runs.
@@ -67,11 +92,18 @@ impl Sweep {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let variant = if self.short { Variant::Short } else { Variant::Full };
         let plan = read_plan(&self.plan, variant)?;
-        let file = self.out.unwrap_or_else(|| self.plan.with_extension("jsonl"));
+        let part = self.part.unwrap_or(Part::WHOLE);
+        let extension = match self.part {
+            Some(part) => format!("part-{}.jsonl", part.index()),
+            None => "jsonl".to_owned(),
+        };
+        let file = self.out.unwrap_or_else(|| self.plan.with_extension(extension));
         let mut summaries = Summaries::new(columns(&plan));
-        plan.runs().for_each(|run| summaries.expect(&run));
+        let runs = plan.runs().zip(0..).filter(|&(_, number)| part.has(number));
+        runs.for_each(|(run, _)| summaries.expect(&run));
         let stop = stop::on_signal()?;
-        self.how.run_all(&plan, &file, &stop, |record| summaries.add(record))?;
+        let work = Work { plan: &plan, part, file: &file, merge: &self.merge };
+        self.how.run_all(&work, &stop, |record| summaries.add(record))?;
         if self.json {
             for summary in summaries.summaries() {
                 text::print(serde_json::to_string(&summary).expect("numbers and texts are JSON"))?;
@@ -113,22 +145,24 @@ pub(super) fn refuse_violations(violations: u64) -> Result<(), CliError> {
 
 impl How {
     /// Runs the runs that are missing in the file, with a progress bar, until `stop` is true.
-    /// `each` is called once for every run of the plan, with the runs in the file first.
+    /// `each` is called once for every run of the work, with the runs in files first.
     pub(super) fn run_all(
         &self,
-        plan: &Plan,
-        file: &Path,
+        &Work { plan, part, file, merge }: &Work<'_>,
         stop: &AtomicBool,
         mut each: impl FnMut(&RunRecord),
     ) -> Result<(), CliError> {
         let traces = sweep::load_traces(plan).map_err(LabError::from)?;
-        let mut runs = Runs::open(plan, file, &mut each).map_err(LabError::from)?;
-        let found = runs.found();
+        let mut runs = Runs::open(plan, part, file, &mut each).map_err(LabError::from)?;
+        for other in merge {
+            runs.merge(other, &mut each).map_err(LabError::from)?;
+        }
+        let (found, all) = (runs.found(), runs.len());
         if !self.quiet {
             say_found(file, found);
         }
         let show = if self.quiet { Show::Never } else { Show::OnTerminal };
-        let bar = RunsBar::new(show, plan.len(), found.finished);
+        let bar = RunsBar::new(show, all, found.finished);
         let mut finished = found.finished;
         let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let ended = runs.run(&traces, self.jobs.unwrap_or(cores), stop, |record| {
@@ -138,9 +172,9 @@ impl How {
         });
         bar.clear();
         ended.map_err(LabError::from)?;
-        if finished < plan.len() {
-            let (file, of) = (file.to_owned(), plan.len());
-            return Err(LabError::Unfinished { file, finished, of }.into());
+        if finished < all {
+            let file = file.to_owned();
+            return Err(LabError::Unfinished { file, finished, of: all }.into());
         }
         Ok(())
     }

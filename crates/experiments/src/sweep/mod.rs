@@ -1,5 +1,6 @@
 //! Runs a plan on all cores, and continues an earlier sweep that was interrupted.
 
+mod part;
 mod results;
 
 use std::{
@@ -21,6 +22,7 @@ use crate::{
     run::{self, Parameters, RunError, RunRecord, TraceStore},
 };
 
+pub use part::{Part, PartError};
 pub use results::{Results, ResultsError, Torn, read_results};
 
 /// A plan, the runs of it that are finished, and the file with their results.
@@ -28,6 +30,9 @@ pub use results::{Results, ResultsError, Torn, read_results};
 pub struct Sweep<'a> {
     plan: &'a Plan,
     results: Results,
+    /// The number of each run that belongs to the sweep.
+    numbers: BTreeMap<[u8; 32], usize>,
+    /// Whether a run need not begin any more.
     finished: Vec<bool>,
     found: Found,
 }
@@ -37,7 +42,7 @@ pub struct Sweep<'a> {
 pub struct Found {
     /// Number of finished runs of this plan, which are not repeated.
     pub finished: u64,
-    /// Number of runs that do not belong to this plan. They stay in the file.
+    /// Number of runs that do not belong to this plan, or to this part of it. They stay in the file.
     pub others: u64,
     /// An incomplete last line of an interrupted sweep. It was removed.
     pub torn: Option<Torn>,
@@ -60,30 +65,54 @@ pub enum SweepError {
 }
 
 impl<'a> Sweep<'a> {
-    /// Opens or creates the file of results, and passes each run in it that belongs to the plan to
-    /// `known`, once.
+    /// Opens or creates the file of results for a part of a plan, and passes each run in it that belongs to the part
+    /// to `known`, once.
     pub fn open(
         plan: &'a Plan,
+        part: Part,
         file: &Path,
         mut known: impl FnMut(&RunRecord),
     ) -> Result<Self, ResultsError> {
-        let numbers: BTreeMap<_, _> = plan.runs().map(|run| digest(&run)).zip(0_usize..).collect();
-        let mut finished = vec![false; usize::try_from(plan.len()).unwrap_or(usize::MAX)];
+        let runs = plan.runs().zip(0_usize..).filter(|&(_, number)| part.has(number));
+        let numbers: BTreeMap<_, _> = runs.map(|(run, number)| (digest(&run), number)).collect();
+        let len = usize::try_from(plan.len()).unwrap_or(usize::MAX);
+        let mut finished: Vec<_> = (0..len).map(|number| !part.has(number)).collect();
         let mut found = Found::default();
         let (results, torn) = Results::open(file, |record| {
-            let number = numbers.get(&digest(&record.parameters)).copied();
-            match number.and_then(|number| finished.get_mut(number)) {
-                Some(finished) if !*finished => {
-                    *finished = true;
-                    found.finished += 1;
-                    known(&record);
-                }
-                Some(_) => {} // the run is in the file twice
-                None => found.others += 1,
+            if note(&numbers, &mut finished, &mut found, &record) {
+                known(&record);
             }
         })?;
         found.torn = torn;
-        Ok(Self { plan, results, finished, found })
+        Ok(Self { plan, results, numbers, finished, found })
+    }
+
+    /// Copies the runs of another file of results that belong to this sweep and are not finished yet, and passes
+    /// each to `known`. The other file stays as it is.
+    pub fn merge(
+        &mut self,
+        other: &Path,
+        mut known: impl FnMut(&RunRecord),
+    ) -> Result<(), ResultsError> {
+        let Self { results, numbers, finished, found, .. } = self;
+        let mut copied = Ok(());
+        read_results(other, |record| {
+            if copied.is_ok() && note(numbers, finished, found, &record) {
+                copied = results.append(&record);
+                known(&record);
+            }
+        })?;
+        copied
+    }
+
+    /// How many runs belong to the sweep.
+    pub fn len(&self) -> u64 {
+        self.numbers.len() as u64
+    }
+
+    /// Whether no runs belong to the sweep.
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
     }
 
     /// The contents of the file before the sweep.
@@ -109,6 +138,23 @@ impl<'a> Sweep<'a> {
             Ok(())
         })
     }
+}
+
+/// Notes a run that is in a file. Returns whether it is the first with these parameters that belongs to the sweep.
+fn note(
+    numbers: &BTreeMap<[u8; 32], usize>,
+    finished: &mut [bool],
+    found: &mut Found,
+    record: &RunRecord,
+) -> bool {
+    let number = numbers.get(&digest(&record.parameters)).copied();
+    let Some(finished) = number.and_then(|number| finished.get_mut(number)) else {
+        found.others += 1;
+        return false;
+    };
+    let is_first = !std::mem::replace(finished, true);
+    found.finished += u64::from(is_first);
+    is_first
 }
 
 /// Reads the traces that the plan's runs follow.

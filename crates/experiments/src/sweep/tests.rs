@@ -27,7 +27,7 @@ impl Bench {
     /// Runs until this many runs have ended, and returns what was found and how many ended.
     fn sweep(&self, at_most: usize) -> (Found, usize) {
         let (stop, mut done, mut known) = (AtomicBool::new(false), 0, 0);
-        let mut sweep = Sweep::open(&self.plan, &self.file(), |_| known += 1).unwrap();
+        let mut sweep = Sweep::open(&self.plan, Part::WHOLE, &self.file(), |_| known += 1).unwrap();
         let found = sweep.found();
         let one = NonZeroUsize::MIN;
         let jobs = if at_most < 12 { one } else { TWO };
@@ -71,6 +71,34 @@ fn an_interrupted_sweep_continues_where_it_ended() {
 }
 
 #[test]
+fn parts_that_are_merged_are_the_whole_plan() {
+    let (whole, split) = (Bench::new(), Bench::new());
+    whole.sweep(12);
+    let traces = load_traces(&split.plan).unwrap();
+    let part_file = |index: usize| split.dir.path().join(format!("part-{index}.jsonl"));
+    for index in 0..3 {
+        let part = format!("{index}/3").parse().unwrap();
+        let mut sweep = Sweep::open(&split.plan, part, &part_file(index), |_| {}).unwrap();
+        assert_eq!(sweep.len(), 4);
+        sweep.run(&traces, TWO, &AtomicBool::new(false), |_| {}).unwrap();
+    }
+    let mut known = 0;
+    let mut sweep = Sweep::open(&split.plan, Part::WHOLE, &split.file(), |_| {}).unwrap();
+    for index in [0, 1, 2, 1] {
+        sweep.merge(&part_file(index), |_| known += 1).unwrap();
+    }
+    assert_eq!((sweep.found().finished, known), (12, 12), "each run counts once");
+    drop(sweep);
+    let sorted = |bench: &Bench| {
+        let mut lines = bench.lines();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&split), sorted(&whole));
+    assert_eq!(split.sweep(12).1, 0, "nothing is left to do");
+}
+
+#[test]
 fn an_incomplete_last_line_is_removed_and_its_run_is_repeated() {
     let bench = Bench::new();
     bench.sweep(12);
@@ -93,7 +121,7 @@ fn a_file_with_other_contents_is_refused_and_stays() {
     let bench = Bench::new();
     for text in ["my notes", "my notes\n", "{\"mode\":\"mft\"}\n", "\n", "{}"] {
         fs::write(bench.file(), text).unwrap();
-        let error = Sweep::open(&bench.plan, &bench.file(), |_| {}).expect_err(text);
+        let error = Sweep::open(&bench.plan, Part::WHOLE, &bench.file(), |_| {}).expect_err(text);
         assert!(matches!(error, ResultsError::Foreign { line: 1, .. }), "{text:?}: {error}");
         assert_eq!(fs::read_to_string(bench.file()).unwrap(), text);
     }
@@ -102,8 +130,8 @@ fn a_file_with_other_contents_is_refused_and_stays() {
 #[test]
 fn two_sweeps_do_not_write_to_one_file() {
     let bench = Bench::new();
-    let _first = Sweep::open(&bench.plan, &bench.file(), |_| {}).unwrap();
-    let error = Sweep::open(&bench.plan, &bench.file(), |_| {}).expect_err("in use");
+    let _first = Sweep::open(&bench.plan, Part::WHOLE, &bench.file(), |_| {}).unwrap();
+    let error = Sweep::open(&bench.plan, Part::WHOLE, &bench.file(), |_| {}).expect_err("in use");
     assert!(matches!(error, ResultsError::InUse { .. }), "{error}");
 }
 
@@ -113,6 +141,6 @@ fn runs_of_other_plans_stay_and_are_not_counted() {
     bench.sweep(12);
     let plan = "size = '20kB'\nmode = 'mdt'\nseeds = '2..5'";
     let plan = Plan::parse("other.toml".as_ref(), plan, Variant::Full).unwrap();
-    let sweep = Sweep::open(&plan, &bench.file(), |_| {}).unwrap();
+    let sweep = Sweep::open(&plan, Part::WHOLE, &bench.file(), |_| {}).unwrap();
     assert_eq!(sweep.found(), Found { finished: 2, others: 10, torn: None });
 }
