@@ -47,7 +47,8 @@ fn main() {
     let (payloads, repetitions) = (number(0, 20_000).max(1), number(1, 5));
     let is_wanted = |case: &Case| arguments.get(2).is_none_or(|name| case.name == name);
     let cases: Vec<_> = Case::all().filter(is_wanted).collect();
-    let mut beds: Vec<_> = cases.iter().map(|case| Bed::new(case, PAYLOAD_LEN, time)).collect();
+    let mut beds: Vec<_> =
+        cases.iter().map(|case| Bed::new(case, PAYLOAD_LEN, [time; 2])).collect();
     for bed in &mut beds {
         bed.carry(WARM_UP);
     }

@@ -10,7 +10,10 @@ use std::{
 use bytes::BytesMut;
 use noq_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
-use tandem_node::node::{Ecn, Received, SocketId, SocketKind, Transmit};
+use tandem_node::{
+    buffers,
+    node::{Ecn, Received, SocketId, SocketKind, Transmit},
+};
 use tokio::io::{Interest, unix::AsyncFd};
 use tracing::{debug, trace};
 
@@ -360,7 +363,7 @@ impl Default for ReceiveBuffers {
 
 /// Splits one message into its datagrams. An empty message is one empty datagram.
 ///
-/// Each datagram is copied once, into an allocation of its own size. With one allocation for the
+/// Each datagram is copied once, into a buffer of about its size. With one buffer for the
 /// whole message, a single byte that the node keeps would keep up to 64 KiB. An attacker who sends
 /// long messages and has one byte of each kept would then hold far more memory than any bound of
 /// the node counts. Without the copy, safe Rust would have to clear a new buffer for each message,
@@ -368,7 +371,7 @@ impl Default for ReceiveBuffers {
 fn split(message: &[u8], stride: usize) -> impl Iterator<Item = BytesMut> {
     let stride = if stride == 0 { message.len() } else { stride };
     let empty = message.is_empty().then(BytesMut::new);
-    message.chunks(stride.max(1)).map(BytesMut::from).chain(empty)
+    message.chunks(stride.max(1)).map(buffers::copy).chain(empty)
 }
 
 /// Opens a socket and binds it. `prepare` changes it before.
@@ -494,8 +497,10 @@ mod tests {
             assert_eq!(parts.concat(), message[..len], "{len} bytes in steps of {stride}");
             let sizes: Vec<_> = parts.iter().map(bytes::Bytes::len).collect();
             assert_eq!(sizes, expected, "{len} bytes in steps of {stride}");
-            for part in &parts {
-                assert!(part.is_empty() || part.is_unique(), "a part shares its memory");
+            for (index, part) in parts.iter().enumerate().filter(|(_, part)| !part.is_empty()) {
+                let end = part.as_ptr_range().end;
+                let after = parts.iter().position(|next| next.as_ptr() == end);
+                assert_eq!(after, None, "part {index} shares its memory");
             }
         }
     }

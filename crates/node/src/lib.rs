@@ -4,6 +4,7 @@
 
 mod arrived;
 mod beside;
+pub mod buffers;
 pub mod client;
 pub mod error;
 mod fields;

@@ -1,8 +1,8 @@
 use std::{io::ErrorKind, net::SocketAddr, time::Duration};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tandem_node::{
-    Input, Output,
+    Input, Output, buffers,
     node::{QueryId, Received, ResolveError, SocketId, Transmit},
 };
 
@@ -127,8 +127,7 @@ impl World {
                     return;
                 };
                 self.delays.on_delivered(self.now, to, &payload);
-                let payload = payload.try_into_mut();
-                let payload = payload.unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+                let payload = buffers::copy(&payload); // as the driver of real sockets does
                 let local_ip = Some(destination.ip());
                 let received = Received { socket, remote: source, local_ip, ecn, payload };
                 self.feed(to, Input::Datagram(received));

@@ -1,5 +1,6 @@
 //! One tunnel that carries UDP payloads of one size in one direction, and the cost of a payload at
-//! each node. `tests/copies` counts allocations with it, and `examples/packet_cost` measures time.
+//! each node. `tests/copies` counts allocations with it, `tests/instructions` instructions, and
+//! `examples/packet_cost` measures time.
 //!
 //! ```text
 //! program --- client --- 5 ms --- proxy 1 --- 5 ms --- proxy 2 --- 5 ms --- target
@@ -56,6 +57,7 @@ impl Case {
             ("mdt", TunnelMode::Mdt, 1),
             ("mst", TunnelMode::Mst, 1),
             ("rmdt", rmdt, 1),
+            ("tecc", TunnelMode::Tecc(Repair::default()), 1),
             ("mdt, two hops", TunnelMode::Mdt, 2),
         ];
         tunnels.into_iter().flat_map(|(name, mode, proxies)| {
@@ -74,7 +76,7 @@ impl Case {
 pub(crate) struct Cost {
     /// Calls of the allocator.
     pub(crate) allocations: u64,
-    /// Bytes that were requested from the allocator.
+    /// Bytes that were requested from the allocator, or copied into buffers that are used again.
     pub(crate) bytes: u64,
     /// Time in nanoseconds.
     pub(crate) nanos: u64,
@@ -136,14 +138,15 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// Builds the tunnel and starts the payloads.
-    pub(crate) fn new(case: &Case, payload_len: usize, meter: Meter) -> Self {
+    /// Builds the tunnel and starts the payloads. The meters are those of the client and of the proxies.
+    pub(crate) fn new(case: &Case, payload_len: usize, meters: [Meter; 2]) -> Self {
+        let [meter, of_proxies] = meters;
         let metered = |node| Metered { node, meter, cost: Cost::default() };
         let tls = TestCertificate::new(["proxy1.test", "proxy2.test"]);
         let mut world = World::new(Seed(1));
         let client = metered(client(case, &tls));
         let client = world.add_host("client", ["10.0.0.1"], client);
-        let metered = |node| Metered { node, meter, cost: Cost::default() };
+        let metered = |node| Metered { node, meter: of_proxies, cost: Cost::default() };
         let link = LinkConfig { delay: DELAY, ..LinkConfig::default() };
         let mut proxies = Vec::new();
         for number in 1..=case.proxies {

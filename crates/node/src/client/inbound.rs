@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     beside::{Unwrapped, Violation},
-    h3,
+    buffers, h3,
     node::{Ecn, Event, Output},
     quic::StreamId,
     reason::explain,
@@ -256,8 +256,8 @@ impl From<StreamEnd> for FlowEnd {
     }
 }
 
-/// Makes a payload writable, because the engine decrypts packets in place. A payload is copied only
-/// if it shares its packet with another one.
+/// Makes a payload writable, because the engine decrypts packets in place. A payload is copied if it
+/// shares its memory with another one, or if its memory is used again.
 fn into_mut(payload: Bytes) -> BytesMut {
-    payload.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared))
+    payload.try_into_mut().unwrap_or_else(|shared| buffers::copy(&shared))
 }

@@ -9,6 +9,7 @@ use tandem_wire::{
 
 use super::Carrier;
 use crate::{
+    buffers,
     h3::{Body, ConnectionError},
     quic::StreamId,
 };
@@ -111,9 +112,10 @@ const FRAME_HEADER_MAX: usize = 16;
 /// Encodes a DATA frame with one DATAGRAM capsule. The payload is copied once.
 pub(super) fn encode_payload(context_id: VarInt, payload: &[u8]) -> Bytes {
     let len = datagram_capsule_len(context_id, payload.len());
-    let mut frame = BytesMut::with_capacity(FRAME_HEADER_MAX + len);
-    encode_data_header(len, &mut frame);
-    encode_datagram_capsule(context_id, payload, &mut frame);
+    let frame = buffers::filled(FRAME_HEADER_MAX + len, |frame| {
+        encode_data_header(len, frame);
+        encode_datagram_capsule(context_id, payload, frame);
+    });
     frame.freeze()
 }
 

@@ -6,7 +6,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tandem_wire::{CONTEXT_ID_UDP, HttpDatagram, QuarterStreamId, Sequenced, VarInt};
 
 use super::Form;
-use crate::{quic::StreamId, tunnel::capsules};
+use crate::{buffers, quic::StreamId, tunnel::capsules};
 
 /// The longest header: quarter stream ID, Context ID, sequence number and distance to the repair
 /// floor.
@@ -94,9 +94,10 @@ impl Unnumbered {
     /// queue then.
     pub(super) fn new(payload: &[u8], arrival: (Instant, Duration), ahead: usize) -> Self {
         let (since, ack_time) = arrival;
-        let mut room_and_payload = BytesMut::with_capacity(HEADER_MAX + payload.len());
-        room_and_payload.put_bytes(0, HEADER_MAX);
-        room_and_payload.put_slice(payload);
+        let room_and_payload = buffers::filled(HEADER_MAX + payload.len(), |out| {
+            out.put_bytes(0, HEADER_MAX);
+            out.put_slice(payload);
+        });
         Self { room_and_payload, since, ack_time, ahead }
     }
 
@@ -166,10 +167,11 @@ pub(super) fn room_in(stream: StreamId, max: usize) -> usize {
 pub(super) fn encode_datagram(stream: StreamId, payload: &[u8]) -> Option<Bytes> {
     let quarter_stream_id = QuarterStreamId::from_stream_id(stream.0)?;
     let overhead = HttpDatagram::overhead(quarter_stream_id, CONTEXT_ID_UDP);
-    let mut out = Vec::with_capacity(overhead + payload.len());
-    HttpDatagram::encode_ids(quarter_stream_id, CONTEXT_ID_UDP, &mut out);
-    out.put_slice(payload);
-    Some(out.into())
+    let datagram = buffers::filled(overhead + payload.len(), |out| {
+        HttpDatagram::encode_ids(quarter_stream_id, CONTEXT_ID_UDP, out);
+        out.put_slice(payload);
+    });
+    Some(datagram.freeze())
 }
 
 #[cfg(test)]

@@ -100,6 +100,10 @@ impl FlowQueue {
     }
 }
 
+/// The most empty queues that are kept, so that a payload needs no allocation when it is the only one of its
+/// flow. Each has room for 64 items at most. More flows wait at the same time only if a tunnel is slow.
+const ROOMS_MAX: usize = 8;
+
 /// The queue of one end of a tunnel.
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -112,6 +116,8 @@ pub(super) struct Queue {
     bytes: usize,
     /// How many items all flows have.
     items: usize,
+    /// Empty queues of flows of which nothing waits any more, for the next flows.
+    rooms: Vec<VecDeque<Item>>,
     bytes_max: usize,
     /// The bound instead of `bytes_max` once a flow's queue is kept short, by active queue
     /// management or by reports to its origin.
@@ -160,6 +166,7 @@ impl Queue {
             backlogs: Backlogs::default(),
             bytes: 0,
             items: 0,
+            rooms: Vec::new(),
             bytes_max: limits.tunnel_queue,
             short_bytes_max: limits.short_tunnel_queue.max(limits.tunnel_queue),
             is_reported: false,
@@ -256,7 +263,10 @@ impl Queue {
             self.dropped.queue_full += 1;
             return Err(Unsent::Other);
         }
-        let flow = self.flows.entry(stream).or_default();
+        let flow = self.flows.entry(stream).or_insert_with(|| {
+            let items = self.rooms.pop().unwrap_or_default();
+            FlowQueue { items, ..FlowQueue::default() }
+        });
         flow.too_large = too_large;
         let is_first = flow.items.is_empty();
         flow.items.push_back(item);
@@ -334,8 +344,9 @@ impl Queue {
         if let Some(flow) = self.flows.get_mut(&stream) {
             flow.has_turn = false;
             if flow.items.is_empty() {
-                self.flows.remove(&stream);
+                let room = self.flows.remove(&stream).map(|flow| flow.items);
                 self.longest.remove(stream, 0);
+                self.rooms.extend(room.filter(|_| self.rooms.len() < ROOMS_MAX));
             }
         }
     }

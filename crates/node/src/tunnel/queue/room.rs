@@ -11,9 +11,9 @@ pub(super) const BYTES_PER_ITEM: usize = 100;
 /// The queue may have this many payloads in any case.
 const ITEMS_LEAST: usize = 64;
 
-/// The memory of an item beside its bytes and its place in a queue: room for its header, and what an
-/// allocator adds.
-const ITEM_OVERHEAD: usize = 48;
+/// The memory of an item beside its bytes and its place in a queue: room for its header, what its buffer is
+/// larger, and the owner of the buffer.
+const ITEM_OVERHEAD: usize = 128;
 
 /// The memory of a flow without payloads.
 const FLOW_MEMORY: usize = 2 * size_of::<FlowQueue>();
