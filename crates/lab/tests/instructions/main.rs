@@ -1,0 +1,169 @@
+//! Tests how many instructions a node executes for each UDP payload that it carries.
+//!
+//! ```text
+//! cargo test -p tandem-lab --test instructions               # compares with bounds.csv
+//! cargo test -p tandem-lab --test instructions -- --write    # writes new bounds
+//! ```
+//!
+//! The program runs itself under valgrind's callgrind, once for each mode, direction and node. Only the
+//! measured payloads are counted, and only in functions of the node, the engine and the standard library: see
+//! `callgrind`. The same program gives the same counts again to some 0.1 %.
+
+#[path = "../copies/bed.rs"]
+mod bed;
+mod callgrind;
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use bed::{Bed, Case, Cost};
+
+/// The number of payloads before the measured ones, after which the controllers know the path.
+const WARM_UP: u64 = 500;
+
+/// The number of measured payloads.
+const MEASURED: u64 = 500;
+
+/// The length of a UDP payload in bytes.
+const PAYLOAD_LEN: usize = 1200;
+
+/// By how many hundredths a count may exceed its bound.
+const GROWTH: u64 = 2;
+
+/// The same with another compiler than that of the bounds.
+const GROWTH_BY_COMPILER: u64 = 10;
+
+/// Whether the payloads are measured now.
+static MEASURES: AtomicBool = AtomicBool::new(false);
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if let [name, direction] = &arguments[..] {
+        carry(name, direction);
+        return ExitCode::SUCCESS;
+    }
+    if arguments.first().is_some_and(|first| first == "--list") {
+        return ExitCode::SUCCESS; // test runners ask for names of tests
+    }
+    let counts = count_all();
+    let bounds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/instructions/bounds.csv");
+    if arguments.iter().any(|argument| argument == "--write") {
+        fs::write(&bounds, to_csv(&counts)).expect("the bounds are written");
+        return ExitCode::SUCCESS;
+    }
+    let bounds = fs::read_to_string(bounds).expect("the bounds are there");
+    if is_within(&counts, &bounds) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Carries payloads through one tunnel. Callgrind counts what the functions below execute.
+fn carry(name: &str, direction: &str) {
+    let is_meant = |case: &Case| case.name == name && case.direction() == direction;
+    let case = Case::all().find(is_meant).expect("a case");
+    let mut bed = Bed::new(&case, PAYLOAD_LEN, [client, proxy]);
+    bed.carry(WARM_UP);
+    MEASURES.store(true, Ordering::Relaxed);
+    bed.carry(MEASURED);
+}
+
+fn client(act: &mut dyn FnMut()) -> Cost {
+    if MEASURES.load(Ordering::Relaxed) {
+        at_client(act)
+    } else {
+        act()
+    }
+    Cost::default()
+}
+
+fn proxy(act: &mut dyn FnMut()) -> Cost {
+    if MEASURES.load(Ordering::Relaxed) {
+        at_proxy(act)
+    } else {
+        act()
+    }
+    Cost::default()
+}
+
+#[inline(never)]
+fn at_client(act: &mut dyn FnMut()) {
+    act();
+}
+
+#[inline(never)]
+fn at_proxy(act: &mut dyn FnMut()) {
+    act();
+}
+
+/// What one node executed for each payload.
+struct Count {
+    name: String,
+    instructions: u64,
+}
+
+fn count_all() -> Vec<Count> {
+    let cases = Case::all().filter(|case| case.proxies == 1);
+    let wanted: Vec<_> =
+        cases.flat_map(|case| ["client", "proxy"].map(|node| (case, node))).collect();
+    let half = wanted.len().div_ceil(2);
+    thread::scope(|scope| {
+        let halves =
+            wanted.chunks(half).map(|half| scope.spawn(|| half.iter().map(count).collect()));
+        let halves: Vec<_> = halves.collect();
+        halves.into_iter().flat_map(|half| -> Vec<Count> { half.join().expect("counts") }).collect()
+    })
+}
+
+fn count((case, node): &(Case, &str)) -> Count {
+    let name = format!("{},{},{node}", case.name, case.direction());
+    let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name.replace(',', "-"));
+    let status = Command::new("valgrind")
+        .args(["--tool=callgrind", "--quiet"])
+        .arg(format!("--toggle-collect=instructions::at_{node}"))
+        .arg(format!("--callgrind-out-file={}", output.display()))
+        .arg(std::env::current_exe().expect("a program"))
+        .args([case.name, case.direction()])
+        .status()
+        .expect("valgrind is installed");
+    assert!(status.success(), "{name}: {status}");
+    let profile = fs::read_to_string(output).expect("callgrind has written a profile");
+    Count { name, instructions: callgrind::instructions(&profile) / MEASURED }
+}
+
+fn compiler() -> String {
+    let version = Command::new("rustc").arg("-V").output().expect("rustc is installed");
+    String::from_utf8_lossy(&version.stdout).trim().to_owned()
+}
+
+fn to_csv(counts: &[Count]) -> String {
+    let mut csv = format!("mode,direction,node,instructions with {}\n", compiler());
+    for Count { name, instructions } in counts {
+        writeln!(csv, "{name},{instructions}").expect("a string takes all");
+    }
+    csv
+}
+
+/// Prints the counts, and returns whether none has grown.
+fn is_within(counts: &[Count], bounds: &str) -> bool {
+    let is_same = bounds.lines().next().is_some_and(|head| head.ends_with(&compiler()));
+    let growth = if is_same { GROWTH } else { GROWTH_BY_COMPILER };
+    if !is_same {
+        println!("the bounds are of another compiler, so that counts may grow by {growth} %");
+    }
+    let mut is_within = true;
+    for Count { name, instructions } in counts {
+        let bound = bounds
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(',')?.parse().ok());
+        let bound: u64 = bound.unwrap_or(0);
+        let has_grown = instructions * 100 > bound * (100 + growth);
+        let verdict = if has_grown { "TOO MANY" } else { "" };
+        println!("{name:20} {instructions:7} instructions, bound {bound:7} {verdict}");
+        is_within &= !has_grown;
+    }
+    is_within
+}
