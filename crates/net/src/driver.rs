@@ -53,6 +53,11 @@ const OUTPUTS_PER_FLUSH: usize = 256;
 /// outputs.
 const OUTPUTS_PER_DRAIN: usize = 64 * OUTPUTS_PER_FLUSH;
 
+/// The number of datagrams after which the driver lets the node answer before it receives from further
+/// sockets. What waits in the kernel is lost only when a socket's buffer is full, but what the node has
+/// waits in a tunnel's queue, which many sockets together would fill within one round.
+const RECEIVED_PER_ROUND: u64 = 128;
+
 /// The number of send buffers that are kept for reuse. More than one is needed only if several
 /// sockets send in one drain.
 const SPARE_BUFFERS_MAX: usize = 32;
@@ -567,10 +572,15 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
     }
 
     /// Receives one batch from each readable socket and gives it to the node. Only one batch is
-    /// received, so that no socket delays the others, and the node answers before it gets more.
+    /// received, so that no socket delays the others, and the node answers before it gets more. If the
+    /// sockets together have too much, the last ones wait for the next round.
     fn receive(&mut self) {
         let mut readable = mem::take(&mut self.readable);
-        for id in readable.drain(..) {
+        let most = self.stats.datagrams_received + RECEIVED_PER_ROUND;
+        let mut sockets = readable.drain(..);
+        while self.stats.datagrams_received < most
+            && let Some(id) = sockets.next()
+        {
             let Some(slot) = self.sockets.get_mut(&id) else { continue };
             let mut now = None;
             let node = &mut self.node;
@@ -587,6 +597,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
                 self.readable.push(id);
             }
         }
+        self.readable.splice(..0, sockets);
         if self.readable.is_empty() {
             self.readable = readable; // this keeps its allocation
         }
