@@ -89,6 +89,7 @@ pub mod clock;
 pub mod driver;
 pub mod files;
 mod listeners;
+mod memory_gauge;
 mod ready;
 mod requests;
 pub mod resolver;
