@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The bounds on the memory, the packets and the time that a peer can cost a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The number of QUIC connections of a server. Each costs about 55 kB when idle.
+    /// The number of QUIC connections of a server. Each costs about 62 kB when idle.
     pub connections: usize,
     /// The share of one source prefix (/24 for IPv4, /56 for IPv6) in these connections. It bounds
     /// the connections of the prefix that have made no permitted request. For the others it counts

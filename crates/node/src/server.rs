@@ -44,7 +44,7 @@ const ENDED_PATHS_MAX: usize = 1024;
 /// The server side of HTTP/3.
 pub(crate) struct Server {
     endpoint: Endpoint,
-    sessions: BTreeMap<ConnectionId, Session>,
+    sessions: BTreeMap<ConnectionId, Box<Session>>,
     events: VecDeque<(ConnectionId, Event)>,
     limits: Limits,
     connections: u64,
@@ -116,7 +116,7 @@ impl Server {
         memory: impl Fn(ConnectionId) -> u64,
     ) {
         let Self { endpoint, sessions, .. } = self;
-        let of_session = |id| sessions.get(&id).map_or(0, Session::memory) as u64;
+        let of_session = |id| sessions.get(&id).map_or(0, |session| session.memory()) as u64;
         endpoint.set_memory_in_use(now, bytes, |id| memory(id) + of_session(id));
     }
 
@@ -150,7 +150,8 @@ impl Server {
         match event {
             quic::Event::Accepted { remote } => {
                 debug!(connection = id.0, client = %remote, "connection accepted");
-                self.sessions.insert(id, Session::new(Side::Server, &self.limits));
+                let session = Session::new(Side::Server, &self.limits);
+                self.sessions.insert(id, Box::new(session));
                 self.events.push_back((id, Event::Opened(*remote)));
             }
             quic::Event::Connected => {

@@ -13,25 +13,37 @@ use crate::VarInt;
 /// buffers of their own. A peer that sends single bytes therefore cannot make a decoder keep one
 /// packet for each byte.
 #[derive(Debug, Default)]
-pub(crate) struct Chunks(VecDeque<Bytes>);
+pub(crate) struct Chunks {
+    /// The first chunk. Empty: there are none.
+    first: Bytes,
+    /// The others. Decoders mostly get one chunk at a time, so that this rarely needs memory.
+    others: VecDeque<Bytes>,
+}
 
 impl Chunks {
     pub(crate) fn push(&mut self, chunk: Bytes) {
-        if !chunk.is_empty() {
-            self.0.push_back(chunk);
+        if self.first.is_empty() {
+            self.first = chunk;
+        } else if !chunk.is_empty() {
+            self.others.push_back(chunk);
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.first.is_empty()
     }
 
     /// Takes at most `len_max` contiguous bytes off the front; `None` if there are no bytes.
     pub(crate) fn take_piece(&mut self, len_max: u64) -> Option<Bytes> {
-        let front = self.0.front_mut()?;
+        if self.first.is_empty() {
+            return None;
+        }
         match usize::try_from(len_max) {
-            Ok(len_max) if len_max < front.len() => Some(front.split_to(len_max)),
-            Ok(_) | Err(_) => self.0.pop_front(),
+            Ok(len_max) if len_max < self.first.len() => Some(self.first.split_to(len_max)),
+            Ok(_) | Err(_) => {
+                let next = self.others.pop_front().unwrap_or_default();
+                Some(std::mem::replace(&mut self.first, next))
+            }
         }
     }
 }

@@ -72,7 +72,7 @@ impl Mdcc {
         max_datagram_size: ByteCount,
     ) -> Self {
         let control = Control::new(config, now, initial_window, max_datagram_size);
-        feedback.state().mdcc = Some(control);
+        feedback.state().mdcc = Some(Box::new(control));
         Self { feedback }
     }
 

@@ -68,7 +68,7 @@ pub struct Feedback(Arc<Mutex<State>>);
 pub(crate) struct State {
     pub(crate) tunnel: tecc::Control,
     pub(crate) domains: Domains,
-    pub(crate) mdcc: Option<mdcc::Control>,
+    pub(crate) mdcc: Option<Box<mdcc::Control>>,
 }
 
 impl Feedback {

@@ -26,7 +26,7 @@ enum Peer {
     /// A continuation stream whose request stream is not known yet. These are the received bytes of its
     /// ID, at most 8.
     Continuation(BytesMut),
-    Control(FrameDecoder),
+    Control(Box<FrameDecoder>),
     Qpack(QpackStream),
 }
 
@@ -146,7 +146,8 @@ impl ControlStreams {
     ) -> Result<(), ConnectionError> {
         let peer = match stream_type {
             STREAM_TYPE_CONTROL => {
-                Peer::Control(FrameDecoder::new(StreamKind::Control, MAX_CONTROL_FRAME))
+                let decoder = FrameDecoder::new(StreamKind::Control, MAX_CONTROL_FRAME);
+                Peer::Control(Box::new(decoder))
             }
             STREAM_TYPE_QPACK_ENCODER => Peer::Qpack(QpackStream::Encoder),
             STREAM_TYPE_QPACK_DECODER => Peer::Qpack(QpackStream::decoder()),

@@ -48,9 +48,9 @@ pub(crate) enum Event {
     /// The peer's SETTINGS have arrived; see [`Session::peer_settings`].
     Settings,
     /// A request has arrived (server).
-    Request(StreamId, RequestHead),
+    Request(StreamId, Box<RequestHead>),
     /// A response has arrived (client).
-    Response(StreamId, ResponseHead),
+    Response(StreamId, Box<ResponseHead>),
     /// A part of a body, or its end, can be read with [`Session::read_body`].
     Body(StreamId),
     /// A body that was blocked can be written again.
@@ -79,7 +79,8 @@ pub(crate) enum Body {
 pub(crate) struct Session {
     side: Side,
     control: ControlStreams,
-    requests: BTreeMap<StreamId, RequestStream>,
+    /// In boxes, because a node of a B-tree has room for eleven values.
+    requests: BTreeMap<StreamId, Box<RequestStream>>,
     incoming: Incoming,
     outgoing: Outgoing,
     peer_settings: Option<Settings>,
@@ -118,7 +119,7 @@ impl Session {
 
     /// Bytes of memory that the request streams take here. The cost is one step per stream.
     pub(crate) fn memory(&self) -> usize {
-        self.requests.values().map(RequestStream::memory).sum()
+        self.requests.values().map(|request| request.memory()).sum()
     }
 
     /// Returns the peer's SETTINGS, once they have arrived.
@@ -197,7 +198,8 @@ impl Session {
                 connection.stop(stream, Code::H3_REQUEST_REJECTED);
                 return Ok(());
             }
-            self.requests.insert(stream, RequestStream::new(self.side, self.field_section_max));
+            let request = RequestStream::new(self.side, self.field_section_max);
+            self.requests.insert(stream, Box::new(request));
         }
         self.read_request(connection, stream)?;
         self.stop_stalled(connection);
@@ -209,7 +211,7 @@ impl Session {
     fn stop_stalled(&mut self, connection: &mut Connection) {
         let Some(stalled) = connection.stalled() else { return };
         let request = self.incoming.request_of(stalled).unwrap_or(stalled);
-        if self.requests.get(&request).is_some_and(RequestStream::is_tunnel) {
+        if self.requests.get(&request).is_some_and(|request| request.is_tunnel()) {
             self.fail(connection, request, Code::H3_EXCESSIVE_LOAD);
         }
     }
@@ -265,11 +267,10 @@ impl Session {
         let max = self.field_section_max as u64;
         let event = match self.side {
             Side::Server => {
-                RequestHead::decode(section, max).map(|head| Event::Request(stream, head))
+                RequestHead::decode(section, max).map(|head| Event::Request(stream, Box::new(head)))
             }
-            Side::Client => {
-                ResponseHead::decode(section, max).map(|head| Event::Response(stream, head))
-            }
+            Side::Client => ResponseHead::decode(section, max)
+                .map(|head| Event::Response(stream, Box::new(head))),
         };
         let Some(request) = self.requests.get_mut(&stream) else { return Ok(()) };
         let follows = match &event {
@@ -344,7 +345,7 @@ impl Session {
 
     /// Forgets a stream if both directions have ended without an error.
     fn forget_if_done(&mut self, connection: &mut Connection, stream: StreamId) {
-        if self.requests.get(&stream).is_some_and(RequestStream::is_done) {
+        if self.requests.get(&stream).is_some_and(|request| request.is_done()) {
             self.requests.remove(&stream);
             self.incoming.end(connection, stream, Code::H3_NO_ERROR);
         }
@@ -373,7 +374,7 @@ impl Session {
         // request terminated abruptly". A server that needs no more of a request uses H3_NO_ERROR,
         // and sends its response nevertheless. Some servers drop a request that they have read with
         // another code.
-        let is_sent = self.requests.get(&stream).is_some_and(RequestStream::is_sent);
+        let is_sent = self.requests.get(&stream).is_some_and(|request| request.is_sent());
         if self.side == Side::Server || (code != Code::H3_NO_ERROR && !is_sent) {
             self.on_given_up(connection, stream, code);
         }
@@ -400,7 +401,7 @@ impl Session {
         if request.flush(connection, stream).is_err() {
             tracing::debug!(%stream, "the peer stopped the stream before the request was sent");
         }
-        self.requests.insert(stream, request);
+        self.requests.insert(stream, Box::new(request));
         Some(stream)
     }
 
@@ -417,6 +418,7 @@ impl Session {
         if request.flush(connection, stream).is_err() {
             tracing::debug!(%stream, "the peer stopped the stream before the response was sent");
         }
+        request.release_memory();
         self.forget_if_done(connection, stream);
     }
 
@@ -456,7 +458,7 @@ impl Session {
 
     /// The stream that must have room before more of a body can be written.
     pub(crate) fn written_next(&self, stream: StreamId) -> StreamId {
-        if self.requests.get(&stream).is_some_and(RequestStream::has_unsent) {
+        if self.requests.get(&stream).is_some_and(|request| request.has_unsent()) {
             return stream;
         }
         self.outgoing.stream(stream)

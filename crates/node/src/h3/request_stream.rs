@@ -33,7 +33,7 @@ pub(super) struct RequestStream {
     pub(super) is_connect: bool,
     decoder: FrameDecoder,
     /// The stream whose bytes come next, before those that follow in `decoder`.
-    continuation: Option<Continuation>,
+    continuation: Option<Box<Continuation>>,
     phase: Phase,
     /// Whether the reader got [`Next::Blocked`] and waits for an event.
     is_reader_waiting: bool,
@@ -217,7 +217,7 @@ impl RequestStream {
             return Err(wrong_continuation());
         }
         let decoder = FrameDecoder::new(StreamKind::Continuation, 0);
-        self.continuation = Some(Continuation { stream, decoder });
+        self.continuation = Some(Box::new(Continuation { stream, decoder }));
         Ok(())
     }
 
@@ -259,6 +259,11 @@ impl RequestStream {
         if end == End::Last && self.finish == Finish::No {
             self.finish = Finish::WhenSent;
         }
+    }
+
+    /// Gives back the memory of frames that were sent. A tunnel may have nothing more to send for hours.
+    pub(super) fn release_memory(&mut self) {
+        self.unsent.shrink_to_fit();
     }
 
     /// Sends the queued frames as far as flow control and buffers allow.

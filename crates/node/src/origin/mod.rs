@@ -186,7 +186,7 @@ impl Origin {
         match event {
             server::Event::Http(h3::Event::Request(stream, head)) => {
                 self.server.prove(id);
-                self.on_request(now, (id, stream), head);
+                self.on_request(now, (id, stream), *head);
             }
             server::Event::Http(h3::Event::Body(stream)) => self.read_body(now, (id, stream)),
             server::Event::Http(h3::Event::Writable(stream)) => self.send((id, stream)),

@@ -65,8 +65,8 @@ impl UsedSize {
 pub(super) struct Flow {
     pub(super) state: State,
     pub(super) owner: Owner,
-    /// What the request says of packets beside the connection.
-    pub(super) beside: beside::Asked,
+    /// What the request says of packets beside the connection, until the grant.
+    pub(super) beside: Option<Box<beside::Asked>>,
     /// The target's host and port, as in the request.
     pub(super) requested: (String, u16),
     /// When the last packet passed, in either direction.
@@ -100,7 +100,7 @@ impl Flow {
         Self {
             state,
             owner,
-            beside: beside::Asked::default(),
+            beside: None,
             requested,
             last_active: now,
             next_look,

@@ -19,7 +19,7 @@ use crate::{
 pub(super) struct Peer {
     pub(super) standing: Standing,
     pub(super) tunnel: Tunnel,
-    pub(super) flows: BTreeMap<StreamId, Flow>,
+    pub(super) flows: BTreeMap<StreamId, Box<Flow>>,
     /// Whether the connection is in the relay's list.
     pub(super) is_relayed: bool,
     /// When the next timer of its tunnel is due.
@@ -29,11 +29,12 @@ pub(super) struct Peer {
 }
 
 /// The memory of an idle flow in bytes, with its socket.
-const FLOW_MEMORY: usize = 3500;
+const FLOW_MEMORY: usize = 3300;
 
 /// All connections.
 pub(super) struct Peers {
-    by_connection: BTreeMap<ConnectionId, Peer>,
+    /// In boxes, as the flows of each, because a node of a B-tree has room for eleven values.
+    by_connection: BTreeMap<ConnectionId, Box<Peer>>,
     tunnel_timers: BTreeSet<(Instant, ConnectionId)>,
     /// When to check whether a flow is idle, or its name is still not resolved.
     flow_timers: BTreeSet<(Instant, FlowId)>,
@@ -68,14 +69,14 @@ impl Peers {
             timer: None,
             held_bytes: 0,
         };
-        self.by_connection.insert(id, peer);
+        self.by_connection.insert(id, Box::new(peer));
     }
 
     /// Removes a connection. Returns its standing and its flows.
     pub(super) fn remove(
         &mut self,
         id: ConnectionId,
-    ) -> Option<(Standing, BTreeMap<StreamId, Flow>)> {
+    ) -> Option<(Standing, BTreeMap<StreamId, Box<Flow>>)> {
         let mut peer = self.by_connection.remove(&id)?;
         move_timer(&mut self.tunnel_timers, id, &mut peer.timer, None);
         self.held_bytes -= peer.held_bytes;
@@ -87,25 +88,25 @@ impl Peers {
     }
 
     pub(super) fn get(&self, id: ConnectionId) -> Option<&Peer> {
-        self.by_connection.get(&id)
+        self.by_connection.get(&id).map(Box::as_ref)
     }
 
     pub(super) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Peer> {
-        self.by_connection.get_mut(&id)
+        self.by_connection.get_mut(&id).map(Box::as_mut)
     }
 
     pub(super) fn flow_mut(&mut self, (id, stream): FlowId) -> Option<&mut Flow> {
-        self.by_connection.get_mut(&id)?.flows.get_mut(&stream)
+        self.by_connection.get_mut(&id)?.flows.get_mut(&stream).map(Box::as_mut)
     }
 
     pub(super) fn insert_flow(&mut self, (id, stream): FlowId, flow: Flow) {
         if let Some(peer) = self.by_connection.get_mut(&id) {
             self.flow_timers.insert((flow.next_look, (id, stream)));
-            peer.flows.insert(stream, flow);
+            peer.flows.insert(stream, Box::new(flow));
         }
     }
 
-    pub(super) fn remove_flow(&mut self, (id, stream): FlowId) -> Option<Flow> {
+    pub(super) fn remove_flow(&mut self, (id, stream): FlowId) -> Option<Box<Flow>> {
         let flow = self.by_connection.get_mut(&id)?.flows.remove(&stream)?;
         // Otherwise the timer of each flow that has ended would remain until the idle timeout.
         self.flow_timers.remove(&(flow.next_look, (id, stream)));
@@ -202,7 +203,7 @@ impl Peers {
     /// The bytes of memory that the tunnel and the flows of a connection take.
     pub(super) fn memory_of(&self, id: ConnectionId) -> u64 {
         let memory = |peer: &Peer| peer.tunnel.memory() + peer.flows.len() * FLOW_MEMORY;
-        self.by_connection.get(&id).map_or(0, memory) as u64
+        self.get(id).map_or(0, memory) as u64
     }
 
     /// Bytes of encoded payloads that wait in all tunnels' queues.

@@ -212,6 +212,7 @@ impl Proxy {
         let (state, output) = self.targets.reach(now, id, target.clone())?;
         self.outputs.push_back(output);
         let owner = self.owner(id, user);
+        let beside = Some(Box::new(beside));
         let flow = Flow { beside, ..Flow::new(state, owner, target, &self.limits, now) };
         self.peers.insert_flow(id, flow);
         if let (Some(peer), Some(parts)) = (self.peers.get_mut(id.0), self.server.parts(id.0)) {
@@ -309,7 +310,9 @@ impl Proxy {
             && let Some(path) = connection.path()
         {
             let secrets = || connection.seal_secrets(id.1);
-            self.beside.grant(id, &flow.beside, (path, secrets), &mut headers);
+            if let Some(asked) = flow.beside.take() {
+                self.beside.grant(id, &asked, (path, secrets), &mut headers);
+            }
         }
         let grant = granted(target, headers);
         self.answer(id, &grant, h3::End::More);

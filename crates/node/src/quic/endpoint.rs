@@ -75,7 +75,8 @@ pub(crate) struct Endpoint {
     /// The length in bytes of the connection IDs at which this endpoint receives packets.
     id_len: usize,
     pub(super) inner: noq_proto::Endpoint,
-    pub(super) slots: BTreeMap<ConnectionId, Slot>,
+    /// In boxes, because a node of a B-tree has room for eleven values.
+    pub(super) slots: BTreeMap<ConnectionId, Box<Slot>>,
     by_handle: BTreeMap<usize, ConnectionId>,
     next_id: u64,
     /// Other nodes at the same address use the numbers between, so that logs name each connection once.
@@ -287,7 +288,7 @@ impl Endpoint {
         self.by_handle.insert(handle.0, id);
         let slot =
             Slot { connection, handle, timer: None, peer, is_ready: false, is_touched: false };
-        self.slots.insert(id, slot);
+        self.slots.insert(id, Box::new(slot));
         self.touch(id);
         id
     }

@@ -55,7 +55,7 @@ pub(super) const UNREAD_MAX: u64 =
 
 /// The receiving sides of the streams of one connection.
 pub(super) struct Receiver {
-    streams: BTreeMap<StreamId, Reassembly>,
+    streams: BTreeMap<StreamId, Box<Reassembly>>,
     /// What is held of all streams.
     held: Held,
     /// About how many pieces of all streams wait in the engine.

@@ -226,7 +226,7 @@ impl Tunnel {
             flow.too_large = TooLarge::Capsule(MAX_UDP_PAYLOAD);
         }
         let repairs_early = end.keeps_early && end.wished_repair().is_some();
-        self.flows.insert(stream, flow);
+        self.flows.insert(stream, Box::new(flow));
         self.queue.set_urgency(stream, wishes.urgency);
         self.queue.set_weight(stream, wishes.weight);
         if repairs_early {

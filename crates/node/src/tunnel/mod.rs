@@ -105,7 +105,8 @@ pub(crate) enum Arrival {
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     role: Role,
-    flows: BTreeMap<StreamId, Flow>,
+    /// In boxes, because a node of a B-tree has room for eleven values.
+    flows: BTreeMap<StreamId, Box<Flow>>,
     early: Early,
     queue: Queue,
     egress: Egress,
@@ -555,7 +556,7 @@ impl Tunnel {
     /// Bytes of memory that all buffers of this tunnel take. The cost is one step per flow.
     pub(crate) fn memory(&self) -> usize {
         let of_flow = |flow: &Flow| size_of::<Flow>() + flow.capsules.memory();
-        let flows = self.flows.values().map(of_flow).sum::<usize>();
+        let flows = self.flows.values().map(|flow| of_flow(flow)).sum::<usize>();
         let of_replayed = |arrived: &Arrived| size_of::<Arrived>() + arrived.payload.len();
         let replayed = self.replayed.iter().map(of_replayed).sum::<usize>();
         flows + replayed + self.queue.memory() + self.egress.memory() + self.early.memory()

@@ -53,7 +53,7 @@ impl Tunnel {
             flow.repair = asked.repair; // QUIC itself repairs streams
         }
         flow.asked = Some(asked);
-        self.flows.insert(stream, flow);
+        self.flows.insert(stream, Box::new(flow));
         self.prioritise(stream, &asked);
         self.dropped.unknown_flow += self.early.on_request(stream) as u64;
     }
@@ -116,7 +116,7 @@ impl Tunnel {
         let mut joined = Flow::new(stream, Form::Capsule, self.capsule_max);
         joined.is_granted = true;
         joined.first = Some(first);
-        self.flows.insert(stream, joined);
+        self.flows.insert(stream, Box::new(joined));
         self.prioritise(stream, asked);
         self.dropped.unknown_flow += self.early.on_request(stream) as u64;
         self.replay_early(stream);
