@@ -42,9 +42,9 @@ mod threads;
 mod tls;
 mod tokens;
 
-use std::process::ExitCode;
+use std::{env, ffi::OsStr, process::ExitCode};
 
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::{Args, CommandFactory, FromArgMatches, Parser};
 use tracing::Level;
 
 use crate::error::CliError;
@@ -53,12 +53,32 @@ use crate::error::CliError;
 #[derive(Debug, Parser)]
 #[command(name = "tandem", version, propagate_version = true)]
 pub(crate) struct Cli {
-    /// Log more to standard error; -vv also logs packets (`RUST_LOG` overrides it)
-    #[arg(short, long, global = true, display_order = 900, action = clap::ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    common: Common,
 
     #[command(subcommand)]
     command: Command,
+}
+
+/// The flags of all subcommands.
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// Log more to standard error; -vv also logs packets (`RUST_LOG` overrides it)
+    #[arg(short, long, global = true, display_order = 900, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+impl Cli {
+    /// The program's command line, of which the first word after the name is `first`. The definitions of all
+    /// subcommands take longer than a handshake, so that `get` goes without the others.
+    fn definition(first: Option<&OsStr>) -> clap::Command {
+        if first.is_none_or(|first| first != "get") {
+            return help::arrange(Self::command());
+        }
+        let program = clap::Command::new("tandem").version(env!("CARGO_PKG_VERSION"));
+        let get = get::Get::augment_args(clap::Command::new("get"));
+        help::arrange(Common::augment_args(program.propagate_version(true)).subcommand(get))
+    }
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -105,9 +125,10 @@ impl Command {
 }
 
 fn main() -> ExitCode {
-    let given = help::arrange(Cli::command()).get_matches(); // exits with 2 if the line is wrong
+    let first = env::args_os().nth(1);
+    let given = Cli::definition(first.as_deref()).get_matches(); // exits with 2 if the line is wrong
     let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
-    log::start(cli.command.log_level(), cli.verbose);
+    log::start(cli.command.log_level(), cli.common.verbose);
     match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -137,5 +158,30 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&Cli::command());
+    }
+
+    #[test]
+    fn get_alone_has_the_command_line_that_it_has_among_the_others() {
+        let alone = || Cli::definition(Some(OsStr::new("get")));
+        let among_others = || Cli::definition(None);
+        for line in [
+            &["tandem", "get", "--help"][..],
+            &["tandem", "get", "-h"],
+            &["tandem", "get", "--version"],
+            &["tandem", "get"],
+            &["tandem", "get", "--no-such-flag"],
+            &["tandem", "get", "https://origin.example/", "-o", "file", "--streams", "0"],
+        ] {
+            let says = |command: clap::Command| {
+                command.try_get_matches_from(line).unwrap_err().to_string()
+            };
+            assert_eq!(says(alone()), says(among_others()), "{line:?}");
+        }
+        let line = ["tandem", "get", "-v", "https://origin.example/", "-o", "-", "-v"];
+        let parsed = |command: clap::Command| {
+            let given = command.try_get_matches_from(line).unwrap();
+            format!("{:?}", Cli::from_arg_matches(&given).unwrap())
+        };
+        assert_eq!(parsed(alone()), parsed(among_others()));
     }
 }

@@ -58,6 +58,9 @@ impl Bars {
 
     /// Adds a bar that says `message` until something arrives.
     pub(crate) fn add(&self, name: &str, message: &'static str) -> Bar {
+        if self.0.is_hidden() {
+            return Bar::hidden();
+        }
         let bar = self.0.add(ProgressBar::no_length());
         bar.set_style(style(WAITING));
         bar.set_prefix(name.to_owned());
@@ -83,6 +86,10 @@ impl Progress for Bar {
     }
 
     fn start(&self, len: Option<u64>) {
+        // A bar that nobody sees needs neither a style nor a thread that draws it.
+        if self.0.is_hidden() {
+            return;
+        }
         self.0.set_style(style(if len.is_some() { WITH_TOTAL } else { WITHOUT_TOTAL }));
         if let Some(len) = len {
             self.0.set_length(len);

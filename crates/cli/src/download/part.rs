@@ -180,8 +180,9 @@ impl Part {
     pub(super) fn save(&self, state: &State) -> io::Result<()> {
         let folder = self.state_path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
-        serde_json::to_writer(&mut file, state)?;
-        file.write_all(b"\n")?;
+        let mut line = serde_json::to_vec(state)?;
+        line.push(b'\n');
+        file.write_all(&line)?;
         file.persist(&self.state_path)?;
         Ok(())
     }
