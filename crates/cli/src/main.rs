@@ -32,6 +32,7 @@ mod programs;
 mod progress;
 mod proxy;
 mod proxy_pep;
+mod pulse;
 mod qlog;
 mod redirect;
 mod run;

@@ -17,10 +17,12 @@ use tandem_node::{
 use tokio::{
     signal::unix::{Signal, SignalKind},
     sync::{mpsc, watch},
+    time::MissedTickBehavior,
 };
 
 use crate::{
     error::{CliError, ConfigError},
+    pulse::{self, Pulse, Watch},
     run::{Signals, after_grace, listen, runtime, say_listening},
     text,
 };
@@ -36,6 +38,8 @@ pub(crate) fn grace(limits: &Limits) -> Duration {
 /// Runs the nodes of a server until a signal ends them, which is not an error. A second signal ends them at
 /// once.
 ///
+/// A thread that does not come back to its event loop is an error in the log. The others go on.
+///
 /// SIGHUP calls `reload`, which reads the server's files again and returns what changes at each node, and what
 /// to tell the operator. `look` gets the index of a node and the node, at each tick of the options and at the
 /// end.
@@ -49,7 +53,8 @@ pub(crate) fn serve<N: Node + Send>(
     let end = watch::Sender::new(End::No);
     let (running, mut all_ended) = mpsc::channel::<()>(1);
     let look = &look;
-    thread::scope(|scope| {
+    let mut watch = Watch::default();
+    let result = thread::scope(|scope| {
         let mut threads = Vec::new();
         let mut changes_of = Vec::new();
         for (index, (node, options)) in nodes.into_iter().enumerate() {
@@ -57,7 +62,8 @@ pub(crate) fn serve<N: Node + Send>(
             let (sender, changes) = mpsc::unbounded_channel();
             changes_of.push(sender);
             let look = move |node: &mut N| look(index, node);
-            let server = Server { index, result: Ok(()), changes, look };
+            let pulse = watch.add();
+            let server = Server { index, result: Ok(()), changes, look, pulse };
             let (end, running) = (EndsAll(end.clone()), running.clone());
             let run = move || {
                 let result = server.run(node, options, &end.0);
@@ -70,7 +76,7 @@ pub(crate) fn serve<N: Node + Send>(
                 .push(thread.map_err(|error| CliError::System { what: "start a thread", error }));
         }
         drop(running);
-        runtime.block_on(signals.obey(&end, &mut all_ended, || {
+        runtime.block_on(signals.obey(&end, &mut all_ended, &mut watch, || {
             let (change, done) = reload()?;
             let (applied, all_applied) = mpsc::channel(1);
             for changes in &changes_of {
@@ -83,7 +89,11 @@ pub(crate) fn serve<N: Node + Send>(
             thread.join().unwrap_or_else(|panic| resume_unwind(panic))
         };
         threads.into_iter().try_for_each(|thread| thread.and_then(join))
-    })
+    });
+    if watch.stuck() > 0 {
+        tracing::error!(times = watch.stuck(), "threads of this server were stuck while it ran");
+    }
+    result
 }
 
 /// How far the end of a server has come.
@@ -121,18 +131,30 @@ impl ServerSignals {
         &mut self,
         end: &watch::Sender<End>,
         all_ended: &mut mpsc::Receiver<()>,
+        watch: &mut Watch,
         mut reload: impl FnMut() -> Result<(mpsc::Receiver<()>, String), ConfigError>,
     ) {
+        let mut looks = tokio::time::interval(pulse::INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // A thread that is stuck must not keep the others from ending.
+        let mut reloading: Option<(mpsc::Receiver<()>, String)> = None;
         loop {
+            let all_applied = async {
+                match &mut reloading {
+                    Some((all_applied, _)) => all_applied.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
+                now = looks.tick() => watch.look(now.into_std()),
+                _ = all_applied => {
+                    reloading.take().into_iter().for_each(|(_, done)| text::say(done));
+                }
                 () = self.ending.next() => end.send_modify(|end| {
                     *end = if *end == End::No { End::Drain } else { End::Now };
                 }),
                 _ = self.hangup.recv() => match reload() {
-                    Ok((mut all_applied, done)) => {
-                        all_applied.recv().await;
-                        text::say(done);
-                    }
+                    Ok(reload) => reloading = Some(reload),
                     Err(error) => say_not_reloaded(&error),
                 },
                 _ = all_ended.recv() => return,
@@ -156,6 +178,7 @@ struct Server<N, L> {
     /// Each comes with what is dropped when it is in force.
     changes: mpsc::UnboundedReceiver<(Change<N>, mpsc::Sender<()>)>,
     look: L,
+    pulse: Pulse,
 }
 
 impl<N: Node, L: FnMut(&mut N)> Server<N, L> {
@@ -169,9 +192,11 @@ impl<N: Node, L: FnMut(&mut N)> Server<N, L> {
             let mut end = end.subscribe();
             async move { drop(end.wait_for(|end| *end >= least).await) }
         };
+        let pulse = self.pulse.clone();
+        let running = pulse.of(driver::run(node, &mut self, options, reached(End::Drain)));
         let finished = runtime()?.block_on(async {
             tokio::select! {
-                finished = driver::run(node, &mut self, options, reached(End::Drain)) => Some(finished),
+                finished = running => Some(finished),
                 () = reached(End::Now) => None,
             }
         });
