@@ -5,6 +5,7 @@ mod chains;
 mod ends;
 mod feedback;
 mod repair;
+mod round_trips;
 mod scenario;
 mod sizes;
 mod upload;
