@@ -102,7 +102,6 @@ impl Watch {
 }
 
 #[cfg(test)]
-#[expect(clippy::indexing_slicing, reason = "a panic is how a test fails")]
 mod tests {
     use std::{sync::mpsc, thread};
 
@@ -114,7 +113,7 @@ mod tests {
     fn only_a_thread_that_works_on_one_turn_for_long_is_stuck() {
         let mut watch = Watch::default();
         let [waits, works, is_stuck] = [watch.add(), watch.add(), watch.add()];
-        let begin = Instant::now();
+        let begin = tandem_net::clock::now();
         waits.step();
         waits.step();
         works.step();
@@ -140,16 +139,16 @@ mod tests {
     #[test]
     fn a_thread_whose_work_blocks_is_stuck_and_one_that_waits_is_not() {
         let mut watch = Watch::default();
-        let (begun, has_begun) = mpsc::channel();
-        let mut ends = Vec::new();
+        let (started, until_started) = mpsc::channel();
+        let mut holds = Vec::new();
         let threads: Vec<_> = [true, false]
             .map(|blocks| {
-                let (pulse, begun) = (watch.add(), begun.clone());
+                let (pulse, started) = (watch.add(), started.clone());
                 let (end, until_end) = mpsc::channel::<()>();
                 let (notify, notified) = oneshot::channel::<()>();
-                ends.push((end, notify));
+                holds.push((end, notify));
                 let work = async move {
-                    begun.send(()).unwrap();
+                    started.send(()).unwrap();
                     if blocks {
                         until_end.recv().unwrap_err();
                     }
@@ -159,17 +158,17 @@ mod tests {
             })
             .into();
         for _ in &threads {
-            has_begun.recv().unwrap();
+            until_started.recv().unwrap();
         }
         // The second thread comes back to its event loop within a moment.
         while watch.threads[1].pulse.0.load(Ordering::Relaxed) % 2 == 1 {
             thread::yield_now();
         }
-        let begin = Instant::now();
+        let begin = tandem_net::clock::now();
         watch.look(begin);
         watch.look(begin + STUCK_AFTER);
         assert!(watch.threads[0].is_stuck && !watch.threads[1].is_stuck);
-        drop(ends);
+        drop(holds);
         for thread in threads {
             thread.join().unwrap();
         }
