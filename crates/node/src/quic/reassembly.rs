@@ -88,6 +88,12 @@ impl Reassembly {
         self.next += len as u64;
     }
 
+    /// Whether a held piece ends at this offset.
+    pub(super) fn continues(&self, offset: u64) -> bool {
+        let before = self.pieces.range(..offset).next_back();
+        before.is_some_and(|(start, piece)| start + piece.len() as u64 == offset)
+    }
+
     /// Holds bytes until the caller asks for them. No byte may be held twice.
     pub(super) fn hold(&mut self, offset: u64, bytes: &[u8]) {
         self.note_taken(offset, bytes.len());
@@ -98,9 +104,24 @@ impl Reassembly {
             && piece.len() + bytes.len() <= PIECE_MAX
         {
             piece.extend_from_slice(bytes);
-            return;
+            return self.join(start, offset + bytes.len() as u64);
         }
         self.pieces.insert(offset, BytesMut::from(bytes));
+    }
+
+    /// Joins the piece at `start` with the one behind it, if no bytes are missing between them. The larger
+    /// piece is not copied, so that no byte is copied often.
+    fn join(&mut self, start: u64, end: u64) {
+        let Some(behind) = self.pieces.get(&end).map(BytesMut::len) else { return };
+        let Some(len) = self.pieces.get(&start).map(BytesMut::len) else { return };
+        if behind > len || len + behind > PIECE_MAX {
+            return;
+        }
+        if let Some(behind) = self.pieces.remove(&end)
+            && let Some(piece) = self.pieces.get_mut(&start)
+        {
+            piece.extend_from_slice(&behind);
+        }
     }
 
     /// At most `max` of the next bytes, if they are held.
@@ -191,6 +212,23 @@ mod tests {
         assert_eq!(reassembly.held(), Held { bytes: PIECE_MAX as u64 + 10, pieces: 11 });
         let buffers = reassembly.pieces.values().map(|piece| piece.capacity() as u64).sum::<u64>();
         assert!(buffers <= reassembly.held().memory(), "{buffers} bytes");
+    }
+
+    #[test]
+    fn bytes_that_close_a_gap_join_the_pieces_around_it() {
+        let mut reassembly = Reassembly::default();
+        for offset in [100, 300, 500] {
+            reassembly.hold(offset, &bytes(offset, 100));
+        }
+        assert_eq!(reassembly.held(), Held { bytes: 300, pieces: 3 });
+        assert!(reassembly.continues(200) && !reassembly.continues(250));
+        reassembly.hold(200, &bytes(200, 100));
+        assert_eq!(reassembly.held(), Held { bytes: 400, pieces: 2 });
+        reassembly.hold(400, &bytes(400, 100));
+        assert_eq!(reassembly.held(), Held { bytes: 500, pieces: 1 });
+        reassembly.hold(0, &bytes(0, 100));
+        assert_eq!(reassembly.pop(1000).unwrap(), bytes(0, 100));
+        assert_eq!(reassembly.pop(1000).unwrap(), bytes(100, 500));
     }
 
     #[test]

@@ -41,6 +41,11 @@ pub(crate) enum Read {
 /// leaves 2,000 gaps at 1 Gbit/s and 100 ms. Above it only bytes that close a gap are taken.
 const PIECES_MAX: u64 = 8192;
 
+/// The least number of bytes after which an honest peer leaves another piece to hold: two packets, of
+/// which one is lost. A queue that overflows at twice its rate drops every second packet. The smallest
+/// packets have 1,200 bytes, and some of them are for headers.
+const BYTES_PER_PIECE: u64 = 2 * 1150;
+
 /// The number of pieces that may wait in the engine before they are taken out of order. While bytes
 /// have been taken out of order, the engine drops others with lower offsets as duplicates when it
 /// joins small pieces, which it does for a packet with 28 frames of one stream. A stream of which few
@@ -166,14 +171,16 @@ impl Receiver {
 
     /// Updates the connection's window, in steps of an eighth. It is at first what the connection began
     /// with, and grows to twice as much with what the caller takes. Held bytes are subtracted, because
-    /// the engine has granted credit for them already. Bytes that wait in the engine are added, up to a
-    /// bound, so that a stream that nobody reads does not stop the others.
+    /// the engine has granted credit for them already. No credit is given for bytes that may become more
+    /// pieces than are held. Bytes that wait in the engine are added, up to a bound, so that a stream that
+    /// nobody reads does not stop the others.
     fn update_window(&mut self, engine: &mut noq_proto::Connection) {
         let step = self.first / 8;
         let growth = if self.may_grow { UNREAD_MAX } else { 0 };
         let unread = (self.waiting * PIECE_MAX).min(growth);
         let base = self.first + self.delivered.min(self.first);
-        let window = base.saturating_sub(self.held.bytes).max(step) + unread;
+        let room = PIECES_MAX.saturating_sub(self.held.pieces) * BYTES_PER_PIECE;
+        let window = base.saturating_sub(self.held.bytes).max(step).min(room) + unread;
         if window.abs_diff(self.window) >= step {
             self.window = window;
             engine.set_receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX));
@@ -252,7 +259,7 @@ impl Taking<'_> {
         if self.reassembly.is_unordered && !self.takes_any() {
             // A read of no bytes says the offset of the piece, and takes nothing.
             match chunks.next(0) {
-                Ok(Some(chunk)) if chunk.offset == self.reassembly.next() => {}
+                Ok(Some(chunk)) if self.needs(chunk.offset) => {}
                 Ok(Some(_)) => return Err(ReadError::Blocked),
                 other => {
                     self.reassembly.waiting = 0;
@@ -268,7 +275,14 @@ impl Taking<'_> {
         chunk
     }
 
-    /// Whether any piece is taken now, or only the one that the caller needs next.
+    /// Whether the piece at this offset is taken even if not any piece is: the one that the caller needs
+    /// next, or, while bytes are missing, one that continues a held piece.
+    fn needs(&self, offset: u64) -> bool {
+        offset == self.reassembly.next()
+            || (self.reassembly.has_gap() && self.reassembly.continues(offset))
+    }
+
+    /// Whether any piece is taken now, or only one that is needed.
     fn takes_any(&self) -> bool {
         let is_full = self.others.pieces + self.reassembly.held().pieces >= PIECES_MAX;
         (self.reassembly.has_gap() || self.reassembly.waiting > WAITING_MAX) && !is_full

@@ -31,6 +31,9 @@ struct Pair {
     packets: VecDeque<(Instant, usize, Vec<u8>)>,
     /// The lost packets in percent.
     lost: u32,
+    /// Whether every second packet to the server is lost.
+    is_every_second_lost: bool,
+    sent: u64,
     random: StdRng,
     is_connected: bool,
     /// Whether the server knows of a stream.
@@ -60,6 +63,8 @@ impl Pair {
             now,
             packets: VecDeque::new(),
             lost: 0,
+            is_every_second_lost: false,
+            sent: 0,
             random: StdRng::seed_from_u64(3),
             is_connected: false,
             is_opened: false,
@@ -109,7 +114,10 @@ impl Pair {
     fn send(&mut self) {
         for (index, side) in self.sides.iter_mut().enumerate() {
             for packet in transmit(side, self.now) {
-                if self.random.random_range(0..100) >= self.lost {
+                self.sent += 1;
+                let is_lost =
+                    self.is_every_second_lost && index == CLIENT && self.sent.is_multiple_of(2);
+                if !is_lost && self.random.random_range(0..100) >= self.lost {
                     self.packets.push_back((self.now + DELAY, 1 - index, packet));
                 }
             }
@@ -207,30 +215,42 @@ fn contents(len: usize) -> Bytes {
     (0..len).map(|_| random.random::<u8>()).collect()
 }
 
+/// Sends 40 MB over a path that loses packets, and reads them at once.
+fn transfer(mut pair: Pair, case: &str) {
+    let sent = contents(40_000_000);
+    let mut unsent = sent.clone();
+    let stream = pair.open(&mut unsent);
+    let mut read = Vec::new();
+    let mut is_complete = false;
+    for _ in 0..100_000 {
+        pair.step();
+        if !unsent.is_empty() {
+            pair.write(stream, &mut unsent);
+        }
+        is_complete = pair.read(stream, &mut read);
+        assert!(pair.end.is_none(), "{case}: {:?}", pair.end);
+        if is_complete {
+            break;
+        }
+    }
+    assert!(is_complete && read == sent, "{case}: {} bytes", read.len());
+    assert!(!pair.server().holds_data());
+}
+
 #[test]
 fn thousands_of_gaps_do_not_end_the_connection() {
     for lost in [1, 20, 35] {
         let mut pair = Pair::connected(16_000_000);
         pair.lost = lost;
-        let sent = contents(40_000_000);
-        let mut unsent = sent.clone();
-        let stream = pair.open(&mut unsent);
-        let mut read = Vec::new();
-        let mut is_complete = false;
-        for _ in 0..100_000 {
-            pair.step();
-            if !unsent.is_empty() {
-                pair.write(stream, &mut unsent);
-            }
-            is_complete = pair.read(stream, &mut read);
-            assert!(pair.end.is_none(), "{lost} % lost: {:?}", pair.end);
-            if is_complete {
-                break;
-            }
-        }
-        assert!(is_complete && read == sent, "{lost} % lost: {} bytes", read.len());
-        assert!(!pair.server().holds_data());
+        transfer(pair, &format!("{lost} % lost"));
     }
+}
+
+#[test]
+fn a_queue_that_drops_every_second_packet_does_not_end_the_connection() {
+    let mut pair = Pair::connected(16_000_000);
+    pair.is_every_second_lost = true;
+    transfer(pair, "every second packet lost");
 }
 
 #[test]
