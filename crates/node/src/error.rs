@@ -9,7 +9,7 @@ use std::{
 use http::StatusCode;
 use tandem_wire::TargetError;
 
-use crate::{mode::Agreement, node::ResolveError, reason::explain};
+use crate::{mode::Agreement, node::ResolveError, proxy::Refusal, reason::explain};
 
 /// The reason why a proxy refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +61,24 @@ pub enum RequestError {
     /// The proxy opens no TCP connections to this port.
     #[error("this proxy opens no TCP connections to port {0}")]
     PortProhibited(u16),
+    /// The user may not reach the target.
+    #[error("user {user} may not reach {target} through this proxy")]
+    UserTarget {
+        /// The user's name.
+        user: String,
+        /// The host and port, or the address, of the target.
+        target: String,
+    },
+    /// The user has reached one of its limits.
+    #[error("user {user} {}", refusal.of_limit(*.max))]
+    UserLimit {
+        /// The user's name.
+        user: String,
+        /// Which limit it is.
+        refusal: Refusal,
+        /// How much may be open.
+        max: u32,
+    },
     /// The proxy carries only one service ([`ProxyConfig::service`](crate::ProxyConfig::service)), and
     /// the request is for another target, or for UDP.
     #[error("this proxy carries TCP to one fixed service and to no other target")]
@@ -128,10 +146,15 @@ impl RequestError {
                 (StatusCode::SERVICE_UNAVAILABLE, Some("connection_limit_reached"))
             }
             Self::NoResources => (StatusCode::SERVICE_UNAVAILABLE, Some("proxy_internal_error")),
-            Self::TargetProhibited(_) => (StatusCode::FORBIDDEN, Some("destination_ip_prohibited")),
-            Self::PortProhibited(_) | Self::OtherService => {
-                (StatusCode::FORBIDDEN, Some("http_request_denied"))
+            // RFC 6585 §4: the user "has sent too many requests". It can do something about it.
+            Self::UserLimit { refusal, .. } if refusal.may_pass_soon() => {
+                (StatusCode::TOO_MANY_REQUESTS, Some("http_request_denied"))
             }
+            Self::TargetProhibited(_) => (StatusCode::FORBIDDEN, Some("destination_ip_prohibited")),
+            Self::PortProhibited(_)
+            | Self::OtherService
+            | Self::UserTarget { .. }
+            | Self::UserLimit { .. } => (StatusCode::FORBIDDEN, Some("http_request_denied")),
             Self::Unreachable { kind: io::ErrorKind::TimedOut, .. } => {
                 (StatusCode::GATEWAY_TIMEOUT, Some("connection_timeout"))
             }

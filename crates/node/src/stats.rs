@@ -249,7 +249,8 @@ pub struct FlowsEnded {
     pub malformed: u64,
     /// The connection ended, and with it all its flows.
     pub with_connection: u64,
-    /// The operator removed the token of the flow.
+    /// The user of the flow has lost its right: the operator removed the token, the token has expired, or the
+    /// bytes of the month were used up.
     pub revoked: u64,
     /// The client needed the place for another local program, and this flow had been silent for longest.
     pub for_others: u64,

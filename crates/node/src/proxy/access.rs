@@ -1,8 +1,17 @@
 //! Access to a proxy (RFC 9110 §11.7).
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use crate::token::NamedToken;
+use super::users::{Account, Counted, Place, Refusal, UserRules, Users};
+use crate::{
+    error::RequestError,
+    token::{NamedToken, Token},
+};
 
 /// The clients that may use a proxy.
 #[derive(Clone, Debug)]
@@ -14,15 +23,87 @@ pub enum Access {
     Tokens(Vec<NamedToken>),
 }
 
-/// Who uses a flow. Logs show the name and never the token.
+/// What a request has shown of its right to use a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum User {
-    /// A client that had to show nothing.
-    Anyone,
-    /// A client with a certificate, called after the certificate's fingerprint.
-    Certificate(String),
-    /// A client that showed this token.
-    Token(NamedToken),
+pub(super) enum Shown {
+    /// Nothing, since nothing had to be shown. The client may have a certificate.
+    Nothing,
+    /// This token.
+    Token(Token),
+}
+
+/// Who sends a request, as its credentials say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) name: String,
+    pub(super) group: Option<String>,
+    pub(super) shown: Shown,
+    /// When the right ends.
+    pub(super) until: Option<Instant>,
+}
+
+/// Who uses a flow. Logs show the name and never the token.
+#[derive(Clone, Debug)]
+pub(super) struct User {
+    name: Arc<str>,
+    shown: Shown,
+    pub(super) until: Option<Instant>,
+    pub(super) account: Arc<Account>,
+}
+
+impl User {
+    pub(super) fn new(claim: Claim, users: &Users) -> Self {
+        let Claim { name, group, shown, until } = claim;
+        let account = users.account(&name, group.as_deref());
+        Self { name: name.into(), shown, until, account }
+    }
+
+    /// A user who had to show nothing.
+    #[cfg(test)]
+    pub(super) fn test() -> Self {
+        let claim = Access::Anyone.permits(None).expect("it permits everybody");
+        Self::new(claim, &Users::default())
+    }
+
+    /// Opens something of this user, unless it has as much open as it may.
+    pub(super) fn place(&self, counted: Counted) -> Result<Place, RequestError> {
+        self.account
+            .place(counted)
+            .map_err(|refusal| self.limit(refusal, self.account.max(counted)))
+    }
+
+    /// Whether the user may reach this host, which is a name or an address, at this port.
+    pub(super) fn check_target(&self, (host, port): &(String, u16)) -> Result<(), RequestError> {
+        if self.account.has_used_month() {
+            return Err(self.limit(self.account.refuse(Refusal::Month), 0));
+        }
+        if self.account.may_ask(host, *port) {
+            return Ok(());
+        }
+        Err(self.may_not_reach(format!("{host}:{port}")))
+    }
+
+    /// Whether the user may reach this address.
+    pub(super) fn check_address(&self, address: IpAddr) -> Result<(), RequestError> {
+        if self.account.may_reach(address) {
+            return Ok(());
+        }
+        Err(self.may_not_reach(address.to_string()))
+    }
+
+    fn may_not_reach(&self, target: String) -> RequestError {
+        self.account.refuse(Refusal::Target);
+        RequestError::UserTarget { user: self.name.to_string(), target }
+    }
+
+    fn limit(&self, refusal: Refusal, max: u32) -> RequestError {
+        RequestError::UserLimit { user: self.name.to_string(), refusal, max }
+    }
+
+    /// Whether this is the user of another connection or flow.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.account, &other.account)
+    }
 }
 
 /// Why a request may not use the proxy.
@@ -40,8 +121,12 @@ pub(super) enum Denied {
 impl Access {
     /// Finds out who sent a request with this `Proxy-Authorization` field. The check takes the same
     /// time for each wrong token of the same length.
-    pub(super) fn permits(&self, authorization: Option<&[u8]>) -> Result<User, Denied> {
-        let Self::Tokens(tokens) = self else { return Ok(User::Anyone) };
+    pub(super) fn permits(&self, authorization: Option<&[u8]>) -> Result<Claim, Denied> {
+        let claim =
+            |name: &str, shown| Claim { name: name.to_owned(), group: None, shown, until: None };
+        let Self::Tokens(tokens) = self else {
+            return Ok(claim(UserRules::ANYONE, Shown::Nothing));
+        };
         let value = authorization.ok_or(Denied::NoToken)?;
         let (scheme, shown) = value.split_at_checked(7).ok_or(Denied::WrongToken)?;
         // RFC 9110 §11.1: the scheme is case-insensitive.
@@ -53,15 +138,16 @@ impl Access {
             let is_shown = named.token.is(shown);
             found.or(is_shown.then_some(named))
         });
-        found.cloned().map(User::Token).ok_or(Denied::WrongToken)
+        let named = found.ok_or(Denied::WrongToken)?;
+        Ok(claim(named.name(), Shown::Token(named.token.clone())))
     }
 
     /// Whether a user who was let in before may still use the proxy. A token may have another name
     /// than before.
     pub(super) fn still_permits(&self, user: &User) -> bool {
-        match (self, user) {
-            (Self::Tokens(tokens), User::Token(old)) => {
-                tokens.iter().any(|named| named.token == old.token)
+        match (self, &user.shown) {
+            (Self::Tokens(tokens), Shown::Token(old)) => {
+                tokens.iter().any(|named| named.token == *old)
             }
             (Self::Tokens(_), _) => false,
             (Self::Anyone, _) => true,
@@ -71,11 +157,7 @@ impl Access {
 
 impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Anyone => f.write_str("anyone"),
-            Self::Certificate(fingerprint) => write!(f, "cert-{fingerprint}"),
-            Self::Token(named) => f.write_str(named.name()),
-        }
+        f.write_str(&self.name)
     }
 }
 
@@ -107,19 +189,22 @@ mod tests {
             (None, Err(Denied::NoToken)),
         ] {
             let permitted = access.permits(value.map(str::as_bytes));
-            let permitted = permitted.map(|user| user.to_string());
+            let permitted = permitted.map(|claim| claim.name);
             assert_eq!(permitted, user.map(str::to_owned), "{value:?}");
         }
-        assert_eq!(Access::Anyone.permits(None), Ok(User::Anyone));
+        assert_eq!(Access::Anyone.permits(None).unwrap().shown, Shown::Nothing);
     }
 
     #[test]
     fn a_renamed_token_stays_and_a_removed_one_does_not() {
-        let user = User::Token(named("alice", "0123456789abcdef"));
+        let access = Access::Tokens(vec![named("alice", "0123456789abcdef")]);
+        let anyone = User::test();
+        let claim = access.permits(Some(b"Bearer 0123456789abcdef")).unwrap();
+        let user = User::new(claim, &Users::default());
         let renamed = Access::Tokens(vec![named("alice-2", "0123456789abcdef")]);
-        assert!(renamed.still_permits(&user) && !renamed.still_permits(&User::Anyone));
+        assert!(renamed.still_permits(&user) && !renamed.still_permits(&anyone));
         let changed = Access::Tokens(vec![named("alice", "fedcba9876543210")]);
         assert!(!changed.still_permits(&user));
-        assert!(Access::Anyone.still_permits(&User::Anyone));
+        assert!(Access::Anyone.still_permits(&anyone));
     }
 }

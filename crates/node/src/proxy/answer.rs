@@ -1,6 +1,6 @@
 //! The answers to requests.
 
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tandem_wire::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, ResponseHead};
@@ -14,6 +14,10 @@ use crate::{
 
 /// The header field of RFC 9209 §2.
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+
+/// After which time a user who has reached a limit may try again. Nobody knows when something of the user will end; a
+/// few seconds keep a program from asking without a pause.
+const LIMIT_WAIT: Duration = Duration::from_secs(5);
 
 /// The proxy's name for itself in `Proxy-Status`.
 const NAME: &str = "tandem";
@@ -79,8 +83,13 @@ pub(super) fn refused(error: &RequestError, asks: Asks) -> ResponseHead {
             headers.insert(header::PROXY_AUTHENTICATE, challenge);
         }
     }
-    if let RequestError::TooManyGuesses(wait) = error {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(*wait)));
+    let wait = match error {
+        RequestError::TooManyGuesses(wait) => Some(*wait),
+        RequestError::UserLimit { refusal, .. } if refusal.may_pass_soon() => Some(LIMIT_WAIT),
+        _ => None,
+    };
+    if let Some(wait) = wait {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
     }
     ResponseHead { status, headers }
 }

@@ -4,7 +4,10 @@ use std::{fmt, net::SocketAddr, time::Instant};
 
 use tandem_wire::Code;
 
-use super::access::User;
+use super::{
+    access::User,
+    users::{Meter, Place},
+};
 use crate::{
     beside,
     limits::Limits,
@@ -22,10 +25,13 @@ pub(super) enum State {
     Open { socket: SocketId, target: SocketAddr },
 }
 
-/// Who opened a flow, as logs say it.
-#[derive(Clone, Debug)]
+/// Who opened a flow, and what the flow costs this user.
+#[derive(Debug)]
 pub(super) struct Owner {
     pub(super) user: User,
+    pub(super) meter: Meter,
+    /// The flow's place among those of the user.
+    pub(super) _place: Place,
     /// The client's address, if logs may show it.
     pub(super) client: Option<SocketAddr>,
 }
@@ -97,6 +103,7 @@ impl Flow {
             State::Resolving { deadline, .. } => deadline,
             State::Opening { .. } | State::Open { .. } => now + limits.flow_idle,
         };
+        let next_look = owner.user.until.map_or(next_look, |until| until.min(next_look));
         Self {
             state,
             owner,
@@ -141,6 +148,10 @@ pub(super) enum End {
     Refused,
     /// The operator removed the flow's token.
     Revoked,
+    /// The flow's token has expired.
+    Expired,
+    /// The user has carried as many bytes in this month as it may.
+    MonthUsed,
 }
 
 impl fmt::Display for End {
@@ -154,6 +165,8 @@ impl fmt::Display for End {
             Self::WithConnection => f.write_str("connection ended"),
             Self::Refused => f.write_str("refused"),
             Self::Revoked => f.write_str("token removed"),
+            Self::Expired => f.write_str("token expired"),
+            Self::MonthUsed => f.write_str("the user's bytes of this month are used up"),
         }
     }
 }

@@ -13,6 +13,7 @@ mod request;
 mod standing;
 mod targets;
 mod tcp;
+mod users;
 
 use std::{
     collections::VecDeque,
@@ -32,6 +33,10 @@ pub use self::{
     pep::PepSettings,
     policy::TargetPolicy,
     ports::{TcpPorts, TcpPortsError},
+    users::{
+        Bound, EachWay, KeptUsage, Month, Refusal, Refused, TargetRules, TargetRulesError,
+        UserLimits, UserRule, UserRules, UserUsage, Users, is_user_name,
+    },
 };
 use self::{
     flow::{End, Flow, Owner, State},
@@ -92,6 +97,8 @@ pub struct ProxyConfig {
     pub limits: Limits,
     /// What this proxy and others of the same process have open together.
     pub in_use: InUse,
+    /// The users of this proxy and others of the same process, and their limits.
+    pub users: Users,
     /// A seed that makes every random choice repeatable. It is only for tests, because connection
     /// IDs become predictable.
     pub seed: Option<u64>,
@@ -122,6 +129,7 @@ impl ProxyConfig {
             template: Self::default_template(),
             limits: Limits::default(),
             in_use: InUse::default(),
+            users: Users::default(),
             seed: None,
         }
     }
@@ -153,6 +161,7 @@ pub struct Proxy {
     feedback_interval: Option<Duration>,
     oversize: Oversize,
     log_clients: bool,
+    users: Users,
     limits: Limits,
     outputs: VecDeque<Output>,
     stats: Stats,
@@ -208,6 +217,7 @@ impl Proxy {
             feedback_interval,
             oversize,
             log_clients,
+            users: config.users,
             limits,
             outputs: VecDeque::from([open]),
             stats: Stats::default(),
@@ -374,9 +384,9 @@ impl Proxy {
                 End::Unreachable => &mut ended.unreachable,
                 End::Malformed(_) => &mut ended.malformed,
                 End::WithConnection => &mut ended.with_connection,
-                End::Revoked => &mut ended.revoked,
+                End::Revoked | End::Expired | End::MonthUsed => &mut ended.revoked,
             } += 1;
-            let Owner { user, client } = &flow.owner;
+            let Owner { user, client, .. } = &flow.owner;
             info!(
                 connection = id.0.0, flow = id.1.0, %user, client = client.map(display), %target,
                 reason = %end,
@@ -411,12 +421,16 @@ impl Proxy {
         {
             return self.on_dns_timeout(id);
         }
+        let until = flow.owner.user.until;
+        if until.is_some_and(|until| until <= now) {
+            return self.abort_flow(id, Code::H3_REQUEST_CANCELLED, &End::Expired);
+        }
         let idle = flow.last_active + self.limits.flow_idle;
         if idle <= now {
             // RFC 9298 §3.1: UDP proxies "MUST close the request stream when closing the socket."
             self.abort_flow(id, Code::H3_NO_ERROR, &End::Idle);
         } else {
-            self.peers.look_at(id, idle);
+            self.peers.look_at(id, until.map_or(idle, |until| until.min(idle)));
         }
     }
 

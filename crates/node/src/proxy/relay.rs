@@ -9,7 +9,11 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use tandem_wire::{CidCapsule, Code};
 
-use super::{FlowId, LISTEN, Proxy, flow::End};
+use super::{
+    FlowId, LISTEN, Proxy,
+    flow::End,
+    users::{Direction, Verdict},
+};
 use crate::{
     beside::{Arrived, Violation},
     node::{Output, SocketId, Transmit},
@@ -59,6 +63,11 @@ impl Proxy {
         let Some(peer) = self.peers.get_mut(id.0) else { return };
         let Some(flow) = peer.flows.get_mut(&id.1) else { return };
         flow.last_active = now;
+        match flow.owner.meter.datagram(now, Direction::ToClient, payload.len()) {
+            Verdict::Pass => {}
+            Verdict::OverRate => return,
+            Verdict::MonthUsed => return self.end_month(id),
+        }
         if let Some(pep) = &mut self.pep
             && let Some(of) = flow.open()
         {
@@ -109,6 +118,11 @@ impl Proxy {
         }
     }
 
+    /// Ends a flow whose user has used up its bytes of this month.
+    fn end_month(&mut self, id: FlowId) {
+        self.abort_flow(id, Code::H3_REQUEST_CANCELLED, &End::MonthUsed);
+    }
+
     /// Takes a packet that travels beside its connection. Returns a packet of a connection.
     pub(super) fn take_beside(
         &mut self,
@@ -119,8 +133,13 @@ impl Proxy {
         let Self { beside, peers, server, stats, .. } = self;
         let arrived = beside.arrive(packet, from, |id| {
             let path = server.connection(id.0)?.path()?;
-            let way = peers.flow_mut(id)?.open()?;
-            Some((path, way))
+            let flow = peers.flow_mut(id)?;
+            let meter = &flow.owner.meter;
+            if meter.wait(now, Direction::ToTarget).is_some() {
+                meter.dropped(Direction::ToTarget);
+                return None;
+            }
+            Some((path, flow.open()?))
         });
         match arrived {
             Arrived::OfConnection(packet) => return Some(packet),
@@ -132,6 +151,10 @@ impl Proxy {
                     flow.last_active = now;
                     flow.to_target_datagrams += 1;
                     flow.beside_datagrams += 1;
+                    let meter = &mut flow.owner.meter;
+                    if meter.passed(now, Direction::ToTarget, (len, 1)) == Verdict::MonthUsed {
+                        self.end_month(id);
+                    }
                 }
             }
         }
@@ -203,6 +226,14 @@ impl Proxy {
             if batch.as_ref().is_some_and(|batch| !batch.takes(id, len, buf.len())) {
                 self.relay.ahead = Some((id, payload));
                 break;
+            }
+            match flow.owner.meter.datagram(now, Direction::ToTarget, len) {
+                Verdict::Pass => {}
+                Verdict::OverRate => continue,
+                Verdict::MonthUsed => {
+                    self.end_month(id);
+                    continue;
+                }
             }
             flow.last_active = now;
             flow.to_target_datagrams += 1;

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
     time::Instant,
 };
 
@@ -15,10 +16,11 @@ use tracing::{debug, field::display, info, warn};
 
 use super::{
     Access, FlowId, Proxy,
-    access::{Denied, User},
+    access::{Claim, Denied, Shown, User},
     answer::{granted, refused},
     flow::{End, Flow, Owner, State},
     standing::Standing,
+    users::{Counted, Meter},
 };
 use crate::{
     beside,
@@ -73,7 +75,7 @@ impl Admission {
         now: Instant,
         standing: &mut Standing,
         authorization: Option<&[u8]>,
-    ) -> Result<User, Denied> {
+    ) -> Result<Claim, Denied> {
         let result = match standing.wait(now, &self.guesses) {
             Some(wait) => Err(Denied::Ignored(wait)),
             None => self.access.permits(authorization),
@@ -139,6 +141,7 @@ impl Proxy {
         let user = self.identify(now, id.0, authorization)?;
         let target = self.admission.target(head, asks)?;
         self.server.prove(id.0);
+        user.check_target(&target)?;
         if let Asks::Tcp(form) = asks {
             return self.open_tcp(now, id, (user, &head.headers), (target, form));
         }
@@ -164,15 +167,17 @@ impl Proxy {
         let Some(peer) = self.peers.get_mut(id) else { return Err(RequestError::Unauthorized) };
         let standing = &mut peer.standing;
         let (counter, error) = match self.admission.identify(now, standing, authorization) {
-            Ok(User::Anyone) => {
-                let user = || {
+            Ok(mut claim) => {
+                if claim.shown == Shown::Nothing {
+                    if let Some(user) = &standing.user {
+                        return Ok(user.clone());
+                    }
                     let connection = self.server.connection(id);
-                    let fingerprint = connection.and_then(|it| it.certificate_fingerprint());
-                    fingerprint.map_or(User::Anyone, User::Certificate)
-                };
-                return Ok(standing.user.get_or_insert_with(user).clone());
+                    let subject = connection.and_then(|it| it.certificate_name());
+                    claim.name = subject.unwrap_or(claim.name);
+                }
+                return standing.be(User::new(claim, &self.users));
             }
-            Ok(user) => return Ok(standing.user.insert(user).clone()),
             Err(Denied::NoToken) => {
                 self.stats.denied.no_token += 1;
                 return Err(RequestError::Unauthorized);
@@ -209,9 +214,9 @@ impl Proxy {
         user: User,
         (target, asked, beside): ((String, u16), Asked, beside::Asked),
     ) -> Result<(), RequestError> {
-        let (state, output) = self.targets.reach(now, id, target.clone())?;
+        let owner = self.owner(now, id, user)?;
+        let (state, output) = self.targets.reach(now, id, target.clone(), &owner.user)?;
         self.outputs.push_back(output);
-        let owner = self.owner(id, user);
         let beside = Some(Box::new(beside));
         let flow = Flow { beside, ..Flow::new(state, owner, target, &self.limits, now) };
         self.peers.insert_flow(id, flow);
@@ -221,10 +226,18 @@ impl Proxy {
         Ok(())
     }
 
-    /// Who opens a flow, as logs say it.
-    pub(super) fn owner(&self, id: FlowId, user: User) -> Owner {
+    /// Who opens a flow. The flow counts among those of the user.
+    pub(super) fn owner(
+        &self,
+        now: Instant,
+        id: FlowId,
+        user: User,
+    ) -> Result<Owner, RequestError> {
+        let place = user.place(Counted::Flows)?;
+        user.account.see(now);
         let peer = self.peers.get(id.0).filter(|_| self.log_clients);
-        Owner { user, client: peer.map(|peer| peer.standing.client) }
+        let client = peer.map(|peer| peer.standing.client);
+        Ok(Owner { meter: Meter::new(Arc::clone(&user.account)), user, client, _place: place })
     }
 
     /// Lets a request stream join the flow of another. A stream that cannot join at once is
@@ -276,7 +289,8 @@ impl Proxy {
             return self.on_tcp_resolved(now, id, result);
         }
         let Some(flow) = self.peers.flow_mut(id) else { return };
-        match self.targets.open_resolved(now, id, flow.requested.clone(), result) {
+        let user = &flow.owner.user;
+        match self.targets.open_resolved(now, id, flow.requested.clone(), result, user) {
             Ok((state, output)) => {
                 flow.state = state;
                 self.outputs.push_back(output);
@@ -300,7 +314,7 @@ impl Proxy {
         let State::Opening { target, .. } = flow.state else { return };
         flow.state = State::Open { socket, target };
         flow.last_active = now;
-        let Owner { user, client } = &flow.owner;
+        let Owner { user, client, .. } = &flow.owner;
         info!(
             connection = id.0.0, flow = id.1.0, %user, client = client.map(display), %target,
             "flow opened"

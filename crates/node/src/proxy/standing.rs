@@ -5,8 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::access::User;
-use crate::guesses::Guesses;
+use super::{
+    access::User,
+    users::{Counted, Place},
+};
+use crate::{error::RequestError, guesses::Guesses};
 
 /// What a connection has shown of its right to use the proxy.
 #[derive(Debug)]
@@ -17,6 +20,8 @@ pub(super) struct Standing {
     pub(super) client: SocketAddr,
     /// Who sent the last permitted request.
     pub(super) user: Option<User>,
+    /// The connection's place among those of this user.
+    pub(super) place: Option<Place>,
     /// Requests with a wrong token, and requests whose token the proxy did not look at.
     failures: u32,
     /// Whether the connection has sent a request without a token.
@@ -25,7 +30,15 @@ pub(super) struct Standing {
 
 impl Standing {
     pub(super) fn new(client: SocketAddr) -> Self {
-        Self { client, user: None, failures: 0, has_asked: false }
+        Self { client, user: None, place: None, failures: 0, has_asked: false }
+    }
+
+    /// Notes who sent a permitted request. The connection counts among those of this user.
+    pub(super) fn be(&mut self, user: User) -> Result<User, RequestError> {
+        if !self.user.as_ref().is_some_and(|old| old.is(&user)) {
+            self.place = Some(user.place(Counted::Connections)?);
+        }
+        Ok(self.user.insert(user).clone())
     }
 
     /// The time for which the proxy looks at no token of this connection, because too many wrong ones
@@ -78,7 +91,7 @@ mod tests {
     fn who_has_shown_a_token_does_not_wait_for_guessing_neighbours() {
         let (mut guesses, now) = (guesses(), test_start());
         let mut proven = from("192.0.2.1");
-        proven.user = Some(User::Anyone);
+        proven.user = Some(User::test());
         for _ in 0..100 {
             proven.on_wrong(now, &mut guesses);
         }

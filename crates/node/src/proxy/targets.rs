@@ -8,7 +8,12 @@ use std::{
 
 use tracing::warn;
 
-use super::{FlowId, InUse, TargetPolicy, flow::State};
+use super::{
+    FlowId, InUse, TargetPolicy,
+    access::User,
+    flow::State,
+    users::{Counted, Place},
+};
 use crate::{
     error::RequestError,
     limits::Limits,
@@ -36,6 +41,8 @@ pub(super) struct Targets {
     /// Limits the warnings about connections that have their share of the sockets.
     refused: Seldom,
     by_query: BTreeMap<QueryId, FlowId>,
+    /// The look-ups of this node that are in progress, as they count for their users.
+    lookups: BTreeMap<QueryId, Place>,
     next_socket: u64,
     next_query: u64,
     queries_max: usize,
@@ -58,6 +65,7 @@ impl Targets {
             in_use,
             refused: Seldom::default(),
             by_query: BTreeMap::new(),
+            lookups: BTreeMap::new(),
             next_socket: first_socket,
             next_query: 0,
             queries_max: limits.queries,
@@ -71,10 +79,11 @@ impl Targets {
         now: Instant,
         id: FlowId,
         (host, port): (String, u16),
+        user: &User,
     ) -> Result<(State, Output), RequestError> {
         match host.parse() {
-            Ok(address) => self.open(now, id, address, port),
-            Err(_) => self.resolve(now, id, host),
+            Ok(address) => self.open(now, id, (address, port), user),
+            Err(_) => self.resolve(now, id, host, user),
         }
     }
 
@@ -83,8 +92,9 @@ impl Targets {
         now: Instant,
         id: FlowId,
         host: String,
+        user: &User,
     ) -> Result<(State, Output), RequestError> {
-        let (query, output) = self.query(id, host)?;
+        let (query, output) = self.query(id, host, user)?;
         let deadline = now + self.dns_timeout;
         Ok((State::Resolving { query, deadline }, output))
     }
@@ -94,7 +104,9 @@ impl Targets {
         &mut self,
         id: FlowId,
         host: String,
+        user: &User,
     ) -> Result<(QueryId, Output), RequestError> {
+        let place = user.place(Counted::Names)?;
         // A look-up counts until it is answered, even if its request has ended. Otherwise a client
         // could start any number of look-ups with short requests.
         if !self.in_use.begin_query(self.queries_max) {
@@ -105,6 +117,7 @@ impl Targets {
         let query = QueryId(self.next_query);
         self.next_query += 1;
         self.by_query.insert(query, id);
+        self.lookups.insert(query, place);
         Ok((query, Output::Resolve { query, host }))
     }
 
@@ -113,14 +126,28 @@ impl Targets {
         self.by_query.remove(&query);
     }
 
-    /// The addresses that the policy permits, as connections to them are made.
-    pub(super) fn permitted(&self, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, RequestError> {
-        let permitted = addresses.iter().filter(|&&address| self.policy.permits(address));
+    /// The addresses that the policy and the user's limits permit, as connections to them are made.
+    pub(super) fn permitted(
+        &self,
+        addresses: &[IpAddr],
+        user: &User,
+    ) -> Result<Vec<IpAddr>, RequestError> {
+        let is_permitted =
+            |address: &&IpAddr| self.policy.permits(**address) && user.account.may_reach(**address);
+        let permitted = addresses.iter().filter(is_permitted);
         let permitted = permitted.map(IpAddr::to_canonical).collect::<Vec<_>>();
-        match addresses.first() {
-            Some(&first) if permitted.is_empty() => Err(RequestError::TargetProhibited(first)),
-            _ => Ok(permitted),
+        if permitted.is_empty() {
+            addresses.iter().try_for_each(|&address| self.check(address, user))?;
         }
+        Ok(permitted)
+    }
+
+    /// Whether the policy and the user's limits permit an address.
+    fn check(&self, address: IpAddr, user: &User) -> Result<(), RequestError> {
+        if !self.policy.permits(address) {
+            return Err(RequestError::TargetProhibited(address));
+        }
+        user.check_address(address)
     }
 
     /// Takes a place for a TCP connection to a target among all sockets.
@@ -156,12 +183,10 @@ impl Targets {
         &mut self,
         now: Instant,
         id: FlowId,
-        address: IpAddr,
-        port: u16,
+        (address, port): (IpAddr, u16),
+        user: &User,
     ) -> Result<(State, Output), RequestError> {
-        if !self.policy.permits(address) {
-            return Err(RequestError::TargetProhibited(address));
-        }
+        self.check(address, user)?;
         self.check_share(now, id.0)?;
         *self.held.entry(id.0).or_default() += 1;
         self.in_use.add_socket();
@@ -197,6 +222,7 @@ impl Targets {
     /// ended.
     pub(super) fn on_answer(&mut self, query: QueryId) -> Option<FlowId> {
         self.in_use.end_query();
+        self.lookups.remove(&query);
         self.by_query.remove(&query)
     }
 
@@ -207,13 +233,15 @@ impl Targets {
         id: FlowId,
         (host, port): (String, u16),
         result: Result<Vec<IpAddr>, ResolveError>,
+        user: &User,
     ) -> Result<(State, Output), RequestError> {
         // RFC 9298 §3.1: "If errors occur during this process, the UDP proxy MUST reject the request".
         let addresses = result.map_err(|error| RequestError::Dns { host: host.clone(), error })?;
         // Addresses are checked after resolution, so that no name leads to an internal address.
-        let permitted = addresses.iter().find(|&&address| self.policy.permits(address));
-        match permitted.or(addresses.first()) {
-            Some(&address) => self.open(now, id, address, port),
+        let is_permitted =
+            |address: &&IpAddr| self.policy.permits(**address) && user.account.may_reach(**address);
+        match addresses.iter().find(is_permitted).or(addresses.first()) {
+            Some(&address) => self.open(now, id, (address, port), user),
             None => Err(RequestError::Dns { host, error: ResolveError::NotFound }),
         }
     }
@@ -265,7 +293,7 @@ mod tests {
         let id = (ConnectionId(connection), StreamId(0));
         let mut taken = Vec::new();
         loop {
-            match targets.reach(now, id, ("1.1.1.1".to_owned(), 53)) {
+            match targets.reach(now, id, ("1.1.1.1".to_owned(), 53), &User::test()) {
                 Ok((state, _)) => taken.push(state),
                 Err(error) => return (taken, error),
             }
@@ -339,15 +367,16 @@ mod tests {
         let id = (ConnectionId(0), StreamId(0));
         #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
         let now = Instant::now();
-        let mut reach = |host: &str| targets.reach(now, id, (host.to_owned(), 53)).unwrap().0;
+        let mut reach =
+            |host: &str| targets.reach(now, id, (host.to_owned(), 53), &User::test()).unwrap().0;
         let (opening, resolving) = (reach("1.1.1.1"), reach("example.org"));
         // Whether or not it was opened: the driver learns that the node does not name it again.
         assert!(matches!(targets.release(&opening), Some(Output::CloseSocket(SocketId(1)))));
         assert!(targets.release(&resolving).is_none());
         assert!(targets.is_idle() && targets.sockets() == 0);
-        let refused = targets.reach(now, id, ("example.org".to_owned(), 53));
+        let refused = targets.reach(now, id, ("example.org".to_owned(), 53), &User::test());
         assert!(matches!(refused, Err(RequestError::TooManyQueries(1))), "it is still looked up");
         assert_eq!(targets.on_answer(QueryId(0)), None);
-        assert!(targets.reach(now, id, ("example.org".to_owned(), 53)).is_ok());
+        assert!(targets.reach(now, id, ("example.org".to_owned(), 53), &User::test()).is_ok());
     }
 }

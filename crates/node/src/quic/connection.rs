@@ -12,7 +12,6 @@ use bytes::Bytes;
 use noq_proto::{
     ConnectionEvent, Dir, PathId, SendDatagramError, UdpStats, WriteError, congestion::Controller,
 };
-use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 use tandem_congestion::{Applied, Feedback, Passed};
 use tandem_units::{ByteCount, Rate};
@@ -21,6 +20,7 @@ use tandem_wire::{Code, Slice, TunnelInfo};
 use super::{
     AckPolicy, DatagramId, Delivery, Read, StreamId,
     ack_gate::AckGate,
+    certificate,
     config::{RECEIVE_WINDOW, SEND_WINDOW, Windows},
     convert::{from_noq, from_noq_rate, to_noq, to_varint},
     delivery::Deliveries,
@@ -392,12 +392,10 @@ impl Connection {
 
     /// The first 16 hexadecimal digits of the SHA-256 fingerprint of the peer's certificate. `None`
     /// if the peer showed none.
-    pub(crate) fn certificate_fingerprint(&self) -> Option<String> {
+    pub(crate) fn certificate_name(&self) -> Option<String> {
         let identity = self.inner.crypto_session().peer_identity()?;
         let chain = identity.downcast::<Vec<CertificateDer<'static>>>().ok()?;
-        let digest = digest(&SHA256, chain.first()?);
-        let start = digest.as_ref().first_chunk().copied().map(u64::from_be_bytes)?;
-        Some(format!("{start:016x}"))
+        certificate::name_of(chain.first()?)
     }
 
     /// The present path to the peer.

@@ -3,6 +3,7 @@
 mod accept;
 mod ack_gate;
 mod amplification;
+mod certificate;
 mod config;
 mod connection;
 mod connection_ids;

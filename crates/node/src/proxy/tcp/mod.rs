@@ -22,7 +22,7 @@ use crate::{
     error::RequestError,
     h3,
     node::{Output, QueryId, ResolveError},
-    quic::{ConnectionId, StreamId},
+    quic::{ConnectionId, StreamId, earliest},
     tcp::{Form, Socket, Splice, TcpId, TcpInput, TcpOutput, TunnelStream},
     timers::move_timer,
     tunnel::urgency,
@@ -40,6 +40,8 @@ struct TcpFlow {
     /// The target's host and port.
     target: (String, u16),
     timer: Option<Instant>,
+    /// When bytes may pass again, after the user's rate has been reached.
+    resume_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -73,7 +75,7 @@ impl TcpFlow {
         match &self.state {
             State::Resolving { deadline, .. } => Some(*deadline),
             State::Connecting(race) => Some(race.next_timeout()),
-            State::Open { .. } => None,
+            State::Open { .. } => earliest(self.resume_at, self.owner.user.until),
         }
     }
 }
@@ -160,17 +162,19 @@ impl Proxy {
         (target, form): ((String, u16), Form),
     ) -> Result<(), RequestError> {
         let target = self.service_or(target)?;
+        let owner = self.owner(now, id, user)?;
         let state = if let Ok(address) = target.0.parse() {
-            State::Connecting(self.race(now, &[address], target.1)?)
+            State::Connecting(self.race(now, &[address], target.1, &owner.user)?)
         } else {
-            let (query, output) = self.targets.query(id, target.0.clone())?;
+            let (query, output) = self.targets.query(id, target.0.clone(), &owner.user)?;
             self.outputs.push_back(output);
             State::Resolving { query, deadline: now + self.limits.dns_timeout }
         };
-        let owner = self.owner(id, user);
         let peer = self.peers.get_mut(id.0).ok_or(RequestError::Unauthorized)?;
         peer.tunnel.open_bytes(id.1, urgency(headers), 1);
-        self.tcp.flows.insert(id, TcpFlow { state, form, owner, target, timer: None });
+        self.tcp
+            .flows
+            .insert(id, TcpFlow { state, form, owner, target, timer: None, resume_at: None });
         self.advance_race(now, id);
         Ok(())
     }
@@ -190,12 +194,18 @@ impl Proxy {
         }
     }
 
-    fn race(&self, now: Instant, found: &[IpAddr], port: u16) -> Result<Race, RequestError> {
+    fn race(
+        &self,
+        now: Instant,
+        found: &[IpAddr],
+        port: u16,
+        user: &User,
+    ) -> Result<Race, RequestError> {
         let deadline = now + self.limits.connect_timeout;
         if self.tcp.is_only_service() {
             return Ok(Race::new(found, port, now, deadline)); // the operator chose it
         }
-        let permitted = self.targets.permitted(found)?;
+        let permitted = self.targets.permitted(found, user)?;
         Ok(Race::new(&permitted, port, now, deadline))
     }
 
@@ -214,7 +224,7 @@ impl Proxy {
         };
         let race = found
             .map_err(|error| RequestError::Dns { host, error })
-            .and_then(|found| self.race(now, &found, port));
+            .and_then(|found| self.race(now, &found, port, &flow.owner.user));
         match (race, self.tcp.flows.get_mut(&id)) {
             (Ok(race), Some(flow)) => {
                 flow.state = State::Connecting(race);
@@ -304,7 +314,7 @@ impl Proxy {
         self.tcp.set_timer(id);
         self.stats.tcp.opened += 1;
         let Some(flow) = self.tcp.flows.get(&id) else { return };
-        let Owner { user, client } = &flow.owner;
+        let Owner { user, client, .. } = &flow.owner;
         info!(
             connection = id.0.0, flow = id.1.0, %user, client = client.map(display), %target,
             protocol = "tcp", "flow opened"

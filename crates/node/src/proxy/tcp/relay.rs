@@ -10,8 +10,14 @@ use super::{State, TcpFlow};
 use crate::{
     error::RequestError,
     node::Output,
-    proxy::{FlowId, Proxy, access::Access, flow::End, flow::Owner, request::Asks},
-    quic::ConnectionId,
+    proxy::{
+        FlowId, Proxy,
+        access::Access,
+        flow::{End, Owner},
+        request::Asks,
+        users::{Direction, Verdict},
+    },
+    quic::{ConnectionId, earliest},
     tcp::{Outcome, TcpOutput},
     tunnel::Carrier,
 };
@@ -19,22 +25,69 @@ use crate::{
 impl Proxy {
     /// Passes bytes of a target to its stream.
     pub(super) fn on_tcp_read(&mut self, now: Instant, id: FlowId, data: Bytes) {
+        let verdict = self.meter(now, id, Direction::ToClient, data.len());
         let splice = self.tcp.flows.get_mut(&id).and_then(TcpFlow::open);
         let (Some(splice), Some(peer)) = (splice, self.peers.get_mut(id.0)) else { return };
         self.stats.tcp.to_client_bytes += data.len() as u64;
         let outcome = splice.on_read(data, &mut peer.tunnel, id.1, &mut self.outputs);
         self.server.parts(id.0); // marks the connection, so that its tunnel is fed
         self.settle_tcp(now, id, outcome);
+        if verdict == Verdict::MonthUsed {
+            self.end_right(id, &End::MonthUsed);
+        }
+    }
+
+    /// Counts bytes for the user. If they came faster than the user's rate, no others are taken for a while.
+    fn meter(&mut self, now: Instant, id: FlowId, way: Direction, bytes: usize) -> Verdict {
+        let Some(flow) = self.tcp.flows.get_mut(&id) else { return Verdict::Pass };
+        let verdict = flow.owner.meter.passed(now, way, (bytes, 0));
+        self.pause(now, id, way);
+        verdict
+    }
+
+    /// Takes no bytes of a direction until the user's rate permits it. Returns whether it does not.
+    fn pause(&mut self, now: Instant, id: FlowId, way: Direction) -> bool {
+        let Some(flow) = self.tcp.flows.get_mut(&id) else { return false };
+        let Some(wait) = flow.owner.meter.wait(now, way) else { return false };
+        flow.resume_at = earliest(flow.resume_at, Some(now + wait));
+        if let Some(splice) = flow.open().filter(|_| way == Direction::ToClient) {
+            splice.halt(true);
+        }
+        self.tcp.set_timer(id);
+        true
+    }
+
+    /// Goes on with a connection that has waited for the user's rate.
+    fn resume(&mut self, now: Instant, id: FlowId) {
+        let Some(flow) = self.tcp.flows.get_mut(&id) else { return };
+        flow.resume_at = None;
+        if !self.pause(now, id, Direction::ToClient) {
+            if let Some(splice) = self.tcp.flows.get_mut(&id).and_then(TcpFlow::open) {
+                splice.halt(false);
+            }
+            self.pull_tcp(id);
+        }
+        self.tcp.set_timer(id);
+        self.on_tcp_stream(now, id);
     }
 
     /// Passes what has arrived on a stream to its target.
     pub(in crate::proxy) fn on_tcp_stream(&mut self, now: Instant, id: FlowId) {
+        if self.pause(now, id, Direction::ToTarget) {
+            return;
+        }
         let splice = self.tcp.flows.get_mut(&id).and_then(TcpFlow::open);
         let (Some(splice), Some(parts)) = (splice, self.server.parts(id.0)) else { return };
         let before = splice.to_tcp;
         let outcome = splice.push(&mut Carrier::from(parts), id.1, &mut self.outputs);
-        self.stats.tcp.to_target_bytes += splice.to_tcp - before;
+        let pushed = splice.to_tcp - before;
+        self.stats.tcp.to_target_bytes += pushed;
+        let pushed = usize::try_from(pushed).unwrap_or(usize::MAX);
+        let verdict = self.meter(now, id, Direction::ToTarget, pushed);
         self.settle_tcp(now, id, outcome);
+        if verdict == Verdict::MonthUsed {
+            self.end_right(id, &End::MonthUsed);
+        }
     }
 
     /// Asks a target for bytes if its stream has room.
@@ -148,7 +201,7 @@ impl Proxy {
             State::Resolving { query, .. } => self.targets.forget_query(*query),
             State::Connecting(_) => {}
             State::Open { splice, target } => {
-                let Owner { user, client } = &flow.owner;
+                let Owner { user, client, .. } = &flow.owner;
                 info!(
                     connection = id.0.0, flow = id.1.0, %user, client = client.map(display), %target,
                     %reason, protocol = "tcp", to_target_bytes = splice.to_tcp,
@@ -173,10 +226,18 @@ impl Proxy {
         let flows = self.tcp.flows.iter();
         let revoked = flows.filter(|(_, flow)| !access.still_permits(&flow.owner.user));
         for id in revoked.map(|(&id, _)| id).collect::<Vec<_>>() {
-            self.reset_connections(id);
-            self.stats.tcp.aborted += 1;
-            self.cut_tcp(id, Code::H3_REQUEST_CANCELLED, &End::Revoked);
+            self.end_right(id, &End::Revoked);
         }
+    }
+
+    /// Ends a connection whose user has lost its right to it.
+    fn end_right(&mut self, id: FlowId, end: &End) {
+        if !self.tcp.has(id) {
+            return;
+        }
+        self.reset_connections(id);
+        self.stats.tcp.aborted += 1;
+        self.cut_tcp(id, Code::H3_REQUEST_CANCELLED, end);
     }
 
     /// Runs the timers that are due: of names that are being resolved, and of attempts to connect.
@@ -188,11 +249,16 @@ impl Proxy {
             self.tcp.timers.pop_first();
             let Some(flow) = self.tcp.flows.get_mut(&id) else { continue };
             flow.timer = None;
-            if let State::Resolving { .. } = flow.state {
-                let (host, timeout) = (flow.target.0.clone(), self.limits.dns_timeout);
-                self.refuse_tcp(id, &RequestError::DnsTimeout { host, timeout });
-            } else {
-                self.advance_race(now, id);
+            match flow.state {
+                State::Resolving { .. } => {
+                    let (host, timeout) = (flow.target.0.clone(), self.limits.dns_timeout);
+                    self.refuse_tcp(id, &RequestError::DnsTimeout { host, timeout });
+                }
+                State::Connecting(_) => self.advance_race(now, id),
+                State::Open { .. } if flow.owner.user.until.is_some_and(|until| until <= now) => {
+                    self.end_right(id, &End::Expired);
+                }
+                State::Open { .. } => self.resume(now, id),
             }
         }
     }

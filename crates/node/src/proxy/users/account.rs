@@ -1,0 +1,290 @@
+//! One user's account, to which all threads add.
+
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    EachWay, KeptUsage, Month, Refusal, Refused, UserLimits, UserRules, UserUsage, bucket::Bucket,
+    meter::Direction,
+};
+
+/// The users' clock: nanoseconds since the first use, and the time in UTC.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    start: OnceLock<Instant>,
+    /// Milliseconds from 1970 until the start; 0 stands for an unknown time.
+    unix_at_start: AtomicU64,
+    /// The present month; 0 stands for an unknown one.
+    pub(super) month: AtomicU32,
+}
+
+impl Clock {
+    fn since_start(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(*self.start.get_or_init(|| now))
+    }
+
+    pub(super) fn nanos(&self, now: Instant) -> u64 {
+        u64::try_from(self.since_start(now).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn set(&self, now: Instant, unix: Duration) {
+        let at_start = unix.saturating_sub(self.since_start(now)).as_millis();
+        self.unix_at_start.store(u64::try_from(at_start).unwrap_or(u64::MAX).max(1), Relaxed);
+    }
+
+    pub(super) fn unix(&self, now: Instant) -> Option<Duration> {
+        let at_start = self.unix_at_start.load(Relaxed);
+        (at_start != 0).then(|| Duration::from_millis(at_start) + self.since_start(now))
+    }
+}
+
+/// What is counted while it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proxy) enum Counted {
+    Connections,
+    Flows,
+    Names,
+}
+
+impl Counted {
+    const fn refusal(self) -> Refusal {
+        match self {
+            Self::Connections => Refusal::Connections,
+            Self::Flows => Refusal::Flows,
+            Self::Names => Refusal::Names,
+        }
+    }
+}
+
+/// What is open, and how much of it may be open.
+#[derive(Debug, Default)]
+struct Gauge {
+    open: AtomicU32,
+    max: AtomicU32,
+}
+
+/// Something that counts as open until this is dropped.
+#[derive(Debug)]
+pub(in crate::proxy) struct Place {
+    account: Arc<Account>,
+    counted: Counted,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.account.gauge(self.counted).open.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What one direction has carried.
+#[derive(Debug, Default)]
+struct Carried {
+    bytes: AtomicU64,
+    datagrams: AtomicU64,
+    month_bytes: AtomicU64,
+    over_rate: AtomicU64,
+    bucket: Bucket,
+}
+
+/// One user's account.
+#[derive(Debug)]
+pub(in crate::proxy) struct Account {
+    pub(super) clock: Arc<Clock>,
+    gauges: [Gauge; 3],
+    to_target: Carried,
+    to_client: Carried,
+    refused: [AtomicU64; Refusal::NUMBER],
+    month_max: AtomicU64,
+    /// Seconds since 1970; 0 stands for never.
+    last_seen: AtomicU64,
+    /// What only requests read.
+    named: RwLock<Named>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Named {
+    /// The group that the user's credentials name.
+    claimed: Option<Arc<str>>,
+    /// The group whose limits are in force.
+    group: Option<Arc<str>>,
+    limits: Arc<UserLimits>,
+}
+
+impl Account {
+    pub(super) fn new(clock: Arc<Clock>) -> Self {
+        Self {
+            clock,
+            gauges: Default::default(),
+            to_target: Carried::default(),
+            to_client: Carried::default(),
+            refused: Default::default(),
+            month_max: AtomicU64::new(u64::MAX),
+            last_seen: AtomicU64::new(0),
+            named: RwLock::default(),
+        }
+    }
+
+    fn named(&self) -> Named {
+        self.named.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn gauge(&self, counted: Counted) -> &Gauge {
+        let [connections, flows, names] = &self.gauges;
+        match counted {
+            Counted::Connections => connections,
+            Counted::Flows => flows,
+            Counted::Names => names,
+        }
+    }
+
+    const fn carried(&self, direction: Direction) -> &Carried {
+        match direction {
+            Direction::ToTarget => &self.to_target,
+            Direction::ToClient => &self.to_client,
+        }
+    }
+
+    pub(super) const fn bucket(&self, direction: Direction) -> &Bucket {
+        &self.carried(direction).bucket
+    }
+
+    /// Opens something, unless as much is open as may be.
+    pub(in crate::proxy) fn place(self: &Arc<Self>, counted: Counted) -> Result<Place, Refusal> {
+        let gauge = self.gauge(counted);
+        let max = gauge.max.load(Relaxed);
+        let next = |open: u32| (open < max).then_some(open + 1);
+        if gauge.open.fetch_update(Relaxed, Relaxed, next).is_err() {
+            return Err(self.refuse(counted.refusal()));
+        }
+        Ok(Place { account: Arc::clone(self), counted })
+    }
+
+    /// How much may be open.
+    pub(in crate::proxy) fn max(&self, counted: Counted) -> u32 {
+        self.gauge(counted).max.load(Relaxed)
+    }
+
+    /// Counts a refusal.
+    pub(in crate::proxy) fn refuse(&self, refusal: Refusal) -> Refusal {
+        if let Some(counter) = self.refused.get(refusal as usize) {
+            counter.fetch_add(1, Relaxed);
+        }
+        refusal
+    }
+
+    /// Notes that the user sent a request.
+    pub(in crate::proxy) fn see(&self, now: Instant) {
+        if let Some(unix) = self.clock.unix(now) {
+            self.last_seen.store(unix.as_secs(), Relaxed);
+        }
+    }
+
+    pub(super) fn last_seen(&self) -> u64 {
+        self.last_seen.load(Relaxed)
+    }
+
+    /// Whether the user has carried as many bytes in this month as it may.
+    pub(in crate::proxy) fn has_used_month(&self) -> bool {
+        self.month_bytes().total() >= self.month_max.load(Relaxed)
+    }
+
+    /// Whether the user may reach this host, which is a name or an address, at this port.
+    pub(in crate::proxy) fn may_ask(&self, host: &str, port: u16) -> bool {
+        self.named().limits.targets.may_ask(host, port)
+    }
+
+    /// Whether the user may reach this address.
+    pub(in crate::proxy) fn may_reach(&self, address: IpAddr) -> bool {
+        self.named().limits.targets.may_reach(address)
+    }
+
+    /// Notes the group that the user's credentials name.
+    pub(super) fn join(&self, group: Option<&str>, rules: &UserRules, name: &str) {
+        if self.named.read().unwrap_or_else(PoisonError::into_inner).claimed.as_deref() == group {
+            return;
+        }
+        let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
+        named.claimed = group.map(Arc::from);
+        drop(named);
+        self.set_limits(rules, name);
+    }
+
+    pub(super) fn set_limits(&self, rules: &UserRules, name: &str) {
+        let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
+        let (group, limits) = rules.of(name, named.claimed.as_deref());
+        let Self { gauges: [connections, flows, names], .. } = self;
+        for (gauge, max) in
+            [(connections, &limits.connections), (flows, &limits.flows), (names, &limits.names)]
+        {
+            gauge.max.store(max.get().copied().unwrap_or(u32::MAX), Relaxed);
+        }
+        self.to_target.bucket.set(limits.rate_to_target.get().copied());
+        self.to_client.bucket.set(limits.rate_to_client.get().copied());
+        self.month_max.store(limits.month_bytes.get().map_or(u64::MAX, |it| it.get()), Relaxed);
+        named.group = group.map(Arc::from);
+        named.limits = Arc::new(limits);
+    }
+
+    /// Adds what a flow has carried.
+    pub(super) fn add(&self, direction: Direction, bytes: u64, datagrams: u64) {
+        let carried = self.carried(direction);
+        carried.bytes.fetch_add(bytes, Relaxed);
+        carried.month_bytes.fetch_add(bytes, Relaxed);
+        carried.datagrams.fetch_add(datagrams, Relaxed);
+    }
+
+    pub(super) fn count_over_rate(&self, direction: Direction) {
+        self.carried(direction).over_rate.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn begin_month(&self) {
+        self.to_target.month_bytes.store(0, Relaxed);
+        self.to_client.month_bytes.store(0, Relaxed);
+    }
+
+    pub(super) fn restore(&self, kept: &KeptUsage, month: Option<Month>) {
+        if Some(kept.month) == month {
+            self.to_target.month_bytes.fetch_add(kept.bytes.to_target, Relaxed);
+            self.to_client.month_bytes.fetch_add(kept.bytes.to_client, Relaxed);
+        }
+        self.last_seen.fetch_max(kept.last_seen.as_secs(), Relaxed);
+    }
+
+    fn month_bytes(&self) -> EachWay {
+        let of = |carried: &Carried| carried.month_bytes.load(Relaxed);
+        EachWay { to_target: of(&self.to_target), to_client: of(&self.to_client) }
+    }
+
+    pub(super) fn usage(&self, name: &str) -> UserUsage {
+        let Named { group, limits, .. } = self.named();
+        let open = |counted| self.gauge(counted).open.load(Relaxed);
+        let [target, connections, flows, names, month] =
+            self.refused.each_ref().map(|counter| counter.load(Relaxed));
+        let Self { to_target, to_client, .. } = self;
+        UserUsage {
+            name: name.to_owned(),
+            group: group.as_deref().map(str::to_owned),
+            connections: open(Counted::Connections),
+            flows: open(Counted::Flows),
+            names: open(Counted::Names),
+            to_target_bytes: to_target.bytes.load(Relaxed),
+            to_client_bytes: to_client.bytes.load(Relaxed),
+            to_target_datagrams: to_target.datagrams.load(Relaxed),
+            to_client_datagrams: to_client.datagrams.load(Relaxed),
+            over_rate_datagrams: EachWay {
+                to_target: to_target.over_rate.load(Relaxed),
+                to_client: to_client.over_rate.load(Relaxed),
+            },
+            refused: Refused { target, connections, flows, names, month },
+            month_bytes: self.month_bytes(),
+            last_seen: Some(self.last_seen()).filter(|&it| it != 0).map(Duration::from_secs),
+            limits: UserLimits::clone(&limits),
+        }
+    }
+}
