@@ -81,7 +81,7 @@ mod tests {
         for (text, words) in [
             ("0123456789abcdef alice\n", &[":1: ", "name stands before the token"][..]),
             ("0123456789abcdef 0123456789abcdeF\n", &[":1: ", "1 to 15", "before the token"]),
-            ("alice short\n", &[":1: ", "16 to 512"]),
+            ("alice short\n", &[":1: ", "16 to 8192"]),
             ("a 0123456789abcdef\n#\na 0123456789abcdeF\n", &[":3: ", "line 1", "same name"]),
             ("token-2 0123456789abcdef\n0123456789abcdeF\n", &[":2: ", "line 1"]),
             ("a b 0123456789abcdef\n", &[":1: ", "a name and a token"]),

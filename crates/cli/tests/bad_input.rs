@@ -270,7 +270,7 @@ fn a_token_file_has_tokens() {
     scene.run("proxy --listen 127.0.0.1:0 --token-file tokens").fails(2, &["tokens has no token"]);
     scene.write("tokens", "0123456789abcdef\nshort\n");
     let run = scene.run("proxy --listen 127.0.0.1:0 --token-file tokens");
-    run.fails(2, &["tokens:2", "16 to 512"]);
+    run.fails(2, &["tokens:2", "16 to 8192"]);
     assert!(!run.stderr().contains("short"), "a secret in an error: {}", run.stderr());
     assert!(run.stderr().contains("chmod 600"), "{}", run.stderr());
 }

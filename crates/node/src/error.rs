@@ -32,6 +32,9 @@ pub enum RequestError {
     /// The request has no token, or an unknown one.
     #[error("a valid token is required")]
     Unauthorized,
+    /// The request has a token that is no longer valid, or not yet.
+    #[error("the token has expired, or is not valid yet")]
+    TokenExpired,
     /// Too many wrong tokens came from the client's address, so the proxy did not look at the token
     /// of this request.
     #[error("too many wrong tokens came from this address; try again in {} s", whole_seconds(*.0))]
@@ -137,7 +140,9 @@ impl RequestError {
             Self::MalformedTarget(_) | Self::Group { .. } => {
                 (StatusCode::BAD_REQUEST, Some("http_request_error"))
             }
-            Self::Unauthorized => (StatusCode::PROXY_AUTHENTICATION_REQUIRED, None),
+            Self::Unauthorized | Self::TokenExpired => {
+                (StatusCode::PROXY_AUTHENTICATION_REQUIRED, None)
+            }
             Self::TooManyGuesses(_) => (StatusCode::TOO_MANY_REQUESTS, None),
             Self::Dns { .. } => (StatusCode::BAD_GATEWAY, Some("dns_error")),
             Self::DnsTimeout { .. } => (StatusCode::GATEWAY_TIMEOUT, Some("dns_timeout")),

@@ -263,6 +263,8 @@ pub struct Denied {
     pub no_token: u64,
     /// The request had a wrong token.
     pub wrong_token: u64,
+    /// The request had a token of the right issuer that was no longer valid, or not yet.
+    pub expired: u64,
     /// Too many wrong tokens had come from the client's address, so the proxy did not look at the
     /// request's token.
     pub ignored: u64,

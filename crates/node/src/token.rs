@@ -8,12 +8,12 @@ pub struct Token(String);
 
 /// The error for a text that is not a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a token has 16 to 512 characters out of A-Z a-z 0-9 - . _ ~ + / and = at the end")]
+#[error("a token has 16 to 8192 characters out of A-Z a-z 0-9 - . _ ~ + / and = at the end")]
 pub struct TokenError;
 
 impl Token {
-    /// The allowed lengths of a token.
-    const LEN: Range<usize> = 16..513;
+    /// The allowed lengths of a token. JSON Web Tokens are long.
+    const LEN: Range<usize> = 16..8193;
 
     /// Parses a bearer token (`b64token` of RFC 6750 §2.1). It must have at least 16 characters, so
     /// that it cannot be guessed over the network.

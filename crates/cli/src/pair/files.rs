@@ -211,7 +211,7 @@ mod tests {
         let token = "token = secret0123456789\n";
         for (text, reason) in [
             (String::new(), "no line \"token = \""),
-            ("token = secret\n".to_owned(), "16 to 512"),
+            ("token = secret\n".to_owned(), "16 to 8192"),
             (token.to_owned(), "no certificate"),
             (format!("{token}{BEGIN}\n%\n{END}\n"), "base64"),
             (format!("{token}{BEGIN}\n"), "missing section end"),

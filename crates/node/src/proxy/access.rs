@@ -7,7 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::users::{Account, Counted, Place, Refusal, UserRules, Users};
+use jsonwebtoken::jwk::Jwk;
+
+use super::{
+    jwt::JwtKeys,
+    users::{Account, Counted, Place, Refusal, UserRules, Users},
+};
 use crate::{
     error::RequestError,
     token::{NamedToken, Token},
@@ -21,6 +26,8 @@ pub enum Access {
     Anyone,
     /// The clients that send one of these tokens.
     Tokens(Vec<NamedToken>),
+    /// The clients that send one of these tokens, or a JSON Web Token that is signed with one of these keys.
+    TokensOrSigned(Vec<NamedToken>, Arc<JwtKeys>),
 }
 
 /// What a request has shown of its right to use a proxy.
@@ -30,6 +37,8 @@ pub(super) enum Shown {
     Nothing,
     /// This token.
     Token(Token),
+    /// A JSON Web Token that is signed with this key.
+    Signed(Box<Jwk>),
 }
 
 /// Who sends a request, as its credentials say.
@@ -61,7 +70,9 @@ impl User {
     /// A user who had to show nothing.
     #[cfg(test)]
     pub(super) fn test() -> Self {
-        let claim = Access::Anyone.permits(None).expect("it permits everybody");
+        let claim = Access::Anyone
+            .permits((crate::test_start(), None), None)
+            .expect("it permits everybody");
         Self::new(claim, &Users::default())
     }
 
@@ -113,6 +124,8 @@ pub(super) enum Denied {
     NoToken,
     /// The request has a token that the proxy does not know, or another kind of credentials.
     WrongToken,
+    /// The request has a token of the right issuer that is no longer valid, or not yet.
+    Expired,
     /// Too many wrong tokens came from the client's address, so nobody looked at the request's
     /// token. It will be looked at after this time.
     Ignored(Duration),
@@ -120,11 +133,15 @@ pub(super) enum Denied {
 
 impl Access {
     /// Finds out who sent a request with this `Proxy-Authorization` field. The check takes the same
-    /// time for each wrong token of the same length.
-    pub(super) fn permits(&self, authorization: Option<&[u8]>) -> Result<Claim, Denied> {
+    /// time for each wrong token of the same length. `unix` is the time since 1970 at `now`, if it is known.
+    pub(super) fn permits(
+        &self,
+        (now, unix): (Instant, Option<Duration>),
+        authorization: Option<&[u8]>,
+    ) -> Result<Claim, Denied> {
         let claim =
             |name: &str, shown| Claim { name: name.to_owned(), group: None, shown, until: None };
-        let Self::Tokens(tokens) = self else {
+        let Some((tokens, keys)) = self.credentials() else {
             return Ok(claim(UserRules::ANYONE, Shown::Nothing));
         };
         let value = authorization.ok_or(Denied::NoToken)?;
@@ -138,19 +155,30 @@ impl Access {
             let is_shown = named.token.is(shown);
             found.or(is_shown.then_some(named))
         });
-        let named = found.ok_or(Denied::WrongToken)?;
-        Ok(claim(named.name(), Shown::Token(named.token.clone())))
+        match (found, keys) {
+            (Some(named), _) => Ok(claim(named.name(), Shown::Token(named.token.clone()))),
+            (None, Some(keys)) => keys.check(now, unix, shown),
+            (None, None) => Err(Denied::WrongToken),
+        }
     }
 
     /// Whether a user who was let in before may still use the proxy. A token may have another name
     /// than before.
     pub(super) fn still_permits(&self, user: &User) -> bool {
-        match (self, &user.shown) {
-            (Self::Tokens(tokens), Shown::Token(old)) => {
-                tokens.iter().any(|named| named.token == *old)
-            }
-            (Self::Tokens(_), _) => false,
-            (Self::Anyone, _) => true,
+        let Some((tokens, keys)) = self.credentials() else { return true };
+        match &user.shown {
+            Shown::Token(old) => tokens.iter().any(|named| named.token == *old),
+            Shown::Signed(key) => keys.is_some_and(|keys| keys.has(key)),
+            Shown::Nothing => false,
+        }
+    }
+
+    /// What clients have to show, if they have to show something.
+    const fn credentials(&self) -> Option<(&Vec<NamedToken>, Option<&Arc<JwtKeys>>)> {
+        match self {
+            Self::Anyone => None,
+            Self::Tokens(tokens) => Some((tokens, None)),
+            Self::TokensOrSigned(tokens, keys) => Some((tokens, Some(keys))),
         }
     }
 }
@@ -164,7 +192,7 @@ impl fmt::Display for User {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::token::Token;
+    use crate::{test_start, token::Token};
 
     fn named(name: &str, token: &str) -> NamedToken {
         NamedToken::new(name, Token::parse(token).unwrap()).unwrap()
@@ -188,18 +216,21 @@ mod tests {
             (Some(""), Err(Denied::WrongToken)),
             (None, Err(Denied::NoToken)),
         ] {
-            let permitted = access.permits(value.map(str::as_bytes));
+            let permitted = access.permits((test_start(), None), value.map(str::as_bytes));
             let permitted = permitted.map(|claim| claim.name);
             assert_eq!(permitted, user.map(str::to_owned), "{value:?}");
         }
-        assert_eq!(Access::Anyone.permits(None).unwrap().shown, Shown::Nothing);
+        assert_eq!(
+            Access::Anyone.permits((test_start(), None), None).unwrap().shown,
+            Shown::Nothing
+        );
     }
 
     #[test]
     fn a_renamed_token_stays_and_a_removed_one_does_not() {
         let access = Access::Tokens(vec![named("alice", "0123456789abcdef")]);
         let anyone = User::test();
-        let claim = access.permits(Some(b"Bearer 0123456789abcdef")).unwrap();
+        let claim = access.permits((test_start(), None), Some(b"Bearer 0123456789abcdef")).unwrap();
         let user = User::new(claim, &Users::default());
         let renamed = Access::Tokens(vec![named("alice-2", "0123456789abcdef")]);
         assert!(renamed.still_permits(&user) && !renamed.still_permits(&anyone));

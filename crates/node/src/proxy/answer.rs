@@ -72,7 +72,13 @@ pub(super) fn refused(error: &RequestError, asks: Asks) -> ResponseHead {
     };
     headers.insert(PROXY_STATUS, proxy_status.encode());
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-        let challenge = HeaderValue::from_static("Bearer realm=\"tandem\"");
+        let challenge = HeaderValue::from_static(match error {
+            // RFC 6750 §3.1: "The access token provided is expired, revoked, malformed, or invalid".
+            RequestError::TokenExpired => {
+                "Bearer realm=\"tandem\", error=\"invalid_token\", error_description=\"expired\""
+            }
+            _ => "Bearer realm=\"tandem\"",
+        });
         if asks == Asks::Tcp(Form::Capsules) {
             // draft-ietf-httpbis-connect-tcp: the request is for a resource of this server, so that it
             // authenticates as for any other resource (RFC 9110 §11.6.1).

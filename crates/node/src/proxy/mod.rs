@@ -4,6 +4,7 @@ mod access;
 mod answer;
 mod flow;
 mod in_use;
+mod jwt;
 mod peers;
 mod pep;
 mod policy;
@@ -30,6 +31,7 @@ use tracing::{debug, field::display, info};
 pub use self::{
     access::Access,
     in_use::InUse,
+    jwt::{JwtKeys, JwtKeysError, JwtRules},
     pep::PepSettings,
     policy::TargetPolicy,
     ports::{TcpPorts, TcpPortsError},

@@ -20,7 +20,7 @@ use super::{
     answer::{granted, refused},
     flow::{End, Flow, Owner, State},
     standing::Standing,
-    users::{Counted, Meter},
+    users::{Counted, Meter, Users},
 };
 use crate::{
     beside,
@@ -73,18 +73,20 @@ impl Admission {
     fn identify(
         &mut self,
         now: Instant,
+        users: &Users,
         standing: &mut Standing,
         authorization: Option<&[u8]>,
     ) -> Result<Claim, Denied> {
         let result = match standing.wait(now, &self.guesses) {
             Some(wait) => Err(Denied::Ignored(wait)),
-            None => self.access.permits(authorization),
+            None => self.access.permits((now, users.unix(now)), authorization),
         };
         match result {
             Ok(_) => {}
             Err(Denied::NoToken) => standing.on_missing(now, &mut self.guesses),
             Err(Denied::WrongToken) => standing.on_wrong(now, &mut self.guesses),
-            Err(Denied::Ignored(_)) => standing.on_ignored(),
+            // Nobody guesses a signature. The holder of an old token costs its neighbours nothing.
+            Err(Denied::Expired | Denied::Ignored(_)) => standing.on_ignored(),
         }
         result
     }
@@ -166,29 +168,34 @@ impl Proxy {
     ) -> Result<User, RequestError> {
         let Some(peer) = self.peers.get_mut(id) else { return Err(RequestError::Unauthorized) };
         let standing = &mut peer.standing;
-        let (counter, error) = match self.admission.identify(now, standing, authorization) {
-            Ok(mut claim) => {
-                if claim.shown == Shown::Nothing {
-                    if let Some(user) = &standing.user {
-                        return Ok(user.clone());
+        let (counter, error) =
+            match self.admission.identify(now, &self.users, standing, authorization) {
+                Ok(mut claim) => {
+                    if claim.shown == Shown::Nothing {
+                        if let Some(user) = &standing.user {
+                            return Ok(user.clone());
+                        }
+                        let connection = self.server.connection(id);
+                        let subject = connection.and_then(|it| it.certificate_name());
+                        claim.name = subject.unwrap_or(claim.name);
                     }
-                    let connection = self.server.connection(id);
-                    let subject = connection.and_then(|it| it.certificate_name());
-                    claim.name = subject.unwrap_or(claim.name);
+                    return standing.be(User::new(claim, &self.users));
                 }
-                return standing.be(User::new(claim, &self.users));
-            }
-            Err(Denied::NoToken) => {
-                self.stats.denied.no_token += 1;
-                return Err(RequestError::Unauthorized);
-            }
-            Err(Denied::WrongToken) => {
-                (&mut self.stats.denied.wrong_token, RequestError::Unauthorized)
-            }
-            Err(Denied::Ignored(wait)) => {
-                (&mut self.stats.denied.ignored, RequestError::TooManyGuesses(wait))
-            }
-        };
+                Err(Denied::NoToken) => {
+                    self.stats.denied.no_token += 1;
+                    return Err(RequestError::Unauthorized);
+                }
+                Err(Denied::WrongToken) => {
+                    (&mut self.stats.denied.wrong_token, RequestError::Unauthorized)
+                }
+                Err(Denied::Expired) => {
+                    self.stats.denied.expired += 1;
+                    return Err(RequestError::TokenExpired);
+                }
+                Err(Denied::Ignored(wait)) => {
+                    (&mut self.stats.denied.ignored, RequestError::TooManyGuesses(wait))
+                }
+            };
         *counter += 1;
         if let Some(left_out) = self.admission.warning.due(now) {
             let client = self.log_clients.then(|| display(standing.client));

@@ -106,7 +106,7 @@ impl Targets {
         host: String,
         user: &User,
     ) -> Result<(QueryId, Output), RequestError> {
-        let place = user.place(Counted::Names)?;
+        let place = user.place(Counted::Lookups)?;
         // A look-up counts until it is answered, even if its request has ended. Otherwise a client
         // could start any number of look-ups with short requests.
         if !self.in_use.begin_query(self.queries_max) {

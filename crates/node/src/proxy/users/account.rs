@@ -49,7 +49,7 @@ impl Clock {
 pub(in crate::proxy) enum Counted {
     Connections,
     Flows,
-    Names,
+    Lookups,
 }
 
 impl Counted {
@@ -57,7 +57,7 @@ impl Counted {
         match self {
             Self::Connections => Refusal::Connections,
             Self::Flows => Refusal::Flows,
-            Self::Names => Refusal::Names,
+            Self::Lookups => Refusal::Lookups,
         }
     }
 }
@@ -135,11 +135,11 @@ impl Account {
     }
 
     fn gauge(&self, counted: Counted) -> &Gauge {
-        let [connections, flows, names] = &self.gauges;
+        let [connections, flows, lookups] = &self.gauges;
         match counted {
             Counted::Connections => connections,
             Counted::Flows => flows,
-            Counted::Names => names,
+            Counted::Lookups => lookups,
         }
     }
 
@@ -218,9 +218,9 @@ impl Account {
     pub(super) fn set_limits(&self, rules: &UserRules, name: &str) {
         let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
         let (group, limits) = rules.of(name, named.claimed.as_deref());
-        let Self { gauges: [connections, flows, names], .. } = self;
+        let Self { gauges: [connections, flows, lookups], .. } = self;
         for (gauge, max) in
-            [(connections, &limits.connections), (flows, &limits.flows), (names, &limits.names)]
+            [(connections, &limits.connections), (flows, &limits.flows), (lookups, &limits.lookups)]
         {
             gauge.max.store(max.get().copied().unwrap_or(u32::MAX), Relaxed);
         }
@@ -264,7 +264,7 @@ impl Account {
     pub(super) fn usage(&self, name: &str) -> UserUsage {
         let Named { group, limits, .. } = self.named();
         let open = |counted| self.gauge(counted).open.load(Relaxed);
-        let [target, connections, flows, names, month] =
+        let [target, connections, flows, lookups, month] =
             self.refused.each_ref().map(|counter| counter.load(Relaxed));
         let Self { to_target, to_client, .. } = self;
         UserUsage {
@@ -272,7 +272,7 @@ impl Account {
             group: group.as_deref().map(str::to_owned),
             connections: open(Counted::Connections),
             flows: open(Counted::Flows),
-            names: open(Counted::Names),
+            lookups: open(Counted::Lookups),
             to_target_bytes: to_target.bytes.load(Relaxed),
             to_client_bytes: to_client.bytes.load(Relaxed),
             to_target_datagrams: to_target.datagrams.load(Relaxed),
@@ -281,7 +281,7 @@ impl Account {
                 to_target: to_target.over_rate.load(Relaxed),
                 to_client: to_client.over_rate.load(Relaxed),
             },
-            refused: Refused { target, connections, flows, names, month },
+            refused: Refused { target, connections, flows, lookups, month },
             month_bytes: self.month_bytes(),
             last_seen: Some(self.last_seen()).filter(|&it| it != 0).map(Duration::from_secs),
             limits: UserLimits::clone(&limits),

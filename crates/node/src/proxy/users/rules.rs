@@ -124,7 +124,7 @@ pub struct UserLimits {
     /// The number of UDP flows and TCP connections together.
     pub flows: Bound<u32>,
     /// The number of names that are being resolved.
-    pub names: Bound<u32>,
+    pub lookups: Bound<u32>,
     /// The bytes of payload in both directions together in a month (UTC).
     pub month_bytes: Bound<ByteCount>,
 }
@@ -140,7 +140,7 @@ impl UserLimits {
         Self {
             connections: Bound::At(100),
             flows: Bound::At(4000),
-            names: Bound::At(256),
+            lookups: Bound::At(256),
             ..Self::default()
         }
     }
@@ -152,7 +152,7 @@ impl UserLimits {
             rate_to_client: self.rate_to_client.or(&other.rate_to_client),
             connections: self.connections.or(&other.connections),
             flows: self.flows.or(&other.flows),
-            names: self.names.or(&other.names),
+            lookups: self.lookups.or(&other.lookups),
             month_bytes: self.month_bytes.or(&other.month_bytes),
         }
     }

@@ -45,7 +45,7 @@ fn a_user_has_its_own_limits_before_those_of_its_group_and_the_default() {
     let flows = |flows| UserLimits { flows: Bound::At(flows), ..UserLimits::default() };
     let rule = |group: Option<&str>, limits| UserRule { group: group.map(str::to_owned), limits };
     let users = Users::new(UserRules {
-        default: UserLimits { names: Bound::Unlimited, ..flows(1) },
+        default: UserLimits { lookups: Bound::Unlimited, ..flows(1) },
         groups: [("staff".to_owned(), flows(2)), ("guests".to_owned(), flows(3))].into(),
         users: [
             ("alice".to_owned(), rule(None, flows(4))),
@@ -64,7 +64,7 @@ fn a_user_has_its_own_limits_before_those_of_its_group_and_the_default() {
         users.account(name, claimed);
         let usage = users.usage().into_iter().find(|usage| usage.name == name).unwrap();
         assert_eq!(usage.limits.flows.get().copied(), flows, "{name}");
-        assert_eq!(usage.limits.names.get(), None, "{name}");
+        assert_eq!(usage.limits.lookups.get(), None, "{name}");
     }
     users.account("carol", None);
     let carol = users.usage().into_iter().find(|usage| usage.name == "carol").unwrap();

@@ -14,7 +14,7 @@ pub enum Refusal {
     /// The user has as many flows as it may have.
     Flows,
     /// As many names are being resolved for the user as may be.
-    Names,
+    Lookups,
     /// The user has carried as many bytes in this month as it may.
     Month,
 }
@@ -25,7 +25,7 @@ impl Refusal {
 
     /// Whether the next request may be permitted soon, for instance after the user has closed something.
     pub const fn may_pass_soon(self) -> bool {
-        matches!(self, Self::Connections | Self::Flows | Self::Names)
+        matches!(self, Self::Connections | Self::Flows | Self::Lookups)
     }
 
     /// What to say of a user who has reached this limit.
@@ -35,7 +35,7 @@ impl Refusal {
             Self::Month => return "has used up its bytes of this month (UTC)".to_owned(),
             Self::Connections => "connections open",
             Self::Flows => "flows open",
-            Self::Names => "names being resolved",
+            Self::Lookups => "names being resolved",
         };
         format!("has {max} {what}, which is its limit; try again after some of them have ended")
     }
@@ -50,8 +50,8 @@ pub struct Refused {
     pub connections: u64,
     /// See [`Refusal::Flows`].
     pub flows: u64,
-    /// See [`Refusal::Names`].
-    pub names: u64,
+    /// See [`Refusal::Lookups`].
+    pub lookups: u64,
     /// See [`Refusal::Month`]. A flow that ended for this reason counts too.
     pub month: u64,
 }
@@ -85,7 +85,7 @@ pub struct UserUsage {
     /// The UDP flows and TCP connections that are open or being opened.
     pub flows: u32,
     /// The names that are being resolved.
-    pub names: u32,
+    pub lookups: u32,
     /// The bytes from clients to targets.
     pub to_target_bytes: u64,
     /// The bytes from targets to clients.
