@@ -42,6 +42,7 @@ mod text;
 mod threads;
 mod tls;
 mod tokens;
+mod users;
 
 use std::{env, ffi::OsStr, process::ExitCode};
 
@@ -91,6 +92,7 @@ enum Command {
     Origin(Box<origin::Origin>),
     Get(Box<get::Get>),
     Pep(Box<pep::PepCommand>),
+    Users(users::UsersCommand),
     #[command(subcommand)]
     Lab(Box<lab::Lab>),
     Demo(Box<demo::Demo>),
@@ -108,6 +110,7 @@ impl Command {
             Self::Origin(origin) => origin.run(),
             Self::Get(get) => get.run(),
             Self::Pep(pep) => pep.run(),
+            Self::Users(users) => users.run(),
             Self::Lab(lab) => lab.run(),
             Self::Demo(demo) => demo.run(),
             Self::Generate(generate) => generate.run(),

@@ -8,7 +8,7 @@ use tandem_node::{
     ProxyConfig,
     limits::Limits,
     mode::Oversize,
-    proxy::{Access, TargetPolicy, TcpPorts},
+    proxy::{TargetPolicy, TcpPorts, Users},
     quic::{ServerTls, Transport},
 };
 use tandem_units::HumanDuration;
@@ -27,7 +27,7 @@ use crate::{
     text,
     threads::{self, Threads},
     tls::{Identity, ServerTlsSettings, ServerTlsSetup},
-    tokens,
+    users::{Keeper, UsersSettings, UsersSetup},
 };
 
 const EXAMPLES: &str = "\
@@ -71,11 +71,6 @@ pub(crate) struct ProxySettings {
     /// [default: all but 25, to which mail servers listen]
     #[arg(long, value_name = "PORTS", env = "TANDEM_TCP_PORTS")]
     tcp_ports: Option<TcpPorts>,
-
-    /// Serve clients that send one of the tokens in this file, which has TOKEN or NAME TOKEN on each
-    /// line; logs show the name of a flow's token
-    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE")]
-    token_file: Option<PathBuf>,
 
     /// Serve clients whose certificate was issued by a CA in this PEM file
     #[arg(long, value_name = "FILE", env = "TANDEM_CLIENT_CA", help_heading = "TLS")]
@@ -139,6 +134,9 @@ pub(crate) struct ProxySettings {
     )]
     threads: Option<Within<Threads>>,
 
+    #[command(flatten, next_help_heading = "Users")]
+    users: UsersSettings,
+
     #[command(flatten)]
     fleet: FleetSettings,
 
@@ -180,8 +178,6 @@ pub(crate) struct ProxySetup {
     allow_target: Vec<Prefix>,
     tcp_ports: TcpPorts,
     #[serde(skip_serializing_if = "Option::is_none")]
-    token_file: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     client_ca: Option<PathBuf>,
     allow_anyone: bool,
     log_clients: bool,
@@ -194,6 +190,8 @@ pub(crate) struct ProxySetup {
     threads: Within<Threads>,
     #[serde(flatten)]
     fleet: FleetSetup,
+    #[serde(flatten)]
+    users: UsersSetup,
     #[serde(flatten)]
     pep: ProxyPepSetup,
     #[serde(flatten)]
@@ -212,15 +210,17 @@ impl TryFrom<ProxySettings> for ProxySetup {
             variable: "TANDEM_LISTEN",
         })?;
         let allow_anyone = settings.allow_anyone.unwrap_or_default();
-        let has_access_control = settings.token_file.is_some() || settings.client_ca.is_some();
-        if has_access_control && allow_anyone {
+        let users = UsersSetup::try_from(settings.users)?;
+        let client_ca = settings.client_ca.as_ref().map(|_| "client-ca");
+        let access_control = users.access_setting().or(client_ca);
+        if let Some(second) = access_control.filter(|_| allow_anyone) {
             return Err(ConfigError::Conflict {
                 first: "allow-anyone",
-                second: if settings.token_file.is_some() { "token-file" } else { "client-ca" },
+                second,
                 reason: "the one serves every client, the other only some",
             });
         }
-        if !listen.is_loopback() && !has_access_control && !allow_anyone {
+        if !listen.is_loopback() && access_control.is_none() && !allow_anyone {
             return Err(ConfigError::OpenProxy { listen: listen.0 });
         }
         Ok(Self {
@@ -228,7 +228,6 @@ impl TryFrom<ProxySettings> for ProxySetup {
             service: None,
             allow_target: settings.allow_target,
             tcp_ports: settings.tcp_ports.unwrap_or_default(),
-            token_file: settings.token_file,
             client_ca: settings.client_ca,
             allow_anyone,
             log_clients: settings.log_clients.unwrap_or_default(),
@@ -239,6 +238,7 @@ impl TryFrom<ProxySettings> for ProxySetup {
             memory: MemoryBound::or_default(settings.memory),
             threads: Threads::or_default(settings.threads),
             fleet: settings.fleet.try_into()?,
+            users,
             pep: settings.pep.try_into()?,
             tls: settings.tls.try_into()?,
             transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
@@ -259,7 +259,6 @@ impl ProxySetup {
             service: Some(target),
             allow_target: Vec::new(),
             tcp_ports: TcpPorts::default(),
-            token_file: Some(token_file),
             client_ca: None,
             allow_anyone: false,
             log_clients: false,
@@ -270,6 +269,7 @@ impl ProxySetup {
             memory: MemoryBound::or_default(None),
             threads: Threads::or_default(None),
             fleet: FleetSetup::default(),
+            users: UsersSetup::of_tokens(token_file),
             pep: ProxyPepSetup::default(),
             tls,
             transport,
@@ -292,7 +292,8 @@ impl ProxySetup {
         identity.announce()?;
         descriptors::say(open_files, limits.sockets);
         let nodes = self.nodes(&config, limits)?;
-        server::serve(nodes, || self.reload(&identity), |_, _| {})
+        let _keeper = Keeper::start(config.users.clone(), self.users.usage_store.as_deref())?;
+        server::serve(nodes, || self.reload(&identity, &config.users), |_, _| {})
     }
 
     /// A proxy for each thread. They listen at the same address.
@@ -334,31 +335,26 @@ impl ProxySetup {
         (limits, open_files)
     }
 
-    fn access(&self) -> Result<Access, ConfigError> {
-        Ok(match &self.token_file {
-            Some(file) => Access::Tokens(tokens::read_all(file)?),
-            None => Access::Anyone,
-        })
-    }
-
-    /// Reads certificate, key, CA of clients and tokens again. The proxy changes only if all of them are
-    /// good. Also returns what to tell the operator.
+    /// Reads certificate, key, CA of clients, tokens and the limits of users again. The proxy changes only if all
+    /// of them are good. Also returns what to tell the operator.
     fn reload(
         &self,
         identity: &Identity,
+        users: &Users,
     ) -> Result<(Change<tandem_node::Proxy>, String), ConfigError> {
         let new = self.tls.reread(identity)?;
         let tls = self.tls.server_config(&new, self.client_ca.as_deref())?;
-        let access = self.access()?;
+        let access = self.users.access()?;
+        let rules = self.users.rules()?;
         let tls = ServerTls::new(tls)?;
+        users.set_rules(rules);
         let change = move |proxy: &mut tandem_node::Proxy| {
             proxy.set_tls(&tls);
             proxy.set_access(access.clone());
         };
         new.report();
         let ca = self.client_ca.as_ref().map(|_| "CA of clients");
-        let tokens = self.token_file.as_ref().map(|_| "tokens");
-        let others: Vec<_> = ca.into_iter().chain(tokens).collect();
+        let others: Vec<_> = ca.into_iter().chain(self.users.reloaded()).collect();
         Ok((Arc::new(change), self.tls.reloaded(&others)))
     }
 
@@ -369,7 +365,8 @@ impl ProxySetup {
                 fleet: self.fleet.to_node()?,
                 ..self.transport.to_node("proxy", WorkFor::Tunnel)
             },
-            access: self.access()?,
+            access: self.users.access()?,
+            users: Users::new(self.users.rules()?),
             policy: TargetPolicy::allowing(
                 self.allow_target.iter().map(|prefix| prefix.0).collect(),
             ),

@@ -166,7 +166,7 @@ impl ServerSignals {
 fn say_not_reloaded(error: &ConfigError) {
     text::say(format_args!("error: {error}"));
     text::say(
-        "not reloaded: the old certificate, key, CA and tokens stay in use; correct the error and \
+        "not reloaded: the old certificate, key, CA, tokens, keys and limits stay in use; correct the error and \
          send SIGHUP again",
     );
 }

@@ -11,7 +11,7 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 42] = [
+const EXAMPLES: [(&str, &[&str]); 48] = [
     ("ack-delay", &["25%"]),
     ("ack-threshold", &["10"]),
     ("allow-target", &["10.0.0.0/8", "fd00::/8"]),
@@ -25,6 +25,10 @@ const EXAMPLES: [(&str, &[&str]); 42] = [
     ("device", &["eth0"]),
     ("feedback-interval", &["20ms"]),
     ("fleet-file", &["fleet.toml"]),
+    ("jwks", &["keys.json"]),
+    ("jwt-audience", &["https://proxy.example"]),
+    ("jwt-group-claim", &["group"]),
+    ("jwt-issuer", &["https://login.example"]),
     ("key", &["key.pem"]),
     ("key-file", &["pep.key"]),
     ("listen", &["127.0.0.1:4433"]),
@@ -51,7 +55,9 @@ const EXAMPLES: [(&str, &[&str]); 42] = [
     ("threads", &["4"]),
     ("token-file", &["tokens"]),
     ("udp", &["127.0.0.1:5353=dns.example:53"]),
+    ("usage-store", &["usage.db"]),
     ("user", &["tandem"]),
+    ("users-file", &["users.toml"]),
     ("via", &["https://proxy.example"]),
     ("write-ca", &["ca.pem"]),
 ];

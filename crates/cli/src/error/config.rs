@@ -3,7 +3,7 @@
 use std::{fs, io, net::SocketAddr, path::PathBuf};
 
 use tandem_congestion::{ControllerName, TeccConfigError};
-use tandem_node::{client::local::PasswordError, mode::Mode};
+use tandem_node::{client::local::PasswordError, mode::Mode, proxy::JwtKeysError};
 
 /// An error of the command line, the environment, the configuration file or a file that they name.
 #[derive(Debug, thiserror::Error)]
@@ -84,8 +84,8 @@ pub(crate) enum ConfigError {
     },
     /// Other hosts could use the proxy without access control, and --allow-anyone is missing.
     #[error(
-        "listen = {listen} lets other hosts use this proxy: give --token-file FILE or --client-ca \
-         FILE, or --allow-anyone to serve every client"
+        "listen = {listen} lets other hosts use this proxy: give --token-file FILE, --jwks FILE or \
+         --client-ca FILE, or --allow-anyone to serve every client"
     )]
     OpenProxy {
         /// Where it listens.
@@ -202,6 +202,14 @@ pub(crate) enum ConfigError {
         line: usize,
         /// The error, and what is allowed.
         reason: String,
+    },
+    /// The keys of an issuer of JSON Web Tokens cannot be used.
+    #[error("{}: {error}", file.display())]
+    Jwks {
+        /// Which file.
+        file: PathBuf,
+        /// The error, and what is allowed.
+        error: JwtKeysError,
     },
     /// A line of a file with PEPs is wrong. The error does not show the line, which is a secret.
     #[error("{}:{line}: {reason}", file.display())]

@@ -17,7 +17,7 @@ pub(crate) use self::{
     config::{ConfigError, end_to_end_controllers},
     lab::LabError,
 };
-use crate::advice;
+use crate::{advice, users::StoreError};
 
 /// Why a subcommand failed.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +85,9 @@ pub(crate) enum CliError {
         /// The cause.
         reason: String,
     },
+    /// The store of what users have used cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The operating system refused something else that the program needs.
     #[error("cannot {what}: {error}")]
     System {

@@ -1,0 +1,189 @@
+//! Keeps what users have used over restarts, and tells the nodes what time it is. It has a thread of its own, so that
+//! neither packets nor signals wait for a disk.
+
+use std::{
+    path::Path,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread::{self, JoinHandle},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tandem_net::clock;
+use tandem_node::proxy::{KeptUsage, Month, UserUsage, Users};
+
+use super::store::{Row, Store, StoreError};
+use crate::{error::CliError, text};
+
+/// How often the time is told. A month begins and a token ends this much too late at most, when the clock was set.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How many ticks pass between two writes. A crash loses the bytes of a minute.
+const WRITE_EVERY: u32 = 60;
+
+/// Runs until it is dropped, which writes the store for the last time.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    end: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Tells the users what time it is, takes over what is in the store, and goes on doing so.
+    pub(crate) fn start(users: Users, store: Option<&Path>) -> Result<Self, CliError> {
+        tell_time(&users);
+        let mut kept = store.and_then(|file| open(file, &users));
+        let (end, ended) = mpsc::channel();
+        let run = move || {
+            let mut ticks = 0_u32;
+            while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                ticks = ticks.wrapping_add(1);
+                let is_new_month = users.month() != Some(Month::of(unix()));
+                if (is_new_month || ticks % WRITE_EVERY == 0)
+                    && let Some(kept) = &mut kept
+                {
+                    kept.write(&users);
+                }
+                tell_time(&users);
+            }
+            if let Some(kept) = &mut kept {
+                kept.write(&users);
+            }
+        };
+        let thread = thread::Builder::new().name("tandem-users".to_owned()).spawn(run);
+        let thread = thread.map_err(|error| CliError::System { what: "start a thread", error })?;
+        Ok(Self { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        // A panic has been printed.
+        self.thread.take().map(JoinHandle::join).transpose().ok();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "months and tokens end by the real clock")]
+pub(super) fn unix() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn tell_time(users: &Users) {
+    users.set_time(clock::now(), unix());
+}
+
+/// Opens a store and takes over what it has.
+fn open(file: &Path, users: &Users) -> Option<Kept> {
+    let read = || -> Result<Store, StoreError> {
+        let store = Store::open(file)?;
+        let rows = users.month().map_or(Ok(Vec::new()), |month| store.month(month))?;
+        users.restore(rows.into_iter().map(|row| row.kept));
+        Ok(store)
+    };
+    match read() {
+        Ok(store) => Some(Kept { store, has_failed: false }),
+        Err(error) => {
+            text::say(format_args!(
+                "warning: {error}; the proxy serves without it: what users use is counted from now on, and is \
+                 lost at the end; correct it and restart the proxy"
+            ));
+            None
+        }
+    }
+}
+
+/// A store, and whether the last write has failed.
+struct Kept {
+    store: Store,
+    has_failed: bool,
+}
+
+impl Kept {
+    /// Writes what has changed. Says so when writes begin to fail, and when they succeed again.
+    fn write(&mut self, users: &Users) {
+        let month = users.month();
+        let rows: Vec<_> = users.usage().iter().filter_map(|usage| row(usage, month?)).collect();
+        match self.store.write(&rows) {
+            Ok(()) if self.has_failed => {
+                self.has_failed = false;
+                text::say(format_args!("the usage store is written again, and nothing is missing"));
+            }
+            Ok(()) => {}
+            Err(error) if !self.has_failed => {
+                self.has_failed = true;
+                text::say(format_args!(
+                    "warning: {error}; the proxy goes on with what it has in memory, and tries again every minute"
+                ));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// What to write of a user.
+fn row(usage: &UserUsage, month: Month) -> Option<Row> {
+    let kept = KeptUsage {
+        name: usage.name.clone(),
+        month,
+        bytes: usage.month_bytes,
+        last_seen: usage.last_seen?,
+    };
+    Some(Row { kept, limit: usage.limits.month_bytes.get().map(|limit| limit.get()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(name: &str, users: &Users) -> KeptUsage {
+        let bytes = tandem_node::proxy::EachWay { to_target: 3, to_client: 4 };
+        let month = users.month().unwrap();
+        KeptUsage { name: name.to_owned(), month, bytes, last_seen: unix() }
+    }
+
+    fn bytes_of(users: &Users) -> u64 {
+        users.usage().iter().map(|usage| usage.month_bytes.total()).sum()
+    }
+
+    #[test]
+    fn the_end_writes_what_the_next_start_reads() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("usage.db");
+        let users = Users::default();
+        let keeper = Keeper::start(users.clone(), Some(&file)).unwrap();
+        users.restore([kept("alice", &users)]);
+        drop(keeper);
+        let users = Users::default();
+        let _keeper = Keeper::start(users.clone(), Some(&file)).unwrap();
+        assert_eq!(bytes_of(&users), 7);
+    }
+
+    #[test]
+    fn without_a_store_that_can_be_opened_the_memory_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let users = Users::default();
+        let _keeper = Keeper::start(users.clone(), Some(folder.path())).unwrap();
+        users.restore([kept("alice", &users)]);
+        assert_eq!(bytes_of(&users), 7);
+    }
+
+    #[test]
+    fn a_full_store_is_written_when_there_is_room_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("usage.db");
+        let users = Users::default();
+        tell_time(&users);
+        let mut store = open(&file, &users).unwrap();
+        users.restore((0..500).map(|number| kept(&format!("user-{number}"), &users)));
+        store.store.fill(3);
+        store.write(&users);
+        assert!(store.has_failed);
+        store.store.fill(1000);
+        store.write(&users);
+        assert!(!store.has_failed);
+        assert_eq!(
+            Store::open_to_read(&file).unwrap().month(users.month().unwrap()).unwrap().len(),
+            500
+        );
+    }
+}

@@ -1,0 +1,14 @@
+//! The users of a proxy: the file with their limits, the store of what they have used, and `tandem users`.
+
+mod command;
+mod file;
+mod keeper;
+mod settings;
+mod store;
+
+pub(crate) use self::{
+    command::UsersCommand,
+    keeper::Keeper,
+    settings::{UsersSettings, UsersSetup},
+    store::StoreError,
+};

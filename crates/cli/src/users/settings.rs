@@ -1,0 +1,150 @@
+//! The settings of a proxy about its users.
+
+use std::{fs, path::PathBuf, sync::Arc};
+
+use serde::Serialize;
+use tandem_node::proxy::{Access, JwtKeys, JwtRules, UserRules};
+
+use super::file;
+use crate::{error::ConfigError, tokens};
+
+/// Flags, and keys of a file.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct UsersSettings {
+    /// Serve clients that send one of the tokens in this file, which has TOKEN or NAME TOKEN on each
+    /// line; logs show the name of a flow's token
+    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Serve clients that send a JSON Web Token whose signature one of the keys in this file verifies
+    ///
+    /// The file is a JWK Set (RFC 7517) with RSA keys, or keys of P-256, P-384 or Ed25519. The user's name is
+    /// the claim `sub`, and a token needs the claim `exp`. Flows end when their token expires.
+    #[arg(long, value_name = "FILE", env = "TANDEM_JWKS")]
+    jwks: Option<PathBuf>,
+
+    /// Issuer (`iss`) that JSON Web Tokens must name [default: any]
+    #[arg(long, value_name = "NAME", env = "TANDEM_JWT_ISSUER")]
+    jwt_issuer: Option<String>,
+
+    /// Audience (`aud`) that JSON Web Tokens must name; without it they must have none
+    #[arg(long, value_name = "NAME", env = "TANDEM_JWT_AUDIENCE")]
+    jwt_audience: Option<String>,
+
+    /// Claim of JSON Web Tokens that names the user's group in the users file
+    #[arg(long, value_name = "CLAIM", env = "TANDEM_JWT_GROUP_CLAIM")]
+    jwt_group_claim: Option<String>,
+
+    /// TOML file with the limits of users: [default], [group.NAME] and [user.NAME]
+    #[arg(long, value_name = "FILE", env = "TANDEM_USERS_FILE")]
+    users_file: Option<PathBuf>,
+
+    /// File in which to keep what users have used in a month; `tandem users` prints it
+    #[arg(long, value_name = "FILE", env = "TANDEM_USAGE_STORE")]
+    usage_store: Option<PathBuf>,
+}
+
+/// The settings that the proxy runs with.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct UsersSetup {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jwks: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jwt_issuer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jwt_audience: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jwt_group_claim: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    users_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) usage_store: Option<PathBuf>,
+}
+
+impl TryFrom<UsersSettings> for UsersSetup {
+    type Error = ConfigError;
+
+    fn try_from(settings: UsersSettings) -> Result<Self, ConfigError> {
+        let UsersSettings { jwks, jwt_issuer, jwt_audience, jwt_group_claim, .. } = settings;
+        let needs_keys = [
+            ("jwt-issuer", &jwt_issuer),
+            ("jwt-audience", &jwt_audience),
+            ("jwt-group-claim", &jwt_group_claim),
+        ];
+        if let (None, Some((first, _))) = (&jwks, needs_keys.iter().find(|it| it.1.is_some())) {
+            let reason = "without keys no JSON Web Token is accepted";
+            return Err(ConfigError::Incomplete { first, second: "jwks", reason });
+        }
+        let UsersSettings { token_file, users_file, usage_store, .. } = settings;
+        Ok(Self {
+            token_file,
+            jwks,
+            jwt_issuer,
+            jwt_audience,
+            jwt_group_claim,
+            users_file,
+            usage_store,
+        })
+    }
+}
+
+/// A guard against naming the wrong file.
+const JWKS_LEN_MAX: u64 = 1_000_000;
+
+impl UsersSetup {
+    /// Users that are the holders of the tokens in a file.
+    pub(crate) fn of_tokens(file: PathBuf) -> Self {
+        Self { token_file: Some(file), ..Self::default() }
+    }
+
+    /// The setting that decides who may use the proxy, if there is one.
+    pub(crate) fn access_setting(&self) -> Option<&'static str> {
+        let Self { token_file, jwks, .. } = self;
+        token_file.as_ref().map(|_| "token-file").or(jwks.as_ref().map(|_| "jwks"))
+    }
+
+    /// Reads tokens and keys.
+    pub(crate) fn access(&self) -> Result<Access, ConfigError> {
+        let tokens = self.token_file.as_deref().map(tokens::read_all).transpose()?;
+        let keys = self.keys()?;
+        Ok(match (tokens, keys) {
+            (tokens, Some(keys)) => {
+                Access::TokensOrSigned(tokens.unwrap_or_default(), Arc::new(keys))
+            }
+            (Some(tokens), None) => Access::Tokens(tokens),
+            (None, None) => Access::Anyone,
+        })
+    }
+
+    fn keys(&self) -> Result<Option<JwtKeys>, ConfigError> {
+        let Some(file) = &self.jwks else { return Ok(None) };
+        let unreadable = |error| ConfigError::Unreadable { file: file.clone(), error };
+        let len = fs::metadata(file).map_err(unreadable)?.len();
+        if len > JWKS_LEN_MAX {
+            return Err(ConfigError::TooLong { file: file.clone(), len, max: JWKS_LEN_MAX });
+        }
+        let text = fs::read_to_string(file).map_err(unreadable)?;
+        let rules = JwtRules {
+            issuer: self.jwt_issuer.clone(),
+            audience: self.jwt_audience.clone(),
+            group_claim: self.jwt_group_claim.clone(),
+        };
+        let wrong = |error| ConfigError::Jwks { file: file.clone(), error };
+        JwtKeys::parse(&text, rules).map(Some).map_err(wrong)
+    }
+
+    /// Reads the limits of users.
+    pub(crate) fn rules(&self) -> Result<UserRules, ConfigError> {
+        self.users_file.as_deref().map_or_else(|| Ok(UserRules::default()), file::read)
+    }
+
+    /// What a reload reads again, as a message calls it.
+    pub(crate) fn reloaded(&self) -> impl Iterator<Item = &'static str> {
+        let Self { token_file, jwks, users_file, .. } = self;
+        let files = [(token_file, "tokens"), (jwks, "JWK set"), (users_file, "limits of users")];
+        files.into_iter().filter_map(|(file, name)| file.as_ref().map(|_| name))
+    }
+}
