@@ -14,7 +14,7 @@ use tandem_node::{
     error::ClientError,
     limits::Limits,
     node::ResolveError,
-    proxy::{Access, TargetPolicy},
+    proxy::{Access, TargetPolicy, Users},
     quic::{Mtu, Transport},
 };
 use tandem_wire::{Code, Template};
@@ -50,6 +50,8 @@ pub(crate) const FILE: &[u8] = b"hello, this is a file\n";
 pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) access: Access,
+    /// The users of a proxy.
+    pub(crate) users: Users,
     pub(crate) permits: Permits,
     /// The controller of an origin.
     pub(crate) controller: ControllerName,
@@ -61,6 +63,7 @@ impl Default for Setup {
         Self {
             limits: Limits::default(),
             access: Access::Anyone,
+            users: Users::default(),
             permits: Permits::default(),
             controller: ControllerName::default(),
             takes_uploads: false,
@@ -74,6 +77,7 @@ impl Setup {
         let config = ProxyConfig {
             transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
             access: self.access.clone(),
+            users: self.users.clone(),
             policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
             limits: self.limits.clone(),
             seed: Some(1),

@@ -27,3 +27,4 @@ mod target;
 mod tokens;
 mod tunnels;
 mod uploads;
+mod users;

@@ -62,7 +62,7 @@ fn a_client_that_guesses_has_to_wait() {
     assert_eq!(ask(&mut bed, Some(ALICE)).status(), 200);
     assert_eq!(ask(&mut bed, Some("0123456789abcde3")).status(), 407);
     assert_eq!(ask(&mut bed, Some(BOB)).status(), 200, "a connection with a right token");
-    let denied = Denied { no_token: 1, wrong_token: 4, ignored: 1 };
+    let denied = Denied { no_token: 1, wrong_token: 4, expired: 0, ignored: 1 };
     assert_eq!(bed.stats().denied, denied);
 }
 

@@ -1,0 +1,138 @@
+//! Users of a proxy and their limits, with several threads and real sockets.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod support;
+
+use std::{fs, io::ErrorKind, net::UdpSocket, time::Duration};
+
+use rustix::process::Signal;
+use support::{Scene, Server, eventually};
+
+const TOKENS: &str = "alice 0123456789abcdef\nbob fedcba9876543210\n";
+
+/// A target that sends back what it gets, in a thread that ends with the test's process.
+fn echo() -> std::net::SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2000];
+        while let Ok((len, from)) = socket.recv_from(&mut buffer) {
+            drop(socket.send_to(buffer.get(..len).unwrap(), from));
+        }
+    });
+    address
+}
+
+fn proxy(scene: &Scene, more: &str) -> Server {
+    scene.write("tokens", TOKENS);
+    scene.write("alice", "0123456789abcdef\n");
+    scene.serve(&format!(
+        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.0/8 --write-ca proxy.pem --token-file tokens \
+         --threads 2 --users-file users.toml {more}"
+    ))
+}
+
+/// A client of alice with a flow to the target, and the program that uses it.
+fn client(scene: &Scene, proxy: &Server, target: std::net::SocketAddr) -> (Server, UdpSocket) {
+    let client = scene.serve(&format!(
+        "client --via https://{} --ca proxy.pem --token-file alice --udp 127.0.0.1:0={target}",
+        proxy.address,
+    ));
+    let program = UdpSocket::bind("127.0.0.1:0").unwrap();
+    program.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    program.connect(client.address).unwrap();
+    (client, program)
+}
+
+/// Whether a packet comes back.
+fn echoes(program: &UdpSocket, payload: &[u8]) -> bool {
+    program.send(payload).unwrap();
+    let mut buffer = [0; 2000];
+    match program.recv(&mut buffer) {
+        Ok(_) => true,
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn limits_hold_over_all_threads_and_change_while_flows_are_open() {
+    let scene = Scene::new();
+    scene.write("users.toml", "[default]\nflows = 5\n");
+    let (target, proxy) = (echo(), proxy(&scene, ""));
+    let clients: Vec<_> = (0..8).map(|_| client(&scene, &proxy, target)).collect();
+    let open = || clients.iter().filter(|(_, program)| echoes(program, b"anybody?")).count();
+    eventually("five flows", || open() == 5);
+    assert_eq!(open(), 5, "no thread opens more");
+    scene.write("users.toml", "[default]\nflows = 8\nflow = 9\n");
+    proxy.signal(Signal::HUP);
+    let error = proxy.says("error: ");
+    assert!(error.contains("users.toml:3") && error.contains("unknown field `flow`"), "{error}");
+    assert_eq!(open(), 5, "a bad file changes nothing");
+    scene.write("users.toml", "[default]\nflows = 8\n");
+    proxy.signal(Signal::HUP);
+    proxy.says("limits of users");
+    eventually("eight flows", || open() == 8);
+}
+
+#[test]
+fn what_is_used_is_kept_and_ends_flows_also_after_a_restart() {
+    let scene = Scene::new();
+    scene.write("users.toml", "[user.alice]\nmonth-bytes = \"1MB\"\n");
+    let target = echo();
+    let first = proxy(&scene, "--usage-store usage.db");
+    let (used, program) = client(&scene, &first, target);
+    eventually("a flow", || echoes(&program, &[1; 1000]));
+    for _ in 0..300 {
+        echoes(&program, &[1; 1000]);
+    }
+    drop(used);
+    let (status, log) = first.stop();
+    assert!(status.success(), "{log}");
+    let shown = scene.run("users --store usage.db --json").succeeds();
+    assert!(
+        shown.contains("\"user\":\"alice\"") && shown.contains("\"limit_bytes\":1000000"),
+        "{shown}"
+    );
+    let second = proxy(&scene, "--usage-store usage.db");
+    let shown = scene.run("users --store usage.db").succeeds();
+    assert!(shown.contains("| alice") && shown.contains("1 MB"), "{shown}");
+    let (_client, program) = client(&scene, &second, target);
+    eventually("a flow", || echoes(&program, &[1; 1000]));
+    let passed = (0..600).take_while(|_| echoes(&program, &[1; 1000])).count();
+    assert!(passed < 300, "600 kB were used before, and {passed} kB twice now");
+    second.says("bytes of this month are used up");
+}
+
+#[test]
+fn a_store_that_cannot_be_used_is_named_and_the_proxy_serves() {
+    let scene = Scene::new();
+    scene.write("users.toml", "");
+    scene.write("usage.db", "no database".repeat(100));
+    let proxy = proxy(&scene, "--usage-store usage.db");
+    let warning = ["usage.db", "not a database", "serves without it"];
+    let said =
+        if proxy.said.contains("usage.db") { proxy.said.clone() } else { proxy.says("usage.db") };
+    assert!(warning.iter().all(|word| said.contains(word)), "{said}");
+    let (_client, program) = client(&scene, &proxy, echo());
+    eventually("a flow", || echoes(&program, b"served"));
+    assert_eq!(fs::read(scene.path("usage.db")).unwrap(), "no database".repeat(100).as_bytes());
+    scene.run("users --store usage.db").fails(1, &["usage.db", "not a database"]);
+}
+
+#[test]
+fn check_reads_the_files_of_users() {
+    let scene = Scene::new();
+    scene.write("tokens", TOKENS);
+    let check = "proxy --listen 127.0.0.1:0 --check --users-file users.toml --jwks keys.json";
+    scene.write("users.toml", "[user.alice]\ngroup = \"staff\"\n");
+    scene.write("keys.json", "{\"keys\":[");
+    scene.run(check).fails(2, &["keys.json", "no JWK Set"]);
+    scene.write("keys.json", include_str!("../../lab/tests/hostile/users/keys.json"));
+    scene.run(check).fails(2, &["users.toml:2", "no [group.staff]"]);
+    scene.write("users.toml", "[user.alice]\nrate-to-client = \"50Mbit/s\"\n");
+    let shown = scene.run(check).succeeds();
+    assert!(shown.contains("users-file = \"users.toml\"") && shown.contains("jwks"), "{shown}");
+    let alone = "proxy --listen 127.0.0.1:0 --check --jwt-issuer me";
+    scene.run(alone).fails(2, &["jwt-issuer needs jwks"]);
+}
