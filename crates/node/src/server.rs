@@ -107,6 +107,11 @@ impl Server {
         self.endpoint.prove(id);
     }
 
+    /// Notes which user a connection belongs to.
+    pub(crate) fn set_user(&mut self, id: ConnectionId, user: u64) {
+        self.endpoint.set_user(id, user);
+    }
+
     /// Sets the memory of the process that is in use, in bytes. If it is too much, connections are
     /// closed. `memory` says how many bytes the node itself holds for a connection.
     pub(crate) fn set_memory_in_use(

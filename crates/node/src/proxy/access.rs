@@ -111,6 +111,11 @@ impl User {
         RequestError::UserLimit { user: self.name.to_string(), refusal, max }
     }
 
+    /// Whether this stands for all clients that have to show nothing.
+    pub(super) fn is_anyone(&self) -> bool {
+        *self.name == *UserRules::ANYONE
+    }
+
     /// Whether this is the user of another connection or flow.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.account, &other.account)

@@ -204,6 +204,7 @@ impl Proxy {
                 access,
                 guesses: Guesses::new(&limits),
                 warning: Seldom::default(),
+                limit_warning: Seldom::default(),
                 matcher: matcher(&template)?,
                 template,
                 tcp_matcher: matcher(&tcp_template)?,

@@ -40,6 +40,8 @@ pub(super) struct Admission {
     pub(super) guesses: Guesses,
     /// Limits the warnings of wrong tokens.
     pub(super) warning: Seldom,
+    /// Limits the warnings of users who have reached a limit.
+    pub(super) limit_warning: Seldom,
     pub(super) matcher: PathMatcher,
     pub(super) template: Template,
     pub(super) tcp_matcher: PathMatcher,
@@ -122,6 +124,7 @@ impl Proxy {
         }
         let refused_as = asks.as_ref().map_or(Asks::Udp, |asks| *asks);
         if let Err(error) = asks.and_then(|asks| self.admit(now, id, head, asks)) {
+            self.warn_of_limit(now, id, &error);
             self.refuse(id, &error, refused_as);
             self.close_guesser(now, id.0);
         }
@@ -179,7 +182,11 @@ impl Proxy {
                         let subject = connection.and_then(|it| it.certificate_name());
                         claim.name = subject.unwrap_or(claim.name);
                     }
-                    return standing.be(User::new(claim, &self.users));
+                    let user = standing.be(User::new(claim, &self.users))?;
+                    if !user.is_anyone() {
+                        self.server.set_user(id, user.account.number());
+                    }
+                    return Ok(user);
                 }
                 Err(Denied::NoToken) => {
                     self.stats.denied.no_token += 1;
@@ -202,6 +209,15 @@ impl Proxy {
             warn!(connection = id.0, client, left_out, "a client sent a wrong token");
         }
         Err(error)
+    }
+
+    /// Tells the operator, at most seldom, that a user has reached a limit.
+    fn warn_of_limit(&mut self, now: Instant, id: FlowId, error: &RequestError) {
+        if let RequestError::UserLimit { .. } | RequestError::UserTarget { .. } = error
+            && let Some(left_out) = self.admission.limit_warning.due(now)
+        {
+            warn!(connection = id.0.0, left_out, "request refused: {error}");
+        }
     }
 
     /// Closes a connection that has shown too many wrong tokens.

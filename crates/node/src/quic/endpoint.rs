@@ -29,6 +29,7 @@ use super::{
     first_size::LargerInitials,
     pep::{Listener, PepAckStats},
     qlog::QlogFiles,
+    rounds::{Party, Rounds},
 };
 use crate::{
     limits::Limits,
@@ -42,6 +43,8 @@ pub(super) struct Slot {
     handle: ConnectionHandle,
     timer: Option<Instant>,
     pub(super) peer: Peer,
+    /// Whose turn the connection takes.
+    party: Party,
     /// Whether the connection is in [`Endpoint::ready`].
     is_ready: bool,
     /// Whether the connection is in [`Endpoint::touched`].
@@ -82,9 +85,8 @@ pub(crate) struct Endpoint {
     /// Other nodes at the same address use the numbers between, so that logs name each connection once.
     id_step: u64,
     timers: BTreeSet<(Instant, ConnectionId)>,
-    /// Connections that may have something to send, in the order of their turns. Each is in it at
-    /// most once.
-    ready: VecDeque<ConnectionId>,
+    /// Connections that may have something to send, in the order of their turns.
+    ready: Rounds,
     /// Connections that may have events, because they were used or got packets since they were last
     /// asked for events. Each is in it at most once. A connection that is no longer ready is not
     /// asked, and waits until it is touched again.
@@ -170,7 +172,7 @@ impl Endpoint {
             next_id: transport.steering.index().into(),
             id_step: transport.steering.nodes().into(),
             timers: BTreeSet::new(),
-            ready: VecDeque::new(),
+            ready: Rounds::default(),
             touched: VecDeque::new(),
             events: VecDeque::new(),
             answers: VecDeque::new(),
@@ -286,11 +288,29 @@ impl Endpoint {
         let id = ConnectionId(self.next_id);
         self.next_id += self.id_step;
         self.by_handle.insert(handle.0, id);
-        let slot =
-            Slot { connection, handle, timer: None, peer, is_ready: false, is_touched: false };
+        let party = Party::Alone(id);
+        let slot = Slot {
+            connection,
+            handle,
+            timer: None,
+            peer,
+            party,
+            is_ready: false,
+            is_touched: false,
+        };
         self.slots.insert(id, Box::new(slot));
         self.touch(id);
         id
+    }
+
+    /// Notes which user a connection belongs to. All connections of a user share the turns of one.
+    pub(crate) fn set_user(&mut self, id: ConnectionId, user: u64) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            let old = std::mem::replace(&mut slot.party, Party::User(user));
+            if old != slot.party {
+                self.ready.change(id, (old, slot.party));
+            }
+        }
     }
 
     /// Forgets a connection. Returns the engine's handle of it.
@@ -320,7 +340,7 @@ impl Endpoint {
     fn touch(&mut self, id: ConnectionId) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         if !std::mem::replace(&mut slot.is_ready, true) {
-            self.ready.push_back(id);
+            self.ready.push_back(slot.party, id);
         }
         if !std::mem::replace(&mut slot.is_touched, true) {
             self.touched.push_back(id);
@@ -455,7 +475,7 @@ impl Endpoint {
     /// The connection whose turn it is to send. It stays in the round of ready connections until
     /// [`Endpoint::poll_transmit`] returns `None` for it.
     pub(crate) fn next_ready(&mut self) -> Option<ConnectionId> {
-        while let Some(&id) = self.ready.front() {
+        while let Some(id) = self.ready.front() {
             if self.slots.contains_key(&id) {
                 return Some(id);
             }
@@ -490,7 +510,7 @@ impl Endpoint {
                     listener.insert(now, slice, (id, number));
                 }
             }
-            self.ready.rotate_left(1);
+            self.ready.rotate();
             self.touch(id);
             return Some(transmit);
         }

@@ -22,6 +22,7 @@ mod places;
 mod qlog;
 mod reassembly;
 mod receiver;
+mod rounds;
 mod steering;
 #[cfg(test)]
 mod tests;

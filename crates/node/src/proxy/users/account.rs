@@ -96,6 +96,8 @@ struct Carried {
 #[derive(Debug)]
 pub(in crate::proxy) struct Account {
     pub(super) clock: Arc<Clock>,
+    /// No two accounts have the same.
+    number: u64,
     gauges: [Gauge; 3],
     to_target: Carried,
     to_client: Carried,
@@ -117,9 +119,10 @@ struct Named {
 }
 
 impl Account {
-    pub(super) fn new(clock: Arc<Clock>) -> Self {
+    pub(super) fn new(clock: Arc<Clock>, number: u64) -> Self {
         Self {
             clock,
+            number,
             gauges: Default::default(),
             to_target: Carried::default(),
             to_client: Carried::default(),
@@ -152,6 +155,10 @@ impl Account {
 
     pub(super) const fn bucket(&self, direction: Direction) -> &Bucket {
         &self.carried(direction).bucket
+    }
+
+    pub(in crate::proxy) const fn number(&self) -> u64 {
+        self.number
     }
 
     /// Opens something, unless as much is open as may be.

@@ -46,6 +46,7 @@ struct Shared {
 struct Known {
     rules: UserRules,
     by_name: BTreeMap<String, Arc<Account>>,
+    next_number: u64,
 }
 
 impl Users {
@@ -118,7 +119,8 @@ impl Users {
             if known.by_name.len() >= Self::REMEMBERED_MAX {
                 known.forget_some(Self::FORGOTTEN_AT_ONCE);
             }
-            let new = || Arc::new(Account::new(Arc::clone(&self.0.clock)));
+            known.next_number += 1;
+            let new = || Arc::new(Account::new(Arc::clone(&self.0.clock), known.next_number));
             let account = known.by_name.entry(name.to_owned()).or_insert_with(new);
             account.join(group, &known.rules, name);
             account.set_limits(&known.rules, name);

@@ -1,0 +1,125 @@
+//! The order in which connections send: each user in turn, and of each user one connection after the other.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::ConnectionId;
+
+/// Whose turn a connection takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Party {
+    /// Its own.
+    Alone(ConnectionId),
+    /// That of a user with this number, who may have other connections.
+    User(u64),
+}
+
+/// Connections that may have something to send, in the order of their turns. Each is in it at most once.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    order: VecDeque<Party>,
+    waiting: BTreeMap<Party, VecDeque<ConnectionId>>,
+}
+
+impl Rounds {
+    pub(super) fn push_back(&mut self, party: Party, id: ConnectionId) {
+        let waiting = self.waiting.entry(party).or_default();
+        if waiting.is_empty() {
+            self.order.push_back(party);
+        }
+        waiting.push_back(id);
+    }
+
+    /// The connection whose turn it is.
+    pub(super) fn front(&self) -> Option<ConnectionId> {
+        self.waiting.get(self.order.front()?)?.front().copied()
+    }
+
+    /// Ends the turn of the front connection, which stays in the round.
+    pub(super) fn rotate(&mut self) {
+        if let Some((party, id)) = self.take_front() {
+            self.push_back(party, id);
+        }
+    }
+
+    /// Removes the front connection.
+    pub(super) fn pop_front(&mut self) -> Option<ConnectionId> {
+        self.take_front().map(|(_, id)| id)
+    }
+
+    /// Removes the front connection. It was the turn of its party, whose other connections wait for the next.
+    fn take_front(&mut self) -> Option<(Party, ConnectionId)> {
+        let party = self.order.pop_front()?;
+        let waiting = self.waiting.get_mut(&party)?;
+        let id = waiting.pop_front()?;
+        if waiting.is_empty() {
+            self.waiting.remove(&party);
+        } else {
+            self.order.push_back(party);
+        }
+        Some((party, id))
+    }
+
+    /// Moves a connection to another party, if it is in the round.
+    pub(super) fn change(&mut self, id: ConnectionId, (old, new): (Party, Party)) {
+        let Some(waiting) = self.waiting.get_mut(&old) else { return };
+        let before = waiting.len();
+        waiting.retain(|other| *other != id);
+        let was_waiting = waiting.len() < before;
+        if waiting.is_empty() {
+            self.waiting.remove(&old);
+            self.order.retain(|party| *party != old);
+        }
+        if was_waiting {
+            self.push_back(new, id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The order of turns of connections with these parties, each of which has two packets to send.
+    fn turns(parties: &[Party]) -> Vec<u64> {
+        let mut rounds = Rounds::default();
+        for (id, &party) in (0..).zip(parties) {
+            rounds.push_back(party, ConnectionId(id));
+        }
+        let mut sent = vec![0; parties.len()];
+        let mut turns = Vec::new();
+        while let Some(id) = rounds.front() {
+            let count = &mut sent[usize::try_from(id.0).unwrap()];
+            if *count == 2 {
+                assert_eq!(rounds.pop_front(), Some(id));
+            } else {
+                *count += 1;
+                turns.push(id.0);
+                rounds.rotate();
+            }
+        }
+        assert!(rounds.order.is_empty() && rounds.waiting.is_empty(), "{rounds:?}");
+        turns
+    }
+
+    #[test]
+    fn users_take_turns_however_many_connections_they_have() {
+        let alone = |id| Party::Alone(ConnectionId(id));
+        assert_eq!(turns(&[alone(0), alone(1), alone(2)]), [0, 1, 2, 0, 1, 2]);
+        let greedy = Party::User(7);
+        let turns = turns(&[greedy, greedy, greedy, alone(3), Party::User(8)]);
+        assert_eq!(turns, [0, 3, 4, 1, 3, 4, 2, 0, 1, 2]);
+    }
+
+    #[test]
+    fn a_connection_changes_its_party_once_its_user_is_known() {
+        let (mut rounds, id) = (Rounds::default(), ConnectionId(1));
+        let parties = (Party::Alone(id), Party::User(7));
+        rounds.change(id, parties);
+        assert_eq!(rounds.front(), None, "it was not in the round");
+        rounds.push_back(parties.0, id);
+        rounds.change(id, parties);
+        rounds.change(id, (parties.1, parties.1));
+        assert_eq!(rounds.pop_front(), Some(id));
+        assert!(rounds.order.is_empty() && rounds.waiting.is_empty(), "{rounds:?}");
+    }
+}
