@@ -154,3 +154,36 @@ fn connections_send_in_turns_in_the_order_in_which_they_became_ready() {
     assert_eq!(turns[..3], order[..], "{turns:?}");
     assert_eq!(turns[3..6], order[..], "{turns:?}");
 }
+
+/// How many of 60 turns a connection gets, and the most turns for which it waits, beside eight
+/// connections of which all have more to send than a busy thread can.
+fn turns_beside_eight_others(are_one_user: bool) -> (usize, usize) {
+    let mut star = Star::new(9);
+    let (polite, greedy) = (star.connections[0], star.connections[1..].to_vec());
+    if are_one_user {
+        star.server.set_user(polite, 1);
+        greedy.iter().for_each(|id| star.server.set_user(*id, 2));
+    }
+    let (mut buf, mut got, mut waited, mut longest) = (Vec::new(), 0, 0, 0);
+    for _ in 0..60 {
+        for id in star.connections.clone() {
+            // What a full congestion window holds back is not the subject here.
+            star.server.connection(id).unwrap().ping();
+        }
+        while star.server.poll_event().is_some() {}
+        let id = star.server.next_ready().unwrap();
+        assert!(star.server.poll_transmit(star.now, id, &mut buf).is_some());
+        waited = if id == polite { 0 } else { waited + 1 };
+        got += usize::from(id == polite);
+        longest = longest.max(waited);
+    }
+    (got, longest)
+}
+
+#[test]
+fn a_user_with_eight_connections_takes_one_turn_in_two() {
+    let (got, longest) = turns_beside_eight_others(false);
+    assert!((6..=7).contains(&got) && longest == 8, "by connection: {got}, {longest}");
+    let (got, longest) = turns_beside_eight_others(true);
+    assert!((29..=31).contains(&got) && longest <= 2, "by user: {got}, {longest}");
+}
