@@ -38,7 +38,7 @@ impl Keeper {
             while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 ticks = ticks.wrapping_add(1);
                 let is_new_month = users.month() != Some(Month::of(unix()));
-                if (is_new_month || ticks % WRITE_EVERY == 0)
+                if (is_new_month || ticks.is_multiple_of(WRITE_EVERY))
                     && let Some(kept) = &mut kept
                 {
                     kept.write(&users);
@@ -108,14 +108,13 @@ impl Kept {
                 self.has_failed = false;
                 text::say(format_args!("the usage store is written again, and nothing is missing"));
             }
-            Ok(()) => {}
             Err(error) if !self.has_failed => {
                 self.has_failed = true;
                 text::say(format_args!(
                     "warning: {error}; the proxy goes on with what it has in memory, and tries again every minute"
                 ));
             }
-            Err(_) => {}
+            Ok(()) | Err(_) => {}
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What users have used, in an SQLite file that other processes can read at the same time.
+//! What users have used, in an `SQLite` file that other processes can read at the same time.
 
 use std::{
     fs::{File, OpenOptions},

@@ -313,7 +313,7 @@ impl Proxy {
         }
         let Some(flow) = self.peers.flow_mut(id) else { return };
         let user = &flow.owner.user;
-        match self.targets.open_resolved(now, id, flow.requested.clone(), result, user) {
+        match self.targets.open_resolved(now, id, flow.requested.clone(), (result, user)) {
             Ok((state, output)) => {
                 flow.state = state;
                 self.outputs.push_back(output);

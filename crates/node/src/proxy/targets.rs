@@ -232,8 +232,7 @@ impl Targets {
         now: Instant,
         id: FlowId,
         (host, port): (String, u16),
-        result: Result<Vec<IpAddr>, ResolveError>,
-        user: &User,
+        (result, user): (Result<Vec<IpAddr>, ResolveError>, &User),
     ) -> Result<(State, Output), RequestError> {
         // RFC 9298 §3.1: "If errors occur during this process, the UDP proxy MUST reject the request".
         let addresses = result.map_err(|error| RequestError::Dns { host: host.clone(), error })?;

@@ -125,7 +125,7 @@ impl JwtKeys {
         let validation = self.validation(key);
         let token = decode::<Map<String, Value>>(token, &key.decoding, &validation);
         let claims = token.map_err(|_| Denied::WrongToken)?.claims;
-        let until = self.times(now, unix, &claims)?;
+        let until = Self::times(now, unix, &claims)?;
         let name = claims.get("sub").and_then(Value::as_str).filter(|name| is_user_name(name));
         let name = name.ok_or(Denied::WrongToken)?.to_owned();
         let group = self.rules.group_claim.as_ref().and_then(|claim| claims.get(claim));
@@ -164,7 +164,6 @@ impl JwtKeys {
 
     /// Checks the times of a token. Returns when it expires.
     fn times(
-        &self,
         now: Instant,
         unix: Option<Duration>,
         claims: &Map<String, Value>,

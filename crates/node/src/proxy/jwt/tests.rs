@@ -174,7 +174,7 @@ fn a_key_of_an_elliptic_curve_is_bound_to_its_algorithm() {
 #[test]
 fn a_set_of_keys_is_whole_and_has_a_public_key() {
     let key = Issuer::new("a", 1).jwk();
-    let whole = set(&[key.clone()]);
+    let whole = set(std::slice::from_ref(&key));
     let rsa = |bytes: usize| {
         let n = BASE64.encode(vec![0xff; bytes]);
         json!({ "kty": "RSA", "n": n, "e": "AQAB", "kid": "r" })

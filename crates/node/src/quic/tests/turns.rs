@@ -162,7 +162,9 @@ fn turns_beside_eight_others(are_one_user: bool) -> (usize, usize) {
     let (polite, greedy) = (star.connections[0], star.connections[1..].to_vec());
     if are_one_user {
         star.server.set_user(polite, 1);
-        greedy.iter().for_each(|id| star.server.set_user(*id, 2));
+        for id in greedy {
+            star.server.set_user(id, 2);
+        }
     }
     let (mut buf, mut got, mut waited, mut longest) = (Vec::new(), 0, 0, 0);
     for _ in 0..60 {
