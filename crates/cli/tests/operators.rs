@@ -123,7 +123,7 @@ fn a_renewed_certificate_is_for_new_connections_and_old_flows_go_on() {
     scene.write("key.pem", KeyPair::generate().unwrap().serialize_pem());
     proxy.signal(Signal::HUP);
     proxy.says("error: cert.pem: does not work with key.pem");
-    proxy.says("the old certificate, key, CA and tokens stay in use");
+    proxy.says("the old certificate, key, CA, tokens, keys and limits stay in use");
     get("new.pem").succeeds();
     assert!(comes_back(&program, &client), "the old flow ended");
     let (status, log) = proxy.stop();
