@@ -26,6 +26,7 @@ pub mod seldom;
 mod server;
 mod spare;
 pub mod stats;
+pub mod status;
 pub mod tcp;
 mod timers;
 mod token;

@@ -18,6 +18,7 @@ use crate::{
     path_report::PathReport,
     quic::{self, Connection, ConnectionId, Endpoint, ServerTls, Transport},
     stats::{Broken, ConnectionStats, Stats},
+    status::{Busiest, Carried, ConnectionStatus, Status},
 };
 
 /// An event at a server.
@@ -58,6 +59,7 @@ pub(crate) struct Server {
     lost_packets: u64,
     /// What PEPs have shown of connections that have ended since somebody asked.
     ended_paths: VecDeque<PathReport>,
+    busiest: Busiest,
 }
 
 impl Server {
@@ -79,6 +81,7 @@ impl Server {
             sent_packets: 0,
             lost_packets: 0,
             ended_paths: VecDeque::new(),
+            busiest: Busiest::default(),
         }
     }
 
@@ -291,8 +294,38 @@ impl Server {
         None
     }
 
-    /// Adds the counters of this server.
-    pub(crate) fn add_to(&mut self, stats: &mut Stats) {
+    /// The state of the server, with this number of its busiest connections. `stats` has the counters of the
+    /// node.
+    pub(crate) fn status(&mut self, mut stats: Stats, busiest: usize) -> Status {
+        let (mut rtts, mut carried) = (Vec::new(), Vec::new());
+        self.add_to(&mut stats, |id, connection| {
+            rtts.push(connection.smoothed_rtt);
+            let (to_client, from_client) = (connection.sent.bytes, connection.received.bytes);
+            carried.push(Carried { id, to_client, from_client });
+        });
+        let busiest = self.busiest.of(carried, busiest);
+        let busiest = busiest.into_iter().filter_map(|it| {
+            let stats = self.endpoint.peek(it.id)?.stats();
+            Some(ConnectionStatus {
+                connection: it.id.0,
+                stats,
+                to_client_bytes: it.to_client,
+                from_client_bytes: it.from_client,
+                tunnel: None,
+            })
+        });
+        let busiest = busiest.collect();
+        let is_ending = self.drain.is_some() || self.goodbye.is_some();
+        let takes_connections = !is_ending && self.endpoint.has_memory();
+        Status { stats, takes_connections, rtts, busiest, ..Status::default() }
+    }
+
+    /// Adds the counters of this server. `each` sees all open connections, the oldest first.
+    pub(crate) fn add_to(
+        &mut self,
+        stats: &mut Stats,
+        mut each: impl FnMut(ConnectionId, &ConnectionStats),
+    ) {
         stats.connections = self.connections;
         stats.connections_open = self.sessions.len() as u64;
         stats.connections_broken = self.broken.total();
@@ -303,9 +336,12 @@ impl Server {
         let (sent, lost) = self.endpoint.abandoned_packets();
         stats.sent_packets = self.sent_packets + sent;
         stats.lost_packets = self.lost_packets + lost;
-        for now in self.connections() {
+        let Self { endpoint, sessions, .. } = self;
+        for &id in sessions.keys() {
+            let Some(now) = endpoint.peek(id).map(quic::Connection::stats) else { continue };
             stats.sent_packets += now.sent_packets;
             stats.lost_packets += now.lost_packets;
+            each(id, &now);
         }
     }
 

@@ -29,6 +29,7 @@ use crate::{
     quic::{ConfigError, ConnectionId, ServerTls, StreamId, Transport, Write},
     server::{self, Server},
     stats::{ConnectionStats, Stats},
+    status::Status,
 };
 
 /// The configuration of an origin.
@@ -162,8 +163,13 @@ impl Origin {
     /// Returns the counters of the origin.
     pub fn stats(&mut self) -> Stats {
         let mut stats = self.stats;
-        self.server.add_to(&mut stats);
+        self.server.add_to(&mut stats, |_, _| {});
         stats
+    }
+
+    /// Returns the state of the origin, with this number of its busiest connections.
+    pub fn status(&mut self, busiest: usize) -> Status {
+        self.server.status(self.stats, busiest)
     }
 
     /// Returns the number of bytes of uploads that were received.

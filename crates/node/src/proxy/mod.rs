@@ -12,6 +12,7 @@ mod ports;
 mod relay;
 mod request;
 mod standing;
+mod status;
 mod targets;
 mod tcp;
 mod users;
@@ -247,9 +248,15 @@ impl Proxy {
 
     /// The counters of the proxy.
     pub fn stats(&mut self) -> Stats {
+        let mut stats = self.own_stats();
+        self.server.add_to(&mut stats, |_, _| {});
+        stats
+    }
+
+    /// The counters without those of the server.
+    fn own_stats(&self) -> Stats {
         let mut stats = self.stats;
         self.peers.add_to(&mut stats);
-        self.server.add_to(&mut stats);
         stats.beside = *self.beside.stats();
         stats.pep = self.pep.as_ref().map(ProxyPep::stats).unwrap_or_default();
         stats.flows_open = self.targets.sockets() as u64;

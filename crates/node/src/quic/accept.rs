@@ -311,6 +311,11 @@ impl Endpoint {
         }
     }
 
+    /// Whether new connections get memory.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.server.as_ref().is_none_or(|acceptance| !acceptance.is_short_of_memory())
+    }
+
     /// What became of the connections that peers wanted to open.
     pub(crate) fn accepting(&self) -> Accepting {
         self.server.as_ref().map(|acceptance| acceptance.counters).unwrap_or_default()

@@ -108,6 +108,11 @@ impl TcpFlows {
         self.service.is_some()
     }
 
+    /// How many flows a connection has.
+    pub(super) fn of(&self, id: ConnectionId) -> usize {
+        self.flows.range((id, StreamId(0))..=(id, StreamId(u64::MAX))).count()
+    }
+
     pub(super) fn has(&self, id: FlowId) -> bool {
         self.flows.contains_key(&id)
     }

@@ -1,0 +1,33 @@
+//! What an operator sees of a proxy.
+
+use tandem_units::ByteCount;
+
+use super::Proxy;
+use crate::{
+    quic::ConnectionId,
+    status::{Status, TunnelStatus},
+};
+
+impl Proxy {
+    /// The state of the proxy, with this number of its busiest connections.
+    pub fn status(&mut self, busiest: usize) -> Status {
+        let stats = self.own_stats();
+        let mut status = self.server.status(stats, busiest);
+        status.queued = self.tunnel_queue();
+        for connection in &mut status.busiest {
+            connection.tunnel = self.tunnel_status(ConnectionId(connection.connection));
+        }
+        status
+    }
+
+    fn tunnel_status(&self, id: ConnectionId) -> Option<TunnelStatus> {
+        let peer = self.peers.get(id)?;
+        Some(TunnelStatus {
+            user: peer.standing.user.as_ref().map(ToString::to_string),
+            client: self.log_clients.then_some(peer.standing.client),
+            udp_flows: peer.flows.len(),
+            tcp_flows: self.tcp.of(id),
+            queued: ByteCount::from(peer.tunnel.queued()),
+        })
+    }
+}
