@@ -1,5 +1,6 @@
 //! The `tandem` program: parsing, configuration, files, exit codes. No protocol logic.
 
+mod admin;
 mod advice;
 mod carried;
 mod carrier;
@@ -20,7 +21,6 @@ mod hops;
 mod lab;
 mod log;
 mod memory;
-mod metrics;
 mod mode;
 mod origin;
 mod outcome;

@@ -5,7 +5,10 @@
 
 use std::ops::RangeInclusive;
 
-use sysinfo::{MemoryRefreshKind, RefreshKind, System};
+use sysinfo::{
+    MemoryRefreshKind, Process, ProcessRefreshKind, ProcessesToUpdate, RefreshKind, System,
+    get_current_pid,
+};
 use tandem_units::ByteCount;
 use tikv_jemalloc_ctl::{Access, AsName, background_thread, epoch, stats};
 use tikv_jemallocator::Jemalloc;
@@ -35,10 +38,19 @@ pub(crate) fn gauge() -> fn() -> u64 {
 
 /// The bytes that the process has allocated, without what the allocator keeps for later. 0 if the
 /// allocator cannot say.
-fn in_use() -> u64 {
+pub(crate) fn in_use() -> u64 {
     // The allocator's numbers are those of the last epoch.
     let bytes = epoch::advance().and_then(|_| stats::allocated::read()).unwrap_or_default();
     bytes as u64
+}
+
+/// The bytes of the process in the machine's RAM. 0 if the system cannot say.
+pub(crate) fn resident() -> u64 {
+    let Ok(pid) = get_current_pid() else { return 0 };
+    let mut system = System::new();
+    let only = ProcessesToUpdate::Some(&[pid]);
+    system.refresh_processes_specifics(only, true, ProcessRefreshKind::nothing().with_memory());
+    system.process(pid).map_or(0, Process::memory)
 }
 
 /// Runs this while the process has no threads of the allocator, so that those that begin later have the rights

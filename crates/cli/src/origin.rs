@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::Serialize;
-use tandem_net::{DriverOptions, Files};
+use tandem_net::{DriverOptions, DriverStats, Files};
 use tandem_node::{
     OriginConfig,
     limits::Limits,
@@ -16,13 +16,13 @@ use tandem_node::{
 use tandem_units::ByteCount;
 
 use crate::{
+    admin::{self, Admin, AdminAddr, BUSIEST, Role},
     config::{Layered, ListenAddr, Settings, TransportSettings, TransportSetup, Within, WorkFor},
     descriptors,
     error::{CliError, ConfigError},
     fleet::{FleetSettings, FleetSetup},
     memory::{self, MemoryBound},
-    metrics,
-    paths::{self, Paths},
+    paths::Paths,
     peps,
     server::{self, Change},
     text,
@@ -61,15 +61,23 @@ impl Origin {
         identity.announce()?;
         descriptors::raise();
         let paths = setup.paths()?.map(Mutex::new);
-        let tick = paths.is_some().then_some(paths::INTERVAL);
+        let admin = Admin::new(setup.admin.as_ref(), Role::Origin, setup.threads.0, &config.limits);
+        let tick = (paths.is_some() || admin.is_some()).then_some(admin::INTERVAL);
         let nodes = setup.nodes(&config, &files, tick)?;
         let reload = || setup.reload(&identity);
-        server::serve(nodes, reload, |index, origin| {
+        let look = |index, origin: &mut tandem_node::Origin, driver: &DriverStats| {
+            if let Some(admin) = &admin {
+                admin.note(index, origin.status(BUSIEST), driver);
+            }
             if let Some(paths) = &paths {
                 let mut paths = paths.lock().unwrap_or_else(PoisonError::into_inner);
-                paths.tell(index, &origin.stats(), &origin.take_path_reports());
+                paths.tell(index, &origin.take_path_reports());
+                if let Some(admin) = &admin {
+                    admin.note_paths(paths.totals());
+                }
             }
-        })
+        };
+        server::serve(nodes, reload, look, admin.as_ref())
     }
 }
 
@@ -137,10 +145,10 @@ pub(crate) struct OriginSettings {
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     json: Option<bool>,
 
-    /// With --peps, serve the same as metrics for Prometheus, at the path /metrics of this address;
-    /// everybody who can reach it can read them
-    #[arg(long, value_name = "ADDR", env = "TANDEM_METRICS", help_heading = "Results")]
-    metrics: Option<ListenAddr>,
+    /// Show operators what happens: a page at /, metrics for Prometheus at /metrics, and /healthz and
+    /// /readyz, at this loopback address or Unix socket; everybody who can reach it can read them
+    #[arg(long, value_name = "ADDR|unix:PATH", env = "TANDEM_ADMIN", help_heading = "Monitoring")]
+    admin: Option<AdminAddr>,
 }
 
 impl Settings for OriginSettings {
@@ -168,7 +176,7 @@ pub(crate) struct OriginSetup {
     peps: Option<PathBuf>,
     json: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    metrics: Option<ListenAddr>,
+    admin: Option<AdminAddr>,
 }
 
 impl TryFrom<OriginSettings> for OriginSetup {
@@ -182,11 +190,10 @@ impl TryFrom<OriginSettings> for OriginSetup {
             return Err(ConfigError::Incomplete { first, second, reason });
         }
         let has_json = settings.json.unwrap_or_default();
-        for (first, is_set) in [("json", has_json), ("metrics", settings.metrics.is_some())] {
-            if is_set && settings.peps.is_none() {
-                let (second, reason) = ("peps FILE", "only PEPs show where a bottleneck is");
-                return Err(ConfigError::Incomplete { first, second, reason });
-            }
+        if has_json && settings.peps.is_none() {
+            let (first, second) = ("json", "peps FILE");
+            let reason = "only PEPs show where a bottleneck is";
+            return Err(ConfigError::Incomplete { first, second, reason });
         }
         let missing = |key, value, variable| ConfigError::Missing { key, value, variable };
         Ok(Self {
@@ -200,7 +207,7 @@ impl TryFrom<OriginSettings> for OriginSetup {
             transport,
             peps: settings.peps,
             json: has_json,
-            metrics: settings.metrics,
+            admin: settings.admin,
         })
     }
 }
@@ -259,11 +266,7 @@ impl OriginSetup {
         if self.peps.is_none() {
             return Ok(None);
         }
-        if let Some(ListenAddr(address)) = self.metrics {
-            metrics::serve(address)?;
-        }
-        let wanted = (self.json, self.metrics.is_some());
-        Paths::new(wanted, self.transport.qlog_dir()).map(Some)
+        Paths::new(self.json, self.transport.qlog_dir()).map(Some)
     }
 
     fn to_node(&self, identity: &Identity) -> Result<OriginConfig, ConfigError> {

@@ -13,18 +13,15 @@ use std::{
 use serde::Serialize;
 use serde_json::json;
 use tandem_congestion::{DomainRtt, Place};
-use tandem_node::{PathReport, Stats, quic::PepAckStats};
+use tandem_node::PathReport;
 use tracing::info;
 
 use crate::{
+    admin::{PathTotals, PlaceCounts},
     error::CliError,
-    metrics,
     qlog::{self, since_1970},
     text,
 };
-
-/// How often the paths are looked at.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is known of the path of one connection. Times of the path are in milliseconds.
 #[derive(Debug, Serialize)]
@@ -50,17 +47,17 @@ struct Shown {
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Places {
-    wired: f64,
-    access: f64,
-    sender: f64,
+pub(crate) struct Places {
+    pub(crate) wired: f64,
+    pub(crate) access: f64,
+    pub(crate) sender: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Lost {
-    wired: u64,
-    access: u64,
-    unknown: u64,
+pub(crate) struct Lost {
+    pub(crate) wired: u64,
+    pub(crate) access: u64,
+    pub(crate) unknown: u64,
 }
 
 /// `null`: there is no sample.
@@ -108,6 +105,15 @@ impl Shown {
     }
 }
 
+/// The name of a place.
+const fn name(place: Place) -> &'static str {
+    match place {
+        Place::Wired => "wired",
+        Place::Access => "access",
+        Place::Sender => "sender",
+    }
+}
+
 /// What was last told of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
@@ -120,7 +126,7 @@ struct Told {
 #[derive(Debug)]
 pub(crate) struct Paths {
     has_json: bool,
-    has_metrics: bool,
+    totals: PathTotals,
     qlog: Option<File>,
     /// What is known from each node of the origin, by its index.
     nodes: BTreeMap<usize, FromNode>,
@@ -130,23 +136,19 @@ pub(crate) struct Paths {
 #[derive(Debug, Default)]
 struct FromNode {
     told: BTreeMap<u64, Told>,
-    pep_acks: PepAckStats,
     /// The bottlenecks of open connections.
     places: Vec<Place>,
 }
 
 impl Paths {
     /// Begins a qlog file in a folder, if there is one.
-    pub(crate) fn new(
-        (has_json, has_metrics): (bool, bool),
-        qlog_dir: Option<&Path>,
-    ) -> Result<Self, CliError> {
+    pub(crate) fn new(has_json: bool, qlog_dir: Option<&Path>) -> Result<Self, CliError> {
         let qlog = qlog_dir.map(begin_qlog).transpose()?;
-        Ok(Self { has_json, has_metrics, qlog, nodes: BTreeMap::new() })
+        Ok(Self { has_json, totals: PathTotals::default(), qlog, nodes: BTreeMap::new() })
     }
 
     /// Tells what has become known from the node with this index since the last call.
-    pub(crate) fn tell(&mut self, index: usize, stats: &Stats, reports: &[PathReport]) {
+    pub(crate) fn tell(&mut self, index: usize, reports: &[PathReport]) {
         let time = rounded(since_1970().as_secs_f64());
         for report in reports {
             self.tell_of(index, &Shown::new(time, report));
@@ -154,16 +156,21 @@ impl Paths {
         let open: Vec<_> = reports.iter().filter(|report| !report.has_ended).collect();
         let node = self.nodes.entry(index).or_default();
         node.told.retain(|id, _| open.iter().any(|report| report.connection == *id));
-        node.pep_acks = stats.pep_acks;
         node.places =
             open.iter().filter_map(|it| it.domains.bottleneck.map(|at| at.place)).collect();
-        if self.has_metrics {
-            metrics::set_pep_acks(&self.nodes.values().map(|node| node.pep_acks).sum());
-            for place in [Place::Wired, Place::Access, Place::Sender] {
-                let places = self.nodes.values().flat_map(|node| &node.places);
-                metrics::set_connections(place, places.filter(|it| **it == place).count());
-            }
+    }
+
+    /// The sums over all connections, for metrics.
+    pub(crate) fn totals(&self) -> PathTotals {
+        let mut connections = PlaceCounts::default();
+        for place in self.nodes.values().flat_map(|node| &node.places) {
+            *match place {
+                Place::Wired => &mut connections.wired,
+                Place::Access => &mut connections.access,
+                Place::Sender => &mut connections.sender,
+            } += 1;
         }
+        PathTotals { connections, ..self.totals }
     }
 
     fn tell_of(&mut self, index: usize, shown: &Shown) {
@@ -173,19 +180,17 @@ impl Paths {
             && !shown.has_ended
             && told.place.replace(place) != Some(place)
         {
-            let (connection, place) = (shown.connection, metrics::name(place));
+            let (connection, place) = (shown.connection, name(place));
             info!(connection, place, "the bottleneck has moved");
         }
-        if self.has_metrics {
-            let (now, then) = (shown.bottleneck_s, told.seconds);
-            metrics::add_seconds(Place::Wired, now.wired - then.wired);
-            metrics::add_seconds(Place::Access, now.access - then.access);
-            metrics::add_seconds(Place::Sender, now.sender - then.sender);
-            let (now, then) = (shown.lost_packets, told.lost);
-            metrics::add_lost("wired", now.wired.saturating_sub(then.wired));
-            metrics::add_lost("access", now.access.saturating_sub(then.access));
-            metrics::add_lost("unknown", now.unknown.saturating_sub(then.unknown));
-        }
+        let (now, then, total) = (shown.bottleneck_s, told.seconds, &mut self.totals.seconds);
+        total.wired += (now.wired - then.wired).max(0.0);
+        total.access += (now.access - then.access).max(0.0);
+        total.sender += (now.sender - then.sender).max(0.0);
+        let (now, then, total) = (shown.lost_packets, told.lost, &mut self.totals.lost);
+        total.wired += now.wired.saturating_sub(then.wired);
+        total.access += now.access.saturating_sub(then.access);
+        total.unknown += now.unknown.saturating_sub(then.unknown);
         (told.seconds, told.lost) = (shown.bottleneck_s, shown.lost_packets);
         if self.has_json
             && let Err(error) = text::print(json!(shown))
@@ -233,7 +238,7 @@ mod tests {
     #[test]
     fn each_report_becomes_an_event_of_the_qlog_file() {
         let dir = tempfile::tempdir().unwrap();
-        let mut paths = Paths::new((false, false), Some(dir.path())).unwrap();
+        let mut paths = Paths::new(false, Some(dir.path())).unwrap();
         let access = Duration::from_micros(1_500_400);
         let domains = DomainStats {
             losses: Losses { access: 3, ..Losses::default() },
@@ -242,12 +247,12 @@ mod tests {
         };
         let client = Some("192.0.2.1:5000".parse().unwrap());
         let mut report = PathReport { connection: 8, client, has_ended: false, domains };
-        paths.tell(1, &Stats::default(), &[report]);
+        paths.tell(1, &[report]);
         assert_eq!(paths.nodes[&1].told[&8].place, Some(Place::Access));
-        paths.tell(0, &Stats::default(), &[]);
+        paths.tell(0, &[]);
         assert_eq!(paths.nodes[&1].told.len(), 1, "a report of another node");
         report.has_ended = true;
-        paths.tell(1, &Stats::default(), &[report]);
+        paths.tell(1, &[report]);
         assert!(paths.nodes[&1].told.is_empty());
 
         let file = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap();

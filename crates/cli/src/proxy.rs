@@ -3,7 +3,7 @@
 use std::{ops::RangeInclusive, path::PathBuf, sync::Arc};
 
 use serde::Serialize;
-use tandem_net::DriverOptions;
+use tandem_net::{DriverOptions, DriverStats};
 use tandem_node::{
     ProxyConfig,
     limits::Limits,
@@ -14,6 +14,7 @@ use tandem_node::{
 use tandem_units::HumanDuration;
 
 use crate::{
+    admin::{self, Admin, AdminAddr, BUSIEST, Role},
     config::{
         Layered, ListenAddr, Prefix, Setting, Settings, Target, TransportSettings, TransportSetup,
         Via, Within, WorkFor,
@@ -134,6 +135,11 @@ pub(crate) struct ProxySettings {
     )]
     threads: Option<Within<Threads>>,
 
+    /// Show operators what happens: a page at /, metrics for Prometheus at /metrics, and /healthz and
+    /// /readyz, at this loopback address or Unix socket; everybody who can reach it can read them
+    #[arg(long, value_name = "ADDR|unix:PATH", env = "TANDEM_ADMIN", help_heading = "Monitoring")]
+    admin: Option<AdminAddr>,
+
     #[command(flatten, next_help_heading = "Users")]
     users: UsersSettings,
 
@@ -188,6 +194,8 @@ pub(crate) struct ProxySetup {
     oversize: Oversize,
     memory: Within<MemoryBound>,
     threads: Within<Threads>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admin: Option<AdminAddr>,
     #[serde(flatten)]
     fleet: FleetSetup,
     #[serde(flatten)]
@@ -237,6 +245,7 @@ impl TryFrom<ProxySettings> for ProxySetup {
             oversize: settings.oversize.unwrap_or_default(),
             memory: MemoryBound::or_default(settings.memory),
             threads: Threads::or_default(settings.threads),
+            admin: settings.admin,
             fleet: settings.fleet.try_into()?,
             users,
             pep: settings.pep.try_into()?,
@@ -268,6 +277,7 @@ impl ProxySetup {
             oversize: Oversize::default(),
             memory: MemoryBound::or_default(None),
             threads: Threads::or_default(None),
+            admin: None,
             fleet: FleetSetup::default(),
             users: UsersSetup::of_tokens(token_file),
             pep: ProxyPepSetup::default(),
@@ -291,9 +301,15 @@ impl ProxySetup {
         }
         identity.announce()?;
         descriptors::say(open_files, limits.sockets);
+        let admin = Admin::new(self.admin.as_ref(), Role::Proxy, self.threads.0, &limits);
         let nodes = self.nodes(&config, limits)?;
         let _keeper = Keeper::start(config.users.clone(), self.users.usage_store.as_deref())?;
-        server::serve(nodes, || self.reload(&identity, &config.users), |_, _| {})
+        let look = |index, proxy: &mut tandem_node::Proxy, driver: &DriverStats| {
+            if let Some(admin) = &admin {
+                admin.note(index, proxy.status(BUSIEST), driver);
+            }
+        };
+        server::serve(nodes, || self.reload(&identity, &config.users), look, admin.as_ref())
     }
 
     /// A proxy for each thread. They listen at the same address.
@@ -305,6 +321,7 @@ impl ProxySetup {
         let tls = ServerTls::new(config.tls.clone()).map_err(ConfigError::from)?;
         let grace = server::grace(&limits);
         let memory_in_use = Some(memory::gauge());
+        let tick = self.admin.as_ref().map(|_| admin::INTERVAL);
         let limits = limits.divided_by(self.threads.0);
         // The clones of the configuration share what is in use.
         let mut nodes = Vec::new();
@@ -320,7 +337,7 @@ impl ProxySetup {
             let node = tandem_node::Proxy::with_tls(config, &tls).map_err(ConfigError::from)?;
             let listener = Some(listener);
             let options =
-                DriverOptions { listener, grace, memory_in_use, ..DriverOptions::default() };
+                DriverOptions { listener, grace, memory_in_use, tick, ..DriverOptions::default() };
             nodes.push((node, options));
         }
         Ok(nodes)

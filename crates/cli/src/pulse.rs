@@ -48,7 +48,7 @@ impl Pulse {
 pub(crate) struct Watch {
     threads: Vec<Watched>,
     /// How often a thread was found stuck.
-    stuck: u64,
+    stuck: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -80,8 +80,7 @@ impl Watch {
             let is_stuck = is_same && is_working && lasted >= STUCK_AFTER;
             match (std::mem::replace(&mut watched.is_stuck, is_stuck), is_stuck) {
                 (false, true) => {
-                    self.stuck += 1;
-                    metrics::counter!("tandem_stuck_threads_total").increment(1);
+                    self.stuck.fetch_add(1, Ordering::Relaxed);
                     error!(
                         thread,
                         seconds,
@@ -97,7 +96,12 @@ impl Watch {
 
     /// How often a thread was found stuck.
     pub(crate) fn stuck(&self) -> u64 {
-        self.stuck
+        self.stuck.load(Ordering::Relaxed)
+    }
+
+    /// The same number, for others to read.
+    pub(crate) fn counter(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.stuck)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Runs the nodes of a server, each in a thread of its own, until a signal ends them.
 
 use std::{
+    future::pending,
     panic::resume_unwind,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     task::{Context, Poll},
     thread,
     time::{Duration, Instant},
@@ -21,6 +22,7 @@ use tokio::{
 };
 
 use crate::{
+    admin::{Admin, OfProcess},
     error::{CliError, ConfigError},
     pulse::{self, Pulse, Watch},
     run::{Signals, after_grace, listen, runtime, say_listening},
@@ -42,14 +44,16 @@ pub(crate) fn grace(limits: &Limits) -> Duration {
 ///
 /// SIGHUP calls `reload`, which reads the server's files again and returns what changes at each node, and what
 /// to tell the operator. `look` gets the index of a node and the node, at each tick of the options and at the
-/// end.
+/// end. `admin` serves operators.
 pub(crate) fn serve<N: Node + Send>(
     nodes: Vec<(N, DriverOptions)>,
     mut reload: impl FnMut() -> Result<(Change<N>, String), ConfigError>,
-    look: impl Fn(usize, &mut N) + Sync,
+    look: impl Fn(usize, &mut N, &DriverStats) + Sync,
+    admin: Option<&Admin>,
 ) -> Result<(), CliError> {
     let runtime = runtime()?;
     let mut signals = runtime.block_on(async { ServerSignals::new() })?;
+    let listener = runtime.block_on(async { admin.map(Admin::listen).transpose() })?;
     let end = watch::Sender::new(End::No);
     let (running, mut all_ended) = mpsc::channel::<()>(1);
     let look = &look;
@@ -61,7 +65,7 @@ pub(crate) fn serve<N: Node + Send>(
             // An operator does not send more signals than a thread can follow.
             let (sender, changes) = mpsc::unbounded_channel();
             changes_of.push(sender);
-            let look = move |node: &mut N| look(index, node);
+            let look = move |node: &mut N, driver: &DriverStats| look(index, node, driver);
             let pulse = watch.add();
             let server = Server { index, result: Ok(()), changes, look, pulse };
             let (end, running) = (EndsAll(end.clone()), running.clone());
@@ -76,7 +80,18 @@ pub(crate) fn serve<N: Node + Send>(
                 .push(thread.map_err(|error| CliError::System { what: "start a thread", error }));
         }
         drop(running);
-        runtime.block_on(signals.obey(&end, &mut all_ended, &mut watch, || {
+        let stuck = watch.counter();
+        let of_process = || OfProcess {
+            is_draining: *end.borrow() != End::No,
+            stuck_threads: stuck.load(Ordering::Relaxed),
+        };
+        let watching = async {
+            match (admin, &listener) {
+                (Some(admin), Some(listener)) => admin.serve(listener, of_process).await,
+                _ => pending().await,
+            }
+        };
+        let obeying = signals.obey(&end, &mut all_ended, &mut watch, || {
             let (change, done) = reload()?;
             let (applied, all_applied) = mpsc::channel(1);
             for changes in &changes_of {
@@ -84,7 +99,13 @@ pub(crate) fn serve<N: Node + Send>(
                 drop(changes.send((Arc::clone(&change), applied.clone())));
             }
             Ok((all_applied, done))
-        }));
+        });
+        runtime.block_on(async {
+            tokio::select! {
+                () = obeying => {}
+                () = watching => {}
+            }
+        });
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|panic| resume_unwind(panic))
         };
@@ -181,7 +202,7 @@ struct Server<N, L> {
     pulse: Pulse,
 }
 
-impl<N: Node, L: FnMut(&mut N)> Server<N, L> {
+impl<N: Node, L: FnMut(&mut N, &DriverStats)> Server<N, L> {
     fn run(
         mut self,
         node: N,
@@ -202,14 +223,15 @@ impl<N: Node, L: FnMut(&mut N)> Server<N, L> {
         });
         self.result?;
         let Some(finished) = finished else { return Ok(()) };
-        (self.look)(&mut after_grace(finished)?.node);
+        let mut finished = after_grace(finished)?;
+        (self.look)(&mut finished.node, &finished.stats);
         Ok(())
     }
 }
 
-impl<N, L: FnMut(&mut N)> Application<N> for Server<N, L> {
-    fn tick(&mut self, _: Instant, node: &mut N, _: &DriverStats) {
-        (self.look)(node);
+impl<N, L: FnMut(&mut N, &DriverStats)> Application<N> for Server<N, L> {
+    fn tick(&mut self, _: Instant, node: &mut N, driver: &DriverStats) {
+        (self.look)(node, driver);
     }
 
     fn poll_change(&mut self, context: &mut Context<'_>, node: &mut N) -> Poll<()> {

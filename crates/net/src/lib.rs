@@ -83,6 +83,7 @@
 //!
 //! `examples/relay_feedback.rs` shows all of this.
 
+pub mod admin;
 mod alarm;
 pub mod client;
 pub mod clock;

@@ -18,7 +18,7 @@ use crate::{
     path_report::PathReport,
     quic::{self, Connection, ConnectionId, Endpoint, ServerTls, Transport},
     stats::{Broken, ConnectionStats, Stats},
-    status::{Busiest, Carried, ConnectionStatus, Status},
+    status::{Busiest, Carried, ConnectionStatus, Glance, Status},
 };
 
 /// An event at a server.
@@ -298,9 +298,9 @@ impl Server {
     /// node.
     pub(crate) fn status(&mut self, mut stats: Stats, busiest: usize) -> Status {
         let (mut rtts, mut carried) = (Vec::new(), Vec::new());
-        self.add_to(&mut stats, |id, connection| {
-            rtts.push(connection.smoothed_rtt);
-            let (to_client, from_client) = (connection.sent.bytes, connection.received.bytes);
+        self.add_to(&mut stats, |id, now| {
+            rtts.push(now.smoothed_rtt);
+            let (to_client, from_client) = (now.to_peer_bytes, now.from_peer_bytes);
             carried.push(Carried { id, to_client, from_client });
         });
         let busiest = self.busiest.of(carried, busiest);
@@ -324,7 +324,7 @@ impl Server {
     pub(crate) fn add_to(
         &mut self,
         stats: &mut Stats,
-        mut each: impl FnMut(ConnectionId, &ConnectionStats),
+        mut each: impl FnMut(ConnectionId, &Glance),
     ) {
         stats.connections = self.connections;
         stats.connections_open = self.sessions.len() as u64;
@@ -338,7 +338,7 @@ impl Server {
         stats.lost_packets = self.lost_packets + lost;
         let Self { endpoint, sessions, .. } = self;
         for &id in sessions.keys() {
-            let Some(now) = endpoint.peek(id).map(quic::Connection::stats) else { continue };
+            let Some(now) = endpoint.peek(id).map(Connection::glance) else { continue };
             stats.sent_packets += now.sent_packets;
             stats.lost_packets += now.lost_packets;
             each(id, &now);

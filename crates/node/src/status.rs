@@ -55,6 +55,17 @@ pub struct TunnelStatus {
     pub queued: ByteCount,
 }
 
+/// The few counters of a connection that are looked at for all connections in a row, so that the look stays
+/// cheap. Bytes are those of UDP payloads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Glance {
+    pub(crate) smoothed_rtt: Duration,
+    pub(crate) sent_packets: u64,
+    pub(crate) lost_packets: u64,
+    pub(crate) to_peer_bytes: u64,
+    pub(crate) from_peer_bytes: u64,
+}
+
 /// Finds the connections that carried most since the last look.
 #[derive(Debug, Default)]
 pub(crate) struct Busiest {

@@ -14,6 +14,7 @@ use crate::{help, text};
 const EXAMPLES: [(&str, &[&str]); 48] = [
     ("ack-delay", &["25%"]),
     ("ack-threshold", &["10"]),
+    ("admin", &["127.0.0.1:9433"]),
     ("allow-target", &["10.0.0.0/8", "fd00::/8"]),
     ("beyond", &["forward"]),
     ("ca", &["ca.pem"]),
@@ -33,7 +34,6 @@ const EXAMPLES: [(&str, &[&str]); 48] = [
     ("key-file", &["pep.key"]),
     ("listen", &["127.0.0.1:4433"]),
     ("memory", &["1GB"]),
-    ("metrics", &["127.0.0.1:9433"]),
     ("name", &["proxy.example"]),
     ("pep-file", &["pep"]),
     ("pep-server", &["192.0.2.0/24:443", "[2001:db8::/32]:443"]),

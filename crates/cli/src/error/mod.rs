@@ -5,7 +5,6 @@ mod lab;
 
 use std::{
     io,
-    net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -17,7 +16,7 @@ pub(crate) use self::{
     config::{ConfigError, end_to_end_controllers},
     lab::LabError,
 };
-use crate::{advice, users::StoreError};
+use crate::{admin::AdminAddr, advice, users::StoreError};
 
 /// Why a subcommand failed.
 #[derive(Debug, thiserror::Error)]
@@ -77,13 +76,29 @@ pub(crate) enum CliError {
     /// An emulated link between TUN devices could not begin or go on.
     #[error(transparent)]
     Tun(#[from] TunError),
-    /// The metrics cannot be served.
-    #[error("cannot serve metrics at {address}: {reason}")]
-    Metrics {
+    /// The admin listener cannot be opened.
+    #[error("cannot listen at {address} (--admin): {error}")]
+    Admin {
         /// The address to listen on.
-        address: SocketAddr,
+        address: AdminAddr,
         /// The cause.
-        reason: String,
+        error: io::Error,
+    },
+    /// An admin listener does not answer.
+    #[error("{address}: {error}; is there a proxy or an origin with --admin {address}?")]
+    NoAnswer {
+        /// The address.
+        address: AdminAddr,
+        /// The cause.
+        error: tandem_net::admin::ClientError,
+    },
+    /// What answers is no server of this version.
+    #[error("{address}: the answer is not that of a Tandem server of this version: {error}")]
+    ForeignAnswer {
+        /// The address.
+        address: AdminAddr,
+        /// The cause.
+        error: serde_json::Error,
     },
     /// The store of what users have used cannot be read.
     #[error(transparent)]

@@ -55,7 +55,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS; // test runners ask for names of tests
     }
     if option_env!("CARGO_INCREMENTAL") != Some("0") {
-        eprintln!("the bounds hold for builds with CARGO_INCREMENTAL=0, as CI makes them: set it and try again");
+        eprintln!(
+            "the bounds hold for builds with CARGO_INCREMENTAL=0, as CI makes them: set it and try again"
+        );
         return ExitCode::FAILURE;
     }
     let counts = count_all();

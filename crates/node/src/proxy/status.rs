@@ -11,8 +11,8 @@ use crate::{
 impl Proxy {
     /// The state of the proxy, with this number of its busiest connections.
     pub fn status(&mut self, busiest: usize) -> Status {
-        let stats = self.own_stats();
-        let mut status = self.server.status(stats, busiest);
+        let own = self.own_stats();
+        let mut status = self.server.status(own, busiest);
         status.queued = self.tunnel_queue();
         for connection in &mut status.busiest {
             connection.tunnel = self.tunnel_status(ConnectionId(connection.connection));

@@ -29,7 +29,7 @@ use super::{
     pep::Passage,
     receiver::{Receiver, UNREAD_MAX},
 };
-use crate::{beside::Path, node::Transmit, seal::Secrets, stats::ConnectionStats};
+use crate::{beside::Path, node::Transmit, seal::Secrets, stats::ConnectionStats, status::Glance};
 
 /// The most datagrams in one system call. At moderate rates the pacing burst of the engine is ten
 /// datagrams of 1452 bytes. GSO (generic segmentation offload) would take more than five times as
@@ -452,6 +452,18 @@ impl Connection {
             sent,
             received,
             domains: self.hooks.feedback.domains(),
+        }
+    }
+
+    /// The few counters that are looked at for all connections in a row.
+    pub(crate) fn glance(&mut self) -> Glance {
+        let stats = self.inner.stats();
+        Glance {
+            smoothed_rtt: self.smoothed_rtt(),
+            sent_packets: stats.sent_packets,
+            lost_packets: stats.lost_packets,
+            to_peer_bytes: stats.udp_tx.bytes,
+            from_peer_bytes: stats.udp_rx.bytes,
         }
     }
 
