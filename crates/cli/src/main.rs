@@ -42,6 +42,7 @@ mod text;
 mod threads;
 mod tls;
 mod tokens;
+mod top;
 mod users;
 
 use std::{env, ffi::OsStr, process::ExitCode};
@@ -92,6 +93,7 @@ enum Command {
     Origin(Box<origin::Origin>),
     Get(Box<get::Get>),
     Pep(Box<pep::PepCommand>),
+    Top(Box<top::Top>),
     Users(users::UsersCommand),
     #[command(subcommand)]
     Lab(Box<lab::Lab>),
@@ -110,6 +112,7 @@ impl Command {
             Self::Origin(origin) => origin.run(),
             Self::Get(get) => get.run(),
             Self::Pep(pep) => pep.run(),
+            Self::Top(top) => top.run(),
             Self::Users(users) => users.run(),
             Self::Lab(lab) => lab.run(),
             Self::Demo(demo) => demo.run(),
@@ -122,7 +125,9 @@ impl Command {
         match self {
             Self::Client(client) if client.is_quiet() => Level::WARN,
             Self::Get(get) if get.is_quiet() => Level::ERROR,
-            Self::Get(_) | Self::Lab(_) | Self::Demo(_) | Self::Generate(_) => Level::WARN,
+            Self::Get(_) | Self::Top(_) | Self::Lab(_) | Self::Demo(_) | Self::Generate(_) => {
+                Level::WARN
+            }
             _ => Level::INFO,
         }
     }

@@ -20,7 +20,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tandem_net::{
     DriverStats,
-    admin::{Address, AdminListener, Answer, answer, text},
+    admin::{AdminListener, Answer, answer, text},
     clock,
 };
 use tandem_node::{limits::Limits, stats::Stats, status::Status};
@@ -257,11 +257,3 @@ fn has_stopped(seen: &[Arc<Seen>]) -> bool {
 
 #[cfg(test)]
 mod tests;
-
-/// The address of an admin listener that `tandem top` asks by default.
-pub(crate) const DEFAULT: &str = "127.0.0.1:9433";
-
-/// What a client of an admin listener needs.
-pub(crate) fn target(address: &AdminAddr) -> &Address {
-    &address.0
-}

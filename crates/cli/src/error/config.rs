@@ -91,6 +91,12 @@ pub(crate) enum ConfigError {
         /// Where it listens.
         listen: SocketAddr,
     },
+    /// Nothing can be drawn.
+    #[error(
+        "standard output and standard error are no terminal of 80 columns and 20 lines, on which a picture \
+         can be drawn: use a larger window, or --json"
+    )]
+    NoTerminal,
     /// A client without anything to carry.
     #[error(
         "there is nothing to carry: give --udp LISTEN=TARGET, --tcp LISTEN=TARGET, --proxy LISTEN or \

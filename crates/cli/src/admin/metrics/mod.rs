@@ -156,8 +156,8 @@ fn of_paths(paths: &PathTotals) -> Vec<Family> {
 
 /// All rows of the table of metrics in the documentation: name, type, label and meaning.
 #[cfg(test)]
-pub(super) fn table(facts: &Facts, seen: &Seen, paths: &PathTotals) -> Vec<[String; 4]> {
-    let families = families(facts, &[seen], &Now::default(), Some(paths));
+pub(super) fn table(facts: &Facts, seen: &Seen, paths: Option<PathTotals>) -> Vec<[String; 4]> {
+    let families = families(facts, &[seen], &Now::default(), paths.as_ref());
     let mut rows: Vec<_> = families.iter().map(Family::row).collect();
     rows.push([RTT, "histogram", "", RTT_HELP].map(str::to_owned));
     rows

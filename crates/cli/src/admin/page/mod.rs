@@ -131,11 +131,11 @@ fn tiles(now: &Now) -> Markup {
     let rtt = now.rtt.unwrap_or_default();
     html! {
         section.tiles {
-            (tile("To clients", &rate(rates.to_client_mbps), &format!("{} packets/s sent", count_f(rates.sent_pps))))
+            (tile("To clients", &rate(rates.to_client_mbps), &format!("sent: {} packets/s", count_f(rates.sent_pps))))
             (tile(
                 if now.role == Role::Proxy { "To targets" } else { "Uploads" },
                 &rate(rates.to_target_mbps),
-                &format!("{} packets/s received", count_f(rates.received_pps)),
+                &format!("received: {} packets/s", count_f(rates.received_pps)),
             ))
             (tile("Connections", &count(now.connections.open), &of_limit(now.connections.limit)))
             @if now.role == Role::Proxy {
@@ -147,7 +147,7 @@ fn tiles(now: &Now) -> Markup {
                 (tile(
                     "Tunnel queues",
                     &bytes(now.queue.bytes),
-                    &format!("{} at most to send", ms(now.queue.longest_wait_s)),
+                    &format!("sent within {}", ms(now.queue.longest_wait_s)),
                 ))
             }
             (tile(
@@ -217,8 +217,8 @@ fn tunnels(now: &Now) -> Markup {
                 div.scroll { table {
                     thead { tr {
                         th { "connection" }
-                        @if is_proxy { th { "user" } }
-                        @if has_clients { th { "client" } }
+                        @if is_proxy { th.text { "user" } }
+                        @if has_clients { th.text { "client" } }
                         th { "to client" } th { "from client" }
                         @if is_proxy { th { "flows" } }
                         th { "RTT" } th { "lost" }

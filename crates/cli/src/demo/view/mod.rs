@@ -17,7 +17,8 @@ use ratatui::{
     widgets::Widget,
 };
 
-pub(super) use self::{chart::Palette, results::Entry, screen::Screen};
+pub(crate) use self::screen::Screen;
+pub(super) use self::{chart::Palette, results::Entry};
 use self::{
     chart::{Curve, FAINT, Look, Plot, STRONG},
     scale::Scale,

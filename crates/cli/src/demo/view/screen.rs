@@ -26,7 +26,7 @@ const SIZE_MAX: Size = Size::new(200, 50);
 
 /// Standard error, if it is a terminal.
 #[derive(Debug)]
-pub(in super::super) struct Screen {
+pub(crate) struct Screen {
     terminal: Size,
     /// Lines of the last picture.
     drawn: u16,
@@ -35,7 +35,7 @@ pub(in super::super) struct Screen {
 impl Screen {
     /// Opens standard error; `None` if a picture would be invisible, illegible or mixed with other
     /// output.
-    pub(in super::super) fn open() -> Option<Self> {
+    pub(crate) fn open() -> Option<Self> {
         let is_seen = io::stderr().is_terminal() && io::stdout().is_terminal();
         let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let terminal = size()?;
@@ -43,7 +43,7 @@ impl Screen {
     }
 
     /// Replaces the last picture. While the terminal is too small, it only prints a notice.
-    pub(in super::super) fn draw(&mut self, picture: impl Widget) {
+    pub(crate) fn draw(&mut self, picture: impl Widget) {
         let mut text = String::new();
         let terminal = size().unwrap_or(self.terminal);
         if terminal != self.terminal {
