@@ -5,8 +5,10 @@ mod support;
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
+    path::Path,
 };
 
 use rustix::process::Signal;
@@ -37,6 +39,22 @@ fn scrape(admin: SocketAddr) -> BTreeMap<String, f64> {
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     let samples = samples.map(|line| line.rsplit_once(' ').unwrap());
     samples.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
+}
+
+/// Checks that the documentation names each key.
+fn assert_is_documented(now: &Value) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/commands.md");
+    let document = fs::read_to_string(path).unwrap();
+    let (_, section) = document.split_once("### `tandem top --json`").unwrap();
+    let section = section.split("\n#").next().unwrap();
+    for (key, value) in now.as_object().unwrap() {
+        let row = section.lines().find(|line| line.starts_with(&format!("| `{key}` |")));
+        let row = row.unwrap_or_else(|| panic!("{key} is not documented"));
+        let inner = value.as_object().filter(|_| !["dropped", "refused"].contains(&key.as_str()));
+        for key in inner.into_iter().flat_map(|inner| inner.keys()) {
+            assert!(row.contains(&format!("`{key}`")), "{key} is not in {row}");
+        }
+    }
 }
 
 #[test]
@@ -74,6 +92,7 @@ fn metrics_and_pages_follow_the_traffic() {
     let now: Value = serde_json::from_str(&now).unwrap();
     assert_eq!((&now["role"], &now["flows"]["udp_total"]), (&"proxy".into(), &1.into()));
     assert!(now["history"]["to_client_mbps"].as_array().unwrap().len() > 1);
+    assert_is_documented(&now);
     let (status, page) = get(admin, "/");
     assert!(status == 200 && page.contains("Tandem proxy") && page.len() < 50_000);
     assert_eq!(get(admin, "/other").0, 404);
