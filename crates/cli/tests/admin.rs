@@ -1,5 +1,5 @@
 //! What operators see of a running proxy and origin.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod support;
 
@@ -69,7 +69,7 @@ fn metrics_and_pages_follow_the_traffic() {
     eventually("the proxy is ready", || get(admin, "/readyz").0 == 200);
     assert_eq!(get(admin, "/healthz"), (200, "ok\n".to_owned()));
     let before = scrape(admin);
-    assert_eq!(before["tandem_udp_bytes_total{direction=\"to_client\"}"], 0.0);
+    assert!(before["tandem_udp_bytes_total{direction=\"to_client\"}"] < 1.0);
     let line = format!(
         "get https://{}/f --via https://{} --insecure --mode rmdt -o f",
         origin.address, proxy.address

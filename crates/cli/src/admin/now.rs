@@ -68,6 +68,7 @@ pub(crate) struct Queue {
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "names of numbers in JSON end with their unit")]
 pub(crate) struct Rtt {
     pub(crate) median_s: f64,
     pub(crate) p95_s: f64,

@@ -8,6 +8,8 @@ use tandem_units::ByteCount;
 
 use super::*;
 
+const RUNNING: OfProcess = OfProcess { is_draining: false, stuck_threads: 0 };
+const DRAINING: OfProcess = OfProcess { is_draining: true, stuck_threads: 2 };
 const SECOND: Duration = Duration::from_secs(1);
 
 fn admin(role: Role, threads: u8) -> Admin {
@@ -49,18 +51,18 @@ fn body(answer: &Answer) -> String {
 fn the_states_of_all_threads_become_one() {
     let admin = admin(Role::Proxy, 2);
     let board = Board::new(&admin.facts);
-    assert_eq!(admin.answer("/readyz", &board, false).status(), 503, "no thread has run yet");
+    assert_eq!(admin.answer("/readyz", &board, RUNNING).status(), 503, "no thread has run yet");
     admin.note(0, status(100), &DriverStats::default());
     admin.note(1, status(50), &DriverStats::default());
-    board.update(&admin.seen(), false);
-    board.update(&admin.seen(), false); // with nothing new
-    let now = board.now(&admin.seen(), false);
+    board.update(&admin.seen(), RUNNING);
+    board.update(&admin.seen(), RUNNING); // with nothing new
+    let now = board.now(&admin.seen(), RUNNING);
     assert_eq!((now.connections.open, now.queue.bytes, now.flows.udp_total), (150, 10_000, 14));
     assert_eq!(now.tunnels.len(), BUSIEST);
     assert_eq!((now.tunnels[0].connection, now.tunnels[1].connection), (19, 19));
     let rtt = now.rtt.unwrap();
     assert_eq!((rtt.median_s, rtt.max_s), (0.038, 0.1));
-    let text = body(&admin.answer("/metrics", &board, false));
+    let text = body(&admin.answer("/metrics", &board, RUNNING));
     for line in [
         "tandem_connections_open 150\n",
         "tandem_flows_total 14\n",
@@ -71,14 +73,15 @@ fn the_states_of_all_threads_become_one() {
     ] {
         assert!(text.contains(line), "no {line:?} in {text}");
     }
-    assert_eq!(admin.answer("/readyz", &board, false).status(), 200);
-    let draining = admin.answer("/readyz", &board, true);
+    assert_eq!(admin.answer("/readyz", &board, RUNNING).status(), 200);
+    let draining = admin.answer("/readyz", &board, DRAINING);
     assert_eq!((draining.status().as_u16(), body(&draining).as_str()), (503, "draining\n"));
-    assert_eq!(admin.answer("/healthz", &board, true).status(), 200);
+    assert_eq!(admin.answer("/healthz", &board, DRAINING).status(), 200);
     admin.note(1, Status { takes_connections: false, ..status(50) }, &DriverStats::default());
-    assert_eq!(body(&admin.answer("/readyz", &board, false)), "short of memory\n");
-    let now: Now = serde_json::from_str(&body(&admin.answer("/api/now", &board, true))).unwrap();
-    assert!(now.is_draining && !now.is_ready);
+    assert_eq!(body(&admin.answer("/readyz", &board, RUNNING)), "short of memory\n");
+    let now: Now =
+        serde_json::from_str(&body(&admin.answer("/api/now", &board, DRAINING))).unwrap();
+    assert!(now.is_draining && !now.is_ready && now.stuck_threads == 2);
 }
 
 #[test]
@@ -87,9 +90,9 @@ fn the_page_is_small_and_runs_nothing_that_a_user_has_named() {
     let board = Board::new(&admin.facts);
     admin.note(0, status(10_000), &DriverStats::default());
     for _ in 0..400 {
-        board.update(&admin.seen(), false);
+        board.update(&admin.seen(), RUNNING);
     }
-    let page = admin.answer("/", &board, false);
+    let page = admin.answer("/", &board, RUNNING);
     let text = body(&page);
     assert!(text.len() < 50_000, "{} bytes", text.len());
     assert!(text.contains("&lt;script&gt;alice") && !text.contains("<script>alice"));
@@ -99,7 +102,7 @@ fn the_page_is_small_and_runs_nothing_that_a_user_has_named() {
     }
     let policy = page.headers()["content-security-policy"].to_str().unwrap();
     assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
-    let live = body(&admin.answer("/live", &board, false));
+    let live = body(&admin.answer("/live", &board, RUNNING));
     assert!(live.starts_with("<main>") && text.contains("10\u{202f}000"), "{live}");
 }
 
@@ -118,7 +121,7 @@ fn rows(role: Role) -> Vec<[String; 4]> {
 #[test]
 fn the_documented_metrics_are_those_of_the_program() {
     let (proxy, origin) = (rows(Role::Proxy), rows(Role::Origin));
-    let mut expected = String::new();
+    let mut expected = Vec::new();
     for row in proxy.iter().chain(origin.iter().filter(|row| !proxy.contains(row))) {
         let [name, kind, label, help] = row;
         let is_of = |rows: &[[String; 4]]| rows.iter().any(|it| it[0] == *name);
@@ -127,13 +130,12 @@ fn the_documented_metrics_are_those_of_the_program() {
             (true, false) => "proxy",
             _ => "origin",
         };
-        expected += &format!("| `{name}` | {kind} | {label} | {server} | {help} |\n");
+        expected.push(format!("| `{name}` | {kind} | {label} | {server} | {help} |"));
     }
     let text = document("docs/monitoring.md");
     let is_metric = |line: &&str| line.starts_with("| `tandem_") || line.starts_with("| `process_");
-    let documented: String =
-        text.lines().filter(is_metric).map(|line| format!("{line}\n")).collect();
-    assert_eq!(documented, expected, "the table should be:\n{expected}");
+    let documented: Vec<_> = text.lines().filter(is_metric).collect();
+    assert_eq!(documented, expected, "the table should be:\n{}", expected.join("\n"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use bytes::Bytes;
 use http::{Request, StatusCode, header::HOST};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Collected, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -63,7 +63,7 @@ async fn get_slowly(address: &Address, path: &str) -> Result<Bytes, ClientError>
             return Err(ClientError::Status(answer.status()));
         }
         let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await;
-        body.map(|body| body.to_bytes()).map_err(|error| ClientError::Body(error.to_string()))
+        body.map(Collected::to_bytes).map_err(|error| ClientError::Body(error.to_string()))
     };
     let mut answer = std::pin::pin!(answer);
     tokio::select! {

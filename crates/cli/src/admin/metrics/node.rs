@@ -25,7 +25,8 @@ pub(super) fn families(role: Role, stats: &Stats, driver: &DriverStats) -> Vec<F
                 .into_iter()
                 .chain(of_tcp(&stats.tcp))
                 .chain(of_tunnels(stats))
-                .chain(of_repairs(&stats.repaired, &stats.resequenced)),
+                .chain(of_repairs(&stats.repaired))
+                .chain(of_egress(&stats.resequenced)),
         ),
         Role::Origin => families.extend(of_origin(stats)),
     }
@@ -245,15 +246,10 @@ fn of_tunnels(stats: &Stats) -> Vec<Family> {
     ]
 }
 
-fn of_repairs(repaired: &Repaired, egress: &ResequencerStats) -> Vec<Family> {
+fn of_repairs(repaired: &Repaired) -> Vec<Family> {
     let Repaired { sent_again, probes, given_up, kept_bytes_max } = *repaired;
     let GivenUp { time, deadline, limit, room, unknown } = given_up;
-    let ResequencerStats { released, waited, waited_time, held_bytes_max, .. } = *egress;
-    let ResequencerStats { late, duplicates, stale, out_of_range, overrun, .. } = *egress;
-    let ResequencerStats { given_up: gaps, floors_out_of_range, held_packets_max, .. } = *egress;
-    let GivenUpGaps { floor, time: gap_time, silence, bytes, packets, flush } = gaps;
-    let peak = |name, help, value: usize| Family::one(Kind::Peak, name, help, value);
-    let mut families = vec![
+    vec![
         Family::counter(
             "tandem_repairs_total",
             "Lost datagrams that were sent again, with probes",
@@ -281,8 +277,16 @@ fn of_repairs(repaired: &Repaired, egress: &ResequencerStats) -> Vec<Family> {
             "The most bytes that one tunnel kept for repairs so far",
             kept_bytes_max,
         ),
-    ];
-    families.extend([
+    ]
+}
+
+fn of_egress(egress: &ResequencerStats) -> Vec<Family> {
+    let ResequencerStats { released, waited, waited_time, held_bytes_max, .. } = *egress;
+    let ResequencerStats { late, duplicates, stale, out_of_range, overrun, .. } = *egress;
+    let ResequencerStats { given_up: gaps, floors_out_of_range, held_packets_max, .. } = *egress;
+    let GivenUpGaps { floor, time: gap_time, silence, bytes, packets, flush } = gaps;
+    let peak = |name, help, value: usize| Family::one(Kind::Peak, name, help, value);
+    vec![
         Family::counter(
             "tandem_resequenced_total",
             "Numbered payloads from clients that left in order",
@@ -333,8 +337,7 @@ fn of_repairs(repaired: &Repaired, egress: &ResequencerStats) -> Vec<Family> {
             "The most payloads that waited at once in one flow so far",
             held_packets_max,
         ),
-    ]);
-    families
+    ]
 }
 
 fn of_origin(stats: &Stats) -> Vec<Family> {

@@ -117,6 +117,7 @@ fn state(now: &Now) -> Markup {
             span class=(class) { (words) }
             " · version " (now.version) " · up for " (uptime) " · " (now.threads)
             (if now.threads == 1 { " thread" } else { " threads" })
+            @if now.stuck_threads > 0 { span.bad { ", which were stuck " (now.stuck_threads) " times" } }
         }
     }
 }
