@@ -13,16 +13,25 @@ pub(super) enum Party {
     User(u64),
 }
 
+/// The most users whose empty queues are kept, besides those who wait, so that a turn needs no allocation.
+const KEPT_MAX: usize = 64;
+
 /// Connections that may have something to send, in the order of their turns. Each is in it at most once.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     order: VecDeque<Party>,
-    waiting: BTreeMap<Party, VecDeque<ConnectionId>>,
+    /// The connections of each user.
+    waiting: BTreeMap<u64, VecDeque<ConnectionId>>,
 }
 
 impl Rounds {
     pub(super) fn push_back(&mut self, party: Party, id: ConnectionId) {
-        let waiting = self.waiting.entry(party).or_default();
+        let Party::User(user) = party else { return self.order.push_back(party) };
+        let most = KEPT_MAX + 2 * self.order.len();
+        if self.waiting.len() >= most && !self.waiting.contains_key(&user) {
+            self.waiting.retain(|_, waiting| !waiting.is_empty());
+        }
+        let waiting = self.waiting.entry(user).or_default();
         if waiting.is_empty() {
             self.order.push_back(party);
         }
@@ -31,7 +40,10 @@ impl Rounds {
 
     /// The connection whose turn it is.
     pub(super) fn front(&self) -> Option<ConnectionId> {
-        self.waiting.get(self.order.front()?)?.front().copied()
+        match *self.order.front()? {
+            Party::Alone(id) => Some(id),
+            Party::User(user) => self.waiting.get(&user)?.front().copied(),
+        }
     }
 
     /// Ends the turn of the front connection, which stays in the round.
@@ -49,11 +61,13 @@ impl Rounds {
     /// Removes the front connection. It was the turn of its party, whose other connections wait for the next.
     fn take_front(&mut self) -> Option<(Party, ConnectionId)> {
         let party = self.order.pop_front()?;
-        let waiting = self.waiting.get_mut(&party)?;
+        let user = match party {
+            Party::Alone(id) => return Some((party, id)),
+            Party::User(user) => user,
+        };
+        let waiting = self.waiting.get_mut(&user)?;
         let id = waiting.pop_front()?;
-        if waiting.is_empty() {
-            self.waiting.remove(&party);
-        } else {
+        if !waiting.is_empty() {
             self.order.push_back(party);
         }
         Some((party, id))
@@ -61,15 +75,23 @@ impl Rounds {
 
     /// Moves a connection to another party, if it is in the round.
     pub(super) fn change(&mut self, id: ConnectionId, (old, new): (Party, Party)) {
-        let Some(waiting) = self.waiting.get_mut(&old) else { return };
-        let before = waiting.len();
-        waiting.retain(|other| *other != id);
-        let was_waiting = waiting.len() < before;
-        if waiting.is_empty() {
-            self.waiting.remove(&old);
+        let is_empty = match old {
+            Party::Alone(_) => true,
+            Party::User(user) => {
+                let Some(waiting) = self.waiting.get_mut(&user) else { return };
+                let before = waiting.len();
+                waiting.retain(|other| *other != id);
+                if waiting.len() == before {
+                    return;
+                }
+                waiting.is_empty()
+            }
+        };
+        let before = self.order.len();
+        if is_empty {
             self.order.retain(|party| *party != old);
         }
-        if was_waiting {
+        if old != Party::Alone(id) || self.order.len() < before {
             self.push_back(new, id);
         }
     }
@@ -97,7 +119,10 @@ mod tests {
                 rounds.rotate();
             }
         }
-        assert!(rounds.order.is_empty() && rounds.waiting.is_empty(), "{rounds:?}");
+        assert!(
+            rounds.order.is_empty() && rounds.waiting.values().all(VecDeque::is_empty),
+            "{rounds:?}"
+        );
         turns
     }
 
@@ -120,6 +145,19 @@ mod tests {
         rounds.change(id, parties);
         rounds.change(id, (parties.1, parties.1));
         assert_eq!(rounds.pop_front(), Some(id));
-        assert!(rounds.order.is_empty() && rounds.waiting.is_empty(), "{rounds:?}");
+        assert!(
+            rounds.order.is_empty() && rounds.waiting.values().all(VecDeque::is_empty),
+            "{rounds:?}"
+        );
+    }
+
+    #[test]
+    fn users_who_are_gone_are_forgotten() {
+        let mut rounds = Rounds::default();
+        for user in 0..10_000 {
+            rounds.push_back(Party::User(user), ConnectionId(user));
+            assert_eq!(rounds.pop_front(), Some(ConnectionId(user)));
+        }
+        assert!(rounds.waiting.len() <= KEPT_MAX, "{}", rounds.waiting.len());
     }
 }
