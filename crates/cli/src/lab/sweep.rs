@@ -153,6 +153,11 @@ impl How {
         mut each: impl FnMut(&RunRecord),
     ) -> Result<(), CliError> {
         let traces = sweep::load_traces(plan).map_err(LabError::from)?;
+        for other in merge {
+            // Nothing is written before all of them are known to be there.
+            let opened = fs::File::open(other);
+            opened.map_err(|error| ConfigError::Unreadable { file: other.clone(), error })?;
+        }
         let mut runs = Runs::open(plan, part, file, &mut each).map_err(LabError::from)?;
         for other in merge {
             runs.merge(other, &mut each).map_err(LabError::from)?;
