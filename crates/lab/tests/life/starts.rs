@@ -180,6 +180,29 @@ fn a_client_waits_until_its_target_can_be_resolved() {
 }
 
 #[test]
+fn a_client_that_is_refused_at_its_start_does_not_take_the_proxy_for_silent() {
+    let limits = Limits { sockets: 0, setup_timeout: 2 * SECOND, ..Limits::default() };
+    let scenario = retrying(1, Duration::MAX);
+    let scenario = Scenario { limits: Limits { retry: Some(Duration::MAX), ..limits }, ..scenario };
+    scenario.run(|testbed| {
+        check(&scenario, testbed, "10.0.0.8");
+        testbed.world.run_for(20 * SECOND);
+        let lost: Vec<_> = events(testbed)
+            .filter_map(|event| match event {
+                Event::HopLost { error, .. } => Some(error.clone()),
+                _ => None,
+            })
+            .collect();
+        let is_refusal =
+            |error: &ClientError| matches!(error, ClientError::Refused { status: 503, .. });
+        assert!(lost.len() > 3 && lost.iter().all(is_refusal), "{lost:?}");
+        assert!(!is_listening(testbed.client)(&testbed.world));
+        assert_eq!(testbed.world.node_mut(testbed.proxies[0]).stats().connections, 1);
+        testbed.world.trace().digest()
+    });
+}
+
+#[test]
 fn refusals_are_told_once_and_not_provoked_by_every_packet() {
     let scenario = Scenario::new(1, 1);
     scenario.run(|testbed| {

@@ -367,6 +367,10 @@ impl Client {
             forward.forget_ahead(listener);
         }
         if !self.recovery.was_up {
+            // The hop has answered, so that its silence while the client waits is no failure.
+            if let Some(hop) = self.chain.hops.get_mut(index) {
+                hop.peer.deadline = None;
+            }
             self.on_hop_failed(now, index + 1, error);
         }
     }
