@@ -110,14 +110,14 @@ const MOST: [i64; 3] = [62_500, 66_500, 2_540];
 
 #[test]
 fn what_a_proxy_holds_for_idle_connections_and_flows_stays_within_its_bounds() {
-    const COUNT: i64 = 64;
+    const COUNT: u32 = 64;
     let [none, bare, single, connections, flows] =
         [(0, 0), (COUNT, 0), (1, 1), (COUNT, 1), (1, COUNT)]
-            .map(|(connections, flows)| held(connections as usize, flows as u64));
+            .map(|(connections, flows)| held(connections as usize, flows.into()));
     let each = [
-        (bare - none) / COUNT,
-        (connections - single) / (COUNT - 1),
-        (flows - single) / (COUNT - 1),
+        (bare - none) / i64::from(COUNT),
+        (connections - single) / i64::from(COUNT - 1),
+        (flows - single) / i64::from(COUNT - 1),
     ];
     println!("bytes of a connection, of a connection with a flow, and of a further flow: {each:?}");
     assert!(each.iter().zip(MOST).all(|(held, most)| *held <= most), "{each:?}; at most {MOST:?}");
