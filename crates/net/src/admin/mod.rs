@@ -70,7 +70,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 impl AdminListener {
     /// Answers requests for paths until the future is dropped. Call within a runtime.
     ///
-    /// A request has [`CONNECTION_TIME`] and a bounded size, and each connection carries one request. Only
+    /// A request has 10 s and a bounded size, and each connection carries one request. Only
     /// GET and HEAD are answered, and over TCP only if their Host is an address or `localhost`: a page of another
     /// site, whose name leads to this machine, must not read what is shown here (DNS rebinding).
     pub async fn serve(&self, answer: impl Fn(&str) -> Answer) {
