@@ -105,7 +105,7 @@ impl RoutableIds {
     ///
     /// # Panics
     ///
-    /// `id` is shorter than [`Self::len`], or the server ID has another length than in this configuration.
+    /// `id` is shorter than [`Self::id_len`], or the server ID has another length than in this configuration.
     pub fn encode(&self, server_id: &[u8], id: &mut [u8]) {
         let (id, _) = id.split_at_mut(self.id_len());
         let (first, block) = id.split_at_mut(1);

@@ -35,7 +35,7 @@ pub(crate) struct UsersSettings {
     #[arg(long, value_name = "CLAIM", env = "TANDEM_JWT_GROUP_CLAIM")]
     jwt_group_claim: Option<String>,
 
-    /// TOML file with the limits of users: [default], [group.NAME] and [user.NAME]
+    /// TOML file with the limits of users, in its tables default, group.NAME and user.NAME
     #[arg(long, value_name = "FILE", env = "TANDEM_USERS_FILE")]
     users_file: Option<PathBuf>,
 
