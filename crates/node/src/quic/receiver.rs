@@ -38,10 +38,8 @@ pub(crate) enum Read {
 
 /// The most held pieces of all streams together. It bounds their memory and the work of the engine,
 /// which compares each frame with every range that has arrived. With a loss of 20 %, an honest peer
-/// leaves 2,000 gaps at 1 Gbit/s and 100 ms. Above it only bytes that close a gap are taken. With
-/// [`BYTES_PER_PIECE`], there is room for twice the window with which a connection begins, so that the
-/// bound on credit concerns only connections with very many gaps.
-const PIECES_MAX: u64 = 14_336;
+/// leaves 2,000 gaps at 1 Gbit/s and 100 ms. Above it only bytes that close a gap are taken.
+const PIECES_MAX: u64 = 8192;
 
 /// The least number of bytes after which an honest peer leaves another piece to hold: two packets, of
 /// which one is lost. A queue that overflows at twice its rate drops every second packet. The smallest
