@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from checks import Failure
 from files import CA
 
 START_TIMEOUT = 10  # seconds until a server listens
@@ -15,10 +16,6 @@ END_TIMEOUT = 10  # seconds from SIGTERM to SIGKILL
 # Without settings of the machine that concern proxies, since the cases have proxies of their own.
 INHERITED = {name: text for name, text in os.environ.items() if not name.lower().endswith("_proxy")}
 ENVIRONMENT = {**INHERITED, "NO_COLOR": "1", "SSL_CERT_FILE": str(CA)}
-
-
-class Failure(Exception):
-    """A case failed; the text is the reason."""
 
 
 class Process:

@@ -2,6 +2,7 @@
 cache="$PWD/.cache"
 mkdir -p "$cache/bin"
 PATH="$PATH:/usr/sbin:/sbin" # where Debian puts some programs
+export PYTHONPATH="$PWD"      # so that programs in folders find the modules of this one
 
 # Fails if one of these tools is missing.
 need() {

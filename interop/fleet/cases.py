@@ -9,9 +9,9 @@ from pathlib import Path
 
 from files import CA, CERT, KEY, LARGE, ROOT, sha256
 from fleet.network import MACHINES, ORIGIN, PORT, SERVICE, Network
-from pep.network import TANDEM
+from namespaces import checked
 from processes import Failure, Lab, Process, wait
-from programs.network import checked
+from servers import TANDEM
 
 DOWNLOADS = 8  # at the same time, so that each machine surely has some
 ORIGIN_PORT = 4433

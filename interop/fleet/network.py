@@ -1,10 +1,7 @@
 """A client, a load balancer, three machines behind it and an origin. The balancer keeps no state: it writes the address of a
 machine into each packet, and that of the service into each answer."""
 
-import os
-from pathlib import Path
-
-from programs.network import Host, checked, connect, ip
+from namespaces import Hosts, connect, shape
 
 SERVICE = "10.66.0.1"  # the address that clients know
 PORT = 443
@@ -18,44 +15,20 @@ def address(machine: int) -> str:
     return f"10.66.{machine}.2"
 
 
-class Network:
-    """The hosts exist while the context is open."""
-
+class Network(Hosts):
     def __init__(self):
-        self.client, self.balancer, self.origin = map(self.host, ("client", "balancer", "origin"))
-        self.machines = {machine: self.host(f"machine{'abc'[machine - 1]}") for machine in MACHINES}
-        self.made: list[Host] = []
-
-    @staticmethod
-    def host(name: str) -> Host:
-        return Host(f"{name}{os.getpid()}")
-
-    def __enter__(self):
-        try:
-            self.make()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        for host in self.made:
-            ip("netns", "delete", host.namespace)
+        super().__init__("client", "balancer", "origin", *(f"machine{'abc'[machine - 1]}" for machine in MACHINES))
+        self.client, self.balancer, self.origin, *machines = self.all
+        self.machines = dict(zip(MACHINES, machines))
 
     def make(self) -> None:
-        for host in (self.client, self.balancer, self.origin, *self.machines.values()):
-            ip("netns", "add", host.namespace)
-            self.made.append(host)
-            host.ip("link", "set", "lo", "up")
         for host, net in ((self.client, 9), (self.origin, 8), *((h, m) for m, h in self.machines.items())):
             connect(self.balancer, f"10.66.{net}.1", host, f"10.66.{net}.2")
             host.ip("route", "add", "default", "via", f"10.66.{net}.1")
         self.client.ip("address", "add", f"{MOVED_CLIENT}/24", "dev", "to-balancer")
         self.balancer.ip("address", "add", f"{SERVICE}/32", "dev", "lo")
-        checked(*self.balancer.inside("sysctl", "-qw", "net.ipv4.ip_forward=1"))
-        queue = ("tbf", "rate", RATE, "burst", "16kb", "latency", "50ms")
-        device = ("add", "dev", "to-client", "root")
-        checked("tc", "-n", self.balancer.namespace, "qdisc", *device, *queue)
+        self.balancer.set("net.ipv4.ip_forward", 1)
+        shape(self.balancer, "to-client", RATE, "latency", "50ms")
 
     def balance(self, known: tuple[int, ...], new: tuple[int, ...]) -> None:
         """Routes packets with the server IDs `known` to their machines, and all others, such as those of new connections, to
@@ -81,7 +54,7 @@ class Network:
                     ip saddr {{ {addresses} }} udp sport {PORT} ip saddr set {SERVICE}
                 }}
             }}"""
-        self.rules(self.balancer, rules)
+        self.balancer.rules(rules)
 
     def move_client(self) -> None:
         """Gives the client's packets another address on their way, as a NAT does when its own address changes."""
@@ -96,12 +69,4 @@ class Network:
                     ip saddr {SERVICE} ip daddr {MOVED_CLIENT} ip daddr set {CLIENT}
                 }}
             }}"""
-        self.rules(self.client, rules)
-
-    def rules(self, host: Host, rules: str) -> None:
-        file = Path(f"/tmp/{host.namespace}.nft")
-        file.write_text(rules)
-        try:
-            checked(*host.inside("nft", "-f", str(file)))
-        finally:
-            file.unlink()
+        self.client.rules(rules)

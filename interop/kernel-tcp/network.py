@@ -11,20 +11,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from checks import expect
+
 TANDEM, PROGRAMS = os.environ["TANDEM"], Path(os.environ["PROGRAMS"])
 CONTROL = "tandem_mdcc"
 SERVER, ROUTER, CLIENT = (f"{name}{os.getpid()}" for name in "src")  # unique names
 PEP_ID = 42
 TIMEOUT = 60  # seconds that any process may take for each step
-
-
-class Failure(Exception):
-    """A check failed; the text is the reason."""
-
-
-def expect(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise Failure(otherwise)
 
 
 def output(*command, timeout: float = TIMEOUT) -> str:

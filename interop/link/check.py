@@ -10,7 +10,11 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
+
+import checks
+from checks import expect
 
 TANDEM = os.environ["TANDEM"]
 HOSTS = Path(__file__).parent / "hosts.py"
@@ -18,10 +22,6 @@ NEAR, FAR = f"n{os.getpid()}", f"f{os.getpid()}"  # these names of namespaces ar
 FAR_ADDRESS = "10.77.0.2"
 TIMEOUT = 60  # seconds that any process may take for each step
 PACKETS = 20_000
-
-
-class Failure(Exception):
-    """A check failed; the text is the reason."""
 
 
 class Link:
@@ -82,6 +82,18 @@ def link(folder: Path, *flags: str):
             running.kill()
 
 
+def with_folder(check):
+    """Gives a check a folder that is removed after it."""
+
+    @wraps(check)
+    def checked() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            check(Path(folder))
+
+    return checked
+
+
+@with_folder
 def ping_passes(folder: Path) -> None:
     before = host_network()
     with link(folder, "--delay", "2ms") as running:
@@ -96,6 +108,7 @@ def ping_passes(folder: Path) -> None:
     expect(host_network() == before, "the host's own network has changed")
 
 
+@with_folder
 def loss_is_what_was_asked_for(folder: Path) -> None:
     with link(folder, "--rate", "100Mbit/s", "--delay", "5ms", "--loss", "5%") as running:
         received = received_of(PACKETS, FAR_ADDRESS)
@@ -108,6 +121,7 @@ def loss_is_what_was_asked_for(folder: Path) -> None:
     expect(abs(lost - mean) <= 4 * deviation, f"{lost} packets were lost, not about {mean:.0f}")
 
 
+@with_folder
 def ipv6_passes(folder: Path) -> None:
     with link(folder, "--network", "fd77::/64") as running:
         received = received_of(1000, "fd77::2")
@@ -123,6 +137,7 @@ def received_of(count: int, address: str) -> int:
         return int(receiver.stdout.readline())
 
 
+@with_folder
 def a_file_passes(folder: Path) -> None:
     root, ca, file = folder / "www", folder / "ca.pem", folder / "file"
     root.mkdir()
@@ -140,6 +155,7 @@ def a_file_passes(folder: Path) -> None:
     expect(counters["to_client"]["dropped_loss_packets"] > 0, "nothing was lost")
 
 
+@with_folder
 def a_crash_is_tidied_up_by_the_next_start(folder: Path) -> None:
     with link(folder) as running:
         running.kill()
@@ -151,6 +167,7 @@ def a_crash_is_tidied_up_by_the_next_start(folder: Path) -> None:
     expect(not namespaces() & {NEAR, FAR}, "namespaces are left")
 
 
+@with_folder
 def a_foreign_namespace_is_kept(folder: Path) -> None:
     ip("netns", "add", NEAR)
     try:
@@ -165,6 +182,7 @@ def a_foreign_namespace_is_kept(folder: Path) -> None:
         ip("netns", "delete", NEAR)
 
 
+@with_folder
 def two_links_between_the_same_ends_are_refused(folder: Path) -> None:
     with link(folder) as running:
         second = Link(folder / "second.log")
@@ -176,6 +194,7 @@ def two_links_between_the_same_ends_are_refused(folder: Path) -> None:
     expect(not namespaces() & {NEAR, FAR}, "namespaces are left")
 
 
+@with_folder
 def a_device_that_is_removed_ends_it(folder: Path) -> None:
     with link(folder) as running:
         ip("-n", NEAR, "link", "delete", f"to-{FAR}")
@@ -196,11 +215,6 @@ CHECKS = [
     two_links_between_the_same_ends_are_refused,
     a_device_that_is_removed_ends_it,
 ]
-
-
-def expect(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise Failure(otherwise)
 
 
 def ip(*words: str) -> str:
@@ -250,30 +264,14 @@ def background(netns: str, *command):
             process.communicate()
 
 
-def run(check) -> bool:
-    """Prints the check's line and returns whether it passed."""
-    failure = None
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            check(Path(folder))
-        except Exception as error:  # the other checks run in any case
-            failure = f"{type(error).__name__}: {error}"
-    for left in namespaces() & {NEAR, FAR}:
-        failure = failure or f"{left} is left"
-        ip("netns", "delete", left)
-    print(f"{'FAILED' if failure else 'ok':6} {check.__name__.replace('_', ' ')}", flush=True)
-    if failure:
-        print(f"       {failure}", flush=True)
-    return not failure
-
-
-def main() -> int:
-    passed = sum(run(check) for check in CHECKS)
-    failed = len(CHECKS) - passed
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+def left() -> str | None:
+    """Removes the namespaces that are left, and names them."""
+    names = namespaces() & {NEAR, FAR}
+    for namespace in names:
+        ip("netns", "delete", namespace)
+    return f"{', '.join(names)} is left" if names else None
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # this also ends the running processes
-    sys.exit(main())
+    checks.main(CHECKS, left)

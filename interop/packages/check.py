@@ -9,6 +9,9 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import checks
+from checks import Failure, expect
+
 PROJECT = Path(__file__).resolve().parents[2]
 VERSIONS = ("0.1.0", "0.2.0")
 TOKEN = "0123456789abcdef"
@@ -16,15 +19,6 @@ UNITS = ("tandem-proxy.service", "tandem-pep.service")
 # Tenths of what `systemd-analyze security` says. A unit without any restriction has 96. The PEP needs three privileges.
 EXPOSURE_MAX = {"tandem-proxy.service": 18, "tandem-pep.service": 22}
 OK_FILES = ("usr/bin/tandem", "usr/share/man/man1/tandem-proxy.1.gz", "usr/lib/systemd/system/tandem-proxy.service")
-
-
-class Failure(Exception):
-    """A check failed; the text is the reason."""
-
-
-def expect(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise Failure(otherwise)
 
 
 def output(*command, code: int = 0, **options) -> str:
@@ -206,30 +200,14 @@ CHECKS = [
 ]
 
 
-def run(check) -> bool:
-    """Prints the check's line and returns whether it passed."""
-    failure = None
-    try:
-        check()
-    except (Failure, OSError, ValueError, subprocess.SubprocessError) as error:
-        failure = f"{type(error).__name__}: {error}"  # the other checks run in any case
-    print(f"{'FAILED' if failure else 'ok':6} {check.__name__.replace('_', ' ')}", flush=True)
-    if failure:
-        print(f"       {failure}", flush=True)
-    return not failure
-
-
-def main() -> int:
+def main() -> None:
     for version in VERSIONS:
         environment = {**os.environ, "VERSION": version}
         output(PROJECT / "deploy/package.sh", PACKAGES, env=environment, timeout=500)
-    passed = sum(run(check) for check in CHECKS)
-    failed = len(CHECKS) - passed
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    checks.main(CHECKS)
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         PACKAGES = Path(folder)
-        sys.exit(main())
+        main()

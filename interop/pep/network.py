@@ -6,8 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from namespaces import Host, Hosts, checked, connect, shape
 from processes import Failure, Lab, Process
-from programs.network import Host, checked, connect, ip
 
 TANDEM = os.environ.get("TANDEM", "tandem")
 SERVER, SERVER_IPV6 = "10.78.1.1", "fd78:1::1"
@@ -18,31 +18,12 @@ PEP_ID = 7
 KEY = "5e" * 32
 
 
-class Network:
-    """The hosts exist while the context is open."""
-
+class Network(Hosts):
     def __init__(self):
-        names = (f"{name}{os.getpid()}" for name in ("server", "router", "client"))
-        self.server, self.router, self.client = (Host(name) for name in names)
-        self.made: list[Host] = []
-
-    def __enter__(self):
-        try:
-            self.make()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        for host in self.made:
-            ip("netns", "delete", host.namespace)
+        super().__init__("server", "router", "client")
+        self.server, self.router, self.client = self.all
 
     def make(self) -> None:
-        for host in (self.server, self.router, self.client):
-            ip("netns", "add", host.namespace)
-            self.made.append(host)
-            host.ip("link", "set", "lo", "up")
         connect(self.server, SERVER, self.router, "10.78.1.2")
         connect(self.router, "10.78.2.1", self.client, CLIENT)
         for host, device, address in (
@@ -61,15 +42,10 @@ class Network:
             host.ip("route", "add", "default", "via", f"10.78.{first}.{3 - first}", *patient)
             host.ip("-6", "route", "add", "default", "via", f"fd78:{first}::{3 - first}", *patient)
         # A window of 80 ms, so that the queue does not grow for seconds.
-        self.set(self.client, "net.ipv4.tcp_rmem", "4096 131072 1000000")
+        self.client.set("net.ipv4.tcp_rmem", "4096 131072 1000000")
         for setting in ("ipv4.ip_forward", "ipv6.conf.all.forwarding"):
-            self.set(self.router, f"net.{setting}", 1)
-        queue = ("tbf", "rate", RATE, "burst", "16kb", "limit", "50mb")
-        namespace = self.router.namespace
-        checked("tc", "-n", namespace, "qdisc", "add", "dev", "to-client", "root", *queue)
-
-    def set(self, host: Host, name: str, value: int | str) -> None:
-        checked(*host.inside("sysctl", "-qw", f"{name}={value}"))
+            self.router.set(f"net.{setting}", 1)
+        shape(self.router, "to-client", RATE, "limit", "50mb")
 
     def counters(self, host: Host) -> dict[str, int]:
         """Returns what the host's kernel has counted."""
@@ -79,15 +55,6 @@ class Network:
         """Returns how many UDP packets came when their program's buffer was full, as on a busy machine."""
         counters = self.counters(host)
         return sum(counters.get(f"{udp}RcvbufErrors", 0) for udp in ("Udp", "Udp6"))
-
-    def rules(self, host: Host, rules: str) -> None:
-        """Gives the host rules of nftables, whose counters have names."""
-        file = Path(f"/tmp/{host.namespace}.nft")
-        file.write_text(rules)
-        try:
-            checked(*host.inside("nft", "-f", str(file)))
-        finally:
-            file.unlink()
 
     def counted(self, host: Host, name: str) -> int:
         """Returns the packets of a named counter."""

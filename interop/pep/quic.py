@@ -146,7 +146,7 @@ def ignores(stack: Stack) -> Check:
         files = Files(lab, stack.length)
         server = lab.start("server", *network.server.inside(*stack.serve(files, f"{SERVER}:{PORT}")))
         server.wait_for("listening")
-        network.rules(network.server, ANSWERS)
+        network.server.rules(ANSWERS)
         pep = Pep(lab, network)
         url, output = f"https://{SERVER}:{PORT}/file", lab.logs / "file"
         get = network.client.inside(*stack.get(files, url, output))

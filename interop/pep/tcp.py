@@ -66,9 +66,9 @@ def ignores(form: str, family: str, sack: str) -> Check:
     def check(lab: Lab, network: Network) -> str:
         address = SERVER if family == "IPv4" else SERVER_IPV6
         for host in (network.server, network.client):
-            network.set(host, "net.ipv4.tcp_sack", int(sack == "on"))
+            host.set("net.ipv4.tcp_sack", int(sack == "on"))
             # Linux probes for losses at the tail by a timer, which fires too early on a busy machine.
-            network.set(host, "net.ipv4.tcp_early_retrans", 0)
+            host.set("net.ipv4.tcp_early_retrans", 0)
         control = transfer(lab, network, address)
         pep = Pep(lab, network, "--tcp-form", form, "--user", "nobody")
         with_pep = transfer(lab, network, address)
@@ -105,8 +105,7 @@ def firewall(form: str) -> Check:
     """The server's host drops what its connection tracking finds invalid."""
 
     def check(lab: Lab, network: Network) -> str:
-        network.rules(
-            network.server,
+        network.server.rules(
             """table inet pep {
                 counter invalid {}
                 counter passed {}

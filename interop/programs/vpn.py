@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from files import BIN, CA, CERT, KEY
+from namespaces import Host, checked
 from processes import Failure, Lab, wait
-from programs.network import RATE, Host, Network, checked
+from programs.network import RATE, Network
 from programs.tunnel import HOME_END, PORT, tunnel
 
 PINGS = 10

@@ -8,8 +8,10 @@ import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import checks
 import kubernetes_validate
 import yaml
+from checks import Failure
 
 TANDEM = os.environ["TANDEM"]
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -37,10 +39,6 @@ SelectTypeParameters=CR_Core
 NodeName=localhost NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
 PartitionName=all Nodes=localhost Default=YES MaxTime=INFINITE State=UP
 """
-
-
-class Failure(Exception):
-    """A check failed; the text is the reason."""
 
 
 def output(*command, cwd: Path | None = None) -> str:
@@ -122,25 +120,5 @@ def the_manifests_for_kubernetes_are_valid() -> None:
 CHECKS = [a_sweep_as_an_array_of_jobs_is_the_sweep_of_one_machine, the_manifests_for_kubernetes_are_valid]
 
 
-def run(check) -> bool:
-    """Prints the check's line and returns whether it passed."""
-    failure = None
-    try:
-        check()
-    except Exception as error:  # the other checks run in any case
-        failure = f"{type(error).__name__}: {error}"
-    print(f"{'FAILED' if failure else 'ok':6} {check.__name__.replace('_', ' ')}", flush=True)
-    if failure:
-        print(f"       {failure}", flush=True)
-    return not failure
-
-
-def main() -> int:
-    passed = sum(run(check) for check in CHECKS)
-    failed = len(CHECKS) - passed
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    checks.main(CHECKS)
