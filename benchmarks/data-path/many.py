@@ -11,7 +11,7 @@ from rounds import Part
 DESIGN = [(1, 256, 16), (16, 256, 16), (256, 256, 16), (256, 256, 1), (16, 4096, 16), (256, 4096, 16)]
 QUICK = [(16, 256, 16), (256, 4096, 16)]
 RATE = 50_000
-MANY_FLOWS = 4096  # the ports of one machine do not suffice for so many flows of all contestants at the same time
+MANY_FLOWS = 4096  # one machine does not have enough ports for the flows of all contestants at the same time
 BYTES = 1200
 THREADS_CONNECTIONS = 64
 THREADS_RATES = (20_000, 50_000, 100_000)

@@ -4,7 +4,7 @@
 //! bytes are in a buffer of which this module keeps a handle. Once nobody else holds a part of the buffer, the
 //! next payload of its size gets it, so that a node in steady state asks the allocator for nothing.
 //!
-//! A buffer holds one payload, and is less than 64 bytes larger. So whoever keeps one byte of a payload,
+//! A buffer holds one payload, and is less than 64 bytes larger. So a part of a payload that is kept for long,
 //! which peers can bring about, keeps no other payload's memory.
 
 use std::{

@@ -24,7 +24,7 @@ const DATAGRAM_BUFFER: usize = 4 << 20;
 /// A payload of 1200 bytes fits a datagram without probing.
 const INITIAL_MTU: u16 = 1350;
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// A flow ID of the plain relay is so many times the number of the flow, plus the number of its target.
+/// A flow ID of the plain relay is the number of the flow times this, plus the number of its target.
 pub const TARGETS: u64 = 4;
 
 /// What a proxy speaks.

@@ -66,7 +66,7 @@ impl Meter {
         self.count(now, direction, bytes, 1)
     }
 
-    /// Counts bytes that have passed already: so many UDP payloads, or bytes of a TCP connection.
+    /// Counts bytes that have passed already, of UDP payloads or of a TCP connection.
     pub(in crate::proxy) fn passed(
         &mut self,
         now: Instant,
