@@ -15,7 +15,7 @@ use crate::{
     carried::Carried,
     carrier,
     config::{
-        Layered, RepairSettings, RepairSetup, Settings, TransportSettings, TransportSetup, Via,
+        HopVia, Layered, RepairSettings, RepairSetup, Settings, TransportSettings, TransportSetup,
         Within, WorkFor,
     },
     error::{CliError, ConfigError},
@@ -82,8 +82,12 @@ impl Client {
 pub(crate) struct ClientSettings {
     /// Proxy, as https://HOST:PORT or as a URI template; for a chain, repeat it or give several with
     /// spaces between, nearest proxy first
+    ///
+    /// Several with commas between are alternatives for one hop: the client uses the nearest one that works,
+    /// and another one if it drains, dies or is silent. The HTTPS records of the first proxy's name have the
+    /// same effect.
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
-    via: Vec<Via>,
+    via: Vec<HopVia>,
 
     #[command(flatten)]
     programs: ProgramSettings,
@@ -168,7 +172,7 @@ impl Settings for ClientSettings {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct ClientSetup {
-    via: Vec<Via>,
+    via: Vec<HopVia>,
     #[serde(flatten)]
     programs: ProgramSetup,
     token_file: Vec<PathBuf>,

@@ -17,7 +17,7 @@ use tandem_units::{ByteCount, HumanDuration};
 
 use crate::{
     config::{
-        HttpsUrl, RepairSettings, RepairSetup, Setting, TransportSettings, TransportSetup, Via,
+        HopVia, HttpsUrl, RepairSettings, RepairSetup, Setting, TransportSettings, TransportSetup,
         Within, WorkFor,
     },
     download::{Download, Sha256Hex, Wanted},
@@ -82,8 +82,12 @@ pub(crate) struct Get {
 
     /// Proxy, as https://HOST:PORT or as a URI template; for a chain, repeat it or give several with
     /// spaces between, nearest proxy first
+    ///
+    /// Several with commas between are alternatives for one hop: the client uses the nearest one that works,
+    /// and another one if it drains, dies or is silent. The HTTPS records of the first proxy's name have the
+    /// same effect.
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
-    via: Vec<Via>,
+    via: Vec<HopVia>,
 
     /// How payloads travel [default: mdt with --via, mft without]
     #[arg(long, env = "TANDEM_MODE", value_parser = mode::parser(mode::is_of_clients))]

@@ -14,7 +14,7 @@ use tracing::{field::display, info, warn};
 
 use crate::{
     advice,
-    config::{RepairSetup, Setting, TransportSetup, Via, Within, WorkFor},
+    config::{HopVia, RepairSetup, Setting, TransportSetup, Within, WorkFor},
     error::ConfigError,
     tls::ClientTls,
     tokens,
@@ -149,7 +149,7 @@ impl Modes {
 /// modes only has modes that it was told.
 pub(crate) fn beyond(
     chosen: Option<Mode>,
-    via: &[Via],
+    via: &[HopVia],
     (first, require_mode): (Mode, bool),
 ) -> Result<Mode, ConfigError> {
     if chosen.is_some() && via.len() < 2 {
@@ -162,7 +162,7 @@ pub(crate) fn beyond(
 /// The hops, nearest proxy first. Each proxy receives the token of its own file; one file alone is for
 /// all of them.
 pub(crate) fn hops(
-    via: &[Via],
+    via: &[HopVia],
     tls: &ClientTls,
     transport: &TransportSetup,
     token_files: &[PathBuf],
@@ -179,9 +179,11 @@ pub(crate) fn hops(
         }
     };
     let modes = iter::once(modes.first).chain(iter::repeat(modes.beyond));
-    let hop = |((via, token), mode): ((&Via, Option<Token>), TunnelMode)| {
+    let hop = |((via, token), mode): ((&HopVia, Option<Token>), TunnelMode)| {
+        let (template, others) = via.templates();
         Ok(HopConfig {
-            template: via.0.clone(),
+            template,
+            others,
             tls: tls.proxy.clone(),
             transport: transport.to_node("tunnel", WorkFor::Tunnel),
             token,

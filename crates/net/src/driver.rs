@@ -329,6 +329,9 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
                 self.stats.too_big_sent += u64::from(self.too_big.tell(peer, local, (len, fits)));
             }
             Output::Resolve { query, host } => self.requests.resolve(query, host),
+            Output::ResolveService { query, host, port } => {
+                self.requests.resolve_service(query, host, port);
+            }
             Output::OpenFile { file, path } => self.requests.open_file(file, path),
             Output::ReadFile { file, offset, len } => self.requests.read_file(file, offset, len),
             Output::CloseFile(file) => self.requests.close_file(file),

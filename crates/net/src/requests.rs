@@ -55,6 +55,15 @@ impl Requests {
         self.in_flight.push(answer.boxed());
     }
 
+    pub(crate) fn resolve_service(&mut self, query: QueryId, host: String, port: u16) {
+        let resolver = self.resolver.get_or_insert_with(Resolver::from_system).clone();
+        let answer = async move {
+            let result = resolver.resolve_service(&host, port).await;
+            Answer::Other(Input::ServiceResolved { query, result })
+        };
+        self.in_flight.push(answer.boxed());
+    }
+
     pub(crate) fn open_file(&mut self, file: FileId, path: Vec<String>) {
         self.open.insert(file, FileState::Opening);
         let Some(files) = self.files.clone() else {

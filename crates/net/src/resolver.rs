@@ -1,5 +1,7 @@
 //! The resolution of host names with the hosts file and the system's name servers.
 
+mod service;
+
 use std::{
     future::Future,
     io,

@@ -89,6 +89,13 @@ pub enum Input {
         /// At least one address, or the reason why there is none.
         result: Result<Vec<IpAddr>, ResolveError>,
     },
+    /// The answer to [`Output::ResolveService`].
+    ServiceResolved {
+        /// The query.
+        query: QueryId,
+        /// At least one endpoint, or the reason why there is none.
+        result: Result<Vec<ServiceEndpoint>, ResolveError>,
+    },
     /// The answer to [`Output::OpenFile`].
     FileOpened {
         /// The file.
@@ -179,6 +186,16 @@ pub enum Output {
         /// The host name, which is never an IP literal.
         host: String,
     },
+    /// Find the servers of an https authority, by its HTTPS records (RFC 9460) if it has some, else by its
+    /// addresses. [`Input::ServiceResolved`] is the answer.
+    ResolveService {
+        /// The name of the new query.
+        query: QueryId,
+        /// The host name, which is never an IP literal.
+        host: String,
+        /// The port of the authority.
+        port: u16,
+    },
     /// Open a file below the driver's folder. [`Input::FileOpened`] is the answer.
     OpenFile {
         /// The name of the new file.
@@ -241,6 +258,15 @@ pub enum SocketKind {
     ForPeer(SocketAddr),
     /// The socket is connected, and receives only from this address.
     Connected(SocketAddr),
+}
+
+/// A server of an https authority that speaks HTTP/3.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceEndpoint {
+    /// Servers with a smaller priority are used first (`SvcPriority`, RFC 9460 §2.4.1).
+    pub priority: u16,
+    /// The addresses of the server, in order of preference.
+    pub addresses: Vec<SocketAddr>,
 }
 
 /// The reason why a host name has no address.

@@ -29,7 +29,7 @@ pub(crate) use forward::{Forward, Target};
 pub(crate) use repair::{RepairSettings, RepairSetup};
 
 pub(crate) use transport::{TransportSettings, TransportSetup, WorkFor};
-pub(crate) use values::{HttpsUrl, ListenAddr, Prefix, ValueError, Via};
+pub(crate) use values::{HopVia, HttpsUrl, ListenAddr, Prefix, ValueError, Via};
 pub(crate) use within::{Setting, Within};
 
 /// Settings of a subcommand, none of which is required yet.

@@ -113,6 +113,60 @@ impl fmt::Display for Via {
     }
 }
 
+/// The proxies of one hop, of which the client uses one: at least one.
+#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay)]
+pub(crate) struct HopVia(Vec<Via>);
+
+impl HopVia {
+    /// The most proxies of a hop. Their names are looked up at the same time.
+    const MAX: usize = 16;
+
+    /// The first proxy, and the others.
+    pub(crate) fn templates(&self) -> (Template, Vec<Template>) {
+        let mut templates = self.0.iter().map(|via| via.0.clone());
+        let first = templates.next().expect("the text of a list has a first part");
+        (first, templates.collect())
+    }
+}
+
+impl FromStr for HopVia {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let mut depth = 0_u32;
+        let separates = |character: char| {
+            // The expressions of a template have commas too.
+            match character {
+                '{' => depth += 1,
+                '}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            character == ',' && depth == 0
+        };
+        let proxies: Vec<&str> = text.split(separates).collect();
+        if proxies.len() > Self::MAX {
+            return Err(ValueError::Part {
+                reason: format!("{} proxies for one hop", proxies.len()),
+                expected: format!("up to {}, with commas between", Self::MAX),
+            });
+        }
+        let proxies: Result<_, _> = proxies.into_iter().map(str::parse).collect();
+        Ok(Self(proxies?))
+    }
+}
+
+impl fmt::Display for HopVia {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, via) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str(",")?;
+            }
+            via.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
 /// An https URL without user and fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HttpsUrl(url::Url);
@@ -215,6 +269,43 @@ mod tests {
         for text in ["", "http://p.example", "https://p.example/path", "https://p/{target_host}"] {
             let error = text.parse::<Via>().expect_err(text).to_string();
             assert!(error.contains("allowed: https://HOST:PORT"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_hop_has_one_proxy_or_a_list() {
+        let query = "https://p.example/m{?target_host,target_port}";
+        for (text, proxies) in [
+            ("https://a.example", vec!["a.example"]),
+            (
+                "https://a.example:4433,b.example,https://[::1]:5/",
+                vec!["a.example:4433", "b.example", "[::1]:5"],
+            ),
+            (
+                &format!("{query},https://a.example,{query}"),
+                vec!["p.example", "a.example", "p.example"],
+            ),
+        ] {
+            let via: HopVia = text.parse().expect(text);
+            let (first, others) = via.templates();
+            let templates = std::iter::once(&first).chain(&others);
+            let authorities: Vec<_> = templates.map(Template::authority).collect();
+            assert_eq!(authorities, proxies, "{text}");
+            assert_eq!(via.to_string().parse(), Ok(via), "{text}");
+        }
+        let most = vec!["https://a"; HopVia::MAX].join(",");
+        assert!(most.parse::<HopVia>().is_ok());
+        for (text, reason) in [
+            ("https://a,", "\"\" is not a host"),
+            (",https://a", "\"\" is not a host"),
+            ("https://a,http://b", "not https"),
+            (&format!("{most},https://b"), "17 proxies for one hop; allowed: up to 16"),
+        ] {
+            let error = text.parse::<HopVia>().unwrap_err().to_string();
+            assert!(
+                error.contains(reason) || error.contains("https:// is missing"),
+                "{text}: {error}"
+            );
         }
     }
 

@@ -15,7 +15,10 @@ use pep::PepBox;
 pub use pep::{PepNumber, PepPlace};
 use run::Occurrence;
 use tandem_netem::{Agenda, DurationHistogram, LinkConfig, LinkStats, Seed, Traffic, Violations};
-use tandem_node::{Event, Input, Node, node::ResolveError};
+use tandem_node::{
+    Event, Input, Node,
+    node::{ResolveError, ServiceEndpoint},
+};
 
 use crate::{
     Body, FileSet, Handle, HostId, NetworkStats, PathId, Trace, delays::Delays, host::Host,
@@ -55,6 +58,7 @@ pub struct World {
     tcp: Tcp,
     peps: Vec<PepBox>,
     names: BTreeMap<String, NameAnswer>,
+    services: BTreeMap<String, Vec<ServiceEndpoint>>,
     trace: Trace,
     delays: Delays,
     timer_granularity: Option<Duration>,
@@ -86,6 +90,7 @@ impl World {
             tcp: Tcp::default(),
             peps: Vec::new(),
             names: BTreeMap::new(),
+            services: BTreeMap::new(),
             trace: Trace::new(),
             delays: Delays::default(),
             timer_granularity: None,
@@ -152,6 +157,12 @@ impl World {
     /// not found.
     pub fn set_name(&mut self, name: &str, answer: NameAnswer) {
         self.names.insert(name.to_ascii_lowercase(), answer);
+    }
+
+    /// Sets the servers to which the HTTPS records of a name lead on all hosts, in upper or lower case. A name
+    /// without them has one server at the addresses of the name.
+    pub fn set_service(&mut self, name: &str, endpoints: Vec<ServiceEndpoint>) {
+        self.services.insert(name.to_ascii_lowercase(), endpoints);
     }
 
     /// Sets the files that a host serves.

@@ -1,9 +1,13 @@
-use std::{io::ErrorKind, net::SocketAddr, time::Duration};
+use std::{
+    io::ErrorKind,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use tandem_node::{
     Input, Output, buffers,
-    node::{QueryId, Received, ResolveError, SocketId, Transmit},
+    node::{QueryId, Received, ResolveError, ServiceEndpoint, SocketId, Transmit},
 };
 
 use super::{NameAnswer, World, run::Occurrence};
@@ -25,6 +29,10 @@ impl World {
             }
             Output::Resolve { query, host } => {
                 self.resolve(id, query, &host);
+                return;
+            }
+            Output::ResolveService { query, host, port } => {
+                self.resolve_service(id, query, &host, port);
                 return;
             }
             Output::OpenSocket { socket, kind } => {
@@ -72,12 +80,33 @@ impl World {
     }
 
     fn resolve(&mut self, id: HostId, query: QueryId, name: &str) {
-        let (delay, result) = match self.names.get(&name.to_ascii_lowercase()) {
-            None => (Duration::ZERO, Err(ResolveError::NotFound)),
-            Some(NameAnswer::After(delay, result)) => (*delay, result.clone()),
-            Some(NameAnswer::Never) => return,
+        if let Some((delay, result)) = self.addresses(name) {
+            self.answer_after(delay, id, Input::Resolved { query, result });
+        }
+    }
+
+    fn resolve_service(&mut self, id: HostId, query: QueryId, name: &str, port: u16) {
+        let endpoint = |addresses: Vec<IpAddr>| {
+            let addresses = addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
+            vec![ServiceEndpoint { priority: 0, addresses }]
         };
-        self.answer_after(delay, id, Input::Resolved { query, result });
+        let (delay, result) = match self.services.get(&name.to_ascii_lowercase()) {
+            Some(endpoints) => (Duration::ZERO, Ok(endpoints.clone())),
+            None => match self.addresses(name) {
+                Some((delay, result)) => (delay, result.map(endpoint)),
+                None => return,
+            },
+        };
+        self.answer_after(delay, id, Input::ServiceResolved { query, result });
+    }
+
+    /// The addresses of a name, and when they are known. `None`: the resolver never answers.
+    fn addresses(&self, name: &str) -> Option<(Duration, Result<Vec<IpAddr>, ResolveError>)> {
+        match self.names.get(&name.to_ascii_lowercase()) {
+            None => Some((Duration::ZERO, Err(ResolveError::NotFound))),
+            Some(NameAnswer::After(delay, result)) => Some((*delay, result.clone())),
+            Some(NameAnswer::Never) => None,
+        }
     }
 
     fn transmit(&mut self, id: HostId, socket: SocketId, transmit: Transmit, buf: &[u8]) {

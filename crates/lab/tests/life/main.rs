@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "an error here fails the test")]
 
+mod choosing;
 mod flows;
 mod nat;
 mod own_flows;

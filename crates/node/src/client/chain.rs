@@ -4,11 +4,15 @@
 use std::{collections::VecDeque, net::SocketAddr, time::Instant};
 
 use bytes::BytesMut;
-use tandem_wire::TunnelInfo;
+use tandem_wire::{Code, TunnelInfo};
 
-use super::{hop::Hop, peer::Peer};
+use super::{
+    hop::Hop,
+    peer::{Peer, Settings},
+};
 use crate::{
-    node::{Output, SocketId},
+    limits::Limits,
+    node::{Output, SocketId, Transmit},
     quic::{Ledger, StreamId, earliest},
     stats::{ConnectionStats, Overhead, Stats},
 };
@@ -21,6 +25,8 @@ pub(super) struct Chain {
     /// The address of the first peer, once it is known.
     pub(super) outer: Option<SocketAddr>,
     pub(super) outer_socket: SocketId,
+    /// Connections that the client gives up, until their last packets have left.
+    leaving: Vec<(Peer, SocketId)>,
     /// Payloads of flows that came beside the connections of their hops.
     pub(super) arrived: VecDeque<(usize, StreamId, BytesMut)>,
     /// The account of the bytes of all connections, if the client sees what they contain.
@@ -46,7 +52,69 @@ impl Chain {
     ) -> Self {
         let origin = origin.map(Box::new);
         let (outer, arrived, own_report) = (None, VecDeque::new(), None);
-        Self { hops, origin, outer, outer_socket, arrived, ledger, own_report }
+        let leaving = Vec::new();
+        Self { hops, origin, outer, outer_socket, leaving, arrived, ledger, own_report }
+    }
+
+    /// Host and port of all proxies of the first hop, or of the origin if there is no hop.
+    pub(super) fn first_places(&self) -> Vec<(String, u16)> {
+        match self.hops.first() {
+            Some(hop) => hop.places(),
+            None => {
+                let settings = self.origin.iter().map(|origin| &origin.settings);
+                settings.map(|settings| (settings.host.clone(), settings.port)).collect()
+            }
+        }
+    }
+
+    /// The settings for a connection to this proxy of the first hop, or to the origin.
+    pub(super) fn first_settings(&self, proxy: usize) -> Option<Settings> {
+        match self.hops.first() {
+            Some(hop) => hop.settings_of(proxy),
+            None => Some(self.origin.as_ref()?.settings.clone()),
+        }
+    }
+
+    /// Takes this connection as that to the first peer.
+    pub(super) fn adopt(
+        &mut self,
+        (proxy, address): (usize, SocketAddr),
+        peer: Peer,
+        socket: SocketId,
+    ) {
+        (self.outer, self.outer_socket) = (Some(address), socket);
+        match (self.hops.first_mut(), &mut self.origin) {
+            (Some(hop), _) => {
+                hop.choose(proxy);
+                hop.peer = peer;
+            }
+            (None, Some(origin)) => **origin = peer,
+            (None, None) => {}
+        }
+    }
+
+    /// Closes a connection that is not needed.
+    pub(super) fn leave(&mut self, now: Instant, mut peer: Peer, socket: SocketId) {
+        peer.close(now, Code::H3_NO_ERROR, "");
+        self.leaving.push((peer, socket));
+    }
+
+    /// Closes the connection to the first proxy. Returns its authority.
+    pub(super) fn leave_first(&mut self, now: Instant, limits: &Limits) -> Option<String> {
+        let hop = self.hops.first_mut()?;
+        let next = Peer::new(hop.peer.settings.clone(), limits);
+        let peer = std::mem::replace(&mut hop.peer, next);
+        let authority = peer.settings.authority.clone();
+        self.outer = None;
+        self.leave(now, peer, self.outer_socket);
+        Some(authority)
+    }
+
+    /// Sends through a socket, and counts.
+    pub(super) fn transmit_outer(&self, socket: SocketId, transmit: Transmit) -> Output {
+        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
+        self.count_outer(transmit.size.div_ceil(segment), transmit.size);
+        Output::Transmit { socket, transmit }
     }
 
     /// Counts UDP payloads that pass the outer socket.
@@ -124,9 +192,7 @@ impl Chain {
                 let Some(transmit) = peer.poll_transmit(now, buf) else { break };
                 match egress {
                     Egress::Socket(socket) => {
-                        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
-                        self.count_outer(transmit.size.div_ceil(segment), transmit.size);
-                        return Some(Output::Transmit { socket, transmit });
+                        return Some(self.transmit_outer(socket, transmit));
                     }
                     Egress::Tunnel { hop, flow } => {
                         let hop = flow.and_then(|flow| Some((self.hops.get_mut(hop)?, flow)));
@@ -140,7 +206,18 @@ impl Chain {
                 }
             }
         }
-        None
+        self.transmit_leaving(now, buf)
+    }
+
+    /// Sends what the connections that are given up have to say, and closes their sockets.
+    fn transmit_leaving(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+        buf.clear();
+        let (mut peer, socket) = self.leaving.pop()?;
+        let Some(transmit) = peer.poll_transmit(now, buf) else {
+            return Some(Output::CloseSocket(socket));
+        };
+        self.leaving.push((peer, socket));
+        Some(self.transmit_outer(socket, transmit))
     }
 
     /// Moves the packets outwards that travel beside the connection of a hop.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    iter,
     time::{Duration, Instant},
 };
 
@@ -15,7 +16,7 @@ use tandem_wire::{
 use super::{
     FlowConfig, TunnelMode,
     flow::{Carries, Flow, Target},
-    peer::Peer,
+    peer::{Peer, Settings},
     tcp::authority_of,
 };
 use crate::{
@@ -35,6 +36,13 @@ use crate::{
 pub(super) struct Hop {
     pub(super) peer: Peer,
     pub(super) tunnel: Tunnel,
+    /// The proxies that the hop may use.
+    proxies: Vec<Template>,
+    /// The place in the list of the proxy that is used.
+    proxy: usize,
+    /// The number of proxies that failed one after the other.
+    pub(super) failed: usize,
+    /// The template of the proxy that is used.
     template: Template,
     /// The template of TCP connections, which every authority has.
     tcp_template: Option<Template>,
@@ -53,7 +61,7 @@ pub(super) struct Hop {
 impl Hop {
     pub(super) fn new(
         peer: Peer,
-        template: Template,
+        (template, others): (Template, Vec<Template>),
         token: Option<Token>,
         mode: TunnelMode,
         limits: &Limits,
@@ -68,6 +76,9 @@ impl Hop {
             peer,
             tunnel: Tunnel::client(mode, limits),
             tcp_template: Template::default_for_tcp(template.authority()).ok(),
+            proxies: iter::once(template.clone()).chain(others).collect(),
+            proxy: 0,
+            failed: 0,
             template,
             token,
             flows: BTreeMap::new(),
@@ -75,6 +86,43 @@ impl Hop {
             is_up: false,
             ended: Stats::default(),
         }
+    }
+
+    /// Host and port of all proxies that the hop may use.
+    pub(super) fn places(&self) -> Vec<(String, u16)> {
+        let place = |proxy: &Template| (proxy.host().to_owned(), proxy.port());
+        self.proxies.iter().map(place).collect()
+    }
+
+    /// The settings for a connection to one of the proxies.
+    pub(super) fn settings_of(&self, proxy: usize) -> Option<Settings> {
+        let template = self.proxies.get(proxy)?;
+        Some(Settings {
+            host: template.host().to_owned(),
+            port: template.port(),
+            authority: template.authority().to_owned(),
+            ..self.peer.settings.clone()
+        })
+    }
+
+    /// Uses this proxy from now on. The hop has no connection.
+    pub(super) fn choose(&mut self, proxy: usize) {
+        if proxy != self.proxy
+            && let (Some(settings), Some(template)) =
+                (self.settings_of(proxy), self.proxies.get(proxy))
+        {
+            self.peer.settings = settings;
+            self.template = template.clone();
+            self.tcp_template = Template::default_for_tcp(template.authority()).ok();
+            self.proxy = proxy;
+        }
+    }
+
+    /// Chooses the next proxy of the list after this one has failed. `false`: the list has begun again.
+    pub(super) fn choose_next(&mut self) -> bool {
+        self.choose((self.proxy + 1) % self.proxies.len().max(1));
+        self.failed = (self.failed + 1) % self.proxies.len().max(1);
+        self.failed != 0
     }
 
     /// The tunnel and its carrier. `None` if there is no connection.

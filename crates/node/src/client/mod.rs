@@ -5,6 +5,7 @@
 //! end-to-end connection are the payloads of a CONNECT-UDP flow of the hop before it.
 
 mod chain;
+mod choose;
 mod fetch;
 mod flow;
 mod forward;
@@ -13,6 +14,7 @@ mod inbound;
 pub mod local;
 mod own;
 mod peer;
+mod race;
 mod ranges;
 mod recover;
 mod relay;
@@ -41,6 +43,7 @@ use self::{
     hop::Hop,
     inbound::Inbound,
     peer::{INSIDE_TUNNEL, Peer},
+    race::{Memory, Race, Watch},
     recover::Recovery,
 };
 
@@ -77,6 +80,9 @@ pub struct ClientConfig {
 pub struct HopConfig {
     /// The proxy's URI template (RFC 9298 §2), which also names its host and port.
     pub template: Template,
+    /// Other proxies that may take its place. The client uses the nearest one of the first hop, and of
+    /// any other hop the first one that works. They get the same token.
+    pub others: Vec<Template>,
     /// The certificates to trust. The node sets ALPN.
     pub tls: rustls::ClientConfig,
     /// The settings of QUIC towards this proxy. The MTU applies to the first hop only. Other hops
@@ -93,6 +99,7 @@ impl HopConfig {
     pub fn new(template: Template, tls: rustls::ClientConfig) -> Self {
         Self {
             template,
+            others: Vec::new(),
             tls,
             transport: Transport::tunnel(),
             token: None,
@@ -239,8 +246,11 @@ pub struct Client {
     limits: Limits,
     life: Life,
     began: Option<Instant>,
-    /// Whether the first peer's name is being resolved.
-    is_resolving: bool,
+    /// The race for the first peer.
+    race: Race,
+    /// What is known of the addresses of the first peer.
+    memory: Memory,
+    watch: Watch,
     recovery: Recovery,
     /// Hops whose connections have ended. What arrived before is passed on first.
     lost: VecDeque<(usize, ClientError)>,
@@ -309,6 +319,7 @@ impl Client {
             let left = self.chain.len();
             self.life = Life::Ending { left, until: now + self.limits.last_words, result };
             self.end_all_tcp();
+            self.end_race(now);
             if self.chain.origin.is_some() {
                 self.close_next(now);
             }
@@ -356,7 +367,7 @@ impl Client {
 
     /// Handles the events of all connections. Returns whether there was one.
     fn take_events(&mut self, now: Instant) -> bool {
-        let mut any = false;
+        let mut any = self.take_race_events(now);
         for index in 0..self.chain.len() {
             while let Some(event) = self.chain.peer(index).and_then(|peer| peer.poll_event(now)) {
                 any = true;
@@ -431,7 +442,10 @@ impl Client {
                 let end = FlowEnd::reset_by_proxy(code);
                 self.on_flow_closed(now, index, stream, &end);
             }
-            h3::Event::GoAway => debug!(index, "the proxy is going away"),
+            h3::Event::GoAway => {
+                debug!(index, "the proxy is going away");
+                self.watch.is_draining |= index == 0; // the next round looks for another
+            }
             h3::Event::Request(..) => {} // a client's session refuses requests
         }
     }
@@ -454,7 +468,7 @@ impl Client {
         {
             fetch.follow(now, origin, info);
         }
-        output
+        output.or_else(|| self.transmit_race(now, buf))
     }
 
     /// Does one round of work. `None`: there was progress, so another round is needed.
@@ -515,9 +529,13 @@ impl Client {
 impl Node for Client {
     fn handle(&mut self, now: Instant, input: Input) {
         match input {
+            Input::Datagram(received) if self.race.position(received.socket).is_some() => {
+                self.on_race_datagram(now, received);
+            }
             Input::Datagram(received) if received.socket == self.chain.outer_socket => {
                 let Received { remote, local_ip, ecn, payload, .. } = received;
                 self.chain.count_outer(1, payload.len());
+                self.watch.heard = Some(now);
                 self.arrive(now, 0, payload, (remote, local_ip, ecn));
             }
             Input::Datagram(received) => {
@@ -536,7 +554,10 @@ impl Node for Client {
             Input::Timeout => self.handle_timeout(now),
             Input::SocketOpened { socket, result } => self.on_socket_opened(now, socket, result),
             Input::SocketFailed { socket, error } => self.on_socket_failed(now, socket, error),
-            Input::Resolved { result, .. } => self.on_resolved(now, result),
+            Input::Resolved { query, result } => self.on_resolved(now, query, result),
+            Input::ServiceResolved { query, result } => {
+                self.on_service_resolved(now, query, result);
+            }
             Input::Tcp(input) => self.on_tcp(now, input),
             Input::BodyCredit { bytes } => {
                 if let Some((fetch, _)) = self.fetch() {

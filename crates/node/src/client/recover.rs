@@ -7,6 +7,7 @@ use tandem_wire::Code;
 
 use super::{
     Client, Life, Work,
+    race::Watch,
     retry::{Backoff, Jitter},
 };
 use crate::{
@@ -71,12 +72,6 @@ impl Recovery {
         let nudge = self.nudges.as_ref().map(|nudges| nudges.next);
         quic::earliest(self.next.map(|(at, _)| at), nudge)
     }
-
-    /// Notes that an attempt was successful.
-    pub(super) fn on_success(&mut self) {
-        self.since = None;
-        self.backoff = Backoff::default();
-    }
 }
 
 impl Client {
@@ -84,6 +79,9 @@ impl Client {
     /// before it was established.
     pub(super) fn on_hop_failed(&mut self, now: Instant, index: usize, error: ClientError) {
         if self.life != Life::Running {
+            return;
+        }
+        if self.moves_on(now, index, &error) {
             return;
         }
         let is_waiting_for_origin = self.chain.is_origin(index) && !self.is_origin_connected();
@@ -103,7 +101,39 @@ impl Client {
             wait.min(patience.saturating_sub(elapsed))
         };
         self.outputs.push_back(Output::Event(Event::HopLost { hop: index, error, retry_in }));
-        self.rebuild(now, index, retry_in);
+        self.rebuild(now, index, Some(retry_in));
+    }
+
+    /// Tries another proxy at once instead of one that has failed, if the hop has one that has not failed
+    /// since the tunnel was last up.
+    fn moves_on(&mut self, now: Instant, index: usize, error: &ClientError) -> bool {
+        let has_other = match (index, self.chain.hops.get_mut(index)) {
+            (_, None) => false,
+            // Without an address, all candidates have failed.
+            (0, Some(_)) => self.chain.outer.is_some_and(|address| {
+                self.memory.on_failed(address);
+                self.memory.has_untried()
+            }),
+            (_, Some(hop)) => hop.choose_next(),
+        };
+        if index == 0 && !has_other {
+            self.memory.forgive();
+        }
+        if has_other {
+            let (error, retry_in) = (error.clone(), Duration::ZERO);
+            self.outputs.push_back(Output::Event(Event::HopLost { hop: index, error, retry_in }));
+            self.rebuild(now, index, Some(retry_in));
+        }
+        has_other
+    }
+
+    /// Handles the refusal of a proxy to open a tunnel to the next peer. If it is the fault of the first
+    /// proxy, another one is tried.
+    pub(super) fn on_refused(&mut self, now: Instant, index: usize, error: ClientError) {
+        let is_busy = index == 0 && matches!(error, ClientError::Refused { status: 503, .. });
+        let has_other = self.chain.outer.is_some_and(|address| self.memory.has_other(address));
+        let failed = if is_busy && has_other { index } else { index + 1 };
+        self.on_hop_failed(now, failed, error);
     }
 
     /// The longest time for which attempts are repeated.
@@ -123,11 +153,11 @@ impl Client {
     }
 
     /// Resets the connections from this one on that have to be opened again, and starts them again
-    /// after a while.
-    fn rebuild(&mut self, now: Instant, index: usize, wait: Duration) {
+    /// after a while. `None`: the connection to the first proxy is open already.
+    pub(super) fn rebuild(&mut self, now: Instant, index: usize, wait: Option<Duration>) {
         // A recovery that starts at a hop further out takes precedence.
         let index = self.recovery.next.map_or(index, |(_, earlier)| earlier.min(index));
-        self.recovery.next = Some((now + wait, index));
+        self.recovery.next = wait.map(|wait| (now + wait, index));
         self.recovery.generation += 1;
         let generation = self.recovery.generation;
         self.lost.retain(|(lost, _)| *lost < index); // these are opened again
@@ -142,7 +172,8 @@ impl Client {
             **origin = origin.renewed(generation, &self.limits);
         }
         if index == 0 {
-            self.is_resolving = false;
+            self.end_race(now);
+            self.watch = Watch::default();
             if self.chain.outer.take().is_some() {
                 self.outputs.push_back(Output::CloseSocket(self.chain.outer_socket));
             }
@@ -197,16 +228,23 @@ impl Client {
         }
     }
 
+    /// Notes that an attempt was successful.
+    pub(super) fn on_success(&mut self) {
+        self.recovery.since = None;
+        self.recovery.backoff = Backoff::default();
+        self.memory.forgive();
+    }
+
     /// Notes that the whole chain is up.
     pub(super) fn on_chain_up(&mut self, now: Instant) {
         let is_rebuilt = self.recovery.was_up;
         self.recovery.was_up = true;
-        let Some(origin) = &mut self.chain.origin else { return self.recovery.on_success() };
+        let Some(origin) = &mut self.chain.origin else { return self.on_success() };
         if !origin.is_connected() {
             return;
         }
         let arrived = origin.stats().received_datagrams;
-        self.recovery.on_success();
+        self.on_success();
         if is_rebuilt {
             self.recovery.nudges = Some(Nudges { next: now, left: Nudges::MOST, arrived });
             self.nudge(now);

@@ -19,6 +19,11 @@ impl Jitter {
         const PART: u64 = 1 << 60;
         Self(rng(seed.map(|seed| seed.wrapping_add(PART))))
     }
+
+    /// The generator, for other choices of the client.
+    pub(super) fn generator(&mut self) -> &mut Generator {
+        &mut self.0
+    }
 }
 
 /// The waits between attempts that fail one after the other.

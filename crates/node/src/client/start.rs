@@ -1,11 +1,6 @@
 //! The start of a chain of tunnels, hop by hop, and of the task that uses it.
 
-use std::{
-    collections::VecDeque,
-    io,
-    net::{IpAddr, SocketAddr},
-    time::Instant,
-};
+use std::{collections::VecDeque, io, net::SocketAddr, time::Instant};
 
 use tandem_wire::{Code, ResponseHead};
 
@@ -15,6 +10,7 @@ use super::{
     flow::{Carries, Target},
     own::FlowId,
     peer::Settings,
+    race::{Memory, Race, Watch},
     recover::Recovery,
     relay::Relay,
     tcp::Connections,
@@ -23,7 +19,7 @@ use crate::{
     error::ClientError,
     h3::has_content,
     limits::Limits,
-    node::{Event, Output, QueryId, ResolveError, SocketId, SocketKind},
+    node::{Event, Output, SocketId},
     quic::{
         AckPolicy, ClientTls, ConfigError, Layer, Ledger, LossDetection, Mtu, StreamId, Transport,
     },
@@ -91,7 +87,9 @@ impl Client {
             limits,
             life: Life::New,
             began: None,
-            is_resolving: false,
+            race: Race::default(),
+            memory: Memory::default(),
+            watch: Watch::default(),
             recovery: Recovery::new(seed),
             lost: VecDeque::new(),
             requires_mode: false,
@@ -116,44 +114,6 @@ impl Client {
         }
     }
 
-    /// Starts the connection to the first peer: resolves its name, or opens a socket.
-    pub(super) fn begin(&mut self, now: Instant) {
-        let deadline = now + self.limits.setup_timeout;
-        let Some(peer) = self.chain.peer(0) else { return };
-        peer.deadline = Some(deadline);
-        let (host, port) = (peer.settings.host.clone(), peer.settings.port);
-        if let Ok(address) = host.parse::<IpAddr>() {
-            self.open_outer(SocketAddr::new(address, port));
-        } else {
-            self.is_resolving = true;
-            self.outputs.push_back(Output::Resolve { query: QueryId(0), host });
-        }
-    }
-
-    fn open_outer(&mut self, remote: SocketAddr) {
-        self.chain.outer = Some(remote);
-        self.chain.outer_socket = SocketId(self.next_socket);
-        self.next_socket += 1;
-        let kind = SocketKind::Connected(remote);
-        self.outputs.push_back(Output::OpenSocket { socket: self.chain.outer_socket, kind });
-    }
-
-    pub(super) fn on_resolved(&mut self, now: Instant, result: Result<Vec<IpAddr>, ResolveError>) {
-        // There may be several answers, because an attempt that was given up does not cancel its
-        // query. The first answer is used.
-        if !std::mem::take(&mut self.is_resolving) {
-            return;
-        }
-        let Some(peer) = self.chain.peer(0) else { return };
-        let (host, port) = (peer.settings.host.clone(), peer.settings.port);
-        let first =
-            result.and_then(|addresses| addresses.first().copied().ok_or(ResolveError::NotFound));
-        match first {
-            Ok(address) => self.open_outer(SocketAddr::new(address, port)),
-            Err(error) => self.on_hop_failed(now, 0, ClientError::Resolve { host, error }),
-        }
-    }
-
     pub(super) fn on_socket_opened(
         &mut self,
         now: Instant,
@@ -163,27 +123,23 @@ impl Client {
         if self.life != Life::Running {
             return;
         }
-        match (result, self.chain.outer.filter(|_| socket == self.chain.outer_socket)) {
-            (Ok(_), Some(remote)) => self.connect(now, 0, remote),
-            (Err(kind), Some(_)) => self.on_hop_failed(now, 0, ClientError::Socket(kind)),
-            (result, None) => {
-                if self.on_association(now, socket, result) {
-                    return;
-                }
-                let listener = self.forward().and_then(|(forward, _)| forward.config(socket));
-                // Without a listener, this is the socket of an attempt that was given up.
-                let Some(address) = listener.map(|config| config.listen) else { return };
-                match result {
-                    Ok(local) => self.outputs.push_back(Output::Event(Event::Listening(local))),
-                    Err(kind) => self.end(now, Err(ClientError::Listen { address, kind })),
-                }
-            }
+        let is_attempt = self.on_attempt_opened(now, socket, result).is_some();
+        if is_attempt || self.on_association(now, socket, result) {
+            return;
+        }
+        let listener = self.forward().and_then(|(forward, _)| forward.config(socket));
+        // Without a listener, this is the socket of an attempt that was given up.
+        let Some(address) = listener.map(|config| config.listen) else { return };
+        match result {
+            Ok(local) => self.outputs.push_back(Output::Event(Event::Listening(local))),
+            Err(kind) => self.end(now, Err(ClientError::Listen { address, kind })),
         }
     }
 
     /// Handles an ICMP error for the first peer's address.
     pub(super) fn on_socket_failed(&mut self, now: Instant, socket: SocketId, kind: io::ErrorKind) {
-        if socket == self.chain.outer_socket
+        if self.on_attempt_refused(now, socket, kind).is_none()
+            && socket == self.chain.outer_socket
             && self.chain.outer.is_some()
             && let Some(peer) = self.chain.peer(0)
         {
@@ -200,11 +156,17 @@ impl Client {
         self.on_peer_failed(now, 0, ClientError::Refusing { peer, kind });
     }
 
-    fn connect(&mut self, now: Instant, index: usize, remote: SocketAddr) {
+    /// The limits of a connection of the chain.
+    pub(super) fn limits_of(&self, index: usize) -> Limits {
         let mut limits = self.limits.clone();
         if index < self.chain.hops.len() {
             limits.connection_idle = limits.connection_idle.min(limits.tunnel_idle);
         }
+        limits
+    }
+
+    fn connect(&mut self, now: Instant, index: usize, remote: SocketAddr) {
+        let limits = self.limits_of(index);
         let Some(peer) = self.chain.peer(index) else { return };
         if let Err(error) = peer.connect(now, remote, &limits) {
             self.end(now, Err(error));
@@ -265,6 +227,7 @@ impl Client {
     fn hop_is_up(&mut self, now: Instant, index: usize) {
         let Some(hop) = self.chain.hops.get_mut(index) else { return };
         hop.peer.deadline = None;
+        hop.failed = 0;
         if std::mem::replace(&mut hop.is_up, true) {
             return;
         }
@@ -300,7 +263,7 @@ impl Client {
             let error = hop.refused(target, head);
             hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
             return match carries {
-                Carries::NextPeer => self.on_hop_failed(now, index + 1, error),
+                Carries::NextPeer => self.on_refused(now, index, error),
                 Carries::Ahead(listener) => self.on_ahead_failed(now, index, listener, error),
                 Carries::Local(id) => {
                     let Self { work, limits, recovery, .. } = self;
@@ -423,7 +386,7 @@ impl Client {
         if index < self.chain.hops.len() {
             return;
         }
-        self.recovery.on_success();
+        self.on_success();
         if let Some((fetch, origin)) = self.fetch() {
             origin.deadline = None;
             fetch.start(origin);
@@ -509,7 +472,7 @@ fn hop(
     layer: Option<Layer>,
     limits: &Limits,
 ) -> Result<Hop, ConfigError> {
-    let HopConfig { template, tls, transport, token, mode } = config;
+    let HopConfig { template, others, tls, transport, token, mode } = config;
     let keep_alive = Some(limits.tunnel_idle / 3);
     let settings = Settings {
         host: template.host().to_owned(),
@@ -520,7 +483,7 @@ fn hop(
         seed,
         layer,
     };
-    Ok(Hop::new(Peer::new(settings, limits), template, token, mode, limits))
+    Ok(Hop::new(Peer::new(settings, limits), (template, others), token, mode, limits))
 }
 
 /// Whether a successful answer is allowed for a request whose stream carries capsules.

@@ -20,6 +20,7 @@ impl Client {
             hop.handle_timeout(now);
         }
         self.check_suspicion(now);
+        self.handle_race_timeout(now);
         let limits = self.limits.clone();
         if let Some((forward, hop)) = self.forward() {
             forward.close_idle(now, hop, &limits);
@@ -37,8 +38,13 @@ impl Client {
             Work::Forward(forward) => forward.next_timeout(),
             Work::Fetch(fetch) => fetch.next_timeout(),
         };
-        [self.recovery.next_timeout(), self.tcp.next_timeout(), self.chain.next_timeout()]
-            .into_iter()
-            .fold(work, quic::earliest)
+        [
+            self.next_race_timeout(),
+            self.recovery.next_timeout(),
+            self.tcp.next_timeout(),
+            self.chain.next_timeout(),
+        ]
+        .into_iter()
+        .fold(work, quic::earliest)
     }
 }

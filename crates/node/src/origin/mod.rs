@@ -453,6 +453,7 @@ impl Node for Origin {
             }
             Input::SocketFailed { .. }
             | Input::Resolved { .. }
+            | Input::ServiceResolved { .. }
             | Input::BodyCredit { .. }
             | Input::TunnelInfo(_)
             | Input::Tcp(_) => {}

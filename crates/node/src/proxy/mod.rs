@@ -494,6 +494,7 @@ impl Node for Proxy {
             Input::FileOpened { .. }
             | Input::FileChunk { .. }
             | Input::BodyCredit { .. }
+            | Input::ServiceResolved { .. }
             | Input::TunnelInfo(_) => {}
         }
     }

@@ -1,0 +1,322 @@
+//! The race for the first peer: which addresses are tried, when, and which one wins.
+//!
+//! Where a hop has several proxies, or a proxy several addresses, the client opens connections to a few of
+//! them, one shortly after the other (RFC 8305 §5), and keeps the one with the shortest handshake.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use rand::seq::SliceRandom;
+
+use super::peer::Peer;
+use crate::{
+    error::ClientError,
+    node::{ServiceEndpoint, SocketId},
+    quic::{self, Generator},
+};
+
+/// The most connections that are being opened at the same time. Each costs a proxy a handshake, and a
+/// client gains little from more: of three, the nearest is usually near.
+pub(super) const ATTEMPTS_MAX: usize = 3;
+
+/// The most addresses of all proxies of a hop. Attempts beyond these would take minutes.
+const CANDIDATES_MAX: usize = 32;
+
+/// The interval between attempts that are equally good. It is short, so that the nearest is found, and not
+/// the first of the list.
+///
+/// RFC 8305 §5: "a subsequent connection MUST NOT be started within 10 milliseconds of the previous
+/// attempt."
+const STAGGER: Duration = Duration::from_millis(10);
+
+/// The interval before an attempt that is less good than the one before it: a larger `SvcPriority`, a further
+/// address of the same server, or a server that failed. It is the Connection Attempt Delay of RFC 8305 §8.
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// The time without an answer after which an attempt makes way for the next, if there is one: the Maximum
+/// Connection Attempt Delay of RFC 8305 §8.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How good a candidate is before it has been tried; the least is the best. It consists of whether it failed
+/// since the client last had a tunnel, its place among the `SvcPriority` values of its name, and its place
+/// among the addresses of its server.
+type Rank = (bool, usize, usize);
+
+/// An address at which a proxy of the first hop may answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    /// The place of the proxy in the list of the hop.
+    pub(super) proxy: usize,
+    pub(super) address: SocketAddr,
+    priority: usize,
+    place: usize,
+}
+
+/// What the client has learned about the candidates.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// The newest endpoints of each proxy.
+    answers: BTreeMap<usize, Vec<ServiceEndpoint>>,
+    /// How long the last handshake with an address took.
+    handshakes: BTreeMap<SocketAddr, Duration>,
+    /// The addresses that have failed since the client last had a tunnel.
+    failed: BTreeSet<SocketAddr>,
+}
+
+impl Memory {
+    /// Takes the endpoints of a proxy. Those of the same priority come in random order.
+    pub(super) fn learn(
+        &mut self,
+        proxy: usize,
+        mut endpoints: Vec<ServiceEndpoint>,
+        random: &mut Generator,
+    ) {
+        // RFC 9460 §2.4.1: "clients SHOULD apply a random shuffle within a priority level to the records
+        // before using them, to ensure uniform load-balancing."
+        if endpoints.len() > 1 {
+            endpoints.shuffle(random);
+        }
+        endpoints.sort_by_key(|endpoint| endpoint.priority);
+        self.answers.insert(proxy, endpoints);
+        let Self { answers, handshakes, .. } = self;
+        let known = |address: &SocketAddr| {
+            answers.values().flatten().any(|endpoint| endpoint.addresses.contains(address))
+        };
+        handshakes.retain(|address, _| known(address));
+    }
+
+    /// The candidates of one proxy. There are none before its endpoints are known.
+    pub(super) fn candidates(&self, proxy: usize) -> Vec<Candidate> {
+        let endpoints = self.answers.get(&proxy).map_or(&[][..], Vec::as_slice);
+        let mut candidates = Vec::new();
+        let (mut priority, mut last) = (0, None);
+        for endpoint in endpoints {
+            if last.replace(endpoint.priority).is_some_and(|last| last != endpoint.priority) {
+                priority += 1;
+            }
+            for (place, address) in endpoint.addresses.iter().copied().enumerate() {
+                candidates.push(Candidate { proxy, address, priority, place });
+            }
+        }
+        candidates.truncate(CANDIDATES_MAX);
+        candidates
+    }
+
+    /// Whether a known candidate has not failed since the client last had a tunnel.
+    pub(super) fn has_untried(&self) -> bool {
+        let mut addresses = self.answers.values().flatten().flat_map(|e| &e.addresses);
+        addresses.any(|address| !self.failed.contains(address))
+    }
+
+    /// Whether there is another address than this one.
+    pub(super) fn has_other(&self, than: SocketAddr) -> bool {
+        let mut addresses = self.answers.values().flatten().flat_map(|e| &e.addresses);
+        addresses.any(|address| *address != than)
+    }
+
+    pub(super) fn on_failed(&mut self, address: SocketAddr) {
+        self.handshakes.remove(&address);
+        self.failed.insert(address);
+    }
+
+    /// Lets all candidates be tried again.
+    pub(super) fn forgive(&mut self) {
+        self.failed.clear();
+    }
+
+    /// Whether endpoints of this proxy are known.
+    pub(super) fn knows(&self, proxy: usize) -> bool {
+        self.answers.contains_key(&proxy)
+    }
+
+    pub(super) fn forget(&mut self, proxy: usize) {
+        self.answers.remove(&proxy);
+    }
+
+    pub(super) fn on_connected(&mut self, address: SocketAddr, handshake: Duration) {
+        self.handshakes.insert(address, handshake);
+    }
+
+    fn rank(&self, candidate: &Candidate) -> Rank {
+        (self.failed.contains(&candidate.address), candidate.priority, candidate.place)
+    }
+
+    fn order(&self, candidate: &Candidate) -> (Rank, Duration) {
+        let handshake = self.handshakes.get(&candidate.address).copied();
+        (self.rank(candidate), handshake.unwrap_or(Duration::MAX))
+    }
+}
+
+/// A connection that is being opened.
+pub(super) struct Attempt {
+    pub(super) candidate: Candidate,
+    pub(super) socket: SocketId,
+    pub(super) peer: Peer,
+    began: Instant,
+    rank: Rank,
+}
+
+/// Why the client looks for another proxy although it has a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// The proxy has said that it takes no more requests.
+    Draining,
+    /// Nothing has come from the proxy since this time.
+    Silent(Instant),
+}
+
+/// What the client watches of the proxy in use.
+#[derive(Default)]
+pub(super) struct Watch {
+    /// When something last came from it.
+    pub(super) heard: Option<Instant>,
+    /// When something had last come when the client began to look for another.
+    pub(super) missed: Option<Instant>,
+    /// Whether it takes no more requests.
+    pub(super) is_draining: bool,
+}
+
+/// A race that is running, or none.
+#[derive(Default)]
+pub(super) struct Race {
+    /// The proxies whose endpoints are being looked up.
+    pub(super) unresolved: BTreeSet<usize>,
+    /// The candidates that have not been tried.
+    waiting: Vec<Candidate>,
+    pub(super) attempts: Vec<Attempt>,
+    /// When the last attempt began, and how good it seemed.
+    last: Option<(Instant, Rank)>,
+    /// When the next attempt begins.
+    next: Option<Instant>,
+    /// The number of attempts so far.
+    begun: u64,
+    /// The address to which the client has a connection, and why it would leave that for another one.
+    pub(super) beside: Option<(SocketAddr, Reason)>,
+    /// Why attempts have failed. A reason that may pass is kept rather than another.
+    error: Option<ClientError>,
+}
+
+impl Race {
+    /// A race beside a connection.
+    pub(super) fn beside(address: SocketAddr, reason: Reason) -> Self {
+        // The first attempt makes other random choices than the connection.
+        Self { beside: Some((address, reason)), begun: 1, ..Self::default() }
+    }
+
+    /// Whether a race is running.
+    pub(super) fn is_running(&self) -> bool {
+        !(self.unresolved.is_empty() && self.waiting.is_empty() && self.attempts.is_empty())
+    }
+
+    /// Adds candidates. Each address of a proxy is tried once.
+    pub(super) fn add(&mut self, candidates: Vec<Candidate>) {
+        let left = self.beside.map(|(address, _)| address);
+        for candidate in candidates {
+            let is_same = |other: &Candidate| {
+                (other.proxy, other.address) == (candidate.proxy, candidate.address)
+            };
+            let is_known = self.waiting.iter().any(is_same)
+                || self.attempts.iter().any(|attempt| is_same(&attempt.candidate));
+            let has_room = self.waiting.len() < CANDIDATES_MAX;
+            if !is_known && has_room && Some(candidate.address) != left {
+                self.waiting.push(candidate);
+            }
+        }
+    }
+
+    /// Whether several candidates take part.
+    pub(super) fn is_contest(&self) -> bool {
+        self.begun > 1 || !self.waiting.is_empty()
+    }
+
+    /// Notes why there is no connection to a candidate.
+    pub(super) fn on_error(&mut self, error: ClientError) {
+        self.last = None; // the next attempt need not wait
+        if self.error.as_ref().is_none_or(|known| !known.may_pass(false) && error.may_pass(false)) {
+            self.error = Some(error);
+        }
+    }
+
+    /// Why the race is lost, if it is.
+    pub(super) fn take_error(&mut self) -> Option<ClientError> {
+        if self.is_running() { None } else { self.error.take() }
+    }
+
+    /// The attempt that uses this socket.
+    pub(super) fn position(&self, socket: SocketId) -> Option<usize> {
+        self.attempts.iter().position(|attempt| attempt.socket == socket)
+    }
+
+    /// Takes the candidate of which the attempt is due. Returns the number of the attempt too.
+    pub(super) fn take_due(&mut self, now: Instant, memory: &Memory) -> Option<(u64, Candidate)> {
+        let order = |index: &usize| self.waiting.get(*index).map(|next| memory.order(next));
+        let best = (0..self.waiting.len()).min_by_key(order)?;
+        let rank = self.waiting.get(best).map(|next| memory.rank(next))?;
+        self.next = None;
+        if self.attempts.iter().any(|attempt| attempt.peer.is_connected()) {
+            return None; // one is good enough, and those that run are compared with it
+        }
+        let delay = |last| if rank == last { STAGGER } else { ATTEMPT_DELAY };
+        let turn = self.last.map_or(now, |(began, last)| began + delay(last));
+        let start = turn.max(self.room_at().unwrap_or(turn));
+        if start > now {
+            self.next = Some(start);
+            return None;
+        }
+        self.last = Some((now, rank));
+        self.begun += 1;
+        Some((self.begun - 1, self.waiting.swap_remove(best)))
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        candidate: Candidate,
+        socket: SocketId,
+        peer: Peer,
+        memory: &Memory,
+    ) {
+        let rank = memory.rank(&candidate);
+        self.attempts.push(Attempt { candidate, socket, peer, began: now, rank });
+    }
+
+    /// When the oldest attempt makes way for another. `None`: there is room.
+    fn room_at(&self) -> Option<Instant> {
+        let oldest = self.attempts.first().filter(|_| self.attempts.len() >= ATTEMPTS_MAX)?;
+        Some(oldest.began + PATIENCE)
+    }
+
+    /// The attempt that makes way for another, and how long it had.
+    pub(super) fn makes_way(&self, now: Instant) -> Option<(usize, Duration)> {
+        let is_due = self.room_at().is_some_and(|at| at <= now);
+        (is_due && !self.waiting.is_empty()).then_some((0, PATIENCE))
+    }
+
+    /// The attempt that wins, and when that is certain. Another attempt can only be nearer while it has taken
+    /// less time than the fastest.
+    fn verdict(&self) -> Option<(usize, Option<Instant>)> {
+        let fastest = self.attempts.iter().filter_map(|attempt| attempt.peer.handshake()).min()?;
+        let connected = |(index, attempt): (usize, &Attempt)| {
+            Some(((attempt.rank, attempt.peer.handshake()?), index))
+        };
+        let (_, winner) = self.attempts.iter().enumerate().filter_map(connected).min()?;
+        let open = self.attempts.iter().filter(|attempt| !attempt.peer.is_connected());
+        let until = open.map(|open| open.peer.started().unwrap_or(open.began) + fastest).max();
+        Some((winner, until))
+    }
+
+    /// The attempt that has won.
+    pub(super) fn winner(&self, now: Instant) -> Option<usize> {
+        let (winner, until) = self.verdict()?;
+        until.is_none_or(|until| until <= now).then_some(winner)
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        let until = self.verdict().and_then(|(_, until)| until);
+        let peers = self.attempts.iter().map(|attempt| attempt.peer.next_timeout());
+        peers.fold(quic::earliest(until, self.next), quic::earliest)
+    }
+}
