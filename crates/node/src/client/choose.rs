@@ -12,7 +12,7 @@ use tracing::{debug, info};
 use super::{
     Client, Life,
     peer::Peer,
-    race::{Candidate, Race, Reason},
+    race::{Attempt, Candidate, Race, Reason},
 };
 use crate::{
     error::ClientError,
@@ -136,7 +136,8 @@ impl Client {
         let kind = SocketKind::Connected(candidate.address);
         self.outputs.push_back(Output::OpenSocket { socket, kind });
         let peer = Peer::new(settings, &self.limits);
-        self.race.begin(now, candidate, socket, peer, &self.memory);
+        let rank = self.memory.rank(&candidate);
+        self.race.attempts.push(Attempt { candidate, socket, peer, began: now, rank });
     }
 
     /// Handles the socket of an attempt. `None`: it is not one.

@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How good a candidate is before it has been tried; the least is the best. It consists of whether it failed
 /// since the client last had a tunnel, its place among the `SvcPriority` values of its name, and its place
 /// among the addresses of its server.
-type Rank = (bool, usize, usize);
+pub(super) type Rank = (bool, usize, usize);
 
 /// An address at which a proxy of the first hop may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Memory {
         self.handshakes.insert(address, handshake);
     }
 
-    fn rank(&self, candidate: &Candidate) -> Rank {
+    pub(super) fn rank(&self, candidate: &Candidate) -> Rank {
         (self.failed.contains(&candidate.address), candidate.priority, candidate.place)
     }
 
@@ -155,8 +155,8 @@ pub(super) struct Attempt {
     pub(super) candidate: Candidate,
     pub(super) socket: SocketId,
     pub(super) peer: Peer,
-    began: Instant,
-    rank: Rank,
+    pub(super) began: Instant,
+    pub(super) rank: Rank,
 }
 
 /// Why the client looks for another proxy although it has a connection.
@@ -271,18 +271,6 @@ impl Race {
         Some((self.begun - 1, self.waiting.swap_remove(best)))
     }
 
-    pub(super) fn begin(
-        &mut self,
-        now: Instant,
-        candidate: Candidate,
-        socket: SocketId,
-        peer: Peer,
-        memory: &Memory,
-    ) {
-        let rank = memory.rank(&candidate);
-        self.attempts.push(Attempt { candidate, socket, peer, began: now, rank });
-    }
-
     /// When the oldest attempt makes way for another. `None`: there is room.
     fn room_at(&self) -> Option<Instant> {
         let oldest = self.attempts.first().filter(|_| self.attempts.len() >= ATTEMPTS_MAX)?;
@@ -318,5 +306,89 @@ impl Race {
         let until = self.verdict().and_then(|(_, until)| until);
         let peers = self.attempts.iter().map(|attempt| attempt.peer.next_timeout());
         peers.fold(quic::earliest(until, self.next), quic::earliest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::rng;
+
+    fn endpoint(priority: u16, addresses: &[&str]) -> ServiceEndpoint {
+        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        ServiceEndpoint { priority, addresses }
+    }
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    /// The addresses in the order in which they are tried, and when, if nothing answers.
+    fn starts(memory: &Memory, proxies: usize) -> Vec<(u64, SocketAddr)> {
+        let (mut race, start) = (Race::default(), Instant::now());
+        for proxy in 0..proxies {
+            race.add(memory.candidates(proxy));
+        }
+        let (mut now, mut starts) = (start, Vec::new());
+        loop {
+            while let Some((_, candidate)) = race.take_due(now, memory) {
+                starts.push(((now - start).as_millis().try_into().unwrap(), candidate.address));
+            }
+            let Some(next) = race.next else { return starts };
+            assert!(next > now);
+            now = next;
+        }
+    }
+
+    #[test]
+    fn better_candidates_come_first_and_equal_ones_shortly_after_each_other() {
+        let mut memory = Memory::default();
+        let random = &mut rng(Some(1));
+        let (a, b, c) = ("[::1]:1", "10.0.0.1:1", "10.0.0.2:2");
+        memory.learn(0, vec![endpoint(9, &[c]), endpoint(3, &[a, b])], random);
+        memory.learn(1, vec![endpoint(0, &["10.0.0.3:3"])], random);
+        let (a, b, c, d) = (address(a), address(b), address(c), address("10.0.0.3:3"));
+        // The first priorities of both names, the second address of the first server, then the second
+        // priority.
+        assert_eq!(starts(&memory, 2), [(0, a), (10, d), (260, b), (510, c)]);
+        memory.on_connected(d, Duration::from_millis(5));
+        assert_eq!(starts(&memory, 2), [(0, d), (10, a), (260, b), (510, c)]);
+        memory.on_failed(d);
+        assert_eq!(starts(&memory, 2), [(0, a), (250, b), (500, c), (750, d)]);
+        memory.forgive();
+        assert_eq!(starts(&memory, 2), [(0, a), (10, d), (260, b), (510, c)]);
+    }
+
+    #[test]
+    fn servers_of_the_same_priority_come_in_random_order_and_are_bounded() {
+        let many: Vec<_> = (0..100).map(|host| format!("10.0.1.{host}:1")).collect();
+        let endpoints = || many.iter().map(|address| endpoint(1, &[address])).collect();
+        let order = |seed| {
+            let mut memory = Memory::default();
+            memory.learn(0, endpoints(), &mut rng(Some(seed)));
+            memory.candidates(0).into_iter().map(|next| next.address).collect::<Vec<_>>()
+        };
+        assert_eq!(order(1), order(1));
+        assert_ne!(order(1), order(2));
+        assert_eq!(order(1).len(), CANDIDATES_MAX);
+    }
+
+    #[test]
+    fn a_memory_forgets_what_a_name_no_longer_has() {
+        let mut memory = Memory::default();
+        let random = &mut rng(Some(1));
+        memory.learn(0, vec![endpoint(1, &["10.0.0.1:1", "10.0.0.2:1"])], random);
+        memory.on_connected(address("10.0.0.1:1"), Duration::from_millis(5));
+        memory.on_failed(address("10.0.0.1:1"));
+        assert!(memory.has_untried());
+        memory.on_failed(address("10.0.0.2:1"));
+        assert!(!memory.has_untried());
+        memory.learn(0, vec![endpoint(1, &["10.0.0.3:1"])], random);
+        assert!(memory.has_untried() && memory.handshakes.is_empty());
+        assert!(
+            memory.has_other(address("10.0.0.1:1")) && !memory.has_other(address("10.0.0.3:1"))
+        );
+        memory.forget(0);
+        assert!(!memory.knows(0) && memory.candidates(0).is_empty());
     }
 }
