@@ -166,6 +166,7 @@ impl ConnectSetup {
             Template::default_for(&self.dest.to_string()).expect("a target is an authority");
         let hop = HopConfig {
             template,
+            others: Vec::new(),
             tls,
             transport: self.transport.to_node("tunnel", WorkFor::Tunnel),
             token: Some(token),

@@ -93,6 +93,7 @@ fn moved(seed: u64, act: impl Fn(&mut Testbed)) -> (Outcome, Vec<String>, Durati
         let outcome = testbed.finish();
         let up = used(&testbed.world, testbed.client);
         let last = up.last().map(|(at, _)| *at).unwrap();
+        eprintln!("MEASURED seed {seed}: {:?}", last.saturating_sub(before));
         (outcome, names(testbed), last.saturating_sub(before))
     })
 }
@@ -286,6 +287,38 @@ fn records_say_which_proxies_come_first() {
             });
         }
     }
+}
+
+#[test]
+fn the_certificate_is_checked_for_the_name_and_not_for_its_target() {
+    let scenario = Scenario::new(1, 1);
+    let outcome = scenario.run(|testbed| {
+        // The target has a certificate for its own name only.
+        let addresses = vec!["10.0.0.2:443".parse().unwrap()];
+        let endpoints = vec![ServiceEndpoint { priority: 1, addresses }];
+        testbed.world.set_service("proxy9.test", endpoints);
+        choose_from(&scenario, testbed, &[&[9]]);
+        testbed.finish()
+    });
+    assert!(matches!(outcome.error(), ClientError::Tls { .. }), "{:?}", outcome.error());
+}
+
+#[test]
+fn a_proxy_that_refuses_tunnels_for_now_is_left() {
+    let scenario = Scenario::new(1, 1);
+    let outcome = scenario.run(|testbed| {
+        *testbed = bed(&scenario, [Duration::ZERO, 10 * MS, 30 * MS]);
+        let limits = Limits { queries: 0, ..scenario.limits.clone() };
+        let busy = Scenario { limits, ..scenario.clone() };
+        testbed.world.replace(testbed.proxies[0], busy.proxy(&certificate(), 1));
+        choose_from(&scenario, testbed, &[&[1, 2, 3]]);
+        let outcome = testbed.finish();
+        assert_eq!(names(testbed), ["proxy2.test"]);
+        outcome
+    });
+    let [ClientError::Refused { status: 503, .. }] = &*outcome.lost else {
+        panic!("{:?}", outcome.lost)
+    };
 }
 
 #[test]

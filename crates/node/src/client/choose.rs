@@ -24,10 +24,29 @@ impl Client {
     /// Starts the connection to the first peer: finds its addresses, and races connections to them.
     pub(super) fn begin(&mut self, now: Instant) {
         let deadline = now + self.limits.setup_timeout;
-        let Some(peer) = self.chain.peer(0) else { return };
-        peer.deadline = Some(deadline);
+        if let Some(peer) = self.chain.peer(0) {
+            peer.deadline = Some(deadline);
+        }
         self.race = Race::default();
         self.find();
+        self.on_found(now);
+    }
+
+    /// Goes on after candidates were found, or were not.
+    fn on_found(&mut self, now: Instant) {
+        if self.race.has_nobody() {
+            // All that are known have failed. The names have no others by now.
+            self.memory.forgive();
+            for proxy in 0..self.chain.first_places().len() {
+                self.race.add(self.memory.candidates(proxy));
+            }
+        }
+        if self.race.unresolved.is_empty()
+            && self.race.beside.is_none()
+            && let Some(peer) = self.chain.peer(0)
+        {
+            peer.deadline = None; // each attempt has its own
+        }
         self.advance(now);
     }
 
@@ -99,13 +118,7 @@ impl Client {
                 self.race.on_error(ClientError::Resolve { host, error });
             }
         }
-        if self.race.unresolved.is_empty()
-            && self.race.beside.is_none()
-            && let Some(peer) = self.chain.peer(0)
-        {
-            peer.deadline = None; // each attempt has its own
-        }
-        self.advance(now);
+        self.on_found(now);
     }
 
     /// Does what is due in the race.
@@ -136,8 +149,7 @@ impl Client {
         let kind = SocketKind::Connected(candidate.address);
         self.outputs.push_back(Output::OpenSocket { socket, kind });
         let peer = Peer::new(settings, &self.limits);
-        let rank = self.memory.rank(&candidate);
-        self.race.attempts.push(Attempt { candidate, socket, peer, began: now, rank });
+        self.race.attempts.push(Attempt { candidate, socket, peer, began: now });
     }
 
     /// Handles the socket of an attempt. `None`: it is not one.
@@ -329,7 +341,8 @@ impl Client {
     /// of [`Limits::tunnel_idle`](crate::limits::Limits::tunnel_idle), and has another sixth of it for its
     /// answer.
     fn silent_at(&self) -> Option<Instant> {
-        let address = self.chain.outer.filter(|_| !self.race.is_running())?;
+        let is_at_rest = self.life == Life::Running && !self.race.is_running();
+        let address = self.chain.outer.filter(|_| is_at_rest && !self.chain.hops.is_empty())?;
         let heard = self.watch.heard.filter(|_| self.watch.heard != self.watch.missed)?;
         self.memory.has_other(address).then(|| heard + self.limits.tunnel_idle / 2)
     }

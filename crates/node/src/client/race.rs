@@ -22,7 +22,7 @@ use crate::{
 /// client gains little from more: of three, the nearest is usually near.
 pub(super) const ATTEMPTS_MAX: usize = 3;
 
-/// The most addresses of all proxies of a hop. Attempts beyond these would take minutes.
+/// The most addresses of a proxy, and the most attempts of a race. More would take minutes.
 const CANDIDATES_MAX: usize = 32;
 
 /// The interval between attempts that are equally good. It is short, so that the nearest is found, and not
@@ -32,18 +32,17 @@ const CANDIDATES_MAX: usize = 32;
 /// attempt."
 const STAGGER: Duration = Duration::from_millis(10);
 
-/// The interval before an attempt that is less good than the one before it: a larger `SvcPriority`, a further
-/// address of the same server, or a server that failed. It is the Connection Attempt Delay of RFC 8305 §8.
+/// The interval before an attempt that is less good than the one before it: a larger `SvcPriority`, or a further
+/// address of the same server. It is the Connection Attempt Delay of RFC 8305 §8.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// The time without an answer after which an attempt makes way for the next, if there is one: the Maximum
 /// Connection Attempt Delay of RFC 8305 §8.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How good a candidate is before it has been tried; the least is the best. It consists of whether it failed
-/// since the client last had a tunnel, its place among the `SvcPriority` values of its name, and its place
-/// among the addresses of its server.
-pub(super) type Rank = (bool, usize, usize);
+/// How good a candidate is before it has been tried; the least is the best. It consists of its place among the
+/// `SvcPriority` values of its name, and its place among the addresses of its server.
+type Rank = (usize, usize);
 
 /// An address at which a proxy of the first hop may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +50,7 @@ pub(super) struct Candidate {
     /// The place of the proxy in the list of the hop.
     pub(super) proxy: usize,
     pub(super) address: SocketAddr,
-    priority: usize,
-    place: usize,
+    rank: Rank,
 }
 
 /// What the client has learned about the candidates.
@@ -80,6 +78,11 @@ impl Memory {
             endpoints.shuffle(random);
         }
         endpoints.sort_by_key(|endpoint| endpoint.priority);
+        let mut room = CANDIDATES_MAX;
+        for endpoint in &mut endpoints {
+            endpoint.addresses.truncate(room);
+            room -= endpoint.addresses.len();
+        }
         self.answers.insert(proxy, endpoints);
         let Self { answers, handshakes, .. } = self;
         let known = |address: &SocketAddr| {
@@ -88,7 +91,7 @@ impl Memory {
         handshakes.retain(|address, _| known(address));
     }
 
-    /// The candidates of one proxy. There are none before its endpoints are known.
+    /// The candidates of one proxy that have not failed since the client last had a tunnel.
     pub(super) fn candidates(&self, proxy: usize) -> Vec<Candidate> {
         let endpoints = self.answers.get(&proxy).map_or(&[][..], Vec::as_slice);
         let mut candidates = Vec::new();
@@ -98,10 +101,10 @@ impl Memory {
                 priority += 1;
             }
             for (place, address) in endpoint.addresses.iter().copied().enumerate() {
-                candidates.push(Candidate { proxy, address, priority, place });
+                candidates.push(Candidate { proxy, address, rank: (priority, place) });
             }
         }
-        candidates.truncate(CANDIDATES_MAX);
+        candidates.retain(|candidate| !self.failed.contains(&candidate.address));
         candidates
     }
 
@@ -140,13 +143,9 @@ impl Memory {
         self.handshakes.insert(address, handshake);
     }
 
-    pub(super) fn rank(&self, candidate: &Candidate) -> Rank {
-        (self.failed.contains(&candidate.address), candidate.priority, candidate.place)
-    }
-
     fn order(&self, candidate: &Candidate) -> (Rank, Duration) {
         let handshake = self.handshakes.get(&candidate.address).copied();
-        (self.rank(candidate), handshake.unwrap_or(Duration::MAX))
+        (candidate.rank, handshake.unwrap_or(Duration::MAX))
     }
 }
 
@@ -156,7 +155,6 @@ pub(super) struct Attempt {
     pub(super) socket: SocketId,
     pub(super) peer: Peer,
     pub(super) began: Instant,
-    pub(super) rank: Rank,
 }
 
 /// Why the client looks for another proxy although it has a connection.
@@ -220,11 +218,15 @@ impl Race {
             };
             let is_known = self.waiting.iter().any(is_same)
                 || self.attempts.iter().any(|attempt| is_same(&attempt.candidate));
-            let has_room = self.waiting.len() < CANDIDATES_MAX;
-            if !is_known && has_room && Some(candidate.address) != left {
+            if !is_known && Some(candidate.address) != left {
                 self.waiting.push(candidate);
             }
         }
+    }
+
+    /// Whether no candidate is known, nor will be.
+    pub(super) fn has_nobody(&self) -> bool {
+        !self.is_running() && self.begun == 0 && self.error.is_none() && self.beside.is_none()
     }
 
     /// Whether several candidates take part.
@@ -254,9 +256,9 @@ impl Race {
     pub(super) fn take_due(&mut self, now: Instant, memory: &Memory) -> Option<(u64, Candidate)> {
         let order = |index: &usize| self.waiting.get(*index).map(|next| memory.order(next));
         let best = (0..self.waiting.len()).min_by_key(order)?;
-        let rank = self.waiting.get(best).map(|next| memory.rank(next))?;
+        let rank = self.waiting.get(best)?.rank;
         self.next = None;
-        if self.attempts.iter().any(|attempt| attempt.peer.is_connected()) {
+        if self.has_connected() {
             return None; // one is good enough, and those that run are compared with it
         }
         let delay = |last| if rank == last { STAGGER } else { ATTEMPT_DELAY };
@@ -267,8 +269,16 @@ impl Race {
             return None;
         }
         self.last = Some((now, rank));
+        let next = self.waiting.swap_remove(best);
         self.begun += 1;
-        Some((self.begun - 1, self.waiting.swap_remove(best)))
+        if self.begun >= CANDIDATES_MAX as u64 {
+            self.waiting.clear();
+        }
+        Some((self.begun - 1, next))
+    }
+
+    fn has_connected(&self) -> bool {
+        self.attempts.iter().any(|attempt| attempt.peer.is_connected())
     }
 
     /// When the oldest attempt makes way for another. `None`: there is room.
@@ -280,7 +290,8 @@ impl Race {
     /// The attempt that makes way for another, and how long it had.
     pub(super) fn makes_way(&self, now: Instant) -> Option<(usize, Duration)> {
         let is_due = self.room_at().is_some_and(|at| at <= now);
-        (is_due && !self.waiting.is_empty()).then_some((0, PATIENCE))
+        let is_wanted = is_due && !self.waiting.is_empty() && !self.has_connected();
+        is_wanted.then_some((0, PATIENCE))
     }
 
     /// The attempt that wins, and when that is certain. Another attempt can only be nearer while it has taken
@@ -288,7 +299,7 @@ impl Race {
     fn verdict(&self) -> Option<(usize, Option<Instant>)> {
         let fastest = self.attempts.iter().filter_map(|attempt| attempt.peer.handshake()).min()?;
         let connected = |(index, attempt): (usize, &Attempt)| {
-            Some(((attempt.rank, attempt.peer.handshake()?), index))
+            Some(((attempt.candidate.rank, attempt.peer.handshake()?), index))
         };
         let (_, winner) = self.attempts.iter().enumerate().filter_map(connected).min()?;
         let open = self.attempts.iter().filter(|attempt| !attempt.peer.is_connected());
@@ -354,7 +365,7 @@ mod tests {
         memory.on_connected(d, Duration::from_millis(5));
         assert_eq!(starts(&memory, 2), [(0, d), (10, a), (260, b), (510, c)]);
         memory.on_failed(d);
-        assert_eq!(starts(&memory, 2), [(0, a), (250, b), (500, c), (750, d)]);
+        assert_eq!(starts(&memory, 2), [(0, a), (250, b), (500, c)]);
         memory.forgive();
         assert_eq!(starts(&memory, 2), [(0, a), (10, d), (260, b), (510, c)]);
     }

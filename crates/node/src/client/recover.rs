@@ -120,6 +120,9 @@ impl Client {
             self.memory.forgive();
         }
         if has_other {
+            if index == 0 {
+                self.chain.leave_first(now, &self.limits); // it may only have refused
+            }
             let (error, retry_in) = (error.clone(), Duration::ZERO);
             self.outputs.push_back(Output::Event(Event::HopLost { hop: index, error, retry_in }));
             self.rebuild(now, index, Some(retry_in));
