@@ -93,7 +93,6 @@ fn moved(seed: u64, act: impl Fn(&mut Testbed)) -> (Outcome, Vec<String>, Durati
         let outcome = testbed.finish();
         let up = used(&testbed.world, testbed.client);
         let last = up.last().map(|(at, _)| *at).unwrap();
-        eprintln!("MEASURED seed {seed}: {:?}", last.saturating_sub(before));
         (outcome, names(testbed), last.saturating_sub(before))
     })
 }
