@@ -8,8 +8,8 @@ from choosing.names import ZONE, Names
 from files import CA, CERT, KEY, LARGE, PAGE, ROOT
 from fleet.cases import Download
 from fleet.network import MACHINES, ORIGIN, Network, address
-from pep.network import TANDEM
 from processes import Failure, Lab, Process, last_line, wait
+from servers import TANDEM
 
 ORIGIN_PORT, PORT, RELAY_PORT = 4433, 443, 4000
 NEAR, MIDDLE, FAR = 2, 1, 3
@@ -93,7 +93,7 @@ class Bed:
 
     def cut(self, machine: int) -> None:
         """Takes a machine off the network, so that nothing answers for it, not even with ICMP."""
-        self.network.rules(self.network.balancer, f"""
+        self.network.balancer.rules(f"""
             table ip cut {{
                 chain any {{
                     type filter hook prerouting priority raw

@@ -2,7 +2,7 @@
 //!
 //! The records only say to which addresses and ports the client connects. RFC 9460 §9.1: "clients MUST
 //! continue to validate TLS certificate hostnames based on the origin." The parameter `ech` is ignored, because
-//! rustls with ring does not encrypt the ClientHello.
+//! rustls with ring cannot encrypt names in handshakes.
 
 use std::{
     collections::BTreeSet,
@@ -284,7 +284,7 @@ fn service(owner: &Name, record: &SVCB) -> Option<Service> {
 
 /// Why a record with this mandatory key cannot be used, if it cannot.
 ///
-/// RFC 9460 §8: "A ServiceMode RR is considered "compatible" with a client if the client recognizes all the
+/// RFC 9460 §8: "A `ServiceMode` RR is considered "compatible" with a client if the client recognizes all the
 /// mandatory keys, and their values indicate that successful connection establishment is possible."
 fn fault_of_mandatory(key: SvcParamKey, record: &SVCB) -> Option<&'static str> {
     // RFC 9460 §8: "For self-consistency (Section 2.4.3), listed keys MUST also appear in the SvcParams."

@@ -58,13 +58,11 @@ impl Chain {
 
     /// Host and port of all proxies of the first hop, or of the origin if there is no hop.
     pub(super) fn first_places(&self) -> Vec<(String, u16)> {
-        match self.hops.first() {
-            Some(hop) => hop.places(),
-            None => {
-                let settings = self.origin.iter().map(|origin| &origin.settings);
-                settings.map(|settings| (settings.host.clone(), settings.port)).collect()
-            }
+        if let Some(hop) = self.hops.first() {
+            return hop.places();
         }
+        let settings = self.origin.iter().map(|origin| &origin.settings);
+        settings.map(|settings| (settings.host.clone(), settings.port)).collect()
     }
 
     /// The settings for a connection to this proxy of the first hop, or to the origin.

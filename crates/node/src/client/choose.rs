@@ -197,7 +197,7 @@ impl Client {
 
     fn fail(&mut self, now: Instant, index: usize, error: ClientError) {
         let is_contest = self.race.is_contest();
-        let attempt = self.race.attempts.remove(index);
+        let attempt = self.race.take_failed(index);
         let address = attempt.candidate.address;
         if is_contest {
             info!(%address, "not this proxy: {error}");
@@ -321,12 +321,13 @@ impl Client {
         }
         let silent = self.silent_at().filter(|at| *at <= now);
         // TCP connections would not survive the move; the proxy lets them go on for a while.
-        let reason = match (self.watch.is_draining && self.tcp.len() == 0, silent, self.watch.heard)
-        {
-            (true, ..) => Reason::Draining,
-            (false, Some(_), Some(heard)) => Reason::Silent(heard),
-            _ => return,
-        };
+        let reason =
+            match (self.watch.is_draining && !self.tcp.has_connections(), silent, self.watch.heard)
+            {
+                (true, ..) => Reason::Draining,
+                (false, Some(_), Some(heard)) => Reason::Silent(heard),
+                _ => return,
+            };
         self.watch.is_draining &= reason != Reason::Draining;
         self.watch.missed = self.watch.heard;
         self.race = Race::beside(address, reason);

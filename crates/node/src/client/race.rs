@@ -185,8 +185,10 @@ pub(super) struct Race {
     /// The candidates that have not been tried.
     waiting: Vec<Candidate>,
     pub(super) attempts: Vec<Attempt>,
-    /// When the last attempt began, and how good it seemed.
-    last: Option<(Instant, Rank)>,
+    /// When the last attempt began.
+    last: Option<Instant>,
+    /// How good it seemed. `None`: an attempt has failed since, so that the next one need not wait long.
+    last_rank: Option<Rank>,
     /// When the next attempt begins.
     next: Option<Instant>,
     /// The number of attempts so far.
@@ -234,9 +236,14 @@ impl Race {
         self.begun > 1 || !self.waiting.is_empty()
     }
 
+    /// Takes out an attempt that has failed.
+    pub(super) fn take_failed(&mut self, index: usize) -> Attempt {
+        self.last_rank = None;
+        self.attempts.remove(index)
+    }
+
     /// Notes why there is no connection to a candidate.
     pub(super) fn on_error(&mut self, error: ClientError) {
-        self.last = None; // the next attempt need not wait
         if self.error.as_ref().is_none_or(|known| !known.may_pass(false) && error.may_pass(false)) {
             self.error = Some(error);
         }
@@ -261,14 +268,15 @@ impl Race {
         if self.has_connected() {
             return None; // one is good enough, and those that run are compared with it
         }
-        let delay = |last| if rank == last { STAGGER } else { ATTEMPT_DELAY };
-        let turn = self.last.map_or(now, |(began, last)| began + delay(last));
+        let is_equal = self.last_rank.is_none_or(|last| last == rank);
+        let delay = if is_equal { STAGGER } else { ATTEMPT_DELAY };
+        let turn = self.last.map_or(now, |began| began + delay);
         let start = turn.max(self.room_at().unwrap_or(turn));
         if start > now {
             self.next = Some(start);
             return None;
         }
-        self.last = Some((now, rank));
+        (self.last, self.last_rank) = (Some(now), Some(rank));
         let next = self.waiting.swap_remove(best);
         self.begun += 1;
         if self.begun >= CANDIDATES_MAX as u64 {
@@ -335,6 +343,7 @@ mod tests {
     }
 
     /// The addresses in the order in which they are tried, and when, if nothing answers.
+    #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
     fn starts(memory: &Memory, proxies: usize) -> Vec<(u64, SocketAddr)> {
         let (mut race, start) = (Race::default(), Instant::now());
         for proxy in 0..proxies {

@@ -158,6 +158,11 @@ impl Connections {
         self.services.is_empty()
     }
 
+    /// Whether a program has a connection.
+    pub(super) fn has_connections(&self) -> bool {
+        !self.programs.is_empty()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.programs.len()
     }
