@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tandem_lab::{Handle, LinkConfig, World};
+use tandem_lab::{Handle, LinkConfig, NameAnswer, World};
 use tandem_node::{
     Client, ClientConfig, Event, Input, Proxy, client::HopConfig, error::ClientError,
     limits::Limits, node::ServiceEndpoint,
@@ -28,7 +28,7 @@ fn bed(scenario: &Scenario, extra: [Duration; 3]) -> Testbed {
         let proxy = testbed.world.add_host(&format!("proxy{number}"), [&*ip], proxy);
         testbed.proxies.push(proxy);
         let answer = Ok(vec![ip.parse().unwrap()]);
-        let answer = tandem_lab::NameAnswer::After(Duration::ZERO, answer);
+        let answer = NameAnswer::After(Duration::ZERO, answer);
         testbed.world.set_name(&format!("proxy{number}.test"), answer);
     }
     for (proxy, delay) in testbed.proxies.iter().zip(extra) {
@@ -172,7 +172,7 @@ fn without_any_proxy_that_works_the_client_ends_with_a_cause() {
     let outcome = scenario.run(|testbed| {
         *testbed = bed(&scenario, [Duration::ZERO; 3]);
         choose_from(&scenario, testbed, &[&[1, 2, 3]]);
-        testbed.world.set_name("proxy2.test", tandem_lab::NameAnswer::Never);
+        testbed.world.set_name("proxy2.test", NameAnswer::Never);
         for proxy in testbed.proxies.clone() {
             testbed.world.kill(proxy);
         }
@@ -241,6 +241,24 @@ fn a_client_whose_network_pauses_keeps_its_proxy_or_loses_no_time() {
         assert_eq!(outcome.report().bytes, 2_000_000);
         assert!(took < 12 * SECOND, "seed {seed}: {took:?}");
     }
+}
+
+#[test]
+fn a_name_that_is_found_late_is_known_when_the_first_proxy_falls_silent() {
+    let scenario = Scenario::new(1, 1);
+    scenario.run(|testbed| {
+        *testbed = bed(&scenario, [Duration::ZERO; 3]);
+        let late = NameAnswer::After(300 * MS, Ok(vec!["10.0.0.3".parse().unwrap()]));
+        testbed.world.set_name("proxy2.test", late);
+        choose_from(&scenario, testbed, &[&[1, 2]]);
+        testbed.run_until_fetched(ByteCount::new(scenario.file.get() / 4));
+        let proxy = testbed.proxies[0];
+        kill_silently(testbed, proxy);
+        let outcome = testbed.finish();
+        assert_eq!(names(testbed), ["proxy1.test", "proxy2.test"]);
+        assert!(outcome.lost[0].to_string().contains("is silent"), "{:?}", outcome.lost);
+        outcome
+    });
 }
 
 #[test]

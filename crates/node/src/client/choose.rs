@@ -101,6 +101,12 @@ impl Client {
         // There may be several answers, because an attempt that was given up does not cancel its
         // query. The first answer is used.
         if !self.race.unresolved.remove(&proxy) {
+            // The race was over before the answer came, which is for the next one.
+            if let Ok(endpoints) = result
+                && !self.memory.knows(proxy)
+            {
+                self.memory.learn(proxy, endpoints, self.recovery.jitter.generator());
+            }
             return;
         }
         let is_found = |endpoint: &ServiceEndpoint| !endpoint.addresses.is_empty();

@@ -277,7 +277,7 @@ impl Race {
             return None;
         }
         (self.last, self.last_rank) = (Some(now), Some(rank));
-        let next = self.waiting.swap_remove(best);
+        let next = self.waiting.remove(best); // the others stay in the order of the list
         self.begun += 1;
         if self.begun >= CANDIDATES_MAX as u64 {
             self.waiting.clear();
