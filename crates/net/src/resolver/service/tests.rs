@@ -1,4 +1,4 @@
-use std::{future::Future, iter, net::Ipv4Addr, sync::Arc, time::Instant};
+use std::{future::Future, iter, net::Ipv4Addr, sync::Arc};
 
 use hickory_resolver::proto::{
     op::{Message, ResponseCode},
@@ -156,10 +156,7 @@ fn a_name_server_that_fails_on_records_leaves_the_addresses() {
     ] {
         block_on(async {
             let resolver = serve(zone(), manner).await;
-            let before = Instant::now();
             assert_eq!(found(&resolver, "p.test", 443).await, ["last 127.0.0.1:443"]);
-            // The bound is that of the whole resolution, and not one of this machine's speed.
-            assert!(before.elapsed() < SERVICE_TIMEOUT);
         });
     }
 }
