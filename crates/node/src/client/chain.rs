@@ -209,12 +209,13 @@ impl Chain {
 
     /// Sends what the connections that are given up have to say, and closes their sockets.
     fn transmit_leaving(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+        let (peer, socket) = self.leaving.last_mut()?;
         buf.clear();
-        let (mut peer, socket) = self.leaving.pop()?;
-        let Some(transmit) = peer.poll_transmit(now, buf) else {
+        let (transmit, socket) = (peer.poll_transmit(now, buf), *socket);
+        let Some(transmit) = transmit else {
+            self.leaving.pop();
             return Some(Output::CloseSocket(socket));
         };
-        self.leaving.push((peer, socket));
         Some(self.transmit_outer(socket, transmit))
     }
 

@@ -12,7 +12,7 @@ use tracing::{debug, info};
 use super::{
     Client, Life,
     peer::Peer,
-    race::{Attempt, Candidate, Race, Reason},
+    race::{Attempt, Candidate, Race, Reason, Watch},
 };
 use crate::{
     error::ClientError,
@@ -70,8 +70,20 @@ impl Client {
     }
 
     fn learn(&mut self, proxy: usize, endpoints: Vec<ServiceEndpoint>) {
-        self.memory.learn(proxy, endpoints, self.recovery.jitter.generator());
+        self.remember(proxy, endpoints);
         self.race.add(self.memory.candidates(proxy));
+    }
+
+    fn remember(&mut self, proxy: usize, endpoints: Vec<ServiceEndpoint>) {
+        self.memory.learn(proxy, endpoints, self.recovery.jitter.generator());
+        self.count_others();
+    }
+
+    /// Notes whether the client knows another address than the one in use, so that it need not look each time
+    /// that it says when to wake it.
+    fn count_others(&mut self) {
+        let others = self.chain.outer.filter(|_| !self.chain.hops.is_empty());
+        self.watch.has_other = others.is_some_and(|in_use| self.memory.has_other(in_use));
     }
 
     /// Handles the addresses of the origin, to which the client has no tunnel.
@@ -105,7 +117,7 @@ impl Client {
             if let Ok(endpoints) = result
                 && !self.memory.knows(proxy)
             {
-                self.memory.learn(proxy, endpoints, self.recovery.jitter.generator());
+                self.remember(proxy, endpoints);
             }
             return;
         }
@@ -215,6 +227,9 @@ impl Client {
 
     /// Handles the events of connections that are being opened. Returns whether there was one.
     pub(super) fn take_race_events(&mut self, now: Instant) -> bool {
+        if self.race.attempts.is_empty() && !self.watch.is_draining {
+            return false;
+        }
         let (mut any, mut index) = (false, 0);
         while let Some(attempt) = self.race.attempts.get_mut(index) {
             let peer = &mut attempt.peer;
@@ -246,6 +261,7 @@ impl Client {
 
     /// Handles the timers of connections that are being opened.
     pub(super) fn handle_race_timeout(&mut self, now: Instant) {
+        let is_running = self.race.is_running();
         for index in (0..self.race.attempts.len()).rev() {
             let Some(attempt) = self.race.attempts.get_mut(index) else { continue };
             attempt.peer.handle_timeout(now);
@@ -253,7 +269,9 @@ impl Client {
                 self.fail_silent(now, index, self.limits.setup_timeout);
             }
         }
-        self.advance(now);
+        if is_running {
+            self.advance(now);
+        }
         self.look_elsewhere(now);
     }
 
@@ -308,6 +326,7 @@ impl Client {
         self.memory.on_connected(address, handshake);
         self.watch.heard = Some(now);
         self.chain.adopt((proxy, address), chosen.peer, chosen.socket);
+        self.count_others();
         self.on_connected(0);
     }
 
@@ -348,10 +367,11 @@ impl Client {
     /// of [`Limits::tunnel_idle`](crate::limits::Limits::tunnel_idle), and has another sixth of it for its
     /// answer.
     fn silent_at(&self) -> Option<Instant> {
-        let is_at_rest = self.life == Life::Running && !self.race.is_running();
-        let address = self.chain.outer.filter(|_| is_at_rest && !self.chain.hops.is_empty())?;
-        let heard = self.watch.heard.filter(|_| self.watch.heard != self.watch.missed)?;
-        self.memory.has_other(address).then(|| heard + self.limits.tunnel_idle / 2)
+        let Watch { heard, missed, has_other, .. } = self.watch;
+        if !has_other || self.life != Life::Running || self.race.is_running() || heard == missed {
+            return None;
+        }
+        Some(heard? + self.limits.tunnel_idle / 2)
     }
 
     pub(super) fn next_race_timeout(&self) -> Option<Instant> {

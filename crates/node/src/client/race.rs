@@ -175,6 +175,8 @@ pub(super) struct Watch {
     pub(super) missed: Option<Instant>,
     /// Whether it takes no more requests.
     pub(super) is_draining: bool,
+    /// Whether the client knows another address.
+    pub(super) has_other: bool,
 }
 
 /// A race that is running, or none.
@@ -322,6 +324,9 @@ impl Race {
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
+        if self.attempts.is_empty() {
+            return self.next;
+        }
         let until = self.verdict().and_then(|(_, until)| until);
         let peers = self.attempts.iter().map(|attempt| attempt.peer.next_timeout());
         peers.fold(quic::earliest(until, self.next), quic::earliest)
