@@ -24,10 +24,10 @@ use crate::{
     memory::{self, MemoryBound},
     paths::Paths,
     peps,
-    server::{self, Change},
+    server::{self, Change, Changes},
     text,
     threads::{self, Threads},
-    tls::{Identity, ServerTlsSettings, ServerTlsSetup},
+    tls::{Identity, ServerTlsSettings, ServerTlsSetup, Stamps},
 };
 
 const EXAMPLES: &str = "\
@@ -49,6 +49,7 @@ impl Origin {
     /// Runs until a signal ends it.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let setup = self.settings.load()?;
+        let read = Stamps::of(&setup.tls.files());
         let identity = setup.tls.identity()?;
         let config = setup.to_node(&identity)?;
         identity.report();
@@ -64,7 +65,7 @@ impl Origin {
         let admin = Admin::new(setup.admin.as_ref(), Role::Origin, setup.threads.0, &config.limits);
         let tick = (paths.is_some() || admin.is_some()).then_some(admin::INTERVAL);
         let nodes = setup.nodes(&config, &files, tick)?;
-        let reload = || setup.reload(&identity);
+        let changes = OriginChanges { setup: &setup, identity: &identity };
         let look = |index, origin: &mut tandem_node::Origin, driver: &DriverStats| {
             if let Some(admin) = &admin {
                 admin.note(index, origin.status(BUSIEST), driver);
@@ -77,7 +78,7 @@ impl Origin {
                 }
             }
         };
-        server::serve(nodes, reload, look, admin.as_ref())
+        server::serve(nodes, (&changes, read), look, admin.as_ref())
     }
 }
 
@@ -248,19 +249,6 @@ impl OriginSetup {
         Ok(nodes)
     }
 
-    /// Reads certificate and key again. The origin changes only if both are good. Also returns what to tell
-    /// the operator.
-    fn reload(
-        &self,
-        identity: &Identity,
-    ) -> Result<(Change<tandem_node::Origin>, String), ConfigError> {
-        let new = self.tls.reread(identity)?;
-        let tls = ServerTls::new(self.tls.server_config(&new, None)?)?;
-        new.report();
-        let change = move |origin: &mut tandem_node::Origin| origin.set_tls(&tls);
-        Ok((Arc::new(change), self.tls.reloaded(&[])))
-    }
-
     /// What tells of the paths to clients. `None`: there are no PEPs.
     fn paths(&self) -> Result<Option<Paths>, CliError> {
         if self.peps.is_none() {
@@ -284,5 +272,29 @@ impl OriginSetup {
             limits: Limits { memory: self.memory.0.get(), ..Limits::default() },
             ..OriginConfig::new(self.listen.0, self.tls.server_config(identity, None)?)
         })
+    }
+}
+
+/// How an origin changes while it runs.
+struct OriginChanges<'a> {
+    setup: &'a OriginSetup,
+    identity: &'a Identity,
+}
+
+impl Changes<tandem_node::Origin> for OriginChanges<'_> {
+    fn reload(&self) -> Result<(Change<tandem_node::Origin>, String), ConfigError> {
+        Ok((self.renew()?, self.setup.tls.reloaded(&[])))
+    }
+
+    fn certificate_files(&self) -> Vec<PathBuf> {
+        self.setup.tls.files()
+    }
+
+    fn renew(&self) -> Result<Change<tandem_node::Origin>, ConfigError> {
+        let OriginSetup { tls, .. } = self.setup;
+        let new = tls.reread(self.identity)?;
+        let tls = ServerTls::new(tls.server_config(&new, None)?)?;
+        new.report();
+        Ok(Arc::new(move |origin: &mut tandem_node::Origin| origin.set_tls(&tls)))
     }
 }

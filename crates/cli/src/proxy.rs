@@ -24,10 +24,10 @@ use crate::{
     fleet::{FleetSettings, FleetSetup},
     memory::{self, MemoryBound},
     proxy_pep::{ProxyPepSettings, ProxyPepSetup},
-    server::{self, Change},
+    server::{self, Change, Changes},
     text,
     threads::{self, Threads},
-    tls::{Identity, ServerTlsSettings, ServerTlsSetup},
+    tls::{Identity, ServerTlsSettings, ServerTlsSetup, Stamps},
     users::{Keeper, UsersSettings, UsersSetup},
 };
 
@@ -292,6 +292,7 @@ impl ProxySetup {
         &self,
         checked: impl FnOnce(&Limits) -> Option<String>,
     ) -> Result<(), CliError> {
+        let read = Stamps::of(&self.tls.files());
         let identity = self.tls.identity()?;
         let config = self.to_node(&identity)?;
         identity.report();
@@ -309,7 +310,8 @@ impl ProxySetup {
                 admin.note(index, proxy.status(BUSIEST), driver);
             }
         };
-        server::serve(nodes, || self.reload(&identity, &config.users), look, admin.as_ref())
+        let changes = ProxyChanges { setup: self, identity: &identity, users: &config.users };
+        server::serve(nodes, (&changes, read), look, admin.as_ref())
     }
 
     /// A proxy for each thread. They listen at the same address.
@@ -352,29 +354,6 @@ impl ProxySetup {
         (limits, open_files)
     }
 
-    /// Reads certificate, key, CA of clients, tokens and the limits of users again. The proxy changes only if all
-    /// of them are good. Also returns what to tell the operator.
-    fn reload(
-        &self,
-        identity: &Identity,
-        users: &Users,
-    ) -> Result<(Change<tandem_node::Proxy>, String), ConfigError> {
-        let new = self.tls.reread(identity)?;
-        let tls = self.tls.server_config(&new, self.client_ca.as_deref())?;
-        let access = self.users.access()?;
-        let rules = self.users.rules()?;
-        let tls = ServerTls::new(tls)?;
-        users.set_rules(rules);
-        let change = move |proxy: &mut tandem_node::Proxy| {
-            proxy.set_tls(&tls);
-            proxy.set_access(access.clone());
-        };
-        new.report();
-        let ca = self.client_ca.as_ref().map(|_| "CA of clients");
-        let others: Vec<_> = ca.into_iter().chain(self.users.reloaded()).collect();
-        Ok((Arc::new(change), self.tls.reloaded(&others)))
-    }
-
     fn to_node(&self, identity: &Identity) -> Result<ProxyConfig, ConfigError> {
         Ok(ProxyConfig {
             transport: Transport {
@@ -399,6 +378,52 @@ impl ProxySetup {
                 self.tls.server_config(identity, self.client_ca.as_deref())?,
             )
         })
+    }
+}
+
+/// How a proxy changes while it runs.
+struct ProxyChanges<'a> {
+    setup: &'a ProxySetup,
+    identity: &'a Identity,
+    users: &'a Users,
+}
+
+impl ProxyChanges<'_> {
+    /// The certificate in the files, and TLS with it.
+    fn tls(&self) -> Result<(Identity, ServerTls), ConfigError> {
+        let ProxySetup { tls, client_ca, .. } = self.setup;
+        let new = tls.reread(self.identity)?;
+        let tls = ServerTls::new(tls.server_config(&new, client_ca.as_deref())?)?;
+        Ok((new, tls))
+    }
+}
+
+impl Changes<tandem_node::Proxy> for ProxyChanges<'_> {
+    /// Reads certificate, key, CA of clients, tokens and the limits of users again. The proxy changes only if all
+    /// of them are good.
+    fn reload(&self) -> Result<(Change<tandem_node::Proxy>, String), ConfigError> {
+        let Self { setup, users, .. } = self;
+        let (new, tls) = self.tls()?;
+        let access = setup.users.access()?;
+        users.set_rules(setup.users.rules()?);
+        let change = move |proxy: &mut tandem_node::Proxy| {
+            proxy.set_tls(&tls);
+            proxy.set_access(access.clone());
+        };
+        new.report();
+        let ca = setup.client_ca.as_ref().map(|_| "CA of clients");
+        let others: Vec<_> = ca.into_iter().chain(setup.users.reloaded()).collect();
+        Ok((Arc::new(change), setup.tls.reloaded(&others)))
+    }
+
+    fn certificate_files(&self) -> Vec<PathBuf> {
+        self.setup.tls.files()
+    }
+
+    fn renew(&self) -> Result<Change<tandem_node::Proxy>, ConfigError> {
+        let (new, tls) = self.tls()?;
+        new.report();
+        Ok(Arc::new(move |proxy: &mut tandem_node::Proxy| proxy.set_tls(&tls)))
     }
 }
 

@@ -7,6 +7,7 @@ mod support;
 use std::{
     fs,
     net::{SocketAddr, UdpSocket},
+    os::unix::fs::symlink,
     thread,
     time::Duration,
 };
@@ -131,6 +132,61 @@ fn a_renewed_certificate_is_for_new_connections_and_old_flows_go_on() {
     let opened =
         log.lines().filter(|line| line.contains(&format!("flow opened {connection} "))).count();
     assert_eq!(opened, 0, "it was opened before, and never again:\n{log}");
+}
+
+#[test]
+fn a_certificate_that_changes_on_the_disk_is_used_without_a_signal() {
+    let scene = Scene::new();
+    scene.write("root/f", "carried");
+    let origin = scene.origin();
+    write_certificate(&scene, "old.pem", 2040);
+    // As certbot keeps them: the files that the proxy knows are symbolic links.
+    for file in ["cert.pem", "key.pem"] {
+        fs::rename(scene.path(file), scene.path(&format!("1-{file}"))).unwrap();
+        symlink(format!("1-{file}"), scene.path(file)).unwrap();
+    }
+    let proxy = scene
+        .serve("proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --cert cert.pem --key key.pem");
+    let via = format!("--via https://{}", proxy.address);
+    let client = scene.serve(&format!("client {via} --ca old.pem --udp 127.0.0.1:0={}", echo()));
+    let program = UdpSocket::bind("127.0.0.1:0").unwrap();
+    assert!(comes_back(&program, &client));
+    let get = |ca: &str| {
+        let origin = origin.address;
+        scene.run(&format!("get https://{origin}/f {via} --ca {ca} --ca origin.pem -o f"))
+    };
+
+    // The half of a renewal is refused by name, and the old pair stays in use.
+    let other = Scene::new();
+    write_certificate(&other, "new.pem", 2041);
+    let replace = |file: &str| {
+        fs::copy(other.path(file), scene.path(&format!("2-{file}"))).unwrap();
+        symlink(format!("2-{file}"), scene.path("link")).unwrap();
+        fs::rename(scene.path("link"), scene.path(file)).unwrap();
+    };
+    replace("cert.pem");
+    proxy.says("error: cert.pem: does not work with key.pem");
+    proxy.says("not renewed");
+    get("old.pem").succeeds();
+
+    replace("key.pem");
+    assert!(proxy.says("valid until").ends_with("2041-01-01 00:00 UTC"));
+    proxy.says("renewed");
+    fs::copy(other.path("new.pem"), scene.path("new.pem")).unwrap();
+    get("new.pem").succeeds();
+    get("old.pem").fails(1, &["no trusted CA has signed"]);
+    assert!(comes_back(&program, &client), "the old flow ended");
+
+    // A file that is written in place is cut off for a while.
+    let whole = fs::read(scene.path("cert.pem")).unwrap();
+    scene.write("cert.pem", &whole[..whole.len() / 2]);
+    proxy.says("error: cert.pem: ");
+    get("new.pem").succeeds();
+    scene.write("cert.pem", whole);
+    proxy.says("renewed");
+    let (status, log) = proxy.stop();
+    assert!(status.success());
+    assert!(!log.contains("error"), "{log}");
 }
 
 #[test]

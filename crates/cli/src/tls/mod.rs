@@ -5,6 +5,7 @@ mod client;
 mod development;
 mod pem;
 mod server;
+mod watch;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ pub(crate) use certificate::utc;
 pub(crate) use client::{ClientTls, ClientTlsSettings, ClientTlsSetup, pinned, trusting_ca};
 pub(crate) use development::DevelopmentIdentity;
 pub(crate) use server::{Identity, ServerTlsSettings, ServerTlsSetup, server_config};
+pub(crate) use watch::{Stamps, Watch, looks};
 
 /// ring, TLS 1.3 only. AES-128-GCM first: it is the fastest with AES instructions, and its margin is
 /// large enough (RFC 9001 §6.6 limits how much a key may encrypt, for AES-128 and AES-256 alike).

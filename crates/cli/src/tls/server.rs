@@ -155,6 +155,15 @@ impl ServerTlsSetup {
         }
     }
 
+    /// The files that are read again when they change.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Files { cert, key } => vec![cert.clone(), key.clone()],
+            Self::Pinned { file } => vec![file.clone()],
+            Self::Development { .. } => Vec::new(),
+        }
+    }
+
     /// Reads the certificate and the key again. A development certificate stays as it is.
     pub(crate) fn reread(&self, identity: &Identity) -> Result<Identity, ConfigError> {
         match self {

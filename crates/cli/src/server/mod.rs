@@ -1,8 +1,11 @@
 //! Runs the nodes of a server, each in a thread of its own, until a signal ends them.
 
+mod signals;
+
 use std::{
     future::pending,
     panic::resume_unwind,
+    path::PathBuf,
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll},
     thread,
@@ -15,22 +18,31 @@ use tandem_node::{
     limits::Limits,
     node::{Event, Node},
 };
-use tokio::{
-    signal::unix::{Signal, SignalKind},
-    sync::{mpsc, watch},
-    time::MissedTickBehavior,
-};
+use tokio::sync::{mpsc, watch};
 
+use self::signals::{Nodes, ServerSignals};
 use crate::{
     admin::{Admin, OfProcess},
     error::{CliError, ConfigError},
-    pulse::{self, Pulse, Watch},
-    run::{Signals, after_grace, listen, runtime, say_listening},
-    text,
+    pulse::{Pulse, Watch},
+    run::{after_grace, runtime, say_listening},
+    tls::Stamps,
 };
 
-/// What a reload changes at each node.
+/// What changes at each node.
 pub(crate) type Change<N> = Arc<dyn Fn(&mut N) + Send + Sync>;
+
+/// How the nodes of a server change while they run.
+pub(crate) trait Changes<N> {
+    /// Reads all files again. Also returns what to tell the operator.
+    fn reload(&self) -> Result<(Change<N>, String), ConfigError>;
+
+    /// The files of the certificate.
+    fn certificate_files(&self) -> Vec<PathBuf>;
+
+    /// Reads the files of the certificate again.
+    fn renew(&self) -> Result<Change<N>, ConfigError>;
+}
 
 /// The time that a server has for its end after a signal.
 pub(crate) fn grace(limits: &Limits) -> Duration {
@@ -42,12 +54,12 @@ pub(crate) fn grace(limits: &Limits) -> Duration {
 ///
 /// A thread that does not come back to its event loop is an error in the log. The others go on.
 ///
-/// SIGHUP calls `reload`, which reads the server's files again and returns what changes at each node, and what
-/// to tell the operator. `look` gets the index of a node and the node, at each tick of the options and at the
+/// SIGHUP lets `changes` read the server's files again, and those of its certificate are read again when they change, after
+/// the look that `read` is. `look` gets the index of a node and the node, at each tick of the options and at the
 /// end. `admin` serves operators.
 pub(crate) fn serve<N: Node + Send>(
     nodes: Vec<(N, DriverOptions)>,
-    mut reload: impl FnMut() -> Result<(Change<N>, String), ConfigError>,
+    changes: (&impl Changes<N>, Stamps),
     look: impl Fn(usize, &mut N, &DriverStats) + Sync,
     admin: Option<&Admin>,
 ) -> Result<(), CliError> {
@@ -60,14 +72,14 @@ pub(crate) fn serve<N: Node + Send>(
     let mut watch = Watch::default();
     let result = thread::scope(|scope| {
         let mut threads = Vec::new();
-        let mut changes_of = Vec::new();
+        let mut change_nodes = Vec::new();
         for (index, (node, options)) in nodes.into_iter().enumerate() {
             // An operator does not send more signals than a thread can follow.
-            let (sender, changes) = mpsc::unbounded_channel();
-            changes_of.push(sender);
+            let (sender, changes_of_node) = mpsc::unbounded_channel();
+            change_nodes.push(sender);
             let look = move |node: &mut N, driver: &DriverStats| look(index, node, driver);
             let pulse = watch.add();
-            let server = Server { index, result: Ok(()), changes, look, pulse };
+            let server = Server { index, result: Ok(()), changes: changes_of_node, look, pulse };
             let (end, running) = (EndsAll(end.clone()), running.clone());
             let run = move || {
                 let result = server.run(node, options, &end.0);
@@ -91,15 +103,8 @@ pub(crate) fn serve<N: Node + Send>(
                 _ => pending().await,
             }
         };
-        let obeying = signals.obey(&end, &mut all_ended, &mut watch, || {
-            let (change, done) = reload()?;
-            let (applied, all_applied) = mpsc::channel(1);
-            for changes in &changes_of {
-                // A node that has ended needs no change.
-                drop(changes.send((Arc::clone(&change), applied.clone())));
-            }
-            Ok((all_applied, done))
-        });
+        let nodes = Nodes { changes: change_nodes, end: &end };
+        let obeying = signals.obey(&nodes, changes, &mut all_ended, &mut watch);
         runtime.block_on(async {
             tokio::select! {
                 () = obeying => {}
@@ -133,63 +138,6 @@ impl Drop for EndsAll {
     fn drop(&mut self) {
         self.0.send_modify(|end| *end = (*end).max(End::Drain));
     }
-}
-
-/// The signals that a server obeys.
-struct ServerSignals {
-    ending: Signals,
-    hangup: Signal,
-}
-
-impl ServerSignals {
-    /// Listens from now on. Call within a runtime.
-    fn new() -> Result<Self, CliError> {
-        Ok(Self { ending: Signals::new()?, hangup: listen(SignalKind::hangup())? })
-    }
-
-    /// Does what signals ask for, until all nodes have ended.
-    async fn obey(
-        &mut self,
-        end: &watch::Sender<End>,
-        all_ended: &mut mpsc::Receiver<()>,
-        watch: &mut Watch,
-        mut reload: impl FnMut() -> Result<(mpsc::Receiver<()>, String), ConfigError>,
-    ) {
-        let mut looks = tokio::time::interval(pulse::INTERVAL);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // A thread that is stuck must not keep the others from ending.
-        let mut reloading: Option<(mpsc::Receiver<()>, String)> = None;
-        loop {
-            let all_applied = async {
-                match &mut reloading {
-                    Some((all_applied, _)) => all_applied.recv().await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                now = looks.tick() => watch.look(now.into_std()),
-                _ = all_applied => {
-                    reloading.take().into_iter().for_each(|(_, done)| text::say(done));
-                }
-                () = self.ending.next() => end.send_modify(|end| {
-                    *end = if *end == End::No { End::Drain } else { End::Now };
-                }),
-                _ = self.hangup.recv() => match reload() {
-                    Ok(reload) => reloading = Some(reload),
-                    Err(error) => say_not_reloaded(&error),
-                },
-                _ = all_ended.recv() => return,
-            }
-        }
-    }
-}
-
-fn say_not_reloaded(error: &ConfigError) {
-    text::say(format_args!("error: {error}"));
-    text::say(
-        "not reloaded: the old certificate, key, CA, tokens, keys and limits stay in use; correct the error and \
-         send SIGHUP again",
-    );
 }
 
 /// One node of a server. The first one tells when the server is ready.

@@ -1,0 +1,140 @@
+//! What a server is told from outside while it runs: signals, and files that change.
+
+use std::{future::pending, sync::Arc};
+
+use tandem_net::clock;
+use tokio::{
+    signal::unix::{Signal, SignalKind},
+    sync::{mpsc, watch},
+    time::MissedTickBehavior,
+};
+
+use super::{Change, Changes, End};
+use crate::{
+    error::{CliError, ConfigError},
+    pulse,
+    run::{Signals, listen},
+    text,
+    tls::{self, Stamps},
+};
+
+/// The nodes of a server, as its main thread reaches them.
+pub(super) struct Nodes<'a, N> {
+    pub(super) changes: Vec<mpsc::UnboundedSender<(Change<N>, mpsc::Sender<()>)>>,
+    pub(super) end: &'a watch::Sender<End>,
+}
+
+impl<N> Nodes<'_, N> {
+    /// Changes all nodes. The channel is closed when they have changed.
+    fn change(&self, change: &Change<N>) -> mpsc::Receiver<()> {
+        let (applied, all_applied) = mpsc::channel(1);
+        for node in &self.changes {
+            // A node that has ended needs no change.
+            drop(node.send((Arc::clone(change), applied.clone())));
+        }
+        all_applied
+    }
+
+    /// Lets all nodes end, the second time at once.
+    fn end(&self) {
+        self.end.send_modify(|end| *end = if *end == End::No { End::Drain } else { End::Now });
+    }
+}
+
+/// The signals that a server obeys.
+pub(super) struct ServerSignals {
+    ending: Signals,
+    hangup: Signal,
+}
+
+impl ServerSignals {
+    /// Listens from now on. Call within a runtime.
+    pub(super) fn new() -> Result<Self, CliError> {
+        Ok(Self { ending: Signals::new()?, hangup: listen(SignalKind::hangup())? })
+    }
+
+    /// Does what signals and changed files ask for, until all nodes have ended. `read` is the look at the files of the
+    /// certificate after which they were read.
+    pub(super) async fn obey<N>(
+        &mut self,
+        nodes: &Nodes<'_, N>,
+        (changes, read): (&impl Changes<N>, Stamps),
+        all_ended: &mut mpsc::Receiver<()>,
+        threads: &mut pulse::Watch,
+    ) {
+        let mut looks = tokio::time::interval(pulse::INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let files = changes.certificate_files();
+        let mut looks_at_files = tls::looks(files.clone());
+        let mut certificate = tls::Watch::new(read);
+        // A thread that is stuck must not keep the others from ending.
+        let mut changing: Option<(mpsc::Receiver<()>, String)> = None;
+        loop {
+            let all_changed = async {
+                match &mut changing {
+                    Some((all_changed, _)) => all_changed.recv().await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                now = looks.tick() => threads.look(now.into_std()),
+                _ = all_changed => changing.take().into_iter().for_each(|(_, done)| text::say(done)),
+                () = self.ending.next() => nodes.end(),
+                _ = self.hangup.recv() => {
+                    let read = Stamps::of(&files);
+                    match changes.reload() {
+                        Ok((change, done)) => {
+                            certificate = tls::Watch::new(read);
+                            changing = Some((nodes.change(&change), done));
+                        }
+                        Err(error) => say_not_reloaded(&error),
+                    }
+                }
+                Some(seen) = looks_at_files.recv() => {
+                    if let Some(change) = renewed(&mut certificate, seen, changes) {
+                        let done = "renewed: new connections get the certificate that has changed on the disk";
+                        changing = Some((nodes.change(&change), done.to_owned()));
+                    }
+                }
+                _ = all_ended.recv() => return,
+            }
+        }
+    }
+}
+
+/// Reads the certificate again if its files have changed.
+fn renewed<N>(
+    watch: &mut tls::Watch,
+    seen: Stamps,
+    changes: &impl Changes<N>,
+) -> Option<Change<N>> {
+    let now = clock::now();
+    if !watch.is_due(now, &seen) {
+        return None;
+    }
+    match changes.renew() {
+        Ok(change) => {
+            *watch = tls::Watch::new(seen);
+            Some(change)
+        }
+        Err(error) => {
+            let error = error.to_string();
+            if watch.refuse(now, seen, &error) {
+                text::say(format_args!("error: {error}"));
+                text::say(
+                    "not renewed: the files of the certificate have changed and cannot be used; the old certificate \
+                     stays in use until they change again",
+                );
+            }
+            None
+        }
+    }
+}
+
+fn say_not_reloaded(error: &ConfigError) {
+    text::say(format_args!("error: {error}"));
+    text::say(
+        "not reloaded: the old certificate, key, CA, tokens, keys and limits stay in use; correct the error and \
+         send SIGHUP again",
+    );
+}
