@@ -38,6 +38,7 @@ mod redirect;
 mod run;
 mod secret_file;
 mod server;
+mod takeover;
 mod text;
 mod threads;
 mod tls;

@@ -1,13 +1,14 @@
 //! `tandem origin`.
 
 use std::{
+    os::unix::net::UnixStream,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use serde::Serialize;
-use tandem_net::{DriverOptions, DriverStats, Files};
+use tandem_net::{DriverOptions, DriverStats, Files, clock};
 use tandem_node::{
     OriginConfig,
     limits::Limits,
@@ -25,8 +26,9 @@ use crate::{
     paths::Paths,
     peps,
     server::{self, Change, Changes},
+    takeover::Address,
     text,
-    threads::{self, Threads},
+    threads::Threads,
     tls::{Identity, ServerTlsSettings, ServerTlsSetup, Stamps},
 };
 
@@ -64,7 +66,7 @@ impl Origin {
         let paths = setup.paths()?.map(Mutex::new);
         let admin = Admin::new(setup.admin.as_ref(), Role::Origin, setup.threads.0, &config.limits);
         let tick = (paths.is_some() || admin.is_some()).then_some(admin::INTERVAL);
-        let nodes = setup.nodes(&config, &files, tick)?;
+        let (nodes, address) = setup.nodes(&config, &files, tick)?;
         let changes = OriginChanges { setup: &setup, identity: &identity };
         let look = |index, origin: &mut tandem_node::Origin, driver: &DriverStats| {
             if let Some(admin) = &admin {
@@ -78,7 +80,7 @@ impl Origin {
                 }
             }
         };
-        server::serve(nodes, (&changes, read), look, admin.as_ref())
+        server::serve(nodes, address, (&changes, read), look, admin.as_ref())
     }
 }
 
@@ -220,17 +222,17 @@ impl OriginSetup {
         config: &OriginConfig,
         files: &Files,
         tick: Option<Duration>,
-    ) -> Result<Vec<(tandem_node::Origin, DriverOptions)>, CliError> {
+    ) -> Result<(Vec<(tandem_node::Origin, DriverOptions)>, Address), CliError> {
         let grace = server::grace(&config.limits);
         let memory_in_use = Some(memory::gauge());
         let limits = config.limits.clone().divided_by(self.threads.0);
         let mut nodes = Vec::new();
-        for listener in
-            threads::listen(self.listen.0, self.threads, config.transport.fleet.as_ref())?
-        {
-            let steering = listener.steering();
+        let fleet = config.transport.fleet.as_ref();
+        let address = Address::open(self.listen.0, self.threads, fleet)?;
+        for listener in address.listeners() {
+            let (steering, other_process) = (listener.steering(), address.other_process());
             let config = OriginConfig {
-                transport: Transport { steering, ..config.transport.clone() },
+                transport: Transport { steering, other_process, ..config.transport.clone() },
                 limits: limits.clone(),
                 ..config.clone()
             };
@@ -246,7 +248,7 @@ impl OriginSetup {
             };
             nodes.push((node, options));
         }
-        Ok(nodes)
+        Ok((nodes, address))
     }
 
     /// What tells of the paths to clients. `None`: there are no PEPs.
@@ -296,5 +298,11 @@ impl Changes<tandem_node::Origin> for OriginChanges<'_> {
         let tls = ServerTls::new(tls.server_config(&new, None)?)?;
         new.report();
         Ok(Arc::new(move |origin: &mut tandem_node::Origin| origin.set_tls(&tls)))
+    }
+
+    fn begin(&self, _: Option<UnixStream>) {}
+
+    fn hand_over(&self, _: UnixStream) -> Change<tandem_node::Origin> {
+        Arc::new(|origin: &mut tandem_node::Origin| origin.hand_over(clock::now()))
     }
 }

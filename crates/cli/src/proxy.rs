@@ -1,9 +1,9 @@
 //! `tandem proxy`.
 
-use std::{ops::RangeInclusive, path::PathBuf, sync::Arc};
+use std::{ops::RangeInclusive, os::unix::net::UnixStream, path::PathBuf, sync::Arc};
 
 use serde::Serialize;
-use tandem_net::{DriverOptions, DriverStats};
+use tandem_net::{DriverOptions, DriverStats, clock};
 use tandem_node::{
     ProxyConfig,
     limits::Limits,
@@ -25,8 +25,9 @@ use crate::{
     memory::{self, MemoryBound},
     proxy_pep::{ProxyPepSettings, ProxyPepSetup},
     server::{self, Change, Changes},
+    takeover::Address,
     text,
-    threads::{self, Threads},
+    threads::Threads,
     tls::{Identity, ServerTlsSettings, ServerTlsSetup, Stamps},
     users::{Keeper, UsersSettings, UsersSetup},
 };
@@ -100,6 +101,16 @@ pub(crate) struct ProxySettings {
         )
     )]
     drain: Option<HumanDuration>,
+
+    #[arg(
+        long, value_name = "TIME", env = "TANDEM_HAND_OVER", help_heading = "Limits",
+        help = format!(
+            "Time for which connections may stay at this process after SIGUSR2 has let another one take over \
+             [default: {}]",
+            HumanDuration(Limits::default().hand_over),
+        )
+    )]
+    hand_over: Option<HumanDuration>,
 
     #[arg(
         long, value_name = "TIME", env = "TANDEM_FEEDBACK_INTERVAL", help_heading = "Feedback",
@@ -189,6 +200,7 @@ pub(crate) struct ProxySetup {
     log_clients: bool,
     template: Via,
     drain: HumanDuration,
+    hand_over: HumanDuration,
     #[serde(skip_serializing_if = "Option::is_none")]
     feedback_interval: Option<Within<FeedbackInterval>>,
     oversize: Oversize,
@@ -241,6 +253,7 @@ impl TryFrom<ProxySettings> for ProxySetup {
             log_clients: settings.log_clients.unwrap_or_default(),
             template: settings.template.unwrap_or_else(|| Via(ProxyConfig::default_template())),
             drain: settings.drain.unwrap_or(HumanDuration(Limits::default().drain)),
+            hand_over: settings.hand_over.unwrap_or(HumanDuration(Limits::default().hand_over)),
             feedback_interval: settings.feedback_interval,
             oversize: settings.oversize.unwrap_or_default(),
             memory: MemoryBound::or_default(settings.memory),
@@ -273,6 +286,7 @@ impl ProxySetup {
             log_clients: false,
             template: Via(ProxyConfig::default_template()),
             drain: HumanDuration(Limits::default().drain),
+            hand_over: HumanDuration(Limits::default().hand_over),
             feedback_interval: None,
             oversize: Oversize::default(),
             memory: MemoryBound::or_default(None),
@@ -303,15 +317,20 @@ impl ProxySetup {
         identity.announce()?;
         descriptors::say(open_files, limits.sockets);
         let admin = Admin::new(self.admin.as_ref(), Role::Proxy, self.threads.0, &limits);
-        let nodes = self.nodes(&config, limits)?;
-        let _keeper = Keeper::start(config.users.clone(), self.users.usage_store.as_deref())?;
+        let (nodes, address) = self.nodes(&config, limits)?;
+        let keeper = Keeper::start(config.users.clone())?;
         let look = |index, proxy: &mut tandem_node::Proxy, driver: &DriverStats| {
             if let Some(admin) = &admin {
                 admin.note(index, proxy.status(BUSIEST), driver);
             }
         };
-        let changes = ProxyChanges { setup: self, identity: &identity, users: &config.users };
-        server::serve(nodes, (&changes, read), look, admin.as_ref())
+        let changes = ProxyChanges {
+            setup: self,
+            identity: &identity,
+            users: &config.users,
+            keeper: &keeper,
+        };
+        server::serve(nodes, address, (&changes, read), look, admin.as_ref())
     }
 
     /// A proxy for each thread. They listen at the same address.
@@ -319,7 +338,7 @@ impl ProxySetup {
         &self,
         config: &ProxyConfig,
         limits: Limits,
-    ) -> Result<Vec<(tandem_node::Proxy, DriverOptions)>, CliError> {
+    ) -> Result<(Vec<(tandem_node::Proxy, DriverOptions)>, Address), CliError> {
         let tls = ServerTls::new(config.tls.clone()).map_err(ConfigError::from)?;
         let grace = server::grace(&limits);
         let memory_in_use = Some(memory::gauge());
@@ -327,12 +346,12 @@ impl ProxySetup {
         let limits = limits.divided_by(self.threads.0);
         // The clones of the configuration share what is in use.
         let mut nodes = Vec::new();
-        for listener in
-            threads::listen(self.listen.0, self.threads, config.transport.fleet.as_ref())?
-        {
-            let steering = listener.steering();
+        let fleet = config.transport.fleet.as_ref();
+        let address = Address::open(self.listen.0, self.threads, fleet)?;
+        for listener in address.listeners() {
+            let (steering, other_process) = (listener.steering(), address.other_process());
             let config = ProxyConfig {
-                transport: Transport { steering, ..config.transport.clone() },
+                transport: Transport { steering, other_process, ..config.transport.clone() },
                 limits: limits.clone(),
                 ..config.clone()
             };
@@ -342,14 +361,18 @@ impl ProxySetup {
                 DriverOptions { listener, grace, memory_in_use, tick, ..DriverOptions::default() };
             nodes.push((node, options));
         }
-        Ok(nodes)
+        Ok((nodes, address))
     }
 
     /// The limits that are in force, and the number of files that may be open.
     pub(crate) fn limits(&self) -> (Limits, u64) {
         let open_files = descriptors::raise();
-        let mut limits =
-            Limits { drain: self.drain.into(), memory: self.memory.0.get(), ..Limits::default() };
+        let mut limits = Limits {
+            drain: self.drain.into(),
+            hand_over: self.hand_over.into(),
+            memory: self.memory.0.get(),
+            ..Limits::default()
+        };
         descriptors::limit(&mut limits, open_files);
         (limits, open_files)
     }
@@ -386,6 +409,7 @@ struct ProxyChanges<'a> {
     setup: &'a ProxySetup,
     identity: &'a Identity,
     users: &'a Users,
+    keeper: &'a Keeper,
 }
 
 impl ProxyChanges<'_> {
@@ -424,6 +448,15 @@ impl Changes<tandem_node::Proxy> for ProxyChanges<'_> {
         let (new, tls) = self.tls()?;
         new.report();
         Ok(Arc::new(move |proxy: &mut tandem_node::Proxy| proxy.set_tls(&tls)))
+    }
+
+    fn begin(&self, usage: Option<UnixStream>) {
+        self.keeper.begin(self.setup.users.usage_store.as_deref(), self.users, usage);
+    }
+
+    fn hand_over(&self, usage: UnixStream) -> Change<tandem_node::Proxy> {
+        self.keeper.hand_over(usage);
+        Arc::new(|proxy: &mut tandem_node::Proxy| proxy.hand_over(clock::now()))
     }
 }
 

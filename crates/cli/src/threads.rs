@@ -1,14 +1,10 @@
 //! The threads of a server, each of which runs a node of its own.
 
-use std::{net::SocketAddr, ops::RangeInclusive, thread};
+use std::{ops::RangeInclusive, thread};
 
-use tandem_net::{Listener, SocketOptions};
-use tandem_node::quic::{Fleet, Steering};
+use tandem_node::quic::Steering;
 
-use crate::{
-    config::{Setting, Within},
-    error::CliError,
-};
+use crate::config::{Setting, Within};
 
 /// The number of threads.
 #[derive(Clone, Copy, Debug)]
@@ -38,15 +34,4 @@ impl Threads {
             "as many as processors",
         )
     }
-}
-
-/// A listening socket for each thread.
-pub(crate) fn listen(
-    address: SocketAddr,
-    threads: Within<Threads>,
-    fleet: Option<&Fleet>,
-) -> Result<Vec<Listener>, CliError> {
-    let thread_at = fleet.map_or(0, Fleet::thread_at);
-    Listener::open(address, threads.0, thread_at, SocketOptions::default())
-        .map_err(|error| CliError::Client { error })
 }

@@ -105,7 +105,7 @@ pub use client::{
 };
 pub use driver::{Application, DriveError, DriverOptions, Finished, run};
 pub use files::Files;
-pub use listeners::Listener;
+pub use listeners::{Listener, Listeners, Others};
 pub use resolver::Resolver;
 pub use socket::SocketOptions;
 pub use stats::DriverStats;

@@ -107,6 +107,9 @@ pub struct Limits {
     pub body_credit: u64,
     /// QUIC's idle timeout (RFC 9000 §10.1).
     pub connection_idle: Duration,
+    /// The longest time for which a server whose address another process has taken over goes on for its connections. An hour
+    /// is enough for most downloads. Tunnels that carry something all the time would keep the process for ever.
+    pub hand_over: Duration,
     /// The longest time for which a server that shuts down continues the requests in progress. It
     /// accepts no new requests in this time.
     pub drain: Duration,
@@ -170,6 +173,10 @@ impl Default for LocalProxyLimits {
 }
 
 impl Limits {
+    /// How long a server must have been idle before it ends, after another process has taken over. A client whose
+    /// connection is new needs a moment for its first request.
+    pub const QUIET: Duration = Duration::from_secs(10);
+
     /// The default of [`Self::upload`] in bytes.
     pub const UPLOAD: u64 = 10_000_000_000;
 
@@ -231,6 +238,7 @@ impl Default for Limits {
             upload: Self::UPLOAD,
             body_credit: 8 * 1024 * 1024,
             connection_idle: Duration::from_secs(30),
+            hand_over: Duration::from_secs(60 * 60),
             drain: Duration::from_secs(10),
             goodbye: Duration::from_secs(1),
             last_words: Duration::from_millis(500),

@@ -50,6 +50,8 @@ pub(crate) struct Server {
     limits: Limits,
     connections: u64,
     broken: Broken,
+    /// When to begin to drain, after another process has taken over, and since when the server has been idle.
+    handed_over: Option<(Instant, Option<Instant>)>,
     /// When to close the remaining connections, while the server drains.
     drain: Option<Instant>,
     /// When to stop waiting for closed connections, after all have been closed.
@@ -76,6 +78,7 @@ impl Server {
             limits: limits.clone(),
             connections: 0,
             broken: Broken::default(),
+            handed_over: None,
             drain: None,
             goodbye: None,
             sent_packets: 0,
@@ -101,6 +104,10 @@ impl Server {
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let own = quic::earliest(self.drain, self.goodbye);
+        let handed_over = self.handed_over.map(|(until, idle_since)| {
+            idle_since.map_or(until, |since| until.min(since + Limits::QUIET))
+        });
+        let own = quic::earliest(own, handed_over);
         quic::earliest(self.endpoint.next_timeout(), own)
     }
 
@@ -225,11 +232,34 @@ impl Server {
         self.events.push_back((id, Event::Closed));
     }
 
+    /// Another process gets new connections from now on. Those of this one go on, with new requests too, until they are
+    /// quiet or have had their time.
+    pub(crate) fn hand_over(&mut self, now: Instant) {
+        if self.drain.is_none() {
+            self.handed_over = Some((now + self.limits.hand_over, None));
+        }
+    }
+
+    /// Begins to end after another process has taken over, if that is due.
+    fn follow_hand_over(&mut self, now: Instant, is_idle: bool) {
+        let Some((until, idle_since)) = &mut self.handed_over else { return };
+        if !is_idle {
+            *idle_since = None;
+        }
+        let since = is_idle.then(|| *idle_since.get_or_insert(now));
+        let is_quiet = since.is_some_and(|since| since + Limits::QUIET <= now)
+            || self.endpoint.connections() == 0;
+        if is_quiet || *until <= now {
+            self.drain(now);
+        }
+    }
+
     /// Accepts no more connections and requests, but lets those in progress continue for a while.
     /// The second call ends them.
     pub(crate) fn drain(&mut self, now: Instant) {
         let until = if self.drain.is_some() { now } else { now + self.limits.drain };
         self.drain = Some(until);
+        self.handed_over = None;
         self.endpoint.stop_accepting();
         let ids: Vec<_> = self.sessions.keys().copied().collect();
         for id in ids {
@@ -239,9 +269,10 @@ impl Server {
         }
     }
 
-    /// Closes all connections when the server is idle, or when the drain has taken too long.
+    /// Closes all connections when the server is to end and is idle, or when the drain has taken too long.
     /// Returns whether it has closed them now.
     pub(crate) fn finish_drain(&mut self, now: Instant, is_idle: bool) -> bool {
+        self.follow_hand_over(now, is_idle);
         let is_over = self.drain.is_some_and(|until| is_idle || until <= now);
         if is_over {
             self.drain = None;
@@ -315,7 +346,8 @@ impl Server {
             })
         });
         let busiest = busiest.collect();
-        let is_ending = self.drain.is_some() || self.goodbye.is_some();
+        let is_ending =
+            self.handed_over.is_some() || self.drain.is_some() || self.goodbye.is_some();
         let takes_connections = !is_ending && self.endpoint.has_memory();
         Status { stats, takes_connections, rtts, busiest, ..Status::default() }
     }

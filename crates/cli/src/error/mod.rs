@@ -76,6 +76,12 @@ pub(crate) enum CliError {
     /// An emulated link between TUN devices could not begin or go on.
     #[error(transparent)]
     Tun(#[from] TunError),
+    /// This process cannot take over from the one that started it.
+    #[error("cannot take over: {reason}; restart the server instead")]
+    TakeOver {
+        /// The reason.
+        reason: String,
+    },
     /// The admin listener cannot be opened.
     #[error("cannot listen at {address} (--admin): {error}")]
     Admin {

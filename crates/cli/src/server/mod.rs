@@ -3,7 +3,8 @@
 mod signals;
 
 use std::{
-    future::pending,
+    future::{Future, pending},
+    os::unix::net::UnixStream,
     panic::resume_unwind,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
@@ -12,13 +13,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tandem_net::{Application, DriverOptions, DriverStats, driver};
+use tandem_net::{Application, DriverOptions, DriverStats, admin::AdminListener, driver};
 use tandem_node::{
     error::ClientError,
     limits::Limits,
     node::{Event, Node},
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use self::signals::{Nodes, ServerSignals};
 use crate::{
@@ -26,6 +27,8 @@ use crate::{
     error::{CliError, ConfigError},
     pulse::{Pulse, Watch},
     run::{after_grace, runtime, say_listening},
+    takeover::Address,
+    text,
     tls::Stamps,
 };
 
@@ -42,6 +45,13 @@ pub(crate) trait Changes<N> {
 
     /// Reads the files of the certificate again.
     fn renew(&self) -> Result<Change<N>, ConfigError>;
+
+    /// Opens what only one process may have open. `usage`: the process that this one has taken over from tells there what
+    /// users use.
+    fn begin(&self, usage: Option<UnixStream>);
+
+    /// Closes what [`Self::begin`] has opened, because another process has taken over. What users use is told there.
+    fn hand_over(&self, usage: UnixStream) -> Change<N>;
 }
 
 /// The time that a server has for its end after a signal.
@@ -55,19 +65,26 @@ pub(crate) fn grace(limits: &Limits) -> Duration {
 /// A thread that does not come back to its event loop is an error in the log. The others go on.
 ///
 /// SIGHUP lets `changes` read the server's files again, and those of its certificate are read again when they change, after
-/// the look that `read` is. `look` gets the index of a node and the node, at each tick of the options and at the
+/// the look that `read` is. SIGUSR2 lets another process take over the address. `look` gets the index of a node and the node, at each tick of the options and at the
 /// end. `admin` serves operators.
 pub(crate) fn serve<N: Node + Send>(
     nodes: Vec<(N, DriverOptions)>,
-    changes: (&impl Changes<N>, Stamps),
+    mut address: Address,
+    (changes, read): (&impl Changes<N>, Stamps),
     look: impl Fn(usize, &mut N, &DriverStats) + Sync,
     admin: Option<&Admin>,
 ) -> Result<(), CliError> {
     let runtime = runtime()?;
     let mut signals = runtime.block_on(async { ServerSignals::new() })?;
-    let listener = runtime.block_on(async { admin.map(Admin::listen).transpose() })?;
+    // The process before this one may still listen there.
+    let now = admin.filter(|_| !address.waits_for_predecessor());
+    let listener = runtime.block_on(async { now.map(Admin::listen).transpose() })?;
+    if !address.waits_for_predecessor() {
+        changes.begin(None);
+    }
     let end = watch::Sender::new(End::No);
-    let (running, mut all_ended) = mpsc::channel::<()>(1);
+    let (running, all_ended) = mpsc::channel::<()>(1);
+    let (up, all_up) = mpsc::channel::<()>(nodes.len().max(1));
     let look = &look;
     let mut watch = Watch::default();
     let result = thread::scope(|scope| {
@@ -79,7 +96,9 @@ pub(crate) fn serve<N: Node + Send>(
             change_nodes.push(sender);
             let look = move |node: &mut N, driver: &DriverStats| look(index, node, driver);
             let pulse = watch.add();
-            let server = Server { index, result: Ok(()), changes: changes_of_node, look, pulse };
+            let up = up.clone();
+            let server =
+                Server { index, result: Ok(()), changes: changes_of_node, look, pulse, up };
             let (end, running) = (EndsAll(end.clone()), running.clone());
             let run = move || {
                 let result = server.run(node, options, &end.0);
@@ -91,20 +110,24 @@ pub(crate) fn serve<N: Node + Send>(
             threads
                 .push(thread.map_err(|error| CliError::System { what: "start a thread", error }));
         }
-        drop(running);
+        drop((running, up));
         let stuck = watch.counter();
         let of_process = || OfProcess {
             is_draining: *end.borrow() != End::No,
             stuck_threads: stuck.load(Ordering::Relaxed),
         };
+        let (begin, begun) = oneshot::channel();
+        let (watches, no_longer_watches) = oneshot::channel::<()>();
         let watching = async {
-            match (admin, &listener) {
-                (Some(admin), Some(listener)) => admin.serve(listener, of_process).await,
-                _ => pending().await,
+            if let Some(admin) = admin {
+                watch_until_handed_over(admin, (listener, begun), &end, of_process).await;
             }
+            drop(watches);
+            pending().await
         };
-        let nodes = Nodes { changes: change_nodes, end: &end };
-        let obeying = signals.obey(&nodes, changes, &mut all_ended, &mut watch);
+        let nodes = Nodes { changes: change_nodes, end: &end, all_ended, all_up };
+        let told = (begin, no_longer_watches);
+        let obeying = signals.obey(nodes, (changes, read), (&mut address, told), &mut watch);
         runtime.block_on(async {
             tokio::select! {
                 () = obeying => {}
@@ -126,17 +149,63 @@ pub(crate) fn serve<N: Node + Send>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     No,
+    /// Another process gets new connections, and the nodes end by themselves.
+    HandedOver,
     /// Open flows may go on for a while.
     Drain,
     Now,
 }
 
-/// Lets all nodes end when one has ended, for whatever reason.
+/// Lets all nodes end when one has ended, for whatever reason, unless another process has taken over.
 struct EndsAll(watch::Sender<End>);
 
 impl Drop for EndsAll {
     fn drop(&mut self) {
-        self.0.send_modify(|end| *end = (*end).max(End::Drain));
+        self.0.send_modify(|end| {
+            if *end == End::No {
+                *end = End::Drain;
+            }
+        });
+    }
+}
+
+/// Completes when the end has come this far.
+fn reached(end: &watch::Sender<End>, least: End) -> impl Future<Output = ()> + use<> {
+    let mut end = end.subscribe();
+    async move { drop(end.wait_for(|end| *end >= least).await) }
+}
+
+/// Serves operators at a listener, or at one that is opened when the process before this one has closed its own.
+async fn watch_until_handed_over(
+    admin: &Admin,
+    (listener, begun): (Option<AdminListener>, oneshot::Receiver<()>),
+    end: &watch::Sender<End>,
+    of_process: impl Fn() -> OfProcess,
+) {
+    let handed_over = reached(end, End::HandedOver);
+    let serving = async {
+        let listener = match listener {
+            Some(listener) => listener,
+            None if begun.await.is_err() => return pending().await,
+            None => match admin.listen() {
+                Ok(listener) => listener,
+                Err(error) => {
+                    return text::say(format_args!("error: {error}; there is no admin page"));
+                }
+            },
+        };
+        admin.serve(&listener, of_process).await;
+    };
+    // At the end of a server its state can be seen to the last.
+    let handed_over = async {
+        handed_over.await;
+        if *end.borrow() != End::HandedOver {
+            pending().await
+        }
+    };
+    tokio::select! {
+        () = serving => {}
+        () = handed_over => {}
     }
 }
 
@@ -148,6 +217,8 @@ struct Server<N, L> {
     changes: mpsc::UnboundedReceiver<(Change<N>, mpsc::Sender<()>)>,
     look: L,
     pulse: Pulse,
+    /// Gets something when the node listens.
+    up: mpsc::Sender<()>,
 }
 
 impl<N: Node, L: FnMut(&mut N, &DriverStats)> Server<N, L> {
@@ -157,16 +228,12 @@ impl<N: Node, L: FnMut(&mut N, &DriverStats)> Server<N, L> {
         options: DriverOptions,
         end: &watch::Sender<End>,
     ) -> Result<(), CliError> {
-        let reached = |least: End| {
-            let mut end = end.subscribe();
-            async move { drop(end.wait_for(|end| *end >= least).await) }
-        };
         let pulse = self.pulse.clone();
-        let running = pulse.of(driver::run(node, &mut self, options, reached(End::Drain)));
+        let running = pulse.of(driver::run(node, &mut self, options, reached(end, End::Drain)));
         let finished = runtime()?.block_on(async {
             tokio::select! {
                 finished = running => Some(finished),
-                () = reached(End::Now) => None,
+                () = reached(end, End::Now) => None,
             }
         });
         self.result?;
@@ -194,12 +261,17 @@ impl<N, L: FnMut(&mut N, &DriverStats)> Application<N> for Server<N, L> {
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::Listening(address) if self.index == 0 => say_listening(address),
+            Event::Listening(address) => {
+                // There is room for all nodes.
+                self.up.try_send(()).ok();
+                if self.index == 0 {
+                    say_listening(address);
+                }
+            }
             Event::Closed(Err(error)) if error != ClientError::Interrupted => {
                 self.result = Err(CliError::Client { error });
             }
             Event::Closed(_)
-            | Event::Listening(_)
             | Event::HopUp { .. }
             | Event::HopLost { .. }
             | Event::FlowFailed { .. }

@@ -5,7 +5,7 @@ use std::{future::pending, sync::Arc};
 use tandem_net::clock;
 use tokio::{
     signal::unix::{Signal, SignalKind},
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     time::MissedTickBehavior,
 };
 
@@ -14,6 +14,7 @@ use crate::{
     error::{CliError, ConfigError},
     pulse,
     run::{Signals, listen},
+    takeover::{Address, Told},
     text,
     tls::{self, Stamps},
 };
@@ -22,6 +23,10 @@ use crate::{
 pub(super) struct Nodes<'a, N> {
     pub(super) changes: Vec<mpsc::UnboundedSender<(Change<N>, mpsc::Sender<()>)>>,
     pub(super) end: &'a watch::Sender<End>,
+    /// Is closed when all nodes have ended.
+    pub(super) all_ended: mpsc::Receiver<()>,
+    /// Gets something from each node when it listens, and is closed then or at its end.
+    pub(super) all_up: mpsc::Receiver<()>,
 }
 
 impl<N> Nodes<'_, N> {
@@ -37,7 +42,7 @@ impl<N> Nodes<'_, N> {
 
     /// Lets all nodes end, the second time at once.
     fn end(&self) {
-        self.end.send_modify(|end| *end = if *end == End::No { End::Drain } else { End::Now });
+        self.end.send_modify(|end| *end = if *end < End::Drain { End::Drain } else { End::Now });
     }
 }
 
@@ -45,21 +50,26 @@ impl<N> Nodes<'_, N> {
 pub(super) struct ServerSignals {
     ending: Signals,
     hangup: Signal,
+    take_over: Signal,
 }
 
 impl ServerSignals {
     /// Listens from now on. Call within a runtime.
     pub(super) fn new() -> Result<Self, CliError> {
-        Ok(Self { ending: Signals::new()?, hangup: listen(SignalKind::hangup())? })
+        Ok(Self {
+            ending: Signals::new()?,
+            hangup: listen(SignalKind::hangup())?,
+            take_over: listen(SignalKind::user_defined2())?,
+        })
     }
 
     /// Does what signals and changed files ask for, until all nodes have ended. `read` is the look at the files of the
     /// certificate after which they were read.
     pub(super) async fn obey<N>(
         &mut self,
-        nodes: &Nodes<'_, N>,
+        mut nodes: Nodes<'_, N>,
         (changes, read): (&impl Changes<N>, Stamps),
-        all_ended: &mut mpsc::Receiver<()>,
+        (address, told): (&mut Address, (oneshot::Sender<()>, oneshot::Receiver<()>)),
         threads: &mut pulse::Watch,
     ) {
         let mut looks = tokio::time::interval(pulse::INTERVAL);
@@ -69,6 +79,8 @@ impl ServerSignals {
         let mut certificate = tls::Watch::new(read);
         // A thread that is stuck must not keep the others from ending.
         let mut changing: Option<(mpsc::Receiver<()>, String)> = None;
+        let mut processes = Processes::new(told);
+        let mut missing = nodes.changes.len();
         loop {
             let all_changed = async {
                 match &mut changing {
@@ -96,8 +108,67 @@ impl ServerSignals {
                         changing = Some((nodes.change(&change), done.to_owned()));
                     }
                 }
-                _ = all_ended.recv() => return,
+                Some(()) = nodes.all_up.recv() => {
+                    missing = missing.saturating_sub(1);
+                    if missing == 0 {
+                        address.ready().await;
+                    }
+                }
+                _ = self.take_over.recv() => address.start_successor(),
+                told = address.told() => processes.follow(&told, address, &nodes, changes).await,
+                _ = nodes.all_ended.recv() => return,
             }
+        }
+    }
+}
+
+/// What the other parts of this process wait for, which the other process decides.
+struct Processes {
+    begin: Option<oneshot::Sender<()>>,
+    no_longer_watches: Option<oneshot::Receiver<()>>,
+}
+
+impl Processes {
+    fn new((begin, no_longer_watches): (oneshot::Sender<()>, oneshot::Receiver<()>)) -> Self {
+        Self { begin: Some(begin), no_longer_watches: Some(no_longer_watches) }
+    }
+
+    async fn follow<N>(
+        &mut self,
+        told: &Told,
+        address: &mut Address,
+        nodes: &Nodes<'_, N>,
+        changes: &impl Changes<N>,
+    ) {
+        match told {
+            Told::SuccessorReady => {
+                let Some(usage) = address.hand_over() else { return };
+                nodes.end.send_modify(|end| *end = (*end).max(End::HandedOver));
+                drop(nodes.change(&changes.hand_over(usage)));
+                // The successor cannot listen for operators before this process has stopped to.
+                if let Some(no_longer_watches) = self.no_longer_watches.take() {
+                    no_longer_watches.await.ok();
+                }
+                address.tell_yours().await;
+            }
+            Told::SuccessorEnded => address.forget_successor(),
+            Told::Yours => self.begin(address, changes),
+            Told::PredecessorEnded => {
+                self.begin(address, changes);
+                address.forget_predecessor();
+            }
+        }
+    }
+
+    /// Opens what the process before this one has closed.
+    fn begin<N>(&mut self, address: &mut Address, changes: &impl Changes<N>) {
+        let usage = address.take_usage();
+        if usage.is_some() {
+            changes.begin(usage);
+        }
+        if let Some(begin) = self.begin.take() {
+            // There may be nobody who waits.
+            begin.send(()).ok();
         }
     }
 }

@@ -2,7 +2,8 @@
 //! neither packets nor signals wait for a disk.
 
 use std::{
-    path::Path,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
     sync::mpsc::{self, RecvTimeoutError},
     thread::{self, JoinHandle},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -11,7 +12,10 @@ use std::{
 use tandem_net::clock;
 use tandem_node::proxy::{KeptUsage, Month, UserUsage, Users};
 
-use super::store::{Row, Store, StoreError};
+use super::{
+    store::{Row, Store, StoreError},
+    successor::{Successor, listen},
+};
 use crate::{error::CliError, text};
 
 /// How often the time is told. A month begins and a token ends this much too late at most, when the clock was set.
@@ -23,41 +27,103 @@ const WRITE_EVERY: u32 = 60;
 /// Runs until it is dropped, which writes the store for the last time.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    end: Option<mpsc::Sender<()>>,
+    orders: Option<mpsc::Sender<(Order, mpsc::Sender<()>)>>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// What a keeper is told.
+#[derive(Debug)]
+enum Order {
+    /// Take over what is in a store, and keep it up to date from now on.
+    Open(PathBuf),
+    /// Close the store, and tell another process what users use from now on.
+    HandOver(UnixStream),
+}
+
+/// Where what users use is kept.
+enum Place {
+    Memory,
+    Store(Kept),
+    Successor(Successor),
+}
+
+impl Place {
+    fn write(&mut self, users: &Users) {
+        match self {
+            Self::Memory => {}
+            Self::Store(kept) => kept.write(users),
+            Self::Successor(successor) => successor.tell(users),
+        }
+    }
+}
+
 impl Keeper {
-    /// Tells the users what time it is, takes over what is in the store, and goes on doing so.
-    pub(crate) fn start(users: Users, store: Option<&Path>) -> Result<Self, CliError> {
+    /// Tells the users what time it is, and goes on doing so.
+    pub(crate) fn start(users: Users) -> Result<Self, CliError> {
         tell_time(&users);
-        let mut kept = store.and_then(|file| open(file, &users));
-        let (end, ended) = mpsc::channel();
+        let (orders, ordered) = mpsc::channel::<(Order, mpsc::Sender<()>)>();
         let run = move || {
+            let mut place = Place::Memory;
             let mut ticks = 0_u32;
-            while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            loop {
+                match ordered.recv_timeout(TICK) {
+                    Ok((Order::Open(file), _done)) => {
+                        place = open(&file, &users).map_or(Place::Memory, Place::Store);
+                        continue;
+                    }
+                    Ok((Order::HandOver(to), _done)) => {
+                        place.write(&users);
+                        let is_stored = matches!(place, Place::Store(_));
+                        place = Place::Successor(Successor::new(to, &users, is_stored));
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
                 ticks = ticks.wrapping_add(1);
                 let is_new_month = users.month() != Some(Month::of(unix()));
-                if (is_new_month || ticks.is_multiple_of(WRITE_EVERY))
-                    && let Some(kept) = &mut kept
-                {
-                    kept.write(&users);
+                if is_new_month || ticks.is_multiple_of(WRITE_EVERY) {
+                    place.write(&users);
                 }
                 tell_time(&users);
             }
-            if let Some(kept) = &mut kept {
-                kept.write(&users);
-            }
+            place.write(&users);
         };
         let thread = thread::Builder::new().name("tandem-users".to_owned()).spawn(run);
         let thread = thread.map_err(|error| CliError::System { what: "start a thread", error })?;
-        Ok(Self { end: Some(end), thread: Some(thread) })
+        Ok(Self { orders: Some(orders), thread: Some(thread) })
+    }
+
+    /// Takes over what is in a store, and what the process before this one tells until its end.
+    pub(crate) fn begin(&self, store: Option<&Path>, users: &Users, told: Option<UnixStream>) {
+        if let Some(store) = store {
+            self.order(Order::Open(store.to_owned()));
+        }
+        if let Some(told) = told {
+            let users = users.clone();
+            // It ends with the other process.
+            thread::spawn(move || listen(told, &users));
+        }
+    }
+
+    /// Closes the store, and tells another process what users use from now on.
+    pub(crate) fn hand_over(&self, to: UnixStream) {
+        self.order(Order::HandOver(to));
+    }
+
+    /// Returns when it is done.
+    fn order(&self, order: Order) {
+        let (done, is_done) = mpsc::channel();
+        if let Some(orders) = &self.orders
+            && orders.send((order, done)).is_ok()
+        {
+            is_done.recv().ok();
+        }
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        drop(self.end.take());
+        drop(self.orders.take());
         // A panic has been printed.
         self.thread.take().map(JoinHandle::join).transpose().ok();
     }
@@ -149,19 +215,52 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("usage.db");
         let users = Users::default();
-        let keeper = Keeper::start(users.clone(), Some(&file)).unwrap();
+        let keeper = Keeper::start(users.clone()).unwrap();
+        keeper.begin(Some(&file), &users, None);
         users.restore([kept("alice", &users)]);
         drop(keeper);
         let users = Users::default();
-        let _keeper = Keeper::start(users.clone(), Some(&file)).unwrap();
+        let keeper = Keeper::start(users.clone()).unwrap();
+        keeper.begin(Some(&file), &users, None);
         assert_eq!(bytes_of(&users), 7);
+    }
+
+    #[test]
+    fn a_process_that_takes_over_gets_what_users_have_used_before_and_since() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("usage.db");
+        for store in [Some(file.as_path()), None] {
+            let (old, new) = (Users::default(), Users::default());
+            let (old_keeper, new_keeper) =
+                (Keeper::start(old.clone()).unwrap(), Keeper::start(new.clone()).unwrap());
+            old_keeper.begin(store, &old, None);
+            old.restore([kept("alice", &old)]);
+            let (told, tells) = UnixStream::pair().unwrap();
+            old_keeper.hand_over(tells);
+            new_keeper.begin(store, &new, Some(told));
+            old.restore([kept("alice", &old), kept("bob", &old)]);
+            drop(old_keeper);
+            for _ in 0..500 {
+                if bytes_of(&new) == 21 {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+            assert_eq!((bytes_of(&old), bytes_of(&new)), (21, 21), "{store:?}");
+            drop(new_keeper);
+        }
+        let users = Users::default();
+        let keeper = Keeper::start(users.clone()).unwrap();
+        keeper.begin(Some(&file), &users, None);
+        assert_eq!(bytes_of(&users), 21, "the store has all");
     }
 
     #[test]
     fn without_a_store_that_can_be_opened_the_memory_counts() {
         let folder = tempfile::tempdir().unwrap();
         let users = Users::default();
-        let _keeper = Keeper::start(users.clone(), Some(folder.path())).unwrap();
+        let keeper = Keeper::start(users.clone()).unwrap();
+        keeper.begin(Some(folder.path()), &users, None);
         users.restore([kept("alice", &users)]);
         assert_eq!(bytes_of(&users), 7);
     }

@@ -5,6 +5,7 @@ mod file;
 mod keeper;
 mod settings;
 mod store;
+mod successor;
 
 pub(crate) use self::{
     command::UsersCommand,

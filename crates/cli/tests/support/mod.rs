@@ -177,6 +177,24 @@ impl Server {
         panic!("no {text:?} in\n{before}");
     }
 
+    /// The lines before the one that contains this text, which must come.
+    #[track_caller]
+    pub(crate) fn says_before(&self, text: &str) -> Vec<String> {
+        let mut before = Vec::new();
+        while let Ok(line) = self.stderr.recv_timeout(TIMEOUT) {
+            if line.contains(text) {
+                return before;
+            }
+            before.push(line);
+        }
+        panic!("no {text:?} in\n{before:?}");
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn ends(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.child.id()).unwrap();
         kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();

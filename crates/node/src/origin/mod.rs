@@ -154,6 +154,12 @@ impl Origin {
         })
     }
 
+    /// Tells the node that another process at the address gets new connections from now on. It goes on for those that it
+    /// has, and ends when it has been idle for [`Limits::QUIET`], or as if told to end after [`Limits::hand_over`].
+    pub fn hand_over(&mut self, now: Instant) {
+        self.server.hand_over(now);
+    }
+
     /// Replaces the certificate and the key. They apply to new connections. The secret of stateless
     /// resets stays, because the peers of open connections know what follows from it.
     pub fn set_tls(&mut self, tls: &ServerTls) {

@@ -16,7 +16,7 @@ use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_units::ByteCount;
 
 use super::{
-    AckPolicy, ConnectionIds, Fleet, Heaviest, Peps, QlogFiles, ResetKeys, Steering,
+    AckPolicy, ConnectionIds, Fleet, Heaviest, OtherProcess, Peps, QlogFiles, ResetKeys, Steering,
     connection_ids::EngineIds, demux::VERSION,
 };
 use crate::{limits::Limits, seal::Sealer};
@@ -102,6 +102,8 @@ pub struct Transport {
     pub peps: Option<Peps>,
     /// Which of several nodes at the same address this one is.
     pub steering: Steering,
+    /// Whether another process at the address has connections.
+    pub other_process: OtherProcess,
     /// The machine in a fleet behind a load balancer. Then [`Self::reset_secret`] has no effect. `None`: the machine is
     /// alone.
     pub fleet: Option<Fleet>,
@@ -171,6 +173,7 @@ impl Default for Transport {
             acks: None,
             peps: None,
             steering: Steering::default(),
+            other_process: OtherProcess::default(),
             fleet: None,
             heaviest: Heaviest::default(),
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use noq_proto::{
-    ConnectionIdGenerator,
+    ConnectionIdGenerator, InvalidCid,
     crypto::{CryptoError, HmacKey},
 };
 use rand::Rng;
@@ -11,7 +11,7 @@ use ring::hmac;
 use tandem_wire::{ConnectionId, ResetToken, RoutableIds};
 
 use super::{
-    Fleet, Steering, Transport,
+    Fleet, OtherProcess, Steering, Transport,
     config::{Generator, rng},
     demux::CONNECTION_ID_LEN,
 };
@@ -20,12 +20,17 @@ use super::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionIds {
     steering: Steering,
+    other_process: OtherProcess,
     fleet: Option<Fleet>,
 }
 
 impl ConnectionIds {
     pub(crate) fn new(transport: &Transport) -> Self {
-        Self { steering: transport.steering, fleet: transport.fleet.clone() }
+        Self {
+            steering: transport.steering,
+            other_process: transport.other_process.clone(),
+            fleet: transport.fleet.clone(),
+        }
     }
 
     /// The length in bytes of the IDs at which the engine receives packets.
@@ -33,9 +38,20 @@ impl ConnectionIds {
         self.fleet.as_ref().map_or(CONNECTION_ID_LEN, Fleet::id_len)
     }
 
+    /// Which byte of an ID says the node.
+    fn thread_at(&self) -> usize {
+        self.fleet.as_ref().map_or(0, Fleet::thread_at)
+    }
+
+    /// Whether another process at the address has chosen an ID, and may have its connection.
+    fn is_elsewhere(&self, id: &[u8]) -> bool {
+        let is_its = |&byte: &u8| self.steering.is_of_other_process(byte);
+        self.other_process.is_there() && id.get(self.thread_at()).is_some_and(is_its)
+    }
+
     /// Makes random bytes a connection ID of this node. There are at least [`Self::len`].
     pub(crate) fn mark(&self, id: &mut [u8]) {
-        let thread_at = self.fleet.as_ref().map_or(0, Fleet::thread_at);
+        let thread_at = self.thread_at();
         if let Some(fleet) = &self.fleet {
             fleet.mark(id);
         }
@@ -64,6 +80,12 @@ impl ConnectionIdGenerator for EngineIds {
         id.fill_with(|| self.random.random());
         self.ids.mark(id);
         noq_proto::ConnectionId::new(id)
+    }
+
+    /// The kernel joins packets that follow each other from one address, and gives them to the node of the first one. So one
+    /// for the other process may come here. Without this check the engine would reset the connection.
+    fn validate(&self, id: noq_proto::ConnectionId) -> Result<(), InvalidCid> {
+        if self.ids.is_elsewhere(&id) { Err(InvalidCid) } else { Ok(()) }
     }
 
     fn cid_len(&self) -> usize {
@@ -130,7 +152,7 @@ impl HmacKey for ResetKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::{FleetSecret, Generation, ResetSecret};
+    use crate::quic::{FleetSecret, Generation, ResetSecret, Turn};
 
     fn generation(rotation: u8) -> Generation {
         let ids = RoutableIds::new(rotation, 2, 8, None).unwrap();
@@ -155,14 +177,32 @@ mod tests {
 
     #[test]
     fn the_ids_of_a_fleet_name_machine_and_thread() {
-        let steering = Steering::new(2, 3).unwrap();
+        let steering = Steering::new(2, 3, Turn::Second).unwrap();
         let mut ids = EngineIds::new(None, ConnectionIds::new(&in_fleet(&[4], steering)));
         for _ in 0..100 {
             let id = ids.generate_cid();
             assert_eq!(id.len(), ids.cid_len());
             assert_eq!((id[0] >> 5, &id[1..3]), (4, &[0xab, 0xcd][..]), "{id:?}");
-            assert_eq!(steering.node_of(id[11]), 2, "{id:?}");
+            assert_eq!(steering.slot_of(id[11]), 5, "{id:?}");
         }
+    }
+
+    #[test]
+    fn ids_of_the_other_process_are_left_alone_while_it_is_there() {
+        let transport = |turn| Transport {
+            steering: Steering::new(0, 2, turn).unwrap(),
+            ..Transport::default()
+        };
+        let (old, new) = (transport(Turn::First), transport(Turn::Second));
+        let mut old_ids = EngineIds::new(None, ConnectionIds::new(&old));
+        let mut new_ids = EngineIds::new(None, ConnectionIds::new(&new));
+        let (of_old, of_new) = (old_ids.generate_cid(), new_ids.generate_cid());
+        assert!(new_ids.validate(of_old).is_ok(), "it may be reset, nobody has the connection");
+        new.other_process.set(true);
+        assert!(new_ids.validate(of_old).is_err());
+        assert!(new_ids.validate(of_new).is_ok());
+        new.other_process.set(false);
+        assert!(new_ids.validate(of_old).is_ok());
     }
 
     #[test]

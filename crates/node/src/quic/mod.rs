@@ -43,7 +43,7 @@ pub(crate) use observed::{Layer, Ledger, Tag};
 pub use pep::{PepAckStats, Peps};
 pub use qlog::QlogFiles;
 pub(crate) use receiver::Read;
-pub use steering::Steering;
+pub use steering::{OtherProcess, Steering, Turn};
 
 /// Received UDP payloads that belong to no connection and get no answer, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

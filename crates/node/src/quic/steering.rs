@@ -1,14 +1,67 @@
-//! Several nodes at one address, each of which runs in a thread of its own.
+//! Several nodes at one address, each of which runs in a thread of its own, and for a while in two processes.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 /// Which of the nodes at one address this one is. The first byte of each connection ID that the node
 /// chooses says so, so that the operating system can give a packet to its node wherever it comes from.
 ///
-/// Packets with a long header belong to the handshake. The operating system must give those of one
-/// address and port to the same node.
+/// The packets of a client that knows no connection ID of the server yet begin the handshake. The operating system must
+/// give those of one address and port to the same node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steering {
-    index: u8,
+    /// The place of this node among all at the address, also those of another process.
+    slot: u8,
+    slots: u8,
+    /// The number of nodes of this process.
     nodes: u8,
+}
+
+/// Which of the two processes that can share an address one is. A process that takes over from another one has the
+/// other turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turn {
+    /// That of a process that has taken over from none.
+    #[default]
+    First,
+    /// That of its successor.
+    Second,
+}
+
+impl Turn {
+    /// That of the other process.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
+        }
+    }
+
+    /// The slots before those of this process.
+    pub const fn first_slot(self, nodes: u8) -> u8 {
+        match self {
+            Self::First => 0,
+            Self::Second => nodes,
+        }
+    }
+}
+
+/// Whether another process at the address has connections. The node then leaves packets with its connection IDs alone: a
+/// stateless reset would end them.
+#[derive(Clone, Debug, Default)]
+pub struct OtherProcess(Arc<AtomicBool>);
+
+impl OtherProcess {
+    /// Tells all nodes of this process.
+    pub fn set(&self, is_there: bool) {
+        self.0.store(is_there, Relaxed);
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.0.load(Relaxed)
+    }
 }
 
 impl Default for Steering {
@@ -19,40 +72,49 @@ impl Default for Steering {
 
 impl Steering {
     /// A node that has the address for itself.
-    pub const ALONE: Self = Self { index: 0, nodes: 1 };
+    pub const ALONE: Self = Self { slot: 0, slots: 1, nodes: 1 };
 
-    /// The most nodes at one address. The first byte still has two bits that nobody can guess.
+    /// The most nodes of one process. The first byte still has a bit that nobody can guess, and the other bytes have all.
     pub const NODES_MAX: u8 = 64;
 
-    /// The node with this index, counted from 0, of this many nodes. `None`: there is no such node, or there
+    /// The node with this index, counted from 0, of this many nodes of a process. `None`: there is no such node, or there
     /// are more than [`Self::NODES_MAX`].
-    pub const fn new(index: u8, nodes: u8) -> Option<Self> {
-        if index < nodes && nodes <= Self::NODES_MAX { Some(Self { index, nodes }) } else { None }
+    pub const fn new(index: u8, nodes: u8, turn: Turn) -> Option<Self> {
+        if index < nodes && nodes <= Self::NODES_MAX {
+            Some(Self { slot: turn.first_slot(nodes) + index, slots: 2 * nodes, nodes })
+        } else {
+            None
+        }
     }
 
-    /// Which node gets packets whose connection ID begins with this byte: the remainder of a division by
-    /// the number of nodes. The filter of a group of sockets computes the same.
-    pub const fn node_of(self, first: u8) -> u8 {
-        first % self.nodes
+    /// Which slot gets packets whose connection ID begins with this byte: the remainder of a division by
+    /// the number of slots. The filter of a group of sockets computes the same.
+    pub const fn slot_of(self, first: u8) -> u8 {
+        first % self.slots
     }
 
-    /// The number of nodes.
+    /// Whether a connection ID that begins with this byte is one of a node of the other process.
+    pub(super) const fn is_of_other_process(self, first: u8) -> bool {
+        self.slot_of(first) / self.nodes != self.slot / self.nodes
+    }
+
+    /// The number of nodes of this process.
     pub const fn nodes(self) -> u8 {
         self.nodes
     }
 
-    /// The index of this node, counted from 0.
+    /// The index of this node among those of its process, counted from 0.
     pub const fn index(self) -> u8 {
-        self.index
+        self.slot % self.nodes
     }
 
     /// Makes a random connection ID one of this node.
     pub(crate) fn mark(self, id: &mut [u8]) {
         if let Some(first) = id.first_mut() {
-            let random = *first - *first % self.nodes;
-            // Above 255, it is that of the nodes before.
-            let above = || random - self.nodes + self.index;
-            *first = random.checked_add(self.index).unwrap_or_else(above);
+            let random = *first - *first % self.slots;
+            // Above 255, it is that of the slots before.
+            let above = || random - self.slots + self.slot;
+            *first = random.checked_add(self.slot).unwrap_or_else(above);
         }
     }
 }
@@ -63,20 +125,25 @@ mod tests {
 
     #[test]
     fn a_marked_id_is_one_of_the_node() {
-        for nodes in 1..=Steering::NODES_MAX {
-            for index in 0..nodes {
-                let steering = Steering::new(index, nodes).unwrap();
-                for first in 0..=255 {
-                    let mut id = [first, 7];
-                    steering.mark(&mut id);
-                    assert_eq!(steering.node_of(id[0]), index, "{steering:?}, {first}");
-                    assert_eq!(id[1], 7);
-                    assert!(first.abs_diff(id[0]) < nodes, "{steering:?}, {first}: {id:?}");
-                }
+        let all =
+            (1..=Steering::NODES_MAX).flat_map(|nodes| (0..nodes).map(move |index| (index, nodes)));
+        for ((index, nodes), turn) in all.flat_map(|it| [(it, Turn::First), (it, Turn::Second)]) {
+            let steering = Steering::new(index, nodes, turn).unwrap();
+            let of_other = Steering::new(index, nodes, turn.other()).unwrap();
+            assert_eq!((steering.index(), steering.nodes()), (index, nodes));
+            for first in 0..=255 {
+                let mut id = [first, 7];
+                steering.mark(&mut id);
+                let slot = turn.first_slot(nodes) + index;
+                assert_eq!(steering.slot_of(id[0]), slot, "{steering:?}, {first}");
+                assert_eq!(id[1], 7);
+                assert!(first.abs_diff(id[0]) < 2 * nodes, "{steering:?}, {first}: {id:?}");
+                assert!(!steering.is_of_other_process(id[0]), "{steering:?}, {first}: {id:?}");
+                assert!(of_other.is_of_other_process(id[0]), "{steering:?}, {first}: {id:?}");
             }
         }
-        assert_eq!(Steering::new(2, 2), None);
-        assert_eq!(Steering::new(0, Steering::NODES_MAX + 1), None);
+        assert_eq!(Steering::new(2, 2, Turn::First), None);
+        assert_eq!(Steering::new(0, Steering::NODES_MAX + 1, Turn::First), None);
     }
 
     #[test]
@@ -85,6 +152,7 @@ mod tests {
             let mut id = [first];
             Steering::ALONE.mark(&mut id);
             assert_eq!(id, [first]);
+            assert!(!Steering::ALONE.is_of_other_process(first));
         }
     }
 }

@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use super::{SERVER, tls};
 use crate::{
     limits::Limits,
-    quic::{ClientTls, Closed, ConnectionId, Endpoint, Event, Heaviest, Steering, Transport},
+    quic::{ClientTls, Closed, ConnectionId, Endpoint, Event, Heaviest, Steering, Transport, Turn},
     stats::Accepting,
 };
 
@@ -287,7 +287,7 @@ fn the_heaviest_connection_of_all_nodes_is_closed() {
     let limits = Limits { memory: 6_000_000, ..Limits::default() };
     let heaviest = Heaviest::default();
     let mut nodes = [0, 1].map(|index| {
-        let steering = Steering::new(index, 2).unwrap();
+        let steering = Steering::new(index, 2, Turn::First).unwrap();
         let heaviest = heaviest.clone();
         let mut node =
             Crowd::with(&Transport { steering, heaviest, ..Transport::default() }, &limits);
@@ -310,5 +310,9 @@ fn the_heaviest_connection_of_all_nodes_is_closed() {
     // The heavy one has gone, but something else has taken its memory.
     assert_eq!(set(light, 3_100_000, 500_000), 1);
     assert_eq!((set(light, 1_000_000, 0), set(heavy, 1_000_000, 0)), (1, 1));
-    assert_eq!(heaviest.of_others(Steering::new(2, 3).unwrap()), 0, "nobody is short of memory");
+    assert_eq!(
+        heaviest.of_others(Steering::new(2, 3, Turn::First).unwrap()),
+        0,
+        "nobody is short of memory"
+    );
 }

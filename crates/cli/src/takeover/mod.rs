@@ -1,0 +1,236 @@
+//! Another process takes over the address of a server, and no connection ends by that
+//! ([ADR 53](../../../../docs/adr/0053-another-process-takes-over.md)).
+//!
+//! SIGUSR2 starts the program again, whose file or configuration may be another one by then. The new process gets the
+//! listening sockets, and the new connections as soon as it is ready. The kernel gives the packets of the others to the old
+//! process, until that one ends. A pair of Unix sockets connects the two, on which either sees the end of the other.
+
+mod predecessor;
+mod sockets;
+mod successor;
+
+use std::{future::pending, net::SocketAddr, os::unix::net::UnixStream};
+
+use sd_notify::NotifyState;
+use serde::{Deserialize, Serialize};
+use tandem_net::{Listener, Listeners, Others, SocketOptions};
+use tandem_node::quic::{Fleet, OtherProcess};
+use tokio::{io::AsyncWriteExt, net};
+
+use self::{predecessor::Predecessor, successor::Successor};
+use crate::{config::Within, error::CliError, text, threads::Threads};
+
+/// The environment variable that has the process ID of the process that started this one to take over from it.
+const VARIABLE: &str = "TANDEM_TAKES_OVER_FROM";
+
+/// Changes when a program with another form of [`Hello`], or of what follows, must not take over.
+const FORM: u8 = 1;
+
+/// What the new process is told with its sockets.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Hello {
+    form: u8,
+    nodes: u8,
+    /// Whether the new process has the second turn.
+    is_second: bool,
+    /// Which byte of connection IDs says the node.
+    thread_at: usize,
+}
+
+/// The new process is ready.
+const READY: u8 = b'R';
+
+/// The old process has closed what only one of them may have open.
+const YOURS: u8 = b'Y';
+
+/// The address of a server, and the processes that share it.
+pub(crate) struct Address {
+    listeners: Listeners,
+    other_process: OtherProcess,
+    thread_at: usize,
+    predecessor: Option<Predecessor>,
+    /// The end of the predecessor's accounts of users, until it is asked for.
+    usage: Option<UnixStream>,
+    successor: Option<Successor>,
+}
+
+/// What the other process does.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// The successor is ready.
+    SuccessorReady,
+    /// The successor has ended.
+    SuccessorEnded,
+    /// The predecessor has closed what only one of them may have open.
+    Yours,
+    /// The predecessor has ended.
+    PredecessorEnded,
+}
+
+impl Address {
+    /// The sockets of the process that this one takes over from, or new ones.
+    pub(crate) fn open(
+        address: SocketAddr,
+        threads: Within<Threads>,
+        fleet: Option<&Fleet>,
+    ) -> Result<Self, CliError> {
+        let thread_at = fleet.map_or(0, Fleet::thread_at);
+        let other_process = OtherProcess::default();
+        if let Some(found) = predecessor::find()? {
+            let (predecessor, usage, listeners) = found.check(address, threads.0, thread_at)?;
+            other_process.set(true);
+            let (predecessor, usage) = (Some(predecessor), Some(usage));
+            return Ok(Self {
+                listeners,
+                other_process,
+                thread_at,
+                predecessor,
+                usage,
+                successor: None,
+            });
+        }
+        let listeners = Listeners::open(address, threads.0, thread_at, SocketOptions::default())
+            .map_err(|error| CliError::Client { error })?;
+        let (predecessor, usage, successor) = (None, None, None);
+        Ok(Self { listeners, other_process, thread_at, predecessor, usage, successor })
+    }
+
+    /// A listening socket for each thread.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = Listener> {
+        self.listeners.of_this_process()
+    }
+
+    /// What the nodes are told of the other process.
+    pub(crate) fn other_process(&self) -> OtherProcess {
+        self.other_process.clone()
+    }
+
+    /// Whether another process still has what only one may have open.
+    pub(crate) fn waits_for_predecessor(&self) -> bool {
+        self.usage.is_some()
+    }
+
+    /// Where the predecessor tells what users use. Only the first call returns it.
+    pub(crate) fn take_usage(&mut self) -> Option<UnixStream> {
+        self.usage.take()
+    }
+
+    /// Tells that all nodes listen, and takes the new connections if another process has had them.
+    pub(crate) async fn ready(&mut self) {
+        let Some(predecessor) = &mut self.predecessor else {
+            return notify(NotifyState::Ready);
+        };
+        // If the kernel refuses, the old process goes on, because it sees the end of this one.
+        self.listeners
+            .take_new_connections(Others::Draining)
+            .expect("the kernel has accepted such a program before");
+        predecessor.tell_ready().await;
+    }
+
+    /// Starts a process that takes over.
+    pub(crate) fn start_successor(&mut self) {
+        let error = match (&self.predecessor, &self.successor) {
+            (Some(predecessor), _) => format!(
+                "process {} still has connections; send it SIGTERM, or wait for its end",
+                predecessor.process
+            ),
+            (_, Some(successor)) => {
+                format!("process {} has been started for that", successor.process())
+            }
+            (None, None) => {
+                self.other_process.set(true);
+                match Successor::start(&self.listeners, self.thread_at) {
+                    Ok(successor) => {
+                        let process = successor.process();
+                        self.successor = Some(successor);
+                        return text::say(format_args!("process {process} starts, to take over"));
+                    }
+                    Err(error) => {
+                        self.other_process.set(false);
+                        error
+                    }
+                }
+            }
+        };
+        text::say(format_args!("error: no other process takes over: {error}"));
+    }
+
+    /// Waits for what the other process does.
+    pub(crate) async fn told(&mut self) -> Told {
+        let Self { predecessor, successor, .. } = self;
+        let of_predecessor = async {
+            match predecessor {
+                Some(predecessor) => predecessor.told().await,
+                None => pending().await,
+            }
+        };
+        let of_successor = async {
+            match successor {
+                Some(successor) => successor.told().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            told = of_predecessor => told,
+            told = of_successor => told,
+        }
+    }
+
+    /// Where to tell the successor, which is ready, what users use.
+    pub(crate) fn hand_over(&mut self) -> Option<UnixStream> {
+        let successor = self.successor.as_mut()?;
+        let process = successor.process();
+        text::say(format_args!(
+            "process {process} gets new connections from now on; this one goes on for those that it has"
+        ));
+        notify(NotifyState::MainPid(process));
+        successor.take_usage()
+    }
+
+    /// Tells the successor that it may open what only one process may have open.
+    pub(crate) async fn tell_yours(&mut self) {
+        if let Some(successor) = &mut self.successor {
+            successor.tell_yours().await;
+        }
+    }
+
+    /// Notes that the successor has ended. New connections come to this process again.
+    pub(crate) fn forget_successor(&mut self) {
+        let Some(successor) = self.successor.take() else { return };
+        text::say(format_args!("error: {}", successor.end()));
+        self.be_alone();
+    }
+
+    /// Notes that the predecessor has ended.
+    pub(crate) fn forget_predecessor(&mut self) {
+        if let Some(predecessor) = self.predecessor.take() {
+            text::say(format_args!(
+                "process {} has ended; this one has taken over",
+                predecessor.process
+            ));
+            self.be_alone();
+        }
+    }
+
+    fn be_alone(&self) {
+        self.other_process.set(false);
+        if let Err(error) = self.listeners.take_new_connections(Others::None) {
+            tracing::error!(%error, "the kernel does not change who gets packets");
+        }
+    }
+}
+
+/// Tells systemd, if it has started this process and wants to know.
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "systemd cannot be told");
+    }
+}
+
+/// Tells the other process something. It may have ended, which is seen elsewhere.
+async fn tell(control: &mut net::UnixStream, what: u8) {
+    if let Err(error) = control.write_all(&[what]).await {
+        tracing::debug!(%error, "the other process does not listen");
+    }
+}

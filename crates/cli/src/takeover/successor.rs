@@ -1,0 +1,115 @@
+//! The process that takes over from this one.
+
+use std::{
+    env, io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    process::{self, Child, Command, Stdio},
+    time::Duration,
+};
+
+use tandem_net::Listeners;
+use tandem_node::quic::Turn;
+use tokio::{io::AsyncReadExt, net, time};
+
+use super::{FORM, Hello, READY, Told, VARIABLE, YOURS, sockets, tell};
+
+/// The time in which the process must be ready. It reads files, and may look up names.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A process that was started to take over.
+pub(super) struct Successor {
+    child: Child,
+    control: net::UnixStream,
+    usage: Option<UnixStream>,
+    /// When it must be ready. `None`: it is.
+    ready_by: Option<time::Instant>,
+}
+
+impl Successor {
+    /// Starts the program with the arguments of this process. Call within a runtime.
+    pub(super) fn start(listeners: &Listeners, thread_at: usize) -> Result<Self, String> {
+        let listening = listeners.for_successor().ok_or("the system cannot share an address")?;
+        let mut arguments = env::args_os();
+        let program = arguments.next().ok_or("this process has no name")?;
+        let hello = Hello {
+            form: FORM,
+            nodes: listeners.nodes(),
+            is_second: listeners.turn() == Turn::First,
+            thread_at,
+        };
+        let hello = serde_json::to_vec(&hello).map_err(|error| error.to_string())?;
+        let start = || {
+            let (control, its_control) = UnixStream::pair()?;
+            let (usage, its_usage) = UnixStream::pair()?;
+            let mut files: Vec<BorrowedFd<'_>> = listening.collect();
+            files.push(its_usage.as_fd());
+            sockets::send(&control, &hello, &files)?;
+            control.set_nonblocking(true)?;
+            let control = net::UnixStream::from_std(control)?;
+            let child = Command::new(&program)
+                .args(arguments)
+                .env(VARIABLE, process::id().to_string())
+                .stdin(Stdio::from(OwnedFd::from(its_control)))
+                .spawn()?;
+            let ready_by = Some(time::Instant::now() + PATIENCE);
+            Ok(Self { child, control, usage: Some(usage), ready_by })
+        };
+        start().map_err(|error: io::Error| format!("{} does not start: {error}", program.display()))
+    }
+
+    /// The ID of the process.
+    pub(super) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn take_usage(&mut self) -> Option<UnixStream> {
+        self.usage.take()
+    }
+
+    pub(super) async fn tell_yours(&mut self) {
+        tell(&mut self.control, YOURS).await;
+    }
+
+    pub(super) async fn told(&mut self) -> Told {
+        let mut byte = [0];
+        let read = self.control.read(&mut byte);
+        let read = match self.ready_by {
+            Some(ready_by) => time::timeout_at(ready_by, read).await.unwrap_or(Ok(0)),
+            None => read.await,
+        };
+        match read {
+            Ok(1) if byte == [READY] && self.ready_by.take().is_some() => Told::SuccessorReady,
+            _ => Told::SuccessorEnded,
+        }
+    }
+
+    /// Why it is not there any more. It ends if it has not.
+    pub(super) fn end(mut self) -> String {
+        let process = self.process();
+        let was_ready = self.ready_by.is_none();
+        if self.child.kill().is_err() {
+            tracing::debug!("the process has ended before");
+        }
+        let how = match self.child.wait() {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        if was_ready {
+            format!(
+                "process {process}, which had taken over, has ended ({how}); this process gets new connections again"
+            )
+        } else {
+            format!("process {process} was not ready to take over ({how}); this process goes on")
+        }
+    }
+}
+
+impl Drop for Successor {
+    /// A process that is not ready yet would wait for sockets that nobody serves.
+    fn drop(&mut self) {
+        if self.ready_by.is_some() && self.child.kill().is_ok() && self.child.wait().is_ok() {}
+    }
+}

@@ -1,0 +1,168 @@
+//! Tests of changes to a running server: another process takes over its address, and no download breaks.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
+
+mod support;
+
+use std::{
+    fs,
+    io::Read,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use sha2::{Digest, Sha256};
+
+use crate::support::{Scene, Server, eventually, sha256};
+
+/// A server whose program is a file that can be replaced.
+fn serve_from_file(scene: &Scene, line: &str) -> Server {
+    let program = scene.path("tandem");
+    fs::copy(env!("CARGO_BIN_EXE_tandem"), &program).unwrap();
+    let mut command = Command::new(&program);
+    command
+        .args(line.split_whitespace())
+        .env_clear()
+        .current_dir(scene.path(""))
+        .stdin(Stdio::null());
+    Server::start(command, line)
+}
+
+/// Puts another file in the place of the program, as packages do.
+fn replace_program(scene: &Scene) {
+    fs::copy(env!("CARGO_BIN_EXE_tandem"), scene.path("new")).unwrap();
+    fs::rename(scene.path("new"), scene.path("tandem")).unwrap();
+}
+
+/// The process that has taken over from a server. It is killed by its ID when this is dropped.
+struct Successor(Pid);
+
+impl Successor {
+    /// Lets another process take over.
+    fn of(server: &Server) -> Self {
+        server.signal(Signal::USR2);
+        Self::at(&server.says(", to take over"))
+    }
+
+    /// The process that this line names.
+    fn at(line: &str) -> Self {
+        let process = line.split(' ').nth(1).unwrap().parse().unwrap();
+        Self(Pid::from_raw(process).unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.0, signal).unwrap();
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        kill_process(self.0, Signal::KILL).ok();
+    }
+}
+
+/// Reads what a command prints, slowly, and returns its hash. The command must succeed.
+fn read_slowly(mut command: Command) -> String {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut from = child.stdout.take().unwrap();
+    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 65_536]);
+    loop {
+        let len = from.read(&mut buffer).unwrap();
+        if len == 0 {
+            break;
+        }
+        hash.update(&buffer[..len]);
+        thread::sleep(Duration::from_millis(50));
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    format!("{:x}", hash.finalize())
+}
+
+fn generate_certificate(scene: &Scene) {
+    scene.run("generate certificate next").succeeds();
+    fs::create_dir_all(scene.path("tls")).unwrap();
+    for file in ["ca.pem", "cert.pem", "key.pem"] {
+        fs::rename(scene.path("next").join(file), scene.path("tls").join(file)).unwrap();
+    }
+    fs::remove_dir(scene.path("next")).unwrap();
+}
+
+fn write_secret(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
+    const DOWNLOADS: usize = 12;
+    let scene = Scene::new();
+    let file = scene.write_noise("root/f", 6_000_000);
+    let expected = sha256(&file);
+    let origin = scene.origin();
+    generate_certificate(&scene);
+    fs::copy(scene.path("tls/ca.pem"), scene.path("old-ca.pem")).unwrap();
+    write_secret(&scene.path("tokens"), "alice 0123456789abcdef\n");
+    scene.write("alice", "0123456789abcdef");
+    scene.write("bob", "fedcba9876543210");
+    scene.write("users.toml", "");
+    let mut proxy = serve_from_file(
+        &scene,
+        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --cert tls/cert.pem --key tls/key.pem \
+         --token-file tokens --users-file users.toml --usage-store usage.db --threads 2 \
+         --admin unix:admin",
+    );
+    let get = |user: &str, ca: &str, to: &str| {
+        format!(
+            "get https://{}/f --via https://{} --token-file {user} --ca {ca} --ca origin.pem -o {to}",
+            origin.address, proxy.address
+        )
+    };
+    let successor = thread::scope(|scope| {
+        let line = get("alice", "old-ca.pem", "-");
+        let downloads: Vec<_> = (0..DOWNLOADS)
+            .map(|_| {
+                let command = scene.command(line.split_whitespace());
+                scope.spawn(|| read_slowly(command))
+            })
+            .collect();
+        for _ in 0..DOWNLOADS {
+            proxy.says("flow opened");
+        }
+        generate_certificate(&scene);
+        proxy.says("renewed: ");
+        write_secret(&scene.path("tokens"), "alice 0123456789abcdef\nbob fedcba9876543210\n");
+        scene.write("users.toml", "[user.bob]\nmonth-bytes = \"1GB\"\n");
+        proxy.signal(Signal::HUP);
+        proxy.says("reloaded: ");
+        replace_program(&scene);
+        let successor = Successor::of(&proxy);
+        proxy.says("gets new connections from now on");
+        proxy.says("admin listener at");
+        assert!(downloads.iter().all(|it| !it.is_finished()), "the downloads were too short");
+        // The new process has the same address, the new files and the store.
+        scene.run(&get("bob", "tls/ca.pem", "bob.out")).succeeds();
+        assert!(proxy.says("flow opened").contains("user=bob"));
+        assert_eq!(sha256(&scene.path("bob.out")), expected);
+        proxy.signal(Signal::USR2);
+        proxy.says("error: no other process takes over: process");
+        for download in downloads {
+            assert_eq!(download.join().unwrap(), expected);
+        }
+        successor
+    });
+    // The old process has told what its downloads have used, and ends by itself.
+    assert!(proxy.ends().success());
+    let log = proxy.says_before("has ended; this one has taken over");
+    let opened = log.iter().filter(|line| line.contains("flow opened")).count();
+    assert_eq!(opened, 0, "a client has opened its flow again: {log:?}");
+    let usage = || scene.run("users --store usage.db").succeeds();
+    successor.signal(Signal::TERM);
+    eventually("the end of the new process", || {
+        rustix::process::test_kill_process(successor.0).is_err()
+    });
+    let usage = usage();
+    assert!(usage.contains("alice") && usage.contains("bob"), "{usage}");
+}
