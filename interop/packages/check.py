@@ -16,6 +16,10 @@ PROJECT = Path(__file__).resolve().parents[2]
 VERSIONS = ("0.1.0", "0.2.0")
 TOKEN = "0123456789abcdef"
 UNITS = ("tandem-proxy.service", "tandem-pep.service")
+# What a package calls after an upgrade. A proxy whose unit is of another type could not be taken over from.
+ASKS = "show --property=Type --value tandem-proxy.service"
+RESTARTS = ("try-restart tandem-proxy.service", "try-restart tandem-pep.service")
+TAKES_OVER = "kill --kill-whom=main --signal=SIGUSR2 tandem-proxy.service"
 # Tenths of what `systemd-analyze security` says. A unit without any restriction has 96. The PEP needs three privileges.
 EXPOSURE_MAX = {"tandem-proxy.service": 18, "tandem-pep.service": 22}
 OK_FILES = ("usr/bin/tandem", "usr/share/man/man1/tandem-proxy.1.gz", "usr/lib/systemd/system/tandem-proxy.service")
@@ -71,7 +75,7 @@ def machine():
                 made.path("run/systemd/system").mkdir(parents=True, exist_ok=True)
                 systemctl = made.path("usr/bin/systemctl")
                 systemctl.unlink(missing_ok=True)  # it may be a link
-                systemctl.write_text('#!/bin/sh\necho "$*" >>/systemctl.log\n')
+                systemctl.write_text('#!/bin/sh\necho "$*" >>/systemctl.log\ncase "$*" in show*) cat /service-type 2>/dev/null || true ;; esac\n')
                 systemctl.chmod(0o755)
                 for name in ("dev", "proc"):
                     output("mount", "--bind", f"/{name}", root / name)
@@ -110,7 +114,7 @@ def a_deb_is_installed_upgraded_removed_and_purged() -> None:
         host.run("dpkg", "-i", package(host, VERSIONS[0], "deb"))
         expect(host.has(*OK_FILES, "etc/tandem/proxy.toml"), "files are missing")
         expect("nologin" in host.run("getent", "passwd", "tandem"), "the user may log in")
-        expect(host.called() == ["daemon-reload", f"try-restart {' '.join(UNITS)}"], "other calls of systemctl")
+        expect(host.called() == [ASKS, "daemon-reload", *RESTARTS], "other calls of systemctl")
         said = host.run("tandem", "proxy", "--config", "/etc/tandem/proxy.toml", "--check", code=2)
         expect("/etc/tandem/chain.pem" in said, f"the default configuration needs no certificate: {said}")
         configure(host)
@@ -118,7 +122,8 @@ def a_deb_is_installed_upgraded_removed_and_purged() -> None:
         host.run("dpkg", "-i", package(host, VERSIONS[1], "deb"))
         expect(VERSIONS[1] in host.run("dpkg-query", "-W", "tandem"), "it was not upgraded")
         expect(host.path("/etc/tandem/proxy.toml").read_text() == before, "the configuration was replaced")
-        expect(f"try-restart {' '.join(UNITS)}" in host.called(), "a running service was not restarted")
+        calls = host.called()
+        expect(calls[-2:] == list(RESTARTS), f"a running service was not restarted: {calls}")
         host.run("tandem", "proxy", "--config", "/etc/tandem/proxy.toml", "--check")
         host.run("dpkg", "-r", "tandem")
         expect(host.called()[0] == f"disable --now {' '.join(UNITS)}", "the services were not stopped")
@@ -181,11 +186,12 @@ def an_rpm_is_installed_upgraded_and_removed() -> None:
         expect(host.has(*OK_FILES, "etc/tandem/proxy.toml"), "files are missing")
         configure(host)
         before = host.path("/etc/tandem/proxy.toml").read_text()
+        host.path("/service-type").write_text("notify\n")
         host.called()
         host.run("rpm", "-U", "--nodeps", package(host, VERSIONS[1], "rpm"))
         expect(host.path("/etc/tandem/proxy.toml").read_text() == before, "the configuration was replaced")
         calls = host.called()
-        expect(f"try-restart {' '.join(UNITS)}" in calls, f"a running service was not restarted: {calls}")
+        expect(TAKES_OVER in calls and RESTARTS[0] not in calls, f"the new program does not take over: {calls}")
         expect(not any("disable" in call for call in calls), f"an upgrade has stopped services: {calls}")
         host.run("rpm", "-e", "tandem")
         expect(f"disable --now {' '.join(UNITS)}" in host.called(), "the services were not stopped")

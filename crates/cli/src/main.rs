@@ -1,5 +1,6 @@
 //! The `tandem` program: parsing, configuration, files, exit codes. No protocol logic.
 
+mod acme;
 mod admin;
 mod advice;
 mod carried;

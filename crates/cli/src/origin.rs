@@ -1,6 +1,7 @@
 //! `tandem origin`.
 
 use std::{
+    cell::RefCell,
     os::unix::net::UnixStream,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
@@ -17,6 +18,7 @@ use tandem_node::{
 use tandem_units::ByteCount;
 
 use crate::{
+    acme::Renewals,
     admin::{self, Admin, AdminAddr, BUSIEST, Role},
     config::{Layered, ListenAddr, Settings, TransportSettings, TransportSetup, Within, WorkFor},
     descriptors,
@@ -61,13 +63,15 @@ impl Origin {
         if let Some(checked) = self.settings.checked(&setup, &config.limits) {
             return text::print(checked.trim_end());
         }
-        identity.announce()?;
         descriptors::raise();
         let paths = setup.paths()?.map(Mutex::new);
         let admin = Admin::new(setup.admin.as_ref(), Role::Origin, setup.threads.0, &config.limits);
         let tick = (paths.is_some() || admin.is_some()).then_some(admin::INTERVAL);
         let (nodes, address) = setup.nodes(&config, &files, tick)?;
-        let changes = OriginChanges { setup: &setup, identity: &identity };
+        // A process that cannot take over has written nothing.
+        identity.announce()?;
+        let changes =
+            OriginChanges { setup: &setup, identity: &identity, renewals: RefCell::default() };
         let look = |index, origin: &mut tandem_node::Origin, driver: &DriverStats| {
             if let Some(admin) = &admin {
                 admin.note(index, origin.status(BUSIEST), driver);
@@ -281,6 +285,7 @@ impl OriginSetup {
 struct OriginChanges<'a> {
     setup: &'a OriginSetup,
     identity: &'a Identity,
+    renewals: RefCell<Option<Renewals>>,
 }
 
 impl Changes<tandem_node::Origin> for OriginChanges<'_> {
@@ -300,9 +305,12 @@ impl Changes<tandem_node::Origin> for OriginChanges<'_> {
         Ok(Arc::new(move |origin: &mut tandem_node::Origin| origin.set_tls(&tls)))
     }
 
-    fn begin(&self, _: Option<UnixStream>) {}
+    fn begin(&self, _: Option<UnixStream>) {
+        self.renewals.replace(self.setup.tls.renewals());
+    }
 
     fn hand_over(&self, _: UnixStream) -> Change<tandem_node::Origin> {
+        self.renewals.take();
         Arc::new(|origin: &mut tandem_node::Origin| origin.hand_over(clock::now()))
     }
 }

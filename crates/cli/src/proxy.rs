@@ -1,6 +1,8 @@
 //! `tandem proxy`.
 
-use std::{ops::RangeInclusive, os::unix::net::UnixStream, path::PathBuf, sync::Arc};
+use std::{
+    cell::RefCell, ops::RangeInclusive, os::unix::net::UnixStream, path::PathBuf, sync::Arc,
+};
 
 use serde::Serialize;
 use tandem_net::{DriverOptions, DriverStats, clock};
@@ -14,6 +16,7 @@ use tandem_node::{
 use tandem_units::HumanDuration;
 
 use crate::{
+    acme::Renewals,
     admin::{self, Admin, AdminAddr, BUSIEST, Role},
     config::{
         Layered, ListenAddr, Prefix, Setting, Settings, Target, TransportSettings, TransportSetup,
@@ -314,10 +317,11 @@ impl ProxySetup {
         if let Some(checked) = checked(&limits) {
             return text::print(checked.trim_end());
         }
-        identity.announce()?;
         descriptors::say(open_files, limits.sockets);
         let admin = Admin::new(self.admin.as_ref(), Role::Proxy, self.threads.0, &limits);
         let (nodes, address) = self.nodes(&config, limits)?;
+        // A process that cannot take over has written nothing.
+        identity.announce()?;
         let keeper = Keeper::start(config.users.clone())?;
         let look = |index, proxy: &mut tandem_node::Proxy, driver: &DriverStats| {
             if let Some(admin) = &admin {
@@ -329,6 +333,7 @@ impl ProxySetup {
             identity: &identity,
             users: &config.users,
             keeper: &keeper,
+            renewals: RefCell::default(),
         };
         server::serve(nodes, address, (&changes, read), look, admin.as_ref())
     }
@@ -410,6 +415,7 @@ struct ProxyChanges<'a> {
     identity: &'a Identity,
     users: &'a Users,
     keeper: &'a Keeper,
+    renewals: RefCell<Option<Renewals>>,
 }
 
 impl ProxyChanges<'_> {
@@ -452,10 +458,12 @@ impl Changes<tandem_node::Proxy> for ProxyChanges<'_> {
 
     fn begin(&self, usage: Option<UnixStream>) {
         self.keeper.begin(self.setup.users.usage_store.as_deref(), self.users, usage);
+        self.renewals.replace(self.setup.tls.renewals());
     }
 
     fn hand_over(&self, usage: UnixStream) -> Change<tandem_node::Proxy> {
         self.keeper.hand_over(usage);
+        self.renewals.take();
         Arc::new(|proxy: &mut tandem_node::Proxy| proxy.hand_over(clock::now()))
     }
 }

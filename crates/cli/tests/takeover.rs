@@ -6,6 +6,7 @@ mod support;
 use std::{
     fs,
     io::Read,
+    os::unix::net::UnixDatagram,
     path::Path,
     process::{Command, Stdio},
     thread,
@@ -158,11 +159,84 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
     let log = proxy.says_before("has ended; this one has taken over");
     let opened = log.iter().filter(|line| line.contains("flow opened")).count();
     assert_eq!(opened, 0, "a client has opened its flow again: {log:?}");
-    let usage = || scene.run("users --store usage.db").succeeds();
     successor.signal(Signal::TERM);
     eventually("the end of the new process", || {
         rustix::process::test_kill_process(successor.0).is_err()
     });
-    let usage = usage();
-    assert!(usage.contains("alice") && usage.contains("bob"), "{usage}");
+    let usage = scene.run("users --store usage.db --json").succeeds();
+    let usage: serde_json::Value = serde_json::from_str(&usage).unwrap();
+    let users = usage["users"].as_array().unwrap();
+    for (user, downloads) in [("alice", DOWNLOADS), ("bob", 1)] {
+        let user = users.iter().find(|it| it["user"] == user).unwrap();
+        let carried = user["to_client_bytes"].as_u64().unwrap();
+        assert!(carried > downloads as u64 * 6_000_000, "{usage}");
+    }
+}
+
+#[test]
+fn a_process_that_cannot_take_over_changes_nothing() {
+    let scene = Scene::new();
+    let file = scene.write_noise("root/f", 10_000);
+    let origin = scene.origin();
+    let settings =
+        "listen = \"127.0.0.1:0\"\nallow-target = \"127.0.0.1\"\nwrite-ca = \"proxy.pem\"\n";
+    scene.write("proxy.toml", settings);
+    let proxy = serve_from_file(&scene, "proxy --config proxy.toml");
+    let get = || {
+        let (origin, proxy) = (origin.address, proxy.address);
+        let line = "--ca proxy.pem --ca origin.pem -o out";
+        scene.run(&format!("get https://{origin}/f --via https://{proxy} {line}")).succeeds();
+        assert_eq!(sha256(&scene.path("out")), sha256(&file));
+    };
+    for (change, reason) in [
+        ("no-such-setting = 1", "no-such-setting"),
+        ("listen = \"127.0.0.2:0\"", "the address to listen on is 127.0.0.2:0 and was 127.0.0.1:"),
+    ] {
+        let key = change.split(' ').next().unwrap();
+        let others = settings.lines().filter(|line| !line.starts_with(key));
+        let text: Vec<_> = others.chain([change]).collect();
+        scene.write("proxy.toml", text.join("\n"));
+        proxy.signal(Signal::USR2);
+        assert!(proxy.says("error: ").contains(reason), "{change}");
+        assert!(
+            proxy.says("was not ready to take over").ends_with("this process goes on"),
+            "{change}"
+        );
+        get();
+    }
+    fs::remove_file(scene.path("tandem")).unwrap();
+    proxy.signal(Signal::USR2);
+    assert!(proxy.says("error: no other process takes over: ").contains("does not start"));
+    get();
+    scene.write("proxy.toml", settings);
+    replace_program(&scene);
+    let _successor = Successor::of(&proxy);
+    proxy.says("gets new connections from now on");
+}
+
+#[test]
+fn systemd_is_told_of_the_start_and_of_the_new_main_process() {
+    let scene = Scene::new();
+    scene.write("root/f", "");
+    let socket = UnixDatagram::bind(scene.path("notify")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let told = || {
+        let mut buffer = [0; 200];
+        let len = socket.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..len]).trim().to_owned()
+    };
+    let line = "origin --listen 127.0.0.1:0 --root root";
+    let mut command = scene.command(line.split_whitespace());
+    command.env("NOTIFY_SOCKET", scene.path("notify"));
+    let mut origin = Server::start(command, line);
+    assert_eq!(told(), "READY=1");
+    let successor = Successor::of(&origin);
+    assert_eq!(told(), format!("MAINPID={}", successor.0.as_raw_nonzero()));
+    assert!(origin.ends().success(), "it has no connections");
+    // What has taken over can itself be taken over from.
+    origin.says("has ended; this one has taken over");
+    successor.signal(Signal::USR2);
+    let next = Successor::at(&origin.says(", to take over"));
+    assert_eq!(told(), format!("MAINPID={}", next.0.as_raw_nonzero()));
+    origin.says("has ended; this one has taken over");
 }

@@ -11,7 +11,11 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 48] = [
+const EXAMPLES: [(&str, &[&str]); 52] = [
+    ("acme-ca", &["acme-ca.pem"]),
+    ("acme-contact", &["admin@proxy.example"]),
+    ("acme-domain", &["proxy.example"]),
+    ("acme-folder", &["acme"]),
     ("ack-delay", &["25%"]),
     ("ack-threshold", &["10"]),
     ("admin", &["127.0.0.1:9433"]),

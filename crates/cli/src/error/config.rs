@@ -50,6 +50,12 @@ pub(crate) enum ConfigError {
         /// Environment variable.
         variable: &'static str,
     },
+    /// The URL of an ACME directory is not one.
+    #[error("acme-directory: \"{url}\": allowed: a URL that begins with https://")]
+    AcmeDirectory {
+        /// What was given.
+        url: String,
+    },
     /// Two settings contradict each other.
     #[error("{first} and {second} cannot be used together: {reason}")]
     Conflict {

@@ -121,11 +121,13 @@ impl Address {
         let Some(predecessor) = &mut self.predecessor else {
             return notify(NotifyState::Ready);
         };
-        // If the kernel refuses, the old process goes on, because it sees the end of this one.
-        self.listeners
-            .take_new_connections(Others::Draining)
-            .expect("the kernel has accepted such a program before");
-        predecessor.tell_ready().await;
+        match self.listeners.take_new_connections(Others::Draining) {
+            Ok(()) => predecessor.tell_ready().await,
+            // The old process waits for a while, and then ends this one.
+            Err(error) => {
+                tracing::error!(%error, "the kernel gives no new connections to this process")
+            }
+        }
     }
 
     /// Starts a process that takes over.

@@ -50,6 +50,23 @@ pub(super) fn inspect(chain: &[CertificateDer<'_>], file: &Path, now: ASN1Time) 
     Some(Report { summary: format!("certificate for {names}; valid until {end}"), warnings })
 }
 
+/// For how long, in seconds since 1970, and for which names a certificate is.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) from: i64,
+    pub(crate) until: i64,
+    pub(crate) names: Vec<String>,
+}
+
+/// That of the first certificate in a file. `None`: there is none.
+pub(crate) fn life_of(file: &Path) -> Option<Life> {
+    let chain = super::pem::certificates(file).ok()?;
+    let (_, leaf) = X509Certificate::from_der(chain.first()?).ok()?;
+    let validity = leaf.validity();
+    let (from, until) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+    Some(Life { from, until, names: names(&leaf) })
+}
+
 /// The names for which clients accept a certificate. Clients ignore its common name.
 fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let extension = certificate.subject_alternative_name().ok().flatten();

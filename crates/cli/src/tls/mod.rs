@@ -13,7 +13,7 @@ use rustls::crypto::{CryptoProvider, ring};
 
 use crate::error::CliError;
 
-pub(crate) use certificate::utc;
+pub(crate) use certificate::{Life, life_of, utc};
 pub(crate) use client::{ClientTls, ClientTlsSettings, ClientTlsSetup, pinned, trusting_ca};
 pub(crate) use development::DevelopmentIdentity;
 pub(crate) use server::{Identity, ServerTlsSettings, ServerTlsSetup, server_config};

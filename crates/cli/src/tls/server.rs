@@ -26,6 +26,7 @@ use super::{
     pem, provider,
 };
 use crate::{
+    acme::{AcmeSettings, AcmeSetup, Renewals},
     error::{CliError, ConfigError},
     text,
 };
@@ -49,6 +50,9 @@ pub(crate) struct ServerTlsSettings {
     /// Host name or IP address for the development certificate, besides localhost; repeatable
     #[arg(long, value_name = "NAME", env = "TANDEM_NAME", value_delimiter = ',')]
     name: Vec<String>,
+
+    #[command(flatten)]
+    acme: AcmeSettings,
 }
 
 /// The checked form of [`ServerTlsSettings`].
@@ -67,6 +71,8 @@ pub(crate) enum ServerTlsSetup {
         /// The certificate and its private key.
         file: PathBuf,
     },
+    /// A certificate that this server gets and renews.
+    Acme(AcmeSetup),
     /// A certificate made at the start.
     Development {
         /// The file for the CA.
@@ -81,7 +87,20 @@ impl TryFrom<ServerTlsSettings> for ServerTlsSetup {
     type Error = ConfigError;
 
     fn try_from(settings: ServerTlsSettings) -> Result<Self, ConfigError> {
-        let ServerTlsSettings { cert, key, write_ca, name } = settings;
+        let ServerTlsSettings { cert, key, write_ca, name, acme } = settings;
+        if let Some(acme) = acme.check()? {
+            let (second, reason) = ("acme-folder", "the certificate comes from one of them");
+            let others = [
+                ("cert", cert.is_some()),
+                ("key", key.is_some()),
+                ("write-ca", write_ca.is_some()),
+                ("name", !name.is_empty()),
+            ];
+            return match others.into_iter().find(|(_, is_set)| *is_set) {
+                Some((first, _)) => Err(ConfigError::Conflict { first, second, reason }),
+                None => Ok(Self::Acme(acme)),
+            };
+        }
         let reason = "a certificate is used with its private key";
         match (cert, key) {
             (Some(_), None) => {
@@ -142,6 +161,7 @@ impl ServerTlsSetup {
                 development: None,
                 names: Vec::new(),
             }),
+            Self::Acme(acme) => acme_identity(acme),
             Self::Development { write_ca, name } => {
                 let made = DevelopmentIdentity::new(name)?;
                 Ok(Identity {
@@ -160,7 +180,20 @@ impl ServerTlsSetup {
         match self {
             Self::Files { cert, key } => vec![cert.clone(), key.clone()],
             Self::Pinned { file } => vec![file.clone()],
+            Self::Acme(acme) => vec![acme.file()],
             Self::Development { .. } => Vec::new(),
+        }
+    }
+
+    /// Begins to renew the certificate, if that is the server's task. What is returned ends it.
+    pub(crate) fn renewals(&self) -> Option<Renewals> {
+        let Self::Acme(acme) = self else { return None };
+        match Renewals::start(acme) {
+            Ok(renewals) => Some(renewals),
+            Err(error) => {
+                text::say(format_args!("error: the certificate is not renewed: {error}"));
+                None
+            }
         }
     }
 
@@ -168,14 +201,15 @@ impl ServerTlsSetup {
     pub(crate) fn reread(&self, identity: &Identity) -> Result<Identity, ConfigError> {
         match self {
             Self::Files { .. } | Self::Pinned { .. } => self.identity(),
-            Self::Development { .. } => Ok(identity.clone()),
+            Self::Acme(acme) if acme.file().exists() => self.identity(),
+            Self::Acme(_) | Self::Development { .. } => Ok(identity.clone()),
         }
     }
 
     /// Says what [`Self::reread`] and its caller have read.
     pub(crate) fn reloaded(&self, others: &[&str]) -> String {
         match self {
-            Self::Files { .. } | Self::Pinned { .. } => {
+            Self::Files { .. } | Self::Pinned { .. } | Self::Acme(_) => {
                 let all: Vec<_> = ["certificate", "key"].iter().chain(others).copied().collect();
                 format!("reloaded: {}", all.join(", "))
             }
@@ -205,9 +239,34 @@ impl ServerTlsSetup {
                 file: file.clone(),
                 reason: format!("its certificate and its key do not work together: {error}"),
             },
+            (ConfigError::Tls(error), Self::Acme(acme)) => ConfigError::Pem {
+                file: acme.file(),
+                reason: format!("its certificate and its key do not work together: {error}"),
+            },
             (error, _) => error,
         })
     }
+}
+
+/// The certificate that was issued last. Before the first one, a certificate that no client trusts lets the server begin.
+fn acme_identity(acme: &AcmeSetup) -> Result<Identity, ConfigError> {
+    let file = acme.file();
+    if file.exists() {
+        return Ok(Identity {
+            chain: pem::certificates(&file)?,
+            key: pem::private_key(&file)?,
+            file: Some(file),
+            development: None,
+            names: Vec::new(),
+        });
+    }
+    text::say(format_args!(
+        "there is no certificate in {} yet; clients refuse this server until it has been issued",
+        file.display()
+    ));
+    let made = DevelopmentIdentity::new(acme.names())?;
+    let (chain, key) = (vec![made.certificate], made.key);
+    Ok(Identity { chain, key, file: None, development: None, names: Vec::new() })
 }
 
 impl Clone for Identity {

@@ -18,7 +18,7 @@ use http::{
     },
 };
 use http_body_util::Full;
-use hyper::{server::conn::http1, service::service_fn};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -74,6 +74,15 @@ impl AdminListener {
     /// GET and HEAD are answered, and over TCP only if their Host is an address or `localhost`: a page of another
     /// site, whose name leads to this machine, must not read what is shown here (DNS rebinding).
     pub async fn serve(&self, answer: impl Fn(&str) -> Answer) {
+        self.serve_requests(|request| self.answer_local(request, &answer)).await;
+    }
+
+    /// Answers requests for paths, also those from other machines, with the same bounds.
+    pub async fn serve_everybody(&self, answer: impl Fn(&str) -> Answer) {
+        self.serve_requests(|request| of_path(request, &answer)).await;
+    }
+
+    async fn serve_requests(&self, answer: impl Fn(&Request<Incoming>) -> Answer) {
         let answer = &answer;
         let mut connections = FuturesUnordered::new();
         loop {
@@ -90,9 +99,13 @@ impl AdminListener {
         }
     }
 
-    async fn serve_one(&self, stream: Box<dyn Stream>, answer: &impl Fn(&str) -> Answer) {
+    async fn serve_one(
+        &self,
+        stream: Box<dyn Stream>,
+        answer: &impl Fn(&Request<Incoming>) -> Answer,
+    ) {
         let service = service_fn(|request| {
-            let answer = secured(self.answer(&request, answer)).map(Full::new);
+            let answer = secured(answer(&request)).map(Full::new);
             future::ready(Ok::<_, Infallible>(answer))
         });
         let serving = http1::Builder::new()
@@ -109,18 +122,22 @@ impl AdminListener {
         }
     }
 
-    fn answer<B>(&self, request: &Request<B>, answer: impl Fn(&str) -> Answer) -> Answer {
+    fn answer_local<B>(&self, request: &Request<B>, answer: impl Fn(&str) -> Answer) -> Answer {
         if self.is_tcp() && !host::is_local(request) {
             let why = "This host name is not allowed: use localhost or an address.\n";
             return text(StatusCode::MISDIRECTED_REQUEST, why);
         }
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n");
-            refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return refusal;
-        }
-        answer(request.uri().path())
+        of_path(request, answer)
     }
+}
+
+fn of_path<B>(request: &Request<B>, answer: impl Fn(&str) -> Answer) -> Answer {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n");
+        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refusal;
+    }
+    answer(request.uri().path())
 }
 
 /// An answer in plain text.

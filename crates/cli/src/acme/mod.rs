@@ -1,0 +1,145 @@
+//! Certificates from a certificate authority that speaks ACME (RFC 8555), such as Let's Encrypt
+//! ([ADR 54](../../../../docs/adr/0054-certificates-by-acme.md)).
+//!
+//! A thread of its own gets them and writes a file. The server reads that file when it changes, as it does with all files of
+//! certificates, so that an error here costs no connection.
+
+mod folder;
+mod order;
+mod settings;
+
+use std::{
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use instant_acme::Error as AcmeError;
+use tokio::{sync::oneshot, time};
+
+use self::folder::Folder;
+pub(crate) use self::settings::{AcmeSettings, AcmeSetup};
+use crate::{error::CliError, run::runtime, text};
+
+/// The wait after the first failure. It grows by [`GROWTH`], so that a name that cannot be proven costs four of the five failures
+/// that Let's Encrypt allows within an hour.
+const FIRST_WAIT: Duration = Duration::from_secs(60);
+
+/// See [`FIRST_WAIT`].
+const GROWTH: u32 = 3;
+
+/// The longest wait after a failure: a certificate of six days is tried for seven times in its last two.
+const LONGEST_WAIT: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// The least wait after the server has said that there were too many requests. Its limits are by the hour or longer.
+const WAIT_OF_LIMITS: Duration = Duration::from_secs(60 * 60);
+
+/// The longest time until the clock is looked at again, because a machine that sleeps does not count it.
+const LOOK: Duration = Duration::from_secs(60 * 60);
+
+/// Why there is no new certificate.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    Acme(#[from] AcmeError),
+    #[error("the server refuses the order: {0}")]
+    Refused(String),
+    #[error("{0}")]
+    Here(#[from] CliError),
+    #[error("cannot listen at {address} for the server's proof (acme-listen): {error}")]
+    Listen { address: std::net::SocketAddr, error: std::io::Error },
+}
+
+impl Failure {
+    /// Whether there were too many requests.
+    fn is_limit(&self) -> bool {
+        let Self::Acme(AcmeError::Api(problem)) = self else { return false };
+        problem.r#type.as_deref().is_some_and(|it| it.ends_with(":rateLimited"))
+    }
+
+    /// The wait before the next try, after this number of failures.
+    fn wait(&self, failures: u32) -> Duration {
+        let growth = GROWTH.saturating_pow(failures.saturating_sub(1));
+        let wait = FIRST_WAIT.saturating_mul(growth).min(LONGEST_WAIT);
+        if self.is_limit() { wait.max(WAIT_OF_LIMITS) } else { wait }
+    }
+}
+
+/// Gets certificates until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    _end: oneshot::Sender<()>,
+}
+
+impl Renewals {
+    /// Starts a thread, which does not delay the end of the process.
+    pub(crate) fn start(setup: &AcmeSetup) -> Result<Self, CliError> {
+        let (end, ended) = oneshot::channel();
+        let (setup, runtime) = (setup.clone(), runtime()?);
+        let run = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = renew(&setup) => {}
+                    _ = ended => {}
+                }
+            });
+        };
+        thread::Builder::new()
+            .name("tandem-acme".to_owned())
+            .spawn(run)
+            .map_err(|error| CliError::System { what: "start a thread", error })?;
+        Ok(Self { _end: end })
+    }
+}
+
+/// Gets a certificate whenever one is due.
+async fn renew(setup: &AcmeSetup) {
+    let folder = Folder::new(setup);
+    let mut failures = 0;
+    loop {
+        let due = folder.due();
+        let left = due.duration_since(now()).unwrap_or_default();
+        if !left.is_zero() {
+            time::sleep(left.min(LOOK)).await;
+            continue;
+        }
+        let names = setup.acme_domain.join(", ");
+        match order::certificate(setup, &folder).await {
+            Ok(()) => {
+                failures = 0;
+                text::say(format_args!("{} has issued a certificate for {names}", setup.host()));
+            }
+            Err(failure) => {
+                failures += 1;
+                let wait = failure.wait(failures);
+                text::say(format_args!(
+                    "error: no certificate for {names} from {}: {failure}; the server goes on with the one that it has \
+                     and asks again in {} min",
+                    setup.host(),
+                    wait.as_secs() / 60
+                ));
+                time::sleep(wait).await;
+            }
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "certificates end by the real clock")]
+fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_repeated_less_and_less_often() {
+        let failure = Failure::Refused("no".to_owned());
+        let minutes: Vec<_> = (1..=8).map(|count| failure.wait(count).as_secs() / 60).collect();
+        assert_eq!(minutes, [1, 3, 9, 27, 81, 243, 360, 360]);
+        let limit = serde_json::from_str(r#"{"type": "urn:ietf:params:acme:error:rateLimited"}"#);
+        let limit = Failure::Acme(AcmeError::Api(limit.unwrap()));
+        assert_eq!(limit.wait(1), WAIT_OF_LIMITS);
+        assert_eq!(limit.wait(100), LONGEST_WAIT);
+    }
+}
