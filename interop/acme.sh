@@ -9,7 +9,8 @@ cd "$(dirname "$0")"
 
 need go python3
 test -x "$cache/bin/pebble" || GOBIN="$cache/bin" go install github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1
+install_python_packages python3 "$cache/venv" requirements.txt
 build_tandem
 export PEBBLE="$cache/bin/pebble"
 
-exec timeout --signal TERM 300 python3 acme/check.py
+exec timeout --signal TERM 300 "$cache/venv/bin/python" acme/check.py

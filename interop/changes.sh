@@ -9,6 +9,7 @@ cd "$(dirname "$0")"
 . ./setup.sh
 
 need python3
+install_python_packages python3 "$cache/venv" requirements.txt
 build_tandem
 
-exec timeout --signal TERM 600 python3 changes/check.py "$@"
+exec timeout --signal TERM 600 "$cache/venv/bin/python" changes/check.py "$@"

@@ -1,5 +1,6 @@
 """Checks that a proxy gets, uses and renews certificates from Pebble, and survives its errors."""
 
+import functools
 import hashlib
 import json
 import os
@@ -7,12 +8,14 @@ import re
 import socket
 import ssl
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
+
+import checks
+from checks import Failure, expect
+from processes import Process, free_port, wait
 
 TANDEM, PEBBLE = os.environ["TANDEM"], os.environ["PEBBLE"]
 TIMEOUT = 60  # seconds for each step
@@ -20,56 +23,21 @@ LIFE = 30  # seconds that a certificate is valid; the proxy renews it after 20
 ISSUED = "has issued a certificate for localhost"
 
 
-class Failure(Exception):
-    """A check failed; the text is the reason."""
+class Program(Process):
+    """A program of whose log a line can be asked for a second time."""
 
-
-def expect(condition: object, reason: str) -> None:
-    if not condition:
-        raise Failure(reason)
-
-
-def wait(find: Callable, what: str):
-    deadline = time.monotonic() + TIMEOUT
-    while not (found := find()):
-        expect(time.monotonic() < deadline, f"no {what}")
-        time.sleep(0.1)
-    return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Program:
-    """A running program with a log. It is ended by its own process ID."""
-
-    def __init__(self, log: Path, *command, **options):
-        self.log = log
-        with log.open("w") as file:
-            self.process = subprocess.Popen(
-                list(map(str, command)), stdin=subprocess.DEVNULL, stdout=file, stderr=file, **options
-            )
+    def __init__(self, log: Path, *command, env: dict | None = None):
+        super().__init__(log, [*command], {**os.environ, **(env or {})}, Path(os.devnull), None)
 
     def says(self, pattern: str, times: int = 1) -> re.Match:
         def find():
-            expect(self.process.poll() is None, f"{self.log.name} has ended: {self.log.read_text()}")
-            found = list(re.finditer(pattern, self.log.read_text(), re.MULTILINE))
+            found = list(re.finditer(pattern, self.text(), re.MULTILINE))
             return found[times - 1] if len(found) >= times else None
 
         try:
-            return wait(find, f"{pattern!r} ({times})")
-        except Failure as failure:
-            raise Failure(f"{failure} in {self.log.read_text()}") from None
-
-    def count(self, pattern: str) -> int:
-        return len(re.findall(pattern, self.log.read_text(), re.MULTILINE))
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(30)
+            return wait(find, f"{pattern!r} ({times})", TIMEOUT, self)
+        except Exception as failure:
+            raise Failure(f"{failure}: {self.text()}") from None
 
 
 class Scene:
@@ -78,7 +46,7 @@ class Scene:
     def __init__(self, folder: Path):
         self.folder = folder
         self.programs: list[Program] = []
-        self.api, self.management, self.proof = free_port(), free_port(), free_port()
+        self.api, self.management, self.proof = (free_port(socket.SOCK_STREAM) for _ in range(3))
         self.run("generate", "certificate", folder / "api")
         (folder / "root").mkdir()
         (folder / "root" / "file").write_bytes(os.urandom(100_000))
@@ -102,7 +70,7 @@ class Scene:
             "certificate": str(self.folder / "api" / "cert.pem"),
             "privateKey": str(self.folder / "api" / "key.pem"),
             "httpPort": self.proof,
-            "tlsPort": free_port(),
+            "tlsPort": free_port(socket.SOCK_STREAM),
             "domainBlocklist": ["blocked.example"],
             "retryAfter": {"authz": 1, "order": 1},
             "keyAlgorithm": "ecdsa",
@@ -110,11 +78,11 @@ class Scene:
         }
         file = self.folder / "pebble.json"
         file.write_text(json.dumps({"pebble": config}))
-        environment = {**os.environ, "PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "5"}
+        environment = {"PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "5"}
         self.pebble = Program(self.folder / "pebble.log", PEBBLE, "-config", file, env=environment)
         self.programs.append(self.pebble)
         self.pebble.says("ACME directory available|Listening on: 127")
-        wait(self.load_root, "root certificate of Pebble")
+        wait(self.load_root, "root certificate of Pebble", TIMEOUT, self.pebble)
 
     def load_root(self) -> bool:
         context = ssl.create_default_context(cafile=str(self.folder / "api" / "ca.pem"))
@@ -143,11 +111,10 @@ class Scene:
 
     def expect_get(self, proxy: Program) -> None:
         got = self.get(proxy)
-        expect(got.returncode == 0, f"{got.stderr} {proxy.log.read_text()}")
+        expect(got.returncode == 0, f"{got.stderr} {proxy.text()}")
 
 
-def gets_and_renews(scene: Scene) -> None:
-    """A proxy without a certificate gets one, uses it without a restart, and renews it."""
+def a_proxy_without_a_certificate_gets_uses_and_renews_one(scene: Scene) -> None:
     scene.start_pebble(LIFE)
     proxy = scene.proxy("first")
     proxy.says("there is no certificate in .* yet")
@@ -166,23 +133,21 @@ def gets_and_renews(scene: Scene) -> None:
     proxy.stop()
 
 
-def serves_without_the_authority(scene: Scene) -> None:
-    """A proxy whose certificate authority does not answer, or refuses, serves with what it has."""
+def a_proxy_whose_authority_does_not_answer_serves_with_what_it_has(scene: Scene) -> None:
     scene.pebble.stop()
     proxy = scene.proxy("second")
     # The certificate of the check before is due within its life.
     proxy.says("error: no certificate for localhost from localhost: ")
-    expect("there is no certificate" not in proxy.log.read_text(), "the certificate was not kept")
+    expect("there is no certificate" not in proxy.text(), "the certificate was not kept")
     port = proxy.says(r"^listening on \S+:(\d+)")[1]
     got = scene.run("get", f"https://{scene.origin}/file", "--via", f"https://localhost:{port}",
                     "--insecure", "-o", scene.folder / "got")
     expect(got.returncode == 0, got.stderr)
-    expect(proxy.process.poll() is None, "the proxy has ended")
+    expect(proxy.popen.poll() is None, "the proxy has ended")
     proxy.stop()
 
 
-def survives_a_restart(scene: Scene) -> None:
-    """A proxy that starts again orders nothing, and keeps its account."""
+def a_proxy_that_starts_again_orders_nothing_and_keeps_its_account(scene: Scene) -> None:
     (scene.folder / "state" / "certificate.pem").unlink()
     account = (scene.folder / "state" / "account.json").read_bytes()
     (scene.folder / "state" / "account.json").unlink()  # this Pebble does not know it
@@ -196,7 +161,7 @@ def survives_a_restart(scene: Scene) -> None:
         scene.expect_get(proxy)
         time.sleep(3)
         expected = int(name == "third")
-        expect(proxy.count(ISSUED) == expected, f"{name}: {proxy.log.read_text()}")
+        expect(proxy.text().count(ISSUED) == expected, f"{name}: {proxy.text()}")
         expect((scene.folder / "state" / "account.json").read_bytes() == account, "another account")
         proxy.stop()
     # Another name needs another certificate, from the same account.
@@ -210,8 +175,7 @@ def survives_a_restart(scene: Scene) -> None:
     proxy.stop()
 
 
-def names_what_is_wrong(scene: Scene) -> None:
-    """A proxy that cannot answer the certificate authority says why, and serves."""
+def a_proxy_that_cannot_answer_the_authority_says_why(scene: Scene) -> None:
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", scene.proof))
@@ -222,26 +186,19 @@ def names_what_is_wrong(scene: Scene) -> None:
         proxy.stop()
 
 
-def main() -> int:
-    failed = 0
-    checks = (gets_and_renews, serves_without_the_authority, survives_a_restart, names_what_is_wrong)
-    with tempfile.TemporaryDirectory() as folder:
-        scene = Scene(Path(folder))
-        try:
-            for check in checks:
-                try:
-                    check(scene)
-                    print(f"ok    {check.__doc__}", flush=True)
-                except (Failure, subprocess.SubprocessError, OSError) as error:
-                    failed += 1
-                    print(f"FAIL  {check.__doc__}\n      {error}", flush=True)
-        finally:
-            for program in scene.programs:
-                if program.process.poll() is None:
-                    program.stop()
-    print(f"{len(checks) - failed} passed, {failed} failed")
-    return int(failed > 0)
+CHECKS = [
+    a_proxy_without_a_certificate_gets_uses_and_renews_one,
+    a_proxy_whose_authority_does_not_answer_serves_with_what_it_has,
+    a_proxy_that_starts_again_orders_nothing_and_keeps_its_account,
+    a_proxy_that_cannot_answer_the_authority_says_why,
+]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with tempfile.TemporaryDirectory() as folder:
+        scene = Scene(Path(folder))
+        try:
+            checks.main([functools.update_wrapper(functools.partial(check, scene), check) for check in CHECKS])
+        finally:
+            for program in scene.programs:
+                program.stop()

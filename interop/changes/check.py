@@ -14,6 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from checks import Failure, expect
+from processes import Process, wait
+
 TANDEM = os.environ["TANDEM"]
 DOWNLOADS = 100
 SIZE = 1_000_000  # bytes of each
@@ -22,48 +25,28 @@ TIMEOUT = 90  # seconds for each step
 USERS = f'[default]\nrate-to-client = "{RATE}"\n'
 
 
-class Failure(Exception):
-    """A check failed; the text is the reason."""
-
-
-def expect(condition: object, reason: str) -> None:
-    if not condition:
-        raise Failure(reason)
-
-
-def wait(find: Callable, what: str):
-    deadline = time.monotonic() + TIMEOUT
-    while not (found := find()):
-        expect(time.monotonic() < deadline, f"no {what}")
-        time.sleep(0.05)
-    return found
-
-
-class Server:
-    """A server with a log, and the processes that have taken over from it. They are ended by their IDs."""
+class Server(Process):
+    """A server, and the process that has taken over from it. Both are ended by their IDs."""
 
     def __init__(self, folder: Path, program: Path | str, *arguments: str):
-        self.log = folder / f"{arguments[0]}.log"
-        with self.log.open("w") as file:
-            self.process = subprocess.Popen(
-                [program, *arguments], cwd=folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file
-            )
+        super().__init__(folder / f"{arguments[0]}.log", [program, *arguments], {**os.environ}, Path(os.devnull), folder)
         self.successor = None
         self.address = self.says(r"^listening on (\S+)")[1]
 
     def says(self, pattern: str) -> re.Match:
-        return wait(lambda: re.search(pattern, self.log.read_text(), re.MULTILINE), f"{pattern!r} in {self.log}")
+        return wait(lambda: re.search(pattern, self.text(), re.MULTILINE), f"{pattern!r} in {self.log}", TIMEOUT)
 
     def count(self, text: str) -> int:
-        return self.log.read_text().count(text)
+        return self.text().count(text)
 
     def stop(self) -> None:
-        for process in filter(None, (self.process.pid, self.successor)):
+        self.popen.kill()
+        self.popen.wait()
+        if self.successor:
             try:
-                os.kill(process, signal.SIGKILL)
+                os.kill(self.successor, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        self.process.wait()
 
 
 class Run:
@@ -118,7 +101,7 @@ class Run:
         threads = [threading.Thread(target=self.download, args=(index,)) for index in range(DOWNLOADS)]
         for thread in threads:
             thread.start()
-        wait(lambda: self.proxy.count("flow opened") >= DOWNLOADS, f"{DOWNLOADS} flows")
+        wait(lambda: self.proxy.count("flow opened") >= DOWNLOADS, f"{DOWNLOADS} flows", TIMEOUT)
         changes()
         running = sum(thread.is_alive() for thread in threads)
         for thread in threads:
@@ -133,17 +116,17 @@ class Run:
         self.proxy.says("^renewed: ")
         self.write_tokens(DOWNLOADS + 1)
         (self.folder / "users.toml").write_text(USERS + '[user.user-100]\nconnections = 2\n')
-        self.proxy.process.send_signal(signal.SIGHUP)
+        self.proxy.popen.send_signal(signal.SIGHUP)
         self.proxy.says("^reloaded: ")
         shutil.copy(TANDEM, self.folder / "new")
         (self.folder / "new").rename(self.folder / "tandem")
-        self.proxy.process.send_signal(signal.SIGUSR2)
+        self.proxy.popen.send_signal(signal.SIGUSR2)
         self.proxy.successor = int(self.proxy.says(r"^process (\d+) starts, to take over")[1])
         self.proxy.says("gets new connections from now on")
 
     def expect_all_changed(self) -> None:
         """The old process ends, and the new one has the new certificate and the new user."""
-        expect(self.proxy.process.wait(TIMEOUT) == 0, "the old process failed")
+        expect(self.proxy.popen.wait(TIMEOUT) == 0, "the old process failed")
         self.proxy.says("has ended; this one has taken over")
         self.download(DOWNLOADS, "ca.pem")
         expect(not self.errors, f"the last download broke: {self.errors}")

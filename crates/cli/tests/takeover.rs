@@ -91,6 +91,16 @@ fn generate_certificate(scene: &Scene) {
     fs::remove_dir(scene.path("next")).unwrap();
 }
 
+/// Gives a proxy another certificate, another token and other limits.
+fn change_files(scene: &Scene, proxy: &Server) {
+    generate_certificate(scene);
+    proxy.says("renewed: ");
+    write_secret(&scene.path("tokens"), "alice 0123456789abcdef\nbob fedcba9876543210\n");
+    scene.write("users.toml", "[user.bob]\nmonth-bytes = \"1GB\"\n");
+    proxy.signal(Signal::HUP);
+    proxy.says("reloaded: ");
+}
+
 fn write_secret(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
@@ -132,12 +142,7 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
         for _ in 0..DOWNLOADS {
             proxy.says("flow opened");
         }
-        generate_certificate(&scene);
-        proxy.says("renewed: ");
-        write_secret(&scene.path("tokens"), "alice 0123456789abcdef\nbob fedcba9876543210\n");
-        scene.write("users.toml", "[user.bob]\nmonth-bytes = \"1GB\"\n");
-        proxy.signal(Signal::HUP);
-        proxy.says("reloaded: ");
+        change_files(&scene, &proxy);
         replace_program(&scene);
         let successor = Successor::of(&proxy);
         proxy.says("gets new connections from now on");

@@ -17,6 +17,7 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPEC
 
 /// Flags of a server, and keys of its file.
 #[derive(Debug, Default, clap::Args)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the flags")]
 pub(crate) struct AcmeSettings {
     /// Get and renew a certificate for this name by ACME (RFC 8555), with --acme-folder; who sets it accepts the terms of the
     /// certificate authority, which must reach this machine at TCP port 80; repeatable
@@ -31,8 +32,10 @@ pub(crate) struct AcmeSettings {
     #[arg(long, value_name = "MAIL", env = "TANDEM_ACME_CONTACT")]
     acme_contact: Option<String>,
 
-    /// URL of the ACME directory [default: https://acme-v02.api.letsencrypt.org/directory]
-    #[arg(long, value_name = "URL", env = "TANDEM_ACME_DIRECTORY")]
+    #[arg(
+        long, value_name = "URL", env = "TANDEM_ACME_DIRECTORY",
+        help = format!("URL of the ACME directory [default: {}]", LetsEncrypt::Production.url())
+    )]
     acme_directory: Option<String>,
 
     /// CA that has signed the certificate of the ACME directory itself, in PEM [default: those of the system]
@@ -46,6 +49,7 @@ pub(crate) struct AcmeSettings {
 
 /// The checked form of [`AcmeSettings`].
 #[derive(Clone, Debug, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the flags")]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct AcmeSetup {
     pub(super) acme_domain: Vec<String>,

@@ -116,14 +116,14 @@ pub(crate) fn serve<N: Node + Send>(
             is_draining: *end.borrow() != End::No,
             stuck_threads: stuck.load(Ordering::Relaxed),
         };
-        let (begin, begun) = oneshot::channel();
+        let (begin, may_begin) = oneshot::channel();
         let (watches, no_longer_watches) = oneshot::channel::<()>();
         let watching = async {
             if let Some(admin) = admin {
-                watch_until_handed_over(admin, (listener, begun), &end, of_process).await;
+                watch_until_handed_over(admin, (listener, may_begin), &end, of_process).await;
             }
             drop(watches);
-            pending().await
+            pending::<()>().await;
         };
         let nodes = Nodes { changes: change_nodes, end: &end, all_ended, all_up };
         let told = (begin, no_longer_watches);
@@ -178,7 +178,7 @@ fn reached(end: &watch::Sender<End>, least: End) -> impl Future<Output = ()> + u
 /// Serves operators at a listener, or at one that is opened when the process before this one has closed its own.
 async fn watch_until_handed_over(
     admin: &Admin,
-    (listener, begun): (Option<AdminListener>, oneshot::Receiver<()>),
+    (listener, may_begin): (Option<AdminListener>, oneshot::Receiver<()>),
     end: &watch::Sender<End>,
     of_process: impl Fn() -> OfProcess,
 ) {
@@ -186,7 +186,7 @@ async fn watch_until_handed_over(
     let serving = async {
         let listener = match listener {
             Some(listener) => listener,
-            None if begun.await.is_err() => return pending().await,
+            None if may_begin.await.is_err() => return pending().await,
             None => match admin.listen() {
                 Ok(listener) => listener,
                 Err(error) => {
@@ -200,7 +200,7 @@ async fn watch_until_handed_over(
     let handed_over = async {
         handed_over.await;
         if *end.borrow() != End::HandedOver {
-            pending().await
+            pending::<()>().await;
         }
     };
     tokio::select! {

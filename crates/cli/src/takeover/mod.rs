@@ -125,7 +125,7 @@ impl Address {
             Ok(()) => predecessor.tell_ready().await,
             // The old process waits for a while, and then ends this one.
             Err(error) => {
-                tracing::error!(%error, "the kernel gives no new connections to this process")
+                tracing::error!(%error, "the kernel gives no new connections to this process");
             }
         }
     }

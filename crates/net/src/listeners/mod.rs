@@ -75,6 +75,7 @@ impl Listeners {
         thread_at: usize,
         options: SocketOptions,
     ) -> Result<Self, ClientError> {
+        assert!((1..=Steering::NODES_MAX).contains(&nodes), "{nodes} nodes");
         let error = |error: io::Error| ClientError::Listen {
             address,
             kind: open_error(&error, SocketKind::Listen(address)),
@@ -116,10 +117,9 @@ impl Listeners {
     pub fn of_this_process(&self) -> impl Iterator<Item = Listener> {
         let first = usize::from(self.turn.first_slot(self.nodes));
         let sockets = self.sockets.iter().skip(first).zip(0..self.nodes);
-        sockets.map(|(socket, index)| Listener {
-            socket: Arc::clone(socket),
-            steering: Steering::new(index, self.nodes, self.turn)
-                .expect("the caller keeps to the bound"),
+        sockets.filter_map(|(socket, index)| {
+            let steering = Steering::new(index, self.nodes, self.turn)?;
+            Some(Listener { socket: Arc::clone(socket), steering })
         })
     }
 

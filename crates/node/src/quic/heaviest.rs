@@ -38,11 +38,12 @@ impl Heaviest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quic::Turn;
 
     #[test]
     fn a_node_hears_of_others_and_not_of_itself() {
         let heaviest = Heaviest::default();
-        let [first, last] = [0, 63].map(|index| Steering::new(index, 64).unwrap());
+        let [first, last] = [0, 63].map(|index| Steering::new(index, 64, Turn::First).unwrap());
         assert_eq!((heaviest.of_others(first), heaviest.of_others(last)), (0, 0));
         heaviest.clone().set(first, 7);
         heaviest.set(last, 5);

@@ -32,6 +32,7 @@ pub enum Turn {
 
 impl Turn {
     /// That of the other process.
+    #[must_use]
     pub const fn other(self) -> Self {
         match self {
             Self::First => Self::Second,
