@@ -309,7 +309,7 @@ impl ProxySetup {
         &self,
         checked: impl FnOnce(&Limits) -> Option<String>,
     ) -> Result<(), CliError> {
-        let read = Stamps::of(&self.tls.files());
+        let read = Stamps::of(&self.certificate_files());
         let identity = self.tls.identity()?;
         let config = self.to_node(&identity)?;
         identity.report();
@@ -336,6 +336,11 @@ impl ProxySetup {
             renewals: RefCell::default(),
         };
         server::serve(nodes, address, (&changes, read), look, admin.as_ref())
+    }
+
+    /// The files that are read again when they change.
+    fn certificate_files(&self) -> Vec<PathBuf> {
+        self.tls.files().into_iter().chain(self.client_ca.clone()).collect()
     }
 
     /// A proxy for each thread. They listen at the same address.
@@ -447,7 +452,7 @@ impl Changes<tandem_node::Proxy> for ProxyChanges<'_> {
     }
 
     fn certificate_files(&self) -> Vec<PathBuf> {
-        self.setup.tls.files()
+        self.setup.certificate_files()
     }
 
     fn renew(&self) -> Result<Change<tandem_node::Proxy>, ConfigError> {

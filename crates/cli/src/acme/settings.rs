@@ -42,7 +42,7 @@ pub(crate) struct AcmeSettings {
     #[arg(long, value_name = "FILE", env = "TANDEM_ACME_CA")]
     acme_ca: Option<PathBuf>,
 
-    /// Address at which the certificate authority finds the proof, while a certificate is ordered [default: [::]:80]
+    /// Address at which the certificate authority finds the proof, while a certificate is ordered [default: port 80 of all addresses]
     #[arg(long, value_name = "ADDR", env = "TANDEM_ACME_LISTEN")]
     acme_listen: Option<SocketAddr>,
 }

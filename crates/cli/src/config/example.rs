@@ -11,11 +11,13 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 52] = [
+const EXAMPLES: [(&str, &[&str]); 54] = [
     ("acme-ca", &["acme-ca.pem"]),
     ("acme-contact", &["admin@proxy.example"]),
+    ("acme-directory", &["https://acme.example/directory"]),
     ("acme-domain", &["proxy.example"]),
     ("acme-folder", &["acme"]),
+    ("acme-listen", &["0.0.0.0:80"]),
     ("ack-delay", &["25%"]),
     ("ack-threshold", &["10"]),
     ("admin", &["127.0.0.1:9433"]),

@@ -1,9 +1,10 @@
 //! Runs the nodes of a server, each in a thread of its own, until a signal ends them.
 
+mod gate;
 mod signals;
 
 use std::{
-    future::{Future, pending},
+    future::Future,
     os::unix::net::UnixStream,
     panic::resume_unwind,
     path::PathBuf,
@@ -13,13 +14,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tandem_net::{Application, DriverOptions, DriverStats, admin::AdminListener, driver};
+use tandem_net::{Application, DriverOptions, DriverStats, driver};
 use tandem_node::{
     error::ClientError,
     limits::Limits,
     node::{Event, Node},
 };
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
 use self::signals::{Nodes, ServerSignals};
 use crate::{
@@ -28,7 +29,6 @@ use crate::{
     pulse::{Pulse, Watch},
     run::{after_grace, runtime, say_listening},
     takeover::Address,
-    text,
     tls::Stamps,
 };
 
@@ -64,9 +64,9 @@ pub(crate) fn grace(limits: &Limits) -> Duration {
 ///
 /// A thread that does not come back to its event loop is an error in the log. The others go on.
 ///
-/// SIGHUP lets `changes` read the server's files again, and those of its certificate are read again when they change, after
-/// the look that `read` is. SIGUSR2 lets another process take over the address. `look` gets the index of a node and the node, at each tick of the options and at the
-/// end. `admin` serves operators.
+/// SIGHUP lets `changes` read the server's files again, and those of its certificate are read again when they have changed
+/// since the look `read`. SIGUSR2 lets another process take over the address. `look` gets the index of a node and the
+/// node, at each tick of the options and at the end. `admin` serves operators.
 pub(crate) fn serve<N: Node + Send>(
     nodes: Vec<(N, DriverOptions)>,
     mut address: Address,
@@ -76,10 +76,9 @@ pub(crate) fn serve<N: Node + Send>(
 ) -> Result<(), CliError> {
     let runtime = runtime()?;
     let mut signals = runtime.block_on(async { ServerSignals::new() })?;
-    // The process before this one may still listen there.
-    let now = admin.filter(|_| !address.waits_for_predecessor());
-    let listener = runtime.block_on(async { now.map(Admin::listen).transpose() })?;
+    let mut listener = None;
     if !address.waits_for_predecessor() {
+        listener = runtime.block_on(async { admin.map(Admin::listen).transpose() })?;
         changes.begin(None);
     }
     let end = watch::Sender::new(End::No);
@@ -116,18 +115,10 @@ pub(crate) fn serve<N: Node + Send>(
             is_draining: *end.borrow() != End::No,
             stuck_threads: stuck.load(Ordering::Relaxed),
         };
-        let (begin, may_begin) = oneshot::channel();
-        let (watches, no_longer_watches) = oneshot::channel::<()>();
-        let watching = async {
-            if let Some(admin) = admin {
-                watch_until_handed_over(admin, (listener, may_begin), &end, of_process).await;
-            }
-            drop(watches);
-            pending::<()>().await;
-        };
+        let (gate, admin_gate) = gate::new();
+        let watching = admin_gate.watch(admin, listener, of_process);
         let nodes = Nodes { changes: change_nodes, end: &end, all_ended, all_up };
-        let told = (begin, no_longer_watches);
-        let obeying = signals.obey(nodes, (changes, read), (&mut address, told), &mut watch);
+        let obeying = signals.obey(nodes, (changes, read), (&mut address, gate), &mut watch);
         runtime.block_on(async {
             tokio::select! {
                 () = obeying => {}
@@ -173,40 +164,6 @@ impl Drop for EndsAll {
 fn reached(end: &watch::Sender<End>, least: End) -> impl Future<Output = ()> + use<> {
     let mut end = end.subscribe();
     async move { drop(end.wait_for(|end| *end >= least).await) }
-}
-
-/// Serves operators at a listener, or at one that is opened when the process before this one has closed its own.
-async fn watch_until_handed_over(
-    admin: &Admin,
-    (listener, may_begin): (Option<AdminListener>, oneshot::Receiver<()>),
-    end: &watch::Sender<End>,
-    of_process: impl Fn() -> OfProcess,
-) {
-    let handed_over = reached(end, End::HandedOver);
-    let serving = async {
-        let listener = match listener {
-            Some(listener) => listener,
-            None if may_begin.await.is_err() => return pending().await,
-            None => match admin.listen() {
-                Ok(listener) => listener,
-                Err(error) => {
-                    return text::say(format_args!("error: {error}; there is no admin page"));
-                }
-            },
-        };
-        admin.serve(&listener, of_process).await;
-    };
-    // At the end of a server its state can be seen to the last.
-    let handed_over = async {
-        handed_over.await;
-        if *end.borrow() != End::HandedOver {
-            pending::<()>().await;
-        }
-    };
-    tokio::select! {
-        () = serving => {}
-        () = handed_over => {}
-    }
 }
 
 /// One node of a server. The first one tells when the server is ready.

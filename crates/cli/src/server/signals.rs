@@ -5,11 +5,11 @@ use std::{future::pending, sync::Arc};
 use tandem_net::clock;
 use tokio::{
     signal::unix::{Signal, SignalKind},
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     time::MissedTickBehavior,
 };
 
-use super::{Change, Changes, End};
+use super::{Change, Changes, End, gate::Gate};
 use crate::{
     error::{CliError, ConfigError},
     pulse,
@@ -69,7 +69,7 @@ impl ServerSignals {
         &mut self,
         mut nodes: Nodes<'_, N>,
         (changes, read): (&impl Changes<N>, Stamps),
-        (address, told): (&mut Address, (oneshot::Sender<()>, oneshot::Receiver<()>)),
+        (address, mut gate): (&mut Address, Gate),
         threads: &mut pulse::Watch,
     ) {
         let mut looks = tokio::time::interval(pulse::INTERVAL);
@@ -79,7 +79,6 @@ impl ServerSignals {
         let mut certificate = tls::Watch::new(read);
         // A thread that is stuck must not keep the others from ending.
         let mut changing: Option<(mpsc::Receiver<()>, String)> = None;
-        let mut processes = Processes::new(told);
         let mut missing = nodes.changes.len();
         loop {
             let all_changed = async {
@@ -115,60 +114,40 @@ impl ServerSignals {
                     }
                 }
                 _ = self.take_over.recv() => address.start_successor(),
-                told = address.told() => processes.follow(&told, address, &nodes, changes).await,
+                told = address.told() => follow(&told, (address, &mut gate), &nodes, changes).await,
                 _ = nodes.all_ended.recv() => return,
             }
         }
     }
 }
 
-/// What the other parts of this process wait for, which the other process decides.
-struct Processes {
-    begin: Option<oneshot::Sender<()>>,
-    no_longer_watches: Option<oneshot::Receiver<()>>,
-}
-
-impl Processes {
-    fn new((begin, no_longer_watches): (oneshot::Sender<()>, oneshot::Receiver<()>)) -> Self {
-        Self { begin: Some(begin), no_longer_watches: Some(no_longer_watches) }
-    }
-
-    async fn follow<N>(
-        &mut self,
-        told: &Told,
-        address: &mut Address,
-        nodes: &Nodes<'_, N>,
-        changes: &impl Changes<N>,
-    ) {
-        match told {
-            Told::SuccessorReady => {
-                let Some(usage) = address.hand_over() else { return };
-                nodes.end.send_modify(|end| *end = (*end).max(End::HandedOver));
-                drop(nodes.change(&changes.hand_over(usage)));
-                // The successor cannot listen for operators before this process has stopped to.
-                if let Some(no_longer_watches) = self.no_longer_watches.take() {
-                    no_longer_watches.await.ok();
-                }
-                address.tell_yours().await;
-            }
-            Told::SuccessorEnded => address.forget_successor(),
-            Told::Yours => self.begin(address, changes),
-            Told::PredecessorEnded => {
-                self.begin(address, changes);
-                address.forget_predecessor();
-            }
+/// Follows what the other process at the address does.
+async fn follow<N>(
+    told: &Told,
+    (address, gate): (&mut Address, &mut Gate),
+    nodes: &Nodes<'_, N>,
+    changes: &impl Changes<N>,
+) {
+    // What the process before this one has closed.
+    let mut begin = |address: &mut Address| {
+        if let Some(usage) = address.take_usage() {
+            changes.begin(Some(usage));
+            gate.open();
         }
-    }
-
-    /// Opens what the process before this one has closed.
-    fn begin<N>(&mut self, address: &mut Address, changes: &impl Changes<N>) {
-        let usage = address.take_usage();
-        if usage.is_some() {
-            changes.begin(usage);
+    };
+    match told {
+        Told::SuccessorReady => {
+            let Some(usage) = address.hand_over() else { return };
+            nodes.end.send_modify(|end| *end = (*end).max(End::HandedOver));
+            drop(nodes.change(&changes.hand_over(usage)));
+            gate.close().await;
+            address.tell_yours().await;
         }
-        if let Some(begin) = self.begin.take() {
-            // There may be nobody who waits.
-            begin.send(()).ok();
+        Told::SuccessorEnded => address.forget_successor(),
+        Told::Yours => begin(address),
+        Told::PredecessorEnded => {
+            begin(address);
+            address.forget_predecessor();
         }
     }
 }

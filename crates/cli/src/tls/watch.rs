@@ -39,6 +39,9 @@ fn stamp(it: &fs::Metadata) -> (u64, u64, u64, (i64, i64), (i64, i64)) {
 /// Call within a runtime.
 pub(crate) fn looks(files: Vec<PathBuf>) -> mpsc::Receiver<Stamps> {
     let (sender, receiver) = mpsc::channel(1);
+    if files.is_empty() {
+        return receiver;
+    }
     task::spawn(async move {
         loop {
             time::sleep(INTERVAL).await;
