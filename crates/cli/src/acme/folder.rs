@@ -65,6 +65,12 @@ impl<'a> Folder<'a> {
         self.replace(&self.account_file(), &text)
     }
 
+    pub(super) fn forget_account(&self) {
+        if let Err(error) = fs::remove_file(self.account_file()) {
+            tracing::debug!(%error, "the account stays");
+        }
+    }
+
     /// Replaces the certificate and its key together, so that nobody reads one without the other.
     pub(super) fn keep_certificate(&self, chain: &str, key: &str) -> Result<(), CliError> {
         self.replace(&self.setup.file(), format!("{chain}\n{key}").as_bytes())

@@ -50,17 +50,19 @@ enum Failure {
 }
 
 impl Failure {
-    /// Whether there were too many requests.
-    fn is_limit(&self) -> bool {
+    /// Whether the server has named this problem (RFC 8555 §6.7).
+    fn is(&self, name: &str) -> bool {
         let Self::Acme(AcmeError::Api(problem)) = self else { return false };
-        problem.r#type.as_deref().is_some_and(|it| it.ends_with(":rateLimited"))
+        let kind =
+            problem.r#type.as_deref().and_then(|it| it.strip_prefix("urn:ietf:params:acme:error:"));
+        kind == Some(name)
     }
 
     /// The wait before the next try, after this number of failures.
     fn wait(&self, failures: u32) -> Duration {
         let growth = GROWTH.saturating_pow(failures.saturating_sub(1));
         let wait = FIRST_WAIT.saturating_mul(growth).min(LONGEST_WAIT);
-        if self.is_limit() { wait.max(WAIT_OF_LIMITS) } else { wait }
+        if self.is("rateLimited") { wait.max(WAIT_OF_LIMITS) } else { wait }
     }
 }
 
@@ -111,6 +113,11 @@ async fn renew(setup: &AcmeSetup) {
             Err(failure) => {
                 failures += 1;
                 let wait = failure.wait(failures);
+                if failure.is("accountDoesNotExist") {
+                    folder.forget_account(); // the next try makes another one
+                }
+                // A server could send control characters, which must not reach the terminal.
+                let failure = failure.to_string().replace(char::is_control, " ");
                 text::say(format_args!(
                     "error: no certificate for {names} from {}: {failure}; the server goes on with the one that it has \
                      and asks again in {} min",

@@ -110,8 +110,7 @@ async fn reason(order: &mut Order, status: OrderStatus) -> String {
     while let Some(Ok(mut authorization)) = authorizations.next().await {
         if let Ok(state) = authorization.refresh().await {
             let errors = state.challenges.iter().filter_map(|it| it.error.as_ref());
-            // A server could send control characters, which must not reach the terminal.
-            reasons.extend(errors.map(|error| error.to_string().escape_debug().to_string()));
+            reasons.extend(errors.map(ToString::to_string));
         }
     }
     if reasons.is_empty() { format!("its status is {status:?}") } else { reasons.join("; ") }
