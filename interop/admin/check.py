@@ -75,6 +75,21 @@ def check_metrics(servers: list[Server], _folder: Path) -> None:
         expect(lint.returncode == 0 and not lint.stderr, f"promtool: {lint.stderr}")
 
 
+def check_users(servers: list[Server], _folder: Path) -> None:
+    """The user has series of its own, which grow."""
+    of_alice = r'^tandem_user_bytes_total\{user="alice",direction="to_client"\} ([1-9]\d*)$'
+    seen = set()
+
+    def has_grown() -> bool:
+        found = re.search(of_alice, get(f"{servers[0].admin}/metrics"), re.MULTILINE)
+        if found:
+            seen.add(int(found[1]))
+        return len(seen) > 2
+
+    wait(has_grown, "series of the user")
+    expect('user="other users"' in get(f"{servers[0].admin}/metrics"), "no series of the others")
+
+
 def check_page(servers: list[Server], folder: Path) -> None:
     """Chromium shows numbers that move, and no error."""
     url = f"{servers[0].admin}/"
@@ -108,7 +123,7 @@ def check_page(servers: list[Server], folder: Path) -> None:
 
 
 def main() -> int:
-    checks = [check_metrics, check_page]
+    checks = [check_metrics, check_users, check_page]
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -65,7 +65,8 @@ impl Origin {
         }
         descriptors::raise();
         let paths = setup.paths()?.map(Mutex::new);
-        let admin = Admin::new(setup.admin.as_ref(), Role::Origin, setup.threads.0, &config.limits);
+        let admin =
+            Admin::new(setup.admin.as_ref(), Role::Origin, setup.threads.0, &config.limits, None);
         let tick = (paths.is_some() || admin.is_some()).then_some(admin::INTERVAL);
         let (nodes, address) = setup.nodes(&config, &files, tick)?;
         // A process that cannot take over has written nothing.

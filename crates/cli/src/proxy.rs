@@ -318,7 +318,8 @@ impl ProxySetup {
             return text::print(checked.trim_end());
         }
         descriptors::say(open_files, limits.sockets);
-        let admin = Admin::new(self.admin.as_ref(), Role::Proxy, self.threads.0, &limits);
+        let users = Some(&config.users);
+        let admin = Admin::new(self.admin.as_ref(), Role::Proxy, self.threads.0, &limits, users);
         let (nodes, address) = self.nodes(&config, limits)?;
         // A process that cannot take over has written nothing.
         identity.announce()?;

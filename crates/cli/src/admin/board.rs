@@ -1,7 +1,7 @@
 //! The state of a server over the last minutes, made of the states of its nodes.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, Ref, RefCell},
     cmp::Reverse,
     collections::{BTreeMap, VecDeque},
     sync::Arc,
@@ -9,6 +9,7 @@ use std::{
 };
 
 use prometheus_client::metrics::histogram::Histogram;
+use tandem_net::clock;
 use tandem_node::{
     stats::{ConnectionStats, Dropped},
     status::ConnectionStatus,
@@ -18,6 +19,7 @@ use super::{
     BUSIEST, Facts, OfProcess, Seen, has_stopped, metrics,
     now::{Connections, Flows, History, Memory, Now, Queue, Rates, Rtt, Tunnel},
     takes_connections,
+    users::UserSeries,
 };
 use crate::{memory, outcome::round, qlog::since_1970};
 
@@ -28,6 +30,7 @@ const HISTORY: usize = 300;
 pub(super) struct Board<'a> {
     facts: &'a Facts,
     history: RefCell<VecDeque<Point>>,
+    users: RefCell<UserSeries>,
     rtts: Histogram,
     /// When the newest state of a node was made whose RTTs are in the histogram.
     counted: Cell<Option<Instant>>,
@@ -44,8 +47,18 @@ struct Point {
 
 impl<'a> Board<'a> {
     pub(super) fn new(facts: &'a Facts) -> Self {
-        let history = RefCell::default();
-        Self { facts, history, rtts: metrics::rtt_histogram(), counted: Cell::new(None) }
+        Self {
+            facts,
+            history: RefCell::default(),
+            users: RefCell::default(),
+            rtts: metrics::rtt_histogram(),
+            counted: Cell::new(None),
+        }
+    }
+
+    /// What users carry.
+    pub(super) fn users(&self) -> Ref<'_, UserSeries> {
+        self.users.borrow()
     }
 
     /// Each RTT that was seen, once a second.
@@ -60,6 +73,9 @@ impl<'a> Board<'a> {
             self.rtts.observe(rtt.as_secs_f64());
         }
         self.counted.set(seen.iter().map(|seen| seen.at).max());
+        if let Some(users) = &self.facts.users {
+            self.users.borrow_mut().update(clock::now(), users.counters());
+        }
         let now = self.now(seen, of_process);
         let mut history = self.history.borrow_mut();
         if history.len() == HISTORY {
@@ -84,10 +100,7 @@ impl<'a> Board<'a> {
             time_s: round(since_1970().as_secs_f64(), 1e3),
             role: self.facts.role,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_s: round(
-                tandem_net::clock::now().duration_since(self.facts.started).as_secs_f64(),
-                1e3,
-            ),
+            uptime_s: round(clock::now().duration_since(self.facts.started).as_secs_f64(), 1e3),
             is_ready: !is_draining && is_complete && takes_connections(seen) && !has_stopped(seen),
             is_draining,
             threads: self.facts.threads,
@@ -112,6 +125,8 @@ impl<'a> Board<'a> {
             refused: sums(seen, refused),
             rates: rates(seen),
             history: self.history(),
+            users: self.users.borrow().busiest(),
+            users_known: self.users.borrow().known(),
             tunnels,
         }
     }
@@ -247,7 +262,8 @@ fn pacing_bps(stats: &ConnectionStats) -> f64 {
     )
 }
 
-fn mbps(bytes: u64, interval: Duration) -> f64 {
+/// A rate in Mbit/s.
+pub(super) fn mbps(bytes: u64, interval: Duration) -> f64 {
     per_second(bytes, interval) * 8.0 / 1e6
 }
 

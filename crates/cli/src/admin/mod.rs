@@ -9,6 +9,7 @@ mod metrics;
 mod now;
 mod page;
 mod paths;
+mod users;
 pub(crate) mod words;
 
 use std::{
@@ -23,12 +24,12 @@ use tandem_net::{
     admin::{AdminListener, Answer, answer, text},
     clock,
 };
-use tandem_node::{limits::Limits, stats::Stats, status::Status};
+use tandem_node::{limits::Limits, proxy::Users, stats::Stats, status::Status};
 
 use self::board::Board;
 pub(crate) use self::{
     addr::AdminAddr,
-    now::{Now, Tunnel},
+    now::{Now, Tunnel, User},
     paths::{PathTotals, PlaceCounts},
 };
 use crate::{error::CliError, qlog::since_1970, text as terminal};
@@ -62,6 +63,8 @@ struct Facts {
     started: Instant,
     /// Since 1970.
     started_unix: Duration,
+    /// The users of a proxy.
+    users: Option<Users>,
 }
 
 /// What the main thread knows of the process.
@@ -136,6 +139,7 @@ impl Admin {
         role: Role,
         threads: u8,
         limits: &Limits,
+        users: Option<&Users>,
     ) -> Option<Self> {
         let threads = usize::from(threads);
         let facts = Facts {
@@ -146,6 +150,7 @@ impl Admin {
             sockets_max: limits.sockets,
             started: clock::now(),
             started_unix: since_1970(),
+            users: users.cloned(),
         };
         Some(Self {
             address: address?.clone(),
@@ -215,7 +220,8 @@ impl Admin {
                 let now = board.now(&seen, of_process);
                 let paths = *self.paths.lock().unwrap_or_else(PoisonError::into_inner);
                 let seen: Vec<_> = seen.iter().map(Arc::as_ref).collect();
-                let families = metrics::families(&self.facts, &seen, &now, paths.as_ref());
+                let users = board.users();
+                let families = metrics::families(&self.facts, &seen, &now, paths.as_ref(), &users);
                 let text = metrics::text(families, board.rtts());
                 answer(StatusCode::OK, metrics::CONTENT_TYPE, text)
             }

@@ -36,6 +36,10 @@ pub(crate) struct Now {
     pub(crate) history: History,
     /// The connections that carry most, the busiest first.
     pub(crate) tunnels: Vec<Tunnel>,
+    /// The users that carry most, the busiest first. Of proxies.
+    pub(crate) users: Vec<User>,
+    /// How many users the proxy remembers.
+    pub(crate) users_known: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -114,4 +118,19 @@ pub(crate) struct Tunnel {
     pub(crate) lost_ratio: f64,
     pub(crate) queue_bytes: u64,
     pub(crate) queue_wait_s: f64,
+}
+
+/// One user of a proxy. Bytes are payload of UDP and TCP.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) connections: u32,
+    /// UDP flows and TCP connections.
+    pub(crate) flows: u32,
+    pub(crate) to_client_mbps: f64,
+    pub(crate) to_target_mbps: f64,
+    pub(crate) to_client_bytes: u64,
+    pub(crate) to_target_bytes: u64,
+    /// By limit: how many requests were refused, and how many UDP payloads dropped for the rate.
+    pub(crate) limited: BTreeMap<String, u64>,
 }

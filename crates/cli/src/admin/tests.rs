@@ -14,7 +14,8 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn admin(role: Role, threads: u8) -> Admin {
     let address = "127.0.0.1:0".parse().unwrap();
-    Admin::new(Some(&address), role, threads, &Limits::default()).unwrap()
+    let users = (role == Role::Proxy).then(Users::default);
+    Admin::new(Some(&address), role, threads, &Limits::default(), users.as_ref()).unwrap()
 }
 
 fn tunnel(connection: u64, bytes: u64) -> ConnectionStatus {

@@ -1,5 +1,7 @@
 //! Numbers as people read them, on the page and in the terminal.
 
+use std::collections::BTreeMap;
+
 /// A rate in Mbit/s.
 pub(crate) fn rate(mbps: f64) -> String {
     match mbps {
@@ -48,6 +50,14 @@ pub(crate) fn count(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// What was counted by cause, without what was not.
+pub(crate) fn met(causes: &BTreeMap<String, u64>) -> String {
+    let causes = causes.iter().filter(|(_, number)| **number > 0);
+    let causes: Vec<_> =
+        causes.map(|(name, number)| format!("{} {}", cause(name), count(*number))).collect();
+    if causes.is_empty() { "nothing".to_owned() } else { causes.join(", ") }
 }
 
 /// A key as words.

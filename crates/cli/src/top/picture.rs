@@ -12,8 +12,8 @@ use ratatui::{
 use tandem_units::HumanDuration;
 
 use crate::admin::{
-    Now, Role, Tunnel,
-    words::{bytes, cause, count, ms, percent, rate},
+    Now, Role, Tunnel, User,
+    words::{bytes, count, met, ms, percent, rate},
 };
 
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -26,13 +26,15 @@ pub(super) struct Picture<'a> {
 
 impl Widget for Picture<'_> {
     fn render(self, area: Rect, buffer: &mut Buffer) {
-        let [head, rates, _, rtts, _, tunnels, foot] = Layout::vertical([
+        let users = self.user_lines(area.height);
+        let [head, rates, _, rtts, _, tunnels, users, foot] = Layout::vertical([
             Constraint::Length(4),
             Constraint::Length(4),
             Constraint::Length(1),
             Constraint::Length(3),
             Constraint::Length(1),
             Constraint::Fill(1),
+            Constraint::Length(users),
             Constraint::Length(2),
         ])
         .areas(area);
@@ -43,7 +45,8 @@ impl Widget for Picture<'_> {
         let history = &now.history;
         curve("Rate to clients", &history.to_client_mbps, rate, rates, buffer);
         curve("Median RTT", &history.rtt_median_s, ms, rtts, buffer);
-        table(now, tunnels, buffer);
+        tunnel_table(now, tunnels, buffer);
+        user_table(now, users, buffer);
         for (line, row) in self.foot().into_iter().zip(foot.rows()) {
             line.style(FAINT).render(row, buffer);
         }
@@ -90,15 +93,14 @@ impl Picture<'_> {
 
     fn foot(&self) -> [Line<'static>; 2] {
         let now = self.now;
-        let line = |title: &str, causes: &std::collections::BTreeMap<String, u64>| {
-            let causes = causes.iter().filter(|(_, number)| **number > 0);
-            let causes: Vec<_> = causes
-                .map(|(name, number)| format!("{} {}", cause(name), count(*number)))
-                .collect();
-            let causes = if causes.is_empty() { "nothing".to_owned() } else { causes.join(", ") };
-            Line::raw(format!("{title}: {causes}"))
-        };
+        let line = |title, causes| Line::raw(format!("{title}: {}", met(causes)));
         [line("dropped", &now.dropped), line("refused", &now.refused)]
+    }
+
+    /// The lines for users: a head and an empty line for those that there are, in at most a third of the picture.
+    fn user_lines(&self, height: u16) -> u16 {
+        let users = u16::try_from(self.now.users.len()).unwrap_or(u16::MAX);
+        if users == 0 { 0 } else { users.saturating_add(2).min(height / 3) }
     }
 }
 
@@ -119,15 +121,45 @@ fn curve(title: &str, values: &[f64], format: fn(f64) -> String, area: Rect, buf
     Sparkline::default().data(data).direction(direction).render(body, buffer);
 }
 
-fn table(now: &Now, area: Rect, buffer: &mut Buffer) {
+fn tunnel_table(now: &Now, area: Rect, buffer: &mut Buffer) {
     let header = ["conn.", "user", "to client", "from client", "flows", "RTT", "lost", "queue"];
-    let rows = now.tunnels.iter().map(|it| Row::new(cells(it)));
+    let rows = now.tunnels.iter().map(|it| Row::new(tunnel_cells(it)));
     let widths = [8, 18, 14, 14, 6, 9, 8, 9].map(Constraint::Length);
     let header = Row::new(header).style(STRONG);
     Widget::render(Table::new(rows, widths).header(header), area, buffer);
 }
 
-fn cells(it: &Tunnel) -> [String; 8] {
+fn user_table(now: &Now, area: Rect, buffer: &mut Buffer) {
+    let header = [
+        "user",
+        "to client",
+        "to targets",
+        "conn.",
+        "flows",
+        "sent",
+        "received",
+        "met its limit of",
+    ];
+    let rows = now.users.iter().map(|it| Row::new(user_cells(it)));
+    let widths = [18, 14, 14, 6, 6, 9, 9, 40].map(Constraint::Length);
+    let header = Row::new(header).style(STRONG).top_margin(1);
+    Widget::render(Table::new(rows, widths).header(header), area, buffer);
+}
+
+fn user_cells(it: &User) -> [String; 8] {
+    [
+        it.name.clone(),
+        rate(it.to_client_mbps),
+        rate(it.to_target_mbps),
+        it.connections.to_string(),
+        it.flows.to_string(),
+        bytes(it.to_client_bytes),
+        bytes(it.to_target_bytes),
+        met(&it.limited),
+    ]
+}
+
+fn tunnel_cells(it: &Tunnel) -> [String; 8] {
     let client = it.client.map(|client| client.to_string());
     [
         it.connection.to_string(),
@@ -154,6 +186,12 @@ mod tests {
             ..Tunnel::default()
         };
         let mut now = Now { is_ready: true, threads: 2, tunnels: vec![tunnel], ..Now::default() };
+        now.users.push(User {
+            name: "carol".to_owned(),
+            connections: 1,
+            limited: [("flows".to_owned(), 3), ("month".to_owned(), 0)].into(),
+            ..User::default()
+        });
         now.dropped.insert("queue_full".to_owned(), 3);
         now.history.to_client_mbps = vec![0.0, 12.5];
         let area = Rect::new(0, 0, 100, 24);
@@ -166,6 +204,8 @@ mod tests {
             "Tandem proxy: ready",
             "alice",
             "12.5 Mbit/s",
+            "carol",
+            "flows 3",
             "dropped: queue full 3",
             "refused: nothing",
             "█",

@@ -98,13 +98,14 @@ fn a_user_has_as_many_flows_and_connections_as_it_may() {
         assert_eq!(Answer::read(came).map(|answer| answer.status()), Some(status), "{token}");
     }
     let alice = usage(&users, "alice");
-    assert_eq!((alice.flows, alice.connections), (2, 1));
-    assert_eq!((alice.refused.flows, alice.refused.connections), (1, 1));
+    assert_eq!((alice.counters.flows, alice.counters.connections), (2, 1));
+    let refused = alice.counters.refused;
+    assert_eq!((refused.flows, refused.connections), (1, 1));
     bed.peer().finish(first);
     bed.run();
     assert_eq!(bed.ask(request(ALICE)).status(), 200, "one of the flows has ended");
     bed.world.run_for(Duration::from_secs(200));
-    assert_eq!(usage(&users, "alice").flows, 0, "idle flows have ended");
+    assert_eq!(usage(&users, "alice").counters.flows, 0, "idle flows have ended");
 }
 
 #[test]
@@ -128,7 +129,7 @@ fn a_user_reaches_only_its_targets_whatever_a_name_leads_to() {
         assert_eq!(answer.status(), status, "{target}");
         assert!(answer.field("proxy-status").contains(error), "{target}");
     }
-    assert_eq!(usage(&users, "alice").refused.target, 4);
+    assert_eq!(usage(&users, "alice").counters.refused.target, 4);
 }
 
 #[test]
@@ -142,7 +143,7 @@ fn names_that_nobody_answers_count_until_their_end() {
         bed.peer().finish(stream); // the look-up goes on without its request
     }
     let alice = usage(&users, "alice");
-    assert_eq!((alice.lookups, alice.refused.lookups), (3, 2));
+    assert_eq!((alice.counters.lookups, alice.counters.refused.lookups), (3, 2));
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn what_comes_faster_than_the_users_rate_is_dropped_and_counted() {
         bed.run(); // 200 ms, in which 25 of the 40 may pass
     }
     let passed = bed.at_target().len() as u64;
-    let dropped = usage(&users, "alice").over_rate_datagrams.to_target;
+    let dropped = usage(&users, "alice").counters.over_rate_datagrams.to_target;
     assert_eq!(passed + dropped, 400);
     // 250 kB in two seconds, and 64 kB at first.
     assert!((280..=320).contains(&passed), "{passed}");
@@ -203,7 +204,7 @@ fn only_what_the_issuer_has_signed_opens_a_flow_and_only_until_it_expires() {
     let stream = bed.open_with(Dir::Bi, request(SIGNED));
     bed.run();
     assert_eq!(bed.answer(stream).status(), 200);
-    assert_eq!(usage(&users, "alice").flows, 1);
+    assert_eq!(usage(&users, "alice").counters.flows, 1);
     let huge = "x".repeat(9000);
     for (what, token) in [
         ("signed by another key", BY_ANOTHER),
@@ -229,7 +230,7 @@ fn only_what_the_issuer_has_signed_opens_a_flow_and_only_until_it_expires() {
     }
     bed.run();
     assert_eq!(bed.came(stream).end, Some(StreamEnd::Reset(Code::H3_REQUEST_CANCELLED)));
-    assert_eq!(usage(&users, "alice").flows, 0);
+    assert_eq!(usage(&users, "alice").counters.flows, 0);
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub use self::{
     ports::{TcpPorts, TcpPortsError},
     users::{
         Bound, EachWay, KeptUsage, Month, Refusal, Refused, TargetRules, TargetRulesError,
-        UserLimits, UserRule, UserRules, UserUsage, Users, is_user_name,
+        UserCounters, UserLimits, UserRule, UserRules, UserUsage, Users, is_user_name,
     },
 };
 use self::{

@@ -9,8 +9,8 @@ pub(crate) struct Family {
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
     pub(crate) kind: Kind,
-    /// The name of the label that the samples differ in.
-    pub(crate) label: Option<&'static str>,
+    /// The names of the labels that the samples differ in.
+    pub(crate) labels: Vec<&'static str>,
     pub(super) samples: Vec<Sample>,
 }
 
@@ -25,15 +25,21 @@ pub(crate) enum Kind {
     Peak,
 }
 
-/// One number. The value of the label is empty without a label.
+/// One number, with a value for each label.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Sample {
-    pub(super) label: Cow<'static, str>,
+pub(crate) struct Sample {
+    pub(super) labels: Vec<Cow<'static, str>>,
     pub(super) value: Value,
 }
 
+impl Sample {
+    pub(crate) fn of<const N: usize>(labels: [String; N], value: u64) -> Self {
+        Self { labels: labels.map(Cow::Owned).to_vec(), value: Value::Whole(value) }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Whole(u64),
     Fraction(f64),
 }
@@ -70,8 +76,18 @@ impl Family {
         help: &'static str,
         value: impl Into<Value>,
     ) -> Self {
-        let samples = vec![Sample { label: Cow::Borrowed(""), value: value.into() }];
-        Self { name, help, kind, label: None, samples }
+        let samples = vec![Sample { labels: Vec::new(), value: value.into() }];
+        Self { name, help, kind, labels: Vec::new(), samples }
+    }
+
+    /// Numbers with several labels.
+    pub(crate) fn labelled<const N: usize>(
+        kind: Kind,
+        (name, help): (&'static str, &'static str),
+        labels: [&'static str; N],
+        samples: Vec<Sample>,
+    ) -> Self {
+        Self { name, help, kind, labels: labels.to_vec(), samples }
     }
 
     /// A counter.
@@ -80,7 +96,7 @@ impl Family {
     }
 
     /// A gauge.
-    pub(super) fn gauge(name: &'static str, help: &'static str, value: impl Into<Value>) -> Self {
+    pub(crate) fn gauge(name: &'static str, help: &'static str, value: impl Into<Value>) -> Self {
         Self::one(Kind::Gauge, name, help, value)
     }
 
@@ -91,10 +107,10 @@ impl Family {
         samples: impl IntoIterator<Item = (impl Into<Cow<'static, str>>, V)>,
     ) -> Self {
         let sample = |(label, value): (_, V)| Sample {
-            label: Into::<Cow<'static, str>>::into(label),
+            labels: vec![Into::<Cow<'static, str>>::into(label)],
             value: value.into(),
         };
-        self.label = Some(label);
+        self.labels = vec![label];
         self.samples = samples.into_iter().map(sample).collect();
         self
     }
@@ -126,13 +142,23 @@ impl Family {
     /// The row of the table in the documentation: name, type, label with its values, and meaning.
     pub(super) fn row(&self) -> [String; 4] {
         let kind = if self.kind == Kind::Counter { "counter" } else { "gauge" };
-        let label = self.label.map(|label| {
-            let values: Vec<_> = self.samples.iter().map(|it| format!("`{}`", it.label)).collect();
-            let is_closed = label != "version" && label != "user";
-            let values = if is_closed { format!(": {}", values.join(", ")) } else { String::new() };
-            format!("`{label}`{values}")
-        });
-        let label = label.unwrap_or_default();
-        [self.name.to_owned(), kind.to_owned(), label, self.help.to_owned()]
+        let labels: Vec<_> = self.labels.iter().zip(0..).map(|it| self.label_in_row(it)).collect();
+        [self.name.to_owned(), kind.to_owned(), labels.join("; "), self.help.to_owned()]
+    }
+
+    /// A label with its values, if these are a closed set.
+    fn label_in_row(&self, (label, place): (&&str, usize)) -> String {
+        let mut values: Vec<_> = self.samples.iter().map(|it| &it.labels[place]).collect();
+        values.sort_by_key(|value| self.samples.iter().position(|it| it.labels[place] == **value));
+        values.dedup();
+        let values: Vec<_> = values.iter().map(|value| format!("`{value}`")).collect();
+        let is_closed = !["version", "user"].contains(label);
+        let values = if is_closed { format!(": {}", values.join(", ")) } else { String::new() };
+        format!("`{label}`{values}")
+    }
+
+    /// The number of series.
+    pub(crate) const fn len(&self) -> usize {
+        self.samples.len()
     }
 }

@@ -13,9 +13,9 @@ use prometheus_client::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-pub(super) use self::family::Family;
-use self::family::{Kind, Value};
-use super::{Facts, Role, Seen, now::Now, paths::PathTotals};
+use self::family::Value;
+pub(super) use self::family::{Family, Kind, Sample};
+use super::{Facts, Role, Seen, now::Now, paths::PathTotals, users::UserSeries};
 use crate::memory;
 
 /// The name of the histogram of RTTs.
@@ -53,6 +53,7 @@ pub(super) fn families(
     seen: &[&Seen],
     now: &Now,
     paths: Option<&PathTotals>,
+    users: &UserSeries,
 ) -> Vec<Family> {
     let mut families = of_process(facts, now);
     let mut nodes =
@@ -62,6 +63,9 @@ pub(super) fn families(
         sums.iter_mut().zip(&node).for_each(|(sum, family)| sum.add(family));
     }
     families.extend(sums);
+    if facts.users.is_some() {
+        families.extend(users.families());
+    }
     families.extend(paths.into_iter().flat_map(of_paths));
     families
 }
@@ -157,7 +161,8 @@ fn of_paths(paths: &PathTotals) -> Vec<Family> {
 /// All rows of the table of metrics in the documentation: name, type, label and meaning.
 #[cfg(test)]
 pub(super) fn table(facts: &Facts, seen: &Seen, paths: Option<PathTotals>) -> Vec<[String; 4]> {
-    let families = families(facts, &[seen], &Now::default(), paths.as_ref());
+    let users = UserSeries::default();
+    let families = families(facts, &[seen], &Now::default(), paths.as_ref(), &users);
     let mut rows: Vec<_> = families.iter().map(Family::row).collect();
     rows.push([RTT, "histogram", "", RTT_HELP].map(str::to_owned));
     rows
@@ -169,7 +174,7 @@ struct Families(Vec<Family>);
 
 impl Collector for Families {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for Family { name, help, kind, label, samples } in &self.0 {
+        for Family { name, help, kind, labels, samples } in &self.0 {
             // The library adds the ending to the names of counters.
             let name = name.strip_suffix("_total").unwrap_or(name);
             let kind = match kind {
@@ -178,8 +183,8 @@ impl Collector for Families {
             };
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
             for sample in samples {
-                let labels = label.iter().map(|label| (*label, sample.label.as_ref()));
-                let labels: Vec<_> = labels.collect();
+                let values = sample.labels.iter().map(AsRef::as_ref);
+                let labels: Vec<(&str, &str)> = labels.iter().copied().zip(values).collect();
                 let encoder = family.encode_family(&labels)?;
                 match (kind, sample.value) {
                     (MetricType::Counter, Value::Whole(value)) => {

@@ -15,8 +15,8 @@ use tandem_units::HumanDuration;
 use self::chart::{Chart, Line};
 use super::{
     Role,
-    now::{Now, Tunnel},
-    words::{bytes, cause, count, ms, percent, rate},
+    now::{Now, Tunnel, User},
+    words::{bytes, cause, count, met, ms, percent, rate},
 };
 
 const STYLE: &str = include_str!("page.css");
@@ -92,6 +92,7 @@ fn main(now: &Now) -> Markup {
             (tiles(now))
             (charts(now))
             (tunnels(now))
+            (users(now))
             div.pair {
                 (causes("Dropped by tunnels", &now.dropped, now.role == Role::Proxy))
                 (causes("Refused", &now.refused, true))
@@ -246,6 +247,37 @@ fn tunnel(it: &Tunnel, is_proxy: bool, has_clients: bool) -> Markup {
             td { (ms(it.rtt_s)) } td { (percent(it.lost_ratio)) }
             @if is_proxy { td { (bytes(it.queue_bytes)) } td { (ms(it.queue_wait_s)) } }
             td { (bytes(it.to_client_bytes)) } td { (bytes(it.from_client_bytes)) }
+        }
+    }
+}
+
+fn users(now: &Now) -> Markup {
+    html! {
+        @if !now.users.is_empty() {
+            section {
+                h2 { "Busiest users" }
+                div.scroll { table {
+                    thead { tr {
+                        th.text { "user" } th { "to client" } th { "to targets" } th { "connections" } th { "flows" }
+                        th { "sent" } th { "received" } th.text { "met its limit of" }
+                    } }
+                    tbody { @for it in &now.users { (user(it)) } }
+                } }
+                @let rest = now.users_known.saturating_sub(now.users.len());
+                @if rest > 0 { p.detail { "and " (count(rest as u64)) " that carry less" } }
+            }
+        }
+    }
+}
+
+fn user(it: &User) -> Markup {
+    html! {
+        tr {
+            td.text { (it.name) }
+            td { (rate(it.to_client_mbps)) } td { (rate(it.to_target_mbps)) }
+            td { (it.connections) } td { (it.flows) }
+            td { (bytes(it.to_client_bytes)) } td { (bytes(it.to_target_bytes)) }
+            td.text { (met(&it.limited)) }
         }
     }
 }

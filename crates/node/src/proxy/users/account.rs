@@ -10,8 +10,8 @@ use std::{
 };
 
 use super::{
-    EachWay, KeptUsage, Month, Refusal, Refused, UserLimits, UserRules, UserUsage, bucket::Bucket,
-    meter::Direction,
+    EachWay, KeptUsage, Month, Refusal, Refused, UserCounters, UserLimits, UserRules, UserUsage,
+    bucket::Bucket, meter::Direction,
 };
 
 /// The users' clock: nanoseconds since the first use, and the time in UTC.
@@ -264,31 +264,42 @@ impl Account {
     }
 
     fn month_bytes(&self) -> EachWay {
-        let of = |carried: &Carried| carried.month_bytes.load(Relaxed);
+        self.each_way(|carried| &carried.month_bytes)
+    }
+
+    fn each_way(&self, counter: fn(&Carried) -> &AtomicU64) -> EachWay {
+        let of = |carried| counter(carried).load(Relaxed);
         EachWay { to_target: of(&self.to_target), to_client: of(&self.to_client) }
+    }
+
+    pub(super) fn counters(&self) -> UserCounters {
+        let [connections, flows, lookups] =
+            self.gauges.each_ref().map(|gauge| gauge.open.load(Relaxed));
+        let [target, refused_connections, refused_flows, refused_lookups, month] =
+            self.refused.each_ref().map(|counter| counter.load(Relaxed));
+        UserCounters {
+            connections,
+            flows,
+            lookups,
+            bytes: self.each_way(|carried| &carried.bytes),
+            datagrams: self.each_way(|carried| &carried.datagrams),
+            over_rate_datagrams: self.each_way(|carried| &carried.over_rate),
+            refused: Refused {
+                target,
+                connections: refused_connections,
+                flows: refused_flows,
+                lookups: refused_lookups,
+                month,
+            },
+        }
     }
 
     pub(super) fn usage(&self, name: &str) -> UserUsage {
         let Named { group, limits, .. } = self.named();
-        let open = |counted| self.gauge(counted).open.load(Relaxed);
-        let [target, connections, flows, lookups, month] =
-            self.refused.each_ref().map(|counter| counter.load(Relaxed));
-        let Self { to_target, to_client, .. } = self;
         UserUsage {
             name: name.to_owned(),
             group: group.as_deref().map(str::to_owned),
-            connections: open(Counted::Connections),
-            flows: open(Counted::Flows),
-            lookups: open(Counted::Lookups),
-            to_target_bytes: to_target.bytes.load(Relaxed),
-            to_client_bytes: to_client.bytes.load(Relaxed),
-            to_target_datagrams: to_target.datagrams.load(Relaxed),
-            to_client_datagrams: to_client.datagrams.load(Relaxed),
-            over_rate_datagrams: EachWay {
-                to_target: to_target.over_rate.load(Relaxed),
-                to_client: to_client.over_rate.load(Relaxed),
-            },
-            refused: Refused { target, connections, flows, lookups, month },
+            counters: self.counters(),
             month_bytes: self.month_bytes(),
             last_seen: Some(self.last_seen()).filter(|&it| it != 0).map(Duration::from_secs),
             limits: UserLimits::clone(&limits),

@@ -16,13 +16,17 @@ fn what_flows_carry_is_added_for_their_user() {
         let now = now + Duration::from_millis(millis);
         assert_eq!(meter.datagram(now, Direction::ToTarget, 100), Verdict::Pass);
     }
-    let usage = users.usage().pop().unwrap();
-    assert_eq!((usage.name.as_str(), usage.flows), ("alice", 1));
-    assert_eq!((usage.to_target_bytes, usage.to_target_datagrams), (400, 4));
+    let (name, counters) = users.counters().pop().unwrap();
+    assert_eq!((&*name, counters.flows), ("alice", 1));
+    assert_eq!((counters.bytes.to_target, counters.datagrams.to_target), (400, 4));
     assert_eq!(meter.passed(now, Direction::ToClient, (70_000, 0)), Verdict::Pass);
     drop((meter, place));
     let usage = users.usage().pop().unwrap();
-    assert_eq!((usage.flows, usage.to_client_bytes, usage.to_client_datagrams), (0, 70_000, 0));
+    let counters = usage.counters;
+    assert_eq!(
+        (counters.flows, counters.bytes.to_client, counters.datagrams.to_client),
+        (0, 70_000, 0)
+    );
     assert_eq!(usage.month_bytes, EachWay { to_target: 400, to_client: 70_000 });
 }
 
@@ -36,8 +40,8 @@ fn a_limit_holds_for_all_clones_and_changes_at_once() {
     users.set_rules(UserRules::default());
     assert!(one.place(Counted::Flows).is_ok());
     drop(places);
-    let usage = &users.usage()[0];
-    assert_eq!((usage.flows, usage.refused.flows), (0, 1));
+    let counters = users.usage()[0].counters;
+    assert_eq!((counters.flows, counters.refused.flows), (0, 1));
 }
 
 #[test]

@@ -72,32 +72,35 @@ impl EachWay {
     }
 }
 
-/// What a user has open and has used. Bytes are payload of UDP and TCP. Where nothing else is said, numbers
-/// count from the start of the process, or from the moment when the user became known to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UserUsage {
-    /// The user's name.
-    pub name: String,
-    /// The group whose limits the user has.
-    pub group: Option<String>,
+/// What a user has open and has carried. Bytes are payload of UDP and TCP. Numbers that only grow count from the
+/// start of the process, or from the moment when the user became known to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserCounters {
     /// The connections that are open.
     pub connections: u32,
     /// The UDP flows and TCP connections that are open or being opened.
     pub flows: u32,
     /// The names that are being resolved.
     pub lookups: u32,
-    /// The bytes from clients to targets.
-    pub to_target_bytes: u64,
-    /// The bytes from targets to clients.
-    pub to_client_bytes: u64,
-    /// The UDP payloads from clients to targets.
-    pub to_target_datagrams: u64,
-    /// The UDP payloads from targets to clients.
-    pub to_client_datagrams: u64,
+    /// The bytes of payload.
+    pub bytes: EachWay,
+    /// The UDP payloads.
+    pub datagrams: EachWay,
     /// The UDP payloads that were dropped because they came faster than the user's rate.
     pub over_rate_datagrams: EachWay,
     /// The requests that were refused.
     pub refused: Refused,
+}
+
+/// A user, its limits, and what it has used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserUsage {
+    /// The user's name.
+    pub name: String,
+    /// The group whose limits the user has.
+    pub group: Option<String>,
+    /// What the user has open and has carried.
+    pub counters: UserCounters,
     /// The bytes of this month in UTC, also before the process began, if the embedding program has
     /// restored them.
     pub month_bytes: EachWay,
