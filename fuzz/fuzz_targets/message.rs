@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use tandem_wire::qpack::encode_field_section;
-use tandem_wire::{RequestHead, ResponseHead};
+use tandem_wire::{RequestHead, ResponseHead, TraceId};
 
 const SIZE_MAX: u64 = 10_000;
 
@@ -15,6 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let is_qpack = data.first().is_none_or(|&first| first == 0);
     let section = if is_qpack { Bytes::copy_from_slice(data) } else { section(data) };
     if let Ok(request) = RequestHead::decode(section.clone(), SIZE_MAX) {
+        TraceId::of(&request.headers);
         assert_eq!(RequestHead::decode(request.encode(), SIZE_MAX), Ok(request));
     }
     if let Ok(response) = ResponseHead::decode(section, SIZE_MAX) {

@@ -60,6 +60,9 @@ impl Client {
         if setup.require_mode {
             node.require_mode();
         }
+        if setup.trace_requests {
+            node.trace_requests();
+        }
         let stats = carrier::carry(node, setup.programs.has_stdio())?;
         let carried = Carried::from(&stats);
         if setup.json {
@@ -142,6 +145,14 @@ pub(crate) struct ClientSettings {
     )]
     oversize: Option<Oversize>,
 
+    /// Send a random identifier with each request (W3C Trace Context), and log it
+    ///
+    /// Servers log it too. Each request has an identifier of its own, so that only this program knows which of them
+    /// belong together.
+    #[arg(long, value_name = "BOOL", env = "TANDEM_TRACE_REQUESTS", help_heading = "Tests and tracing",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    trace_requests: Option<bool>,
+
     /// When the client ends, print as one JSON object what it has carried and dropped
     #[arg(long, value_name = "BOOL", env = "TANDEM_JSON",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -186,6 +197,7 @@ pub(crate) struct ClientSetup {
     require_mode: bool,
     group_streams: Within<GroupStreams>,
     oversize: Oversize,
+    trace_requests: bool,
     json: bool,
     #[serde(flatten)]
     repair: RepairSetup,
@@ -224,6 +236,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             require_mode,
             group_streams: hops::group_streams(settings.group_streams),
             oversize: settings.oversize.unwrap_or_default(),
+            trace_requests: settings.trace_requests.unwrap_or_default(),
             json,
             repair: RepairSetup::new(settings.repair, mode),
             tls: settings.tls.try_into()?,

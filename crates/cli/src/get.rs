@@ -127,6 +127,14 @@ pub(crate) struct Get {
     )]
     retry: Option<HumanDuration>,
 
+    /// Send a random identifier with each request (W3C Trace Context), and log it
+    ///
+    /// Servers log it too. Each request has an identifier of its own, so that only this program knows which of them
+    /// belong together.
+    #[arg(long, value_name = "BOOL", env = "TANDEM_TRACE_REQUESTS", help_heading = "Tests and tracing",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    trace_requests: Option<bool>,
+
     /// Print the result as one JSON object
     #[arg(long, env = "TANDEM_JSON")]
     json: bool,
@@ -192,6 +200,9 @@ impl Get {
             let mut node = Client::new(plan.client(&url, resume)).map_err(ConfigError::from)?;
             if self.require_mode.unwrap_or_default() {
                 node.require_mode();
+            }
+            if self.trace_requests.unwrap_or_default() {
+                node.trace_requests();
             }
             match Box::pin(fetch(node, download, bar, &mut signals)).await {
                 Ok(report) => {

@@ -71,6 +71,19 @@ struct Common {
     /// Log more to standard error; -vv also logs packets (`RUST_LOG` overrides it)
     #[arg(short, long, global = true, display_order = 900, action = clap::ArgAction::Count)]
     verbose: u8,
+
+    /// Form of the lines on standard error
+    #[arg(
+        long,
+        global = true,
+        display_order = 901,
+        value_name = "FORMAT",
+        env = "TANDEM_LOG_FORMAT",
+        value_enum,
+        default_value_t,
+        hide_env = true
+    )]
+    log_format: log::Format,
 }
 
 impl Cli {
@@ -139,7 +152,7 @@ fn main() -> ExitCode {
     let first = env::args_os().nth(1);
     let given = Cli::definition(first.as_deref()).get_matches(); // exits with 2 if the line is wrong
     let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
-    log::start(cli.command.log_level(), cli.common.verbose);
+    log::start(cli.command.log_level(), cli.common.verbose, cli.common.log_format);
     match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

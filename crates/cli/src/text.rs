@@ -8,7 +8,7 @@ use std::{
 
 use textwrap::WordSplitter;
 
-use crate::error::CliError;
+use crate::{error::CliError, log};
 
 /// Whether the user allows colours (<https://no-color.org>).
 pub(crate) fn may_be_coloured() -> bool {
@@ -21,10 +21,10 @@ pub(crate) fn print(result: impl Display) -> Result<(), CliError> {
     writeln!(stdout, "{result}").and_then(|()| stdout.flush()).map_err(CliError::Stdout)
 }
 
-/// Writes a line to standard error. A failure is ignored, because there is no other place to report
-/// it; `eprintln!` would panic.
+/// Writes a line to standard error, in the form of the log. A failure is ignored, because there is no other place to
+/// report it; `eprintln!` would panic.
 pub(crate) fn say(line: impl Display) {
-    let text = format!("{line}\n");
+    let text = log::line(&line.to_string());
     if io::stderr().write_all(text.as_bytes()).is_err() {}
 }
 

@@ -153,7 +153,9 @@ impl Server {
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0)); // From now on the server is killed on drop.
         let mut server = Self { address: unknown, said: String::new(), child, stderr };
         while let Ok(text) = server.stderr.recv_timeout(TIMEOUT) {
-            if let Some(address) = text.strip_prefix("listening on ") {
+            if let Some((_, address)) = text.split_once("listening on ") {
+                // In a log of JSON more follows.
+                let address = address.split('"').next().unwrap_or_default();
                 server.address = address.parse().unwrap();
                 return server;
             }

@@ -35,6 +35,8 @@ pub(super) struct Settings {
     pub(super) seed: Option<u64>,
     /// The place of the connection in a chain whose bytes are accounted for.
     pub(super) layer: Option<quic::Layer>,
+    /// Whether requests have identifiers.
+    pub(super) traces_requests: bool,
 }
 
 /// One QUIC connection with HTTP/3.
@@ -53,7 +55,7 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn new(settings: Settings, limits: &Limits) -> Self {
-        Self {
+        let mut peer = Self {
             settings,
             endpoint: None,
             session: Session::new(Side::Client, limits),
@@ -61,7 +63,21 @@ impl Peer {
             connected: None,
             deadline: None,
             suspicion: None,
+        };
+        if peer.settings.traces_requests {
+            peer.trace_requests();
         }
+        peer
+    }
+
+    /// Gives each request an identifier.
+    pub(super) fn trace_requests(&mut self) {
+        /// Lets the choices differ from those of connections with the same seed.
+        const PART: u64 = 1 << 61;
+        let Settings { seed, authority, traces_requests, .. } = &mut self.settings;
+        *traces_requests = true;
+        let random = quic::rng(seed.map(|seed| seed.wrapping_add(PART)));
+        self.session.trace_requests(authority.clone(), random);
     }
 
     /// A connection to the same peer that is not open. Its random choices differ from those of

@@ -65,6 +65,7 @@ impl Client {
                     },
                     seed: peer_seed(hops.len()),
                     layer: ledger.as_ref().map(|ledger| ledger.layer(hops.is_empty(), true)),
+                    traces_requests: false,
                 };
                 fetch.streams = fetch.streams.max(1);
                 if fetch.upload.is_some() {
@@ -102,6 +103,12 @@ impl Client {
     /// Makes the client end with an error if a proxy grants another mode than was asked for.
     pub fn require_mode(&mut self) {
         self.requires_mode = true;
+    }
+
+    /// Makes the client send a random identifier with each request and log what becomes of it, so that its log can be
+    /// joined with those of the servers. No two requests have the same, so that servers cannot compare them.
+    pub fn trace_requests(&mut self) {
+        self.chain.peers().for_each(Peer::trace_requests);
     }
 
     /// Makes a client that carries the packets of local programs request a flow to each target before
@@ -482,6 +489,7 @@ fn hop(
         transport: Transport { keep_alive, ..transport },
         seed,
         layer,
+        traces_requests: false,
     };
     Ok(Hop::new(Peer::new(settings, limits), (template, others), token, mode, limits))
 }

@@ -8,6 +8,7 @@ mod error;
 mod peer_ids;
 mod qpack_stream;
 mod request_stream;
+mod trace;
 mod unidirectional;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,6 +28,7 @@ use self::{
     error::StreamError,
     peer_ids::PeerIds,
     request_stream::{Follows, Next, RequestStream},
+    trace::Tracer,
 };
 use crate::{
     limits::Limits,
@@ -91,6 +93,7 @@ pub(crate) struct Session {
     goaway: Option<u64>,
     /// The ID of the request stream that the peer will open next (server).
     next_request: u64,
+    tracer: Option<Box<Tracer>>,
 }
 
 impl Session {
@@ -114,6 +117,7 @@ impl Session {
             field_section_max: limits.field_section,
             goaway: None,
             next_request: 0,
+            tracer: None,
         }
     }
 
@@ -287,6 +291,9 @@ impl Session {
             }
         };
         request.on_head_accepted(follows);
+        if let (Ok(Event::Response(_, head)), Some(tracer)) = (&event, &self.tracer) {
+            tracer.on_response(stream, head.status);
+        }
         self.events.extend(event);
         self.events.push_back(Event::Body(stream));
         Ok(())
@@ -347,6 +354,7 @@ impl Session {
     fn forget_if_done(&mut self, connection: &mut Connection, stream: StreamId) {
         if self.requests.get(&stream).is_some_and(|request| request.is_done()) {
             self.requests.remove(&stream);
+            self.log_end(stream, &"complete");
             self.incoming.end(connection, stream, Code::H3_NO_ERROR);
         }
     }
@@ -397,7 +405,8 @@ impl Session {
         let stream = connection.open(Direction::Bidirectional)?;
         let mut request = RequestStream::new(self.side, self.field_section_max);
         request.is_connect = head.method == Method::CONNECT;
-        request.queue(head_frame(&head.encode()), end);
+        let traced = self.tracer.as_mut().map(|tracer| tracer.begin(stream, head));
+        request.queue(head_frame(&traced.as_ref().unwrap_or(head).encode()), end);
         if request.flush(connection, stream).is_err() {
             tracing::debug!(%stream, "the peer stopped the stream before the request was sent");
         }
@@ -536,6 +545,7 @@ impl Session {
     /// Resets a stream in both directions and forgets it.
     pub(crate) fn reset(&mut self, connection: &mut Connection, stream: StreamId, code: Code) {
         if self.requests.remove(&stream).is_some() {
+            self.log_end(stream, &code);
             connection.reset(stream, code);
             connection.stop(stream, code);
             self.outgoing.reset(connection, stream, code);

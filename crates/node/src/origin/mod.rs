@@ -15,8 +15,8 @@ use std::{
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use tandem_units::ByteCount;
-use tandem_wire::{Code, ErrorScope, HttpDatagram, RequestHead, ResponseHead, TunnelInfo};
-use tracing::debug;
+use tandem_wire::{Code, ErrorScope, HttpDatagram, RequestHead, ResponseHead, TraceId, TunnelInfo};
+use tracing::{debug, field::display};
 
 use self::answer::Answer;
 use crate::{
@@ -84,6 +84,9 @@ struct Exchange {
     path: Vec<String>,
     file: FileId,
     state: State,
+    began: Instant,
+    /// The status of the response, and how many bytes of its body were sent.
+    sent: (Option<StatusCode>, u64),
 }
 
 enum State {
@@ -201,11 +204,11 @@ impl Origin {
                 self.on_request(now, (id, stream), *head);
             }
             server::Event::Http(h3::Event::Body(stream)) => self.read_body(now, (id, stream)),
-            server::Event::Http(h3::Event::Writable(stream)) => self.send((id, stream)),
+            server::Event::Http(h3::Event::Writable(stream)) => self.send(now, (id, stream)),
             server::Event::Http(h3::Event::Failed(stream, _)) => {
                 self.close_channel((id, stream));
                 self.uploads.remove(&(id, stream));
-                self.close((id, stream));
+                self.close(now, (id, stream));
             }
             server::Event::Lost => self.server.forget(id),
             server::Event::Closed => {
@@ -213,7 +216,7 @@ impl Origin {
                 let last = (id, StreamId(u64::MAX));
                 let gone: Vec<_> = self.exchanges.range(first..=last).map(|(&id, _)| id).collect();
                 for id in gone {
-                    self.close(id);
+                    self.close(now, id);
                 }
                 self.channels.remove(&id);
                 self.uploads.retain(|(connection, _), _| *connection != id);
@@ -250,7 +253,7 @@ impl Origin {
                     if let Some((session, connection)) = self.server.parts(id) {
                         session.reset(connection, stream, Code::H3_DATAGRAM_ERROR);
                     }
-                    self.close((id, stream));
+                    self.close(now, (id, stream));
                 }
                 Err(_) => self.stats.dropped.malformed += 1,
             }
@@ -259,6 +262,8 @@ impl Origin {
 
     fn on_request(&mut self, now: Instant, id: RequestId, head: RequestHead) {
         self.stats.requests += 1;
+        let trace_id = TraceId::of(&head.headers).map(display);
+        debug!(connection = id.0.0, stream = id.1.0, trace_id, method = %head.method, "request received");
         self.read_report(now, id.0, &head.headers);
         if head.protocol.as_deref() == Some(TunnelInfo::PROTOCOL) {
             return self.open_channel(id);
@@ -278,7 +283,9 @@ impl Origin {
             path.push(INDEX.to_owned());
         }
         let file = self.open_file(id, path.clone());
-        self.exchanges.insert(id, Exchange { head, path, file, state: State::Opening });
+        let exchange =
+            Exchange { head, path, file, state: State::Opening, began: now, sent: (None, 0) };
+        self.exchanges.insert(id, exchange);
     }
 
     fn open_file(&mut self, id: RequestId, path: Vec<String>) -> FileId {
@@ -289,7 +296,7 @@ impl Origin {
         file
     }
 
-    fn on_file_opened(&mut self, file: FileId, result: Result<FileMeta, FileError>) {
+    fn on_file_opened(&mut self, now: Instant, file: FileId, result: Result<FileMeta, FileError>) {
         let Some(&id) = self.requests_by_file.get(&file) else {
             // The request has ended in the meantime.
             if result.is_ok() {
@@ -302,7 +309,7 @@ impl Origin {
         match result {
             Ok(meta) => {
                 let answer = answer::for_file(&exchange.head, name, &meta);
-                self.start(id, &answer);
+                self.start(now, id, &answer);
             }
             Err(error) => {
                 let method = exchange.head.method.clone();
@@ -324,6 +331,8 @@ impl Origin {
     /// Sends a response without a file.
     fn refuse(&mut self, id: RequestId, method: &Method, (head, body): (ResponseHead, Bytes)) {
         self.stats.requests_refused += 1;
+        let status = head.status.as_u16();
+        debug!(connection = id.0.0, stream = id.1.0, status, "request refused");
         let Some((session, connection)) = self.server.parts(id.0) else { return };
         let has_body = *method != Method::HEAD && !body.is_empty();
         let end = if has_body { End::More } else { End::Last };
@@ -336,13 +345,16 @@ impl Origin {
 
     /// Sends the header section of a response, and begins to send the file if the response has a
     /// body.
-    fn start(&mut self, id: RequestId, answer: &Answer) {
+    fn start(&mut self, now: Instant, id: RequestId, answer: &Answer) {
         let Some((session, connection)) = self.server.parts(id.0) else { return };
         let len = answer.end - answer.start;
         let end = if len == 0 { End::Last } else { End::More };
         session.send_response(connection, id.1, &answer.head, end);
+        if let Some(exchange) = self.exchanges.get_mut(&id) {
+            exchange.sent.0 = Some(answer.head.status);
+        }
         if len == 0 {
-            return self.close(id);
+            return self.close(now, id);
         }
         session.begin_body(id.1, usize::try_from(len).unwrap_or(usize::MAX));
         if let Some(exchange) = self.exchanges.get_mut(&id) {
@@ -354,11 +366,11 @@ impl Origin {
                 ahead: FIRST_READ,
             };
         }
-        self.send(id);
+        self.send(now, id);
     }
 
     /// Sends the bytes that were read, and reads the next ones when all of them are written.
-    fn send(&mut self, id: RequestId) {
+    fn send(&mut self, now: Instant, id: RequestId) {
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
         let State::Sending { next, end, unsent, is_reading, ahead } = &mut exchange.state else {
             return;
@@ -366,14 +378,16 @@ impl Origin {
         let Some((session, connection)) = self.server.parts(id.0) else { return };
         let before = unsent.len();
         let result = session.write_body(connection, id.1, unsent);
-        self.stats.file_bytes += (before - unsent.len()) as u64;
+        let written = (before - unsent.len()) as u64;
+        exchange.sent.1 += written;
+        self.stats.file_bytes += written;
         match result {
             Ok(Write::Blocked) => {}
-            Err(_) => self.close(id),
+            Err(_) => self.close(now, id),
             Ok(Write::Done) if *is_reading => {}
             Ok(Write::Done) if *next == *end => {
                 session.finish(connection, id.1);
-                self.close(id);
+                self.close(now, id);
             }
             Ok(Write::Done) => {
                 let len = usize::try_from(*end - *next).unwrap_or(usize::MAX);
@@ -386,7 +400,7 @@ impl Origin {
         }
     }
 
-    fn on_file_chunk(&mut self, file: FileId, result: Result<Bytes, FileError>) {
+    fn on_file_chunk(&mut self, now: Instant, file: FileId, result: Result<Bytes, FileError>) {
         let Some(&id) = self.requests_by_file.get(&file) else { return };
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
         let State::Sending { next, unsent, is_reading, .. } = &mut exchange.state else { return };
@@ -395,7 +409,7 @@ impl Origin {
             Ok(chunk) if !chunk.is_empty() => {
                 *next += chunk.len() as u64;
                 *unsent = chunk;
-                self.send(id);
+                self.send(now, id);
             }
             // The file was truncated or cannot be read, so the announced length cannot be reached.
             Ok(_) | Err(_) => {
@@ -403,7 +417,7 @@ impl Origin {
                 if let Some((session, connection)) = self.server.parts(id.0) {
                     session.reset(connection, id.1, Code::H3_INTERNAL_ERROR);
                 }
-                self.close(id);
+                self.close(now, id);
             }
         }
     }
@@ -421,7 +435,7 @@ impl Origin {
                 }
                 Ok(Body::Failed(_)) => {
                     self.uploads.remove(&id);
-                    return self.close(id);
+                    return self.close(now, id);
                 }
                 Err(error) => return self.server.break_connection(now, id.0, &error),
             }
@@ -429,9 +443,22 @@ impl Origin {
     }
 
     /// Forgets a request and its file.
-    fn close(&mut self, id: RequestId) {
+    fn close(&mut self, now: Instant, id: RequestId) {
         let Some(exchange) = self.exchanges.remove(&id) else { return };
         self.requests_by_file.remove(&exchange.file);
+        let is_complete = match &exchange.state {
+            State::Opening => exchange.sent.0.is_some(),
+            State::Sending { next, end, unsent, .. } => next == end && unsent.is_empty(),
+        };
+        debug!(
+            connection = id.0.0,
+            stream = id.1.0,
+            status = exchange.sent.0.map(|status| status.as_u16()),
+            to_client_bytes = exchange.sent.1,
+            active_s = (now - exchange.began).as_secs_f64(),
+            reason = if is_complete { "complete" } else { "ended early" },
+            "request ended"
+        );
         if !matches!(exchange.state, State::Opening) {
             self.outputs.push_back(Output::CloseFile(exchange.file));
         }
@@ -452,8 +479,8 @@ impl Node for Origin {
             Input::SocketOpened { result, .. } => {
                 self.outputs.push_back(Output::Event(Event::listening(self.listen, result)));
             }
-            Input::FileOpened { file, result } => self.on_file_opened(file, result),
-            Input::FileChunk { file, result } => self.on_file_chunk(file, result),
+            Input::FileOpened { file, result } => self.on_file_opened(now, file, result),
+            Input::FileChunk { file, result } => self.on_file_chunk(now, file, result),
             Input::Shutdown => {
                 self.server.drain(now);
             }

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::SocketAddr, time::Instant};
 
-use tandem_wire::Code;
+use tandem_wire::{Code, TraceId};
 
 use super::{
     access::User,
@@ -34,6 +34,8 @@ pub(super) struct Owner {
     pub(super) _place: Place,
     /// The client's address, if logs may show it.
     pub(super) client: Option<SocketAddr>,
+    /// What the client calls the request.
+    pub(super) trace_id: Option<TraceId>,
 }
 
 /// The size of packets on which their sender relies. It uses a size for many packets in a row only after one

@@ -402,10 +402,13 @@ impl Proxy {
                 End::WithConnection => &mut ended.with_connection,
                 End::Revoked | End::Expired | End::MonthUsed => &mut ended.revoked,
             } += 1;
-            let Owner { user, client, .. } = &flow.owner;
+            let Owner { user, client, trace_id, meter, .. } = &flow.owner;
+            let EachWay { to_target, to_client } = meter.bytes();
             info!(
-                connection = id.0.0, flow = id.1.0, %user, client = client.map(display), %target,
-                reason = %end,
+                connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
+                client = client.map(display), %target, reason = %end,
+                active_s = meter.active().as_secs_f64(),
+                to_target_bytes = to_target, to_client_bytes = to_client,
                 to_target = flow.to_target_datagrams, to_client = flow.to_client_datagrams,
                 beside = flow.beside_datagrams,
                 too_large = flow.too_large, "flow closed"

@@ -7,10 +7,10 @@ use std::{
     time::Instant,
 };
 
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tandem_wire::{
     Code, PROTOCOL_CONNECT_TCP, PathMatcher, RequestHead, ResponseHead, TargetError, Template,
-    uri_template::parse_target_authority,
+    TraceId, uri_template::parse_target_authority,
 };
 use tracing::{debug, field::display, info, warn};
 
@@ -115,6 +115,9 @@ impl Admission {
 impl Proxy {
     pub(super) fn on_request(&mut self, now: Instant, id: FlowId, head: &RequestHead) {
         self.stats.requests += 1;
+        if let Some(trace_id) = TraceId::of(&head.headers) {
+            debug!(connection = id.0.0, flow = id.1.0, %trace_id, "request received");
+        }
         let asks = Admission::asks(head);
         let has_capsules = matches!(asks, Ok(Asks::Udp | Asks::Tcp(Form::Capsules)));
         // RFC 9297 §3.2 is about messages with capsules. Other requests may have content.
@@ -159,7 +162,7 @@ impl Proxy {
         if let Some(first) = asked.group.and_then(|field| field.first) {
             return self.join(id, StreamId(first.get()), &target, &asked);
         }
-        self.open_flow(now, id, user, (target, asked, beside))
+        self.open_flow(now, id, (user, &head.headers), (target, asked, beside))
     }
 
     /// Finds out who sends a request. Counts a request that may not use the proxy.
@@ -234,10 +237,10 @@ impl Proxy {
         &mut self,
         now: Instant,
         id: FlowId,
-        user: User,
+        (user, headers): (User, &HeaderMap),
         (target, asked, beside): ((String, u16), Asked, beside::Asked),
     ) -> Result<(), RequestError> {
-        let owner = self.owner(now, id, user)?;
+        let owner = self.owner(now, id, user, headers)?;
         let (state, output) = self.targets.reach(now, id, target.clone(), &owner.user)?;
         self.outputs.push_back(output);
         let beside = Some(Box::new(beside));
@@ -255,12 +258,15 @@ impl Proxy {
         now: Instant,
         id: FlowId,
         user: User,
+        headers: &HeaderMap,
     ) -> Result<Owner, RequestError> {
         let place = user.place(Counted::Flows)?;
         user.account.see(now);
         let peer = self.peers.get(id.0).filter(|_| self.log_clients);
         let client = peer.map(|peer| peer.standing.client);
-        Ok(Owner { meter: Meter::new(Arc::clone(&user.account)), user, client, _place: place })
+        let meter = Meter::new(now, Arc::clone(&user.account));
+        let trace_id = TraceId::of(headers);
+        Ok(Owner { meter, user, client, trace_id, _place: place })
     }
 
     /// Lets a request stream join the flow of another. A stream that cannot join at once is
@@ -337,10 +343,10 @@ impl Proxy {
         let State::Opening { target, .. } = flow.state else { return };
         flow.state = State::Open { socket, target };
         flow.last_active = now;
-        let Owner { user, client, .. } = &flow.owner;
+        let Owner { user, client, trace_id, .. } = &flow.owner;
         info!(
-            connection = id.0.0, flow = id.1.0, %user, client = client.map(display), %target,
-            "flow opened"
+            connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
+            client = client.map(display), %target, "flow opened"
         );
         let mut headers = peer.tunnel.grant(now, id.1);
         if let Some(connection) = self.server.connection(id.0)

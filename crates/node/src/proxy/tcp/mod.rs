@@ -167,7 +167,7 @@ impl Proxy {
         (target, form): ((String, u16), Form),
     ) -> Result<(), RequestError> {
         let target = self.service_or(target)?;
-        let owner = self.owner(now, id, user)?;
+        let owner = self.owner(now, id, user, headers)?;
         let state = if let Ok(address) = target.0.parse() {
             State::Connecting(self.race(now, &[address], target.1, &owner.user)?)
         } else {
@@ -319,10 +319,10 @@ impl Proxy {
         self.tcp.set_timer(id);
         self.stats.tcp.opened += 1;
         let Some(flow) = self.tcp.flows.get(&id) else { return };
-        let Owner { user, client, .. } = &flow.owner;
+        let Owner { user, client, trace_id, .. } = &flow.owner;
         info!(
-            connection = id.0.0, flow = id.1.0, %user, client = client.map(display), %target,
-            protocol = "tcp", "flow opened"
+            connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
+            client = client.map(display), %target, protocol = "tcp", "flow opened"
         );
         self.answer(id, &connected(target, form), h3::End::More);
         self.pull_tcp(id);

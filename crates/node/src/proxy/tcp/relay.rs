@@ -201,10 +201,11 @@ impl Proxy {
             State::Resolving { query, .. } => self.targets.forget_query(*query),
             State::Connecting(_) => {}
             State::Open { splice, target } => {
-                let Owner { user, client, .. } = &flow.owner;
+                let Owner { user, client, trace_id, meter, .. } = &flow.owner;
                 info!(
-                    connection = id.0.0, flow = id.1.0, %user, client = client.map(display), %target,
-                    %reason, protocol = "tcp", to_target_bytes = splice.to_tcp,
+                    connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
+                    client = client.map(display), %target, %reason, protocol = "tcp",
+                    active_s = meter.active().as_secs_f64(), to_target_bytes = splice.to_tcp,
                     to_client_bytes = splice.from_tcp, "flow closed"
                 );
             }

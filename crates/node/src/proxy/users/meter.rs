@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::account::Account;
+use super::{EachWay, account::Account};
 
 /// A direction through the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,11 @@ pub(in crate::proxy) struct Meter {
     pending: [Pending; 2],
     /// When the last portion was added.
     added_at: Option<Instant>,
+    /// The bytes that were added.
+    added: EachWay,
+    began: Instant,
+    /// When something has passed last.
+    last: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -48,8 +53,23 @@ const PORTION: u64 = 128 * 1024;
 const PORTION_TIME: Duration = Duration::from_millis(100);
 
 impl Meter {
-    pub(in crate::proxy) fn new(account: Arc<Account>) -> Self {
-        Self { account, pending: Default::default(), added_at: None }
+    pub(in crate::proxy) fn new(now: Instant, account: Arc<Account>) -> Self {
+        let (pending, added) = Default::default();
+        Self { account, pending, added_at: None, added, began: now, last: now }
+    }
+
+    /// The bytes of the whole flow.
+    pub(in crate::proxy) fn bytes(&self) -> EachWay {
+        let [to_target, to_client] = &self.pending;
+        EachWay {
+            to_target: self.added.to_target + to_target.bytes,
+            to_client: self.added.to_client + to_client.bytes,
+        }
+    }
+
+    /// The time from the request until something has passed last.
+    pub(in crate::proxy) fn active(&self) -> Duration {
+        self.last - self.began
     }
 
     /// Counts a UDP payload, unless it comes faster than the user's rate.
@@ -88,6 +108,7 @@ impl Meter {
     }
 
     fn count(&mut self, now: Instant, way: Direction, bytes: usize, datagrams: u64) -> Verdict {
+        self.last = now;
         let [to_target, to_client] = &mut self.pending;
         let pending = if way == Direction::ToTarget { to_target } else { to_client };
         pending.bytes += bytes as u64;
@@ -102,6 +123,7 @@ impl Meter {
     }
 
     fn add(&mut self) {
+        self.added = self.bytes();
         let directions = [Direction::ToTarget, Direction::ToClient];
         for (direction, pending) in directions.into_iter().zip(&mut self.pending) {
             let Pending { bytes, datagrams } = std::mem::take(pending);
