@@ -20,6 +20,7 @@ mod get;
 mod help;
 mod hops;
 mod lab;
+mod layers;
 mod log;
 mod memory;
 mod mode;
@@ -81,7 +82,7 @@ struct Common {
         env = "TANDEM_LOG_FORMAT",
         value_enum,
         default_value_t,
-        hide_env = true
+        help_heading = "Tests and tracing"
     )]
     log_format: log::Format,
 }
@@ -110,6 +111,7 @@ enum Command {
     Pep(Box<pep::PepCommand>),
     Top(Box<top::Top>),
     Users(users::UsersCommand),
+    Qlog(layers::Qlog),
     #[command(subcommand)]
     Lab(Box<lab::Lab>),
     Demo(Box<demo::Demo>),
@@ -129,6 +131,7 @@ impl Command {
             Self::Pep(pep) => pep.run(),
             Self::Top(top) => top.run(),
             Self::Users(users) => users.run(),
+            Self::Qlog(qlog) => qlog.run(),
             Self::Lab(lab) => lab.run(),
             Self::Demo(demo) => demo.run(),
             Self::Generate(generate) => generate.run(),

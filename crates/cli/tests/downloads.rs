@@ -122,6 +122,14 @@ fn qlog_files_say_what_the_tunnels_cost() {
         assert_eq!(event["data"][key], result[key], "{key}");
     }
     assert_eq!(event["data"]["connections"].as_array().unwrap().len(), 3);
+    let drawn = scene.run("qlog qlog -o picture.svg").succeeds();
+    let picture = fs::read_to_string(scene.path("picture.svg")).unwrap();
+    for (name, line) in ["tunnel 1", "tunnel 2", "end to end"].into_iter().zip(drawn.lines()) {
+        assert!(line.starts_with(name) && line.contains("as its client saw it"), "{drawn}");
+        assert!(picture.contains(name), "no {name} in the picture");
+    }
+    scene.run("qlog root").fails(1, &["no qlog of a client", "--qlog-dir"]);
+    scene.run("qlog qlog --chain 7").fails(1, &["qlog: ", "tandem_chain 7"]);
 }
 
 #[test]

@@ -67,6 +67,22 @@ pub(crate) enum CliError {
         /// The cause.
         error: io::Error,
     },
+    /// A file or a folder could not be read.
+    #[error("cannot read {}: {error}", file.display())]
+    Unreadable {
+        /// Which one.
+        file: PathBuf,
+        /// The cause.
+        error: io::Error,
+    },
+    /// No qlog of a client is there.
+    #[error("{}", no_qlogs(.folders, .chain.as_deref()))]
+    NoQlogs {
+        /// Where.
+        folders: Vec<PathBuf>,
+        /// The chain of connections that was asked for.
+        chain: Option<String>,
+    },
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Stdout(io::Error),
@@ -177,6 +193,17 @@ impl CliError {
     /// A failed write of this file.
     pub(crate) fn write(file: &Path) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Write { file: file.to_owned(), error }
+    }
+}
+
+fn no_qlogs(folders: &[PathBuf], chain: Option<&str>) -> String {
+    let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+    let folders = folders.join(", ");
+    match chain {
+        Some(chain) => format!("{folders}: no qlog of a client has the tandem_chain {chain}"),
+        None => format!(
+            "{folders}: there is no qlog of a client; `tandem get` and `tandem client` write one with --qlog-dir DIR"
+        ),
     }
 }
 

@@ -178,10 +178,10 @@ impl Client {
         result: Result<SocketAddr, io::ErrorKind>,
     ) -> Option<()> {
         let index = self.race.position(socket)?;
-        let limits = self.limits_of(0);
+        let (limits, place) = (self.limits_of(0), self.place(now, 0));
         let attempt = self.race.attempts.get_mut(index)?;
         let remote = attempt.candidate.address;
-        let connect = |_| attempt.peer.connect(now, remote, &limits);
+        let connect = |_| attempt.peer.connect(now, remote, (&limits, place));
         if let Err(error) = result.map_err(ClientError::Socket).and_then(connect) {
             self.fail(now, index, error);
             self.advance(now);

@@ -15,7 +15,7 @@ use crate::{
     h3::{self, Session, Side},
     limits::Limits,
     node::{Ecn, Transmit},
-    quic::{self, Closed, Connection, ConnectionId, Endpoint},
+    quic::{self, Closed, Connection, ConnectionId, Endpoint, Place},
     stats::ConnectionStats,
 };
 
@@ -93,13 +93,14 @@ impl Peer {
         &mut self,
         now: Instant,
         remote: SocketAddr,
-        limits: &Limits,
+        (limits, place): (&Limits, Place),
     ) -> Result<(), ClientError> {
         let Settings { host, tls, transport, seed, layer, .. } = &self.settings;
         let mut endpoint = Endpoint::client(tls, transport, limits, *seed);
         if let Some(layer) = layer {
             endpoint.set_layer(layer.clone());
         }
+        endpoint.set_place(place);
         let id = endpoint
             .connect(now, remote, host)
             .map_err(|reason| ClientError::Tls { peer: self.settings.authority.clone(), reason })?;

@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, io, net::SocketAddr, time::Instant};
 
+use rand::RngCore;
 use tandem_wire::{Code, ResponseHead};
 
 use super::{
@@ -21,7 +22,8 @@ use crate::{
     limits::Limits,
     node::{Event, Output, SocketId},
     quic::{
-        AckPolicy, ClientTls, ConfigError, Layer, Ledger, LossDetection, Mtu, StreamId, Transport,
+        AckPolicy, ClientTls, ConfigError, Layer, Ledger, LossDetection, Mtu, Place, StreamId,
+        Transport, rng,
     },
     stats::Stats,
 };
@@ -91,6 +93,7 @@ impl Client {
             race: Race::default(),
             memory: Memory::default(),
             watch: Watch::default(),
+            chain_id: chain_id(seed),
             recovery: Recovery::new(seed),
             lost: VecDeque::new(),
             requires_mode: false,
@@ -172,10 +175,21 @@ impl Client {
         limits
     }
 
+    /// Where in the chain the connection with this index is, for its qlog.
+    pub(super) fn place(&self, now: Instant, index: usize) -> Place {
+        Place {
+            chain: self.chain_id,
+            layer: index,
+            is_end_to_end: self.chain.is_origin(index),
+            offset: now - self.began.unwrap_or(now),
+        }
+    }
+
     fn connect(&mut self, now: Instant, index: usize, remote: SocketAddr) {
         let limits = self.limits_of(index);
+        let place = self.place(now, index);
         let Some(peer) = self.chain.peer(index) else { return };
-        if let Err(error) = peer.connect(now, remote, &limits) {
+        if let Err(error) = peer.connect(now, remote, (&limits, place)) {
             self.end(now, Err(error));
         }
     }
@@ -470,6 +484,13 @@ fn hops(
         hops.push(hop);
     }
     Ok(hops)
+}
+
+/// A random number for the qlogs of all connections.
+fn chain_id(seed: Option<u64>) -> u64 {
+    /// Lets the choice differ from those of connections with the same seed.
+    const PART: u64 = 1 << 62;
+    rng(seed.map(|seed| seed.wrapping_add(PART))).next_u64()
 }
 
 /// A hop that is not connected yet.

@@ -170,7 +170,7 @@ impl Endpoint {
         if let Some(unvalidated) = &mut unvalidated {
             unvalidated.on_received(len);
         }
-        let hooks = self.hooks(Observer::new(now, None, self.qlog.clone()));
+        let hooks = self.hooks(Observer::new(now, None, (self.qlog.clone(), None)));
         let mut transport = self.transport(&hooks);
         transport.initial_mtu(first_size::of_server(self.mtu, len));
         let config = self.server.as_ref().map(|acceptance| {

@@ -28,7 +28,7 @@ use super::{
     event::{Closed, Event},
     first_size::LargerInitials,
     pep::{Listener, PepAckStats},
-    qlog::QlogFiles,
+    qlog::{Place, QlogFiles},
     rounds::{Party, Rounds},
 };
 use crate::{
@@ -57,6 +57,8 @@ struct Opening {
     destination_cids: Arc<dyn Fn() -> noq_proto::ConnectionId + Send + Sync>,
     /// The place of the connections in a chain.
     layer: Option<Layer>,
+    /// The same for their qlogs.
+    place: Option<Place>,
 }
 
 /// What an endpoint knows about the peer of a connection.
@@ -148,7 +150,8 @@ impl Endpoint {
     ) -> Self {
         let mut endpoint = Self::new(None, transport, limits, seed);
         let destination_cids = initial_destination_cids(seed);
-        endpoint.client = Some(Opening { tls: tls.0.clone(), destination_cids, layer: None });
+        endpoint.client =
+            Some(Opening { tls: tls.0.clone(), destination_cids, layer: None, place: None });
         endpoint.larger_initials = LargerInitials::new(transport.mtu);
         endpoint
     }

@@ -41,6 +41,7 @@ pub(crate) use header::Header;
 pub use heaviest::Heaviest;
 pub(crate) use observed::{Layer, Ledger, Tag};
 pub use pep::{PepAckStats, Peps};
+pub(crate) use qlog::Place;
 pub use qlog::QlogFiles;
 pub(crate) use receiver::Read;
 pub use steering::{OtherProcess, Steering, Turn};

@@ -84,6 +84,11 @@ impl Carrier<'_> {
         self.session.peer_settings().is_some_and(|settings| !settings.h3_datagram)
     }
 
+    /// Notes how many datagrams were sent again so far.
+    pub(super) fn log_repairs(&self, now: Instant, total: u64) {
+        self.connection.log_repairs(now, total);
+    }
+
     pub(super) fn receive_datagram(&mut self) -> Option<Bytes> {
         self.connection.receive_datagram()
     }

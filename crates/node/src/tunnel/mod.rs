@@ -205,6 +205,7 @@ impl Tunnel {
     pub(crate) fn feed(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
         self.report(now, carrier);
         self.queue.feed(now, carrier);
+        carrier.log_repairs(now, self.queue.repaired().sent_again);
     }
 
     /// Delivers the reports that are due: a proxy's to its client, a client's to the connection

@@ -40,6 +40,14 @@ impl Connection {
         });
     }
 
+    /// Writes in the qlog, if there is one, how many datagrams a tunnel has sent again.
+    pub(crate) fn log_repairs(&self, now: Instant, total: u64) {
+        if self.has_qlog {
+            self.begin_log(now);
+            self.hooks.observer.log(|qlog| qlog.repairs(total));
+        }
+    }
+
     /// Writes in the qlog, if there is one, why the connection has ended.
     pub(in crate::quic) fn log_loss(&self, reason: &ConnectionError) {
         if self.has_qlog {

@@ -12,6 +12,7 @@ use crate::quic::{
     delivery::tracking,
     observed::{Layer, Observer},
     pep::Passage,
+    qlog::Place,
 };
 
 impl Endpoint {
@@ -24,7 +25,8 @@ impl Endpoint {
         server_name: &str,
     ) -> Result<ConnectionId, String> {
         let opening = self.client.as_ref().ok_or_else(|| "not a client".to_owned())?;
-        let hooks = self.hooks(Observer::new(now, opening.layer.clone(), self.qlog.clone()));
+        let qlog = (self.qlog.clone(), opening.place);
+        let hooks = self.hooks(Observer::new(now, opening.layer.clone(), qlog));
         let mut config = ClientConfig::new(hooks.observer.client(opening.tls.clone()));
         config.initial_dst_cid_provider(opening.destination_cids.clone());
         config.transport_config(Arc::new(self.transport(&hooks)));
@@ -42,6 +44,13 @@ impl Endpoint {
     pub(crate) fn set_layer(&mut self, layer: Layer) {
         if let Some(opening) = &mut self.client {
             opening.layer = Some(layer);
+        }
+    }
+
+    /// Says in the qlogs of the connections that a client opens from now on where they belong.
+    pub(crate) const fn set_place(&mut self, place: Place) {
+        if let Some(opening) = &mut self.client {
+            opening.place = Some(place);
         }
     }
 

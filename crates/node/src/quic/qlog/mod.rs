@@ -40,6 +40,19 @@ pub trait QlogFiles: Debug + Send + Sync {
     fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>>;
 }
 
+/// The place of a connection among those of one client, by which their qlogs can be drawn together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// What the client's connections have in common.
+    pub(crate) chain: u64,
+    /// How many connections are around this one.
+    pub(crate) layer: usize,
+    /// Whether it ends at an origin and not at a proxy.
+    pub(crate) is_end_to_end: bool,
+    /// How long the client had been running when the connection began.
+    pub(crate) offset: Duration,
+}
+
 /// Who has done something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
@@ -73,6 +86,8 @@ pub(super) struct Qlog {
     ack_delay_exponents: [u32; 2],
     /// The packet type of the newest packet that was sent.
     newest: PacketType,
+    /// How many datagrams a tunnel has sent again.
+    repairs: u64,
 }
 
 impl Debug for Qlog {
@@ -80,6 +95,9 @@ impl Debug for Qlog {
         f.debug_struct("Qlog").finish_non_exhaustive()
     }
 }
+
+/// Events that no document of the IETF describes: `tandem:datagrams_repaired`.
+const EVENTS: &str = "urn:tandem:qlog:events:tandem";
 
 /// The character before each record of a JSON text sequence (RFC 7464).
 const RECORD_SEPARATOR: char = '\u{1e}';
@@ -89,7 +107,7 @@ impl Qlog {
     pub(super) fn begin(
         files: &dyn QlogFiles,
         now: Instant,
-        is_client: bool,
+        (is_client, place): (bool, Option<Place>),
         id: &[u8],
     ) -> Option<Self> {
         let (id, side) = (hex(id), if is_client { "client" } else { "server" });
@@ -105,18 +123,33 @@ impl Qlog {
             has_remote_parameters: false,
             ack_delay_exponents: [parameters::ACK_DELAY_EXPONENT; 2],
             newest: PacketType::Initial,
+            repairs: 0,
         };
+        let mut common_fields = json!({
+            "group_id": id,
+            "time_format": "relative_to_epoch",
+            "reference_time": { "clock_type": "monotonic", "epoch": "unknown" },
+        });
+        // The main schema (§7) allows any further fields.
+        if let (Some(Place { chain, layer, is_end_to_end, offset }), Some(fields)) =
+            (place, common_fields.as_object_mut())
+        {
+            fields.insert("tandem_chain".to_owned(), format!("{chain:016x}").into());
+            fields.insert("tandem_layer".to_owned(), layer.into());
+            let kind = if is_end_to_end { "end-to-end" } else { "tunnel" };
+            fields.insert("tandem_kind".to_owned(), kind.into());
+            fields.insert("tandem_offset".to_owned(), millis(offset));
+        }
         qlog.write(&json!({
             "file_schema": "urn:ietf:params:qlog:file:sequential",
             "serialization_format": "application/qlog+json-seq",
+            // Programs that know earlier drafts tell the format by these.
+            "qlog_version": "0.3",
+            "qlog_format": "JSON-SEQ",
             "trace": {
-                "common_fields": {
-                    "group_id": id,
-                    "time_format": "relative_to_epoch",
-                    "reference_time": { "clock_type": "monotonic", "epoch": "unknown" },
-                },
+                "common_fields": common_fields,
                 "vantage_point": { "type": side },
-                "event_schemas": ["urn:ietf:params:qlog:events:quic-12"],
+                "event_schemas": ["urn:ietf:params:qlog:events:quic-12", EVENTS],
             },
         }));
         Some(qlog)
@@ -225,6 +258,17 @@ impl Qlog {
         }
     }
 
+    /// Writes how many datagrams a tunnel has sent again, if there are more of them.
+    pub(super) fn repairs(&mut self, total: u64) {
+        let count = total.saturating_sub(std::mem::replace(&mut self.repairs, total));
+        if count > 0 {
+            let time = self.time();
+            self.write(&json!({
+                "time": time, "name": "tandem:datagrams_repaired", "data": { "count": count },
+            }));
+        }
+    }
+
     /// Writes that this end closes the connection with a code of the application.
     pub(super) fn closed(&mut self, code: u64, reason: &str) {
         let data = json!({ "initiator": "local", "error_code": code, "reason": reason });
@@ -237,9 +281,13 @@ impl Qlog {
     }
 
     fn event(&mut self, name: &str, data: impl Into<Value>) {
-        let time = millis(self.now.saturating_duration_since(self.start));
+        let time = self.time();
         let data = data.into();
         self.write(&json!({ "time": time, "name": format!("quic:{name}"), "data": data }));
+    }
+
+    fn time(&self) -> Value {
+        millis(self.now.saturating_duration_since(self.start))
     }
 
     fn write(&mut self, record: &Value) {

@@ -192,6 +192,32 @@ fn the_rest_of_the_file_is_there_too() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
+fn a_client_says_where_a_connection_belongs_and_a_tunnel_what_it_repairs() {
+    let files = Memory::default();
+    let offset = Duration::from_micros(1500);
+    let place = Place { chain: 0x77, layer: 1, is_end_to_end: false, offset };
+    let mut qlog = Qlog::begin(&files, Instant::now(), (true, Some(place)), &[0xab]).unwrap();
+    for total in [0, 2, 2, 5] {
+        qlog.repairs(total);
+    }
+    drop(qlog);
+    let records = &files.records()[0].1;
+    let head = &records[0];
+    // Programs that draw qlogs ask for these.
+    assert_eq!((&head["qlog_version"], &head["qlog_format"]), (&json!("0.3"), &json!("JSON-SEQ")));
+    let fields = &head["trace"]["common_fields"];
+    assert_eq!(
+        (&fields["group_id"], &fields["tandem_chain"]),
+        (&json!("ab"), &json!("0000000000000077"))
+    );
+    assert_eq!((&fields["tandem_layer"], &fields["tandem_offset"]), (&json!(1), &json!(1.5)));
+    let counts: Vec<_> = records[1..].iter().map(|record| &record["data"]["count"]).collect();
+    assert_eq!(counts, [2, 3]);
+    assert_eq!(records[1]["name"], "tandem:datagrams_repaired");
+}
+
+#[test]
 fn a_full_device_ends_the_file_and_nothing_else() {
     let files = Arc::new(Memory { room: Some(3000), ..Memory::default() });
     send_with(&files);
