@@ -153,6 +153,22 @@ def the_service_runs_with_the_privileges_of_its_unit() -> None:
             expect(host.path("/tmp/page").read_text() == "through the tunnel\n", "another page came")
 
 
+def the_commands_of_the_operating_page_work() -> None:
+    """Those that neither build the program nor need another machine."""
+    page = (PROJECT / "docs/operating.md").read_text()
+    commands = [line[2:].split("  #")[0] for line in page.splitlines() if line.startswith("$ ")]
+    expect(len(commands) == 10, f"{len(commands)} commands")
+    as_tandem = "setpriv --reuid tandem --regid tandem --clear-groups --no-new-privs "
+    with machine() as host:
+        host.run("dpkg", "-i", package(host, VERSIONS[0], "deb"))
+        host.called()
+        for command in commands[2:8]:
+            said = host.run("sh", "-c", command.replace("sudo -u tandem ", as_tandem).replace("sudo ", ""))
+            if "--check" in command:
+                expect(all(word in said for word in ("acme-domain", "usage-store", "users-file")), f"settings are missing: {said}")
+        expect(host.called() == ["enable --now tandem-proxy"], "the service was not started")
+
+
 @contextmanager
 def running(host: Machine, *command):
     log = tempfile.TemporaryFile("w+")
@@ -201,6 +217,7 @@ def an_rpm_is_installed_upgraded_and_removed() -> None:
 CHECKS = [
     a_deb_is_installed_upgraded_removed_and_purged,
     the_service_runs_with_the_privileges_of_its_unit,
+    the_commands_of_the_operating_page_work,
     the_units_are_valid_and_hardened,
     an_rpm_is_installed_upgraded_and_removed,
 ]

@@ -19,6 +19,8 @@ use crate::{
 
 /// The connections of a client, each inside the one before it.
 pub(super) struct Chain {
+    /// What the qlogs of its connections have in common.
+    pub(super) id: u64,
     pub(super) hops: Vec<Hop>,
     /// The end-to-end connection of a transfer.
     pub(super) origin: Option<Box<Peer>>,
@@ -45,6 +47,7 @@ enum Egress {
 
 impl Chain {
     pub(super) fn new(
+        id: u64,
         hops: Vec<Hop>,
         origin: Option<Peer>,
         outer_socket: SocketId,
@@ -53,7 +56,7 @@ impl Chain {
         let origin = origin.map(Box::new);
         let (outer, arrived, own_report) = (None, VecDeque::new(), None);
         let leaving = Vec::new();
-        Self { hops, origin, outer, outer_socket, leaving, arrived, ledger, own_report }
+        Self { id, hops, origin, outer, outer_socket, leaving, arrived, ledger, own_report }
     }
 
     /// Host and port of all proxies of the first hop, or of the origin if there is no hop.

@@ -251,8 +251,6 @@ pub struct Client {
     /// What is known of the addresses of the first peer.
     memory: Memory,
     watch: Watch,
-    /// What the qlogs of its connections have in common.
-    chain_id: u64,
     recovery: Recovery,
     /// Hops whose connections have ended. What arrived before is passed on first.
     lost: VecDeque<(usize, ClientError)>,

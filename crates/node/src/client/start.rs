@@ -85,7 +85,7 @@ impl Client {
         };
         Ok(Self {
             tcp: Connections::new(&limits),
-            chain: Chain::new(hops, origin, SocketId(FIRST_SOCKET), ledger),
+            chain: Chain::new(chain_id(seed), hops, origin, SocketId(FIRST_SOCKET), ledger),
             work,
             limits,
             life: Life::New,
@@ -93,7 +93,6 @@ impl Client {
             race: Race::default(),
             memory: Memory::default(),
             watch: Watch::default(),
-            chain_id: chain_id(seed),
             recovery: Recovery::new(seed),
             lost: VecDeque::new(),
             requires_mode: false,
@@ -178,7 +177,7 @@ impl Client {
     /// Where in the chain the connection with this index is, for its qlog.
     pub(super) fn place(&self, now: Instant, index: usize) -> Place {
         Place {
-            chain: self.chain_id,
+            chain: self.chain.id,
             layer: index,
             is_end_to_end: self.chain.is_origin(index),
             offset: now - self.began.unwrap_or(now),
