@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use tandem_units::{ByteCount, Rate};
+use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::TunnelInfo;
 
 use super::{
@@ -259,6 +259,13 @@ impl Control {
         Some(caps.into_iter().flatten().fold(rate, Rate::min))
     }
 
+    /// Returns how long packets wait at the tunnel's exit for one that is lost.
+    fn at_exit(&self) -> Duration {
+        let report = self.report.map(|(_, info)| info);
+        let repairing = report.filter(|info| info.retransmit_ratio > Ratio::ZERO);
+        repairing.map_or(Duration::ZERO, |info| info.min_rtt)
+    }
+
     /// Returns the congestion window, or `None` if the sender follows no report.
     pub(super) fn window(&self) -> Option<ByteCount> {
         let config = self.config.filter(|_| self.is_followed)?;
@@ -268,7 +275,11 @@ impl Control {
             WindowRtt::Smoothed => smoothed,
         };
         let extra = self.max_datagram_size.saturating_mul(WINDOW_EXTRA);
-        let wanted = self.rate()?.bytes_in(rtt.mul_f64(config.window.get())) + extra;
+        // The window must not keep the tunnel's queue from its target. On a path whose tunnel is most of
+        // it, packets wait for one retransmission about as long as the path's RTT.
+        let least = rtt + config.queue_target + self.at_exit();
+        let time = rtt.mul_f64(config.window.get()).max(least);
+        let wanted = self.rate()?.bytes_in(time) + extra;
         Some(wanted.min(self.trusted_window(&config)).max(extra + self.max_datagram_size))
     }
 }

@@ -128,6 +128,26 @@ fn the_window_is_a_multiple_of_the_rate_times_the_rtt() {
 }
 
 #[test]
+fn the_window_does_not_keep_the_tunnels_queue_from_its_target() {
+    // 10 Mbit/s are 1250 bytes per millisecond. The tunnel's RTT, and so a retransmission, is 40 ms.
+    for (config, rtt, retransmitted_percent, expected) in [
+        ("window=2,q-target=60ms", 100, 1, 250_000), // as much as 200 ms
+        ("window=2,q-target=60ms", 41, 1, 141 * 1250), // path, target and retransmission
+        ("window=2,q-target=60ms", 41, 0, 101 * 1250), // nothing is retransmitted
+        ("window=2,q-target=10ms", 41, 0, 82 * 1250), // twice the RTT is more
+        ("window=2,q-target=60ms", 121, 1, 242 * 1250),
+    ] {
+        let mut sender = sender(config, rtt * MS);
+        let retransmit_ratio = Ratio::of(retransmitted_percent, 100);
+        sender.report(TunnelInfo { retransmit_ratio, ..report() });
+        let seen = sender.window().get();
+        let message = format!("{config}: RTT {rtt} ms, r = {retransmitted_percent} %: {seen}");
+        // The window holds three packets more.
+        assert!(seen.abs_diff(expected + 3 * PACKET.get()) <= 2, "{message}");
+    }
+}
+
+#[test]
 fn a_report_that_is_not_newer_changes_nothing() {
     let mut sender = sender("theta=1Ts", 100 * MS);
     let info = |sequence, mbps| TunnelInfo {
