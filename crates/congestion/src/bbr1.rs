@@ -23,13 +23,19 @@
 //!   reinitialises the pacing rate, as in Linux.
 //! - The bandwidth filter counts only rounds with samples that are not application-limited, so an
 //!   application's pause does not make the estimate expire.
-//! - [`Flavor::Tunnel`] lists the differences for tunnels.
+//! - The window has room for packets that arrive together (`aggregation`), as in Linux.
+//! - Startup also ends after one round without growth that loses two fifths of many packets
+//!   (`full_pipe`).
 //! - Startup also ends after eight application-limited rounds without growth. A sender that waits
 //!   for flow control is application-limited all the time and would never leave Startup.
+//! - [`Flavor::Tunnel`] lists the differences for tunnels.
 //!
 //! [draft-cardwell-iccrg-bbr-congestion-control-00]: https://datatracker.ietf.org/doc/html/draft-cardwell-iccrg-bbr-congestion-control-00
 
+mod aggregation;
+mod caution;
 mod config;
+mod full_pipe;
 mod gain;
 mod overflow;
 
@@ -38,8 +44,11 @@ use std::time::{Duration, Instant};
 
 use tandem_units::{ByteCount, Rate};
 
+use self::aggregation::Aggregation;
+use self::caution::Caution;
 pub use self::config::{Bbr1Config, Flavor};
-use self::overflow::OverflowGuard;
+use self::full_pipe::{FullPipe, StartupRound};
+use self::overflow::{Overflow, OverflowGuard};
 use crate::max_filter::MaxFilter;
 use crate::random::Random;
 use crate::{
@@ -63,6 +72,8 @@ pub struct Bbr1 {
     round: Round,
     full_pipe: FullPipe,
     overflow: OverflowGuard,
+    aggregation: Aggregation,
+    caution: Caution,
 
     is_idle_restart: bool,
     bytes_in_flight: ByteCount,
@@ -85,17 +96,6 @@ struct Round {
     /// The round ends when a packet is acknowledged that was sent after this number of bytes had
     /// been delivered.
     next_delivered: ByteCount,
-}
-
-/// The detection of a full pipe: it ends Startup.
-#[derive(Clone, Debug, Default)]
-struct FullPipe {
-    is_filled: bool,
-    bandwidth: Option<Rate>,
-    /// The number of rounds without growth that were not application-limited.
-    rounds: u32,
-    /// The number of application-limited rounds without growth.
-    app_limited_rounds: u32,
 }
 
 /// The states of the draft's state machine.
@@ -130,20 +130,11 @@ const CYCLE_LENGTH: usize = 8;
 /// `BBRMinPipeCwnd` in datagrams. The pipe never runs empty with it if the receiver acknowledges
 /// every second packet.
 const MIN_PIPE_PACKETS: u64 = 4;
-/// The number of rounds without growth after which the pipe is full.
-const FULL_BANDWIDTH_ROUNDS: u32 = 3;
-/// The number of application-limited rounds without growth after which Startup ends.
-const APP_LIMITED_ROUNDS: u32 = 8;
-/// Application-limited rounds count only after this number of initial windows was delivered.
-/// Requests and handshakes, which are always application-limited, therefore do not count.
-const APP_LIMITED_INITIAL_WINDOWS: u64 = 20;
 /// The time for which hosts and radio links may deliver nothing, however short the RTT is: a process that
 /// does not run, or a Wi-Fi network that collects packets in both directions.
 const PAUSE: Duration = Duration::from_millis(25);
 /// The queue of a small router. What comes at once after a pause must not overflow it.
 const PAUSE_MAX: ByteCount = ByteCount::new(256_000);
-/// The least size of one of the windows of [`APP_LIMITED_INITIAL_WINDOWS`], in datagrams.
-const APP_LIMITED_WINDOW_PACKETS: u32 = 30;
 /// The RTT that is assumed before the first sample. With an initial window of 10 datagrams it paces
 /// the first flight at 2.885 windows in 10 ms, some 33 Mbit/s. This delays the first flight hardly
 /// at all, and is not a burst that overflows queues.
@@ -168,6 +159,8 @@ impl Bbr1 {
             round: Round::default(),
             full_pipe: FullPipe::default(),
             overflow: OverflowGuard::default(),
+            aggregation: Aggregation::new(now),
+            caution: Caution::default(),
             is_idle_restart: false,
             bytes_in_flight: ByteCount::ZERO,
             newly_acked: ByteCount::ZERO,
@@ -210,6 +203,17 @@ impl Bbr1 {
         self.bottleneck_bandwidth = self.bandwidth_filter.max();
     }
 
+    fn update_aggregation(&mut self, now: Instant) {
+        if self.round.is_start {
+            self.aggregation.on_round();
+        }
+        if let (Some(bandwidth), Some(rtt)) =
+            (self.bottleneck_bandwidth, self.round_trip_propagation)
+        {
+            self.aggregation.on_acked(now, self.newly_acked, (bandwidth, rtt));
+        }
+    }
+
     /// Resets the bandwidth estimate to the last two rounds if the bottleneck's queue overflows.
     fn check_overflow(&mut self, sample: &RateSample, prior_in_flight: ByteCount) {
         if self.config.flavor == Flavor::Plain {
@@ -219,11 +223,19 @@ impl Bbr1 {
         let Some(least_rtt) = self.round_trip_propagation.filter(|_| self.round.is_start) else {
             return;
         };
-        if self.overflow.on_round(least_rtt, self.max_datagram_size) {
-            self.bandwidth_filter.forget_but_last();
-            self.bottleneck_bandwidth = self.bandwidth_filter.max();
-            self.full_pipe.is_filled = true;
+        match self.overflow.on_round(least_rtt, self.max_datagram_size) {
+            Some(Overflow::OfQueue) => {
+                self.bandwidth_filter.forget_but_last();
+                self.bottleneck_bandwidth = self.bandwidth_filter.max();
+                self.full_pipe.fill();
+                self.caution.end();
+            }
+            Some(Overflow::WithoutQueue) if matches!(self.state, State::ProbeBw { .. }) => {
+                self.caution.begin(self.bottleneck_bandwidth);
+            }
+            Some(Overflow::WithoutQueue) | None => {}
         }
+        self.caution.on_round(self.bottleneck_bandwidth);
         let far = self.in_flight_target(gain::HIGH);
         self.overflow.forget_bound_above(far);
     }
@@ -265,34 +277,23 @@ impl Bbr1 {
     /// `BBRCheckFullPipe`: determines whether the pipe is full, also in an application-limited
     /// Startup.
     fn check_full_pipe(&mut self, sample: &RateSample) {
-        if self.full_pipe.is_filled || !self.round.is_start {
+        self.full_pipe.on_acked(self.newly_acked, self.newly_lost);
+        let Some(bandwidth) = self.bottleneck_bandwidth.filter(|_| self.round.is_start) else {
             return;
-        }
-        let Some(bandwidth) = self.bottleneck_bandwidth else { return };
-        let may_count_app_limited = self.delivery.delivered() > self.app_limited_startup_limit();
-        let full_pipe = &mut self.full_pipe;
-        if full_pipe.bandwidth.is_none_or(|full| bandwidth >= gain::FULL_BANDWIDTH.of_rate(full)) {
-            *full_pipe = FullPipe { bandwidth: Some(bandwidth), ..FullPipe::default() };
-        } else if !sample.is_app_limited {
-            full_pipe.rounds += 1;
-        } else if may_count_app_limited {
-            full_pipe.app_limited_rounds += 1;
-        }
-        full_pipe.is_filled = full_pipe.rounds >= FULL_BANDWIDTH_ROUNDS
-            || full_pipe.app_limited_rounds >= APP_LIMITED_ROUNDS;
-    }
-
-    fn app_limited_startup_limit(&self) -> ByteCount {
-        let packets = self.config.initial_window_packets.max(APP_LIMITED_WINDOW_PACKETS);
-        self.max_datagram_size
-            .saturating_mul(packets.into()) // this is one window
-            .saturating_mul(APP_LIMITED_INITIAL_WINDOWS)
+        };
+        self.full_pipe.on_round(StartupRound {
+            bandwidth,
+            is_app_limited: sample.is_app_limited,
+            delivered: self.delivery.delivered(),
+            initial_window_packets: self.config.initial_window_packets,
+            packet: self.max_datagram_size,
+        });
     }
 
     /// `BBRCheckDrain`: enters Drain when the pipe is full, and `ProbeBW` when the queue is
     /// drained.
     fn check_drain(&mut self, now: Instant) {
-        if self.state == State::Startup && self.full_pipe.is_filled {
+        if self.state == State::Startup && self.full_pipe.is_filled() {
             self.state = State::Drain;
         }
         if self.state == State::Drain && self.bytes_in_flight <= self.in_flight_target(Factor::ONE)
@@ -353,7 +354,7 @@ impl Bbr1 {
         }
         self.round_trip_propagation_stamp = now;
         self.congestion_window = self.congestion_window.max(self.prior_cwnd);
-        if self.full_pipe.is_filled {
+        if self.full_pipe.is_filled() {
             self.enter_probe_bw(now);
         } else {
             self.state = State::Startup;
@@ -379,7 +380,7 @@ impl Bbr1 {
     fn set_pacing_rate(&mut self) {
         let Some(bandwidth) = self.bottleneck_bandwidth else { return };
         let rate = self.pacing_gain().of_rate(bandwidth);
-        if self.full_pipe.is_filled || rate > self.pacing_rate {
+        if self.full_pipe.is_filled() || rate > self.pacing_rate {
             self.pacing_rate = rate;
         }
     }
@@ -387,8 +388,9 @@ impl Bbr1 {
     /// `BBRSetCwnd`: sets the congestion window after `newly_acked` bytes were acknowledged.
     fn set_cwnd(&mut self, newly_acked: ByteCount) {
         let target = self.in_flight_target(self.cwnd_gain()).max(self.paused_target());
+        let target = target + self.extra_acked();
         let grown = self.congestion_window + newly_acked;
-        if self.full_pipe.is_filled {
+        if self.full_pipe.is_filled() {
             self.congestion_window = grown.min(target);
         } else if self.congestion_window < target
             || self.delivery.delivered() < self.initial_window()
@@ -414,6 +416,15 @@ impl Bbr1 {
         };
         let quanta = self.quantum().saturating_mul(3);
         gain.of_bytes(bandwidth.bytes_in(rtt)) + quanta
+    }
+
+    /// The room for packets that wait on the path and arrive together. A tunnel measures a link, which
+    /// keeps no packets back to restore their order.
+    fn extra_acked(&self) -> ByteCount {
+        match (self.config.flavor, self.full_pipe.is_filled()) {
+            (Flavor::Plain, true) => self.aggregation.extra_acked(),
+            _ => ByteCount::ZERO,
+        }
     }
 
     /// What a tunnel's bottleneck sends in [`PAUSE`], so that it does not run dry meanwhile, and at most
@@ -443,7 +454,7 @@ impl Bbr1 {
             State::Drain => gain::DRAIN,
             State::ProbeRtt { .. } => Factor::ONE,
             State::ProbeBw { cycle_index, .. } => {
-                let up = Factor::from_percent(self.config.up_gain_percent);
+                let up = self.caution.gain(Factor::from_percent(self.config.up_gain_percent));
                 match cycle_index {
                     0 => up,
                     1 => gain::drained_by(up),
@@ -509,6 +520,7 @@ impl Algorithm for Bbr1 {
         if let Some(sample) = self.delivery.on_acks_end(end.now) {
             self.update_round(&sample);
             self.update_bottleneck_bandwidth(&sample);
+            self.update_aggregation(end.now);
             self.check_overflow(&sample, prior_in_flight);
             self.check_cycle_phase(end.now, prior_in_flight);
             self.check_full_pipe(&sample);
@@ -539,7 +551,7 @@ impl Algorithm for Bbr1 {
                 // The window restarts at its minimum. Acknowledgements let it grow back to the
                 // target of the bandwidth estimate. Startup restarts its measurement of growth.
                 self.congestion_window = self.min_pipe_cwnd();
-                self.full_pipe.bandwidth = None;
+                self.full_pipe.restart();
             }
         }
     }
@@ -561,7 +573,7 @@ impl Algorithm for Bbr1 {
     /// Returns the bandwidth-delay product with room for batches, once Startup has ended, as in
     /// Linux.
     fn ssthresh(&self) -> Option<ByteCount> {
-        self.full_pipe.is_filled.then(|| self.in_flight_target(Factor::ONE))
+        self.full_pipe.is_filled().then(|| self.in_flight_target(Factor::ONE))
     }
 
     fn pacing_rate(&self) -> Option<Rate> {

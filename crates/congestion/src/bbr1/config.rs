@@ -39,6 +39,9 @@ pub enum Flavor {
     /// - If a round loses far more packets than usual while packets wait in a queue, the
     ///   bottleneck's queue overflows. The bandwidth estimate is then reset to the last rounds, and
     ///   the bytes in flight are bounded for a while.
+    /// - If a probe loses far more packets than usual, and many, although packets do not wait in a
+    ///   queue, the queue is too short for such probes. The next ones have the draft's gain until the
+    ///   bandwidth has changed or a queue has overflowed.
     /// - The window is at least what the bottleneck sends in 25 ms, up to 256 kB, so that a path with a
     ///   shorter RTT does not run dry while a host or a radio link pauses.
     /// - `ProbeRTT` keeps half of the bandwidth-delay product in flight, which drains a queue as
