@@ -216,7 +216,7 @@ impl Bbr1 {
 
     /// Resets the bandwidth estimate to the last two rounds if the bottleneck's queue overflows.
     fn check_overflow(&mut self, sample: &RateSample, prior_in_flight: ByteCount) {
-        if self.config.flavor == Flavor::Plain {
+        if self.config.flavor != Flavor::Tunnel {
             return;
         }
         self.overflow.on_acked(self.newly_acked, prior_in_flight, sample.rtt);
@@ -287,6 +287,7 @@ impl Bbr1 {
             delivered: self.delivery.delivered(),
             initial_window_packets: self.config.initial_window_packets,
             packet: self.max_datagram_size,
+            ends_at_overflow: self.config.flavor != Flavor::Tunnel,
         });
     }
 

@@ -87,6 +87,7 @@ impl SeededFactory {
             up_gain_percent: self.config.bbr_up_gain_percent,
             flavor: match self.config.name {
                 ControllerName::Bbr1Tunnel => Flavor::Tunnel,
+                name if name.takes_reports() => Flavor::Follower,
                 _ => Flavor::Plain,
             },
             seed: self.config.seed.wrapping_add(index),

@@ -32,6 +32,9 @@ pub enum Flavor {
     /// The draft's algorithm, with the differences that the source of [`Bbr1`](crate::Bbr1) lists.
     #[default]
     Plain,
+    /// For an origin that follows the reports of a tunnel: without room for packets that arrive
+    /// together, because the reports tell what waits in the tunnel.
+    Follower,
     /// A variant for a tunnel over radio links, whose rate varies and whose queues are short:
     ///
     /// - If the path delivers nothing for longer than one RTT and 100 ms, the time beyond that does

@@ -46,6 +46,8 @@ pub(super) struct StartupRound {
     pub(super) initial_window_packets: u32,
     /// The size of a full packet.
     pub(super) packet: ByteCount,
+    /// Whether an overflowing queue ends Startup at once.
+    pub(super) ends_at_overflow: bool,
 }
 
 impl FullPipe {
@@ -82,7 +84,8 @@ impl FullPipe {
         } else if round.delivered > round.app_limited_limit() {
             self.app_limited_rounds += 1;
         }
-        let overflows = lost >= OVERFLOW_LOSS.of_bytes(lost + acked)
+        let overflows = round.ends_at_overflow
+            && lost >= OVERFLOW_LOSS.of_bytes(lost + acked)
             && lost >= round.packet.saturating_mul(OVERFLOW_PACKETS);
         self.is_filled |= overflows
             || self.rounds >= FULL_BANDWIDTH_ROUNDS
@@ -108,6 +111,7 @@ mod tests {
         delivered: ByteCount::new(1_000_000),
         initial_window_packets: 10,
         packet: PACKET,
+        ends_at_overflow: true,
     };
 
     /// Ends rounds that are alike, and returns after how many of them the pipe is full.
