@@ -106,7 +106,7 @@ fn proxy(tls: &TestCertificate) -> Proxy {
 
 /// The most bytes of a connection, of a connection with a flow, and of a further flow. They are 2 % more than what
 /// was measured. The engine and TLS hold 54,000 bytes of a connection. What the log
-/// says of a flow at its end takes 58 bytes: its trace, its bytes and when it was active last.
+/// says of a flow at its end takes 58 bytes: its trace, when it began, and when it was active last.
 const MOST: [i64; 3] = [62_500, 66_500, 2_650];
 
 #[test]
