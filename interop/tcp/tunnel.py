@@ -54,8 +54,8 @@ def check_carried(proxy: Server, target: Server, up: int = 0, down: int = 0) -> 
     Ends the proxy first, so that it logs all flows."""
     proxy.process.stop()
     closed = (
-        rf"flow closed.* target={re.escape(target.address)} .*protocol=\"tcp\""
-        r" to_target_bytes=(\d+) to_client_bytes=(\d+)"
+        rf"flow closed.* target={re.escape(target.address)} .*protocol=\"tcp\" .*"
+        r"to_target_bytes=(\d+) to_client_bytes=(\d+)"
     )
     flows = re.findall(closed, proxy.process.text())
     carried = [sum(int(flow[way]) for flow in flows) for way in (0, 1)]
