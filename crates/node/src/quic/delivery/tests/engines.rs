@@ -61,6 +61,12 @@ pub(crate) struct Outcome {
     pub(crate) has_moved: bool,
     /// How often the other side received each datagram.
     pub(crate) received: BTreeMap<u64, u64>,
+    /// How many datagrams were in flight at the end.
+    pub(crate) in_flight: usize,
+    /// How many datagrams the engine had taken, but not sent at the end.
+    pub(crate) unsent: usize,
+    /// The share of packets that the path lost, in percent.
+    pub(crate) loss_percent: u32,
 }
 
 impl Outcome {
@@ -72,6 +78,30 @@ impl Outcome {
     /// Whether every datagram has a delivery report.
     pub(crate) fn is_complete(&self) -> bool {
         self.verdicts.len() as u64 == self.taken
+    }
+
+    /// Whether an engine surely gets everything through within the time of a run. On a path that
+    /// loses more, probe timeouts double again and again. And when acknowledgements are lost while
+    /// both sides wait for such timeouts, the peer's next probe acknowledges old packets again,
+    /// which the engine takes for a round-trip time of seconds.
+    pub(crate) fn has_good_path(&self) -> bool {
+        self.loss_percent <= 10
+    }
+
+    /// Whether every datagram has a delivery report, is in flight or waits in the engine.
+    pub(crate) fn is_accounted_for(&self) -> bool {
+        (self.verdicts.len() + self.in_flight + self.unsent) as u64 == self.taken
+    }
+
+    /// The numbers that say what became of the datagrams.
+    pub(crate) fn summary(&self) -> String {
+        format!(
+            "{} of {} reported, {} in flight, {} unsent",
+            self.verdicts.len(),
+            self.taken,
+            self.in_flight,
+            self.unsent,
+        )
     }
 
     /// How many datagrams arrived although they were declared lost.
@@ -88,6 +118,17 @@ struct Side {
     next_id: u64,
     outcome: Outcome,
     received: BTreeMap<u64, u64>,
+}
+
+impl Side {
+    /// Ends the connection, and notes what had no delivery report until then.
+    fn end(mut self) -> Self {
+        self.connection = None;
+        self.outcome.in_flight = self.deliveries.numbers().len();
+        self.deliveries.settle_unsent();
+        self.outcome.unsent = std::iter::from_fn(|| self.deliveries.poll()).count();
+        self
+    }
 }
 
 /// A packet in flight: its arrival time, its number, the index of its receiver, and its bytes.
@@ -158,10 +199,11 @@ impl Engines {
         let end = self.start + Duration::from_secs(1000);
         while self.now < end && !self.is_done() && self.step() {}
         let has_moved = self.calm_until > self.start;
-        let [client, server] = self.sides;
+        let loss_percent = self.conditions.loss_percent;
+        let [client, server] = self.sides.map(Side::end);
         [
-            Outcome { received: server.received, has_moved, ..client.outcome },
-            Outcome { received: client.received, has_moved, ..server.outcome },
+            Outcome { received: server.received, has_moved, loss_percent, ..client.outcome },
+            Outcome { received: client.received, has_moved, loss_percent, ..server.outcome },
         ]
     }
 
