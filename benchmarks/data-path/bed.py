@@ -77,6 +77,17 @@ def tandem(name, program):
     return Contestant(name, proxy, "connect-udp", client, program, True)
 
 
+def tandems(given):
+    """One for each [NAME=]FILE, or the release build."""
+    default = os.environ.get("TANDEM") or str(TARGET / "release/tandem")
+    found = []
+    for number, words in enumerate(given or [default], 1):
+        name, separator, file = words.rpartition("=")
+        name = name if separator else "tandem" if number == 1 else f"tandem-{number}"
+        found.append(tandem(name, str(pathlib.Path(file).absolute())))
+    return found
+
+
 def sing_client(address, targets, connections=1):
     return [SING, "connect-udp", "-server", address, "-ca", CA, "-connections", connections, *forwards(targets)]
 
