@@ -21,7 +21,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use crate::{
-    attack::{connections, descriptors, gaps, guesses, handshakes, memory, soak},
+    attack::{churn, connections, descriptors, gaps, guesses, handshakes, memory, soak},
     proxy::Launch,
     report::Report,
 };
@@ -45,6 +45,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Attack {
+    Churn(churn::Churn),
     Connections(connections::Connections),
     Handshakes(handshakes::Handshakes),
     Gaps(gaps::Gaps),
@@ -57,6 +58,7 @@ enum Attack {
 impl Attack {
     async fn run(self, launch: Launch) -> Result<Report> {
         match self {
+            Self::Churn(attack) => attack.run(launch).await,
             Self::Connections(attack) => attack.run(launch).await,
             Self::Handshakes(attack) => attack.run(launch).await,
             Self::Gaps(attack) => attack.run(launch).await,
@@ -82,7 +84,7 @@ fn main() -> ExitCode {
 /// Returns whether every bound held.
 fn run() -> Result<bool> {
     let cli = Cli::parse();
-    let launch = Launch { program: cli.tandem, arguments: cli.proxy_arg, files: None };
+    let launch = Launch { program: cli.tandem, arguments: cli.proxy_arg, files: None, users: 1 };
     // One thread for the attacker leaves the other cores to the proxy.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -36,6 +36,8 @@ pub(crate) struct Launch {
     pub(crate) arguments: Vec<String>,
     /// The limit of open files, or `None` for the limit of this process.
     pub(crate) files: Option<u32>,
+    /// The number of users, each with a token.
+    pub(crate) users: usize,
 }
 
 /// A running proxy. The process ends when this value is dropped.
@@ -43,8 +45,9 @@ pub(crate) struct Proxy {
     child: Child,
     /// The process.
     pub(crate) id: u32,
-    /// What a client needs to use it.
+    /// What a client of the first user needs to use it.
     pub(crate) login: Login,
+    tokens: Vec<String>,
     log: Arc<Mutex<Log>>,
     _folder: TempDir,
 }
@@ -78,9 +81,9 @@ impl Launch {
     /// Starts the proxy and waits until it listens.
     pub(crate) async fn start(&self) -> Result<Proxy> {
         let folder = tempfile::tempdir().context("no temporary folder can be made")?;
-        let token = random_token();
+        let tokens: Vec<String> = (0..self.users.max(1)).map(|_| random_token()).collect();
         let (token_file, ca_file) = (folder.path().join("tokens"), folder.path().join("ca.pem"));
-        write_secret(&token_file, &token)?;
+        write_secrets(&token_file, &tokens)?;
         let mut command = self.command();
         command.args(["proxy", "--listen", "127.0.0.1:0", "--allow-target", "127.0.0.0/8"]);
         command.arg("--token-file").arg(&token_file).arg("--write-ca").arg(&ca_file);
@@ -97,8 +100,8 @@ impl Launch {
         let address = wait_for_address(&mut child, &log).await?;
         let ca = CertificateDer::from_pem_file(&ca_file)
             .with_context(|| format!("the proxy wrote no certificate to {}", ca_file.display()))?;
-        let login = Login::new(address, ca, token)?;
-        Ok(Proxy { child, id, login, log, _folder: folder })
+        let login = Login::new(address, ca, tokens.first().cloned().unwrap_or_default())?;
+        Ok(Proxy { child, id, login, tokens, log, _folder: folder })
     }
 
     fn command(&self) -> Command {
@@ -111,6 +114,11 @@ impl Launch {
 }
 
 impl Proxy {
+    /// What a client of each user needs.
+    pub(crate) fn logins(&self) -> impl Iterator<Item = Login> {
+        self.tokens.iter().map(|token| self.login.with_token(token.clone()))
+    }
+
     /// What the process uses now.
     pub(crate) fn usage(&self) -> Result<Usage> {
         Usage::of(self.id).with_context(|| format!("its last lines: {}", self.last_lines()))
@@ -171,11 +179,13 @@ fn random_token() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
 
-/// Writes a file that only its owner can read.
-fn write_secret(path: &std::path::Path, text: &str) -> Result<()> {
+/// Writes a file of tokens, which only its owner can read.
+fn write_secrets(path: &std::path::Path, tokens: &[String]) -> Result<()> {
     use std::{io::Write as _, os::unix::fs::OpenOptionsExt as _};
     let mut options = std::fs::OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(path);
     let mut file = file.with_context(|| format!("{} cannot be written", path.display()))?;
-    writeln!(file, "{text}").with_context(|| format!("{} cannot be written", path.display()))
+    let lines = tokens.iter().enumerate().map(|(index, token)| format!("user-{index} {token}\n"));
+    file.write_all(lines.collect::<String>().as_bytes())
+        .with_context(|| format!("{} cannot be written", path.display()))
 }

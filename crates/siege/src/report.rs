@@ -7,6 +7,13 @@ use tandem_units::ByteCount;
 
 use crate::usage::Usage;
 
+/// The number of samples from which on memory is judged.
+const SAMPLES_MIN: usize = 600;
+
+/// The growth of memory that counts as none, in MB and as a part.
+const FLAT_MB: f64 = 3.0;
+const FLAT_PART: f64 = 0.05;
+
 /// The measurements of one attack.
 #[derive(Serialize)]
 pub(crate) struct Report {
@@ -89,6 +96,21 @@ impl Report {
         self.check(what, float(count), "", Bound::AtMost(0.0));
     }
 
+    /// Compares samples of memory in MB, one for each second: the median of the second tenth with
+    /// that of the last one. In a short run, the attacks of the first tenth are not those of the
+    /// last one, and nothing is compared.
+    pub(crate) fn check_flat(&mut self, samples: &[f64]) {
+        if samples.len() < SAMPLES_MIN {
+            return;
+        }
+        let tenth = samples.len() / 10;
+        let early = median(samples.get(tenth..2 * tenth).unwrap_or_default());
+        let late = median(samples.get(samples.len() - tenth..).unwrap_or_default());
+        self.note("memory, median of the second tenth", early, "MB");
+        let most = early + FLAT_MB.max(early * FLAT_PART);
+        self.check("memory, median of the last tenth", late, "MB", Bound::AtMost(most));
+    }
+
     /// Adds what the proxy uses at this time.
     pub(crate) fn usage(&mut self, when: &str, usage: &Usage) {
         self.note(format!("memory {when}"), usage.memory_mb(), "MB");
@@ -126,6 +148,12 @@ impl Report {
     }
 }
 
+fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
 /// A count as a value of a report. Counts here are far below 2^52.
 #[expect(clippy::cast_precision_loss, reason = "a report needs no more than 52 bits")]
 pub(crate) const fn float(count: usize) -> f64 {
@@ -139,6 +167,19 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_grows_by_a_tenth_breaks_a_report_and_noise_does_not() {
+        let noisy = |growth: f64| {
+            let sample = |second: usize| 100.0 + float(second % 7) + growth * float(second) / 900.0;
+            (0..1000).map(sample).collect::<Vec<_>>()
+        };
+        for (growth, holds) in [(0.0, true), (10.0, false)] {
+            let mut report = Report::new("test");
+            report.check_flat(&noisy(growth));
+            assert_eq!(report.holds(), holds, "{growth}");
+        }
+    }
 
     #[test]
     fn one_broken_bound_breaks_the_report() {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use tokio::{net::UdpSocket, task::JoinHandle};
 
 /// The size of the payloads of a flood in bytes.
-const FLOOD_PAYLOAD: usize = 1200;
+pub(crate) const FLOOD_PAYLOAD: usize = 1200;
 
 /// A target that sends back what it gets. It ends when it is dropped.
 pub(crate) struct Echo {

@@ -18,15 +18,16 @@ use crate::{
     proxy::Launch,
     relay::Relay,
     report::{Bound, Report, float},
-    target::Echo,
+    target::{Echo, FLOOD_PAYLOAD},
     user::{self, Served},
 };
 
 /// The length of a header section that is just permitted (docs/threats.md) but never complete.
 const SECTION: usize = 16_000;
 
-/// The number of numbered payloads behind a gap, and their size.
+/// The number of numbered payloads behind a gap, the flows that have one, and the size of payloads.
 const HELD: u32 = 4000;
+const GAP_FLOWS: usize = 4;
 const HELD_PAYLOAD: &[u8] = &[0; 1100];
 
 /// Hold as much memory as clients with a token can
@@ -46,6 +47,13 @@ pub(crate) struct Memory {
     duration: HumanDuration,
 }
 
+/// The number of flows of a deaf client, and the number of payloads that the target sends to each.
+const DEAF_FLOWS: usize = 10;
+const FLOOD: usize = 20_000;
+
+/// The number of requests of a client, and of requests that never come.
+const REQUESTS: usize = 1000;
+
 /// A kind of hostile client.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
@@ -61,6 +69,18 @@ enum Kind {
 
 const KINDS: [Kind; 4] = [Kind::Requests, Kind::Gaps, Kind::Deaf, Kind::Early];
 
+impl Kind {
+    /// The bytes that a client of this kind wants the proxy to hold.
+    const fn wants(self) -> usize {
+        match self {
+            Self::Requests => REQUESTS * SECTION,
+            Self::Gaps => GAP_FLOWS * HELD as usize * HELD_PAYLOAD.len(),
+            Self::Deaf => DEAF_FLOWS * FLOOD * FLOOD_PAYLOAD,
+            Self::Early => REQUESTS * HELD_PAYLOAD.len(),
+        }
+    }
+}
+
 impl Memory {
     pub(crate) async fn run(self, mut launch: Launch) -> Result<Report> {
         let mut report = Report::new("memory");
@@ -68,7 +88,7 @@ impl Memory {
             launch.arguments.push(format!("--memory={}", self.setting));
         }
         let proxy = launch.start().await?;
-        let (target, flood) = (Echo::start().await?, Echo::flood(20_000).await?);
+        let (target, flood) = (Echo::start().await?, Echo::flood(FLOOD).await?);
         report.usage("before", &proxy.usage()?);
         let mut hostile = JoinSet::new();
         for _ in 0..self.clients {
@@ -88,6 +108,9 @@ impl Memory {
         report.usage("at the end", &usage);
         let bound = Bound::megabytes(self.setting);
         report.check("peak of memory", usage.peak_mb(), "MB", bound);
+        let wanted: usize = KINDS.into_iter().map(|kind| self.clients * kind.wants()).sum();
+        let tenfold = Bound::AtLeast(10.0 * float(usize::try_from(self.setting.get())?) / 1e6);
+        report.check("what clients want it to hold", float(wanted) / 1e6, "MB", tenfold);
         report.note("hostile clients", float(self.clients * KINDS.len()), "");
         report.note("warnings in the log", float(proxy.log().warnings), "");
         hostile.shutdown().await;
@@ -117,7 +140,7 @@ async fn hold_once(login: &Login, kind: Kind, flood: std::net::SocketAddr) -> Re
         Kind::Gaps => gaps(&client, flood).await?,
         Kind::Deaf => deaf(&client, &relay, flood).await?,
         Kind::Early => {
-            for stream in 0..1000 {
+            for stream in 0..REQUESTS as u64 {
                 client.send_to(stream * 4, Bytes::from_static(HELD_PAYLOAD))?;
             }
         }
@@ -131,7 +154,7 @@ async fn requests(client: &Client) -> Result<()> {
     VarInt::from_u32(u32::try_from(SECTION)?).encode(&mut head);
     head.resize(SECTION, 0);
     let mut streams = Vec::new();
-    for _ in 0..1000 {
+    for _ in 0..REQUESTS {
         let (mut send, recv) = client.connection.open_bi().await?;
         send.write_all(&head).await?;
         streams.push((send, recv));
@@ -144,7 +167,7 @@ async fn gaps(client: &Client, target: std::net::SocketAddr) -> Result<()> {
     let field = format!("1;context={};order=ordered", CONTEXT.get());
     loop {
         let mut flows: Vec<Flow> = Vec::new();
-        for _ in 0..4 {
+        for _ in 0..GAP_FLOWS {
             flows.push(client.open(target, &[("tandem-repair", &field)]).await?);
         }
         for number in 1..HELD {
@@ -161,7 +184,7 @@ async fn gaps(client: &Client, target: std::net::SocketAddr) -> Result<()> {
 async fn deaf(client: &Client, relay: &Relay, flood: std::net::SocketAddr) -> Result<()> {
     let field = format!("1;context={};order=ordered", CONTEXT.get());
     let mut flows = Vec::new();
-    for _ in 0..10 {
+    for _ in 0..DEAF_FLOWS {
         let flow = client.open(flood, &[("tandem-repair", &field)]).await?;
         client.send(&flow, CONTEXT_ID_UDP, Bytes::from_static(b"flood"))?;
         flows.push(flow);

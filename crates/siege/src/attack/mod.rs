@@ -1,5 +1,6 @@
 //! The attacks, each with its own arguments and bounds.
 
+pub(crate) mod churn;
 pub(crate) mod connections;
 pub(crate) mod descriptors;
 pub(crate) mod gaps;

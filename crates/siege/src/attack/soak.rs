@@ -39,13 +39,6 @@ const FAULTY: usize = 25;
 /// The pause between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// The number of seconds from which on memory is judged.
-const SAMPLES_MIN: usize = 600;
-
-/// The growth of memory that counts as none, in kB and as a part.
-const FLAT_KB: f64 = 3000.0;
-const FLAT_PART: f64 = 0.05;
-
 /// Let users come and go for a long time, with faults and small attacks in between
 #[derive(Args)]
 pub(crate) struct Soak {
@@ -109,7 +102,7 @@ impl Soak {
         report.usage("after", &after);
         let descriptors = Bound::AtMost(float(before.descriptors));
         report.check("descriptors left", float(after.descriptors), "", descriptors);
-        judge_memory(&samples, &mut report);
+        report.check_flat(&samples);
         count(&counts, |counts| counts.report(&mut report));
         report.note("lines in the log", float(proxy.log().lines), "");
         report.note("warnings in the log", float(proxy.log().warnings), "");
@@ -264,26 +257,6 @@ async fn watch(proxy: &Proxy, counts: &Shared, end: Instant) -> Result<Vec<f64>>
         sleep(Duration::from_secs(1)).await;
     }
     Ok(samples)
-}
-
-/// Compares the median of the second tenth with that of the last one. In a short run, the attacks of
-/// the first tenth are not those of the last one.
-fn judge_memory(samples: &[f64], report: &mut Report) {
-    if samples.len() < SAMPLES_MIN {
-        return;
-    }
-    let tenth = samples.len() / 10;
-    let early = median(samples.get(tenth..2 * tenth).unwrap_or_default());
-    let late = median(samples.get(samples.len() - tenth..).unwrap_or_default());
-    report.note("memory, median of the second tenth", early, "MB");
-    let most = early + (FLAT_KB / 1000.0).max(early * FLAT_PART);
-    report.check("memory, median of the last tenth", late, "MB", Bound::AtMost(most));
-}
-
-fn median(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
 impl Counts {

@@ -1,0 +1,237 @@
+//! Users who stay for a while, leave, and come again.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Result;
+use clap::Args;
+use quinn::Endpoint;
+use tandem_units::{ByteCount, HumanDuration};
+use tokio::{
+    sync::Semaphore,
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until, timeout_at},
+};
+
+use crate::{
+    client::{Login, endpoint},
+    proxy::{Launch, Proxy},
+    report::{Bound, Report, float},
+    target::Echo,
+    user,
+};
+
+/// The number of sockets that users share, each at an address of another prefix.
+const SOCKETS: u8 = 64;
+
+/// The number of handshakes that are in progress at the same time.
+const HANDSHAKES: usize = 64;
+
+/// The pause between two payloads of a user. The proxy forgets connections after 30 s.
+const PAUSE: Duration = Duration::from_secs(20);
+
+/// The number of users who come in a second at the start.
+const ARRIVALS: usize = 250;
+
+/// The wait after the last arrival, in which the proxy gives back what handshakes needed.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// The pause between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// Let many users, each with a connection and a flow, stay, leave and come again
+#[derive(Args)]
+pub(crate) struct Churn {
+    /// Number of users who are there at the same time
+    #[arg(long, default_value_t = 10_000)]
+    users: usize,
+    /// Number of users who leave in a second, and come again at once
+    #[arg(long, default_value_t = 50)]
+    leave: usize,
+    /// Time of coming and going, after all have come
+    #[arg(long, default_value = "30min")]
+    duration: HumanDuration,
+    /// Bound on the memory for each user, when all have come
+    #[arg(long, default_value = "90kB")]
+    each: ByteCount,
+}
+
+/// What users counted.
+#[derive(Debug, Default)]
+struct Counts {
+    present: usize,
+    arrivals: usize,
+    echoes: usize,
+    done: usize,
+    failures: BTreeMap<String, usize>,
+}
+
+type Shared = Arc<Mutex<Counts>>;
+
+fn count<T>(counts: &Shared, change: impl FnOnce(&mut Counts) -> T) -> T {
+    change(&mut counts.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// One user.
+struct User {
+    login: Login,
+    endpoint: Endpoint,
+    target: SocketAddr,
+    /// When the user comes first.
+    comes: Instant,
+    /// How long the user stays at most.
+    stay: Duration,
+    end: Instant,
+    counts: Shared,
+    permits: Arc<Semaphore>,
+}
+
+impl Churn {
+    pub(crate) async fn run(self, launch: Launch) -> Result<Report> {
+        let proxy = Launch { users: self.users, ..launch }.start().await?;
+        let target = Echo::start().await?;
+        // The first connection opens what the proxy needs for all of them.
+        user::visit(&proxy.login, user::ADDRESSES[0], target.address).await?;
+        let before = proxy.usage()?;
+        let counts = Shared::default();
+        let seconds = u64::try_from(self.users.div_ceil(ARRIVALS))?;
+        let full = Instant::now() + Duration::from_secs(seconds) + SETTLE;
+        let end = full + self.duration.0;
+        let mut users = self.users(&proxy, target.address, (full, end), &counts)?;
+        watch(&proxy, &counts, full).await?;
+        let there = count(&counts, |counts| counts.present);
+        let with_all = proxy.usage()?;
+        let samples = watch(&proxy, &counts, end).await?;
+        while users.join_next().await.is_some() {}
+        let mut report = Report::new("churn");
+        report.usage("before", &before);
+        report.usage("with all users", &with_all);
+        report.usage("at the end", &proxy.usage()?);
+        report.check_all("users there at the start", there, self.users);
+        let grown = (with_all.memory_mb() - before.memory_mb()) * 1000.0;
+        #[expect(clippy::cast_precision_loss, reason = "a report needs no more than 52 bits")]
+        let most = Bound::AtMost(self.each.get() as f64 / 1000.0);
+        report.check("memory for each user", grown / float(there.max(1)), "kB", most);
+        report.check_flat(&samples);
+        count(&counts, |counts| counts.report(self.users, &mut report));
+        report.note("warnings in the log", float(proxy.log().warnings), "");
+        proxy.end().await?;
+        Ok(report)
+    }
+
+    /// Starts all users. The first stays end evenly from the moment when all have come.
+    fn users(
+        &self,
+        proxy: &Proxy,
+        target: SocketAddr,
+        (full, end): (Instant, Instant),
+        counts: &Shared,
+    ) -> Result<JoinSet<()>> {
+        let address = |index| IpAddr::V4(Ipv4Addr::new(127, 0, 10 + index, 1));
+        let endpoints: Vec<_> =
+            (0..SOCKETS).map(|index| endpoint(address(index))).collect::<Result<_>>()?;
+        let began = Instant::now();
+        let stay =
+            Duration::from_secs(1) * u32::try_from(self.users)? / u32::try_from(self.leave.max(1))?;
+        let permits = Arc::new(Semaphore::new(HANDSHAKES));
+        let mut tasks = JoinSet::new();
+        for ((index, login), endpoint) in proxy.logins().enumerate().zip(endpoints.iter().cycle()) {
+            let part = f64::from(u32::try_from(index)?) / f64::from(u32::try_from(self.users)?);
+            let user = User {
+                login,
+                endpoint: endpoint.clone(),
+                target,
+                comes: began + (full - SETTLE - began).mul_f64(part),
+                stay,
+                end,
+                counts: counts.clone(),
+                permits: Arc::clone(&permits),
+            };
+            tasks.spawn(user.come_and_go(full + stay.mul_f64(part)));
+        }
+        Ok(tasks)
+    }
+}
+
+impl User {
+    /// Comes and goes until the end. The first stay ends at this time.
+    async fn come_and_go(self, mut leaves: Instant) {
+        sleep_until(self.comes).await;
+        while Instant::now() < self.end {
+            if let Err(error) = self.stay(leaves).await {
+                let why = format!("{error:#}");
+                count(&self.counts, |counts| *counts.failures.entry(why).or_default() += 1);
+                sleep(Duration::from_secs(1)).await;
+            }
+            leaves = Instant::now() + self.stay;
+        }
+    }
+
+    async fn stay(&self, leaves: Instant) -> Result<()> {
+        let permit = self.permits.acquire().await?;
+        let client = self.login.connect(&self.endpoint, self.login.config(None)).await?;
+        let flow = client.open(self.target, &[]).await?;
+        user::echo(&client, &flow).await?;
+        drop(permit);
+        count(&self.counts, |counts| {
+            counts.present += 1;
+            counts.arrivals += 1;
+        });
+        let leaves = leaves.min(self.end);
+        let stayed = async {
+            while timeout_at(leaves, sleep(PAUSE)).await.is_ok() {
+                user::echo(&client, &flow).await?;
+                count(&self.counts, |counts| counts.echoes += 1);
+            }
+            user::echo(&client, &flow).await
+        };
+        let stayed = stayed.await;
+        count(&self.counts, |counts| {
+            counts.present -= 1;
+            counts.done += usize::from(stayed.is_ok() && leaves == self.end);
+        });
+        client.close();
+        stayed
+    }
+}
+
+/// Reads the proxy's memory each second until some time, and prints progress.
+async fn watch(proxy: &Proxy, counts: &Shared, end: Instant) -> Result<Vec<f64>> {
+    let mut samples = Vec::new();
+    let mut reported = Instant::now();
+    while Instant::now() < end {
+        let memory = proxy.usage()?.memory_mb();
+        samples.push(memory);
+        if reported.elapsed() >= PROGRESS {
+            reported = Instant::now();
+            let left = (end - reported).as_secs();
+            count(counts, |counts| {
+                eprintln!(
+                    "{left:>5} s left: {} users of {} arrivals, {} echoes, {} failures, {memory:.1} MB",
+                    counts.present,
+                    counts.arrivals,
+                    counts.echoes,
+                    counts.failures.values().sum::<usize>(),
+                );
+            });
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    Ok(samples)
+}
+
+impl Counts {
+    fn report(&self, users: usize, report: &mut Report) {
+        report.note("arrivals", float(self.arrivals), "");
+        report.note("echoes", float(self.echoes), "");
+        report.check_none("users who failed", self.failures.values().sum());
+        for (why, count) in &self.failures {
+            eprintln!("{count} users failed: {why}");
+        }
+        report.check_all("users there at the end", self.done, users);
+    }
+}
