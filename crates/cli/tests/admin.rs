@@ -14,13 +14,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Scene, Server, eventually};
-
-/// The address of a server's admin listener.
-fn admin_of(server: &Server) -> SocketAddr {
-    let (_, url) = server.said.split_once("admin page at http://").unwrap();
-    url.split_once('/').unwrap().0.parse().unwrap()
-}
+use crate::support::{Scene, eventually};
 
 /// The status and the body of a page.
 fn get(admin: SocketAddr, path: &str) -> (u16, String) {
@@ -65,9 +59,10 @@ fn metrics_and_pages_follow_the_traffic() {
     let proxy = scene.serve(
         "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --admin 127.0.0.1:0 --threads 2",
     );
-    let admin = admin_of(&proxy);
+    let admin = proxy.admin();
     eventually("the proxy is ready", || get(admin, "/readyz").0 == 200);
     assert_eq!(get(admin, "/healthz"), (200, "ok\n".to_owned()));
+    scene.run(&format!("top {admin} --ready")).succeeds();
     let before = scrape(admin);
     assert!(before["tandem_udp_bytes_total{direction=\"to_client\"}"] < 1.0);
     let line = format!(
@@ -86,7 +81,7 @@ fn metrics_and_pages_follow_the_traffic() {
             && has_grown("tandem_socket_bytes_total{direction=\"sent\"}", 500_000.0)
     });
     eventually("the origin counts it too", || {
-        scrape(admin_of(&origin))["tandem_file_bytes_total"] >= 500_000.0
+        scrape(origin.admin())["tandem_file_bytes_total"] >= 500_000.0
     });
     let now = scene.run(&format!("top {admin} --json")).succeeds();
     let now: Value = serde_json::from_str(&now).unwrap();
@@ -115,10 +110,11 @@ fn a_proxy_that_drains_says_so_and_lets_open_flows_go_on() {
     let program = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     program.send_to(b"ping", client.address).unwrap();
     target.recv_from(&mut [0; 10]).unwrap();
-    let admin = admin_of(&proxy);
+    let admin = proxy.admin();
     proxy.signal(Signal::TERM);
     eventually("the proxy drains", || get(admin, "/readyz") == (503, "draining\n".to_owned()));
     assert_eq!(get(admin, "/healthz").0, 200);
+    scene.run(&format!("top {admin} --ready")).fails(1, &["takes no new connections", "drains"]);
 }
 
 #[test]

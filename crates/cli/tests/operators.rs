@@ -1,23 +1,17 @@
 //! Tests of what operators need: certificates and secrets that are checked and reloaded, and a log
 //! that tells who used which flow.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod support;
 
-use std::{
-    fs,
-    net::{SocketAddr, UdpSocket},
-    os::unix::fs::symlink,
-    thread,
-    time::Duration,
-};
+use std::{fs, net::UdpSocket, os::unix::fs::symlink};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustix::process::Signal;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use sha2::{Digest, Sha256};
 
-use crate::support::{Scene, Server};
+use crate::support::{Scene, comes_back, echo};
 
 const ALICE: &str = "0123456789abcdef";
 const BOB: &str = "fedcba9876543210";
@@ -42,29 +36,6 @@ fn write_tokens(scene: &Scene, lines: &str) {
     let path = scene.write("tokens", lines);
     #[cfg(unix)]
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-}
-
-/// A target that sends back what comes.
-fn echo() -> SocketAddr {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = socket.local_addr().unwrap();
-    thread::spawn(move || {
-        let mut buf = [0; 2000];
-        while let Ok((len, from)) = socket.recv_from(&mut buf) {
-            if socket.send_to(&buf[..len], from).is_err() {}
-        }
-    });
-    address
-}
-
-/// Whether a local program's packet comes back through a client's tunnel. The program repeats it, as
-/// programs do that use UDP.
-fn comes_back(socket: &UdpSocket, client: &Server) -> bool {
-    socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-    (0..10).any(|_| {
-        socket.send_to(b"ping", client.address).unwrap();
-        socket.recv_from(&mut [0; 100]).is_ok()
-    })
 }
 
 #[test]

@@ -16,8 +16,9 @@ use std::{
 };
 
 use rustix::process::Signal;
+use serde_json::Value;
 
-use crate::support::{Scene, sha256};
+use crate::support::{Scene, Server, comes_back, echo, eventually, sha256};
 
 /// A NAT that forgets its binding after this many packets of the client, so that the server sees another port.
 const PACKETS_PER_BINDING: usize = 40;
@@ -113,6 +114,86 @@ fn clients_that_change_their_address_stay_with_their_thread() {
     assert!(BTreeSet::from_iter(threads).len() > 1, "one thread has served all: {log}");
     let (status, log) = origin.stop();
     assert!(status.success(), "{log}");
+}
+
+/// Clients, each with a program and a flow. With four threads, the kernel gives them all to one thread once
+/// in four million runs.
+const CLIENTS: usize = 12;
+
+fn clients(scene: &Scene, proxy: SocketAddr, ca: &str) -> Vec<(Server, UdpSocket)> {
+    let target = echo();
+    let line = format!("client --via https://{proxy} --ca {ca} --udp 127.0.0.1:0={target} -v");
+    let program = || UdpSocket::bind("127.0.0.1:0").unwrap();
+    (0..CLIENTS).map(|_| (scene.serve(&line), program())).collect()
+}
+
+fn all_come_back(clients: &[(Server, UdpSocket)]) -> bool {
+    clients.iter().all(|(client, program)| comes_back(program, client))
+}
+
+/// The threads of four that have opened flows. Each thread numbers its connections in steps of 4.
+fn threads_of_four(log: &str) -> BTreeSet<u64> {
+    let opened = log.lines().filter_map(|line| line.split_once("flow opened connection="));
+    opened.map(|(_, rest)| rest.split(' ').next().unwrap().parse::<u64>().unwrap() % 4).collect()
+}
+
+#[test]
+fn statistics_and_a_drain_are_those_of_all_threads() {
+    let scene = Scene::new();
+    let proxy = scene.serve(
+        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --write-ca proxy.pem --threads 4 \
+         --admin 127.0.0.1:0 --drain 1h",
+    );
+    let clients = clients(&scene, proxy.address, "proxy.pem");
+    assert!(all_come_back(&clients));
+    let now = || -> Value {
+        let said = scene.run(&format!("top {} --json", proxy.admin())).succeeds();
+        serde_json::from_str(&said).unwrap()
+    };
+    eventually("all flows are counted", || now()["flows"]["udp_total"] == CLIENTS);
+    let counted = now();
+    assert_eq!(counted["threads"], 4);
+    assert_eq!(counted["connections"]["open"], CLIENTS);
+    assert_eq!(counted["tunnels"].as_array().unwrap().len(), CLIENTS);
+    proxy.signal(Signal::TERM);
+    eventually("the proxy drains", || now()["is_draining"] == true);
+    assert!(all_come_back(&clients), "the flows of all threads go on");
+    assert_eq!(now()["flows"]["udp_total"], CLIENTS, "and none was opened again");
+    drop(clients);
+    let (status, log) = proxy.stop();
+    assert!(status.success(), "{log}");
+    assert!(threads_of_four(&log).len() > 1, "one thread has served all: {log}");
+}
+
+#[test]
+fn any_thread_of_a_new_process_resets_the_connections_of_the_last_one() {
+    let scene = Scene::new();
+    scene.run("generate certificate dev").succeeds();
+    let serve = |address: SocketAddr| {
+        scene.serve(&format!(
+            "proxy --listen {address} --allow-target 127.0.0.1 --cert dev/cert.pem --key dev/key.pem \
+             --threads 4"
+        ))
+    };
+    let proxy = serve("127.0.0.1:0".parse().unwrap());
+    let address = proxy.address;
+    let clients = clients(&scene, address, "dev/ca.pem");
+    assert!(all_come_back(&clients));
+    drop(proxy); // which kills it
+    let proxy = serve(address);
+    for (client, program) in &clients {
+        program.send_to(b"whose answer is a reset", client.address).unwrap();
+    }
+    assert!(all_come_back(&clients));
+    // The others have sent something while no process listened.
+    let is_reset = |(client, _): &&(Server, UdpSocket)| {
+        client.says_before("tunnel up").iter().any(|line| line.contains("reset by peer"))
+    };
+    let resets = clients.iter().filter(is_reset).count();
+    assert!(resets > CLIENTS / 2, "{resets} resets");
+    let (status, log) = proxy.stop();
+    assert!(status.success(), "{log}");
+    assert!(threads_of_four(&log).len() > 1, "one thread has served all: {log}");
 }
 
 #[test]

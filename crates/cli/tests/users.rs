@@ -6,22 +6,9 @@ mod support;
 use std::{fs, io::ErrorKind, net::UdpSocket, time::Duration};
 
 use rustix::process::Signal;
-use support::{Scene, Server, eventually};
+use support::{Scene, Server, echo, eventually};
 
 const TOKENS: &str = "alice 0123456789abcdef\nbob fedcba9876543210\n";
-
-/// A target that sends back what it gets, in a thread that ends with the test's process.
-fn echo() -> std::net::SocketAddr {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = socket.local_addr().unwrap();
-    std::thread::spawn(move || {
-        let mut buffer = [0; 2000];
-        while let Ok((len, from)) = socket.recv_from(&mut buffer) {
-            drop(socket.send_to(buffer.get(..len).unwrap(), from));
-        }
-    });
-    address
-}
 
 fn proxy(scene: &Scene, more: &str) -> Server {
     scene.write("tokens", TOKENS);

@@ -114,6 +114,15 @@ pub(crate) enum CliError {
         /// The cause.
         error: tandem_net::admin::ClientError,
     },
+    /// A server takes no new connections.
+    #[error(
+        "{address}: the server takes no new connections: it starts or drains, memory is short, or a thread is stuck; \
+         its log says more"
+    )]
+    NotReady {
+        /// The address of its admin listener.
+        address: AdminAddr,
+    },
     /// What answers is no server of this version.
     #[error("{address}: the answer is not that of a Tandem server of this version: {error}")]
     ForeignAnswer {

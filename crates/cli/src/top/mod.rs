@@ -22,7 +22,9 @@ Examples:
   ssh -L 9433:localhost:9433 proxy.example
       Then tandem top shows a server of another machine.
   tandem top unix:/run/tandem/admin --json
-      Prints one snapshot for programs.";
+      Prints one snapshot for programs.
+  tandem top unix:/run/tandem/admin --ready
+      Fails while the server takes no new connections.";
 
 /// How often the picture is drawn again.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -40,6 +42,12 @@ pub(crate) struct Top {
     /// Print one snapshot as JSON
     #[arg(long)]
     json: bool,
+
+    /// Print nothing, and fail unless the server takes new connections, as /readyz says
+    ///
+    /// For the health checks of containers, which cannot send a request themselves.
+    #[arg(long, conflicts_with = "json")]
+    ready: bool,
 }
 
 impl Top {
@@ -56,6 +64,10 @@ impl Top {
             return text::print(String::from_utf8_lossy(&json));
         }
         let mut now = self.parse(&ask()?)?;
+        if self.ready {
+            let address = self.admin;
+            return if now.is_ready { Ok(()) } else { Err(CliError::NotReady { address }) };
+        }
         let mut screen = Screen::open().ok_or(ConfigError::NoTerminal)?;
         loop {
             screen.draw(Picture { now: &now });

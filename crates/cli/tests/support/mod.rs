@@ -7,7 +7,7 @@ use std::{
     ffi::OsStr,
     fs,
     io::{BufRead, BufReader},
-    net::SocketAddr,
+    net::{SocketAddr, UdpSocket},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::mpsc,
@@ -165,6 +165,12 @@ impl Server {
         panic!("tandem {line} does not listen:\n{}", server.said);
     }
 
+    /// Where its admin listener is.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        let (_, url) = self.said.split_once("admin page at http://").unwrap();
+        url.split_once('/').unwrap().0.parse().unwrap()
+    }
+
     /// Waits for a line of its error output that contains this text. Returns the line.
     #[track_caller]
     pub(crate) fn says(&self, text: &str) -> String {
@@ -227,6 +233,30 @@ impl Drop for Server {
 
 pub(crate) fn sha256(path: &Path) -> String {
     format!("{:x}", Sha256::digest(fs::read(path).unwrap()))
+}
+
+/// A target that sends back what comes, in a thread that ends with the test's process.
+pub(crate) fn echo() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut buffer = [0; 2000];
+        while let Ok((len, from)) = socket.recv_from(&mut buffer) {
+            // A client that has ended may refuse it.
+            drop(socket.send_to(buffer.get(..len).unwrap(), from));
+        }
+    });
+    address
+}
+
+/// Whether a local program's packet comes back through a client's tunnel. The program repeats it, as
+/// programs do that use UDP.
+pub(crate) fn comes_back(program: &UdpSocket, client: &Server) -> bool {
+    program.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    (0..10).any(|_| {
+        program.send_to(b"ping", client.address).unwrap();
+        program.recv_from(&mut [0; 100]).is_ok()
+    })
 }
 
 /// Waits until the condition holds.
