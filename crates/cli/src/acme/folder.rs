@@ -45,7 +45,8 @@ impl<'a> Folder<'a> {
         let Some(Life { from, until, names }) = life_of(&self.setup.file()) else {
             return UNIX_EPOCH;
         };
-        let has_all = self.setup.acme_domain.iter().all(|name| names.contains(name));
+        let has = |name: &String| names.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let has_all = self.setup.acme_domain.iter().all(has);
         let time =
             |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         let last_part = (time(until).duration_since(time(from)).unwrap_or_default()) / LAST_PART;

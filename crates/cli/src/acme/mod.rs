@@ -47,6 +47,10 @@ enum Failure {
     Here(#[from] CliError),
     #[error("cannot listen at {address} for the server's proof (acme-listen): {error}")]
     Listen { address: std::net::SocketAddr, error: std::io::Error },
+    #[error(
+        "the certificate that it has issued is due for renewal already, or lacks a name; is the clock right?"
+    )]
+    DueAlready,
 }
 
 impl Failure {
@@ -105,7 +109,8 @@ async fn renew(setup: &AcmeSetup) {
             continue;
         }
         let names = setup.acme_domain.join(", ");
-        match order::certificate(setup, &folder).await {
+        let ordered = order::certificate(setup, &folder).await;
+        match ordered.and_then(|()| lasting(folder.due(), now())) {
             Ok(()) => {
                 failures = 0;
                 text::say(format_args!("{} has issued a certificate for {names}", setup.host()));
@@ -130,6 +135,11 @@ async fn renew(setup: &AcmeSetup) {
     }
 }
 
+/// The failure of an order whose certificate is due at once. Another order would bring the same, and so on.
+fn lasting(due: SystemTime, now: SystemTime) -> Result<(), Failure> {
+    if due > now { Ok(()) } else { Err(Failure::DueAlready) }
+}
+
 #[expect(clippy::disallowed_methods, reason = "certificates end by the real clock")]
 fn now() -> SystemTime {
     SystemTime::now()
@@ -138,6 +148,15 @@ fn now() -> SystemTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_certificate_that_is_due_already_is_a_failure() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        assert!(lasting(now + Duration::from_secs(1), now).is_ok());
+        for due in [now, now - Duration::from_secs(1), SystemTime::UNIX_EPOCH] {
+            assert_eq!(lasting(due, now).unwrap_err().wait(1), FIRST_WAIT);
+        }
+    }
 
     #[test]
     fn failures_are_repeated_less_and_less_often() {

@@ -130,6 +130,8 @@ pub(crate) fn serve<N: Node + Send>(
         };
         threads.into_iter().try_for_each(|thread| thread.and_then(join))
     });
+    // A look at a file may wait for a file system that does not answer. The end does not wait for it.
+    runtime.shutdown_background();
     if watch.stuck() > 0 {
         tracing::error!(times = watch.stuck(), "threads of this server were stuck while it ran");
     }
