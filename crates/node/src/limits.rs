@@ -5,7 +5,8 @@ use std::time::Duration;
 /// The bounds on the memory, the packets and the time that a peer can cost a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The number of QUIC connections of a server. Each costs about 62 kB when idle.
+    /// The number of QUIC connections of a server, each of which costs about 62 kB when idle. It is [`Self::sockets`], because
+    /// a connection without a flow is of no use.
     pub connections: usize,
     /// The share of one source prefix (/24 for IPv4, /56 for IPv6) in these connections. It bounds
     /// the connections of the prefix that have made no permitted request. For the others it counts
@@ -208,7 +209,7 @@ impl Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 10_000,
+            connections: 24_000,
             connections_per_prefix: 2500,
             unvalidated_handshakes: 100,
             handshake_timeout: Duration::from_secs(10),
