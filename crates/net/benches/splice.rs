@@ -103,7 +103,7 @@ mod linux {
                     push(TcpOutput::Accept { listener: ListenerId(0), tcp: FROM });
                 }
                 TcpInput::Opened { tcp: FROM, .. } => {
-                    push(TcpOutput::Connect { tcp: TO, peer: sink_address });
+                    push(TcpOutput::Connect { tcp: TO, peer: sink_address, user: None });
                 }
                 TcpInput::Opened { .. } => {
                     is_reading = true;

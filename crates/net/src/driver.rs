@@ -59,6 +59,12 @@ const OUTPUTS_PER_DRAIN: usize = 64 * OUTPUTS_PER_FLUSH;
 /// waits in a tunnel's queue, which many sockets together would fill within one round.
 const RECEIVED_PER_ROUND: u64 = 128;
 
+/// The number of bytes after which no further TCP connection is read before the driver looks for datagrams. Reading
+/// them takes some 0.05 ms, and sending them 0.4 ms. In that time the acknowledgements of as many bytes arrive: 190 packets
+/// bring 95 of them. With much more, they would wait in the kernel for ever longer, since a round takes at most 32 messages
+/// of a socket.
+const TCP_BYTES_PER_ROUND: usize = 256 * 1024;
+
 /// The number of send buffers that are kept for reuse. More than one is needed only if several
 /// sockets send in one drain.
 const SPARE_BUFFERS_MAX: usize = 32;
@@ -487,7 +493,10 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         }
         let now = clock::now();
         self.tcp.on_time(now, &mut self.stats);
-        self.tcp.serve(&mut self.stats, |input| self.node.handle(now, Input::Tcp(input)));
+        let node = &mut self.node;
+        self.tcp.serve(TCP_BYTES_PER_ROUND, &mut self.stats, |input| {
+            node.handle(now, Input::Tcp(input));
+        });
         self.inputs.extend(self.memory.measure(now).map(Input::MemoryInUse));
         for input in self.inputs.drain(..) {
             if let Input::SocketFailed { socket, .. } = &input

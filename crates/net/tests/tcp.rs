@@ -45,7 +45,7 @@ impl Wants {
     }
 
     fn connect(&mut self, tcp: TcpId, peer: SocketAddr) {
-        self.tcp(TcpOutput::Connect { tcp, peer });
+        self.tcp(TcpOutput::Connect { tcp, peer, user: None });
     }
 
     fn read(&mut self, tcp: TcpId, max: usize) {

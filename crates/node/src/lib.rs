@@ -19,6 +19,7 @@ mod prefix;
 pub mod proxy;
 pub mod quic;
 mod reason;
+pub mod rounds;
 #[cfg(any(test, fuzzing))]
 mod script;
 pub mod seal;

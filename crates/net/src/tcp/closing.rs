@@ -189,10 +189,10 @@ impl Tcp {
         while self.connections.values().any(which) {
             poll_fn(|context| {
                 self.poll_ready(context);
-                if self.ready.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+                if self.has_ready() { Poll::Ready(()) } else { Poll::Pending }
             })
             .await;
-            self.serve(stats, |_| {});
+            self.serve(usize::MAX, stats, |_| {});
             self.connections.retain(|_, entry| entry.has_output());
             task::yield_now().await; // otherwise no time would be seen to pass
         }

@@ -29,6 +29,8 @@ pub(super) struct Connection {
     pub(super) stage: Stage,
     /// The largest number of bytes that the node wants to read now.
     pub(super) read_max: Option<usize>,
+    /// The user whose turns this one takes.
+    pub(super) user: Option<u64>,
     /// Whether the peer's FIN was read.
     pub(super) is_at_end: bool,
     /// The bytes that were written that the node was not told of.
@@ -81,6 +83,7 @@ impl Connection {
             stream,
             stage,
             read_max: None,
+            user: None,
             is_at_end: false,
             written: 0,
             is_unsent: false,

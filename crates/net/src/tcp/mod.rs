@@ -31,6 +31,7 @@ use std::{
 
 use bytes::Bytes;
 use tandem_node::{
+    rounds::{Party, Rounds},
     seldom::Seldom,
     tcp::{ListenerId, TcpId, TcpInput, TcpOutput},
 };
@@ -49,10 +50,6 @@ use crate::{clock, ready::ReadyList, socket::exhausted, stats::DriverStats};
 /// The largest number of bytes of one read, whatever the node asks for.
 const READ_BYTES_MAX: usize = 256 * 1024;
 
-/// The number of bytes that all connections read in one round, after which the driver looks for
-/// datagrams. Reading them takes some 0.2 ms.
-const READ_BYTES_PER_ROUND: usize = 1024 * 1024;
-
 /// The pause after a failed `accept`. The usual cause is that the process has no descriptor left,
 /// and the connection that waits would cause the same error again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -67,8 +64,10 @@ pub(crate) struct Tcp {
     listeners: BTreeMap<ListenerId, Listener>,
     connections: BTreeMap<TcpId, Connection>,
     ready_list: Arc<ReadyList<Name>>,
-    /// What the driver looks at in the next round.
+    /// What has become ready since the last round.
     ready: VecDeque<Name>,
+    /// What the driver looks at, in this order.
+    turns: Rounds<Name>,
     /// The connections with something to write that was not tried yet.
     unsent: Vec<TcpId>,
     /// The connections of which the node is told next how much was written.
@@ -87,7 +86,7 @@ pub(crate) struct Tcp {
 }
 
 /// What has a waker.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Name {
     Listener(ListenerId),
     Connection(TcpId),
@@ -111,8 +110,11 @@ impl Tcp {
                 });
                 self.begin(tcp, (Ipv4Addr::UNSPECIFIED, 0).into(), opened, stats);
             }
-            TcpOutput::Connect { tcp, peer } => {
+            TcpOutput::Connect { tcp, peer, user } => {
                 self.begin(tcp, peer, Stream::connect(peer), stats);
+                if let Some(entry) = self.connections.get_mut(&tcp) {
+                    entry.user = user;
+                }
             }
             TcpOutput::Read { tcp, max } => self.read(tcp, max),
             TcpOutput::Write { tcp, data } => self.output(tcp, |entry| entry.push(data)),
@@ -139,9 +141,14 @@ impl Tcp {
         self.ready_list.take_into(&mut self.ready, context);
     }
 
+    /// Whether a connection or a listening socket waits for its turn.
+    fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || !self.turns.is_empty()
+    }
+
     /// Returns whether [`Self::serve`] has something to do.
     pub(crate) fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.written.is_empty() || !self.answers.is_empty()
+        self.has_ready() || !self.written.is_empty() || !self.answers.is_empty()
     }
 
     /// Returns when [`Self::on_time`] has something to do.
@@ -162,23 +169,33 @@ impl Tcp {
         }
     }
 
-    /// Accepts, reads and writes where this is possible, and tells the node. Each connection reads
-    /// once, so that none delays the others.
-    pub(crate) fn serve(&mut self, stats: &mut DriverStats, mut tell: impl FnMut(TcpInput)) {
+    /// Accepts, reads and writes where this is possible, and tells the node. Users take turns, and each turn is one
+    /// read, so that none delays the others. Once `most` bytes are read, the rest waits for the next call.
+    pub(crate) fn serve(
+        &mut self,
+        most: usize,
+        stats: &mut DriverStats,
+        mut tell: impl FnMut(TcpInput),
+    ) {
+        for name in self.ready.drain(..) {
+            let user = match name {
+                Name::Listener(_) => None,
+                Name::Connection(tcp) => self.connections.get(&tcp).and_then(|entry| entry.user),
+            };
+            self.turns.push_back(user.map_or(Party::Alone(name), Party::User), name);
+        }
         let mut bytes = 0;
-        for _ in 0..self.ready.len() {
-            if bytes >= READ_BYTES_PER_ROUND {
-                break;
-            }
-            match self.ready.pop_front() {
-                Some(Name::Listener(listener)) => self.accept(listener, stats),
-                Some(Name::Connection(tcp)) => {
+        while bytes < most
+            && let Some(name) = self.turns.pop_front()
+        {
+            match name {
+                Name::Listener(listener) => self.accept(listener, stats),
+                Name::Connection(tcp) => {
                     if let Some(data) = self.serve_connection(tcp, stats) {
                         bytes += data.len();
                         tell(TcpInput::Read { tcp, data });
                     }
                 }
-                None => break,
             }
         }
         for tcp in self.written.drain(..) {

@@ -2,7 +2,7 @@
 
 use std::{
     future::poll_fn,
-    io::Read,
+    io::{Read, Write},
     net::{TcpListener, TcpStream},
     task::Poll,
 };
@@ -39,20 +39,25 @@ impl Host {
             if timeout(Duration::from_millis(50), ready).await.is_err() {
                 return;
             }
-            self.tcp.serve(&mut self.stats, |input| self.inputs.push(format!("{input:?}")));
+            self.tcp
+                .serve(usize::MAX, &mut self.stats, |input| self.inputs.push(format!("{input:?}")));
             tokio::task::yield_now().await;
         }
     }
 
     /// Opens a connection. Returns the peer's end.
-    async fn connect(&mut self, tcp: TcpId) -> TcpStream {
+    async fn connect_for(&mut self, user: Option<u64>, tcp: TcpId) -> TcpStream {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let peer = listener.local_addr().unwrap();
-        self.perform([TcpOutput::Connect { tcp, peer }]);
+        self.perform([TcpOutput::Connect { tcp, peer, user }]);
         let stream = listener.accept().unwrap().0;
         self.settle().await;
         assert!(self.inputs.pop().unwrap().starts_with("Opened"));
         stream
+    }
+
+    async fn connect(&mut self, tcp: TcpId) -> TcpStream {
+        self.connect_for(None, tcp).await
     }
 
     /// Lets two checks pass.
@@ -90,6 +95,33 @@ fn a_reset_is_found_while_the_node_neither_reads_nor_writes() {
         assert_eq!(host.inputs, ["Failed { tcp: TcpId(1), error: ConnectionReset }"]);
         host.check_twice().await;
         assert_eq!(host.tcp.deadline(), None, "nothing is left to look at");
+    });
+}
+
+#[test]
+fn users_are_read_in_turns_however_many_connections_they_have() {
+    block_on(async {
+        let mut host = Host::default();
+        let mut streams = Vec::new();
+        for (id, user) in [(1, Some(7)), (2, Some(7)), (3, Some(7)), (4, Some(8)), (5, None)] {
+            let mut stream = host.connect_for(user, TcpId(id)).await;
+            stream.write_all(&[0; 10_000]).unwrap();
+            streams.push(stream);
+        }
+        host.settle().await; // until the bytes are seen
+        let read = |id| TcpOutput::Read { tcp: TcpId(id), max: 100 };
+        host.perform((1..=5).map(read));
+        let mut order = Vec::new();
+        while order.len() < 12 {
+            let mut got = None;
+            host.tcp.serve(1, &mut host.stats, |input| {
+                let TcpInput::Read { tcp, .. } = input else { panic!("{input:?}") };
+                assert_eq!(got.replace(tcp.0), None, "more than one was read");
+            });
+            order.extend(got);
+            host.perform(got.map(read));
+        }
+        assert_eq!(order, [1, 4, 5, 2, 4, 5, 3, 4, 5, 1, 4, 5]);
     });
 }
 
@@ -147,7 +179,7 @@ fn a_bounded_number_of_connections_ends_in_the_background() {
         let peer = listener.local_addr().unwrap();
         let mut streams = Vec::new();
         for id in 0..TCP_CLOSING_MAX as u64 + 2 {
-            host.perform([TcpOutput::Connect { tcp: TcpId(id), peer }]);
+            host.perform([TcpOutput::Connect { tcp: TcpId(id), peer, user: None }]);
             streams.push(listener.accept().unwrap().0);
         }
         host.settle().await;

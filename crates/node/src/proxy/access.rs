@@ -111,6 +111,11 @@ impl User {
         RequestError::UserLimit { user: self.name.to_string(), refusal, max }
     }
 
+    /// The number of the user whose turns its connections take. Those of strangers take turns of their own.
+    pub(super) fn party(&self) -> Option<u64> {
+        (!self.is_anyone()).then(|| self.account.number())
+    }
+
     /// Whether this stands for all clients that have to show nothing.
     pub(super) fn is_anyone(&self) -> bool {
         *self.name == *UserRules::ANYONE

@@ -186,8 +186,8 @@ impl Proxy {
                         claim.name = subject.unwrap_or(claim.name);
                     }
                     let user = standing.be(User::new(claim, &self.users))?;
-                    if !user.is_anyone() {
-                        self.server.set_user(id, user.account.number());
+                    if let Some(number) = user.party() {
+                        self.server.set_user(id, number);
                     }
                     return Ok(user);
                 }

@@ -29,12 +29,12 @@ use super::{
     first_size::LargerInitials,
     pep::{Listener, PepAckStats},
     qlog::{Place, QlogFiles},
-    rounds::{Party, Rounds},
 };
 use crate::{
     limits::Limits,
     node::{Ecn, Transmit},
     prefix::Prefix,
+    rounds::{Party, Rounds},
 };
 
 /// A connection of an endpoint.
@@ -44,7 +44,7 @@ pub(super) struct Slot {
     timer: Option<Instant>,
     pub(super) peer: Peer,
     /// Whose turn the connection takes.
-    party: Party,
+    party: Party<ConnectionId>,
     /// Whether the connection is in [`Endpoint::ready`].
     is_ready: bool,
     /// Whether the connection is in [`Endpoint::touched`].
@@ -88,7 +88,7 @@ pub(crate) struct Endpoint {
     id_step: u64,
     timers: BTreeSet<(Instant, ConnectionId)>,
     /// Connections that may have something to send, in the order of their turns.
-    ready: Rounds,
+    ready: Rounds<ConnectionId>,
     /// Connections that may have events, because they were used or got packets since they were last
     /// asked for events. Each is in it at most once. A connection that is no longer ready is not
     /// asked, and waits until it is touched again.

@@ -22,7 +22,6 @@ mod places;
 mod qlog;
 mod reassembly;
 mod receiver;
-mod rounds;
 mod steering;
 #[cfg(test)]
 mod tests;

@@ -44,6 +44,9 @@ pub enum TcpOutput {
         tcp: TcpId,
         /// The peer's address.
         peer: SocketAddr,
+        /// The user for whom it is, by a number. When more connections can be read than a round allows, each user gets
+        /// one turn and each connection of nobody one of its own.
+        user: Option<u64>,
     },
     /// Read from a connection. [`TcpInput::Read`] is the answer, as soon as there is something to
     /// read. A node has at most one such request per connection at a time.

@@ -82,7 +82,7 @@ impl TcpProgram {
         stream.to_send = task.send;
         stream.finishes = task.finishes;
         self.streams.push(stream);
-        self.outputs.push_back(TcpOutput::Connect { tcp, peer: task.target });
+        self.outputs.push_back(TcpOutput::Connect { tcp, peer: task.target, user: None });
     }
 
     /// The time at which the next connection begins.

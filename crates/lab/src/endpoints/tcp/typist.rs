@@ -97,7 +97,7 @@ impl Node for TcpTypist {
         if self.stream.is_none() {
             let tcp = name_of(CONNECTION);
             self.stream = Some(Stream::new(now, tcp, Reading::All));
-            return Output::Tcp(TcpOutput::Connect { tcp, peer: self.target });
+            return Output::Tcp(TcpOutput::Connect { tcp, peer: self.target, user: None });
         }
         self.type_if_due(now);
         self.outputs.pop_front().map_or(Output::Wait(self.next), Output::Tcp)

@@ -106,7 +106,7 @@ impl Bed {
 }
 
 fn connect(peer: &str) -> TcpOutput {
-    TcpOutput::Connect { tcp: TCP, peer: addr(peer) }
+    TcpOutput::Connect { tcp: TCP, peer: addr(peer), user: None }
 }
 
 fn write(data: &[u8]) -> TcpOutput {
@@ -293,7 +293,7 @@ fn a_host_that_gave_up_connecting_resets_the_late_answer() {
 fn connections_wait_for_accept_with_what_they_sent() {
     let mut bed = Bed::connected();
     let second = TcpId(2);
-    bed.ask(bed.program, TcpOutput::Connect { tcp: second, peer: addr("10.0.0.2:80") });
+    bed.ask(bed.program, TcpOutput::Connect { tcp: second, peer: addr("10.0.0.2:80"), user: None });
     bed.run();
     bed.ask(bed.program, TcpOutput::Write { tcp: second, data: Bytes::from_static(b"hi") });
     bed.run();
@@ -357,10 +357,10 @@ fn a_killed_process_leaves_what_it_wrote_and_then_an_end_or_a_reset() {
 fn a_killed_server_resets_who_waits_for_accept_and_refuses_newcomers() {
     let mut bed = Bed::connected();
     let (second, third) = (TcpId(2), TcpId(3));
-    bed.ask(bed.program, TcpOutput::Connect { tcp: second, peer: addr("10.0.0.2:80") });
+    bed.ask(bed.program, TcpOutput::Connect { tcp: second, peer: addr("10.0.0.2:80"), user: None });
     bed.run();
     bed.world.kill(bed.server);
-    bed.ask(bed.program, TcpOutput::Connect { tcp: third, peer: addr("10.0.0.2:80") });
+    bed.ask(bed.program, TcpOutput::Connect { tcp: third, peer: addr("10.0.0.2:80"), user: None });
     bed.run();
     let program = told(&[
         (80, "opened Ok(10.0.0.2:80)"),
@@ -371,7 +371,10 @@ fn a_killed_server_resets_who_waits_for_accept_and_refuses_newcomers() {
     assert_eq!(bed.world.tcp_connections(bed.server), 0);
 
     bed.world.replace(bed.server, Script::listening("10.0.0.2:80"));
-    bed.ask(bed.program, TcpOutput::Connect { tcp: TcpId(4), peer: addr("10.0.0.2:80") });
+    bed.ask(
+        bed.program,
+        TcpOutput::Connect { tcp: TcpId(4), peer: addr("10.0.0.2:80"), user: None },
+    );
     bed.run();
     assert_eq!(bed.take(bed.program), told(&[(2080, "opened Ok(10.0.0.2:80)")]));
 }

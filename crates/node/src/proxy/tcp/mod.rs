@@ -242,7 +242,7 @@ impl Proxy {
 
     /// Tries the next address of a target, or refuses the request if none is left.
     fn advance_race(&mut self, now: Instant, id: FlowId) {
-        while let Some(TcpFlow { state: State::Connecting(race), target, .. }) =
+        while let Some(TcpFlow { state: State::Connecting(race), target, owner, .. }) =
             self.tcp.flows.get_mut(&id)
         {
             if let Some(kind) = race.lost(now) {
@@ -261,7 +261,8 @@ impl Proxy {
             self.tcp.next_tcp += 1;
             race.on_started(now, tcp);
             self.tcp.by_tcp.insert(tcp, id);
-            self.outputs.push_back(Output::Tcp(TcpOutput::Connect { tcp, peer }));
+            let user = owner.user.party();
+            self.outputs.push_back(Output::Tcp(TcpOutput::Connect { tcp, peer, user }));
         }
         self.tcp.set_timer(id);
     }

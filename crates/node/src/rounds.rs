@@ -1,14 +1,12 @@
-//! The order in which connections send: each user in turn, and of each user one connection after the other.
+//! The order in which connections get their turns: each user in turn, and of each user one connection after the other.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::ConnectionId;
-
 /// Whose turn a connection takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Party {
+pub enum Party<T> {
     /// Its own.
-    Alone(ConnectionId),
+    Alone(T),
     /// That of a user with this number, who may have other connections.
     User(u64),
 }
@@ -16,16 +14,28 @@ pub(super) enum Party {
 /// The most users whose empty queues are kept, besides those who wait, so that a turn needs no allocation.
 const KEPT_MAX: usize = 64;
 
-/// Connections that may have something to send, in the order of their turns. Each is in it at most once.
-#[derive(Debug, Default)]
-pub(super) struct Rounds {
-    order: VecDeque<Party>,
+/// Connections that may have something to do, in the order of their turns.
+#[derive(Debug)]
+pub struct Rounds<T> {
+    order: VecDeque<Party<T>>,
     /// The connections of each user.
-    waiting: BTreeMap<u64, VecDeque<ConnectionId>>,
+    waiting: BTreeMap<u64, VecDeque<T>>,
 }
 
-impl Rounds {
-    pub(super) fn push_back(&mut self, party: Party, id: ConnectionId) {
+impl<T> Default for Rounds<T> {
+    fn default() -> Self {
+        Self { order: VecDeque::new(), waiting: BTreeMap::new() }
+    }
+}
+
+impl<T: Copy + Eq> Rounds<T> {
+    /// Whether no connection waits.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// Adds a connection at the end of its party's turns.
+    pub fn push_back(&mut self, party: Party<T>, id: T) {
         let Party::User(user) = party else { return self.order.push_back(party) };
         let most = KEPT_MAX + 2 * self.order.len();
         if self.waiting.len() >= most && !self.waiting.contains_key(&user) {
@@ -39,7 +49,7 @@ impl Rounds {
     }
 
     /// The connection whose turn it is.
-    pub(super) fn front(&self) -> Option<ConnectionId> {
+    pub(crate) fn front(&self) -> Option<T> {
         match *self.order.front()? {
             Party::Alone(id) => Some(id),
             Party::User(user) => self.waiting.get(&user)?.front().copied(),
@@ -47,19 +57,19 @@ impl Rounds {
     }
 
     /// Ends the turn of the front connection, which stays in the round.
-    pub(super) fn rotate(&mut self) {
+    pub(crate) fn rotate(&mut self) {
         if let Some((party, id)) = self.take_front() {
             self.push_back(party, id);
         }
     }
 
     /// Removes the front connection.
-    pub(super) fn pop_front(&mut self) -> Option<ConnectionId> {
+    pub fn pop_front(&mut self) -> Option<T> {
         self.take_front().map(|(_, id)| id)
     }
 
     /// Removes the front connection. It was the turn of its party, whose other connections wait for the next.
-    fn take_front(&mut self) -> Option<(Party, ConnectionId)> {
+    fn take_front(&mut self) -> Option<(Party<T>, T)> {
         let party = self.order.pop_front()?;
         let user = match party {
             Party::Alone(id) => return Some((party, id)),
@@ -74,7 +84,7 @@ impl Rounds {
     }
 
     /// Moves a connection to another party, if it is in the round.
-    pub(super) fn change(&mut self, id: ConnectionId, (old, new): (Party, Party)) {
+    pub(crate) fn change(&mut self, id: T, (old, new): (Party<T>, Party<T>)) {
         let is_empty = match old {
             Party::Alone(_) => true,
             Party::User(user) => {
@@ -100,9 +110,10 @@ impl Rounds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quic::ConnectionId;
 
     /// The order of turns of connections with these parties, each of which has two packets to send.
-    fn turns(parties: &[Party]) -> Vec<u64> {
+    fn turns(parties: &[Party<ConnectionId>]) -> Vec<u64> {
         let mut rounds = Rounds::default();
         for (id, &party) in (0..).zip(parties) {
             rounds.push_back(party, ConnectionId(id));
