@@ -179,6 +179,38 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
 }
 
 #[test]
+fn a_reload_of_the_new_process_reaches_the_old_one() {
+    let scene = Scene::new();
+    scene.write_noise("root/f", 20_000_000);
+    let origin = scene.origin();
+    write_secret(&scene.path("tokens"), "alice 0123456789abcdef\nbob fedcba9876543210\n");
+    scene.write("alice", "0123456789abcdef");
+    let proxy = serve_from_file(
+        &scene,
+        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --write-ca proxy.pem --token-file tokens",
+    );
+    let line = format!(
+        "get https://{}/f --via https://{} --token-file alice --ca proxy.pem --ca origin.pem -o -",
+        origin.address, proxy.address
+    );
+    let mut download = scene.command(line.split_whitespace());
+    // Nobody reads what it prints, so that it does not end by itself.
+    let mut download = download.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    proxy.says("flow opened");
+    let successor = Successor::of(&proxy);
+    proxy.says("gets new connections from now on");
+    write_secret(&scene.path("tokens"), "bob fedcba9876543210\n");
+    successor.signal(Signal::HUP);
+    proxy.says("token removed");
+    drop(download.stdout.take());
+    assert!(!download.wait().unwrap().success());
+    write_secret(&scene.path("tokens"), "bob");
+    successor.signal(Signal::HUP);
+    let old = format!("process {}: not reloaded: ", proxy.process());
+    proxy.says(&old);
+}
+
+#[test]
 fn a_process_that_cannot_take_over_changes_nothing() {
     let scene = Scene::new();
     let file = scene.write_noise("root/f", 10_000);

@@ -1,6 +1,6 @@
 //! What a server is told from outside while it runs: signals, and files that change.
 
-use std::{future::pending, sync::Arc};
+use std::{future::pending, process, sync::Arc};
 
 use tandem_net::clock;
 use tokio::{
@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{Change, Changes, End, gate::Gate};
 use crate::{
-    error::{CliError, ConfigError},
+    error::CliError,
     pulse,
     run::{Signals, listen},
     takeover::{Address, Told},
@@ -75,7 +75,7 @@ impl ServerSignals {
         let mut looks = tokio::time::interval(pulse::INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let files = changes.certificate_files();
-        let mut looks_at_files = tls::looks(files.clone());
+        let mut looks_at_files = tls::looks(files);
         let mut certificate = tls::Watch::new(read);
         // A thread that is stuck must not keep the others from ending.
         let mut changing: Option<(mpsc::Receiver<()>, String)> = None;
@@ -92,14 +92,8 @@ impl ServerSignals {
                 _ = all_changed => changing.take().into_iter().for_each(|(_, done)| text::say(done)),
                 () = self.ending.next() => nodes.end(),
                 _ = self.hangup.recv() => {
-                    let read = Stamps::of(&files);
-                    match changes.reload() {
-                        Ok((change, done)) => {
-                            certificate = tls::Watch::new(read);
-                            changing = Some((nodes.change(&change), done));
-                        }
-                        Err(error) => say_not_reloaded(&error),
-                    }
+                    changing = reload(&nodes, changes, &mut certificate, "").or(changing);
+                    address.tell_reload().await;
                 }
                 Some(seen) = looks_at_files.recv() => {
                     if let Some(change) = renewed(&mut certificate, seen, changes) {
@@ -114,7 +108,13 @@ impl ServerSignals {
                     }
                 }
                 _ = self.take_over.recv() => address.start_successor(),
-                told = address.told() => follow(&told, (address, &mut gate), &nodes, changes).await,
+                told = address.told() => match told {
+                    Told::Reload => {
+                        let me = format!("process {}: ", process::id());
+                        changing = reload(&nodes, changes, &mut certificate, &me).or(changing);
+                    }
+                    _ => follow(&told, (address, &mut gate), &nodes, changes).await,
+                },
                 _ = nodes.all_ended.recv() => return,
             }
         }
@@ -136,6 +136,7 @@ async fn follow<N>(
         }
     };
     match told {
+        Told::Reload => {}
         Told::SuccessorReady => {
             let Some(usage) = address.hand_over() else { return };
             nodes.end.send_modify(|end| *end = (*end).max(End::HandedOver));
@@ -148,6 +149,30 @@ async fn follow<N>(
         Told::PredecessorEnded => {
             begin(address);
             address.forget_predecessor();
+        }
+    }
+}
+
+/// Reads all files again. Returns what [`Nodes::change`] returns, and what to say then. `me` stands before what is said.
+fn reload<N>(
+    nodes: &Nodes<'_, N>,
+    changes: &impl Changes<N>,
+    certificate: &mut tls::Watch,
+    me: &str,
+) -> Option<(mpsc::Receiver<()>, String)> {
+    let read = Stamps::of(&changes.certificate_files());
+    match changes.reload() {
+        Ok((change, done)) => {
+            *certificate = tls::Watch::new(read);
+            Some((nodes.change(&change), format!("{me}{done}")))
+        }
+        Err(error) => {
+            text::say(format_args!("{me}error: {error}"));
+            text::say(format_args!(
+                "{me}not reloaded: the old certificate, key, CA, tokens, keys and limits stay in use; correct the error \
+                 and send SIGHUP again"
+            ));
+            None
         }
     }
 }
@@ -179,12 +204,4 @@ fn renewed<N>(
             None
         }
     }
-}
-
-fn say_not_reloaded(error: &ConfigError) {
-    text::say(format_args!("error: {error}"));
-    text::say(
-        "not reloaded: the old certificate, key, CA, tokens, keys and limits stay in use; correct the error and \
-         send SIGHUP again",
-    );
 }

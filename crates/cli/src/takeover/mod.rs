@@ -44,6 +44,9 @@ const READY: u8 = b'R';
 /// The old process has closed what only one of them may have open.
 const YOURS: u8 = b'Y';
 
+/// An operator wants files to be read again, and has told only one of the processes.
+const RELOAD: u8 = b'H';
+
 /// The address of a server, and the processes that share it.
 pub(crate) struct Address {
     listeners: Listeners,
@@ -66,6 +69,8 @@ pub(crate) enum Told {
     Yours,
     /// The predecessor has ended.
     PredecessorEnded,
+    /// The other process has been told to read its files again.
+    Reload,
 }
 
 impl Address {
@@ -122,7 +127,7 @@ impl Address {
             return notify(NotifyState::Ready);
         };
         match self.listeners.take_new_connections(Others::Draining) {
-            Ok(()) => predecessor.tell_ready().await,
+            Ok(()) => predecessor.tell(READY).await,
             // The old process waits for a while, and then ends this one.
             Err(error) => {
                 tracing::error!(%error, "the kernel gives no new connections to this process");
@@ -156,6 +161,16 @@ impl Address {
             }
         };
         text::say(format_args!("error: no other process takes over: {error}"));
+    }
+
+    /// Lets the other process read its files again, as this one does.
+    pub(crate) async fn tell_reload(&mut self) {
+        if let Some(predecessor) = &mut self.predecessor {
+            predecessor.tell(RELOAD).await;
+        }
+        if let Some(successor) = &mut self.successor {
+            successor.tell(RELOAD).await;
+        }
     }
 
     /// Waits for what the other process does.
@@ -193,7 +208,7 @@ impl Address {
     /// Tells the successor that it may open what only one process may have open.
     pub(crate) async fn tell_yours(&mut self) {
         if let Some(successor) = &mut self.successor {
-            successor.tell_yours().await;
+            successor.tell(YOURS).await;
         }
     }
 

@@ -14,7 +14,7 @@ use tandem_net::Listeners;
 use tandem_node::quic::Turn;
 use tokio::{io::AsyncReadExt, net, time};
 
-use super::{FORM, Hello, READY, Told, VARIABLE, YOURS, sockets, tell};
+use super::{FORM, Hello, READY, RELOAD, Told, VARIABLE, sockets, tell};
 
 /// The time in which the process must be ready. It reads files, and may look up names.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -69,8 +69,8 @@ impl Successor {
         self.usage.take()
     }
 
-    pub(super) async fn tell_yours(&mut self) {
-        tell(&mut self.control, YOURS).await;
+    pub(super) async fn tell(&mut self, what: u8) {
+        tell(&mut self.control, what).await;
     }
 
     pub(super) async fn told(&mut self) -> Told {
@@ -82,6 +82,7 @@ impl Successor {
         };
         match read {
             Ok(1) if byte == [READY] && self.ready_by.take().is_some() => Told::SuccessorReady,
+            Ok(1) if byte == [RELOAD] => Told::Reload,
             _ => Told::SuccessorEnded,
         }
     }
