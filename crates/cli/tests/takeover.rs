@@ -131,7 +131,7 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
             origin.address, proxy.address
         )
     };
-    let successor = thread::scope(|scope| {
+    let _second = thread::scope(|scope| {
         let line = get("alice", "old-ca.pem", "-");
         let downloads: Vec<_> = (0..DOWNLOADS)
             .map(|_| {
@@ -154,6 +154,9 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
         assert_eq!(sha256(&scene.path("bob.out")), expected);
         proxy.signal(Signal::USR2);
         proxy.says("error: no other process takes over: process");
+        // It is taken over from when it is alone.
+        successor.signal(Signal::USR2);
+        proxy.says("another process is started to take over when it has ended");
         for download in downloads {
             assert_eq!(download.join().unwrap(), expected);
         }
@@ -164,9 +167,11 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
     let log = proxy.says_before("has ended; this one has taken over");
     let opened = log.iter().filter(|line| line.contains("flow opened")).count();
     assert_eq!(opened, 0, "a client has opened its flow again: {log:?}");
-    successor.signal(Signal::TERM);
-    eventually("the end of the new process", || {
-        rustix::process::test_kill_process(successor.0).is_err()
+    let last = Successor::at(&proxy.says(", to take over"));
+    proxy.says("has ended; this one has taken over");
+    last.signal(Signal::TERM);
+    eventually("the end of the last process", || {
+        rustix::process::test_kill_process(last.0).is_err()
     });
     let usage = scene.run("users --store usage.db --json").succeeds();
     let usage: serde_json::Value = serde_json::from_str(&usage).unwrap();

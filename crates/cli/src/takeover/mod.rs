@@ -9,7 +9,7 @@ mod predecessor;
 mod sockets;
 mod successor;
 
-use std::{future::pending, net::SocketAddr, os::unix::net::UnixStream};
+use std::{future::pending, mem, net::SocketAddr, os::unix::net::UnixStream, process};
 
 use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,8 @@ pub(crate) struct Address {
     /// The end of the predecessor's accounts of users, until it is asked for.
     usage: Option<UnixStream>,
     successor: Option<Successor>,
+    /// Whether to start a successor when the predecessor has ended.
+    is_successor_wanted: bool,
 }
 
 /// What the other process does.
@@ -93,12 +95,20 @@ impl Address {
                 predecessor,
                 usage,
                 successor: None,
+                is_successor_wanted: false,
             });
         }
         let listeners = Listeners::open(address, threads.0, thread_at, SocketOptions::default())
             .map_err(|error| CliError::Client { error })?;
-        let (predecessor, usage, successor) = (None, None, None);
-        Ok(Self { listeners, other_process, thread_at, predecessor, usage, successor })
+        Ok(Self {
+            listeners,
+            other_process,
+            thread_at,
+            predecessor: None,
+            usage: None,
+            successor: None,
+            is_successor_wanted: false,
+        })
     }
 
     /// A listening socket for each thread.
@@ -135,32 +145,35 @@ impl Address {
         }
     }
 
-    /// Starts a process that takes over.
+    /// Starts a process that takes over, as soon as there is no predecessor.
     pub(crate) fn start_successor(&mut self) {
-        let error = match (&self.predecessor, &self.successor) {
-            (Some(predecessor), _) => format!(
-                "process {} still has connections; send it SIGTERM, or wait for its end",
+        if let Some(predecessor) = &self.predecessor {
+            self.is_successor_wanted = true;
+            return text::say(format_args!(
+                "process {} still has connections; another process is started to take over when it has ended, which \
+                 SIGTERM lets it do sooner",
                 predecessor.process
-            ),
-            (_, Some(successor)) => {
-                format!("process {} has been started for that", successor.process())
+            ));
+        }
+        let started = match &self.successor {
+            Some(successor) => {
+                Err(format!("process {} has been started for that", successor.process()))
             }
-            (None, None) => {
-                self.other_process.set(true);
-                match Successor::start(&self.listeners, self.thread_at) {
-                    Ok(successor) => {
-                        let process = successor.process();
-                        self.successor = Some(successor);
-                        return text::say(format_args!("process {process} starts, to take over"));
-                    }
-                    Err(error) => {
-                        self.other_process.set(false);
-                        error
-                    }
-                }
+            // The kernel ends a container, and all that runs in it, with its first process.
+            None if process::id() == 1 => {
+                Err("this is process 1, and what it starts ends with it; start another container"
+                    .to_owned())
             }
+            None => Successor::start(&self.listeners, self.thread_at),
         };
-        text::say(format_args!("error: no other process takes over: {error}"));
+        match started {
+            Ok(successor) => {
+                self.other_process.set(true);
+                text::say(format_args!("process {} starts, to take over", successor.process()));
+                self.successor = Some(successor);
+            }
+            Err(error) => text::say(format_args!("error: no other process takes over: {error}")),
+        }
     }
 
     /// Lets the other process read its files again, as this one does.
@@ -227,6 +240,9 @@ impl Address {
                 predecessor.process
             ));
             self.be_alone();
+        }
+        if mem::take(&mut self.is_successor_wanted) {
+            self.start_successor();
         }
     }
 
