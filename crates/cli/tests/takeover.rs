@@ -216,6 +216,50 @@ fn a_reload_of_the_new_process_reaches_the_old_one() {
 }
 
 #[test]
+fn the_old_process_serves_again_when_the_new_one_dies() {
+    let scene = Scene::new();
+    let file = scene.write_noise("root/f", 6_000_000);
+    let small = scene.write_noise("root/small", 10_000);
+    let origin = scene.origin();
+    generate_certificate(&scene);
+    write_secret(&scene.path("tokens"), "alice 0123456789abcdef\n");
+    scene.write("alice", "0123456789abcdef");
+    let mut proxy = serve_from_file(
+        &scene,
+        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --cert tls/cert.pem --key tls/key.pem \
+         --token-file tokens --usage-store usage.db --threads 4 --admin unix:admin",
+    );
+    let get = |file: &str, to: &str| {
+        format!(
+            "get https://{}/{file} --via https://{} --token-file alice --ca tls/ca.pem --ca origin.pem -o {to}",
+            origin.address, proxy.address
+        )
+    };
+    thread::scope(|scope| {
+        // One of the nodes is busy, and the others are not.
+        let command = scene.command(get("f", "-").split_whitespace());
+        let download = scope.spawn(|| read_slowly(command));
+        proxy.says("flow opened");
+        let successor = Successor::of(&proxy);
+        proxy.says("gets new connections from now on");
+        proxy.says("admin listener at");
+        scene.run(&get("small", "out")).succeeds();
+        successor.signal(Signal::KILL);
+        proxy.says("this process gets new connections again");
+        proxy.says("admin listener at");
+        for _ in 0..8 {
+            scene.run(&get("small", "out")).succeeds();
+            assert_eq!(sha256(&scene.path("out")), sha256(&small));
+        }
+        assert!(!download.is_finished(), "the download was too short");
+        assert_eq!(download.join().unwrap(), sha256(&file));
+    });
+    let _next = Successor::of(&proxy);
+    proxy.says("gets new connections from now on");
+    assert!(proxy.ends().success());
+}
+
+#[test]
 fn a_process_that_cannot_take_over_changes_nothing() {
     let scene = Scene::new();
     let file = scene.write_noise("root/f", 10_000);

@@ -3,13 +3,14 @@
 use std::{future::pending, process, sync::Arc};
 
 use tandem_net::clock;
+use tandem_node::BusyNodes;
 use tokio::{
     signal::unix::{Signal, SignalKind},
     sync::{mpsc, watch},
     time::MissedTickBehavior,
 };
 
-use super::{Change, Changes, End, gate::Gate};
+use super::{Change, Changes, End, drain, gate::Gate};
 use crate::{
     error::CliError,
     pulse,
@@ -22,6 +23,8 @@ use crate::{
 /// The nodes of a server, as its main thread reaches them.
 pub(super) struct Nodes<'a, N> {
     pub(super) changes: Vec<mpsc::UnboundedSender<(Change<N>, mpsc::Sender<()>)>>,
+    /// Those that keep this process from its end after another one has taken over.
+    pub(super) busy: Option<BusyNodes>,
     pub(super) end: &'a watch::Sender<End>,
     /// Is closed when all nodes have ended.
     pub(super) all_ended: mpsc::Receiver<()>,
@@ -88,7 +91,12 @@ impl ServerSignals {
                 }
             };
             tokio::select! {
-                now = looks.tick() => threads.look(now.into_std()),
+                now = looks.tick() => {
+                    threads.look(now.into_std());
+                    if nodes.busy.as_ref().is_some_and(BusyNodes::is_none) {
+                        drain(nodes.end);
+                    }
+                }
                 _ = all_changed => changing.take().into_iter().for_each(|(_, done)| text::say(done)),
                 () = self.ending.next() => nodes.end(),
                 _ = self.hangup.recv() => {
@@ -113,7 +121,7 @@ impl ServerSignals {
                         let me = format!("process {}: ", process::id());
                         changing = reload(&nodes, changes, &mut certificate, &me).or(changing);
                     }
-                    _ => follow(&told, (address, &mut gate), &nodes, changes).await,
+                    _ => follow(&told, (address, &mut gate), &mut nodes, changes).await,
                 },
                 _ = nodes.all_ended.recv() => return,
             }
@@ -125,11 +133,11 @@ impl ServerSignals {
 async fn follow<N>(
     told: &Told,
     (address, gate): (&mut Address, &mut Gate),
-    nodes: &Nodes<'_, N>,
+    nodes: &mut Nodes<'_, N>,
     changes: &impl Changes<N>,
 ) {
     // What the process before this one has closed.
-    let mut begin = |address: &mut Address| {
+    let begin = |address: &mut Address| {
         if let Some(usage) = address.take_usage() {
             changes.begin(Some(usage));
             gate.open();
@@ -139,12 +147,20 @@ async fn follow<N>(
         Told::Reload => {}
         Told::SuccessorReady => {
             let Some(usage) = address.hand_over() else { return };
-            nodes.end.send_modify(|end| *end = (*end).max(End::HandedOver));
-            drop(nodes.change(&changes.hand_over(usage)));
+            let busy = BusyNodes::all(nodes.changes.len());
+            nodes.busy = Some(busy.clone());
+            drop(nodes.change(&changes.hand_over(usage, busy)));
             gate.close().await;
             address.tell_yours().await;
         }
-        Told::SuccessorEnded => address.forget_successor(),
+        Told::SuccessorEnded => {
+            let is_ending = *nodes.end.borrow() != End::No;
+            address.forget_successor(is_ending);
+            if nodes.busy.take().is_some() && !is_ending {
+                drop(nodes.change(&changes.take_back()));
+                gate.open();
+            }
+        }
         Told::Yours => begin(address),
         Told::PredecessorEnded => {
             begin(address);

@@ -225,11 +225,15 @@ impl Address {
         }
     }
 
-    /// Notes that the successor has ended. New connections come to this process again.
-    pub(crate) fn forget_successor(&mut self) {
+    /// Notes that the successor has ended. New connections come to this process again, unless it ends too.
+    pub(crate) fn forget_successor(&mut self, is_ending: bool) {
         let Some(successor) = self.successor.take() else { return };
-        text::say(format_args!("error: {}", successor.end()));
+        let had_taken_over = successor.is_ready();
+        text::say(format_args!("error: {}", successor.end(is_ending)));
         self.be_alone();
+        if had_taken_over && !is_ending {
+            notify(NotifyState::MainPid(process::id()));
+        }
     }
 
     /// Notes that the predecessor has ended.

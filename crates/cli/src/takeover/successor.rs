@@ -87,10 +87,16 @@ impl Successor {
         }
     }
 
-    /// Why it is not there any more. It ends if it has not.
-    pub(super) fn end(mut self) -> String {
+    /// Whether it has taken over.
+    pub(super) const fn is_ready(&self) -> bool {
+        self.ready_by.is_none()
+    }
+
+    /// Why it is not there any more. It ends if it has not. `is_ending`: so does this process.
+    pub(super) fn end(mut self, is_ending: bool) -> String {
         let process = self.process();
-        let was_ready = self.ready_by.is_none();
+        let this_one = if is_ending { "ends too" } else { "gets new connections again" };
+        let was_ready = self.is_ready();
         if self.child.kill().is_err() {
             tracing::debug!("the process has ended before");
         }
@@ -100,7 +106,7 @@ impl Successor {
         };
         if was_ready {
             format!(
-                "process {process}, which had taken over, has ended ({how}); this process gets new connections again"
+                "process {process}, which had taken over, has ended ({how}); this process {this_one}"
             )
         } else {
             format!("process {process} was not ready to take over ({how}); this process goes on")
