@@ -11,7 +11,7 @@ use std::{
 use serde::Serialize;
 use tandem_net::{DriverOptions, DriverStats, Files, clock};
 use tandem_node::{
-    OriginConfig,
+    BusyNodes, OriginConfig,
     limits::Limits,
     quic::{ServerTls, Transport},
 };
@@ -310,8 +310,15 @@ impl Changes<tandem_node::Origin> for OriginChanges<'_> {
         self.renewals.replace(self.setup.tls.renewals());
     }
 
-    fn hand_over(&self, _: UnixStream) -> Change<tandem_node::Origin> {
+    fn hand_over(&self, _: UnixStream, busy: BusyNodes) -> Change<tandem_node::Origin> {
         self.renewals.take();
-        Arc::new(|origin: &mut tandem_node::Origin| origin.hand_over(clock::now()))
+        Arc::new(move |origin: &mut tandem_node::Origin| {
+            origin.hand_over(clock::now(), busy.clone());
+        })
+    }
+
+    fn take_back(&self) -> Change<tandem_node::Origin> {
+        self.begin(None);
+        Arc::new(tandem_node::Origin::take_back)
     }
 }

@@ -7,7 +7,7 @@ use std::{
 use serde::Serialize;
 use tandem_net::{DriverOptions, DriverStats, clock};
 use tandem_node::{
-    ProxyConfig,
+    BusyNodes, ProxyConfig,
     limits::Limits,
     mode::Oversize,
     proxy::{TargetPolicy, TcpPorts, Users},
@@ -467,10 +467,15 @@ impl Changes<tandem_node::Proxy> for ProxyChanges<'_> {
         self.renewals.replace(self.setup.tls.renewals());
     }
 
-    fn hand_over(&self, usage: UnixStream) -> Change<tandem_node::Proxy> {
+    fn hand_over(&self, usage: UnixStream, busy: BusyNodes) -> Change<tandem_node::Proxy> {
         self.keeper.hand_over(usage);
         self.renewals.take();
-        Arc::new(|proxy: &mut tandem_node::Proxy| proxy.hand_over(clock::now()))
+        Arc::new(move |proxy: &mut tandem_node::Proxy| proxy.hand_over(clock::now(), busy.clone()))
+    }
+
+    fn take_back(&self) -> Change<tandem_node::Proxy> {
+        self.begin(None);
+        Arc::new(tandem_node::Proxy::take_back)
     }
 }
 

@@ -131,7 +131,7 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
             origin.address, proxy.address
         )
     };
-    let successor = thread::scope(|scope| {
+    let _second = thread::scope(|scope| {
         let line = get("alice", "old-ca.pem", "-");
         let downloads: Vec<_> = (0..DOWNLOADS)
             .map(|_| {
@@ -154,6 +154,9 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
         assert_eq!(sha256(&scene.path("bob.out")), expected);
         proxy.signal(Signal::USR2);
         proxy.says("error: no other process takes over: process");
+        // It is taken over from when it is alone.
+        successor.signal(Signal::USR2);
+        proxy.says("another process is started to take over when it has ended");
         for download in downloads {
             assert_eq!(download.join().unwrap(), expected);
         }
@@ -164,9 +167,11 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
     let log = proxy.says_before("has ended; this one has taken over");
     let opened = log.iter().filter(|line| line.contains("flow opened")).count();
     assert_eq!(opened, 0, "a client has opened its flow again: {log:?}");
-    successor.signal(Signal::TERM);
-    eventually("the end of the new process", || {
-        rustix::process::test_kill_process(successor.0).is_err()
+    let last = Successor::at(&proxy.says(", to take over"));
+    proxy.says("has ended; this one has taken over");
+    last.signal(Signal::TERM);
+    eventually("the end of the last process", || {
+        rustix::process::test_kill_process(last.0).is_err()
     });
     let usage = scene.run("users --store usage.db --json").succeeds();
     let usage: serde_json::Value = serde_json::from_str(&usage).unwrap();
@@ -176,6 +181,82 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
         let carried = user["to_client_bytes"].as_u64().unwrap();
         assert!(carried > downloads as u64 * 6_000_000, "{usage}");
     }
+}
+
+#[test]
+fn a_reload_of_the_new_process_reaches_the_old_one() {
+    let scene = Scene::new();
+    scene.write_noise("root/f", 20_000_000);
+    let origin = scene.origin();
+    write_secret(&scene.path("tokens"), "alice 0123456789abcdef\nbob fedcba9876543210\n");
+    scene.write("alice", "0123456789abcdef");
+    let proxy = serve_from_file(
+        &scene,
+        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --write-ca proxy.pem --token-file tokens",
+    );
+    let line = format!(
+        "get https://{}/f --via https://{} --token-file alice --ca proxy.pem --ca origin.pem -o -",
+        origin.address, proxy.address
+    );
+    let mut download = scene.command(line.split_whitespace());
+    // Nobody reads what it prints, so that it does not end by itself.
+    let mut download = download.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    proxy.says("flow opened");
+    let successor = Successor::of(&proxy);
+    proxy.says("gets new connections from now on");
+    write_secret(&scene.path("tokens"), "bob fedcba9876543210\n");
+    successor.signal(Signal::HUP);
+    proxy.says("token removed");
+    drop(download.stdout.take());
+    assert!(!download.wait().unwrap().success());
+    write_secret(&scene.path("tokens"), "bob");
+    successor.signal(Signal::HUP);
+    let old = format!("process {}: not reloaded: ", proxy.process());
+    proxy.says(&old);
+}
+
+#[test]
+fn the_old_process_serves_again_when_the_new_one_dies() {
+    let scene = Scene::new();
+    let file = scene.write_noise("root/f", 6_000_000);
+    let small = scene.write_noise("root/small", 10_000);
+    let origin = scene.origin();
+    generate_certificate(&scene);
+    write_secret(&scene.path("tokens"), "alice 0123456789abcdef\n");
+    scene.write("alice", "0123456789abcdef");
+    let mut proxy = serve_from_file(
+        &scene,
+        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --cert tls/cert.pem --key tls/key.pem \
+         --token-file tokens --usage-store usage.db --threads 4 --admin unix:admin",
+    );
+    let get = |file: &str, to: &str| {
+        format!(
+            "get https://{}/{file} --via https://{} --token-file alice --ca tls/ca.pem --ca origin.pem -o {to}",
+            origin.address, proxy.address
+        )
+    };
+    thread::scope(|scope| {
+        // One of the nodes is busy, and the others are not.
+        let command = scene.command(get("f", "-").split_whitespace());
+        let download = scope.spawn(|| read_slowly(command));
+        proxy.says("flow opened");
+        let successor = Successor::of(&proxy);
+        proxy.says("gets new connections from now on");
+        proxy.says("admin listener at");
+        scene.run(&get("small", "out")).succeeds();
+        successor.signal(Signal::KILL);
+        proxy.says("this process gets new connections again");
+        proxy.says("admin listener at");
+        for _ in 0..8 {
+            scene.run(&get("small", "out")).succeeds();
+            assert_eq!(sha256(&scene.path("out")), sha256(&small));
+        }
+        assert!(!download.is_finished(), "the download was too short");
+        assert_eq!(download.join().unwrap(), sha256(&file));
+    });
+    let _next = Successor::of(&proxy);
+    proxy.says("gets new connections from now on");
+    assert!(proxy.ends().success());
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub mod error;
 mod fields;
 mod guesses;
 mod h3;
+mod hand_over;
 pub mod limits;
 pub mod mode;
 pub mod node;
@@ -34,6 +35,7 @@ mod token;
 pub mod tunnel;
 
 pub use client::{Client, ClientConfig};
+pub use hand_over::BusyNodes;
 pub use node::{Event, Input, Node, Output};
 pub use origin::{Origin, OriginConfig};
 pub use path_report::PathReport;

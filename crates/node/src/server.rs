@@ -13,6 +13,7 @@ use tracing::debug;
 
 use crate::{
     h3::{self, Session, Side},
+    hand_over::{BusyNodes, HandOver},
     limits::Limits,
     node::{Ecn, Transmit},
     path_report::PathReport,
@@ -50,8 +51,8 @@ pub(crate) struct Server {
     limits: Limits,
     connections: u64,
     broken: Broken,
-    /// When to begin to drain, after another process has taken over, and since when the server has been idle.
-    handed_over: Option<(Instant, Option<Instant>)>,
+    /// Another process has taken over.
+    handed_over: Option<HandOver>,
     /// When to close the remaining connections, while the server drains.
     drain: Option<Instant>,
     /// When to stop waiting for closed connections, after all have been closed.
@@ -104,9 +105,7 @@ impl Server {
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let own = quic::earliest(self.drain, self.goodbye);
-        let handed_over = self.handed_over.map(|(until, idle_since)| {
-            idle_since.map_or(until, |since| until.min(since + Limits::QUIET))
-        });
+        let handed_over = self.handed_over.as_ref().and_then(HandOver::next_timeout);
         let own = quic::earliest(own, handed_over);
         quic::earliest(self.endpoint.next_timeout(), own)
     }
@@ -232,26 +231,16 @@ impl Server {
         self.events.push_back((id, Event::Closed));
     }
 
-    /// Another process gets new connections from now on. Those of this one go on, with new requests too, until they are
-    /// quiet or have had their time.
-    pub(crate) fn hand_over(&mut self, now: Instant) {
+    /// Another process gets new connections from now on. Those of this one go on, with new requests too.
+    pub(crate) fn hand_over(&mut self, now: Instant, busy: BusyNodes) {
         if self.drain.is_none() {
-            self.handed_over = Some((now + self.limits.hand_over, None));
+            self.handed_over = Some(HandOver::new(now + self.limits.hand_over, busy));
         }
     }
 
-    /// Begins to end after another process has taken over, if that is due.
-    fn follow_hand_over(&mut self, now: Instant, is_idle: bool) {
-        let Some((until, idle_since)) = &mut self.handed_over else { return };
-        if !is_idle {
-            *idle_since = None;
-        }
-        let since = is_idle.then(|| *idle_since.get_or_insert(now));
-        let is_quiet = since.is_some_and(|since| since + Limits::QUIET <= now)
-            || self.endpoint.connections() == 0;
-        if is_quiet || *until <= now {
-            self.drain(now);
-        }
+    /// The other process has died.
+    pub(crate) fn take_back(&mut self) {
+        self.handed_over = None;
     }
 
     /// Accepts no more connections and requests, but lets those in progress continue for a while.
@@ -272,7 +261,9 @@ impl Server {
     /// Closes all connections when the server is to end and is idle, or when the drain has taken too long.
     /// Returns whether it has closed them now.
     pub(crate) fn finish_drain(&mut self, now: Instant, is_idle: bool) -> bool {
-        self.follow_hand_over(now, is_idle);
+        if let Some(handed_over) = &mut self.handed_over {
+            handed_over.note(now, is_idle, self.endpoint.connections() > 0);
+        }
         let is_over = self.drain.is_some_and(|until| is_idle || until <= now);
         if is_over {
             self.drain = None;

@@ -3,7 +3,7 @@
 use std::future::pending;
 
 use tandem_net::admin::AdminListener;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
 use crate::{
     admin::{Admin, OfProcess},
@@ -12,72 +12,61 @@ use crate::{
 
 /// Where one part of the main thread lets the other begin and end to serve operators.
 pub(super) struct Gate {
-    open: Option<oneshot::Sender<()>>,
-    close: Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>,
+    is_open: watch::Sender<bool>,
+    listens: watch::Receiver<bool>,
 }
 
 /// The part that serves operators.
 pub(super) struct AdminGate {
-    opens: oneshot::Receiver<()>,
-    closes: oneshot::Receiver<()>,
-    /// Is dropped when nobody listens any more.
-    gone: oneshot::Sender<()>,
+    is_open: watch::Receiver<bool>,
+    listens: watch::Sender<bool>,
+    /// The first one, if the gate is open from the start.
+    listener: Option<AdminListener>,
 }
 
-pub(super) fn new() -> (Gate, AdminGate) {
-    let (open, opens) = oneshot::channel();
-    let (close, closes) = oneshot::channel();
-    let (gone, is_gone) = oneshot::channel();
-    let gate = Gate { open: Some(open), close: Some((close, is_gone)) };
-    (gate, AdminGate { opens, closes, gone })
+pub(super) fn new(listener: Option<AdminListener>) -> (Gate, AdminGate) {
+    let is_open = watch::Sender::new(listener.is_some());
+    let listens = watch::Sender::new(listener.is_some());
+    let (opens, listening) = (is_open.subscribe(), listens.subscribe());
+    (Gate { is_open, listens: listening }, AdminGate { is_open: opens, listens, listener })
 }
 
 impl Gate {
-    /// Lets operators be served, because the process before this one has ended to do so.
-    pub(super) fn open(&mut self) {
-        if let Some(open) = self.open.take() {
-            open.send(()).ok(); // a server without operators does not wait
-        }
+    /// Lets operators be served, because the other process does not do so.
+    pub(super) fn open(&self) {
+        self.is_open.send_replace(true);
     }
 
     /// Ends to serve operators. When this is over, nobody listens any more.
     pub(super) async fn close(&mut self) {
-        if let Some((close, is_gone)) = self.close.take() {
-            close.send(()).ok();
-            is_gone.await.ok();
-        }
+        self.is_open.send_replace(false);
+        self.listens.wait_for(|listens| !listens).await.ok();
     }
 }
 
 impl AdminGate {
-    /// Serves operators at a listener, or at one that is opened with the gate, until the gate is closed. Never ends.
-    pub(super) async fn watch(
-        self,
-        admin: Option<&Admin>,
-        listener: Option<AdminListener>,
-        of_process: impl Fn() -> OfProcess,
-    ) {
-        let Self { opens, closes, gone } = self;
-        let serving = async {
-            let Some(admin) = admin else { return pending().await };
-            let listener = match listener {
-                Some(listener) => listener,
-                None if opens.await.is_err() => return pending().await,
-                None => match admin.listen() {
-                    Ok(listener) => listener,
-                    Err(error) => {
-                        text::say(format_args!("error: {error}; there is no admin page"));
-                        return pending().await;
+    /// Serves operators whenever the gate is open. Never ends.
+    pub(super) async fn watch(mut self, admin: Option<&Admin>, of_process: impl Fn() -> OfProcess) {
+        let Some(admin) = admin else { return pending().await };
+        loop {
+            if self.is_open.wait_for(|is_open| *is_open).await.is_err() {
+                return pending().await;
+            }
+            match self.listener.take().map_or_else(|| admin.listen(), Ok) {
+                Ok(listener) => {
+                    self.listens.send_replace(true);
+                    tokio::select! {
+                        () = admin.serve(&listener, &of_process) => {}
+                        _ = self.is_open.wait_for(|is_open| !is_open) => {}
                     }
-                },
-            };
-            admin.serve(&listener, of_process).await;
-        };
-        tokio::select! {
-            () = serving => {}
-            _ = closes => {}
+                    drop(listener);
+                    self.listens.send_replace(false);
+                }
+                Err(error) => {
+                    text::say(format_args!("error: {error}; there is no admin page"));
+                    self.is_open.wait_for(|is_open| !is_open).await.ok();
+                }
+            }
         }
-        drop(gone);
-        pending::<()>().await;
     }
 }

@@ -16,6 +16,7 @@ use std::{
 
 use tandem_net::{Application, DriverOptions, DriverStats, driver};
 use tandem_node::{
+    BusyNodes,
     error::ClientError,
     limits::Limits,
     node::{Event, Node},
@@ -51,7 +52,10 @@ pub(crate) trait Changes<N> {
     fn begin(&self, usage: Option<UnixStream>);
 
     /// Closes what [`Self::begin`] has opened, because another process has taken over. What users use is told there.
-    fn hand_over(&self, usage: UnixStream) -> Change<N>;
+    fn hand_over(&self, usage: UnixStream, busy: BusyNodes) -> Change<N>;
+
+    /// Opens again what [`Self::hand_over`] has closed, because the other process has died.
+    fn take_back(&self) -> Change<N>;
 }
 
 /// The time that a server has for its end after a signal.
@@ -115,9 +119,9 @@ pub(crate) fn serve<N: Node + Send>(
             is_draining: *end.borrow() != End::No,
             stuck_threads: stuck.load(Ordering::Relaxed),
         };
-        let (gate, admin_gate) = gate::new();
-        let watching = admin_gate.watch(admin, listener, of_process);
-        let nodes = Nodes { changes: change_nodes, end: &end, all_ended, all_up };
+        let (gate, admin_gate) = gate::new(listener);
+        let watching = admin_gate.watch(admin, of_process);
+        let nodes = Nodes { changes: change_nodes, busy: None, end: &end, all_ended, all_up };
         let obeying = signals.obey(nodes, (changes, read), (&mut address, gate), &mut watch);
         runtime.block_on(async {
             tokio::select! {
@@ -142,24 +146,23 @@ pub(crate) fn serve<N: Node + Send>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     No,
-    /// Another process gets new connections, and the nodes end by themselves.
-    HandedOver,
     /// Open flows may go on for a while.
     Drain,
     Now,
 }
 
-/// Lets all nodes end when one has ended, for whatever reason, unless another process has taken over.
+/// Lets all nodes end when one has ended, for whatever reason.
 struct EndsAll(watch::Sender<End>);
 
 impl Drop for EndsAll {
     fn drop(&mut self) {
-        self.0.send_modify(|end| {
-            if *end == End::No {
-                *end = End::Drain;
-            }
-        });
+        drain(&self.0);
     }
+}
+
+/// Lets all nodes end, if they do not end already.
+fn drain(end: &watch::Sender<End>) {
+    end.send_modify(|end| *end = (*end).max(End::Drain));
 }
 
 /// Completes when the end has come this far.

@@ -1,17 +1,18 @@
 //! What a server is told from outside while it runs: signals, and files that change.
 
-use std::{future::pending, sync::Arc};
+use std::{future::pending, process, sync::Arc};
 
 use tandem_net::clock;
+use tandem_node::BusyNodes;
 use tokio::{
     signal::unix::{Signal, SignalKind},
     sync::{mpsc, watch},
     time::MissedTickBehavior,
 };
 
-use super::{Change, Changes, End, gate::Gate};
+use super::{Change, Changes, End, drain, gate::Gate};
 use crate::{
-    error::{CliError, ConfigError},
+    error::CliError,
     pulse,
     run::{Signals, listen},
     takeover::{Address, Told},
@@ -22,6 +23,8 @@ use crate::{
 /// The nodes of a server, as its main thread reaches them.
 pub(super) struct Nodes<'a, N> {
     pub(super) changes: Vec<mpsc::UnboundedSender<(Change<N>, mpsc::Sender<()>)>>,
+    /// Those that keep this process from its end after another one has taken over.
+    pub(super) busy: Option<BusyNodes>,
     pub(super) end: &'a watch::Sender<End>,
     /// Is closed when all nodes have ended.
     pub(super) all_ended: mpsc::Receiver<()>,
@@ -75,7 +78,7 @@ impl ServerSignals {
         let mut looks = tokio::time::interval(pulse::INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let files = changes.certificate_files();
-        let mut looks_at_files = tls::looks(files.clone());
+        let mut looks_at_files = tls::looks(files);
         let mut certificate = tls::Watch::new(read);
         // A thread that is stuck must not keep the others from ending.
         let mut changing: Option<(mpsc::Receiver<()>, String)> = None;
@@ -88,18 +91,17 @@ impl ServerSignals {
                 }
             };
             tokio::select! {
-                now = looks.tick() => threads.look(now.into_std()),
+                now = looks.tick() => {
+                    threads.look(now.into_std());
+                    if nodes.busy.as_ref().is_some_and(BusyNodes::is_none) {
+                        drain(nodes.end);
+                    }
+                }
                 _ = all_changed => changing.take().into_iter().for_each(|(_, done)| text::say(done)),
                 () = self.ending.next() => nodes.end(),
                 _ = self.hangup.recv() => {
-                    let read = Stamps::of(&files);
-                    match changes.reload() {
-                        Ok((change, done)) => {
-                            certificate = tls::Watch::new(read);
-                            changing = Some((nodes.change(&change), done));
-                        }
-                        Err(error) => say_not_reloaded(&error),
-                    }
+                    changing = reload(&nodes, changes, &mut certificate, "").or(changing);
+                    address.tell_reload().await;
                 }
                 Some(seen) = looks_at_files.recv() => {
                     if let Some(change) = renewed(&mut certificate, seen, changes) {
@@ -114,7 +116,13 @@ impl ServerSignals {
                     }
                 }
                 _ = self.take_over.recv() => address.start_successor(),
-                told = address.told() => follow(&told, (address, &mut gate), &nodes, changes).await,
+                told = address.told() => match told {
+                    Told::Reload => {
+                        let me = format!("process {}: ", process::id());
+                        changing = reload(&nodes, changes, &mut certificate, &me).or(changing);
+                    }
+                    _ => follow(&told, (address, &mut gate), &mut nodes, changes).await,
+                },
                 _ = nodes.all_ended.recv() => return,
             }
         }
@@ -125,29 +133,62 @@ impl ServerSignals {
 async fn follow<N>(
     told: &Told,
     (address, gate): (&mut Address, &mut Gate),
-    nodes: &Nodes<'_, N>,
+    nodes: &mut Nodes<'_, N>,
     changes: &impl Changes<N>,
 ) {
     // What the process before this one has closed.
-    let mut begin = |address: &mut Address| {
+    let begin = |address: &mut Address| {
         if let Some(usage) = address.take_usage() {
             changes.begin(Some(usage));
             gate.open();
         }
     };
     match told {
+        Told::Reload => {}
         Told::SuccessorReady => {
             let Some(usage) = address.hand_over() else { return };
-            nodes.end.send_modify(|end| *end = (*end).max(End::HandedOver));
-            drop(nodes.change(&changes.hand_over(usage)));
+            let busy = BusyNodes::all(nodes.changes.len());
+            nodes.busy = Some(busy.clone());
+            drop(nodes.change(&changes.hand_over(usage, busy)));
             gate.close().await;
             address.tell_yours().await;
         }
-        Told::SuccessorEnded => address.forget_successor(),
+        Told::SuccessorEnded => {
+            let is_ending = *nodes.end.borrow() != End::No;
+            address.forget_successor(is_ending);
+            if nodes.busy.take().is_some() && !is_ending {
+                drop(nodes.change(&changes.take_back()));
+                gate.open();
+            }
+        }
         Told::Yours => begin(address),
         Told::PredecessorEnded => {
             begin(address);
             address.forget_predecessor();
+        }
+    }
+}
+
+/// Reads all files again. Returns what [`Nodes::change`] returns, and what to say then. `me` stands before what is said.
+fn reload<N>(
+    nodes: &Nodes<'_, N>,
+    changes: &impl Changes<N>,
+    certificate: &mut tls::Watch,
+    me: &str,
+) -> Option<(mpsc::Receiver<()>, String)> {
+    let read = Stamps::of(&changes.certificate_files());
+    match changes.reload() {
+        Ok((change, done)) => {
+            *certificate = tls::Watch::new(read);
+            Some((nodes.change(&change), format!("{me}{done}")))
+        }
+        Err(error) => {
+            text::say(format_args!("{me}error: {error}"));
+            text::say(format_args!(
+                "{me}not reloaded: the old certificate, key, CA, tokens, keys and limits stay in use; correct the error \
+                 and send SIGHUP again"
+            ));
+            None
         }
     }
 }
@@ -179,12 +220,4 @@ fn renewed<N>(
             None
         }
     }
-}
-
-fn say_not_reloaded(error: &ConfigError) {
-    text::say(format_args!("error: {error}"));
-    text::say(
-        "not reloaded: the old certificate, key, CA, tokens, keys and limits stay in use; correct the error and \
-         send SIGHUP again",
-    );
 }

@@ -9,7 +9,7 @@ mod predecessor;
 mod sockets;
 mod successor;
 
-use std::{future::pending, net::SocketAddr, os::unix::net::UnixStream};
+use std::{future::pending, mem, net::SocketAddr, os::unix::net::UnixStream, process};
 
 use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,9 @@ const READY: u8 = b'R';
 /// The old process has closed what only one of them may have open.
 const YOURS: u8 = b'Y';
 
+/// An operator wants files to be read again, and has told only one of the processes.
+const RELOAD: u8 = b'H';
+
 /// The address of a server, and the processes that share it.
 pub(crate) struct Address {
     listeners: Listeners,
@@ -53,6 +56,8 @@ pub(crate) struct Address {
     /// The end of the predecessor's accounts of users, until it is asked for.
     usage: Option<UnixStream>,
     successor: Option<Successor>,
+    /// Whether to start a successor when the predecessor has ended.
+    is_successor_wanted: bool,
 }
 
 /// What the other process does.
@@ -66,6 +71,8 @@ pub(crate) enum Told {
     Yours,
     /// The predecessor has ended.
     PredecessorEnded,
+    /// The other process has been told to read its files again.
+    Reload,
 }
 
 impl Address {
@@ -88,12 +95,20 @@ impl Address {
                 predecessor,
                 usage,
                 successor: None,
+                is_successor_wanted: false,
             });
         }
         let listeners = Listeners::open(address, threads.0, thread_at, SocketOptions::default())
             .map_err(|error| CliError::Client { error })?;
-        let (predecessor, usage, successor) = (None, None, None);
-        Ok(Self { listeners, other_process, thread_at, predecessor, usage, successor })
+        Ok(Self {
+            listeners,
+            other_process,
+            thread_at,
+            predecessor: None,
+            usage: None,
+            successor: None,
+            is_successor_wanted: false,
+        })
     }
 
     /// A listening socket for each thread.
@@ -122,7 +137,7 @@ impl Address {
             return notify(NotifyState::Ready);
         };
         match self.listeners.take_new_connections(Others::Draining) {
-            Ok(()) => predecessor.tell_ready().await,
+            Ok(()) => predecessor.tell(READY).await,
             // The old process waits for a while, and then ends this one.
             Err(error) => {
                 tracing::error!(%error, "the kernel gives no new connections to this process");
@@ -130,32 +145,45 @@ impl Address {
         }
     }
 
-    /// Starts a process that takes over.
+    /// Starts a process that takes over, as soon as there is no predecessor.
     pub(crate) fn start_successor(&mut self) {
-        let error = match (&self.predecessor, &self.successor) {
-            (Some(predecessor), _) => format!(
-                "process {} still has connections; send it SIGTERM, or wait for its end",
+        if let Some(predecessor) = &self.predecessor {
+            self.is_successor_wanted = true;
+            return text::say(format_args!(
+                "process {} still has connections; another process is started to take over when it has ended, which \
+                 SIGTERM lets it do sooner",
                 predecessor.process
-            ),
-            (_, Some(successor)) => {
-                format!("process {} has been started for that", successor.process())
+            ));
+        }
+        let started = match &self.successor {
+            Some(successor) => {
+                Err(format!("process {} has been started for that", successor.process()))
             }
-            (None, None) => {
-                self.other_process.set(true);
-                match Successor::start(&self.listeners, self.thread_at) {
-                    Ok(successor) => {
-                        let process = successor.process();
-                        self.successor = Some(successor);
-                        return text::say(format_args!("process {process} starts, to take over"));
-                    }
-                    Err(error) => {
-                        self.other_process.set(false);
-                        error
-                    }
-                }
+            // The kernel ends a container, and all that runs in it, with its first process.
+            None if process::id() == 1 => {
+                Err("this is process 1, and what it starts ends with it; start another container"
+                    .to_owned())
             }
+            None => Successor::start(&self.listeners, self.thread_at),
         };
-        text::say(format_args!("error: no other process takes over: {error}"));
+        match started {
+            Ok(successor) => {
+                self.other_process.set(true);
+                text::say(format_args!("process {} starts, to take over", successor.process()));
+                self.successor = Some(successor);
+            }
+            Err(error) => text::say(format_args!("error: no other process takes over: {error}")),
+        }
+    }
+
+    /// Lets the other process read its files again, as this one does.
+    pub(crate) async fn tell_reload(&mut self) {
+        if let Some(predecessor) = &mut self.predecessor {
+            predecessor.tell(RELOAD).await;
+        }
+        if let Some(successor) = &mut self.successor {
+            successor.tell(RELOAD).await;
+        }
     }
 
     /// Waits for what the other process does.
@@ -193,15 +221,19 @@ impl Address {
     /// Tells the successor that it may open what only one process may have open.
     pub(crate) async fn tell_yours(&mut self) {
         if let Some(successor) = &mut self.successor {
-            successor.tell_yours().await;
+            successor.tell(YOURS).await;
         }
     }
 
-    /// Notes that the successor has ended. New connections come to this process again.
-    pub(crate) fn forget_successor(&mut self) {
+    /// Notes that the successor has ended. New connections come to this process again, unless it ends too.
+    pub(crate) fn forget_successor(&mut self, is_ending: bool) {
         let Some(successor) = self.successor.take() else { return };
-        text::say(format_args!("error: {}", successor.end()));
+        let had_taken_over = successor.is_ready();
+        text::say(format_args!("error: {}", successor.end(is_ending)));
         self.be_alone();
+        if had_taken_over && !is_ending {
+            notify(NotifyState::MainPid(process::id()));
+        }
     }
 
     /// Notes that the predecessor has ended.
@@ -212,6 +244,9 @@ impl Address {
                 predecessor.process
             ));
             self.be_alone();
+        }
+        if mem::take(&mut self.is_successor_wanted) {
+            self.start_successor();
         }
     }
 

@@ -15,7 +15,7 @@ use tandem_net::Listeners;
 use tandem_node::quic::Turn;
 use tokio::{io::AsyncReadExt, net};
 
-use super::{FORM, Hello, READY, Told, VARIABLE, YOURS, sockets, tell};
+use super::{FORM, Hello, RELOAD, Told, VARIABLE, YOURS, sockets, tell};
 use crate::error::CliError;
 
 /// What has been sent before this process started.
@@ -97,9 +97,9 @@ impl Found {
 }
 
 impl Predecessor {
-    pub(super) async fn tell_ready(&mut self) {
+    pub(super) async fn tell(&mut self, what: u8) {
         if let Some(control) = self.control() {
-            tell(control, READY).await;
+            tell(control, what).await;
         }
     }
 
@@ -108,6 +108,7 @@ impl Predecessor {
         let Some(control) = self.control() else { return Told::PredecessorEnded };
         match control.read(&mut byte).await {
             Ok(1) if byte == [YOURS] => Told::Yours,
+            Ok(1) if byte == [RELOAD] => Told::Reload,
             _ => Told::PredecessorEnded,
         }
     }

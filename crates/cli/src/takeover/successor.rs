@@ -14,7 +14,7 @@ use tandem_net::Listeners;
 use tandem_node::quic::Turn;
 use tokio::{io::AsyncReadExt, net, time};
 
-use super::{FORM, Hello, READY, Told, VARIABLE, YOURS, sockets, tell};
+use super::{FORM, Hello, READY, RELOAD, Told, VARIABLE, sockets, tell};
 
 /// The time in which the process must be ready. It reads files, and may look up names.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -69,8 +69,8 @@ impl Successor {
         self.usage.take()
     }
 
-    pub(super) async fn tell_yours(&mut self) {
-        tell(&mut self.control, YOURS).await;
+    pub(super) async fn tell(&mut self, what: u8) {
+        tell(&mut self.control, what).await;
     }
 
     pub(super) async fn told(&mut self) -> Told {
@@ -82,14 +82,21 @@ impl Successor {
         };
         match read {
             Ok(1) if byte == [READY] && self.ready_by.take().is_some() => Told::SuccessorReady,
+            Ok(1) if byte == [RELOAD] => Told::Reload,
             _ => Told::SuccessorEnded,
         }
     }
 
-    /// Why it is not there any more. It ends if it has not.
-    pub(super) fn end(mut self) -> String {
+    /// Whether it has taken over.
+    pub(super) const fn is_ready(&self) -> bool {
+        self.ready_by.is_none()
+    }
+
+    /// Why it is not there any more. It ends if it has not. `is_ending`: so does this process.
+    pub(super) fn end(mut self, is_ending: bool) -> String {
         let process = self.process();
-        let was_ready = self.ready_by.is_none();
+        let this_one = if is_ending { "ends too" } else { "gets new connections again" };
+        let was_ready = self.is_ready();
         if self.child.kill().is_err() {
             tracing::debug!("the process has ended before");
         }
@@ -99,7 +106,7 @@ impl Successor {
         };
         if was_ready {
             format!(
-                "process {process}, which had taken over, has ended ({how}); this process gets new connections again"
+                "process {process}, which had taken over, has ended ({how}); this process {this_one}"
             )
         } else {
             format!("process {process} was not ready to take over ({how}); this process goes on")

@@ -14,7 +14,7 @@ use tandem_node::proxy::{KeptUsage, Month, UserUsage, Users};
 
 use super::{
     store::{Row, Store, StoreError},
-    successor::{Successor, listen},
+    successor::{Successor, Told, listen, since},
 };
 use crate::{error::CliError, text};
 
@@ -68,7 +68,12 @@ impl Keeper {
             loop {
                 match ordered.recv_timeout(TICK) {
                     Ok((Order::Open(file), _done)) => {
-                        place = open(&file, &users).map_or(Place::Memory, Place::Store);
+                        // This process knows what it has told one that has died.
+                        let told = match &place {
+                            Place::Successor(successor) => successor.told().clone(),
+                            Place::Memory | Place::Store(_) => Told::new(),
+                        };
+                        place = open(&file, &users, &told).map_or(Place::Memory, Place::Store);
                         continue;
                     }
                     Ok((Order::HandOver(to), _done)) => {
@@ -138,12 +143,12 @@ fn tell_time(users: &Users) {
     users.set_time(clock::now(), unix());
 }
 
-/// Opens a store and takes over what it has.
-fn open(file: &Path, users: &Users) -> Option<Kept> {
+/// Opens a store and takes over what it has, without what the users know: it was told another process.
+fn open(file: &Path, users: &Users, told: &Told) -> Option<Kept> {
     let read = || -> Result<Store, StoreError> {
         let store = Store::open(file)?;
         let rows = users.month().map_or(Ok(Vec::new()), |month| store.month(month))?;
-        users.restore(rows.into_iter().map(|row| row.kept));
+        users.restore(rows.into_iter().map(|row| since(row.kept, told)));
         Ok(store)
     };
     match read() {
@@ -256,6 +261,30 @@ mod tests {
     }
 
     #[test]
+    fn what_a_process_that_died_has_stored_is_added_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("usage.db");
+        let (old, new) = (Users::default(), Users::default());
+        let (old_keeper, new_keeper) =
+            (Keeper::start(old.clone()).unwrap(), Keeper::start(new.clone()).unwrap());
+        old_keeper.begin(Some(&file), &old, None);
+        old.restore([kept("alice", &old)]);
+        let (told, tells) = UnixStream::pair().unwrap();
+        old_keeper.hand_over(tells);
+        new_keeper.begin(Some(&file), &new, Some(told));
+        new.restore([kept("alice", &new), kept("bob", &new)]);
+        drop(new_keeper);
+        old.restore([kept("alice", &old)]);
+        old_keeper.begin(Some(&file), &old, None);
+        assert_eq!(bytes_of(&old), 28);
+        drop(old_keeper);
+        let users = Users::default();
+        let keeper = Keeper::start(users.clone()).unwrap();
+        keeper.begin(Some(&file), &users, None);
+        assert_eq!(bytes_of(&users), 28, "the store has all");
+    }
+
+    #[test]
     fn without_a_store_that_can_be_opened_the_memory_counts() {
         let folder = tempfile::tempdir().unwrap();
         let users = Users::default();
@@ -271,7 +300,7 @@ mod tests {
         let file = folder.path().join("usage.db");
         let users = Users::default();
         tell_time(&users);
-        let mut store = open(&file, &users).unwrap();
+        let mut store = open(&file, &users, &Told::new()).unwrap();
         users.restore((0..500).map(|number| kept(&format!("user-{number}"), &users)));
         store.store.fill(3);
         store.write(&users);

@@ -33,13 +33,16 @@ pub(super) struct Successor {
     /// `None`: it has gone, or does not listen.
     stream: Option<UnixStream>,
     /// What it knows.
-    told: BTreeMap<String, (Month, EachWay)>,
+    told: Told,
 }
+
+/// What a process has been told that users have used in a month.
+pub(super) type Told = BTreeMap<String, (Month, EachWay)>;
 
 impl Successor {
     /// A process that is told from now on. `is_stored`: it knows from a store what users have used before.
     pub(super) fn new(stream: UnixStream, users: &Users, is_stored: bool) -> Self {
-        let mut new = Self { stream: Some(stream), told: BTreeMap::new() };
+        let mut new = Self { stream: Some(stream), told: Told::new() };
         if is_stored && let Some(month) = users.month() {
             let known = users.usage().into_iter().map(|it| (it.name, (month, it.month_bytes)));
             new.told = known.collect();
@@ -47,6 +50,11 @@ impl Successor {
             new.tell(users);
         }
         new
+    }
+
+    /// What it knows.
+    pub(super) const fn told(&self) -> &Told {
+        &self.told
     }
 
     /// Tells what users have used since the last time.
@@ -82,6 +90,17 @@ fn line(usage: &UserUsage, month: Month, told: Option<&(Month, EachWay)>) -> Opt
         last_seen: usage.last_seen?.as_secs(),
     };
     (line.to_target != 0 || line.to_client != 0).then_some(line)
+}
+
+/// What is in a store without what has been told.
+pub(super) fn since(mut kept: KeptUsage, told: &Told) -> KeptUsage {
+    if let Some((month, bytes)) = told.get(&kept.name)
+        && *month == kept.month
+    {
+        kept.bytes.to_target = kept.bytes.to_target.saturating_sub(bytes.to_target);
+        kept.bytes.to_client = kept.bytes.to_client.saturating_sub(bytes.to_client);
+    }
+    kept
 }
 
 /// Adds what the process before this one tells, until it ends.

@@ -21,6 +21,7 @@ use tracing::{debug, field::display};
 use self::answer::Answer;
 use crate::{
     h3::{self, Body, End},
+    hand_over::BusyNodes,
     limits::Limits,
     node::{
         Event, FileError, FileId, FileMeta, Input, Node, Output, Received, SocketId, SocketKind,
@@ -158,9 +159,14 @@ impl Origin {
     }
 
     /// Tells the node that another process at the address gets new connections from now on. It goes on for those that it
-    /// has, and ends when it has been idle for [`Limits::QUIET`], or as if told to end after [`Limits::hand_over`].
-    pub fn hand_over(&mut self, now: Instant) {
-        self.server.hand_over(now);
+    /// has. It is no longer busy when it has been idle for [`Limits::QUIET`], or after [`Limits::hand_over`].
+    pub fn hand_over(&mut self, now: Instant, busy: BusyNodes) {
+        self.server.hand_over(now, busy);
+    }
+
+    /// Tells the node that the other process has died, so that it gets new connections again.
+    pub fn take_back(&mut self) {
+        self.server.take_back();
     }
 
     /// Replaces the certificate and the key. They apply to new connections. The secret of stateless

@@ -55,6 +55,7 @@ use crate::{
     beside::{BesideFlows, FlowId},
     guesses::Guesses,
     h3,
+    hand_over::BusyNodes,
     limits::Limits,
     mode::Oversize,
     node::{Event, Input, Node, Output, Received, SocketId, SocketKind},
@@ -229,9 +230,14 @@ impl Proxy {
     }
 
     /// Tells the node that another process at the address gets new connections from now on. It goes on for those that it
-    /// has, and ends when it has been idle for [`Limits::QUIET`], or as if told to end after [`Limits::hand_over`].
-    pub fn hand_over(&mut self, now: Instant) {
-        self.server.hand_over(now);
+    /// has. It is no longer busy when it has been idle for [`Limits::QUIET`], or after [`Limits::hand_over`].
+    pub fn hand_over(&mut self, now: Instant, busy: BusyNodes) {
+        self.server.hand_over(now, busy);
+    }
+
+    /// Tells the node that the other process has died, so that it gets new connections again.
+    pub fn take_back(&mut self) {
+        self.server.take_back();
     }
 
     /// Replaces the certificate, the key and the authentication of clients. They apply to new
