@@ -111,16 +111,20 @@ impl Users {
     pub fn restore(&self, kept: impl IntoIterator<Item = KeptUsage>) {
         let month = self.month();
         for kept in kept {
-            let account = self.account(&kept.name, None);
-            account.restore(&kept, month);
+            self.remembered(&kept.name).restore(&kept, month);
         }
     }
 
     /// The account of a user, who is in this group.
     pub(super) fn account(&self, name: &str, group: Option<&str>) -> Arc<Account> {
-        let known = self.with(|known| known.by_name.get(name).cloned());
-        if let Some(account) = known {
-            self.with(|known| account.join(group, &known.rules, name));
+        let account = self.remembered(name);
+        self.with(|known| account.join(group, &known.rules, name));
+        account
+    }
+
+    /// The account of a user, in the group that the user was in before.
+    fn remembered(&self, name: &str) -> Arc<Account> {
+        if let Some(account) = self.with(|known| known.by_name.get(name).cloned()) {
             return account;
         }
         self.with_mut(|known| {
@@ -130,7 +134,6 @@ impl Users {
             known.next_number += 1;
             let new = || Arc::new(Account::new(Arc::clone(&self.0.clock), known.next_number));
             let account = known.by_name.entry(Arc::from(name)).or_insert_with(new);
-            account.join(group, &known.rules, name);
             account.set_limits(&known.rules, name);
             Arc::clone(account)
         })

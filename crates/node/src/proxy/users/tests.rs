@@ -71,6 +71,15 @@ fn a_user_has_its_own_limits_before_those_of_its_group_and_the_default() {
         assert_eq!(usage.limits.flows.get().copied(), flows, "{name}");
         assert_eq!(usage.limits.lookups.get(), None, "{name}");
     }
+    users.restore([KeptUsage {
+        name: "carol".to_owned(),
+        month: "2026-11".parse().unwrap(),
+        bytes: EachWay::default(),
+        last_seen: Duration::ZERO,
+    }]);
+    let carol = users.usage().into_iter().find(|usage| usage.name == "carol").unwrap();
+    assert_eq!(carol.group.as_deref(), Some("staff"), "what she has used says nothing of groups");
+    assert_eq!(carol.limits.flows, Bound::At(2));
     users.account("carol", None);
     let carol = users.usage().into_iter().find(|usage| usage.name == "carol").unwrap();
     assert_eq!(carol.limits.flows, Bound::At(1), "she has left the group");
