@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{
     access::{Claim, Denied, Shown},
-    users::is_user_name,
+    users::is_own_name,
 };
 
 /// The public keys of an issuer of JSON Web Tokens, and what else a token must say.
@@ -126,7 +126,7 @@ impl JwtKeys {
         let token = decode::<Map<String, Value>>(token, &key.decoding, &validation);
         let claims = token.map_err(|_| Denied::WrongToken)?.claims;
         let until = Self::times(now, unix, &claims)?;
-        let name = claims.get("sub").and_then(Value::as_str).filter(|name| is_user_name(name));
+        let name = claims.get("sub").and_then(Value::as_str).filter(|name| is_own_name(name));
         let name = name.ok_or(Denied::WrongToken)?.to_owned();
         let group = self.rules.group_claim.as_ref().and_then(|claim| claims.get(claim));
         let group = group.and_then(Value::as_str).map(str::to_owned);

@@ -95,6 +95,7 @@ fn only_what_the_issuer_has_signed_and_means_for_now_is_accepted() {
         ("iss", json!(7), Err(Denied::WrongToken)),
         ("sub", json!("two words"), Err(Denied::WrongToken)),
         ("sub", json!("x".repeat(129)), Err(Denied::WrongToken)),
+        ("sub", json!("anyone"), Err(Denied::WrongToken)),
         ("sub", json!(["alice"]), Err(Denied::WrongToken)),
         ("exp", json!(NOW - 29), Ok(())),
         ("exp", json!(NOW - 30), Err(Denied::Expired)),

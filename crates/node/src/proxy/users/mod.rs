@@ -32,6 +32,11 @@ pub fn is_user_name(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
+/// Whether credentials may name a user so. What stands for clients that show nothing is nobody's own name.
+pub(crate) fn is_own_name(text: &str) -> bool {
+    is_user_name(text) && text != UserRules::ANYONE
+}
+
 /// The users of all proxies that have a clone of this.
 #[derive(Clone, Debug, Default)]
 pub struct Users(Arc<Shared>);
