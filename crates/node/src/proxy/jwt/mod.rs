@@ -121,6 +121,11 @@ impl JwtKeys {
             return Err(Denied::WrongToken);
         }
         let header = decode_header(token).map_err(|_| Denied::WrongToken)?;
+        // RFC 7515 §4.1.11: `crit` "indicates that extensions to this specification and/or [JWA] are being used that MUST be
+        // understood and processed". None is understood here.
+        if header.crit.is_some() {
+            return Err(Denied::WrongToken);
+        }
         let key = self.key(header.kid.as_deref()).ok_or(Denied::WrongToken)?;
         let validation = self.validation(key);
         let token = decode::<Map<String, Value>>(token, &key.decoding, &validation);

@@ -28,7 +28,11 @@ impl Issuer {
     }
 
     fn token(&self, claims: &Value) -> String {
-        let text = part(&json!({ "alg": "EdDSA", "kid": self.id })) + "." + &part(claims);
+        self.token_with(&json!({ "alg": "EdDSA", "kid": self.id }), claims)
+    }
+
+    fn token_with(&self, header: &Value, claims: &Value) -> String {
+        let text = part(header) + "." + &part(claims);
         let signature = BASE64.encode(self.key.sign(text.as_bytes()));
         text + "." + &signature
     }
@@ -128,6 +132,19 @@ fn an_audience_needs_a_proxy_that_is_meant() {
     let keys = JwtKeys::parse(&set(&[issuer.jwk()]), JwtRules::default()).unwrap();
     assert!(check(&keys, &issuer.token(&claims())).is_ok());
     assert!(check(&keys, &issuer.token(&with("aud", "proxy"))).is_err());
+}
+
+#[test]
+fn a_token_that_needs_an_extension_is_refused() {
+    let issuer = Issuer::new("a", 1);
+    let keys = JwtKeys::parse(&set(&[issuer.jwk()]), JwtRules::default()).unwrap();
+    let mut header = json!({ "alg": "EdDSA", "kid": "a", "exp": NOW });
+    assert!(check(&keys, &issuer.token_with(&header, &claims())).is_ok());
+    for critical in [json!(["exp"]), json!([]), json!("exp")] {
+        header["crit"] = critical;
+        let token = issuer.token_with(&header, &claims());
+        assert_eq!(check(&keys, &token), Err(Denied::WrongToken), "{header}");
+    }
 }
 
 #[test]
