@@ -105,9 +105,9 @@ impl JwtKeys {
         if keys.is_empty() { Err(JwtKeysError::NoKey) } else { Ok(Self { keys, rules }) }
     }
 
-    /// Whether a key is still in the set.
-    pub(super) fn has(&self, key: &Jwk) -> bool {
-        self.keys.iter().any(|own| own.jwk == *key)
+    /// Whether a key is still in the set. What the set says beside the key, such as its ID, may have changed.
+    pub(super) fn has(&self, key: &AlgorithmParameters) -> bool {
+        self.keys.iter().any(|own| own.jwk.algorithm == *key)
     }
 
     /// Finds out who holds a token. `unix` is the time since 1970 at `now`, if it is known.
@@ -135,7 +135,7 @@ impl JwtKeys {
         let name = name.ok_or(Denied::WrongToken)?.to_owned();
         let group = self.rules.group_claim.as_ref().and_then(|claim| claims.get(claim));
         let group = group.and_then(Value::as_str).map(str::to_owned);
-        let shown = Shown::Signed(Box::new(key.jwk.clone()));
+        let shown = Shown::Signed(Box::new(key.jwk.algorithm.clone()));
         Ok(Claim { name, group, shown, until: Some(until) })
     }
 

@@ -148,6 +148,20 @@ fn a_token_that_needs_an_extension_is_refused() {
 }
 
 #[test]
+fn a_key_that_is_published_in_another_way_is_the_same_key() {
+    let issuer = Issuer::new("a", 1);
+    let keys = JwtKeys::parse(&set(&[issuer.jwk()]), JwtRules::default()).unwrap();
+    let claim = check(&keys, &issuer.token(&claims())).unwrap();
+    let Shown::Signed(key) = claim.shown else { panic!("a key has signed it") };
+    let mut jwk = issuer.jwk();
+    jwk["alg"] = json!("EdDSA");
+    jwk["key_ops"] = json!(["verify"]);
+    jwk["kid"] = json!("a-2026");
+    let keys = JwtKeys::parse(&set(&[jwk]), JwtRules::default()).unwrap();
+    assert!(keys.has(&key));
+}
+
+#[test]
 fn a_token_cannot_choose_a_weaker_algorithm() {
     let issuer = Issuer::new("a", 1);
     let keys = JwtKeys::parse(&set(&[issuer.jwk()]), JwtRules::default()).unwrap();
