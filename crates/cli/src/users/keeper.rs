@@ -73,8 +73,7 @@ impl Keeper {
                     }
                     Ok((Order::HandOver(to), _done)) => {
                         place.write(&users);
-                        let is_stored = matches!(place, Place::Store(_));
-                        place = Place::Successor(Successor::new(to, &users, is_stored));
+                        place = Place::Successor(Successor::new(to, &users));
                     }
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
@@ -85,6 +84,10 @@ impl Keeper {
                     place.write(&users);
                 }
                 tell_time(&users);
+                if is_new_month {
+                    // The store may have something of this month, if the clock was wrong for a while.
+                    place.write(&users);
+                }
             }
             place.write(&users);
         };
@@ -140,14 +143,13 @@ fn tell_time(users: &Users) {
 
 /// Opens a store and takes over what it has.
 fn open(file: &Path, users: &Users) -> Option<Kept> {
-    let read = || -> Result<Store, StoreError> {
-        let store = Store::open(file)?;
-        let rows = users.month().map_or(Ok(Vec::new()), |month| store.month(month))?;
-        users.restore(rows.into_iter().map(|row| row.kept));
-        Ok(store)
+    let read = || -> Result<Kept, StoreError> {
+        let mut kept = Kept { store: Store::open(file)?, restored: None, has_failed: false };
+        kept.restore(users)?;
+        Ok(kept)
     };
     match read() {
-        Ok(store) => Some(Kept { store, has_failed: false }),
+        Ok(kept) => Some(kept),
         Err(error) => {
             text::say(format_args!(
                 "warning: {error}; the proxy serves without it: what users use is counted from now on, and is \
@@ -158,18 +160,37 @@ fn open(file: &Path, users: &Users) -> Option<Kept> {
     }
 }
 
-/// A store, and whether the last write has failed.
+/// A store.
 struct Kept {
     store: Store,
+    /// The month of which the users have what the store has.
+    restored: Option<Month>,
+    /// Whether the last write has failed.
     has_failed: bool,
 }
 
 impl Kept {
-    /// Writes what has changed. Says so when writes begin to fail, and when they succeed again.
-    fn write(&mut self, users: &Users) {
+    /// Takes over what the store has of the present month, if that has not been done.
+    fn restore(&mut self, users: &Users) -> Result<(), StoreError> {
+        if let Some(month) = users.month().filter(|month| self.restored != Some(*month)) {
+            users.restore(self.store.month(month)?.into_iter().map(|row| row.kept));
+            self.restored = Some(month);
+        }
+        Ok(())
+    }
+
+    /// Adds what has been used since the last time.
+    fn add(&mut self, users: &Users) -> Result<(), StoreError> {
         let month = users.month();
         let rows: Vec<_> = users.usage().iter().filter_map(|usage| row(usage, month?)).collect();
-        match self.store.write(&rows) {
+        self.store.add(&rows)?;
+        users.note_kept(rows.iter().map(|row| &row.kept));
+        Ok(())
+    }
+
+    /// Brings users and store together. Says so when this begins to fail, and when it succeeds again.
+    fn write(&mut self, users: &Users) {
+        match self.restore(users).and_then(|()| self.add(users)) {
             Ok(()) if self.has_failed => {
                 self.has_failed = false;
                 text::say(format_args!("the usage store is written again, and nothing is missing"));
@@ -185,14 +206,15 @@ impl Kept {
     }
 }
 
-/// What to write of a user.
+/// What is to be kept of a user.
+pub(super) fn unkept(usage: &UserUsage, month: Month) -> Option<KeptUsage> {
+    let UserUsage { unkept_bytes: bytes, last_seen, .. } = usage;
+    Some(KeptUsage { name: usage.name.clone(), month, bytes: *bytes, last_seen: (*last_seen)? })
+}
+
+/// What to add to a store of a user.
 fn row(usage: &UserUsage, month: Month) -> Option<Row> {
-    let kept = KeptUsage {
-        name: usage.name.clone(),
-        month,
-        bytes: usage.month_bytes,
-        last_seen: usage.last_seen?,
-    };
+    let kept = unkept(usage, month)?;
     Some(Row { kept, limit: usage.limits.month_bytes.get().map(|limit| limit.get()) })
 }
 
@@ -217,7 +239,7 @@ mod tests {
         let users = Users::default();
         let keeper = Keeper::start(users.clone()).unwrap();
         keeper.begin(Some(&file), &users, None);
-        users.restore([kept("alice", &users)]);
+        users.add_used([kept("alice", &users)]);
         drop(keeper);
         let users = Users::default();
         let keeper = Keeper::start(users.clone()).unwrap();
@@ -234,11 +256,11 @@ mod tests {
             let (old_keeper, new_keeper) =
                 (Keeper::start(old.clone()).unwrap(), Keeper::start(new.clone()).unwrap());
             old_keeper.begin(store, &old, None);
-            old.restore([kept("alice", &old)]);
+            old.add_used([kept("alice", &old)]);
             let (told, tells) = UnixStream::pair().unwrap();
             old_keeper.hand_over(tells);
             new_keeper.begin(store, &new, Some(told));
-            old.restore([kept("alice", &old), kept("bob", &old)]);
+            old.add_used([kept("alice", &old), kept("bob", &old)]);
             drop(old_keeper);
             for _ in 0..500 {
                 if bytes_of(&new) == 21 {
@@ -255,13 +277,86 @@ mod tests {
         assert_eq!(bytes_of(&users), 21, "the store has all");
     }
 
+    /// A user uses seven bytes.
+    fn use_some(users: &Users, name: &str) {
+        users.add_used([kept(name, users)]);
+    }
+
+    #[test]
+    fn a_clock_that_is_wrong_for_a_while_takes_nothing_from_the_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("usage.db");
+        let users = Users::default();
+        let set_time = |unix| users.set_time(clock::now(), Duration::from_secs(unix));
+        let right = 1_793_923_200; // November 2026
+        set_time(right);
+        let mut store = open(&file, &users).unwrap();
+        use_some(&users, "alice");
+        store.write(&users);
+        drop(store);
+        let users = Users::default();
+        let set_time = |unix| users.set_time(clock::now(), Duration::from_secs(unix));
+        set_time(1);
+        let mut store = open(&file, &users).unwrap();
+        for (time, used) in [(right, 14), (right + 40 * 86_400, 7), (right, 21)] {
+            store.write(&users);
+            set_time(time);
+            store.write(&users);
+            use_some(&users, "alice");
+            assert_eq!(bytes_of(&users), used, "{time}");
+            store.write(&users);
+            let rows = store.store.month(users.month().unwrap()).unwrap();
+            assert_eq!(rows.iter().map(|row| row.kept.bytes.total()).sum::<u64>(), used);
+        }
+    }
+
+    #[test]
+    fn a_user_who_was_forgotten_is_added_to_what_the_store_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("usage.db");
+        let users = Users::default();
+        tell_time(&users);
+        let mut store = open(&file, &users).unwrap();
+        use_some(&users, "alice");
+        store.write(&users);
+        store.write(&users);
+        let users = Users::default();
+        tell_time(&users);
+        use_some(&users, "alice");
+        store.restored = users.month(); // as if nobody had been forgotten but alice
+        store.write(&users);
+        let rows = store.store.month(users.month().unwrap()).unwrap();
+        assert_eq!(rows.iter().map(|row| row.kept.bytes.total()).sum::<u64>(), 14);
+    }
+
+    #[test]
+    fn what_many_users_have_used_is_handed_over_without_a_reader_and_without_a_store() {
+        const USERS: u64 = 5000; // more than a socket has room for
+        let (old, new) = (Users::default(), Users::default());
+        let (old_keeper, new_keeper) =
+            (Keeper::start(old.clone()).unwrap(), Keeper::start(new.clone()).unwrap());
+        (0..USERS).for_each(|number| use_some(&old, &format!("user-{number}")));
+        let (told, tells) = UnixStream::pair().unwrap();
+        // The other process reads when this call has returned.
+        old_keeper.hand_over(tells);
+        new_keeper.begin(None, &new, Some(told));
+        drop(old_keeper);
+        for _ in 0..500 {
+            if bytes_of(&new) == 7 * USERS {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{} bytes arrived", bytes_of(&new));
+    }
+
     #[test]
     fn without_a_store_that_can_be_opened_the_memory_counts() {
         let folder = tempfile::tempdir().unwrap();
         let users = Users::default();
         let keeper = Keeper::start(users.clone()).unwrap();
         keeper.begin(Some(folder.path()), &users, None);
-        users.restore([kept("alice", &users)]);
+        users.add_used([kept("alice", &users)]);
         assert_eq!(bytes_of(&users), 7);
     }
 
@@ -272,7 +367,7 @@ mod tests {
         let users = Users::default();
         tell_time(&users);
         let mut store = open(&file, &users).unwrap();
-        users.restore((0..500).map(|number| kept(&format!("user-{number}"), &users)));
+        users.add_used((0..500).map(|number| kept(&format!("user-{number}"), &users)));
         store.store.fill(3);
         store.write(&users);
         assert!(store.has_failed);

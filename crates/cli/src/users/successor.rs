@@ -1,16 +1,17 @@
 //! What users use, in lines from the old process to the one that has taken over.
 
 use std::{
-    collections::BTreeMap,
     io::{BufRead, BufReader, Read, Write},
     os::unix::net::UnixStream,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
-use tandem_node::proxy::{EachWay, KeptUsage, Month, UserUsage, Users};
+use tandem_node::proxy::{EachWay, KeptUsage, Users};
 
-/// The most bytes of a line: a name has 64 bytes at most, and numbers have 20 digits.
+use super::keeper::unkept;
+
+/// The most bytes of a line: a name has 128 bytes at most, which JSON may double, and numbers have 20 digits.
 const LINE_MAX: u64 = 1024;
 
 /// How long to wait for a process that does not read.
@@ -32,20 +33,13 @@ struct Line {
 pub(super) struct Successor {
     /// `None`: it has gone, or does not listen.
     stream: Option<UnixStream>,
-    /// What it knows.
-    told: BTreeMap<String, (Month, EachWay)>,
 }
 
 impl Successor {
-    /// A process that is told from now on. `is_stored`: it knows from a store what users have used before.
-    pub(super) fn new(stream: UnixStream, users: &Users, is_stored: bool) -> Self {
-        let mut new = Self { stream: Some(stream), told: BTreeMap::new() };
-        if is_stored && let Some(month) = users.month() {
-            let known = users.usage().into_iter().map(|it| (it.name, (month, it.month_bytes)));
-            new.told = known.collect();
-        } else {
-            new.tell(users);
-        }
+    /// A process that is told from now on, and now what no store has.
+    pub(super) fn new(stream: UnixStream, users: &Users) -> Self {
+        let mut new = Self { stream: Some(stream) };
+        new.tell(users);
         new
     }
 
@@ -53,13 +47,14 @@ impl Successor {
     pub(super) fn tell(&mut self, users: &Users) {
         let (Some(stream), Some(month)) = (&mut self.stream, users.month()) else { return };
         let mut lines = Vec::new();
-        for usage in users.usage() {
-            if let Some(line) = line(&usage, month, self.told.get(&usage.name)) {
-                serde_json::to_writer(&mut lines, &line).expect("all keys are strings");
-                lines.push(b'\n');
-                self.told.insert(usage.name, (month, usage.month_bytes));
-            }
+        let used = users.usage();
+        let used = used.iter().filter_map(|usage| unkept(usage, month));
+        let used: Vec<_> = used.filter(|used| used.bytes != EachWay::default()).collect();
+        for used in &used {
+            serde_json::to_writer(&mut lines, &Line::from(used)).expect("all keys are strings");
+            lines.push(b'\n');
         }
+        users.note_kept(&used);
         let written =
             stream.set_write_timeout(Some(PATIENCE)).and_then(|()| stream.write_all(&lines));
         if let Err(error) = written {
@@ -69,19 +64,16 @@ impl Successor {
     }
 }
 
-/// What to tell of a user.
-fn line(usage: &UserUsage, month: Month, told: Option<&(Month, EachWay)>) -> Option<Line> {
-    let before = told.filter(|(of, _)| *of == month).map(|(_, bytes)| *bytes).unwrap_or_default();
-    let since = |now: u64, before: u64| now.saturating_sub(before);
-    let EachWay { to_target, to_client } = usage.month_bytes;
-    let line = Line {
-        user: usage.name.clone(),
-        month: month.to_string(),
-        to_target: since(to_target, before.to_target),
-        to_client: since(to_client, before.to_client),
-        last_seen: usage.last_seen?.as_secs(),
-    };
-    (line.to_target != 0 || line.to_client != 0).then_some(line)
+impl From<&KeptUsage> for Line {
+    fn from(used: &KeptUsage) -> Self {
+        Self {
+            user: used.name.clone(),
+            month: used.month.to_string(),
+            to_target: used.bytes.to_target,
+            to_client: used.bytes.to_client,
+            last_seen: used.last_seen.as_secs(),
+        }
+    }
 }
 
 /// Adds what the process before this one tells, until it ends.
@@ -91,7 +83,7 @@ pub(super) fn listen(told: UnixStream, users: &Users) {
     loop {
         text.clear();
         match (&mut told).take(LINE_MAX).read_line(&mut text) {
-            Ok(1..) => users.restore(parse(&text)),
+            Ok(1..) => users.add_used(parse(&text)),
             Ok(0) => return,
             Err(error) => return tracing::warn!(%error, "what users use is not read any more"),
         }

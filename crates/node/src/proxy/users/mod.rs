@@ -112,11 +112,33 @@ impl Users {
         (month != 0).then_some(Month(month))
     }
 
-    /// Takes over what users had used before the process began, if it was in the present month.
+    /// Takes over what the embedding program keeps of users, if it is of the present month. What they have used that
+    /// is not kept yet is counted on top. The program does this at its start, and whenever the month changes, also back
+    /// to an earlier one.
     pub fn restore(&self, kept: impl IntoIterator<Item = KeptUsage>) {
         let month = self.month();
         for kept in kept {
             self.remembered(&kept.name).restore(&kept, month);
+        }
+    }
+
+    /// Notes that the embedding program has added this to what it keeps.
+    pub fn note_kept<'a>(&self, more: impl IntoIterator<Item = &'a KeptUsage>) {
+        let month = self.month();
+        self.with(|known| {
+            for more in more {
+                if let Some(account) = known.by_name.get(&*more.name) {
+                    account.note_kept(more, month);
+                }
+            }
+        });
+    }
+
+    /// Adds what users have used at another process, if it was in the present month.
+    pub fn add_used(&self, used: impl IntoIterator<Item = KeptUsage>) {
+        let month = self.month();
+        for used in used {
+            self.remembered(&used.name).add_used(&used, month);
         }
     }
 

@@ -117,6 +117,39 @@ fn bytes_of_a_month_end_with_it() {
 }
 
 #[test]
+fn what_is_kept_is_counted_once_and_what_is_not_is_known() {
+    let (users, november) = (Users::default(), Duration::from_secs(1_793_923_200));
+    users.set_time(test_start(), november);
+    let usage = |name: &str, bytes| KeptUsage {
+        name: name.to_owned(),
+        month: Month::of(november),
+        bytes: EachWay { to_target: bytes, to_client: 2 * bytes },
+        last_seen: november,
+    };
+    let alice = || {
+        let usage = users.usage().pop().unwrap();
+        (usage.month_bytes.to_client, usage.unkept_bytes.to_target)
+    };
+    users.add_used([usage("alice", 10)]);
+    assert_eq!(alice(), (20, 10));
+    users.restore([usage("alice", 100)]);
+    assert_eq!(alice(), (220, 10));
+    users.note_kept(&[usage("alice", 10), usage("nobody knows this user", 1)]);
+    users.add_used([usage("alice", 1)]);
+    assert_eq!(alice(), (222, 1));
+    // Somebody else has added to what is kept, or it was lost.
+    users.restore([usage("alice", 120)]);
+    assert_eq!(alice(), (242, 1));
+    users.restore([usage("alice", 5)]);
+    assert_eq!(alice(), (12, 1));
+    users.set_time(test_start(), Duration::ZERO);
+    assert_eq!(alice(), (0, 0));
+    users.restore([usage("alice", 100)]);
+    users.add_used([usage("alice", 100)]);
+    assert_eq!(alice(), (0, 0), "it is of another month");
+}
+
+#[test]
 fn the_idle_users_that_were_not_seen_for_longest_are_forgotten() {
     let (users, now) = (Users::default(), test_start());
     users.set_time(now, Duration::from_secs(1));
