@@ -27,17 +27,19 @@ const WRITE_EVERY: u32 = 60;
 /// Runs until it is dropped, which writes the store for the last time.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    orders: Option<mpsc::Sender<(Order, mpsc::Sender<()>)>>,
+    orders: mpsc::Sender<Order>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What a keeper is told.
 #[derive(Debug)]
 enum Order {
-    /// Take over what is in a store, and keep it up to date from now on.
-    Open(PathBuf),
+    /// Take over what is in a store, and keep it up to date from now on. The channel is closed when it is open.
+    Open(PathBuf, Option<mpsc::Sender<()>>),
     /// Close the store, and tell another process what users use from now on.
     HandOver(UnixStream),
+    /// Write for the last time.
+    End,
 }
 
 /// Where what users use is kept.
@@ -61,22 +63,25 @@ impl Keeper {
     /// Tells the users what time it is, and goes on doing so.
     pub(crate) fn start(users: Users) -> Result<Self, CliError> {
         tell_time(&users);
-        let (orders, ordered) = mpsc::channel::<(Order, mpsc::Sender<()>)>();
+        let (orders, ordered) = mpsc::channel();
         let run = move || {
             let mut place = Place::Memory;
             let mut ticks = 0_u32;
             loop {
                 match ordered.recv_timeout(TICK) {
-                    Ok((Order::Open(file), _done)) => {
+                    Ok(Order::Open(file, _done)) => {
                         place = open(&file, &users).map_or(Place::Memory, Place::Store);
                         continue;
                     }
-                    Ok((Order::HandOver(to), _done)) => {
+                    Ok(Order::HandOver(to)) => {
                         place.write(&users);
-                        place = Place::Successor(Successor::new(to, &users));
+                        // This closes the store.
+                        drop(place);
+                        place = Place::Successor(Successor::new(to));
+                        place.write(&users);
                     }
                     Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => break,
+                    Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => break,
                 }
                 ticks = ticks.wrapping_add(1);
                 let is_new_month = users.month() != Some(Month::of(unix()));
@@ -93,40 +98,39 @@ impl Keeper {
         };
         let thread = thread::Builder::new().name("tandem-users".to_owned()).spawn(run);
         let thread = thread.map_err(|error| CliError::System { what: "start a thread", error })?;
-        Ok(Self { orders: Some(orders), thread: Some(thread) })
+        Ok(Self { orders, thread: Some(thread) })
     }
 
-    /// Takes over what is in a store, and what the process before this one tells until its end.
+    /// Takes over what is in a store. If a process before this one still has it, this happens when that one has closed it,
+    /// without waiting here, and what that one tells until its end is added.
     pub(crate) fn begin(&self, store: Option<&Path>, users: &Users, told: Option<UnixStream>) {
-        if let Some(store) = store {
-            self.order(Order::Open(store.to_owned()));
-        }
+        let store = store.map(Path::to_owned);
         if let Some(told) = told {
-            let users = users.clone();
+            let (users, orders) = (users.clone(), self.orders.clone());
+            let open = move || store.map(|file| orders.send(Order::Open(file, None)));
             // It ends with the other process.
-            thread::spawn(move || listen(told, &users));
+            thread::spawn(move || listen(told, &users, open));
+        } else if let Some(file) = store {
+            let (done, is_open) = mpsc::channel();
+            self.order(Order::Open(file, Some(done)));
+            is_open.recv().ok();
         }
     }
 
-    /// Closes the store, and tells another process what users use from now on.
+    /// Closes the store, and tells another process what users use from now on. This does not wait for it.
     pub(crate) fn hand_over(&self, to: UnixStream) {
         self.order(Order::HandOver(to));
     }
 
-    /// Returns when it is done.
     fn order(&self, order: Order) {
-        let (done, is_done) = mpsc::channel();
-        if let Some(orders) = &self.orders
-            && orders.send((order, done)).is_ok()
-        {
-            is_done.recv().ok();
-        }
+        // A thread that has ended has panicked, which has been printed.
+        self.orders.send(order).ok();
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        drop(self.orders.take());
+        self.order(Order::End);
         // A panic has been printed.
         self.thread.take().map(JoinHandle::join).transpose().ok();
     }

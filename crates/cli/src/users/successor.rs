@@ -1,7 +1,8 @@
 //! What users use, in lines from the old process to the one that has taken over.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    collections::VecDeque,
+    io::{self, BufRead, BufReader, ErrorKind, Read, Write},
     os::unix::net::UnixStream,
     time::Duration,
 };
@@ -33,35 +34,66 @@ struct Line {
 pub(super) struct Successor {
     /// `None`: it has gone, or does not listen.
     stream: Option<UnixStream>,
+    /// Lines that did not fit into the socket yet.
+    unsent: VecDeque<u8>,
 }
 
 impl Successor {
-    /// A process that is told from now on, and now what no store has.
-    pub(super) fn new(stream: UnixStream, users: &Users) -> Self {
-        let mut new = Self { stream: Some(stream) };
-        new.tell(users);
+    /// A process that may open the store from now on, which an empty line says.
+    pub(super) fn new(stream: UnixStream) -> Self {
+        let mut new = Self { stream: Some(stream), unsent: VecDeque::from([b'\n']) };
+        new.send();
         new
     }
 
-    /// Tells what users have used since the last time.
+    /// Tells what no store has, and this process has not told before. What the other process does not read in time is
+    /// told the next time.
     pub(super) fn tell(&mut self, users: &Users) {
-        let (Some(stream), Some(month)) = (&mut self.stream, users.month()) else { return };
-        let mut lines = Vec::new();
+        self.send();
+        let Some(month) = users.month().filter(|_| self.unsent.is_empty() && self.stream.is_some())
+        else {
+            return;
+        };
         let used = users.usage();
         let used = used.iter().filter_map(|usage| unkept(usage, month));
         let used: Vec<_> = used.filter(|used| used.bytes != EachWay::default()).collect();
         for used in &used {
-            serde_json::to_writer(&mut lines, &Line::from(used)).expect("all keys are strings");
-            lines.push(b'\n');
+            let line = Line::from(used);
+            serde_json::to_writer(&mut self.unsent, &line).expect("all keys are strings");
+            self.unsent.push_back(b'\n');
         }
         users.note_kept(&used);
-        let written =
-            stream.set_write_timeout(Some(PATIENCE)).and_then(|()| stream.write_all(&lines));
-        if let Err(error) = written {
-            tracing::warn!(%error, "what users use is lost, because the process that took over does not listen");
-            self.stream = None;
+        self.send();
+    }
+
+    /// Sends as much as the other process reads in time.
+    fn send(&mut self) {
+        let Some(stream) = &mut self.stream else { return };
+        match send(stream, &mut self.unsent) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                tracing::warn!(
+                    "what users use is told later, because the process that took over does not read it"
+                );
+            }
+            Err(error) => {
+                tracing::warn!(%error, "what users use is lost, because the process that took over does not listen");
+                self.stream = None;
+            }
         }
     }
+}
+
+fn send(stream: &mut UnixStream, unsent: &mut VecDeque<u8>) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    while !unsent.is_empty() {
+        match stream.write(unsent.as_slices().0) {
+            Ok(len) => drop(unsent.drain(..len)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 impl From<&KeptUsage> for Line {
@@ -76,13 +108,16 @@ impl From<&KeptUsage> for Line {
     }
 }
 
-/// Adds what the process before this one tells, until it ends.
-pub(super) fn listen(told: UnixStream, users: &Users) {
-    let mut told = BufReader::new(told);
+/// Adds what the process before this one tells, until it ends. `closed` is called when that one has no store open any more.
+pub(super) fn listen<T>(told: UnixStream, users: &Users, closed: impl FnOnce() -> T) {
+    let (mut told, mut closed) = (BufReader::new(told), Some(closed));
     let mut text = String::new();
     loop {
         text.clear();
-        match (&mut told).take(LINE_MAX).read_line(&mut text) {
+        let read = (&mut told).take(LINE_MAX).read_line(&mut text);
+        // The first line says so, and so does the end.
+        closed.take().map(|closed| closed());
+        match read {
             Ok(1..) => users.add_used(parse(&text)),
             Ok(0) => return,
             Err(error) => return tracing::warn!(%error, "what users use is not read any more"),
