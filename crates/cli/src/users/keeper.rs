@@ -286,31 +286,35 @@ mod tests {
         users.add_used([kept(name, users)]);
     }
 
+    /// What a store has of the users' present month.
+    fn stored(kept: &Kept, users: &Users) -> u64 {
+        let rows = kept.store.month(users.month().unwrap()).unwrap();
+        rows.iter().map(|row| row.kept.bytes.total()).sum()
+    }
+
     #[test]
     fn a_clock_that_is_wrong_for_a_while_takes_nothing_from_the_store() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("usage.db");
-        let users = Users::default();
-        let set_time = |unix| users.set_time(clock::now(), Duration::from_secs(unix));
+        let set_time =
+            |users: &Users, unix| users.set_time(clock::now(), Duration::from_secs(unix));
         let right = 1_793_923_200; // November 2026
-        set_time(right);
+        let users = Users::default();
+        set_time(&users, right);
         let mut store = open(&file, &users).unwrap();
         use_some(&users, "alice");
         store.write(&users);
         drop(store);
         let users = Users::default();
-        let set_time = |unix| users.set_time(clock::now(), Duration::from_secs(unix));
-        set_time(1);
+        set_time(&users, 1);
         let mut store = open(&file, &users).unwrap();
         for (time, used) in [(right, 14), (right + 40 * 86_400, 7), (right, 21)] {
             store.write(&users);
-            set_time(time);
+            set_time(&users, time);
             store.write(&users);
             use_some(&users, "alice");
-            assert_eq!(bytes_of(&users), used, "{time}");
             store.write(&users);
-            let rows = store.store.month(users.month().unwrap()).unwrap();
-            assert_eq!(rows.iter().map(|row| row.kept.bytes.total()).sum::<u64>(), used);
+            assert_eq!((bytes_of(&users), stored(&store, &users)), (used, used), "{time}");
         }
     }
 
@@ -323,14 +327,11 @@ mod tests {
         let mut store = open(&file, &users).unwrap();
         use_some(&users, "alice");
         store.write(&users);
-        store.write(&users);
-        let users = Users::default();
+        let users = Users::default(); // all are forgotten
         tell_time(&users);
         use_some(&users, "alice");
-        store.restored = users.month(); // as if nobody had been forgotten but alice
         store.write(&users);
-        let rows = store.store.month(users.month().unwrap()).unwrap();
-        assert_eq!(rows.iter().map(|row| row.kept.bytes.total()).sum::<u64>(), 14);
+        assert_eq!((bytes_of(&users), stored(&store, &users)), (7, 14));
     }
 
     #[test]
