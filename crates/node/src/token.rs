@@ -2,6 +2,8 @@
 
 use std::{fmt, ops::Range};
 
+use crate::proxy::{UserRules, is_own_name};
+
 /// A secret that lets a client use a proxy. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
@@ -57,8 +59,10 @@ pub struct NamedToken {
 /// The error for a text that is not the name of a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the name of a token has 1 to {} characters out of A-Z a-z 0-9 - . _",
-    NamedToken::NAME_MAX
+    "the name of a token has 1 to {} characters out of A-Z a-z 0-9 - . _, and is not `{}`, which stands for clients \
+     that show nothing",
+    NamedToken::NAME_MAX,
+    UserRules::ANYONE
 )]
 pub struct TokenNameError;
 
@@ -70,7 +74,8 @@ impl NamedToken {
     /// Gives a token a name.
     pub fn new(name: &str, token: Token) -> Result<Self, TokenNameError> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-        if !(1..=Self::NAME_MAX).contains(&name.len()) || !name.bytes().all(allowed) {
+        let is_name = (1..=Self::NAME_MAX).contains(&name.len()) && name.bytes().all(allowed);
+        if !is_name || !is_own_name(name) {
             return Err(TokenNameError);
         }
         Ok(Self { name: name.to_owned(), token })
@@ -109,7 +114,7 @@ mod tests {
     #[test]
     fn a_name_is_short_and_printable_and_never_a_token() {
         let token = || Token::parse("0123456789abcdef").unwrap();
-        for bad in ["", "0123456789abcdef", "a b", "a\n", "ä", "a=b", "a\u{1b}[2J"] {
+        for bad in ["", "0123456789abcdef", "a b", "a\n", "ä", "a=b", "a\u{1b}[2J", "anyone"] {
             assert_eq!(NamedToken::new(bad, token()), Err(TokenNameError), "{bad:?}");
         }
         let named = NamedToken::new("alice.laptop-1", token()).unwrap();

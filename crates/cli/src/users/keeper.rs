@@ -14,7 +14,7 @@ use tandem_node::proxy::{KeptUsage, Month, UserUsage, Users};
 
 use super::{
     store::{Row, Store, StoreError},
-    successor::{Successor, Told, listen, since},
+    successor::{Successor, listen},
 };
 use crate::{error::CliError, text};
 
@@ -27,17 +27,19 @@ const WRITE_EVERY: u32 = 60;
 /// Runs until it is dropped, which writes the store for the last time.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    orders: Option<mpsc::Sender<(Order, mpsc::Sender<()>)>>,
+    orders: mpsc::Sender<Order>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What a keeper is told.
 #[derive(Debug)]
 enum Order {
-    /// Take over what is in a store, and keep it up to date from now on.
-    Open(PathBuf),
+    /// Take over what is in a store, and keep it up to date from now on. The channel is closed when it is open.
+    Open(PathBuf, Option<mpsc::Sender<()>>),
     /// Close the store, and tell another process what users use from now on.
     HandOver(UnixStream),
+    /// Write for the last time.
+    End,
 }
 
 /// Where what users use is kept.
@@ -61,28 +63,25 @@ impl Keeper {
     /// Tells the users what time it is, and goes on doing so.
     pub(crate) fn start(users: Users) -> Result<Self, CliError> {
         tell_time(&users);
-        let (orders, ordered) = mpsc::channel::<(Order, mpsc::Sender<()>)>();
+        let (orders, ordered) = mpsc::channel();
         let run = move || {
             let mut place = Place::Memory;
             let mut ticks = 0_u32;
             loop {
                 match ordered.recv_timeout(TICK) {
-                    Ok((Order::Open(file), _done)) => {
-                        // This process knows what it has told one that has died.
-                        let told = match &place {
-                            Place::Successor(successor) => successor.told().clone(),
-                            Place::Memory | Place::Store(_) => Told::new(),
-                        };
-                        place = open(&file, &users, &told).map_or(Place::Memory, Place::Store);
+                    Ok(Order::Open(file, _done)) => {
+                        place = open(&file, &users).map_or(Place::Memory, Place::Store);
                         continue;
                     }
-                    Ok((Order::HandOver(to), _done)) => {
+                    Ok(Order::HandOver(to)) => {
                         place.write(&users);
-                        let is_stored = matches!(place, Place::Store(_));
-                        place = Place::Successor(Successor::new(to, &users, is_stored));
+                        // This closes the store.
+                        drop(place);
+                        place = Place::Successor(Successor::new(to));
+                        place.write(&users);
                     }
                     Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => break,
+                    Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => break,
                 }
                 ticks = ticks.wrapping_add(1);
                 let is_new_month = users.month() != Some(Month::of(unix()));
@@ -90,45 +89,48 @@ impl Keeper {
                     place.write(&users);
                 }
                 tell_time(&users);
+                if is_new_month {
+                    // The store may have something of this month, if the clock was wrong for a while.
+                    place.write(&users);
+                }
             }
             place.write(&users);
         };
         let thread = thread::Builder::new().name("tandem-users".to_owned()).spawn(run);
         let thread = thread.map_err(|error| CliError::System { what: "start a thread", error })?;
-        Ok(Self { orders: Some(orders), thread: Some(thread) })
+        Ok(Self { orders, thread: Some(thread) })
     }
 
-    /// Takes over what is in a store, and what the process before this one tells until its end.
+    /// Takes over what is in a store. If a process before this one still has it, this happens when that one has closed it,
+    /// without waiting here, and what that one tells until its end is added.
     pub(crate) fn begin(&self, store: Option<&Path>, users: &Users, told: Option<UnixStream>) {
-        if let Some(store) = store {
-            self.order(Order::Open(store.to_owned()));
-        }
+        let store = store.map(Path::to_owned);
         if let Some(told) = told {
-            let users = users.clone();
+            let (users, orders) = (users.clone(), self.orders.clone());
+            let open = move || store.map(|file| orders.send(Order::Open(file, None)));
             // It ends with the other process.
-            thread::spawn(move || listen(told, &users));
+            thread::spawn(move || listen(told, &users, open));
+        } else if let Some(file) = store {
+            let (done, is_open) = mpsc::channel();
+            self.order(Order::Open(file, Some(done)));
+            is_open.recv().ok();
         }
     }
 
-    /// Closes the store, and tells another process what users use from now on.
+    /// Closes the store, and tells another process what users use from now on. This does not wait for it.
     pub(crate) fn hand_over(&self, to: UnixStream) {
         self.order(Order::HandOver(to));
     }
 
-    /// Returns when it is done.
     fn order(&self, order: Order) {
-        let (done, is_done) = mpsc::channel();
-        if let Some(orders) = &self.orders
-            && orders.send((order, done)).is_ok()
-        {
-            is_done.recv().ok();
-        }
+        // A thread that has ended has panicked, which has been printed.
+        self.orders.send(order).ok();
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        drop(self.orders.take());
+        self.order(Order::End);
         // A panic has been printed.
         self.thread.take().map(JoinHandle::join).transpose().ok();
     }
@@ -143,16 +145,15 @@ fn tell_time(users: &Users) {
     users.set_time(clock::now(), unix());
 }
 
-/// Opens a store and takes over what it has, without what the users know: it was told another process.
-fn open(file: &Path, users: &Users, told: &Told) -> Option<Kept> {
-    let read = || -> Result<Store, StoreError> {
-        let store = Store::open(file)?;
-        let rows = users.month().map_or(Ok(Vec::new()), |month| store.month(month))?;
-        users.restore(rows.into_iter().map(|row| since(row.kept, told)));
-        Ok(store)
+/// Opens a store and takes over what it has.
+fn open(file: &Path, users: &Users) -> Option<Kept> {
+    let read = || -> Result<Kept, StoreError> {
+        let mut kept = Kept { store: Store::open(file)?, restored: None, has_failed: false };
+        kept.restore(users)?;
+        Ok(kept)
     };
     match read() {
-        Ok(store) => Some(Kept { store, has_failed: false }),
+        Ok(kept) => Some(kept),
         Err(error) => {
             text::say(format_args!(
                 "warning: {error}; the proxy serves without it: what users use is counted from now on, and is \
@@ -163,18 +164,37 @@ fn open(file: &Path, users: &Users, told: &Told) -> Option<Kept> {
     }
 }
 
-/// A store, and whether the last write has failed.
+/// A store.
 struct Kept {
     store: Store,
+    /// The month of which the users have what the store has.
+    restored: Option<Month>,
+    /// Whether the last write has failed.
     has_failed: bool,
 }
 
 impl Kept {
-    /// Writes what has changed. Says so when writes begin to fail, and when they succeed again.
-    fn write(&mut self, users: &Users) {
+    /// Takes over what the store has of the present month, if that has not been done.
+    fn restore(&mut self, users: &Users) -> Result<(), StoreError> {
+        if let Some(month) = users.month().filter(|month| self.restored != Some(*month)) {
+            users.restore(self.store.month(month)?.into_iter().map(|row| row.kept));
+            self.restored = Some(month);
+        }
+        Ok(())
+    }
+
+    /// Adds what has been used since the last time.
+    fn add(&mut self, users: &Users) -> Result<(), StoreError> {
         let month = users.month();
         let rows: Vec<_> = users.usage().iter().filter_map(|usage| row(usage, month?)).collect();
-        match self.store.write(&rows) {
+        self.store.add(&rows)?;
+        users.note_kept(rows.iter().map(|row| &row.kept));
+        Ok(())
+    }
+
+    /// Brings users and store together. Says so when this begins to fail, and when it succeeds again.
+    fn write(&mut self, users: &Users) {
+        match self.restore(users).and_then(|()| self.add(users)) {
             Ok(()) if self.has_failed => {
                 self.has_failed = false;
                 text::say(format_args!("the usage store is written again, and nothing is missing"));
@@ -190,14 +210,15 @@ impl Kept {
     }
 }
 
-/// What to write of a user.
+/// What is to be kept of a user.
+pub(super) fn unkept(usage: &UserUsage, month: Month) -> Option<KeptUsage> {
+    let UserUsage { unkept_bytes: bytes, last_seen, .. } = usage;
+    Some(KeptUsage { name: usage.name.clone(), month, bytes: *bytes, last_seen: (*last_seen)? })
+}
+
+/// What to add to a store of a user.
 fn row(usage: &UserUsage, month: Month) -> Option<Row> {
-    let kept = KeptUsage {
-        name: usage.name.clone(),
-        month,
-        bytes: usage.month_bytes,
-        last_seen: usage.last_seen?,
-    };
+    let kept = unkept(usage, month)?;
     Some(Row { kept, limit: usage.limits.month_bytes.get().map(|limit| limit.get()) })
 }
 
@@ -222,7 +243,7 @@ mod tests {
         let users = Users::default();
         let keeper = Keeper::start(users.clone()).unwrap();
         keeper.begin(Some(&file), &users, None);
-        users.restore([kept("alice", &users)]);
+        users.add_used([kept("alice", &users)]);
         drop(keeper);
         let users = Users::default();
         let keeper = Keeper::start(users.clone()).unwrap();
@@ -239,11 +260,11 @@ mod tests {
             let (old_keeper, new_keeper) =
                 (Keeper::start(old.clone()).unwrap(), Keeper::start(new.clone()).unwrap());
             old_keeper.begin(store, &old, None);
-            old.restore([kept("alice", &old)]);
+            old.add_used([kept("alice", &old)]);
             let (told, tells) = UnixStream::pair().unwrap();
             old_keeper.hand_over(tells);
             new_keeper.begin(store, &new, Some(told));
-            old.restore([kept("alice", &old), kept("bob", &old)]);
+            old.add_used([kept("alice", &old), kept("bob", &old)]);
             drop(old_keeper);
             for _ in 0..500 {
                 if bytes_of(&new) == 21 {
@@ -260,6 +281,80 @@ mod tests {
         assert_eq!(bytes_of(&users), 21, "the store has all");
     }
 
+    /// A user uses seven bytes.
+    fn use_some(users: &Users, name: &str) {
+        users.add_used([kept(name, users)]);
+    }
+
+    /// What a store has of the users' present month.
+    fn stored(kept: &Kept, users: &Users) -> u64 {
+        let rows = kept.store.month(users.month().unwrap()).unwrap();
+        rows.iter().map(|row| row.kept.bytes.total()).sum()
+    }
+
+    #[test]
+    fn a_clock_that_is_wrong_for_a_while_takes_nothing_from_the_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("usage.db");
+        let set_time =
+            |users: &Users, unix| users.set_time(clock::now(), Duration::from_secs(unix));
+        let right = 1_793_923_200; // November 2026
+        let users = Users::default();
+        set_time(&users, right);
+        let mut store = open(&file, &users).unwrap();
+        use_some(&users, "alice");
+        store.write(&users);
+        drop(store);
+        let users = Users::default();
+        set_time(&users, 1);
+        let mut store = open(&file, &users).unwrap();
+        for (time, used) in [(right, 14), (right + 40 * 86_400, 7), (right, 21)] {
+            store.write(&users);
+            set_time(&users, time);
+            store.write(&users);
+            use_some(&users, "alice");
+            store.write(&users);
+            assert_eq!((bytes_of(&users), stored(&store, &users)), (used, used), "{time}");
+        }
+    }
+
+    #[test]
+    fn a_user_who_was_forgotten_is_added_to_what_the_store_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("usage.db");
+        let users = Users::default();
+        tell_time(&users);
+        let mut store = open(&file, &users).unwrap();
+        use_some(&users, "alice");
+        store.write(&users);
+        let users = Users::default(); // all are forgotten
+        tell_time(&users);
+        use_some(&users, "alice");
+        store.write(&users);
+        assert_eq!((bytes_of(&users), stored(&store, &users)), (7, 14));
+    }
+
+    #[test]
+    fn what_many_users_have_used_is_handed_over_without_a_reader_and_without_a_store() {
+        const USERS: u64 = 5000; // more than a socket has room for
+        let (old, new) = (Users::default(), Users::default());
+        let (old_keeper, new_keeper) =
+            (Keeper::start(old.clone()).unwrap(), Keeper::start(new.clone()).unwrap());
+        (0..USERS).for_each(|number| use_some(&old, &format!("user-{number}")));
+        let (told, tells) = UnixStream::pair().unwrap();
+        // The other process reads when this call has returned.
+        old_keeper.hand_over(tells);
+        new_keeper.begin(None, &new, Some(told));
+        drop(old_keeper);
+        for _ in 0..500 {
+            if bytes_of(&new) == 7 * USERS {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{} bytes arrived", bytes_of(&new));
+    }
+
     #[test]
     fn what_a_process_that_died_has_stored_is_added_once() {
         let folder = tempfile::tempdir().unwrap();
@@ -268,13 +363,20 @@ mod tests {
         let (old_keeper, new_keeper) =
             (Keeper::start(old.clone()).unwrap(), Keeper::start(new.clone()).unwrap());
         old_keeper.begin(Some(&file), &old, None);
-        old.restore([kept("alice", &old)]);
+        use_some(&old, "alice");
         let (told, tells) = UnixStream::pair().unwrap();
         old_keeper.hand_over(tells);
         new_keeper.begin(Some(&file), &new, Some(told));
-        new.restore([kept("alice", &new), kept("bob", &new)]);
+        for _ in 0..500 {
+            if bytes_of(&new) == 7 {
+                break;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        use_some(&new, "alice");
+        use_some(&new, "bob");
         drop(new_keeper);
-        old.restore([kept("alice", &old)]);
+        use_some(&old, "alice");
         old_keeper.begin(Some(&file), &old, None);
         assert_eq!(bytes_of(&old), 28);
         drop(old_keeper);
@@ -290,7 +392,7 @@ mod tests {
         let users = Users::default();
         let keeper = Keeper::start(users.clone()).unwrap();
         keeper.begin(Some(folder.path()), &users, None);
-        users.restore([kept("alice", &users)]);
+        users.add_used([kept("alice", &users)]);
         assert_eq!(bytes_of(&users), 7);
     }
 
@@ -300,8 +402,8 @@ mod tests {
         let file = folder.path().join("usage.db");
         let users = Users::default();
         tell_time(&users);
-        let mut store = open(&file, &users, &Told::new()).unwrap();
-        users.restore((0..500).map(|number| kept(&format!("user-{number}"), &users)));
+        let mut store = open(&file, &users).unwrap();
+        users.add_used((0..500).map(|number| kept(&format!("user-{number}"), &users)));
         store.store.fill(3);
         store.write(&users);
         assert!(store.has_failed);

@@ -51,7 +51,7 @@ pub(crate) struct Row {
 pub(crate) struct Store {
     file: PathBuf,
     connection: Connection,
-    /// Held while a proxy writes to the store, so that a second one does not overwrite its numbers.
+    /// Held while a proxy writes to the store. The limits of a second one would not count what the first one adds.
     lock: Option<File>,
 }
 
@@ -135,15 +135,18 @@ impl Store {
         read().map_err(|error| self.error("read", &error))
     }
 
-    /// Writes these rows in one transaction, and forgets months that are long past.
-    pub(crate) fn write(&mut self, rows: &[Row]) -> Result<(), StoreError> {
+    /// Adds the bytes of these rows to what the store has, in one transaction, and forgets months that are long past.
+    pub(crate) fn add(&mut self, rows: &[Row]) -> Result<(), StoreError> {
         let Self { connection, .. } = self;
         let mut write = || {
             let transaction =
                 connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let mut insert = transaction.prepare(
-                "INSERT OR REPLACE INTO usage (name, month, to_target, to_client, month_limit, last_seen) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                "INSERT INTO usage (name, month, to_target, to_client, month_limit, last_seen) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
+                 ON CONFLICT (name, month) DO UPDATE SET \
+                 to_target = to_target + excluded.to_target, to_client = to_client + excluded.to_client, \
+                 month_limit = excluded.month_limit, last_seen = max(last_seen, excluded.last_seen)",
             )?;
             let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
             for Row { kept, limit } in rows {
@@ -196,11 +199,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("usage.db");
         let mut store = Store::open(&file).unwrap();
-        store.write(&[row("bob", "2026-11", 1), row("alice", "2026-11", 2)]).unwrap();
-        store.write(&[row("bob", "2026-11", 3), row("bob", "2026-12", 4)]).unwrap();
+        store.add(&[row("bob", "2026-11", 1), row("alice", "2026-11", 2)]).unwrap();
+        store.add(&[row("bob", "2026-11", 3), row("bob", "2026-12", 4)]).unwrap();
         let reader = Store::open_to_read(&file).unwrap();
         let november = "2026-11".parse().unwrap();
-        let expected = [row("alice", "2026-11", 2), row("bob", "2026-11", 3)];
+        let expected = [row("alice", "2026-11", 2), row("bob", "2026-11", 4)];
         assert_eq!(reader.month(november).unwrap(), expected);
         let error = Store::open(&file).unwrap_err().to_string();
         assert!(error.contains("usage.db") && error.contains("another process"), "{error}");
@@ -214,7 +217,7 @@ mod tests {
         let mut store = Store::open(&folder.path().join("usage.db")).unwrap();
         let months: Vec<_> = (1..=12).map(|it| format!("2026-{it:02}")).collect();
         for month in months.iter().map(String::as_str).chain(["2027-01", "2027-02"]) {
-            store.write(&[row("alice", month, 1)]).unwrap();
+            store.add(&[row("alice", month, 1)]).unwrap();
         }
         assert!(store.month("2026-01".parse().unwrap()).unwrap().is_empty());
         assert_eq!(store.month("2026-02".parse().unwrap()).unwrap().len(), 1);
@@ -243,14 +246,14 @@ mod tests {
     fn a_full_store_keeps_what_it_had() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = Store::open(&folder.path().join("usage.db")).unwrap();
-        store.write(&[row("alice", "2026-11", 1)]).unwrap();
+        store.add(&[row("alice", "2026-11", 1)]).unwrap();
         store.fill(3);
         let many: Vec<_> =
             (0..1000).map(|number| row(&format!("user-{number}"), "2026-11", 1)).collect();
-        let error = store.write(&many).unwrap_err().to_string();
+        let error = store.add(&many).unwrap_err().to_string();
         assert!(error.contains("full"), "{error}");
         assert_eq!(store.month("2026-11".parse().unwrap()).unwrap().len(), 1);
         store.fill(1000);
-        store.write(&many).unwrap();
+        store.add(&many).unwrap();
     }
 }

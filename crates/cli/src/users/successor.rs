@@ -1,16 +1,18 @@
 //! What users use, in lines from the old process to the one that has taken over.
 
 use std::{
-    collections::BTreeMap,
-    io::{BufRead, BufReader, Read, Write},
+    collections::VecDeque,
+    io::{self, BufRead, BufReader, ErrorKind, Read, Write},
     os::unix::net::UnixStream,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
-use tandem_node::proxy::{EachWay, KeptUsage, Month, UserUsage, Users};
+use tandem_node::proxy::{EachWay, KeptUsage, Users};
 
-/// The most bytes of a line: a name has 64 bytes at most, and numbers have 20 digits.
+use super::keeper::unkept;
+
+/// The most bytes of a line: a name has 128 bytes at most, which JSON may double, and numbers have 20 digits.
 const LINE_MAX: u64 = 1024;
 
 /// How long to wait for a process that does not read.
@@ -32,85 +34,91 @@ struct Line {
 pub(super) struct Successor {
     /// `None`: it has gone, or does not listen.
     stream: Option<UnixStream>,
-    /// What it knows.
-    told: Told,
+    /// Lines that did not fit into the socket yet.
+    unsent: VecDeque<u8>,
 }
 
-/// What a process has been told that users have used in a month.
-pub(super) type Told = BTreeMap<String, (Month, EachWay)>;
-
 impl Successor {
-    /// A process that is told from now on. `is_stored`: it knows from a store what users have used before.
-    pub(super) fn new(stream: UnixStream, users: &Users, is_stored: bool) -> Self {
-        let mut new = Self { stream: Some(stream), told: Told::new() };
-        if is_stored && let Some(month) = users.month() {
-            let known = users.usage().into_iter().map(|it| (it.name, (month, it.month_bytes)));
-            new.told = known.collect();
-        } else {
-            new.tell(users);
-        }
+    /// A process that may open the store from now on, which an empty line says.
+    pub(super) fn new(stream: UnixStream) -> Self {
+        let mut new = Self { stream: Some(stream), unsent: VecDeque::from([b'\n']) };
+        new.send();
         new
     }
 
-    /// What it knows.
-    pub(super) const fn told(&self) -> &Told {
-        &self.told
+    /// Tells what no store has, and this process has not told before. What the other process does not read in time is
+    /// told the next time.
+    pub(super) fn tell(&mut self, users: &Users) {
+        self.send();
+        let Some(month) = users.month().filter(|_| self.unsent.is_empty() && self.stream.is_some())
+        else {
+            return;
+        };
+        let used = users.usage();
+        let used = used.iter().filter_map(|usage| unkept(usage, month));
+        let used: Vec<_> = used.filter(|used| used.bytes != EachWay::default()).collect();
+        for used in &used {
+            let line = Line::from(used);
+            serde_json::to_writer(&mut self.unsent, &line).expect("all keys are strings");
+            self.unsent.push_back(b'\n');
+        }
+        users.note_kept(&used);
+        self.send();
     }
 
-    /// Tells what users have used since the last time.
-    pub(super) fn tell(&mut self, users: &Users) {
-        let (Some(stream), Some(month)) = (&mut self.stream, users.month()) else { return };
-        let mut lines = Vec::new();
-        for usage in users.usage() {
-            if let Some(line) = line(&usage, month, self.told.get(&usage.name)) {
-                serde_json::to_writer(&mut lines, &line).expect("all keys are strings");
-                lines.push(b'\n');
-                self.told.insert(usage.name, (month, usage.month_bytes));
+    /// Sends as much as the other process reads in time.
+    fn send(&mut self) {
+        let Some(stream) = &mut self.stream else { return };
+        match send(stream, &mut self.unsent) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                tracing::warn!(
+                    "what users use is told later, because the process that took over does not read it"
+                );
+            }
+            Err(error) => {
+                tracing::warn!(%error, "what users use is lost, because the process that took over does not listen");
+                self.stream = None;
             }
         }
-        let written =
-            stream.set_write_timeout(Some(PATIENCE)).and_then(|()| stream.write_all(&lines));
-        if let Err(error) = written {
-            tracing::warn!(%error, "what users use is lost, because the process that took over does not listen");
-            self.stream = None;
+    }
+}
+
+fn send(stream: &mut UnixStream, unsent: &mut VecDeque<u8>) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    while !unsent.is_empty() {
+        match stream.write(unsent.as_slices().0) {
+            Ok(len) => drop(unsent.drain(..len)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl From<&KeptUsage> for Line {
+    fn from(used: &KeptUsage) -> Self {
+        Self {
+            user: used.name.clone(),
+            month: used.month.to_string(),
+            to_target: used.bytes.to_target,
+            to_client: used.bytes.to_client,
+            last_seen: used.last_seen.as_secs(),
         }
     }
 }
 
-/// What to tell of a user.
-fn line(usage: &UserUsage, month: Month, told: Option<&(Month, EachWay)>) -> Option<Line> {
-    let before = told.filter(|(of, _)| *of == month).map(|(_, bytes)| *bytes).unwrap_or_default();
-    let since = |now: u64, before: u64| now.saturating_sub(before);
-    let EachWay { to_target, to_client } = usage.month_bytes;
-    let line = Line {
-        user: usage.name.clone(),
-        month: month.to_string(),
-        to_target: since(to_target, before.to_target),
-        to_client: since(to_client, before.to_client),
-        last_seen: usage.last_seen?.as_secs(),
-    };
-    (line.to_target != 0 || line.to_client != 0).then_some(line)
-}
-
-/// What is in a store without what has been told.
-pub(super) fn since(mut kept: KeptUsage, told: &Told) -> KeptUsage {
-    if let Some((month, bytes)) = told.get(&kept.name)
-        && *month == kept.month
-    {
-        kept.bytes.to_target = kept.bytes.to_target.saturating_sub(bytes.to_target);
-        kept.bytes.to_client = kept.bytes.to_client.saturating_sub(bytes.to_client);
-    }
-    kept
-}
-
-/// Adds what the process before this one tells, until it ends.
-pub(super) fn listen(told: UnixStream, users: &Users) {
-    let mut told = BufReader::new(told);
+/// Adds what the process before this one tells, until it ends. `closed` is called when that one has no store open any more.
+pub(super) fn listen<T>(told: UnixStream, users: &Users, closed: impl FnOnce() -> T) {
+    let (mut told, mut closed) = (BufReader::new(told), Some(closed));
     let mut text = String::new();
     loop {
         text.clear();
-        match (&mut told).take(LINE_MAX).read_line(&mut text) {
-            Ok(1..) => users.restore(parse(&text)),
+        let read = (&mut told).take(LINE_MAX).read_line(&mut text);
+        // The first line says so, and so does the end.
+        closed.take().map(|closed| closed());
+        match read {
+            Ok(1..) => users.add_used(parse(&text)),
             Ok(0) => return,
             Err(error) => return tracing::warn!(%error, "what users use is not read any more"),
         }

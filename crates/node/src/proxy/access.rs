@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::jwk::AlgorithmParameters;
 
 use super::{
     jwt::JwtKeys,
@@ -38,7 +38,7 @@ pub(super) enum Shown {
     /// This token.
     Token(Token),
     /// A JSON Web Token that is signed with this key.
-    Signed(Box<Jwk>),
+    Signed(Box<AlgorithmParameters>),
 }
 
 /// Who sends a request, as its credentials say.

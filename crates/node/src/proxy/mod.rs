@@ -29,6 +29,7 @@ use tandem_units::ByteCount;
 use tandem_wire::{Code, PathMatcher, Template};
 use tracing::{debug, field::display, info};
 
+pub(crate) use self::users::is_own_name;
 pub use self::{
     access::Access,
     in_use::InUse,

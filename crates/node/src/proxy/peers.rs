@@ -118,7 +118,7 @@ impl Peers {
     pub(super) fn revoke(&mut self, access: &Access) -> Vec<FlowId> {
         let mut revoked = Vec::new();
         for (&id, peer) in &mut self.by_connection {
-            peer.standing.user.take_if(|user| !access.still_permits(user));
+            peer.standing.revoke(access);
             let flows = peer.flows.iter();
             let flows = flows.filter(|(_, flow)| !access.still_permits(&flow.owner.user));
             revoked.extend(flows.map(|(&stream, _)| (id, stream)));

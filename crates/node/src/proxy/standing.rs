@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    access::User,
+    access::{Access, User},
     users::{Counted, Place},
 };
 use crate::{error::RequestError, guesses::Guesses};
@@ -39,6 +39,13 @@ impl Standing {
             self.place = Some(user.place(Counted::Connections)?);
         }
         Ok(self.user.insert(user).clone())
+    }
+
+    /// Forgets who sent the last permitted request, if what it showed is no longer permitted.
+    pub(super) fn revoke(&mut self, access: &Access) {
+        if self.user.take_if(|user| !access.still_permits(user)).is_some() {
+            self.place = None;
+        }
     }
 
     /// The time for which the proxy looks at no token of this connection, because too many wrong ones
@@ -76,8 +83,12 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Limits;
-    use crate::test_start;
+    use crate::{
+        limits::Limits,
+        proxy::users::{Bound, UserLimits, UserRules, Users},
+        test_start,
+        token::{NamedToken, Token},
+    };
 
     fn from(address: &str) -> Standing {
         Standing::new(SocketAddr::new(address.parse().unwrap(), 1))
@@ -98,6 +109,23 @@ mod tests {
         assert_eq!(proven.wait(now, &guesses), None);
         assert!(proven.is_over(100), "but for its own guesses it is closed");
         assert!(from("192.0.2.1").wait(now, &guesses).is_some());
+    }
+
+    #[test]
+    fn a_user_with_a_new_token_has_no_second_place() {
+        let users = Users::new(UserRules {
+            default: UserLimits { connections: Bound::At(1), ..UserLimits::default() },
+            ..UserRules::default()
+        });
+        let mut standing = from("192.0.2.1");
+        for token in ["0123456789abcdef", "fedcba9876543210"] {
+            let named = NamedToken::new("alice", Token::parse(token).unwrap()).unwrap();
+            let access = Access::Tokens(vec![named]);
+            standing.revoke(&access);
+            let shown = format!("Bearer {token}");
+            let claim = access.permits((test_start(), None), Some(shown.as_bytes())).unwrap();
+            standing.be(User::new(claim, &users)).unwrap();
+        }
     }
 
     #[test]

@@ -4,10 +4,10 @@ use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::proxy::is_user_name;
+use crate::proxy::is_own_name;
 
-/// The common name of a certificate's subject. A certificate whose common name cannot stand in a log is called
-/// after its fingerprint.
+/// The common name of a certificate's subject. A certificate whose common name cannot stand in a log, or is that
+/// of clients that show nothing, is called after its fingerprint.
 pub(super) fn name_of(certificate: &CertificateDer<'_>) -> Option<String> {
     common_name(certificate).or_else(|| {
         let digest = digest(&SHA256, certificate);
@@ -20,7 +20,7 @@ fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let names = parsed.subject().iter_common_name();
     let mut names = names.filter_map(|name| name.as_str().ok());
-    names.next().filter(|name| is_user_name(name)).map(str::to_owned)
+    names.next().filter(|name| is_own_name(name)).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -42,7 +42,10 @@ mod tests {
     #[test]
     fn a_client_is_called_after_its_subject_or_its_fingerprint() {
         assert_eq!(named("alice@example.org"), "alice@example.org");
-        for unusable in ["", "two words", "line\nbreak", "\u{1b}[2J", "\u{e4}", &"x".repeat(129)] {
+        let long = "x".repeat(129);
+        for unusable in
+            ["", "two words", "line\nbreak", "\u{1b}[2J", "\u{e4}", "anyone", long.as_str()]
+        {
             let name = named(unusable);
             assert!(name.starts_with("cert-") && name.len() == 21, "{unusable:?}: {name}");
         }

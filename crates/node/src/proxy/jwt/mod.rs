@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{
     access::{Claim, Denied, Shown},
-    users::is_user_name,
+    users::is_own_name,
 };
 
 /// The public keys of an issuer of JSON Web Tokens, and what else a token must say.
@@ -105,9 +105,9 @@ impl JwtKeys {
         if keys.is_empty() { Err(JwtKeysError::NoKey) } else { Ok(Self { keys, rules }) }
     }
 
-    /// Whether a key is still in the set.
-    pub(super) fn has(&self, key: &Jwk) -> bool {
-        self.keys.iter().any(|own| own.jwk == *key)
+    /// Whether a key is still in the set. What the set says beside the key, such as its ID, may have changed.
+    pub(super) fn has(&self, key: &AlgorithmParameters) -> bool {
+        self.keys.iter().any(|own| own.jwk.algorithm == *key)
     }
 
     /// Finds out who holds a token. `unix` is the time since 1970 at `now`, if it is known.
@@ -121,16 +121,21 @@ impl JwtKeys {
             return Err(Denied::WrongToken);
         }
         let header = decode_header(token).map_err(|_| Denied::WrongToken)?;
+        // RFC 7515 §4.1.11: `crit` "indicates that extensions to this specification and/or [JWA] are being used that MUST be
+        // understood and processed". None is understood here.
+        if header.crit.is_some() {
+            return Err(Denied::WrongToken);
+        }
         let key = self.key(header.kid.as_deref()).ok_or(Denied::WrongToken)?;
         let validation = self.validation(key);
         let token = decode::<Map<String, Value>>(token, &key.decoding, &validation);
         let claims = token.map_err(|_| Denied::WrongToken)?.claims;
         let until = Self::times(now, unix, &claims)?;
-        let name = claims.get("sub").and_then(Value::as_str).filter(|name| is_user_name(name));
+        let name = claims.get("sub").and_then(Value::as_str).filter(|name| is_own_name(name));
         let name = name.ok_or(Denied::WrongToken)?.to_owned();
         let group = self.rules.group_claim.as_ref().and_then(|claim| claims.get(claim));
         let group = group.and_then(Value::as_str).map(str::to_owned);
-        let shown = Shown::Signed(Box::new(key.jwk.clone()));
+        let shown = Shown::Signed(Box::new(key.jwk.algorithm.clone()));
         Ok(Claim { name, group, shown, until: Some(until) })
     }
 

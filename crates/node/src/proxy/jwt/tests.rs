@@ -28,7 +28,11 @@ impl Issuer {
     }
 
     fn token(&self, claims: &Value) -> String {
-        let text = part(&json!({ "alg": "EdDSA", "kid": self.id })) + "." + &part(claims);
+        self.token_with(&json!({ "alg": "EdDSA", "kid": self.id }), claims)
+    }
+
+    fn token_with(&self, header: &Value, claims: &Value) -> String {
+        let text = part(header) + "." + &part(claims);
         let signature = BASE64.encode(self.key.sign(text.as_bytes()));
         text + "." + &signature
     }
@@ -95,6 +99,7 @@ fn only_what_the_issuer_has_signed_and_means_for_now_is_accepted() {
         ("iss", json!(7), Err(Denied::WrongToken)),
         ("sub", json!("two words"), Err(Denied::WrongToken)),
         ("sub", json!("x".repeat(129)), Err(Denied::WrongToken)),
+        ("sub", json!("anyone"), Err(Denied::WrongToken)),
         ("sub", json!(["alice"]), Err(Denied::WrongToken)),
         ("exp", json!(NOW - 29), Ok(())),
         ("exp", json!(NOW - 30), Err(Denied::Expired)),
@@ -127,6 +132,33 @@ fn an_audience_needs_a_proxy_that_is_meant() {
     let keys = JwtKeys::parse(&set(&[issuer.jwk()]), JwtRules::default()).unwrap();
     assert!(check(&keys, &issuer.token(&claims())).is_ok());
     assert!(check(&keys, &issuer.token(&with("aud", "proxy"))).is_err());
+}
+
+#[test]
+fn a_token_that_needs_an_extension_is_refused() {
+    let issuer = Issuer::new("a", 1);
+    let keys = JwtKeys::parse(&set(&[issuer.jwk()]), JwtRules::default()).unwrap();
+    let mut header = json!({ "alg": "EdDSA", "kid": "a", "exp": NOW });
+    assert!(check(&keys, &issuer.token_with(&header, &claims())).is_ok());
+    for critical in [json!(["exp"]), json!([]), json!("exp")] {
+        header["crit"] = critical;
+        let token = issuer.token_with(&header, &claims());
+        assert_eq!(check(&keys, &token), Err(Denied::WrongToken), "{header}");
+    }
+}
+
+#[test]
+fn a_key_that_is_published_in_another_way_is_the_same_key() {
+    let issuer = Issuer::new("a", 1);
+    let keys = JwtKeys::parse(&set(&[issuer.jwk()]), JwtRules::default()).unwrap();
+    let claim = check(&keys, &issuer.token(&claims())).unwrap();
+    let Shown::Signed(key) = claim.shown else { panic!("a key has signed it") };
+    let mut jwk = issuer.jwk();
+    jwk["alg"] = json!("EdDSA");
+    jwk["key_ops"] = json!(["verify"]);
+    jwk["kid"] = json!("a-2026");
+    let keys = JwtKeys::parse(&set(&[jwk]), JwtRules::default()).unwrap();
+    assert!(keys.has(&key));
 }
 
 #[test]

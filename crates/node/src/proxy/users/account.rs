@@ -88,8 +88,30 @@ struct Carried {
     bytes: AtomicU64,
     datagrams: AtomicU64,
     month_bytes: AtomicU64,
+    /// The part of the month's bytes that the embedding program keeps.
+    kept_bytes: AtomicU64,
     over_rate: AtomicU64,
     bucket: Bucket,
+}
+
+impl Carried {
+    fn begin_month(&self) {
+        self.month_bytes.store(0, Relaxed);
+        self.kept_bytes.store(0, Relaxed);
+    }
+
+    /// Replaces what is kept.
+    fn restore(&self, bytes: u64) {
+        let before = self.kept_bytes.swap(bytes, Relaxed);
+        // This wraps around, so that it can also subtract.
+        self.month_bytes.fetch_add(bytes.wrapping_sub(before), Relaxed);
+    }
+
+    /// Notes that this much more is kept, of what was carried.
+    fn note_kept(&self, bytes: u64) {
+        let kept = self.kept_bytes.load(Relaxed).saturating_add(bytes);
+        self.kept_bytes.store(kept.min(self.month_bytes.load(Relaxed)), Relaxed);
+    }
 }
 
 /// One user's account.
@@ -251,16 +273,36 @@ impl Account {
     }
 
     pub(super) fn begin_month(&self) {
-        self.to_target.month_bytes.store(0, Relaxed);
-        self.to_client.month_bytes.store(0, Relaxed);
+        self.to_target.begin_month();
+        self.to_client.begin_month();
     }
 
     pub(super) fn restore(&self, kept: &KeptUsage, month: Option<Month>) {
-        if Some(kept.month) == month {
-            self.to_target.month_bytes.fetch_add(kept.bytes.to_target, Relaxed);
-            self.to_client.month_bytes.fetch_add(kept.bytes.to_client, Relaxed);
-        }
+        self.of_month(kept, month).for_each(|(carried, bytes)| carried.restore(bytes));
         self.last_seen.fetch_max(kept.last_seen.as_secs(), Relaxed);
+    }
+
+    pub(super) fn note_kept(&self, more: &KeptUsage, month: Option<Month>) {
+        self.of_month(more, month).for_each(|(carried, bytes)| carried.note_kept(bytes));
+    }
+
+    pub(super) fn add_used(&self, used: &KeptUsage, month: Option<Month>) {
+        for (carried, bytes) in self.of_month(used, month) {
+            carried.month_bytes.fetch_add(bytes, Relaxed);
+        }
+        self.last_seen.fetch_max(used.last_seen.as_secs(), Relaxed);
+    }
+
+    /// The bytes of each direction, if they are of this month.
+    fn of_month(
+        &self,
+        usage: &KeptUsage,
+        month: Option<Month>,
+    ) -> impl Iterator<Item = (&Carried, u64)> + use<'_> {
+        let EachWay { to_target, to_client } = usage.bytes;
+        let is_of_month = Some(usage.month) == month;
+        let both = [(&self.to_target, to_target), (&self.to_client, to_client)];
+        both.into_iter().filter(move |_| is_of_month)
     }
 
     fn month_bytes(&self) -> EachWay {
@@ -296,11 +338,18 @@ impl Account {
 
     pub(super) fn usage(&self, name: &str) -> UserUsage {
         let Named { group, limits, .. } = self.named();
+        let (month_bytes, kept) =
+            (self.month_bytes(), self.each_way(|carried| &carried.kept_bytes));
+        let unkept_bytes = EachWay {
+            to_target: month_bytes.to_target.saturating_sub(kept.to_target),
+            to_client: month_bytes.to_client.saturating_sub(kept.to_client),
+        };
         UserUsage {
             name: name.to_owned(),
             group: group.as_deref().map(str::to_owned),
             counters: self.counters(),
-            month_bytes: self.month_bytes(),
+            month_bytes,
+            unkept_bytes,
             last_seen: Some(self.last_seen()).filter(|&it| it != 0).map(Duration::from_secs),
             limits: UserLimits::clone(&limits),
         }

@@ -32,6 +32,11 @@ pub fn is_user_name(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
+/// Whether credentials may name a user so. What stands for clients that show nothing is nobody's own name.
+pub(crate) fn is_own_name(text: &str) -> bool {
+    is_user_name(text) && text != UserRules::ANYONE
+}
+
 /// The users of all proxies that have a clone of this.
 #[derive(Clone, Debug, Default)]
 pub struct Users(Arc<Shared>);
@@ -107,20 +112,46 @@ impl Users {
         (month != 0).then_some(Month(month))
     }
 
-    /// Takes over what users had used before the process began, if it was in the present month.
+    /// Takes over what the embedding program keeps of users, if it is of the present month. What they have used that
+    /// is not kept yet is counted on top. The program does this at its start, and whenever the month changes, also back
+    /// to an earlier one.
     pub fn restore(&self, kept: impl IntoIterator<Item = KeptUsage>) {
         let month = self.month();
         for kept in kept {
-            let account = self.account(&kept.name, None);
-            account.restore(&kept, month);
+            self.remembered(&kept.name).restore(&kept, month);
+        }
+    }
+
+    /// Notes that the embedding program has added this to what it keeps.
+    pub fn note_kept<'a>(&self, more: impl IntoIterator<Item = &'a KeptUsage>) {
+        let month = self.month();
+        self.with(|known| {
+            for more in more {
+                if let Some(account) = known.by_name.get(&*more.name) {
+                    account.note_kept(more, month);
+                }
+            }
+        });
+    }
+
+    /// Adds what users have used at another process, if it was in the present month.
+    pub fn add_used(&self, used: impl IntoIterator<Item = KeptUsage>) {
+        let month = self.month();
+        for used in used {
+            self.remembered(&used.name).add_used(&used, month);
         }
     }
 
     /// The account of a user, who is in this group.
     pub(super) fn account(&self, name: &str, group: Option<&str>) -> Arc<Account> {
-        let known = self.with(|known| known.by_name.get(name).cloned());
-        if let Some(account) = known {
-            self.with(|known| account.join(group, &known.rules, name));
+        let account = self.remembered(name);
+        self.with(|known| account.join(group, &known.rules, name));
+        account
+    }
+
+    /// The account of a user, in the group that the user was in before.
+    fn remembered(&self, name: &str) -> Arc<Account> {
+        if let Some(account) = self.with(|known| known.by_name.get(name).cloned()) {
             return account;
         }
         self.with_mut(|known| {
@@ -130,7 +161,6 @@ impl Users {
             known.next_number += 1;
             let new = || Arc::new(Account::new(Arc::clone(&self.0.clock), known.next_number));
             let account = known.by_name.entry(Arc::from(name)).or_insert_with(new);
-            account.join(group, &known.rules, name);
             account.set_limits(&known.rules, name);
             Arc::clone(account)
         })

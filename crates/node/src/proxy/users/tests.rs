@@ -71,6 +71,15 @@ fn a_user_has_its_own_limits_before_those_of_its_group_and_the_default() {
         assert_eq!(usage.limits.flows.get().copied(), flows, "{name}");
         assert_eq!(usage.limits.lookups.get(), None, "{name}");
     }
+    users.restore([KeptUsage {
+        name: "carol".to_owned(),
+        month: "2026-11".parse().unwrap(),
+        bytes: EachWay::default(),
+        last_seen: Duration::ZERO,
+    }]);
+    let carol = users.usage().into_iter().find(|usage| usage.name == "carol").unwrap();
+    assert_eq!(carol.group.as_deref(), Some("staff"), "what she has used says nothing of groups");
+    assert_eq!(carol.limits.flows, Bound::At(2));
     users.account("carol", None);
     let carol = users.usage().into_iter().find(|usage| usage.name == "carol").unwrap();
     assert_eq!(carol.limits.flows, Bound::At(1), "she has left the group");
@@ -105,6 +114,39 @@ fn bytes_of_a_month_end_with_it() {
     assert_eq!(users.month().unwrap().to_string(), "2026-12");
     assert!(!users.account("alice", None).has_used_month());
     assert_eq!(users.usage()[0].month_bytes.total(), 0);
+}
+
+#[test]
+fn what_is_kept_is_counted_once_and_what_is_not_is_known() {
+    let (users, november) = (Users::default(), Duration::from_secs(1_793_923_200));
+    users.set_time(test_start(), november);
+    let usage = |name: &str, bytes| KeptUsage {
+        name: name.to_owned(),
+        month: Month::of(november),
+        bytes: EachWay { to_target: bytes, to_client: 2 * bytes },
+        last_seen: november,
+    };
+    let alice = || {
+        let usage = users.usage().pop().unwrap();
+        (usage.month_bytes.to_client, usage.unkept_bytes.to_target)
+    };
+    users.add_used([usage("alice", 10)]);
+    assert_eq!(alice(), (20, 10));
+    users.restore([usage("alice", 100)]);
+    assert_eq!(alice(), (220, 10));
+    users.note_kept(&[usage("alice", 10), usage("nobody knows this user", 1)]);
+    users.add_used([usage("alice", 1)]);
+    assert_eq!(alice(), (222, 1));
+    // Somebody else has added to what is kept, or it was lost.
+    users.restore([usage("alice", 120)]);
+    assert_eq!(alice(), (242, 1));
+    users.restore([usage("alice", 5)]);
+    assert_eq!(alice(), (12, 1));
+    users.set_time(test_start(), Duration::ZERO);
+    assert_eq!(alice(), (0, 0));
+    users.restore([usage("alice", 100)]);
+    users.add_used([usage("alice", 100)]);
+    assert_eq!(alice(), (0, 0), "it is of another month");
 }
 
 #[test]

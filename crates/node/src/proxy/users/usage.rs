@@ -104,13 +104,15 @@ pub struct UserUsage {
     /// The bytes of this month in UTC, also before the process began, if the embedding program has
     /// restored them.
     pub month_bytes: EachWay,
+    /// The part of `month_bytes` that the embedding program does not keep yet.
+    pub unkept_bytes: EachWay,
     /// When the user was last seen: the time since 1970.
     pub last_seen: Option<Duration>,
     /// The limits that are in force.
     pub limits: UserLimits,
 }
 
-/// What an embedding program keeps of a user while no process runs.
+/// What a user has used, as an embedding program keeps it or learns it from another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptUsage {
     /// The user's name.
