@@ -147,7 +147,8 @@ impl Churn {
                 target,
                 comes: began + (full - SETTLE - began).mul_f64(part),
                 stay,
-                end,
+                // 10,000 payloads at once would not find room in the target's socket.
+                end: end + PAUSE.mul_f64(part),
                 counts: counts.clone(),
                 permits: Arc::clone(&permits),
             };
