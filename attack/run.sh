@@ -1,5 +1,5 @@
 #!/bin/sh
-# Attacks a proxy on loopback with small doses of everything that tandem-siege has, in less than three
+# Attacks a proxy on loopback with small doses of everything that tandem-siege has, in less than four
 # minutes, and fails if a bound is broken. The checks are about outcomes and bytes, not about times.
 #   attack/run.sh [PROGRAM]     PROGRAM is the tandem to attack (default target/debug/tandem)
 set -u
@@ -19,6 +19,7 @@ siege gaps --connections 2 --flows 200
 siege guesses --duration 3s
 siege descriptors
 siege memory --duration 15s --setting 256MB
+siege churn --users 500 --duration 20s --leave 50
 siege soak --flows 600 --connections 60 --duration 40s --rest 35s
 if [ -n "$broken" ]; then
     echo "these attacks broke a bound:$broken" >&2
