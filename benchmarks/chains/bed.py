@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 
-from common import run_timed, stop
+from common import cpu_seconds, run_timed, stop
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target").absolute()
@@ -33,11 +33,6 @@ START_TIMEOUT = 20  # seconds
 SETTLE = 0.3  # seconds in which the servers close the connections of a download
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what was started, too
-
-
-def cpu_seconds(pid):
-    """User and system time of all threads of a process, also of those that have ended, in nanoseconds' precision."""
-    return time.clock_gettime(~pid << 3 | 2)  # as clock_getcpuclockid(3) makes it
 
 
 class Bed:

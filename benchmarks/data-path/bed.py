@@ -1,6 +1,5 @@
 """The contestants, what they are built of, and a tunnel of each through which the load generator sends."""
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -12,9 +11,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
-from common import Failed, Processes
+from common import Failed, Processes, start
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -28,7 +26,6 @@ CERTIFICATES = BUILD / "certificates"
 CA, CERT, KEY = (CERTIFICATES / name for name in ("ca.pem", "cert.pem", "key.pem"))
 GENERATOR_CPU, SINK_CPU = 0, 1  # the client shares the first one, the proxy the second one
 ANY_PORT = "127.0.0.1:0"
-START_TIMEOUT = 30  # seconds
 ANSWER_TIMEOUT = 120  # seconds
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what was started, too
@@ -138,41 +135,6 @@ def build(peers, tandems):
         subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
 
 
-@contextlib.contextmanager
-def on_cpu(cpu):
-    """What is started here has this CPU, or all."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, before if cpu is None else {cpu})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def start(command, addresses, cpu=None):
-    """Starts a server. Returns its process, and the addresses at which it says that it listens."""
-    with on_cpu(cpu):
-        process = subprocess.Popen(
-            [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True, env=os.environ | {"RUST_LOG": "warn"},
-        )  # fmt: skip
-    killer = threading.Timer(START_TIMEOUT, process.kill)
-    killer.start()
-    found, said = [], []
-    for line in process.stderr:
-        said.append(line)
-        if line.startswith("listening on "):
-            found.append(line.split()[2])
-        if len(found) == addresses:
-            killer.cancel()
-            # Nothing may wait because this pipe is full.
-            threading.Thread(target=process.stderr.read, daemon=True).start()
-            return process, found
-    killer.cancel()
-    process.wait()
-    raise Failed(f"{' '.join(map(str, command))} ended before it was ready: {''.join(said[-3:])}")
-
-
 class Tunnel(Processes):
     """A client and a proxy, the load generator before them, and its targets behind them."""
 
@@ -208,7 +170,7 @@ class Tunnel(Processes):
             self.ask("packets", direction, flows, 1200, 20_000, 16, max(8_000, flows * 64))
 
     def serve(self, command, addresses, cpu):
-        process, found = start(command, addresses, cpu)
+        process, found, _ = start(command, addresses, cpu)
         self.processes.append(process)
         return process, found
 
@@ -255,14 +217,3 @@ def memory_of_page():
 def resident(pid):
     """The memory of a process in RAM, in bytes."""
     return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * memory_of_page()
-
-
-def cpu_seconds(pid):
-    """User and system time of all threads of a process, also of those that have ended, in nanoseconds' precision."""
-    return time.clock_gettime(~pid << 3 | 2)  # as clock_getcpuclockid(3) makes it
-
-
-def cpu_of_threads(pid):
-    """The CPU time of each thread, in nanoseconds."""
-    threads = pathlib.Path(f"/proc/{pid}/task").iterdir()
-    return {thread.name: int((thread / "schedstat").read_text().split()[0]) for thread in threads}

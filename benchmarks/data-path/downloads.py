@@ -12,7 +12,7 @@ import tempfile
 import time
 
 import bed
-from common import Processes, run_timed
+from common import Processes, cpu_seconds, run_timed, start
 from rounds import Part
 
 MODES = ["mdt", "forward", "uack", "mst", "msgt", "rmdt", "tecc"]
@@ -32,7 +32,7 @@ class Site(Processes):
         self.contestant, self.program, self.folder = contestant, program, folder
 
     def serve(self, command):
-        process, (address,) = bed.start(command, 1)
+        process, (address,), _ = start(command, 1)
         self.processes.append(process)
         return process.pid, address
 
@@ -60,12 +60,12 @@ class Site(Processes):
         elif hops:
             command += ["--mode", mode, "--require-mode"]
             command += [word for _, proxy in chain for word in ("--via", via(proxy, self.contestant))]
-        before = {name: bed.cpu_seconds(it) for name, it in servers.items()}
+        before = {name: cpu_seconds(it) for name, it in servers.items()}
         spent, out = run_timed([*command, f"https://{address}/file"], TIME_LIMIT)
         time.sleep(SETTLE)
         result = json.loads(out)
         gigabytes = result["bytes"] / 1e9
-        spent = {"get": spent} | {name: bed.cpu_seconds(it) - before[name] for name, it in servers.items()}
+        spent = {"get": spent} | {name: cpu_seconds(it) - before[name] for name, it in servers.items()}
         per_gb = {f"{name}_s_per_gb": round(seconds / gigabytes, 3) for name, seconds in spent.items()}
         return {"goodput_mbps": round(result["goodput_mbps"], 1)} | per_gb
 

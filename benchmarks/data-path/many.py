@@ -4,6 +4,7 @@ proxies are compared."""
 import contextlib
 
 import bed
+from common import cpu_of_threads
 import packets
 from rounds import Part
 
@@ -106,10 +107,10 @@ class Threads(Part):
 
     def run(self, tunnels, case):
         tunnel = tunnels.of_threads[case["threads"]]
-        before = bed.cpu_of_threads(tunnel.proxy.pid)
+        before = cpu_of_threads(tunnel.proxy.pid)
         answer = packets.carry(tunnel, case, self.duration)
         del answer["client_ns"]
-        spent = [time - before.get(name, 0) for name, time in bed.cpu_of_threads(tunnel.proxy.pid).items()]
+        spent = [time - before.get(name, 0) for name, time in cpu_of_threads(tunnel.proxy.pid).items()]
         share = max(spent) / max(sum(spent), 1)
         # The busiest thread is full at this rate, if it has a CPU for itself.
         bound = 1e9 / (answer["proxy_ns"] * share)

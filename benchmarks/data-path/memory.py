@@ -4,7 +4,7 @@ import socket
 import time
 
 import bed
-from common import Processes, stop
+from common import Processes, start, stop
 from rounds import Part
 
 SETTLE = 2  # seconds until a proxy has given back what it needed for handshakes
@@ -37,11 +37,11 @@ class Memory(Part):
 
     def run(self, site, case):
         count = case["idle"]
-        start, single = resident_with(site.contestant, 1, 1)
+        at_start, single = resident_with(site.contestant, 1, 1)
         _, connections = resident_with(site.contestant, count, 1)
         _, flows = resident_with(site.contestant, 1, count)
         return {
-            "start_bytes": start,
+            "start_bytes": at_start,
             "connection_bytes": round((connections - single) / (count - 1)),
             "flow_bytes": round((flows - single) / (count - 1)),
         }
@@ -54,12 +54,12 @@ def resident_with(contestant, connections, flows):
         target.bind(("127.0.0.1", 0))
         address = "{}:{}".format(*target.getsockname())
         try:
-            proxy, (listens,) = bed.start(contestant.proxy([address]), 1)
+            proxy, (listens,), _ = start(contestant.proxy([address]), 1)
             processes.append(proxy)
-            start = bed.resident(proxy.pid)
-            idle, _ = bed.start(contestant.shared_client(listens, "idle", connections, flows, address), 1)
+            at_start = bed.resident(proxy.pid)
+            idle, *_ = start(contestant.shared_client(listens, "idle", connections, flows, address), 1)
             processes.append(idle)
             time.sleep(SETTLE)
-            return start, bed.resident(proxy.pid)
+            return at_start, bed.resident(proxy.pid)
         finally:
             stop(processes)

@@ -5,7 +5,7 @@ import socket
 import time
 
 import bed
-from common import Failed, run_timed, stop
+from common import Failed, on_cpu, run_timed, start, stop
 from rounds import Part
 
 BYTES = 64
@@ -41,7 +41,7 @@ class Setup(Part):
         if kind == "cold":
             return cold(tunnel, self.count)
         command = tunnel.contestant.shared_client(tunnel.address, "setup", kind, self.count, tunnel.targets[1])
-        with bed.on_cpu(bed.GENERATOR_CPU):
+        with on_cpu(bed.GENERATOR_CPU):
             _, out = run_timed(command, TIME_LIMIT)
         return json.loads(out)
 
@@ -51,7 +51,7 @@ def cold(tunnel, count):
     times, lost = [], 0
     for _ in range(count):
         begin = time.perf_counter()
-        process, entrances = bed.start(command, len(tunnel.targets), bed.GENERATOR_CPU)
+        process, entrances, _ = start(command, len(tunnel.targets), bed.GENERATOR_CPU)
         try:
             lost += first_echo(entrances[1])
             times.append((time.perf_counter() - begin) * 1e6)

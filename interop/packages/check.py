@@ -3,14 +3,13 @@
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import checks
-from checks import Failure, expect
+from checks import expect
 
 PROJECT = Path(__file__).resolve().parents[2]
 VERSIONS = ("0.1.0", "0.2.0")

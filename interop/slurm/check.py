@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
