@@ -1,7 +1,7 @@
 //! A client of CONNECT-UDP (RFC 9298) on quinn, which lets an attack choose every byte.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
@@ -66,6 +66,11 @@ pub(crate) struct Flow {
 pub(crate) fn endpoint(source: IpAddr) -> Result<Endpoint> {
     Endpoint::client(SocketAddr::new(source, 0))
         .with_context(|| format!("no socket can be opened at {source}"))
+}
+
+/// Creates endpoints at addresses of this machine, each in another prefix.
+pub(crate) fn endpoints(count: u8) -> Result<Vec<Endpoint>> {
+    (0..count).map(|index| endpoint(Ipv4Addr::new(127, 0, 10 + index, 1).into())).collect()
 }
 
 impl Login {

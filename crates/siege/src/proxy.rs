@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::{Child, ChildStderr, Command},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{client::Login, usage::Usage};
@@ -26,6 +26,9 @@ const LAST_LINES: usize = 20;
 
 /// The longest wait for the proxy to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The pause between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(10);
 
 /// How to start the proxy.
 #[derive(Clone, Debug)]
@@ -122,6 +125,33 @@ impl Proxy {
     /// What the process uses now.
     pub(crate) fn usage(&self) -> Result<Usage> {
         Usage::of(self.id).with_context(|| format!("its last lines: {}", self.last_lines()))
+    }
+
+    /// Reads the memory in MB each second until some time, and prints progress.
+    pub(crate) async fn watch(
+        &self,
+        end: Instant,
+        progress: impl Fn() -> String,
+    ) -> Result<Vec<f64>> {
+        let (mut samples, began) = (Vec::new(), Instant::now());
+        let mut reported = began;
+        while Instant::now() < end {
+            let usage = self.usage()?;
+            samples.push(usage.memory_mb());
+            if reported.elapsed() >= PROGRESS {
+                reported = Instant::now();
+                eprintln!(
+                    "{:>5} of {} s: {}, {:.1} MB, {} descriptors",
+                    began.elapsed().as_secs(),
+                    (end - began).as_secs(),
+                    progress(),
+                    usage.memory_mb(),
+                    usage.descriptors,
+                );
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        Ok(samples)
     }
 
     /// What it has logged.

@@ -1,5 +1,7 @@
 //! What an attack measured, with the bounds of some of the values.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use comfy_table::Table;
 use serde::Serialize;
@@ -45,6 +47,12 @@ impl Bound {
     #[expect(clippy::cast_precision_loss, reason = "a report needs no more than 52 bits")]
     pub(crate) const fn megabytes(bytes: ByteCount) -> Self {
         Self::AtMost(bytes.get() as f64 / 1e6)
+    }
+
+    /// At most this number of bytes, as kilobytes.
+    #[expect(clippy::cast_precision_loss, reason = "a report needs no more than 52 bits")]
+    pub(crate) const fn kilobytes(bytes: ByteCount) -> Self {
+        Self::AtMost(bytes.get() as f64 / 1e3)
     }
 
     /// Whether a value keeps the bound.
@@ -94,6 +102,14 @@ impl Report {
     /// Adds a count that must be zero.
     pub(crate) fn check_none(&mut self, what: impl Into<String>, count: usize) {
         self.check(what, float(count), "", Bound::AtMost(0.0));
+    }
+
+    /// Adds that no user may have failed, and prints why users have.
+    pub(crate) fn check_failures(&mut self, failures: &BTreeMap<String, usize>) {
+        self.check_none("users who failed", failures.values().sum());
+        for (why, count) in failures {
+            eprintln!("{count} users failed: {why}");
+        }
     }
 
     /// Compares samples of memory in MB, one for each second: the median of the second tenth with

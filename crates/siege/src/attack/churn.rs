@@ -2,8 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    net::SocketAddr,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -17,8 +17,9 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout_at},
 };
 
+use super::count;
 use crate::{
-    client::{Login, endpoint},
+    client::{Login, endpoints},
     proxy::{Launch, Proxy},
     report::{Bound, Report, float},
     target::Echo,
@@ -39,9 +40,6 @@ const ARRIVALS: usize = 250;
 
 /// The wait after the last arrival, in which the proxy gives back what handshakes needed.
 const SETTLE: Duration = Duration::from_secs(5);
-
-/// The pause between two lines of progress.
-const PROGRESS: Duration = Duration::from_secs(10);
 
 /// Let many users, each with a connection and a flow, stay, leave and come again
 #[derive(Args)]
@@ -72,10 +70,6 @@ struct Counts {
 
 type Shared = Arc<Mutex<Counts>>;
 
-fn count<T>(counts: &Shared, change: impl FnOnce(&mut Counts) -> T) -> T {
-    change(&mut counts.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
 /// One user.
 struct User {
     login: Login,
@@ -102,10 +96,11 @@ impl Churn {
         let full = Instant::now() + Duration::from_secs(seconds) + SETTLE;
         let end = full + self.duration.0;
         let mut users = self.users(&proxy, target.address, (full, end), &counts)?;
-        watch(&proxy, &counts, full).await?;
+        let progress = || count(&counts, |counts| counts.progress());
+        proxy.watch(full, progress).await?;
         let there = count(&counts, |counts| counts.present);
         let with_all = proxy.usage()?;
-        let samples = watch(&proxy, &counts, end).await?;
+        let samples = proxy.watch(end, progress).await?;
         while users.join_next().await.is_some() {}
         let mut report = Report::new("churn");
         report.usage("before", &before);
@@ -113,8 +108,7 @@ impl Churn {
         report.usage("at the end", &proxy.usage()?);
         report.check_all("users there at the start", there, self.users);
         let grown = (with_all.memory_mb() - before.memory_mb()) * 1000.0;
-        #[expect(clippy::cast_precision_loss, reason = "a report needs no more than 52 bits")]
-        let most = Bound::AtMost(self.each.get() as f64 / 1000.0);
+        let most = Bound::kilobytes(self.each);
         report.check("memory for each user", grown / float(there.max(1)), "kB", most);
         report.check_flat(&samples);
         count(&counts, |counts| counts.report(self.users, &mut report));
@@ -131,9 +125,7 @@ impl Churn {
         (full, end): (Instant, Instant),
         counts: &Shared,
     ) -> Result<JoinSet<()>> {
-        let address = |index| IpAddr::V4(Ipv4Addr::new(127, 0, 10 + index, 1));
-        let endpoints: Vec<_> =
-            (0..SOCKETS).map(|index| endpoint(address(index))).collect::<Result<_>>()?;
+        let endpoints = endpoints(SOCKETS)?;
         let began = Instant::now();
         let stay =
             Duration::from_secs(1) * u32::try_from(self.users)? / u32::try_from(self.leave.max(1))?;
@@ -200,39 +192,21 @@ impl User {
     }
 }
 
-/// Reads the proxy's memory each second until some time, and prints progress.
-async fn watch(proxy: &Proxy, counts: &Shared, end: Instant) -> Result<Vec<f64>> {
-    let mut samples = Vec::new();
-    let mut reported = Instant::now();
-    while Instant::now() < end {
-        let memory = proxy.usage()?.memory_mb();
-        samples.push(memory);
-        if reported.elapsed() >= PROGRESS {
-            reported = Instant::now();
-            let left = (end - reported).as_secs();
-            count(counts, |counts| {
-                eprintln!(
-                    "{left:>5} s left: {} users of {} arrivals, {} echoes, {} failures, {memory:.1} MB",
-                    counts.present,
-                    counts.arrivals,
-                    counts.echoes,
-                    counts.failures.values().sum::<usize>(),
-                );
-            });
-        }
-        sleep(Duration::from_secs(1)).await;
-    }
-    Ok(samples)
-}
-
 impl Counts {
+    fn progress(&self) -> String {
+        format!(
+            "{} users of {} arrivals, {} echoes, {} failures",
+            self.present,
+            self.arrivals,
+            self.echoes,
+            self.failures.values().sum::<usize>(),
+        )
+    }
+
     fn report(&self, users: usize, report: &mut Report) {
         report.note("arrivals", float(self.arrivals), "");
         report.note("echoes", float(self.echoes), "");
-        report.check_none("users who failed", self.failures.values().sum());
-        for (why, count) in &self.failures {
-            eprintln!("{count} users failed: {why}");
-        }
+        report.check_failures(&self.failures);
         report.check_all("users there at the end", self.done, users);
     }
 }

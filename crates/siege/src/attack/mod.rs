@@ -1,5 +1,7 @@
 //! The attacks, each with its own arguments and bounds.
 
+use std::sync::{Mutex, PoisonError};
+
 pub(crate) mod churn;
 pub(crate) mod connections;
 pub(crate) mod descriptors;
@@ -8,3 +10,8 @@ pub(crate) mod guesses;
 pub(crate) mod handshakes;
 pub(crate) mod memory;
 pub(crate) mod soak;
+
+/// Changes or reads what several tasks count.
+fn count<C, T>(counts: &Mutex<C>, change: impl FnOnce(&mut C) -> T) -> T {
+    change(&mut counts.lock().unwrap_or_else(PoisonError::into_inner))
+}

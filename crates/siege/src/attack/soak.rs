@@ -2,8 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -17,8 +16,9 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
 
+use super::count;
 use crate::{
-    client::{Flow, Login, endpoint},
+    client::{Flow, Login, endpoint, endpoints},
     limits::Limit,
     proxy::{Launch, Proxy},
     relay::Relay,
@@ -35,9 +35,6 @@ const USER_SOCKETS: u8 = 8;
 
 /// One of this number of users has a bad path, and leaves without a word.
 const FAULTY: usize = 25;
-
-/// The pause between two lines of progress.
-const PROGRESS: Duration = Duration::from_secs(10);
 
 /// Let users come and go for a long time, with faults and small attacks in between
 #[derive(Args)]
@@ -76,10 +73,6 @@ struct Counts {
 
 type Shared = Arc<Mutex<Counts>>;
 
-fn count<T>(counts: &Shared, change: impl FnOnce(&mut Counts) -> T) -> T {
-    change(&mut counts.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
 impl Soak {
     pub(crate) async fn run(self, launch: Launch) -> Result<Report> {
         let proxy = Launch { files: Some(self.files), ..launch }.start().await?;
@@ -91,7 +84,8 @@ impl Soak {
         let end = Instant::now() + self.duration.0;
         let attacks = tokio::spawn(attack(proxy.login.clone(), self.crowd, end, counts.clone()));
         let users = tokio::spawn(self.users(&proxy, &target, &counts)?);
-        let samples = watch(&proxy, &counts, end).await?;
+        let progress = || count(&counts, |counts| counts.progress());
+        let samples = proxy.watch(end, progress).await?;
         users.await?;
         attacks.await?;
         eprintln!("waiting {} for the last connections to go", self.rest);
@@ -117,9 +111,7 @@ impl Soak {
         target: &Echo,
         counts: &Shared,
     ) -> Result<impl Future<Output = ()> + 'static> {
-        let address = |index| IpAddr::V4(Ipv4Addr::new(127, 0, 10 + index, 1));
-        let endpoints: Vec<_> =
-            (0..USER_SOCKETS).map(|index| endpoint(address(index))).collect::<Result<_>>()?;
+        let endpoints = endpoints(USER_SOCKETS)?;
         let pause = self.duration.0 / u32::try_from(self.connections.max(1))?;
         let (connections, flows) = (self.connections, self.flows / self.connections.max(1));
         let (login, target, counts) = (proxy.login.clone(), target.address, counts.clone());
@@ -229,46 +221,24 @@ async fn attack(login: Login, crowd: usize, end: Instant, counts: Shared) {
     }
 }
 
-/// Reads the proxy's memory each second until the end, and prints progress.
-async fn watch(proxy: &Proxy, counts: &Shared, end: Instant) -> Result<Vec<f64>> {
-    let mut samples = Vec::new();
-    let began = Instant::now();
-    let mut reported = began;
-    while Instant::now() < end {
-        let usage = proxy.usage()?;
-        samples.push(usage.memory_mb());
-        if reported.elapsed() >= PROGRESS {
-            reported = Instant::now();
-            count(counts, |counts| {
-                eprintln!(
-                    "{:>5} s: {} connections, {} flows, {} failures, {} hung, {} attacks, {:.1} MB, \
-                     {} descriptors",
-                    began.elapsed().as_secs(),
-                    counts.connections,
-                    counts.flows,
-                    counts.failures.values().sum::<usize>(),
-                    counts.hung,
-                    counts.attacks,
-                    usage.memory_mb(),
-                    usage.descriptors,
-                );
-            });
-        }
-        sleep(Duration::from_secs(1)).await;
-    }
-    Ok(samples)
-}
-
 impl Counts {
+    fn progress(&self) -> String {
+        format!(
+            "{} connections, {} flows, {} failures, {} hung, {} attacks",
+            self.connections,
+            self.flows,
+            self.failures.values().sum::<usize>(),
+            self.hung,
+            self.attacks,
+        )
+    }
+
     fn report(&self, report: &mut Report) {
         report.note("connections", float(self.connections), "");
         report.note("flows", float(self.flows), "");
         report.note("echoes", float(self.echoes), "");
         report.check_none("users who waited in vain", self.hung);
-        report.check_none("users who failed", self.failures.values().sum());
-        for (why, count) in &self.failures {
-            eprintln!("{count} users failed: {why}");
-        }
+        report.check_failures(&self.failures);
         for limit in Limit::ALL {
             let hits = float(self.hits.get(&limit).copied().unwrap_or_default());
             report.check(format!("limit hit: {}", limit.name()), hits, "", Bound::AtLeast(1.0));
