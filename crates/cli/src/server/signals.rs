@@ -77,19 +77,10 @@ impl ServerSignals {
     ) {
         let mut looks = tokio::time::interval(pulse::INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let files = changes.certificate_files();
-        let mut looks_at_files = tls::looks(files);
-        let mut certificate = tls::Watch::new(read);
-        // A thread that is stuck must not keep the others from ending.
-        let mut changing: Option<(mpsc::Receiver<()>, String)> = None;
+        let mut looks_at_files = tls::looks(changes.certificate_files());
+        let mut files = Files { changes, certificate: tls::Watch::new(read), changing: None };
         let mut missing = nodes.changes.len();
         loop {
-            let all_changed = async {
-                match &mut changing {
-                    Some((all_changed, _)) => all_changed.recv().await,
-                    None => pending().await,
-                }
-            };
             tokio::select! {
                 now = looks.tick() => {
                     threads.look(now.into_std());
@@ -97,18 +88,13 @@ impl ServerSignals {
                         drain(nodes.end);
                     }
                 }
-                _ = all_changed => changing.take().into_iter().for_each(|(_, done)| text::say(done)),
+                done = files.in_force() => text::say(done),
                 () = self.ending.next() => nodes.end(),
                 _ = self.hangup.recv() => {
-                    changing = reload(&nodes, changes, &mut certificate, "").or(changing);
+                    files.reload(&nodes, "");
                     address.tell_reload().await;
                 }
-                Some(seen) = looks_at_files.recv() => {
-                    if let Some(change) = renewed(&mut certificate, seen, changes) {
-                        let done = "renewed: new connections get the certificate that has changed on the disk";
-                        changing = Some((nodes.change(&change), done.to_owned()));
-                    }
-                }
+                Some(seen) = looks_at_files.recv() => files.renew(&nodes, seen),
                 Some(()) = nodes.all_up.recv() => {
                     missing = missing.saturating_sub(1);
                     if missing == 0 {
@@ -116,13 +102,9 @@ impl ServerSignals {
                     }
                 }
                 _ = self.take_over.recv() => address.start_successor(),
-                told = address.told() => match told {
-                    Told::Reload => {
-                        let me = format!("process {}: ", process::id());
-                        changing = reload(&nodes, changes, &mut certificate, &me).or(changing);
-                    }
-                    _ => follow(&told, (address, &mut gate), &mut nodes, changes).await,
-                },
+                told = address.told() => {
+                    follow(&told, (address, &mut gate), &mut nodes, &mut files).await;
+                }
                 _ = nodes.all_ended.recv() => return,
             }
         }
@@ -130,12 +112,13 @@ impl ServerSignals {
 }
 
 /// Follows what the other process at the address does.
-async fn follow<N>(
+async fn follow<N, C: Changes<N>>(
     told: &Told,
     (address, gate): (&mut Address, &mut Gate),
     nodes: &mut Nodes<'_, N>,
-    changes: &impl Changes<N>,
+    files: &mut Files<'_, C>,
 ) {
+    let changes = files.changes;
     // What the process before this one has closed.
     let begin = |address: &mut Address| {
         if let Some(usage) = address.take_usage() {
@@ -144,7 +127,7 @@ async fn follow<N>(
         }
     };
     match told {
-        Told::Reload => {}
+        Told::Reload => files.reload(nodes, &format!("process {}: ", process::id())),
         Told::SuccessorReady => {
             let Some(usage) = address.hand_over() else { return };
             let busy = BusyNodes::all(nodes.changes.len());
@@ -169,55 +152,70 @@ async fn follow<N>(
     }
 }
 
-/// Reads all files again. Returns what [`Nodes::change`] returns, and what to say then. `me` stands before what is said.
-fn reload<N>(
-    nodes: &Nodes<'_, N>,
-    changes: &impl Changes<N>,
-    certificate: &mut tls::Watch,
-    me: &str,
-) -> Option<(mpsc::Receiver<()>, String)> {
-    let read = Stamps::of(&changes.certificate_files());
-    match changes.reload() {
-        Ok((change, done)) => {
-            *certificate = tls::Watch::new(read);
-            Some((nodes.change(&change), format!("{me}{done}")))
-        }
-        Err(error) => {
-            text::say(format_args!("{me}error: {error}"));
-            text::say(format_args!(
-                "{me}not reloaded: the old certificate, key, CA, tokens, keys and limits stay in use; correct the error \
-                 and send SIGHUP again"
-            ));
-            None
-        }
-    }
+/// The files of a server, which are read again while it runs.
+struct Files<'a, C> {
+    changes: &'a C,
+    certificate: tls::Watch,
+    /// The channel that is closed when all nodes have what was read last, and what to say then.
+    changing: Option<(mpsc::Receiver<()>, String)>,
 }
 
-/// Reads the certificate again if its files have changed.
-fn renewed<N>(
-    watch: &mut tls::Watch,
-    seen: Stamps,
-    changes: &impl Changes<N>,
-) -> Option<Change<N>> {
-    let now = clock::now();
-    if !watch.is_due(now, &seen) {
-        return None;
+impl<C> Files<'_, C> {
+    /// Waits until all nodes have what was read last. Returns what to say. A thread that is stuck must not keep the
+    /// others from ending, so that nothing else waits for this.
+    async fn in_force(&mut self) -> String {
+        let Some((all_changed, _)) = &mut self.changing else { return pending().await };
+        all_changed.recv().await;
+        self.changing.take().map(|(_, done)| done).unwrap_or_default()
     }
-    match changes.renew() {
-        Ok(change) => {
-            *watch = tls::Watch::new(seen);
-            Some(change)
-        }
-        Err(error) => {
-            let error = error.to_string();
-            if watch.refuse(now, seen, &error) {
-                text::say(format_args!("error: {error}"));
-                text::say(
-                    "not renewed: the files of the certificate have changed and cannot be used; the old certificate \
-                     stays in use until they change again",
-                );
+
+    /// Reads all files again. `me` stands before what is said.
+    fn reload<N>(&mut self, nodes: &Nodes<'_, N>, me: &str)
+    where
+        C: Changes<N>,
+    {
+        let read = Stamps::of(&self.changes.certificate_files());
+        match self.changes.reload() {
+            Ok((change, done)) => {
+                self.certificate = tls::Watch::new(read);
+                self.changing = Some((nodes.change(&change), format!("{me}{done}")));
             }
-            None
+            Err(error) => {
+                text::say(format_args!("{me}error: {error}"));
+                text::say(format_args!(
+                    "{me}not reloaded: the old certificate, key, CA, tokens, keys and limits stay in use; correct the \
+                     error and send SIGHUP again"
+                ));
+            }
+        }
+    }
+
+    /// Reads the certificate again if its files have changed.
+    fn renew<N>(&mut self, nodes: &Nodes<'_, N>, seen: Stamps)
+    where
+        C: Changes<N>,
+    {
+        let now = clock::now();
+        if !self.certificate.is_due(now, &seen) {
+            return;
+        }
+        match self.changes.renew() {
+            Ok(change) => {
+                self.certificate = tls::Watch::new(seen);
+                let done =
+                    "renewed: new connections get the certificate that has changed on the disk";
+                self.changing = Some((nodes.change(&change), done.to_owned()));
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if self.certificate.refuse(now, seen, &error) {
+                    text::say(format_args!("error: {error}"));
+                    text::say(
+                        "not renewed: the files of the certificate have changed and cannot be used; the old certificate \
+                         stays in use until they change again",
+                    );
+                }
+            }
         }
     }
 }
