@@ -105,11 +105,7 @@ fn clients_that_change_their_address_stay_with_their_thread() {
     assert!(rebound >= 14, "the clients' addresses changed {rebound} times only");
     let (status, log) = proxy.stop();
     assert!(status.success(), "{log}");
-    // Each thread numbers its connections in steps of 3, from its own index.
-    let opened = log.lines().filter_map(|line| line.split_once("flow opened connection="));
-    let threads: Vec<u64> = opened
-        .map(|(_, rest)| rest.split(' ').next().unwrap().parse::<u64>().unwrap() % 3)
-        .collect();
+    let threads = threads_of_flows(&log, 3);
     assert_eq!(threads.len(), 14, "no flow was opened again: {log}");
     assert!(BTreeSet::from_iter(threads).len() > 1, "one thread has served all: {log}");
     let (status, log) = origin.stop();
@@ -131,10 +127,21 @@ fn all_come_back(clients: &[(Server, UdpSocket)]) -> bool {
     clients.iter().all(|(client, program)| comes_back(program, client))
 }
 
-/// The threads of four that have opened flows. Each thread numbers its connections in steps of 4.
-fn threads_of_four(log: &str) -> BTreeSet<u64> {
+/// The thread of each flow that a server with this many threads has opened. Each thread numbers its connections in
+/// steps of their number, from its own index.
+fn threads_of_flows(log: &str, threads: u64) -> Vec<u64> {
     let opened = log.lines().filter_map(|line| line.split_once("flow opened connection="));
-    opened.map(|(_, rest)| rest.split(' ').next().unwrap().parse::<u64>().unwrap() % 4).collect()
+    let connection = |rest: &str| rest.split(' ').next().unwrap().parse::<u64>().unwrap();
+    opened.map(|(_, rest)| connection(rest) % threads).collect()
+}
+
+/// Ends the server.
+#[track_caller]
+fn assert_several_of_four_threads_served(server: Server) {
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    let threads = BTreeSet::from_iter(threads_of_flows(&log, 4));
+    assert!(threads.len() > 1, "one thread has served all: {log}");
 }
 
 #[test]
@@ -160,9 +167,7 @@ fn statistics_and_a_drain_are_those_of_all_threads() {
     assert!(all_come_back(&clients), "the flows of all threads go on");
     assert_eq!(now()["flows"]["udp_total"], CLIENTS, "and none was opened again");
     drop(clients);
-    let (status, log) = proxy.stop();
-    assert!(status.success(), "{log}");
-    assert!(threads_of_four(&log).len() > 1, "one thread has served all: {log}");
+    assert_several_of_four_threads_served(proxy);
 }
 
 #[test]
@@ -191,9 +196,7 @@ fn any_thread_of_a_new_process_resets_the_connections_of_the_last_one() {
     };
     let resets = clients.iter().filter(is_reset).count();
     assert!(resets > CLIENTS / 2, "{resets} resets");
-    let (status, log) = proxy.stop();
-    assert!(status.success(), "{log}");
-    assert!(threads_of_four(&log).len() > 1, "one thread has served all: {log}");
+    assert_several_of_four_threads_served(proxy);
 }
 
 #[test]

@@ -236,18 +236,39 @@ mod tests {
         users.usage().iter().map(|usage| usage.month_bytes.total()).sum()
     }
 
+    /// A user uses seven bytes.
+    fn use_some(users: &Users, name: &str) {
+        users.add_used([kept(name, users)]);
+    }
+
+    /// The users and the keeper of a process with this store.
+    fn begun(store: Option<&Path>) -> (Users, Keeper) {
+        let users = Users::default();
+        let keeper = Keeper::start(users.clone()).unwrap();
+        keeper.begin(store, &users, None);
+        (users, keeper)
+    }
+
+    /// Waits until users have used so much, at this process and at one that tells it.
+    #[track_caller]
+    fn await_bytes(users: &Users, bytes: u64) {
+        for _ in 0..500 {
+            if bytes_of(users) == bytes {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{} bytes instead of {bytes}", bytes_of(users));
+    }
+
     #[test]
     fn the_end_writes_what_the_next_start_reads() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("usage.db");
-        let users = Users::default();
-        let keeper = Keeper::start(users.clone()).unwrap();
-        keeper.begin(Some(&file), &users, None);
+        let (users, keeper) = begun(Some(&file));
         users.add_used([kept("alice", &users)]);
         drop(keeper);
-        let users = Users::default();
-        let keeper = Keeper::start(users.clone()).unwrap();
-        keeper.begin(Some(&file), &users, None);
+        let (users, _keeper) = begun(Some(&file));
         assert_eq!(bytes_of(&users), 7);
     }
 
@@ -256,34 +277,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("usage.db");
         for store in [Some(file.as_path()), None] {
-            let (old, new) = (Users::default(), Users::default());
-            let (old_keeper, new_keeper) =
-                (Keeper::start(old.clone()).unwrap(), Keeper::start(new.clone()).unwrap());
-            old_keeper.begin(store, &old, None);
+            let ((old, old_keeper), (new, new_keeper)) = (begun(store), begun(None));
             old.add_used([kept("alice", &old)]);
             let (told, tells) = UnixStream::pair().unwrap();
             old_keeper.hand_over(tells);
             new_keeper.begin(store, &new, Some(told));
             old.add_used([kept("alice", &old), kept("bob", &old)]);
             drop(old_keeper);
-            for _ in 0..500 {
-                if bytes_of(&new) == 21 {
-                    break;
-                }
-                thread::sleep(Duration::from_millis(20));
-            }
-            assert_eq!((bytes_of(&old), bytes_of(&new)), (21, 21), "{store:?}");
+            await_bytes(&new, 21);
+            assert_eq!(bytes_of(&old), 21, "{store:?}");
             drop(new_keeper);
         }
-        let users = Users::default();
-        let keeper = Keeper::start(users.clone()).unwrap();
-        keeper.begin(Some(&file), &users, None);
+        let (users, _keeper) = begun(Some(&file));
         assert_eq!(bytes_of(&users), 21, "the store has all");
-    }
-
-    /// A user uses seven bytes.
-    fn use_some(users: &Users, name: &str) {
-        users.add_used([kept(name, users)]);
     }
 
     /// What a store has of the users' present month.
@@ -337,42 +343,26 @@ mod tests {
     #[test]
     fn what_many_users_have_used_is_handed_over_without_a_reader_and_without_a_store() {
         const USERS: u64 = 5000; // more than a socket has room for
-        let (old, new) = (Users::default(), Users::default());
-        let (old_keeper, new_keeper) =
-            (Keeper::start(old.clone()).unwrap(), Keeper::start(new.clone()).unwrap());
+        let ((old, old_keeper), (new, new_keeper)) = (begun(None), begun(None));
         (0..USERS).for_each(|number| use_some(&old, &format!("user-{number}")));
         let (told, tells) = UnixStream::pair().unwrap();
         // The other process reads when this call has returned.
         old_keeper.hand_over(tells);
         new_keeper.begin(None, &new, Some(told));
         drop(old_keeper);
-        for _ in 0..500 {
-            if bytes_of(&new) == 7 * USERS {
-                return;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        panic!("{} bytes arrived", bytes_of(&new));
+        await_bytes(&new, 7 * USERS);
     }
 
     #[test]
     fn what_a_process_that_died_has_stored_is_added_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("usage.db");
-        let (old, new) = (Users::default(), Users::default());
-        let (old_keeper, new_keeper) =
-            (Keeper::start(old.clone()).unwrap(), Keeper::start(new.clone()).unwrap());
-        old_keeper.begin(Some(&file), &old, None);
+        let ((old, old_keeper), (new, new_keeper)) = (begun(Some(&file)), begun(None));
         use_some(&old, "alice");
         let (told, tells) = UnixStream::pair().unwrap();
         old_keeper.hand_over(tells);
         new_keeper.begin(Some(&file), &new, Some(told));
-        for _ in 0..500 {
-            if bytes_of(&new) == 7 {
-                break;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+        await_bytes(&new, 7);
         use_some(&new, "alice");
         use_some(&new, "bob");
         drop(new_keeper);
@@ -380,18 +370,14 @@ mod tests {
         old_keeper.begin(Some(&file), &old, None);
         assert_eq!(bytes_of(&old), 28);
         drop(old_keeper);
-        let users = Users::default();
-        let keeper = Keeper::start(users.clone()).unwrap();
-        keeper.begin(Some(&file), &users, None);
+        let (users, _keeper) = begun(Some(&file));
         assert_eq!(bytes_of(&users), 28, "the store has all");
     }
 
     #[test]
     fn without_a_store_that_can_be_opened_the_memory_counts() {
         let folder = tempfile::tempdir().unwrap();
-        let users = Users::default();
-        let keeper = Keeper::start(users.clone()).unwrap();
-        keeper.begin(Some(folder.path()), &users, None);
+        let (users, _keeper) = begun(Some(folder.path()));
         users.add_used([kept("alice", &users)]);
         assert_eq!(bytes_of(&users), 7);
     }
