@@ -150,6 +150,9 @@ pub struct Limits {
     pub program_silence: Duration,
 }
 
+/// The default of [`Limits::sockets`] and of [`Limits::connections`].
+const SOCKETS: usize = 24_000;
+
 /// The bounds on what one connection of a local program to a client's proxy port costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalProxyLimits {
@@ -209,7 +212,7 @@ impl Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 24_000,
+            connections: SOCKETS,
             connections_per_prefix: 2500,
             unvalidated_handshakes: 100,
             handshake_timeout: Duration::from_secs(10),
@@ -224,7 +227,7 @@ impl Default for Limits {
             guess_interval: Duration::from_secs(1),
             guess_sources: 4096,
             guesses_per_connection: 10,
-            sockets: 24_000,
+            sockets: SOCKETS,
             dns_timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(10),
             flow_idle: Duration::from_secs(150),
