@@ -334,7 +334,7 @@ impl<C: Client> Bed<C> {
     /// refuse.
     fn tcp(&mut self, output: TcpOutput) {
         let input = match output {
-            TcpOutput::Connect { tcp, peer } => {
+            TcpOutput::Connect { tcp, peer, .. } => {
                 assert!(self.tcp.insert(tcp), "{tcp:?} is opened twice");
                 let result = if peer.port().is_multiple_of(2) {
                     Ok(peer)

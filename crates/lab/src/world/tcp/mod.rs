@@ -64,7 +64,7 @@ impl World {
                 let input = Input::Tcp(TcpInput::Opened { tcp, result });
                 self.answer_after(Duration::ZERO, host, input);
             }
-            TcpOutput::Connect { tcp, peer, user: _ } => self.open_connection(host, tcp, peer),
+            TcpOutput::Connect { tcp, peer, .. } => self.open_connection(host, tcp, peer),
             TcpOutput::Read { tcp, max } => self.change(host, tcp, |end| end.ask_to_read(max)),
             TcpOutput::Write { tcp, data } => self.change(host, tcp, |end| end.write(data)),
             TcpOutput::Finish(tcp) => self.change(host, tcp, End::finish),
