@@ -5,11 +5,9 @@
 
 use std::{fmt, ops::RangeInclusive};
 
-#[cfg(test)]
-use aes::{Aes128Dec, cipher::BlockCipherDecrypt};
 use aes::{
-    Aes128Enc, Block,
-    cipher::{BlockCipherEncrypt, KeyInit},
+    Aes128Dec, Aes128Enc, Block,
+    cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit},
 };
 
 /// The length of the part that is one block of AES and is encrypted in one pass (§5.4.1).
@@ -120,8 +118,7 @@ impl RoutableIds {
 
     /// The server ID in a connection ID, as a load balancer finds it. `None`: the ID is of another configuration, or
     /// too short.
-    #[cfg(test)]
-    fn server_id(&self, id: &[u8]) -> Option<Vec<u8>> {
+    pub fn server_id(&self, id: &[u8]) -> Option<Vec<u8>> {
         let (&first, rest) = id.split_first()?;
         let mut block = rest.get(..self.id_len() - 1)?.to_vec();
         if first >> 5 != self.rotation {
@@ -152,8 +149,7 @@ impl fmt::Debug for RoutableIds {
 #[derive(Clone)]
 struct Cipher {
     aes: Aes128Enc,
-    /// Decrypts in tests what is one block.
-    #[cfg(test)]
+    /// Decrypts what is one block.
     inverse: Aes128Dec,
     /// The bytes of server ID and nonce.
     len: usize,
@@ -166,12 +162,7 @@ type Half = [u8; 10];
 impl Cipher {
     fn new(key: &[u8; BLOCK], len: usize) -> Self {
         let key = &(*key).into();
-        Self {
-            aes: Aes128Enc::new(key),
-            #[cfg(test)]
-            inverse: Aes128Dec::new(key),
-            len,
-        }
+        Self { aes: Aes128Enc::new(key), inverse: Aes128Dec::new(key), len }
     }
 
     fn encrypt(&self, block: &mut [u8]) {
@@ -187,7 +178,6 @@ impl Cipher {
         self.join(&left, &right, block);
     }
 
-    #[cfg(test)]
     fn decrypt(&self, block: &mut [u8]) {
         if let Ok(block) = <&mut [u8; BLOCK]>::try_from(&mut *block) {
             self.inverse.decrypt_block(block.into());

@@ -43,6 +43,13 @@ impl<T> Ids<T> {
         let (id, value) = self.0.range(..=longest).next_back()?;
         rest.starts_with(id).then_some((*id, value))
     }
+
+    /// Whether a packet with a short header begins as packets with one of the IDs do, for this number of bytes.
+    pub(super) fn has_one_like(&self, packet: &[u8], len: usize) -> bool {
+        let Some(Header::Short { rest }) = Header::read(packet) else { return false };
+        let Some(Ok(front)) = rest.get(..len).map(ConnectionId::try_from) else { return false };
+        self.0.range(front..).next().is_some_and(|(id, _)| id.starts_with(&front))
+    }
 }
 
 #[cfg(test)]
@@ -75,6 +82,24 @@ mod tests {
         assert!(ids.find(&[0xc0, 9, 9, 9, 9, 9, 9, 9, 9]).is_none());
         assert!(ids.find(&[0x40, 9, 9, 9, 9, 9, 9, 9]).is_none(), "a part of the ID");
         assert!(ids.find(&[]).is_none());
+    }
+
+    #[test]
+    fn an_id_is_known_by_its_first_bytes() {
+        let mut ids = Ids::default();
+        assert!(ids.insert(id(&[1, 2, 3, 4, 9]), ()) && ids.insert(id(&[5, 6]), ()));
+        for (packet, expected) in [
+            (&[0x40, 1, 2, 3, 4, 9][..], true),
+            (&[0x40, 1, 2, 3, 4, 8], true),
+            (&[0x40, 1, 2, 3, 4, 10], true),
+            (&[0x40, 1, 2, 3, 4], true),
+            (&[0x40, 1, 2, 3, 5, 9], false),
+            (&[0x40, 1, 2, 3], false),
+            (&[0x40, 5, 6, 0, 0], false),
+            (&[0xc0, 1, 2, 3, 4, 9], false),
+        ] {
+            assert_eq!(ids.has_one_like(packet, 4), expected, "{packet:?}");
+        }
     }
 
     proptest! {

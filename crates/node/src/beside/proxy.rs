@@ -261,6 +261,12 @@ impl BesideFlows {
         at: impl FnOnce(FlowId) -> Option<(Path, Way)>,
     ) -> Arrived {
         let Some((virtual_id, &id)) = self.ids.find(&packet) else {
+            // The engine would take the first bytes of a virtual ID for one of its own, and answer with the stateless
+            // reset of that ID, which is in use.
+            if self.ids.has_one_like(&packet, self.choice.len()) {
+                self.stats.refused += 1;
+                return Arrived::Dropped;
+            }
             return Arrived::OfConnection(packet);
         };
         // The IDs are good on the path of the tunnel's connection only.

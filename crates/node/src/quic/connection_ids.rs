@@ -43,10 +43,17 @@ impl ConnectionIds {
         self.fleet.as_ref().map_or(0, Fleet::thread_at)
     }
 
-    /// Whether another process at the address has chosen an ID, and may have its connection.
-    fn is_elsewhere(&self, id: &[u8]) -> bool {
-        let is_its = |&byte: &u8| self.steering.is_of_other_process(byte);
-        self.other_process.is_there() && id.get(self.thread_at()).is_some_and(is_its)
+    /// Whether this node may say that nobody has the connection of an ID. Another thread, process or machine may have it,
+    /// although its packet came here: the kernel joins packets that follow each other from one address, and gives them to
+    /// the node of the first one; load balancers may do the same.
+    ///
+    /// All nodes know the secret of stateless resets. An answer to the packet of another node would contain the token that
+    /// ends a live connection. RFC 9000 §21.11: "servers MUST NOT generate a stateless reset if a connection with the
+    /// corresponding connection ID could be active on any endpoint using the same static key."
+    pub(super) fn may_answer(&self, id: &[u8]) -> bool {
+        let is_shared = self.other_process.is_there();
+        id.get(self.thread_at()).is_some_and(|&it| self.steering.answers_for(it, is_shared))
+            && self.fleet.as_ref().is_none_or(|fleet| fleet.answers_for(id))
     }
 
     /// Makes random bytes a connection ID of this node. There are at least [`Self::len`].
@@ -82,10 +89,9 @@ impl ConnectionIdGenerator for EngineIds {
         noq_proto::ConnectionId::new(id)
     }
 
-    /// The kernel joins packets that follow each other from one address, and gives them to the node of the first one. So one
-    /// for the other process may come here. Without this check the engine would reset the connection.
+    /// The engine asks before it answers a packet with a stateless reset.
     fn validate(&self, id: noq_proto::ConnectionId) -> Result<(), InvalidCid> {
-        if self.ids.is_elsewhere(&id) { Err(InvalidCid) } else { Ok(()) }
+        if self.ids.may_answer(&id) { Ok(()) } else { Err(InvalidCid) }
     }
 
     fn cid_len(&self) -> usize {
@@ -152,7 +158,7 @@ impl HmacKey for ResetKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::{FleetSecret, Generation, ResetSecret, Turn};
+    use crate::quic::{FleetSecret, Generation, Neighbours, ResetSecret, Turn};
 
     fn generation(rotation: u8) -> Generation {
         let ids = RoutableIds::new(rotation, 2, 8, None).unwrap();
@@ -203,6 +209,29 @@ mod tests {
         assert!(new_ids.validate(of_new).is_ok());
         new.other_process.set(false);
         assert!(new_ids.validate(of_old).is_ok());
+    }
+
+    #[test]
+    fn a_machine_answers_for_another_only_when_that_is_gone() {
+        let (own, other, stranger) = ([0xab, 0xcd], [0xab, 0xce], [0xab, 0xcf]);
+        let of = |server_id: [u8; 2], rotation| {
+            let mut id = [0; 12];
+            RoutableIds::new(rotation, 2, 8, None).unwrap().encode(&server_id, &mut id);
+            id
+        };
+        let mut transport = in_fleet(&[4, 3], Steering::ALONE);
+        let neighbours = Neighbours::new([other.to_vec()]);
+        transport.fleet = transport.fleet.map(|it| it.with_neighbours(neighbours.clone()));
+        let ids = ConnectionIds::new(&transport);
+        let answers = || [own, other, stranger].map(|it| ids.may_answer(&of(it, 4)));
+        assert_eq!(answers(), [true, false, false]);
+        assert_eq!(neighbours.take_asked().collect::<Vec<_>>(), [0], "somebody should look");
+        neighbours.set_gone(0, true);
+        assert_eq!(answers(), [true, true, false]);
+        assert!(ids.may_answer(&of(other, 3)) && ids.may_answer(&of(own, 3)));
+        assert!(!ids.may_answer(&of(own, 2)), "nobody knows whose an ID of this rotation is");
+        neighbours.set_gone(0, false);
+        assert_eq!(answers(), [true, false, false]);
     }
 
     #[test]

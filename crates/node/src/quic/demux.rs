@@ -71,6 +71,11 @@ impl Demux {
         false
     }
 
+    /// Counts a UDP payload that only another node may answer.
+    pub(super) const fn count_for_another(&mut self) {
+        self.unusable.for_another += 1;
+    }
+
     /// How many UDP payloads were unusable.
     pub(super) const fn unusable(&self) -> UnusablePackets {
         self.unusable
@@ -169,7 +174,9 @@ mod tests {
         assert!(!demux.is_for_engine(&long(3, [8, 8], 1199)));
         assert!(!demux.is_for_engine(&long(1, [8, 8], 2049)));
         assert!(demux.is_for_engine(&long(1, [8, 8], 1200)));
-        let expected = UnusablePackets { too_short: 1, too_long: 1, unknown_version: 2 };
+        demux.count_for_another();
+        let expected =
+            UnusablePackets { too_short: 1, too_long: 1, unknown_version: 2, for_another: 1 };
         assert_eq!(demux.unusable(), expected);
     }
 }

@@ -77,8 +77,10 @@ pub(super) struct Peer {
 /// [`Endpoint::next_ready`] with [`Endpoint::poll_transmit`].
 pub(crate) struct Endpoint {
     demux: Demux,
-    /// The length in bytes of the connection IDs at which this endpoint receives packets.
-    id_len: usize,
+    /// How the connection IDs are chosen at which this endpoint receives packets.
+    ids: ConnectionIds,
+    /// Their length in bytes.
+    pub(super) id_len: usize,
     pub(super) inner: noq_proto::Endpoint,
     /// In boxes, because a node of a B-tree has room for eleven values.
     pub(super) slots: BTreeMap<ConnectionId, Box<Slot>>,
@@ -162,9 +164,11 @@ impl Endpoint {
         limits: &Limits,
         seed: Option<u64>,
     ) -> Self {
+        let ids = ConnectionIds::new(transport);
         Self {
             demux: Demux::default(),
-            id_len: ConnectionIds::new(transport).len(),
+            id_len: ids.len(),
+            ids,
             inner: noq_proto::Endpoint::new(
                 Arc::new(endpoint_config(transport, seed)),
                 server.map(Arc::new),
@@ -256,7 +260,11 @@ impl Endpoint {
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming, len),
             Some(DatagramEvent::Response(transmit)) => self.answer(&transmit, answer),
-            None => {}
+            None => {
+                if short_id.is_some_and(|id| !self.ids.may_answer(&id)) {
+                    self.demux.count_for_another();
+                }
+            }
         }
     }
 

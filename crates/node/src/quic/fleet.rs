@@ -2,11 +2,17 @@
 //!
 //! A connection ID names the machine ([draft-ietf-quic-load-balancers-21]), so that a client may change its address. All
 //! machines derive the keys of Retry tokens and of stateless resets from the same secrets, so that any of them can check
-//! a token, and can reset the connection of a machine that has died.
+//! a token, and can reset the connection of a machine that is gone ([`Neighbours`]).
 //!
 //! [draft-ietf-quic-load-balancers-21]: https://datatracker.ietf.org/doc/html/draft-ietf-quic-load-balancers-21
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use noq_proto::crypto::{CryptoError, HandshakeTokenKey};
 use ring::{
@@ -38,7 +44,59 @@ impl fmt::Debug for FleetSecret {
 
 /// One machine of a fleet.
 #[derive(Clone, Debug)]
-pub struct Fleet(Arc<Member>);
+pub struct Fleet {
+    member: Arc<Member>,
+    neighbours: Neighbours,
+}
+
+/// The other machines of a fleet, as far as they are known, and which of them are gone. All nodes of a machine share it
+/// with the program that looks after the other machines.
+///
+/// A node answers a packet of another machine's connection only if that machine is gone. Otherwise the answer, a stateless
+/// reset, could end a connection that the other machine has. By default no machine is known, and all are left alone.
+#[derive(Clone, Debug, Default)]
+pub struct Neighbours(Arc<[Neighbour]>);
+
+#[derive(Debug)]
+struct Neighbour {
+    server_id: Vec<u8>,
+    is_asked: AtomicBool,
+    is_gone: AtomicBool,
+}
+
+impl Neighbours {
+    /// Machines with these server IDs, all of which are there.
+    pub fn new(server_ids: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        let is_there = |server_id| Neighbour {
+            server_id,
+            is_asked: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
+        };
+        Self(server_ids.into_iter().map(is_there).collect())
+    }
+
+    /// The machines, by their index, whose packets have come here since the last call. Somebody should look whether they
+    /// are gone.
+    pub fn take_asked(&self) -> impl Iterator<Item = usize> {
+        let asked = |it: &Neighbour| it.is_asked.swap(false, Relaxed);
+        self.0.iter().enumerate().filter(move |(_, it)| asked(it)).map(|(index, _)| index)
+    }
+
+    /// Notes whether a machine is gone. There must be one with this index.
+    pub fn set_gone(&self, index: usize, is_gone: bool) {
+        let neighbour = self.0.get(index).expect("the index is one of a machine");
+        neighbour.is_gone.store(is_gone, Relaxed);
+    }
+
+    /// Whether the machine with this server ID is known to be gone.
+    fn is_gone(&self, server_id: &[u8]) -> bool {
+        let Some(neighbour) = self.0.iter().find(|it| it.server_id == server_id) else {
+            return false;
+        };
+        neighbour.is_asked.store(true, Relaxed);
+        neighbour.is_gone.load(Relaxed)
+    }
+}
 
 #[derive(Debug)]
 struct Member {
@@ -102,7 +160,25 @@ impl Fleet {
         if current.ids.id_len() >= ConnectionId::LEN_MAX {
             return Err(FleetError::TooLong(current.ids.id_len() - 1));
         }
-        Ok(Self(Arc::new(Member { server_id, current, others })))
+        let member = Arc::new(Member { server_id, current, others });
+        Ok(Self { member, neighbours: Neighbours::default() })
+    }
+
+    /// The same machine, with what is known of the others.
+    #[must_use]
+    pub fn with_neighbours(self, neighbours: Neighbours) -> Self {
+        Self { neighbours, ..self }
+    }
+
+    /// What is known of the other machines.
+    pub const fn neighbours(&self) -> &Neighbours {
+        &self.neighbours
+    }
+
+    /// Whether this machine may say that nobody has the connection of an ID.
+    pub(super) fn answers_for(&self, id: &[u8]) -> bool {
+        let named = self.generations().find_map(|it| it.ids.server_id(id));
+        named.is_some_and(|it| it == self.member.server_id || self.neighbours.is_gone(&it))
     }
 
     /// The length of a connection ID in bytes: that of QUIC-LB, and a byte for the thread.
@@ -113,16 +189,16 @@ impl Fleet {
     /// Which byte of a connection ID says the thread, counted from 0. §5.3: "The server MAY append additional
     /// bytes to the connection ID [...] for its own use."
     pub fn thread_at(&self) -> usize {
-        self.0.current.ids.id_len()
+        self.member.current.ids.id_len()
     }
 
     /// Makes random bytes a connection ID of this machine.
     pub(super) fn mark(&self, id: &mut [u8]) {
-        self.0.current.ids.encode(&self.0.server_id, id);
+        self.member.current.ids.encode(&self.member.server_id, id);
     }
 
     fn generations(&self) -> impl Iterator<Item = &Generation> {
-        std::iter::once(&self.0.current).chain(&self.0.others)
+        std::iter::once(&self.member.current).chain(&self.member.others)
     }
 
     /// The secrets of stateless resets, each with the rotation of the connection IDs that it is for. The first one is

@@ -35,7 +35,7 @@ pub(crate) use delivery::{DatagramId, Delivery, IN_FLIGHT_MEMORY};
 pub(crate) use demux::is_first_of_client;
 pub(crate) use endpoint::{Endpoint, earliest};
 pub(crate) use event::{Closed, Event};
-pub use fleet::{Fleet, FleetError, FleetSecret, Generation};
+pub use fleet::{Fleet, FleetError, FleetSecret, Generation, Neighbours};
 pub(crate) use header::Header;
 pub use heaviest::Heaviest;
 pub(crate) use observed::{Layer, Ledger, Tag};
@@ -55,6 +55,9 @@ pub struct UnusablePackets {
     /// Payloads with a version of QUIC that this node does not speak, and too small to start a
     /// connection.
     pub unknown_version: u64,
+    /// Payloads with a connection ID of another thread, process or machine that can have the address
+    /// or the keys of this node. Only that one may answer them.
+    pub for_another: u64,
 }
 
 /// The ID of a connection of one endpoint. No ID is used twice.

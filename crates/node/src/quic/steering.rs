@@ -49,8 +49,7 @@ impl Turn {
     }
 }
 
-/// Whether another process at the address has connections. The node then leaves packets with its connection IDs alone: a
-/// stateless reset would end them.
+/// Whether another process at the address has connections. The node then answers no packet with one of its connection IDs.
 #[derive(Clone, Debug, Default)]
 pub struct OtherProcess(Arc<AtomicBool>);
 
@@ -94,9 +93,12 @@ impl Steering {
         first % self.slots
     }
 
-    /// Whether a connection ID that begins with this byte is one of a node of the other process.
-    pub(super) const fn is_of_other_process(self, first: u8) -> bool {
-        self.slot_of(first) / self.nodes != self.slot / self.nodes
+    /// Whether this node may say that nobody has the connection of an ID that begins with this byte. It is the only one at
+    /// the address that may. `is_shared`: another process has connections at the address. Without it, the IDs of such a
+    /// process belong to the node to which the filter of the sockets gives their packets.
+    pub(super) const fn answers_for(self, first: u8, is_shared: bool) -> bool {
+        let slot = self.slot_of(first);
+        slot == self.slot || !is_shared && slot % self.nodes == self.index()
     }
 
     /// The number of nodes of this process.
@@ -139,8 +141,8 @@ mod tests {
                 assert_eq!(steering.slot_of(id[0]), slot, "{steering:?}, {first}");
                 assert_eq!(id[1], 7);
                 assert!(first.abs_diff(id[0]) < 2 * nodes, "{steering:?}, {first}: {id:?}");
-                assert!(!steering.is_of_other_process(id[0]), "{steering:?}, {first}: {id:?}");
-                assert!(of_other.is_of_other_process(id[0]), "{steering:?}, {first}: {id:?}");
+                assert!(steering.answers_for(id[0], true), "{steering:?}, {first}: {id:?}");
+                assert!(!of_other.answers_for(id[0], true), "{steering:?}, {first}: {id:?}");
             }
         }
         assert_eq!(Steering::new(2, 2, Turn::First), None);
@@ -153,7 +155,25 @@ mod tests {
             let mut id = [first];
             Steering::ALONE.mark(&mut id);
             assert_eq!(id, [first]);
-            assert!(!Steering::ALONE.is_of_other_process(first));
+            assert!(Steering::ALONE.answers_for(first, true));
+        }
+    }
+
+    #[test]
+    fn one_node_and_no_other_answers_for_an_id() {
+        for nodes in [1, 2, 3, 5, Steering::NODES_MAX] {
+            let of = |turn| (0..nodes).map(move |index| Steering::new(index, nodes, turn).unwrap());
+            for first in 0..=255 {
+                let both = of(Turn::First).chain(of(Turn::Second));
+                let answer = both.filter(|node| node.answers_for(first, true)).count();
+                assert_eq!(answer, 1, "two processes of {nodes} nodes, {first}");
+                for turn in [Turn::First, Turn::Second] {
+                    let answer: Vec<_> =
+                        of(turn).filter(|node| node.answers_for(first, false)).collect();
+                    let index = first % nodes; // as the filter computes it
+                    assert_eq!(answer, [Steering::new(index, nodes, turn).unwrap()], "{first}");
+                }
+            }
         }
     }
 }

@@ -38,7 +38,8 @@ fn of_connections(stats: &Stats) -> Vec<Family> {
     let Broken { quic, frames, settings, streams, qpack, datagrams, ids, others } = stats.broken;
     let Accepting { retried, refused, displaced, closed_for_memory, handshakes_timed_out } =
         stats.accepting;
-    let UnusablePackets { too_short, too_long, unknown_version } = stats.unusable_packets;
+    let UnusablePackets { too_short, too_long, unknown_version, for_another } =
+        stats.unusable_packets;
     vec![
         Family::counter(
             "tandem_connections_total",
@@ -84,6 +85,7 @@ fn of_connections(stats: &Stats) -> Vec<Family> {
                 ("too_short", too_short),
                 ("too_long", too_long),
                 ("unknown_version", unknown_version),
+                ("for_another", for_another),
             ],
         ),
         Family::counter("tandem_requests_total", "HTTP requests of all kinds", stats.requests),

@@ -1,6 +1,7 @@
 //! The delivery reports of a connection agree with the datagrams that its peer received.
 
 mod accept;
+mod owners;
 mod passage;
 mod streams;
 mod turns;

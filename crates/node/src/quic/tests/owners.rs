@@ -1,0 +1,234 @@
+//! Packets that reach the wrong one of several nodes, each of which knows the secret of stateless resets: another thread,
+//! another process, another machine.
+
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use tandem_wire::RoutableIds;
+
+use super::{SERVER, tls, transmit};
+use crate::{
+    limits::Limits,
+    quic::{
+        Closed, Endpoint, Event, Fleet, FleetSecret, Generation, Neighbours, OtherProcess, ResetSecret,
+        ServerTls, Steering, Transport, Turn, UnusablePackets,
+    },
+};
+
+/// How many forged packets each of the other nodes gets.
+const TRIES: u64 = 1000;
+
+const CLIENT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1000);
+
+/// A node of a server with these settings.
+fn node(tls: &ServerTls, transport: &Transport) -> Endpoint {
+    Endpoint::server(tls, transport, &Limits::default(), None)
+}
+
+/// The nodes of one process.
+fn threads(nodes: u8, turn: Turn, of_process: &Transport) -> Vec<Transport> {
+    let steering = (0..nodes).map(|index| Steering::new(index, nodes, turn).unwrap());
+    steering.map(|steering| Transport { steering, ..of_process.clone() }).collect()
+}
+
+fn process() -> Transport {
+    Transport { reset_secret: Some(ResetSecret([7; 32])), ..Transport::default() }
+}
+
+/// The nodes of two processes, of which one takes over from the other.
+fn takeover(nodes: u8, of_process: &Transport) -> Vec<Transport> {
+    let process = || Transport { other_process: OtherProcess::default(), ..of_process.clone() };
+    let (old, new) = (process(), process());
+    old.other_process.set(true);
+    new.other_process.set(true);
+    let mut all = threads(nodes, Turn::First, &old);
+    all.extend(threads(nodes, Turn::Second, &new));
+    all
+}
+
+/// Machines of a fleet. Each of them knows that the others are there.
+fn machines(count: u8, key: Option<&[u8; 16]>) -> Vec<Transport> {
+    let generation = |rotation| Generation {
+        ids: RoutableIds::new(rotation, 2, 8, key).unwrap(),
+        secret: FleetSecret([rotation; 32]),
+    };
+    let server_id = |machine: u8| vec![0, machine];
+    let machine = |machine| {
+        let fleet = Fleet::new(server_id(machine), vec![generation(1), generation(0)]).unwrap();
+        let others = (0..count).filter(|other| *other != machine).map(server_id);
+        let fleet = Some(fleet.with_neighbours(Neighbours::new(others)));
+        Transport { fleet, ..Transport::default() }
+    };
+    (0..count).map(machine).collect()
+}
+
+/// A client with a connection to one of several nodes.
+struct Connected {
+    now: Instant,
+    nodes: Vec<Endpoint>,
+    owner: usize,
+    client: Endpoint,
+    /// The connection IDs in the client's packets.
+    seen: BTreeSet<Vec<u8>>,
+    why_lost: Option<Closed>,
+}
+
+impl Connected {
+    #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
+    fn new(settings: &[Transport], owner: usize) -> Self {
+        let (server_tls, client_tls) = tls();
+        let limits = Limits::default();
+        let mut client = Endpoint::client(&client_tls, &Transport::default(), &limits, None);
+        let now = Instant::now();
+        client.connect(now, SERVER, "localhost").unwrap();
+        let nodes = settings.iter().map(|transport| node(&server_tls, transport)).collect();
+        let mut connected =
+            Self { now, nodes, owner, client, seen: BTreeSet::new(), why_lost: None };
+        connected.run();
+        assert!(!connected.seen.is_empty(), "the handshake completes");
+        connected
+    }
+
+    fn is_reset(&self) -> bool {
+        matches!(&self.why_lost, Some(Closed::Transport(why)) if why.to_string().contains("reset"))
+    }
+
+    /// Lets the client and its node exchange packets for some round trips.
+    fn run(&mut self) {
+        let len = self.nodes[self.owner].id_len;
+        for _ in 0..6 {
+            self.now += Duration::from_millis(20);
+            for packet in transmit(&mut self.client, self.now) {
+                if packet[0] & 0x80 == 0 {
+                    self.seen.insert(packet[1..=len].to_vec());
+                }
+                self.to_node(self.owner, &packet);
+            }
+            while self.nodes[self.owner].poll_event().is_some() {}
+            for packet in transmit(&mut self.nodes[self.owner], self.now) {
+                self.to_client(&packet);
+            }
+        }
+    }
+
+    fn to_node(&mut self, node: usize, packet: &[u8]) {
+        let packet = BytesMut::from(packet);
+        self.nodes[node].handle_datagram(self.now, (CLIENT, None), None, packet);
+    }
+
+    fn to_client(&mut self, packet: &[u8]) {
+        self.client.handle_datagram(self.now, (SERVER, None), None, BytesMut::from(packet));
+        while let Some((_, event)) = self.client.poll_event() {
+            if let Event::Lost(why) = event {
+                self.why_lost = Some(why);
+            }
+        }
+    }
+
+    /// Sends a node forged packets with IDs that were seen, and the client what could be learnt from the answers.
+    fn attack(&mut self, node: usize, tries: u64) {
+        let mut random = StdRng::seed_from_u64(node as u64);
+        let seen: Vec<_> = self.seen.iter().cloned().collect();
+        for number in 0..tries {
+            self.now += Duration::from_millis(20); // at most as often as the engine sends resets
+            let id = &seen[usize::try_from(number).unwrap() % seen.len()];
+            let mut packet = vec![0; random.random_range(id.len() + 1..1400)];
+            random.fill(&mut packet[..]);
+            packet[0] = 0x40 | packet[0] & 0x3f;
+            packet[1..=id.len()].copy_from_slice(id);
+            self.to_node(node, &packet);
+            let mut answer = Vec::new();
+            while self.nodes[node].poll_answer(&mut answer).is_some() {
+                let token = answer.split_off(answer.len() - 16);
+                let mut forged = vec![0x55; 30];
+                forged.extend(token);
+                self.to_client(&forged);
+                answer.clear();
+            }
+        }
+    }
+}
+
+#[test]
+fn no_node_but_its_own_can_be_made_to_end_a_connection() {
+    let key = Some(&[9; 16]);
+    let in_fleet = |machine: usize| machines(2, key).swap_remove(machine);
+    let two_machines = |of: fn(u8, &Transport) -> Vec<Transport>| {
+        let mut all = of(2, &in_fleet(0));
+        all.extend(of(2, &in_fleet(1)));
+        all
+    };
+    let arrangements = [
+        ("two threads", threads(2, Turn::First, &process())),
+        ("three threads of a process that took over", threads(3, Turn::Second, &process())),
+        ("takeover", takeover(1, &process())),
+        ("takeover with two threads", takeover(2, &process())),
+        ("three machines", machines(3, None)),
+        ("three machines with a key", machines(3, key)),
+        ("machines with threads", two_machines(|nodes, it| threads(nodes, Turn::First, it))),
+        ("machines, threads and takeovers", two_machines(takeover)),
+    ];
+    for (what, settings) in arrangements {
+        for owner in 0..settings.len() {
+            let mut connected = Connected::new(&settings, owner);
+            for other in (0..settings.len()).filter(|other| *other != owner) {
+                connected.attack(other, TRIES);
+                assert_eq!(connected.why_lost, None, "{what}: {owner}, {other}");
+                let UnusablePackets { for_another, .. } = connected.nodes[other].unusable_packets();
+                assert_eq!(for_another, TRIES, "{what}: {owner}, {other}");
+            }
+            connected.attack(owner, 10);
+            connected.run();
+            assert_eq!(connected.why_lost, None, "{what}: {owner}");
+        }
+    }
+}
+
+#[test]
+fn the_node_of_a_lost_connection_ends_it() {
+    // One that does would show that the test above can fail.
+    let takes_over = threads(2, Turn::Second, &process());
+    for (what, settings) in [
+        ("a thread", threads(2, Turn::First, &process())),
+        ("a process that took over and is alone now", takes_over),
+        ("a machine", machines(2, Some(&[9; 16]))),
+    ] {
+        let mut connected = Connected::new(&settings, 1);
+        let (server_tls, _) = tls();
+        connected.nodes[1] = node(&server_tls, &settings[1]);
+        connected.attack(1, 1);
+        assert!(connected.is_reset(), "{what}: {:?}", connected.why_lost);
+    }
+}
+
+#[test]
+fn another_machine_ends_the_connections_of_one_that_is_gone() {
+    let settings = machines(3, Some(&[9; 16]));
+    let mut connected = Connected::new(&settings, 1);
+    connected.attack(2, 10);
+    assert_eq!(connected.why_lost, None);
+    let neighbours = settings[2].fleet.as_ref().unwrap().neighbours().clone();
+    assert_eq!(neighbours.take_asked().collect::<Vec<_>>(), [1], "the second of the others");
+    neighbours.set_gone(1, true);
+    connected.attack(2, 1);
+    assert!(connected.is_reset(), "{:?}", connected.why_lost);
+}
+
+#[test]
+fn the_ids_of_a_process_that_has_ended_belong_to_the_node_that_gets_their_packets() {
+    let settings = takeover(2, &process());
+    let mut connected = Connected::new(&settings, 1);
+    connected.attack(3, 10);
+    assert_eq!(connected.why_lost, None, "the old process still has it");
+    settings[3].other_process.set(false);
+    connected.attack(2, 10);
+    assert_eq!(connected.why_lost, None, "the other thread gets no such packets");
+    connected.attack(3, 1);
+    assert!(connected.is_reset(), "{:?}", connected.why_lost);
+}
