@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from files import CA, CERT, KEY, LARGE, ROOT, sha256
-from fleet.network import MACHINES, ORIGIN, PORT, SERVICE, Network
+from fleet.network import MACHINES, ORIGIN, PORT, SERVICE, Network, address
 from namespaces import checked
 from processes import Failure, Lab, Process, wait
 from servers import TANDEM
@@ -40,7 +40,8 @@ class Fleet:
         self.file = lab.logs / "fleet.toml"
         self.file.touch(mode=0o600)
         # Rules of nftables cannot decrypt.
-        self.file.write_text(checked(TANDEM, "generate", "fleet", "--visible"))
+        machines = [f"--machine={machine:04x}={address(machine)}:{PORT}" for machine in MACHINES]
+        self.file.write_text(checked(TANDEM, "generate", "fleet", "--visible", *machines))
         origin = ("origin", "--listen", f"{ORIGIN}:{ORIGIN_PORT}", "--root", ROOT)
         self.start("origin", network.origin, *origin)
         self.proxies: dict[int, Process] = {}
@@ -165,8 +166,26 @@ def a_machine_dies(fleet: Fleet) -> str:
     return f"{lost} downloads went on through the other machine after {took:.2f} s"
 
 
+def a_balancer_errs(fleet: Fleet) -> str:
+    fleet.run_proxies(1, 2)
+    fleet.network.balance(known=(1, 2), new=(1, 2))
+    downloads = fleet.downloads()
+    all_run(downloads)
+    fleet.expect_flows(1, 2)
+    # A machine that is there keeps its connections, whatever the other one gets of their packets.
+    fleet.network.balance(known=(2,), new=(2,))
+    time.sleep(3)
+    fleet.network.balance(known=(1, 2), new=(1, 2))
+    finish(downloads)
+    flows = [fleet.flows(machine) for machine in (1, 2)]
+    if sum(flows) != DOWNLOADS:
+        raise Failure(f"connections were reset: {flows} flows for {DOWNLOADS} downloads")
+    return f"{len(downloads)} downloads went on after 3 s in which the other machine got all packets: {flows}"
+
+
 CASES = [
     Case("clients move to another address in the middle of downloads", clients_move),
     Case("a machine drains and another one joins in the middle of downloads", a_machine_drains_and_another_joins),
     Case("a machine dies in the middle of downloads", a_machine_dies),
+    Case("a load balancer gives the packets of a machine that is there to another", a_balancer_errs),
 ]

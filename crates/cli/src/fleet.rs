@@ -1,14 +1,16 @@
 //! The settings of a machine in a fleet behind a load balancer, and the file that all machines of a fleet have.
 
 use std::{
+    collections::BTreeSet,
     fmt, fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     str::FromStr,
 };
 
 use serde::{Deserialize, Serialize};
-use serde_with::{SerializeDisplay, hex::Hex, serde_as};
-use tandem_node::quic::{Fleet, FleetSecret, Generation};
+use serde_with::{DeserializeFromStr, SerializeDisplay, hex::Hex, serde_as};
+use tandem_node::quic::{Fleet, FleetSecret, Generation, Neighbours};
 use tandem_wire::RoutableIds;
 
 use crate::{
@@ -77,15 +79,18 @@ impl FleetSetup {
         };
         let unreadable = |error| ConfigError::Unreadable { file: file.clone(), error };
         let text = fs::read_to_string(file).map_err(unreadable)?;
-        let generations = parse(file, &text, server_id.len())?;
+        let (generations, machines) = parse(file, &text, server_id.len())?;
         warn_if_shared(file, "the secrets of the fleet");
         let wrong = |error: tandem_node::quic::FleetError| in_file(file, 1, error.to_string());
-        Fleet::new(server_id.clone(), generations).map(Some).map_err(wrong)
+        let fleet = Fleet::new(server_id.clone(), generations).map_err(wrong)?;
+        let others = machines.into_iter().filter(|it| it.server_id.0 != *server_id);
+        let others = Neighbours::new(others.map(|it| (it.server_id.0, it.address)));
+        Ok(Some(fleet.with_neighbours(others)))
     }
 }
 
 /// The number of a machine, of one byte or more.
-#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, SerializeDisplay, DeserializeFromStr)]
 pub(crate) struct ServerId(Vec<u8>);
 
 impl FromStr for ServerId {
@@ -113,6 +118,27 @@ impl fmt::Display for ServerId {
 struct FleetFile {
     nonce_length: usize,
     generation: Vec<GenerationTable>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    machine: Vec<Machine>,
+}
+
+/// A machine of the fleet, and the address of its own at which it listens.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Machine {
+    server_id: ServerId,
+    address: SocketAddr,
+}
+
+impl FromStr for Machine {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let expected = "HEX=ADDRESS:PORT, such as 0001=10.0.0.1:443";
+        let (server_id, address) = text.split_once('=').ok_or(ValueError::Form { expected })?;
+        let address = address.parse().map_err(|_| ValueError::Form { expected })?;
+        Ok(Self { server_id: server_id.parse()?, address })
+    }
 }
 
 #[serde_as]
@@ -147,28 +173,48 @@ fn read_file(file: &Path, text: &str) -> Result<FleetFile, ConfigError> {
         let reason = format!("there are {len} generations; allowed: 1 to {GENERATIONS_MAX}");
         return Err(in_file(file, 1, reason));
     }
+    if let Some(twice) = first_twice(&parsed.machine) {
+        return Err(in_file(file, 1, format!("two machines have the server ID {twice}")));
+    }
     Ok(parsed)
 }
 
-fn parse(file: &Path, text: &str, server_id_len: usize) -> Result<Vec<Generation>, ConfigError> {
-    let FleetFile { nonce_length, generation: tables } = read_file(file, text)?;
+/// The first server ID that two machines have.
+fn first_twice(machines: &[Machine]) -> Option<&ServerId> {
+    let mut seen = BTreeSet::new();
+    machines.iter().map(|it| &it.server_id).find(|it| !seen.insert(*it))
+}
+
+fn parse(
+    file: &Path,
+    text: &str,
+    server_id_len: usize,
+) -> Result<(Vec<Generation>, Vec<Machine>), ConfigError> {
+    let FleetFile { nonce_length, generation: tables, machine } = read_file(file, text)?;
     let generation = |GenerationTable { rotation, key, secret }| {
         let ids = RoutableIds::new(rotation, server_id_len, nonce_length, key.as_ref());
         let ids = ids.map_err(|error| in_file(file, 1, error.to_string()))?;
         Ok(Generation { ids, secret: FleetSecret(secret) })
     };
-    tables.into_iter().map(generation).collect()
+    let generations = tables.into_iter().map(generation).collect::<Result<_, ConfigError>>()?;
+    Ok((generations, machine))
 }
 
-/// The text of a new file with random keys. With a former file, its generations stay known.
-pub(crate) fn new_file(is_visible: bool, former: Option<&Path>) -> Result<String, CliError> {
+/// The text of a new file with random keys. With a former file, its generations stay known, and its machines, unless new
+/// ones are named.
+pub(crate) fn new_file(
+    is_visible: bool,
+    former: Option<&Path>,
+    machines: Vec<Machine>,
+) -> Result<String, CliError> {
     let former = former.map(|file| {
         let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
         read_file(file, &fs::read_to_string(file).map_err(unreadable)?)
     });
     let former = former.transpose()?;
     let nonce_length = former.as_ref().map_or(NONCE_LEN_MIN, |former| former.nonce_length);
-    let mut known = former.map(|former| former.generation).unwrap_or_default();
+    let (mut known, known_machines) =
+        former.map(|former| (former.generation, former.machine)).unwrap_or_default();
     known.truncate(GENERATIONS_MAX - 1);
     let is_free = |rotation: &u8| known.iter().all(|it| it.rotation != *rotation);
     let newest = known.first().map_or(0, |it| it.rotation.into());
@@ -183,10 +229,15 @@ pub(crate) fn new_file(is_visible: bool, former: Option<&Path>) -> Result<String
     let mut text = String::from(
         "# The same on all machines of the fleet. The first generation is in use, the others are known (docs/fleet.md).\n",
     );
-    let file = FleetFile { nonce_length, generation: std::iter::once(new).chain(known).collect() };
+    let file = FleetFile {
+        nonce_length,
+        generation: std::iter::once(new).chain(known).collect(),
+        machine: if machines.is_empty() { known_machines } else { machines },
+    };
     text.push_str(
-        &toml::to_string(&file).expect("the file has numbers and hexadecimal digits only"),
+        &toml::to_string(&file).expect("the file has numbers, digits and addresses only"),
     );
+    read_file(Path::new("the new file"), &text)?;
     Ok(text)
 }
 
@@ -215,7 +266,7 @@ mod tests {
     #[test]
     fn a_generated_file_is_a_fleets() {
         for is_visible in [false, true] {
-            let text = new_file(is_visible, None).unwrap();
+            let text = new_file(is_visible, None, Vec::new()).unwrap();
             assert_eq!(text.contains("key"), !is_visible, "{text}");
             assert_eq!(member(&text, "0102").unwrap().id_len(), 12, "{text}");
             assert_eq!(member(&text, "01").unwrap().id_len(), 11, "{text}");
@@ -224,12 +275,12 @@ mod tests {
 
     #[test]
     fn generations_change_and_the_last_three_stay_known() {
-        let mut text = new_file(false, None).unwrap();
+        let mut text = new_file(false, None, Vec::new()).unwrap();
         let mut firsts = Vec::new();
         for _ in 0..8 {
             let before = read_file(Path::new("before"), &text).unwrap();
             firsts.push(before.generation[0].rotation);
-            text = new_file(false, Some(written(&text).path())).unwrap();
+            text = new_file(false, Some(written(&text).path()), Vec::new()).unwrap();
             let after = read_file(Path::new("after"), &text).unwrap();
             let known = before.generation.iter().take(3).map(|it| it.secret);
             assert!(after.generation[1..].iter().map(|it| it.secret).eq(known), "{text}");
@@ -259,6 +310,33 @@ mod tests {
         ] {
             let error = member(&text, "01").unwrap_err();
             assert!(error.contains(words) && !error.contains("5e5e"), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_machines_of_a_file_are_the_neighbours_of_each_other() {
+        let machines = ["01=10.0.0.1:443", "02=10.0.0.2:443", "03=[fd00::3]:8443"];
+        let machines: Vec<Machine> = machines.iter().map(|it| it.parse().unwrap()).collect();
+        let text = new_file(false, None, machines.clone()).unwrap();
+        let others = |text: &str, of: &str| {
+            let addresses = member(text, of).unwrap().neighbours().addresses();
+            addresses.map(|it| it.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(others(&text, "02"), ["10.0.0.1:443", "[fd00::3]:8443"]);
+        assert_eq!(others(&text, "04").len(), 3, "a machine that is not in the file yet");
+        let after = new_file(false, Some(written(&text).path()), Vec::new()).unwrap();
+        assert_eq!(others(&after, "03"), ["10.0.0.1:443", "10.0.0.2:443"], "they stay");
+        let fewer = machines[..1].to_vec();
+        let after = new_file(false, Some(written(&text).path()), fewer.clone()).unwrap();
+        assert_eq!(others(&after, "03"), ["10.0.0.1:443"]);
+        let twice = new_file(false, None, fewer.repeat(2)).unwrap_err().to_string();
+        assert!(twice.contains("01"), "{twice}");
+        let table = text.split_inclusive("[[machine]]").nth(1).unwrap();
+        let twice = format!("{text}\n[[machine]]{}", table.replace("[[machine]]", ""));
+        let error = member(&twice, "01").unwrap_err();
+        assert!(error.contains(":1: two machines have the server ID"), "{error}");
+        for wrong in ["01", "01=10.0.0.1", "1=10.0.0.1:443", "01=host:443", "=10.0.0.1:443"] {
+            assert!(wrong.parse::<Machine>().is_err(), "{wrong}");
         }
     }
 

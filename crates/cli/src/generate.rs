@@ -53,6 +53,10 @@ pub(crate) enum Generate {
         /// The file that the machines have now; what it says stays known
         #[arg(long, value_name = "FILE")]
         after: Option<PathBuf>,
+        /// A machine and the address of its own at which it listens, such as 0001=10.0.0.1:443; repeatable, or several
+        /// with commas between. Machines that know each other notice when one is gone, and end its connections at once
+        #[arg(long, value_name = "HEX=ADDRESS:PORT", value_delimiter = ',')]
+        machine: Vec<fleet::Machine>,
     },
     /// Print a configuration file with every setting and its meaning, for --config
     Config {
@@ -90,8 +94,8 @@ impl Generate {
             Self::Certificate { folder, name } => {
                 text::print(DevelopmentIdentity::new(&name)?.write(&folder)?)
             }
-            Self::Fleet { visible, after } => {
-                text::print(fleet::new_file(visible, after.as_deref())?.trim_end())
+            Self::Fleet { visible, after, machine } => {
+                text::print(fleet::new_file(visible, after.as_deref(), machine)?.trim_end())
             }
             Self::Config { subcommand } => {
                 let text = match subcommand {

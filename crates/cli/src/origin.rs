@@ -236,8 +236,14 @@ impl OriginSetup {
         let address = Address::open(self.listen.0, self.threads, fleet)?;
         for listener in address.listeners() {
             let (steering, other_process) = (listener.steering(), address.other_process());
+            let reset_secret = address.reset_secret(config.transport.reset_secret.as_ref());
             let config = OriginConfig {
-                transport: Transport { steering, other_process, ..config.transport.clone() },
+                transport: Transport {
+                    steering,
+                    other_process,
+                    reset_secret,
+                    ..config.transport.clone()
+                },
                 limits: limits.clone(),
                 ..config.clone()
             };

@@ -361,8 +361,14 @@ impl ProxySetup {
         let address = Address::open(self.listen.0, self.threads, fleet)?;
         for listener in address.listeners() {
             let (steering, other_process) = (listener.steering(), address.other_process());
+            let reset_secret = address.reset_secret(config.transport.reset_secret.as_ref());
             let config = ProxyConfig {
-                transport: Transport { steering, other_process, ..config.transport.clone() },
+                transport: Transport {
+                    steering,
+                    other_process,
+                    reset_secret,
+                    ..config.transport.clone()
+                },
                 limits: limits.clone(),
                 ..config.clone()
             };

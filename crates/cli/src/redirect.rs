@@ -142,6 +142,7 @@ mod tests {
             "at most {} redirects, or as many as `--max-redirs` says ({max} at most)",
             MaxRedirs::DEFAULT
         );
+        let threats = threats.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(threats.contains(&bounds), "{bounds}");
     }
 

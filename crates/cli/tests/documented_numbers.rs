@@ -39,7 +39,7 @@ fn the_documents_state_the_numbers_of_the_code() {
         ("docs/deploy.md", format!("at most {}. If that is few", grouped(limits.sockets as u64))),
         (
             "docs/threats.md",
-            format!("of one flow {0} payloads wait in the client and {0} in", limits.flow_queue),
+            format!("Of one flow {0} payloads wait in the client and {0} in", limits.flow_queue),
         ),
         ("docs/threats.md", format!("| {} of a driver; 10 s", tandem_net::TCP_CLOSING_MAX)),
         ("docs/threats.md", format!("| header section | {} KiB |", limits.field_section / 1024)),

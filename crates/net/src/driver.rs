@@ -34,7 +34,7 @@ use crate::{
     alarm::Alarm,
     clock,
     files::Files,
-    listeners::Listener,
+    listeners::{Desk, Handed, Listener},
     memory_gauge::MemoryGauge,
     ready::{Readiness, ReadyList, ReadySignal},
     requests::Requests,
@@ -209,6 +209,8 @@ struct Driver<'a, N, A> {
     /// The sockets from which the driver receives in this round.
     readable: Vec<SocketId>,
     receive_buffers: ReceiveBuffers,
+    /// The listening socket, if other threads have sockets at its address.
+    shared: Option<(SocketId, Desk)>,
 
     /// The buffer to which the node writes each transmit.
     poll_buffer: Vec<u8>,
@@ -281,6 +283,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             ready_list: Arc::default(),
             readable: Vec::new(),
             receive_buffers: ReceiveBuffers::new(),
+            shared: None,
             poll_buffer: Vec::new(),
             unsent: Vec::new(),
             spare_buffers: Vec::new(),
@@ -399,9 +402,12 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
 
     fn open_socket(&mut self, id: SocketId, kind: SocketKind) {
         let result = match (kind, self.listener.take()) {
-            (SocketKind::Listen(_), Some(listener)) => listener
-                .into_socket()
-                .and_then(|socket| UdpSocket::watch(id, socket, None, self.socket_options)),
+            (SocketKind::Listen(_), Some(listener)) => {
+                listener.into_parts().and_then(|(socket, desk)| {
+                    self.shared = desk.map(|desk| (id, desk));
+                    UdpSocket::watch(id, socket, None, self.socket_options)
+                })
+            }
             (_, listener) => {
                 self.listener = listener;
                 UdpSocket::open(id, kind, self.socket_options)
@@ -525,6 +531,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         self.ready_list.take_into(&mut self.readable, context);
         self.tcp.poll_ready(context);
         self.requests.poll_answers(context, &mut self.inputs);
+        let has_handed = self.shared.as_ref().is_some_and(|(_, desk)| desk.poll(context));
         let mut woken = Woken::default();
         if let Some(future) = shutdown
             && future.as_mut().poll(context).is_ready()
@@ -538,7 +545,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         woken.change = self.app.poll_change(context, &mut self.node).is_ready();
         let has_rung = self.alarm.poll(context).is_ready();
         let has_work = !self.readable.is_empty() || self.tcp.has_work();
-        let has_input = has_work || !self.inputs.is_empty();
+        let has_input = has_work || has_handed || !self.inputs.is_empty();
         let is_asked = woken.shutdown || woken.tick || woken.change;
         if !may_sleep || has_input || has_rung || is_asked {
             Poll::Ready(woken)
@@ -551,6 +558,10 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
     /// received, so that no socket delays the others, and the node answers before it gets more. If the
     /// sockets together have too much, the last ones wait for the next round.
     fn receive(&mut self) {
+        if let Some((socket, desk)) = &self.shared {
+            let now = clock::now();
+            desk.take(*socket, |received| self.node.handle(now, Input::Datagram(received)));
+        }
         let mut readable = mem::take(&mut self.readable);
         let most = self.stats.datagrams_received + RECEIVED_PER_ROUND;
         let mut sockets = readable.drain(..);
@@ -560,11 +571,23 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             let Some(slot) = self.sockets.get_mut(&id) else { continue };
             let mut now = None;
             let node = &mut self.node;
+            let desk = self.shared.as_ref().filter(|(shared, _)| *shared == id);
+            let (mut over, mut dropped) = (0, 0);
             let drained =
                 slot.socket.recv_batch(&mut self.receive_buffers, &mut self.stats, |received| {
                     let now = *now.get_or_insert_with(clock::now); // the time after the system call
-                    node.handle(now, Input::Datagram(received));
+                    let handed = match desk {
+                        Some((_, desk)) => desk.hand(received),
+                        None => Handed::Kept(received),
+                    };
+                    match handed {
+                        Handed::Kept(received) => node.handle(now, Input::Datagram(received)),
+                        Handed::Over => over += 1,
+                        Handed::Dropped => dropped += 1,
+                    }
                 });
+            self.stats.handed_over += over;
+            self.stats.dropped_hand_over += dropped;
             if let Drained::Failed(error) = drained {
                 self.stats.sockets_failed += 1;
                 self.inputs.push(Input::SocketFailed { socket: id, error });

@@ -91,6 +91,7 @@ pub mod driver;
 pub mod files;
 mod listeners;
 mod memory_gauge;
+pub mod neighbours;
 mod ready;
 mod requests;
 pub mod resolver;

@@ -22,6 +22,11 @@ pub struct DriverStats {
     /// Received datagrams dropped because a connected socket got them from another address. They
     /// arrived between `bind` and `connect`.
     pub dropped_not_from_peer: u64,
+    /// Received datagrams that were handed to the thread of their connection. The operating system had joined them with
+    /// one for this thread.
+    pub handed_over: u64,
+    /// Received datagrams dropped because too many waited for the thread of their connection.
+    pub dropped_hand_over: u64,
 
     /// UDP payloads that the operating system accepted for sending.
     pub datagrams_sent: u64,

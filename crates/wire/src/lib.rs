@@ -37,6 +37,7 @@ pub mod transform;
 mod tunnel_info;
 pub mod uri_template;
 mod varint;
+mod version_probe;
 
 pub use capsule::{
     CAPSULE_TYPE_PROXY_STATUS, Capsule, CapsuleDecoder, PROXY_STATUS_MAX, datagram_capsule_len,
@@ -76,3 +77,4 @@ pub use transform::{ScrambleKey, Transform};
 pub use tunnel_info::{TunnelInfo, TunnelInfoError};
 pub use uri_template::{Expanded, PathMatcher, TargetError, Template, TemplateError};
 pub use varint::{VarInt, VarIntRangeError};
+pub use version_probe::VersionProbe;

@@ -121,12 +121,14 @@ pub(crate) fn serve<N: Node + Send>(
         };
         let (gate, admin_gate) = gate::new(listener);
         let watching = admin_gate.watch(admin, of_process);
+        let watching_neighbours = address.watch_neighbours();
         let nodes = Nodes { changes: change_nodes, busy: None, end: &end, all_ended, all_up };
         let obeying = signals.obey(nodes, (changes, read), (&mut address, gate), &mut watch);
         runtime.block_on(async {
             tokio::select! {
                 () = obeying => {}
                 () = watching => {}
+                () = watching_neighbours => {}
             }
         });
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {

@@ -6,15 +6,16 @@
 //! process, until that one ends. A pair of Unix sockets connects the two, on which either sees the end of the other.
 
 mod predecessor;
+mod reset_secret;
 mod sockets;
 mod successor;
 
-use std::{future::pending, mem, net::SocketAddr, os::unix::net::UnixStream, process};
+use std::{future::{Future, pending}, mem, net::SocketAddr, os::unix::net::UnixStream, process};
 
 use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};
 use tandem_net::{Listener, Listeners, Others, SocketOptions};
-use tandem_node::quic::{Fleet, OtherProcess};
+use tandem_node::quic::{Fleet, Neighbours, OtherProcess, ResetSecret};
 use tokio::{io::AsyncWriteExt, net};
 
 use self::{predecessor::Predecessor, successor::Successor};
@@ -52,6 +53,8 @@ pub(crate) struct Address {
     listeners: Listeners,
     other_process: OtherProcess,
     thread_at: usize,
+    /// The other machines of the fleet.
+    neighbours: Neighbours,
     predecessor: Option<Predecessor>,
     /// The end of the predecessor's accounts of users, until it is asked for.
     usage: Option<UnixStream>,
@@ -83,6 +86,7 @@ impl Address {
         fleet: Option<&Fleet>,
     ) -> Result<Self, CliError> {
         let thread_at = fleet.map_or(0, Fleet::thread_at);
+        let neighbours = fleet.map(|it| it.neighbours().clone()).unwrap_or_default();
         let other_process = OtherProcess::default();
         if let Some(found) = predecessor::find()? {
             let (predecessor, usage, listeners) = found.check(address, threads.0, thread_at)?;
@@ -92,6 +96,7 @@ impl Address {
                 listeners,
                 other_process,
                 thread_at,
+                neighbours,
                 predecessor,
                 usage,
                 successor: None,
@@ -104,6 +109,7 @@ impl Address {
             listeners,
             other_process,
             thread_at,
+            neighbours,
             predecessor: None,
             usage: None,
             successor: None,
@@ -114,6 +120,23 @@ impl Address {
     /// A listening socket for each thread.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = Listener> {
         self.listeners.of_this_process()
+    }
+
+    /// The secret of stateless resets of this server, from that of its key. A machine of a fleet has another one.
+    pub(crate) fn reset_secret(&self, of_key: Option<&ResetSecret>) -> Option<ResetSecret> {
+        let listens = self.listeners.local_addr().ok()?;
+        of_key.map(|secret| reset_secret::of_server(secret, listens))
+    }
+
+    /// Looks after the other machines of the fleet, and never ends.
+    pub(crate) fn watch_neighbours(&self) -> impl Future<Output = ()> + use<> {
+        let neighbours = self.neighbours.clone();
+        async move {
+            if neighbours.addresses().len() == 0 {
+                return pending().await;
+            }
+            tandem_net::neighbours::watch(neighbours).await;
+        }
     }
 
     /// What the nodes are told of the other process.

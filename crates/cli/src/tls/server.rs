@@ -293,8 +293,8 @@ impl Identity {
         }
     }
 
-    /// A secret that outlives restarts as the private key does; none for a development certificate,
-    /// which does not.
+    /// A secret that outlives restarts as the private key does; none for a development certificate, which does not. Other
+    /// servers may have the same key.
     pub(crate) fn reset_secret(&self) -> Option<ResetSecret> {
         let hash = Sha256::new()
             .chain_update(b"tandem: stateless resets\0")

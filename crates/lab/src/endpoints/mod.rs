@@ -1,6 +1,7 @@
 //! Small nodes for tests of worlds and tunnels.
 
 mod paced;
+mod shared_address;
 mod tcp;
 
 use std::{
@@ -17,6 +18,7 @@ use tandem_node::{
 };
 
 pub use paced::{Pace, PacedReceiver, PacedSender};
+pub use shared_address::{Owner, SharedAddress};
 pub use tcp::{Behaviour, Reading, TcpProgram, TcpReport, TcpServer, TcpTask, TcpTypist};
 
 /// The only socket that these nodes have.

@@ -7,6 +7,7 @@ mod feedback;
 mod repair;
 mod round_trips;
 mod scenario;
+mod shared_address;
 mod sizes;
 mod upload;
 

@@ -225,11 +225,15 @@ impl Scenario {
     }
 
     pub(crate) fn proxy(&self, tls: &TestCertificate, number: usize) -> Proxy {
+        let reset_secret = self.reset_secret.clone();
+        self.proxy_with(tls, number, Transport { reset_secret, ..Transport::default() })
+    }
+
+    /// A proxy that is one of several: `own` says which one.
+    pub(crate) fn proxy_with(&self, tls: &TestCertificate, number: usize, own: Transport) -> Proxy {
+        let Transport { controller, mtu, .. } = self.tunnel_transport();
         let config = ProxyConfig {
-            transport: Transport {
-                reset_secret: self.reset_secret.clone(),
-                ..self.tunnel_transport()
-            },
+            transport: Transport { controller, mtu, ..own },
             access: Access::Anyone,
             policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
             limits: self.limits.clone(),

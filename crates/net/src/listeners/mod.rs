@@ -1,5 +1,6 @@
 //! Several sockets at one address: one for each thread of a server, and as many for the process that takes over.
 
+mod exchange;
 mod filter;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,8 @@ use tandem_node::{
     quic::{Steering, Turn},
 };
 
-use self::filter::Filter;
+pub(crate) use self::exchange::{Desk, Handed};
+use self::{exchange::Exchange, filter::Filter};
 use crate::socket::{SocketOptions, bound, open_error};
 
 /// A socket that listens already. The driver gives it to the node that asks for a listening socket.
@@ -26,6 +28,7 @@ use crate::socket::{SocketOptions, bound, open_error};
 pub struct Listener {
     socket: Arc<UdpSocket>,
     steering: Steering,
+    desk: Desk,
 }
 
 impl Listener {
@@ -34,8 +37,10 @@ impl Listener {
         self.steering
     }
 
-    pub(crate) fn into_socket(self) -> io::Result<UdpSocket> {
-        Arc::try_unwrap(self.socket).or_else(|socket| socket.try_clone())
+    /// The socket, and through what packets come that the kernel gave to another thread. `None`: there is no other thread.
+    pub(crate) fn into_parts(self) -> io::Result<(UdpSocket, Option<Desk>)> {
+        let socket = Arc::try_unwrap(self.socket).or_else(|socket| socket.try_clone())?;
+        Ok((socket, (self.steering.nodes() > 1).then_some(self.desk)))
     }
 }
 
@@ -53,6 +58,7 @@ pub struct Listeners {
     nodes: u8,
     turn: Turn,
     filter: Filter,
+    exchange: Arc<Exchange>,
 }
 
 impl Listeners {
@@ -110,7 +116,8 @@ impl Listeners {
 
     fn new(sockets: Vec<UdpSocket>, (nodes, turn): (u8, Turn), thread_at: usize) -> Self {
         let sockets = sockets.into_iter().map(Arc::new).collect();
-        Self { sockets, nodes, turn, filter: Filter::new(nodes, turn, thread_at) }
+        let exchange = Arc::new(Exchange::new(nodes, thread_at));
+        Self { sockets, nodes, turn, filter: Filter::new(nodes, turn, thread_at), exchange }
     }
 
     /// The sockets of this process, one for each node.
@@ -119,7 +126,8 @@ impl Listeners {
         let sockets = self.sockets.iter().skip(first).zip(0..self.nodes);
         sockets.filter_map(|(socket, index)| {
             let steering = Steering::new(index, self.nodes, self.turn)?;
-            Some(Listener { socket: Arc::clone(socket), steering })
+            let desk = Desk::new(Arc::clone(&self.exchange), index.into());
+            Some(Listener { socket: Arc::clone(socket), steering, desk })
         })
     }
 

@@ -24,6 +24,8 @@ use crate::{limits::Limits, prefix::Prefix, seldom::Seldom, stats::Accepting};
 /// What a server needs to accept connections.
 pub(super) struct Acceptance {
     pub(super) config: ServerConfig,
+    /// Whether no more connections are accepted.
+    pub(super) is_over: bool,
     places: Places,
     connections_max: usize,
     unvalidated_max: usize,
@@ -46,6 +48,7 @@ impl Acceptance {
     pub(super) fn new(config: ServerConfig, transport: &Transport, limits: &Limits) -> Self {
         Self {
             config,
+            is_over: false,
             places: Places::new(limits.connections_per_prefix),
             connections_max: limits.connections,
             unvalidated_max: limits.unvalidated_handshakes,
@@ -125,7 +128,9 @@ const fn memory_high(memory_max: u64) -> u64 {
 impl Endpoint {
     /// Handles the first packet of a connection, which has this length.
     pub(super) fn accept(&mut self, now: Instant, incoming: Incoming, len: usize) {
-        let Some(acceptance) = &mut self.server else { return self.inner.ignore(incoming) };
+        let Some(acceptance) = self.server.as_mut().filter(|it| !it.is_over) else {
+            return self.inner.ignore(incoming);
+        };
         let is_validated = incoming.remote_address_validated();
         if acceptance.requires_retry() && !is_validated && incoming.may_retry() {
             acceptance.counters.retried += 1;

@@ -220,7 +220,7 @@ mod tests {
             id
         };
         let mut transport = in_fleet(&[4, 3], Steering::ALONE);
-        let neighbours = Neighbours::new([other.to_vec()]);
+        let neighbours = Neighbours::new([(other.to_vec(), ([10, 0, 0, 2], 443).into())]);
         transport.fleet = transport.fleet.map(|it| it.with_neighbours(neighbours.clone()));
         let ids = ConnectionIds::new(&transport);
         let answers = || [own, other, stranger].map(|it| ids.may_answer(&of(it, 4)));

@@ -210,9 +210,11 @@ impl Endpoint {
         }
     }
 
-    /// Accepts no more connections.
-    pub(crate) fn stop_accepting(&mut self) {
-        self.inner.set_server_config(None);
+    /// Accepts no more connections. Packets of other versions are still answered, which shows that the server is there.
+    pub(crate) const fn stop_accepting(&mut self) {
+        if let Some(acceptance) = &mut self.server {
+            acceptance.is_over = true;
+        }
     }
 
     /// Handles a received UDP payload.

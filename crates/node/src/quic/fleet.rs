@@ -8,6 +8,7 @@
 
 use std::{
     fmt,
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -53,30 +54,38 @@ pub struct Fleet {
 /// with the program that looks after the other machines.
 ///
 /// A node answers a packet of another machine's connection only if that machine is gone. Otherwise the answer, a stateless
-/// reset, could end a connection that the other machine has. By default no machine is known, and all are left alone.
+/// reset, could end a connection that the other machine has. By default no machine is known, and their packets are never
+/// answered.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours(Arc<[Neighbour]>);
 
 #[derive(Debug)]
 struct Neighbour {
     server_id: Vec<u8>,
+    address: SocketAddr,
     is_asked: AtomicBool,
     is_gone: AtomicBool,
 }
 
 impl Neighbours {
-    /// Machines with these server IDs, all of which are there.
-    pub fn new(server_ids: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        let is_there = |server_id| Neighbour {
+    /// Machines with these server IDs, at which each listens at an address of its own. All of them are there at first.
+    pub fn new(machines: impl IntoIterator<Item = (Vec<u8>, SocketAddr)>) -> Self {
+        let is_there = |(server_id, address)| Neighbour {
             server_id,
+            address,
             is_asked: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
         };
-        Self(server_ids.into_iter().map(is_there).collect())
+        Self(machines.into_iter().map(is_there).collect())
     }
 
-    /// The machines, by their index, whose packets have come here since the last call. Somebody should look whether they
-    /// are gone.
+    /// The machines' own addresses, in the order of their indices.
+    pub fn addresses(&self) -> impl ExactSizeIterator<Item = SocketAddr> {
+        self.0.iter().map(|it| it.address)
+    }
+
+    /// The machines, by their index, whose packets have come here since the last call. It is not known whether they are
+    /// there.
     pub fn take_asked(&self) -> impl Iterator<Item = usize> {
         let asked = |it: &Neighbour| it.is_asked.swap(false, Relaxed);
         self.0.iter().enumerate().filter(move |(_, it)| asked(it)).map(|(index, _)| index)
@@ -88,8 +97,8 @@ impl Neighbours {
         neighbour.is_gone.store(is_gone, Relaxed);
     }
 
-    /// Whether the machine with this server ID is known to be gone.
-    fn is_gone(&self, server_id: &[u8]) -> bool {
+    /// Whether the machine with this server ID is known to be gone. Also notes that a packet for it has come.
+    pub fn is_gone(&self, server_id: &[u8]) -> bool {
         let Some(neighbour) = self.0.iter().find(|it| it.server_id == server_id) else {
             return false;
         };

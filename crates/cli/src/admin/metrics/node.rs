@@ -402,14 +402,21 @@ fn of_driver(stats: &DriverStats) -> Vec<Family> {
         ),
         Family::counters(
             ("tandem_socket_datagrams_dropped_total", "cause"),
-            "UDP payloads that were not sent, or that came from another address than the target",
+            "UDP payloads that were not sent, came from another address than the target, or waited in too great a \
+             number for another thread",
             [
                 ("too_large", stats.dropped_too_large),
                 ("send_buffer_full", stats.dropped_send_blocked),
                 ("send_error", stats.dropped_send_error),
                 ("no_socket", stats.dropped_no_socket),
                 ("not_from_target", received_dropped),
+                ("other_thread", stats.dropped_hand_over),
             ],
+        ),
+        Family::counter(
+            "tandem_socket_datagrams_handed_over_total",
+            "UDP payloads that another thread received and handed to that of their connection",
+            stats.handed_over,
         ),
         Family::counters(
             ("tandem_socket_errors_total", "cause"),

@@ -62,6 +62,7 @@ fn machines(count: u8, key: Option<&[u8; 16]>) -> Vec<Transport> {
     let machine = |machine| {
         let fleet = Fleet::new(server_id(machine), vec![generation(1), generation(0)]).unwrap();
         let others = (0..count).filter(|other| *other != machine).map(server_id);
+        let others = others.map(|server_id| (server_id, SERVER));
         let fleet = Some(fleet.with_neighbours(Neighbours::new(others)));
         Transport { fleet, ..Transport::default() }
     };
