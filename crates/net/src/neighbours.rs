@@ -12,8 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tandem_node::quic::Neighbours;
-use tandem_wire::VersionProbe;
+use tandem_node::quic::{Neighbours, VersionProbe};
 use tokio::{
     net::UdpSocket,
     time::{MissedTickBehavior, interval},

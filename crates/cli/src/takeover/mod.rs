@@ -10,7 +10,13 @@ mod reset_secret;
 mod sockets;
 mod successor;
 
-use std::{future::{Future, pending}, mem, net::SocketAddr, os::unix::net::UnixStream, process};
+use std::{
+    future::{Future, pending},
+    mem,
+    net::SocketAddr,
+    os::unix::net::UnixStream,
+    process,
+};
 
 use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};

@@ -52,9 +52,9 @@ impl<N: Node> SharedAddress<N> {
         self.strays
     }
 
-    /// The nodes.
-    pub fn nodes(&self) -> impl Iterator<Item = &N> {
-        self.nodes.iter().map(|it| &it.node)
+    /// The nodes, whose statistics need a mutable reference.
+    pub fn nodes_mut(&mut self) -> impl Iterator<Item = &mut N> {
+        self.nodes.iter_mut().map(|it| &mut it.node)
     }
 
     fn receive(&mut self, now: Instant, received: &Received) {

@@ -262,11 +262,10 @@ impl Endpoint {
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming, len),
             Some(DatagramEvent::Response(transmit)) => self.answer(&transmit, answer),
-            None => {
-                if short_id.is_some_and(|id| !self.ids.may_answer(&id)) {
-                    self.demux.count_for_another();
-                }
+            None if short_id.is_some_and(|id| !self.ids.may_answer(&id)) => {
+                self.demux.count_for_another();
             }
+            None => {}
         }
     }
 

@@ -44,6 +44,7 @@ pub(crate) use qlog::Place;
 pub use qlog::QlogFiles;
 pub(crate) use receiver::Read;
 pub use steering::{OtherProcess, Steering, Turn};
+pub use tandem_wire::VersionProbe;
 
 /// Received UDP payloads that belong to no connection and get no answer, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

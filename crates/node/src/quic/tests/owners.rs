@@ -15,8 +15,8 @@ use super::{SERVER, tls, transmit};
 use crate::{
     limits::Limits,
     quic::{
-        Closed, Endpoint, Event, Fleet, FleetSecret, Generation, Neighbours, OtherProcess, ResetSecret,
-        ServerTls, Steering, Transport, Turn, UnusablePackets,
+        Closed, Endpoint, Event, Fleet, FleetSecret, Generation, Neighbours, OtherProcess,
+        ResetSecret, ServerTls, Steering, Transport, Turn, UnusablePackets,
     },
 };
 
