@@ -174,3 +174,65 @@ fn only_four_crates_open_real_sockets_and_devices() {
         }
     }
 }
+
+/// The tests of a file: all of it below `tests`, or what follows its code.
+fn tests_of(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    let is_test = file.components().any(|part| part.as_os_str() == "tests")
+        || file.file_name().is_some_and(|name| name == "tests.rs" || name == "documents.rs");
+    if is_test {
+        return text;
+    }
+    let (_, tests) = text.split_once("#[cfg(test)]\nmod tests {").unwrap_or_default();
+    tests.to_owned()
+}
+
+#[test]
+fn tests_start_programs_without_the_variables_of_their_caller() {
+    let mut files = Vec::new();
+    files_below(&root().join("crates"), ".rs", &mut files);
+    let mut starting = 0;
+    for file in files.iter().filter(|file| !file.ends_with("tidy.rs")) {
+        let name = file.display();
+        // The attacker is a test as a whole.
+        let is_attacker = file.components().any(|part| part.as_os_str() == "siege");
+        let tests = if is_attacker { fs::read_to_string(file).unwrap() } else { tests_of(file) };
+        let names_program = tests.contains("CARGO_BIN_EXE");
+        assert!(
+            !names_program || file.ends_with("cli/tests/support/mod.rs"),
+            "{name} must start the program with support::Scene"
+        );
+        let starts =
+            tests.matches("Command::new(").count() - tests.matches("clap::Command::new(").count();
+        if starts == 0 || !tests.contains("process::") {
+            continue;
+        }
+        starting += 1;
+        let clears = tests.matches(".env_clear()").count();
+        assert!(clears > 0, "{name} starts programs with the environment of its caller");
+    }
+    assert!(starting >= 5, "only {starting} files start programs");
+}
+
+#[test]
+fn tests_read_command_lines_without_the_variables_and_the_terminal_of_their_caller() {
+    let mut files = Vec::new();
+    files_below(&root().join("crates/cli/src"), ".rs", &mut files);
+    let mut reading = 0;
+    for file in files {
+        let tests = tests_of(&file);
+        let parses = tests.contains("get_matches_from(") || tests.contains("parse_from(");
+        let name = file.display();
+        assert!(
+            !parses || tests.contains("independent_of_caller("),
+            "{name} reads variables of its caller"
+        );
+        let renders = tests.contains("render_help(") || tests.contains("render_long_help(");
+        assert!(
+            !renders || tests.contains(".term_width("),
+            "{name} depends on the width of a terminal"
+        );
+        reading += usize::from(parses || renders);
+    }
+    assert!(reading >= 4, "only {reading} files read command lines");
+}
