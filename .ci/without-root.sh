@@ -43,7 +43,7 @@ test -s "$folder/programs" || { echo "no test program is built" >&2; exit 1; }
 
 # None of these may change what a test does. The locale does not even exist on most machines.
 variables=(
-    "PATH=$PATH" "TMPDIR=$folder/tmp" "HOME=$folder/home" XDG_CONFIG_HOME=/nonexistent RUST_BACKTRACE=1
+    "PATH=$PATH" "TMPDIR=$folder/tmp" "HOME=$folder/home" XDG_CONFIG_HOME=/nonexistent RUST_BACKTRACE=0
     COLUMNS=37 LANG=de_DE.UTF-8 LC_ALL=tr_TR.UTF-8 TZ=Asia/Kathmandu NO_COLOR=1 CLICOLOR_FORCE=1 TERM=dumb
     RUST_LOG=trace TANDEM_LOG_FORMAT=none TANDEM_VIA=none TANDEM_LISTEN=none TANDEM_MODE=none
     HTTPS_PROXY=http://127.0.0.1:1 ALL_PROXY=socks5h://127.0.0.1:1 SSL_CERT_FILE=/nonexistent SSL_CERT_DIR=/nonexistent

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::{fs, net::UdpSocket, path::Path, process::Stdio, time::Duration};
+use std::{fs, net::UdpSocket, path::Path, time::Duration};
 
 use serde_json::Value;
 
