@@ -201,7 +201,7 @@ mod tests {
         fn what_is_shown_is_one_short_line_and_stays_as_it_is(text: String) {
             let shown = StrangerText::new(&text).to_string();
             prop_assert!(shown.chars().count() <= StrangerText::SHOWN_MAX);
-            prop_assert!(!shown.chars().any(|c| c.is_control()));
+            prop_assert!(!shown.chars().any(char::is_control));
             prop_assert_eq!(StrangerText::new(&shown).to_string(), shown);
         }
     }
