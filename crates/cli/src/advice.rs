@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tandem_node::error::ClientError;
+use tandem_node::{StrangerText, error::ClientError};
 use x509_parser::prelude::ASN1Time;
 
 use crate::tls;
@@ -28,16 +28,17 @@ pub(crate) fn try_this(error: &ClientError) -> String {
         ClientError::NoAnswer { .. } => Some(
             "check host and port, that the server runs, and that UDP is let through on the way",
         ),
-        ClientError::Tls { reason, .. } => Some(after_tls(reason)),
+        ClientError::Tls { reason, .. } => Some(after_tls(reason.unescaped())),
         ClientError::ConnectionLost { .. } => Some("try again; -v shows what was going on"),
         ClientError::Unsupported { .. } => Some("check that it is a CONNECT-UDP proxy (RFC 9298)"),
         ClientError::LesserMode { .. } => Some(
             "take a proxy that knows this mode, such as tandem proxy, or another --mode, or leave \
              --require-mode out",
         ),
-        ClientError::Refused { status, proxy_status, .. } => {
-            after_refusal(*status, proxy_status.as_deref().unwrap_or_default())
-        }
+        ClientError::Refused { status, proxy_status, .. } => after_refusal(
+            *status,
+            proxy_status.as_ref().map(StrangerText::unescaped).unwrap_or_default(),
+        ),
         ClientError::FlowClosed { .. } => {
             Some("check host and port of the target, and that it runs")
         }
@@ -181,12 +182,12 @@ mod tests {
     #[test]
     fn each_failure_says_what_to_try() {
         let peer = || "p.example:443".to_owned();
-        let tls = |reason: &str| ClientError::Tls { peer: peer(), reason: reason.to_owned() };
+        let tls = |reason: &str| ClientError::Tls { peer: peer(), reason: reason.into() };
         let refused = |status, proxy_status: &str| ClientError::Refused {
             peer: peer(),
-            target: "t.example:53".to_owned(),
+            target: "t.example:53".into(),
             status,
-            proxy_status: Some(proxy_status.to_owned()),
+            proxy_status: Some(proxy_status.into()),
             retry_after: None,
         };
         for (error, expected) in [
@@ -206,8 +207,8 @@ mod tests {
             ),
             (refused(429, "p; details=\"too many wrong tokens\""), "wait"),
             (ClientError::NoAnswer { peer: peer(), timeout: Duration::from_secs(1) }, "UDP"),
-            (ClientError::Status { url: "https://o/".to_owned(), status: 404 }, "path"),
-            (ClientError::Status { url: "https://o/".to_owned(), status: 405 }, "--takes-uploads"),
+            (ClientError::Status { url: "https://o/".into(), status: 404 }, "path"),
+            (ClientError::Status { url: "https://o/".into(), status: 405 }, "--takes-uploads"),
         ] {
             let advice = try_this(&error);
             assert!(advice.contains(expected), "{error}: {advice:?}");

@@ -6,11 +6,11 @@ use std::{
 };
 
 use clap::{
-    Parser,
+    CommandFactory, FromArgMatches,
     error::{ContextKind, ErrorKind},
 };
 
-use crate::Cli;
+use crate::{Cli, help};
 
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -42,7 +42,10 @@ fn words(line: &str) -> Vec<String> {
 
 /// Why a command does not parse, if it does not.
 fn error(words: &[String]) -> Option<clap::Error> {
-    let error = Cli::try_parse_from(words).err()?;
+    let command = help::independent_of_caller(Cli::command());
+    let parsed =
+        command.try_get_matches_from(words).and_then(|given| Cli::from_arg_matches(&given));
+    let error = parsed.err()?;
     let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     (!is_answer).then_some(error)
 }

@@ -70,6 +70,20 @@ fn variables(command: &Command) -> Option<String> {
     ))
 }
 
+/// The command as every test must see it: without the environment variables of its caller, and with lines of this many
+/// columns, even in a terminal that is narrower or wider.
+#[cfg(test)]
+pub(crate) fn independent_of_caller(command: Command) -> Command {
+    without_variables(command.term_width(100))
+}
+
+#[cfg(test)]
+fn without_variables(command: Command) -> Command {
+    command
+        .mut_subcommands(without_variables)
+        .mut_args(|flag| flag.env(clap::builder::Resettable::Reset))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -79,7 +93,7 @@ mod tests {
 
     /// The subcommands of the program, by their words.
     fn find(words: &[&str]) -> Command {
-        let mut command = arrange(Cli::command());
+        let mut command = arrange(Cli::command()).term_width(100);
         command.build();
         words.iter().fold(command, |command, word| command.find_subcommand(word).unwrap().clone())
     }
@@ -125,7 +139,7 @@ mod tests {
             for line in examples.lines().filter_map(|line| line.strip_prefix("  tandem ")) {
                 let line = line.split_whitespace().map(|word| word.trim_matches('\''));
                 let line = ["tandem"].into_iter().chain(line);
-                let parsed = Cli::command().try_get_matches_from(line);
+                let parsed = independent_of_caller(Cli::command()).try_get_matches_from(line);
                 assert!(parsed.is_ok(), "{}", parsed.unwrap_err());
             }
         }

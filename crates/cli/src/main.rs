@@ -189,8 +189,9 @@ mod tests {
 
     #[test]
     fn get_alone_has_the_command_line_that_it_has_among_the_others() {
-        let alone = || Cli::definition(Some(OsStr::new("get")));
-        let among_others = || Cli::definition(None);
+        let independent = help::independent_of_caller;
+        let alone = || independent(Cli::definition(Some(OsStr::new("get"))));
+        let among_others = || independent(Cli::definition(None));
         for line in [
             &["tandem", "get", "--help"][..],
             &["tandem", "get", "-h"],

@@ -47,9 +47,12 @@ impl Redirects {
         else {
             return Err(error);
         };
-        let next = from.join(&location);
-        let location = next.as_ref().map_or(location, url::Url::to_string);
-        let refused = |reason| CliError::Redirect { url, status, location, reason };
+        let next = from.join(location.unescaped());
+        let location = next.as_ref().map_or(location, |next| next.as_str().into());
+        let refused = |reason: String| {
+            let reason = reason.into();
+            CliError::Redirect { url, status, location, reason }
+        };
         // RFC 9110 §15.4: only these two keep the method and the content of a request.
         if self.is_upload && !matches!(status, 307 | 308) {
             return Err(refused(
@@ -81,7 +84,7 @@ mod tests {
     const FROM: &str = "https://a.example:4433/x/y?q=1";
 
     fn follow(redirects: &mut Redirects, status: u16, to: &str) -> Result<String, String> {
-        let (url, location) = (FROM.to_owned(), to.to_owned());
+        let (url, location) = (FROM.into(), to.into());
         let error = ClientError::Redirected { url, status, location };
         let next = redirects.follow(&FROM.parse().unwrap(), CliError::Client { error });
         next.map(|url| url.to_string()).map_err(|error| error.to_string())

@@ -10,10 +10,10 @@ use std::{
     io::{ErrorKind, Write},
     net::UdpSocket,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Stdio,
 };
 
-use crate::support::{Scene, sha256};
+use crate::support::{Scene, sha256, tandem};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -46,12 +46,11 @@ fn the_readmes_tunnel_at_home_works_when_it_is_pasted() {
     let lines: Vec<_> = lines.lines().map(|line| line.strip_prefix("$ ").unwrap()).collect();
     let lines = with_free_port(&with_free_port(&lines.join("\n"), ":4433"), ":8443");
     let scene = Scene::new();
-    let folder = Path::new(env!("CARGO_BIN_EXE_tandem")).parent().unwrap().to_owned();
+    let folder = tandem().parent().unwrap().to_owned();
     let inherited = env::var_os("PATH").unwrap();
     let path = [folder].into_iter().chain(env::split_paths(&inherited));
-    let mut shell = Command::new("sh")
-        .current_dir(scene.path(""))
-        .env_clear()
+    let mut shell = scene
+        .other_program("sh")
         .env("PATH", env::join_paths(path).unwrap())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

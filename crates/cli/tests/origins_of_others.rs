@@ -242,3 +242,26 @@ fn an_upload_follows_a_redirect_with_its_method_and_body() {
     assert_eq!((&result["bytes"], &result["redirects"]), (&5000.into(), &1.into()));
     assert_eq!(redirecting.seen()[0].method, "PUT");
 }
+
+#[test]
+fn what_an_origin_says_commands_no_terminal_and_forges_no_line() {
+    const REASON: &str = "bye\nerror: run this\r\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}\u{2066}\u{200b}\u{ad}\u{2028}end";
+    let origin = Scripted::start(|_| Answer::close(REASON));
+    let scene = Scene::new();
+    for options in ["", "-v", "-vv", "--log-format json", "-vv --log-format json"] {
+        let line = format!("get https://{}/file --insecure -o out {options}", origin.address);
+        let run = scene.run(&line);
+        assert_eq!(run.code(), Some(1), "{line}");
+        let said = run.stderr();
+        let raw = said
+            .chars()
+            .find(|&c| c != '\n' && (c.is_control() || !c.is_ascii() && REASON.contains(c)));
+        assert_eq!(raw, None, "{line}: {said:?}");
+        assert!(
+            said.contains("run this") && !said.lines().any(|it| it.starts_with("error: run")),
+            "{said}"
+        );
+        let lines_are_json = said.lines().all(|line| serde_json::from_str::<Value>(line).is_ok());
+        assert_eq!(lines_are_json, options.contains("json"), "{said}");
+    }
+}

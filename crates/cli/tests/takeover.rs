@@ -16,24 +16,20 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest, Sha256};
 
-use crate::support::{Scene, Server, eventually, sha256};
+use crate::support::{Scene, Server, eventually, sha256, tandem};
 
 /// A server whose program is a file that can be replaced.
 fn serve_from_file(scene: &Scene, line: &str) -> Server {
     let program = scene.path("tandem");
-    fs::copy(env!("CARGO_BIN_EXE_tandem"), &program).unwrap();
-    let mut command = Command::new(&program);
-    command
-        .args(line.split_whitespace())
-        .env_clear()
-        .current_dir(scene.path(""))
-        .stdin(Stdio::null());
+    fs::copy(tandem(), &program).unwrap();
+    let mut command = scene.other_program(&program);
+    command.args(line.split_whitespace());
     Server::start(command, line)
 }
 
 /// Puts another file in the place of the program, as packages do.
 fn replace_program(scene: &Scene) {
-    fs::copy(env!("CARGO_BIN_EXE_tandem"), scene.path("new")).unwrap();
+    fs::copy(tandem(), scene.path("new")).unwrap();
     fs::rename(scene.path("new"), scene.path("tandem")).unwrap();
 }
 

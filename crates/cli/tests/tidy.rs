@@ -174,3 +174,353 @@ fn only_four_crates_open_real_sockets_and_devices() {
         }
     }
 }
+
+/// The tests of a file: all of it below `tests`, or what follows its code.
+fn tests_of(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    let is_test = file.components().any(|part| part.as_os_str() == "tests")
+        || file.file_name().is_some_and(|name| name == "tests.rs" || name == "documents.rs");
+    if is_test {
+        return text;
+    }
+    let (_, tests) = text.split_once("#[cfg(test)]\nmod tests {").unwrap_or_default();
+    tests.to_owned()
+}
+
+#[test]
+fn tests_start_programs_without_the_variables_of_their_caller() {
+    let mut files = Vec::new();
+    files_below(&root().join("crates"), ".rs", &mut files);
+    let mut starting = 0;
+    for file in files.iter().filter(|file| !file.ends_with("tidy.rs")) {
+        let name = file.display();
+        // The attacker is a test as a whole.
+        let is_attacker = file.components().any(|part| part.as_os_str() == "siege");
+        let tests = if is_attacker { fs::read_to_string(file).unwrap() } else { tests_of(file) };
+        let names_program = tests.contains("CARGO_BIN_EXE");
+        assert!(
+            !names_program || file.ends_with("cli/tests/support/mod.rs"),
+            "{name} must start the program with support::Scene"
+        );
+        let starts =
+            tests.matches("Command::new(").count() - tests.matches("clap::Command::new(").count();
+        if starts == 0 || !tests.contains("process::") {
+            continue;
+        }
+        starting += 1;
+        let clears = tests.matches(".env_clear()").count();
+        assert!(clears > 0, "{name} starts programs with the environment of its caller");
+    }
+    assert!(starting >= 5, "only {starting} files start programs");
+}
+
+#[test]
+fn tests_read_command_lines_without_the_variables_and_the_terminal_of_their_caller() {
+    let mut files = Vec::new();
+    files_below(&root().join("crates/cli/src"), ".rs", &mut files);
+    let mut reading = 0;
+    for file in files {
+        let tests = tests_of(&file);
+        let parses = tests.contains("get_matches_from(") || tests.contains("parse_from(");
+        let name = file.display();
+        assert!(
+            !parses || tests.contains("independent_of_caller"),
+            "{name} reads variables of its caller"
+        );
+        let renders = tests.contains("render_help(") || tests.contains("render_long_help(");
+        assert!(
+            !renders || tests.contains(".term_width("),
+            "{name} depends on the width of a terminal"
+        );
+        reading += usize::from(parses || renders);
+    }
+    assert!(reading >= 4, "only {reading} files read command lines");
+}
+
+/// Types of which nobody can make a text that misleads a reader: numbers, addresses, names out of closed lists, what the
+/// operating system says, and texts in the form in which they can be shown.
+const HARMLESS: [&str; 30] = [
+    "bool",
+    "char",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "i64",
+    "usize",
+    "Duration",
+    "IpAddr",
+    "SocketAddr",
+    "PathBuf",
+    "ErrorKind",
+    "io::Error",
+    "StatusCode",
+    "Code",
+    "VarInt",
+    "StreamKind",
+    "Transform",
+    "Refusal",
+    "Agreement",
+    "ControllerName",
+    "Mode",
+    "AdminAddr",
+    "StrangerText",
+    // HTTP allows only visible ASCII in them, and an error on a stream is shown as a StrangerText.
+    "HeaderName",
+    "Method",
+    // Their texts are constants.
+    "hyper::Error",
+    "SyntaxError",
+    // Those of files on this machine.
+    "rustls::Error",
+];
+
+/// Errors of crates that meet no strangers, and of libraries whose texts are put into a `StrangerText` before they are shown.
+const ERRORS_OF_OTHERS: [&str; 13] = [
+    "PlanError",
+    "RateTraceError",
+    "RunError",
+    "SyntheticError",
+    "UnknownFigure",
+    "ResultsError",
+    "SweepError",
+    "RelayError",
+    "TunError",
+    "TeccConfigError",
+    "PasswordError",
+    "AcmeError",
+    // Another name of the errors of nodes.
+    "TunnelError",
+];
+
+/// Fields that hold a bare text, and who has written it.
+const OWN_TEXTS: [(&str, &str); 21] = [
+    ("ClientError.peer", "the authority in a URL of the user, checked to be visible ASCII"),
+    ("RequestError.template", "the proxy's own setting"),
+    ("UnknownMode.seen", "a setting"),
+    ("UnknownMode.allowed", "a constant"),
+    ("ValueError.reason", "a setting"),
+    ("ValueError.expected", "a constant"),
+    ("ConfigError.key", "a setting"),
+    ("ConfigError.url", "a setting"),
+    ("ConfigError.name", "a setting"),
+    ("ConfigError.seen", "a setting"),
+    ("ConfigError.reason", "a setting"),
+    ("StoreError.reason", "what SQLite says of a file of the operator"),
+    ("CliError.chain", "a flag"),
+    ("CliError.received", "a hash, in hexadecimal"),
+    ("CliError.sent", "a hash, in hexadecimal"),
+    ("CliError.TakeOver.reason", "the process that this one takes over from"),
+    ("CliError.Pep.reason", "what the kernel says"),
+    ("JwtKeysError.Malformed.0", "a file of the operator"),
+    ("JwtKeysError.reason", "a file of the operator"),
+    ("TcpPortsError.0", "a setting"),
+    ("TargetRulesError.0", "a setting"),
+];
+
+/// The crates that meet strangers, or show what they have written.
+const MEETS_STRANGERS: [&str; 4] = ["wire", "node", "net", "cli"];
+
+/// The errors of a crate: the names of the types, and each field as `Type.Variant.field` with its type.
+#[derive(Default)]
+struct Errors {
+    names: Vec<String>,
+    fields: Vec<(String, String)>,
+}
+
+impl Errors {
+    /// Reads all types of a file that derive `Error`. The file is formatted by rustfmt.
+    fn read(&mut self, code: &str) {
+        let mut lines = code.lines();
+        while let Some(line) = lines.next() {
+            let is_error = line.trim().starts_with("#[derive(") && line.contains("Error");
+            if !is_error {
+                continue;
+            }
+            let is_type = |line: &&str| line.contains("enum ") || line.contains("struct ");
+            let Some(head) = lines.by_ref().find(is_type) else { return };
+            let indent = head.len() - head.trim_start().len();
+            let (_, rest) =
+                head.split_once("enum ").or_else(|| head.split_once("struct ")).unwrap();
+            let name: String = rest.chars().take_while(|c| c.is_alphanumeric()).collect();
+            let mut body = vec![rest[name.len()..].to_owned()];
+            if !head.ends_with(';') {
+                let end = format!("{:indent$}}}", "");
+                body.extend(lines.by_ref().take_while(|line| *line != end).map(str::to_owned));
+            }
+            self.read_body(&name, &body);
+            self.names.push(name);
+        }
+    }
+
+    fn read_body(&mut self, name: &str, body: &[String]) {
+        let (mut variant, mut number) = (String::new(), 0);
+        let (mut in_attribute, mut in_tuple) = (false, false);
+        for line in body {
+            let mut line = line.trim().replace("#[from] ", "").replace("#[source] ", "");
+            for visibility in ["pub(crate) ", "pub(super) ", "pub "] {
+                line = line.replace(visibility, "");
+            }
+            in_attribute |= line.starts_with("#[");
+            in_tuple = line.ends_with('(') || in_tuple && !line.starts_with(')');
+            if in_attribute || line.starts_with("//") {
+                in_attribute &= !line.ends_with(']');
+                continue;
+            }
+            let mut rest = line.trim_end_matches(['{', '}', ')', ',', ';', ' ']);
+            let start = rest
+                .find(['(', '{'])
+                .filter(|at| rest[..*at].trim().chars().all(char::is_alphanumeric));
+            if let Some(start) = start {
+                (variant, number) = (rest[..start].trim().to_owned(), 0);
+                rest = rest[start + 1..].trim();
+            } else if line.ends_with(['{', '(']) {
+                (variant, number) = (rest.trim_end_matches('(').to_owned(), 0);
+                continue;
+            }
+            for field in rest.split(", ").filter(|field| !field.is_empty()) {
+                let is_unit_variant = start.is_none() && !field.contains(": ") && !in_tuple;
+                if is_unit_variant {
+                    continue;
+                }
+                let (label, ty) = field
+                    .split_once(": ")
+                    .map_or((number.to_string(), field), |(label, ty)| (label.to_owned(), ty));
+                number += 1;
+                self.fields.push((format!("{name}.{variant}.{label}"), ty.to_owned()));
+            }
+        }
+    }
+}
+
+/// The first part of a type that is neither harmless nor an error of ours.
+fn bare_text(ty: &str, errors: &[String]) -> Option<String> {
+    // A text that the program contains.
+    if ty == "&'static str" {
+        return None;
+    }
+    let mut parts = ty.split(['<', '>', ',', ' ']).filter(|part| !part.is_empty());
+    let bare = parts.find(|part| {
+        let path: Vec<_> = part.split("::").collect();
+        let last = path[path.len() - 1];
+        let end = path[path.len().saturating_sub(2)..].join("::");
+        let is_known = |name: &str| HARMLESS.contains(&name) || ERRORS_OF_OTHERS.contains(&name);
+        let is_wrapper = ["Option", "Box", "Vec", "Arc"].contains(&last);
+        !is_wrapper && !is_known(last) && !is_known(&end) && !errors.iter().any(|it| it == last)
+    });
+    bare.map(str::to_owned)
+}
+
+#[test]
+fn the_fields_of_errors_are_found_in_each_form() {
+    let mut errors = Errors::default();
+    errors.read(
+        "#[derive(Debug, thiserror::Error)]\n#[error(\"x {0}\")]\npub struct One(pub String);\n\
+         #[derive(Clone, thiserror::Error)]\npub enum Two {\n    /// Doc.\n    #[error(\n        \"a\"\n    )]\n    \
+         Unit,\n    #[error(\"b\")]\n    Tuple(#[from] io::Error, Vec<u8>),\n    Inline { a: u8, b: Option<String> },\n    \
+         Long {\n        /// Doc.\n        c: &'static str,\n    },\n    Last,\n    Broken(\n        String,\n    ),\n    \
+         Unit,\n}\n\
+         #[derive(Debug, thiserror::Error)]\nstruct Three {\n    pub(crate) d: String,\n}\n",
+    );
+    assert_eq!(errors.names, ["One", "Two", "Three"]);
+    let found: Vec<_> = errors.fields.iter().map(|(place, ty)| format!("{place} {ty}")).collect();
+    let expected = [
+        "One..0 String",
+        "Two.Tuple.0 io::Error",
+        "Two.Tuple.1 Vec<u8>",
+        "Two.Inline.a u8",
+        "Two.Inline.b Option<String>",
+        "Two.Long.c &'static str",
+        "Two.Broken.0 String",
+        "Three..d String",
+    ];
+    assert_eq!(found, expected);
+    let bare: Vec<_> = errors.fields.iter().map(|(_, ty)| bare_text(ty, &[]).is_some()).collect();
+    assert_eq!(bare, [true, false, false, false, true, false, true, true]);
+}
+
+#[test]
+fn no_error_holds_a_bare_text_of_a_stranger() {
+    let mut errors = Errors::default();
+    for krate in MEETS_STRANGERS {
+        let mut files = Vec::new();
+        files_below(&root().join("crates").join(krate).join("src"), ".rs", &mut files);
+        for file in files.iter().filter(|file| !file.ends_with("tests.rs")) {
+            let text = fs::read_to_string(file).unwrap();
+            let by_hand = text.contains("impl Error for") || text.contains("::Error for");
+            assert!(
+                !by_hand,
+                "{}: derive Error, so that this test sees its fields",
+                file.display()
+            );
+            errors.read(text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default());
+        }
+    }
+    assert!(errors.names.len() > 40 && errors.fields.len() > 100, "{:?}", errors.names);
+    let mut used = vec![false; OWN_TEXTS.len()];
+    let mut bare = Vec::new();
+    for (place, ty) in &errors.fields {
+        let Some(part) = bare_text(ty, &errors.names) else { continue };
+        let parts: Vec<_> = place.split('.').collect();
+        let short = format!("{}.{}", parts[0], parts[2]);
+        match OWN_TEXTS.iter().position(|(own, _)| own == place || *own == short) {
+            Some(own) => used[own] = true,
+            None => bare.push(format!("{place}: {part}")),
+        }
+    }
+    assert!(bare.is_empty(), "make it a StrangerText, or say whose text it is: {bare:#?}");
+    let unused: Vec<_> = OWN_TEXTS.iter().zip(used).filter(|(_, used)| !used).collect();
+    assert!(unused.is_empty(), "these texts are gone: {unused:?}");
+}
+
+/// Where bytes become text otherwise than by `StrangerText::from_bytes`, and why.
+const BYTES_TO_TEXT: [(&str, &str); 13] = [
+    ("cli/src/generate.rs", "a script for the shell that this program has made"),
+    (
+        "cli/src/pep/findings.rs",
+        "the output of a program of this machine, in which words are looked for",
+    ),
+    ("cli/src/top/mod.rs", "JSON whose texts have been checked"),
+    ("node/src/client/local/address.rs", "the name of a target, which is checked afterwards"),
+    ("node/src/client/local/http1/answer.rs", "fields that this program has encoded"),
+    ("node/src/client/local/http1/fields.rs", "the digits of a number"),
+    (
+        "node/src/client/local/http1/request.rs",
+        "a host, which is checked afterwards, and the digits of a number",
+    ),
+    (
+        "node/src/client/ranges.rs",
+        "a reference to a URL, which becomes a StrangerText, and a range",
+    ),
+    (
+        "node/src/fields.rs",
+        "a line that is parsed, and whose parser makes errors of a StrangerText",
+    ),
+    ("wire/src/message.rs", "a pseudo-header field, which is checked afterwards"),
+    ("wire/src/stranger_text.rs", "the type itself"),
+    ("net/src/resolver.rs", "Name::from_utf8 reads a host that was checked"),
+    ("net/src/resolver/service.rs", "Name::from_utf8 reads a host that was checked"),
+];
+
+#[test]
+fn bytes_become_text_only_where_it_is_known_what_is_shown() {
+    let mut used = vec![false; BYTES_TO_TEXT.len()];
+    for krate in MEETS_STRANGERS {
+        let mut files = Vec::new();
+        files_below(&root().join("crates").join(krate).join("src"), ".rs", &mut files);
+        for file in
+            files.iter().filter(|file| !file.ends_with("tests.rs") && !file.ends_with("model.rs"))
+        {
+            let text = fs::read_to_string(file).unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            if !code.contains("from_utf8") {
+                continue;
+            }
+            let name = file.to_string_lossy();
+            let known = BYTES_TO_TEXT.iter().position(|(place, _)| name.ends_with(place));
+            used[known.unwrap_or_else(|| panic!("{name}: use StrangerText::from_bytes"))] = true;
+        }
+    }
+    let unused = BYTES_TO_TEXT.iter().zip(used).find(|(_, used)| !used);
+    assert_eq!(unused, None, "it makes no texts");
+}

@@ -2,13 +2,7 @@
 
 mod support;
 
-use std::{
-    fs,
-    net::UdpSocket,
-    path::Path,
-    process::{Command, Stdio},
-    time::Duration,
-};
+use std::{fs, net::UdpSocket, path::Path, time::Duration};
 
 use serde_json::Value;
 
@@ -40,9 +34,9 @@ fn a_proxy_shares_the_open_files_that_it_may_have_and_says_when_they_are_few() {
     let scene = Scene::new();
     let line = "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.0/8 --write-ca proxy.pem";
     let tandem = scene.command(line.split_whitespace());
-    let mut limited = Command::new("/bin/sh");
+    let mut limited = scene.other_program("/bin/sh");
     limited.args(["-c", "ulimit -n 100 && exec \"$@\"", "sh"]).arg(tandem.get_program());
-    limited.args(tandem.get_args()).env_clear().current_dir(scene.path("")).stdin(Stdio::null());
+    limited.args(tandem.get_args());
     let proxy = Server::start(limited, line);
     // 64 of the 100 are kept for other files, and a quarter of the rest for names.
     let advice = "open files: at most 100, so at most 27 flows at a time; set LimitNOFILE= ";

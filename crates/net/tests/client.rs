@@ -122,7 +122,17 @@ fn errors_say_what_is_wrong() {
         let short = Client::connect(options().token("short")).await.unwrap_err();
         assert!(matches!(short, ClientError::Token(_)), "{short:?}");
         let untrusted = Client::connect(ClientOptions::new(&url)).await.unwrap_err();
+        // The machine of the caller, or its variable SSL_CERT_FILE, may name no CA at all.
+        let is_untrusted = matches!(
+            untrusted,
+            ClientError::Tunnel(TunnelError::Tls { .. }) | ClientError::Trust(_)
+        );
+        assert!(is_untrusted, "{untrusted:?}");
+        let (other, other_pem) = start_proxy().unwrap();
+        let options_of_other = ClientOptions::new(&url).ca(other_pem.as_str());
+        let untrusted = Client::connect(options_of_other).await.unwrap_err();
         assert!(matches!(untrusted, ClientError::Tunnel(TunnelError::Tls { .. })), "{untrusted:?}");
+        other.stop().unwrap();
         let no_url = Client::connect(ClientOptions::new("ftp://x")).await.unwrap_err();
         assert!(no_url.to_string().contains("\"ftp://x\" is not the URL of a proxy"), "{no_url}");
         let no_pem = Client::connect(options().ca("nothing")).await.unwrap_err();

@@ -611,7 +611,7 @@ fn is_child() -> bool {
 /// Runs a test of this file in a process of its own.
 fn child(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--quiet"]).env(CHILD, "yes");
+    command.args(["--exact", test, "--nocapture", "--quiet"]).env_clear().env(CHILD, "yes");
     command
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::StatusCode;
-use tandem_wire::TargetError;
+use tandem_wire::{StrangerText, TargetError};
 
 use crate::{mode::Agreement, node::ResolveError, proxy::Refusal, reason::explain};
 
@@ -19,7 +19,7 @@ pub enum RequestError {
     NotConnect,
     /// The request is an extended CONNECT request for another protocol.
     #[error("protocol {0:?} is not supported; allowed: \"connect-udp\", \"connect-tcp\"")]
-    Protocol(String),
+    Protocol(StrangerText),
     /// The path does not match the proxy's URI template.
     #[error("the path does not match the template {template}")]
     PathMismatch {
@@ -28,7 +28,7 @@ pub enum RequestError {
     },
     /// The target in the path is malformed.
     #[error("malformed target: {0}")]
-    MalformedTarget(String),
+    MalformedTarget(StrangerText),
     /// The request has no token, or an unknown one.
     #[error("a valid token is required")]
     Unauthorized,
@@ -43,7 +43,7 @@ pub enum RequestError {
     #[error("{host}: {error}")]
     Dns {
         /// The name.
-        host: String,
+        host: StrangerText,
         /// The resolver's error.
         error: ResolveError,
     },
@@ -51,7 +51,7 @@ pub enum RequestError {
     #[error("the resolver did not answer for {host} within {timeout:?}")]
     DnsTimeout {
         /// The name.
-        host: String,
+        host: StrangerText,
         /// The longest wait for an answer.
         timeout: Duration,
     },
@@ -59,7 +59,7 @@ pub enum RequestError {
     #[error("{0} names are being resolved already")]
     TooManyQueries(usize),
     /// The proxy's policy does not allow the target's address.
-    #[error("target {0} is not in an allowed prefix")]
+    #[error("the target's address {0} is not in an allowed prefix")]
     TargetProhibited(IpAddr),
     /// The proxy opens no TCP connections to this port.
     #[error("this proxy opens no TCP connections to port {0}")]
@@ -68,15 +68,23 @@ pub enum RequestError {
     #[error("user {user} may not reach {target} through this proxy")]
     UserTarget {
         /// The user's name.
-        user: String,
-        /// The host and port, or the address, of the target.
-        target: String,
+        user: StrangerText,
+        /// The host and port of the target.
+        target: StrangerText,
+    },
+    /// The user may not reach the address of the target.
+    #[error("user {user} may not reach the target's address {address} through this proxy")]
+    UserAddress {
+        /// The user's name.
+        user: StrangerText,
+        /// The address of the target.
+        address: IpAddr,
     },
     /// The user has reached one of its limits.
     #[error("user {user} {}", refusal.of_limit(*.max))]
     UserLimit {
         /// The user's name.
-        user: String,
+        user: StrangerText,
         /// Which limit it is.
         refusal: Refusal,
         /// How much may be open.
@@ -90,7 +98,7 @@ pub enum RequestError {
     #[error("{target} cannot be reached: {kind}")]
     Unreachable {
         /// The host and port of the target.
-        target: String,
+        target: StrangerText,
         /// The error of the last attempt.
         kind: io::ErrorKind,
     },
@@ -130,6 +138,38 @@ impl RequestError {
         }
     }
 
+    /// Returns the reason in the words that the client gets. They do not have the addresses that the proxy's resolver knows
+    /// for the name of a target, because these may be those of an inner network. The log has them.
+    pub fn details(&self) -> String {
+        match self {
+            Self::TargetProhibited(_) => {
+                "the target's address is not in an allowed prefix".to_owned()
+            }
+            Self::UserAddress { user, .. } => {
+                format!("user {user} may not reach the target's address through this proxy")
+            }
+            Self::NotConnect
+            | Self::Protocol(_)
+            | Self::PathMismatch { .. }
+            | Self::MalformedTarget(_)
+            | Self::Unauthorized
+            | Self::TokenExpired
+            | Self::TooManyGuesses(_)
+            | Self::Dns { .. }
+            | Self::DnsTimeout { .. }
+            | Self::TooManyQueries(_)
+            | Self::PortProhibited(_)
+            | Self::UserTarget { .. }
+            | Self::UserLimit { .. }
+            | Self::OtherService
+            | Self::Unreachable { .. }
+            | Self::TooManySockets { .. }
+            | Self::NoResources
+            | Self::Socket(_)
+            | Self::Group { .. } => self.to_string(),
+        }
+    }
+
     /// Returns the status code, and the error type of the `Proxy-Status` field (RFC 9209 §2.3) if
     /// the field has one for this cause.
     pub const fn response(&self) -> (StatusCode, Option<&'static str>) {
@@ -159,6 +199,7 @@ impl RequestError {
             Self::PortProhibited(_)
             | Self::OtherService
             | Self::UserTarget { .. }
+            | Self::UserAddress { .. }
             | Self::UserLimit { .. } => (StatusCode::FORBIDDEN, Some("http_request_denied")),
             Self::Unreachable { kind: io::ErrorKind::TimedOut, .. } => {
                 (StatusCode::GATEWAY_TIMEOUT, Some("connection_timeout"))
@@ -224,7 +265,7 @@ pub enum ClientError {
     #[error("cannot resolve {host}: {error}")]
     Resolve {
         /// The name.
-        host: String,
+        host: StrangerText,
         /// The resolver's error.
         error: ResolveError,
     },
@@ -264,7 +305,7 @@ pub enum ClientError {
         /// The authority of the proxy or the origin.
         peer: String,
         /// The error of TLS.
-        reason: String,
+        reason: StrangerText,
     },
     /// The connection ended.
     #[error("the connection to {peer} ended: {reason}")]
@@ -272,7 +313,7 @@ pub enum ClientError {
         /// The authority of the proxy or the origin.
         peer: String,
         /// The reason in words.
-        reason: String,
+        reason: StrangerText,
     },
     /// The peer lacks a feature that the client needs.
     #[error("{peer} does not support {what}")]
@@ -291,16 +332,16 @@ pub enum ClientError {
         agreement: Agreement,
     },
     /// The proxy refused the tunnel.
-    #[error("{peer} refused a tunnel to {target}: status {status}{}", details(.proxy_status.as_deref()))]
+    #[error("{peer} refused a tunnel to {target}: status {status}{}", details(.proxy_status.as_ref()))]
     Refused {
         /// The authority of the proxy.
         peer: String,
         /// The host and port of the target.
-        target: String,
+        target: StrangerText,
         /// The HTTP status code.
         status: u16,
         /// The `Proxy-Status` field, if any.
-        proxy_status: Option<String>,
+        proxy_status: Option<StrangerText>,
         /// The wait for which the proxy asks before the next request (`Retry-After`).
         retry_after: Option<Duration>,
     },
@@ -310,15 +351,15 @@ pub enum ClientError {
         /// The authority of the proxy.
         peer: String,
         /// The host and port of the target.
-        target: String,
+        target: StrangerText,
         /// The reason in words.
-        reason: String,
+        reason: StrangerText,
     },
     /// The origin answered with a status code that is not a success.
     #[error("{url}: status {status}")]
     Status {
         /// The URL of the request.
-        url: String,
+        url: StrangerText,
         /// The HTTP status code.
         status: u16,
     },
@@ -326,19 +367,19 @@ pub enum ClientError {
     #[error("{url}: status {status} redirects to {location}")]
     Redirected {
         /// The URL of the request.
-        url: String,
+        url: StrangerText,
         /// The HTTP status code: 301, 302, 303, 307 or 308.
         status: u16,
-        /// The reference to the other URL, which may be relative. It has no control characters.
-        location: String,
+        /// The reference to the other URL, which may be relative.
+        location: StrangerText,
     },
     /// The body ended early, or changed while it was fetched.
     #[error("{url}: {reason}")]
     Body {
         /// The URL of the request.
-        url: String,
+        url: StrangerText,
         /// The reason in words.
-        reason: String,
+        reason: StrangerText,
     },
     /// The peer violated the protocol.
     #[error("{peer} violated the protocol: {reason}")]
@@ -346,7 +387,7 @@ pub enum ClientError {
         /// The authority of the proxy or the origin.
         peer: String,
         /// The reason in words.
-        reason: String,
+        reason: StrangerText,
     },
     /// The operator ended the node.
     #[error("interrupted")]
@@ -361,7 +402,7 @@ impl ClientError {
             // A name that worked before has not been mistyped.
             Self::Resolve { error, .. } => has_worked || *error == ResolveError::Unreachable,
             Self::Refused { status: 502, proxy_status, .. } => {
-                let is_dns = |status: &String| status.contains("dns_error");
+                let is_dns = |status: &StrangerText| status.contains("dns_error");
                 has_worked || !proxy_status.as_ref().is_some_and(is_dns)
             }
             Self::Refused { status, .. } => matches!(status, 429 | 500 | 503 | 504),
@@ -392,7 +433,7 @@ impl ClientError {
     }
 }
 
-fn details(proxy_status: Option<&str>) -> String {
+fn details(proxy_status: Option<&StrangerText>) -> String {
     proxy_status.map_or_else(String::new, |value| format!(", {}", explain(value)))
 }
 
@@ -415,16 +456,45 @@ mod tests {
     }
 
     #[test]
+    fn a_client_is_not_told_the_address_to_which_a_name_leads() {
+        let (host, target) = (|| "intranet.example".into(), || "intranet.example:443".into());
+        let (user, address) = (|| "alice".into(), "10.1.2.3".parse().expect("an address"));
+        for error in [
+            RequestError::NotConnect,
+            RequestError::Protocol("websocket".into()),
+            RequestError::MalformedTarget("a".into()),
+            RequestError::Unauthorized,
+            RequestError::TokenExpired,
+            RequestError::Dns { host: host(), error: ResolveError::NotFound },
+            RequestError::DnsTimeout { host: host(), timeout: Duration::from_secs(1) },
+            RequestError::TargetProhibited(address),
+            RequestError::PortProhibited(25),
+            RequestError::UserTarget { user: user(), target: target() },
+            RequestError::UserAddress { user: user(), address },
+            RequestError::Unreachable { target: target(), kind: io::ErrorKind::ConnectionRefused },
+            RequestError::Socket(io::ErrorKind::NetworkUnreachable),
+        ] {
+            let told = error.details();
+            assert!(!told.contains("10.1.2.3"), "{told}");
+            let (log, has_address) = (error.to_string(), told.contains("address"));
+            assert!(
+                !has_address || log.contains("10.1.2.3"),
+                "the log must have the address: {log}"
+            );
+        }
+    }
+
+    #[test]
     fn only_failures_that_may_pass_are_repeated() {
         let peer = || "p.example".to_owned();
         let refused = |status, proxy_status: &str| ClientError::Refused {
             peer: peer(),
-            target: "t.example:53".to_owned(),
+            target: "t.example:53".into(),
             status,
-            proxy_status: Some(proxy_status.to_owned()),
+            proxy_status: Some(proxy_status.into()),
             retry_after: None,
         };
-        let resolve = |error| ClientError::Resolve { host: peer(), error };
+        let resolve = |error| ClientError::Resolve { host: peer().into(), error };
         let kind = io::ErrorKind::ConnectionRefused;
         for (error, at_start, later) in [
             (ClientError::Refusing { peer: peer(), kind }, true, true),
@@ -438,7 +508,7 @@ mod tests {
             (refused(404, ""), false, false),
             (resolve(ResolveError::Unreachable), true, true),
             (resolve(ResolveError::NotFound), false, true),
-            (ClientError::Tls { peer: peer(), reason: "expired".to_owned() }, false, false),
+            (ClientError::Tls { peer: peer(), reason: "expired".into() }, false, false),
         ] {
             assert_eq!((error.may_pass(false), error.may_pass(true)), (at_start, later), "{error}");
         }

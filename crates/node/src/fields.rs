@@ -5,18 +5,19 @@ use std::borrow::Cow;
 #[cfg(test)]
 use http::HeaderValue;
 use http::{HeaderMap, HeaderName, header};
+use tandem_wire::StrangerText;
 
 /// The value of a field that may have only one line in a message. `None`: the message does not have
 /// the field. The error is a text for messages.
 pub(crate) fn only_line<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
-) -> Option<Result<Cow<'a, str>, String>> {
+) -> Option<Result<Cow<'a, str>, StrangerText>> {
     let mut lines = headers.get_all(name).iter();
     let value = lines.next()?;
     Some(match lines.next() {
         None => Ok(String::from_utf8_lossy(value.as_bytes())),
-        Some(_) => Err("more than one line".to_owned()),
+        Some(_) => Err("more than one line".into()),
     })
 }
 

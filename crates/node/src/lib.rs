@@ -41,6 +41,7 @@ pub use origin::{Origin, OriginConfig};
 pub use path_report::PathReport;
 pub use proxy::{Proxy, ProxyConfig};
 pub use stats::{ConnectionStats, Stats};
+pub use tandem_wire::StrangerText;
 
 /// Returns the time at which a unit test begins.
 #[cfg(test)]

@@ -1,27 +1,24 @@
 //! What proxies say of a failure (`Proxy-Status`, RFC 9209), in words for people.
 
-use tandem_wire::ProxyStatus;
-
-/// The longest text of a stranger that is shown, in characters.
-const SHOWN_MAX: usize = 300;
+use tandem_wire::{ProxyStatus, StrangerText};
 
 /// Says what a value of `Proxy-Status` means: the reason, and in parentheses the error type with the
 /// details. A value that names no error is shown as it is.
-pub(crate) fn explain(value: &str) -> String {
+pub(crate) fn explain(value: &StrangerText) -> StrangerText {
     // The proxy that is closest to the target comes first, and knows most.
-    let statuses = ProxyStatus::parse(value).unwrap_or_default();
+    let statuses = ProxyStatus::parse(value.unescaped()).unwrap_or_default();
     let Some((status, error)) = statuses.iter().find_map(|it| Some((it, it.error.as_deref()?)))
     else {
         let details = statuses.into_iter().find_map(|status| status.details);
-        return printable(&details.unwrap_or_else(|| format!("and says {value}")));
+        return details.unwrap_or_else(|| format!("and says {}", value.unescaped())).into();
     };
     // "connection_refused: connection refused" would say it twice.
     let details = status.details.as_ref().filter(|text| text.replace(' ', "_") != error);
     let details = details.map_or_else(String::new, |text| format!(": {text}"));
-    printable(&match sentence(error) {
-        Some(sentence) => format!("{sentence} ({error}{details})"),
-        None => format!("{error}{details}"),
-    })
+    match sentence(error) {
+        Some(sentence) => format!("{sentence} ({error}{details})").into(),
+        None => format!("{error}{details}").into(),
+    }
 }
 
 /// The meaning of an error type of RFC 9209 §2.3, for those that concern tunnels.
@@ -49,11 +46,6 @@ fn sentence(error: &str) -> Option<&'static str> {
     })
 }
 
-/// Removes control characters from a peer's text and shortens it, so that a terminal can show it.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(SHOWN_MAX).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,10 +65,12 @@ mod tests {
             ("p;error=tls_alert_received;details=\"x\"", "tls_alert_received: x"),
             ("tandem;details=\"a valid token is required\"", "a valid token is required"),
             ("masque.example", "and says masque.example"),
-            ("\u{1b}[2J", "and says [2J"),
+            ("\u{1b}[2J", "and says \\u{1b}[2J"),
+            ("p;details=\"a\u{202e}b\"", "and says p;details=\"a\\u{202e}b\""),
         ] {
-            assert_eq!(explain(value), text, "{value}");
+            assert_eq!(explain(&value.into()).to_string(), text, "{value}");
         }
-        assert_eq!(explain(&"x".repeat(1000)).len(), SHOWN_MAX);
+        let long = explain(&"x".repeat(1000).into()).to_string();
+        assert_eq!(long.len(), StrangerText::SHOWN_MAX);
     }
 }

@@ -199,9 +199,9 @@ impl Server {
         id: ConnectionId,
         error: &h3::ConnectionError,
     ) {
-        debug!(connection = id.0, code = %error.code, reason = error.reason, "connection broken");
+        debug!(connection = id.0, code = %error.code, reason = %error.reason, "connection broken");
         self.broken.count(error.code);
-        self.end(now, id, error.code, &error.reason);
+        self.end(now, id, error.code, &error.reason.to_string());
     }
 
     fn end(&mut self, now: Instant, id: ConnectionId, code: Code, reason: &str) {

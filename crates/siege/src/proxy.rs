@@ -91,7 +91,8 @@ impl Launch {
         command.args(["proxy", "--listen", "127.0.0.1:0", "--allow-target", "127.0.0.0/8"]);
         command.arg("--token-file").arg(&token_file).arg("--write-ca").arg(&ca_file);
         command.args(&self.arguments);
-        command.env_remove("RUST_LOG").kill_on_drop(true);
+        // Settings, the form of the log and its language are not those of the caller.
+        command.env_clear().kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command
             .spawn()

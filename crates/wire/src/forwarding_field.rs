@@ -6,7 +6,7 @@
 use http::HeaderValue;
 use sfv::{Item, ItemSerializer, KeyRef, Parameters, Parser, StringRef, key_ref};
 
-use crate::{ScrambleKey, Transform};
+use crate::{ScrambleKey, StrangerText, Transform};
 
 /// The value of `Proxy-QUIC-Forwarding` with which a client or a proxy declines forwarded mode, but
 /// takes connection IDs for the sharing of ports.
@@ -74,7 +74,7 @@ pub enum PortSharing {
 pub enum ForwardingFieldError {
     /// The value is not an Item of the type Boolean.
     #[error("not a structured Boolean: {0}")]
-    Syntax(String),
+    Syntax(StrangerText),
     /// A parameter is missing or has a value that is not allowed.
     #[error("parameter {name} is missing or not allowed; allowed: {allowed}")]
     Parameter {
@@ -87,7 +87,7 @@ pub enum ForwardingFieldError {
     #[error("the proxy selected transform {name:?}, which was not offered")]
     TransformNotOffered {
         /// The name of the transform.
-        name: String,
+        name: StrangerText,
     },
 }
 
@@ -164,7 +164,7 @@ impl ForwardingGrant {
             // for, it MUST abort the request."
             Some(name) => {
                 let transform = name.parse().ok().filter(|it| offered.contains(it));
-                let name = name.to_owned();
+                let name = name.into();
                 Some(transform.ok_or(ForwardingFieldError::TransformNotOffered { name })?)
             }
             None => None,
@@ -221,7 +221,7 @@ fn enabled(parameter: &KeyRef, names: &str, key: Option<&ScrambleKey>) -> Header
 }
 
 fn parse_boolean(value: &str) -> Result<(bool, Parameters), ForwardingFieldError> {
-    let syntax = |error: &dyn ToString| ForwardingFieldError::Syntax(error.to_string());
+    let syntax = |error: &dyn ToString| ForwardingFieldError::Syntax(error.to_string().into());
     let item: Item = Parser::new(value).parse().map_err(|error: sfv::Error| syntax(&error))?;
     let boolean = item.bare_item.as_boolean().ok_or_else(|| syntax(&"another type"))?;
     Ok((boolean, item.params))
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn a_transform_that_was_not_offered_is_not_the_same_as_a_malformed_grant() {
         let not_offered =
-            |name: &str| ForwardingFieldError::TransformNotOffered { name: name.to_owned() };
+            |name: &str| ForwardingFieldError::TransformNotOffered { name: name.into() };
         for (value, error) in [
             ("?1", error(TRANSFORM, STRING)),
             ("?1;transform=identity", error(TRANSFORM, STRING)),

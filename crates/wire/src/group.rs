@@ -5,7 +5,7 @@ use http::HeaderValue;
 use sfv::{ItemSerializer, key_ref};
 
 use crate::{
-    VarInt,
+    StrangerText, VarInt,
     integer_item::{integer, parse_integer},
 };
 
@@ -28,7 +28,7 @@ pub struct GroupField {
 pub enum GroupFieldError {
     /// The value is not an Item of the type Integer.
     #[error("not a structured Integer: {0}")]
-    Syntax(String),
+    Syntax(StrangerText),
     /// The number of streams is out of range.
     #[error("tandem-group = {0}; allowed: 1 to {max}", max = GroupField::STREAMS_MAX)]
     Streams(i64),

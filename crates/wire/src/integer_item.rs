@@ -7,12 +7,14 @@ use std::ops::RangeInclusive;
 
 use sfv::{Item, Parameters, Parser};
 
+use crate::StrangerText;
+
 /// The reason why one of Tandem's own fields is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {
     /// The value is not an Item of the type Integer.
     #[error("not a structured Integer: {0}")]
-    Syntax(String),
+    Syntax(StrangerText),
     /// The field has an unknown version.
     #[error("version {0}; allowed: 1")]
     Version(i64),
@@ -74,9 +76,9 @@ impl Versioned {
 /// parameters. The error is a text for people.
 ///
 /// [RFC 9651 §3.3.1]: https://www.rfc-editor.org/rfc/rfc9651#section-3.3.1
-pub(crate) fn parse_integer(value: &str) -> Result<(i64, Parameters), String> {
+pub(crate) fn parse_integer(value: &str) -> Result<(i64, Parameters), StrangerText> {
     let item: Item = Parser::new(value).parse().map_err(|error: sfv::Error| error.to_string())?;
-    let integer = item.bare_item.as_integer().ok_or_else(|| "another type".to_owned())?;
+    let integer = item.bare_item.as_integer().ok_or("another type")?;
     Ok((integer.into(), item.params))
 }
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
-use crate::DecodeError;
 use crate::qpack::{FieldLine, decode_field_section, encode_field_section};
+use crate::{DecodeError, StrangerText};
 
 /// The header section of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,8 +43,8 @@ pub struct ResponseHead {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// A field name is empty, or has an uppercase letter or another character that is not allowed.
-    #[error("field name \"{}\" is not a lower-case token", .0.escape_ascii())]
-    Name(Bytes),
+    #[error("field name {0:?} is not a lower-case token")]
+    Name(StrangerText),
     /// A field value has a control character.
     #[error("the value of {0} has a control character")]
     Value(HeaderName),
@@ -58,14 +58,14 @@ pub enum MessageError {
     #[error("te has a value other than \"trailers\"")]
     Te,
     /// A pseudo-header field is not defined for this kind of message.
-    #[error("pseudo-header \"{}\" is not allowed here", .0.escape_ascii())]
-    PseudoHeaderUnknown(Bytes),
+    #[error("pseudo-header {0:?} is not allowed here")]
+    PseudoHeaderUnknown(StrangerText),
     /// A pseudo-header field occurs twice.
     #[error("pseudo-header {0} occurs twice")]
     PseudoHeaderRepeated(&'static str),
     /// A pseudo-header field follows a regular field.
-    #[error("pseudo-header \"{}\" follows a regular field", .0.escape_ascii())]
-    PseudoHeaderLate(Bytes),
+    #[error("pseudo-header {0:?} follows a regular field")]
+    PseudoHeaderLate(StrangerText),
     /// A required pseudo-header field is missing.
     #[error("pseudo-header {0} is missing")]
     PseudoHeaderMissing(&'static str),
@@ -78,12 +78,12 @@ pub enum MessageError {
         method: Method,
     },
     /// A pseudo-header field's value is not allowed.
-    #[error("pseudo-header {name} has the value \"{}\"", .value.escape_ascii())]
+    #[error("pseudo-header {name} has the value {value:?}")]
     PseudoHeaderValue {
         /// The field.
         name: &'static str,
         /// Its value.
-        value: Bytes,
+        value: StrangerText,
     },
     /// Host and `:authority` differ.
     #[error("host is not the same as :authority")]
@@ -125,14 +125,13 @@ impl RequestHead {
         let [method, scheme, authority, path, protocol] = pseudo_headers;
         let method = method.ok_or(MessageError::PseudoHeaderMissing(METHOD))?;
         let head = Self {
-            method: Method::from_bytes(&method)
-                .map_err(|_| MessageError::PseudoHeaderValue { name: METHOD, value: method })?,
-            scheme: scheme.map(|value| checked(SCHEME, value, is_scheme)).transpose()?,
+            method: Method::from_bytes(&method).map_err(|_| value_error(METHOD, &method))?,
+            scheme: scheme.map(|value| checked(SCHEME, &value, is_scheme)).transpose()?,
             authority: authority
-                .map(|value| checked(AUTHORITY, value, is_authority))
+                .map(|value| checked(AUTHORITY, &value, is_authority))
                 .transpose()?,
-            path: path.map(|value| checked(PATH, value, is_path)).transpose()?,
-            protocol: protocol.map(|value| checked(PROTOCOL, value, is_token)).transpose()?,
+            path: path.map(|value| checked(PATH, &value, is_path)).transpose()?,
+            protocol: protocol.map(|value| checked(PROTOCOL, &value, is_token)).transpose()?,
             headers,
         };
         head.check()?;
@@ -158,8 +157,7 @@ impl RequestHead {
                 (_, Some(_), _) => Err(self.not_with_method(PATH)),
                 (_, _, None) => Err(MessageError::PseudoHeaderMissing(AUTHORITY)),
                 (None, None, Some(authority)) if !has_port(authority) => {
-                    let value = Bytes::copy_from_slice(authority.as_bytes());
-                    Err(MessageError::PseudoHeaderValue { name: AUTHORITY, value })
+                    Err(value_error(AUTHORITY, authority.as_bytes()))
                 }
                 (None, None, Some(_)) => self.check_host(),
             };
@@ -178,8 +176,7 @@ impl RequestHead {
         // (ASCII 0x2f). An OPTIONS request [...] MUST include a value of * (ASCII 0x2a)".
         let is_asterisk = path == "*" && self.method == Method::OPTIONS;
         if !path.starts_with('/') && !is_asterisk {
-            let value = Bytes::copy_from_slice(path.as_bytes());
-            return Err(MessageError::PseudoHeaderValue { name: PATH, value });
+            return Err(value_error(PATH, path.as_bytes()));
         }
         // RFC 9114 §4.3.1: "If the :scheme pseudo-header field identifies a scheme that has a
         // mandatory authority component (including "http" and "https"), the request MUST contain
@@ -231,9 +228,7 @@ impl ResponseHead {
         match StatusCode::from_bytes(&value) {
             // RFC 9114 §4.5: "HTTP/3 does not support [...] the 101 (Switching Protocols)
             // informational status code".
-            Ok(StatusCode::SWITCHING_PROTOCOLS) | Err(_) => {
-                Err(MessageError::PseudoHeaderValue { name: STATUS, value }.into())
-            }
+            Ok(StatusCode::SWITCHING_PROTOCOLS) | Err(_) => Err(value_error(STATUS, &value).into()),
             Ok(status) => Ok(Self { status, headers }),
         }
     }
@@ -272,21 +267,21 @@ fn split_lines<const N: usize>(
     let mut headers = HeaderMap::new();
     for FieldLine { name, value } in lines {
         if !name.starts_with(b":") {
-            let (name, value) = regular_field(name, &value)?;
+            let (name, value) = regular_field(&name, &value)?;
             headers.try_append(name, value).map_err(|_| MessageError::TooManyLines)?;
             continue;
         }
         // RFC 9114 §4.3: "All pseudo-header fields MUST appear in the header section before
         // regular header fields."
         if !headers.is_empty() {
-            return Err(MessageError::PseudoHeaderLate(name));
+            return Err(MessageError::PseudoHeaderLate(StrangerText::from_bytes(&name)));
         }
         // RFC 9114 §4.3: "Endpoints MUST treat a request or response that contains undefined or
         // invalid pseudo-header fields as malformed."
         let slots = allowed.into_iter().zip(&mut pseudo_headers);
         let Some((known, slot)) = slots.into_iter().find(|(known, _)| known.as_bytes() == &*name)
         else {
-            return Err(MessageError::PseudoHeaderUnknown(name));
+            return Err(MessageError::PseudoHeaderUnknown(StrangerText::from_bytes(&name)));
         };
         if slot.replace(value).is_some() {
             return Err(MessageError::PseudoHeaderRepeated(known));
@@ -295,11 +290,11 @@ fn split_lines<const N: usize>(
     Ok((pseudo_headers, headers))
 }
 
-fn regular_field(name: Bytes, value: &[u8]) -> Result<(HeaderName, HeaderValue), MessageError> {
+fn regular_field(name: &[u8], value: &[u8]) -> Result<(HeaderName, HeaderValue), MessageError> {
     // RFC 9114 §4.2: "A request or response containing uppercase characters in field names MUST be
     // treated as malformed."
-    let Ok(name) = HeaderName::from_lowercase(&name) else {
-        return Err(MessageError::Name(name));
+    let Ok(name) = HeaderName::from_lowercase(name) else {
+        return Err(MessageError::Name(StrangerText::from_bytes(name)));
     };
     // RFC 9114 §4.2: "An endpoint MUST NOT generate an HTTP/3 field section containing
     // connection-specific fields; any message containing connection-specific fields MUST be
@@ -327,14 +322,18 @@ fn is_connection_specific(name: &HeaderName) -> bool {
     )
 }
 
+fn value_error(name: &'static str, value: &[u8]) -> MessageError {
+    MessageError::PseudoHeaderValue { name, value: StrangerText::from_bytes(value) }
+}
+
 fn checked(
     name: &'static str,
-    value: Bytes,
+    value: &[u8],
     is_allowed: fn(&str) -> bool,
 ) -> Result<String, MessageError> {
-    match std::str::from_utf8(&value) {
+    match std::str::from_utf8(value) {
         Ok(text) if is_allowed(text) => Ok(text.to_owned()),
-        Ok(_) | Err(_) => Err(MessageError::PseudoHeaderValue { name, value }),
+        Ok(_) | Err(_) => Err(value_error(name, value)),
     }
 }
 

@@ -7,6 +7,8 @@ use std::{fmt, str::FromStr};
 use http::HeaderValue;
 use sfv::{Dictionary, ListEntry, Parser};
 
+use crate::StrangerText;
+
 /// The urgency of a request, the parameter `u` of its priority ([RFC 9218 §4.1]): 0 to 7, where 0
 /// is the most urgent.
 ///
@@ -62,7 +64,7 @@ impl fmt::Display for Urgency {
 /// The error for a text that is not an urgency.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an urgency; allowed: u=0 (first) to u=7 (last)")]
-pub struct ParseUrgencyError(String);
+pub struct ParseUrgencyError(StrangerText);
 
 impl FromStr for Urgency {
     type Err = ParseUrgencyError;
@@ -70,7 +72,7 @@ impl FromStr for Urgency {
     fn from_str(text: &str) -> Result<Self, ParseUrgencyError> {
         let urgency = text.strip_prefix("u=").and_then(|number| number.parse().ok());
         let urgency = urgency.filter(|urgency| *urgency < 8).map(Self);
-        urgency.ok_or_else(|| ParseUrgencyError(text.to_owned()))
+        urgency.ok_or_else(|| ParseUrgencyError(text.into()))
     }
 }
 

@@ -9,6 +9,8 @@ use std::borrow::Cow;
 use http::HeaderValue;
 use sfv::{BareItem, Item, ItemSerializer, List, ListEntry, Parser, StringRef, TokenRef, key_ref};
 
+use crate::StrangerText;
+
 /// The value of `Capsule-Protocol` for true.
 pub const CAPSULE_PROTOCOL_TRUE: &str = "?1";
 
@@ -34,7 +36,7 @@ pub struct ProxyStatus {
 pub enum StructuredFieldError {
     /// The value is not a structured List.
     #[error("not a structured list: {0}")]
-    Syntax(String),
+    Syntax(StrangerText),
     /// A member of the list is not a string or token.
     #[error("a member of Proxy-Status is neither a string nor a token")]
     Name,
@@ -73,7 +75,7 @@ impl ProxyStatus {
     pub fn parse(value: &str) -> Result<Vec<Self>, StructuredFieldError> {
         let list: List = Parser::new(value)
             .parse()
-            .map_err(|error| StructuredFieldError::Syntax(error.to_string()))?;
+            .map_err(|error| StructuredFieldError::Syntax(error.to_string().into()))?;
         list.into_iter().map(Self::from_member).collect()
     }
 

@@ -9,7 +9,7 @@ use serde_with::{DeserializeFromStr, SerializeDisplay};
 use sfv::{ItemSerializer, key_ref, token_ref};
 
 use crate::{
-    DecodeError, VarInt,
+    DecodeError, StrangerText, VarInt,
     integer_item::{FieldError, VERSION, Versioned, integer},
 };
 
@@ -149,7 +149,7 @@ impl FromStr for Order {
 
     fn from_str(name: &str) -> Result<Self, UnknownOrder> {
         let order = Self::ALL.into_iter().find(|order| order.as_str() == name);
-        order.ok_or_else(|| UnknownOrder { seen: name.to_owned() })
+        order.ok_or_else(|| UnknownOrder { seen: name.into() })
     }
 }
 
@@ -158,7 +158,7 @@ impl FromStr for Order {
 #[error("{seen:?} is not an order; allowed: off, window, ordered")]
 pub struct UnknownOrder {
     /// The text.
-    pub seen: String,
+    pub seen: StrangerText,
 }
 
 /// Tandem's own header field `tandem-repair` of a request, and of the response that grants it. Its

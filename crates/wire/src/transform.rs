@@ -16,7 +16,7 @@ use ctr::{
     flavors::Ctr128BE,
 };
 
-use crate::ConnectionId;
+use crate::{ConnectionId, StrangerText};
 
 /// The bit of a QUIC packet's first byte that is set in long headers ([RFC 8999 §5.1]).
 ///
@@ -77,7 +77,7 @@ impl FromStr for Transform {
 
     fn from_str(name: &str) -> Result<Self, UnknownTransform> {
         let transform = Self::ALL.into_iter().find(|transform| transform.as_str() == name);
-        transform.ok_or_else(|| UnknownTransform { seen: name.to_owned() })
+        transform.ok_or_else(|| UnknownTransform { seen: name.into() })
     }
 }
 
@@ -86,7 +86,7 @@ impl FromStr for Transform {
 #[error("{seen:?} is not a transform; allowed: scramble-dt, identity")]
 pub struct UnknownTransform {
     /// The text.
-    pub seen: String,
+    pub seen: StrangerText,
 }
 
 /// The key of [`Transform::ScrambleDt`] for one direction: 32 random bytes, which the sender of the
@@ -500,7 +500,7 @@ mod tests {
         }
         for name in ["", "scramble", "Identity", "identity "] {
             let error = name.parse::<Transform>().expect_err(name);
-            assert_eq!(error, UnknownTransform { seen: name.to_owned() });
+            assert_eq!(error, UnknownTransform { seen: name.into() });
         }
     }
 

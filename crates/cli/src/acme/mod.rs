@@ -14,6 +14,7 @@ use std::{
 };
 
 use instant_acme::Error as AcmeError;
+use tandem_node::StrangerText;
 use tokio::{sync::oneshot, time};
 
 use self::folder::Folder;
@@ -39,10 +40,10 @@ const LOOK: Duration = Duration::from_secs(60 * 60);
 /// Why there is no new certificate.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error("{0}")]
+    #[error("{}", StrangerText::from(.0.to_string()))]
     Acme(#[from] AcmeError),
     #[error("the server refuses the order: {0}")]
-    Refused(String),
+    Refused(StrangerText),
     #[error("{0}")]
     Here(#[from] CliError),
     #[error("cannot listen at {address} for the server's proof (acme-listen): {error}")]
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn failures_are_repeated_less_and_less_often() {
-        let failure = Failure::Refused("no".to_owned());
+        let failure = Failure::Refused("no".into());
         let minutes: Vec<_> = (1..=8).map(|count| failure.wait(count).as_secs() / 60).collect();
         assert_eq!(minutes, [1, 3, 9, 27, 81, 243, 360, 360]);
         let limit = serde_json::from_str(r#"{"type": "urn:ietf:params:acme:error:rateLimited"}"#);

@@ -23,7 +23,7 @@ const STEP: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(60));
 
 /// Orders a certificate and writes it into the folder.
 pub(super) async fn certificate(setup: &AcmeSetup, folder: &Folder<'_>) -> Result<(), Failure> {
-    let too_late = |_| Failure::Refused(format!("it takes more than {PATIENCE:?}"));
+    let too_late = |_| Failure::Refused(format!("it takes more than {PATIENCE:?}").into());
     time::timeout(PATIENCE, order(setup, folder)).await.map_err(too_late)?
 }
 
@@ -78,7 +78,7 @@ async fn proofs(order: &mut Order) -> Result<BTreeMap<String, String>, Failure> 
             continue; // it was proven a while ago
         }
         let Some(challenge) = authorization.challenge(ChallengeType::Http01) else {
-            return Err(Failure::Refused("it takes no proof by HTTP".to_owned()));
+            return Err(Failure::Refused("it takes no proof by HTTP".into()));
         };
         let path = format!("{PATH}{}", challenge.token);
         proofs.insert(path, challenge.key_authorization().as_str().to_owned());
@@ -99,7 +99,7 @@ async fn prove(order: &mut Order) -> Result<(), Failure> {
     }
     match order.poll_ready(&STEP).await? {
         OrderStatus::Ready | OrderStatus::Valid => Ok(()),
-        status => Err(Failure::Refused(reason(order, status).await)),
+        status => Err(Failure::Refused(reason(order, status).await.into())),
     }
 }
 

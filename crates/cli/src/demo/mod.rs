@@ -233,9 +233,10 @@ impl Demo {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{CommandFactory, FromArgMatches};
 
     use super::*;
+    use crate::help;
 
     #[derive(clap::Parser)]
     struct Program {
@@ -245,7 +246,9 @@ mod tests {
 
     fn parts(line: &str) -> Vec<Part> {
         let words = ["demo"].into_iter().chain(line.split_whitespace());
-        Program::try_parse_from(words).unwrap().demo.parts().into_iter().collect()
+        let command = help::independent_of_caller(Program::command());
+        let given = command.try_get_matches_from(words).unwrap();
+        Program::from_arg_matches(&given).unwrap().demo.parts().into_iter().collect()
     }
 
     #[test]

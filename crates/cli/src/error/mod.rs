@@ -10,7 +10,7 @@ use std::{
 };
 
 use tandem_emulate::{RelayError, TunError};
-use tandem_node::error::ClientError;
+use tandem_node::{StrangerText, error::ClientError};
 
 pub(crate) use self::{
     config::{ConfigError, end_to_end_controllers},
@@ -34,13 +34,13 @@ pub(crate) enum CliError {
     #[error("{url}: status {status} redirects to {location}: {reason}")]
     Redirect {
         /// The URL of the request.
-        url: String,
+        url: StrangerText,
         /// The HTTP status code.
         status: u16,
         /// Where it leads.
-        location: String,
+        location: StrangerText,
         /// The reason.
-        reason: String,
+        reason: StrangerText,
     },
     /// A fetch failed after a part of the file had arrived.
     #[error(
@@ -129,7 +129,7 @@ pub(crate) enum CliError {
         /// The address.
         address: AdminAddr,
         /// The cause.
-        error: serde_json::Error,
+        error: StrangerText,
     },
     /// The store of what users have used cannot be read.
     #[error(transparent)]

@@ -138,9 +138,11 @@ mod tests {
     use clap::{Args, FromArgMatches};
 
     use super::*;
+    use crate::help;
 
     fn losses(flags: &[&str]) -> [LossModel; 2] {
         let command = LinkArgs::augment_args(clap::Command::new("link")).no_binary_name(true);
+        let command = help::independent_of_caller(command);
         let args = LinkArgs::from_arg_matches(&command.get_matches_from(flags)).unwrap();
         let links = args.links().unwrap();
         [links.to_target[0].loss, links.to_client[0].loss]

@@ -113,6 +113,7 @@ mod tests {
     use clap::{Args, Command, FromArgMatches};
 
     use super::*;
+    use crate::help;
 
     #[test]
     fn every_parameter_has_a_flag_of_its_name() {
@@ -135,6 +136,7 @@ mod tests {
     #[test]
     fn without_flags_a_run_has_the_defaults() {
         let command = ParameterArgs::augment_args(Command::new("run"));
+        let command = help::independent_of_caller(command);
         let matches = command.try_get_matches_from(["run", "--mode", "mdt"]).unwrap();
         let runs = ParameterArgs::from_arg_matches(&matches).unwrap().runs();
         assert_eq!(runs, [Parameters::default()]);

@@ -4,7 +4,9 @@ mod picture;
 
 use std::{thread, time::Duration};
 
+use serde_json::Value;
 use tandem_net::admin::get;
+use tandem_node::StrangerText;
 
 use self::picture::Picture;
 use crate::{
@@ -77,7 +79,53 @@ impl Top {
     }
 
     fn parse(&self, json: &[u8]) -> Result<Now, CliError> {
-        serde_json::from_slice(json)
-            .map_err(|error| CliError::ForeignAnswer { address: self.admin.clone(), error })
+        read(json).map_err(|error| CliError::ForeignAnswer { address: self.admin.clone(), error })
+    }
+}
+
+/// Reads the answer of a server. Our servers know only names that are short and printable; another program may listen at
+/// the same address.
+fn read(json: &[u8]) -> Result<Now, StrangerText> {
+    let value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    if !is_printable(&value) {
+        return Err("a text in it has characters that cannot be shown, or is too long".into());
+    }
+    Ok(serde_json::from_value(value).map_err(|error| error.to_string())?)
+}
+
+/// Whether all texts in an answer can be shown as they are. The parser limits the depth of an answer.
+fn is_printable(value: &Value) -> bool {
+    let is_shown = |text: &str| StrangerText::new(text).to_string() == text;
+    match value {
+        Value::String(text) => is_shown(text),
+        Value::Array(values) => values.iter().all(is_printable),
+        Value::Object(fields) => {
+            fields.iter().all(|(key, value)| is_shown(key) && is_printable(value))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_a_terminal_cannot_show_is_not_shown() {
+        let answer = |version: &str| {
+            let now = Now { version: version.to_owned(), ..Now::default() };
+            read(&serde_json::to_vec(&now).unwrap())
+        };
+        assert_eq!(answer("0.1.0").unwrap().version, "0.1.0");
+        let long = "x".repeat(10_000);
+        for hostile in
+            ["\u{1b}[2J", "a\nb", "\u{9b}31m", "\u{202e}abc", "a\u{200b}b", "\u{2028}", &long]
+        {
+            let error = answer(hostile).unwrap_err().to_string();
+            assert!(error.contains("cannot be shown"), "{error}");
+        }
+        let error = read(b"{\"version\": \"x\", \"\xe2\x80\xae\": 1}").unwrap_err().to_string();
+        assert!(error.contains("cannot be shown"), "{error}");
+        assert!(!read(b"\xe2\x80\xae\x1b[2J").unwrap_err().to_string().contains('\u{202e}'));
     }
 }

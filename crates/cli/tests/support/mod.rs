@@ -22,6 +22,11 @@ use tempfile::TempDir;
 /// A timeout above the duration of every step, so that a hang fails the test.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Where the program is that the tests run.
+pub(crate) fn tandem() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_tandem"))
+}
+
 /// A folder for one test, with the program's files in it.
 pub(crate) struct Scene {
     dir: TempDir,
@@ -56,11 +61,18 @@ impl Scene {
         self.write(name, noise)
     }
 
-    /// A command that runs the program in this folder with an empty environment, except for the
-    /// variables set here.
+    /// A command that runs the program in this folder, with nothing of the test's environment.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
-        command.args(args).env_clear().current_dir(self.dir.path()).stdin(Stdio::null());
+        let mut command = self.other_program(tandem());
+        command.args(args);
+        command
+    }
+
+    /// A command that runs any program in this folder. It has no environment variables, so that it does the same
+    /// whatever language, time zone, colours, proxies or settings the caller of the tests has chosen, and no input.
+    pub(crate) fn other_program(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().current_dir(self.dir.path()).stdin(Stdio::null());
         command
     }
 

@@ -25,6 +25,7 @@ pub(crate) struct Answer {
     fields: Vec<(&'static str, String)>,
     body: Vec<u8>,
     is_cut: bool,
+    closes: Option<String>,
 }
 
 impl Answer {
@@ -39,6 +40,11 @@ impl Answer {
 
     pub(crate) fn body(self, body: impl Into<Vec<u8>>) -> Self {
         Self { body: body.into(), ..self }
+    }
+
+    /// Closes the connection with this reason instead.
+    pub(crate) fn close(reason: &str) -> Self {
+        Self { closes: Some(reason.to_owned()), ..Self::default() }
     }
 
     /// Never ends the body.
@@ -113,6 +119,9 @@ async fn serve(
         let Some(head) = read_head(&mut recv).await else { continue };
         let answer = answer(&head);
         seen.lock().unwrap().push(head);
+        if let Some(reason) = answer.closes {
+            return connection.close(0x100_u32.into(), reason.as_bytes()); // H3_NO_ERROR
+        }
         if write(&mut send, &answer).await.is_ok() && answer.is_cut {
             open.push((send, recv)); // a stream that is dropped ends
         }

@@ -153,10 +153,13 @@ pub(crate) fn fetch(host: &str, streams: usize) -> Task {
     }))
 }
 
+pub(crate) fn client_node(hops: Vec<HopConfig>, task: Task) -> Client {
+    Client::new(ClientConfig { hops, task, limits: Limits::default(), seed: Some(1) }).unwrap()
+}
+
 fn client(hops: Vec<HopConfig>, task: Task) -> Bed<Client> {
-    let config = ClientConfig { hops, task, limits: Limits::default(), seed: Some(1) };
     let peer = RawPeer::server(&certificate(), 443, Permits::default());
-    let mut bed = Bed::new(Client::new(config).unwrap(), peer);
+    let mut bed = Bed::new(client_node(hops, task), peer);
     bed.connect();
     bed
 }

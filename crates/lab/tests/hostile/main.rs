@@ -24,6 +24,7 @@ mod request_streams;
 mod responses;
 mod strangers;
 mod target;
+mod texts;
 mod tokens;
 mod tunnels;
 mod uploads;

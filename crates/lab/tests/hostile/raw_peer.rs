@@ -232,8 +232,13 @@ impl RawPeer {
 
     /// Closes the connection, and forgets what came on it.
     pub(crate) fn close(&mut self, now: Instant, code: Code) {
+        self.close_because(now, code, "");
+    }
+
+    /// The same, with a reason for people.
+    pub(crate) fn close_because(&mut self, now: Instant, code: Code, reason: &str) {
         let code = VarInt::from_u64(code.get()).unwrap();
-        self.connection().close(now, code, Bytes::new());
+        self.connection().close(now, code, Bytes::copy_from_slice(reason.as_bytes()));
         self.streams.clear();
         self.is_connected = false;
     }

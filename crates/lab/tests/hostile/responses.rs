@@ -314,7 +314,7 @@ fn the_reason_for_which_a_flow_ends_is_told_in_words() {
     for (value, words) in [
         ("p;error=connection_refused", "the target refused the connection (connection_refused)"),
         ("p;error=destination_ip_unroutable;details=\"no route\"", "no route to the target"),
-        ("a proxy \u{1b}[2J", "and says a proxy [2J"),
+        ("a proxy \u{1b}[2J", "and says a proxy \\u{1b}[2J"),
         ("", "and says "),
     ] {
         let mut bed = in_tunnel();

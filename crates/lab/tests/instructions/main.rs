@@ -130,7 +130,7 @@ fn count_all() -> Vec<Count> {
 fn count((case, node): &(Case, &str)) -> Count {
     let name = format!("{},{},{node}", case.name, case.direction());
     let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name.replace(',', "-"));
-    let status = Command::new("valgrind")
+    let status = clean("valgrind")
         .args(["--tool=callgrind", "--quiet"])
         .arg(format!("--toggle-collect=instructions::at_{node}"))
         .arg(format!("--callgrind-out-file={}", output.display()))
@@ -143,8 +143,19 @@ fn count((case, node): &(Case, &str)) -> Count {
     Count { name, instructions: callgrind::instructions(&profile) / MEASURED }
 }
 
+/// A command whose language and options are not those of the caller; only where programs and toolchains are comes from
+/// there.
+fn clean(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear();
+    for name in ["PATH", "HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "CARGO_HOME"] {
+        command.envs(std::env::var_os(name).map(|value| (name, value)));
+    }
+    command
+}
+
 fn compiler() -> String {
-    let version = Command::new("rustc").arg("-V").output().expect("rustc is installed");
+    let version = clean("rustc").arg("-V").output().expect("rustc is installed");
     String::from_utf8_lossy(&version.stdout).trim().to_owned()
 }
 

@@ -7,6 +7,7 @@ use http::{Request, StatusCode, header::HOST};
 use http_body_util::{BodyExt, Collected, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use tandem_node::StrangerText;
 use tokio::{
     net::{TcpStream, UnixStream},
     time::timeout,
@@ -31,7 +32,7 @@ pub enum ClientError {
     Http(#[from] hyper::Error),
     /// The answer is too large, or ended early.
     #[error("the answer cannot be read: {0}")]
-    Body(String),
+    Body(StrangerText),
     /// The answer is an error.
     #[error("the answer has the status {0}")]
     Status(StatusCode),
@@ -63,7 +64,7 @@ async fn get_slowly(address: &Address, path: &str) -> Result<Bytes, ClientError>
             return Err(ClientError::Status(answer.status()));
         }
         let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await;
-        body.map(Collected::to_bytes).map_err(|error| ClientError::Body(error.to_string()))
+        body.map(Collected::to_bytes).map_err(|error| ClientError::Body(error.to_string().into()))
     };
     let mut answer = std::pin::pin!(answer);
     tokio::select! {

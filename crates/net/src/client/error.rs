@@ -3,6 +3,7 @@
 use std::io;
 
 use tandem_node::{
+    StrangerText,
     client::TemplateError,
     error::{ClientError as TunnelError, FlowError},
     proxy::TokenError,
@@ -18,7 +19,7 @@ pub enum ClientError {
     #[error("{url:?} is not the URL of a proxy such as \"https://proxy.example\": {error}")]
     Url {
         /// The text.
-        url: String,
+        url: StrangerText,
         /// What is wrong with it.
         error: TemplateError,
     },
@@ -27,7 +28,7 @@ pub enum ClientError {
     Token(#[from] TokenError),
     /// The certificates of the CAs cannot be used.
     #[error("the CA certificates cannot be used: {0}")]
-    Trust(String),
+    Trust(StrangerText),
     /// The node cannot use these settings.
     #[error(transparent)]
     Config(#[from] ConfigError),

@@ -89,7 +89,7 @@ impl ClientOptions {
     /// The settings of the hop to the proxy.
     pub(super) fn hop(&self) -> Result<HopConfig, ClientError> {
         let template = Template::of_proxy(&self.url)
-            .map_err(|error| ClientError::Url { url: self.url.clone(), error })?;
+            .map_err(|error| ClientError::Url { url: self.url.as_str().into(), error })?;
         let token = self.token.as_deref().map(Token::parse).transpose()?;
         let hop = HopConfig::new(template, self.tls()?);
         Ok(HopConfig { token, mode: self.mode, ..hop })
@@ -98,7 +98,7 @@ impl ClientOptions {
     /// TLS 1.3 with the CAs that were chosen.
     fn tls(&self) -> Result<rustls::ClientConfig, ClientError> {
         let provider = Arc::new(ring::default_provider());
-        let fault = |error: &dyn fmt::Display| ClientError::Trust(error.to_string());
+        let fault = |error: &dyn fmt::Display| ClientError::Trust(error.to_string().into());
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| fault(&error))?;
@@ -112,7 +112,7 @@ impl ClientOptions {
             roots.add(certificate).map_err(|error| fault(&error))?;
         }
         if roots.is_empty() {
-            return Err(ClientError::Trust("the PEM text has no certificate".to_owned()));
+            return Err(ClientError::Trust("the PEM text has no certificate".into()));
         }
         Ok(builder.with_root_certificates(roots).with_no_client_auth())
     }

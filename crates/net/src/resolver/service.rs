@@ -15,7 +15,10 @@ use hickory_resolver::proto::rr::{
     Name, RData, Record, RecordType,
     rdata::svcb::{SVCB, SvcParamKey, SvcParamValue},
 };
-use tandem_node::node::{ResolveError, ServiceEndpoint};
+use tandem_node::{
+    StrangerText,
+    node::{ResolveError, ServiceEndpoint},
+};
 use tokio::time::timeout;
 use tracing::debug;
 
@@ -136,7 +139,7 @@ impl Resolver {
             let records = match servers.lookup(name.clone(), RecordType::HTTPS).await {
                 Ok(lookup) => interpret(lookup.answers()),
                 Err(error) => {
-                    debug!(%name, %error, "no HTTPS records");
+                    debug!(name = %shown(&name), error = %shown(&error), "no HTTPS records");
                     Records::Services(Vec::new())
                 }
             };
@@ -151,7 +154,7 @@ impl Resolver {
         // RFC 9460 §3.1: "If the client is unable to complete SVCB resolution due to its chain length limit,
         // the client SHOULD fall back to the authority endpoint, as if the origin's SVCB record did not
         // exist."
-        debug!(%name, "more than {ALIASES_MAX} aliases, one after the other");
+        debug!(name = %shown(&name), "more than {ALIASES_MAX} aliases, one after the other");
         None
     }
 
@@ -237,10 +240,16 @@ fn interpret(answers: &[Record]) -> Records {
     Records::Services(services)
 }
 
+/// A name that comes from a name server, or an error with such names, for the log.
+fn shown(from_server: &dyn std::fmt::Display) -> StrangerText {
+    from_server.to_string().into()
+}
+
 /// The server of a record. `None`: this client cannot use it.
 fn service(owner: &Name, record: &SVCB) -> Option<Service> {
     let refused = |reason: &str| {
-        debug!(%owner, target = %record.target_name, "an HTTPS record is not used: {reason}");
+        let (owner, target) = (shown(owner), shown(&record.target_name));
+        debug!(%owner, %target, "an HTTPS record is not used: {reason}");
         None
     };
     // RFC 9460 §2.5.2: "if TargetName has the value ".", then the owner name of this record MUST be used as the

@@ -10,7 +10,7 @@ use http::HeaderMap;
 use rand::Rng;
 use tandem_wire::{
     CidCapsule, ConnectionId, ForwardingFieldError, ForwardingGrant, ForwardingRequest,
-    ScrambleKey, SealField, Transform,
+    ScrambleKey, SealField, StrangerText, Transform,
 };
 
 use super::{
@@ -210,7 +210,7 @@ impl Beside {
         &mut self,
         stream: StreamId,
         headers: &HeaderMap,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, StrangerText> {
         match self.flows.get_mut(&stream) {
             None => Ok(false),
             Some(Flow::Forward(flow)) => {
@@ -222,7 +222,7 @@ impl Beside {
                 let grant = match ForwardingGrant::parse(&line, &[Transform::ScrambleDt]) {
                     Ok(Some(grant)) => grant,
                     Err(error @ ForwardingFieldError::TransformNotOffered { .. }) => {
-                        return Err(error.to_string());
+                        return Err(error.to_string().into());
                     }
                     Ok(None) | Err(_) => return Ok(false),
                 };

@@ -9,7 +9,9 @@ use std::{
 use bytes::BytesMut;
 use http::HeaderMap;
 use rand::Rng;
-use tandem_wire::{CidCapsule, ConnectionId, ForwardingRequest, PortSharing, SealField};
+use tandem_wire::{
+    CidCapsule, ConnectionId, ForwardingRequest, PortSharing, SealField, StrangerText,
+};
 use tracing::debug;
 
 use super::{
@@ -130,8 +132,8 @@ impl Asked {
     /// Reads the fields of a request. Also returns how many were ignored.
     pub(crate) fn read(headers: &HeaderMap) -> (Self, u64) {
         let mut ignored = 0;
-        let mut ignore = |name, error: String| {
-            debug!(name, error, "a field of a request is ignored");
+        let mut ignore = |name, error: StrangerText| {
+            debug!(name, %error, "a field of a request is ignored");
             ignored += 1;
         };
         let names_port_sharing = headers.contains_key(PORT_SHARING);
@@ -141,7 +143,7 @@ impl Asked {
             Some(Err(error)) => ignore(ForwardingRequest::NAME, error),
             Some(Ok(line)) => match ForwardingRequest::parse(&line) {
                 Ok(request) => asked.forwarding = request,
-                Err(error) => ignore(ForwardingRequest::NAME, error.to_string()),
+                Err(error) => ignore(ForwardingRequest::NAME, error.to_string().into()),
             },
         }
         match only_line(headers, &SEAL) {
@@ -149,7 +151,7 @@ impl Asked {
             Some(Err(error)) => ignore(SealField::NAME, error),
             Some(Ok(line)) => match SealField::parse(&line) {
                 Ok(field) => asked.seal = Some(field),
-                Err(error) => ignore(SealField::NAME, error.to_string()),
+                Err(error) => ignore(SealField::NAME, error.to_string().into()),
             },
         }
         (asked, ignored)

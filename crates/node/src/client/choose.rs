@@ -133,7 +133,7 @@ impl Client {
                 let host = self.chain.first_places().into_iter().nth(proxy);
                 let host = host.map(|(host, _)| host).unwrap_or_default();
                 self.memory.forget(proxy);
-                self.race.on_error(ClientError::Resolve { host, error });
+                self.race.on_error(ClientError::Resolve { host: host.into(), error });
             }
         }
         self.on_found(now);
@@ -388,7 +388,7 @@ impl Client {
             }
         };
         let Some(peer) = self.chain.leave_first(now, &self.limits) else { return };
-        let error = ClientError::ConnectionLost { peer, reason: reason.to_owned() };
+        let error = ClientError::ConnectionLost { peer, reason: reason.into() };
         let retry_in = Duration::ZERO;
         self.outputs.push_back(Output::Event(Event::HopLost { hop: 0, error, retry_in }));
         self.rebuild(now, 0, None);

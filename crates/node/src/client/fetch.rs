@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use tandem_wire::{Code, RequestHead, ResponseHead, TunnelInfo};
+use tandem_wire::{Code, RequestHead, ResponseHead, StrangerText, TunnelInfo};
 
 use super::{
     FetchConfig, Resume,
@@ -279,7 +279,7 @@ impl Fetch {
             return Ok(None);
         }
         if let Some(location) = location(head) {
-            let (url, status) = (self.url(), head.status.as_u16());
+            let (url, status) = (self.url().into(), head.status.as_u16());
             return Err(Failure::Client(ClientError::Redirected { url, status, location }));
         }
         if self.upload.is_some() {
@@ -301,7 +301,7 @@ impl Fetch {
         if !matches!(head.status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             return Err(Failure::Client(match head.status {
                 StatusCode::PRECONDITION_FAILED => self.changed(),
-                status => ClientError::Status { url: self.url(), status: status.as_u16() },
+                status => ClientError::Status { url: self.url().into(), status: status.as_u16() },
             }));
         }
         let range = (head.status == StatusCode::PARTIAL_CONTENT)
@@ -387,7 +387,7 @@ impl Fetch {
                 "status {status} before the whole body was sent, or instead of 204"
             ))
         } else {
-            ClientError::Status { url: self.url(), status: status.as_u16() }
+            ClientError::Status { url: self.url().into(), status: status.as_u16() }
         }))
     }
 
@@ -401,7 +401,7 @@ impl Fetch {
             return Some(Ok(Progress::Complete));
         }
         if !self.waiting.is_empty() && origin.session.is_peer_going() {
-            let reason = "the origin is going away and takes no more requests".to_owned();
+            let reason = "the origin is going away and takes no more requests";
             return Some(Err(Failure::Client(self.body_error(reason))));
         }
         if self.credit == 0 {
@@ -486,11 +486,11 @@ impl Fetch {
     }
 
     fn malformed(&self, reason: &str) -> Failure {
-        Failure::Malformed(self.body_error(reason.to_owned()))
+        Failure::Malformed(self.body_error(reason))
     }
 
-    fn body_error(&self, reason: String) -> ClientError {
-        ClientError::Body { url: self.url(), reason }
+    fn body_error(&self, reason: impl Into<StrangerText>) -> ClientError {
+        ClientError::Body { url: self.url().into(), reason: reason.into() }
     }
 
     fn url(&self) -> String {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tandem_wire::{Code, FeedbackField};
+use tandem_wire::{Code, FeedbackField, StrangerText};
 
 use super::{FlowConfig, own::FlowId};
 use crate::{node::SocketId, quic::StreamId, tunnel::Flows};
@@ -70,18 +70,18 @@ pub(super) struct FlowEnd {
     /// The error code that is sent to the proxy.
     pub(super) code: Code,
     /// The reason for messages.
-    pub(super) reason: String,
+    pub(super) reason: StrangerText,
     /// Whether the proxy ended the flow without an error, for example because it was idle.
     pub(super) is_orderly: bool,
 }
 
 impl FlowEnd {
-    pub(super) fn new(code: Code, reason: impl Into<String>) -> Self {
+    pub(super) fn new(code: Code, reason: impl Into<StrangerText>) -> Self {
         Self { code, reason: reason.into(), is_orderly: false }
     }
 
     /// The end of a flow that the proxy ended without an error.
-    pub(super) fn orderly(reason: impl Into<String>) -> Self {
+    pub(super) fn orderly(reason: impl Into<StrangerText>) -> Self {
         Self { is_orderly: true, ..Self::new(Code::H3_NO_ERROR, reason) }
     }
 

@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use tandem_wire::{
     CAPSULE_PROTOCOL_TRUE, CidCapsule, Code, PROTOCOL_CONNECT_TCP, RequestHead, ResponseHead,
-    Template, Urgency,
+    StrangerText, Template, Urgency,
 };
 
 use super::{
@@ -25,7 +25,6 @@ use crate::{
     h3::End,
     limits::Limits,
     quic::{self, StreamId, Tag},
-    reason::printable,
     stats::Stats,
     tcp::Form,
     token::Token,
@@ -275,7 +274,7 @@ impl Hop {
         &mut self,
         stream: StreamId,
         head: &ResponseHead,
-    ) -> Result<(), String> {
+    ) -> Result<(), StrangerText> {
         let beside = self.beside.on_granted(stream, &head.headers)?;
         self.send_capsules(stream);
         let more = self.tunnel.on_granted(stream, &head.headers, beside);
@@ -468,14 +467,18 @@ impl Hop {
     }
 
     /// The client's error for a refusal by this proxy.
-    pub(super) fn refused(&self, target: String, head: &ResponseHead) -> ClientError {
+    pub(super) fn refused(
+        &self,
+        target: impl Into<StrangerText>,
+        head: &ResponseHead,
+    ) -> ClientError {
         let proxy_status = head
             .headers
             .get("proxy-status")
-            .map(|value| printable(&String::from_utf8_lossy(value.as_bytes())));
+            .map(|value| StrangerText::from_bytes(value.as_bytes()));
         ClientError::Refused {
             peer: self.peer.settings.authority.clone(),
-            target,
+            target: target.into(),
             status: head.status.as_u16(),
             proxy_status,
             retry_after: retry_after(&head.headers),

@@ -147,7 +147,7 @@ impl Client {
             Ok(datagram) if fetch.has_request(datagram.quarter_stream_id.stream_id()) => {
                 h3::ConnectionError {
                     code: Code::H3_DATAGRAM_ERROR,
-                    reason: "a datagram for a download".to_owned(),
+                    reason: "a datagram for a download".into(),
                 }
             }
             Ok(_) | Err(_) => {

@@ -360,7 +360,7 @@ impl Client {
 
     fn protocol_error(&mut self, now: Instant, index: usize, error: &h3::ConnectionError) {
         let Some(peer) = self.chain.peer(index) else { return };
-        peer.close(now, error.code, &error.reason);
+        peer.close(now, error.code, &error.reason.to_string());
         let peer = peer.settings.authority.clone();
         self.end(now, Err(ClientError::Protocol { peer, reason: error.reason.clone() }));
     }

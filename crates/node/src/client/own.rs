@@ -252,7 +252,7 @@ impl Client {
         let most = self.limits.local_flows;
         check_host(&config.host)?;
         if config.port == 0 {
-            return Err(TargetError::Port("0".to_owned()).into());
+            return Err(TargetError::Port("0".into()).into());
         }
         if !matches!(self.life, Life::New | Life::Running) {
             return Err(FlowError::NotOpen);

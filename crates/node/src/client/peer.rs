@@ -234,7 +234,7 @@ impl Peer {
                 ClientError::NoAnswer { peer, timeout: limits.connection_idle }
             }
             Closed::Tls(reason) => ClientError::Tls { peer, reason: reason.clone() },
-            other => ClientError::ConnectionLost { peer, reason: other.to_string() },
+            other => ClientError::ConnectionLost { peer, reason: other.to_string().into() },
         }
     }
 }

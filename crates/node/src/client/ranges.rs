@@ -1,7 +1,7 @@
 //! The header fields of downloads in ranges: ranges, validators and redirects (RFC 9110).
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use tandem_wire::ResponseHead;
+use tandem_wire::{ResponseHead, StrangerText};
 
 /// Divides `start..total` into `count` ranges of nearly equal length. The first range is the last
 /// item, so that they are popped in order.
@@ -75,7 +75,7 @@ pub(super) fn is_same(headers: &HeaderMap, validator: &HeaderValue) -> bool {
 
 /// The reference to another URL in a redirect (RFC 9110 §15.4). `None`: the answer is no redirect, or
 /// the reference has characters that no URL has.
-pub(super) fn location(head: &ResponseHead) -> Option<String> {
+pub(super) fn location(head: &ResponseHead) -> Option<StrangerText> {
     let is_redirect = matches!(
         head.status,
         StatusCode::MOVED_PERMANENTLY
@@ -86,7 +86,7 @@ pub(super) fn location(head: &ResponseHead) -> Option<String> {
     );
     let value = head.headers.get(header::LOCATION).filter(|_| is_redirect)?;
     let text = str::from_utf8(value.as_bytes()).ok()?;
-    (!text.chars().any(char::is_control)).then(|| text.to_owned())
+    (!text.chars().any(char::is_control)).then(|| text.into())
 }
 
 #[cfg(test)]
@@ -179,7 +179,11 @@ mod tests {
         ] {
             let status = StatusCode::from_u16(status).unwrap();
             let head = ResponseHead { status, headers: headers(lines) };
-            assert_eq!(location(&head).as_deref(), expected, "{status} {lines:?}");
+            assert_eq!(
+                location(&head).as_ref().map(StrangerText::unescaped),
+                expected,
+                "{status} {lines:?}"
+            );
         }
         // U+009B begins control sequences in terminals.
         let escape = HeaderValue::from_bytes("/\u{9b}2J".as_bytes()).unwrap();

@@ -215,7 +215,7 @@ impl Client {
             && hop.request(target, Carries::NextPeer).is_none()
         {
             let peer = hop.peer.settings.authority.clone();
-            let reason = "it accepts no more requests".to_owned();
+            let reason = "it accepts no more requests".into();
             return self.on_hop_failed(now, index, ClientError::ConnectionLost { peer, reason });
         }
         // After a rebuild the connection of this hop may be old, and its first deadline is no longer
@@ -430,7 +430,7 @@ impl Client {
             return; // the flow continues over its other streams
         }
         let peer = hop.peer.settings.authority.clone();
-        let error = ClientError::FlowClosed { peer, target, reason: reason.clone() };
+        let error = ClientError::FlowClosed { peer, target: target.into(), reason: reason.clone() };
         match carries {
             // The next proxy may be restarting, so the hop is rebuilt. An origin that restarts has
             // lost our connection.

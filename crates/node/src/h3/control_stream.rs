@@ -168,7 +168,7 @@ impl ControlStreams {
                         // H3_STREAM_CREATION_ERROR."
                         Side::Server => Code::H3_STREAM_CREATION_ERROR,
                     },
-                    reason: "the peer opened a push stream, but no push was allowed".to_owned(),
+                    reason: "the peer opened a push stream, but no push was allowed".into(),
                 });
             }
             _ => {
@@ -185,7 +185,8 @@ impl ControlStreams {
             // requires the same for QPACK's streams.
             return Err(ConnectionError {
                 code: Code::H3_STREAM_CREATION_ERROR,
-                reason: format!("the peer opened a second stream of type {}", stream_type.get()),
+                reason: format!("the peer opened a second stream of type {}", stream_type.get())
+                    .into(),
             });
         }
         self.seen.push(stream_type);
@@ -198,7 +199,7 @@ impl ControlStreams {
             // RFC 9114 §6.2.1 and RFC 9204 §4.2: critical streams must not be closed.
             Some(Peer::Control(_) | Peer::Qpack(_)) => Err(ConnectionError {
                 code: Code::H3_CLOSED_CRITICAL_STREAM,
-                reason: "the peer closed a control or QPACK stream".to_owned(),
+                reason: "the peer closed a control or QPACK stream".into(),
             }),
             Some(Peer::TypeUnknown(_) | Peer::Continuation(_)) | None => Ok(None),
         }

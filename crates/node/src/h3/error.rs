@@ -1,6 +1,6 @@
 //! Errors of a connection and of a request stream.
 
-use tandem_wire::{Code, DecodeError, ErrorScope};
+use tandem_wire::{Code, DecodeError, ErrorScope, StrangerText};
 
 use super::Side;
 
@@ -11,7 +11,7 @@ pub(crate) struct ConnectionError {
     /// The code that the peer gets when the connection is closed.
     pub(crate) code: Code,
     /// The reason in words.
-    pub(crate) reason: String,
+    pub(crate) reason: StrangerText,
 }
 
 /// An error on a request stream.
@@ -40,13 +40,13 @@ impl StreamError {
 
     /// Creates the error for a frame on a stream, or at a time, at which it is not allowed.
     pub(super) fn unexpected(what: &str) -> Self {
-        let error = ConnectionError { code: Code::H3_FRAME_UNEXPECTED, reason: what.to_owned() };
+        let error = ConnectionError { code: Code::H3_FRAME_UNEXPECTED, reason: what.into() };
         Self { scope: ErrorScope::Connection, error }
     }
 }
 
 impl From<DecodeError> for ConnectionError {
     fn from(error: DecodeError) -> Self {
-        Self { code: error.code(), reason: error.to_string() }
+        Self { code: error.code(), reason: error.to_string().into() }
     }
 }

@@ -190,7 +190,7 @@ impl Session {
             // extension has been negotiated."
             return Err(ConnectionError {
                 code: Code::H3_STREAM_CREATION_ERROR,
-                reason: "the server opened a bidirectional stream".to_owned(),
+                reason: "the server opened a bidirectional stream".into(),
             });
         }
         if self.side == Side::Server && stream.0 >= self.next_request {
@@ -370,7 +370,7 @@ impl Session {
             // treated as a connection error of type H3_CLOSED_CRITICAL_STREAM."
             return Err(ConnectionError {
                 code: Code::H3_CLOSED_CRITICAL_STREAM,
-                reason: "the peer sent STOP_SENDING for the control stream".to_owned(),
+                reason: "the peer sent STOP_SENDING for the control stream".into(),
             });
         }
         let stream = self.outgoing.request_of(stream).unwrap_or(stream);

@@ -1,7 +1,7 @@
 //! The identifiers in frames on the peer's control stream. They identify requests and pushes;
 //! Tandem has no pushes.
 
-use tandem_wire::{Code, VarInt};
+use tandem_wire::{Code, StrangerText, VarInt};
 
 use super::{ConnectionError, Side};
 use crate::quic::StreamId;
@@ -39,7 +39,7 @@ impl PeerIds {
         if side == Side::Client {
             // RFC 9114 §7.2.7: "A client MUST treat the receipt of a MAX_PUSH_ID frame as a
             // connection error of type H3_FRAME_UNEXPECTED."
-            let reason = "a server sent MAX_PUSH_ID".to_owned();
+            let reason = "a server sent MAX_PUSH_ID".into();
             return Err(ConnectionError { code: Code::H3_FRAME_UNEXPECTED, reason });
         }
         // RFC 9114 §7.2.7: "receipt of a MAX_PUSH_ID frame that contains a smaller value than
@@ -61,6 +61,6 @@ pub(super) fn cancel_push(id: VarInt) -> ConnectionError {
     id_error(format!("CANCEL_PUSH has {id}, but there are no pushes"))
 }
 
-fn id_error(reason: String) -> ConnectionError {
-    ConnectionError { code: Code::H3_ID_ERROR, reason }
+fn id_error(reason: impl Into<StrangerText>) -> ConnectionError {
+    ConnectionError { code: Code::H3_ID_ERROR, reason: reason.into() }
 }

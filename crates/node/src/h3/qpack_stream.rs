@@ -42,7 +42,7 @@ fn encoder_byte(byte: u8) -> Result<(), ConnectionError> {
     // limit as a connection error of type QPACK_ENCODER_STREAM_ERROR." §3.2.2: "It is an error if
     // the encoder attempts to add an entry that is larger than the dynamic table capacity; the
     // decoder MUST treat this as a connection error of type QPACK_ENCODER_STREAM_ERROR."
-    let reason = "the peer uses a dynamic table, whose capacity is zero".to_owned();
+    let reason = "the peer uses a dynamic table, whose capacity is zero".into();
     Err(ConnectionError { code: Code::QPACK_ENCODER_STREAM_ERROR, reason })
 }
 
@@ -65,7 +65,7 @@ fn decoder_byte(byte: u8, is_in_number: &mut bool) -> Result<(), ConnectionError
     // QPACK_DECODER_STREAM_ERROR." §4.4.3: "An encoder that receives an Increment field equal to
     // zero, or one that increases the Known Received Count beyond what the encoder has sent, MUST
     // treat this as a connection error of type QPACK_DECODER_STREAM_ERROR."
-    let reason = "the peer acknowledges a dynamic table that is not used".to_owned();
+    let reason = "the peer acknowledges a dynamic table that is not used".into();
     Err(ConnectionError { code: Code::QPACK_DECODER_STREAM_ERROR, reason })
 }
 

@@ -287,7 +287,7 @@ impl RequestStream {
 }
 
 fn wrong_continuation() -> StreamError {
-    let reason = "CONTINUED names a stream that does not continue this request".to_owned();
+    let reason = "CONTINUED names a stream that does not continue this request".into();
     let error = ConnectionError { code: Code::H3_ID_ERROR, reason };
     StreamError { scope: ErrorScope::Connection, error }
 }

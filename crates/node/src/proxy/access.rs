@@ -91,7 +91,9 @@ impl User {
         if self.account.may_ask(host, *port) {
             return Ok(());
         }
-        Err(self.may_not_reach(format!("{host}:{port}")))
+        self.account.refuse(Refusal::Target);
+        let target = format!("{host}:{port}").into();
+        Err(RequestError::UserTarget { user: (*self.name).into(), target })
     }
 
     /// Whether the user may reach this address.
@@ -99,16 +101,12 @@ impl User {
         if self.account.may_reach(address) {
             return Ok(());
         }
-        Err(self.may_not_reach(address.to_string()))
-    }
-
-    fn may_not_reach(&self, target: String) -> RequestError {
         self.account.refuse(Refusal::Target);
-        RequestError::UserTarget { user: self.name.to_string(), target }
+        Err(RequestError::UserAddress { user: (*self.name).into(), address })
     }
 
     fn limit(&self, refusal: Refusal, max: u32) -> RequestError {
-        RequestError::UserLimit { user: self.name.to_string(), refusal, max }
+        RequestError::UserLimit { user: (*self.name).into(), refusal, max }
     }
 
     /// The number of the user whose turns its connections take. Those of strangers take turns of their own.

@@ -67,7 +67,7 @@ pub(super) fn refused(error: &RequestError, asks: Asks) -> ResponseHead {
     let proxy_status = ProxyStatus {
         name: NAME.to_owned(),
         error: error_type.map(Into::into),
-        details: Some(error.to_string()),
+        details: Some(error.details()),
         ..ProxyStatus::default()
     };
     headers.insert(PROXY_STATUS, proxy_status.encode());

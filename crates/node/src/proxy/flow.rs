@@ -2,7 +2,7 @@
 
 use std::{fmt, net::SocketAddr, time::Instant};
 
-use tandem_wire::{Code, TraceId};
+use tandem_wire::{Code, StrangerText, TraceId};
 
 use super::{
     access::User,
@@ -143,7 +143,7 @@ pub(super) enum End {
     /// The operating system reported that the target cannot be reached.
     Unreachable,
     /// The client sent something that it must not send.
-    Malformed(String),
+    Malformed(StrangerText),
     /// The client's connection ended.
     WithConnection,
     /// The request was refused.
@@ -163,7 +163,7 @@ impl fmt::Display for End {
             Self::Reset(code) => write!(f, "reset by the client with {code}"),
             Self::Idle => f.write_str("idle"),
             Self::Unreachable => f.write_str("target unreachable"),
-            Self::Malformed(reason) => f.write_str(reason),
+            Self::Malformed(reason) => reason.fmt(f),
             Self::WithConnection => f.write_str("connection ended"),
             Self::Refused => f.write_str("refused"),
             Self::Revoked => f.write_str("token removed"),

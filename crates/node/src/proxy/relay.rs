@@ -166,7 +166,7 @@ impl Proxy {
         let waiting = capsules.iter().map(|capsule| peer.tunnel.send_cid(id.1, capsule)).max();
         self.server.parts(id.0); // marks the connection, so that its tunnel is fed
         if waiting > Some(UNREAD_MAX) {
-            let end = End::Malformed("the client reads no answers about connection IDs".to_owned());
+            let end = End::Malformed("the client reads no answers about connection IDs".into());
             self.abort_flow(id, Code::H3_EXCESSIVE_LOAD, &end);
         }
     }
@@ -178,7 +178,7 @@ impl Proxy {
         match self.beside.on_capsule(id, capsule, path) {
             Ok(answers) => self.send_cids(id, &answers),
             Err(Violation(reason)) => {
-                let end = End::Malformed(reason.to_owned());
+                let end = End::Malformed(reason.into());
                 self.abort_flow(id, Code::H3_DATAGRAM_ERROR, &end);
             }
         }

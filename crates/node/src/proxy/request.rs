@@ -67,7 +67,7 @@ impl Admission {
             None => Ok(Asks::Tcp(Form::Classic)),
             Some("connect-udp") => Ok(Asks::Udp),
             Some(PROTOCOL_CONNECT_TCP) => Ok(Asks::Tcp(Form::Capsules)),
-            Some(protocol) => Err(RequestError::Protocol(protocol.to_owned())),
+            Some(protocol) => Err(RequestError::Protocol(protocol.into())),
         }
     }
 
@@ -95,7 +95,8 @@ impl Admission {
 
     /// Returns the target's host and port.
     fn target(&self, head: &RequestHead, asks: Asks) -> Result<(String, u16), RequestError> {
-        let malformed = |error: TargetError| RequestError::MalformedTarget(error.to_string());
+        let malformed =
+            |error: TargetError| RequestError::MalformedTarget(error.to_string().into());
         let (matcher, template) = match asks {
             Asks::Udp => (&self.matcher, &self.template),
             Asks::Tcp(Form::Capsules) => (&self.tcp_matcher, &self.tcp_template),
@@ -216,7 +217,9 @@ impl Proxy {
 
     /// Tells the operator, at most seldom, that a user has reached a limit.
     fn warn_of_limit(&mut self, now: Instant, id: FlowId, error: &RequestError) {
-        if let RequestError::UserLimit { .. } | RequestError::UserTarget { .. } = error
+        if let RequestError::UserLimit { .. }
+        | RequestError::UserTarget { .. }
+        | RequestError::UserAddress { .. } = error
             && let Some(left_out) = self.admission.limit_warning.due(now)
         {
             warn!(connection = id.0.0, left_out, "request refused: {error}");
@@ -227,7 +230,7 @@ impl Proxy {
     fn close_guesser(&mut self, now: Instant, id: ConnectionId) {
         let peer = self.peers.get_mut(id);
         if peer.is_some_and(|peer| peer.standing.is_over(self.limits.guesses_per_connection)) {
-            let reason = "too many wrong tokens on this connection".to_owned();
+            let reason = "too many wrong tokens on this connection".into();
             let error = h3::ConnectionError { code: Code::H3_EXCESSIVE_LOAD, reason };
             self.server.break_connection(now, id, &error);
         }
@@ -301,7 +304,7 @@ impl Proxy {
     pub(super) fn on_dns_timeout(&mut self, id: FlowId) {
         let timeout = self.limits.dns_timeout;
         if let Some(flow) = self.peers.flow_mut(id) {
-            let host = flow.requested.0.clone();
+            let host = (&flow.requested.0).into();
             self.refuse(id, &RequestError::DnsTimeout { host, timeout }, Asks::Udp);
         }
     }

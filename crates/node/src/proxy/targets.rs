@@ -235,13 +235,14 @@ impl Targets {
         (result, user): (Result<Vec<IpAddr>, ResolveError>, &User),
     ) -> Result<(State, Output), RequestError> {
         // RFC 9298 §3.1: "If errors occur during this process, the UDP proxy MUST reject the request".
-        let addresses = result.map_err(|error| RequestError::Dns { host: host.clone(), error })?;
+        let addresses =
+            result.map_err(|error| RequestError::Dns { host: (&host).into(), error })?;
         // Addresses are checked after resolution, so that no name leads to an internal address.
         let is_permitted =
             |address: &&IpAddr| self.policy.permits(**address) && user.account.may_reach(**address);
         match addresses.iter().find(is_permitted).or(addresses.first()) {
             Some(&address) => self.open(now, id, (address, port), user),
-            None => Err(RequestError::Dns { host, error: ResolveError::NotFound }),
+            None => Err(RequestError::Dns { host: host.into(), error: ResolveError::NotFound }),
         }
     }
 

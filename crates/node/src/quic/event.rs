@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use noq_proto::ConnectionError;
-use tandem_wire::Code;
+use tandem_wire::{Code, StrangerText};
 
 use super::StreamId;
 
@@ -41,13 +41,13 @@ pub(crate) enum Closed {
     /// The server closed it, because it needed the room or the memory for others.
     Displaced,
     /// TLS failed at either end.
-    Tls(String),
+    Tls(StrangerText),
     /// The peer closed the connection with this application error.
-    ByPeer(Code, String),
+    ByPeer(Code, StrangerText),
     /// The peer violated QUIC.
-    Violation(String),
+    Violation(StrangerText),
     /// Any other reason of QUIC.
-    Transport(String),
+    Transport(StrangerText),
 }
 
 impl From<ConnectionError> for Closed {
@@ -59,17 +59,17 @@ impl From<ConnectionError> for Closed {
         match error {
             ConnectionError::TimedOut => Self::TimedOut,
             ConnectionError::TransportError(error) if is_tls(u64::from(error.code)) => {
-                Self::Tls(error.reason)
+                Self::Tls(error.reason.into())
             }
             ConnectionError::ConnectionClosed(close) if is_tls(u64::from(close.error_code)) => {
-                Self::Tls(format!("the peer says: {close}"))
+                Self::Tls(format!("the peer says: {close}").into())
             }
             ConnectionError::ApplicationClosed(close) => Self::ByPeer(
                 Code(close.error_code.into_inner()),
-                String::from_utf8_lossy(&close.reason).into_owned(),
+                StrangerText::from_bytes(&close.reason),
             ),
-            ConnectionError::TransportError(error) => Self::Violation(error.to_string()),
-            other => Self::Transport(other.to_string()),
+            ConnectionError::TransportError(error) => Self::Violation(error.to_string().into()),
+            other => Self::Transport(other.to_string().into()),
         }
     }
 }
@@ -84,7 +84,61 @@ impl std::fmt::Display for Closed {
                 write!(f, "closed by the peer with {code}")
             }
             Self::ByPeer(code, reason) => write!(f, "closed by the peer with {code}: {reason}"),
-            Self::Violation(reason) | Self::Transport(reason) => f.write_str(reason),
+            Self::Violation(reason) | Self::Transport(reason) => reason.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use noq_proto::{
+        ApplicationClose, ConnectionClose, TransportError, TransportErrorCode, VarInt,
+    };
+
+    use super::*;
+
+    #[test]
+    fn whatever_ends_a_connection_is_told_in_one_line_without_commands_for_a_terminal() {
+        for hostile in
+            ["a\nb\r", "\u{1b}[2J\u{7}", "\u{9b}31m", "\u{202e}\u{2066}", "\u{200b}\u{ad}\u{2028}"]
+        {
+            let reason = hostile.repeat(100);
+            let bytes = bytes::Bytes::copy_from_slice(reason.as_bytes());
+            let by_quic = |error_code| {
+                let reason = bytes.clone();
+                ConnectionError::ConnectionClosed(ConnectionClose {
+                    error_code,
+                    frame_type: noq_proto::MaybeFrame::None,
+                    reason,
+                })
+            };
+            let error =
+                |code| ConnectionError::TransportError(TransportError::new(code, reason.clone()));
+            for error in [
+                ConnectionError::ApplicationClosed(ApplicationClose {
+                    error_code: VarInt::from_u32(0x100),
+                    reason: bytes.clone(),
+                }),
+                by_quic(TransportErrorCode::PROTOCOL_VIOLATION),
+                by_quic(TransportErrorCode::crypto(42)),
+                error(TransportErrorCode::PROTOCOL_VIOLATION),
+                // So a name in a certificate reaches us: in the reason of an alert of our own.
+                error(TransportErrorCode::crypto(42)),
+            ] {
+                let closed = Closed::from(error);
+                for shown in [closed.to_string(), format!("{closed:?}")] {
+                    assert!(
+                        !shown.contains(
+                            |c: char| c.is_control() || hostile.contains(c) && !c.is_ascii()
+                        ),
+                        "{shown}"
+                    );
+                    assert!(
+                        shown.contains('\\') && shown.len() < StrangerText::SHOWN_MAX + 60,
+                        "{shown}"
+                    );
+                }
+            }
         }
     }
 }

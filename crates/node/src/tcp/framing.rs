@@ -1,7 +1,9 @@
 //! The forms in which bytes of a TCP connection travel on a request stream.
 
 use bytes::{Bytes, BytesMut};
-use tandem_wire::{Code, TcpCapsuleDecoder, TcpPiece, encode_tcp_data_header, encode_tcp_final};
+use tandem_wire::{
+    Code, StrangerText, TcpCapsuleDecoder, TcpPiece, encode_tcp_data_header, encode_tcp_final,
+};
 
 use crate::{
     h3::{Body, ConnectionError},
@@ -40,7 +42,7 @@ pub(crate) enum Next {
     Reset(Code),
     /// The connection is cut off, because the stream ended without a FIN. The peer may have said why in
     /// the form of a `Proxy-Status` field.
-    Cut(Option<String>),
+    Cut(Option<StrangerText>),
     /// The peer sent something that it must not send. The stream must be reset with this code.
     Malformed(Code),
     /// The peer violated HTTP/3.
@@ -88,7 +90,7 @@ impl Framing {
                     Ok(Some(TcpPiece::Data(data))) => return Next::Data(data),
                     Ok(Some(TcpPiece::Final)) => return Next::Fin,
                     Ok(Some(TcpPiece::ProxyStatus(status))) => {
-                        return Next::Cut(Some(String::from_utf8_lossy(&status).into_owned()));
+                        return Next::Cut(Some(StrangerText::from_bytes(&status)));
                     }
                     Ok(None) => {}
                     Err(error) => return Next::Malformed(error.code()),

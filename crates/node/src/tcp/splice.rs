@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use tandem_wire::Code;
+use tandem_wire::{Code, StrangerText};
 
 use super::{
     Socket,
@@ -82,7 +82,7 @@ pub(crate) enum Outcome {
     Closed,
     /// The stream was cut off. The peer may have said why in the form of a `Proxy-Status` field. The
     /// connection is reset.
-    Cut(Option<String>),
+    Cut(Option<StrangerText>),
     /// The peer sent something that it must not send. The connection is reset, and the caller resets
     /// the stream with this code.
     Malformed(Code),

@@ -3,8 +3,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use tandem_wire::{
     CAPSULE_TYPE_PROXY_STATUS, Capsule, CapsuleDecoder, CidCapsule, Code, DecodeError, ProxyStatus,
-    RetransmissionLimit, VarInt, datagram_capsule_len, encode_capsule, encode_data_header,
-    encode_datagram_capsule, split_context_id,
+    RetransmissionLimit, StrangerText, VarInt, datagram_capsule_len, encode_capsule,
+    encode_data_header, encode_datagram_capsule, split_context_id,
 };
 
 use super::Carrier;
@@ -24,7 +24,7 @@ pub(super) enum OnStream {
     /// The peer says how often to retransmit lost datagrams.
     Limit(RetransmissionLimit),
     /// The peer says why it ends the flow, as in a `Proxy-Status` field.
-    ProxyStatus(String),
+    ProxyStatus(StrangerText),
     /// Something about a connection ID of the flow.
     Cid(CidCapsule),
     /// The stream has ended, and the flow ends with it.
@@ -41,16 +41,16 @@ pub(crate) enum StreamEnd {
     /// The peer reset the stream.
     Reset(Code),
     /// The proxy ends the flow, for the reason in this value of `Proxy-Status`.
-    Failed(String),
+    Failed(StrangerText),
     /// The peer sent something that it must not send. The stream must be ended with this code.
-    Malformed(Code, String),
+    Malformed(Code, StrangerText),
 }
 
 impl StreamEnd {
     /// RFC 9297 §3.3: an error in the Capsule Protocol "MUST be treated as if it were a malformed or
     /// incomplete message".
     fn malformed(error: &DecodeError) -> Self {
-        Self::Malformed(error.code(), error.to_string())
+        Self::Malformed(error.code(), error.to_string().into())
     }
 }
 
@@ -74,8 +74,7 @@ pub(super) fn read(
                     return Some(OnStream::Limit(limit));
                 }
                 Ok(Some(Capsule::ProxyStatus(value))) => {
-                    let value = String::from_utf8_lossy(&value).into_owned();
-                    return Some(OnStream::ProxyStatus(value));
+                    return Some(OnStream::ProxyStatus(StrangerText::from_bytes(&value)));
                 }
                 Ok(Some(Capsule::Cid(capsule))) => return Some(OnStream::Cid(capsule)),
                 Ok(Some(Capsule::Unknown { .. })) => continue,

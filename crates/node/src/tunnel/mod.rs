@@ -327,7 +327,7 @@ impl Tunnel {
                     // RFC 9298 §5: "An endpoint that receives an HTTP Datagram using Context ID zero
                     // whose UDP Proxying Payload field is longer than 65527 MUST abort the
                     // corresponding stream."
-                    let reason = "a payload is longer than UDP allows".to_owned();
+                    let reason = "a payload is longer than UDP allows".into();
                     let end = StreamEnd::Malformed(Code::H3_DATAGRAM_ERROR, reason);
                     return Some(Arrival::Ended(stream, end));
                 }
@@ -390,7 +390,7 @@ impl Tunnel {
                 // client-initiated bidirectional stream limits [...] SHOULD be treated as an HTTP/3
                 // connection error of type H3_ID_ERROR."
                 self.dropped.unknown_flow += 1;
-                let reason = format!("a datagram for stream {stream}, beyond the limit");
+                let reason = format!("a datagram for stream {stream}, beyond the limit").into();
                 return Some(Arrival::Broken(ConnectionError { code: Code::H3_ID_ERROR, reason }));
             }
             Role::Proxy(_) => {

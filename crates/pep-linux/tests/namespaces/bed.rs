@@ -125,7 +125,7 @@ impl Bed {
         for place in ["server", "pep", "client"] {
             // They need not exist.
             let name = format!("{}-{place}", self.0);
-            drop(Command::new("ip").args(["netns", "del", &name]).output());
+            drop(clean_ip().args(["netns", "del", &name]).output());
         }
     }
 }
@@ -163,8 +163,15 @@ pub(crate) fn received(
     }
 }
 
+/// The program `ip`, whatever language and colours the caller of the tests has chosen.
+fn clean_ip() -> Command {
+    let mut command = Command::new("ip");
+    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command
+}
+
 fn ip(arguments: &str) {
-    let done = Command::new("ip").args(arguments.split(' ')).output().unwrap();
+    let done = clean_ip().args(arguments.split(' ')).output().unwrap();
     let error = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "ip {arguments}: {error}");
 }

@@ -15,6 +15,8 @@ use iri_string::spec::UriSpec;
 use iri_string::template::context::{Context, Visitor};
 use iri_string::template::{Error as SyntaxError, UriTemplateStr};
 
+use crate::StrangerText;
+
 pub use self::path_matcher::PathMatcher;
 pub use self::target::{TargetError, check_host, parse_target_authority};
 
@@ -70,29 +72,29 @@ pub enum TemplateError {
     NotHttps,
     /// The part between "https://" and the path is not a host with an optional port.
     #[error("{0:?} is not a host, optionally with a port from 1 to 65535")]
-    Authority(String),
+    Authority(StrangerText),
     /// No path follows the authority.
     #[error("the template has no path that begins with \"/\"")]
     NoPath,
     /// The template has a fragment, or a variable before the path.
     #[error("{0:?} is not in the path or query of the template")]
-    OutsidePathAndQuery(String),
+    OutsidePathAndQuery(StrangerText),
     /// The template has an operator that RFC 9298 forbids.
     #[error("operator {0:?} in the template; allowed: none, \"?\", \"&\"")]
     Operator(char),
     /// A variable has a prefix or explode modifier, which belongs to level 4 of RFC 6570.
     #[error("{0:?} has a modifier; templates are at most level 3")]
-    Level4(String),
+    Level4(StrangerText),
     /// A required variable is missing.
     #[error("the template has no variable {0:?}")]
     VariableMissing(&'static str),
 
     /// A proxy's template has a variable for which the proxy has no value.
     #[error("a proxy's template may have only target_host and target_port, not {0:?}")]
-    VariableUnknown(String),
+    VariableUnknown(StrangerText),
     /// A proxy's template has a variable twice, so that a path could have two values for it.
     #[error("a proxy's template must have each variable once, but has {0:?} twice")]
-    VariableRepeated(String),
+    VariableRepeated(StrangerText),
     /// A proxy cannot determine the end of a value in a path.
     #[error("the end of {0} is not clear; put \"/\" or another reserved character after it")]
     Ambiguous(&'static str),
@@ -139,7 +141,7 @@ impl Template {
         if !path.starts_with('/') {
             return Err(match path.split_once('}') {
                 Some((variable, _)) if variable.starts_with('{') => {
-                    TemplateError::OutsidePathAndQuery(format!("{variable}}}"))
+                    TemplateError::OutsidePathAndQuery(format!("{variable}}}").into())
                 }
                 _ => TemplateError::NoPath,
             });
@@ -246,7 +248,7 @@ impl fmt::Display for Template {
 }
 
 fn parse_authority(text: &str) -> Result<(Authority, u16), TemplateError> {
-    let refused = || TemplateError::Authority(text.to_owned());
+    let refused = || TemplateError::Authority(text.into());
     let authority: Authority = text.parse().map_err(|_| refused())?;
     let host = authority.host();
     let rest = authority.as_str().strip_prefix(host).ok_or_else(refused)?; // this also refuses userinfo
@@ -268,7 +270,7 @@ fn parse_parts(mut rest: &str) -> Result<Vec<Part>, TemplateError> {
         // RFC 9298 §2: "All template variables MUST be within the path or query components of the
         // URI."
         if let Some((_, fragment)) = literal.split_once('#') {
-            return Err(TemplateError::OutsidePathAndQuery(format!("#{fragment}")));
+            return Err(TemplateError::OutsidePathAndQuery(format!("#{fragment}").into()));
         }
         if !literal.is_empty() {
             parts.push(Part::Literal(literal.to_owned()));
@@ -310,7 +312,7 @@ fn parse_expression(expression: &str) -> Result<Part, TemplateError> {
     };
     // RFC 9298 §2: "The URI Template MUST be a level 3 template or lower."
     if let Some(variable) = variables.split(',').find(|name| name.contains([':', '*'])) {
-        return Err(TemplateError::Level4(variable.to_owned()));
+        return Err(TemplateError::Level4(variable.into()));
     }
     let variables = variables.split(',').map(str::to_owned).collect();
     Ok(Part::Expression { operator, variables })

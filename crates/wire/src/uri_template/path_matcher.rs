@@ -87,7 +87,7 @@ fn parse_target(host: &str, port: &str) -> Result<(String, u16), TargetError> {
 fn percent_decode(value: &str) -> Result<String, TargetError> {
     match percent_decode_str(value).decode_utf8() {
         Ok(decoded) => Ok(decoded.into_owned()),
-        Err(_) => Err(TargetError::Utf8(value.to_owned())),
+        Err(_) => Err(TargetError::Utf8(value.into())),
     }
 }
 
@@ -117,13 +117,13 @@ fn push_expression(
         let variable = match name.as_str() {
             TARGET_HOST => Variable::Host,
             TARGET_PORT => Variable::Port,
-            _ => return Err(TemplateError::VariableUnknown(name.clone())),
+            _ => return Err(TemplateError::VariableUnknown(name.into())),
         };
         let is_repeated = steps.iter().any(
             |step| matches!(step, Step::Value { variable: earlier, .. } if *earlier == variable),
         );
         if is_repeated {
-            return Err(TemplateError::VariableRepeated(name.clone()));
+            return Err(TemplateError::VariableRepeated(name.into()));
         }
         steps.push(Step::Value { variable, end: None });
     }

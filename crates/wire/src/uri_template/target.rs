@@ -1,5 +1,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use crate::StrangerText;
+
 /// The reason why a path does not identify a target ([RFC 9298 §3]).
 ///
 /// [RFC 9298 §3]: https://www.rfc-editor.org/rfc/rfc9298#section-3
@@ -7,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub enum TargetError {
     /// The result of percent-decoding is not UTF-8.
     #[error("{0:?} is not percent-encoded UTF-8")]
-    Utf8(String),
+    Utf8(StrangerText),
     /// The host is empty.
     #[error("the target host is empty")]
     HostEmpty,
@@ -16,27 +18,27 @@ pub enum TargetError {
     HostTooLong(usize),
     /// An IPv6 address has a zone identifier.
     #[error("target host {0:?} has a zone identifier, which is not allowed")]
-    HostZone(String),
+    HostZone(StrangerText),
     /// The host has a colon or bracket but is not an IPv6 address.
     #[error("target host {0:?} is not an IPv6 address; write it without brackets")]
-    HostIpv6(String),
+    HostIpv6(StrangerText),
     /// The host ends in a number but is not an IPv4 address.
     #[error("target host {0:?} is not an IPv4 address in dotted decimal")]
-    HostIpv4(String),
+    HostIpv4(StrangerText),
     /// A label of the name is empty or too long.
     #[error("target host {0:?} has a label that is empty or has more than 63 characters")]
-    HostLabel(String),
+    HostLabel(StrangerText),
     /// The host has a character that is not allowed in a DNS name.
     #[error("target host {host:?} has the character {character:?}")]
     HostCharacter {
         /// The host.
-        host: String,
+        host: StrangerText,
         /// The character.
         character: char,
     },
     /// The port is not a number from 1 to 65535.
     #[error("target port {0:?} is not a number from 1 to 65535")]
-    Port(String),
+    Port(StrangerText),
 }
 
 /// The length of the longest DNS name without its trailing dot ([RFC 1035 §2.3.4]: 255 bytes in
@@ -71,12 +73,12 @@ pub fn check_host(host: &str) -> Result<(), TargetError> {
     // RFC 9298 §3: "Note that IPv6 scoped addressing zone identifiers are not supported."
     match host.split_once('%') {
         Some((address, _)) if address.parse::<Ipv6Addr>().is_ok() => {
-            return Err(TargetError::HostZone(host.to_owned()));
+            return Err(TargetError::HostZone(host.into()));
         }
         Some(_) | None => {}
     }
     if host.contains([':', '[', ']']) {
-        return Err(TargetError::HostIpv6(host.to_owned()));
+        return Err(TargetError::HostIpv6(host.into()));
     }
     check_name(host)
 }
@@ -84,17 +86,17 @@ pub fn check_host(host: &str) -> Result<(), TargetError> {
 fn check_name(host: &str) -> Result<(), TargetError> {
     let is_name_character = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if let Some(character) = host.chars().find(|&c| !is_name_character(c)) {
-        return Err(TargetError::HostCharacter { host: host.to_owned(), character });
+        return Err(TargetError::HostCharacter { host: host.into(), character });
     }
     let name = host.strip_suffix('.').unwrap_or(host);
     if name.len() > DNS_NAME_LEN_MAX {
         return Err(TargetError::HostTooLong(name.len()));
     }
     if name.split('.').any(|label| label.is_empty() || label.len() > DNS_LABEL_LEN_MAX) {
-        return Err(TargetError::HostLabel(host.to_owned()));
+        return Err(TargetError::HostLabel(host.into()));
     }
     if name.rsplit('.').next().is_some_and(is_number) {
-        return Err(TargetError::HostIpv4(host.to_owned()));
+        return Err(TargetError::HostIpv4(host.into()));
     }
     Ok(())
 }
@@ -121,11 +123,11 @@ pub fn parse_target_authority(authority: &str) -> Result<(String, u16), TargetEr
     let (host, port) = authority
         .rsplit_once(':')
         .filter(|(host, _)| !host.contains(':') || host.ends_with(']'))
-        .ok_or_else(|| TargetError::Port(String::new()))?;
+        .ok_or_else(|| TargetError::Port(StrangerText::default()))?;
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let host = match address {
         Some(address) if address.parse::<Ipv6Addr>().is_err() => {
-            return Err(TargetError::HostIpv6(host.to_owned()));
+            return Err(TargetError::HostIpv6(host.into()));
         }
         Some(address) => address,
         None => host,
@@ -140,6 +142,6 @@ pub(super) fn parse_port(text: &str) -> Result<u16, TargetError> {
     let is_well_formed = (1..=5).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
     match text.parse() {
         Ok(port @ 1..) if is_well_formed => Ok(port),
-        Ok(_) | Err(_) => Err(TargetError::Port(text.to_owned())),
+        Ok(_) | Err(_) => Err(TargetError::Port(text.into())),
     }
 }

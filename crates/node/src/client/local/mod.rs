@@ -35,7 +35,7 @@ mod target;
 mod tests;
 mod udp;
 
-use std::{borrow::Cow, net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
 
@@ -49,6 +49,8 @@ pub use self::{
     udp::{DatagramError, decode_datagram, encode_datagram_header},
 };
 use self::{http1::Http1, socks5::Socks5};
+use tandem_wire::StrangerText;
+
 use crate::limits::LocalProxyLimits;
 
 /// The first byte of SOCKS4, whose programs resolve names themselves and show no password.
@@ -97,7 +99,7 @@ pub enum Fault {
     Socks4,
     /// The program broke its protocol.
     #[error("a program sent what this port does not accept: {0}")]
-    Malformed(Cow<'static, str>),
+    Malformed(StrangerText),
     /// The program asked for something that is not supported.
     #[error("a program asked for what this port does not support: {0}")]
     Unsupported(&'static str),
@@ -109,7 +111,7 @@ pub enum Fault {
     Unauthorized,
     /// The target cannot be reached.
     #[error("{0}")]
-    Refused(String),
+    Refused(StrangerText),
     /// The target broke HTTP, or ended its connection too early.
     #[error("the answer of the target was not passed on: {0}")]
     Target(&'static str),

@@ -154,7 +154,7 @@ impl Run<'_> {
     /// Refuses the target or the association. This comes as late as possible, because a program that
     /// has also sent something malformed is told of what was noticed first.
     fn refuse(&mut self) {
-        let refusal = Refusal::new("connection_refused".into(), "refused".to_owned());
+        let refusal = Refusal::new("connection_refused".into(), "refused".into());
         self.local.on_refused(&refusal);
         self.take_steps();
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::StatusCode;
-use tandem_wire::ProxyStatus;
+use tandem_wire::{ProxyStatus, StrangerText};
 
 use crate::error::{ClientError, FlowError};
 
@@ -41,12 +41,12 @@ pub struct Refusal {
     /// The error type of `Proxy-Status` (RFC 9209 §2.3), if there is one for the cause.
     pub error: Option<Cow<'static, str>>,
     /// The reason in words.
-    pub words: String,
+    pub words: StrangerText,
 }
 
 impl Refusal {
     /// The refusal for an error type of RFC 9209 §2.3. Unknown ones are general failures.
-    pub fn new(error: Cow<'static, str>, words: String) -> Self {
+    pub fn new(error: Cow<'static, str>, words: StrangerText) -> Self {
         let (socks, status) = match &*error {
             "dns_error" | "destination_not_found" => (SocksReply::HostUnreachable, 502),
             "dns_timeout" => (SocksReply::HostUnreachable, 504),
@@ -63,15 +63,15 @@ impl Refusal {
         Self { error: Some(error), ..Self::of(socks, status, words) }
     }
 
-    fn of(socks: SocksReply, status: u16, words: String) -> Self {
+    fn of(socks: SocksReply, status: u16, words: StrangerText) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
         Self { socks, status, error: None, words }
     }
 
     /// The refusal for the answer of a proxy.
-    fn answered(status: u16, proxy_status: Option<&str>, words: String) -> Self {
+    fn answered(status: u16, proxy_status: Option<&StrangerText>, words: StrangerText) -> Self {
         // The proxy that is closest to the target comes first, and knows most.
-        let statuses = proxy_status.and_then(|value| ProxyStatus::parse(value).ok());
+        let statuses = proxy_status.and_then(|value| ProxyStatus::parse(value.unescaped()).ok());
         if let Some(error) = statuses.into_iter().flatten().find_map(|status| status.error) {
             return Self::new(error, words);
         }
@@ -88,10 +88,10 @@ impl Refusal {
 
 impl From<&ClientError> for Refusal {
     fn from(error: &ClientError) -> Self {
-        let words = error.to_string();
+        let words = error.to_string().into();
         match error {
             ClientError::Refused { status, proxy_status, .. } => {
-                Self::answered(*status, proxy_status.as_deref(), words)
+                Self::answered(*status, proxy_status.as_ref(), words)
             }
             ClientError::NoAnswer { .. } => Self::of(SocksReply::GeneralFailure, 504, words),
             ClientError::Socket(_)
@@ -115,7 +115,7 @@ impl From<&ClientError> for Refusal {
 
 impl From<&FlowError> for Refusal {
     fn from(error: &FlowError) -> Self {
-        let words = error.to_string();
+        let words = error.to_string().into();
         match error {
             FlowError::Target(_) => Self::of(SocksReply::HostUnreachable, 400, words),
             FlowError::TooLarge { .. }
@@ -137,9 +137,9 @@ mod tests {
         use SocksReply::*;
         let refused = |status, proxy_status: Option<&str>| ClientError::Refused {
             peer: "p.example".to_owned(),
-            target: "t.example:80".to_owned(),
+            target: "t.example:80".into(),
             status,
-            proxy_status: proxy_status.map(str::to_owned),
+            proxy_status: proxy_status.map(StrangerText::from),
             retry_after: None,
         };
         let typed = |status, error: &str| refused(status, Some(&format!("p;error={error}")));
@@ -166,7 +166,7 @@ mod tests {
         ] {
             let refusal = Refusal::from(&error);
             assert_eq!((refusal.socks, refusal.status.as_u16()), (socks, status), "{error}");
-            assert_eq!(refusal.words, error.to_string());
+            assert_eq!(refusal.words, error.to_string().into());
         }
         let refusal = Refusal::from(&FlowError::TooMany { most: 7 });
         assert_eq!((refusal.socks, refusal.status.as_u16()), (GeneralFailure, 503));

@@ -24,7 +24,7 @@ impl Target {
     pub fn new(host: &str, port: u16) -> Result<Self, TargetError> {
         check_host(host)?;
         if port == 0 {
-            return Err(TargetError::Port("0".to_owned()));
+            return Err(TargetError::Port("0".into()));
         }
         let address = host.parse::<IpAddr>().map(|address| address.to_string());
         Ok(Self { host: address.unwrap_or_else(|_| host.to_ascii_lowercase()), port })
@@ -37,20 +37,20 @@ impl Target {
         let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split_once(']'));
         let (host, port) = match bracketed {
             Some((host, _)) if host.parse::<Ipv6Addr>().is_err() => {
-                return Err(TargetError::HostIpv6(host.to_owned()));
+                return Err(TargetError::HostIpv6(host.into()));
             }
             Some((host, "")) => (host, ""),
             Some((host, port)) => {
                 let port = port.strip_prefix(':');
-                (host, port.ok_or_else(|| TargetError::HostIpv6(authority.to_owned()))?)
+                (host, port.ok_or_else(|| TargetError::HostIpv6(authority.into()))?)
             }
             None => authority.split_once(':').unwrap_or((authority, "")),
         };
         let is_number = (1..=5).contains(&port.len()) && port.bytes().all(|b| b.is_ascii_digit());
         let port = match default_port {
             Some(default) if port.is_empty() => default,
-            _ if !is_number => return Err(TargetError::Port(port.to_owned())),
-            _ => port.parse().map_err(|_| TargetError::Port(port.to_owned()))?,
+            _ if !is_number => return Err(TargetError::Port(port.into())),
+            _ => port.parse().map_err(|_| TargetError::Port(port.into()))?,
         };
         Self::new(host, port)
     }

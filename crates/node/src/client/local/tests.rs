@@ -594,7 +594,7 @@ fn http_tells_why_a_target_cannot_be_reached() {
     ] {
         let script = Script { is_refused: true, ..script(request.as_bytes(), &[]) };
         let transcript = play(&script);
-        let refused = Step::Close(Some(Fault::Refused("refused".to_owned())));
+        let refused = Step::Close(Some(Fault::Refused("refused".into())));
         assert_eq!(transcript.steps, [connect("a.test:80"), refused]);
         let answer = text(&transcript.to_program);
         assert!(answer.starts_with("HTTP/1.1 502 Bad Gateway\r\n"), "{answer}");
@@ -758,7 +758,7 @@ proptest! {
 #[test]
 fn a_refusal_after_the_answer_has_no_effect() {
     let mut local = Local::new(None, LIMITS);
-    local.on_refused(&Refusal::new("dns_error".into(), String::new()));
+    local.on_refused(&Refusal::new("dns_error".into(), "".into()));
     local.on_granted();
     local.target_ended(false);
     local.from_target(Bytes::from_static(b"x"));

@@ -4,7 +4,7 @@ use std::{io, time::Instant};
 
 use bytes::Bytes;
 use http::StatusCode;
-use tandem_wire::{Code, ResponseHead};
+use tandem_wire::{Code, ResponseHead, StrangerText};
 
 use super::{EARLY_MAX, TcpService};
 use crate::{
@@ -178,10 +178,10 @@ impl Client {
                 let last = self.chain.hops.len().saturating_sub(1);
                 return self.protocol_error(now, last, &error);
             }
-            Outcome::Malformed(code) => (code, "the proxy's answer is malformed".to_owned()),
+            Outcome::Malformed(code) => (code, "the proxy's answer is malformed".into()),
             Outcome::Cut(Some(status)) => (Code::H3_REQUEST_CANCELLED, explain(&status)),
             Outcome::Closed | Outcome::Cut(None) => {
-                (Code::H3_REQUEST_CANCELLED, "the connection was reset".to_owned())
+                (Code::H3_REQUEST_CANCELLED, "the connection was reset".into())
             }
         };
         self.stats.tcp.aborted += 1;
@@ -243,12 +243,12 @@ impl Client {
         self.forget_program(now, tcp, Err(error));
     }
 
-    fn tcp_closed(&self, tcp: TcpId, reason: String) -> ClientError {
+    fn tcp_closed(&self, tcp: TcpId, reason: impl Into<StrangerText>) -> ClientError {
         let peer = self.chain.hops.last().map(|hop| hop.peer.settings.authority.clone());
         let upstream = self.tcp.programs.get(&tcp).and_then(|program| program.upstream.as_ref());
         let target = upstream.map(|upstream| authority_of(&upstream.target));
         let (peer, target) = (peer.unwrap_or_default(), target.unwrap_or_default());
-        ClientError::FlowClosed { peer, target, reason }
+        ClientError::FlowClosed { peer, target: target.into(), reason: reason.into() }
     }
 
     /// Forgets a program's connection. The client ends with that of the standard input.

@@ -228,7 +228,7 @@ impl Proxy {
             other => other,
         };
         let race = found
-            .map_err(|error| RequestError::Dns { host, error })
+            .map_err(|error| RequestError::Dns { host: host.into(), error })
             .and_then(|found| self.race(now, &found, port, &flow.owner.user));
         match (race, self.tcp.flows.get_mut(&id)) {
             (Ok(race), Some(flow)) => {
@@ -246,7 +246,7 @@ impl Proxy {
             self.tcp.flows.get_mut(&id)
         {
             if let Some(kind) = race.lost(now) {
-                let target = format!("{}:{}", target.0, target.1);
+                let target = format!("{}:{}", target.0, target.1).into();
                 return self.refuse_tcp(id, &RequestError::Unreachable { target, kind });
             }
             let Some(peer) = race.due(now) else { break };

@@ -252,7 +252,7 @@ impl Proxy {
             flow.timer = None;
             match flow.state {
                 State::Resolving { .. } => {
-                    let (host, timeout) = (flow.target.0.clone(), self.limits.dns_timeout);
+                    let (host, timeout) = ((&flow.target.0).into(), self.limits.dns_timeout);
                     self.refuse_tcp(id, &RequestError::DnsTimeout { host, timeout });
                 }
                 State::Connecting(_) => self.advance_race(now, id),

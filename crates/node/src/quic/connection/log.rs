@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use noq_proto::{ConnectionError, PathId, congestion::Controller};
-use tandem_wire::Code;
+use tandem_wire::{Code, StrangerText};
 
 use super::Connection;
 use crate::quic::qlog::Metrics;
@@ -51,7 +51,9 @@ impl Connection {
     /// Writes in the qlog, if there is one, why the connection has ended.
     pub(in crate::quic) fn log_loss(&self, reason: &ConnectionError) {
         if self.has_qlog {
-            self.hooks.observer.log(|qlog| qlog.lost_connection(&reason.to_string()));
+            self.hooks.observer.log(|qlog| {
+                qlog.lost_connection(&StrangerText::from(reason.to_string()).to_string());
+            });
         }
     }
 

@@ -5,6 +5,8 @@ use std::{net::SocketAddr, sync::Arc, time::Instant};
 use noq_proto::{ClientConfig, TransportConfig};
 use tandem_congestion::{Feedback, factory};
 
+use tandem_wire::StrangerText;
+
 use super::{Endpoint, Peer};
 use crate::quic::{
     Connection, ConnectionId,
@@ -23,8 +25,8 @@ impl Endpoint {
         now: Instant,
         remote: SocketAddr,
         server_name: &str,
-    ) -> Result<ConnectionId, String> {
-        let opening = self.client.as_ref().ok_or_else(|| "not a client".to_owned())?;
+    ) -> Result<ConnectionId, StrangerText> {
+        let opening = self.client.as_ref().ok_or_else(|| StrangerText::new("not a client"))?;
         let qlog = (self.qlog.clone(), opening.place);
         let hooks = self.hooks(Observer::new(now, opening.layer.clone(), qlog));
         let mut config = ClientConfig::new(hooks.observer.client(opening.tls.clone()));

@@ -1,7 +1,7 @@
 //! Frames (RFC 9000 §19) as qlog has them. Data, tokens and reasons in bytes are left out.
 
 use serde_json::{Value, json};
-use tandem_wire::{QuicFrame, VarInt};
+use tandem_wire::{QuicFrame, StrangerText, VarInt};
 
 use super::hex;
 
@@ -135,7 +135,7 @@ fn close(rest: &mut &[u8], is_of_transport: bool) -> Option<Value> {
     let error_code = next(rest)?;
     let trigger = if is_of_transport { Some(next(rest)?) } else { None };
     let len = usize::try_from(next(rest)?).ok()?;
-    let reason = String::from_utf8_lossy(rest.get(..len)?);
+    let reason = StrangerText::from_bytes(rest.get(..len)?).to_string();
     let frame_type = "connection_close";
     Some(match trigger {
         Some(trigger) => json!({

@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt::Write as _};
 
 use bytes::Bytes;
 use http::StatusCode;
-use tandem_wire::ProxyStatus;
+use tandem_wire::{ProxyStatus, StrangerText};
 
 use super::super::{Fault, Refusal, Target, inbox::TooLong};
 
@@ -28,7 +28,7 @@ pub(super) struct Rejection {
 impl Rejection {
     pub(super) fn malformed(words: impl Into<Cow<'static, str>>) -> Self {
         let words = words.into();
-        let fault = Fault::Malformed(words.clone());
+        let fault = Fault::Malformed(StrangerText::new(&words));
         Self { status: StatusCode::BAD_REQUEST, words, fault, fields: "".into() }
     }
 
@@ -69,7 +69,7 @@ impl Rejection {
             name: NAME.to_owned(),
             error: refusal.error.clone(),
             next_hop: Some(target.clone()),
-            details: Some(refusal.words.clone()),
+            details: Some(refusal.words.to_string()),
         };
         let mut fields = b"Proxy-Status: ".to_vec();
         fields.extend(status.encode().as_bytes());
