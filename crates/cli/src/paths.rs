@@ -186,12 +186,11 @@ impl Paths {
         if let Some(place) = shown.bottleneck
             && !shown.has_ended
             && told.place.replace(place) != Some(place)
+            && let Some(left_out) = self.moves.due(clock::now())
         {
-            if let Some(left_out) = self.moves.due(clock::now()) {
-                let (connection, place) = (shown.connection, name(place));
-                let left_out = (left_out > 0).then_some(left_out);
-                info!(connection, place, left_out, "the bottleneck has moved");
-            }
+            let (connection, place) = (shown.connection, name(place));
+            let left_out = (left_out > 0).then_some(left_out);
+            info!(connection, place, left_out, "the bottleneck has moved");
         }
         let (now, then, total) = (shown.bottleneck_s, told.seconds, &mut self.totals.seconds);
         total.wired += (now.wired - then.wired).max(0.0);

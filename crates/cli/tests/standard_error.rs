@@ -34,7 +34,8 @@ const FAULTS: [Fault; 3] = [Fault::Full, Fault::Gone, Fault::Stalled];
 struct Faulty {
     child: Child,
     address: SocketAddr,
-    _reader: Option<PipeReader>,
+    /// The other end of a pipe that nobody reads.
+    reader: Option<PipeReader>,
 }
 
 impl Faulty {
@@ -53,7 +54,7 @@ impl Faulty {
         command.env("RUST_LOG", "trace");
         let child = command.stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0)); // From now on it is killed on drop.
-        let mut faulty = Self { child, address: unknown, _reader: reader };
+        let mut faulty = Self { child, address: unknown, reader };
         eventually("a socket on loopback", || match listening(faulty.child.id()) {
             Some(address) => {
                 faulty.address = address;
@@ -221,7 +222,7 @@ fn what_was_lost_is_said_when_somebody_reads_again() {
     let mut origin = Faulty::start(&scene, Fault::Stalled, line);
     let get = format!("get https://{}/f --ca origin.pem -o out --quiet", origin.address);
     fetch_until_lines_are_lost(&scene, Fault::Stalled, &get);
-    let mut reader = origin._reader.take().unwrap();
+    let mut reader = origin.reader.take().unwrap();
     let reads = std::thread::spawn(move || {
         let mut log = String::new();
         reader.read_to_string(&mut log).unwrap();

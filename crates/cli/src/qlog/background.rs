@@ -34,14 +34,11 @@ static WRITER: OnceLock<Queue> = OnceLock::new();
 
 /// Makes a file in the thread that writes them all. Its errors are logged there, and the file ends.
 pub(super) fn create(path: PathBuf) -> io::Result<Box<dyn Write + Send>> {
-    let queue = match WRITER.get() {
-        Some(queue) => queue,
-        None => {
-            let queue = Queue::start(super::make)?;
-            WRITER.get_or_init(|| queue)
-        }
-    };
-    queue.create(path)
+    if let Some(queue) = WRITER.get() {
+        return queue.create(path);
+    }
+    let queue = Queue::start(super::make)?;
+    WRITER.get_or_init(|| queue).create(path)
 }
 
 /// Waits until all qlogs are written, but not for longer than [`PATIENCE`].
