@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn lines_that_were_lost_are_counted_and_told_when_there_is_room_again() {
         for tells_itself in [true, false] {
-            let (room, (seen, sees)) = (Arc::new(AtomicUsize::new(10)), mpsc::channel());
+            let (room, (seen, written)) = (Arc::new(AtomicUsize::new(10)), mpsc::channel());
             let disk = Disk { room: Arc::clone(&room), tells_itself, seen };
             let outlet = Outlet::start("test", disk).unwrap();
             for (lines, lost, what) in [
@@ -306,16 +306,16 @@ mod tests {
                 outlet.put(lines.as_bytes());
                 outlet.flush();
                 assert_eq!(outlet.lost(), lost, "{lines:?}");
-                assert_eq!(sees.try_iter().collect::<Vec<_>>(), what);
+                assert_eq!(written.try_iter().collect::<Vec<_>>(), what);
             }
             room.store(1000, Relaxed);
             if tells_itself {
                 // It tries again by itself.
-                assert_eq!([sees.recv().unwrap(), sees.recv().unwrap()], ["\n", "lost 3\n"]);
+                assert_eq!([written.recv().unwrap(), written.recv().unwrap()], ["\n", "lost 3\n"]);
             }
             outlet.put(b"six\n");
             drop(outlet);
-            let rest: Vec<_> = sees.iter().collect();
+            let rest: Vec<_> = written.iter().collect();
             let in_log = &["\n", "six\n", "<3 lost>"][..];
             assert_eq!(rest, if tells_itself { &["six\n"] } else { in_log });
         }
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn without_room_lines_are_lost_and_nobody_waits() {
-        let ((read, reads), (seen, sees)) = (mpsc::channel(), mpsc::channel());
+        let ((read, reads), (seen, written)) = (mpsc::channel(), mpsc::channel());
         let outlet = Outlet::start("test", Slow { reads, seen }).unwrap();
         let line = [vec![b'x'; 999], vec![b'\n']].concat();
         outlet.put(&line);
@@ -358,17 +358,17 @@ mod tests {
         assert_eq!(outlet.lost(), 500);
         for len in [1000, "lost 500\n".len(), WAITING_MAX] {
             read.send(()).unwrap();
-            assert_eq!(sees.recv().unwrap().len(), len);
+            assert_eq!(written.recv().unwrap().len(), len);
         }
     }
 
     #[test]
     fn the_end_waits_for_what_can_be_written() {
-        let ((read, reads), (seen, sees)) = (mpsc::channel(), mpsc::channel());
+        let ((read, reads), (seen, written)) = (mpsc::channel(), mpsc::channel());
         let outlet = Outlet::start("test", Slow { reads, seen }).unwrap();
         outlet.put(b"last\n");
         read.send(()).unwrap();
         drop(outlet);
-        assert_eq!(sees.recv().unwrap(), b"last\n");
+        assert_eq!(written.recv().unwrap(), b"last\n");
     }
 }

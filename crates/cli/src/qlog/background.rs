@@ -248,7 +248,7 @@ mod tests {
         let (queue, written, turn) = queue(usize::MAX);
         let mut file = queue.create("a".into()).unwrap();
         let chunk = [b'x'; CHUNK];
-        let queued = (0..).take_while(|_| file.write_all(&chunk).is_ok()).count();
+        let queued = (0..10_000).take_while(|_| file.write_all(&chunk).is_ok()).count();
         assert_eq!(queued, (WAITING_MAX - OF_NEW_FILE) / CHUNK);
         assert!(file.write_all(&chunk).is_ok(), "it is cut, and takes everything");
         assert!(queue.create("b".into()).is_ok(), "a small thing still fits");
