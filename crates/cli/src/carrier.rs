@@ -10,6 +10,7 @@ use crate::{
     advice,
     error::{CliError, ConfigError},
     hops::{self, Retries},
+    log,
     pair::SERVICE_PORT,
     run::{self, Signals},
 };
@@ -28,6 +29,7 @@ pub(crate) fn node(
 
 /// Runs a client to its end. Returns what it has counted.
 pub(crate) fn carry(node: tandem_node::Client, ends_by_itself: bool) -> Result<Stats, CliError> {
+    log::use_own_thread()?;
     let mut tunnel = Tunnel { end: Ok(()), retries: Retries::default() };
     let finished = run::runtime()?.block_on(async {
         // ssh sends SIGHUP to its ProxyCommand as soon as that closes its standard output.

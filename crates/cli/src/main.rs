@@ -26,6 +26,7 @@ mod memory;
 mod mode;
 mod origin;
 mod outcome;
+mod outlet;
 mod pair;
 mod paths;
 mod pep;
@@ -156,7 +157,7 @@ fn main() -> ExitCode {
     let given = Cli::definition(first.as_deref()).get_matches(); // exits with 2 if the line is wrong
     let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     log::start(cli.command.log_level(), cli.common.verbose, cli.common.log_format);
-    match cli.command.run() {
+    let code = match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !error.is_silent() {
@@ -164,7 +165,10 @@ fn main() -> ExitCode {
             }
             error.exit_code()
         }
-    }
+    };
+    qlog::flush();
+    log::flush();
+    code
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::Write as _,
+    io::{self, Write},
     net::SocketAddr,
     path::Path,
     time::Duration,
@@ -13,12 +13,14 @@ use std::{
 use serde::Serialize;
 use serde_json::json;
 use tandem_congestion::{DomainRtt, Place};
-use tandem_node::PathReport;
+use tandem_net::clock;
+use tandem_node::{PathReport, seldom::LineBudget};
 use tracing::info;
 
 use crate::{
     admin::{PathTotals, PlaceCounts},
     error::CliError,
+    outlet::{self, Outlet, Target},
     qlog::{self, since_1970},
     text,
 };
@@ -125,9 +127,11 @@ struct Told {
 /// Tells what PEPs show.
 #[derive(Debug)]
 pub(crate) struct Paths {
-    has_json: bool,
+    json: Option<Outlet>,
     totals: PathTotals,
-    qlog: Option<File>,
+    qlog: Option<Outlet>,
+    /// Bounds the lines about bottlenecks that move, of which clients decide how many there are.
+    moves: LineBudget,
     /// What is known from each node of the origin, by its index.
     nodes: BTreeMap<usize, FromNode>,
 }
@@ -143,8 +147,11 @@ struct FromNode {
 impl Paths {
     /// Begins a qlog file in a folder, if there is one.
     pub(crate) fn new(has_json: bool, qlog_dir: Option<&Path>) -> Result<Self, CliError> {
-        let qlog = qlog_dir.map(begin_qlog).transpose()?;
-        Ok(Self { has_json, totals: PathTotals::default(), qlog, nodes: BTreeMap::new() })
+        let json = has_json.then(|| Outlet::start("tandem-json", Lines::ToStdout)).transpose()?;
+        let qlog = |dir| Outlet::start("tandem-paths", Lines::ToFile(begin_qlog(dir)?));
+        let qlog = qlog_dir.map(qlog).transpose()?;
+        let (totals, moves, nodes) = Default::default();
+        Ok(Self { json, totals, qlog, moves, nodes })
     }
 
     /// Tells what has become known from the node with this index since the last call.
@@ -179,9 +186,11 @@ impl Paths {
         if let Some(place) = shown.bottleneck
             && !shown.has_ended
             && told.place.replace(place) != Some(place)
+            && let Some(left_out) = self.moves.due(clock::now())
         {
             let (connection, place) = (shown.connection, name(place));
-            info!(connection, place, "the bottleneck has moved");
+            let left_out = (left_out > 0).then_some(left_out);
+            info!(connection, place, left_out, "the bottleneck has moved");
         }
         let (now, then, total) = (shown.bottleneck_s, told.seconds, &mut self.totals.seconds);
         total.wired += (now.wired - then.wired).max(0.0);
@@ -192,18 +201,49 @@ impl Paths {
         total.access += now.access.saturating_sub(then.access);
         total.unknown += now.unknown.saturating_sub(then.unknown);
         (told.seconds, told.lost) = (shown.bottleneck_s, shown.lost_packets);
-        if self.has_json
-            && let Err(error) = text::print(json!(shown))
-        {
-            text::say(format_args!("warning: no more lines of JSON follow: {error}"));
-            self.has_json = false;
+        if let Some(json) = &self.json {
+            json.put(format!("{}\n", json!(shown)).as_bytes());
         }
-        if let Some(file) = &mut self.qlog
-            && let Err(error) = file.write_all(qlog_event(shown).as_bytes())
-        {
-            text::say(format_args!("warning: the qlog file of paths ends here: {error}"));
-            self.qlog = None;
+        if let Some(qlog) = &self.qlog {
+            qlog.put(qlog_event(shown).as_bytes());
         }
+    }
+}
+
+/// Where lines about paths go.
+enum Lines {
+    ToStdout,
+    ToFile(File),
+}
+
+impl Lines {
+    const fn what(&self) -> &'static str {
+        match self {
+            Self::ToStdout => "lines of JSON on standard output",
+            Self::ToFile(_) => "lines of the qlog file of paths",
+        }
+    }
+}
+
+impl Target for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::ToStdout => outlet::write(io::stdout(), bytes),
+            Self::ToFile(file) => file.write(bytes),
+        }
+    }
+
+    /// Other lines than those that are promised would confuse who reads them.
+    fn notice(&self, _: u64) -> Option<String> {
+        None
+    }
+
+    fn on_failed(&self, error: &io::Error) {
+        text::say(format_args!("warning: {} are lost: {error}", self.what()));
+    }
+
+    fn on_recovered(&self, lost: u64) {
+        text::say(format_args!("warning: {lost} {} were lost", self.what()));
     }
 }
 
@@ -254,6 +294,7 @@ mod tests {
         report.has_ended = true;
         paths.tell(1, &[report]);
         assert!(paths.nodes[&1].told.is_empty());
+        drop(paths);
 
         let file = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap();
         let text = fs::read_to_string(file.path()).unwrap();

@@ -1,6 +1,8 @@
 //! Qlog files: those of connections, and one of what a chain of tunnels costs, which no file of one
 //! connection can tell.
 
+mod background;
+
 use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
@@ -11,7 +13,8 @@ use std::{
 use serde_json::{Value, json};
 use tandem_node::quic::QlogFiles;
 
-use crate::{error::CliError, outcome::Outcome};
+pub(crate) use self::background::{cut, flush};
+use crate::{error::CliError, log, outcome::Outcome};
 
 /// The character before each record of a JSON text sequence (RFC 7464).
 const RECORD_SEPARATOR: char = '\u{1e}';
@@ -28,8 +31,16 @@ pub(crate) struct QlogDir {
 impl QlogFiles for QlogDir {
     fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>> {
         let file = self.dir.join(format!("{}-{}-{name}.qlog", self.role, since_1970().as_millis()));
-        Ok(Box::new(BufWriter::new(File::create_new(file)?)))
+        if log::has_own_thread() {
+            return background::create(file);
+        }
+        Ok(Box::new(BufWriter::new(make(&file)?)))
     }
+}
+
+/// Makes the file of a connection.
+fn make(file: &Path) -> io::Result<File> {
+    File::create_new(file)
 }
 
 /// The time of day.

@@ -21,11 +21,10 @@ pub(crate) fn print(result: impl Display) -> Result<(), CliError> {
     writeln!(stdout, "{result}").and_then(|()| stdout.flush()).map_err(CliError::Stdout)
 }
 
-/// Writes a line to standard error, in the form of the log. A failure is ignored, because there is no other place to
+/// Writes a line to standard error, in the form of the log. A failure is counted, because there is no other place to
 /// report it; `eprintln!` would panic.
 pub(crate) fn say(line: impl Display) {
-    let text = log::line(&line.to_string());
-    if io::stderr().write_all(text.as_bytes()).is_err() {}
+    log::put(log::line(&line.to_string()).as_bytes());
 }
 
 /// Breaks each paragraph into lines of at most `width` characters, between words. Every line begins

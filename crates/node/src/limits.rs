@@ -177,6 +177,14 @@ impl Default for LocalProxyLimits {
 }
 
 impl Limits {
+    /// How many lines about flows of one user, and about connections of all clients of a node, are written in the log at
+    /// once: a browser that starts with hundreds of tabs, or a device that comes back, is logged completely.
+    pub const LOG_BURST: u32 = 1000;
+
+    /// How many of these lines are written in each second after that. Of 20 lines, which have 250 bytes each, a user can
+    /// fill 430 MB in a day; without a bound it was 145 GB.
+    pub const LOG_PER_SECOND: u32 = 20;
+
     /// How long a server must have been idle before it ends, after another process has taken over. A client whose
     /// connection is new needs a moment for its first request.
     pub const QUIET: Duration = Duration::from_secs(10);

@@ -19,8 +19,9 @@ pub struct PathReport {
 }
 
 impl PathReport {
-    /// Tells the log where the connection lost packets, and where its bottleneck was.
-    pub(crate) fn tell(&self) {
+    /// Tells the log where the connection lost packets, and where its bottleneck was. So many lines about others were left
+    /// out before.
+    pub(crate) fn tell(&self, left_out: u64) {
         let Self { connection, domains, .. } = self;
         let bottleneck = domains.bottleneck.unwrap_or_default();
         info!(
@@ -36,6 +37,7 @@ impl PathReport {
             bottleneck_wired = ?bottleneck.wired,
             bottleneck_access = ?bottleneck.access,
             bottleneck_sender = ?bottleneck.sender,
+            left_out = (left_out > 0).then_some(left_out),
             "what a PEP on the path has shown",
         );
     }

@@ -18,6 +18,7 @@ use crate::{
     node::{Ecn, Transmit},
     path_report::PathReport,
     quic::{self, Connection, ConnectionId, Endpoint, ServerTls, Transport},
+    seldom::LineBudget,
     stats::{Broken, ConnectionStats, Stats},
     status::{Busiest, Carried, ConnectionStatus, Glance, Status},
 };
@@ -62,6 +63,8 @@ pub(crate) struct Server {
     lost_packets: u64,
     /// What PEPs have shown of connections that have ended since somebody asked.
     ended_paths: VecDeque<PathReport>,
+    /// Bounds the lines of the log about these.
+    path_lines: LineBudget,
     busiest: Busiest,
 }
 
@@ -85,6 +88,7 @@ impl Server {
             sent_packets: 0,
             lost_packets: 0,
             ended_paths: VecDeque::new(),
+            path_lines: LineBudget::default(),
             busiest: Busiest::default(),
         }
     }
@@ -208,11 +212,11 @@ impl Server {
         if let Some(connection) = self.endpoint.connection(id) {
             connection.close(now, code, reason);
         }
-        self.forget(id);
+        self.forget(now, id);
     }
 
     /// Forgets a connection that has ended.
-    pub(crate) fn forget(&mut self, id: ConnectionId) {
+    pub(crate) fn forget(&mut self, now: Instant, id: ConnectionId) {
         if self.sessions.remove(&id).is_none() {
             return;
         }
@@ -221,7 +225,9 @@ impl Server {
             self.sent_packets += last.sent_packets;
             self.lost_packets += last.lost_packets;
             if let Some(report) = path_report(id, connection, true) {
-                report.tell();
+                if let Some(left_out) = self.path_lines.due(now) {
+                    report.tell(left_out);
+                }
                 if self.ended_paths.len() >= ENDED_PATHS_MAX {
                     self.ended_paths.pop_front();
                 }

@@ -69,6 +69,8 @@ pub struct Stats {
     pub fields_ignored: u64,
     /// Reports on tunnels.
     pub feedback: FeedbackStats,
+    /// Lines about flows and connections that were left out of the log, because there were too many of them.
+    pub unlogged_lines: u64,
     /// QUIC packets sent on all connections, including those that have ended.
     pub sent_packets: u64,
     /// QUIC packets declared lost on all connections, including those that have ended.

@@ -91,7 +91,7 @@ impl<'a> Board<'a> {
 
     /// What is known now.
     pub(super) fn now(&self, seen: &[Arc<Seen>], of_process: OfProcess) -> Now {
-        let OfProcess { is_draining, stuck_threads } = of_process;
+        let OfProcess { is_draining, stuck_threads, lost_log_lines, cut_qlogs } = of_process;
         let sum = |value: fn(&Seen) -> u64| seen.iter().map(|it| value(it)).sum::<u64>();
         let tunnels = tunnels(seen);
         let wait = tunnels.iter().map(|it| it.queue_wait_s).fold(0.0, f64::max);
@@ -105,6 +105,8 @@ impl<'a> Board<'a> {
             is_draining,
             threads: self.facts.threads,
             stuck_threads,
+            lost_log_lines,
+            cut_qlogs,
             memory: Memory { in_use_bytes: memory::in_use(), bound_bytes: self.facts.memory_max },
             connections: Connections {
                 open: sum(|it| it.status.stats.connections_open),

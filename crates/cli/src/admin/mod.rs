@@ -74,6 +74,10 @@ pub(crate) struct OfProcess {
     pub(crate) is_draining: bool,
     /// How often a thread was found stuck.
     pub(crate) stuck_threads: u64,
+    /// How many lines of the log could not be written, or had to wait behind too many others.
+    pub(crate) lost_log_lines: u64,
+    /// How many qlog files end before their connections.
+    pub(crate) cut_qlogs: u64,
 }
 
 /// A node at its last look.

@@ -8,8 +8,10 @@ use tandem_units::ByteCount;
 
 use super::*;
 
-const RUNNING: OfProcess = OfProcess { is_draining: false, stuck_threads: 0 };
-const DRAINING: OfProcess = OfProcess { is_draining: true, stuck_threads: 2 };
+const RUNNING: OfProcess =
+    OfProcess { is_draining: false, stuck_threads: 0, lost_log_lines: 0, cut_qlogs: 0 };
+const DRAINING: OfProcess =
+    OfProcess { is_draining: true, stuck_threads: 2, lost_log_lines: 3, cut_qlogs: 4 };
 const SECOND: Duration = Duration::from_secs(1);
 
 fn admin(role: Role, threads: u8) -> Admin {
@@ -83,6 +85,7 @@ fn the_states_of_all_threads_become_one() {
     let now: Now =
         serde_json::from_str(&body(&admin.answer("/api/now", &board, DRAINING))).unwrap();
     assert!(now.is_draining && !now.is_ready && now.stuck_threads == 2);
+    assert_eq!((now.lost_log_lines, now.cut_qlogs), (3, 4));
 }
 
 #[test]

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::outcome::round;
 
-/// The most users with series of their own: 11 series for each, which are together fewer than 1000.
+/// The most users with series of their own: 12 series for each, which are together fewer than 1000.
 const OWN_MAX: usize = 50;
 
 /// The label of all other users. No user has this name, because names have no spaces.
@@ -35,7 +35,7 @@ const LOOKS_PER_CHANGE: u32 = 60;
 const FADE: f64 = 0.998;
 
 /// The causes of refusals in their order in [`Grown`].
-const CAUSES: [&str; 5] = ["target", "connections", "flows", "lookups", "month"];
+const CAUSES: [&str; 6] = ["target", "connections", "flows", "flow_rate", "lookups", "month"];
 
 /// The directions in their order in [`Grown`].
 const DIRECTIONS: [&str; 2] = ["to_target", "to_client"];
@@ -45,17 +45,17 @@ const DIRECTIONS: [&str; 2] = ["to_target", "to_client"];
 struct Grown {
     bytes: [u64; 2],
     over_rate: [u64; 2],
-    refused: [u64; 5],
+    refused: [u64; 6],
 }
 
 impl Grown {
     const fn of(counters: &UserCounters) -> Self {
         let UserCounters { bytes, over_rate_datagrams, refused, .. } = counters;
-        let Refused { target, connections, flows, lookups, month } = *refused;
+        let Refused { target, connections, flows, flow_rate, lookups, month } = *refused;
         Self {
             bytes: each_way(*bytes),
             over_rate: each_way(*over_rate_datagrams),
-            refused: [target, connections, flows, lookups, month],
+            refused: [target, connections, flows, flow_rate, lookups, month],
         }
     }
 

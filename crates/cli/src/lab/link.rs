@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use super::{direction::Direction, link_args::LinkArgs};
 use crate::{
     error::{CliError, ConfigError},
+    log,
     run::{self, Signals},
     text,
 };
@@ -73,6 +74,7 @@ impl Link {
         let (near, far) = (obtain(&self.near)?, obtain(&self.far)?);
         let ends = TunEnds::set_up(near, far, self.network, self.device_mtu)?;
         let mut link = TunLink::new(ends.devices(), self.device_mtu, links, Seed(self.args.seed));
+        log::use_own_thread()?;
         let [near, far] = self.network.hosts().map(|host| host.addr());
         text::say(format_args!("ready: {} {near} <-> {} {far}", self.near, self.far));
         let stop = AtomicBool::new(false);

@@ -17,6 +17,7 @@ use super::{direction::Direction, link_args::LinkArgs};
 use crate::{
     config::ListenAddr,
     error::CliError,
+    log,
     run::{self, Signals, say_listening},
     text,
 };
@@ -55,6 +56,7 @@ impl Relay {
         let stop = Arc::new(AtomicBool::new(false));
         let runtime = run::runtime()?;
         let mut signals = runtime.block_on(async { Signals::new() })?;
+        log::use_own_thread()?;
         say_listening(relay.local_addr());
         let worker = {
             let stop = stop.clone();

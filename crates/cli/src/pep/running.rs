@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     error::CliError,
-    memory,
+    log, memory,
     run::{self, Signals},
     text,
 };
@@ -55,6 +55,8 @@ pub(super) fn run(setup: &PepSetup, (id, key): (PepId, Option<PepKey>)) -> Resul
         if Router::has_to_detach() { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
     let dropped = memory::without_threads(|| rights::drop_all(user.as_ref(), keep));
     dropped.map_err(system("drop privileges"))?;
+    // A thread that began before would keep its privileges.
+    log::use_own_thread()?;
     if is_keyless {
         warn!("the PEP has no key: servers hear its PEP-ACKs, but do not follow them");
     }

@@ -27,7 +27,9 @@ use self::signals::{Nodes, ServerSignals};
 use crate::{
     admin::{Admin, OfProcess},
     error::{CliError, ConfigError},
+    log,
     pulse::{Pulse, Watch},
+    qlog,
     run::{after_grace, runtime, say_listening},
     takeover::Address,
     tls::Stamps,
@@ -78,6 +80,7 @@ pub(crate) fn serve<N: Node + Send>(
     look: impl Fn(usize, &mut N, &DriverStats) + Sync,
     admin: Option<&Admin>,
 ) -> Result<(), CliError> {
+    log::use_own_thread()?;
     let runtime = runtime()?;
     let mut signals = runtime.block_on(async { ServerSignals::new() })?;
     let mut listener = None;
@@ -118,6 +121,8 @@ pub(crate) fn serve<N: Node + Send>(
         let of_process = || OfProcess {
             is_draining: *end.borrow() != End::No,
             stuck_threads: stuck.load(Ordering::Relaxed),
+            lost_log_lines: log::lost(),
+            cut_qlogs: qlog::cut(),
         };
         let (gate, admin_gate) = gate::new(listener);
         let watching = admin_gate.watch(admin, of_process);

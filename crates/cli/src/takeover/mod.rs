@@ -12,10 +12,10 @@ mod successor;
 
 use std::{
     future::{Future, pending},
-    mem,
+    io, mem,
     net::SocketAddr,
     os::unix::net::UnixStream,
-    process,
+    process, thread,
 };
 
 use sd_notify::NotifyState;
@@ -287,11 +287,13 @@ impl Address {
     }
 }
 
-/// Tells systemd, if it has started this process and wants to know.
-fn notify(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!(%error, "systemd cannot be told");
-    }
+/// Tells systemd, if it has started this process and wants to know. A thread of its own does it, because signals and operators
+/// must not wait for a systemd that does not read.
+fn notify(state: NotifyState<'static>) {
+    let failed = |error: io::Error| tracing::warn!(%error, "systemd cannot be told");
+    let tell = move || sd_notify::notify(&[state]).unwrap_or_else(failed);
+    let thread = thread::Builder::new().name("tandem-notify".to_owned()).spawn(tell);
+    thread.map_or_else(failed, drop);
 }
 
 /// Tells the other process something. It may have ended, which is seen elsewhere.

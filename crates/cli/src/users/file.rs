@@ -57,6 +57,10 @@ struct LimitsTable {
     #[serde(default)]
     flows: Limit<Flows>,
     #[serde(default)]
+    flow_burst: Limit<FlowBurst>,
+    #[serde(default)]
+    flows_per_second: Limit<FlowsPerSecond>,
+    #[serde(default)]
     lookups: Limit<Lookups>,
     #[serde(default)]
     month_bytes: Limit<MonthBytes>,
@@ -79,6 +83,9 @@ settings! {
     /// A user with no connections may do nothing.
     Connections: u32 = 0..=100_000;
     Flows: u32 = 0..=1_000_000;
+    /// A user who may open no flow at once opens none.
+    FlowBurst: u32 = 1..=1_000_000;
+    FlowsPerSecond: u32 = 1..=1_000_000;
     Lookups: u32 = 0..=100_000;
     /// Below, a single large packet would take more than a second.
     Rates: Rate = KBIT..=Rate::from_mbps(1_000_000);
@@ -162,6 +169,8 @@ impl From<LimitsTable> for UserLimits {
             rate_to_client: table.rate_to_client.0,
             connections: table.connections.0,
             flows: table.flows.0,
+            flow_burst: table.flow_burst.0,
+            flows_per_second: table.flows_per_second.0,
             lookups: table.lookups.0,
             month_bytes: table.month_bytes.0,
         }
@@ -227,13 +236,16 @@ mod tests {
     #[test]
     fn a_file_has_limits_of_all_of_groups_and_of_users() {
         let rules = parse(
-            "[default]\nconnections = 10\nmonth-bytes = \"100GB\"\n[group.staff]\nconnections = \"none\"\n\
+            "[default]\nconnections = 10\nmonth-bytes = \"100GB\"\nflow-burst = 20\n\
+             [group.staff]\nconnections = \"none\"\nflows-per-second = \"none\"\n\
              [user.alice]\ngroup = \"staff\"\nrate-to-client = \"50Mbit/s\"\n\
              [user.\"bob@example.org\"]\ntarget-names = [\"*.Example.org\"]\n\
              target-prefixes = [\"192.0.2.0/24\"]\ntarget-ports = \"443\"\n",
         )
         .unwrap();
         assert_eq!(rules.default.connections, Bound::At(10));
+        assert_eq!(rules.default.flow_burst, Bound::At(20));
+        assert_eq!(rules.groups["staff"].flows_per_second, Bound::Unlimited);
         assert_eq!(rules.default.month_bytes, Bound::At(ByteCount::new(100_000_000_000)));
         assert_eq!(rules.groups["staff"].connections, Bound::Unlimited);
         let alice = &rules.users["alice"];
@@ -250,6 +262,8 @@ mod tests {
         for (text, line, words) in [
             ("[default]\nflows = -1\n", 2, "0 to 1000000"),
             ("[default]\n\nflows = 1000001\n", 3, "allowed: 0 to 1000000"),
+            ("[default]\nflows-per-second = 0\n", 2, "allowed: 1 to 1000000"),
+            ("[default]\nflow-burst = 0\n", 2, "allowed: 1 to 1000000"),
             ("[user.alice]\nrate-to-client = \"1bit/s\"\n", 2, "16 kbit/s to 1000 Gbit/s"),
             ("[user.alice]\nrate-to-client = \"fast\"\n", 2, "50 Mbit/s"),
             ("[user.alice]\nrate-to-client = true\n", 2, "or \"none\""),

@@ -5,10 +5,12 @@ use std::time::Duration;
 use noq_proto::Dir;
 use tandem_node::{
     Proxy,
+    limits::Limits,
     proxy::{
         Access, Bound, JwtKeys, JwtRules, NamedToken, TargetRules, Token, UserLimits, UserRules,
         UserUsage, Users,
     },
+    stats::Stats,
 };
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::Code;
@@ -106,6 +108,61 @@ fn a_user_has_as_many_flows_and_connections_as_it_may() {
     assert_eq!(bed.ask(request(ALICE)).status(), 200, "one of the flows has ended");
     bed.world.run_for(Duration::from_secs(200));
     assert_eq!(usage(&users, "alice").counters.flows, 0, "idle flows have ended");
+}
+
+/// Opens a flow, which ends at once. Returns the status of its answer.
+fn open_and_close(bed: &mut Bed<Proxy>, token: &str) -> u16 {
+    let stream = bed.open_with(Dir::Bi, request(token));
+    bed.run();
+    let status = bed.answer(stream).status();
+    bed.peer().finish(stream);
+    bed.run();
+    status
+}
+
+#[test]
+fn a_user_opens_flows_no_faster_than_it_may() {
+    let (flow_burst, flows_per_second) = (Bound::At(3), Bound::At(1));
+    let limits = UserLimits { flow_burst, flows_per_second, ..UserLimits::default() };
+    let (mut bed, users) = limited(limits);
+    let count = |bed: &mut Bed<Proxy>, token, number| {
+        let asked = (0..number).map(|_| bed.open_with(Dir::Bi, request(token)));
+        let asked: Vec<_> = asked.collect();
+        bed.run();
+        asked.iter().filter(|stream| bed.answer(**stream).status() == 200).count()
+    };
+    assert_eq!(count(&mut bed, ALICE, 5), 3);
+    assert_eq!(count(&mut bed, BOB, 2), 2, "others have their own");
+    bed.world.run_for(Duration::from_secs(2));
+    assert_eq!(count(&mut bed, ALICE, 5), 2);
+    let refused = bed.ask(request(ALICE));
+    assert_eq!((refused.status(), refused.field("retry-after")), (429, "5"));
+    let status = refused.field("proxy-status");
+    assert!(status.contains("http_request_denied") && status.contains("1 flows"), "{status}");
+    let alice = usage(&users, "alice");
+    assert_eq!((alice.counters.flows, alice.counters.refused.flow_rate), (5, 6));
+}
+
+#[test]
+fn a_user_that_opens_and_closes_many_flows_does_not_fill_the_log() {
+    const FLOWS: u32 = 800;
+    let (mut bed, _) = limited(UserLimits::default());
+    let asked: Vec<_> = (0..FLOWS).map(|_| bed.open_with(Dir::Bi, request(ALICE))).collect();
+    bed.run();
+    for stream in asked {
+        bed.peer().finish(stream);
+    }
+    bed.run();
+    let stats = |bed: &mut Bed<Proxy>| bed.world.node_mut(bed.node).stats();
+    let Stats { flows, flows_open, unlogged_lines, .. } = stats(&mut bed);
+    assert_eq!((flows, flows_open), (FLOWS.into(), 0));
+    let lines = 2 * u64::from(FLOWS) - unlogged_lines;
+    let burst = u64::from(Limits::LOG_BURST);
+    assert!((burst..burst + 2 * u64::from(Limits::LOG_PER_SECOND)).contains(&lines), "{lines}");
+    // After a while everything is logged again.
+    bed.world.run_for(Duration::from_secs(2));
+    assert_eq!(open_and_close(&mut bed, ALICE), 200);
+    assert_eq!(stats(&mut bed).unlogged_lines, unlogged_lines);
 }
 
 #[test]

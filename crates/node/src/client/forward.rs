@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use tandem_wire::Code;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::{
     ForwardConfig,
@@ -23,7 +23,7 @@ use crate::{
     limits::Limits,
     node::{Event, Output, Received, SocketId, SocketKind, Transmit},
     quic::{self, StreamId},
-    seldom::Seldom,
+    seldom::{LineBudget, Seldom},
     stats::Stats,
     tunnel::Unsent,
 };
@@ -107,6 +107,8 @@ pub(super) struct Forward {
     no_room_until: Option<Instant>,
     /// Limits the warnings that all places are taken.
     full: Seldom,
+    /// Bounds the lines about flows that proxies close.
+    closed: LineBudget,
 }
 
 impl Forward {
@@ -122,6 +124,7 @@ impl Forward {
             next_look: None,
             no_room_until: None,
             full: Seldom::default(),
+            closed: LineBudget::default(),
         }
     }
 
@@ -390,6 +393,15 @@ impl Forward {
             segment_size: None,
         };
         Output::Transmit { socket: id.socket, transmit }
+    }
+
+    /// Forgets a flow that the proxy has closed in good order.
+    pub(super) fn on_closed(&mut self, now: Instant, id: LocalFlowId, error: &ClientError) {
+        if let Some(left_out) = self.closed.due(now) {
+            let left_out = (left_out > 0).then_some(left_out);
+            info!(%error, left_out, "flow closed");
+        }
+        self.forget(id);
     }
 
     /// Removes a flow whose request has ended.

@@ -442,8 +442,7 @@ impl Client {
             Carries::Local(id) => {
                 let Work::Forward(forward) = &mut self.work else { return };
                 if *is_orderly {
-                    tracing::info!(%error, "flow closed");
-                    return forward.forget(id);
+                    return forward.on_closed(now, id, &error);
                 }
                 let told = forward.on_failed(now, id, &error);
                 self.tell_of_flow(told, error);

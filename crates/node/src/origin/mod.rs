@@ -28,6 +28,7 @@ use crate::{
     },
     path_report::PathReport,
     quic::{ConfigError, ConnectionId, ServerTls, StreamId, Transport, Write},
+    seldom::Seldom,
     server::{self, Server},
     stats::{ConnectionStats, Stats},
     status::Status,
@@ -125,6 +126,8 @@ pub struct Origin {
     channels: BTreeMap<ConnectionId, StreamId>,
     outputs: VecDeque<Output>,
     next_file: u64,
+    /// Limits the warnings of files that cannot be read, for which clients may ask as often as they like.
+    unreadable: Seldom,
     stats: Stats,
 }
 
@@ -154,6 +157,7 @@ impl Origin {
             uploads: BTreeMap::new(),
             outputs: VecDeque::from([open]),
             next_file: 0,
+            unreadable: Seldom::default(),
             stats: Stats::default(),
         })
     }
@@ -216,7 +220,7 @@ impl Origin {
                 self.uploads.remove(&(id, stream));
                 self.close(now, (id, stream));
             }
-            server::Event::Lost => self.server.forget(id),
+            server::Event::Lost => self.server.forget(now, id),
             server::Event::Closed => {
                 let first = (id, StreamId(0));
                 let last = (id, StreamId(u64::MAX));
@@ -323,7 +327,9 @@ impl Origin {
                     FileError::NotFound => answer::plain(StatusCode::NOT_FOUND),
                     FileError::IsFolder => answer::to_folder(exchange.head.path.as_deref()),
                     FileError::Io(kind) => {
-                        tracing::warn!(%kind, "a file cannot be read");
+                        if let Some(left_out) = self.unreadable.due(now) {
+                            tracing::warn!(%kind, left_out, "a file cannot be read");
+                        }
                         answer::plain(StatusCode::INTERNAL_SERVER_ERROR)
                     }
                 };

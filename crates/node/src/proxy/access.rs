@@ -83,6 +83,13 @@ impl User {
             .map_err(|refusal| self.limit(refusal, self.account.max(counted)))
     }
 
+    /// Opens a flow of this user, unless it has as many open as it may, or opens them faster than it may.
+    pub(super) fn open_flow(&self, now: Instant) -> Result<Place, RequestError> {
+        let place = self.place(Counted::Flows)?;
+        self.account.open_flow(now).map_err(|(refusal, max)| self.limit(refusal, max))?;
+        Ok(place)
+    }
+
     /// Whether the user may reach this host, which is a name or an address, at this port.
     pub(super) fn check_target(&self, (host, port): &(String, u16)) -> Result<(), RequestError> {
         if self.account.has_used_month() {

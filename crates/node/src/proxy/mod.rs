@@ -3,6 +3,7 @@
 mod access;
 mod answer;
 mod flow;
+mod flow_log;
 mod in_use;
 mod jwt;
 mod peers;
@@ -44,6 +45,7 @@ pub use self::{
 };
 use self::{
     flow::{End, Flow, Owner, State},
+    flow_log::{FlowLog, Line},
     peers::Peers,
     pep::ProxyPep,
     relay::Relay,
@@ -166,6 +168,7 @@ pub struct Proxy {
     feedback_interval: Option<Duration>,
     oversize: Oversize,
     log_clients: bool,
+    log: FlowLog,
     users: Users,
     limits: Limits,
     outputs: VecDeque<Output>,
@@ -223,6 +226,7 @@ impl Proxy {
             feedback_interval,
             oversize,
             log_clients,
+            log: FlowLog::default(),
             users: config.users,
             limits,
             outputs: VecDeque::from([open]),
@@ -274,6 +278,7 @@ impl Proxy {
         stats.pep = self.pep.as_ref().map(ProxyPep::stats).unwrap_or_default();
         stats.flows_open = self.targets.sockets() as u64;
         stats.tcp.open = self.tcp.open() as u64;
+        stats.unlogged_lines = self.log.left_out();
         stats
     }
 
@@ -301,6 +306,7 @@ impl Proxy {
             server::Event::Connected => {
                 if let Some(peer) = self.peers.get(id)
                     && self.log_clients
+                    && self.log.may_log_connection(Line::Opened)
                 {
                     let client = peer.standing.client;
                     info!(connection = id.0, %client, "connection opened");
@@ -349,7 +355,7 @@ impl Proxy {
         for (stream, flow) in flows {
             self.release((id, stream), &flow, &End::WithConnection);
         }
-        if self.log_clients {
+        if self.log_clients && self.log.may_log_connection(Line::Closed) {
             let user = standing.user.as_ref().map(display);
             info!(connection = id.0, user, client = %standing.client, "connection closed");
         }
@@ -410,6 +416,9 @@ impl Proxy {
                 End::Revoked | End::Expired | End::MonthUsed => &mut ended.revoked,
             } += 1;
             let Owner { user, client, trace_id, meter, .. } = &flow.owner;
+            if !self.log.may_log(user, Line::Closed) {
+                return;
+            }
             let EachWay { to_target, to_client } = meter.bytes();
             info!(
                 connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
@@ -436,6 +445,7 @@ impl Proxy {
             self.on_flow_timer(now, id);
         }
         self.handle_tcp_timeout(now);
+        self.log.handle_timeout(now);
     }
 
     /// Checks whether a flow has timed out. Each flow has one timer, which is set lazily, so that
@@ -471,6 +481,7 @@ impl Proxy {
 
 impl Node for Proxy {
     fn handle(&mut self, now: Instant, input: Input) {
+        self.log.set_now(now);
         match input {
             Input::Datagram(received) if received.socket == LISTEN => {
                 let Received { remote, local_ip, ecn, payload, .. } = received;
@@ -516,6 +527,7 @@ impl Node for Proxy {
     }
 
     fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
+        self.log.set_now(now);
         buf.clear();
         loop {
             while let Some((id, event)) = self.server.poll_event(now) {
@@ -550,10 +562,12 @@ impl Node for Proxy {
             }
         }
         if self.server.take_ended(now) {
+            self.log.tell();
             return Output::Event(Event::Closed(Ok(())));
         }
         let own = quic::earliest(self.peers.next_timeout(), self.tcp.next_timeout());
         let own = quic::earliest(own, self.pep.as_ref().and_then(ProxyPep::next_timeout));
+        let own = quic::earliest(own, self.log.next_timeout());
         Output::Wait(quic::earliest(own, self.server.next_timeout()))
     }
 }

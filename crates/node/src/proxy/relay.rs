@@ -206,7 +206,7 @@ impl Proxy {
         if self.peers.get_mut(id).is_some_and(|peer| peer.tunnel.end(now)) {
             self.on_lost(id); // the payloads that it releases come first
         } else {
-            self.server.forget(id);
+            self.server.forget(now, id);
         }
         true
     }

@@ -19,8 +19,9 @@ use super::{
     access::{Claim, Denied, Shown, User},
     answer::{granted, refused},
     flow::{End, Flow, Owner, State},
+    flow_log::Line,
     standing::Standing,
-    users::{Counted, Meter, Users},
+    users::{Meter, Users},
 };
 use crate::{
     beside,
@@ -263,7 +264,7 @@ impl Proxy {
         user: User,
         headers: &HeaderMap,
     ) -> Result<Owner, RequestError> {
-        let place = user.place(Counted::Flows)?;
+        let place = user.open_flow(now)?;
         user.account.see(now);
         let peer = self.peers.get(id.0).filter(|_| self.log_clients);
         let client = peer.map(|peer| peer.standing.client);
@@ -347,10 +348,12 @@ impl Proxy {
         flow.state = State::Open { socket, target };
         flow.last_active = now;
         let Owner { user, client, trace_id, .. } = &flow.owner;
-        info!(
-            connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
-            client = client.map(display), %target, "flow opened"
-        );
+        if self.log.may_log(user, Line::Opened) {
+            info!(
+                connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
+                client = client.map(display), %target, "flow opened"
+            );
+        }
         let mut headers = peer.tunnel.grant(now, id.1);
         if let Some(connection) = self.server.connection(id.0)
             && let Some(path) = connection.path()

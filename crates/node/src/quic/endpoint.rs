@@ -28,7 +28,7 @@ use super::{
     event::{Closed, Event},
     first_size::LargerInitials,
     pep::{Listener, PepAckStats},
-    qlog::{Place, QlogFiles},
+    qlog::{Place, Qlogs},
 };
 use crate::{
     limits::Limits,
@@ -114,7 +114,7 @@ pub(crate) struct Endpoint {
     /// Finds the packets of PEP-ACKs.
     pub(super) peps: Option<Listener>,
     /// Makes the qlog files of connections.
-    pub(super) qlog: Option<Arc<dyn QlogFiles>>,
+    pub(super) qlog: Option<Qlogs>,
     /// The packets that were sent and lost on connections that were forgotten at once.
     pub(super) abandoned_packets: (u64, u64),
     /// How often connections were asked for their events.
@@ -195,7 +195,7 @@ impl Endpoint {
             // Its packets are then Not-ECT.
             marks_ecn: transport.controller.name != ControllerName::Off,
             peps: transport.peps.clone().map(Listener::new),
-            qlog: transport.qlog.clone(),
+            qlog: transport.qlog.clone().map(Qlogs::new),
             abandoned_packets: (0, 0),
             #[cfg(test)]
             visits: 0,

@@ -75,7 +75,8 @@ type Shared = Arc<Mutex<Counts>>;
 
 impl Soak {
     pub(crate) async fn run(self, launch: Launch) -> Result<Report> {
-        let proxy = Launch { files: Some(self.files), ..launch }.start().await?;
+        // One user alone would meet its limit of flows in a second.
+        let proxy = Launch { files: Some(self.files), users: USERS_MAX, ..launch }.start().await?;
         let target = Echo::start().await?;
         let counts = Shared::default();
         // The first connection opens what the proxy needs for all of them.
@@ -114,13 +115,15 @@ impl Soak {
         let endpoints = endpoints(USER_SOCKETS)?;
         let pause = self.duration.0 / u32::try_from(self.connections.max(1))?;
         let (connections, flows) = (self.connections, self.flows / self.connections.max(1));
-        let (login, target, counts) = (proxy.login.clone(), target.address, counts.clone());
+        let logins: Vec<_> = proxy.logins().collect();
+        let (target, counts) = (target.address, counts.clone());
         Ok(async move {
             let permits = Arc::new(Semaphore::new(USERS_MAX));
             let mut ticks = interval(pause.max(Duration::from_micros(100)));
             ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
             let mut tasks = JoinSet::new();
-            for (index, endpoint) in endpoints.iter().cycle().take(connections).enumerate() {
+            let places = endpoints.iter().cycle().zip(logins.iter().cycle()).take(connections);
+            for (index, (endpoint, login)) in places.enumerate() {
                 ticks.tick().await;
                 let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { break };
                 let user = User {

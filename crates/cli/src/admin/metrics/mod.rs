@@ -104,6 +104,16 @@ fn of_process(facts: &Facts, now: &Now) -> Vec<Family> {
             "How often a thread did not come back to its work for five seconds",
             now.stuck_threads,
         ),
+        Family::counter(
+            "tandem_log_lines_lost_total",
+            "Lines of the log that were lost, because standard error was full, gone or not read",
+            now.lost_log_lines,
+        ),
+        Family::counter(
+            "tandem_qlogs_cut_total",
+            "Qlog files that end before their connections, because the disk was full or slow",
+            now.cut_qlogs,
+        ),
         Family::gauge("tandem_ready", "Whether new flows are taken: 1 or 0", now.is_ready),
         Family::gauge(
             "tandem_connections_limit",

@@ -235,6 +235,11 @@ fn of_tunnels(stats: &Stats) -> Vec<Family> {
             [("sent", reports), ("used", used), ("stale", stale), ("malformed", malformed_reports)],
         ),
         Family::counter(
+            "tandem_log_lines_left_out_total",
+            "Lines about flows and connections that were left out of the log, because there were too many",
+            stats.unlogged_lines,
+        ),
+        Family::counter(
             "tandem_fields_ignored_total",
             "Header fields of Tandem's own extensions that were malformed or not allowed",
             stats.fields_ignored,

@@ -119,6 +119,8 @@ fn state(now: &Now) -> Markup {
             " · version " (now.version) " · up for " (uptime) " · " (now.threads)
             (if now.threads == 1 { " thread" } else { " threads" })
             @if now.stuck_threads > 0 { span.bad { ", which were stuck " (now.stuck_threads) " times" } }
+            @if now.lost_log_lines > 0 { " · " span.bad { (now.lost_log_lines) " lines of the log were lost" } }
+            @if now.cut_qlogs > 0 { " · " span.bad { (now.cut_qlogs) " qlog files are not complete" } }
         }
     }
 }

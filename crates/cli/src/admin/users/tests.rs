@@ -26,7 +26,7 @@ fn a_bounded_number_of_users_has_series_of_its_own() {
     assert_eq!((series.own.len(), series.known()), (OWN_MAX, 1000));
     assert_eq!(series_of(&series, OTHERS), Some(9500));
     let samples: usize = series.families().iter().map(Family::len).sum();
-    assert_eq!(samples, 1 + (OWN_MAX + 1) * 11);
+    assert_eq!(samples, 1 + (OWN_MAX + 1) * 12);
     assert_eq!(series.busiest().len(), BUSIEST);
 }
 

@@ -16,7 +16,8 @@ use tracing::info;
 
 use self::race::Race;
 use super::{
-    FlowId, Proxy, ProxyConfig, access::User, answer::connected, flow::Owner, ports::TcpPorts,
+    FlowId, Proxy, ProxyConfig, access::User, answer::connected, flow::Owner, flow_log::Line,
+    ports::TcpPorts,
 };
 use crate::{
     error::RequestError,
@@ -321,10 +322,12 @@ impl Proxy {
         self.stats.tcp.opened += 1;
         let Some(flow) = self.tcp.flows.get(&id) else { return };
         let Owner { user, client, trace_id, .. } = &flow.owner;
-        info!(
-            connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
-            client = client.map(display), %target, protocol = "tcp", "flow opened"
-        );
+        if self.log.may_log(user, Line::Opened) {
+            info!(
+                connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
+                client = client.map(display), %target, protocol = "tcp", "flow opened"
+            );
+        }
         self.answer(id, &connected(target, form), h3::End::More);
         self.pull_tcp(id);
         // The client may have sent data with its request.

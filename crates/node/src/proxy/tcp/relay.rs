@@ -14,6 +14,7 @@ use crate::{
         FlowId, Proxy,
         access::Access,
         flow::{End, Owner},
+        flow_log::Line,
         request::Asks,
         users::{Direction, Verdict},
     },
@@ -202,6 +203,9 @@ impl Proxy {
             State::Connecting(_) => {}
             State::Open { splice, target } => {
                 let Owner { user, client, trace_id, meter, .. } = &flow.owner;
+                if !self.log.may_log(user, Line::Closed) {
+                    return;
+                }
                 info!(
                     connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
                     client = client.map(display), %target, %reason, protocol = "tcp",

@@ -11,8 +11,10 @@ use std::{
 
 use super::{
     EachWay, KeptUsage, Month, Refusal, Refused, UserCounters, UserLimits, UserRules, UserUsage,
-    bucket::Bucket, meter::Direction,
+    bucket::{Bucket, CountBucket},
+    meter::Direction,
 };
+use crate::limits::Limits;
 
 /// The users' clock: nanoseconds since the first use, and the time in UTC.
 #[derive(Debug, Default)]
@@ -121,6 +123,10 @@ pub(in crate::proxy) struct Account {
     /// No two accounts have the same.
     number: u64,
     gauges: [Gauge; 3],
+    /// The flows that the user opens.
+    flow_rate: CountBucket,
+    /// The lines of the log about the user's flows.
+    log_lines: CountBucket,
     to_target: Carried,
     to_client: Carried,
     refused: [AtomicU64; Refusal::NUMBER],
@@ -142,10 +148,14 @@ struct Named {
 
 impl Account {
     pub(super) fn new(clock: Arc<Clock>, number: u64) -> Self {
+        let log_lines = CountBucket::default();
+        log_lines.set(Some((Limits::LOG_BURST, Limits::LOG_PER_SECOND)));
         Self {
             clock,
             number,
             gauges: Default::default(),
+            flow_rate: CountBucket::default(),
+            log_lines,
             to_target: Carried::default(),
             to_client: Carried::default(),
             refused: Default::default(),
@@ -192,6 +202,21 @@ impl Account {
             return Err(self.refuse(counted.refusal()));
         }
         Ok(Place { account: Arc::clone(self), counted })
+    }
+
+    /// Notes that the user opens a flow, unless it opens them faster than it may. The error says how many it may open
+    /// in a second.
+    pub(in crate::proxy) fn open_flow(&self, now: Instant) -> Result<(), (Refusal, u32)> {
+        if self.flow_rate.take(self.clock.nanos(now)) {
+            return Ok(());
+        }
+        let max = self.named().limits.flows_per_second.get().copied().unwrap_or(u32::MAX);
+        Err((self.refuse(Refusal::FlowRate), max))
+    }
+
+    /// Whether the log has room for a line about one of the user's flows.
+    pub(in crate::proxy) fn may_log(&self, now: Instant) -> bool {
+        self.log_lines.take(self.clock.nanos(now))
     }
 
     /// How much may be open.
@@ -253,6 +278,7 @@ impl Account {
         {
             gauge.max.store(max.get().copied().unwrap_or(u32::MAX), Relaxed);
         }
+        self.flow_rate.set(limits.flow_rate());
         self.to_target.bucket.set(limits.rate_to_target.get().copied());
         self.to_client.bucket.set(limits.rate_to_client.get().copied());
         self.month_max.store(limits.month_bytes.get().map_or(u64::MAX, |it| it.get()), Relaxed);
@@ -317,7 +343,7 @@ impl Account {
     pub(super) fn counters(&self) -> UserCounters {
         let [connections, flows, lookups] =
             self.gauges.each_ref().map(|gauge| gauge.open.load(Relaxed));
-        let [target, refused_connections, refused_flows, refused_lookups, month] =
+        let [target, refused_connections, refused_flows, flow_rate, refused_lookups, month] =
             self.refused.each_ref().map(|counter| counter.load(Relaxed));
         UserCounters {
             connections,
@@ -330,6 +356,7 @@ impl Account {
                 target,
                 connections: refused_connections,
                 flows: refused_flows,
+                flow_rate,
                 lookups: refused_lookups,
                 month,
             },

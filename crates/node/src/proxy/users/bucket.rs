@@ -1,19 +1,60 @@
-//! A token bucket that threads share.
+//! Token buckets that threads share.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
 use tandem_units::{ByteCount, Rate};
 
-/// A token bucket: a rate, and the time at which the bucket will be full again, in nanoseconds of the
-/// users' clock.
+/// When a bucket will be full again, in nanoseconds of the users' clock.
+#[derive(Debug, Default)]
+struct FullAt(AtomicU64);
+
+impl FullAt {
+    /// Takes something that fills again in `cost` at the time `now`, if a bucket that fills in `depth` has it.
+    fn take(&self, now: u64, cost: u64, depth: u64) -> bool {
+        let next = |full_at: u64| {
+            let next = full_at.max(now).saturating_add(cost);
+            (next <= now.saturating_add(depth)).then_some(next)
+        };
+        self.0.fetch_update(Relaxed, Relaxed, next).is_ok()
+    }
+}
+
+/// A token bucket of things that are counted: so many at once, and then so many a second.
+#[derive(Debug, Default)]
+pub(super) struct CountBucket {
+    /// The time in which one more may pass, in nanoseconds; 0 stands for no limit.
+    interval: AtomicU64,
+    burst: AtomicU32,
+    full_at: FullAt,
+}
+
+impl CountBucket {
+    /// Sets the limit. `None` stands for no limit. The least is one at once and one a second.
+    pub(super) fn set(&self, limit: Option<(u32, u32)>) {
+        let (burst, interval) = limit.map_or((0, 0), |(burst, per_second)| {
+            (burst.max(1), 1_000_000_000 / u64::from(per_second.max(1)))
+        });
+        self.burst.store(burst, Relaxed);
+        self.interval.store(interval, Relaxed);
+    }
+
+    /// Takes one at the time `now`, in nanoseconds, if the bucket has one.
+    pub(super) fn take(&self, now: u64) -> bool {
+        let interval = self.interval.load(Relaxed);
+        let depth = interval.saturating_mul(u64::from(self.burst.load(Relaxed)));
+        interval == 0 || self.full_at.take(now, interval, depth)
+    }
+}
+
+/// A token bucket of bytes.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
     /// Bits per second; 0 stands for no limit.
     rate: AtomicU64,
-    full_at: AtomicU64,
+    full_at: FullAt,
 }
 
 /// What a full bucket holds, as the time in which it fills. A sender in slow start sends two windows in a
@@ -31,11 +72,7 @@ impl Bucket {
     /// Takes bytes at the time `now` if the bucket has them.
     pub(super) fn take(&self, now: u64, bytes: usize) -> bool {
         let Some(rate) = Rate::from_bps(self.rate.load(Relaxed)) else { return true };
-        let next = |full_at: u64| {
-            let next = full_at.max(now).saturating_add(nanos(rate, bytes));
-            (next <= now.saturating_add(depth(rate))).then_some(next)
-        };
-        self.full_at.fetch_update(Relaxed, Relaxed, next).is_ok()
+        self.full_at.take(now, nanos(rate, bytes), depth(rate))
     }
 
     /// Takes bytes that have passed already, even if the bucket does not have them.
@@ -43,13 +80,13 @@ impl Bucket {
         let Some(rate) = Rate::from_bps(self.rate.load(Relaxed)) else { return };
         let next = |full_at: u64| Some(full_at.max(now).saturating_add(nanos(rate, bytes)));
         // It always succeeds.
-        self.full_at.fetch_update(Relaxed, Relaxed, next).unwrap_or_default();
+        self.full_at.0.fetch_update(Relaxed, Relaxed, next).unwrap_or_default();
     }
 
     /// The time until the bucket has something again. `None`: it has something.
     pub(super) fn wait(&self, now: u64) -> Option<Duration> {
         let rate = Rate::from_bps(self.rate.load(Relaxed))?;
-        let debt = self.full_at.load(Relaxed).saturating_sub(now.saturating_add(depth(rate)));
+        let debt = self.full_at.0.load(Relaxed).saturating_sub(now.saturating_add(depth(rate)));
         (debt > 0).then(|| Duration::from_nanos(debt))
     }
 }
@@ -84,6 +121,21 @@ mod tests {
             }
         }
         assert!((10_980_000..=11_000_000).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn a_bucket_of_counted_things_passes_its_burst_and_then_its_rate() {
+        let bucket = CountBucket::default();
+        assert!((0..10_000).all(|_| bucket.take(0)), "there is no limit");
+        bucket.set(Some((4000, 200)));
+        let passed = |now| (0..10_000).filter(|_| bucket.take(now)).count();
+        assert_eq!(passed(0), 4000);
+        let each_milli: usize = (1..=10_000).map(|milli| passed(milli * MS)).sum();
+        assert_eq!(each_milli, 2000);
+        assert_eq!(passed(20_000 * MS), 2000);
+        assert_eq!(passed(1_000_000 * MS), 4000, "no more than the burst is saved");
+        bucket.set(Some((0, 0)));
+        assert_eq!(passed(2_000_000 * MS), 1);
     }
 
     #[test]

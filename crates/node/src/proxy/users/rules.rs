@@ -123,6 +123,10 @@ pub struct UserLimits {
     pub connections: Bound<u32>,
     /// The number of UDP flows and TCP connections together.
     pub flows: Bound<u32>,
+    /// The number of flows that the user may open at once, after it has opened none for a while.
+    pub flow_burst: Bound<u32>,
+    /// The number of flows that the user may open in each second after that.
+    pub flows_per_second: Bound<u32>,
     /// The number of names that are being resolved.
     pub lookups: Bound<u32>,
     /// The bytes of payload in both directions together in a month (UTC).
@@ -133,16 +137,24 @@ impl UserLimits {
     /// The limits of a user for whom nothing else was said.
     ///
     /// A user is often a household or a small office: connections are for 50 devices with two clients each. A
-    /// browser with many tabs has some hundred flows, and 4000 are a sixth of the sockets of a proxy. A resolver
+    /// browser with many tabs has some hundred flows, and 4000 are a sixth of the sockets of a proxy. A user may open
+    /// all of these at once, and then 200 a second: a resolver for a household asks a tenth as often. A resolver
     /// takes 5 s at most, so that 256 names at a time are 50 slow ones in a second, and a sixteenth of what the proxy
     /// resolves at a time. Rates and months are for operators to choose, since they depend on the price of traffic.
     pub fn of_anybody() -> Self {
         Self {
             connections: Bound::At(100),
             flows: Bound::At(4000),
+            flow_burst: Bound::At(4000),
+            flows_per_second: Bound::At(200),
             lookups: Bound::At(256),
             ..Self::default()
         }
+    }
+
+    /// How many flows the user may open at once and in each second, if both have a bound.
+    pub(super) fn flow_rate(&self) -> Option<(u32, u32)> {
+        Some((*self.flow_burst.get()?, *self.flows_per_second.get()?))
     }
 
     fn or(&self, other: &Self) -> Self {
@@ -152,6 +164,8 @@ impl UserLimits {
             rate_to_client: self.rate_to_client.or(&other.rate_to_client),
             connections: self.connections.or(&other.connections),
             flows: self.flows.or(&other.flows),
+            flow_burst: self.flow_burst.or(&other.flow_burst),
+            flows_per_second: self.flows_per_second.or(&other.flows_per_second),
             lookups: self.lookups.or(&other.lookups),
             month_bytes: self.month_bytes.or(&other.month_bytes),
         }

@@ -13,6 +13,8 @@ pub enum Refusal {
     Connections,
     /// The user has as many flows as it may have.
     Flows,
+    /// The user opens flows faster than it may.
+    FlowRate,
     /// As many names are being resolved for the user as may be.
     Lookups,
     /// The user has carried as many bytes in this month as it may.
@@ -21,11 +23,11 @@ pub enum Refusal {
 
 impl Refusal {
     /// The number of causes.
-    pub(super) const NUMBER: usize = 5;
+    pub(super) const NUMBER: usize = 6;
 
     /// Whether the next request may be permitted soon, for instance after the user has closed something.
     pub const fn may_pass_soon(self) -> bool {
-        matches!(self, Self::Connections | Self::Flows | Self::Lookups)
+        matches!(self, Self::Connections | Self::Flows | Self::FlowRate | Self::Lookups)
     }
 
     /// What to say of a user who has reached this limit.
@@ -33,6 +35,11 @@ impl Refusal {
         let what = match self {
             Self::Target => return "may not reach this target".to_owned(),
             Self::Month => return "has used up its bytes of this month (UTC)".to_owned(),
+            Self::FlowRate => {
+                return format!(
+                    "opens more than {max} flows a second, which is its limit; try again soon"
+                );
+            }
             Self::Connections => "connections open",
             Self::Flows => "flows open",
             Self::Lookups => "names being resolved",
@@ -50,6 +57,8 @@ pub struct Refused {
     pub connections: u64,
     /// See [`Refusal::Flows`].
     pub flows: u64,
+    /// See [`Refusal::FlowRate`].
+    pub flow_rate: u64,
     /// See [`Refusal::Lookups`].
     pub lookups: u64,
     /// See [`Refusal::Month`]. A flow that ended for this reason counts too.

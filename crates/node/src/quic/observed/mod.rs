@@ -28,7 +28,7 @@ use tandem_wire::{QuicFrameKind, QuicFrames};
 pub(super) use self::ledger::HEADERS;
 use self::ledger::Packet;
 pub(crate) use self::ledger::{Layer, Ledger, Tag};
-use super::qlog::{PacketType, Place, Qlog, QlogFiles, Who};
+use super::qlog::{PacketType, Place, Qlog, Qlogs, Who};
 use crate::stats::Traffic;
 
 /// What was sent and received on one connection. Clones share it.
@@ -57,7 +57,7 @@ pub(super) struct Observed {
 /// What the qlog of a connection begins with.
 #[derive(Debug)]
 struct QlogStart {
-    files: Arc<dyn QlogFiles>,
+    qlogs: Qlogs,
     now: Instant,
     place: Option<Place>,
     /// Our transport parameters in their encoded form.
@@ -137,10 +137,10 @@ impl Observer {
     pub(super) fn new(
         now: Instant,
         layer: Option<Layer>,
-        (qlog_files, place): (Option<Arc<dyn QlogFiles>>, Option<Place>),
+        (qlogs, place): (Option<Qlogs>, Option<Place>),
     ) -> Self {
-        let start = |files| QlogStart { files, now, place, parameters: Vec::new() };
-        let qlog_start = qlog_files.map(start);
+        let start = |qlogs| QlogStart { qlogs, now, place, parameters: Vec::new() };
+        let qlog_start = qlogs.map(start);
         Self(Arc::new(Mutex::new(Observed { layer, qlog_start, ..Observed::default() })))
     }
 
@@ -185,10 +185,10 @@ impl Observer {
     /// chosen for the server.
     fn begin_qlog(&self, id: ConnectionId, side: Side) {
         let mut observed = self.lock();
-        let Some(QlogStart { files, now, place, parameters }) = observed.qlog_start.take() else {
+        let Some(QlogStart { qlogs, now, place, parameters }) = observed.qlog_start.take() else {
             return;
         };
-        observed.qlog = Qlog::begin(&*files, now, (side.is_client(), place), &id);
+        observed.qlog = Qlog::begin(&qlogs, now, (side.is_client(), place), &id);
         if let Some(qlog) = &mut observed.qlog {
             qlog.parameters(Who::Local, &parameters);
         }

@@ -20,6 +20,7 @@ use std::{
     fmt::Debug,
     io::{self, Write},
     net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -28,16 +29,37 @@ use tandem_wire::QuicFrames;
 use tracing::warn;
 
 pub(super) use self::header::PacketType;
+use crate::seldom::Seldom;
 
 /// Makes the files of qlogs.
 pub trait QlogFiles: Debug + Send + Sync {
     /// Makes the file of a connection, whose name begins with `name` and ends as the caller likes. Each connection has another
-    /// name. The file is written in small pieces.
+    /// name. The file is written in small pieces. The thread that carries packets makes and writes it, so that neither
+    /// should wait for a disk.
     ///
     /// # Errors
     ///
-    /// The file cannot be made. The connection then goes on without one.
+    /// The file cannot be made. The connection then goes on without one. The log says so at most every ten seconds.
     fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>>;
+}
+
+/// The files of the qlogs of one endpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Qlogs {
+    files: Arc<dyn QlogFiles>,
+    /// Limits the warnings, since peers decide how many connections there are.
+    warning: Arc<Mutex<Seldom>>,
+}
+
+impl Qlogs {
+    pub(super) fn new(files: Arc<dyn QlogFiles>) -> Self {
+        Self { files, warning: Arc::default() }
+    }
+
+    /// How many warnings were left out, if one is due.
+    fn warning(&self, now: Instant) -> Option<u64> {
+        self.warning.lock().unwrap_or_else(PoisonError::into_inner).due(now)
+    }
 }
 
 /// The place of a connection among those of one client, by which their qlogs can be drawn together.
@@ -75,6 +97,7 @@ pub(super) struct Metrics {
 
 /// The qlog of one connection.
 pub(super) struct Qlog {
+    qlogs: Qlogs,
     file: Box<dyn Write + Send>,
     start: Instant,
     /// The time of the events that follow.
@@ -105,16 +128,20 @@ const RECORD_SEPARATOR: char = '\u{1e}';
 impl Qlog {
     /// Begins the qlog of a connection with this connection ID: the first that the client has chosen for the server.
     pub(super) fn begin(
-        files: &dyn QlogFiles,
+        qlogs: &Qlogs,
         now: Instant,
         (is_client, place): (bool, Option<Place>),
         id: &[u8],
     ) -> Option<Self> {
         let (id, side) = (hex(id), if is_client { "client" } else { "server" });
-        let file = files.create(&format!("{id}-{side}"));
-        let file =
-            file.inspect_err(|error| warn!(%error, %id, "no qlog of this connection")).ok()?;
+        let warn_of = |error: &io::Error| {
+            if let Some(left_out) = qlogs.warning(now) {
+                warn!(%error, %id, left_out, "no qlog of this connection");
+            }
+        };
+        let file = qlogs.files.create(&format!("{id}-{side}")).inspect_err(warn_of).ok()?;
         let mut qlog = Self {
+            qlogs: qlogs.clone(),
             file,
             start: now,
             now,
@@ -303,7 +330,9 @@ impl Qlog {
     /// Writes nothing more after an error.
     fn check(&mut self, result: io::Result<()>) {
         if let Err(error) = result {
-            warn!(%error, "the qlog of a connection ends here");
+            if let Some(left_out) = self.qlogs.warning(self.now) {
+                warn!(%error, left_out, "the qlog of a connection ends here");
+            }
             self.file = Box::new(io::sink());
         }
     }

@@ -194,10 +194,11 @@ fn the_rest_of_the_file_is_there_too() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
 fn a_client_says_where_a_connection_belongs_and_a_tunnel_what_it_repairs() {
-    let files = Memory::default();
+    let files = Arc::new(Memory::default());
+    let qlogs = Qlogs::new(files.clone());
     let offset = Duration::from_micros(1500);
     let place = Place { chain: 0x77, layer: 1, is_end_to_end: false, offset };
-    let mut qlog = Qlog::begin(&files, Instant::now(), (true, Some(place)), &[0xab]).unwrap();
+    let mut qlog = Qlog::begin(&qlogs, Instant::now(), (true, Some(place)), &[0xab]).unwrap();
     for total in [0, 2, 2, 5] {
         qlog.repairs(total);
     }

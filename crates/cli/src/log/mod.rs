@@ -1,5 +1,7 @@
 //! Diagnostics on standard error.
 
+mod stderr;
+
 use std::{
     io::{self, IsTerminal},
     sync::OnceLock,
@@ -16,6 +18,7 @@ use tracing_subscriber::{
     },
 };
 
+pub(crate) use self::stderr::{flush, has_own_thread, lost, put, use_own_thread};
 use crate::text;
 
 /// The form of the lines on standard error.
@@ -43,7 +46,9 @@ pub(crate) fn start(level: Level, verbose: u8, format: Format) {
         Ok(filter) => filter,
         Err(_) => EnvFilter::new(ours),
     };
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr::Writer);
+    // The library would say on standard error that it cannot write there, and panics if that fails too.
+    let log = log.log_internal_errors(false);
     match FORMAT.get_or_init(|| format) {
         Format::Text => {
             log.with_ansi(io::stderr().is_terminal() && text::may_be_coloured()).init();

@@ -1,0 +1,172 @@
+//! Bounds the lines of the log that users and strangers cause with flows and connections, so that nobody can fill a disk.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    time::{Duration, Instant},
+};
+
+use tracing::info;
+
+use super::access::User;
+use crate::seldom::LineBudget;
+
+/// The time for which lines are left out before the log says how many.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a line is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Opened,
+    Closed,
+}
+
+/// How many flows, or connections, were not logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Unlogged {
+    opened: u64,
+    closed: u64,
+}
+
+impl Unlogged {
+    const fn count(&mut self, line: Line) {
+        match line {
+            Line::Opened => self.opened += 1,
+            Line::Closed => self.closed += 1,
+        }
+    }
+
+    /// At least so many were not logged, or only in part.
+    fn number(self) -> u64 {
+        self.opened.max(self.closed)
+    }
+}
+
+/// Decides which lines about flows and connections are written. Each user has its own bound for its flows, over all nodes
+/// together; connections of all clients of a node have one.
+#[derive(Debug, Default)]
+pub(super) struct FlowLog {
+    /// The time of the lines that follow.
+    now: Option<Instant>,
+    /// The flows that were not logged, by the number of their user. There is an entry at most for each user of the last
+    /// second.
+    flows: BTreeMap<u64, (User, Unlogged)>,
+    budget: LineBudget,
+    /// The connections that were not logged.
+    connections: Unlogged,
+    /// When the log says what was left out.
+    due: Option<Instant>,
+    left_out: u64,
+}
+
+impl FlowLog {
+    /// Sets the time of the lines that follow.
+    pub(super) const fn set_now(&mut self, now: Instant) {
+        self.now = Some(now);
+    }
+
+    /// Whether to write a line about a flow of this user.
+    pub(super) fn may_log(&mut self, user: &User, line: Line) -> bool {
+        let Some(now) = self.now else { return true };
+        if user.account.may_log(now) {
+            return true;
+        }
+        let new = || (user.clone(), Unlogged::default());
+        self.flows.entry(user.account.number()).or_insert_with(new).1.count(line);
+        self.leave_out(now)
+    }
+
+    /// Whether to write a line about a connection.
+    pub(super) fn may_log_connection(&mut self, line: Line) -> bool {
+        let Some(now) = self.now else { return true };
+        if self.budget.due(now).is_some() {
+            return true;
+        }
+        self.connections.count(line);
+        self.leave_out(now)
+    }
+
+    fn leave_out(&mut self, now: Instant) -> bool {
+        self.left_out += 1;
+        self.due.get_or_insert(now + INTERVAL);
+        false
+    }
+
+    /// Says what was left out, if it is time.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.due.is_some_and(|due| due <= now) {
+            self.tell();
+        }
+    }
+
+    /// Says what was left out.
+    pub(super) fn tell(&mut self) {
+        self.due = None;
+        for (user, unlogged) in mem::take(&mut self.flows).into_values() {
+            let Unlogged { opened, closed } = unlogged;
+            info!(%user, opened, closed, "{} flows not logged", unlogged.number());
+        }
+        let unlogged = mem::take(&mut self.connections);
+        if unlogged != Unlogged::default() {
+            let Unlogged { opened, closed } = unlogged;
+            info!(opened, closed, "{} connections not logged", unlogged.number());
+        }
+    }
+
+    pub(super) const fn next_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// How many lines were left out since the start.
+    pub(super) const fn left_out(&self) -> u64 {
+        self.left_out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{limits::Limits, test_start};
+
+    #[test]
+    fn a_user_has_a_burst_of_lines_and_then_some_in_each_second_at_all_nodes_together() {
+        let (user, start) = (User::test(), test_start());
+        let mut nodes = [FlowLog::default(), FlowLog::default()];
+        let mut logged = Vec::new();
+        for second in 0..10 {
+            let now = start + Duration::from_secs(second);
+            let mut in_second = 0;
+            for number in 0..4000 {
+                let node = &mut nodes[number % 2];
+                node.set_now(now);
+                let line = if number % 4 < 2 { Line::Opened } else { Line::Closed };
+                in_second += u32::from(node.may_log(&user, line));
+            }
+            logged.push(in_second);
+        }
+        assert_eq!(logged[0], Limits::LOG_BURST);
+        assert!(logged[1..].iter().all(|lines| *lines == Limits::LOG_PER_SECOND), "{logged:?}");
+        let left_out: u64 = nodes.iter().map(FlowLog::left_out).sum();
+        assert_eq!(left_out, 40_000 - u64::from(logged.iter().sum::<u32>()));
+    }
+
+    #[test]
+    fn what_was_left_out_is_told_once_a_second() {
+        let (user, start) = (User::test(), test_start());
+        let mut log = FlowLog::default();
+        log.set_now(start);
+        assert_eq!(log.next_timeout(), None);
+        for _ in 0..Limits::LOG_BURST + 5 {
+            log.may_log(&user, Line::Opened);
+            log.may_log_connection(Line::Closed);
+        }
+        assert_eq!(log.flows.values().next().unwrap().1, Unlogged { opened: 5, closed: 0 });
+        assert_eq!((log.connections.number(), log.left_out()), (5, 10));
+        assert_eq!(log.next_timeout(), Some(start + INTERVAL));
+        log.handle_timeout(start + INTERVAL / 2);
+        assert!(log.next_timeout().is_some() && !log.flows.is_empty());
+        log.handle_timeout(start + INTERVAL);
+        assert!(log.next_timeout().is_none() && log.flows.is_empty());
+        assert_eq!((log.connections, log.left_out()), (Unlogged::default(), 10));
+    }
+}
