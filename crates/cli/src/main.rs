@@ -7,6 +7,7 @@ mod carried;
 mod carrier;
 mod client;
 mod config;
+mod control_group;
 mod demo;
 mod descriptors;
 #[cfg(test)]

@@ -230,6 +230,7 @@ impl OriginSetup {
     ) -> Result<(Vec<(tandem_node::Origin, DriverOptions)>, Address), CliError> {
         let grace = server::grace(&config.limits);
         let memory_in_use = Some(memory::gauge());
+        memory::warn_of_group(self.memory.0);
         let limits = config.limits.clone().divided_by(self.threads.0);
         let mut nodes = Vec::new();
         let fleet = config.transport.fleet.as_ref();

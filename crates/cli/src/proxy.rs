@@ -353,6 +353,7 @@ impl ProxySetup {
         let tls = ServerTls::new(config.tls.clone()).map_err(ConfigError::from)?;
         let grace = server::grace(&limits);
         let memory_in_use = Some(memory::gauge());
+        memory::warn_of_group(self.memory.0);
         let tick = self.admin.as_ref().map(|_| admin::INTERVAL);
         let limits = limits.divided_by(self.threads.0);
         // The clones of the configuration share what is in use.
