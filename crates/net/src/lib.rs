@@ -91,6 +91,7 @@ pub mod driver;
 pub mod files;
 mod listeners;
 mod memory_gauge;
+mod owners;
 mod ready;
 mod requests;
 pub mod resolver;
