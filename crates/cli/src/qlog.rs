@@ -2,7 +2,6 @@
 //! connection can tell.
 
 use std::{
-    fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -11,12 +10,13 @@ use std::{
 use serde_json::{Value, json};
 use tandem_node::quic::QlogFiles;
 
-use crate::{error::CliError, outcome::Outcome};
+use crate::{error::CliError, outcome::Outcome, secret_file};
 
 /// The character before each record of a JSON text sequence (RFC 7464).
 const RECORD_SEPARATOR: char = '\u{1e}';
 
-/// Makes the qlog files of connections, whose names are ROLE-TIME-ID-SIDE.qlog. TIME is in milliseconds since 1970, when the
+/// Makes the qlog files of connections, which only their owner can read, because they contain addresses. Their
+/// names are ROLE-TIME-ID-SIDE.qlog. TIME is in milliseconds since 1970, when the
 /// connection began.
 #[derive(Clone, Debug)]
 pub(crate) struct QlogDir {
@@ -28,7 +28,7 @@ pub(crate) struct QlogDir {
 impl QlogFiles for QlogDir {
     fn create(&self, name: &str) -> io::Result<Box<dyn Write + Send>> {
         let file = self.dir.join(format!("{}-{}-{name}.qlog", self.role, since_1970().as_millis()));
-        Ok(Box::new(BufWriter::new(File::create_new(file)?)))
+        Ok(Box::new(BufWriter::new(secret_file::create_new(&file)?)))
     }
 }
 
@@ -46,7 +46,8 @@ pub(crate) fn write_chain(dir: &Path, outcome: &Outcome) -> Result<(), CliError>
     let header = header("the cost of a chain of tunnels", "client");
     let event = event(u64::try_from(time).unwrap_or(u64::MAX), outcome);
     let text = record(&header) + &record(&event);
-    fs::write(&file, text).map_err(|error| CliError::Write { file, error })
+    let write = || secret_file::create_new(&file)?.write_all(text.as_bytes());
+    write().map_err(|error| CliError::Write { file: file.clone(), error })
 }
 
 /// One record of a qlog file.
