@@ -5,8 +5,11 @@ use std::{fs, path::PathBuf, sync::Arc};
 use serde::Serialize;
 use tandem_node::proxy::{Access, JwtKeys, JwtRules, UserRules};
 
-use super::file;
-use crate::{error::ConfigError, tokens};
+use super::{
+    file,
+    store::{Store, StoreError},
+};
+use crate::{error::ConfigError, text, tokens};
 
 /// Flags, and keys of a file.
 #[derive(Debug, Default, clap::Args)]
@@ -30,6 +33,10 @@ pub(crate) struct UsersSettings {
     /// Audience (`aud`) that JSON Web Tokens must name; without it they must have none
     #[arg(long, value_name = "NAME", env = "TANDEM_JWT_AUDIENCE")]
     jwt_audience: Option<String>,
+
+    /// Type (`typ`) that the header of JSON Web Tokens must have, such as at+jwt (RFC 9068) [default: at+jwt, JWT or none]
+    #[arg(long, value_name = "TYPE", env = "TANDEM_JWT_TYPE")]
+    jwt_type: Option<String>,
 
     /// Claim of JSON Web Tokens that names the user's group in the users file
     #[arg(long, value_name = "CLAIM", env = "TANDEM_JWT_GROUP_CLAIM")]
@@ -57,6 +64,8 @@ pub(crate) struct UsersSetup {
     #[serde(skip_serializing_if = "Option::is_none")]
     jwt_audience: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    jwt_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     jwt_group_claim: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     users_file: Option<PathBuf>,
@@ -68,10 +77,12 @@ impl TryFrom<UsersSettings> for UsersSetup {
     type Error = ConfigError;
 
     fn try_from(settings: UsersSettings) -> Result<Self, ConfigError> {
-        let UsersSettings { jwks, jwt_issuer, jwt_audience, jwt_group_claim, .. } = settings;
+        let UsersSettings { jwks, jwt_issuer, jwt_audience, jwt_type, jwt_group_claim, .. } =
+            settings;
         let needs_keys = [
             ("jwt-issuer", &jwt_issuer),
             ("jwt-audience", &jwt_audience),
+            ("jwt-type", &jwt_type),
             ("jwt-group-claim", &jwt_group_claim),
         ];
         if let (None, Some((first, _))) = (&jwks, needs_keys.iter().find(|it| it.1.is_some())) {
@@ -84,6 +95,7 @@ impl TryFrom<UsersSettings> for UsersSetup {
             jwks,
             jwt_issuer,
             jwt_audience,
+            jwt_type,
             jwt_group_claim,
             users_file,
             usage_store,
@@ -119,6 +131,16 @@ impl UsersSetup {
         })
     }
 
+    /// Warns of what an operator has perhaps not meant.
+    pub(crate) fn warn(&self) {
+        if self.jwks.is_some() && self.jwt_issuer.is_none() && self.jwt_audience.is_none() {
+            text::say(
+                "warning: without --jwt-issuer and --jwt-audience, every token that a key of --jwks has signed for a \
+                 user opens the proxy, also one for another service",
+            );
+        }
+    }
+
     fn keys(&self) -> Result<Option<JwtKeys>, ConfigError> {
         let Some(file) = &self.jwks else { return Ok(None) };
         let unreadable = |error| ConfigError::Unreadable { file: file.clone(), error };
@@ -130,6 +152,7 @@ impl UsersSetup {
         let rules = JwtRules {
             issuer: self.jwt_issuer.clone(),
             audience: self.jwt_audience.clone(),
+            token_type: self.jwt_type.clone(),
             group_claim: self.jwt_group_claim.clone(),
         };
         let wrong = |error| ConfigError::Jwks { file: file.clone(), error };
