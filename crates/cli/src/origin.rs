@@ -307,8 +307,9 @@ impl Changes<tandem_node::Origin> for OriginChanges<'_> {
         Ok(Arc::new(move |origin: &mut tandem_node::Origin| origin.set_tls(&tls)))
     }
 
-    fn begin(&self, _: Option<UnixStream>) {
+    fn begin(&self, _: Option<UnixStream>) -> Result<(), CliError> {
         self.renewals.replace(self.setup.tls.renewals());
+        Ok(())
     }
 
     fn hand_over(&self, _: UnixStream, busy: BusyNodes) -> Change<tandem_node::Origin> {
@@ -319,7 +320,7 @@ impl Changes<tandem_node::Origin> for OriginChanges<'_> {
     }
 
     fn take_back(&self) -> Change<tandem_node::Origin> {
-        self.begin(None);
+        self.renewals.replace(self.setup.tls.renewals());
         Arc::new(tandem_node::Origin::take_back)
     }
 }

@@ -122,7 +122,9 @@ async fn follow<N, C: Changes<N>>(
     // What the process before this one has closed.
     let begin = |address: &mut Address| {
         if let Some(usage) = address.take_usage() {
-            changes.begin(Some(usage));
+            if let Err(error) = changes.begin(Some(usage)) {
+                text::say(format_args!("error: {error}"));
+            }
             gate.open();
         }
     };

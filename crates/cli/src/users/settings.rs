@@ -49,6 +49,11 @@ pub(crate) struct UsersSettings {
     /// File in which to keep what users have used in a month; `tandem users` prints it
     #[arg(long, value_name = "FILE", env = "TANDEM_USAGE_STORE")]
     usage_store: Option<PathBuf>,
+
+    /// Do not start without the usage store, rather than count from zero, when it is damaged or cannot be opened
+    #[arg(long, value_name = "BOOL", env = "TANDEM_REQUIRE_USAGE_STORE",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    require_usage_store: Option<bool>,
 }
 
 /// The settings that the proxy runs with.
@@ -71,6 +76,7 @@ pub(crate) struct UsersSetup {
     users_file: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage_store: Option<PathBuf>,
+    pub(crate) require_usage_store: bool,
 }
 
 impl TryFrom<UsersSettings> for UsersSetup {
@@ -90,6 +96,14 @@ impl TryFrom<UsersSettings> for UsersSetup {
             return Err(ConfigError::Incomplete { first, second: "jwks", reason });
         }
         let UsersSettings { token_file, users_file, usage_store, .. } = settings;
+        let require_usage_store = settings.require_usage_store.unwrap_or_default();
+        if require_usage_store && usage_store.is_none() {
+            return Err(ConfigError::Incomplete {
+                first: "require-usage-store",
+                second: "usage-store",
+                reason: "there is no store that could be required",
+            });
+        }
         Ok(Self {
             token_file,
             jwks,
@@ -99,6 +113,7 @@ impl TryFrom<UsersSettings> for UsersSetup {
             jwt_group_claim,
             users_file,
             usage_store,
+            require_usage_store,
         })
     }
 }
@@ -164,10 +179,53 @@ impl UsersSetup {
         self.users_file.as_deref().map_or_else(|| Ok(UserRules::default()), file::read)
     }
 
+    /// Fails if the store is required and cannot be read. Another process may still write to it. A store that does
+    /// not exist yet is none that is damaged.
+    pub(crate) fn check_store(&self) -> Result<(), StoreError> {
+        match &self.usage_store {
+            Some(file) if self.require_usage_store && file.exists() => {
+                Store::open_to_read(file)?.check_all()
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What a reload reads again, as a message calls it.
     pub(crate) fn reloaded(&self) -> impl Iterator<Item = &'static str> {
         let Self { token_file, jwks, users_file, .. } = self;
         let files = [(token_file, "tokens"), (jwks, "JWK set"), (users_file, "limits of users")];
         files.into_iter().filter_map(|(file, name)| file.as_ref().map(|_| name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_is_required_has_a_name_and_is_no_other_file() {
+        let nameless = UsersSettings { require_usage_store: Some(true), ..Default::default() };
+        let error = UsersSetup::try_from(nameless).unwrap_err().to_string();
+        assert!(error.contains("require-usage-store") && error.contains("usage-store"), "{error}");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("usage.db");
+        let check = |require_usage_store| {
+            let usage_store = Some(file.clone());
+            UsersSetup { usage_store, require_usage_store, ..Default::default() }.check_store()
+        };
+        check(true).unwrap();
+        let store = Store::open(&file).unwrap();
+        check(true).unwrap();
+        drop(store);
+        let text = fs::read(&file).unwrap();
+        for (what, damaged) in [
+            ("another file", b"this is no database, but it is long enough to be one".repeat(40)),
+            ("half of it", text[..text.len() / 2].to_vec()),
+        ] {
+            fs::write(&file, damaged).unwrap();
+            check(false).unwrap();
+            let error = check(true).expect_err(what).to_string();
+            assert!(error.contains("usage.db"), "{error}");
+        }
     }
 }

@@ -114,6 +114,14 @@ impl Store {
         Ok(store)
     }
 
+    /// Reads every page.
+    pub(crate) fn check_all(&self) -> Result<(), StoreError> {
+        let found = self.connection.pragma_query_value(None, "quick_check", |row| row.get(0));
+        let found: String = found.map_err(|error| self.error("read", &error))?;
+        let damaged = |reason| StoreError { file: self.file.clone(), what: "read", reason };
+        if found == "ok" { Ok(()) } else { Err(damaged(found)) }
+    }
+
     fn version(&self, what: &'static str) -> Result<i64, StoreError> {
         let version = self.connection.pragma_query_value(None, "user_version", |row| row.get(0));
         version.map_err(|error| self.error(what, &error))
