@@ -84,7 +84,11 @@ impl ServerSignals {
             tokio::select! {
                 now = looks.tick() => {
                     threads.look(now.into_std());
-                    if nodes.busy.as_ref().is_some_and(BusyNodes::is_none) {
+                    if !threads.are_all_stuck() {
+                        address.be_alive();
+                    }
+                    let is_idle = nodes.busy.as_ref().is_some_and(BusyNodes::is_none);
+                    if is_idle && address.may_end() {
                         drain(nodes.end);
                     }
                 }
