@@ -29,6 +29,7 @@ mod origin;
 mod outcome;
 mod pair;
 mod paths;
+mod patience;
 mod pep;
 mod peps;
 mod programs;
