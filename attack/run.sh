@@ -20,6 +20,15 @@ siege guesses --duration 3s
 siege descriptors
 siege memory --duration 15s --setting 256MB
 siege churn --users 500 --duration 20s --leave 50
+# With a memory limit on the process, and strangers from five prefixes, if a control group can be made here.
+if attack/in_group.sh --check 2> /dev/null; then
+    group="$(mktemp)" && chmod 700 "$group"
+    printf '#!/bin/sh\nexec attack/in_group.sh 300000000 "%s" "$@"\n' "$tandem" > "$group"
+    alone="$tandem" tandem="$group"
+    siege connections --prefixes 5 --count 8000 --hold 1s --rest 5s --memory-after 100MB
+    tandem="$alone"
+    rm -f "$group"
+fi
 siege soak --flows 600 --connections 60 --duration 40s --rest 35s
 if [ -n "$broken" ]; then
     echo "these attacks broke a bound:$broken" >&2

@@ -1,37 +1,59 @@
 //! Drives a client node through one download.
 
-use std::io;
+use std::{io, time::Instant};
 
 use bytes::Bytes;
-use tandem_net::{Application, DriveError, DriverOptions, driver};
+use tandem_net::{Application, DriveError, DriverOptions, DriverStats, clock, driver};
 use tandem_node::{
     Client,
     error::ClientError,
     node::{Event, FetchReport},
 };
+use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::{
     download::Download,
     error::CliError,
     hops::{self, Retries},
+    patience::{GaveUp, LOOK, Patience},
     progress::Progress,
     run::Signals,
 };
 
-/// Runs the node until the whole body is in the download, or the fetch has failed. A signal ends it
-/// early.
+/// Runs the node until the whole body is in the download, or the fetch has failed. A signal, or the end of
+/// the patience, ends it early.
 pub(crate) async fn fetch(
     node: Client,
     download: &mut Download,
     progress: &impl Progress,
-    signals: &mut Signals,
+    (patience, signals): (&mut Patience, &mut Signals),
 ) -> Result<FetchReport, CliError> {
-    let retries = Retries::default();
-    let mut fetch = Fetch { download, progress, retries, report: None, end: None };
-    let options = DriverOptions::default();
-    let finished = driver::run(node, &mut fetch, options, signals.any()).await;
+    patience.restart(clock::now());
+    let (give_up, end_of_patience) = oneshot::channel();
+    let mut fetch = Fetch {
+        download,
+        progress,
+        patience,
+        bytes: 0,
+        give_up: Some(give_up),
+        retries: Retries::default(),
+        report: None,
+        end: None,
+    };
+    let options = DriverOptions { tick: Some(LOOK), ..DriverOptions::default() };
+    let mut reason = None;
+    let shutdown = async {
+        tokio::select! {
+            () = signals.any() => {}
+            Ok(why) = end_of_patience => reason = Some(why),
+        }
+    };
+    let finished = driver::run(node, &mut fetch, options, shutdown).await;
     let Fetch { download, report, end, .. } = fetch;
+    if let (Some(why), None) = (reason, &report) {
+        return Err(why.into());
+    }
     match (finished.result, report, end) {
         (Err(DriveError::Body(error)), _, _) => Err(download.write_error(error)),
         // The download is complete; an error while the connection closes does not matter.
@@ -45,6 +67,11 @@ pub(crate) async fn fetch(
 struct Fetch<'a, P> {
     download: &'a mut Download,
     progress: &'a P,
+    patience: &'a mut Patience,
+    /// The bytes of the file that this request has brought.
+    bytes: u64,
+    /// Tells once why the transfer is given up.
+    give_up: Option<oneshot::Sender<GaveUp>>,
     retries: Retries,
     report: Option<FetchReport>,
     end: Option<Result<(), ClientError>>,
@@ -59,6 +86,7 @@ impl<P: Progress> Application<Client> for Fetch<'_, P> {
                 self.progress.say(format!("tunnel through {authority} is up"));
             }
             Event::HopLost { error, retry_in, .. } => {
+                self.patience.excuse(clock::now());
                 if self.retries.is_news(&error) {
                     warn!("{}", hops::trying_again(&error, retry_in));
                 }
@@ -83,7 +111,17 @@ impl<P: Progress> Application<Client> for Fetch<'_, P> {
 
     fn body(&mut self, offset: u64, data: Bytes) -> io::Result<()> {
         self.download.write(offset, &data)?;
+        self.bytes += data.len() as u64;
         self.progress.advance(data.len() as u64);
         Ok(())
+    }
+
+    fn tick(&mut self, now: Instant, node: &mut Client, _: &DriverStats) {
+        if let Some(why) = self.patience.look(now, self.bytes + node.uploaded())
+            && let Some(give_up) = self.give_up.take()
+        {
+            // It is not heard if a signal has ended the transfer already.
+            give_up.send(why).ok();
+        }
     }
 }

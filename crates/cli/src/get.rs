@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use tandem_net::clock;
 use tandem_node::{
     Client, ClientConfig,
     client::{FetchConfig, HopConfig, Resume, Task},
@@ -26,6 +27,7 @@ use crate::{
     hops::{self, GroupStreams},
     mode,
     outcome::Outcome,
+    patience::PatienceSettings,
     progress::{Bar, Bars, Progress, Show},
     qlog,
     redirect::{MaxRedirs, Redirects},
@@ -143,6 +145,9 @@ pub(crate) struct Get {
     #[arg(short, long)]
     quiet: bool,
 
+    #[command(flatten, next_help_heading = "Limits")]
+    patience: PatienceSettings,
+
     #[command(flatten, next_help_heading = "Repair")]
     repair: RepairSettings,
 
@@ -192,6 +197,7 @@ impl Get {
         bar: &Bar,
     ) -> Result<Fetched, CliError> {
         let mut signals = Signals::new()?;
+        let mut patience = self.patience.begin(clock::now());
         let max = self.max_redirs.map_or(MaxRedirs::DEFAULT, |Within(max)| max);
         let mut redirects = Redirects::new(max, self.upload.is_some());
         let mut url = self.url.clone();
@@ -204,7 +210,7 @@ impl Get {
             if self.trace_requests.unwrap_or_default() {
                 node.trace_requests();
             }
-            match Box::pin(fetch(node, download, bar, &mut signals)).await {
+            match Box::pin(fetch(node, download, bar, (&mut patience, &mut signals))).await {
                 Ok(report) => {
                     let resumed_bytes = download.resume().map_or(0, |resume| resume.offset);
                     let redirects = redirects.followed;

@@ -7,6 +7,7 @@ mod carried;
 mod carrier;
 mod client;
 mod config;
+mod control_group;
 mod demo;
 mod descriptors;
 #[cfg(test)]
@@ -29,6 +30,7 @@ mod outcome;
 mod outlet;
 mod pair;
 mod paths;
+mod patience;
 mod pep;
 mod peps;
 mod programs;

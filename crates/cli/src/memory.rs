@@ -3,7 +3,7 @@
 //! jemalloc gives unused memory back to the system within seconds, and says how much is in use.
 //! glibc's allocator does neither after a peak of many connections.
 
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, path::Path};
 
 use sysinfo::{
     MemoryRefreshKind, Process, ProcessRefreshKind, ProcessesToUpdate, RefreshKind, System,
@@ -13,7 +13,10 @@ use tandem_units::ByteCount;
 use tikv_jemalloc_ctl::{Access, AsName, background_thread, epoch, stats};
 use tikv_jemallocator::Jemalloc;
 
-use crate::config::{Setting, Within};
+use crate::{
+    config::{Setting, Within},
+    control_group,
+};
 
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
@@ -78,16 +81,9 @@ impl Setting for MemoryBound {
 }
 
 impl MemoryBound {
-    /// The default: half of the memory that the machine has, or that a control group leaves to the
-    /// process.
+    /// The default, in what the machine has and its control groups leave.
     fn by_default() -> ByteCount {
-        let refresh = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
-        let system = System::new_with_specifics(refresh);
-        let total = system.total_memory();
-        // Without /proc nothing is known, and the library panics if it is asked for more.
-        let group = (total > 0).then(|| system.cgroup_limits()).flatten();
-        let group = group.map_or(u64::MAX, |limits| limits.total_memory);
-        ByteCount::new(total.min(group) / 2).max(*Self::ALLOWED.start())
+        Room::here().default_bound()
     }
 
     /// The bound with which a server runs.
@@ -100,8 +96,74 @@ impl MemoryBound {
         Self::help(
             "Memory that the process may use; from half of it, new connections are refused, and the \
              connection that uses most is closed",
-            "half of the machine's",
+            "half of what the machine has, or its control group leaves",
         )
+    }
+}
+
+/// The memory that a process can have, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// What the machine has. 0 if the system cannot say.
+    machine: u64,
+    /// The least limit of its control groups.
+    group: Option<u64>,
+}
+
+impl Room {
+    fn here() -> Self {
+        let refresh = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
+        let machine = System::new_with_specifics(refresh).total_memory();
+        Self { machine, group: control_group::memory_limit(Path::new("/")) }
+    }
+
+    /// The largest bound that keeps the kernel from ending the process. `None`: no control group has a limit.
+    ///
+    /// A group pays for more than the memory of its processes: for what the kernel holds for sockets, and for files
+    /// that are being written. An eighth of the limit is left for that.
+    fn bound_max(self) -> Option<ByteCount> {
+        // Without a limit, version 1 says almost 2^63.
+        let limit = self.group.filter(|&limit| self.machine == 0 || limit < self.machine)?;
+        Some(ByteCount::new(limit - limit / 8))
+    }
+
+    /// Half of it, but no less than the least bound. A control group that has no room for the least bound gets half of
+    /// its limit: what the process takes in addition to its bound then has the other half.
+    fn default_bound(self) -> ByteCount {
+        let known =
+            Some(self.machine).filter(|&bytes| bytes > 0).into_iter().chain(self.group).min();
+        let half = ByteCount::new(known.unwrap_or_default() / 2);
+        let least = *MemoryBound::ALLOWED.start();
+        match self.bound_max() {
+            Some(max) if max < least => half,
+            _ => half.max(least),
+        }
+    }
+
+    /// What an operator should know of a bound.
+    fn warning(self, bound: ByteCount) -> Option<String> {
+        let max = self.bound_max()?;
+        let limit = ByteCount::new(self.group?);
+        let least = *MemoryBound::ALLOWED.start();
+        if max < least {
+            return Some(format!(
+                "the control group leaves {limit} of memory to the process, in which no bound is certain to hold: \
+                 the kernel may end the process when many clients come; at least 300 MB are needed"
+            ));
+        }
+        (bound > max).then(|| {
+            format!(
+                "the bound on memory is {bound}, but the control group leaves {limit} to the process: the kernel may \
+                 end the process before the bound has an effect; the bound should be at most {max}"
+            )
+        })
+    }
+}
+
+/// Warns if the control group of the process leaves it less memory than its bound needs.
+pub(crate) fn warn_of_group(bound: ByteCount) {
+    if let Some(warning) = Room::here().warning(bound) {
+        tracing::warn!("{warning}");
     }
 }
 
@@ -126,6 +188,39 @@ mod tests {
             let kept: isize = name.name().read().unwrap();
             assert_eq!(kept, UNUSED_PAGES_KEPT);
         }
+    }
+
+    #[test]
+    fn the_default_leaves_room_in_the_control_group() {
+        const MB: u64 = 1_000_000;
+        for (machine, group, bound, is_warned) in [
+            (24_000, None, 12_000, false),
+            (400, None, 256, false),
+            (0, None, 256, false),
+            // A limit that the machine cannot reach is none.
+            (24_000, Some(9_223_372_036_854), 12_000, false),
+            (24_000, Some(4_000), 2_000, false),
+            (24_000, Some(512), 256, false),
+            (24_000, Some(300), 256, false),
+            (24_000, Some(200), 100, true),
+            (0, Some(4_000), 2_000, false),
+            (0, Some(64), 32, true),
+        ] {
+            let room = Room { machine: machine * MB, group: group.map(|limit: u64| limit * MB) };
+            let default = room.default_bound();
+            assert_eq!(default, ByteCount::new(bound * MB), "{room:?}");
+            assert_eq!(room.warning(default).is_some(), is_warned, "{room:?}");
+        }
+    }
+
+    #[test]
+    fn a_bound_that_the_control_group_has_no_room_for_is_warned_of() {
+        let room = Room { machine: 24_000_000_000, group: Some(400_000_000) };
+        assert_eq!(room.warning(ByteCount::new(350_000_000)), None);
+        let warning = room.warning(ByteCount::new(350_000_001)).unwrap();
+        assert!(warning.ends_with("the bound should be at most 350 MB"), "{warning}");
+        let free = Room { group: None, ..room };
+        assert_eq!(free.warning(ByteCount::MAX), None);
     }
 
     #[test]

@@ -230,6 +230,7 @@ impl OriginSetup {
     ) -> Result<(Vec<(tandem_node::Origin, DriverOptions)>, Address), CliError> {
         let grace = server::grace(&config.limits);
         let memory_in_use = Some(memory::gauge());
+        memory::warn_of_group(self.memory.0);
         let limits = config.limits.clone().divided_by(self.threads.0);
         let mut nodes = Vec::new();
         let fleet = config.transport.fleet.as_ref();
@@ -312,8 +313,9 @@ impl Changes<tandem_node::Origin> for OriginChanges<'_> {
         Ok(Arc::new(move |origin: &mut tandem_node::Origin| origin.set_tls(&tls)))
     }
 
-    fn begin(&self, _: Option<UnixStream>) {
+    fn begin(&self, _: Option<UnixStream>) -> Result<(), CliError> {
         self.renewals.replace(self.setup.tls.renewals());
+        Ok(())
     }
 
     fn hand_over(&self, _: UnixStream, busy: BusyNodes) -> Change<tandem_node::Origin> {
@@ -324,7 +326,7 @@ impl Changes<tandem_node::Origin> for OriginChanges<'_> {
     }
 
     fn take_back(&self) -> Change<tandem_node::Origin> {
-        self.begin(None);
+        self.renewals.replace(self.setup.tls.renewals());
         Arc::new(tandem_node::Origin::take_back)
     }
 }

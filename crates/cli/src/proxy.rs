@@ -32,7 +32,7 @@ use crate::{
     text,
     threads::Threads,
     tls::{Identity, ServerTlsSettings, ServerTlsSetup, Stamps},
-    users::{Keeper, UsersSettings, UsersSetup},
+    users::{Keeper, UsersSettings, UsersSetup, say_unusable},
 };
 
 const EXAMPLES: &str = "\
@@ -317,6 +317,8 @@ impl ProxySetup {
         if let Some(checked) = checked(&limits) {
             return text::print(checked.trim_end());
         }
+        self.users.warn();
+        self.users.check_store()?;
         descriptors::say(open_files, limits.sockets);
         let users = Some(&config.users);
         let admin = Admin::new(self.admin.as_ref(), Role::Proxy, self.threads.0, &limits, users);
@@ -353,6 +355,7 @@ impl ProxySetup {
         let tls = ServerTls::new(config.tls.clone()).map_err(ConfigError::from)?;
         let grace = server::grace(&limits);
         let memory_in_use = Some(memory::gauge());
+        memory::warn_of_group(self.memory.0);
         let tick = self.admin.as_ref().map(|_| admin::INTERVAL);
         let limits = limits.divided_by(self.threads.0);
         // The clones of the configuration share what is in use.
@@ -468,9 +471,17 @@ impl Changes<tandem_node::Proxy> for ProxyChanges<'_> {
         Ok(Arc::new(move |proxy: &mut tandem_node::Proxy| proxy.set_tls(&tls)))
     }
 
-    fn begin(&self, usage: Option<UnixStream>) {
-        self.keeper.begin(self.setup.users.usage_store.as_deref(), self.users, usage);
+    fn begin(&self, usage: Option<UnixStream>) -> Result<(), CliError> {
         self.renewals.replace(self.setup.tls.renewals());
+        let users = &self.setup.users;
+        match self.keeper.begin(users.usage_store.as_deref(), self.users, usage) {
+            Err(error) if users.require_usage_store => Err(error.into()),
+            Err(error) => {
+                say_unusable(&error);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     fn hand_over(&self, usage: UnixStream, busy: BusyNodes) -> Change<tandem_node::Proxy> {
@@ -480,7 +491,10 @@ impl Changes<tandem_node::Proxy> for ProxyChanges<'_> {
     }
 
     fn take_back(&self) -> Change<tandem_node::Proxy> {
-        self.begin(None);
+        // What users have used is still in memory.
+        if let Err(error) = self.begin(None) {
+            text::say(format_args!("error: {error}"));
+        }
         Arc::new(tandem_node::Proxy::take_back)
     }
 }

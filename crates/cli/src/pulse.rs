@@ -94,6 +94,11 @@ impl Watch {
         }
     }
 
+    /// Whether no thread did its work at the last look.
+    pub(crate) fn are_all_stuck(&self) -> bool {
+        !self.threads.is_empty() && self.threads.iter().all(|thread| thread.is_stuck)
+    }
+
     /// How often a thread was found stuck.
     pub(crate) fn stuck(&self) -> u64 {
         self.stuck.load(Ordering::Relaxed)
@@ -128,6 +133,7 @@ mod tests {
             works.step();
             let found = watch.threads.iter().map(|thread| thread.is_stuck).collect::<Vec<_>>();
             assert_eq!(found, [false, false, second >= 5], "after {second} s");
+            assert!(!watch.are_all_stuck());
         }
         is_stuck.step();
         works.step();

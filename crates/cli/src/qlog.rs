@@ -4,7 +4,6 @@
 mod background;
 
 use std::{
-    fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -14,12 +13,13 @@ use serde_json::{Value, json};
 use tandem_node::quic::QlogFiles;
 
 pub(crate) use self::background::{cut, flush};
-use crate::{error::CliError, log, outcome::Outcome};
+use crate::{error::CliError, log, outcome::Outcome, secret_file};
 
 /// The character before each record of a JSON text sequence (RFC 7464).
 const RECORD_SEPARATOR: char = '\u{1e}';
 
-/// Makes the qlog files of connections, whose names are ROLE-TIME-ID-SIDE.qlog. TIME is in milliseconds since 1970, when the
+/// Makes the qlog files of connections, which only their owner can read, because they contain addresses. Their
+/// names are ROLE-TIME-ID-SIDE.qlog. TIME is in milliseconds since 1970, when the
 /// connection began.
 #[derive(Clone, Debug)]
 pub(crate) struct QlogDir {
@@ -34,13 +34,8 @@ impl QlogFiles for QlogDir {
         if log::has_own_thread() {
             return background::create(file);
         }
-        Ok(Box::new(BufWriter::new(make(&file)?)))
+        Ok(Box::new(BufWriter::new(secret_file::create_new(&file)?)))
     }
-}
-
-/// Makes the file of a connection.
-fn make(file: &Path) -> io::Result<File> {
-    File::create_new(file)
 }
 
 /// The time of day.
@@ -57,7 +52,8 @@ pub(crate) fn write_chain(dir: &Path, outcome: &Outcome) -> Result<(), CliError>
     let header = header("the cost of a chain of tunnels", "client");
     let event = event(u64::try_from(time).unwrap_or(u64::MAX), outcome);
     let text = record(&header) + &record(&event);
-    fs::write(&file, text).map_err(|error| CliError::Write { file, error })
+    let write = || secret_file::create_new(&file)?.write_all(text.as_bytes());
+    write().map_err(|error| CliError::Write { file: file.clone(), error })
 }
 
 /// One record of a qlog file.

@@ -55,6 +55,25 @@ fn a_file_arrives_directly_and_through_one_and_two_proxies() {
 }
 
 #[test]
+fn a_chain_leads_through_the_same_proxy_four_times_at_most() {
+    let scene = Scene::new();
+    let file = scene.write_noise("root/file", 100_000);
+    let (origin, proxy) = (scene.origin(), scene.proxy("proxy.pem"));
+    let get = |hops: usize| {
+        let via = format!("--via https://{} ", proxy.address).repeat(hops);
+        format!(
+            "get https://{}/file --ca origin.pem --ca proxy.pem {via} -o out --retry 0",
+            origin.address
+        )
+    };
+    scene.run(&get(4)).succeeds();
+    assert_eq!(sha256(&scene.path("out")), sha256(&file));
+    for hops in [5, 6] {
+        scene.run(&get(hops)).fails(1, &["proxy_loop_detected"]);
+    }
+}
+
+#[test]
 fn files_of_any_size_arrive_whole_in_every_mode() {
     let scene = Scene::new();
     let (origin, proxy) = (scene.origin(), scene.proxy("proxy.pem"));

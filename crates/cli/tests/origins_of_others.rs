@@ -230,6 +230,30 @@ fn a_redirect_that_leads_nowhere_is_an_error() {
 }
 
 #[test]
+fn a_transfer_without_progress_is_given_up_whatever_the_origin_sends() {
+    let scene = Scene::new();
+    // RFC 9114 §7.2.1: a DATA frame may be empty. §7.2.8: a frame of a reserved type means nothing.
+    let (empty_data, reserved): (&[u8], &[u8]) = (&[0, 0], &[0x21, 3, 1, 2, 3]);
+    let begun = || Answer::new(200).field("content-length", "10").body(&OLD[..4]);
+    for (what, answer, carried) in [
+        ("nothing more", begun().cut(), true),
+        ("empty frames", begun().noise(empty_data), true),
+        ("reserved frames", begun().noise(reserved), true),
+        ("interim answers", Answer::only_interim(), false),
+    ] {
+        let origin = Scripted::start(move |_| answer.clone());
+        let get = |options: &str| {
+            scene.run(&format!("get https://{}/f --insecure -o out {options}", origin.address))
+        };
+        let run = get("--speed-time 500ms");
+        run.fails(1, &["the transfer was given up: it carried 0 B in"]);
+        assert_eq!(run.stderr().contains("the first 4 bytes are in"), carried, "{what}");
+        get("--max-time 500ms --speed-time 0").fails(1, &["was not complete after 500ms"]);
+        get("--speed-limit 100Mbit/s --speed-time 300ms").fails(1, &["was given up"]);
+    }
+}
+
+#[test]
 fn an_upload_follows_a_redirect_with_its_method_and_body() {
     let scene = Scene::new();
     scene.write("root/file", "");

@@ -256,6 +256,43 @@ fn the_old_process_serves_again_when_the_new_one_dies() {
 }
 
 #[test]
+fn the_old_process_serves_again_when_the_new_one_hangs() {
+    let scene = Scene::new();
+    scene.write_noise("root/f", 20_000_000);
+    let small = scene.write_noise("root/small", 10_000);
+    let origin = scene.origin();
+    generate_certificate(&scene);
+    let proxy = serve_from_file(
+        &scene,
+        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --cert tls/cert.pem --key tls/key.pem --threads 2",
+    );
+    let get = |file: &str, to: &str| {
+        format!(
+            "get https://{}/{file} --via https://{} --ca tls/ca.pem --ca origin.pem -o {to}",
+            origin.address, proxy.address
+        )
+    };
+    let mut download = scene.command(get("f", "-").split_whitespace());
+    // Nobody reads what it prints, so that it does not end by itself.
+    let mut download = download.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    proxy.says("flow opened");
+    let successor = Successor::of(&proxy);
+    proxy.says("gets new connections from now on");
+    scene.run(&get("small", "out")).succeeds();
+    successor.signal(Signal::STOP);
+    assert!(proxy.says("has done nothing for").contains("this process gets new connections again"));
+    for _ in 0..4 {
+        scene.run(&get("small", "out")).succeeds();
+        assert_eq!(sha256(&scene.path("out")), sha256(&small));
+    }
+    assert!(rustix::process::test_kill_process(successor.0).is_err(), "it was killed");
+    drop(download.stdout.take());
+    download.wait().unwrap();
+    let _next = Successor::of(&proxy);
+    proxy.says("gets new connections from now on");
+}
+
+#[test]
 fn a_process_that_cannot_take_over_changes_nothing() {
     let scene = Scene::new();
     let file = scene.write_noise("root/f", 10_000);
@@ -321,4 +358,35 @@ fn systemd_is_told_of_the_start_and_of_the_new_main_process() {
     let next = Successor::at(&origin.says(", to take over"));
     assert_eq!(told(), format!("MAINPID={}", next.0.as_raw_nonzero()));
     origin.says("has ended; this one has taken over");
+}
+
+#[test]
+fn systemd_is_told_that_the_process_with_the_new_connections_works() {
+    let scene = Scene::new();
+    scene.write("root/f", "");
+    let socket = UnixDatagram::bind(scene.path("notify")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let told = || {
+        let mut buffer = [0; 200];
+        let len = socket.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..len]).trim().to_owned()
+    };
+    let line = "origin --listen 127.0.0.1:0 --root root";
+    let mut command = scene.command(line.split_whitespace());
+    command.env("NOTIFY_SOCKET", scene.path("notify")).env("WATCHDOG_USEC", "2000000");
+    let mut origin = Server::start(command, line);
+    assert_eq!(told(), "READY=1");
+    assert_eq!(told(), "WATCHDOG=1");
+    let successor = Successor::of(&origin);
+    let main = format!("MAINPID={}", successor.0.as_raw_nonzero());
+    eventually("the new main process", || told() == main);
+    assert!(origin.ends().success());
+    assert_eq!(told(), "WATCHDOG=1", "the new process");
+    successor.signal(Signal::STOP);
+    socket.set_nonblocking(true).unwrap();
+    // What was sent before is read.
+    while socket.recv(&mut [0; 200]).is_ok() {}
+    socket.set_nonblocking(false).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    assert!(socket.recv(&mut [0; 200]).is_err(), "a process that hangs says that it works");
 }

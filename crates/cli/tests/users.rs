@@ -126,6 +126,45 @@ fn a_store_that_cannot_be_used_is_named_and_the_proxy_serves() {
 }
 
 #[test]
+fn a_proxy_that_requires_its_store_does_not_start_without_it() {
+    let scene = Scene::new();
+    scene.write("tokens", TOKENS);
+    scene.write("users.toml", "");
+    let line = "proxy --listen 127.0.0.1:0 --token-file tokens --usage-store usage.db \
+                --require-usage-store";
+    for (damaged, reason) in
+        [("no database".repeat(100), "not a database"), ("x".to_owned(), "version 0")]
+    {
+        scene.write("usage.db", &damaged);
+        scene.run(line).fails(1, &["usage.db", reason]);
+        assert_eq!(fs::read(scene.path("usage.db")).unwrap(), damaged.as_bytes());
+    }
+    fs::remove_file(scene.path("usage.db")).unwrap();
+    let proxy = proxy(&scene, "--usage-store usage.db --require-usage-store");
+    // Another process has it.
+    scene.run(line).fails(1, &["another process writes to it"]);
+    let (status, log) = proxy.stop();
+    assert!(status.success(), "{log}");
+    scene.run("users --store usage.db").succeeds();
+    let alone = "proxy --listen 127.0.0.1:0 --check --require-usage-store";
+    scene.run(alone).fails(2, &["require-usage-store needs usage-store"]);
+}
+
+#[test]
+fn keys_without_an_issuer_and_an_audience_are_warned_of() {
+    let scene = Scene::new();
+    scene.write("keys.json", include_str!("../../lab/tests/hostile/users/keys.json"));
+    for (setting, is_warned) in
+        [("", true), ("--jwt-issuer me", false), ("--jwt-audience proxy", false)]
+    {
+        let line = format!("proxy --listen 127.0.0.1:0 --jwks keys.json {setting}");
+        let proxy = Server::start(scene.command(line.split_whitespace()), &line);
+        let warning = "without --jwt-issuer and --jwt-audience";
+        assert_eq!(proxy.said.contains(warning), is_warned, "{}", proxy.said);
+    }
+}
+
+#[test]
 fn check_reads_the_files_of_users() {
     let scene = Scene::new();
     scene.write("tokens", TOKENS);

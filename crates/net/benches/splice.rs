@@ -133,6 +133,7 @@ mod linux {
                     }
                 }
                 TcpInput::Failed { error, .. } => panic!("{error}"),
+                TcpInput::UdpPorts { .. } => panic!("nobody asks for ports"),
             }
         });
         receiver.join().unwrap();
@@ -221,6 +222,7 @@ mod linux {
                     }
                 }
                 TcpInput::Failed { error, .. } => panic!("{error}"),
+                TcpInput::UdpPorts { .. } => panic!("nobody asks for ports"),
             }
         });
     }

@@ -23,6 +23,7 @@ use bytes::Bytes;
 use tandem_node::{
     node::{Event, Input, Node, Output, SocketId, SocketKind, Transmit},
     seldom::Seldom,
+    tcp::TcpOutput,
 };
 use tokio::{
     task,
@@ -348,6 +349,9 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             Output::Event(event) => {
                 self.end.is_closed |= matches!(event, Event::Closed(_));
                 self.app.event(event);
+            }
+            Output::Tcp(TcpOutput::FindUdpPorts(tcp)) => {
+                self.requests.find_udp_ports(tcp, self.tcp.ends(tcp));
             }
             Output::Tcp(output) => self.tcp.perform(output, &mut self.stats),
             Output::Wait(_) => {} // `drain` handles it

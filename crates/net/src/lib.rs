@@ -92,6 +92,7 @@ pub mod files;
 mod listeners;
 mod memory_gauge;
 pub mod neighbours;
+mod owners;
 mod ready;
 mod requests;
 pub mod resolver;

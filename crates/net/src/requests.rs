@@ -1,10 +1,12 @@
-//! A node's requests to name servers and to the disk, and their answers.
+//! A node's requests to name servers, to the disk and to the system's tables of sockets, and their answers.
 
 use std::{
     collections::BTreeMap,
     io,
+    net::SocketAddr,
     sync::Arc,
     task::{Context, Poll},
+    time::{Duration, Instant},
 };
 
 use futures_util::{
@@ -12,13 +14,28 @@ use futures_util::{
     future::{self, BoxFuture},
     stream::FuturesUnordered,
 };
-use tandem_node::node::{FileError, FileId, FileMeta, Input, QueryId};
-use tokio::task::{JoinError, spawn_blocking};
+use tandem_node::{
+    node::{FileError, FileId, FileMeta, Input, QueryId},
+    tcp::{TcpId, TcpInput},
+};
+use tokio::{
+    task::{JoinError, spawn_blocking},
+    time::sleep_until,
+};
 
 use crate::{
+    clock,
     files::{Files, OpenFile},
+    owners::Tables,
     resolver::Resolver,
 };
+
+/// The shortest time between two looks at the tables of sockets.
+const OWNERS_PAUSE: Duration = Duration::from_millis(20);
+
+/// The pause after a look, in times of what the look took. So the looks take a fifth of a core at most, also when
+/// a program has opened thousands of sockets.
+const OWNERS_PAUSE_FACTOR: u32 = 4;
 
 /// The requests in flight. The node limits their number: it has one request per query and one per
 /// file.
@@ -27,6 +44,8 @@ pub(crate) struct Requests {
     resolver: Option<Resolver>,
     files: Option<Files>,
     open: BTreeMap<FileId, FileState>,
+    /// When the tables of sockets may be looked at again.
+    next_look: Option<Instant>,
 }
 
 enum FileState {
@@ -36,6 +55,8 @@ enum FileState {
 
 enum Answer {
     Opened(FileId, Result<(OpenFile, FileMeta), FileError>),
+    /// The UDP ports of a program's user, and when the next look may begin.
+    UdpPorts(TcpId, io::Result<Box<[u16]>>, Instant),
     Other(Input),
 }
 
@@ -43,7 +64,8 @@ impl Requests {
     /// Creates the state without requests. Without a resolver, the system's configuration is read
     /// for the first query. Without files, every file is "not found".
     pub(crate) fn new(resolver: Option<Resolver>, files: Option<Files>) -> Self {
-        Self { in_flight: FuturesUnordered::new(), resolver, files, open: BTreeMap::new() }
+        let (in_flight, open) = (FuturesUnordered::new(), BTreeMap::new());
+        Self { in_flight, resolver, files, open, next_look: None }
     }
 
     pub(crate) fn resolve(&mut self, query: QueryId, host: String) {
@@ -60,6 +82,27 @@ impl Requests {
         let answer = async move {
             let result = resolver.resolve_service(&host, port).await;
             Answer::Other(Input::ServiceResolved { query, result })
+        };
+        self.in_flight.push(answer.boxed());
+    }
+
+    /// Finds the UDP ports of the user who owns the first of these ends of a TCP connection.
+    pub(crate) fn find_udp_ports(
+        &mut self,
+        tcp: TcpId,
+        ends: io::Result<(SocketAddr, SocketAddr)>,
+    ) {
+        let begin = self.next_look;
+        let answer = async move {
+            if let Some(begin) = begin {
+                sleep_until(begin.into()).await;
+            }
+            let looked = clock::now();
+            let look = spawn_blocking(move || Tables::of_process().udp_ports(ends?));
+            let result = look.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+            let now = clock::now();
+            let pause = OWNERS_PAUSE_FACTOR * now.saturating_duration_since(looked);
+            Answer::UdpPorts(tcp, result, now + pause.max(OWNERS_PAUSE))
         };
         self.in_flight.push(answer.boxed());
     }
@@ -114,6 +157,14 @@ impl Requests {
                     meta
                 });
                 Some(Input::FileOpened { file, result })
+            }
+            Answer::UdpPorts(tcp, result, next_look) => {
+                self.next_look = Some(next_look);
+                let result = result.map_err(|error| {
+                    tracing::debug!(%error, "the owner of a TCP connection is not known");
+                    error.kind()
+                });
+                Some(Input::Tcp(TcpInput::UdpPorts { tcp, result }))
             }
             Answer::Other(Input::FileChunk { file, .. }) if !self.open.contains_key(&file) => None,
             Answer::Other(input) => Some(input),

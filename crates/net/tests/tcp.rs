@@ -145,7 +145,7 @@ fn bytes_are_echoed_until_the_peer_ends_and_the_end_is_answered() {
                 written += bytes;
                 assert!(written <= read);
             }
-            TcpInput::Failed { .. } => panic!("{input:?}"),
+            TcpInput::Failed { .. } | TcpInput::UdpPorts { .. } => panic!("{input:?}"),
         },
     );
     let stats = block_on(run(node));
@@ -204,7 +204,7 @@ fn a_reset_by_the_peer_ends_a_read_after_what_arrived_before() {
             end = Some((tcp, error));
             wants.close();
         }
-        TcpInput::Listening { .. } => panic!("{input:?}"),
+        TcpInput::Listening { .. } | TcpInput::UdpPorts { .. } => panic!("{input:?}"),
     });
     let stats = block_on(run(node));
     thread.join().unwrap();
@@ -779,4 +779,36 @@ fn the_process_waits_for_a_slow_reader_of_its_output() {
     process.stdout.take().unwrap().read_to_end(&mut output).unwrap();
     assert!(process.wait().unwrap().success());
     assert!(after_begin(&output) == pattern(1_000_000));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_udp_ports_of_a_programs_user_are_found() {
+    let udp = std::net::UdpSocket::bind(LOOPBACK).unwrap();
+    let port = udp.local_addr().unwrap().port();
+    let mut program = None;
+    let found = std::cell::RefCell::new(None);
+    let node = tcp_node(
+        |wants| wants.listen(LOOPBACK),
+        |input, wants| match input {
+            TcpInput::Listening { result, .. } => {
+                wants.accept(TCP);
+                program = Some(TcpStream::connect(result.unwrap()).unwrap());
+            }
+            TcpInput::Opened { tcp, .. } => wants.tcp(TcpOutput::FindUdpPorts(tcp)),
+            TcpInput::UdpPorts { tcp: TCP, result } => {
+                found.replace(Some(result.unwrap()));
+                wants.tcp(TcpOutput::FindUdpPorts(TcpId(99)));
+            }
+            TcpInput::UdpPorts { result, .. } => {
+                assert_eq!(result, Err(ErrorKind::NotConnected));
+                wants.close();
+            }
+            other => panic!("{other:?}"),
+        },
+    );
+    block_on(run(node));
+    let ports = found.into_inner().unwrap();
+    assert!(ports.binary_search(&port).is_ok(), "{port} in {ports:?}");
+    drop(udp);
 }

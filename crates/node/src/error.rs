@@ -61,6 +61,13 @@ pub enum RequestError {
     /// The proxy's policy does not allow the target's address.
     #[error("the target's address {0} is not in an allowed prefix")]
     TargetProhibited(IpAddr),
+    /// The client's connection comes through too many flows of the same proxy
+    /// ([`Limits::nested`](crate::limits::Limits::nested)).
+    #[error("this connection comes through {nested} flows of the same proxy, which is a loop")]
+    Loop {
+        /// The number of flows.
+        nested: u8,
+    },
     /// The proxy opens no TCP connections to this port.
     #[error("this proxy opens no TCP connections to port {0}")]
     PortProhibited(u16),
@@ -185,6 +192,7 @@ impl RequestError {
             }
             Self::TooManyGuesses(_) => (StatusCode::TOO_MANY_REQUESTS, None),
             Self::Dns { .. } => (StatusCode::BAD_GATEWAY, Some("dns_error")),
+            Self::Loop { .. } => (StatusCode::BAD_GATEWAY, Some("proxy_loop_detected")),
             Self::DnsTimeout { .. } => (StatusCode::GATEWAY_TIMEOUT, Some("dns_timeout")),
             Self::TooManyQueries(_) => (StatusCode::SERVICE_UNAVAILABLE, None),
             Self::TooManySockets { .. } => {

@@ -148,6 +148,16 @@ pub struct Limits {
     /// The longest time until a local program has asked the client's proxy port for a target. Browsers
     /// open connections that they may use later.
     pub program_silence: Duration,
+    /// The number of flows of one process through which a client's connection to this process may come. Each of them
+    /// makes a packet cost the proxy as much again. Chains have up to four hops, which may be one proxy in tests.
+    pub nested: u8,
+    /// The number of datagrams of all local programs that wait until it is known whose they are. They are a program's
+    /// first ones from a new port, and the answer takes milliseconds. A datagram may have 64 kB.
+    pub unowned_datagrams: usize,
+    /// The time for which the owners of UDP ports count as known: a port that a program gives back may belong to
+    /// somebody else afterwards. The owners are asked for again after half of it, so that a program that goes on
+    /// never waits.
+    pub owners_known: Duration,
 }
 
 /// The default of [`Limits::sockets`] and of [`Limits::connections`].
@@ -263,6 +273,9 @@ impl Default for Limits {
             setup_timeout: Duration::from_secs(10),
             local_proxy: LocalProxyLimits::default(),
             program_silence: Duration::from_secs(120),
+            nested: 3,
+            unowned_datagrams: 64,
+            owners_known: Duration::from_secs(10),
         }
     }
 }

@@ -1,18 +1,42 @@
 //! A crowd of connections that stay open and ask for nothing.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{iter, net::IpAddr, sync::Arc, time::Duration};
 
 use anyhow::Result;
+use clap::Args;
 use quinn::{Connection, Endpoint};
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
-use crate::client::{Login, endpoint};
+use crate::{
+    client::{Login, endpoint},
+    user,
+};
 
 /// The number of handshakes that are in progress at the same time.
 const HANDSHAKES: usize = 64;
 
 /// The longest time for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many connections, and from where.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Sources {
+    /// Number of prefixes from which idle connections without a token come, 1 to 50
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=50))]
+    prefixes: u8,
+    /// Number of sockets of each prefix that these connections share
+    #[arg(long, default_value_t = 10)]
+    sockets: usize,
+}
+
+impl Sources {
+    /// An address of each socket: that of the attacker, and others that no user has.
+    fn addresses(self) -> impl Iterator<Item = IpAddr> {
+        let others = (1..self.prefixes).map(|index| [127, 0, 100 + index, 1].into());
+        let prefixes = iter::once(user::ADDRESSES[0]).chain(others);
+        prefixes.flat_map(move |address| iter::repeat_n(address, self.sockets))
+    }
+}
 
 /// Connections without a request.
 pub(crate) struct Crowd {
@@ -24,14 +48,9 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Opens connections from a number of sockets of one address. Each connection sends a PING
-    /// after 10 s of silence.
-    pub(crate) async fn open(
-        login: &Login,
-        source: IpAddr,
-        (sockets, count): (usize, usize),
-    ) -> Result<Self> {
-        let endpoints: Vec<_> = (0..sockets).map(|_| endpoint(source)).collect::<Result<_>>()?;
+    /// Opens connections, from each prefix as many. Each connection sends a PING after 10 s of silence.
+    pub(crate) async fn open(login: &Login, sources: Sources, count: usize) -> Result<Self> {
+        let endpoints: Vec<_> = sources.addresses().map(endpoint).collect::<Result<_>>()?;
         let config = login.config(Some(Duration::from_secs(10)));
         let permits = Arc::new(Semaphore::new(HANDSHAKES));
         let mut tasks = JoinSet::new();

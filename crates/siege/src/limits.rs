@@ -15,7 +15,7 @@ use crate::{
         handshakes::{received, send_initials, sockets},
     },
     client::{Client, Login, endpoint},
-    idle::Crowd,
+    idle::{Crowd, Sources},
     target::Echo,
     user,
 };
@@ -82,7 +82,7 @@ impl Limit {
     }
 
     /// Whether an attack with this number of idle connections drives the proxy to its limit.
-    pub(crate) async fn is_hit(self, login: &Login, crowd: usize) -> Result<bool> {
+    pub(crate) async fn is_hit(self, login: &Login, crowd: (Sources, usize)) -> Result<bool> {
         match self {
             Self::ControlFrame => return control_frame(login).await,
             Self::Guesses => return guesses(login).await,
@@ -233,8 +233,8 @@ async fn handshakes(login: &Login) -> Result<bool> {
     Ok(exchanged.retries + received(&sockets)?.retries > 0)
 }
 
-async fn connections(login: &Login, count: usize) -> Result<bool> {
-    let crowd = Crowd::open(login, user::ADDRESSES[0], (10, count)).await?;
+async fn connections(login: &Login, (sources, count): (Sources, usize)) -> Result<bool> {
+    let crowd = Crowd::open(login, sources, count).await?;
     sleep(Duration::from_secs(1)).await;
     let is_hit = crowd.refused > 0 || crowd.alive() < crowd.connections.len();
     crowd.leave().await;

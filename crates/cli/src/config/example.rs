@@ -11,7 +11,7 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 54] = [
+const EXAMPLES: [(&str, &[&str]); 55] = [
     ("acme-ca", &["acme-ca.pem"]),
     ("acme-contact", &["admin@proxy.example"]),
     ("acme-directory", &["https://acme.example/directory"]),
@@ -36,6 +36,7 @@ const EXAMPLES: [(&str, &[&str]); 54] = [
     ("jwt-audience", &["https://proxy.example"]),
     ("jwt-group-claim", &["group"]),
     ("jwt-issuer", &["https://login.example"]),
+    ("jwt-type", &["at+jwt"]),
     ("key", &["key.pem"]),
     ("key-file", &["pep.key"]),
     ("listen", &["127.0.0.1:4433"]),

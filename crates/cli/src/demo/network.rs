@@ -20,7 +20,7 @@ use std::{
 
 use ipnet::{IpNet, Ipv4Net};
 use tandem_emulate::{Links, RelayError, UdpRelay};
-use tandem_net::{Application, DriverOptions, DriverStats, Files, driver};
+use tandem_net::{Application, DriverOptions, DriverStats, Files, clock, driver};
 use tandem_node::{
     Client, ClientConfig, Origin, OriginConfig, Proxy, ProxyConfig,
     client::{FetchConfig, HopConfig, Task},
@@ -44,6 +44,7 @@ use crate::{
     error::{CliError, ConfigError},
     fetch::fetch,
     outcome::Outcome,
+    patience::Patience,
     progress::Progress,
     run::{self, Signals},
     tls::{DevelopmentIdentity, server_config, trusting_ca},
@@ -127,7 +128,8 @@ impl Network {
         let client = Client::new(config).map_err(ConfigError::from)?;
         let mut download = Download::to(&file.destination(), Wanted::default())?;
         sink.say("connecting".to_owned());
-        let report = Box::pin(fetch(client, &mut download, sink, signals)).await?;
+        let mut patience = Patience::endless(clock::now());
+        let report = Box::pin(fetch(client, &mut download, sink, (&mut patience, signals))).await?;
         let sha256 = download.finish()?.ok_or(CliError::NoResult { role: "client" })?;
         file.check(&sha256)?;
         let url = format!("https://{}/{}", self.origin_address, file::NAME);

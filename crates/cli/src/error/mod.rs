@@ -11,6 +11,7 @@ use std::{
 
 use tandem_emulate::{RelayError, TunError};
 use tandem_node::{StrangerText, error::ClientError};
+use tandem_units::{ByteCount, HumanDuration};
 
 pub(crate) use self::{
     config::{ConfigError, end_to_end_controllers},
@@ -166,6 +167,22 @@ pub(crate) enum CliError {
     NoResult {
         /// Which node.
         role: &'static str,
+    },
+    /// A transfer was not complete in time.
+    #[error("the transfer was not complete after {time} (--max-time)")]
+    MaxTime {
+        /// The time.
+        time: HumanDuration,
+    },
+    /// A transfer made too little progress.
+    #[error(
+        "the transfer was given up: it carried {bytes} in {time} (--speed-time and --speed-limit)"
+    )]
+    TooSlow {
+        /// The bytes in this time.
+        bytes: ByteCount,
+        /// The time.
+        time: HumanDuration,
     },
     /// The user ended it.
     #[error("interrupted")]

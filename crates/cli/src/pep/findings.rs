@@ -74,7 +74,8 @@ pub(super) fn print(setup: &PepSetup, checked: &str) -> Result<(), CliError> {
 /// What can be found without any privilege.
 pub(super) fn of(setup: &PepSetup) -> Vec<Finding> {
     let devices = setup.device.iter().flat_map(|device| of_device(device));
-    devices.chain(forwarding(setup)).chain(user(setup)).collect()
+    let user = user(setup.user.as_deref(), rustix::process::geteuid().is_root());
+    devices.chain(forwarding(setup)).chain(user).collect()
 }
 
 /// What the programs of the kernel need.
@@ -209,8 +210,14 @@ fn forwarding(setup: &PepSetup) -> Vec<Finding> {
     listed.map(finding).collect()
 }
 
-fn user(setup: &PepSetup) -> Option<Finding> {
-    let name = setup.user.as_deref()?;
+/// `is_root`: the program runs as root now.
+fn user(name: Option<&str>, is_root: bool) -> Option<Finding> {
+    let Some(name) = name else {
+        // It has no capabilities, but the files of the system are root's.
+        let text = "without --user the PEP stays root, and what could make it run other code could change files \
+                    of the system; give it a user of its own";
+        return is_root.then(|| Finding::new(State::Warning, "user", text));
+    };
     let what = format!("user {name}");
     Some(match rights::user(name) {
         Ok(user) if user.uid.is_root() => {
@@ -222,4 +229,19 @@ fn user(setup: &PepSetup) -> Option<Finding> {
             Finding::new(State::Missing, what, text)
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pep_that_stays_root_is_warned_of() {
+        let state = |name, is_root| user(name, is_root).map(|finding| finding.state);
+        assert_eq!(state(None, true), Some(State::Warning));
+        assert_eq!(state(None, false), None, "systemd has switched the user");
+        assert_eq!(state(Some("root"), true), Some(State::Warning));
+        assert_eq!(state(Some("nobody"), true), Some(State::Ok));
+        assert_eq!(state(Some("no-such-user"), true), Some(State::Missing));
+    }
 }

@@ -18,7 +18,7 @@ use tandem_net::clock;
 use tandem_node::seldom::Seldom;
 use tracing::warn;
 
-use crate::outlet::PATIENCE;
+use crate::{outlet::PATIENCE, secret_file};
 
 /// The most bytes that wait for the disk: the packets of some seconds at full load.
 const WAITING_MAX: usize = 16_000_000;
@@ -37,7 +37,7 @@ pub(super) fn create(path: PathBuf) -> io::Result<Box<dyn Write + Send>> {
     if let Some(queue) = WRITER.get() {
         return queue.create(path);
     }
-    let queue = Queue::start(super::make)?;
+    let queue = Queue::start(secret_file::create_new)?;
     WRITER.get_or_init(|| queue).create(path)
 }
 

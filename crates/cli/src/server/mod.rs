@@ -50,8 +50,8 @@ pub(crate) trait Changes<N> {
     fn renew(&self) -> Result<Change<N>, ConfigError>;
 
     /// Opens what only one process may have open. `usage`: the process that this one has taken over from tells there what
-    /// users use.
-    fn begin(&self, usage: Option<UnixStream>);
+    /// users use. An error says that a server must not serve.
+    fn begin(&self, usage: Option<UnixStream>) -> Result<(), CliError>;
 
     /// Closes what [`Self::begin`] has opened, because another process has taken over. What users use is told there.
     fn hand_over(&self, usage: UnixStream, busy: BusyNodes) -> Change<N>;
@@ -86,7 +86,7 @@ pub(crate) fn serve<N: Node + Send>(
     let mut listener = None;
     if !address.waits_for_predecessor() {
         listener = runtime.block_on(async { admin.map(Admin::listen).transpose() })?;
-        changes.begin(None);
+        changes.begin(None)?;
     }
     let end = watch::Sender::new(End::No);
     let (running, all_ended) = mpsc::channel::<()>(1);

@@ -84,7 +84,11 @@ impl ServerSignals {
             tokio::select! {
                 now = looks.tick() => {
                     threads.look(now.into_std());
-                    if nodes.busy.as_ref().is_some_and(BusyNodes::is_none) {
+                    if !threads.are_all_stuck() {
+                        address.be_alive();
+                    }
+                    let is_idle = nodes.busy.as_ref().is_some_and(BusyNodes::is_none);
+                    if is_idle && address.may_end() {
                         drain(nodes.end);
                     }
                 }
@@ -122,7 +126,9 @@ async fn follow<N, C: Changes<N>>(
     // What the process before this one has closed.
     let begin = |address: &mut Address| {
         if let Some(usage) = address.take_usage() {
-            changes.begin(Some(usage));
+            if let Err(error) = changes.begin(Some(usage)) {
+                text::say(format_args!("error: {error}"));
+            }
             gate.open();
         }
     };

@@ -11,16 +11,18 @@ mod sockets;
 mod successor;
 
 use std::{
+    env,
     future::{Future, pending},
     io, mem,
     net::SocketAddr,
     os::unix::net::UnixStream,
     process, thread,
+    time::{Duration, Instant},
 };
 
 use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};
-use tandem_net::{Listener, Listeners, Others, SocketOptions};
+use tandem_net::{Listener, Listeners, Others, SocketOptions, clock};
 use tandem_node::quic::{Fleet, Neighbours, OtherProcess, ResetSecret};
 use tokio::{io::AsyncWriteExt, net};
 
@@ -29,6 +31,11 @@ use crate::{config::Within, error::CliError, text, threads::Threads};
 
 /// The environment variable that has the process ID of the process that started this one to take over from it.
 const VARIABLE: &str = "TANDEM_TAKES_OVER_FROM";
+
+/// The environment variable that has the process ID of a process that wants to hear [`ALIVE`] from its successor. It is
+/// no field of [`Hello`], and what follows depends on both processes, so that a program with heartbeats and an earlier
+/// one without them can take over from each other; then nobody notices a successor that hangs.
+const HEARS_VARIABLE: &str = "TANDEM_HEARS_SUCCESSOR";
 
 /// Changes when a program with another form of [`Hello`], or of what follows, must not take over.
 const FORM: u8 = 1;
@@ -47,6 +54,10 @@ struct Hello {
 
 /// The new process is ready.
 const READY: u8 = b'R';
+
+/// The new process is alive. It says so before [`READY`], and then once a second ([`INTERVAL`](crate::pulse::INTERVAL)) as long as its
+/// main thread and one of its other threads work.
+const ALIVE: u8 = b'A';
 
 /// The old process has closed what only one of them may have open.
 const YOURS: u8 = b'Y';
@@ -67,6 +78,36 @@ pub(crate) struct Address {
     successor: Option<Successor>,
     /// Whether to start a successor when the predecessor has ended.
     is_successor_wanted: bool,
+    /// Whether all nodes listen.
+    is_ready: bool,
+    watchdog: Watchdog,
+}
+
+/// When systemd has to be told that the process works (`WatchdogSec=`, systemd.service(5)).
+#[derive(Debug)]
+struct Watchdog {
+    /// A third of the time after which systemd would end the process. `None`: it does not.
+    interval: Option<Duration>,
+    next: Option<Instant>,
+}
+
+impl Watchdog {
+    /// The process that the variable of systemd names is the one that was started first, and `WATCHDOG_PID` is not
+    /// looked at for that reason.
+    fn from_environment() -> Self {
+        let microseconds = env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
+        let interval = microseconds.map(|time| Duration::from_micros(time) / 3);
+        Self { interval, next: None }
+    }
+
+    fn is_due(&mut self, now: Instant) -> bool {
+        let Some(interval) = self.interval else { return false };
+        let is_due = self.next.is_none_or(|next| next <= now);
+        if is_due {
+            self.next = Some(now + interval);
+        }
+        is_due
+    }
 }
 
 /// What the other process does.
@@ -74,7 +115,7 @@ pub(crate) struct Address {
 pub(crate) enum Told {
     /// The successor is ready.
     SuccessorReady,
-    /// The successor has ended.
+    /// The successor has ended, or does not work any more.
     SuccessorEnded,
     /// The predecessor has closed what only one of them may have open.
     Yours,
@@ -107,6 +148,8 @@ impl Address {
                 usage,
                 successor: None,
                 is_successor_wanted: false,
+                is_ready: false,
+                watchdog: Watchdog::from_environment(),
             });
         }
         let listeners = Listeners::open(address, threads.0, thread_at, SocketOptions::default())
@@ -120,6 +163,8 @@ impl Address {
             usage: None,
             successor: None,
             is_successor_wanted: false,
+            is_ready: false,
+            watchdog: Watchdog::from_environment(),
         })
     }
 
@@ -162,16 +207,38 @@ impl Address {
 
     /// Tells that all nodes listen, and takes the new connections if another process has had them.
     pub(crate) async fn ready(&mut self) {
+        self.is_ready = true;
         let Some(predecessor) = &mut self.predecessor else {
             return notify(NotifyState::Ready);
         };
         match self.listeners.take_new_connections(Others::Draining) {
-            Ok(()) => predecessor.tell(READY).await,
+            Ok(()) => {
+                predecessor.tell_first_alive().await;
+                predecessor.tell(READY).await;
+            }
             // The old process waits for a while, and then ends this one.
             Err(error) => {
                 tracing::error!(%error, "the kernel gives no new connections to this process");
             }
         }
+    }
+
+    /// Tells systemd and the process that this one takes over from that this one works.
+    pub(crate) fn be_alive(&mut self) {
+        let has_taken_over = self.successor.as_ref().is_some_and(Successor::is_ready);
+        // Only the process that gets new connections: systemd would not notice otherwise that it hangs.
+        if self.is_ready && !has_taken_over && self.watchdog.is_due(clock::now()) {
+            notify(NotifyState::Watchdog);
+        }
+        if let Some(predecessor) = &mut self.predecessor {
+            predecessor.tell_alive();
+        }
+    }
+
+    /// Whether this process may end when it has nothing more to do. As long as the successor has not shown that it
+    /// works, this one may have to serve again.
+    pub(crate) fn may_end(&self) -> bool {
+        self.successor.as_ref().is_none_or(Successor::works)
     }
 
     /// Starts a process that takes over, as soon as there is no predecessor.

@@ -15,7 +15,7 @@ use tandem_net::Listeners;
 use tandem_node::quic::Turn;
 use tokio::{io::AsyncReadExt, net};
 
-use super::{FORM, Hello, RELOAD, Told, VARIABLE, YOURS, sockets, tell};
+use super::{ALIVE, FORM, HEARS_VARIABLE, Hello, RELOAD, Told, VARIABLE, YOURS, sockets, tell};
 use crate::error::CliError;
 
 /// What has been sent before this process started.
@@ -32,6 +32,8 @@ pub(super) struct Found {
 /// A running predecessor.
 pub(super) struct Predecessor {
     pub(super) process: u32,
+    /// Whether it wants to hear that this process works.
+    hears: bool,
     /// It is connected when it is first used, within a runtime.
     control: Control,
 }
@@ -43,7 +45,7 @@ enum Control {
 
 /// The process that has started this one to take over, if there is one.
 pub(super) fn find() -> Result<Option<Found>, CliError> {
-    let process: Option<u32> = env::var(VARIABLE).ok().and_then(|text| text.parse().ok());
+    let process = named(VARIABLE);
     let parent = getppid().map(|parent| parent.as_raw_nonzero().get().cast_unsigned());
     let Some(process) = process.filter(|&process| Some(process) == parent) else { return Ok(None) };
     let receive = || {
@@ -55,6 +57,11 @@ pub(super) fn find() -> Result<Option<Found>, CliError> {
     };
     let found: Result<Found, io::Error> = receive();
     found.map(Some).map_err(|error| refuse(format!("process {process} sent no sockets: {error}")))
+}
+
+/// The process that a variable names.
+fn named(variable: &str) -> Option<u32> {
+    env::var(variable).ok()?.parse().ok()
 }
 
 fn refuse(reason: String) -> CliError {
@@ -92,7 +99,10 @@ impl Found {
             return Err(refuse(format!("the address to listen on is {address} and was {listens}")));
         }
         let control = Control::Idle(Some(self.control));
-        Ok((Predecessor { process: self.process, control }, UnixStream::from(usage), listeners))
+        // A program without heartbeats may have passed on what an earlier process said.
+        let hears = named(HEARS_VARIABLE) == Some(self.process);
+        let predecessor = Predecessor { process: self.process, hears, control };
+        Ok((predecessor, UnixStream::from(usage), listeners))
     }
 }
 
@@ -100,6 +110,23 @@ impl Predecessor {
     pub(super) async fn tell(&mut self, what: u8) {
         if let Some(control) = self.control() {
             tell(control, what).await;
+        }
+    }
+
+    /// Tells that this process is about to be ready, and works.
+    pub(super) async fn tell_first_alive(&mut self) {
+        if self.hears {
+            self.tell(ALIVE).await;
+        }
+    }
+
+    /// Tells that this process works. This does not wait for a predecessor that does not read.
+    pub(super) fn tell_alive(&mut self) {
+        if self.hears
+            && let Some(control) = self.control()
+            && let Err(error) = control.try_write(&[ALIVE])
+        {
+            tracing::debug!(%error, "the other process does not listen");
         }
     }
 

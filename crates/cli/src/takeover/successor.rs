@@ -6,18 +6,29 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
-    process::{self, Child, Command, Stdio},
+    process::{self, Child, Command, ExitStatus, Stdio},
+    thread,
     time::Duration,
 };
 
-use tandem_net::Listeners;
+use tandem_net::{Listeners, clock};
 use tandem_node::quic::Turn;
 use tokio::{io::AsyncReadExt, net, time};
 
-use super::{FORM, Hello, READY, RELOAD, Told, VARIABLE, sockets, tell};
+use super::{ALIVE, FORM, HEARS_VARIABLE, Hello, READY, RELOAD, Told, VARIABLE, sockets, tell};
 
 /// The time in which the process must be ready. It reads files, and may look up names.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The time without a sign of life after which a process that has taken over counts as one that hangs. It gives one
+/// each second. A machine that is overloaded must not end it, and clients wait for no longer than some ten seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// The time in which a sign of life shows that the process works now.
+const SILENCE_OF_WORK: Duration = Duration::from_secs(3);
+
+/// The time for the end of a process that was killed. One that waits for a disk ends later.
+const END_MAX: Duration = Duration::from_secs(1);
 
 /// A process that was started to take over.
 pub(super) struct Successor {
@@ -26,6 +37,11 @@ pub(super) struct Successor {
     usage: Option<UnixStream>,
     /// When it must be ready. `None`: it is.
     ready_by: Option<time::Instant>,
+    /// When it has given its last sign of life, and whether that was since it is ready. `None`: it has given none, as
+    /// a program without heartbeats.
+    alive: Option<(time::Instant, bool)>,
+    /// Whether it has given none for too long.
+    hangs: bool,
 }
 
 impl Successor {
@@ -52,10 +68,12 @@ impl Successor {
             let child = Command::new(&program)
                 .args(arguments)
                 .env(VARIABLE, process::id().to_string())
+                .env(HEARS_VARIABLE, process::id().to_string())
                 .stdin(Stdio::from(OwnedFd::from(its_control)))
                 .spawn()?;
             let ready_by = Some(time::Instant::now() + PATIENCE);
-            Ok(Self { child, control, usage: Some(usage), ready_by })
+            let usage = Some(usage);
+            Ok(Self { child, control, usage, ready_by, alive: None, hangs: false })
         };
         start().map_err(|error: io::Error| format!("{} does not start: {error}", program.display()))
     }
@@ -74,17 +92,35 @@ impl Successor {
     }
 
     pub(super) async fn told(&mut self) -> Told {
-        let mut byte = [0];
-        let read = self.control.read(&mut byte);
-        let read = match self.ready_by {
-            Some(ready_by) => time::timeout_at(ready_by, read).await.unwrap_or(Ok(0)),
-            None => read.await,
-        };
-        match read {
-            Ok(1) if byte == [READY] && self.ready_by.take().is_some() => Told::SuccessorReady,
-            Ok(1) if byte == [RELOAD] => Told::Reload,
-            _ => Told::SuccessorEnded,
+        loop {
+            let mut byte = [0];
+            let read = self.control.read(&mut byte);
+            let silent_at = self.alive.map(|(last, _)| last + SILENCE_MAX);
+            // What has arrived is read first, also if this process was stopped itself.
+            let read = match self.ready_by.or(silent_at) {
+                Some(until) => time::timeout_at(until, read).await,
+                None => Ok(read.await),
+            };
+            let is_ready = self.is_ready();
+            match read {
+                Ok(Ok(1)) if byte == [ALIVE] => {
+                    self.alive = Some((time::Instant::now(), is_ready));
+                }
+                Ok(Ok(1)) if byte == [READY] && self.ready_by.take().is_some() => {
+                    return Told::SuccessorReady;
+                }
+                Ok(Ok(1)) if byte == [RELOAD] => return Told::Reload,
+                _ => {
+                    self.hangs = is_ready && read.is_err();
+                    return Told::SuccessorEnded;
+                }
+            }
         }
+    }
+
+    /// Whether it has shown that it does its work since it has taken over. A program without heartbeats cannot.
+    pub(super) fn works(&self) -> bool {
+        self.alive.is_none_or(|(last, was_ready)| was_ready && last.elapsed() < SILENCE_OF_WORK)
     }
 
     /// Whether it has taken over.
@@ -100,16 +136,38 @@ impl Successor {
         if self.child.kill().is_err() {
             tracing::debug!("the process has ended before");
         }
-        let how = match self.child.wait() {
-            Ok(status) => status.to_string(),
+        let how = match self.await_end() {
+            Ok(Some(status)) => status.to_string(),
+            Ok(None) => "it does not end yet".to_owned(),
             Err(error) => error.to_string(),
         };
+        if self.hangs {
+            let seconds = SILENCE_MAX.as_secs();
+            return format!(
+                "process {process}, which had taken over, has done nothing for {seconds} s, and was killed ({how}); \
+                 this process {this_one}"
+            );
+        }
         if was_ready {
             format!(
                 "process {process}, which had taken over, has ended ({how}); this process {this_one}"
             )
         } else {
             format!("process {process} was not ready to take over ({how}); this process goes on")
+        }
+    }
+}
+
+impl Successor {
+    /// Waits for the end of the process, which was killed.
+    fn await_end(&mut self) -> io::Result<Option<ExitStatus>> {
+        let until = clock::now() + END_MAX;
+        loop {
+            let status = self.child.try_wait()?;
+            if status.is_some() || clock::now() >= until {
+                return Ok(status);
+            }
+            thread::sleep(Duration::from_millis(5));
         }
     }
 }

@@ -34,8 +34,9 @@ pub(crate) struct Keeper {
 /// What a keeper is told.
 #[derive(Debug)]
 enum Order {
-    /// Take over what is in a store, and keep it up to date from now on. The channel is closed when it is open.
-    Open(PathBuf, Option<mpsc::Sender<()>>),
+    /// Take over what is in a store, and keep it up to date from now on. The channel gets the reason why that is not
+    /// possible, and is closed when it is done.
+    Open(PathBuf, Option<mpsc::Sender<StoreError>>),
     /// Close the store, and tell another process what users use from now on.
     HandOver(UnixStream),
     /// Write for the last time.
@@ -69,8 +70,17 @@ impl Keeper {
             let mut ticks = 0_u32;
             loop {
                 match ordered.recv_timeout(TICK) {
-                    Ok(Order::Open(file, _done)) => {
-                        place = open(&file, &users).map_or(Place::Memory, Place::Store);
+                    Ok(Order::Open(file, done)) => {
+                        place = open(&file, &users).map_or_else(
+                            |error| {
+                                match done {
+                                    Some(done) => drop(done.send(error)),
+                                    None => say_unusable(&error),
+                                }
+                                Place::Memory
+                            },
+                            Place::Store,
+                        );
                         continue;
                     }
                     Ok(Order::HandOver(to)) => {
@@ -102,8 +112,14 @@ impl Keeper {
     }
 
     /// Takes over what is in a store. If a process before this one still has it, this happens when that one has closed it,
-    /// without waiting here, and what that one tells until its end is added.
-    pub(crate) fn begin(&self, store: Option<&Path>, users: &Users, told: Option<UnixStream>) {
+    /// without waiting here, and what that one tells until its end is added. An error says why the store cannot be used,
+    /// if that is known now; what users use is then counted in memory.
+    pub(crate) fn begin(
+        &self,
+        store: Option<&Path>,
+        users: &Users,
+        told: Option<UnixStream>,
+    ) -> Result<(), StoreError> {
         let store = store.map(Path::to_owned);
         if let Some(told) = told {
             let (users, orders) = (users.clone(), self.orders.clone());
@@ -113,8 +129,9 @@ impl Keeper {
         } else if let Some(file) = store {
             let (done, is_open) = mpsc::channel();
             self.order(Order::Open(file, Some(done)));
-            is_open.recv().ok();
+            return is_open.recv().map_or(Ok(()), Err);
         }
+        Ok(())
     }
 
     /// Closes the store, and tells another process what users use from now on. This does not wait for it.
@@ -146,22 +163,18 @@ fn tell_time(users: &Users) {
 }
 
 /// Opens a store and takes over what it has.
-fn open(file: &Path, users: &Users) -> Option<Kept> {
-    let read = || -> Result<Kept, StoreError> {
-        let mut kept = Kept { store: Store::open(file)?, restored: None, has_failed: false };
-        kept.restore(users)?;
-        Ok(kept)
-    };
-    match read() {
-        Ok(kept) => Some(kept),
-        Err(error) => {
-            text::say(format_args!(
-                "warning: {error}; the proxy serves without it: what users use is counted from now on, and is \
-                 lost at the end; correct it and restart the proxy"
-            ));
-            None
-        }
-    }
+fn open(file: &Path, users: &Users) -> Result<Kept, StoreError> {
+    let mut kept = Kept { store: Store::open(file)?, restored: None, has_failed: false };
+    kept.restore(users)?;
+    Ok(kept)
+}
+
+/// Says that the proxy serves although its store cannot be used.
+pub(crate) fn say_unusable(error: &StoreError) {
+    text::say(format_args!(
+        "warning: {error}; the proxy serves without it: what users use is counted from now on, and is lost at the \
+         end; correct it and restart the proxy"
+    ));
 }
 
 /// A store.
@@ -245,7 +258,7 @@ mod tests {
     fn begun(store: Option<&Path>) -> (Users, Keeper) {
         let users = Users::default();
         let keeper = Keeper::start(users.clone()).unwrap();
-        keeper.begin(store, &users, None);
+        drop(keeper.begin(store, &users, None));
         (users, keeper)
     }
 
@@ -281,7 +294,7 @@ mod tests {
             old.add_used([kept("alice", &old)]);
             let (told, tells) = UnixStream::pair().unwrap();
             old_keeper.hand_over(tells);
-            new_keeper.begin(store, &new, Some(told));
+            new_keeper.begin(store, &new, Some(told)).unwrap();
             old.add_used([kept("alice", &old), kept("bob", &old)]);
             drop(old_keeper);
             await_bytes(&new, 21);
@@ -348,7 +361,7 @@ mod tests {
         let (told, tells) = UnixStream::pair().unwrap();
         // The other process reads when this call has returned.
         old_keeper.hand_over(tells);
-        new_keeper.begin(None, &new, Some(told));
+        new_keeper.begin(None, &new, Some(told)).unwrap();
         drop(old_keeper);
         await_bytes(&new, 7 * USERS);
     }
@@ -361,13 +374,13 @@ mod tests {
         use_some(&old, "alice");
         let (told, tells) = UnixStream::pair().unwrap();
         old_keeper.hand_over(tells);
-        new_keeper.begin(Some(&file), &new, Some(told));
+        new_keeper.begin(Some(&file), &new, Some(told)).unwrap();
         await_bytes(&new, 7);
         use_some(&new, "alice");
         use_some(&new, "bob");
         drop(new_keeper);
         use_some(&old, "alice");
-        old_keeper.begin(Some(&file), &old, None);
+        old_keeper.begin(Some(&file), &old, None).unwrap();
         assert_eq!(bytes_of(&old), 28);
         drop(old_keeper);
         let (users, _keeper) = begun(Some(&file));
@@ -377,7 +390,8 @@ mod tests {
     #[test]
     fn without_a_store_that_can_be_opened_the_memory_counts() {
         let folder = tempfile::tempdir().unwrap();
-        let (users, _keeper) = begun(Some(folder.path()));
+        let (users, keeper) = begun(Some(folder.path()));
+        assert!(keeper.begin(Some(folder.path()), &users, None).is_err(), "a folder is no store");
         users.add_used([kept("alice", &users)]);
         assert_eq!(bytes_of(&users), 7);
     }

@@ -9,7 +9,7 @@ mod successor;
 
 pub(crate) use self::{
     command::UsersCommand,
-    keeper::Keeper,
+    keeper::{Keeper, say_unusable},
     settings::{UsersSettings, UsersSetup},
     store::StoreError,
 };

@@ -1,7 +1,7 @@
 //! What users have used, in an `SQLite` file that other processes can read at the same time.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -9,6 +9,8 @@ use std::{
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use rustix::fs::{FlockOperation, flock};
 use tandem_node::proxy::{EachWay, KeptUsage, Month};
+
+use crate::secret_file;
 
 /// Marks the file as a store of this form (`PRAGMA user_version`).
 const VERSION: i64 = 1;
@@ -19,6 +21,9 @@ const BUSY: Duration = Duration::from_secs(2);
 /// The number of months that stay in the store, so that an operator can compare a year.
 const MONTHS: i64 = 13;
 
+/// What `SQLite` calls its files beside the store. A process that was killed leaves one behind.
+const SIDE_FILES: [&str; 3] = ["-journal", "-wal", "-shm"];
+
 const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS usage (
     name TEXT NOT NULL,
     month TEXT NOT NULL,
@@ -28,6 +33,13 @@ const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS usage (
     last_seen INTEGER NOT NULL,
     PRIMARY KEY (name, month)
 ) WITHOUT ROWID";
+
+/// The file whose name is longer by this.
+fn beside(file: &Path, name: &str) -> PathBuf {
+    let mut path = file.as_os_str().to_owned();
+    path.push(name);
+    path.into()
+}
 
 /// Why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -59,12 +71,15 @@ impl Store {
     /// Opens a store that this process writes to, and makes it if it does not exist.
     pub(crate) fn open(file: &Path) -> Result<Self, StoreError> {
         let wrong = |reason: String| StoreError { file: file.to_owned(), what: "opened", reason };
-        let mut name = file.as_os_str().to_owned();
-        name.push(".lock");
-        let lock = OpenOptions::new().create(true).append(true).open(PathBuf::from(name));
+        let lock = secret_file::open_or_create(&beside(file, ".lock"));
         let lock = lock.map_err(|error| wrong(error.to_string()))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| wrong("another process writes to it".to_owned()))?;
+        // It names people. What SQLite writes beside it gets the mode that it has (-journal, -wal, -shm).
+        secret_file::open_or_create(file).map_err(|error| wrong(error.to_string()))?;
+        for name in SIDE_FILES {
+            secret_file::keep_for_owner(&beside(file, name));
+        }
         let open = || {
             let connection = Connection::open(file)?;
             connection.busy_timeout(BUSY)?;
@@ -97,6 +112,14 @@ impl Store {
         let found = store.version("read")?;
         store.check(found)?;
         Ok(store)
+    }
+
+    /// Reads every page.
+    pub(crate) fn check_all(&self) -> Result<(), StoreError> {
+        let found = self.connection.pragma_query_value(None, "quick_check", |row| row.get(0));
+        let found: String = found.map_err(|error| self.error("read", &error))?;
+        let damaged = |reason| StoreError { file: self.file.clone(), what: "read", reason };
+        if found == "ok" { Ok(()) } else { Err(damaged(found)) }
     }
 
     fn version(&self, what: &'static str) -> Result<i64, StoreError> {
@@ -209,6 +232,28 @@ mod tests {
         assert!(error.contains("usage.db") && error.contains("another process"), "{error}");
         drop(store);
         assert_eq!(Store::open(&file).unwrap().month(november).unwrap(), expected);
+    }
+
+    #[test]
+    fn only_the_owner_reads_a_store_whatever_its_mode_was() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("usage.db");
+        let shared = || fs::Permissions::from_mode(0o644);
+        for round in ["new", "of an earlier version"] {
+            // A process that was killed has left this behind; SQLite takes an empty one for none.
+            fs::write(beside(&file, "-journal"), "").unwrap();
+            fs::set_permissions(beside(&file, "-journal"), shared()).unwrap();
+            let mut store = Store::open(&file).unwrap();
+            store.add(&[row("alice", "2026-11", 1)]).unwrap();
+            for entry in fs::read_dir(folder.path()).unwrap() {
+                let entry = entry.unwrap();
+                let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+                assert_eq!(mode, 0o600, "{round}: {}", entry.path().display());
+                fs::set_permissions(entry.path(), shared()).unwrap();
+            }
+        }
     }
 
     #[test]

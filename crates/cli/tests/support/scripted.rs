@@ -4,6 +4,7 @@ use std::{
     net::SocketAddr,
     sync::{Arc, Mutex, mpsc},
     thread,
+    time::Duration,
 };
 
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -18,6 +19,9 @@ use tokio::runtime::Builder;
 /// The largest number of bytes of a header section and of one read.
 const MAX: usize = 65_536;
 
+/// The time between two pieces of noise.
+const NOISE: Duration = Duration::from_millis(20);
+
 /// The answer to a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
@@ -26,6 +30,9 @@ pub(crate) struct Answer {
     body: Vec<u8>,
     is_cut: bool,
     closes: Option<String>,
+    /// What is sent again and again at the end, every [`NOISE`].
+    noise: Vec<u8>,
+    is_without_head: bool,
 }
 
 impl Answer {
@@ -50,6 +57,21 @@ impl Answer {
     /// Never ends the body.
     pub(crate) fn cut(self) -> Self {
         Self { is_cut: true, ..self }
+    }
+
+    /// Never ends the body, and sends frames without any of it for ever.
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub(crate) fn noise(self, frames: impl Into<Vec<u8>>) -> Self {
+        Self { noise: frames.into(), ..self }.cut()
+    }
+
+    /// Only interim answers, for ever.
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub(crate) fn only_interim() -> Self {
+        let head = ResponseHead { status: StatusCode::PROCESSING, ..ResponseHead::default() };
+        let mut frames = Vec::new();
+        encode_headers(&head.encode(), &mut frames);
+        Self { is_without_head: true, ..Self::new(200).noise(frames) }
     }
 }
 
@@ -122,7 +144,13 @@ async fn serve(
         if let Some(reason) = answer.closes {
             return connection.close(0x100_u32.into(), reason.as_bytes()); // H3_NO_ERROR
         }
-        if write(&mut send, &answer).await.is_ok() && answer.is_cut {
+        if write(&mut send, &answer).await.is_ok() && !answer.noise.is_empty() {
+            tokio::spawn(async move {
+                while send.write_all(&answer.noise).await.is_ok() {
+                    tokio::time::sleep(NOISE).await;
+                }
+            });
+        } else if answer.is_cut {
             open.push((send, recv)); // a stream that is dropped ends
         }
     }
@@ -152,5 +180,8 @@ async fn write(send: &mut SendStream, answer: &Answer) -> Result<(), quinn::Writ
     encode_headers(&head.encode(), &mut bytes);
     encode_data_header(answer.body.len(), &mut bytes);
     bytes.extend_from_slice(&answer.body);
+    if answer.is_without_head {
+        bytes.clear();
+    }
     send.write_all(&bytes).await
 }

@@ -5,8 +5,12 @@
 mod client;
 mod host;
 mod listener;
+mod places;
 
-use std::{convert::Infallible, future, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    convert::Infallible, future, net::SocketAddr, path::PathBuf, sync::atomic::Ordering,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -22,17 +26,19 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
+    sync::oneshot,
     time::{sleep, timeout},
 };
 use tracing::debug;
 
+use self::places::{Place, Places};
 pub use self::{
     client::{ClientError, get},
     listener::AdminListener,
 };
 
-/// The number of connections at the same time. Further ones wait until one has ended, which takes
-/// [`CONNECTION_TIME`] at most. An operator has a few scrapers and pages.
+/// The number of connections at the same time. A further one takes the place of another ([`Places`]). An operator
+/// has a few scrapers and pages.
 const CONNECTIONS_MAX: usize = 32;
 
 /// The time for a whole connection: one request and its answer.
@@ -70,7 +76,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 impl AdminListener {
     /// Answers requests for paths until the future is dropped. Call within a runtime.
     ///
-    /// A request has 10 s and a bounded size, and each connection carries one request. Only
+    /// A request has 10 s and a bounded size, and each connection carries one request. When there are too many
+    /// connections, the one that has been there for longest without a request ends, so that connections which say
+    /// nothing do not delay the probe of a load balancer. Only
     /// GET and HEAD are answered, and over TCP only if their Host is an address or `localhost`: a page of another
     /// site, whose name leads to this machine, must not read what is shown here (DNS rebinding).
     pub async fn serve(&self, answer: impl Fn(&str) -> Answer) {
@@ -85,26 +93,31 @@ impl AdminListener {
     async fn serve_requests(&self, answer: impl Fn(&Request<Incoming>) -> Answer) {
         let answer = &answer;
         let mut connections = FuturesUnordered::new();
+        let mut places = Places::default();
         loop {
             tokio::select! {
-                accepted = self.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
-                    Ok(stream) => connections.push(self.serve_one(stream, answer)),
+                // Those that have lost their place end at once.
+                accepted = self.accept(), if connections.len() < 2 * CONNECTIONS_MAX => match accepted {
+                    Ok(stream) => connections.push(self.serve_one(stream, places.give(), answer)),
                     Err(error) => {
                         debug!(%error, "no connection to the admin listener");
                         sleep(PAUSE).await;
                     }
                 },
-                Some(()) = connections.next() => {}
+                Some(number) = connections.next() => places.take_back(number),
             }
         }
     }
 
+    /// Serves a connection until its end or until it loses its place. Returns its number.
     async fn serve_one(
         &self,
         stream: Box<dyn Stream>,
+        (place, is_lost): (Place, oneshot::Receiver<()>),
         answer: &impl Fn(&Request<Incoming>) -> Answer,
-    ) {
+    ) -> u64 {
         let service = service_fn(|request| {
+            place.has_asked.store(true, Ordering::Relaxed);
             let answer = secured(answer(&request)).map(Full::new);
             future::ready(Ok::<_, Infallible>(answer))
         });
@@ -115,11 +128,15 @@ impl AdminListener {
             .max_buf_size(HEAD_MAX)
             .max_headers(FIELDS_MAX)
             .serve_connection(TokioIo::new(stream), service);
-        match timeout(CONNECTION_TIME, serving).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => debug!(%error, "a connection to the admin listener failed"),
-            Err(_) => debug!("a connection to the admin listener took too long"),
+        tokio::select! {
+            served = timeout(CONNECTION_TIME, serving) => match served {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => debug!(%error, "a connection to the admin listener failed"),
+                Err(_) => debug!("a connection to the admin listener took too long"),
+            },
+            _ = is_lost => debug!("a connection to the admin listener lost its place to a newer one"),
         }
+        place.number
     }
 
     fn answer_local<B>(&self, request: &Request<B>, answer: impl Fn(&str) -> Answer) -> Answer {

@@ -87,6 +87,25 @@ async fn slow_clients_keep_nobody_out_for_long() {
     .await;
 }
 
+#[tokio::test]
+async fn silent_connections_do_not_delay_a_probe() {
+    let listener = listener();
+    served(&listener, async {
+        let address = listener.local_addr().unwrap();
+        let mut silent = Vec::new();
+        for _ in 0..5 * CONNECTIONS_MAX {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let answer = exchange(&listener, "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        assert!(answer.ends_with("hello\n"), "{answer}");
+        // No silent connection has had to end by its own time.
+        let last = silent.last().unwrap();
+        let error = last.try_read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    })
+    .await;
+}
+
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }

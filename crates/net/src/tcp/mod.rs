@@ -121,7 +121,13 @@ impl Tcp {
             TcpOutput::Finish(tcp) => self.output(tcp, Connection::finish),
             TcpOutput::Close(tcp) => self.close(tcp, stats),
             TcpOutput::Reset(tcp) => self.reset(tcp),
+            TcpOutput::FindUdpPorts(_) => {} // `requests` handles it
         }
+    }
+
+    /// The addresses of the other end and of this end of a connection.
+    pub(crate) fn ends(&self, tcp: TcpId) -> io::Result<(SocketAddr, SocketAddr)> {
+        self.connections.get(&tcp).ok_or(io::ErrorKind::NotConnected)?.stream.ends()
     }
 
     /// Writes what was collected, in the order of the connections' first pieces.

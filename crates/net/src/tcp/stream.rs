@@ -61,6 +61,14 @@ impl Stream {
         Self::Tcp(stream)
     }
 
+    /// The addresses of the other end and of this end.
+    pub(super) fn ends(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        match self {
+            Self::Tcp(stream) => Ok((stream.peer_addr()?, stream.local_addr()?)),
+            Self::Stdio(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Is ready when the attempt to connect has ended.
     pub(super) fn poll_connected(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self::Tcp(stream) = self else { return Poll::Ready(Ok(())) };

@@ -15,6 +15,7 @@ use super::{
     recover::Recovery,
     relay::Relay,
     tcp::Connections,
+    upload::Upload,
 };
 use crate::{
     error::ClientError,
@@ -111,6 +112,14 @@ impl Client {
     /// joined with those of the servers. No two requests have the same, so that servers cannot compare them.
     pub fn trace_requests(&mut self) {
         self.chain.peers().for_each(Peer::trace_requests);
+    }
+
+    /// The bytes of an upload's body that the connection has taken; 0 for a download.
+    pub fn uploaded(&self) -> u64 {
+        match &self.work {
+            Work::Fetch(fetch) => fetch.upload.as_ref().map_or(0, Upload::taken),
+            Work::Forward(_) => 0,
+        }
     }
 
     /// Makes a client that carries the packets of local programs request a flow to each target before

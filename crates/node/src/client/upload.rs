@@ -40,6 +40,11 @@ impl Upload {
         }
     }
 
+    /// The bytes that the connection has taken.
+    pub(super) const fn taken(&self) -> u64 {
+        self.len.get() - self.left
+    }
+
     /// Adds the length of the body to the headers of the request. Returns the method.
     pub(super) fn add_to(&self, headers: &mut HeaderMap) -> Method {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(self.len.get()));

@@ -1,8 +1,12 @@
 //! What all proxies of one process have open together.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 /// The sockets towards targets and the look-ups of names of all proxies that have a clone of this. Proxies that
@@ -17,6 +21,9 @@ pub struct InUse(Arc<Counts>);
 struct Counts {
     sockets: AtomicUsize,
     queries: AtomicUsize,
+    /// The local address of each UDP socket towards a target, and how deep its flow is nested: 1 more than the flow
+    /// from whose socket the client's connection came. It has as many entries as there are sockets at most.
+    depths: Mutex<BTreeMap<SocketAddr, u8>>,
 }
 
 impl InUse {
@@ -39,9 +46,31 @@ impl InUse {
         self.0.queries.fetch_update(Relaxed, Relaxed, next).is_ok()
     }
 
+    /// Through how many flows of these proxies a connection from this address comes.
+    pub(super) fn depth_of(&self, client: SocketAddr) -> u8 {
+        self.depths().get(&canonical(client)).copied().unwrap_or_default()
+    }
+
+    /// Notes the local address of a flow's socket.
+    pub(super) fn add_source(&self, local: SocketAddr, depth: u8) {
+        self.depths().insert(canonical(local), depth);
+    }
+
+    pub(super) fn remove_source(&self, local: SocketAddr) {
+        self.depths().remove(&canonical(local));
+    }
+
+    fn depths(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, u8>> {
+        self.0.depths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn end_query(&self) {
         // An answer that nobody asked for changes nothing.
         let less = |queries: usize| Some(queries.saturating_sub(1));
         self.0.queries.fetch_update(Relaxed, Relaxed, less).unwrap_or_default();
     }
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

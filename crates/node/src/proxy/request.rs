@@ -152,6 +152,9 @@ impl Proxy {
         let target = self.admission.target(head, asks)?;
         self.server.prove(id.0);
         user.check_target(&target)?;
+        if let Some(client) = self.client(id.0) {
+            self.targets.check_nesting(client)?;
+        }
         if let Asks::Tcp(form) = asks {
             return self.open_tcp(now, id, (user, &head.headers), (target, form));
         }
@@ -235,6 +238,11 @@ impl Proxy {
             let error = h3::ConnectionError { code: Code::H3_EXCESSIVE_LOAD, reason };
             self.server.break_connection(now, id, &error);
         }
+    }
+
+    /// The present address of a client.
+    fn client(&mut self, id: ConnectionId) -> Option<SocketAddr> {
+        Some(self.server.connection(id)?.path()?.client)
     }
 
     fn open_flow(
@@ -339,8 +347,12 @@ impl Proxy {
         result: Result<SocketAddr, io::ErrorKind>,
     ) {
         let Some(id) = self.targets.flow_of(socket) else { return };
-        if let Err(kind) = result {
-            return self.refuse(id, &RequestError::for_socket(kind), Asks::Udp);
+        let local = match result {
+            Ok(local) => local,
+            Err(kind) => return self.refuse(id, &RequestError::for_socket(kind), Asks::Udp),
+        };
+        if let Some(client) = self.client(id.0) {
+            self.targets.on_opened(socket, local, client);
         }
         let Some(peer) = self.peers.get_mut(id.0) else { return };
         let Some(flow) = peer.flows.get_mut(&id.1) else { return };

@@ -31,6 +31,9 @@ const FREE_PER_HELD: usize = 4;
 pub(super) struct Targets {
     policy: TargetPolicy,
     by_socket: BTreeMap<SocketId, FlowId>,
+    /// The local address of each socket that is open.
+    sources: BTreeMap<SocketId, SocketAddr>,
+    nested_max: u8,
     /// How many TCP connections are open or being opened.
     tcp: usize,
     /// How many sockets each connection has, TCP connections included; no entry is zero.
@@ -59,6 +62,8 @@ impl Targets {
         Self {
             policy,
             by_socket: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            nested_max: limits.nested,
             tcp: 0,
             held: BTreeMap::new(),
             sockets_max: limits.sockets,
@@ -198,6 +203,20 @@ impl Targets {
         Ok((State::Opening { socket, target }, output))
     }
 
+    /// Whether a connection from this address may open flows: not if it comes through too many flows of the same process,
+    /// in which each packet costs as many times its work.
+    pub(super) fn check_nesting(&self, client: SocketAddr) -> Result<(), RequestError> {
+        let nested = self.in_use.depth_of(client);
+        if nested > self.nested_max { Err(RequestError::Loop { nested }) } else { Ok(()) }
+    }
+
+    /// Notes the local address of a socket, which was opened for a connection from this address.
+    pub(super) fn on_opened(&mut self, socket: SocketId, local: SocketAddr, client: SocketAddr) {
+        let depth = self.in_use.depth_of(client).saturating_add(1);
+        self.in_use.add_source(local, depth);
+        self.sources.insert(socket, local);
+    }
+
     /// Whether a connection may open another socket.
     fn check_share(&mut self, now: Instant, id: ConnectionId) -> Result<(), RequestError> {
         let (held, sockets) = (self.held.get(&id).copied().unwrap_or_default(), self.sockets_max);
@@ -263,6 +282,9 @@ impl Targets {
             State::Opening { socket, .. } | State::Open { socket, .. } => {
                 if let Some((id, _)) = self.by_socket.remove(socket) {
                     self.release_held(id);
+                }
+                if let Some(local) = self.sources.remove(socket) {
+                    self.in_use.remove_source(local);
                 }
                 Some(Output::CloseSocket(*socket))
             }
@@ -343,6 +365,37 @@ mod tests {
         }
         assert_eq!(in_use.sockets(), 16);
         assert_eq!(take_all(&mut other, 2).0.len(), 17);
+    }
+
+    #[test]
+    fn connections_through_too_many_flows_of_one_process_get_no_more() {
+        let limits = Limits { nested: 2, ..Limits::default() };
+        let in_use = InUse::default();
+        let new = || Targets::new(TargetPolicy::default(), 1, &limits, in_use.clone());
+        let (mut one, mut other) = (new(), new());
+        #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
+        let now = Instant::now();
+        let address = |port| SocketAddr::from(([192, 0, 2, 1], port));
+        let mapped = |port| SocketAddr::new("::ffff:192.0.2.1".parse().unwrap(), port);
+        // The client's own port, then that of each flow from which the next connection comes.
+        let mut states = Vec::new();
+        for (port, next) in [(1, 2), (2, 3), (3, 4)] {
+            let targets = if port % 2 == 0 { &mut one } else { &mut other };
+            targets.check_nesting(mapped(port)).unwrap();
+            let id = (ConnectionId(port.into()), StreamId(0));
+            let target = ("1.1.1.1".to_owned(), 443);
+            let (state, _) = targets.reach(now, id, target, &User::test()).unwrap();
+            let State::Opening { socket, .. } = state else { panic!("{state:?}") };
+            targets.on_opened(socket, address(next), mapped(port));
+            states.push(state);
+        }
+        let error = one.check_nesting(address(4)).unwrap_err();
+        assert_eq!(error, RequestError::Loop { nested: 3 });
+        assert_eq!(error.response().1, Some("proxy_loop_detected"));
+        other.check_nesting(address(5)).unwrap();
+        // The port of a flow that has ended is somebody else's.
+        other.release(&states[2]);
+        other.check_nesting(address(4)).unwrap();
     }
 
     #[test]

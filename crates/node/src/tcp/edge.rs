@@ -72,6 +72,9 @@ pub enum TcpOutput {
     /// Reset a connection (RST) at once. The node does not use its name again, and gets no more
     /// inputs about it.
     Reset(TcpId),
+    /// Find the UDP ports from which only the user can send who owns the other end of a connection, which is on
+    /// this host. [`TcpInput::UdpPorts`] is the answer. A node has at most one such request at a time.
+    FindUdpPorts(TcpId),
 }
 
 /// What a node is told of TCP connections.
@@ -114,5 +117,13 @@ pub enum TcpInput {
         tcp: TcpId,
         /// The error of the operating system.
         error: io::ErrorKind,
+    },
+    /// The answer to [`TcpOutput::FindUdpPorts`]. It comes also if the node has closed the connection since.
+    UdpPorts {
+        /// The connection.
+        tcp: TcpId,
+        /// The ports of the user at the IP address of the other end, in ascending order. No other user has a socket
+        /// with one of them. An error says that the operating system does not tell who owns the connection.
+        result: Result<Box<[u16]>, io::ErrorKind>,
     },
 }

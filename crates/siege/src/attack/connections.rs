@@ -6,22 +6,21 @@ use tandem_units::{ByteCount, HumanDuration};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    idle::Crowd,
+    idle::{Crowd, Sources},
     proxy::Launch,
     report::{Bound, Report, float},
     target::Echo,
     user,
 };
 
-/// Hold many connections without a token, from one address, while users ask
+/// Hold many connections without a token, while users ask
 #[derive(Args)]
 pub(crate) struct Connections {
     /// Number of connections
     #[arg(long, default_value_t = 10_000)]
     count: usize,
-    /// Number of sockets that they share
-    #[arg(long, default_value_t = 10)]
-    sockets: usize,
+    #[command(flatten)]
+    sources: Sources,
     /// Number of users of each address
     #[arg(long, default_value_t = 3)]
     users: usize,
@@ -46,8 +45,7 @@ impl Connections {
         let target = Echo::start().await?;
         report.usage("before", &proxy.usage()?);
         let began = Instant::now();
-        let source = user::ADDRESSES[0];
-        let crowd = Crowd::open(&proxy.login, source, (self.sockets, self.count)).await?;
+        let crowd = Crowd::open(&proxy.login, self.sources, self.count).await?;
         report.note("connections that were let in", float(crowd.connections.len()), "");
         report.note("connections that were refused", float(crowd.refused), "");
         report.note("time to open them", began.elapsed().as_secs_f64().round(), "s");

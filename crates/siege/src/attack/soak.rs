@@ -19,6 +19,7 @@ use tokio::{
 use super::count;
 use crate::{
     client::{Flow, Login, endpoint, endpoints},
+    idle::Sources,
     limits::Limit,
     proxy::{Launch, Proxy},
     relay::Relay,
@@ -54,6 +55,8 @@ pub(crate) struct Soak {
     /// Number of idle connections of each attack that consists of them
     #[arg(long, default_value_t = 2600)]
     crowd: usize,
+    #[command(flatten)]
+    sources: Sources,
     /// Limit of the proxy's open files
     #[arg(long, default_value_t = 1024)]
     files: u32,
@@ -83,7 +86,12 @@ impl Soak {
         user::visit(&proxy.login, user::ADDRESSES[0], target.address).await?;
         let before = proxy.usage()?;
         let end = Instant::now() + self.duration.0;
-        let attacks = tokio::spawn(attack(proxy.login.clone(), self.crowd, end, counts.clone()));
+        let attacks = tokio::spawn(attack(
+            proxy.login.clone(),
+            (self.sources, self.crowd),
+            end,
+            counts.clone(),
+        ));
         let users = tokio::spawn(self.users(&proxy, &target, &counts)?);
         let progress = || count(&counts, |counts| counts.progress());
         let samples = proxy.watch(end, progress).await?;
@@ -209,7 +217,7 @@ fn leave(mut flow: Flow, way: usize) -> Option<Flow> {
 }
 
 /// Attacks one limit after the other until the end.
-async fn attack(login: Login, crowd: usize, end: Instant, counts: Shared) {
+async fn attack(login: Login, crowd: (Sources, usize), end: Instant, counts: Shared) {
     for limit in Limit::ALL.into_iter().cycle() {
         if Instant::now() >= end {
             return;

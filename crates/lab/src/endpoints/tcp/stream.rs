@@ -64,7 +64,7 @@ impl Stream {
                 self.unwritten -= bytes;
             }
             TcpInput::Read { data, .. } => return self.take(now, data),
-            TcpInput::Listening { .. } => {}
+            TcpInput::Listening { .. } | TcpInput::UdpPorts { .. } => {}
         }
         Bytes::new()
     }
@@ -173,7 +173,8 @@ pub(super) const fn subject(input: &TcpInput) -> Option<TcpId> {
         TcpInput::Opened { tcp, .. }
         | TcpInput::Read { tcp, .. }
         | TcpInput::Written { tcp, .. }
-        | TcpInput::Failed { tcp, .. } => Some(*tcp),
+        | TcpInput::Failed { tcp, .. }
+        | TcpInput::UdpPorts { tcp, .. } => Some(*tcp),
         TcpInput::Listening { .. } => None,
     }
 }

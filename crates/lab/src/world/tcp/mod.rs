@@ -70,6 +70,12 @@ impl World {
             TcpOutput::Finish(tcp) => self.change(host, tcp, End::finish),
             TcpOutput::Close(tcp) => self.leave(host, tcp, End::close),
             TcpOutput::Reset(tcp) => self.reset(host, tcp),
+            // Hosts have no users.
+            TcpOutput::FindUdpPorts(tcp) => {
+                let result = Err(ErrorKind::Unsupported);
+                let input = Input::Tcp(TcpInput::UdpPorts { tcp, result });
+                self.answer_after(Duration::ZERO, host, input);
+            }
         }
     }
 

@@ -52,6 +52,7 @@ impl Node for Script {
                 }
                 TcpInput::Written { bytes, .. } => format!("written {bytes}"),
                 TcpInput::Failed { error, .. } => format!("failed {error:?}"),
+                TcpInput::UdpPorts { result, .. } => format!("ports {result:?}"),
             },
         ));
     }

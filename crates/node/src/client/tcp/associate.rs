@@ -1,5 +1,9 @@
 //! UDP of programs that speak SOCKS5 (UDP ASSOCIATE, RFC 1928 §7). Each association has a local socket,
 //! and a flow of its own through the tunnel for each target.
+//!
+//! Everybody on a host can send to a socket on loopback, also without the proxy port's password. So the datagrams
+//! of a program on loopback are taken only from ports of the user who owns the program's TCP connection, of which the
+//! driver knows (`owners`). Elsewhere only the program's IP address is known.
 
 use std::{
     collections::BTreeMap,
@@ -9,9 +13,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use tracing::trace;
+use tracing::{debug, trace, warn};
 
-use super::TcpService;
+use super::{
+    TcpService,
+    owners::{Owners, Verdict},
+};
 use crate::{
     client::{
         Client, FlowConfig, FlowId,
@@ -20,7 +27,8 @@ use crate::{
     },
     error::{ClientError, FlowError},
     node::{Output, Received, SocketId, SocketKind, Transmit},
-    tcp::TcpId,
+    seldom::Seldom,
+    tcp::{TcpId, TcpOutput},
 };
 
 /// The associations of all programs.
@@ -30,6 +38,23 @@ pub(super) struct Associations {
     /// The association of each flow, and the header of its datagrams for the program.
     by_flow: BTreeMap<FlowId, (SocketId, Bytes)>,
     next_flow: u64,
+    /// The connections of associations on loopback, and the ports of their users.
+    owners: Owners,
+    /// Limits the warnings about owners that are not known.
+    warning: Seldom,
+}
+
+#[cfg(test)]
+impl Associations {
+    /// The program's address, once it is known.
+    pub(super) fn program_of(&self, socket: SocketId) -> Option<SocketAddr> {
+        self.by_socket.get(&socket)?.program
+    }
+
+    /// Whether nothing is kept for any program.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_socket.is_empty() && self.by_flow.is_empty() && self.owners.is_empty()
+    }
 }
 
 /// One association. It lives as long as the program's TCP connection.
@@ -38,7 +63,10 @@ struct Association {
     tcp: TcpId,
     /// The program's host, from which alone datagrams are taken.
     host: IpAddr,
-    /// The program's address, once it is known.
+    /// The port of which the program has said that it will use it.
+    stated: Option<u16>,
+    /// The program's address, once it is known: on loopback the last one that its user has sent from, elsewhere the
+    /// first one.
     program: Option<SocketAddr>,
     /// The flow to each target, by the header that names it.
     flows: BTreeMap<Bytes, FlowId>,
@@ -57,9 +85,10 @@ impl Client {
         self.outputs.push_back(Output::OpenSocket { socket, kind });
         let host = program.host;
         // The program may not know its own address, or one behind a NAT.
-        let known = SocketAddr::new(host, from.port());
-        let program = (from.port() != 0).then_some(known);
-        let association = Association { tcp, host, program, flows: BTreeMap::new() };
+        let stated = Some(from.port()).filter(|port| *port != 0);
+        let program = stated.map(|port| SocketAddr::new(host, port));
+        let flows = BTreeMap::new();
+        let association = Association { tcp, host, stated, program, flows };
         self.tcp.associations.by_socket.insert(socket, association);
     }
 
@@ -91,16 +120,73 @@ impl Client {
         now: Instant,
         received: Received,
     ) -> Option<Received> {
-        let Some(association) = self.tcp.associations.by_socket.get_mut(&received.socket) else {
+        let Some(association) = self.tcp.associations.by_socket.get(&received.socket) else {
             return Some(received);
         };
         // RFC 1928 §7: "It MUST drop any datagrams arriving from any source IP address other than the
         // one recorded for the particular association."
-        let known = association.program.is_none_or(|program| program == received.remote);
-        if received.remote.ip().to_canonical() != association.host.to_canonical() || !known {
+        let (tcp, port) = (association.tcp, received.remote.port());
+        let host = association.host.to_canonical();
+        let is_other_host = received.remote.ip().to_canonical() != host;
+        if is_other_host || association.stated.is_some_and(|stated| stated != port) {
             self.stats.dropped.unknown_flow += 1;
             return None;
         }
+        if host.is_loopback() {
+            match self.tcp.associations.owners.verdict((tcp, port), now, &self.limits) {
+                Verdict::Serve => self.relay_associated(now, received),
+                Verdict::Ask => {
+                    let is_held = self.tcp.associations.owners.hold(tcp, received, &self.limits);
+                    self.stats.dropped.unknown_flow += u64::from(!is_held);
+                }
+            }
+            self.ask_for_owners();
+        } else if association.program.is_none_or(|program| program == received.remote) {
+            self.relay_associated(now, received);
+        } else {
+            self.stats.dropped.unknown_flow += 1;
+        }
+        None
+    }
+
+    /// Asks for the owners of ports, if that is due and no such question is open.
+    fn ask_for_owners(&mut self) {
+        if let Some(tcp) = self.tcp.associations.owners.next_question() {
+            self.outputs.push_back(Output::Tcp(TcpOutput::FindUdpPorts(tcp)));
+        }
+    }
+
+    /// Handles the answer to which ports belong to the user of a program.
+    pub(super) fn on_udp_ports(
+        &mut self,
+        now: Instant,
+        tcp: TcpId,
+        result: Result<Box<[u16]>, io::ErrorKind>,
+    ) {
+        if let Err(error) = result
+            && let Some(left_out) = self.tcp.associations.warning.due(now)
+        {
+            warn!(
+                %error, left_out,
+                "UDP of a program at the proxy port is refused: the system does not say to whom its ports belong"
+            );
+        }
+        for (received, is_served) in self.tcp.associations.owners.answer(now, tcp, result) {
+            if is_served {
+                self.relay_associated(now, received);
+            } else {
+                debug!(port = received.remote.port(), "a datagram of another user was dropped");
+                self.stats.dropped.unknown_flow += 1;
+            }
+        }
+        self.ask_for_owners();
+    }
+
+    /// Sends a datagram, which is known to be the program's, to its target.
+    fn relay_associated(&mut self, now: Instant, received: Received) {
+        let Some(association) = self.tcp.associations.by_socket.get_mut(&received.socket) else {
+            return;
+        };
         association.program = Some(received.remote);
         let (socket, datagram) = (received.socket, received.payload.freeze());
         let decoded = decode_datagram(&datagram);
@@ -109,7 +195,7 @@ impl Client {
         });
         let Some((target, payload)) = target else {
             self.stats.dropped.malformed += 1;
-            return None;
+            return;
         };
         let header = datagram.slice(..datagram.len() - payload.len());
         let flow = if let Some(&flow) = association.flows.get(&header) {
@@ -121,14 +207,13 @@ impl Client {
                 Err(error) => {
                     trace!(%error, "a datagram of a program was dropped");
                     self.stats.dropped.too_many_flows += 1;
-                    return None;
+                    return;
                 }
             }
         };
         if let Err(error) = self.send_on_flow(now, flow, &payload) {
             trace!(%error, "a datagram of a program was dropped");
         }
-        None
     }
 
     fn open_associated(
@@ -189,6 +274,7 @@ impl Client {
         let found = associations.iter().find(|(_, association)| association.tcp == tcp);
         let Some(socket) = found.map(|(&socket, _)| socket) else { return };
         let Some(association) = associations.remove(&socket) else { return };
+        self.tcp.associations.owners.forget(tcp);
         for flow in association.flows.into_values() {
             self.tcp.associations.by_flow.remove(&flow);
             self.close_flow(now, flow);

@@ -1,6 +1,7 @@
 //! TCP connections of local programs, each of which gets a request stream through the tunnel.
 
 mod associate;
+mod owners;
 mod programs;
 mod relay;
 mod speak;

@@ -57,6 +57,7 @@ impl Client {
                 }
             }
             TcpInput::Failed { tcp, error } => self.on_program_failed(now, tcp, error),
+            TcpInput::UdpPorts { tcp, result } => self.on_udp_ports(now, tcp, result),
         }
     }
 

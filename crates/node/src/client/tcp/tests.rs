@@ -120,38 +120,164 @@ fn a_program_that_asks_for_nothing_is_closed_in_time() {
     }
 }
 
-#[test]
-fn an_association_takes_datagrams_only_from_its_program() {
-    let begin = test_start();
-    let (mut client, tcp) = with_program(begin);
-    sends(&mut client, begin, tcp, ASSOCIATE);
+/// A client whose program at 127.0.0.`host` or at an address of another host has asked for an association, and
+/// the socket of the association.
+fn with_association(now: Instant, program: &str) -> (Client, TcpId, SocketId) {
+    let (mut client, tcp) = with_port(now, None);
+    client.on_tcp(now, TcpInput::Opened { tcp, result: Ok(program.parse().unwrap()) });
+    sends(&mut client, now, tcp, ASSOCIATE);
     let socket = client.outputs.iter().find_map(|output| match output {
         Output::OpenSocket { socket, .. } => Some(*socket),
         _ => None,
     });
     let socket = socket.expect("a socket for the datagrams");
-    let relay = ([127, 0, 0, 1], 50_000).into();
-    assert!(client.on_association(begin, socket, Ok(relay)));
-    let datagram = |from: &str, socket: SocketId| Received {
+    assert!(client.on_association(now, socket, Ok(([127, 0, 0, 1], 50_000).into())));
+    client.outputs.clear();
+    (client, tcp, socket)
+}
+
+/// A datagram for 192.0.2.1:53.
+fn datagram(from: &str, socket: SocketId) -> Received {
+    Received {
         socket,
         remote: from.parse().unwrap(),
         local_ip: None,
         ecn: None,
         payload: BytesMut::from(&[0, 0, 0, 1, 192, 0, 2, 1, 0, 53, b'x'][..]),
-    };
+    }
+}
+
+/// The connections of whose users' ports the driver was asked.
+fn questions(client: &mut Client) -> Vec<TcpId> {
+    let outputs = std::iter::from_fn(|| tcp_output(client));
+    outputs
+        .filter_map(|it| if let TcpOutput::FindUdpPorts(tcp) = it { Some(tcp) } else { None })
+        .collect()
+}
+
+#[test]
+fn an_association_off_loopback_takes_datagrams_only_from_its_programs_host() {
+    let begin = test_start();
+    let (mut client, _, socket) = with_association(begin, "192.0.2.9:40000");
     for (from, dropped) in [
-        ("127.0.0.2:6000", 1),
+        ("192.0.2.8:6000", 1),
         ("[::1]:6000", 2),
-        ("127.0.0.1:6000", 2),
-        ("127.0.0.1:6001", 3), // the first datagram has shown the program's port
-        ("127.0.0.1:6000", 3),
-        ("[::ffff:127.0.0.1]:6000", 4),
+        ("192.0.2.9:6000", 2),
+        ("192.0.2.9:6001", 3), // the first datagram has shown the program's port
+        ("192.0.2.9:6000", 3),
+        ("[::ffff:192.0.2.9]:6000", 4),
     ] {
         assert!(client.from_associated(begin, datagram(from, socket)).is_none());
         assert_eq!(client.stats.dropped.unknown_flow, dropped, "{from}");
+        assert_eq!(questions(&mut client), [], "{from}");
     }
-    let other = datagram("127.0.0.1:6000", SocketId(socket.0 + 1));
+    let other = datagram("192.0.2.9:6000", SocketId(socket.0 + 1));
     assert!(client.from_associated(begin, other).is_some(), "of another socket");
+}
+
+#[test]
+fn an_association_on_loopback_takes_datagrams_only_from_ports_of_its_programs_user() {
+    let begin = test_start();
+    let (mut client, tcp, socket) = with_association(begin, "127.0.0.1:40000");
+    let dropped = |client: &Client| client.stats.dropped.unknown_flow;
+    let program = |client: &Client| client.tcp.associations.program_of(socket);
+    let answer = |client: &mut Client, now, ports: &[u16]| {
+        client.on_tcp(now, TcpInput::UdpPorts { tcp, result: Ok(ports.into()) });
+    };
+    // A stranger's datagram is the first. One question is enough for all that comes meanwhile.
+    for from in ["127.0.0.1:7000", "127.0.0.1:6000", "[::ffff:127.0.0.1]:6001", "127.0.0.2:6000"] {
+        assert!(client.from_associated(begin, datagram(from, socket)).is_none());
+    }
+    assert_eq!((dropped(&client), program(&client)), (1, None), "another address of loopback");
+    assert_eq!(questions(&mut client), [tcp]);
+    answer(&mut client, begin, &[6000, 6001]);
+    // What came before the question is decided. The others came later and may need another look.
+    assert_eq!(dropped(&client), 2);
+    assert_eq!(program(&client), Some("[::ffff:127.0.0.1]:6001".parse().unwrap()), "the latest");
+    assert_eq!(questions(&mut client), []);
+    // Known ports are served at once, and the answers go to the latest.
+    client.from_associated(begin, datagram("127.0.0.1:6000", socket));
+    assert_eq!(program(&client), Some("127.0.0.1:6000".parse().unwrap()));
+    // A port that was opened after the look.
+    client.from_associated(begin, datagram("127.0.0.1:6002", socket));
+    assert_eq!(questions(&mut client), [tcp]);
+    answer(&mut client, begin, &[6000, 6002]);
+    assert_eq!(program(&client), Some("127.0.0.1:6002".parse().unwrap()));
+    assert_eq!(dropped(&client), 2);
+}
+
+#[test]
+fn what_comes_after_a_question_waits_for_the_next_answer() {
+    let begin = test_start();
+    let (mut client, tcp, socket) = with_association(begin, "[::1]:40000");
+    client.from_associated(begin, datagram("[::1]:7000", socket));
+    assert_eq!(questions(&mut client), [tcp]);
+    client.from_associated(begin, datagram("[::1]:6000", socket));
+    assert_eq!(questions(&mut client), [], "one at a time");
+    client.on_tcp(begin, TcpInput::UdpPorts { tcp, result: Ok(Box::new([])) });
+    assert_eq!(client.stats.dropped.unknown_flow, 1, "the first is a stranger's");
+    assert_eq!(questions(&mut client), [tcp]);
+    client.on_tcp(begin, TcpInput::UdpPorts { tcp, result: Ok(Box::new([6000])) });
+    assert_eq!(client.stats.dropped.unknown_flow, 1);
+    assert!(client.tcp.associations.program_of(socket).is_some());
+}
+
+#[test]
+fn owners_of_ports_are_asked_for_again_in_time() {
+    let begin = test_start();
+    let known = Limits::default().owners_known;
+    let (mut client, tcp, socket) = with_association(begin, "127.0.0.1:40000");
+    let sends = |client: &mut Client, now| {
+        let before = client.tcp.associations.program_of(socket).is_some();
+        client.from_associated(now, datagram("127.0.0.1:6000", socket));
+        (before, questions(client))
+    };
+    assert_eq!(sends(&mut client, begin), (false, vec![tcp]));
+    client.on_tcp(begin, TcpInput::UdpPorts { tcp, result: Ok(Box::new([6000])) });
+    assert_eq!(sends(&mut client, begin + known / 3), (true, vec![]));
+    // The datagram is served, and the question is asked beside it.
+    assert_eq!(sends(&mut client, begin + known / 2), (true, vec![tcp]));
+    // The port belongs to somebody else now.
+    client.on_tcp(begin + known / 2, TcpInput::UdpPorts { tcp, result: Ok(Box::new([])) });
+    assert_eq!(sends(&mut client, begin + known / 2), (true, vec![tcp]));
+    client.on_tcp(begin + known / 2, TcpInput::UdpPorts { tcp, result: Ok(Box::new([])) });
+    assert_eq!(client.stats.dropped.unknown_flow, 1);
+}
+
+#[test]
+fn an_association_is_refused_if_the_owner_is_not_known() {
+    let begin = test_start();
+    let (mut client, tcp, socket) = with_association(begin, "127.0.0.1:40000");
+    for dropped in 1..4 {
+        client.from_associated(begin, datagram("127.0.0.1:6000", socket));
+        assert_eq!(questions(&mut client), [tcp]);
+        let result = Err(io::ErrorKind::PermissionDenied);
+        client.on_tcp(begin, TcpInput::UdpPorts { tcp, result });
+        assert_eq!(client.stats.dropped.unknown_flow, dropped);
+        assert_eq!(client.tcp.associations.program_of(socket), None);
+    }
+}
+
+#[test]
+fn a_stranger_who_floods_an_association_takes_it_no_memory_and_does_not_lock_its_program_out() {
+    let begin = test_start();
+    let held = Limits::default().unowned_datagrams;
+    let (mut client, tcp, socket) = with_association(begin, "127.0.0.1:40000");
+    for port in 10_000..20_000 {
+        client.from_associated(begin, datagram(&format!("127.0.0.1:{port}"), socket));
+    }
+    client.from_associated(begin, datagram("127.0.0.1:6000", socket));
+    assert_eq!(client.stats.dropped.unknown_flow, 10_001 - held as u64);
+    assert_eq!(questions(&mut client), [tcp]);
+    client.on_tcp(begin, TcpInput::UdpPorts { tcp, result: Ok(Box::new([6000])) });
+    client.from_associated(begin, datagram("127.0.0.1:6000", socket));
+    assert!(client.tcp.associations.program_of(socket).is_some());
+    // A program that goes takes what waits with it, also while the driver looks.
+    assert_eq!(questions(&mut client), [tcp]);
+    client.on_tcp(begin, TcpInput::Failed { tcp, error: io::ErrorKind::ConnectionReset });
+    client.on_tcp(begin, TcpInput::UdpPorts { tcp, result: Ok(Box::new([6000])) });
+    assert_eq!(questions(&mut client), []);
+    assert!(client.tcp.associations.is_empty());
 }
 
 /// SOCKS5 with the user and the password `a:b`.

@@ -32,6 +32,9 @@ pub struct JwtRules {
     /// principal processing the claim does not identify itself with a value in the "aud" claim when this claim is
     /// present, then the JWT MUST be rejected."
     pub audience: Option<String>,
+    /// The type (`typ`) in the header, such as `at+jwt` (RFC 9068 §2.1). `None`: a token that has none, or that of an
+    /// access token or of any token ([`TYPES`](JwtKeys::TYPES)).
+    pub token_type: Option<String>,
     /// The claim that names the user's group. A token without it is of a user without a group.
     pub group_claim: Option<String>,
 }
@@ -74,7 +77,15 @@ const LEN_MAX: usize = 8192;
 /// The longest time for which a flow may go on without another look at its token.
 const UNTIL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
+/// A claim of tokens that tell of events, such as the end of a session. RFC 8417 §2.2: "It also SHOULD NOT be possible
+/// to confuse" them with others.
+const EVENTS: &str = "events";
+
 impl JwtKeys {
+    /// The types of tokens that are accepted unless [`JwtRules::token_type`] names one. Others are for another purpose, such
+    /// as the `logout+jwt` of `OpenID` Connect (RFC 8725 §3.11).
+    pub const TYPES: [&str; 2] = ["at+jwt", "JWT"];
+
     /// Reads a JWK Set. Keys that are not for signatures, and keys of kinds that are unknown here, are left out. RFC
     /// 7517 §5: "Implementations SHOULD ignore JWKs within a JWK Set that use "kty" (key type) values that are not
     /// understood by them".
@@ -126,10 +137,16 @@ impl JwtKeys {
         if header.crit.is_some() {
             return Err(Denied::WrongToken);
         }
+        if !self.is_for_access(header.typ.as_deref()) {
+            return Err(Denied::WrongToken);
+        }
         let key = self.key(header.kid.as_deref()).ok_or(Denied::WrongToken)?;
         let validation = self.validation(key);
         let token = decode::<Map<String, Value>>(token, &key.decoding, &validation);
         let claims = token.map_err(|_| Denied::WrongToken)?.claims;
+        if claims.contains_key(EVENTS) {
+            return Err(Denied::WrongToken);
+        }
         let until = Self::times(now, unix, &claims)?;
         let name = claims.get("sub").and_then(Value::as_str).filter(|name| is_own_name(name));
         let name = name.ok_or(Denied::WrongToken)?.to_owned();
@@ -137,6 +154,16 @@ impl JwtKeys {
         let group = group.and_then(Value::as_str).map(str::to_owned);
         let shown = Shown::Signed(Box::new(key.jwk.algorithm.clone()));
         Ok(Claim { name, group, shown, until: Some(until) })
+    }
+
+    /// Whether a token of this type may be one for the proxy.
+    fn is_for_access(&self, token_type: Option<&str>) -> bool {
+        match (&self.rules.token_type, token_type) {
+            (Some(expected), Some(token_type)) => is_type(token_type, expected),
+            (Some(_), None) => false,
+            (None, Some(token_type)) => Self::TYPES.iter().any(|it| is_type(token_type, it)),
+            (None, None) => true,
+        }
     }
 
     /// The key with this ID. A token without an ID is checked with the only key, if there is no other.
@@ -187,6 +214,15 @@ impl JwtKeys {
         let left = expires.checked_sub(unix).filter(|left| !left.is_zero());
         Ok(now + left.ok_or(Denied::Expired)?.min(UNTIL_MAX))
     }
+}
+
+/// Compares two media types. RFC 7515 §4.1.9: "application/" is omitted where no other slash is in the name.
+fn is_type(one: &str, other: &str) -> bool {
+    let name = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        name.strip_prefix("application/").unwrap_or(&name).to_owned()
+    };
+    name(one) == name(other)
 }
 
 /// The algorithms with which a key may be used, none of which has a secret that both ends know.

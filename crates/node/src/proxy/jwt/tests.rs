@@ -83,7 +83,7 @@ fn only_what_the_issuer_has_signed_and_means_for_now_is_accepted() {
     let rules = JwtRules {
         issuer: Some("me".to_owned()),
         audience: Some("proxy".to_owned()),
-        group_claim: None,
+        ..JwtRules::default()
     };
     let keys = JwtKeys::parse(&set(&[issuer.jwk(), Issuer::new("b", 2).jwk()]), rules).unwrap();
     let claims = |name: &str, value: Value| {
@@ -132,6 +132,45 @@ fn an_audience_needs_a_proxy_that_is_meant() {
     let keys = JwtKeys::parse(&set(&[issuer.jwk()]), JwtRules::default()).unwrap();
     assert!(check(&keys, &issuer.token(&claims())).is_ok());
     assert!(check(&keys, &issuer.token(&with("aud", "proxy"))).is_err());
+}
+
+#[test]
+fn a_token_for_another_purpose_is_refused() {
+    let issuer = Issuer::new("a", 1);
+    let accepts = |expected: Option<&str>, token_type: Option<&str>, claims: &Value| {
+        let token_type_of_rules = expected.map(str::to_owned);
+        let rules = JwtRules { token_type: token_type_of_rules, ..JwtRules::default() };
+        let keys = JwtKeys::parse(&set(&[issuer.jwk()]), rules).unwrap();
+        let mut header = json!({ "alg": "EdDSA", "kid": "a" });
+        if let Some(token_type) = token_type {
+            header["typ"] = json!(token_type);
+        }
+        check(&keys, &issuer.token_with(&header, claims)).is_ok()
+    };
+    for (expected, token_type, is_accepted) in [
+        (None, None, true),
+        (None, Some("JWT"), true),
+        (None, Some("jwt"), true),
+        (None, Some("at+jwt"), true),
+        (None, Some("application/at+JWT"), true),
+        (None, Some("logout+jwt"), false),
+        (None, Some("secevent+jwt"), false),
+        (None, Some("dpop+jwt"), false),
+        (None, Some(""), false),
+        (Some("at+jwt"), Some("at+jwt"), true),
+        (Some("at+jwt"), Some("application/AT+JWT"), true),
+        (Some("application/at+jwt"), Some("at+jwt"), true),
+        // An ID token has this type, or none.
+        (Some("at+jwt"), Some("JWT"), false),
+        (Some("at+jwt"), None, false),
+        (Some("proxy+jwt"), Some("proxy+jwt"), true),
+    ] {
+        let result = accepts(expected, token_type, &claims());
+        assert_eq!(result, is_accepted, "{expected:?}, {token_type:?}");
+    }
+    // Issuers made tokens for the end of a session before these had a type.
+    let event = "http://schemas.openid.net/event/backchannel-logout";
+    assert!(!accepts(None, Some("JWT"), &with("events", json!({ event: {} }))));
 }
 
 #[test]

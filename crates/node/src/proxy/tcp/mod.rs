@@ -275,7 +275,7 @@ impl Proxy {
         | TcpInput::Written { tcp, .. }
         | TcpInput::Failed { tcp, .. }) = input
         else {
-            return; // a proxy listens for no TCP connections
+            return; // a proxy listens for no TCP connections, and asks for no ports of programs
         };
         let Some(&id) = self.tcp.by_tcp.get(&tcp) else { return };
         match input {
@@ -291,7 +291,7 @@ impl Proxy {
                 }
             }
             TcpInput::Failed { error, .. } => self.on_tcp_failed(id, error),
-            TcpInput::Listening { .. } => {}
+            TcpInput::Listening { .. } | TcpInput::UdpPorts { .. } => {}
         }
     }
 
