@@ -169,7 +169,8 @@ mod tests {
         assert!(!demux.is_for_engine(&long(3, [8, 8], 1199)));
         assert!(!demux.is_for_engine(&long(1, [8, 8], 2049)));
         assert!(demux.is_for_engine(&long(1, [8, 8], 1200)));
-        let expected = UnusablePackets { too_short: 1, too_long: 1, unknown_version: 2 };
+        let expected =
+            UnusablePackets { too_short: 1, too_long: 1, unknown_version: 2, too_many: 0 };
         assert_eq!(demux.unusable(), expected);
     }
 }

@@ -3,6 +3,8 @@
 mod accept;
 mod ack_gate;
 mod amplification;
+mod answers;
+mod budget;
 mod certificate;
 mod config;
 mod connection;
@@ -22,6 +24,7 @@ mod places;
 mod qlog;
 mod reassembly;
 mod receiver;
+mod returning;
 mod steering;
 #[cfg(test)]
 mod tests;
@@ -43,6 +46,7 @@ pub use pep::{PepAckStats, Peps};
 pub(crate) use qlog::Place;
 pub use qlog::QlogFiles;
 pub(crate) use receiver::Read;
+pub use returning::Returning;
 pub use steering::{OtherProcess, Steering, Turn};
 
 /// Received UDP payloads that belong to no connection and get no answer, by cause.
@@ -55,6 +59,8 @@ pub struct UnusablePackets {
     /// Payloads with a version of QUIC that this node does not speak, and too small to start a
     /// connection.
     pub unknown_version: u64,
+    /// Payloads that would have got an answer, a stateless reset for instance, if there had not been too many of them.
+    pub too_many: u64,
 }
 
 /// The ID of a connection of one endpoint. No ID is used twice.
