@@ -8,6 +8,9 @@ use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
 use crate::client::{Login, endpoint};
 
+/// The silence after which a connection of a crowd sends a PING, unless an attack needs another one.
+pub(crate) const PING: Duration = Duration::from_secs(10);
+
 /// The number of handshakes that are in progress at the same time.
 const HANDSHAKES: usize = 64;
 
@@ -25,14 +28,15 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     /// Opens connections from a number of sockets of one address. Each connection sends a PING
-    /// after 10 s of silence.
+    /// after this silence.
     pub(crate) async fn open(
         login: &Login,
         source: IpAddr,
         (sockets, count): (usize, usize),
+        ping: Duration,
     ) -> Result<Self> {
         let endpoints: Vec<_> = (0..sockets).map(|_| endpoint(source)).collect::<Result<_>>()?;
-        let config = login.config(Some(Duration::from_secs(10)));
+        let config = login.of_newcomer().config(Some(ping));
         let permits = Arc::new(Semaphore::new(HANDSHAKES));
         let mut tasks = JoinSet::new();
         for endpoint in endpoints.iter().cycle().take(count) {

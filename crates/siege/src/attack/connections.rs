@@ -6,7 +6,7 @@ use tandem_units::{ByteCount, HumanDuration};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    idle::Crowd,
+    idle::{Crowd, PING},
     proxy::Launch,
     report::{Bound, Report, float},
     target::Echo,
@@ -47,7 +47,7 @@ impl Connections {
         report.usage("before", &proxy.usage()?);
         let began = Instant::now();
         let source = user::ADDRESSES[0];
-        let crowd = Crowd::open(&proxy.login, source, (self.sockets, self.count)).await?;
+        let crowd = Crowd::open(&proxy.login, source, (self.sockets, self.count), PING).await?;
         report.note("connections that were let in", float(crowd.connections.len()), "");
         report.note("connections that were refused", float(crowd.refused), "");
         report.note("time to open them", began.elapsed().as_secs_f64().round(), "s");
