@@ -7,13 +7,13 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
 use clap::Args;
 use tandem_units::HumanDuration;
-use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
     idle::Crowd,
@@ -59,7 +59,7 @@ impl Restart {
         let stranger = Stranger::start(self.stranger, proxy.login.address, self.packets)?;
         let died = Instant::now();
         let proxy = proxy.restart().await?;
-        let (began, sent_before) = (TokioInstant::now(), stranger.sent());
+        let (began, sent_before) = (Instant::now(), stranger.sent());
         report.note("the proxy was away", died.elapsed().as_secs_f64(), "s");
         for part in [4, 2, 1] {
             sleep_until(began + self.within.0 / part).await;

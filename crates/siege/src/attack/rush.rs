@@ -102,20 +102,21 @@ impl Rush {
         let counts = Arc::new(Counts::default());
         let thread = self.attack(&proxy.login, attacker, &counts);
         sleep(Duration::from_secs(1)).await;
-        let began = Instant::now();
+        let start = Instant::now();
         let read = |counts: &Counts| (counts.begun.load(Relaxed), counts.complete.load(Relaxed));
         let (begun_before, complete_before) = read(&counts);
         let processor_before = proxy.usage()?.processor;
-        while began.elapsed() < self.duration.0 {
+        while start.elapsed() < self.duration.0 {
             for users in &mut all {
                 let login = if users.come_again { &known } else { &proxy.login.of_newcomer() };
                 users.download(login, (file.address, self.download.0)).await;
                 sleep(PAUSE).await;
             }
         }
-        let seconds = began.elapsed().as_secs_f64();
+        let seconds = start.elapsed().as_secs_f64();
         let (begun, complete) = read(&counts);
-        let processor = (proxy.usage()?.processor - processor_before).as_secs_f64() / seconds;
+        let processor = proxy.usage()?.processor.saturating_sub(processor_before);
+        let processor = processor.as_secs_f64() / seconds;
         counts.ends.store(true, Relaxed);
         thread.join().ok().context("the attacker failed")??;
         let begun = float(begun - begun_before) / seconds;
