@@ -19,6 +19,8 @@ siege gaps --connections 2 --flows 200
 siege guesses --duration 3s
 siege descriptors
 siege memory --duration 15s --setting 256MB
+siege rush --duration 6s --least 20 # users are served meanwhile, whatever the machine can do
+siege restart --clients 300 --packets 2000 --within 5s
 siege churn --users 500 --duration 20s --leave 50
 # With a memory limit on the process, and strangers from five prefixes, if a control group can be made here.
 if attack/in_group.sh --check 2> /dev/null; then

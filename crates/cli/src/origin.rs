@@ -13,7 +13,7 @@ use tandem_net::{DriverOptions, DriverStats, Files, clock};
 use tandem_node::{
     BusyNodes, OriginConfig,
     limits::Limits,
-    quic::{ServerTls, Transport},
+    quic::{Returning, ServerTls, Transport},
 };
 use tandem_units::ByteCount;
 
@@ -279,6 +279,7 @@ impl OriginSetup {
             transport: Transport {
                 reset_secret: identity.reset_secret(),
                 fleet: self.fleet.to_node()?,
+                returning: Some(Returning::new()),
                 peps: self.peps.as_deref().map(peps::read).transpose()?,
                 ..self.transport.to_node("origin", WorkFor::Origin)
             },

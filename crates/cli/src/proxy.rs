@@ -11,7 +11,7 @@ use tandem_node::{
     limits::Limits,
     mode::Oversize,
     proxy::{TargetPolicy, TcpPorts, Users},
-    quic::{ServerTls, Transport},
+    quic::{Returning, ServerTls, Transport},
 };
 use tandem_units::HumanDuration;
 
@@ -402,6 +402,7 @@ impl ProxySetup {
             transport: Transport {
                 reset_secret: identity.reset_secret(),
                 fleet: self.fleet.to_node()?,
+                returning: Some(Returning::new()),
                 ..self.transport.to_node("proxy", WorkFor::Tunnel)
             },
             access: self.users.access()?,

@@ -1,33 +1,26 @@
 //! Slows down those who guess tokens and passwords.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     time::{Duration, Instant},
 };
 
-use crate::{limits::Limits, prefix::Prefix};
+use crate::{debts::Debts, limits::Limits, prefix::Prefix};
 
 /// The sources from which wrong guesses came. A household counts as one guesser.
 ///
-/// Each source has a token bucket, which is kept as the time at which it will be full again. Each
-/// failure moves this time by one interval into the future.
+/// Each source has a token bucket. Each failure adds one interval to its debt.
 #[derive(Debug)]
 pub(crate) struct Guesses {
-    full_at: BTreeMap<Prefix, Instant>,
-    /// The same entries by time. The first one is the next to be forgotten.
-    by_time: BTreeSet<(Instant, Prefix)>,
-    sources_max: usize,
+    debts: Debts,
     burst: u32,
     interval: Duration,
 }
 
 impl Guesses {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) const fn new(limits: &Limits) -> Self {
         Self {
-            full_at: BTreeMap::new(),
-            by_time: BTreeSet::new(),
-            sources_max: limits.guess_sources,
+            debts: Debts::new(limits.guess_sources),
             burst: limits.guesses,
             interval: limits.guess_interval,
         }
@@ -35,34 +28,18 @@ impl Guesses {
 
     /// The time for which no guess of a source is looked at, because too many wrong ones came from it.
     pub(crate) fn wait(&self, now: Instant, source: IpAddr) -> Option<Duration> {
-        let full_at = *self.full_at.get(&Prefix::of_household(source))?;
-        let wait = (full_at + self.interval).saturating_duration_since(now);
-        let wait = wait.saturating_sub(self.interval * self.burst);
-        (!wait.is_zero()).then_some(wait)
+        let debt = self.debts.of(now, Prefix::of_household(source));
+        let wait = (debt + self.interval).saturating_sub(self.interval * self.burst);
+        (!debt.is_zero() && !wait.is_zero()).then_some(wait)
     }
 
     /// Counts a wrong guess.
     pub(crate) fn count(&mut self, now: Instant, source: IpAddr) {
-        while let Some(&(at, source)) = self.by_time.first()
-            && at <= now
-        {
-            self.by_time.pop_first();
-            self.full_at.remove(&source);
-        }
         let source = Prefix::of_household(source);
-        let old = self.full_at.get(&source).copied();
-        if let Some(old) = old {
-            self.by_time.remove(&(old, source));
-        } else if self.full_at.len() >= self.sources_max
-            && let Some((_, quietest)) = self.by_time.pop_first()
-        {
-            self.full_at.remove(&quietest);
-        }
-        // Failures of a guesser that does not have to wait could move the time without a limit.
-        let latest = now + self.interval * self.burst;
-        let full_at = (old.unwrap_or(now) + self.interval).min(latest);
-        self.full_at.insert(source, full_at);
-        self.by_time.insert((full_at, source));
+        // Failures of a guesser that does not have to wait could let the debt grow without a limit.
+        let most = self.interval * self.burst;
+        let debt = (self.debts.of(now, source) + self.interval).min(most);
+        self.debts.set(now, source, debt);
     }
 }
 
@@ -130,12 +107,13 @@ mod tests {
             }
         }
         guesses.count(now, ip("192.0.2.5"));
-        assert_eq!(guesses.full_at.len(), 4);
-        assert!(!guesses.full_at.contains_key(&Prefix::of_household([192, 0, 2, 2].into())));
+        assert_eq!(guesses.debts.prefixes(now), 4);
+        let quietest = Prefix::of_household([192, 0, 2, 2].into());
+        assert!(guesses.debts.of(now, quietest).is_zero());
         for host in [1, 3, 4] {
             assert!(guesses.wait(now, ip(&format!("192.0.2.{host}"))).is_some());
         }
         guesses.count(now + 3 * SECOND, ip("192.0.2.6"));
-        assert_eq!((guesses.full_at.len(), guesses.by_time.len()), (1, 1), "the others expired");
+        assert_eq!(guesses.debts.prefixes(now + 3 * SECOND), 1, "the others expired");
     }
 }

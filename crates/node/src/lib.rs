@@ -6,6 +6,7 @@ mod arrived;
 mod beside;
 pub mod buffers;
 pub mod client;
+mod debts;
 pub mod error;
 mod fields;
 mod guesses;

@@ -18,6 +18,20 @@ pub struct Limits {
     /// The time after which a server gives up a handshake. It is longer than three retransmissions
     /// of a client's first packet (RFC 9002 §6.2: after 1, 3 and 7 seconds).
     pub handshake_timeout: Duration,
+    /// How often a server begins a handshake, before it does the work of one, which is 0.5 to 0.8 ms of a core. A
+    /// prefix gets 200 in a second, an eighth of a core, and all together get 1,000, half of a core and more. Either
+    /// may make up at once for the two seconds before, so that a machine that was down gets most of its users back
+    /// within seconds. It is the same for each of several nodes, because each has a core of its own to protect.
+    pub handshakes: Pace,
+    /// The number of connections of which a server remembers that their peer has made a permitted request. If the peer
+    /// comes again with the address token that the connection gave it, its handshake is one of the first. One costs
+    /// about 100 bytes of all nodes together.
+    pub returning: usize,
+    /// How often a server answers a packet that belongs to no connection, with a stateless reset for instance. One
+    /// costs about 10 microseconds, of which a quarter is for receiving the packet in any case. A prefix gets 10,000 in a
+    /// second, a tenth of a core, so that thousands of users behind one address learn of a restart at once, even if a
+    /// neighbour sends as many packets as they do.
+    pub answers: Pace,
     /// The bytes of memory that the process of a server may use. From half of it, new
     /// connections are refused and the heaviest ones are closed. The embedding program measures the
     /// memory in use; without measurements the bound has no effect.
@@ -160,6 +174,21 @@ pub struct Limits {
     pub owners_known: Duration,
 }
 
+/// How often something may happen that peers cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// The interval for the peers of one source prefix together (/24 for IPv4, /56 for IPv6). It is longer when many
+    /// prefixes share [`Self::node`].
+    pub prefix: Duration,
+    /// The interval for all peers of a node together.
+    pub node: Duration,
+    /// The time of rest that a prefix, or the node, can make up for at once.
+    pub burst: Duration,
+    /// The number of prefixes that are remembered. Each costs about 100 bytes. Above it, the one is forgotten that
+    /// would be first.
+    pub prefixes: usize,
+}
+
 /// The default of [`Limits::sockets`] and of [`Limits::connections`].
 const SOCKETS: usize = 24_000;
 
@@ -234,6 +263,19 @@ impl Default for Limits {
             connections_per_prefix: 2500,
             unvalidated_handshakes: 100,
             handshake_timeout: Duration::from_secs(10),
+            handshakes: Pace {
+                prefix: Duration::from_millis(5),
+                node: Duration::from_millis(1),
+                burst: Duration::from_secs(2),
+                prefixes: 4096,
+            },
+            returning: 65_536,
+            answers: Pace {
+                prefix: Duration::from_micros(100),
+                node: Duration::from_micros(50),
+                burst: Duration::from_millis(200),
+                prefixes: 4096,
+            },
             memory: 1 << 30,
             request_streams: 1024,
             field_section: 16 * 1024,

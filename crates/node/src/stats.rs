@@ -153,6 +153,11 @@ pub struct TcpStats {
 pub struct Accepting {
     /// Peers that were asked to prove their address (Retry, RFC 9000 §8.1.2).
     pub retried: u64,
+    /// Handshakes that a server did not begin when it was asked, because their address prefix began too many. The peer
+    /// asks again.
+    pub over_prefix_pace: u64,
+    /// Handshakes that it did not begin when it was asked, because all peers together began too many.
+    pub over_pace: u64,
     /// Connections that were refused for lack of room.
     pub refused: u64,
     /// Connections that were closed to make room for new ones.

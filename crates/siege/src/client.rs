@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use quinn::{Connection, Endpoint, RecvStream, SendStream, TransportConfig};
+use quinn_proto::TokenMemoryCache;
 use rustls::pki_types::CertificateDer;
 use tandem_wire::{
     CONTEXT_ID_UDP, Frame, FrameDecoder, HttpDatagram, QuarterStreamId, RequestHead, ResponseHead,
@@ -32,6 +33,8 @@ pub(crate) struct Login {
     /// A valid token.
     pub(crate) token: String,
     tls: Arc<quinn::crypto::rustls::QuicClientConfig>,
+    /// The address tokens that the proxy has given.
+    address_tokens: Arc<TokenMemoryCache>,
 }
 
 /// A connection to a proxy that has sent its settings.
@@ -87,7 +90,7 @@ impl Login {
             .with_root_certificates(roots)
             .with_no_client_auth();
         tls.alpn_protocols = vec![b"h3".to_vec()];
-        Ok(Self { address, token, tls: Arc::new(tls.try_into()?) })
+        Ok(Self { address, token, tls: Arc::new(tls.try_into()?), address_tokens: Arc::default() })
     }
 
     /// The settings of a connection that sends a PING after this silence.
@@ -99,12 +102,18 @@ impl Login {
             .datagram_receive_buffer_size(Some(1_000_000));
         let mut config = quinn::ClientConfig::new(Arc::clone(&self.tls) as _);
         config.transport_config(Arc::new(transport));
+        config.token_store(Arc::clone(&self.address_tokens) as _);
         config
+    }
+
+    /// The same login of somebody who has not been there yet.
+    pub(crate) fn of_newcomer(&self) -> Self {
+        Self { address_tokens: Arc::default(), ..self.clone() }
     }
 
     /// The same login with another token.
     pub(crate) fn with_token(&self, token: String) -> Self {
-        Self { token, ..self.clone() }
+        Self { token, ..self.of_newcomer() }
     }
 
     /// The same login at another address, such as that of a relay.
@@ -204,6 +213,42 @@ impl Client {
             bail!("the proxy answered {} ({})", answer.status, answer.proxy_status);
         }
         Ok(answer.flow)
+    }
+
+    /// Downloads everything that a TCP target sends, through a connection of the proxy to it (RFC 9114 §4.4). Returns the
+    /// number of bytes.
+    pub(crate) async fn download(&self, target: SocketAddr) -> Result<usize> {
+        let (mut send, mut recv) = self.connection.open_bi().await?;
+        let mut headers = HeaderMap::new();
+        let authorization = HeaderValue::try_from(format!("Bearer {}", self.token))?;
+        headers.insert("proxy-authorization", authorization);
+        let head = RequestHead {
+            method: Method::CONNECT,
+            scheme: None,
+            authority: Some(target.to_string()),
+            path: None,
+            protocol: None,
+            headers,
+        };
+        let mut stream = Vec::new();
+        encode_headers(&head.encode(), &mut stream);
+        send.write_all(&stream).await?;
+        let mut decoder = FrameDecoder::new(StreamKind::Request, ANSWER_MAX);
+        let mut bytes = 0;
+        while let Some(chunk) = recv.read_chunk(ANSWER_MAX, true).await? {
+            decoder.push(chunk.bytes);
+            while let Some(frame) = decoder.next()? {
+                match frame {
+                    Frame::Headers(section) => {
+                        let status = ResponseHead::decode(section, ANSWER_MAX as u64)?.status;
+                        anyhow::ensure!(status == 200, "the proxy answered {status}");
+                    }
+                    Frame::Data(data) => bytes += data.len(),
+                    _ => {}
+                }
+            }
+        }
+        Ok(bytes)
     }
 
     /// Sends a payload of a flow under this Context ID.

@@ -12,6 +12,9 @@ use crate::{
     user,
 };
 
+/// The silence after which a connection of a crowd sends a PING, unless an attack needs another one.
+pub(crate) const PING: Duration = Duration::from_secs(10);
+
 /// The number of handshakes that are in progress at the same time.
 const HANDSHAKES: usize = 64;
 
@@ -31,7 +34,7 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// An address of each socket: that of the attacker, and others that no user has.
-    fn addresses(self) -> impl Iterator<Item = IpAddr> {
+    pub(crate) fn addresses(self) -> impl Iterator<Item = IpAddr> {
         let others = (1..self.prefixes).map(|index| [127, 0, 100 + index, 1].into());
         let prefixes = iter::once(user::ADDRESSES[0]).chain(others);
         prefixes.flat_map(move |address| iter::repeat_n(address, self.sockets))
@@ -48,10 +51,15 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Opens connections, from each prefix as many. Each connection sends a PING after 10 s of silence.
-    pub(crate) async fn open(login: &Login, sources: Sources, count: usize) -> Result<Self> {
-        let endpoints: Vec<_> = sources.addresses().map(endpoint).collect::<Result<_>>()?;
-        let config = login.config(Some(Duration::from_secs(10)));
+    /// Opens connections from a socket of each of these addresses in turn. Each connection sends a PING after this silence.
+    pub(crate) async fn open(
+        login: &Login,
+        addresses: impl Iterator<Item = IpAddr>,
+        count: usize,
+        ping: Duration,
+    ) -> Result<Self> {
+        let endpoints: Vec<_> = addresses.map(endpoint).collect::<Result<_>>()?;
+        let config = login.of_newcomer().config(Some(ping));
         let permits = Arc::new(Semaphore::new(HANDSHAKES));
         let mut tasks = JoinSet::new();
         for endpoint in endpoints.iter().cycle().take(count) {

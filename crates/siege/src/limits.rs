@@ -15,7 +15,7 @@ use crate::{
         handshakes::{received, send_initials, sockets},
     },
     client::{Client, Login, endpoint},
-    idle::{Crowd, Sources},
+    idle::{Crowd, PING, Sources},
     target::Echo,
     user,
 };
@@ -234,7 +234,7 @@ async fn handshakes(login: &Login) -> Result<bool> {
 }
 
 async fn connections(login: &Login, (sources, count): (Sources, usize)) -> Result<bool> {
-    let crowd = Crowd::open(login, sources, count).await?;
+    let crowd = Crowd::open(login, sources.addresses(), count, PING).await?;
     sleep(Duration::from_secs(1)).await;
     let is_hit = crowd.refused > 0 || crowd.alive() < crowd.connections.len();
     crowd.leave().await;

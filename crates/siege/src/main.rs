@@ -21,7 +21,9 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use crate::{
-    attack::{churn, connections, descriptors, gaps, guesses, handshakes, memory, soak},
+    attack::{
+        churn, connections, descriptors, gaps, guesses, handshakes, memory, restart, rush, soak,
+    },
     proxy::Launch,
     report::Report,
 };
@@ -52,6 +54,8 @@ enum Attack {
     Guesses(guesses::Guesses),
     Descriptors(descriptors::Descriptors),
     Memory(memory::Memory),
+    Restart(restart::Restart),
+    Rush(rush::Rush),
     Soak(soak::Soak),
 }
 
@@ -65,6 +69,8 @@ impl Attack {
             Self::Guesses(attack) => attack.run(launch).await,
             Self::Descriptors(attack) => attack.run(launch).await,
             Self::Memory(attack) => attack.run(launch).await,
+            Self::Restart(attack) => attack.run(launch).await,
+            Self::Rush(attack) => attack.run(launch).await,
             Self::Soak(attack) => attack.run(launch).await,
         }
     }
@@ -84,7 +90,13 @@ fn main() -> ExitCode {
 /// Returns whether every bound held.
 fn run() -> Result<bool> {
     let cli = Cli::parse();
-    let launch = Launch { program: cli.tandem, arguments: cli.proxy_arg, files: None, users: 1 };
+    let launch = Launch {
+        program: cli.tandem,
+        arguments: cli.proxy_arg,
+        files: None,
+        users: 1,
+        keeps_key: false,
+    };
     // One thread for the attacker leaves the other cores to the proxy.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

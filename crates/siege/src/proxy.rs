@@ -41,18 +41,21 @@ pub(crate) struct Launch {
     pub(crate) files: Option<u32>,
     /// The number of users, each with a token.
     pub(crate) users: usize,
+    /// Whether the proxy has a certificate that it can be started with again.
+    pub(crate) keeps_key: bool,
 }
 
 /// A running proxy. The process ends when this value is dropped.
 pub(crate) struct Proxy {
     child: Child,
+    launch: Launch,
     /// The process.
     pub(crate) id: u32,
     /// What a client of the first user needs to use it.
     pub(crate) login: Login,
     tokens: Vec<String>,
     log: Arc<Mutex<Log>>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// What the proxy logged.
@@ -85,11 +88,34 @@ impl Launch {
     pub(crate) async fn start(&self) -> Result<Proxy> {
         let folder = tempfile::tempdir().context("no temporary folder can be made")?;
         let tokens: Vec<String> = (0..self.users.max(1)).map(|_| random_token()).collect();
-        let (token_file, ca_file) = (folder.path().join("tokens"), folder.path().join("ca.pem"));
-        write_secrets(&token_file, &tokens)?;
+        write_secrets(&folder.path().join("tokens"), &tokens)?;
+        if self.keeps_key {
+            let mut generate = Command::new(&self.program);
+            generate.args(["generate", "certificate"]).arg(folder.path().join("key"));
+            let made = generate.stdout(Stdio::null()).stderr(Stdio::null()).status().await?;
+            anyhow::ensure!(made.success(), "no certificate can be made: {made}");
+        }
+        self.start_in(folder, tokens, SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    async fn start_in(
+        &self,
+        folder: TempDir,
+        tokens: Vec<String>,
+        listen: SocketAddr,
+    ) -> Result<Proxy> {
+        let (key, mut ca_file) = (folder.path().join("key"), folder.path().join("ca.pem"));
         let mut command = self.command();
-        command.args(["proxy", "--listen", "127.0.0.1:0", "--allow-target", "127.0.0.0/8"]);
-        command.arg("--token-file").arg(&token_file).arg("--write-ca").arg(&ca_file);
+        command.args(["proxy", "--allow-target", "127.0.0.0/8", "--listen"]);
+        command.arg(listen.to_string());
+        command.arg("--token-file").arg(folder.path().join("tokens"));
+        if self.keeps_key {
+            ca_file = key.join("ca.pem");
+            command.arg("--cert").arg(key.join("cert.pem"));
+            command.arg("--key").arg(key.join("key.pem"));
+        } else {
+            command.arg("--write-ca").arg(&ca_file);
+        }
         command.args(&self.arguments);
         // Settings, the form of the log and its language are not those of the caller.
         command.env_clear().kill_on_drop(true);
@@ -103,9 +129,9 @@ impl Launch {
         tokio::spawn(read_log(lines, Arc::clone(&log)));
         let address = wait_for_address(&mut child, &log).await?;
         let ca = CertificateDer::from_pem_file(&ca_file)
-            .with_context(|| format!("the proxy wrote no certificate to {}", ca_file.display()))?;
+            .with_context(|| format!("there is no certificate in {}", ca_file.display()))?;
         let login = Login::new(address, ca, tokens.first().cloned().unwrap_or_default())?;
-        Ok(Proxy { child, id, login, tokens, log, _folder: folder })
+        Ok(Proxy { child, launch: self.clone(), id, login, tokens, log, folder })
     }
 
     fn command(&self) -> Command {
@@ -162,6 +188,13 @@ impl Proxy {
 
     fn last_lines(&self) -> String {
         joined(&self.log)
+    }
+
+    /// Ends the process without a warning, and starts it again at the same address. [`Launch::keeps_key`] says whether
+    /// it has the same key.
+    pub(crate) async fn restart(mut self) -> Result<Self> {
+        self.child.kill().await.context("the proxy cannot be ended")?;
+        self.launch.start_in(self.folder, self.tokens, self.login.address).await
     }
 
     /// Ends the process and waits for it.

@@ -3,7 +3,11 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use tokio::{net::UdpSocket, task::JoinHandle};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpListener, UdpSocket},
+    task::JoinHandle,
+};
 
 /// The size of the payloads of a flood in bytes.
 pub(crate) const FLOOD_PAYLOAD: usize = 1200;
@@ -46,6 +50,33 @@ impl Echo {
             }
         });
         Ok(Self { address, task })
+    }
+}
+
+/// A TCP target that sends a file to everybody. It ends when it is dropped.
+pub(crate) struct File {
+    /// Its address.
+    pub(crate) address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl File {
+    /// A target with a file of this many bytes.
+    pub(crate) async fn start(bytes: usize) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("no socket for a target")?;
+        let address = listener.local_addr()?;
+        let task = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move { stream.write_all(&vec![7; bytes]).await });
+            }
+        });
+        Ok(Self { address, task })
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a process uses, as `/proc` says it.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use procfs::process::Process;
 
@@ -14,18 +16,24 @@ pub(crate) struct Usage {
     pub(crate) descriptors: usize,
     /// The number of threads.
     pub(crate) threads: usize,
+    /// The processor time so far, of all threads.
+    pub(crate) processor: Duration,
 }
 
 impl Usage {
     /// Reads the present values of a process.
     pub(crate) fn of(process: u32) -> Result<Self> {
         let process = Process::new(i32::try_from(process)?).context("the proxy has ended")?;
+        let stat = process.stat().context("the proxy has ended")?;
+        let ticks = Duration::from_secs(stat.utime + stat.stime);
+        let processor = ticks / u32::try_from(procfs::ticks_per_second())?;
         let status = process.status().context("the proxy has ended")?;
         Ok(Self {
             memory_kb: status.vmrss.context("the proxy has ended")?,
             peak_kb: status.vmhwm.context("the proxy has ended")?,
             descriptors: process.fd_count()?,
             threads: usize::try_from(status.threads)?,
+            processor,
         })
     }
 

@@ -59,7 +59,7 @@ impl Served {
         (target, patience): (SocketAddr, Duration),
     ) {
         let began = Instant::now();
-        let visited = timeout(patience, visit(login, source, target)).await;
+        let visited = timeout(patience, visit(&login.of_newcomer(), source, target)).await;
         let visited = visited.context("the user gave up").and_then(|visited| visited);
         self.users += 1;
         match visited {

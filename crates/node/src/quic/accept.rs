@@ -11,8 +11,9 @@ use tandem_wire::Code;
 use tracing::{debug, warn};
 
 use super::{
-    Connection, ConnectionId, Heaviest, Steering, Transport,
+    Connection, ConnectionId, Heaviest, Returning, Steering, Transport,
     amplification::Unvalidated,
+    budget::{Budget, Part, Spent},
     endpoint::{Endpoint, Peer},
     event::{Closed, Event},
     first_size,
@@ -26,6 +27,9 @@ pub(super) struct Acceptance {
     pub(super) config: ServerConfig,
     /// Whether no more connections are accepted.
     pub(super) is_over: bool,
+    returning: Option<Returning>,
+    /// How many handshakes may begin.
+    budget: Budget,
     places: Places,
     connections_max: usize,
     unvalidated_max: usize,
@@ -42,13 +46,64 @@ pub(super) struct Acceptance {
     handshakes: BTreeSet<(Instant, ConnectionId)>,
     counters: Accepting,
     warning: Seldom,
+    budget_warning: Seldom,
+}
+
+/// What the first packet of a connection says about its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Nothing: its address may be forged.
+    Unproven,
+    /// It receives at its address: it has answered a Retry packet.
+    Proven,
+    /// It has also made a permitted request on an earlier connection.
+    Returning,
+}
+
+impl Standing {
+    fn of(incoming: &Incoming) -> Self {
+        match (incoming.remote_address_validated(), incoming.may_retry()) {
+            (false, _) => Self::Unproven,
+            (true, false) => Self::Proven,
+            // No Retry packet may follow the token of one, so it is a token of an earlier connection.
+            (true, true) => Self::Returning,
+        }
+    }
+
+    /// The part of the budget that such peers may use. So forged packets take nothing from peers with real addresses,
+    /// and strangers take nothing from clients that come again.
+    const fn part(self) -> Part {
+        match self {
+            Self::Unproven => Part::Half,
+            Self::Proven => Part::ThreeQuarters,
+            Self::Returning => Part::All,
+        }
+    }
+}
+
+/// What is done with the first packet of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    Begin,
+    /// The peer is asked to prove its address, and asks again at once.
+    Retry,
+    /// Nothing. The peer repeats its packet after about a second, and then after two and four more (RFC 9002 §6.2). A
+    /// refusal would cost the server more, and would end most clients.
+    Ignore,
 }
 
 impl Acceptance {
-    pub(super) fn new(config: ServerConfig, transport: &Transport, limits: &Limits) -> Self {
+    /// `config` has the settings of connections that get no address token.
+    pub(super) fn new(
+        (config, returning): (ServerConfig, Option<Returning>),
+        transport: &Transport,
+        limits: &Limits,
+    ) -> Self {
         Self {
             config,
             is_over: false,
+            returning,
+            budget: Budget::new(limits.handshakes),
             places: Places::new(limits.connections_per_prefix),
             connections_max: limits.connections,
             unvalidated_max: limits.unvalidated_handshakes,
@@ -61,6 +116,7 @@ impl Acceptance {
             handshakes: BTreeSet::new(),
             counters: Accepting::default(),
             warning: Seldom::default(),
+            budget_warning: Seldom::default(),
         }
     }
 
@@ -74,6 +130,35 @@ impl Acceptance {
     /// Whether the process uses so much memory that no connection gets memory in addition.
     fn is_short_of_memory(&self) -> bool {
         self.memory_in_use >= memory_high(self.memory_max)
+    }
+
+    /// What is done with the first packet of a connection, before the work of a handshake.
+    fn decide(&mut self, now: Instant, prefix: Prefix, standing: Standing) -> Decision {
+        if standing == Standing::Unproven && self.requires_retry() {
+            self.counters.retried += 1;
+            return Decision::Retry;
+        }
+        let Err(spent) = self.budget.spend(now, prefix, standing.part()) else {
+            return Decision::Begin;
+        };
+        if standing == Standing::Unproven {
+            self.counters.retried += 1;
+            return Decision::Retry;
+        }
+        match spent {
+            Spent::Prefix => self.counters.over_prefix_pace += 1,
+            Spent::Node => self.counters.over_pace += 1,
+        }
+        if self.budget_warning.due(now).is_some() {
+            let Accepting { over_prefix_pace, over_pace, .. } = self.counters;
+            warn!(
+                over_prefix_pace,
+                over_pace,
+                "clients begin more handshakes than the server has time for: it lets some wait, \
+                 those of busy address prefixes first; the counts are totals since the start"
+            );
+        }
+        Decision::Ignore
     }
 
     /// Notes that a handshake is complete, which proves the address of the peer (RFC 9000 §8.1).
@@ -128,20 +213,24 @@ const fn memory_high(memory_max: u64) -> u64 {
 impl Endpoint {
     /// Handles the first packet of a connection, which has this length.
     pub(super) fn accept(&mut self, now: Instant, incoming: Incoming, len: usize) {
-        let Some(acceptance) = self.server.as_mut().filter(|it| !it.is_over) else {
-            return self.inner.ignore(incoming);
-        };
-        let is_validated = incoming.remote_address_validated();
-        if acceptance.requires_retry() && !is_validated && incoming.may_retry() {
-            acceptance.counters.retried += 1;
-            let mut answer = Vec::new();
-            if let Ok(transmit) = self.inner.retry(incoming, &mut answer) {
-                self.answer(&transmit, answer);
-            }
-            return;
-        }
         let remote = incoming.remote_address();
         let prefix = Prefix::of_network(remote.ip());
+        let decision = self
+            .server
+            .as_mut()
+            .filter(|acceptance| !acceptance.is_over)
+            .map(|acceptance| acceptance.decide(now, prefix, Standing::of(&incoming)));
+        match decision {
+            Some(Decision::Begin) => {}
+            Some(Decision::Retry) => {
+                let mut answer = Vec::new();
+                if let Ok(transmit) = self.inner.retry(incoming, &mut answer) {
+                    self.answer(&transmit, answer);
+                }
+                return;
+            }
+            Some(Decision::Ignore) | None => return self.inner.ignore(incoming),
+        }
         if !self.make_room(now, prefix) {
             debug!(%remote, "connection refused: there is no room");
             let mut answer = Vec::new();
@@ -178,8 +267,10 @@ impl Endpoint {
         let hooks = self.hooks(Observer::new(now, None, (self.qlog.clone(), None)));
         let mut transport = self.transport(&hooks);
         transport.initial_mtu(first_size::of_server(self.mtu, len));
+        let mut given = None;
         let config = self.server.as_ref().map(|acceptance| {
             let mut config = acceptance.config.clone();
+            given = acceptance.returning.as_ref().map(|returning| returning.give(&mut config));
             config.transport_config(Arc::new(transport));
             config.crypto = hooks.observer.server(config.crypto.clone());
             Arc::new(config)
@@ -190,7 +281,7 @@ impl Endpoint {
                 hooks.observer.log(|qlog| qlog.remote(remote));
                 let connection = Connection::new(connection, hooks, self.acks, self.windows);
                 let is_unvalidated = unvalidated.is_some();
-                let peer = Peer { began: now, prefix: Some(prefix), unvalidated };
+                let peer = Peer { began: now, prefix: Some(prefix), unvalidated, given };
                 let id = self.insert(handle, connection, peer);
                 if let Some(acceptance) = &mut self.server {
                     acceptance.places.insert(prefix, id);
@@ -212,9 +303,13 @@ impl Endpoint {
     /// make room before it does.
     pub(crate) fn prove(&mut self, id: ConnectionId) {
         if let Some(acceptance) = &mut self.server
-            && let Some(prefix) = self.slots.get(&id).and_then(|slot| slot.peer.prefix)
+            && let Some(Peer { prefix: Some(prefix), given, .. }) =
+                self.slots.get(&id).map(|slot| &slot.peer)
         {
-            acceptance.places.prove(prefix, id);
+            acceptance.places.prove(*prefix, id);
+            if let Some(given) = given {
+                given.prove();
+            }
         }
     }
 
@@ -285,7 +380,7 @@ impl Endpoint {
             slot.connection.close(now, code, reason);
             let mut packet = Vec::new();
             if let Some(transmit) = slot.poll_transmit(now, &mut packet) {
-                self.push_answer(transmit, packet);
+                self.answers.push(transmit, packet);
             }
         }
         self.abandon(id, Closed::Displaced);

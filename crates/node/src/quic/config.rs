@@ -6,7 +6,7 @@ use std::{
 };
 
 use noq_proto::{
-    EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt,
+    EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TokenMemoryCache, TransportConfig, VarInt,
     crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
 use rand::{RngCore, SeedableRng};
@@ -16,8 +16,8 @@ use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_units::ByteCount;
 
 use super::{
-    AckPolicy, ConnectionIds, Fleet, Heaviest, OtherProcess, Peps, QlogFiles, ResetKeys, Steering,
-    connection_ids::EngineIds, demux::VERSION,
+    AckPolicy, ConnectionIds, Fleet, Heaviest, OtherProcess, Peps, QlogFiles, ResetKeys, Returning,
+    Steering, connection_ids::EngineIds, demux::VERSION,
 };
 use crate::{limits::Limits, seal::Sealer};
 
@@ -109,6 +109,9 @@ pub struct Transport {
     pub fleet: Option<Fleet>,
     /// Which of the nodes of this process has the heaviest connection, which is closed when memory is short.
     pub heaviest: Heaviest,
+    /// The clients that a server of this process lets in first when they come again. `None`: it knows none, and gives
+    /// them no tokens for that.
+    pub returning: Option<Returning>,
 }
 
 /// The thresholds of loss detection (RFC 9002 §6.1).
@@ -176,6 +179,7 @@ impl Default for Transport {
             other_process: OtherProcess::default(),
             fleet: None,
             heaviest: Heaviest::default(),
+            returning: None,
         }
     }
 }
@@ -292,9 +296,13 @@ impl ServerTls {
     }
 }
 
-/// The TLS settings of a client, for QUIC.
+/// The TLS settings of a client, for QUIC, and the address tokens that servers have given it (RFC 9000 §8.1.3). Like the
+/// tickets of TLS sessions, they are kept for as long as a clone of this is.
 #[derive(Clone)]
-pub struct ClientTls(pub(super) Arc<QuicClientConfig>);
+pub struct ClientTls(pub(super) Arc<QuicClientConfig>, pub(super) Arc<TokenMemoryCache>);
+
+/// The most servers whose address tokens a client keeps, and the most tokens of each.
+const TOKENS: (u32, usize) = (64, 2);
 
 impl ClientTls {
     /// Sets HTTP/3's ALPN and no early data.
@@ -303,7 +311,8 @@ impl ClientTls {
         tls.enable_early_data = false;
         let quic =
             QuicClientConfig::try_from(tls).map_err(|_| ConfigError::NoInitialCipherSuite)?;
-        Ok(Self(Arc::new(quic)))
+        let (servers, tokens) = TOKENS;
+        Ok(Self(Arc::new(quic), Arc::new(TokenMemoryCache::new(servers, tokens))))
     }
 }
 
@@ -372,6 +381,8 @@ fn to_varint(bytes: u64) -> VarInt {
 /// The settings of an endpoint. With a seed, every random choice of the engine follows from it.
 pub(super) fn endpoint_config(transport: &Transport, seed: Option<u64>) -> EndpointConfig {
     let mut config = EndpointConfig::default();
+    // `Answers` bounds stateless resets. The engine has one interval for all peers, of which a stranger could use all.
+    config.min_reset_interval(Duration::ZERO);
     // The engine would also speak drafts 29 to 34.
     config.supported_versions(vec![VERSION]);
     let mtu = transport.mtu;

@@ -175,8 +175,13 @@ mod tests {
         assert!(!demux.is_for_engine(&long(1, [8, 8], 2049)));
         assert!(demux.is_for_engine(&long(1, [8, 8], 1200)));
         demux.count_for_another();
-        let expected =
-            UnusablePackets { too_short: 1, too_long: 1, unknown_version: 2, for_another: 1 };
+        let expected = UnusablePackets {
+            too_short: 1,
+            too_long: 1,
+            unknown_version: 2,
+            for_another: 1,
+            too_many: 0,
+        };
         assert_eq!(demux.unusable(), expected);
     }
 }

@@ -11,8 +11,8 @@ use std::{
 
 use bytes::BytesMut;
 use noq_proto::{
-    ConnectionHandle, DatagramEvent, Dir, FourTuple, ServerConfig, StreamEvent, TransportConfig,
-    crypto,
+    ConnectionHandle, DatagramEvent, Dir, FourTuple, ServerConfig, StreamEvent, TokenMemoryCache,
+    TransportConfig, crypto,
 };
 use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_wire::{Code, PepAck};
@@ -22,6 +22,7 @@ use super::{
     Transport, UnusablePackets,
     accept::Acceptance,
     amplification::Unvalidated,
+    answers::Answers,
     config::{Windows, endpoint_config, initial_destination_cids},
     convert::{ecn_to_noq, from_noq},
     demux::{self, Demux},
@@ -29,6 +30,7 @@ use super::{
     first_size::LargerInitials,
     pep::{Listener, PepAckStats},
     qlog::{Place, Qlogs},
+    returning::Given,
 };
 use crate::{
     limits::Limits,
@@ -54,6 +56,8 @@ pub(super) struct Slot {
 /// What a client needs to open connections.
 struct Opening {
     tls: Arc<dyn crypto::ClientConfig>,
+    /// The address tokens that servers have given.
+    tokens: Arc<TokenMemoryCache>,
     destination_cids: Arc<dyn Fn() -> noq_proto::ConnectionId + Send + Sync>,
     /// The place of the connections in a chain.
     layer: Option<Layer>,
@@ -69,6 +73,8 @@ pub(super) struct Peer {
     pub(super) prefix: Option<Prefix>,
     /// The limit on what is sent to the peer, if the peer has not proven its address.
     pub(super) unvalidated: Option<Unvalidated>,
+    /// The address tokens that the peer has got.
+    pub(super) given: Option<Given>,
 }
 
 /// All QUIC connections of one socket.
@@ -96,8 +102,7 @@ pub(crate) struct Endpoint {
     /// asked, and waits until it is touched again.
     touched: VecDeque<ConnectionId>,
     pub(super) events: VecDeque<(ConnectionId, Event)>,
-    /// Answers of the endpoint itself: version negotiation, Retry, stateless reset, refusal.
-    answers: VecDeque<(Transmit, Vec<u8>)>,
+    pub(super) answers: Answers,
     client: Option<Opening>,
     pub(super) server: Option<Acceptance>,
     transport: TransportConfig,
@@ -122,10 +127,6 @@ pub(crate) struct Endpoint {
     pub(super) visits: usize,
 }
 
-/// The most answers of the endpoint itself that wait to be sent. More are dropped, which costs the
-/// peers that provoke them nothing.
-const MAX_ANSWERS: usize = 64;
-
 impl Endpoint {
     /// An endpoint that accepts connections.
     pub(crate) fn server(
@@ -138,8 +139,13 @@ impl Endpoint {
         if let Some(fleet) = &transport.fleet {
             config.token_key(Arc::new(fleet.token_key()));
         }
+        let mut returning = transport.returning.clone();
+        if let Some(returning) = &mut returning {
+            let fleet = transport.fleet.as_ref().map(|fleet| Arc::new(fleet.token_key()) as _);
+            returning.apply(&mut config, fleet, limits.returning);
+        }
         let mut endpoint = Self::new(Some(config.clone()), transport, limits, seed);
-        endpoint.server = Some(Acceptance::new(config, transport, limits));
+        endpoint.server = Some(Acceptance::new((config, returning), transport, limits));
         endpoint
     }
 
@@ -152,8 +158,8 @@ impl Endpoint {
     ) -> Self {
         let mut endpoint = Self::new(None, transport, limits, seed);
         let destination_cids = initial_destination_cids(seed);
-        endpoint.client =
-            Some(Opening { tls: tls.0.clone(), destination_cids, layer: None, place: None });
+        let (tls, tokens) = (tls.0.clone(), tls.1.clone());
+        endpoint.client = Some(Opening { tls, tokens, destination_cids, layer: None, place: None });
         endpoint.larger_initials = LargerInitials::new(transport.mtu);
         endpoint
     }
@@ -182,7 +188,7 @@ impl Endpoint {
             ready: Rounds::default(),
             touched: VecDeque::new(),
             events: VecDeque::new(),
-            answers: VecDeque::new(),
+            answers: Answers::new(limits),
             client: None,
             server: None,
             transport: transport.to_noq(limits),
@@ -261,7 +267,9 @@ impl Endpoint {
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming, len),
-            Some(DatagramEvent::Response(transmit)) => self.answer(&transmit, answer),
+            Some(DatagramEvent::Response(transmit)) => {
+                self.answers.push_to_stranger(now, from_noq(&transmit), answer);
+            }
             None if short_id.is_some_and(|id| !self.ids.may_answer(&id)) => {
                 self.demux.count_for_another();
             }
@@ -339,13 +347,7 @@ impl Endpoint {
     }
 
     pub(super) fn answer(&mut self, transmit: &noq_proto::Transmit, bytes: Vec<u8>) {
-        self.push_answer(from_noq(transmit), bytes);
-    }
-
-    pub(super) fn push_answer(&mut self, transmit: Transmit, bytes: Vec<u8>) {
-        if self.answers.len() < MAX_ANSWERS {
-            self.answers.push_back((transmit, bytes));
-        }
+        self.answers.push(from_noq(transmit), bytes);
     }
 
     /// Notes that a connection changed, so that it is asked for events and gets a turn to send.
@@ -401,7 +403,7 @@ impl Endpoint {
 
     /// Received UDP payloads that belonged to no connection and got no answer.
     pub(crate) const fn unusable_packets(&self) -> UnusablePackets {
-        self.demux.unusable()
+        UnusablePackets { too_many: self.answers.too_many(), ..self.demux.unusable() }
     }
 
     /// How many connections there are, including those that are being closed.
@@ -479,7 +481,7 @@ impl Endpoint {
 
     /// The next packet of the endpoint itself.
     pub(crate) fn poll_answer(&mut self, buf: &mut Vec<u8>) -> Option<Transmit> {
-        let (transmit, bytes) = self.answers.pop_front()?;
+        let (transmit, bytes) = self.answers.pop()?;
         buf.extend_from_slice(&bytes);
         Some(transmit)
     }

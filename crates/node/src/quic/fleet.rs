@@ -219,7 +219,7 @@ impl Fleet {
         })
     }
 
-    /// The key of Retry tokens.
+    /// The key of Retry tokens and of address tokens.
     pub(super) fn token_key(&self) -> TokenKey {
         let secrets = self.generations().map(|it| it.secret.derive(b"tandem retry token"));
         TokenKey(secrets.map(|secret| Salt::new(HKDF_SHA256, &[]).extract(&secret)).collect())
@@ -245,6 +245,11 @@ fn expand(key: &Prk, info: &[u8]) -> [u8; 32] {
 pub(super) struct TokenKey(Vec<Prk>);
 
 impl TokenKey {
+    /// A key that follows from this secret alone.
+    pub(super) fn new(secret: &[u8; 32]) -> Self {
+        Self(vec![Salt::new(HKDF_SHA256, &[]).extract(secret)])
+    }
+
     fn of_token(key: &Prk, number: u128) -> Result<LessSafeKey, CryptoError> {
         let key = expand(key, &number.to_be_bytes());
         UnboundKey::new(&AES_256_GCM, &key).map(LessSafeKey::new).map_err(|_| CryptoError)

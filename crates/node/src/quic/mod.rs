@@ -3,6 +3,8 @@
 mod accept;
 mod ack_gate;
 mod amplification;
+mod answers;
+mod budget;
 mod certificate;
 mod config;
 mod connection;
@@ -22,6 +24,7 @@ mod places;
 mod qlog;
 mod reassembly;
 mod receiver;
+mod returning;
 mod steering;
 #[cfg(test)]
 mod tests;
@@ -43,6 +46,7 @@ pub use pep::{PepAckStats, Peps};
 pub(crate) use qlog::Place;
 pub use qlog::QlogFiles;
 pub(crate) use receiver::Read;
+pub use returning::Returning;
 pub use steering::{OtherProcess, Steering, Turn};
 pub use tandem_wire::VersionProbe;
 
@@ -59,6 +63,8 @@ pub struct UnusablePackets {
     /// Payloads with a connection ID of another thread, process or machine that can have the address
     /// or the keys of this node. Only that one may answer them.
     pub for_another: u64,
+    /// Payloads that would have got an answer, a stateless reset for instance, if there had not been too many of them.
+    pub too_many: u64,
 }
 
 /// The ID of a connection of one endpoint. No ID is used twice.

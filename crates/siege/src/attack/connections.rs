@@ -6,7 +6,7 @@ use tandem_units::{ByteCount, HumanDuration};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    idle::{Crowd, Sources},
+    idle::{Crowd, PING, Sources},
     proxy::Launch,
     report::{Bound, Report, float},
     target::Echo,
@@ -45,7 +45,8 @@ impl Connections {
         let target = Echo::start().await?;
         report.usage("before", &proxy.usage()?);
         let began = Instant::now();
-        let crowd = Crowd::open(&proxy.login, self.sources, self.count).await?;
+        let addresses = self.sources.addresses();
+        let crowd = Crowd::open(&proxy.login, addresses, self.count, PING).await?;
         report.note("connections that were let in", float(crowd.connections.len()), "");
         report.note("connections that were refused", float(crowd.refused), "");
         report.note("time to open them", began.elapsed().as_secs_f64().round(), "s");

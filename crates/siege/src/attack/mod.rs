@@ -9,6 +9,8 @@ pub(crate) mod gaps;
 pub(crate) mod guesses;
 pub(crate) mod handshakes;
 pub(crate) mod memory;
+pub(crate) mod restart;
+pub(crate) mod rush;
 pub(crate) mod soak;
 
 /// Changes or reads what several tasks count.

@@ -36,10 +36,7 @@ pub(super) fn families(role: Role, stats: &Stats, driver: &DriverStats) -> Vec<F
 
 fn of_connections(stats: &Stats) -> Vec<Family> {
     let Broken { quic, frames, settings, streams, qpack, datagrams, ids, others } = stats.broken;
-    let Accepting { retried, refused, displaced, closed_for_memory, handshakes_timed_out } =
-        stats.accepting;
-    let UnusablePackets { too_short, too_long, unknown_version, for_another } =
-        stats.unusable_packets;
+    let [limited, unusable] = of_strangers(stats);
     vec![
         Family::counter(
             "tandem_connections_total",
@@ -65,29 +62,8 @@ fn of_connections(stats: &Stats) -> Vec<Family> {
                 ("others", others),
             ],
         ),
-        Family::counters(
-            ("tandem_connections_limited_total", "limit"),
-            "Connections that met a limit: asked to prove their address (retry), refused for lack of \
-             room, closed to make room (displaced), closed because memory was short, or too slow in \
-             the handshake",
-            [
-                ("retry", retried),
-                ("refused", refused),
-                ("displaced", displaced),
-                ("memory", closed_for_memory),
-                ("handshake_timeout", handshakes_timed_out),
-            ],
-        ),
-        Family::counters(
-            ("tandem_unusable_packets_total", "cause"),
-            "Received packets that were for no connection and got no answer",
-            [
-                ("too_short", too_short),
-                ("too_long", too_long),
-                ("unknown_version", unknown_version),
-                ("for_another", for_another),
-            ],
-        ),
+        limited,
+        unusable,
         Family::counter("tandem_requests_total", "HTTP requests of all kinds", stats.requests),
         Family::counter(
             "tandem_requests_refused_total",
@@ -103,6 +79,50 @@ fn of_connections(stats: &Stats) -> Vec<Family> {
             "tandem_quic_packets_lost_total",
             "QUIC packets to clients that were declared lost",
             stats.lost_packets,
+        ),
+    ]
+}
+
+/// What a server did not do for its peers.
+fn of_strangers(stats: &Stats) -> [Family; 2] {
+    let Accepting {
+        retried,
+        over_prefix_pace,
+        over_pace,
+        refused,
+        displaced,
+        closed_for_memory,
+        handshakes_timed_out,
+    } = stats.accepting;
+    let UnusablePackets { too_short, too_long, unknown_version, for_another, too_many } =
+        stats.unusable_packets;
+    [
+        Family::counters(
+            ("tandem_connections_limited_total", "limit"),
+            "Connections that met a limit: asked to prove their address (retry), made to ask again \
+             because their address prefix (prefix_pace) or all clients (pace) began too many \
+             handshakes, refused for lack of room, closed to make room (displaced), closed because \
+             memory was short, or too slow in the handshake",
+            [
+                ("retry", retried),
+                ("prefix_pace", over_prefix_pace),
+                ("pace", over_pace),
+                ("refused", refused),
+                ("displaced", displaced),
+                ("memory", closed_for_memory),
+                ("handshake_timeout", handshakes_timed_out),
+            ],
+        ),
+        Family::counters(
+            ("tandem_unusable_packets_total", "cause"),
+            "Received packets that were for no connection and got no answer",
+            [
+                ("too_short", too_short),
+                ("too_long", too_long),
+                ("unknown_version", unknown_version),
+                ("for_another", for_another),
+                ("too_many", too_many),
+            ],
         ),
     ]
 }

@@ -31,13 +31,14 @@ impl Endpoint {
         let hooks = self.hooks(Observer::new(now, opening.layer.clone(), qlog));
         let mut config = ClientConfig::new(hooks.observer.client(opening.tls.clone()));
         config.initial_dst_cid_provider(opening.destination_cids.clone());
+        config.token_store(opening.tokens.clone());
         config.transport_config(Arc::new(self.transport(&hooks)));
         let (handle, connection) = self
             .inner
             .connect(now, config, remote, server_name)
             .map_err(|error| error.to_string())?;
         hooks.observer.log(|qlog| qlog.remote(remote));
-        let peer = Peer { began: now, prefix: None, unvalidated: None };
+        let peer = Peer { began: now, prefix: None, unvalidated: None, given: None };
         let connection = Connection::new(connection, hooks, self.acks, self.windows);
         Ok(self.insert(handle, connection, peer))
     }

@@ -3,15 +3,20 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::BytesMut;
+use noq_proto::TokenMemoryCache;
 
 use super::{SERVER, tls};
 use crate::{
-    limits::Limits,
-    quic::{ClientTls, Closed, ConnectionId, Endpoint, Event, Heaviest, Steering, Transport, Turn},
+    limits::{Limits, Pace},
+    quic::{
+        ClientTls, Closed, ConnectionId, Endpoint, Event, Heaviest, ResetSecret, Returning,
+        ServerTls, Steering, Transport, Turn,
+    },
     stats::Accepting,
 };
 
@@ -19,8 +24,11 @@ use crate::{
 struct Crowd {
     now: Instant,
     server: Endpoint,
+    server_tls: ServerTls,
     client_tls: ClientTls,
     clients: BTreeMap<SocketAddr, Endpoint>,
+    /// The address tokens that the clients at each address have got.
+    tokens: BTreeMap<SocketAddr, Arc<TokenMemoryCache>>,
     /// How many clients there were. It makes each of them different.
     begun: u64,
     /// The server's connections that were accepted and not lost, by the address of their peer.
@@ -42,8 +50,10 @@ impl Crowd {
         Self {
             now: Instant::now(),
             server: Endpoint::server(&server_tls, transport, limits, Some(1)),
+            server_tls,
             client_tls,
             clients: BTreeMap::new(),
+            tokens: BTreeMap::new(),
             begun: 0,
             open: BTreeMap::new(),
             lost: Vec::new(),
@@ -58,7 +68,10 @@ impl Crowd {
         let (transport, limits) = (Transport::default(), Limits::default());
         self.begun += 1;
         let seed = Some(self.begun);
-        let mut client = Endpoint::client(&self.client_tls, &transport, &limits, seed);
+        let tokens =
+            self.tokens.entry(address).or_insert_with(|| TokenMemoryCache::new(1, 2).into());
+        let tls = ClientTls(self.client_tls.0.clone(), tokens.clone());
+        let mut client = Endpoint::client(&tls, &transport, &limits, seed);
         client.connect(self.now, SERVER, "localhost").unwrap();
         for packet in super::transmit(&mut client, self.now) {
             self.to_server(address, &packet);
@@ -157,6 +170,21 @@ impl Crowd {
                 client.handle_datagram(self.now, (SERVER, None), None, BytesMut::from(&*packet));
             }
         }
+    }
+
+    /// Lets a client send a packet. Returns whether the answer says that the server has forgotten it.
+    fn learns_of_restart(&mut self, address: &str) -> bool {
+        let address = address.parse().unwrap();
+        let client = self.clients.get_mut(&address).unwrap();
+        while client.poll_event().is_some() {}
+        let id = *client.slots.first_key_value().unwrap().0;
+        client.connection(id).unwrap().inner().ping();
+        for packet in super::transmit(client, self.now) {
+            self.to_server(address, &packet);
+        }
+        self.deliver();
+        let client = self.clients.get_mut(&address).unwrap();
+        std::iter::from_fn(|| client.poll_event()).any(|(_, event)| matches!(event, Event::Lost(_)))
     }
 
     fn counters(&self) -> Accepting {
@@ -315,4 +343,105 @@ fn the_heaviest_connection_of_all_nodes_is_closed() {
         0,
         "nobody is short of memory"
     );
+}
+
+/// Limits with which a prefix has this many handshakes at once, and then one each ten seconds.
+fn paced(at_once: u32) -> Limits {
+    let prefix = Duration::from_secs(10);
+    let handshakes =
+        Pace { prefix, node: Duration::from_millis(100), burst: prefix * at_once, prefixes: 100 };
+    Limits { handshakes, ..Limits::default() }
+}
+
+#[test]
+fn forged_packets_take_half_of_what_a_prefix_may_begin_and_leave_the_rest() {
+    let mut crowd = Crowd::new(&paced(20));
+    for port in 1..=40 {
+        crowd.begin(&format!("192.0.2.1:{port}"));
+        crowd.clients.clear();
+        crowd.poll_server();
+    }
+    let counters = crowd.counters();
+    assert_eq!((crowd.server.connections(), counters.retried), (10, 30));
+    assert!(crowd.connect("192.0.2.2:1"), "a real client of the prefix is asked, and let in");
+    assert!(crowd.connect("198.51.100.1:1"));
+    assert_eq!(crowd.counters().retried, 31, "another prefix is not even asked");
+    assert_eq!((crowd.counters().over_prefix_pace, crowd.counters().over_pace), (0, 0));
+}
+
+#[test]
+fn a_busy_prefix_has_to_wait_and_another_has_not() {
+    let mut crowd = Crowd::new(&paced(20));
+    let open: Vec<_> =
+        (1..=30).filter(|host| crowd.connect(&format!("192.0.2.{host}:1"))).collect();
+    assert_eq!(open, (1..=15).collect::<Vec<_>>(), "a quarter is for clients that come again");
+    assert_eq!(crowd.counters().over_prefix_pace, 15);
+    assert!(crowd.lost.is_empty(), "nobody was refused: {:?}", crowd.lost);
+    assert!(crowd.connect("198.51.100.1:1"));
+    crowd.wait(Duration::from_secs(10));
+    let late = "192.0.2.16:1".parse().unwrap();
+    let client = crowd.clients.get_mut(&late).unwrap();
+    client.handle_timeout(crowd.now);
+    crowd.run();
+    assert!(crowd.open.contains_key(&late), "it repeats its packet, and is let in");
+}
+
+#[test]
+fn a_client_with_a_permitted_request_comes_again_past_strangers_of_its_address() {
+    let returning = Some(Returning::new());
+    let mut crowd = Crowd::with(&Transport { returning, ..Transport::default() }, &paced(20));
+    let (user, stranger) = ("192.0.2.1:1", "192.0.2.1:2");
+    for address in [user, stranger] {
+        assert!(crowd.connect(address));
+    }
+    crowd.prove(user);
+    crowd.run();
+    for port in 10..40 {
+        crowd.connect(&format!("192.0.2.1:{port}"));
+    }
+    let put_off = crowd.counters().over_prefix_pace;
+    assert_eq!(put_off, 17);
+    let mut come_again = |address: &str| {
+        crowd.open.remove(&address.parse().unwrap());
+        crowd.connect(address)
+    };
+    assert!(!come_again(stranger), "it has a token too, but made no permitted request");
+    assert!(come_again(user));
+    assert!(!come_again(user), "the new connection has made no request yet");
+    assert_eq!(crowd.counters().over_prefix_pace, put_off + 2);
+}
+
+#[test]
+fn all_peers_of_a_server_learn_at_once_that_it_has_restarted() {
+    let reset_secret = Some(ResetSecret([7; 32]));
+    let transport = Transport { reset_secret, ..Transport::default() };
+    for (what, stranger, packets) in [
+        ("nobody else", "203.0.113.1:9", 0),
+        ("a stranger beside them", "192.0.2.200:9", 5),
+        ("a stranger from elsewhere", "203.0.113.1:9", 5),
+        ("more than the budget of a prefix, from elsewhere", "203.0.113.1:9", 40),
+    ] {
+        let mut crowd = Crowd::with(&transport, &Limits::default());
+        let peers: Vec<_> = (1..=150).map(|host| format!("192.0.2.{host}:1")).collect();
+        for peer in &peers {
+            assert!(crowd.connect(peer), "{peer}");
+        }
+        let limits = Limits::default();
+        crowd.server = Endpoint::server(&crowd.server_tls, &transport, &limits, Some(2));
+        let mut told = 0;
+        for peer in &peers {
+            crowd.wait(Duration::from_millis(1));
+            let from = stranger.parse().unwrap();
+            for number in 0..packets {
+                let mut packet = [number; 61];
+                packet[0] = 0x40;
+                packet[1] = u8::try_from(told % 250).unwrap();
+                crowd.to_server(from, &packet);
+            }
+            told += usize::from(crowd.learns_of_restart(peer));
+        }
+        assert_eq!(told, peers.len(), "{what}");
+        let too_many = crowd.server.unusable_packets().too_many;
+        assert_eq!(too_many > 0, packets > 10, "{what}: {too_many}");
+    }
 }
