@@ -1,6 +1,7 @@
 //! A proxy that dies and is started again, while its clients wait and strangers send packets.
 
 use std::{
+    iter,
     net::{IpAddr, SocketAddr, UdpSocket},
     sync::{
         Arc,
