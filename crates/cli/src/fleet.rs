@@ -6,23 +6,17 @@ use std::{
     str::FromStr,
 };
 
-use serde::{Deserialize, Serialize};
-use serde_with::{SerializeDisplay, hex::Hex, serde_as};
-use tandem_node::quic::{Fleet, FleetSecret, Generation};
-use tandem_wire::RoutableIds;
+use serde::Serialize;
+use serde_with::SerializeDisplay;
+use tandem_files::fleet::FleetFile;
+use tandem_node::quic::Fleet;
 
 use crate::{
-    config::{ValueError, line_of},
+    config::ValueError,
     error::{CliError, ConfigError},
     secret_file::warn_if_shared,
     tls,
 };
-
-/// The most generations in a file. One is in use, one comes, and others have been.
-const GENERATIONS_MAX: usize = 4;
-
-/// The least length of a nonce in bytes.
-const NONCE_LEN_MIN: usize = 8;
 
 /// Flags, and keys of a file.
 #[derive(Debug, Default, clap::Args)]
@@ -75,12 +69,9 @@ impl FleetSetup {
         let (Some(file), Some(ServerId(server_id))) = (&self.fleet_file, &self.server_id) else {
             return Ok(None);
         };
-        let unreadable = |error| ConfigError::Unreadable { file: file.clone(), error };
-        let text = fs::read_to_string(file).map_err(unreadable)?;
-        let generations = parse(file, &text, server_id.len())?;
+        let fleet = read_file(file)?.member(server_id);
         warn_if_shared(file, "the secrets of the fleet");
-        let wrong = |error: tandem_node::quic::FleetError| in_file(file, 1, error.to_string());
-        Fleet::new(server_id.clone(), generations).map(Some).map_err(wrong)
+        fleet.map(Some).map_err(|fault| in_file(file, fault.line, fault.reason))
     }
 }
 
@@ -108,86 +99,21 @@ impl fmt::Display for ServerId {
     }
 }
 
-#[derive(Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct FleetFile {
-    nonce_length: usize,
-    generation: Vec<GenerationTable>,
-}
-
-#[serde_as]
-#[derive(Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct GenerationTable {
-    rotation: u8,
-    #[serde_as(as = "Option<Hex>")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<[u8; RoutableIds::KEY_LEN]>,
-    #[serde_as(as = "Hex")]
-    secret: [u8; 32],
-}
-
 fn in_file(file: &Path, line: usize, reason: String) -> ConfigError {
     ConfigError::InFile { file: file.to_owned(), line, key: None, seen: None, reason }
 }
 
-fn read_file(file: &Path, text: &str) -> Result<FleetFile, ConfigError> {
-    let parsed: FleetFile = toml::from_str(text).map_err(|error| {
-        let line = line_of(text, error.span().unwrap_or_default().start);
-        in_file(file, line, error.message().to_owned())
-    })?;
-    // Nonces are drawn at random. Shorter ones would often be the same.
-    if parsed.nonce_length < NONCE_LEN_MIN {
-        let reason =
-            format!("nonce-length is {}; at least {NONCE_LEN_MIN} are needed", parsed.nonce_length);
-        return Err(in_file(file, 1, reason));
-    }
-    let len = parsed.generation.len();
-    if !(1..=GENERATIONS_MAX).contains(&len) {
-        let reason = format!("there are {len} generations; allowed: 1 to {GENERATIONS_MAX}");
-        return Err(in_file(file, 1, reason));
-    }
-    Ok(parsed)
-}
-
-fn parse(file: &Path, text: &str, server_id_len: usize) -> Result<Vec<Generation>, ConfigError> {
-    let FleetFile { nonce_length, generation: tables } = read_file(file, text)?;
-    let generation = |GenerationTable { rotation, key, secret }| {
-        let ids = RoutableIds::new(rotation, server_id_len, nonce_length, key.as_ref());
-        let ids = ids.map_err(|error| in_file(file, 1, error.to_string()))?;
-        Ok(Generation { ids, secret: FleetSecret(secret) })
-    };
-    tables.into_iter().map(generation).collect()
+fn read_file(file: &Path) -> Result<FleetFile, ConfigError> {
+    let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
+    let text = fs::read_to_string(file).map_err(unreadable)?;
+    FleetFile::parse(&text).map_err(|fault| in_file(file, fault.line, fault.reason))
 }
 
 /// The text of a new file with random keys. With a former file, its generations stay known.
 pub(crate) fn new_file(is_visible: bool, former: Option<&Path>) -> Result<String, CliError> {
-    let former = former.map(|file| {
-        let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
-        read_file(file, &fs::read_to_string(file).map_err(unreadable)?)
-    });
-    let former = former.transpose()?;
-    let nonce_length = former.as_ref().map_or(NONCE_LEN_MIN, |former| former.nonce_length);
-    let mut known = former.map(|former| former.generation).unwrap_or_default();
-    known.truncate(GENERATIONS_MAX - 1);
-    let is_free = |rotation: &u8| known.iter().all(|it| it.rotation != *rotation);
-    let newest = known.first().map_or(0, |it| it.rotation.into());
-    // Each is used again as late as possible.
-    let mut rotations = RoutableIds::ROTATIONS.skip(newest).chain(RoutableIds::ROTATIONS);
-    let rotation = rotations.find(is_free);
-    let new = GenerationTable {
-        rotation: rotation.expect("there are more rotations than generations"),
-        key: if is_visible { None } else { Some(tls::random()?) },
-        secret: tls::random()?,
-    };
-    let mut text = String::from(
-        "# The same on all machines of the fleet. The first generation is in use, the others are known (docs/fleet.md).\n",
-    );
-    let file = FleetFile { nonce_length, generation: std::iter::once(new).chain(known).collect() };
-    text.push_str(
-        &toml::to_string(&file).expect("the file has numbers and hexadecimal digits only"),
-    );
-    Ok(text)
+    let former = former.map(read_file).transpose()?;
+    let key = if is_visible { None } else { Some(tls::random()?) };
+    Ok(FleetFile::new(key, tls::random()?, former).to_string())
 }
 
 #[cfg(test)]
@@ -227,12 +153,11 @@ mod tests {
         let mut text = new_file(false, None).unwrap();
         let mut firsts = Vec::new();
         for _ in 0..8 {
-            let before = read_file(Path::new("before"), &text).unwrap();
-            firsts.push(before.generation[0].rotation);
+            let before = FleetFile::parse(&text).unwrap();
+            firsts.push(before.rotations().next().unwrap());
             text = new_file(false, Some(written(&text).path())).unwrap();
-            let after = read_file(Path::new("after"), &text).unwrap();
-            let known = before.generation.iter().take(3).map(|it| it.secret);
-            assert!(after.generation[1..].iter().map(|it| it.secret).eq(known), "{text}");
+            let after = FleetFile::parse(&text).unwrap();
+            assert!(after.rotations().skip(1).eq(before.rotations().take(3)), "{text}");
             assert!(member(&text, "01").is_ok(), "{text}");
         }
         assert_eq!(firsts, [0, 1, 2, 3, 4, 5, 6, 0], "each is used again as late as possible");

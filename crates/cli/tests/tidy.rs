@@ -11,13 +11,14 @@ use std::{
 const MAX_LINES: usize = 600;
 
 /// The crates of the workspace that each crate may use. Dependencies have one direction.
-const MAY_USE: [(&str, &[&str]); 13] = [
+const MAY_USE: [(&str, &[&str]); 14] = [
     ("tandem-units", &[]),
     ("tandem-wire", &["tandem-units"]),
     ("tandem-congestion", &["tandem-wire", "tandem-units"]),
     ("tandem-pep", &["tandem-wire"]),
     ("tandem-pep-linux", &["tandem-pep", "tandem-wire"]),
     ("tandem-node", &["tandem-wire", "tandem-congestion", "tandem-pep", "tandem-units"]),
+    ("tandem-files", &["tandem-node", "tandem-wire", "tandem-units"]),
     ("tandem-net", &["tandem-node", "tandem-units"]),
     ("tandem-netem", &["tandem-units"]),
     ("tandem-emulate", &["tandem-netem", "tandem-units"]),
@@ -33,6 +34,7 @@ const MAY_USE: [(&str, &[&str]); 13] = [
             "tandem-net",
             "tandem-emulate",
             "tandem-experiments",
+            "tandem-files",
             "tandem-lab",
             "tandem-netem",
             "tandem-node",
@@ -46,12 +48,13 @@ const MAY_USE: [(&str, &[&str]); 13] = [
 ];
 
 /// Crates that must not use sockets of an operating system or a runtime.
-const SANS_IO: [&str; 8] = [
+const SANS_IO: [&str; 9] = [
     "tandem-units",
     "tandem-wire",
     "tandem-congestion",
     "tandem-pep",
     "tandem-node",
+    "tandem-files",
     "tandem-netem",
     "tandem-lab",
     "tandem-experiments",

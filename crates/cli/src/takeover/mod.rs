@@ -12,7 +12,7 @@ mod successor;
 use std::{future::pending, mem, net::SocketAddr, os::unix::net::UnixStream, process};
 
 use sd_notify::NotifyState;
-use serde::{Deserialize, Serialize};
+use tandem_files::takeover::Hello;
 use tandem_net::{Listener, Listeners, Others, SocketOptions};
 use tandem_node::quic::{Fleet, OtherProcess};
 use tokio::{io::AsyncWriteExt, net};
@@ -22,21 +22,6 @@ use crate::{config::Within, error::CliError, text, threads::Threads};
 
 /// The environment variable that has the process ID of the process that started this one to take over from it.
 const VARIABLE: &str = "TANDEM_TAKES_OVER_FROM";
-
-/// Changes when a program with another form of [`Hello`], or of what follows, must not take over.
-const FORM: u8 = 1;
-
-/// What the new process is told with its sockets.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Hello {
-    form: u8,
-    nodes: u8,
-    /// Whether the new process has the second turn.
-    is_second: bool,
-    /// Which byte of connection IDs says the node.
-    thread_at: usize,
-}
 
 /// The new process is ready.
 const READY: u8 = b'R';
