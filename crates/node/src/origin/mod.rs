@@ -136,13 +136,18 @@ impl Origin {
     /// The configuration of TLS or QUIC is invalid.
     pub fn new(config: OriginConfig) -> Result<Self, ConfigError> {
         let tls = ServerTls::new(config.tls.clone())?;
+        Ok(Self::with_tls(config, &tls))
+    }
+
+    /// The same with TLS settings that were prepared before, so that [`OriginConfig::tls`] is not used.
+    pub fn with_tls(config: OriginConfig, tls: &ServerTls) -> Self {
         let takes_reports = config.transport.controller.name.takes_reports();
         // Uploads are read at once.
         let window = config.transport.receive_window.or(Some(Transport::WINDOW_OF_FAST_READERS));
         let transport = Transport { receive_window: window, ..config.transport.clone() };
-        let server = Server::new(&tls, &transport, &config.limits, config.seed);
+        let server = Server::new(tls, &transport, &config.limits, config.seed);
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(config.listen) };
-        Ok(Self {
+        Self {
             server,
             listen: config.listen,
             limits: config.limits,
@@ -155,7 +160,7 @@ impl Origin {
             outputs: VecDeque::from([open]),
             next_file: 0,
             stats: Stats::default(),
-        })
+        }
     }
 
     /// Tells the node that another process at the address gets new connections from now on. It goes on for those that it

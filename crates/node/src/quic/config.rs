@@ -294,11 +294,27 @@ impl ServerTls {
 
 /// The TLS settings of a client, for QUIC.
 #[derive(Clone)]
-pub struct ClientTls(pub(super) Arc<QuicClientConfig>);
+pub struct ClientTls(pub(super) Arc<dyn noq_proto::crypto::ClientConfig>);
+
+/// What replaces TLS in all clients of a process that fuzzes.
+#[cfg(fuzzing)]
+static REPLACEMENT: std::sync::OnceLock<Arc<dyn noq_proto::crypto::ClientConfig>> =
+    std::sync::OnceLock::new();
 
 impl ClientTls {
+    /// Replaces TLS by another handshake of the engine, in all clients of this process. It is only for
+    /// fuzzing, where the cryptography of TLS would take most of the time.
+    #[cfg(fuzzing)]
+    pub fn replace_by(handshake: Arc<dyn noq_proto::crypto::ClientConfig>) {
+        REPLACEMENT.get_or_init(|| handshake);
+    }
+
     /// Sets HTTP/3's ALPN and no early data.
     pub fn new(mut tls: rustls::ClientConfig) -> Result<Self, ConfigError> {
+        #[cfg(fuzzing)]
+        if let Some(handshake) = REPLACEMENT.get() {
+            return Ok(Self(handshake.clone()));
+        }
         tls.alpn_protocols = vec![ALPN_H3.to_vec()];
         tls.enable_early_data = false;
         let quic =
