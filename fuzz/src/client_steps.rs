@@ -123,11 +123,8 @@ fn mode(mode: u8) -> TunnelMode {
 
 fn client(task: u8, mode: TunnelMode, hops: usize, malicious: Malicious) -> Client {
     let tls = || certificate().client();
-    let hop = |host: &str| HopConfig {
-        mode,
-        ..HopConfig::new(Template::parse(host).expect("it is a template"), tls())
-    };
-    let names = ["https://proxy.test", "https://192.0.2.3"];
+    let hop = |host: &str| HopConfig { mode, ..HopConfig::new(template(host), tls()) };
+    let names = ["proxy.test", "192.0.2.3"];
     let fetch = || {
         let host = if task & 0x80 == 0 { "origin.test" } else { "192.0.2.2" };
         let (host, path) = (host.to_owned(), "/file".to_owned());
@@ -158,6 +155,11 @@ fn client(task: u8, mode: TunnelMode, hops: usize, malicious: Malicious) -> Clie
         }
     }
     client
+}
+
+fn template(host: &str) -> Template {
+    let path = "/.well-known/masque/udp/{target_host}/{target_port}/";
+    Template::parse(&format!("https://{host}{path}")).expect("it is a template")
 }
 
 struct Run {

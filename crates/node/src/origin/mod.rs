@@ -357,17 +357,8 @@ impl Origin {
     /// Sends the header section of a response, and begins to send the file if the response has a
     /// body.
     fn start(&mut self, now: Instant, id: RequestId, answer: &Answer) {
-        let Some((session, connection)) = self.server.parts(id.0) else { return };
         let len = answer.end - answer.start;
-        let end = if len == 0 { End::Last } else { End::More };
-        session.send_response(connection, id.1, &answer.head, end);
-        if let Some(exchange) = self.exchanges.get_mut(&id) {
-            exchange.sent.0 = Some(answer.head.status);
-        }
-        if len == 0 {
-            return self.close(now, id);
-        }
-        session.begin_body(id.1, usize::try_from(len).unwrap_or(usize::MAX));
+        // From now on the file is open, also if nothing of it is sent, and has to be closed.
         if let Some(exchange) = self.exchanges.get_mut(&id) {
             exchange.state = State::Sending {
                 next: answer.start,
@@ -377,6 +368,16 @@ impl Origin {
                 ahead: FIRST_READ,
             };
         }
+        let Some((session, connection)) = self.server.parts(id.0) else { return };
+        let end = if len == 0 { End::Last } else { End::More };
+        session.send_response(connection, id.1, &answer.head, end);
+        if let Some(exchange) = self.exchanges.get_mut(&id) {
+            exchange.sent.0 = Some(answer.head.status);
+        }
+        if len == 0 {
+            return self.close(now, id);
+        }
+        session.begin_body(id.1, usize::try_from(len).unwrap_or(usize::MAX));
         self.send(now, id);
     }
 
