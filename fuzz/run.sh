@@ -1,16 +1,100 @@
-#!/bin/sh
-# Fuzzes each target for SECONDS (default 30). If targets are named, it fuzzes only those:
-#   fuzz/run.sh [SECONDS [TARGET ...]]
-# The script needs cargo-fuzz. RUSTC_BOOTSTRAP lets the stable compiler accept the sanitizer's flags.
-set -eu
+#!/usr/bin/env bash
+# Fuzzes targets. It needs cargo-fuzz; RUSTC_BOOTSTRAP lets the stable compiler accept the sanitizer's flags.
+#
+#   fuzz/run.sh [SECONDS [TARGET ...]]   each target, or those that are named, for so many seconds (default 30)
+#   fuzz/run.sh --rotate N SECONDS       N targets for so many seconds each; all others run their seeds once
+#
+# The number of commits decides which targets have their turn, so that all come round, and that the same commit fuzzes
+# the same targets; FUZZ_ROUND=NUMBER repeats another choice. As many targets run at a time as there are processors.
+# FUZZ_ARGS has further arguments of `cargo fuzz run`, such as "--sanitizer none", which runs several times as fast.
+# A failure leaves its input in fuzz/artifacts.
+set -euo pipefail
 cd "$(dirname "$0")"
-seconds="${1:-30}"
-[ $# -eq 0 ] || shift
-[ $# -gt 0 ] || set -- $(cargo fuzz list)
 export RUSTC_BOOTSTRAP=1
-for target in "$@"; do
-    echo "fuzzing $target for $seconds s"
-    mkdir -p "corpus/$target"
-    if [ -d "seeds/$target" ]; then cp -n "seeds/$target"/* "corpus/$target/"; fi
-    cargo fuzz run "$target" -- -max_total_time="$seconds" -timeout=10 -verbosity=0 -print_final_stats=1
+read -ra fuzz_args <<<"${FUZZ_ARGS:-}"
+
+# The options of libFuzzer that a target needs. Without -max_len no input is longer than the longest seed, and deep
+# states of nodes take many steps. -len_control=0 tries long inputs from the start.
+options_of() {
+    case "$1" in
+    proxy_node | origin_node | wrong_node | malicious_proxy | malicious_origin) echo "-max_len=1500 -len_control=0" ;;
+    tunnel_queue | admission | pep_flows | pep_listener) echo "-max_len=2000" ;;
+    capsule | connect_tcp | h3_frame | local_http | socks5 | qpack | message) echo "-max_len=4096" ;;
+    files | jwt | plan | takeover_lines | https_records | rate_trace) echo "-max_len=4096" ;;
+    esac
+}
+
+# Runs a target on a folder of inputs with these further options. What it says appears when it ends.
+run() {
+    local target="$1" inputs="$2" log status=0
+    shift 2
+    log="$(mktemp)"
+    # shellcheck disable=SC2046 # options have no spaces
+    cargo fuzz run "${fuzz_args[@]}" "$target" "$inputs" -- \
+        $(options_of "$target") -timeout=20 -print_final_stats=1 "$@" >"$log" 2>&1 || status=$?
+    if [ "$status" = 0 ]; then
+        local executions edges
+        executions="$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")"
+        edges="$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -n 1)"
+        echo "$target: $executions executions, ${edges:-no new} edges"
+    else
+        printf '%s failed:\n%s\n' "$target" "$(tail -n 60 "$log")" >&2
+    fi
+    rm -f "$log"
+    return "$status"
+}
+
+# Fuzzes a target from its corpus, which begins with its seeds.
+fuzz() {
+    mkdir -p "corpus/$1"
+    if [ -d "seeds/$1" ]; then cp -n "seeds/$1"/* "corpus/$1/"; fi
+    run "$1" "corpus/$1" -max_total_time="$2"
+}
+
+# Runs each seed of a target once, and the empty input.
+run_seeds() {
+    local none
+    none="$(mktemp -d)"
+    if [ -d "seeds/$1" ]; then run "$1" "seeds/$1" -runs=0; else run "$1" "$none" -runs=0; fi
+}
+
+# Waits for a job. A failure is remembered, so that the others go on.
+failures=0
+running=0
+reap() {
+    wait -n || failures=$((failures + 1))
+    running=$((running - 1))
+}
+
+# Runs a command when a processor is free.
+start() {
+    [ "$running" -lt "$(nproc)" ] || reap
+    "$@" &
+    running=$((running + 1))
+}
+
+chosen=()
+if [ "${1:-}" = --rotate ]; then
+    count="$2" seconds="$3"
+    mapfile -t all < <(cargo fuzz list)
+    round="${FUZZ_ROUND:-$(git rev-list --count HEAD)}"
+    for ((turn = 0; turn < count && turn < ${#all[@]}; turn++)); do
+        chosen+=("${all[(round * count + turn) % ${#all[@]}]}")
+    done
+    echo "round $round fuzzes ${chosen[*]} for $seconds s each"
+else
+    seconds="${1:-30}"
+    [ $# -eq 0 ] || shift
+    chosen=("$@") all=()
+    [ ${#chosen[@]} -gt 0 ] || mapfile -t chosen < <(cargo fuzz list)
+fi
+
+cargo fuzz build "${fuzz_args[@]}"
+for target in "${all[@]}"; do
+    [[ " ${chosen[*]} " == *" $target "* ]] || start run_seeds "$target"
 done
+for target in "${chosen[@]}"; do
+    start fuzz "$target" "$seconds"
+done
+while [ "$running" -gt 0 ]; do reap; done
+[ "$failures" = 0 ] || { echo "$failures targets failed" >&2; exit 1; }

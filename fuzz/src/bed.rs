@@ -1,5 +1,5 @@
-//! The environment of a proxy: its clients, an operating system that follows the rules of sockets,
-//! and the time.
+//! The environment of a server, which is a proxy or an origin: its clients, an operating system that follows
+//! the rules of sockets and files, and the time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -13,9 +13,12 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use tandem_lab::TestCertificate;
 use tandem_node::{
-    Event, Input, Node, Output, Proxy, ProxyConfig, Stats,
+    Event, Input, Node, Origin, OriginConfig, Output, Proxy, ProxyConfig, Stats,
     limits::Limits,
-    node::{QueryId, Received, ResolveError, SocketId, SocketKind, Transmit},
+    node::{
+        FileError, FileId, FileMeta, QueryId, Received, ResolveError, SocketId, SocketKind,
+        Transmit,
+    },
     proxy::{Access, TargetPolicy},
     quic::{Mtu, Transport},
     tcp::{TcpId, TcpInput, TcpOutput},
@@ -29,11 +32,14 @@ const CONNECTIONS: usize = 4;
 const REQUEST_STREAMS: u32 = 8;
 const QUERIES: usize = 6;
 
-/// The largest number of successive outputs of the proxy.
-const OUTPUTS_MAX: u32 = 10_000;
+/// The longest upload in bytes.
+const UPLOAD: u64 = 100_000;
+
+/// The largest number of successive outputs of a node.
+pub(crate) const OUTPUTS_MAX: u32 = 10_000;
 
 /// The largest number of successive deadlines that are not in the future.
-const STALLS_MAX: u32 = 1000;
+pub(crate) const STALLS_MAX: u32 = 1000;
 
 /// A time after which the proxy must have forgotten a client. It is longer than the idle timeout,
 /// the engine's closing period, the idle time of a flow and the longest wait for a name server.
@@ -69,16 +75,50 @@ pub trait Client {
     fn handle_timeout(&mut self, now: Instant);
 }
 
-/// A proxy and all that surrounds it.
-pub struct Bed<C> {
-    proxy: Proxy,
-    /// The clients of the proxy.
+/// A server.
+pub trait Server: Node {
+    /// Its counters.
+    fn stats(&mut self) -> Stats;
+}
+
+impl Server for Proxy {
+    fn stats(&mut self) -> Stats {
+        Self::stats(self)
+    }
+}
+
+impl Server for Origin {
+    fn stats(&mut self) -> Stats {
+        Self::stats(self)
+    }
+}
+
+/// A file that a server has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum File {
+    /// It is being opened.
+    Asked,
+    /// It is open and has this length.
+    Open(u64),
+    /// The server waits for a part of it.
+    Reading(u64),
+    /// It could not be opened.
+    Failed,
+}
+
+/// A server and all that surrounds it.
+pub struct Bed<C, S = Proxy> {
+    proxy: S,
+    /// The clients of the server.
     pub clients: Vec<C>,
     /// The present time.
     pub now: Instant,
     deadline: Option<Instant>,
     sockets: BTreeMap<SocketId, (Socket, SocketKind)>,
     queries: VecDeque<QueryId>,
+    files: BTreeMap<FileId, File>,
+    /// The bytes of a file that wait to be given to the server: from this position so many.
+    reads: VecDeque<(FileId, u64, usize)>,
     stats: Stats,
     /// The fates of the next packets to the proxy.
     pub fates: VecDeque<Fate>,
@@ -113,6 +153,16 @@ pub fn certificate() -> &'static TestCertificate {
     CERTIFICATE.get_or_init(|| TestCertificate::new(["proxy.test"]))
 }
 
+/// The settings of an origin that takes uploads.
+pub fn origin_config() -> OriginConfig {
+    OriginConfig {
+        takes_uploads: true,
+        limits: Limits { upload: UPLOAD, read_ahead: 4000, ..proxy_config().limits },
+        seed: Some(1),
+        ..OriginConfig::new(server_address(), certificate().server())
+    }
+}
+
 /// The settings of the proxy.
 pub fn proxy_config() -> ProxyConfig {
     static TLS: OnceLock<rustls::ServerConfig> = OnceLock::new();
@@ -138,14 +188,14 @@ pub fn proxy_config() -> ProxyConfig {
 }
 
 #[expect(clippy::disallowed_methods, reason = "only differences to it matter")]
-fn start() -> Instant {
+pub(crate) fn start() -> Instant {
     static START: OnceLock<Instant> = OnceLock::new();
     *START.get_or_init(Instant::now)
 }
 
-impl<C: Client> Bed<C> {
-    /// Lets a proxy listen.
-    pub fn new(proxy: Proxy) -> Self {
+impl<C: Client, S: Server> Bed<C, S> {
+    /// Lets a server listen.
+    pub fn new(proxy: S) -> Self {
         let mut bed = Self {
             proxy,
             clients: Vec::new(),
@@ -153,6 +203,8 @@ impl<C: Client> Bed<C> {
             deadline: None,
             sockets: BTreeMap::new(),
             queries: VecDeque::new(),
+            files: BTreeMap::new(),
+            reads: VecDeque::new(),
             stats: Stats::default(),
             fates: VecDeque::new(),
             released: BTreeSet::new(),
@@ -324,10 +376,60 @@ impl<C: Client> Bed<C> {
                     assert!(fits < len, "{len} bytes fit {fits}");
                 }
                 Output::Tcp(output) => self.tcp(output),
-                output => panic!("a proxy must not emit {output:?}"),
+                output => self.file(output),
             }
         }
         panic!("the proxy emitted {OUTPUTS_MAX} successive outputs");
+    }
+
+    /// An operating system with a folder of files.
+    fn file(&mut self, output: Output) {
+        match output {
+            Output::OpenFile { file, path } => {
+                for segment in &path {
+                    let is_plain = !segment.contains(['/', '\\', '\0']);
+                    assert!(is_plain && !["", ".", ".."].contains(&&**segment), "{path:?}");
+                }
+                let old = self.files.insert(file, File::Asked);
+                assert_eq!(old, None, "{file:?} is opened twice");
+            }
+            Output::ReadFile { file, offset, len } => {
+                let Some(File::Open(file_len)) = self.files.get(&file).copied() else {
+                    panic!("{file:?} is {:?}", self.files.get(&file));
+                };
+                let end = offset.checked_add(len as u64).expect("a file has an end");
+                assert!(len > 0 && end <= file_len, "{len} bytes at {offset} of {file_len}");
+                self.files.insert(file, File::Reading(file_len));
+                self.reads.push_back((file, offset, len));
+            }
+            Output::CloseFile(file) => {
+                let old = self.files.remove(&file);
+                assert!(matches!(old, Some(File::Open(_) | File::Reading(_))), "it is {old:?}");
+            }
+            output => panic!("a server must not emit {output:?}"),
+        }
+    }
+
+    /// Answers the oldest request for a file.
+    pub fn open_file(&mut self, result: Result<u64, FileError>) {
+        let asked = self.files.iter().find(|(_, state)| **state == File::Asked);
+        let Some((&file, _)) = asked else { return };
+        self.files.insert(file, result.map_or(File::Failed, File::Open));
+        let result = result.map(|len| FileMeta { len, modified: None });
+        self.feed(Input::FileOpened { file, result });
+    }
+
+    /// Answers the oldest request for a part of a file. `missing`: so many bytes of it are not there, because
+    /// somebody has truncated the file.
+    pub fn read_file(&mut self, missing: usize) {
+        let Some((file, _, len)) = self.reads.pop_front() else { return };
+        let state = self.files.get_mut(&file);
+        if let Some(File::Reading(file_len)) = state.as_deref() {
+            let file_len = *file_len;
+            self.files.insert(file, File::Open(file_len));
+        }
+        let result = Ok(Bytes::from(vec![0; len.saturating_sub(missing)]));
+        self.feed(Input::FileChunk { file, result });
     }
 
     /// A target with an even port takes connections, says one word, and takes everything. Others
@@ -441,6 +543,9 @@ impl<C: Client> Bed<C> {
     /// Ends the connections, and checks that the proxy has released all its resources.
     pub fn end(mut self) {
         self.fates.clear();
+        while self.files.values().any(|state| *state == File::Asked) {
+            self.open_file(Err(FileError::NotFound));
+        }
         for client in &mut self.clients {
             client.close(self.now);
         }
@@ -450,6 +555,8 @@ impl<C: Client> Bed<C> {
         }
         let stats = self.proxy.stats();
         assert_eq!((stats.flows_open, stats.connections_open), (0, 0));
+        let open = self.files.values().filter(|state| **state != File::Failed).count();
+        assert_eq!(open, 0, "files are open at the end");
         assert_eq!(self.deadline, None, "nothing is left to wait for");
     }
 }

@@ -1,12 +1,13 @@
-//! The input of the targets that drive a proxy, and the messages that a step of it stands for.
+//! The input of the targets that drive a node, and the messages that a step of it stands for.
 
 use std::net::IpAddr;
 
 use bytes::Bytes;
 use tandem_node::node::ResolveError;
 use tandem_wire::{
-    CidCapsule, CidReason, HttpDatagram, QuarterStreamId, RequestHead, Settings, VarInt,
-    encode_data_header, encode_datagram_capsule, encode_headers, encode_settings,
+    CidCapsule, CidReason, HttpDatagram, QuarterStreamId, RequestHead, ResponseHead, Settings,
+    TunnelInfo, VarInt, encode_data_header, encode_datagram_capsule, encode_headers,
+    encode_settings,
 };
 
 /// Reads the input, which is followed by zeros.
@@ -42,8 +43,30 @@ impl<'a> Reader<'a> {
 
 /// The control stream of a client that sends HTTP Datagrams.
 pub fn control_stream() -> Vec<u8> {
+    control_stream_with(&Settings { h3_datagram: true, ..Settings::default() })
+}
+
+/// The control stream of a proxy, which also takes extended CONNECT.
+pub fn server_control_stream() -> Vec<u8> {
+    let (h3_datagram, enable_connect_protocol) = (true, true);
+    control_stream_with(&Settings { h3_datagram, enable_connect_protocol, ..Settings::default() })
+}
+
+fn control_stream_with(settings: &Settings) -> Vec<u8> {
     let mut stream = vec![0]; // RFC 9114 §6.2.1: the type of a control stream
-    encode_settings(&Settings { h3_datagram: true, ..Settings::default() }, &mut stream);
+    encode_settings(settings, &mut stream);
+    stream
+}
+
+/// A response in a HEADERS frame.
+pub fn response(status: u16, fields: &[(&'static str, &'static str)]) -> Vec<u8> {
+    let status = http::StatusCode::from_u16(status).expect("it has three digits");
+    let mut headers = http::HeaderMap::new();
+    for (name, value) in fields {
+        headers.append(*name, http::HeaderValue::from_static(value));
+    }
+    let mut stream = Vec::new();
+    encode_headers(&ResponseHead { status, headers }.encode(), &mut stream);
     stream
 }
 
@@ -77,6 +100,31 @@ pub fn request(target: u8, fields: &[(&'static str, &'static str)]) -> Vec<u8> {
     stream
 }
 
+/// A request for a file, or of an upload, or for a channel for reports. The path is any text.
+pub fn file_request(method: u8, path: &[u8], fields: &[(&'static str, &'static str)]) -> Vec<u8> {
+    let mut headers = http::HeaderMap::new();
+    for (name, value) in fields {
+        headers.insert(*name, http::HeaderValue::from_static(value));
+    }
+    let (method, protocol) = match method % 5 {
+        0 | 1 => (http::Method::GET, None),
+        2 => (http::Method::HEAD, None),
+        3 => (http::Method::PUT, None),
+        _ => (http::Method::CONNECT, Some(TunnelInfo::PROTOCOL.to_owned())),
+    };
+    let head = RequestHead {
+        method,
+        scheme: Some("https".to_owned()),
+        authority: Some("origin.test".to_owned()),
+        path: Some(format!("/{}", String::from_utf8_lossy(path))),
+        protocol,
+        headers,
+    };
+    let mut stream = Vec::new();
+    encode_headers(&head.encode(), &mut stream);
+    stream
+}
+
 /// A DATAGRAM capsule in a DATA frame.
 pub fn capsule(context_id: u8, payload: &[u8]) -> Vec<u8> {
     let mut capsule = Vec::new();
@@ -103,7 +151,8 @@ pub fn cid_capsule(kind: u8, cid: Vec<u8>, vcid: Vec<u8>) -> Vec<u8> {
     data_frame(&encoded)
 }
 
-fn data_frame(content: &[u8]) -> Vec<u8> {
+/// A DATA frame.
+pub fn data_frame(content: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     encode_data_header(content.len(), &mut frame);
     frame.extend_from_slice(content);

@@ -1,9 +1,12 @@
 //! The common parts of the fuzz targets.
 
 pub mod bed;
+pub mod client_bed;
+pub mod client_steps;
 pub mod input;
 pub mod null_crypto;
 pub mod raw_client;
+pub mod raw_server;
 
 use bytes::Bytes;
 

@@ -8,19 +8,19 @@ use std::{
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use tandem_wire::{Capsule, CapsuleDecoder, CidCapsule, ConnectionId, VarInt};
+use tandem_wire::{Capsule, CapsuleDecoder, CidCapsule, ConnectionId, QuicFrames, VarInt};
 
 use crate::bed::Client;
 
 /// The version of QUIC.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
-/// The number of received packets that the client remembers and acknowledges.
-const REMEMBERED: usize = 64;
+/// The number of received packets that an end remembers and acknowledges.
+pub(crate) const REMEMBERED: usize = 64;
 
 /// RFC 9000 §17.2: the types of long headers.
-const INITIAL: u8 = 0;
-const HANDSHAKE: u8 = 2;
+pub(crate) const INITIAL: u8 = 0;
+pub(crate) const HANDSHAKE: u8 = 2;
 const RETRY: u8 = 3;
 
 /// A client of a proxy with [`NullCrypto`](crate::null_crypto::NullCrypto).
@@ -44,6 +44,8 @@ pub struct RawClient {
     is_closed: bool,
     /// The virtual connection IDs that the proxy has chosen, and for which ID of the client or target.
     pub virtual_ids: Vec<(ConnectionId, Bytes)>,
+    /// The connection IDs of the server, each with the token that ends the connection (RFC 9000 §19.15).
+    pub issued: Vec<(Bytes, [u8; 16])>,
 }
 
 /// The direction of a stream.
@@ -73,6 +75,7 @@ impl RawClient {
             opened: [0; 2],
             is_closed: false,
             virtual_ids: Vec::new(),
+            issued: Vec::new(),
         };
         // The engine finds a new connection by this ID, so each address needs another one.
         let mut destination = *b"first at";
@@ -134,6 +137,11 @@ impl RawClient {
         self.next_number += 1;
         out.put_slice(frames);
         out
+    }
+
+    /// The client's own connection ID.
+    pub fn own(&self) -> &[u8] {
+        &self.own
     }
 
     /// Sends these frames in a packet, once the proxy has answered.
@@ -263,13 +271,7 @@ impl RawClient {
         let len = usize::from(packet.try_get_u8().ok()? & 3) + 1;
         packet.try_split_to(self.own.len())?;
         let truncated = packet.try_split_to(len)?;
-        let truncated = truncated.iter().fold(0, |all, &byte| all << 8 | u64::from(byte));
-        // RFC 9000 §A.3, without the correction downwards: the proxy's packets arrive in order.
-        let mask = (1_u64 << (8 * len)) - 1;
-        let next = self.received.last().map_or(0, |last| last + 1);
-        let full = next & !mask | truncated;
-        let full = if full < next { full + mask + 1 } else { full };
-        self.received.insert(full);
+        self.received.insert(full_number(&self.received, &truncated));
         if self.received.len() > REMEMBERED {
             self.received.pop_first();
         }
@@ -296,6 +298,19 @@ impl RawClient {
     /// Finds out whether the packet wants an acknowledgement (RFC 9000 §13.2.1).
     fn read_frames(&mut self, mut frames: Bytes) -> Option<()> {
         self.learn(&frames);
+        for frame in QuicFrames::new(&frames).map(|frame| frame.frame) {
+            // NEW_CONNECTION_ID: two numbers, a length, the ID and the token.
+            if frame.first() == Some(&0x18)
+                && let Some((before, token)) = frame.split_last_chunk()
+                && let Some((_, mut rest)) = before.split_first()
+                && VarInt::decode(&mut rest).is_ok()
+                && VarInt::decode(&mut rest).is_ok()
+                && let Some((_, id)) = rest.split_first()
+                && self.issued.len() < REMEMBERED
+            {
+                self.issued.push((Bytes::copy_from_slice(id), *token));
+            }
+        }
         while frames.has_remaining() {
             match frames.get_u8() {
                 0x00 => {}
@@ -319,29 +334,6 @@ impl RawClient {
         }
         Some(())
     }
-
-    /// Encodes an ACK frame (RFC 9000 §19.3).
-    fn acknowledgement(&self) -> Option<Vec<u8>> {
-        let mut ranges: Vec<(u64, u64)> = Vec::new();
-        for &number in self.received.iter().rev() {
-            match ranges.last_mut() {
-                Some((first, _)) if *first == number + 1 => *first = number,
-                _ => ranges.push((number, number)),
-            }
-        }
-        let (&(first, last), others) = ranges.split_first()?;
-        let mut frame = vec![0x02];
-        for value in [last, 0, others.len() as u64, last - first] {
-            number(&mut frame, value);
-        }
-        let mut before = first;
-        for &(first, last) in others {
-            number(&mut frame, before - last - 2);
-            number(&mut frame, last - first);
-            before = first;
-        }
-        Some(frame)
-    }
 }
 
 impl Client for RawClient {
@@ -358,7 +350,7 @@ impl Client for RawClient {
         if self.packets.is_empty()
             && self.acknowledges
             && std::mem::take(&mut self.owes_acknowledgement)
-            && let Some(frame) = self.acknowledgement()
+            && let Some(frame) = acknowledgement(&self.received)
         {
             self.frames(frame);
         }
@@ -380,20 +372,53 @@ impl Client for RawClient {
     fn handle_timeout(&mut self, _: Instant) {}
 }
 
+/// The packet number that these bytes stand for (RFC 9000 §A.3, without the correction downwards: the
+/// packets of a node arrive in order).
+pub(crate) fn full_number(received: &BTreeSet<u64>, truncated: &[u8]) -> u64 {
+    let mask = (1_u64 << (8 * truncated.len())) - 1;
+    let truncated = truncated.iter().fold(0, |all, &byte| all << 8 | u64::from(byte));
+    let next = received.last().map_or(0, |last| last + 1);
+    let full = next & !mask | truncated;
+    if full < next { full + mask + 1 } else { full }
+}
+
+/// Encodes an ACK frame (RFC 9000 §19.3).
+pub(crate) fn acknowledgement(received: &BTreeSet<u64>) -> Option<Vec<u8>> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for &number in received.iter().rev() {
+        match ranges.last_mut() {
+            Some((first, _)) if *first == number + 1 => *first = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let (&(first, last), others) = ranges.split_first()?;
+    let mut frame = vec![0x02];
+    for value in [last, 0, others.len() as u64, last - first] {
+        number(&mut frame, value);
+    }
+    let mut before = first;
+    for &(first, last) in others {
+        number(&mut frame, before - last - 2);
+        number(&mut frame, last - first);
+        before = first;
+    }
+    Some(frame)
+}
+
 /// A CRYPTO frame at the start of its stream (RFC 9000 §19.6).
-fn crypto(data: &[u8]) -> Vec<u8> {
+pub(crate) fn crypto(data: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x06, 0];
     number(&mut frame, data.len() as u64);
     frame.extend_from_slice(data);
     frame
 }
 
-fn number(out: &mut impl BufMut, value: u64) {
+pub(crate) fn number(out: &mut impl BufMut, value: u64) {
     VarInt::saturating_from(value).encode(out);
 }
 
 /// Splits bytes that may be too few.
-trait TrySplit: Sized {
+pub(crate) trait TrySplit: Sized {
     fn try_split_to(&mut self, len: usize) -> Option<Self>;
 }
 

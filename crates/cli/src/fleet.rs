@@ -1,30 +1,25 @@
 //! The settings of a machine in a fleet behind a load balancer, and the file that all machines of a fleet have.
 
 use std::{
-    collections::BTreeSet,
     fmt, fs,
-    net::SocketAddr,
     path::{Path, PathBuf},
     str::FromStr,
 };
 
-use serde::{Deserialize, Serialize};
-use serde_with::{DeserializeFromStr, SerializeDisplay, hex::Hex, serde_as};
-use tandem_node::quic::{Fleet, FleetSecret, Generation, Neighbours};
-use tandem_wire::RoutableIds;
+use serde::Serialize;
+use serde_with::SerializeDisplay;
+use tandem_files::{
+    Fault,
+    fleet::{FleetFile, Machine},
+};
+use tandem_node::quic::Fleet;
 
 use crate::{
-    config::{ValueError, line_of},
+    config::ValueError,
     error::{CliError, ConfigError},
     secret_file::warn_if_shared,
     tls,
 };
-
-/// The most generations in a file. One is in use, one comes, and others have been.
-const GENERATIONS_MAX: usize = 4;
-
-/// The least length of a nonce in bytes.
-const NONCE_LEN_MIN: usize = 8;
 
 /// Flags, and keys of a file.
 #[derive(Debug, Default, clap::Args)]
@@ -77,20 +72,14 @@ impl FleetSetup {
         let (Some(file), Some(ServerId(server_id))) = (&self.fleet_file, &self.server_id) else {
             return Ok(None);
         };
-        let unreadable = |error| ConfigError::Unreadable { file: file.clone(), error };
-        let text = fs::read_to_string(file).map_err(unreadable)?;
-        let (generations, machines) = parse(file, &text, server_id.len())?;
+        let fleet = read_file(file)?.member(server_id);
         warn_if_shared(file, "the secrets of the fleet");
-        let wrong = |error: tandem_node::quic::FleetError| in_file(file, 1, error.to_string());
-        let fleet = Fleet::new(server_id.clone(), generations).map_err(wrong)?;
-        let others = machines.into_iter().filter(|it| it.server_id.0 != *server_id);
-        let others = Neighbours::new(others.map(|it| (it.server_id.0, it.address)));
-        Ok(Some(fleet.with_neighbours(others)))
+        fleet.map(Some).map_err(|fault| in_file(file, fault.line, fault.reason))
     }
 }
 
 /// The number of a machine, of one byte or more.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, SerializeDisplay, DeserializeFromStr)]
+#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay)]
 pub(crate) struct ServerId(Vec<u8>);
 
 impl FromStr for ServerId {
@@ -113,91 +102,14 @@ impl fmt::Display for ServerId {
     }
 }
 
-#[derive(Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct FleetFile {
-    nonce_length: usize,
-    generation: Vec<GenerationTable>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    machine: Vec<Machine>,
-}
-
-/// A machine of the fleet, and the address of its own at which it listens.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct Machine {
-    server_id: ServerId,
-    address: SocketAddr,
-}
-
-impl FromStr for Machine {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        let expected = "HEX=ADDRESS:PORT, such as 0001=10.0.0.1:443";
-        let (server_id, address) = text.split_once('=').ok_or(ValueError::Form { expected })?;
-        let address = address.parse().map_err(|_| ValueError::Form { expected })?;
-        Ok(Self { server_id: server_id.parse()?, address })
-    }
-}
-
-#[serde_as]
-#[derive(Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct GenerationTable {
-    rotation: u8,
-    #[serde_as(as = "Option<Hex>")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<[u8; RoutableIds::KEY_LEN]>,
-    #[serde_as(as = "Hex")]
-    secret: [u8; 32],
-}
-
 fn in_file(file: &Path, line: usize, reason: String) -> ConfigError {
     ConfigError::InFile { file: file.to_owned(), line, key: None, seen: None, reason }
 }
 
-fn read_file(file: &Path, text: &str) -> Result<FleetFile, ConfigError> {
-    let parsed: FleetFile = toml::from_str(text).map_err(|error| {
-        let line = line_of(text, error.span().unwrap_or_default().start);
-        in_file(file, line, error.message().to_owned())
-    })?;
-    // Nonces are drawn at random. Shorter ones would often be the same.
-    if parsed.nonce_length < NONCE_LEN_MIN {
-        let reason =
-            format!("nonce-length is {}; at least {NONCE_LEN_MIN} are needed", parsed.nonce_length);
-        return Err(in_file(file, 1, reason));
-    }
-    let len = parsed.generation.len();
-    if !(1..=GENERATIONS_MAX).contains(&len) {
-        let reason = format!("there are {len} generations; allowed: 1 to {GENERATIONS_MAX}");
-        return Err(in_file(file, 1, reason));
-    }
-    if let Some(twice) = first_twice(&parsed.machine) {
-        return Err(in_file(file, 1, format!("two machines have the server ID {twice}")));
-    }
-    Ok(parsed)
-}
-
-/// The first server ID that two machines have.
-fn first_twice(machines: &[Machine]) -> Option<&ServerId> {
-    let mut seen = BTreeSet::new();
-    machines.iter().map(|it| &it.server_id).find(|it| !seen.insert(*it))
-}
-
-fn parse(
-    file: &Path,
-    text: &str,
-    server_id_len: usize,
-) -> Result<(Vec<Generation>, Vec<Machine>), ConfigError> {
-    let FleetFile { nonce_length, generation: tables, machine } = read_file(file, text)?;
-    let generation = |GenerationTable { rotation, key, secret }| {
-        let ids = RoutableIds::new(rotation, server_id_len, nonce_length, key.as_ref());
-        let ids = ids.map_err(|error| in_file(file, 1, error.to_string()))?;
-        Ok(Generation { ids, secret: FleetSecret(secret) })
-    };
-    let generations = tables.into_iter().map(generation).collect::<Result<_, ConfigError>>()?;
-    Ok((generations, machine))
+fn read_file(file: &Path) -> Result<FleetFile, ConfigError> {
+    let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
+    let text = fs::read_to_string(file).map_err(unreadable)?;
+    FleetFile::parse(&text).map_err(|fault| in_file(file, fault.line, fault.reason))
 }
 
 /// The text of a new file with random keys. With a former file, its generations stay known, and its machines, unless new
@@ -207,37 +119,11 @@ pub(crate) fn new_file(
     former: Option<&Path>,
     machines: Vec<Machine>,
 ) -> Result<String, CliError> {
-    let former = former.map(|file| {
-        let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
-        read_file(file, &fs::read_to_string(file).map_err(unreadable)?)
-    });
-    let former = former.transpose()?;
-    let nonce_length = former.as_ref().map_or(NONCE_LEN_MIN, |former| former.nonce_length);
-    let (mut known, known_machines) =
-        former.map(|former| (former.generation, former.machine)).unwrap_or_default();
-    known.truncate(GENERATIONS_MAX - 1);
-    let is_free = |rotation: &u8| known.iter().all(|it| it.rotation != *rotation);
-    let newest = known.first().map_or(0, |it| it.rotation.into());
-    // Each is used again as late as possible.
-    let mut rotations = RoutableIds::ROTATIONS.skip(newest).chain(RoutableIds::ROTATIONS);
-    let rotation = rotations.find(is_free);
-    let new = GenerationTable {
-        rotation: rotation.expect("there are more rotations than generations"),
-        key: if is_visible { None } else { Some(tls::random()?) },
-        secret: tls::random()?,
-    };
-    let mut text = String::from(
-        "# The same on all machines of the fleet. The first generation is in use, the others are known (docs/fleet.md).\n",
-    );
-    let file = FleetFile {
-        nonce_length,
-        generation: std::iter::once(new).chain(known).collect(),
-        machine: if machines.is_empty() { known_machines } else { machines },
-    };
-    text.push_str(
-        &toml::to_string(&file).expect("the file has numbers, digits and addresses only"),
-    );
-    read_file(Path::new("the new file"), &text)?;
+    let former = former.map(read_file).transpose()?;
+    let key = if is_visible { None } else { Some(tls::random()?) };
+    let text = FleetFile::new(key, tls::random()?, former, machines).to_string();
+    let wrong = |fault: Fault| in_file(Path::new("the new file"), fault.line, fault.reason);
+    FleetFile::parse(&text).map_err(wrong)?;
     Ok(text)
 }
 
@@ -273,17 +159,24 @@ mod tests {
         }
     }
 
+    fn secrets_in(text: &str) -> Vec<String> {
+        let lines = text.lines().filter(|line| line.starts_with("secret"));
+        lines.map(str::to_owned).collect()
+    }
+
     #[test]
     fn generations_change_and_the_last_three_stay_known() {
         let mut text = new_file(false, None, Vec::new()).unwrap();
         let mut firsts = Vec::new();
         for _ in 0..8 {
-            let before = read_file(Path::new("before"), &text).unwrap();
-            firsts.push(before.generation[0].rotation);
+            let before = FleetFile::parse(&text).unwrap();
+            firsts.push(before.rotations().next().unwrap());
+            let known = secrets_in(&text);
             text = new_file(false, Some(written(&text).path()), Vec::new()).unwrap();
-            let after = read_file(Path::new("after"), &text).unwrap();
-            let known = before.generation.iter().take(3).map(|it| it.secret);
-            assert!(after.generation[1..].iter().map(|it| it.secret).eq(known), "{text}");
+            let after = FleetFile::parse(&text).unwrap();
+            let secrets = secrets_in(&text);
+            assert_eq!(secrets.get(1..), known.get(..3.min(known.len())), "{text}");
+            assert!(after.rotations().skip(1).eq(before.rotations().take(3)), "{text}");
             assert!(member(&text, "01").is_ok(), "{text}");
         }
         assert_eq!(firsts, [0, 1, 2, 3, 4, 5, 6, 0], "each is used again as late as possible");

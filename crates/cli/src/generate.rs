@@ -56,7 +56,7 @@ pub(crate) enum Generate {
         /// A machine and the address of its own at which it listens, such as 0001=10.0.0.1:443; repeatable, or several
         /// with commas between. Machines that know each other notice when one is gone, and end its connections at once
         #[arg(long, value_name = "HEX=ADDRESS:PORT", value_delimiter = ',')]
-        machine: Vec<fleet::Machine>,
+        machine: Vec<tandem_files::fleet::Machine>,
     },
     /// Print a configuration file with every setting and its meaning, for --config
     Config {

@@ -1,8 +1,9 @@
 //! Secrets that let a client use a proxy, from a file: one on a line, after its name if it has one.
 //! `#` begins a comment line.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{fs, path::Path};
 
+use tandem_files::Fault;
 use tandem_node::proxy::{NamedToken, Token};
 
 use crate::{error::ConfigError, secret_file::warn_if_shared};
@@ -13,40 +14,13 @@ pub(crate) fn read_all(file: &Path) -> Result<Vec<NamedToken>, ConfigError> {
     let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
     let text = fs::read_to_string(file).map_err(unreadable)?;
     warn_if_shared(file, "the tokens");
-    let wrong = |line, reason| ConfigError::Token { file: file.to_owned(), line, reason };
-    let mut tokens = Vec::new();
-    let mut lines = BTreeMap::new();
-    for (text, line) in text.lines().map(str::trim).zip(1..) {
-        if text.is_empty() || text.starts_with('#') {
-            continue;
-        }
-        let token = parse(text, line).map_err(|reason| wrong(line, reason))?;
-        if let Some(first) = lines.insert(token.name().to_owned(), line) {
-            return Err(wrong(line, format!("line {first} has a token of the same name")));
-        }
-        tokens.push(token);
-    }
+    let tokens = tandem_files::tokens::parse(&text).map_err(|Fault { line, reason }| {
+        ConfigError::Token { file: file.to_owned(), line, reason }
+    })?;
     if tokens.is_empty() {
         return Err(ConfigError::NoToken { file: file.to_owned() });
     }
     Ok(tokens)
-}
-
-/// Reads `TOKEN` or `NAME TOKEN`. A token without a name is called after its line. The error does not
-/// show the text.
-fn parse(text: &str, line: usize) -> Result<NamedToken, String> {
-    let default = format!("token-{line}");
-    let words: Vec<_> = text.split_whitespace().collect();
-    let (name, token) = match words.as_slice() {
-        [token] => (default.as_str(), *token),
-        [name, token] => (*name, *token),
-        _ => return Err("a line has a token, or a name and a token".to_owned()),
-    };
-    let token = Token::parse(token).map_err(|error| match Token::parse(name) {
-        Ok(_) => "the name stands before the token".to_owned(),
-        Err(_) => error.to_string(),
-    })?;
-    NamedToken::new(name, token).map_err(|error| format!("{error}; it stands before the token"))
 }
 
 /// The token that a client sends: the first one of a file.

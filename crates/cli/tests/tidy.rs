@@ -1,8 +1,8 @@
-//! Tests of style rules that no linter checks: lengths of files, and dependencies between crates.
+//! Tests of style rules that no linter checks: lengths of files, dependencies between crates, and fuzz targets that run.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -11,13 +11,14 @@ use std::{
 const MAX_LINES: usize = 600;
 
 /// The crates of the workspace that each crate may use. Dependencies have one direction.
-const MAY_USE: [(&str, &[&str]); 13] = [
+const MAY_USE: [(&str, &[&str]); 14] = [
     ("tandem-units", &[]),
     ("tandem-wire", &["tandem-units"]),
     ("tandem-congestion", &["tandem-wire", "tandem-units"]),
     ("tandem-pep", &["tandem-wire"]),
     ("tandem-pep-linux", &["tandem-pep", "tandem-wire"]),
     ("tandem-node", &["tandem-wire", "tandem-congestion", "tandem-pep", "tandem-units"]),
+    ("tandem-files", &["tandem-node", "tandem-wire", "tandem-units"]),
     ("tandem-net", &["tandem-node", "tandem-units"]),
     ("tandem-netem", &["tandem-units"]),
     ("tandem-emulate", &["tandem-netem", "tandem-units"]),
@@ -33,6 +34,7 @@ const MAY_USE: [(&str, &[&str]); 13] = [
             "tandem-net",
             "tandem-emulate",
             "tandem-experiments",
+            "tandem-files",
             "tandem-lab",
             "tandem-netem",
             "tandem-node",
@@ -46,12 +48,13 @@ const MAY_USE: [(&str, &[&str]); 13] = [
 ];
 
 /// Crates that must not use sockets of an operating system or a runtime.
-const SANS_IO: [&str; 8] = [
+const SANS_IO: [&str; 9] = [
     "tandem-units",
     "tandem-wire",
     "tandem-congestion",
     "tandem-pep",
     "tandem-node",
+    "tandem-files",
     "tandem-netem",
     "tandem-lab",
     "tandem-experiments",
@@ -523,4 +526,61 @@ fn bytes_become_text_only_where_it_is_known_what_is_shown() {
     }
     let unused = BYTES_TO_TEXT.iter().zip(used).find(|(_, used)| !used);
     assert_eq!(unused, None, "it makes no texts");
+}
+
+/// The names of the entries of a folder, without their endings.
+fn names_in(folder: &str, ending: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap());
+    let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+    names.filter_map(|name| name.strip_suffix(ending).map(str::to_owned)).collect()
+}
+
+/// Cargo builds, and `fuzz/run.sh` runs, only what the manifest names.
+#[test]
+fn every_fuzz_target_is_built_and_described() {
+    let files = names_in("fuzz/fuzz_targets", ".rs");
+    assert!(files.len() > 20, "only {} files found", files.len());
+    let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let mut built = BTreeSet::new();
+    for bin in manifest["bin"].as_array().unwrap() {
+        let name = bin["name"].as_str().unwrap();
+        assert_eq!(bin["path"].as_str(), Some(&*format!("fuzz_targets/{name}.rs")));
+        assert!(built.insert(name.to_owned()), "{name} is built twice");
+    }
+    assert_eq!(built, files, "on the left what cargo builds, on the right the files");
+    let described = fs::read_to_string(root().join("fuzz/README.md")).unwrap();
+    let rows = described.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let rows: BTreeSet<String> = rows.map(str::to_owned).collect();
+    assert_eq!(rows, files, "on the left what fuzz/README.md describes, on the right the files");
+    for seeds in names_in("fuzz/seeds", "") {
+        assert!(files.contains(&seeds), "fuzz/seeds/{seeds} are the seeds of no target");
+    }
+}
+
+/// A document that names a target as a defence must not promise what is not there.
+#[test]
+fn every_fuzz_target_that_documents_name_exists() {
+    const FOLDER: &str = "fuzz/fuzz_targets/";
+    let files = names_in("fuzz/fuzz_targets", ".rs");
+    let mut documents = Vec::new();
+    files_below(&root().join("docs"), ".md", &mut documents);
+    let others = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "fuzz/README.md"];
+    documents.extend(others.map(|name| root().join(name)));
+    let mut named = 0;
+    for document in documents {
+        let text = fs::read_to_string(&document).unwrap();
+        // The first target of a sentence has its whole path, and those after it have their file names.
+        for line in text.lines().filter(|line| line.contains(FOLDER)) {
+            let (_, after) = line.split_once(FOLDER).unwrap();
+            for word in after.split('`').filter_map(|word| word.strip_suffix(".rs")) {
+                let name = word.strip_prefix(FOLDER).unwrap_or(word);
+                if !name.contains('/') {
+                    assert!(files.contains(name), "{} names {name}", document.display());
+                    named += 1;
+                }
+            }
+        }
+    }
+    assert!(named > 5, "only {named} targets are named");
 }

@@ -21,6 +21,8 @@ use hickory_resolver::{
     },
     system_conf,
 };
+#[cfg(fuzzing)]
+pub use service::model::run as run_https_model;
 use tandem_node::node::ResolveError;
 use tokio::time::timeout;
 use tracing::{debug, warn};

@@ -14,6 +14,7 @@ use clap::{
     builder::Resettable,
     error::{ContextKind, ContextValue, ErrorKind},
 };
+use tandem_files::line_of;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -165,11 +166,6 @@ fn reason(error: &clap::Error) -> String {
         }
         None => error.kind().to_string(),
     }
-}
-
-/// Number of the line that holds this byte, from 1.
-pub(crate) fn line_of(text: &str, offset: usize) -> usize {
-    text.get(..offset).unwrap_or(text).matches('\n').count() + 1
 }
 
 /// The text of the place, if it is short enough to be quoted.

@@ -6,7 +6,10 @@ use serde_with::SerializeDisplay;
 use tandem_node::client::FlowConfig;
 use tandem_wire::{FeedbackField, Urgency, uri_template::check_host};
 
-use super::values::{ListenAddr, NO_BRACKETS, ValueError};
+use super::{
+    ValueError,
+    values::{ListenAddr, NO_BRACKETS},
+};
 
 /// The host and the port of a target.
 #[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay)]

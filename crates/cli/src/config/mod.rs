@@ -13,24 +13,22 @@ mod repair;
 
 mod transport;
 mod values;
-mod within;
 
 use std::{marker::PhantomData, path::PathBuf};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, builder::Resettable};
 use serde::Serialize;
+pub(crate) use tandem_files::setting::{Setting, ValueError, Within};
 use tandem_node::limits::Limits;
 
 use crate::error::ConfigError;
 
 pub(crate) use example::example;
-pub(crate) use file::line_of;
 pub(crate) use forward::{Forward, Target};
 pub(crate) use repair::{RepairSettings, RepairSetup};
 
 pub(crate) use transport::{TransportSettings, TransportSetup, WorkFor};
-pub(crate) use values::{HopVia, HttpsUrl, ListenAddr, Prefix, ValueError, Via};
-pub(crate) use within::{Setting, Within};
+pub(crate) use values::{HopVia, HttpsUrl, ListenAddr, Prefix, Via};
 
 /// Settings of a subcommand, none of which is required yet.
 pub(crate) trait Settings: Args {

@@ -1,10 +1,12 @@
-use std::fmt::Debug;
+use std::{fmt::Debug, ops::RangeInclusive};
 
+use serde::Serialize;
 use tandem_node::limits::Limits;
 
-use super::{Settings, effective, example, from_text};
+use super::{Setting, Settings, Within, effective, example, from_text};
 use crate::{
     client::ClientSettings,
+    error::ConfigError,
     origin::OriginSettings,
     pair::{ConnectSettings, ServeSettings},
     pep::PepSettings,
@@ -138,4 +140,57 @@ fn a_key_takes_one_value_or_a_list_as_its_flag_does() {
     assert!(one.contains("allow-target = [\"10.0.0.0/8\"]\n"), "{one}");
     let error = from_text::<ClientSettings>("timeout = [\"5s\"]").unwrap_err().to_string();
     assert_eq!(error, "test.toml:1: timeout: [\"5s\"]: this setting takes one value");
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Count;
+
+impl Setting for Count {
+    type Value = u8;
+    const ALLOWED: RangeInclusive<u8> = 2..=16;
+}
+
+#[derive(Debug, clap::Args)]
+struct File {
+    #[arg(long)]
+    count: Option<Within<Count>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Checked {
+    count: Within<Count>,
+}
+
+impl TryFrom<File> for Checked {
+    type Error = ConfigError;
+
+    fn try_from(file: File) -> Result<Self, ConfigError> {
+        Ok(Self { count: file.count.unwrap() })
+    }
+}
+
+impl Settings for File {
+    type Setup = Checked;
+    const SUBCOMMAND: &'static str = "test";
+    const REQUIRED: &'static [&'static str] = &["count"];
+}
+
+#[test]
+fn texts_and_files_have_the_same_range() {
+    for (text, error) in [
+        ("1", "out of range; allowed: 2 to 16"),
+        ("17", "out of range; allowed: 2 to 16"),
+        ("-1", "allowed: 2 to 16"),
+    ] {
+        let flag = text.parse::<Within<Count>>().unwrap_err().to_string();
+        assert!(flag.ends_with(error), "{flag}");
+        let file = from_text::<File>(&format!("count = {text}")).unwrap_err().to_string();
+        assert!(file.starts_with("test.toml:1: count: ") && file.ends_with(error), "{file}");
+    }
+    for count in [2, 16] {
+        assert_eq!(count.to_string().parse::<Within<Count>>().unwrap().0, count);
+        let text = format!("count = {count}\n");
+        assert_eq!(toml::to_string(&from_text::<File>(&text).unwrap()).unwrap(), text);
+    }
+    assert_eq!(Count::help("How many.", 8), "How many. [allowed: 2 to 16] [default: 8]");
 }

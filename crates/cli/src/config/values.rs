@@ -8,26 +8,8 @@ use std::{
 
 use ipnet::IpNet;
 use serde_with::SerializeDisplay;
+use tandem_files::setting::ValueError;
 use tandem_wire::Template;
-
-/// Why a text is not a value of this kind.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ValueError {
-    /// The text does not have the form.
-    #[error("not {expected}")]
-    Form {
-        /// What is allowed.
-        expected: &'static str,
-    },
-    /// The form is right, but a part of it is not.
-    #[error("{reason}; allowed: {expected}")]
-    Part {
-        /// The error.
-        reason: String,
-        /// What is allowed.
-        expected: String,
-    },
-}
 
 /// A local address to listen on; with port 0 the operating system chooses the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SerializeDisplay)]

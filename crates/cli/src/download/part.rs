@@ -16,14 +16,11 @@ use rustix::{
     fs::{FlockOperation, OFlags, flock},
     io::Errno,
 };
-use serde::{Deserialize, Serialize};
+pub(super) use tandem_files::download::State;
 use tandem_node::client::Resume;
 
 /// The longest state that is read, in bytes. A URL and a validator are shorter.
 const STATE_MAX: u64 = 64 * 1024;
-
-/// The version of the state's format.
-const VERSION: u8 = 1;
 
 /// The part of a download beside its target.
 #[derive(Debug)]
@@ -37,33 +34,13 @@ pub(super) struct Part {
     left: Option<State>,
 }
 
-/// The beginning of which file a part has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct State {
-    /// The version of the format.
-    #[serde(rename = "tandem-state")]
-    version: u8,
-    /// The URL that the user asked for.
-    pub(super) url: String,
-    /// The validator of the file (RFC 9110 §8.8), if the origin sent a reliable one.
-    pub(super) validator: Option<String>,
-    /// How many bytes of the part, from its start, are there without a gap. `None`: all of them.
-    pub(super) complete: Option<u64>,
-}
-
-impl State {
-    pub(super) fn new(url: &str) -> Self {
-        Self { version: VERSION, url: url.to_owned(), validator: None, complete: None }
-    }
-
-    fn read(path: &Path) -> Option<Self> {
-        let mut text = String::new();
-        open(File::options().read(true), path)
-            .and_then(|file| file.take(STATE_MAX).read_to_string(&mut text))
-            .ok()?;
-        serde_json::from_str(&text).ok().filter(|state: &Self| state.version == VERSION)
-    }
+/// Reads the state that an earlier download left.
+fn read_state(path: &Path) -> Option<State> {
+    let mut text = String::new();
+    open(File::options().read(true), path)
+        .and_then(|file| file.take(STATE_MAX).read_to_string(&mut text))
+        .ok()?;
+    State::parse(&text)
 }
 
 impl Part {
@@ -75,7 +52,7 @@ impl Part {
             PathBuf::from(name)
         };
         let (path, state_path) = (beside(".tandem-part"), beside(".tandem-state"));
-        let left = State::read(&state_path);
+        let left = read_state(&state_path);
         if left.is_none() && is_there(&state_path) {
             return Err(not_ours(&state_path));
         }
@@ -180,9 +157,7 @@ impl Part {
     pub(super) fn save(&self, state: &State) -> io::Result<()> {
         let folder = self.state_path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
-        let mut line = serde_json::to_vec(state)?;
-        line.push(b'\n');
-        file.write_all(&line)?;
+        file.write_all(state.to_string().as_bytes())?;
         file.persist(&self.state_path)?;
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde::Serialize;
+use tandem_files::pair::PairFile;
 use tandem_node::{
     ClientConfig, ProxyConfig,
     client::{FlowConfig, HopConfig, Task, TcpService, TunnelMode},
@@ -15,7 +16,7 @@ use tandem_wire::Template;
 
 use super::{
     REQUIRED, both_addresses,
-    files::{CLIENT_FILE, ClientFile, FOLDER},
+    files::{CLIENT_FILE, FOLDER, read_client_file},
 };
 use crate::{
     carried::Carried,
@@ -158,7 +159,7 @@ impl ConnectSetup {
                 (tls, tokens::read_first(token_file)?)
             }
             Identification::Pair { pair } => {
-                let ClientFile { certificate, token } = ClientFile::read(pair)?;
+                let PairFile { certificate, token } = read_client_file(pair)?;
                 (tls::pinned(certificate)?, token)
             }
         };

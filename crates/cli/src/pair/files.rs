@@ -7,11 +7,8 @@ use std::{
 };
 
 use rcgen::{CertificateParams, KeyPair};
-use rustls::pki_types::{
-    CertificateDer,
-    pem::{Error, PemObject},
-};
-use tandem_node::proxy::{ProxyConfig, Token};
+use tandem_files::pair::{PairFile, TOKEN};
+use tandem_node::proxy::ProxyConfig;
 
 use crate::{
     error::{CliError, ConfigError},
@@ -24,9 +21,6 @@ pub(super) const FOLDER: &str = "tandem-pair";
 
 /// The file for the other end.
 pub(super) const CLIENT_FILE: &str = "client.pem";
-
-/// What stands before the token in the file for the other end.
-const TOKEN: &str = "token = ";
 
 /// The files of `tandem serve`.
 #[derive(Debug)]
@@ -115,36 +109,19 @@ fn random_token() -> Result<String, CliError> {
     Ok(format!("{:032x}", u128::from_ne_bytes(tls::random()?)))
 }
 
-/// What `tandem connect` needs of the other end.
-#[derive(Debug)]
-pub(super) struct ClientFile {
-    /// The only certificate to trust.
-    pub(super) certificate: CertificateDer<'static>,
-    /// The token to show.
-    pub(super) token: Token,
-}
-
-impl ClientFile {
-    /// Reads the file that `tandem serve` has made. Warns if others on this machine can read it.
-    pub(super) fn read(file: &Path) -> Result<Self, ConfigError> {
-        let text = fs::read_to_string(file)
-            .map_err(|error| ConfigError::NoPair { file: file.to_owned(), error })?;
-        warn_if_shared(file, "the token");
-        let refused = |reason: String| ConfigError::Pair { file: file.to_owned(), reason };
-        let token = text.lines().find_map(|line| line.strip_prefix(TOKEN));
-        let token = token.ok_or_else(|| refused(format!("there is no line {TOKEN:?}")))?;
-        let token = Token::parse(token.trim()).map_err(|error| refused(error.to_string()))?;
-        let certificate = CertificateDer::from_pem_slice(text.as_bytes());
-        let certificate = certificate.map_err(|error| match error {
-            Error::NoItemsFound => refused("there is no certificate".to_owned()),
-            error => refused(error.to_string()),
-        })?;
-        Ok(Self { certificate, token })
-    }
+/// Reads the file that `tandem serve` has made for the other end. Warns if others on this machine can read it.
+pub(super) fn read_client_file(file: &Path) -> Result<PairFile, ConfigError> {
+    let text = fs::read_to_string(file)
+        .map_err(|error| ConfigError::NoPair { file: file.to_owned(), error })?;
+    warn_if_shared(file, "the token");
+    let refused = |reason| ConfigError::Pair { file: file.to_owned(), reason };
+    PairFile::parse(&text).map_err(refused)
 }
 
 #[cfg(test)]
 mod tests {
+    use rustls::pki_types::{CertificateDer, pem::PemObject};
+
     use super::*;
 
     #[test]
@@ -169,7 +146,7 @@ mod tests {
         fs::remove_file(&pair.client).unwrap();
         pair.complete().unwrap();
         assert_eq!(read(), before);
-        let client = ClientFile::read(&pair.client).unwrap();
+        let client = read_client_file(&pair.client).unwrap();
         assert_eq!(client.certificate, CertificateDer::from_pem_file(&pair.server).unwrap());
         assert_eq!(client.token.reveal(), before[1].trim());
         assert!(!before[2].contains("PRIVATE KEY"), "the other end never needs it");
@@ -181,7 +158,7 @@ mod tests {
         let read = |name: &str| {
             let pair = PairFolder::new(&root.path().join(name));
             pair.complete().unwrap();
-            ClientFile::read(&pair.client).unwrap()
+            read_client_file(&pair.client).unwrap()
         };
         let (one, other) = (read("one"), read("other"));
         assert_ne!(one.certificate, other.certificate);
@@ -217,7 +194,7 @@ mod tests {
             (format!("{token}{BEGIN}\n"), "missing section end"),
         ] {
             fs::write(&file, &text).unwrap();
-            let error = ClientFile::read(&file).unwrap_err().to_string();
+            let error = read_client_file(&file).unwrap_err().to_string();
             assert!(error.contains(reason) && error.contains("tandem serve"), "{text}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }

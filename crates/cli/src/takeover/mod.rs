@@ -21,7 +21,7 @@ use std::{
 };
 
 use sd_notify::NotifyState;
-use serde::{Deserialize, Serialize};
+use tandem_files::takeover::Hello;
 use tandem_net::{Listener, Listeners, Others, SocketOptions, clock};
 use tandem_node::quic::{Fleet, Neighbours, OtherProcess, ResetSecret};
 use tokio::{io::AsyncWriteExt, net};
@@ -36,21 +36,6 @@ const VARIABLE: &str = "TANDEM_TAKES_OVER_FROM";
 /// no field of [`Hello`], and what follows depends on both processes, so that a program with heartbeats and an earlier
 /// one without them can take over from each other; then nobody notices a successor that hangs.
 const HEARS_VARIABLE: &str = "TANDEM_HEARS_SUCCESSOR";
-
-/// Changes when a program with another form of [`Hello`], or of what follows, must not take over.
-const FORM: u8 = 1;
-
-/// What the new process is told with its sockets.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Hello {
-    form: u8,
-    nodes: u8,
-    /// Whether the new process has the second turn.
-    is_second: bool,
-    /// Which byte of connection IDs says the node.
-    thread_at: usize,
-}
 
 /// The new process is ready.
 const READY: u8 = b'R';

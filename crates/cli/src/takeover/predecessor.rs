@@ -15,7 +15,7 @@ use tandem_net::Listeners;
 use tandem_node::quic::Turn;
 use tokio::{io::AsyncReadExt, net};
 
-use super::{ALIVE, FORM, HEARS_VARIABLE, Hello, RELOAD, Told, VARIABLE, YOURS, sockets, tell};
+use super::{ALIVE, HEARS_VARIABLE, Hello, RELOAD, Told, VARIABLE, YOURS, sockets, tell};
 use crate::error::CliError;
 
 /// What has been sent before this process started.
@@ -52,7 +52,7 @@ pub(super) fn find() -> Result<Option<Found>, CliError> {
         let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         control.set_read_timeout(Some(PATIENCE))?;
         let (hello, files) = sockets::receive(&control)?;
-        let hello: Hello = serde_json::from_slice(&hello)?;
+        let hello = Hello::parse(&hello)?;
         Ok(Found { process, control, hello, files })
     };
     let found: Result<Found, io::Error> = receive();
@@ -76,8 +76,8 @@ impl Found {
         threads: u8,
         thread_at: usize,
     ) -> Result<(Predecessor, UnixStream, Listeners), CliError> {
-        let Hello { form, nodes, is_second, .. } = self.hello;
-        if form != FORM {
+        let Hello { nodes, is_second, .. } = self.hello;
+        if !self.hello.is_understood() {
             return Err(refuse("the versions of the programs are too different".to_owned()));
         }
         if threads != nodes {

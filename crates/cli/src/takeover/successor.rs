@@ -15,7 +15,7 @@ use tandem_net::{Listeners, clock};
 use tandem_node::quic::Turn;
 use tokio::{io::AsyncReadExt, net, time};
 
-use super::{ALIVE, FORM, HEARS_VARIABLE, Hello, READY, RELOAD, Told, VARIABLE, sockets, tell};
+use super::{ALIVE, HEARS_VARIABLE, Hello, READY, RELOAD, Told, VARIABLE, sockets, tell};
 
 /// The time in which the process must be ready. It reads files, and may look up names.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -50,13 +50,8 @@ impl Successor {
         let listening = listeners.for_successor().ok_or("the system cannot share an address")?;
         let mut arguments = env::args_os();
         let program = arguments.next().ok_or("this process has no name")?;
-        let hello = Hello {
-            form: FORM,
-            nodes: listeners.nodes(),
-            is_second: listeners.turn() == Turn::First,
-            thread_at,
-        };
-        let hello = serde_json::to_vec(&hello).map_err(|error| error.to_string())?;
+        let is_second = listeners.turn() == Turn::First;
+        let hello = Hello::new(listeners.nodes(), is_second, thread_at).to_string().into_bytes();
         let start = || {
             let (control, its_control) = UnixStream::pair()?;
             let (usage, its_usage) = UnixStream::pair()?;

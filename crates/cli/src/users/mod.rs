@@ -1,7 +1,6 @@
 //! The users of a proxy: the file with their limits, the store of what they have used, and `tandem users`.
 
 mod command;
-mod file;
 mod keeper;
 mod settings;
 mod store;

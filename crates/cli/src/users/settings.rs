@@ -1,14 +1,16 @@
 //! The settings of a proxy about its users.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use serde::Serialize;
+use tandem_files::Fault;
 use tandem_node::proxy::{Access, JwtKeys, JwtRules, UserRules};
 
-use super::{
-    file,
-    store::{Store, StoreError},
-};
+use super::store::{Store, StoreError};
 use crate::{error::ConfigError, text, tokens};
 
 /// Flags, and keys of a file.
@@ -176,7 +178,7 @@ impl UsersSetup {
 
     /// Reads the limits of users.
     pub(crate) fn rules(&self) -> Result<UserRules, ConfigError> {
-        self.users_file.as_deref().map_or_else(|| Ok(UserRules::default()), file::read)
+        self.users_file.as_deref().map_or_else(|| Ok(UserRules::default()), read_rules)
     }
 
     /// Fails if the store is required and cannot be read. Another process may still write to it. A store that does
@@ -196,6 +198,24 @@ impl UsersSetup {
         let files = [(token_file, "tokens"), (jwks, "JWK set"), (users_file, "limits of users")];
         files.into_iter().filter_map(|(file, name)| file.as_ref().map(|_| name))
     }
+}
+
+/// Reads the limits of a file.
+fn read_rules(file: &Path) -> Result<UserRules, ConfigError> {
+    let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
+    let len = fs::metadata(file).map_err(unreadable)?.len();
+    let max = tandem_files::users::FILE_LEN_MAX;
+    if len > max {
+        return Err(ConfigError::TooLong { file: file.to_owned(), len, max });
+    }
+    let text = fs::read_to_string(file).map_err(unreadable)?;
+    tandem_files::users::parse(&text).map_err(|Fault { line, reason }| ConfigError::InFile {
+        file: file.to_owned(),
+        line,
+        key: None,
+        seen: None,
+        reason,
+    })
 }
 
 #[cfg(test)]

@@ -7,27 +7,13 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
-use tandem_node::proxy::{EachWay, KeptUsage, Users};
+use tandem_files::takeover::{LINE_MAX, parse_usage, usage_line};
+use tandem_node::proxy::{EachWay, Users};
 
 use super::keeper::unkept;
 
-/// The most bytes of a line: a name has 128 bytes at most, which JSON may double, and numbers have 20 digits.
-const LINE_MAX: u64 = 1024;
-
 /// How long to wait for a process that does not read.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What a user has used since the line before.
-#[derive(Debug, Serialize, Deserialize)]
-struct Line {
-    user: String,
-    month: String,
-    to_target: u64,
-    to_client: u64,
-    /// Since 1970, in seconds.
-    last_seen: u64,
-}
 
 /// The process that has taken over.
 #[derive(Debug)]
@@ -58,9 +44,7 @@ impl Successor {
         let used = used.iter().filter_map(|usage| unkept(usage, month));
         let used: Vec<_> = used.filter(|used| used.bytes != EachWay::default()).collect();
         for used in &used {
-            let line = Line::from(used);
-            serde_json::to_writer(&mut self.unsent, &line).expect("all keys are strings");
-            self.unsent.push_back(b'\n');
+            self.unsent.extend(usage_line(used).into_bytes());
         }
         users.note_kept(&used);
         self.send();
@@ -96,18 +80,6 @@ fn send(stream: &mut UnixStream, unsent: &mut VecDeque<u8>) -> io::Result<()> {
     Ok(())
 }
 
-impl From<&KeptUsage> for Line {
-    fn from(used: &KeptUsage) -> Self {
-        Self {
-            user: used.name.clone(),
-            month: used.month.to_string(),
-            to_target: used.bytes.to_target,
-            to_client: used.bytes.to_client,
-            last_seen: used.last_seen.as_secs(),
-        }
-    }
-}
-
 /// Adds what the process before this one tells, until it ends. `closed` is called when that one has no store open any more.
 pub(super) fn listen<T>(told: UnixStream, users: &Users, closed: impl FnOnce() -> T) {
     let (mut told, mut closed) = (BufReader::new(told), Some(closed));
@@ -118,19 +90,9 @@ pub(super) fn listen<T>(told: UnixStream, users: &Users, closed: impl FnOnce() -
         // The first line says so, and so does the end.
         closed.take().map(|closed| closed());
         match read {
-            Ok(1..) => users.add_used(parse(&text)),
+            Ok(1..) => users.add_used(parse_usage(&text)),
             Ok(0) => return,
             Err(error) => return tracing::warn!(%error, "what users use is not read any more"),
         }
     }
-}
-
-fn parse(text: &str) -> Option<KeptUsage> {
-    let line: Line = serde_json::from_str(text).ok()?;
-    Some(KeptUsage {
-        name: line.user,
-        month: line.month.parse().ok()?,
-        bytes: EachWay { to_target: line.to_target, to_client: line.to_client },
-        last_seen: Duration::from_secs(line.last_seen),
-    })
 }

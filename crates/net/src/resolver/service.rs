@@ -4,6 +4,9 @@
 //! continue to validate TLS certificate hostnames based on the origin." The parameter `ech` is ignored, because
 //! rustls with ring cannot encrypt names in handshakes.
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod model;
+
 use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},

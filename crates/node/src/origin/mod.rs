@@ -139,13 +139,18 @@ impl Origin {
     /// The configuration of TLS or QUIC is invalid.
     pub fn new(config: OriginConfig) -> Result<Self, ConfigError> {
         let tls = ServerTls::new(config.tls.clone())?;
+        Ok(Self::with_tls(config, &tls))
+    }
+
+    /// The same with TLS settings that were prepared before, so that [`OriginConfig::tls`] is not used.
+    pub fn with_tls(config: OriginConfig, tls: &ServerTls) -> Self {
         let takes_reports = config.transport.controller.name.takes_reports();
         // Uploads are read at once.
         let window = config.transport.receive_window.or(Some(Transport::WINDOW_OF_FAST_READERS));
         let transport = Transport { receive_window: window, ..config.transport.clone() };
-        let server = Server::new(&tls, &transport, &config.limits, config.seed);
+        let server = Server::new(tls, &transport, &config.limits, config.seed);
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(config.listen) };
-        Ok(Self {
+        Self {
             server,
             listen: config.listen,
             limits: config.limits,
@@ -159,7 +164,7 @@ impl Origin {
             next_file: 0,
             unreadable: Seldom::default(),
             stats: Stats::default(),
-        })
+        }
     }
 
     /// Tells the node that another process at the address gets new connections from now on. It goes on for those that it
@@ -358,17 +363,8 @@ impl Origin {
     /// Sends the header section of a response, and begins to send the file if the response has a
     /// body.
     fn start(&mut self, now: Instant, id: RequestId, answer: &Answer) {
-        let Some((session, connection)) = self.server.parts(id.0) else { return };
         let len = answer.end - answer.start;
-        let end = if len == 0 { End::Last } else { End::More };
-        session.send_response(connection, id.1, &answer.head, end);
-        if let Some(exchange) = self.exchanges.get_mut(&id) {
-            exchange.sent.0 = Some(answer.head.status);
-        }
-        if len == 0 {
-            return self.close(now, id);
-        }
-        session.begin_body(id.1, usize::try_from(len).unwrap_or(usize::MAX));
+        // From now on the file is open, also if nothing of it is sent, and has to be closed.
         if let Some(exchange) = self.exchanges.get_mut(&id) {
             exchange.state = State::Sending {
                 next: answer.start,
@@ -378,6 +374,16 @@ impl Origin {
                 ahead: FIRST_READ,
             };
         }
+        let Some((session, connection)) = self.server.parts(id.0) else { return };
+        let end = if len == 0 { End::Last } else { End::More };
+        session.send_response(connection, id.1, &answer.head, end);
+        if let Some(exchange) = self.exchanges.get_mut(&id) {
+            exchange.sent.0 = Some(answer.head.status);
+        }
+        if len == 0 {
+            return self.close(now, id);
+        }
+        session.begin_body(id.1, usize::try_from(len).unwrap_or(usize::MAX));
         self.send(now, id);
     }
 

@@ -299,20 +299,40 @@ impl ServerTls {
 /// The TLS settings of a client, for QUIC, and the address tokens that servers have given it (RFC 9000 §8.1.3). Like the
 /// tickets of TLS sessions, they are kept for as long as a clone of this is.
 #[derive(Clone)]
-pub struct ClientTls(pub(super) Arc<QuicClientConfig>, pub(super) Arc<TokenMemoryCache>);
+pub struct ClientTls(
+    pub(super) Arc<dyn noq_proto::crypto::ClientConfig>,
+    pub(super) Arc<TokenMemoryCache>,
+);
 
 /// The most servers whose address tokens a client keeps, and the most tokens of each.
 const TOKENS: (u32, usize) = (64, 2);
 
+/// What replaces TLS in all clients of a process that fuzzes.
+#[cfg(fuzzing)]
+static REPLACEMENT: std::sync::OnceLock<Arc<dyn noq_proto::crypto::ClientConfig>> =
+    std::sync::OnceLock::new();
+
 impl ClientTls {
+    /// Replaces TLS by another handshake of the engine, in all clients of this process. It is only for
+    /// fuzzing, where the cryptography of TLS would take most of the time.
+    #[cfg(fuzzing)]
+    pub fn replace_by(handshake: Arc<dyn noq_proto::crypto::ClientConfig>) {
+        REPLACEMENT.get_or_init(|| handshake);
+    }
+
     /// Sets HTTP/3's ALPN and no early data.
     pub fn new(mut tls: rustls::ClientConfig) -> Result<Self, ConfigError> {
+        let (servers, tokens) = TOKENS;
+        let tokens = Arc::new(TokenMemoryCache::new(servers, tokens));
+        #[cfg(fuzzing)]
+        if let Some(handshake) = REPLACEMENT.get() {
+            return Ok(Self(handshake.clone(), tokens));
+        }
         tls.alpn_protocols = vec![ALPN_H3.to_vec()];
         tls.enable_early_data = false;
         let quic =
             QuicClientConfig::try_from(tls).map_err(|_| ConfigError::NoInitialCipherSuite)?;
-        let (servers, tokens) = TOKENS;
-        Ok(Self(Arc::new(quic), Arc::new(TokenMemoryCache::new(servers, tokens))))
+        Ok(Self(Arc::new(quic), tokens))
     }
 }
 

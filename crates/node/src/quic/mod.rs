@@ -42,7 +42,11 @@ pub use fleet::{Fleet, FleetError, FleetSecret, Generation, Neighbours};
 pub(crate) use header::Header;
 pub use heaviest::Heaviest;
 pub(crate) use observed::{Layer, Ledger, Tag};
+#[cfg(fuzzing)]
+pub use pep::model::run as run_pep_listener_model;
 pub use pep::{PepAckStats, Peps};
+#[cfg(fuzzing)]
+pub use places::model::run as run_admission_model;
 pub(crate) use qlog::Place;
 pub use qlog::QlogFiles;
 pub(crate) use receiver::Read;

@@ -3,6 +3,9 @@
 //! A PEP names packets by slices of their bytes. The endpoint remembers the slices of what it sends, and
 //! which packet number each belongs to.
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod model;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     iter::Sum,

@@ -7,9 +7,8 @@
 //!
 //! If a new connection needs a place, the first rule that applies decides:
 //!
-//! 1. There is room, and the prefix is below its share of unproven connections: it gets a place.
-//! 2. There is room, but the prefix has used up its share: the oldest unproven connection of the
-//!    prefix makes room.
+//! 1. The prefix has used up its share of unproven connections: the oldest of them makes room.
+//! 2. There is room: it gets a place.
 //! 3. There is no room: the oldest unproven connection of the prefix that has most of them makes
 //!    room.
 //! 4. No connection is unproven, but one prefix has more than its share of all connections, and
@@ -19,6 +18,9 @@
 //! The oldest unproven connection had the most time for a request. A connection that floods of
 //! others displace lived for the time in which as many arrived as the share has places, which is
 //! longer than the round trips that an honest client needs for its first request.
+
+#[cfg(any(test, fuzzing))]
+pub(super) mod model;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,13 +80,13 @@ impl Places {
     /// have.
     pub(super) fn find(&self, prefix: Prefix, has_room: bool) -> Place {
         let own = self.by_prefix.get(&prefix);
+        let unproven = own.map(|holders| &holders.unproven);
+        let used_up = unproven.filter(|unproven| unproven.len() >= self.share);
+        if let Some(&oldest) = used_up.and_then(BTreeSet::first) {
+            return Place::Instead(oldest);
+        }
         if has_room {
-            let unproven = own.map(|holders| &holders.unproven);
-            let used_up = unproven.filter(|unproven| unproven.len() >= self.share);
-            return match used_up.and_then(BTreeSet::first) {
-                Some(&oldest) => Place::Instead(oldest),
-                None => Place::Free,
-            };
+            return Place::Free;
         }
         if let Some(oldest) = self.oldest_unproven() {
             return Place::Instead(oldest);
@@ -147,7 +149,18 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn connections_from_many_prefixes_follow_the_rules(
+            input in prop::collection::vec(any::<u8>(), 0..600),
+        ) {
+            model::run(&input);
+        }
+    }
 
     /// The prefix of an address.
     fn of(address: &str) -> Prefix {
@@ -179,6 +192,13 @@ mod tests {
             ("another prefix has used its share up", &[a, a, a], b, true, Free),
             ("proven connections have no share to use up", &["10.0.0.1!"; 5], a, true, Free),
             ("full: most unproven", &[b, a, a, b, a], b, false, Instead(ConnectionId(1))),
+            (
+                "full, and the share is used up",
+                &[a, a, a, b, b, b],
+                a,
+                false,
+                Instead(ConnectionId(0)),
+            ),
             (
                 "full: one unproven",
                 &["10.0.0.1!", b, "10.0.0.1!"],

@@ -233,3 +233,22 @@ fn an_alias_hides_the_servers_beside_it() {
     let records = [https("p.test.", "1 a.test. alpn=h3"), https("p.test.", "0 b.test. port=1")];
     assert_eq!(interpret(&records), Records::Alias(Name::from_utf8("b.test.").unwrap()));
 }
+
+#[test]
+fn any_answer_leads_to_few_servers_with_addresses() {
+    let mut message = Message::response(7, hickory_resolver::proto::op::OpCode::Query);
+    message.answers = vec![
+        https("a.test.", "1 . alpn=h3 port=8443 ipv4hint=192.0.2.1,192.0.2.2"),
+        https("a.test.", "2 b.test. alpn=h2,h3 ipv6hint=2001:db8::1 mandatory=alpn"),
+        https("a.test.", "0 c.test."),
+    ];
+    let bytes = message.to_vec().unwrap();
+    for at in 0..bytes.len() {
+        for change in [1, 0x80, 0xff] {
+            let mut changed = [&[3][..], &bytes].concat();
+            changed[at + 1] ^= change;
+            model::run(&changed);
+        }
+        model::run(&[&[3], &bytes[..at]].concat());
+    }
+}

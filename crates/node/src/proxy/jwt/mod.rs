@@ -166,6 +166,13 @@ impl JwtKeys {
         }
     }
 
+    /// The name of the user who holds a token, and when the right ends, for a fuzz target.
+    #[cfg(fuzzing)]
+    pub fn holder(&self, now: Instant, unix: Duration, token: &[u8]) -> Option<(String, Instant)> {
+        let claim = self.check(now, Some(unix), token).ok()?;
+        Some((claim.name, claim.until.expect("a signed right ends")))
+    }
+
     /// The key with this ID. A token without an ID is checked with the only key, if there is no other.
     fn key(&self, id: Option<&str>) -> Option<&Key> {
         match (id, self.keys.as_slice()) {

@@ -109,6 +109,13 @@ impl Carried {
         self.month_bytes.fetch_add(bytes.wrapping_sub(before), Relaxed);
     }
 
+    /// Adds what another process tells. No number of it makes the sum smaller.
+    fn add_to_month(&self, bytes: u64) {
+        let sum = |before: u64| Some(before.saturating_add(bytes));
+        // There is always a sum.
+        self.month_bytes.fetch_update(Relaxed, Relaxed, sum).ok();
+    }
+
     /// Notes that this much more is kept, of what was carried.
     fn note_kept(&self, bytes: u64) {
         let kept = self.kept_bytes.load(Relaxed).saturating_add(bytes);
@@ -314,7 +321,7 @@ impl Account {
 
     pub(super) fn add_used(&self, used: &KeptUsage, month: Option<Month>) {
         for (carried, bytes) in self.of_month(used, month) {
-            carried.month_bytes.fetch_add(bytes, Relaxed);
+            carried.add_to_month(bytes);
         }
         self.last_seen.fetch_max(used.last_seen.as_secs(), Relaxed);
     }

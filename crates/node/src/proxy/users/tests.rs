@@ -117,6 +117,21 @@ fn bytes_of_a_month_end_with_it() {
 }
 
 #[test]
+fn what_another_process_tells_is_never_less_than_before() {
+    let (users, november) = (Users::default(), Duration::from_secs(1_793_923_200));
+    users.set_time(test_start(), november);
+    for (bytes, sum) in [(5, 5), (u64::MAX - 3, u64::MAX), (u64::MAX, u64::MAX), (1, u64::MAX)] {
+        users.add_used([KeptUsage {
+            name: "alice".to_owned(),
+            month: Month::of(november),
+            bytes: EachWay { to_target: bytes, to_client: 0 },
+            last_seen: november,
+        }]);
+        assert_eq!(users.usage().pop().unwrap().month_bytes.to_target, sum);
+    }
+}
+
+#[test]
 fn what_is_kept_is_counted_once_and_what_is_not_is_known() {
     let (users, november) = (Users::default(), Duration::from_secs(1_793_923_200));
     users.set_time(test_start(), november);

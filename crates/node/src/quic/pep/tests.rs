@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use tandem_wire::SeenPacket;
 
 use super::*;
@@ -117,4 +118,13 @@ fn slices_are_forgotten_after_a_time_and_when_there_are_many() {
     }
     assert_eq!(heard.listener.by_slice.len(), SLICES_MAX);
     assert_eq!(heard.listener.order.len(), SLICES_MAX);
+}
+
+proptest! {
+    #[test]
+    fn reports_come_from_peps_alone_and_each_packet_is_told_of_once(
+        input in prop::collection::vec(any::<u8>(), 0..600),
+    ) {
+        model::run(&input);
+    }
 }

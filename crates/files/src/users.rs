@@ -3,10 +3,8 @@
 use std::{
     collections::BTreeMap,
     fmt::{self, Display},
-    fs,
     marker::PhantomData,
     ops::{Range, RangeInclusive},
-    path::Path,
     str::FromStr,
 };
 
@@ -22,12 +20,12 @@ use tandem_units::{ByteCount, Rate};
 use toml::Spanned;
 
 use crate::{
-    config::{Setting, Within, line_of},
-    error::ConfigError,
+    Fault, line_of,
+    setting::{Setting, Within},
 };
 
 /// Most bytes of the file: a guard against naming the wrong file. It is enough for 100,000 users.
-const FILE_LEN_MAX: u64 = 20_000_000;
+pub const FILE_LEN_MAX: u64 = 20_000_000;
 
 /// The file as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -177,25 +175,15 @@ impl From<LimitsTable> for UserLimits {
     }
 }
 
-/// Reads the limits of a file.
-pub(crate) fn read(file: &Path) -> Result<UserRules, ConfigError> {
-    let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
-    let len = fs::metadata(file).map_err(unreadable)?.len();
-    if len > FILE_LEN_MAX {
-        return Err(ConfigError::TooLong { file: file.to_owned(), len, max: FILE_LEN_MAX });
-    }
-    let text = fs::read_to_string(file).map_err(unreadable)?;
-    parse(&text).map_err(|(span, reason)| ConfigError::InFile {
-        file: file.to_owned(),
-        line: line_of(&text, span.start),
-        key: None,
-        seen: None,
-        reason,
-    })
+/// Parses the text of a file.
+pub fn parse(text: &str) -> Result<UserRules, Fault> {
+    let fault =
+        |(span, reason): (Range<usize>, _)| Fault { line: line_of(text, span.start), reason };
+    parse_file(text).map_err(fault)
 }
 
-/// Parses the text of a file. An error comes with its place.
-fn parse(text: &str) -> Result<UserRules, (Range<usize>, String)> {
+/// The same with the place of an error.
+fn parse_file(text: &str) -> Result<UserRules, (Range<usize>, String)> {
     let wrong = |error: toml::de::Error| {
         (error.span().unwrap_or_default(), error.message().replace('\n', "; "))
     };
@@ -280,8 +268,8 @@ mod tests {
             ("[user.a]\nflows = 1\nflows = 2\n", 3, "duplicate"),
             ("[user.a\n", 1, "table"),
         ] {
-            let (span, reason) = parse(text).unwrap_err();
-            assert_eq!(line_of(text, span.start), line, "{text:?}: {reason}");
+            let Fault { line: seen, reason } = parse(text).unwrap_err();
+            assert_eq!(seen, line, "{text:?}: {reason}");
             assert!(reason.contains(words), "{text:?}: no {words:?} in {reason}");
         }
     }
