@@ -86,7 +86,7 @@ pub(crate) fn warn_if_shared(file: &Path, what: &str) {
 #[cfg(not(unix))]
 pub(crate) fn warn_if_shared(_: &Path, _: &str) {}
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
 

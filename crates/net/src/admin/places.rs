@@ -77,7 +77,9 @@ mod tests {
         all.push(places.give());
         assert_eq!(lost(&mut all), [0, 1, 3]);
         // When all have asked, the oldest goes.
-        all.iter().for_each(|(place, _)| place.has_asked.store(true, Ordering::Relaxed));
+        for (place, _) in &all {
+            place.has_asked.store(true, Ordering::Relaxed);
+        }
         all.push(places.give());
         assert_eq!(lost(&mut all), [0, 1, 2, 3]);
         assert_eq!(places.taken.len(), CONNECTIONS_MAX);
