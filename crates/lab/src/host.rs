@@ -170,6 +170,10 @@ impl Host {
         });
     }
 
+    pub(crate) fn open_files(&self) -> usize {
+        self.open_files.len()
+    }
+
     pub(crate) fn close_file(&mut self, file: FileId) {
         self.open_files.remove(&file);
     }

@@ -170,6 +170,11 @@ impl World {
         self.host_mut(host.into()).files = files;
     }
 
+    /// The number of files that a host's node has open.
+    pub fn open_files(&mut self, host: impl Into<HostId>) -> usize {
+        self.host_mut(host.into()).open_files()
+    }
+
     /// Rounds deadlines up to multiples of `granularity`, counted from the start of the world, as a
     /// runtime with coarse timers does. Arrivals of packets stay exact.
     ///

@@ -83,6 +83,39 @@ fn a_request_that_was_refused_or_given_up_leaves_nothing_behind() {
 }
 
 #[test]
+fn an_origin_closes_the_file_of_every_answer() {
+    for (method, path, field) in [
+        ("GET", "/file", None),
+        ("GET", "/empty", None),
+        ("GET", "/none", None),
+        ("GET", "/file", Some(("if-none-match", "*"))),
+        ("GET", "/file", Some(("range", "bytes=100-"))),
+        ("HEAD", "/file", None),
+        ("HEAD", "/empty", None),
+    ] {
+        let mut bed = Setup::default().origin().with_control_stream();
+        let files = [("file", "hello"), ("empty", "")];
+        let files = files.into_iter().fold(FileSet::new(), |files, (name, text)| {
+            files.with(name, Contents::Literal(text.into()))
+        });
+        bed.world.set_files(bed.node, files);
+        let mut lines = vec![
+            (":method", method),
+            (":scheme", "https"),
+            (":authority", "peer.test"),
+            (":path", path),
+        ];
+        lines.extend(field);
+        let stream = bed.open_with(Dir::Bi, headers(&lines));
+        bed.peer().finish(stream);
+        bed.run();
+        assert!(!bed.seen().streams.is_empty(), "{method} {path} has an answer");
+        let node = bed.node;
+        assert_eq!(bed.world.open_files(node), 0, "{method} {path} {field:?}");
+    }
+}
+
+#[test]
 fn readers_who_never_read_make_an_origin_read_ahead_a_little_only() {
     let permits = Permits { stream_window: 1000, ..Permits::default() };
     let mut bed = Setup { permits, ..Setup::default() }.origin().with_control_stream();
