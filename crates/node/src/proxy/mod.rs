@@ -511,7 +511,8 @@ impl Node for Proxy {
             | Input::FileChunk { .. }
             | Input::BodyCredit { .. }
             | Input::ServiceResolved { .. }
-            | Input::TunnelInfo(_) => {}
+            | Input::TunnelInfo(_)
+            | Input::Load(_) => {}
         }
     }
 
