@@ -36,6 +36,7 @@ use crate::{
     clock,
     files::Files,
     listeners::{Desk, Handed, Listener},
+    load_gauge::{LoadGauge, Wait},
     memory_gauge::MemoryGauge,
     ready::{Readiness, ReadyList, ReadySignal},
     requests::Requests,
@@ -226,6 +227,7 @@ struct Driver<'a, N, A> {
     inputs: Vec<Input>,
     alarm: Alarm,
     memory: MemoryGauge,
+    load: LoadGauge,
     tick: Option<Interval>,
     end: End,
 }
@@ -294,6 +296,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             inputs: Vec::new(),
             alarm: Alarm::new(),
             memory: MemoryGauge::new(options.memory_in_use, is_shared),
+            load: LoadGauge::new(clock::now()),
             tick,
             end: End::default(),
         }
@@ -306,9 +309,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             match self.node.poll(now, &mut self.poll_buffer) {
                 Output::Wait(deadline) => {
                     self.flush();
-                    let has_work = !self.readable.is_empty() || self.tcp.has_work();
-                    let may_sleep = self.inputs.is_empty() && !has_work;
-                    return Next { deadline, may_sleep };
+                    return Next { deadline, may_sleep: !self.has_input() };
                 }
                 output => self.perform(output),
             }
@@ -486,7 +487,9 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         next: Next,
         shutdown: &mut Option<Pin<&mut S>>,
     ) {
-        let Next { deadline, may_sleep } = next;
+        let (Next { deadline, may_sleep }, from) = (next, clock::now());
+        let looks = may_sleep && self.load.must_look(from);
+        let may_sleep = may_sleep && !looks;
         if !may_sleep {
             task::yield_now().await; // otherwise the runtime would not poll other sockets
         }
@@ -496,6 +499,10 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         let woken = poll_fn(|context| self.poll_woken(context, shutdown, may_sleep)).await;
         self.stats.wakes += u64::from(may_sleep);
 
+        let wait = Wait::of((looks, may_sleep), self.has_input());
+        if let Some(load) = self.load.on_wait(wait, from, clock::now()) {
+            self.node.handle(clock::now(), Input::Load(load));
+        }
         self.receive();
         if woken.shutdown {
             debug!("the node is asked to end");
@@ -526,6 +533,10 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         self.end.has_grace_expired = grace_ends.is_some_and(|grace_ends| grace_ends <= now);
     }
 
+    fn has_input(&self) -> bool {
+        !self.readable.is_empty() || self.tcp.has_work() || !self.inputs.is_empty()
+    }
+
     fn poll_woken<S: Future<Output = ()>>(
         &mut self,
         context: &mut Context<'_>,
@@ -548,8 +559,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         }
         woken.change = self.app.poll_change(context, &mut self.node).is_ready();
         let has_rung = self.alarm.poll(context).is_ready();
-        let has_work = !self.readable.is_empty() || self.tcp.has_work();
-        let has_input = has_work || has_handed || !self.inputs.is_empty();
+        let has_input = has_handed || self.has_input();
         let is_asked = woken.shutdown || woken.tick || woken.change;
         if !may_sleep || has_input || has_rung || is_asked {
             Poll::Ready(woken)

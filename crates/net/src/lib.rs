@@ -90,6 +90,7 @@ pub mod clock;
 pub mod driver;
 pub mod files;
 mod listeners;
+mod load_gauge;
 mod memory_gauge;
 pub mod neighbours;
 mod owners;

@@ -124,9 +124,22 @@ pub enum Input {
     /// The process uses this many bytes of memory. A driver that can measure this says it now and
     /// then. A server then keeps to [`Limits::memory`](crate::limits::Limits::memory).
     MemoryInUse(u64),
+    /// How busy the thread of the driver is. A driver that cannot measure this never says it.
+    Load(Load),
     /// The operator requests the end of the node. The node closes its connections, then emits
     /// [`Event::Closed`].
     Shutdown,
+}
+
+/// How busy the thread of a driver is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// The thread always had something to do of late, so that inputs may wait for long.
+    Busy,
+    /// The thread has been busy and had nothing to do for a moment: no input waits. It may soon have to do again.
+    Idle,
+    /// The thread has been busy and is no longer.
+    Normal,
 }
 
 /// A received UDP datagram.

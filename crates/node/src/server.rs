@@ -19,6 +19,7 @@ use crate::{
     path_report::PathReport,
     quic::{self, Connection, ConnectionId, Endpoint, ServerTls, Transport},
     seldom::LineBudget,
+    rounds::Party,
     stats::{Broken, ConnectionStats, Stats},
     status::{Busiest, Carried, ConnectionStatus, Glance, Status},
 };
@@ -93,14 +94,15 @@ impl Server {
         }
     }
 
+    /// Handles a received UDP payload. Returns whose turns the connection takes that got it.
     pub(crate) fn handle_datagram(
         &mut self,
         now: Instant,
         from: (SocketAddr, Option<IpAddr>),
         ecn: Option<Ecn>,
         payload: BytesMut,
-    ) {
-        self.endpoint.handle_datagram(now, from, ecn, payload);
+    ) -> Option<Party<ConnectionId>> {
+        self.endpoint.handle_datagram(now, from, ecn, payload)
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {

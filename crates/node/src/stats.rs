@@ -55,6 +55,8 @@ pub struct Stats {
     pub tcp: TcpStats,
     /// Dropped datagrams, by cause.
     pub dropped: Dropped,
+    /// How users share a busy thread. Of proxies.
+    pub shares: ShareStats,
     /// UDP payloads that went in capsules, because they did not fit a datagram of the tunnel at that
     /// time.
     pub in_capsules: u64,
@@ -99,6 +101,15 @@ impl Stats {
         self.feedback.add(&other.feedback);
         self.fields_ignored += other.fields_ignored;
     }
+}
+
+/// The counters of a busy thread that users share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShareStats {
+    /// How often the thread became busy.
+    pub busy: u64,
+    /// How often a TCP connection was not read for a while, because its user had already got its part of the thread.
+    pub waits: u64,
 }
 
 /// The counters of packets that travel beside tunnels' connections (`docs/wire.md`).
@@ -297,6 +308,8 @@ pub struct Dropped {
     pub standing_queue: u64,
     /// A listening socket had the largest number of local peers already.
     pub too_many_flows: u64,
+    /// The proxy's thread was busy, and the user had already got more than its part of it.
+    pub over_share: u64,
 }
 
 impl Dropped {
@@ -310,6 +323,7 @@ impl Dropped {
             + self.deadline
             + self.standing_queue
             + self.too_many_flows
+            + self.over_share
     }
 }
 
@@ -324,6 +338,7 @@ impl Dropped {
         self.deadline += other.deadline;
         self.standing_queue += other.standing_queue;
         self.too_many_flows += other.too_many_flows;
+        self.over_share += other.over_share;
     }
 }
 

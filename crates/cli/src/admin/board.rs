@@ -165,11 +165,13 @@ fn dropped(seen: &Seen) -> Vec<(&'static str, u64)> {
         malformed,
         deadline,
         standing_queue,
+        over_share,
         too_many_flows: _, // of clients
     } = seen.status.stats.dropped;
     vec![
         ("queue_full", queue_full),
         ("standing_queue", standing_queue),
+        ("over_share", over_share),
         ("deadline", deadline),
         ("too_large", too_large),
         ("unknown_context", unknown_context),

@@ -5,6 +5,7 @@
 mod bed;
 mod beside;
 mod bounds;
+mod busy;
 mod connect_tcp;
 mod connect_udp;
 mod continuations;

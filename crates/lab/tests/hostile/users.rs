@@ -22,8 +22,8 @@ use crate::{
 };
 
 const PATH: &str = "/.well-known/masque/udp/10.0.0.3/7/";
-const ALICE: &str = "0123456789abcdef";
-const BOB: &str = "fedcba9876543210";
+pub(crate) const ALICE: &str = "0123456789abcdef";
+pub(crate) const BOB: &str = "fedcba9876543210";
 
 /// When the tokens below are valid: 15 January 2027, 8:00 UTC.
 const NOW: Duration = Duration::from_secs(1_800_000_000);
@@ -38,7 +38,7 @@ const UNKNOWN_KEY: &str = include_str!("users/unknown_kid.jwt");
 const ALG_NONE: &str = include_str!("users/alg_none.jwt");
 const HS256: &str = include_str!("users/hs256_with_public_key.jwt");
 
-fn tokens() -> Vec<NamedToken> {
+pub(crate) fn tokens() -> Vec<NamedToken> {
     let named = |name, token| {
         let token = Token::parse(token).expect("it is long enough");
         NamedToken::new(name, token).expect("it is a name")

@@ -571,15 +571,15 @@ impl Node for Client {
                     self.stats.feedback.used += 1;
                 }
             }
-            Input::Shutdown => {
-                let result = match self.work {
-                    Work::Fetch(_) => Err(ClientError::Interrupted),
-                    Work::Forward(_) => Ok(()),
-                };
-                self.end(now, result);
+            Input::Shutdown if matches!(self.work, Work::Fetch(_)) => {
+                self.end(now, Err(ClientError::Interrupted));
             }
+            Input::Shutdown => self.end(now, Ok(())),
             // Only what the user asked for uses the memory of a client.
-            Input::FileOpened { .. } | Input::FileChunk { .. } | Input::MemoryInUse(_) => {}
+            Input::FileOpened { .. }
+            | Input::FileChunk { .. }
+            | Input::MemoryInUse(_)
+            | Input::Load(_) => {}
         }
     }
 

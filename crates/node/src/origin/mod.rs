@@ -507,6 +507,7 @@ impl Node for Origin {
             | Input::ServiceResolved { .. }
             | Input::BodyCredit { .. }
             | Input::TunnelInfo(_)
+            | Input::Load(_)
             | Input::Tcp(_) => {}
         }
     }

@@ -6,12 +6,15 @@ use tandem_wire::{Code, StrangerText, TraceId};
 
 use super::{
     access::User,
+    shares::Who,
     users::{Meter, Place},
 };
 use crate::{
     beside,
     limits::Limits,
     node::{QueryId, SocketId},
+    quic::ConnectionId,
+    rounds::Party,
 };
 
 /// The state of a flow.
@@ -36,6 +39,13 @@ pub(super) struct Owner {
     pub(super) client: Option<SocketAddr>,
     /// What the client calls the request.
     pub(super) trace_id: Option<TraceId>,
+}
+
+impl Owner {
+    /// Whose credit the flow uses, which is on this connection.
+    pub(super) fn who(&self, connection: ConnectionId) -> Who {
+        self.user.party().map_or(Party::Alone(connection), Party::User)
+    }
 }
 
 /// The size of packets on which their sender relies. It uses a size for many packets in a row only after one

@@ -12,6 +12,7 @@ mod policy;
 mod ports;
 mod relay;
 mod request;
+mod shares;
 mod standing;
 mod status;
 mod targets;
@@ -50,6 +51,7 @@ use self::{
     pep::ProxyPep,
     relay::Relay,
     request::Admission,
+    shares::{PACKET_COST, Shares},
     targets::Targets,
     tcp::TcpFlows,
 };
@@ -161,6 +163,7 @@ pub struct Proxy {
     targets: Targets,
     tcp: TcpFlows,
     relay: Relay,
+    shares: Shares,
     /// What travels beside the connections.
     beside: BesideFlows,
     pep: Option<ProxyPep>,
@@ -220,6 +223,7 @@ impl Proxy {
             targets: Targets::new(policy, LISTEN.0 + 1, &limits, config.in_use),
             tcp: TcpFlows::new(service, tcp_ports),
             relay: Relay::default(),
+            shares: Shares::default(),
             beside: BesideFlows::new(&transport, config.seed),
             pep: config.pep.map(ProxyPep::new),
             listen,
@@ -279,6 +283,7 @@ impl Proxy {
         stats.flows_open = self.targets.sockets() as u64;
         stats.tcp.open = self.tcp.open() as u64;
         stats.unlogged_lines = self.log.left_out();
+        stats.shares = self.shares.stats();
         stats
     }
 
@@ -446,6 +451,7 @@ impl Proxy {
         }
         self.handle_tcp_timeout(now);
         self.log.handle_timeout(now);
+        self.shares.handle_timeout(now);
     }
 
     /// Checks whether a flow has timed out. Each flow has one timer, which is set lazily, so that
@@ -486,7 +492,8 @@ impl Node for Proxy {
             Input::Datagram(received) if received.socket == LISTEN => {
                 let Received { remote, local_ip, ecn, payload, .. } = received;
                 if let Some(payload) = self.take_beside(now, remote, payload) {
-                    self.server.handle_datagram(now, (remote, local_ip), ecn, payload);
+                    let who = self.server.handle_datagram(now, (remote, local_ip), ecn, payload);
+                    self.shares.count(now, who, PACKET_COST);
                 }
             }
             Input::Datagram(received) => {
@@ -517,6 +524,7 @@ impl Node for Proxy {
             }
             Input::Resolved { query, result } => self.on_resolved(now, query, result),
             Input::Tcp(input) => self.on_tcp(now, input),
+            Input::Load(load) => self.shares.set_load(now, load),
             Input::Shutdown => self.server.drain(now),
             Input::FileOpened { .. }
             | Input::FileChunk { .. }
@@ -530,6 +538,7 @@ impl Node for Proxy {
         self.log.set_now(now);
         buf.clear();
         loop {
+            self.resume_waiting(now);
             while let Some((id, event)) = self.server.poll_event(now) {
                 self.on_event(now, id, event);
             }
@@ -557,7 +566,7 @@ impl Node for Proxy {
             if let Some(output) = self.poll_quic(now, buf) {
                 return output;
             }
-            if !self.peers.has_drained() {
+            if !self.peers.has_drained() && !self.shares.has_begun() {
                 break;
             }
         }
@@ -568,6 +577,7 @@ impl Node for Proxy {
         let own = quic::earliest(self.peers.next_timeout(), self.tcp.next_timeout());
         let own = quic::earliest(own, self.pep.as_ref().and_then(ProxyPep::next_timeout));
         let own = quic::earliest(own, self.log.next_timeout());
+        let own = quic::earliest(own, self.shares.next_timeout());
         Output::Wait(quic::earliest(own, self.server.next_timeout()))
     }
 }

@@ -12,6 +12,7 @@ use tandem_wire::{CidCapsule, Code};
 use super::{
     FlowId, LISTEN, Proxy,
     flow::End,
+    shares::PACKET_COST,
     users::{Direction, Verdict},
 };
 use crate::{
@@ -67,6 +68,9 @@ impl Proxy {
             Verdict::Pass => {}
             Verdict::OverRate => return,
             Verdict::MonthUsed => return self.end_month(id),
+        }
+        if self.shares.is_busy() {
+            self.shares.count(now, Some(flow.owner.who(id.0)), PACKET_COST + payload.len());
         }
         if let Some(pep) = &mut self.pep
             && let Some(of) = flow.open()
@@ -130,11 +134,15 @@ impl Proxy {
         from: SocketAddr,
         packet: BytesMut,
     ) -> Option<BytesMut> {
-        let Self { beside, peers, server, stats, .. } = self;
+        let Self { beside, peers, server, stats, shares, .. } = self;
         let arrived = beside.arrive(packet, from, |id| {
             let path = server.connection(id.0)?.path()?;
             let flow = peers.flow_mut(id)?;
             let meter = &flow.owner.meter;
+            if shares.drops(flow.owner.who(id.0)) {
+                stats.dropped.over_share += 1;
+                return None;
+            }
             if meter.wait(now, Direction::ToTarget).is_some() {
                 meter.dropped(Direction::ToTarget);
                 return None;
@@ -151,6 +159,9 @@ impl Proxy {
                     flow.last_active = now;
                     flow.to_target_datagrams += 1;
                     flow.beside_datagrams += 1;
+                    if shares.is_busy() {
+                        shares.count(now, Some(flow.owner.who(id.0)), PACKET_COST + len);
+                    }
                     let meter = &mut flow.owner.meter;
                     if meter.passed(now, Direction::ToTarget, (len, 1)) == Verdict::MonthUsed {
                         self.end_month(id);
@@ -226,6 +237,14 @@ impl Proxy {
             if batch.as_ref().is_some_and(|batch| !batch.takes(id, len, buf.len())) {
                 self.relay.ahead = Some((id, payload));
                 break;
+            }
+            if self.shares.is_busy() {
+                let who = flow.owner.who(id.0);
+                if self.shares.drops(who) {
+                    self.stats.dropped.over_share += 1;
+                    continue;
+                }
+                self.shares.count(now, Some(who), len);
             }
             match flow.owner.meter.datagram(now, Direction::ToTarget, len) {
                 Verdict::Pass => {}

@@ -223,19 +223,20 @@ impl Endpoint {
         }
     }
 
-    /// Handles a received UDP payload.
+    /// Handles a received UDP payload. Returns whose turns the connection takes that got it.
     pub(crate) fn handle_datagram(
         &mut self,
         now: Instant,
         (remote, local_ip): (SocketAddr, Option<IpAddr>),
         ecn: Option<Ecn>,
         payload: BytesMut,
-    ) {
+    ) -> Option<Party<ConnectionId>> {
         if PepAck::is_one(&payload) && self.peps.is_some() {
-            return self.on_pep_ack(now, &payload);
+            self.on_pep_ack(now, &payload);
+            return None;
         }
         if !self.demux.is_for_engine(&payload) {
-            return;
+            return None;
         }
         if let Some(larger) = &mut self.larger_initials {
             larger.on_received(&payload);
@@ -259,11 +260,12 @@ impl Endpoint {
                     if ecn == Some(Ecn::Ce) {
                         slot.connection.on_congestion_experienced();
                     }
-                    let holds_data = slot.connection.holds_data();
+                    let (holds_data, party) = (slot.connection.holds_data(), slot.party);
                     self.touch(id);
                     if holds_data {
                         self.collect_events(id);
                     }
+                    return Some(party);
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming, len),
@@ -275,6 +277,7 @@ impl Endpoint {
             }
             None => {}
         }
+        None
     }
 
     /// Tells the connections of packets that have passed a PEP. The congestion window of each may have

@@ -6,7 +6,7 @@ use tandem_node::{
     quic::{PepAckStats, UnusablePackets},
     stats::{
         Accepting, BesideStats, Broken, Denied, Dropped, FeedbackStats, FlowsEnded, GivenUp,
-        Repaired, Stats, TcpStats,
+        Repaired, ShareStats, Stats, TcpStats,
     },
     tunnel::resequence::{GivenUpGaps, ResequencerStats},
 };
@@ -24,6 +24,7 @@ pub(super) fn families(role: Role, stats: &Stats, driver: &DriverStats) -> Vec<F
             of_flows(stats)
                 .into_iter()
                 .chain(of_tcp(&stats.tcp))
+                .chain(of_shares(&stats.shares))
                 .chain(of_tunnels(stats))
                 .chain(of_repairs(&stats.repaired))
                 .chain(of_egress(&stats.resequenced)),
@@ -220,6 +221,7 @@ fn of_tunnels(stats: &Stats) -> Vec<Family> {
         malformed,
         deadline,
         standing_queue,
+        over_share,
         too_many_flows: _, // of clients
     } = stats.dropped;
     let BesideStats { sent, received, refused } = stats.beside;
@@ -232,6 +234,7 @@ fn of_tunnels(stats: &Stats) -> Vec<Family> {
             [
                 ("queue_full", queue_full),
                 ("standing_queue", standing_queue),
+                ("over_share", over_share),
                 ("deadline", deadline),
                 ("too_large", too_large),
                 ("unknown_context", unknown_context),
@@ -269,6 +272,24 @@ fn of_tunnels(stats: &Stats) -> Vec<Family> {
             "Packets of servers that the proxy saw as a PEP, PEP-ACKs that it sent, and packets of which \
              none tells",
             [("observed", observed), ("pep_acks", notices), ("untold", untold)],
+        ),
+    ]
+}
+
+/// How users share the processor time of threads that are busy.
+fn of_shares(&ShareStats { busy, waits }: &ShareStats) -> Vec<Family> {
+    vec![
+        Family::counter(
+            "tandem_busy_total",
+            "How often a thread became busy: it had something to do for 50 ms without a break, so \
+             that users have equal parts of it",
+            busy,
+        ),
+        Family::counter(
+            "tandem_tcp_waits_total",
+            "How often a TCP connection was not read for a while, because its user had already got \
+             its part of a busy thread",
+            waits,
         ),
     ]
 }

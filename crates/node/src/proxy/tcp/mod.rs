@@ -43,6 +43,8 @@ struct TcpFlow {
     timer: Option<Instant>,
     /// When bytes may pass again, after the user's rate has been reached.
     resume_at: Option<Instant>,
+    /// Whether the connection waits for a round in which its user has credit.
+    is_waiting: bool,
 }
 
 #[derive(Debug)]
@@ -178,9 +180,9 @@ impl Proxy {
         };
         let peer = self.peers.get_mut(id.0).ok_or(RequestError::Unauthorized)?;
         peer.tunnel.open_bytes(id.1, urgency(headers), 1);
-        self.tcp
-            .flows
-            .insert(id, TcpFlow { state, form, owner, target, timer: None, resume_at: None });
+        let (timer, resume_at) = (None, None);
+        let flow = TcpFlow { state, form, owner, target, timer, resume_at, is_waiting: false };
+        self.tcp.flows.insert(id, flow);
         self.advance_race(now, id);
         Ok(())
     }

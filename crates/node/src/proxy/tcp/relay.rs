@@ -42,15 +42,25 @@ impl Proxy {
     fn meter(&mut self, now: Instant, id: FlowId, way: Direction, bytes: usize) -> Verdict {
         let Some(flow) = self.tcp.flows.get_mut(&id) else { return Verdict::Pass };
         let verdict = flow.owner.meter.passed(now, way, (bytes, 0));
+        if self.shares.is_busy() {
+            self.shares.count(now, Some(flow.owner.who(id.0)), bytes);
+        }
         self.pause(now, id, way);
         verdict
     }
 
-    /// Takes no bytes of a direction until the user's rate permits it. Returns whether it does not.
+    /// Takes no bytes of a direction until the user's rate and its part of a busy thread permit it. Returns whether they do not.
     fn pause(&mut self, now: Instant, id: FlowId, way: Direction) -> bool {
         let Some(flow) = self.tcp.flows.get_mut(&id) else { return false };
-        let Some(wait) = flow.owner.meter.wait(now, way) else { return false };
-        flow.resume_at = earliest(flow.resume_at, Some(now + wait));
+        if self.shares.is_busy() && self.shares.has_used(flow.owner.who(id.0)) {
+            if !std::mem::replace(&mut flow.is_waiting, true) {
+                self.shares.wait(now, id);
+            }
+        } else if let Some(wait) = flow.owner.meter.wait(now, way) {
+            flow.resume_at = earliest(flow.resume_at, Some(now + wait));
+        } else {
+            return false;
+        }
         if let Some(splice) = flow.open().filter(|_| way == Direction::ToClient) {
             splice.halt(true);
         }
@@ -58,7 +68,17 @@ impl Proxy {
         true
     }
 
-    /// Goes on with a connection that has waited for the user's rate.
+    /// Goes on with the connections that have waited for a round, as far as their users' credit reaches. The others wait for the next.
+    pub(in crate::proxy) fn resume_waiting(&mut self, now: Instant) {
+        for id in self.shares.next_round() {
+            if let Some(flow) = self.tcp.flows.get_mut(&id) {
+                flow.is_waiting = false;
+                self.resume(now, id);
+            }
+        }
+    }
+
+    /// Goes on with a connection that has waited for the user's rate, or for its credit.
     fn resume(&mut self, now: Instant, id: FlowId) {
         let Some(flow) = self.tcp.flows.get_mut(&id) else { return };
         flow.resume_at = None;
