@@ -8,6 +8,8 @@
 //! next millisecond. A datagram that arrives is given to the node at once, with its exact time, on
 //! all systems.
 
+mod receive;
+
 use std::{
     collections::BTreeMap,
     future::{Future, poll_fn},
@@ -35,14 +37,14 @@ use crate::{
     alarm::Alarm,
     clock,
     files::Files,
-    listeners::{Desk, Handed, Listener},
+    listeners::{Desk, Listener},
     load_gauge::{LoadGauge, Wait},
     memory_gauge::MemoryGauge,
-    ready::{Readiness, ReadyList, ReadySignal},
+    ready::{ReadyList, ReadySignal},
     requests::Requests,
     resolver::Resolver,
     send_batch::SendBatch,
-    socket::{Drained, ReceiveBuffers, SocketOptions, UdpSocket, open_error},
+    socket::{ReceiveBuffers, SocketOptions, UdpSocket, open_error},
     stats::DriverStats,
     tcp::Tcp,
     too_big::TooBig,
@@ -565,54 +567,6 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             Poll::Ready(woken)
         } else {
             Poll::Pending
-        }
-    }
-
-    /// Receives one batch from each readable socket and gives it to the node. Only one batch is
-    /// received, so that no socket delays the others, and the node answers before it gets more. If the
-    /// sockets together have too much, the last ones wait for the next round.
-    fn receive(&mut self) {
-        if let Some((socket, desk)) = &self.shared {
-            let now = clock::now();
-            desk.take(*socket, |received| self.node.handle(now, Input::Datagram(received)));
-        }
-        let mut readable = mem::take(&mut self.readable);
-        let most = self.stats.datagrams_received + RECEIVED_PER_ROUND;
-        let mut sockets = readable.drain(..);
-        while self.stats.datagrams_received < most
-            && let Some(id) = sockets.next()
-        {
-            let Some(slot) = self.sockets.get_mut(&id) else { continue };
-            let mut now = None;
-            let node = &mut self.node;
-            let desk = self.shared.as_ref().filter(|(shared, _)| *shared == id);
-            let (mut over, mut dropped) = (0, 0);
-            let drained =
-                slot.socket.recv_batch(&mut self.receive_buffers, &mut self.stats, |received| {
-                    let now = *now.get_or_insert_with(clock::now); // the time after the system call
-                    let handed = match desk {
-                        Some((_, desk)) => desk.hand(received),
-                        None => Handed::Kept(received),
-                    };
-                    match handed {
-                        Handed::Kept(received) => node.handle(now, Input::Datagram(received)),
-                        Handed::Over => over += 1,
-                        Handed::Dropped => dropped += 1,
-                    }
-                });
-            self.stats.handed_over += over;
-            self.stats.dropped_hand_over += dropped;
-            if let Drained::Failed(error) = drained {
-                self.stats.sockets_failed += 1;
-                self.inputs.push(Input::SocketFailed { socket: id, error });
-            }
-            if drained != Drained::Empty || slot.signal.arm() == Readiness::Now {
-                self.readable.push(id);
-            }
-        }
-        self.readable.splice(..0, sockets);
-        if self.readable.is_empty() {
-            self.readable = readable; // this keeps its allocation
         }
     }
 }

@@ -166,6 +166,7 @@ impl RequestError {
             | Self::DnsTimeout { .. }
             | Self::TooManyQueries(_)
             | Self::PortProhibited(_)
+            | Self::Loop { .. }
             | Self::UserTarget { .. }
             | Self::UserLimit { .. }
             | Self::OtherService

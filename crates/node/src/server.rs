@@ -18,8 +18,8 @@ use crate::{
     node::{Ecn, Transmit},
     path_report::PathReport,
     quic::{self, Connection, ConnectionId, Endpoint, ServerTls, Transport},
-    seldom::LineBudget,
     rounds::Party,
+    seldom::LineBudget,
     stats::{Broken, ConnectionStats, Stats},
     status::{Busiest, Carried, ConnectionStatus, Glance, Status},
 };

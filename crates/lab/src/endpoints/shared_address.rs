@@ -193,6 +193,9 @@ impl<N: Node> Node for SharedAddress<N> {
                 let each = |it: &mut Member<N>| it.node.handle(now, Input::MemoryInUse(bytes));
                 self.nodes.iter_mut().for_each(each);
             }
+            Input::Load(load) => {
+                self.nodes.iter_mut().for_each(|it| it.node.handle(now, Input::Load(load)));
+            }
             Input::ServiceResolved { .. }
             | Input::Tcp(_)
             | Input::BodyCredit { .. }

@@ -1,5 +1,6 @@
 //! All QUIC connections of one socket.
 
+mod events;
 mod opening;
 
 use std::{
@@ -11,14 +12,14 @@ use std::{
 
 use bytes::BytesMut;
 use noq_proto::{
-    ConnectionHandle, DatagramEvent, Dir, FourTuple, ServerConfig, StreamEvent, TokenMemoryCache,
-    TransportConfig, crypto,
+    ConnectionHandle, DatagramEvent, FourTuple, ServerConfig, TokenMemoryCache, TransportConfig,
+    crypto,
 };
 use tandem_congestion::{ControllerConfig, ControllerName};
-use tandem_wire::{Code, PepAck};
+use tandem_wire::PepAck;
 
 use super::{
-    AckPolicy, ClientTls, Connection, ConnectionId, ConnectionIds, Layer, Mtu, ServerTls, StreamId,
+    AckPolicy, ClientTls, Connection, ConnectionId, ConnectionIds, Layer, Mtu, ServerTls,
     Transport, UnusablePackets,
     accept::Acceptance,
     amplification::Unvalidated,
@@ -427,61 +428,6 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    fn collect_events(&mut self, id: ConnectionId) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
-        if !slot.is_ready {
-            return;
-        }
-        #[cfg(test)]
-        {
-            self.visits += 1;
-        }
-        let connection = &mut slot.connection;
-        while let Some(event) = connection.inner().poll() {
-            match event {
-                noq_proto::Event::Connected => {
-                    if let Some(acceptance) = &mut self.server {
-                        acceptance.on_connected(id, &mut slot.peer);
-                    }
-                    self.events.push_back((id, Event::Connected));
-                }
-                noq_proto::Event::ConnectionLost { reason } => {
-                    connection.log_loss(&reason);
-                    self.events.push_back((id, Event::Lost(Closed::from(reason))));
-                }
-                noq_proto::Event::DatagramReceived => {
-                    self.events.push_back((id, Event::Datagrams));
-                }
-                noq_proto::Event::Stream(StreamEvent::Opened { dir }) => {
-                    accept_streams(connection.inner(), dir, |stream| {
-                        self.events.push_back((id, Event::Opened(stream)));
-                    });
-                }
-                noq_proto::Event::Stream(StreamEvent::Readable { id: stream }) => {
-                    let stream = StreamId(stream.into());
-                    connection.on_readable(stream);
-                    self.events.push_back((id, Event::Readable(stream)));
-                }
-                noq_proto::Event::Stream(StreamEvent::Writable { id: stream }) => {
-                    self.events.push_back((id, Event::Writable(StreamId(stream.into()))));
-                }
-                noq_proto::Event::Stream(StreamEvent::Stopped { id: stream, error_code }) => {
-                    let code = Code(error_code.into_inner());
-                    self.events.push_back((id, Event::Stopped(StreamId(stream.into()), code)));
-                }
-                noq_proto::Event::Stream(StreamEvent::Available { .. }) => {
-                    self.events.push_back((id, Event::MoreStreams));
-                }
-                noq_proto::Event::Stream(StreamEvent::Finished { .. })
-                | noq_proto::Event::HandshakeDataReady
-                | noq_proto::Event::HandshakeConfirmed
-                | noq_proto::Event::DatagramsUnblocked
-                | noq_proto::Event::Path(_)
-                | noq_proto::Event::NatTraversal(_) => {}
-            }
-        }
-    }
-
     /// The next packet of the endpoint itself.
     pub(crate) fn poll_answer(&mut self, buf: &mut Vec<u8>) -> Option<Transmit> {
         let (transmit, bytes) = self.answers.pop()?;
@@ -583,16 +529,6 @@ impl Slot {
         let transmit = self.connection.poll_transmit_one(now, buf)?;
         unvalidated.on_sent(transmit.size);
         Some(transmit)
-    }
-}
-
-fn accept_streams(
-    connection: &mut noq_proto::Connection,
-    dir: Dir,
-    mut opened: impl FnMut(StreamId),
-) {
-    while let Some(stream) = connection.streams().accept(dir) {
-        opened(StreamId(stream.into()));
     }
 }
 
