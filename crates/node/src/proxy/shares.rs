@@ -156,6 +156,15 @@ impl Shares {
         self.waiting.push_back(id);
     }
 
+    /// Lets TCP connections go on waiting, before all that have begun to wait since.
+    pub(super) fn wait_on(&mut self, now: Instant, mut ids: VecDeque<FlowId>) {
+        if !ids.is_empty() {
+            self.began.get_or_insert(now);
+            ids.append(&mut self.waiting);
+            self.waiting = ids;
+        }
+    }
+
     /// When the round ends at the latest, if anybody waits for that.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.began.map(|began| began + ROUND_MAX)
@@ -169,8 +178,8 @@ impl Shares {
     }
 
     /// Whether a round has begun for which connections have waited.
-    pub(super) const fn has_begun(&self) -> bool {
-        self.is_new
+    pub(super) fn has_begun(&self) -> bool {
+        self.is_new && !self.waiting.is_empty()
     }
 
     /// The connections that have waited, in their order, if a round has begun.
@@ -185,7 +194,7 @@ impl Shares {
     /// Begins a round, in which every party gets this credit besides what it has.
     fn begin_round(&mut self, now: Instant, credit: i64) {
         self.began = None;
-        self.is_new = !self.waiting.is_empty();
+        self.is_new = true;
         if std::mem::take(&mut self.done) == 0 {
             return;
         }
@@ -331,6 +340,11 @@ mod tests {
         assert_eq!(shares.next_round(), [id(4), id(0), id(8)]);
         assert_eq!((shares.next_round().len(), shares.next_timeout()), (0, None));
         assert_eq!(shares.stats().waits, 3);
+        // The first goes on and must wait again, behind the two whose turn it was not.
+        shares.wait(now, id(4));
+        shares.wait_on(now, [id(0), id(8)].into());
+        shares.set_load(now, Load::Idle);
+        assert_eq!(shares.next_round(), [id(0), id(8), id(4)]);
     }
 
     #[test]

@@ -70,12 +70,18 @@ impl Proxy {
 
     /// Goes on with the connections that have waited for a round, as far as their users' credit reaches. The others wait for the next.
     pub(in crate::proxy) fn resume_waiting(&mut self, now: Instant) {
-        for id in self.shares.next_round() {
-            if let Some(flow) = self.tcp.flows.get_mut(&id) {
-                flow.is_waiting = false;
-                self.resume(now, id);
+        let mut waiting = self.shares.next_round();
+        for _ in 0..waiting.len() {
+            let Some(id) = waiting.pop_front() else { break };
+            let Some(flow) = self.tcp.flows.get_mut(&id) else { continue };
+            if self.shares.has_used(flow.owner.who(id.0)) {
+                waiting.push_back(id); // it keeps its place, so that its turn comes
+                continue;
             }
+            flow.is_waiting = false;
+            self.resume(now, id);
         }
+        self.shares.wait_on(now, waiting);
     }
 
     /// Goes on with a connection that has waited for the user's rate, or for its credit.
