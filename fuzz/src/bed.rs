@@ -543,20 +543,22 @@ impl<C: Client, S: Server> Bed<C, S> {
     /// Ends the connections, and checks that the proxy has released all its resources.
     pub fn end(mut self) {
         self.fates.clear();
-        while self.files.values().any(|state| *state == File::Asked) {
-            self.open_file(Err(FileError::NotFound));
-        }
         for client in &mut self.clients {
             client.close(self.now);
         }
         self.wait(ALL_GONE);
+        // What is opened too late is closed at once.
+        while self.files.values().any(|state| *state == File::Asked) {
+            self.open_file(Ok(1));
+        }
+        self.exchange();
         for (id, (state, _)) in &self.sockets {
             assert!(*id == LISTEN || *state == Socket::Closed, "{id:?} is {state:?} at the end");
         }
         let stats = self.proxy.stats();
         assert_eq!((stats.flows_open, stats.connections_open), (0, 0));
-        let open = self.files.values().filter(|state| **state != File::Failed).count();
-        assert_eq!(open, 0, "files are open at the end");
+        let open = self.files.values().find(|state| **state != File::Failed);
+        assert_eq!(open, None, "a file is open at the end");
         assert_eq!(self.deadline, None, "nothing is left to wait for");
     }
 }
