@@ -212,8 +212,8 @@ mod tests {
         let machines: Vec<Machine> = machines.iter().map(|it| it.parse().unwrap()).collect();
         let text = new_file(false, None, machines.clone()).unwrap();
         let others = |text: &str, of: &str| {
-            let addresses = member(text, of).unwrap().neighbours().addresses();
-            addresses.map(|it| it.to_string()).collect::<Vec<_>>()
+            let fleet = member(text, of).unwrap();
+            fleet.neighbours().addresses().map(|it| it.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(others(&text, "02"), ["10.0.0.1:443", "[fd00::3]:8443"]);
         assert_eq!(others(&text, "04").len(), 3, "a machine that is not in the file yet");
@@ -222,7 +222,7 @@ mod tests {
         let fewer = machines[..1].to_vec();
         let after = new_file(false, Some(written(&text).path()), fewer.clone()).unwrap();
         assert_eq!(others(&after, "03"), ["10.0.0.1:443"]);
-        let twice = new_file(false, None, fewer.repeat(2)).unwrap_err().to_string();
+        let twice = new_file(false, None, [fewer.clone(), fewer].concat()).unwrap_err().to_string();
         assert!(twice.contains("01"), "{twice}");
         let table = text.split_inclusive("[[machine]]").nth(1).unwrap();
         let twice = format!("{text}\n[[machine]]{}", table.replace("[[machine]]", ""));

@@ -181,7 +181,7 @@ fn a_proxy_that_is_down_is_named_by_the_proxy_before_it() {
     let ClientError::FlowClosed { peer, target, reason } = outcome.error() else {
         panic!("{outcome:?}");
     };
-    assert!(peer.contains('1') && target.contains('2'), "{peer} {target}");
+    assert!(peer.contains('1') && target.contains("2"), "{peer} {target}");
     assert!(reason.contains("connection_refused"), "{reason}");
 }
 
