@@ -142,7 +142,7 @@ mod tests {
         let threats = include_str!("../../../docs/threats.md");
         let max = MaxRedirs::ALLOWED.end();
         let bounds = format!(
-            "at most {} redirects, or as many as `--max-redirs` says ({max} at most)",
+            "At most {} redirects, or as many as `--max-redirs` says ({max} at most)",
             MaxRedirs::DEFAULT
         );
         let threats = threats.split_whitespace().collect::<Vec<_>>().join(" ");

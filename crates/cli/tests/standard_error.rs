@@ -172,9 +172,9 @@ fn a_proxy_serves_and_counts_when_the_disk_has_no_room_for_its_qlogs() {
     let line = "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.0/8 --write-ca proxy.pem --admin unix:admin \
                 --qlog-dir qlog";
     let tandem = scene.command([""]).get_program().to_owned();
-    let mut command = std::process::Command::new("sh");
+    let mut command = scene.other_program("sh");
     command.args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\""]).arg(tandem);
-    command.args(line.split_whitespace()).current_dir(scene.path(""));
+    command.args(line.split_whitespace());
     let proxy = Server::start(command, line);
     let get = format!(
         "get https://{}/f --ca origin.pem --via https://{} --ca proxy.pem -o out --quiet",

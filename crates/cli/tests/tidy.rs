@@ -242,7 +242,7 @@ fn tests_read_command_lines_without_the_variables_and_the_terminal_of_their_call
 
 /// Types of which nobody can make a text that misleads a reader: numbers, addresses, names out of closed lists, what the
 /// operating system says, and texts in the form in which they can be shown.
-const HARMLESS: [&str; 30] = [
+const HARMLESS: [&str; 32] = [
     "bool",
     "char",
     "u8",
@@ -252,6 +252,8 @@ const HARMLESS: [&str; 30] = [
     "i64",
     "usize",
     "Duration",
+    "HumanDuration",
+    "ByteCount",
     "IpAddr",
     "SocketAddr",
     "PathBuf",

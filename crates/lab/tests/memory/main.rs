@@ -106,8 +106,9 @@ fn proxy(tls: &TestCertificate) -> Proxy {
 
 /// The most bytes of a connection, of a connection with a flow, and of a further flow. They are 2 % more than what
 /// was measured. The engine and TLS hold 54,000 bytes of a connection. What the log
-/// says of a flow at its end takes 58 bytes: its trace, when it began, and when it was active last.
-const MOST: [i64; 3] = [62_500, 66_500, 2_650];
+/// says of a flow at its end takes 58 bytes: its trace, when it began, and when it was active last. The address of its
+/// socket, by which a chain through the same proxy is noticed, takes 114.
+const MOST: [i64; 3] = [62_500, 66_500, 2_766];
 
 #[test]
 fn what_a_proxy_holds_for_idle_connections_and_flows_stays_within_its_bounds() {

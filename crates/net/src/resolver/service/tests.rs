@@ -239,7 +239,7 @@ fn any_answer_leads_to_few_servers_with_addresses() {
     let mut message = Message::response(7, hickory_resolver::proto::op::OpCode::Query);
     message.answers = vec![
         https("a.test.", "1 . alpn=h3 port=8443 ipv4hint=192.0.2.1,192.0.2.2"),
-        https("a.test.", "2 b.test. alpn=h2,h3 ipv6hint=2001:db8::1 mandatory=alpn"),
+        https("a.test.", "2 b.test. mandatory=alpn alpn=h2,h3 ipv6hint=2001:db8::1"),
         https("a.test.", "0 c.test."),
     ];
     let bytes = message.to_vec().unwrap();
