@@ -299,11 +299,12 @@ const ERRORS_OF_OTHERS: [&str; 13] = [
 ];
 
 /// Fields that hold a bare text, and who has written it.
-const OWN_TEXTS: [(&str, &str); 21] = [
+const OWN_TEXTS: [(&str, &str); 22] = [
     ("ClientError.peer", "the authority in a URL of the user, checked to be visible ASCII"),
     ("RequestError.template", "the proxy's own setting"),
     ("UnknownMode.seen", "a setting"),
     ("UnknownMode.allowed", "a constant"),
+    ("Fault.reason", "a file of the operator"),
     ("ValueError.reason", "a setting"),
     ("ValueError.expected", "a constant"),
     ("ConfigError.key", "a setting"),
@@ -324,7 +325,7 @@ const OWN_TEXTS: [(&str, &str); 21] = [
 ];
 
 /// The crates that meet strangers, or show what they have written.
-const MEETS_STRANGERS: [&str; 4] = ["wire", "node", "net", "cli"];
+const MEETS_STRANGERS: [&str; 5] = ["wire", "node", "net", "files", "cli"];
 
 /// The errors of a crate: the names of the types, and each field as `Type.Variant.field` with its type.
 #[derive(Default)]

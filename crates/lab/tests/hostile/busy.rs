@@ -106,7 +106,7 @@ fn the_stream_of_who_is_ahead_is_not_read_until_the_thread_is_idle_or_the_round_
         };
         two.bed.world.node_mut(two.polite).send(polite, frame(DATA, &[2; 1000]));
         two.bed.world.run_for(5 * MS);
-        two.bed.peer().send(greedy, frame(DATA, &[1; ALL]));
+        two.bed.peer().send(greedy, frame(DATA, &vec![1; ALL]));
         two.bed.world.run_for(50 * MS);
         let of_greedy = received(&two).into_iter().find(|it| *it != 1000);
         assert_eq!(of_greedy < Some(ALL as u64), waits, "{of_greedy:?}");

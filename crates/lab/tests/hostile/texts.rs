@@ -1,5 +1,7 @@
 //! Tests of texts that strangers choose and people read: in the errors of a client, and in the answers of a proxy.
 
+#![expect(clippy::indexing_slicing, reason = "a wrong index fails the test")]
+
 use std::{collections::VecDeque, net::SocketAddr, time::Duration};
 
 use rustls::{Side, crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256, quic::Version};
@@ -78,11 +80,11 @@ struct Forger {
 }
 
 impl Forger {
-    /// An Initial packet with a CONNECTION_CLOSE frame (RFC 9000 §17.2.2 and §19.19) for the client that sent `initial`.
+    /// An Initial packet with a `CONNECTION_CLOSE` frame (RFC 9000 §17.2.2 and §19.19) for the client that sent `initial`.
     fn close(&self, initial: &[u8]) -> Vec<u8> {
         let id = |at: usize| &initial[at + 1..at + 1 + usize::from(initial[at])];
         let (to_server, to_client) = (id(5), id(6 + usize::from(initial[5])));
-        let suite = TLS13_AES_128_GCM_SHA256.tls13().and_then(|suite| suite.quic_suite());
+        let suite = TLS13_AES_128_GCM_SHA256.tls13().and_then(rustls::Tls13CipherSuite::quic_suite);
         let keys = suite.expect("a suite of QUIC").keys(to_server, Side::Server, Version::V1);
         let [high, low] = self.code.to_be_bytes();
         let reason = &self.reason.as_bytes()[..self.reason.len().min(1000)];

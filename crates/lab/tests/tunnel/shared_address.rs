@@ -1,5 +1,7 @@
 //! Several proxies at one address, and packets that reach the wrong one: another thread, process or machine.
 
+#![expect(clippy::unwrap_used, reason = "an error here fails the test")]
+
 use std::{ops::Range, time::Duration};
 
 use tandem_lab::{
@@ -146,7 +148,7 @@ fn a_node_that_gets_the_packets_of_others_ends_no_tunnel() {
         ] {
             for seed in 1..=2 {
                 let file = ByteCount::new(300_000);
-                let scenario = Scenario { mode, file, ..Scenario::new(seed, 1) };
+                let scenario = Scenario { file, mode, ..Scenario::new(seed, 1) };
                 let strays = download(&scenario, &arrangement);
                 assert!(strays > 20, "{}: {strays} packets went astray", arrangement.what);
             }

@@ -399,10 +399,17 @@ fn to_varint(bytes: u64) -> VarInt {
 }
 
 /// The settings of an endpoint. With a seed, every random choice of the engine follows from it.
-pub(super) fn endpoint_config(transport: &Transport, seed: Option<u64>) -> EndpointConfig {
+pub(super) fn endpoint_config(
+    transport: &Transport,
+    seed: Option<u64>,
+    is_server: bool,
+) -> EndpointConfig {
     let mut config = EndpointConfig::default();
-    // `Answers` bounds stateless resets. The engine has one interval for all peers, of which a stranger could use all.
-    config.min_reset_interval(Duration::ZERO);
+    if is_server {
+        // `Answers` bounds stateless resets. The engine has one interval for all peers, of which a stranger could use
+        // all. A client keeps that: what is in flight when its connection ends would else come back, in as many resets.
+        config.min_reset_interval(Duration::ZERO);
+    }
     // The engine would also speak drafts 29 to 34.
     config.supported_versions(vec![VERSION]);
     let mtu = transport.mtu;

@@ -177,7 +177,7 @@ impl Endpoint {
             id_len: ids.len(),
             ids,
             inner: noq_proto::Endpoint::new(
-                Arc::new(endpoint_config(transport, seed)),
+                Arc::new(endpoint_config(transport, seed, server.is_some())),
                 server.map(Arc::new),
                 true,
             ),
@@ -244,6 +244,9 @@ impl Endpoint {
         }
         let path = FourTuple::new(remote, local_ip);
         let short_id = demux::id_of_short_header(&payload, self.id_len);
+        if short_id.is_some_and(|id| self.answers.has_answered(now, id)) {
+            return None;
+        }
         let len = payload.len();
         let mut answer = Vec::new();
         match self.inner.handle(now, path, ecn.map(ecn_to_noq), payload, &mut answer) {
@@ -271,7 +274,7 @@ impl Endpoint {
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming, len),
             Some(DatagramEvent::Response(transmit)) => {
-                self.answers.push_to_stranger(now, from_noq(&transmit), answer);
+                self.answers.push_to_stranger(now, short_id, (from_noq(&transmit), answer));
             }
             None if short_id.is_some_and(|id| !self.ids.may_answer(&id)) => {
                 self.demux.count_for_another();

@@ -91,10 +91,11 @@ impl Neighbours {
         self.0.iter().enumerate().filter(move |(_, it)| asked(it)).map(|(index, _)| index)
     }
 
-    /// Notes whether a machine is gone. There must be one with this index.
+    /// Notes whether the machine with this index, if there is one, is gone.
     pub fn set_gone(&self, index: usize, is_gone: bool) {
-        let neighbour = self.0.get(index).expect("the index is one of a machine");
-        neighbour.is_gone.store(is_gone, Relaxed);
+        if let Some(neighbour) = self.0.get(index) {
+            neighbour.is_gone.store(is_gone, Relaxed);
+        }
     }
 
     /// Whether the machine with this server ID is known to be gone. Also notes that a packet for it has come.
