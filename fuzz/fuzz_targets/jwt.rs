@@ -39,6 +39,7 @@ fn issuer() -> &'static Issuer {
         let x = BASE64.encode(signs.public_key());
         let set = format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","x":"{x}","kid":"a"}}]}}"#);
         let rules = JwtRules {
+            token_type: None,
             issuer: Some("me".to_owned()),
             audience: Some("proxy".to_owned()),
             group_claim: Some("team".to_owned()),

@@ -27,6 +27,16 @@ fn serve_from_file(scene: &Scene, line: &str) -> Server {
     Server::start(command, line)
 }
 
+/// Waits until another process has the new connections and the admin listener. The lines of the two processes may come in
+/// either order.
+fn hands_over(server: &Server) {
+    const SAID: &str = "gets new connections from now on";
+    let before = server.says_before("admin listener at");
+    if !before.iter().any(|line| line.contains(SAID)) {
+        server.says(SAID);
+    }
+}
+
 /// Puts another file in the place of the program, as packages do.
 fn replace_program(scene: &Scene) {
     fs::copy(tandem(), scene.path("new")).unwrap();
@@ -141,8 +151,7 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
         change_files(&scene, &proxy);
         replace_program(&scene);
         let successor = Successor::of(&proxy);
-        proxy.says("gets new connections from now on");
-        proxy.says("admin listener at");
+        hands_over(&proxy);
         assert!(downloads.iter().all(|it| !it.is_finished()), "the downloads were too short");
         // The new process has the same address, the new files and the store.
         scene.run(&get("bob", "tls/ca.pem", "bob.out")).succeeds();
@@ -237,8 +246,7 @@ fn the_old_process_serves_again_when_the_new_one_dies() {
         let download = scope.spawn(|| read_slowly(command));
         proxy.says("flow opened");
         let successor = Successor::of(&proxy);
-        proxy.says("gets new connections from now on");
-        proxy.says("admin listener at");
+        hands_over(&proxy);
         scene.run(&get("small", "out")).succeeds();
         successor.signal(Signal::KILL);
         proxy.says("this process gets new connections again");
