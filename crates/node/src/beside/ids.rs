@@ -46,6 +46,9 @@ impl<T> Ids<T> {
 
     /// Whether a packet with a short header begins as packets with one of the IDs do, for this number of bytes.
     pub(super) fn has_one_like(&self, packet: &[u8], len: usize) -> bool {
+        if self.0.is_empty() {
+            return false; // as at most proxies, for each packet
+        }
         let Some(Header::Short { rest }) = Header::read(packet) else { return false };
         let Some(Ok(front)) = rest.get(..len).map(ConnectionId::try_from) else { return false };
         self.0.range(front..).next().is_some_and(|(id, _)| id.starts_with(&front))

@@ -46,7 +46,8 @@ impl Answers {
 
     /// Whether a packet with this connection ID was answered of late, so that nobody has the connection and another packet
     /// of it gets no answer.
-    pub(super) fn has_answered(&mut self, now: Instant, id: ConnectionId) -> bool {
+    pub(super) fn has_answered(&mut self, now: Instant, id: Option<ConnectionId>) -> bool {
+        let Some(id) = id.filter(|_| !self.recent.is_empty()) else { return false };
         self.forget_old(now);
         let is_recent = self.recent.contains(&id);
         self.too_many += u64::from(is_recent);

@@ -244,7 +244,7 @@ impl Endpoint {
         }
         let path = FourTuple::new(remote, local_ip);
         let short_id = demux::id_of_short_header(&payload, self.id_len);
-        if short_id.is_some_and(|id| self.answers.has_answered(now, id)) {
+        if self.answers.has_answered(now, short_id) {
             return None;
         }
         let len = payload.len();
