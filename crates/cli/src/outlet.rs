@@ -45,7 +45,7 @@ pub(crate) trait Target: Send + 'static {
     /// A write has failed after others were fine.
     fn on_failed(&self, error: &io::Error);
 
-    /// A write has succeeded after so many lines were lost about which there is no [`Self::notice`].
+    /// A write has succeeded, and this many lines were lost before it without a [`Self::notice`].
     fn on_recovered(&self, lost: u64);
 }
 

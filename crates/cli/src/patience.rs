@@ -127,7 +127,7 @@ impl Patience {
 mod tests {
     use super::*;
 
-    /// The second in which a transfer is given up that has carried so many bytes after each second.
+    /// The second in which a transfer is given up. The transfer has carried these bytes after each second.
     fn given_up(settings: &PatienceSettings, bytes: impl Fn(u64) -> u64) -> Option<(u64, GaveUp)> {
         let begin = tandem_net::clock::now();
         let mut patience = settings.begin(begin);
