@@ -14,7 +14,7 @@ fn a_driver_says_that_there_was_no_break_and_then_when_there_is_one() {
     let (mut opened, mut told) = (None::<SocketAddr>, Vec::new());
     let sender = UdpSocket::bind(LOOPBACK).unwrap();
     let kind = SocketKind::Listen(LOOPBACK);
-    let node = script(
+    let mut node = script(
         |wants| wants.push(Output::OpenSocket { socket: SocketId(0), kind }),
         |_now, input, wants: &mut Wants| {
             match input {
@@ -31,6 +31,7 @@ fn a_driver_says_that_there_was_no_break_and_then_when_there_is_one() {
             }
         },
     );
+    node.hears_load = true;
     block_on(run(node));
     assert_eq!(told, [Load::Busy, Load::Idle]);
 }
