@@ -6,8 +6,8 @@ use tracing::warn;
 
 use crate::text;
 
-/// Descriptors for everything except sockets towards targets and name servers: the listening
-/// socket, the event loop, the log, the configuration and `/etc/hosts`.
+/// Descriptors for everything except sockets at the address of the server, towards targets and towards name servers:
+/// the event loop, the log, the configuration and `/etc/hosts`.
 const RESERVE: u64 = 64;
 
 /// The sockets of one name lookup: two address families, and two name servers for each.
@@ -29,9 +29,9 @@ pub(crate) fn raise() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// Lowers the limits of a proxy to what this number of open files allows.
-pub(crate) fn limit(limits: &mut Limits, open_files: u64) {
-    let usable = open_files.saturating_sub(RESERVE);
+/// Lowers the limits of a proxy to what this number of open files allows, some of which are the sockets at its address.
+pub(crate) fn limit(limits: &mut Limits, open_files: u64, listening: u8) {
+    let usable = open_files.saturating_sub(RESERVE + u64::from(listening));
     let for_lookups = usable / LOOKUPS_PART;
     let lower = |limit: usize, to: u64| limit.min(usize::try_from(to).unwrap_or(limit)).max(1);
     limits.queries = lower(limits.queries, for_lookups / SOCKETS_PER_LOOKUP);
@@ -65,10 +65,10 @@ mod tests {
             (4096, 252, 3024),
             (65_536, 4092, 24_000),
             (1_048_576, 4096, 24_000),
-            (u64::MAX, 4096, 24_000),
+            (u64::MAX - 32, 4096, 24_000),
         ] {
             let mut limits = Limits::default();
-            limit(&mut limits, open_files);
+            limit(&mut limits, open_files + 32, 32);
             assert_eq!((limits.queries, limits.sockets), (queries, sockets), "{open_files}");
             let used = limits.queries as u64 * SOCKETS_PER_LOOKUP + limits.sockets as u64;
             assert!(open_files <= RESERVE || used + RESERVE <= open_files, "{open_files}");

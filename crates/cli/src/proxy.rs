@@ -5,7 +5,7 @@ use std::{
 };
 
 use serde::Serialize;
-use tandem_net::{DriverOptions, DriverStats, clock};
+use tandem_net::{DriverOptions, DriverStats, Listeners, clock};
 use tandem_node::{
     BusyNodes, ProxyConfig,
     limits::Limits,
@@ -393,7 +393,8 @@ impl ProxySetup {
             memory: self.memory.0.get(),
             ..Limits::default()
         };
-        descriptors::limit(&mut limits, open_files);
+        let listening = Listeners::number_of_sockets(self.threads.0);
+        descriptors::limit(&mut limits, open_files, listening);
         (limits, open_files)
     }
 

@@ -9,6 +9,7 @@
 //! all systems.
 
 mod receive;
+mod sockets;
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +24,7 @@ use std::{
 
 use bytes::Bytes;
 use tandem_node::{
-    node::{Event, Input, Node, Output, SocketId, SocketKind, Transmit},
+    node::{Event, Input, Node, Output, SocketId, Transmit},
     seldom::Seldom,
     tcp::TcpOutput,
 };
@@ -31,8 +32,9 @@ use tokio::{
     task,
     time::{Interval, MissedTickBehavior, interval_at},
 };
-use tracing::{debug, warn};
+use tracing::debug;
 
+use self::sockets::{Lane, Slot};
 use crate::{
     alarm::Alarm,
     clock,
@@ -40,11 +42,11 @@ use crate::{
     listeners::{Desk, Listener},
     load_gauge::{LoadGauge, Wait},
     memory_gauge::MemoryGauge,
-    ready::{ReadyList, ReadySignal},
+    ready::ReadyList,
     requests::Requests,
     resolver::Resolver,
     send_batch::SendBatch,
-    socket::{ReceiveBuffers, SocketOptions, UdpSocket, open_error},
+    socket::{ReceiveBuffers, SocketOptions},
     stats::DriverStats,
     tcp::Tcp,
     too_big::TooBig,
@@ -209,9 +211,9 @@ struct Driver<'a, N, A> {
     refused: Seldom,
 
     sockets: BTreeMap<SocketId, Slot>,
-    ready_list: Arc<ReadyList<SocketId>>,
+    ready_list: Arc<ReadyList<Lane>>,
     /// The sockets from which the driver receives in this round.
-    readable: Vec<SocketId>,
+    readable: Vec<Lane>,
     receive_buffers: ReceiveBuffers,
     /// The listening socket, if other threads have sockets at its address.
     shared: Option<(SocketId, Desk)>,
@@ -232,13 +234,6 @@ struct Driver<'a, N, A> {
     load: LoadGauge,
     tick: Option<Interval>,
     end: End,
-}
-
-/// One open socket.
-struct Slot {
-    socket: UdpSocket,
-    signal: ReadySignal,
-    batch: Option<SendBatch>,
 }
 
 /// The progress of the node's end.
@@ -405,46 +400,6 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         if self.spare_buffers.len() < SPARE_BUFFERS_MAX {
             self.spare_buffers.push(bytes);
         }
-    }
-
-    fn open_socket(&mut self, id: SocketId, kind: SocketKind) {
-        let result = match (kind, self.listener.take()) {
-            (SocketKind::Listen(_), Some(listener)) => {
-                listener.into_parts().and_then(|(socket, desk)| {
-                    self.shared = desk.map(|desk| (id, desk));
-                    UdpSocket::watch(id, socket, None, self.socket_options)
-                })
-            }
-            (_, listener) => {
-                self.listener = listener;
-                UdpSocket::open(id, kind, self.socket_options)
-            }
-        };
-        let result = match result {
-            Ok(socket) => {
-                let local = socket.local_addr();
-                let signal = ReadySignal::new(&socket, &self.ready_list);
-                self.sockets.insert(id, Slot { socket, signal, batch: None });
-                self.readable.push(id); // the first receive call arms its signal
-                self.stats.sockets_opened += 1;
-                debug!(?kind, %local, "socket opened");
-                Ok(local)
-            }
-            Err(error) => {
-                self.stats.sockets_refused += 1;
-                match kind {
-                    // The node ends with this error and reports it.
-                    SocketKind::Listen(_) => debug!(%error, ?kind, "a socket cannot be opened"),
-                    SocketKind::ForPeer(_) | SocketKind::Connected(_) => {
-                        if let Some(left_out) = self.refused.due(clock::now()) {
-                            warn!(%error, ?kind, left_out, "a socket cannot be opened");
-                        }
-                    }
-                }
-                Err(open_error(&error, kind))
-            }
-        };
-        self.inputs.push(Input::SocketOpened { socket: id, result });
     }
 
     fn body(&mut self, offset: u64, data: Bytes) {

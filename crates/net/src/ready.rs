@@ -10,7 +10,6 @@ use futures_util::{
     stream::{self, BoxStream},
     task::AtomicWaker,
 };
-use tandem_node::node::SocketId;
 
 use crate::socket::{RECEIVE_INTEREST, UdpSocket};
 
@@ -58,8 +57,8 @@ pub(crate) struct ReadySignal {
 }
 
 impl ReadySignal {
-    /// Creates a signal that adds the socket's name to `list`.
-    pub(crate) fn new(socket: &UdpSocket, list: &Arc<ReadyList<SocketId>>) -> Self {
+    /// Creates a signal that wakes `waker`, which adds the socket's name to a list.
+    pub(crate) fn new(socket: &UdpSocket, waker: Waker) -> Self {
         // A stream keeps its one future in place. A future is necessary because tokio reports
         // errors, such as a refused connection, with `ready`, but not with `poll_recv_ready`.
         let signals = stream::unfold(socket.io(), |io| async move {
@@ -67,7 +66,7 @@ impl ReadySignal {
             drop(io.ready(RECEIVE_INTEREST).await);
             Some(((), io))
         });
-        Self { waker: list.waker(socket.id()), signals: signals.boxed() }
+        Self { waker, signals: signals.boxed() }
     }
 
     /// Registers the waker for the time when the socket becomes readable. Returns whether it is

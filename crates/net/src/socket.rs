@@ -110,10 +110,6 @@ impl UdpSocket {
         self.local
     }
 
-    pub(crate) fn id(&self) -> SocketId {
-        self.id
-    }
-
     pub(crate) fn io(&self) -> Arc<WatchedSocket> {
         Arc::clone(&self.io)
     }

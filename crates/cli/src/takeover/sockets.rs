@@ -16,10 +16,10 @@ use rustix::{
         SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
     },
 };
-use tandem_node::quic::Steering;
+use tandem_net::Listeners;
 
-/// The most files: two sockets for each node, and the socket for what users use. Linux allows 253.
-const FILES_MAX: usize = 2 * Steering::NODES_MAX as usize + 1;
+/// The most files: all sockets at an address, and the socket for what users use. Linux allows no more.
+const FILES_MAX: usize = Listeners::SOCKETS_MAX as usize + 1;
 
 /// The most bytes of a message, which has four short fields.
 const BYTES_MAX: usize = 1024;

@@ -4,7 +4,7 @@ use std::mem;
 
 use tandem_node::node::{Input, Node};
 
-use super::{Application, Driver, RECEIVED_PER_ROUND};
+use super::{Application, Driver, RECEIVED_PER_ROUND, sockets::Lane};
 use crate::{clock, listeners::Handed, ready::Readiness, socket::Drained};
 
 impl<N: Node, A: Application<N>> Driver<'_, N, A> {
@@ -20,15 +20,18 @@ impl<N: Node, A: Application<N>> Driver<'_, N, A> {
         let most = self.stats.datagrams_received + RECEIVED_PER_ROUND;
         let mut sockets = readable.drain(..);
         while self.stats.datagrams_received < most
-            && let Some(id) = sockets.next()
+            && let Some(Lane { of: id, lane }) = sockets.next()
         {
-            let Some(slot) = self.sockets.get_mut(&id) else { continue };
+            let Some((socket, signal)) = self.sockets.get_mut(&id).and_then(|slot| slot.lane(lane))
+            else {
+                continue;
+            };
             let mut now = None;
             let node = &mut self.node;
             let desk = self.shared.as_ref().filter(|(shared, _)| *shared == id);
             let (mut over, mut dropped) = (0, 0);
             let drained =
-                slot.socket.recv_batch(&mut self.receive_buffers, &mut self.stats, |received| {
+                socket.recv_batch(&mut self.receive_buffers, &mut self.stats, |received| {
                     let now = *now.get_or_insert_with(clock::now); // the time after the system call
                     let handed = match desk {
                         Some((_, desk)) => desk.hand(received),
@@ -46,8 +49,8 @@ impl<N: Node, A: Application<N>> Driver<'_, N, A> {
                 self.stats.sockets_failed += 1;
                 self.inputs.push(Input::SocketFailed { socket: id, error });
             }
-            if drained != Drained::Empty || slot.signal.arm() == Readiness::Now {
-                self.readable.push(id);
+            if drained != Drained::Empty || signal.arm() == Readiness::Now {
+                self.readable.push(Lane { of: id, lane });
             }
         }
         self.readable.splice(..0, sockets);

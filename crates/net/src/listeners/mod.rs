@@ -1,4 +1,4 @@
-//! Several sockets at one address: one for each thread of a server, and as many for the process that takes over.
+//! Several sockets at one address: a few for each thread of a server, and as many for the process that takes over.
 
 mod exchange;
 mod filter;
@@ -23,45 +23,64 @@ pub(crate) use self::exchange::{Desk, Handed};
 use self::{exchange::Exchange, filter::Filter};
 use crate::socket::{SocketOptions, bound, open_error};
 
-/// A socket that listens already. The driver gives it to the node that asks for a listening socket.
+/// The most sockets of a node. The kernel has a queue of its own for each, and the driver reads them in turn, so that a
+/// flood fills only the queues that its packets come to.
+const LANES_MAX: u8 = 8;
+
+/// Sockets of one node that listen already. The driver gives them to the node that asks for a listening socket.
 #[derive(Clone, Debug)]
 pub struct Listener {
-    socket: Arc<UdpSocket>,
+    /// At least one. The node sends from the first.
+    lanes: Vec<Arc<UdpSocket>>,
     steering: Steering,
     desk: Desk,
 }
 
 impl Listener {
-    /// Which node the socket is for. The settings of the node must have the same.
+    /// Which node the sockets are for. The settings of the node must have the same.
     pub const fn steering(&self) -> Steering {
         self.steering
     }
 
-    /// The socket, and through what packets come that the kernel gave to another thread. `None`: there is no other thread.
-    pub(crate) fn into_parts(self) -> io::Result<(UdpSocket, Option<Desk>)> {
-        let socket = Arc::try_unwrap(self.socket).or_else(|socket| socket.try_clone())?;
-        Ok((socket, (self.steering.nodes() > 1).then_some(self.desk)))
+    /// The sockets, and through what packets come that the kernel gave to another thread. `None`: there is no other thread.
+    pub(crate) fn into_parts(self) -> io::Result<(Vec<UdpSocket>, Option<Desk>)> {
+        let owned = |lane| Arc::try_unwrap(lane).or_else(|lane: Arc<UdpSocket>| lane.try_clone());
+        let lanes = self.lanes.into_iter().map(owned).collect::<io::Result<_>>()?;
+        Ok((lanes, (self.steering.nodes() > 1).then_some(self.desk)))
     }
 }
 
 /// All sockets at an address.
 ///
-/// The kernel gives a packet of a connection to the socket of the node that chose the connection ID, whichever process
+/// The kernel gives a packet of a connection to a socket of the node that chose the connection ID, whichever process
 /// that is in, so that a client may change its address. The first packets of a connection go to a node of this process that
 /// both addresses and ports choose.
 ///
-/// A process that takes over the address has as many nodes, and gets all sockets. No socket is ever closed while one of the
+/// Each node has a few sockets, its lanes. The sender's address and port choose among them.
+///
+/// A process that takes over the address has as many nodes and lanes, and gets all sockets. No socket is ever closed while one of the
 /// processes runs, because the kernel would then number the others anew.
 #[derive(Debug)]
 pub struct Listeners {
     sockets: Vec<Arc<UdpSocket>>,
     nodes: u8,
+    /// The number of sockets of each node.
+    lanes: u8,
     turn: Turn,
     filter: Filter,
     exchange: Arc<Exchange>,
 }
 
 impl Listeners {
+    /// The most sockets at an address. The operating system passes no more than 253 files to a process that takes over,
+    /// which needs one of them for something else.
+    pub const SOCKETS_MAX: u8 = 252;
+
+    /// The number of sockets that a process with so many nodes opens, and passes to the one that takes over.
+    pub fn number_of_sockets(nodes: u8) -> u8 {
+        2 * nodes * lanes(nodes)
+    }
+
     /// Opens sockets at one address for this number of nodes. Port 0 lets the operating system choose one port for all.
     ///
     /// The byte `thread_at` of a connection ID says the node: 0, or
@@ -86,8 +105,9 @@ impl Listeners {
             address,
             kind: open_error(&error, SocketKind::Listen(address)),
         };
-        let sockets = sockets(address, nodes, options).map_err(error)?;
-        let listeners = Self::new(sockets, (nodes, Turn::First), thread_at);
+        let lanes = lanes(nodes);
+        let sockets = sockets(address, (nodes, lanes), options).map_err(error)?;
+        let listeners = Self::new(sockets, (nodes, lanes, Turn::First), thread_at);
         listeners.take_new_connections(Others::None).map_err(error)?;
         Ok(listeners)
     }
@@ -97,37 +117,39 @@ impl Listeners {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`]: there are not twice as many sockets as nodes. Others are those of the
-    /// operating system.
+    /// [`io::ErrorKind::InvalidInput`]: there are not twice as many sockets as nodes, or a multiple of it. Others are
+    /// those of the operating system.
     pub fn adopt(
         sockets: impl IntoIterator<Item = OwnedFd>,
         (nodes, turn): (u8, Turn),
         thread_at: usize,
     ) -> io::Result<Self> {
         let sockets: Vec<_> = sockets.into_iter().map(UdpSocket::from).collect();
-        let is_whole =
-            (1..=Steering::NODES_MAX).contains(&nodes) && sockets.len() == 2 * usize::from(nodes);
-        if !is_whole {
+        let slots = 2 * usize::from(nodes.clamp(1, Steering::NODES_MAX));
+        let lanes = u8::try_from(sockets.len() / slots).unwrap_or(0);
+        let is_whole = slots == 2 * usize::from(nodes) && sockets.len() % slots == 0;
+        if !is_whole || !(1..=LANES_MAX).contains(&lanes) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         sockets.iter().try_for_each(|socket| socket.set_nonblocking(true))?;
-        Ok(Self::new(sockets, (nodes, turn), thread_at))
+        Ok(Self::new(sockets, (nodes, lanes, turn), thread_at))
     }
 
-    fn new(sockets: Vec<UdpSocket>, (nodes, turn): (u8, Turn), thread_at: usize) -> Self {
+    fn new(sockets: Vec<UdpSocket>, of: (u8, u8, Turn), thread_at: usize) -> Self {
         let sockets = sockets.into_iter().map(Arc::new).collect();
+        let (nodes, lanes, turn) = of;
         let exchange = Arc::new(Exchange::new(nodes, thread_at));
-        Self { sockets, nodes, turn, filter: Filter::new(nodes, turn, thread_at), exchange }
+        Self { sockets, nodes, lanes, turn, filter: Filter::new(of, thread_at), exchange }
     }
 
-    /// The sockets of this process, one for each node.
+    /// The sockets of this process, for each node its own.
     pub fn of_this_process(&self) -> impl Iterator<Item = Listener> {
         let first = usize::from(self.turn.first_slot(self.nodes));
-        let sockets = self.sockets.iter().skip(first).zip(0..self.nodes);
-        sockets.filter_map(|(socket, index)| {
+        let lanes = self.sockets.chunks(self.lanes.into()).skip(first).zip(0..self.nodes);
+        lanes.filter_map(|(lanes, index)| {
             let steering = Steering::new(index, self.nodes, self.turn)?;
             let desk = Desk::new(Arc::clone(&self.exchange), index.into());
-            Some(Listener { socket: Arc::clone(socket), steering, desk })
+            Some(Listener { lanes: lanes.to_vec(), steering, desk })
         })
     }
 
@@ -178,16 +200,30 @@ pub enum Others {
     Draining,
 }
 
-fn sockets(address: SocketAddr, nodes: u8, options: SocketOptions) -> io::Result<Vec<UdpSocket>> {
+/// The number of sockets of each node. Other systems than Linux do not let a program choose among them.
+fn lanes(nodes: u8) -> u8 {
+    let all = u16::from(Listeners::SOCKETS_MAX) / (2 * u16::from(nodes.max(1)));
+    if cfg!(target_os = "linux") { LANES_MAX.min(all.try_into().unwrap_or(LANES_MAX)) } else { 1 }
+}
+
+fn sockets(
+    address: SocketAddr,
+    (nodes, lanes): (u8, u8),
+    options: SocketOptions,
+) -> io::Result<Vec<UdpSocket>> {
+    // A flood from one address fills two lanes at most, which together hold as much as the only socket of a program.
+    let received_bytes = options.buffer_bytes / usize::from(lanes.min(2));
+    let limited = |socket: &Socket| socket.set_recv_buffer_size(received_bytes);
     // The first socket does not share its address while it is bound, so that there is an error if another
     // program has it.
-    let first = bound(SocketKind::Listen(address), options, |_| Ok(()))?;
+    let first = bound(SocketKind::Listen(address), options, limited)?;
     let mut sockets = Vec::new();
     if nodes > 1 || cfg!(target_os = "linux") {
         share(&first)?;
         let address = first.local_addr()?.as_socket().unwrap_or(address);
-        for _ in 1..2 * nodes {
-            sockets.push(bound(SocketKind::Listen(address), options, share)?);
+        for _ in 1..2 * nodes * lanes {
+            let prepare = |socket: &Socket| share(socket).and_then(|()| limited(socket));
+            sockets.push(bound(SocketKind::Listen(address), options, prepare)?);
         }
     }
     Ok(std::iter::once(first).chain(sockets).map(UdpSocket::from).collect())

@@ -1,4 +1,4 @@
-use std::{io::ErrorKind, thread, time::Duration};
+use std::{collections::BTreeSet, io::ErrorKind, net::Ipv4Addr, thread, time::Duration};
 
 use super::*;
 
@@ -9,8 +9,13 @@ fn open(address: &str, thread_at: usize) -> Listeners {
     Listeners::open(address.parse().unwrap(), NODES, thread_at, options).unwrap()
 }
 
-/// Which socket of all has received a packet, which has this length.
+/// The number of the node, of those of both processes, that has received a packet, which has this length.
 fn received(listeners: &Listeners, len: usize) -> usize {
+    socket_that_received(listeners, len) / usize::from(listeners.lanes)
+}
+
+/// Which socket of all has received a packet, which has this length.
+fn socket_that_received(listeners: &Listeners, len: usize) -> usize {
     for _ in 0..1000 {
         for (index, socket) in listeners.sockets.iter().enumerate() {
             match socket.recv(&mut [0; 1500]) {
@@ -110,6 +115,44 @@ fn another_byte_of_the_id_can_say_the_node() {
 }
 
 #[test]
+fn an_address_has_two_lanes_and_a_connection_has_one() {
+    let listeners = open("127.0.0.1:0", 0);
+    let address = listeners.local_addr().unwrap();
+    let mut of_all = BTreeSet::new();
+    for ip in 1..30 {
+        let mut of_address = BTreeSet::new();
+        for _ in 0..30 {
+            let client = UdpSocket::bind((Ipv4Addr::new(127, 0, 3, ip), 0)).unwrap();
+            let mut of_connection = BTreeSet::new();
+            for packet in [[0x40, 0, 9, 9], [0x40, 1, 9, 9], [0xc0, 0, 0, 0], [0xc0, 1, 1, 1]] {
+                client.send_to(&packet, address).unwrap();
+                let lanes = usize::from(listeners.lanes);
+                of_connection.insert(socket_that_received(&listeners, packet.len()) % lanes);
+            }
+            assert_eq!(of_connection.len(), 1, "its packets keep their order");
+            of_address.append(&mut of_connection);
+        }
+        assert_eq!(of_address.len(), 2, "127.0.3.{ip}");
+        of_all.append(&mut of_address);
+    }
+    assert_eq!(of_all.len(), usize::from(LANES_MAX));
+}
+
+#[test]
+fn many_nodes_have_fewer_lanes_and_all_sockets_can_be_passed_on() {
+    for (nodes, lanes) in [(1, 8), (15, 8), (16, 7), (43, 2), (64, 1)] {
+        let options = SocketOptions::default();
+        let listeners = Listeners::open("127.0.0.1:0".parse().unwrap(), nodes, 0, options).unwrap();
+        let all = listeners.for_successor().unwrap().map(|it| it.try_clone_to_owned().unwrap());
+        let all = Listeners::adopt(all.collect::<Vec<_>>(), (nodes, Turn::Second), 0).unwrap();
+        assert_eq!((listeners.lanes, all.lanes), (lanes, lanes), "{nodes} nodes");
+        all.take_new_connections(Others::Draining).unwrap();
+        let parts = all.of_this_process().map(|it| it.into_parts().unwrap().0.len());
+        assert_eq!(parts.collect::<Vec<_>>(), vec![usize::from(lanes); nodes.into()]);
+    }
+}
+
+#[test]
 fn another_program_cannot_take_part_of_the_packets() {
     let listeners = open("127.0.0.1:0", 0);
     let address = listeners.local_addr().unwrap();
@@ -126,7 +169,7 @@ fn a_successor_needs_all_sockets() {
         let sockets = listeners.for_successor().unwrap().take(number);
         sockets.map(|it| it.try_clone_to_owned().unwrap()).collect::<Vec<_>>()
     };
-    for (number, nodes) in [(5, NODES), (6, 2), (0, 0)] {
+    for (number, nodes) in [(47, NODES), (48, 5), (0, 0), (0, NODES)] {
         let adopted = Listeners::adopt(some(number), (nodes, Turn::Second), 0);
         assert_eq!(adopted.unwrap_err().kind(), ErrorKind::InvalidInput, "{number}, {nodes}");
     }

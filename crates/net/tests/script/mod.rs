@@ -68,6 +68,7 @@ pub(crate) fn script<F: FnMut(Instant, Input, &mut Wants)>(
 }
 
 /// Runs a node that ends by itself.
+#[allow(dead_code, reason = "some tests have other options")]
 pub(crate) async fn run<N: Node>(node: N) -> DriverStats {
     let Finished { stats, result, .. } =
         tandem_net::run(node, &mut (), DriverOptions::default(), std::future::pending()).await;
