@@ -43,7 +43,7 @@ fn packets_of_others_arrive_while_a_flood_overflows_its_own_queue() {
             Input::Datagram(_) => flood += 1,
             // Everything that has arrived is received in much less time.
             Input::SocketOpened { .. } => {
-                wants.deadline = Some(now + std::time::Duration::from_millis(300))
+                wants.deadline = Some(now + std::time::Duration::from_millis(300));
             }
             Input::Timeout => wants.close(),
             other => panic!("{other:?}"),
