@@ -27,6 +27,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::ConnectionId;
 use crate::prefix::Prefix;
 
+/// A prefix with more unproven connections than this has a crowd of strangers. Honest clients of one prefix, which each
+/// need a round trip for their first request, are as many only if some hundred come in a second.
+const CROWD: usize = 16;
+
 /// The connections of one prefix. IDs ascend with the age.
 #[derive(Debug, Default)]
 struct Holders {
@@ -105,6 +109,12 @@ impl Places {
     pub(super) fn oldest_unproven(&self) -> Option<ConnectionId> {
         let (_, prefix) = self.by_unproven.last()?;
         self.by_prefix.get(prefix)?.unproven.first().copied()
+    }
+
+    /// As [`Self::oldest_unproven`], if that prefix has more unproven connections than some clients who have just come.
+    pub(super) fn oldest_of_a_crowd(&self) -> Option<ConnectionId> {
+        let (number, _) = self.by_unproven.last()?;
+        (*number > CROWD).then(|| self.oldest_unproven()).flatten()
     }
 
     /// Notes a new connection, which is unproven.

@@ -311,6 +311,33 @@ fn memory_is_taken_from_strangers_and_then_from_the_heaviest() {
 }
 
 #[test]
+fn a_crowd_of_strangers_pays_before_users_do_even_if_it_has_just_come() {
+    let limits = Limits { memory: 6_000_000, ..Limits::default() };
+    let mut crowd = Crowd::new(&limits);
+    let user = "192.0.2.1:1";
+    assert!(crowd.connect(user));
+    crowd.prove(user);
+    let newcomer = "203.0.113.1:1";
+    assert!(crowd.connect(newcomer));
+    for port in 1..=40 {
+        assert!(crowd.connect(&format!("198.51.100.1:{port}")));
+    }
+    let of_user = crowd.open[&user.parse().unwrap()];
+    let weigh = |id| if id == of_user { 1_000_000 } else { 50_000 };
+    crowd.server.set_memory_in_use(crowd.now, 3_900_000, weigh);
+    crowd.run();
+    for who in [user, newcomer] {
+        assert!(crowd.open.contains_key(&who.parse().unwrap()), "{who}");
+    }
+    assert!(crowd.open.len() < 42 - 5, "{} are left", crowd.open.len());
+    // The next ones would be clients who have just come.
+    crowd.server.set_memory_in_use(crowd.now, 5_900_000, weigh);
+    crowd.run();
+    assert!(!crowd.open.contains_key(&user.parse().unwrap()));
+    assert!(crowd.open.len() < 18);
+}
+
+#[test]
 fn the_heaviest_connection_of_all_nodes_is_closed() {
     let limits = Limits { memory: 6_000_000, ..Limits::default() };
     let heaviest = Heaviest::default();
