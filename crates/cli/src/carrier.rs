@@ -78,7 +78,7 @@ impl<N> Application<N> for Tunnel {
             }
             Event::Closed(result) => self.end = result,
             Event::TunnelInfo { local, info } => trace!(%local, ?info, "report on the tunnel"),
-            Event::ResponseStarted { .. } | Event::Fetched(_) => {}
+            Event::Chosen { .. } | Event::ResponseStarted { .. } | Event::Fetched(_) => {}
         }
     }
 }

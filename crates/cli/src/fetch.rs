@@ -10,7 +10,7 @@ use tandem_node::{
     node::{Event, FetchReport},
 };
 use tokio::sync::oneshot;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::{
     download::Download,
@@ -95,6 +95,7 @@ impl<P: Progress> Application<Client> for Fetch<'_, P> {
             Event::ModeChanged { authority, agreement, .. } => {
                 warn!(authority, "the tunnel now runs in mode {agreement}");
             }
+            Event::Chosen { hop, choice } => info!(hop, choice = choice.name(), "{choice}"),
             Event::ResponseStarted { len, start, validator, .. } => {
                 self.download.answered(start, validator.as_ref());
                 self.progress.start(len);

@@ -57,6 +57,10 @@ const fn meaning(mode: Mode) -> &'static str {
              reports on the tunnel. An origin does that with `tandem origin --controller tecc`; with \
              other origins tecc is as rmdt, and with other proxies as rmdt or mdt"
         }
+        Mode::Auto => {
+            "As tecc with origins that follow reports, and as rmdt or mdt with others, whichever of them \
+             suits what the client sees of the origin and the path"
+        }
         Mode::TeccPaper => {
             "As tecc; a sender that is this program follows reports as the paper does"
         }

@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use serde::Serialize;
 use tandem_node::{
     ConnectionStats,
+    client::Choice,
     mode::{Agreement, Mode},
     node::FetchReport,
     stats::Traffic,
@@ -22,6 +23,12 @@ pub(crate) struct Outcome {
     pub(crate) mode: Mode,
     /// The mode that each proxy granted; the nearest is the first.
     pub(crate) granted: Vec<Mode>,
+    /// What the client had chosen at the end in mode auto: `ordered`, `window` or `unrepaired`. Null in other modes, for
+    /// an upload, and if no proxy repairs losses as Tandem's do.
+    pub(crate) chosen: Option<&'static str>,
+    /// What was chosen, and why, for people.
+    #[serde(skip)]
+    pub(crate) choice: Option<Choice>,
     /// Why a proxy granted another mode, for people.
     #[serde(skip)]
     pub(crate) lesser: Vec<String>,
@@ -117,6 +124,8 @@ impl Outcome {
             url,
             mode,
             granted: report.agreements.iter().map(|agreement| agreement.granted).collect(),
+            chosen: report.choice.map(Choice::name),
+            choice: report.choice,
             lesser: lesser(&report.agreements),
             hops,
             redirects: 0,
@@ -154,6 +163,7 @@ impl Outcome {
         };
         let lesser = self.lesser.iter().flat_map(|line| ["          ", line, "\n"]);
         let lesser: String = lesser.collect();
+        let choice = self.choice.map_or(String::new(), |choice| format!("          {choice}\n"));
         let body = match saved {
             Some(file) => format!("saved     {}", file.display()),
             None => format!("sent to   {url}"),
@@ -168,7 +178,7 @@ impl Outcome {
         format!(
             "{body}\n\
              size      {size}{earlier}\n{hash}\
-             path      {path}, RTT {rtt_ms:.1} ms\n{lesser}\
+             path      {path}, RTT {rtt_ms:.1} ms\n{lesser}{choice}\
              time      {fct_s:.3} s, handshake {handshake_s:.3} s of it, after {setup_s:.3} s of \
              setup\n\
              goodput   {goodput_mbps:.2} Mbit/s"

@@ -34,7 +34,6 @@ pub enum Mode {
     MftPlus,
     /// MASQUE datagram tunnel: HTTP Datagrams in QUIC DATAGRAM frames (RFC 9298), which the tunnel does
     /// not repair.
-    #[default]
     Mdt,
     /// As [`Self::Mdt`], and the packets of QUIC connections inside the tunnel are forwarded with other
     /// connection IDs instead of wrapped, once their handshake is over (draft-ietf-masque-quic-proxy).
@@ -63,13 +62,16 @@ pub enum Mode {
     Tecc,
     /// As [`Self::Tecc`], and the origin's controller is the paper's.
     TeccPaper,
+    /// The client asks for everything, uses what it is granted, and chooses by what it sees. See
+    /// [`Choice`](crate::client::Choice).
+    #[default]
+    Auto,
 }
 
 /// A tunnel's way to carry payloads, with the parameters that it has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunnelMode {
     /// [`Mode::Mdt`].
-    #[default]
     Mdt,
     /// [`Mode::Forward`]. If the proxy does not forward, the tunnel is as in [`Self::Mdt`].
     Forward,
@@ -88,6 +90,9 @@ pub enum TunnelMode {
     Rmdt(Repair),
     /// [`Mode::Tecc`]: the proxy also sends reports. In a download they go to the origin.
     Tecc(Repair),
+    /// [`Mode::Auto`]. The order is that of packets of QUIC connections until the client knows more. Other payloads
+    /// never wait for those before them.
+    Auto(Repair),
 }
 
 /// What becomes of the packets of a flow that fit no datagram of the tunnel.
@@ -163,6 +168,13 @@ impl From<RepairField> for Repair {
     }
 }
 
+/// The tunnel of [`Mode::default`].
+impl Default for TunnelMode {
+    fn default() -> Self {
+        Self::Auto(Repair::default())
+    }
+}
+
 impl TunnelMode {
     /// Request streams of [`Self::Msgt`]. One stream would be [`Self::Mst`]; the field `tandem-group`
     /// holds no more than the upper limit.
@@ -183,6 +195,7 @@ impl TunnelMode {
             Self::Msgt(_) => Mode::Msgt,
             Self::Rmdt(_) => Mode::Rmdt,
             Self::Tecc(_) => Mode::Tecc,
+            Self::Auto(_) => Mode::Auto,
         }
     }
 }
@@ -231,7 +244,7 @@ impl fmt::Display for Agreement {
 
 impl Mode {
     /// Every mode, in the order of tables and figures.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Mft,
         Self::MftTuned,
         Self::MftPlus,
@@ -245,6 +258,7 @@ impl Mode {
         Self::RmdtPlus,
         Self::Tecc,
         Self::TeccPaper,
+        Self::Auto,
     ];
 
     /// The mode's name.
@@ -263,6 +277,7 @@ impl Mode {
             Self::RmdtPlus => "rmdt+",
             Self::Tecc => "tecc",
             Self::TeccPaper => "tecc-paper",
+            Self::Auto => "auto",
         }
     }
 
@@ -282,12 +297,12 @@ impl Mode {
 
     /// Whether the tunnel sends lost HTTP Datagrams again.
     pub const fn repairs_datagrams(self) -> bool {
-        matches!(self, Self::Rmdt | Self::RmdtPlus | Self::Tecc | Self::TeccPaper)
+        matches!(self, Self::Rmdt | Self::RmdtPlus | Self::Tecc | Self::TeccPaper | Self::Auto)
     }
 
     /// Whether the proxy sends reports on the tunnel.
     pub const fn has_feedback(self) -> bool {
-        matches!(self, Self::Tecc | Self::TeccPaper)
+        matches!(self, Self::Tecc | Self::TeccPaper | Self::Auto)
     }
 
     /// Whether the origin has settings of its own, although it receives no reports: it begins with a
@@ -298,7 +313,7 @@ impl Mode {
 
     /// Whether the origin's loss-detection thresholds leave time for the tunnel's repairs.
     pub const fn has_patient_origin(self) -> bool {
-        matches!(self, Self::MftPlus | Self::RmdtPlus) || self.has_feedback()
+        matches!(self, Self::MftPlus | Self::RmdtPlus | Self::Tecc | Self::TeccPaper)
     }
 
     /// The origin's controller, if the mode decides it.
@@ -340,6 +355,7 @@ impl Mode {
             Self::Msgt => Some(TunnelMode::Msgt(group_streams)),
             Self::Rmdt | Self::RmdtPlus => Some(TunnelMode::Rmdt(repair)),
             Self::Tecc | Self::TeccPaper => Some(TunnelMode::Tecc(repair)),
+            Self::Auto => Some(TunnelMode::Auto(repair)),
         }
     }
 }
@@ -379,10 +395,10 @@ mod tests {
         }
         let error = "tcp".parse::<Mode>().unwrap_err().to_string();
         let allowed = "mft, mft-tuned, mft+, mdt, forward, uack, uack-up, mst, msgt, rmdt, rmdt+, tecc, \
-                       tecc-paper";
+                       tecc-paper, auto";
         assert_eq!(error, format!("\"tcp\" is not a mode; allowed: {allowed}"));
         let error = Mode::parse("mft", Mode::has_feedback).unwrap_err().to_string();
-        assert_eq!(error, "\"mft\" is not a mode; allowed: tecc, tecc-paper");
+        assert_eq!(error, "\"mft\" is not a mode; allowed: tecc, tecc-paper, auto");
     }
 
     #[test]

@@ -332,6 +332,14 @@ pub enum Event {
         /// What was agreed on with the proxy. `None` if it has granted no flow yet.
         agreement: Option<crate::mode::Agreement>,
     },
+    /// In mode `auto`, the client has chosen how losses in a tunnel are repaired. Until it says so, it is
+    /// [`Choice::Ordered`](crate::client::Choice::Ordered).
+    Chosen {
+        /// The number of the hop, counted from 0.
+        hop: usize,
+        /// What was chosen.
+        choice: crate::client::Choice,
+    },
     /// A proxy granted another mode than for the flow before, or its first flow a lesser one after the
     /// hop was up. There is one event for each change.
     ModeChanged {
@@ -436,6 +444,9 @@ pub struct FetchReport {
     pub overhead: crate::stats::Overhead,
     /// What was agreed on with each proxy; the nearest is the first.
     pub agreements: Vec<crate::mode::Agreement>,
+    /// In mode `auto`, what the client had chosen at the end. `None`: in other modes, for an upload, and if no proxy
+    /// repairs as ours do.
+    pub choice: Option<crate::client::Choice>,
     /// The counts of the reports that the last proxy sent, and of those that the client sent to the
     /// origin.
     pub feedback: crate::stats::FeedbackStats,

@@ -22,6 +22,13 @@ pub const CAPSULE_TYPE_PROXY_STATUS: VarInt = VarInt::from_u32(0x1ad5_c09e);
 /// The longest value of a [`CAPSULE_TYPE_PROXY_STATUS`] capsule in bytes. A longer one is skipped.
 pub const PROXY_STATUS_MAX: usize = 1024;
 
+/// The type of the capsule with which a client of ours changes how payloads that come to it are repaired; its value is
+/// that of a `tandem-repair` field ([`RepairField`](crate::RepairField)).
+pub const CAPSULE_TYPE_REPAIR: VarInt = VarInt::from_u32(0x1ad5_c09f);
+
+/// The longest value of a [`CAPSULE_TYPE_REPAIR`] capsule in bytes. A longer one is skipped.
+pub const REPAIR_MAX: usize = 256;
+
 /// One capsule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Capsule {
@@ -31,6 +38,8 @@ pub enum Capsule {
     RetransmissionLimit(RetransmissionLimit),
     /// The value of a `Proxy-Status` field, which says why the flow ends.
     ProxyStatus(Bytes),
+    /// The value of a `tandem-repair` field: how the payloads that come to a client are repaired from now on.
+    Repair(Bytes),
     /// A connection ID of a proxied QUIC connection is registered, acknowledged or closed.
     Cid(CidCapsule),
     /// A capsule of another type. The decoder skips its value, which may have any length.
@@ -67,6 +76,7 @@ enum Kind {
     Datagram,
     Limit(VarInt),
     ProxyStatus,
+    Repair,
     Cid(CidCapsuleType),
 }
 
@@ -82,6 +92,7 @@ impl Kind {
                 None => Capsule::Unknown { capsule_type, len },
             },
             Self::ProxyStatus => Capsule::ProxyStatus(value),
+            Self::Repair => Capsule::Repair(value),
             Self::Cid(capsule_type) => Capsule::Cid(CidCapsule::decode(capsule_type, value)?),
         })
     }
@@ -213,6 +224,7 @@ impl CapsuleDecoder {
                 (Kind::Limit(capsule_type), up_to(len_max).filter(|&len| len > 0))
             }
             CAPSULE_TYPE_PROXY_STATUS => (Kind::ProxyStatus, up_to(PROXY_STATUS_MAX)),
+            CAPSULE_TYPE_REPAIR => (Kind::Repair, up_to(REPAIR_MAX)),
             _ => {
                 let Some(capsule_type) = CidCapsuleType::from_varint(capsule_type) else {
                     return Ok(None);
@@ -304,6 +316,10 @@ mod tests {
                 vec![Capsule::ProxyStatus(Bytes::from_static(b"ab")), datagram(&[])],
             ),
             (&[0x9a, 0xd5, 0xc0, 0x9e, 0], vec![Capsule::ProxyStatus(Bytes::new())]),
+            (
+                &[0x9a, 0xd5, 0xc0, 0x9f, 2, b'1', b';', 0, 0],
+                vec![Capsule::Repair(Bytes::from_static(b"1;")), datagram(&[])],
+            ),
         ] {
             let (decoded, end) = decode_all(&[Bytes::from_static(data)]);
             assert_eq!(decoded, capsules, "{data:02x?}");

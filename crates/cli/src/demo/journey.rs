@@ -58,6 +58,7 @@ impl Journey {
             Mode::Rmdt | Mode::RmdtPlus => "MASQUE datagram tunnel, which retransmits lost packets",
             Mode::Tecc => "collaborative transmission control: rmdt, with reports to the server",
             Mode::TeccPaper => "as tecc, and the server follows the reports as in the paper",
+            Mode::Auto => "as tecc, rmdt or mdt, whichever suits the server and the path",
         }
     }
 }

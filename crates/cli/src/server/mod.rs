@@ -245,6 +245,7 @@ impl<N, L: FnMut(&mut N, &DriverStats)> Application<N> for Server<N, L> {
             | Event::HopLost { .. }
             | Event::FlowFailed { .. }
             | Event::ModeChanged { .. }
+            | Event::Chosen { .. }
             | Event::TunnelInfo { .. }
             | Event::TooLarge { .. }
             | Event::ResponseStarted { .. }

@@ -104,7 +104,7 @@ fn tunnel_retransmit_ratio(mode: Mode, tunnel: &Stats) -> f64 {
         | Mode::Uack
         | Mode::UackUp => 0.0,
         Mode::Mst | Mode::Msgt => ratio(tunnel.lost_packets, tunnel.sent_packets),
-        Mode::Rmdt | Mode::RmdtPlus | Mode::Tecc | Mode::TeccPaper => {
+        Mode::Rmdt | Mode::RmdtPlus | Mode::Tecc | Mode::TeccPaper | Mode::Auto => {
             ratio(tunnel.repaired.sent_again, tunnel.sent_packets)
         }
     }

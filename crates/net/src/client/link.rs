@@ -227,6 +227,7 @@ impl Application<Node> for Link {
             Event::Listening(_)
             | Event::FlowFailed { .. }
             | Event::TunnelInfo { .. }
+            | Event::Chosen { .. }
             | Event::TooLarge { .. }
             | Event::ResponseStarted { .. }
             | Event::Fetched(_) => {}

@@ -1,6 +1,9 @@
 //! A download, with one request or with several requests for ranges of one file. Or an upload.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -8,6 +11,7 @@ use tandem_wire::{Code, RequestHead, ResponseHead, StrangerText, TunnelInfo};
 
 use super::{
     FetchConfig, Resume,
+    auto::{Choice, Judge},
     peer::Peer,
     ranges::{content_range, divide, is_same, location, strong_etag, unsatisfied, validator},
     relay::Relay,
@@ -82,6 +86,7 @@ pub(super) struct Fetch {
     config: FetchConfig,
     /// Passes reports on the tunnel on, if the origin gets any.
     relay: Option<Relay>,
+    judge: Judge,
     /// The upload, if this is not a download.
     pub(super) upload: Option<Upload>,
     parts: BTreeMap<StreamId, Part>,
@@ -111,6 +116,7 @@ impl Fetch {
             config,
             resume,
             relay,
+            judge: Judge::new(),
             upload,
             parts: BTreeMap::new(),
             waiting: Vec::new(),
@@ -222,6 +228,22 @@ impl Fetch {
         let Some(relay) = &mut self.relay else { return false };
         relay.push(now, info);
         true
+    }
+
+    /// What was chosen last. `None` for an upload.
+    pub(super) fn choice(&self) -> Option<Choice> {
+        self.upload.is_none().then(|| self.judge.choice())
+    }
+
+    /// Chooses how losses in the tunnel are repaired. Returns the choice if it is another than before.
+    pub(super) fn judge(
+        &mut self,
+        now: Instant,
+        info: &TunnelInfo,
+        end_to_end: Duration,
+    ) -> Option<Choice> {
+        let is_followed = self.relay.as_ref().is_some_and(Relay::is_open);
+        self.judge.on_report(now, info, end_to_end, is_followed)
     }
 
     /// When the next timer is due.

@@ -354,6 +354,11 @@ impl Hop {
         self.send_capsules(stream);
     }
 
+    /// Whether the repair of the flow that carries the next peer may be changed while it lasts.
+    pub(super) fn adapts(&self) -> bool {
+        self.next.is_some_and(|stream| self.tunnel.adapts(stream))
+    }
+
     /// Starts the reports on the flow that carries the next peer.
     pub(super) fn begin_reports(&mut self, now: Instant) {
         if let Some(stream) = self.next {

@@ -4,6 +4,7 @@
 //! packets of the first hop go through a UDP socket. The packets of every other hop and of the
 //! end-to-end connection are the payloads of a CONNECT-UDP flow of the hop before it.
 
+mod auto;
 mod chain;
 mod choose;
 mod fetch;
@@ -47,6 +48,7 @@ use self::{
     recover::Recovery,
 };
 
+pub use self::auto::Choice;
 pub use self::{
     own::{FlowEvent, FlowId},
     tcp::TcpService,

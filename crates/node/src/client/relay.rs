@@ -107,6 +107,11 @@ impl Relay {
         matches!(self.channel, Channel::Asked(own) | Channel::Open(own) if own == stream)
     }
 
+    /// Whether the origin takes reports.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.channel, Channel::Open(_))
+    }
+
     /// Handles the answer to the request for reports.
     pub(super) fn on_response(&mut self, stream: StreamId, status: StatusCode) {
         self.channel = if status.is_success() { Channel::Open(stream) } else { Channel::Closed };

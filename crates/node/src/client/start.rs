@@ -52,7 +52,10 @@ impl Client {
         let is_reported = hops.iter().any(|hop| hop.tunnel.wants_reports());
         let usual_acks = (is_chain && !is_reported).then_some(AckPolicy::END_TO_END);
         let (work, origin) = match task {
-            Task::Forward(configs) => (Work::Forward(Box::new(Forward::new(configs))), None),
+            Task::Forward(configs) => {
+                hops.iter_mut().for_each(|hop| hop.tunnel.report_to_nobody());
+                (Work::Forward(Box::new(Forward::new(configs))), None)
+            }
             Task::Fetch(mut fetch) => {
                 let authority = authority(&fetch.host, fetch.port);
                 let window = fetch.transport.receive_window;
@@ -481,7 +484,8 @@ fn hops(
             // The repairs of the tunnel around this one arrive late.
             transport.loss_detection = LossDetection::BehindRepair;
         }
-        is_repaired |= matches!(config.mode, TunnelMode::Rmdt(_) | TunnelMode::Tecc(_));
+        is_repaired |=
+            matches!(config.mode, TunnelMode::Rmdt(_) | TunnelMode::Tecc(_) | TunnelMode::Auto(_));
         let config = HopConfig { transport, ..config };
         let layer = ledger.map(|ledger| ledger.layer(index == 0, false));
         let mut hop = hop(config, seed(index), layer, limits)?;

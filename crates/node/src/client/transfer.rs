@@ -7,6 +7,7 @@ use tandem_wire::Code;
 use super::{
     Client, Life, Work,
     fetch::{Failure, Progress},
+    hop::Hop,
 };
 use crate::{
     h3,
@@ -82,7 +83,10 @@ impl Client {
         let Work::Fetch(fetch) = &self.work else { return None };
         let origin = self.chain.origin.as_mut()?;
         let started = origin.started()?;
+        let adapts = self.chain.hops.iter().any(Hop::adapts);
+        let choice = fetch.choice().filter(|_| adapts);
         Some(FetchReport {
+            choice,
             status: fetch.status?.as_u16(),
             bytes: fetch.bytes,
             setup: started.saturating_duration_since(began),

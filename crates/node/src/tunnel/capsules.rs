@@ -2,9 +2,10 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tandem_wire::{
-    CAPSULE_TYPE_PROXY_STATUS, Capsule, CapsuleDecoder, CidCapsule, Code, DecodeError, ProxyStatus,
-    RetransmissionLimit, StrangerText, VarInt, datagram_capsule_len, encode_capsule,
-    encode_data_header, encode_datagram_capsule, split_context_id,
+    CAPSULE_TYPE_PROXY_STATUS, CAPSULE_TYPE_REPAIR, Capsule, CapsuleDecoder, CidCapsule, Code,
+    DecodeError, ProxyStatus, RepairField, RetransmissionLimit, StrangerText, VarInt,
+    datagram_capsule_len, encode_capsule, encode_data_header, encode_datagram_capsule,
+    split_context_id,
 };
 
 use super::Carrier;
@@ -23,6 +24,8 @@ pub(super) enum OnStream {
     Malformed,
     /// The peer says how often to retransmit lost datagrams.
     Limit(RetransmissionLimit),
+    /// A client says how the payloads that come to it are repaired from now on.
+    Repair(RepairField),
     /// The peer says why it ends the flow, as in a `Proxy-Status` field.
     ProxyStatus(StrangerText),
     /// Something about a connection ID of the flow.
@@ -76,6 +79,12 @@ pub(super) fn read(
                 Ok(Some(Capsule::ProxyStatus(value))) => {
                     return Some(OnStream::ProxyStatus(StrangerText::from_bytes(&value)));
                 }
+                Ok(Some(Capsule::Repair(value))) => {
+                    match str::from_utf8(&value).map(RepairField::parse) {
+                        Ok(Ok(field)) => return Some(OnStream::Repair(field)),
+                        Ok(Err(_)) | Err(_) => return Some(OnStream::Malformed),
+                    }
+                }
                 Ok(Some(Capsule::Cid(capsule))) => return Some(OnStream::Cid(capsule)),
                 Ok(Some(Capsule::Unknown { .. })) => continue,
                 Ok(None) => {}
@@ -122,6 +131,13 @@ pub(super) fn encode_payload(context_id: VarInt, payload: &[u8]) -> Bytes {
 pub(super) fn encode_limit(limit: RetransmissionLimit) -> Bytes {
     let mut capsule = Vec::new();
     limit.encode(&mut capsule);
+    in_frame(&capsule, 0)
+}
+
+/// Encodes a DATA frame with one capsule that changes the repair of payloads to a client.
+pub(super) fn encode_repair(field: &RepairField) -> Bytes {
+    let mut capsule = Vec::new();
+    encode_capsule(CAPSULE_TYPE_REPAIR, field.encode().as_bytes(), &mut capsule);
     in_frame(&capsule, 0)
 }
 

@@ -5,19 +5,21 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 use tandem_wire::{
     CONTEXT_ID_UDP, FeedbackField, ForwardingGrant, GroupField, HttpDatagram, MAX_UDP_PAYLOAD,
-    QuarterStreamId, RepairField, RetransmissionLimit, SealField, TunnelInfo, Urgency, VarInt,
+    Order, QuarterStreamId, RepairField, RetransmissionLimit, SealField, TunnelInfo, Urgency,
+    VarInt,
 };
 
 use super::{
     Carrier, Flow, Form, Repair, RepairOffer, RepairPlan, Role, TooLarge, Tunnel,
     agreement::{Granted, LIMIT_LEAST, Wishes, limit_to_ask},
-    capsules::encode_limit,
+    capsules::{encode_limit, encode_repair},
     carrier::QueueCarrier,
     contexts::{Context, NUMBERED_BY_CLIENT},
     doubt::Doubt,
     queue::NUMBERS,
 };
 use crate::{
+    client::Choice,
     limits::Limits,
     mode::{Agreement, Lesser, Mode, Oversize, TunnelMode},
     quic::StreamId,
@@ -53,6 +55,8 @@ pub(super) struct ClientEnd {
     /// Request streams that each flow uses, if the proxy agrees.
     streams: u8,
     repair: Option<Repair>,
+    /// Whether the repair of each flow follows what it carries and what the client sees.
+    adapts: bool,
     reports: Reports,
     own_report: Option<TunnelInfo>,
     /// The payload size, in bytes, that the connection inside may rely on.
@@ -102,7 +106,8 @@ impl Tunnel {
                 | TunnelMode::Forward
                 | TunnelMode::Uack { .. }
                 | TunnelMode::Rmdt(_)
-                | TunnelMode::Tecc(_) => Form::Datagram,
+                | TunnelMode::Tecc(_)
+                | TunnelMode::Auto(_) => Form::Datagram,
                 // The MASQUE stream tunnel (MST), and the stream group tunnel (MSGT).
                 TunnelMode::Mst | TunnelMode::Msgt(_) => Form::Capsule,
             },
@@ -116,10 +121,13 @@ impl Tunnel {
                 | TunnelMode::Uack { .. }
                 | TunnelMode::Mst
                 | TunnelMode::Msgt(_) => None,
-                TunnelMode::Rmdt(repair) | TunnelMode::Tecc(repair) => Some(repair),
+                TunnelMode::Rmdt(repair) | TunnelMode::Tecc(repair) | TunnelMode::Auto(repair) => {
+                    Some(repair)
+                }
             },
+            adapts: matches!(mode, TunnelMode::Auto(_)),
             reports: match mode {
-                TunnelMode::Tecc(_) => Reports::OfProxy,
+                TunnelMode::Tecc(_) | TunnelMode::Auto(_) => Reports::OfProxy,
                 _ => Reports::None,
             },
             own_report: None,
@@ -153,6 +161,38 @@ impl Tunnel {
     /// Whether the proxy is asked for reports.
     pub(crate) fn wants_reports(&self) -> bool {
         self.client_end().reports == Reports::OfProxy
+    }
+
+    /// Turns the proxy's reports off if the client only uses them where they are for an origin.
+    pub(crate) fn report_to_nobody(&mut self) {
+        let end = self.client_end_mut();
+        if end.adapts {
+            end.reports = Reports::None;
+        }
+    }
+
+    /// Whether the repair of a flow may be changed while it lasts.
+    pub(crate) fn adapts(&self, stream: StreamId) -> bool {
+        let flow = self.flows.get(&stream).filter(|_| self.client_end().adapts);
+        flow.is_some_and(|flow| matches!(flow.repair, RepairOffer::Ours(_)))
+    }
+
+    /// Changes the repair of a flow's payloads that come to this client.
+    pub(crate) fn choose(&mut self, now: Instant, stream: StreamId, choice: Choice) {
+        if let Some(wish) = self.client_end().repair {
+            self.change_repair(now, stream, choice.repair(wish));
+        }
+    }
+
+    fn change_repair(&mut self, now: Instant, stream: StreamId, wish: Repair) {
+        let Some(flow) = self.flows.get_mut(&stream) else { return };
+        if flow.wish.replace(wish) != Some(wish) && matches!(flow.repair, RepairOffer::Ours(_)) {
+            let Repair { order, deadline, limit } = wish;
+            let field =
+                RepairField { deadline, limit, order, ..RepairField::new(NUMBERED_BY_CLIENT) };
+            self.egress.set_order(now, stream, order);
+            self.queue.push_capsule(stream, encode_repair(&field));
+        }
     }
 
     /// Turns the proxy's reports off, because this client sends the body itself. If the end-to-end
@@ -210,7 +250,7 @@ impl Tunnel {
             urgency: wishes.urgency,
             weight: wishes.weight,
             wants_reports: self.wants_reports() && first.is_none() && end.form == Form::Datagram,
-            repair: end.wished_repair(),
+            repair: end.wished_repair(wishes.carries_quic),
             group: (end.streams > 1).then_some(GroupField { streams: end.streams, first }),
         };
         wishes.write(&mut headers);
@@ -225,7 +265,8 @@ impl Tunnel {
         if wishes.oversize == Oversize::Capsule {
             flow.too_large = TooLarge::Capsule(MAX_UDP_PAYLOAD);
         }
-        let repairs_early = end.keeps_early && end.wished_repair().is_some();
+        flow.wish = end.wished_repair(wishes.carries_quic);
+        let repairs_early = end.keeps_early && flow.wish.is_some();
         self.flows.insert(stream, Box::new(flow));
         self.queue.set_urgency(stream, wishes.urgency);
         self.queue.set_weight(stream, wishes.weight);
@@ -264,7 +305,7 @@ impl Tunnel {
         if let Some(context_id) = granted.reports {
             flow.contexts.register(context_id, Context::Report { newest: None });
         }
-        if let Some(wish) = self.client_end().wished_repair() {
+        if let Some(wish) = flow.wish {
             self.fields_ignored += ignored;
             self.agree_on_repair(stream, granted.repair, wish);
         }
@@ -421,16 +462,22 @@ impl ClientEnd {
             }
             (Form::Capsule, TunnelMode::Msgt(_)) => (Mode::Msgt, None),
             (Form::Capsule, _) => (Mode::Mst, self.lesser),
-            (Form::Datagram, TunnelMode::Rmdt(_) | TunnelMode::Tecc(_)) => match granted.repair {
-                RepairOffer::None => (Mode::Mdt, lacks(RepairField::NAME)),
-                RepairOffer::Draft => (Mode::Rmdt, Some(Lesser::WithoutOrder)),
-                RepairOffer::Ours(_)
-                    if self.reports == Reports::OfProxy && granted.reports.is_none() =>
-                {
-                    (Mode::Rmdt, lacks(FeedbackField::NAME))
+            (Form::Datagram, TunnelMode::Rmdt(_) | TunnelMode::Tecc(_) | TunnelMode::Auto(_)) => {
+                match granted.repair {
+                    RepairOffer::None => (Mode::Mdt, lacks(RepairField::NAME)),
+                    RepairOffer::Draft => (Mode::Rmdt, Some(Lesser::WithoutOrder)),
+                    RepairOffer::Ours(_)
+                        if self.reports == Reports::OfProxy && granted.reports.is_none() =>
+                    {
+                        (Mode::Rmdt, lacks(FeedbackField::NAME))
+                    }
+                    RepairOffer::Ours(_) if self.adapts && self.reports != Reports::OfProxy => {
+                        (Mode::Rmdt, None)
+                    }
+                    RepairOffer::Ours(_) if self.adapts => (Mode::Tecc, None),
+                    RepairOffer::Ours(_) => (self.mode.name(), None),
                 }
-                RepairOffer::Ours(_) => (self.mode.name(), None),
-            },
+            }
             (Form::Datagram, TunnelMode::Forward | TunnelMode::Uack { .. }) if granted.beside => {
                 (self.mode.name(), None)
             }
@@ -442,7 +489,10 @@ impl ClientEnd {
     }
 
     /// The repair to request. `None` if payloads go on streams, which QUIC repairs.
-    fn wished_repair(&self) -> Option<Repair> {
-        self.repair.filter(|_| self.form == Form::Datagram)
+    fn wished_repair(&self, carries_quic: bool) -> Option<Repair> {
+        let repair = self.repair.filter(|_| self.form == Form::Datagram)?;
+        // Calls, games and other tunnels lose more by waiting than by reordering.
+        let order = if self.adapts && !carries_quic { Order::Off } else { repair.order };
+        Some(Repair { order, ..repair })
     }
 }

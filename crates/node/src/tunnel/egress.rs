@@ -48,11 +48,7 @@ impl Egress {
 
     /// Adds a flow with numbered payloads. No payload waits longer than `deadline`.
     pub(super) fn insert(&mut self, key: StreamId, order: Order, deadline: Option<Duration>) {
-        let mode = match order {
-            Order::Off => Resequence::Off,
-            Order::Window => Resequence::WINDOW,
-            Order::Ordered => Resequence::Ordered,
-        };
+        let mode = Resequence::from(order);
         let mut bounds = Bounds::default();
         if let Some(deadline) = deadline {
             bounds.gap_max = bounds.gap_max.min(deadline);
@@ -65,6 +61,14 @@ impl Egress {
             is_releasing: false,
         };
         self.flows.insert(key, flow);
+    }
+
+    /// Changes the order of a flow's payloads.
+    pub(super) fn set_order(&mut self, now: Instant, key: StreamId, order: Order) {
+        if let Some(flow) = self.flows.get_mut(&key) {
+            flow.resequencer.set_mode(now, order.into());
+            self.look_at(key);
+        }
     }
 
     /// Takes a numbered payload: the part of the HTTP Datagram after its Context ID.
@@ -204,6 +208,16 @@ impl Egress {
         self.held_bytes = self.held_bytes - flow.held_bytes + held_bytes;
         flow.held_bytes = held_bytes;
         move_timer(&mut self.timers, key, &mut flow.timer, flow.resequencer.next_timeout());
+    }
+}
+
+impl From<Order> for Resequence {
+    fn from(order: Order) -> Self {
+        match order {
+            Order::Off => Self::Off,
+            Order::Window => Self::WINDOW,
+            Order::Ordered => Self::Ordered,
+        }
     }
 }
 

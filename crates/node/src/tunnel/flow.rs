@@ -7,7 +7,7 @@ use super::{
     group::StreamGroup,
     queue::{Form, TooLarge},
 };
-use crate::quic::StreamId;
+use crate::{mode::Repair, quic::StreamId};
 
 /// The state of a flow, or of a request stream that joined one.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(super) struct Flow {
     pub(super) group: StreamGroup,
     /// A client's doubt whether the proxy relays capsules, until the first answer.
     pub(super) doubt: Option<Doubt>,
+    /// The repair that this client wants, if it wants any.
+    pub(super) wish: Option<Repair>,
     /// The parameters of the client's request. Only a proxy has them.
     pub(super) asked: Option<Asked>,
 }
@@ -49,6 +51,7 @@ impl Flow {
             first: None,
             group: StreamGroup::new(stream),
             doubt: None,
+            wish: None,
             asked: None,
         }
     }

@@ -184,5 +184,6 @@ const fn meaning(mode: Mode) -> &'static str {
         Mode::RmdtPlus => "datagrams with retransmission, larger loss-detection thresholds",
         Mode::Tecc => "retransmission, and reports to the origin",
         Mode::TeccPaper => "the same, as in the paper",
+        Mode::Auto => "what suits the origin and the path",
     }
 }

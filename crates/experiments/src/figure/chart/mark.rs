@@ -29,6 +29,7 @@ pub(super) const fn color(mode: Mode) -> RGBColor {
         Mode::RmdtPlus => RGBColor(86, 100, 40),
         Mode::Tecc => RGBColor(150, 20, 60),
         Mode::TeccPaper => RGBColor(230, 159, 0),
+        Mode::Auto => RGBColor(30, 30, 190),
     }
 }
 
@@ -90,6 +91,7 @@ pub(super) fn marker(
             vec![(x, y - 6), (x + 4, y - 4), (x + 4, y + 6), (x - 4, y + 6), (x - 4, y - 4)]
         }
         Mode::TeccPaper => vec![(x - 6, y), (x - 2, y - 5), (x + 6, y), (x - 2, y + 5)],
+        Mode::Auto => vec![(x - 6, y - 5), (x + 6, y - 5), (x, y), (x + 6, y + 5), (x - 6, y + 5)],
         Mode::Mdt => {
             canvas.draw(&Circle::new((x, y), 5, inside.filled()))?;
             return canvas.draw(&Circle::new((x, y), 5, color.stroke_width(2)));

@@ -36,7 +36,7 @@ const QUIET_INK: RGBColor = RGBColor(97, 110, 124);
 const GRID: RGBColor = RGBColor(226, 232, 238);
 
 /// The replacements of these colours and of the modes' colours on dark screens.
-const DARK: [(RGBColor, &str); 14] = [
+const DARK: [(RGBColor, &str); 15] = [
     (PAPER, "#14181D"),
     (INK, "#E4E9EE"),
     (QUIET_INK, "#9AA5B1"),
@@ -51,6 +51,7 @@ const DARK: [(RGBColor, &str); 14] = [
     (color(Mode::RmdtPlus), "#B4C46A"),
     (color(Mode::Tecc), "#FF7C9C"),
     (color(Mode::TeccPaper), "#F2C14E"),
+    (color(Mode::Auto), "#8C8CFF"),
 ];
 
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;

@@ -48,6 +48,7 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    mem,
     time::{Duration, Instant},
 };
 
@@ -279,6 +280,21 @@ impl Resequencer {
     /// Sets the smoothed RTT of the tunnel.
     pub fn set_smoothed_rtt(&mut self, smoothed_rtt: Duration) {
         self.smoothed_rtt = smoothed_rtt;
+    }
+
+    /// Changes the order. Payloads that no longer have to wait are released. What is missing is given up if a narrower
+    /// order would have waited for it, because payloads behind it were released already.
+    pub fn set_mode(&mut self, now: Instant, mode: Resequence) {
+        let before = mem::replace(&mut self.ahead_max, mode.ahead_max());
+        if !self.is_started || before == self.ahead_max {
+            return;
+        }
+        self.add_up(now);
+        if self.ahead_max < before {
+            self.give_up_below(self.end, Cause::Flush);
+            self.released_below = 0; // the next step computes it
+        }
+        self.move_next(self.next);
     }
 
     /// Takes a payload. The cost is at most one step per payload that is released, and one step per
