@@ -71,7 +71,7 @@ impl<N> Application<N> for Tunnel {
                 }
             }
             Event::ModeChanged { authority, agreement, .. } => {
-                warn!(authority, "the tunnel now runs in mode {agreement}");
+                hops::say_lesser(&authority, agreement, "now runs");
             }
             Event::FlowFailed { listen, error } => {
                 warn!(%listen, "{}", told(&error));

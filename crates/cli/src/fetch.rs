@@ -93,9 +93,9 @@ impl<P: Progress> Application<Client> for Fetch<'_, P> {
                 self.progress.say(format!("{error}; trying again"));
             }
             Event::ModeChanged { authority, agreement, .. } => {
-                warn!(authority, "the tunnel now runs in mode {agreement}");
+                hops::say_lesser(&authority, agreement, "now runs");
             }
-            Event::Chosen { hop, choice } => info!(hop, choice = choice.name(), "{choice}"),
+            Event::Chosen { hop, choice } => info!(hop, "the tunnel {choice}"),
             Event::ResponseStarted { len, start, validator, .. } => {
                 self.download.answered(start, validator.as_ref());
                 self.progress.start(len);

@@ -40,7 +40,7 @@ const EXAMPLES: &str = "\
 Examples:
   tandem get https://origin.example/file -o file
       A download without a tunnel.
-  tandem get https://origin.example/file -o file --via https://proxy.example --mode rmdt
+  tandem get https://origin.example/file -o file --via https://proxy.example
       A download through a proxy, with a tunnel that repairs losses.";
 
 /// Fetch a URL over HTTP/3, with or without proxies.
@@ -262,9 +262,14 @@ impl Get {
         };
         let require_mode = self.require_mode.unwrap_or_default();
         let beyond = hops::beyond(self.beyond, &self.via, (mode, require_mode))?;
+        let mut repair = self.repair;
+        if self.upload.is_some() && mode.has_patient_origin() {
+            // This program sends the body, and waits for repairs itself.
+            repair.resequence.get_or_insert(mode.usual_order());
+        }
         let modes = hops::Modes::new(
             (mode, beyond),
-            RepairSetup::new(self.repair, mode),
+            RepairSetup::new(repair, mode),
             hops::group_streams(self.group_streams),
         );
         let transport = TransportSetup::new(self.transport.clone(), WorkFor::Tunnel)?;
@@ -277,6 +282,9 @@ impl Get {
     /// The mode that was chosen, or the default, if it fits the proxies.
     fn mode(&self) -> Result<Mode, ConfigError> {
         let default = if self.via.is_empty() { Mode::Mft } else { Mode::default() };
+        // The sender of an upload is this program, which follows reports.
+        let default =
+            if self.upload.is_some() && default == Mode::Auto { Mode::Tecc } else { default };
         let mode = self.mode.unwrap_or(default);
         match (mode.has_tunnel(), self.via.is_empty()) {
             (true, true) => Err(ConfigError::NoProxy { mode }),

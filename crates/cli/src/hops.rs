@@ -88,7 +88,16 @@ pub(crate) fn say_up(hop: usize, authority: &str, setup: Duration, agreement: Op
     let mode = agreement.map(display);
     info!(hop, authority, ?setup, mode, "tunnel up");
     if let Some(agreement) = agreement.filter(|agreement| agreement.lesser.is_some()) {
-        warn!(authority, "the tunnel runs in mode {agreement}");
+        say_lesser(authority, agreement, "runs");
+    }
+}
+
+/// Says that a tunnel `runs` or `now runs` in another mode. A user who left the choice to the client gets no warning.
+pub(crate) fn say_lesser(authority: &str, agreement: Agreement, runs: &str) {
+    if agreement.asked == Mode::Auto {
+        info!(authority, "the tunnel {runs} in mode {agreement}");
+    } else {
+        warn!(authority, "the tunnel {runs} in mode {agreement}");
     }
 }
 
@@ -139,8 +148,7 @@ impl Modes {
         repair: RepairSetup,
         group_streams: Within<GroupStreams>,
     ) -> Self {
-        let tunnel =
-            |mode: Mode| mode.tunnel(repair.to_node(mode), group_streams.0).unwrap_or_default();
+        let tunnel = |mode: Mode| repair.tunnel(mode, group_streams.0);
         Self { first: tunnel(first), beyond: tunnel(beyond) }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Outcome {
     pub(crate) mode: Mode,
     /// The mode that each proxy granted; the nearest is the first.
     pub(crate) granted: Vec<Mode>,
-    /// What the client had chosen at the end in mode auto: `ordered`, `window` or `unrepaired`. Null in other modes, for
+    /// What the client had chosen at the end in mode auto: `ordered` or `window`. Null in other modes, for
     /// an upload, and if no proxy repairs losses as Tandem's do.
     pub(crate) chosen: Option<&'static str>,
     /// What was chosen, and why, for people.
@@ -163,7 +163,8 @@ impl Outcome {
         };
         let lesser = self.lesser.iter().flat_map(|line| ["          ", line, "\n"]);
         let lesser: String = lesser.collect();
-        let choice = self.choice.map_or(String::new(), |choice| format!("          {choice}\n"));
+        let choice =
+            self.choice.map_or(String::new(), |choice| format!("          the tunnel {choice}\n"));
         let body = match saved {
             Some(file) => format!("saved     {}", file.display()),
             None => format!("sent to   {url}"),

@@ -90,9 +90,14 @@ pub enum TunnelMode {
     Rmdt(Repair),
     /// [`Mode::Tecc`]: the proxy also sends reports. In a download they go to the origin.
     Tecc(Repair),
-    /// [`Mode::Auto`]. The order is that of packets of QUIC connections until the client knows more. Other payloads
-    /// never wait for those before them.
-    Auto(Repair),
+    /// [`Mode::Auto`], or another mode that repairs, whose order the client chooses by what a flow carries: see
+    /// [`Choice`](crate::client::Choice) for downloads. Payloads that are no QUIC packets never wait for those before them.
+    Auto {
+        /// The order counts for packets of QUIC connections, until the client knows more.
+        repair: Repair,
+        /// The mode that was asked for.
+        asked: Mode,
+    },
 }
 
 /// What becomes of the packets of a flow that fit no datagram of the tunnel.
@@ -171,7 +176,7 @@ impl From<RepairField> for Repair {
 /// The tunnel of [`Mode::default`].
 impl Default for TunnelMode {
     fn default() -> Self {
-        Self::Auto(Repair::default())
+        Self::Auto { repair: Repair::default(), asked: Mode::Auto }
     }
 }
 
@@ -195,7 +200,7 @@ impl TunnelMode {
             Self::Msgt(_) => Mode::Msgt,
             Self::Rmdt(_) => Mode::Rmdt,
             Self::Tecc(_) => Mode::Tecc,
-            Self::Auto(_) => Mode::Auto,
+            Self::Auto { asked, .. } => asked,
         }
     }
 }
@@ -355,7 +360,7 @@ impl Mode {
             Self::Msgt => Some(TunnelMode::Msgt(group_streams)),
             Self::Rmdt | Self::RmdtPlus => Some(TunnelMode::Rmdt(repair)),
             Self::Tecc | Self::TeccPaper => Some(TunnelMode::Tecc(repair)),
-            Self::Auto => Some(TunnelMode::Auto(repair)),
+            Self::Auto => Some(TunnelMode::Auto { repair, asked: self }),
         }
     }
 }

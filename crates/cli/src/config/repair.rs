@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde::Serialize;
 use tandem_node::{
-    client::{Order, Repair},
+    client::{Order, Repair, TunnelMode},
     mode::Mode,
 };
 use tandem_units::HumanDuration;
@@ -70,10 +70,19 @@ impl RepairSetup {
         Self { resequence: resequence.unwrap_or(mode.usual_order()), is_chosen, deadline, limit }
     }
 
-    /// The node's form, for a tunnel of this mode.
-    pub(crate) fn to_node(self, mode: Mode) -> Repair {
+    /// The tunnel of a mode. Without a chosen order, a client of ours in mode tecc chooses it as in mode auto, because most
+    /// origins do not follow reports.
+    pub(crate) fn tunnel(self, mode: Mode, group_streams: u8) -> TunnelMode {
         let deadline = self.deadline.map(|Within(deadline)| deadline.into());
         let order = if self.is_chosen { self.resequence } else { mode.usual_order() };
-        Repair { order, deadline, limit: self.limit }
+        let repair = Repair { order, deadline, limit: self.limit };
+        match mode {
+            Mode::Tecc if !self.is_chosen => {
+                let repair = Repair { order: Mode::Auto.usual_order(), ..repair };
+                TunnelMode::Auto { repair, asked: mode }
+            }
+            Mode::Auto if self.is_chosen => TunnelMode::Tecc(repair),
+            _ => mode.tunnel(repair, group_streams).unwrap_or_default(),
+        }
     }
 }

@@ -298,6 +298,7 @@ impl Testbed {
                 | Event::HopUp { .. }
                 | Event::FlowFailed { .. }
                 | Event::ModeChanged { .. }
+                | Event::Chosen { .. }
                 | Event::TunnelInfo { .. }
                 | Event::TooLarge { .. }
                 | Event::ResponseStarted { .. } => {}

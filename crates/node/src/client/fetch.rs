@@ -1,9 +1,6 @@
 //! A download, with one request or with several requests for ranges of one file. Or an upload.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, mem, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -11,7 +8,7 @@ use tandem_wire::{Code, RequestHead, ResponseHead, StrangerText, TunnelInfo};
 
 use super::{
     FetchConfig, Resume,
-    auto::{Choice, Judge},
+    auto::Choice,
     peer::Peer,
     ranges::{content_range, divide, is_same, location, strong_etag, unsatisfied, validator},
     relay::Relay,
@@ -86,7 +83,7 @@ pub(super) struct Fetch {
     config: FetchConfig,
     /// Passes reports on the tunnel on, if the origin gets any.
     relay: Option<Relay>,
-    judge: Judge,
+    choice: Choice,
     /// The upload, if this is not a download.
     pub(super) upload: Option<Upload>,
     parts: BTreeMap<StreamId, Part>,
@@ -116,7 +113,7 @@ impl Fetch {
             config,
             resume,
             relay,
-            judge: Judge::new(),
+            choice: Choice::default(),
             upload,
             parts: BTreeMap::new(),
             waiting: Vec::new(),
@@ -232,18 +229,13 @@ impl Fetch {
 
     /// What was chosen last. `None` for an upload.
     pub(super) fn choice(&self) -> Option<Choice> {
-        self.upload.is_none().then(|| self.judge.choice())
+        self.upload.is_none().then_some(self.choice)
     }
 
     /// Chooses how losses in the tunnel are repaired. Returns the choice if it is another than before.
-    pub(super) fn judge(
-        &mut self,
-        now: Instant,
-        info: &TunnelInfo,
-        end_to_end: Duration,
-    ) -> Option<Choice> {
-        let is_followed = self.relay.as_ref().is_some_and(Relay::is_open);
-        self.judge.on_report(now, info, end_to_end, is_followed)
+    pub(super) fn choose(&mut self) -> Option<Choice> {
+        let choice = Choice::of(self.relay.as_ref().is_some_and(Relay::is_open));
+        (mem::replace(&mut self.choice, choice) != choice).then_some(choice)
     }
 
     /// When the next timer is due.

@@ -171,7 +171,7 @@ impl Client {
                 if let Some((fetch, _)) = self.fetch() {
                     fetch.relay(now, info);
                 }
-                self.adapt(now, (index, stream), &info);
+                self.adapt(now, index, stream);
             }
             Some(Carries::Local(id)) if self.outputs.len() < WAITING_OUTPUTS_MAX => {
                 let event = Event::TunnelInfo { local: id.program, info };
@@ -188,14 +188,12 @@ impl Client {
     }
 
     /// Chooses again how the payloads of a download are repaired.
-    fn adapt(&mut self, now: Instant, (index, stream): (usize, StreamId), info: &TunnelInfo) {
-        let Self { work, chain, outputs, .. } = self;
-        let (Work::Fetch(fetch), Some(origin)) = (work, &mut chain.origin) else { return };
-        let end_to_end = origin.stats().smoothed_rtt;
-        let Some(hop) = chain.hops.get_mut(index).filter(|hop| hop.tunnel.adapts(stream)) else {
-            return;
-        };
-        if let Some(choice) = fetch.judge(now, info, end_to_end) {
+    fn adapt(&mut self, now: Instant, index: usize, stream: StreamId) {
+        let Self { work: Work::Fetch(fetch), chain, outputs, .. } = self else { return };
+        let hop = chain.hops.get_mut(index).filter(|hop| hop.tunnel.adapts(stream));
+        if let Some(hop) = hop
+            && let Some(choice) = fetch.choose()
+        {
             hop.tunnel.choose(now, stream, choice);
             outputs.push_back(Output::Event(Event::Chosen { hop: index, choice }));
         }

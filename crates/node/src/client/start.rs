@@ -484,8 +484,10 @@ fn hops(
             // The repairs of the tunnel around this one arrive late.
             transport.loss_detection = LossDetection::BehindRepair;
         }
-        is_repaired |=
-            matches!(config.mode, TunnelMode::Rmdt(_) | TunnelMode::Tecc(_) | TunnelMode::Auto(_));
+        is_repaired |= matches!(
+            config.mode,
+            TunnelMode::Rmdt(_) | TunnelMode::Tecc(_) | TunnelMode::Auto { .. }
+        );
         let config = HopConfig { transport, ..config };
         let layer = ledger.map(|ledger| ledger.layer(index == 0, false));
         let mut hop = hop(config, seed(index), layer, limits)?;

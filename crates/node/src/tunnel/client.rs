@@ -107,7 +107,7 @@ impl Tunnel {
                 | TunnelMode::Uack { .. }
                 | TunnelMode::Rmdt(_)
                 | TunnelMode::Tecc(_)
-                | TunnelMode::Auto(_) => Form::Datagram,
+                | TunnelMode::Auto { .. } => Form::Datagram,
                 // The MASQUE stream tunnel (MST), and the stream group tunnel (MSGT).
                 TunnelMode::Mst | TunnelMode::Msgt(_) => Form::Capsule,
             },
@@ -121,13 +121,13 @@ impl Tunnel {
                 | TunnelMode::Uack { .. }
                 | TunnelMode::Mst
                 | TunnelMode::Msgt(_) => None,
-                TunnelMode::Rmdt(repair) | TunnelMode::Tecc(repair) | TunnelMode::Auto(repair) => {
-                    Some(repair)
-                }
+                TunnelMode::Rmdt(repair)
+                | TunnelMode::Tecc(repair)
+                | TunnelMode::Auto { repair, .. } => Some(repair),
             },
-            adapts: matches!(mode, TunnelMode::Auto(_)),
+            adapts: matches!(mode, TunnelMode::Auto { .. }),
             reports: match mode {
-                TunnelMode::Tecc(_) | TunnelMode::Auto(_) => Reports::OfProxy,
+                TunnelMode::Tecc(_) | TunnelMode::Auto { .. } => Reports::OfProxy,
                 _ => Reports::None,
             },
             own_report: None,
@@ -166,7 +166,7 @@ impl Tunnel {
     /// Turns the proxy's reports off if the client only uses them where they are for an origin.
     pub(crate) fn report_to_nobody(&mut self) {
         let end = self.client_end_mut();
-        if end.adapts {
+        if end.mode.name() == Mode::Auto {
             end.reports = Reports::None;
         }
     }
@@ -462,22 +462,23 @@ impl ClientEnd {
             }
             (Form::Capsule, TunnelMode::Msgt(_)) => (Mode::Msgt, None),
             (Form::Capsule, _) => (Mode::Mst, self.lesser),
-            (Form::Datagram, TunnelMode::Rmdt(_) | TunnelMode::Tecc(_) | TunnelMode::Auto(_)) => {
-                match granted.repair {
-                    RepairOffer::None => (Mode::Mdt, lacks(RepairField::NAME)),
-                    RepairOffer::Draft => (Mode::Rmdt, Some(Lesser::WithoutOrder)),
-                    RepairOffer::Ours(_)
-                        if self.reports == Reports::OfProxy && granted.reports.is_none() =>
-                    {
-                        (Mode::Rmdt, lacks(FeedbackField::NAME))
-                    }
-                    RepairOffer::Ours(_) if self.adapts && self.reports != Reports::OfProxy => {
-                        (Mode::Rmdt, None)
-                    }
-                    RepairOffer::Ours(_) if self.adapts => (Mode::Tecc, None),
-                    RepairOffer::Ours(_) => (self.mode.name(), None),
+            (
+                Form::Datagram,
+                TunnelMode::Rmdt(_) | TunnelMode::Tecc(_) | TunnelMode::Auto { .. },
+            ) => match granted.repair {
+                RepairOffer::None => (Mode::Mdt, lacks(RepairField::NAME)),
+                RepairOffer::Draft => (Mode::Rmdt, Some(Lesser::WithoutOrder)),
+                RepairOffer::Ours(_)
+                    if self.reports == Reports::OfProxy && granted.reports.is_none() =>
+                {
+                    (Mode::Rmdt, lacks(FeedbackField::NAME))
                 }
-            }
+                RepairOffer::Ours(_) if self.adapts && self.reports != Reports::OfProxy => {
+                    (Mode::Rmdt, None)
+                }
+                RepairOffer::Ours(_) if self.adapts => (Mode::Tecc, None),
+                RepairOffer::Ours(_) => (self.mode.name(), None),
+            },
             (Form::Datagram, TunnelMode::Forward | TunnelMode::Uack { .. }) if granted.beside => {
                 (self.mode.name(), None)
             }
