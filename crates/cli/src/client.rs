@@ -108,7 +108,7 @@ pub(crate) struct ClientSettings {
     )]
     retry: Option<HumanDuration>,
 
-    /// How payloads travel through the tunnel [default: mdt]
+    /// How payloads travel through the tunnel [default: auto]
     ///
     /// Mode tecc is for programs that embed a client and take the reports from it: this program does
     /// not use them.

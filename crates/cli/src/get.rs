@@ -91,7 +91,7 @@ pub(crate) struct Get {
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
     via: Vec<HopVia>,
 
-    /// How payloads travel [default: mdt with --via, mft without]
+    /// How payloads travel [default: auto with --via, mft without]
     #[arg(long, env = "TANDEM_MODE", value_parser = mode::parser(mode::is_of_clients))]
     mode: Option<Mode>,
 
@@ -282,10 +282,11 @@ impl Get {
     /// The mode that was chosen, or the default, if it fits the proxies.
     fn mode(&self) -> Result<Mode, ConfigError> {
         let default = if self.via.is_empty() { Mode::Mft } else { Mode::default() };
-        // The sender of an upload is this program, which follows reports.
-        let default =
-            if self.upload.is_some() && default == Mode::Auto { Mode::Tecc } else { default };
-        let mode = self.mode.unwrap_or(default);
+        let mode = match self.mode.unwrap_or(default) {
+            // The sender of an upload is this program, which follows reports.
+            Mode::Auto if self.upload.is_some() => Mode::Tecc,
+            mode => mode,
+        };
         match (mode.has_tunnel(), self.via.is_empty()) {
             (true, true) => Err(ConfigError::NoProxy { mode }),
             (false, false) => Err(ConfigError::NoTunnel { mode }),

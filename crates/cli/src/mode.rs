@@ -58,8 +58,9 @@ const fn meaning(mode: Mode) -> &'static str {
              other origins tecc is as rmdt, and with other proxies as rmdt or mdt"
         }
         Mode::Auto => {
-            "As tecc with origins that follow reports, and as rmdt or mdt with others, whichever of them \
-             suits what the client sees of the origin and the path"
+            "The client asks for everything that tecc has, and uses what the proxy grants: as tecc with origins \
+             that follow reports, and as rmdt with others. Payloads that are no QUIC packets never wait for \
+             lost ones"
         }
         Mode::TeccPaper => {
             "As tecc; a sender that is this program follows reports as the paper does"

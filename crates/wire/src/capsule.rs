@@ -22,7 +22,7 @@ pub const CAPSULE_TYPE_PROXY_STATUS: VarInt = VarInt::from_u32(0x1ad5_c09e);
 /// The longest value of a [`CAPSULE_TYPE_PROXY_STATUS`] capsule in bytes. A longer one is skipped.
 pub const PROXY_STATUS_MAX: usize = 1024;
 
-/// The type of the capsule with which a client of ours changes how payloads that come to it are repaired; its value is
+/// The type of the capsule with which a client of ours changes how a flow is repaired; its value is
 /// that of a `tandem-repair` field ([`RepairField`](crate::RepairField)).
 pub const CAPSULE_TYPE_REPAIR: VarInt = VarInt::from_u32(0x1ad5_c09f);
 
@@ -38,7 +38,7 @@ pub enum Capsule {
     RetransmissionLimit(RetransmissionLimit),
     /// The value of a `Proxy-Status` field, which says why the flow ends.
     ProxyStatus(Bytes),
-    /// The value of a `tandem-repair` field: how the payloads that come to a client are repaired from now on.
+    /// The value of a `tandem-repair` field: how a flow is repaired from now on.
     Repair(Bytes),
     /// A connection ID of a proxied QUIC connection is registered, acknowledged or closed.
     Cid(CidCapsule),

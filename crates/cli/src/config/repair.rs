@@ -16,8 +16,8 @@ use super::{Setting, Within};
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct RepairSettings {
     /// Order in which payloads leave a tunnel that repairs losses: off (as they arrive), window (at most
-    /// 100 ahead of a lost one) or ordered (as they were sent, which suits every origin) [default: window
-    /// with tecc, else ordered]
+    /// 100 ahead of a lost one) or ordered (as they were sent, which suits every origin) [default: ordered
+    /// for QUIC packets; with auto and tecc, window for origins that follow reports, and off for other packets]
     #[arg(long, value_name = "ORDER", env = "TANDEM_RESEQUENCE")]
     pub(crate) resequence: Option<Order>,
 

@@ -209,7 +209,10 @@ impl Scenario {
     fn sender(&self) -> Transport {
         Transport {
             controller: self.origin_controller.into(),
-            loss_detection: LossDetection::for_path(matches!(self.mode, TunnelMode::Tecc(_))),
+            loss_detection: LossDetection::for_path(
+                matches!(self.mode, TunnelMode::Tecc(_))
+                    || self.origin_controller == ControllerName::Tecc,
+            ),
             ..Transport::default()
         }
     }

@@ -12,13 +12,14 @@ use tandem_wire::{Code, TargetError, TunnelInfo, uri_template::check_host};
 
 use super::{
     Client, FlowConfig, Life, Work,
+    auto::Choice,
     flow::{Carries, Target},
     hop::Hop,
 };
 use crate::{
     error::{ClientError, FlowError},
     limits::Limits,
-    quic::StreamId,
+    quic::{self, StreamId},
     stats::Stats,
     tunnel::Unsent,
 };
@@ -64,6 +65,8 @@ enum State {
 struct OwnFlow {
     target: Target,
     state: State,
+    /// Whether the first payload began a QUIC connection. `None`: there was no payload yet.
+    is_quic: Option<bool>,
     /// Payloads that wait for the grant.
     early: VecDeque<Bytes>,
     /// The number of its payloads in [`OwnFlows::events`].
@@ -114,6 +117,9 @@ impl OwnFlows {
     ) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         let (State::Requested(stream) | State::Closing(stream, _)) = flow.state else { return };
+        if flow.is_quic == Some(true) {
+            hop.tunnel.choose(now, stream, Choice::Ordered);
+        }
         for payload in mem::take(&mut flow.early) {
             let is_sent = hop.send(now, stream, &payload).is_ok();
             stats.count_to_target(is_sent, payload.len());
@@ -215,9 +221,14 @@ impl OwnFlows {
         (limits, stats): (&Limits, &mut Stats),
     ) -> Result<(), FlowError> {
         let flow = self.flows.get_mut(&id).ok_or(FlowError::NotOpen)?;
+        let is_first = flow.is_quic.is_none();
+        let is_quic = *flow.is_quic.get_or_insert_with(|| quic::is_first_of_client(payload));
         match flow.state {
             State::Closing(..) => return Err(FlowError::NotOpen),
             State::Requested(stream) if hop.tunnel.is_granted(stream) => {
+                if is_first && is_quic {
+                    hop.tunnel.choose(now, stream, Choice::Ordered);
+                }
                 let sent = hop.send(now, stream, payload);
                 stats.count_to_target(sent.is_ok(), payload.len());
                 return sent.map_err(|error| match error {
@@ -266,7 +277,13 @@ impl Client {
             return Err(FlowError::TooMany { most });
         }
         let target = Target { config, carries_quic: false };
-        let flow = OwnFlow { target, state: State::Waiting, early: VecDeque::new(), queued: 0 };
+        let flow = OwnFlow {
+            target,
+            state: State::Waiting,
+            is_quic: None,
+            early: VecDeque::new(),
+            queued: 0,
+        };
         own.flows.insert(id, flow);
         if hop.is_up {
             own.request_waiting(hop);

@@ -24,7 +24,7 @@ pub(super) enum OnStream {
     Malformed,
     /// The peer says how often to retransmit lost datagrams.
     Limit(RetransmissionLimit),
-    /// A client says how the payloads that come to it are repaired from now on.
+    /// A client says how the flow is repaired from now on.
     Repair(RepairField),
     /// The peer says why it ends the flow, as in a `Proxy-Status` field.
     ProxyStatus(StrangerText),

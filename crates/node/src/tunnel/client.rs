@@ -177,16 +177,18 @@ impl Tunnel {
         flow.is_some_and(|flow| matches!(flow.repair, RepairOffer::Ours(_)))
     }
 
-    /// Changes the repair of a flow's payloads that come to this client.
+    /// Changes the order of a flow's payloads at both exits of the tunnel, if the mode leaves that to the client.
     pub(crate) fn choose(&mut self, now: Instant, stream: StreamId, choice: Choice) {
-        if let Some(wish) = self.client_end().repair {
+        if self.adapts(stream)
+            && let Some(wish) = self.client_end().repair
+        {
             self.change_repair(now, stream, choice.repair(wish));
         }
     }
 
     fn change_repair(&mut self, now: Instant, stream: StreamId, wish: Repair) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
-        if flow.wish.replace(wish) != Some(wish) && matches!(flow.repair, RepairOffer::Ours(_)) {
+        if flow.wish.replace(wish) != Some(wish) {
             let Repair { order, deadline, limit } = wish;
             let field =
                 RepairField { deadline, limit, order, ..RepairField::new(NUMBERED_BY_CLIENT) };

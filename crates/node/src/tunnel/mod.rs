@@ -292,7 +292,7 @@ impl Tunnel {
             }
             OnStream::Malformed => self.dropped.malformed += 1,
             OnStream::Limit(limit) => self.on_limit(stream, limit),
-            OnStream::Repair(field) => self.on_repair(stream, field),
+            OnStream::Repair(field) => self.on_repair(now, stream, field),
             OnStream::Cid(capsule) => return Some(Arrival::Cid(stream, capsule)),
             OnStream::ProxyStatus(value) if matches!(self.role, Role::Client(_)) => {
                 self.readable.remove(stream);

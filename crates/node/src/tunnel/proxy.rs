@@ -92,8 +92,8 @@ impl Tunnel {
         headers
     }
 
-    /// Changes the repair of the payloads that go to the client.
-    pub(super) fn on_repair(&mut self, stream: StreamId, field: RepairField) {
+    /// Changes the repair of a flow, as its client asks.
+    pub(super) fn on_repair(&mut self, now: Instant, stream: StreamId, field: RepairField) {
         let is_proxy = matches!(self.role, Role::Proxy(_));
         let flow = self.flows.get(&stream).filter(|flow| is_proxy && flow.is_granted);
         if let Some(flow) = flow
@@ -101,6 +101,7 @@ impl Tunnel {
         {
             let plan = RepairPlan::numbered(NUMBERED_BY_PROXY, field.into(), flow.too_large);
             self.queue.set_repair(stream, plan);
+            self.egress.set_order(now, stream, field.order);
         } else {
             self.dropped.malformed += 1;
         }

@@ -1,0 +1,71 @@
+//! Tests of mode `auto`: the client chooses the order at its end of the tunnel by what it learns of the origin.
+
+use tandem_congestion::ControllerName;
+use tandem_node::{
+    client::{Choice, Order, Repair, TunnelMode},
+    mode::{Agreement, Mode},
+    node::Event,
+};
+use tandem_units::ByteCount;
+
+use crate::{Scenario, lossy, rmdt, tecc};
+
+fn auto() -> TunnelMode {
+    TunnelMode::default()
+}
+
+/// A lossy download, and a mode of which somebody who knows the origin would choose the best.
+fn scenario(seed: u64, controller: ControllerName, mode: TunnelMode) -> Scenario {
+    let mut scenario = lossy(seed, 1);
+    scenario.file = ByteCount::new(3_000_000);
+    scenario.origin_controller = controller;
+    scenario.mode = mode;
+    scenario
+}
+
+#[test]
+fn the_order_is_that_which_suits_the_origin() {
+    for (controller, choice) in [
+        (ControllerName::Cubic, Choice::Ordered),
+        (ControllerName::NewReno, Choice::Ordered),
+        (ControllerName::Bbr1, Choice::Ordered),
+        (ControllerName::Tecc, Choice::Window),
+    ] {
+        let download = |mode| scenario(5, controller, mode).download();
+        let outcome = download(auto());
+        let report = outcome.result.as_ref().unwrap();
+        assert_eq!(report.choice, Some(choice), "{controller}");
+        let agreement = Agreement { asked: Mode::Auto, granted: Mode::Tecc, lesser: None };
+        assert_eq!(report.agreements, [agreement]);
+        let others = [rmdt(), tecc()].map(|mode| download(mode).report().completion);
+        let best = others.into_iter().min().unwrap();
+        let percent = report.completion.as_nanos() * 100 / best.as_nanos();
+        assert!(percent <= 105, "{controller}: {percent} % of the better of rmdt and tecc");
+    }
+}
+
+#[test]
+fn a_change_of_order_is_said_once() {
+    for (controller, said) in
+        [(ControllerName::Cubic, &[][..]), (ControllerName::Tecc, &[Choice::Window])]
+    {
+        let scenario = scenario(6, controller, auto());
+        let chosen = scenario.run(|testbed| {
+            testbed.finish();
+            let events = testbed.world.events(testbed.client).iter();
+            let choices = events.filter_map(|(_, event)| match event {
+                Event::Chosen { hop: 0, choice } => Some(*choice),
+                _ => None,
+            });
+            choices.collect::<Vec<_>>()
+        });
+        assert_eq!(chosen, said, "{controller}");
+    }
+}
+
+#[test]
+fn a_mode_with_an_order_that_was_chosen_keeps_it() {
+    let mode = TunnelMode::Tecc(Repair { order: Order::Ordered, ..Repair::default() });
+    let outcome = scenario(7, ControllerName::Tecc, mode).download();
+    assert_eq!(outcome.report().choice, None);
+}
