@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_file_has_the_modes_of_tunnels() {
         let error = from_text::<ClientSettings>("mode = \"mft\"").unwrap_err().to_string();
-        let allowed = "mdt, forward, uack, mst, msgt, rmdt, tecc, tecc-paper";
+        let allowed = "mdt, forward, uack, mst, msgt, rmdt, tecc, tecc-paper, auto";
         assert_eq!(error, format!("test.toml:1: mode: \"mft\": allowed: {allowed}"));
         let text = "mode = \"tecc-paper\"\nvia = \"https://p\"\nudp = \"127.0.0.1:0=a:1\"";
         assert_eq!(from_text::<ClientSettings>(text).unwrap().mode, Mode::TeccPaper);

@@ -41,7 +41,7 @@ fn a_file_arrives_directly_and_through_one_and_two_proxies() {
             0 => "mft",
             _ if line.contains("rmdt") => "rmdt",
             _ if line.contains("tecc") => "tecc",
-            _ => "mdt",
+            _ => "auto",
         };
         assert_eq!(result["mode"], mode);
         assert!(!scene.path("out.tandem-part").exists());
@@ -199,7 +199,8 @@ fn an_upload_needs_an_origin_that_accepts_uploads() {
     let via = format!("{put} --via https://{} --ca proxy.pem", proxy.address);
     for (line, mode) in [
         (put.clone(), "mft"),
-        (via.clone(), "mdt"),
+        (via.clone(), "tecc"), // the sender is this program, which follows reports
+        (format!("{via} --mode mdt"), "mdt"),
         (format!("{via} --mode rmdt"), "rmdt"),
         (format!("{via} --mode tecc"), "tecc"),
         (format!("{via} --mode tecc-paper"), "tecc-paper"),
@@ -244,8 +245,13 @@ fn json_has_the_promised_fields() {
     let proxy = scene.proxy("proxy.pem");
     let get = format!("get https://{}/file --insecure -o out --json", origin.address);
     let direct: Value = serde_json::from_str(&scene.run(&get).succeeds()).unwrap();
-    let tunnelled = format!("{get} --via https://{}", proxy.address);
+    let via = format!("{get} --via https://{}", proxy.address);
+    let tunnelled = format!("{via} --mode mdt");
     let tunnelled: Value = serde_json::from_str(&scene.run(&tunnelled).succeeds()).unwrap();
+    let by_default: Value = serde_json::from_str(&scene.run(&via).succeeds()).unwrap();
+    let keys = ["mode", "chosen"].map(|key| by_default[key].clone());
+    assert_eq!((keys, &by_default["granted"]), (["auto", "ordered"].map(Value::from), &["tecc"][..].into()));
+    assert_eq!((&direct["chosen"], &tunnelled["chosen"]), (&Value::Null, &Value::Null));
     for result in [&direct, &tunnelled] {
         assert_eq!(result["url"], format!("https://{}/file", origin.address));
         assert_eq!(result["bytes"], 3);

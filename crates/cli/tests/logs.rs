@@ -35,7 +35,7 @@ fn each_server_knows_only_its_own_requests_and_the_client_knows_all() {
     let far = logging(&scene, &format!("{proxy} far.pem"));
     let servers = [&near, &far, &origin].map(|server| server.address.to_string());
     let line = format!(
-        "get https://{}/file --ca origin.pem --via https://{} --ca near.pem --via https://{} --ca far.pem -o out \
+        "get https://{}/file --ca origin.pem --via https://{} --ca near.pem --via https://{} --ca far.pem -o out --mode rmdt \
          --quiet -vv --trace-requests --log-format json",
         origin.address, near.address, far.address
     );

@@ -181,7 +181,7 @@ impl Fetch {
             headers.insert(header::IF_RANGE, resume.validator.clone());
         }
         if let Some(relay) = &mut self.relay {
-            relay.add_to(&mut headers);
+            relay.add_to(&mut headers, origin);
         }
         let upload = self.upload.as_ref();
         let method = upload.map_or(Method::GET, |upload| upload.add_to(&mut headers));

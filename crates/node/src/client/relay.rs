@@ -35,10 +35,21 @@ enum Channel {
     Closed,
 }
 
+/// Whether an origin may take reports.
+///
+/// RFC 9220 §3: a client "MUST NOT" use extended CONNECT before it has received the setting. RFC 9297 §2.1.1 says the same about
+/// datagrams.
+fn takes_reports(peer: &mut Peer) -> bool {
+    let settings = peer.parts().and_then(|(session, _)| session.peer_settings());
+    settings.is_some_and(|settings| settings.enable_connect_protocol && settings.h3_datagram)
+}
+
 /// Passes reports on to one origin.
 #[derive(Debug)]
 pub(super) struct Relay {
     channel: Channel,
+    /// Whether only origins hear of the tunnel that may understand what they are told, as their SETTINGS say.
+    is_discreet: bool,
     latest: Option<TunnelInfo>,
     /// Whether the newest report has not gone to the origin.
     has_news: bool,
@@ -52,9 +63,10 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(is_discreet: bool) -> Self {
         Self {
             channel: Channel::None,
+            is_discreet,
             latest: None,
             has_news: false,
             deadline: None,
@@ -66,7 +78,10 @@ impl Relay {
     }
 
     /// Adds the newest report to a request.
-    pub(super) fn add_to(&mut self, headers: &mut HeaderMap) {
+    pub(super) fn add_to(&mut self, headers: &mut HeaderMap, peer: &mut Peer) {
+        if self.is_discreet && !takes_reports(peer) {
+            return;
+        }
         if let Some(info) = self.next() {
             headers.insert(QUIC_INFO, info.to_field());
             self.sent += 1;
@@ -76,17 +91,11 @@ impl Relay {
     /// Sends the request for reports, if the origin's SETTINGS allow it.
     pub(super) fn on_settings(&mut self, peer: &mut Peer) {
         let authority = peer.settings.authority.clone();
-        let Some((session, _)) = peer.parts() else { return };
-        // RFC 9220 §3: a client "MUST NOT" use extended CONNECT before it has received the setting.
-        // RFC 9297 §2.1.1 says the same about datagrams.
-        let takes_reports = session
-            .peer_settings()
-            .is_some_and(|settings| settings.enable_connect_protocol && settings.h3_datagram);
-        if !takes_reports || self.channel != Channel::None {
+        if !takes_reports(peer) || self.channel != Channel::None {
             return;
         }
         let mut headers = HeaderMap::new();
-        self.add_to(&mut headers);
+        self.add_to(&mut headers, peer);
         let head = RequestHead {
             method: Method::CONNECT,
             scheme: Some("https".to_owned()),

@@ -82,7 +82,8 @@ impl Client {
                     }
                 }
                 let relays = (is_reported || fetch.relays_feedback) && fetch.upload.is_none();
-                let relay = relays.then(Relay::new);
+                let is_discreet = !fetch.relays_feedback && hops.iter().any(|hop: &Hop| hop.tunnel.is_auto());
+                let relay = relays.then(|| Relay::new(is_discreet));
                 let fetch = Fetch::new(authority, *fetch, limits.body_credit, relay);
                 (Work::Fetch(Box::new(fetch)), Some(Peer::new(settings, &limits)))
             }

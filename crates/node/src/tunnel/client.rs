@@ -165,10 +165,14 @@ impl Tunnel {
 
     /// Turns the proxy's reports off if the client only uses them where they are for an origin.
     pub(crate) fn report_to_nobody(&mut self) {
-        let end = self.client_end_mut();
-        if end.mode.name() == Mode::Auto {
-            end.reports = Reports::None;
+        if self.is_auto() {
+            self.client_end_mut().reports = Reports::None;
         }
+    }
+
+    /// Whether nobody chose a mode.
+    pub(crate) fn is_auto(&self) -> bool {
+        self.client_end().mode.name() == Mode::Auto
     }
 
     /// Whether the repair of a flow may be changed while it lasts.
