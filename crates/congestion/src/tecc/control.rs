@@ -257,8 +257,8 @@ impl Control {
             let time = least + self.confirmed(queues + self.at_exit());
             SHAKEN_TRUST.of_bytes(in_flight(time))
         } else {
-            let queued = QUEUE_TRUST.of_bytes(in_flight(least + queues));
-            TRUST.of_bytes(in_flight(least)).max(queued)
+            let with_queues = QUEUE_TRUST.of_bytes(in_flight(least + queues));
+            TRUST.of_bytes(in_flight(least)).max(with_queues)
         };
         if self.rounds < FIRST_ROUNDS { trusted.max(config.first_flight) } else { trusted }
     }
