@@ -250,7 +250,10 @@ fn json_has_the_promised_fields() {
     let tunnelled: Value = serde_json::from_str(&scene.run(&tunnelled).succeeds()).unwrap();
     let by_default: Value = serde_json::from_str(&scene.run(&via).succeeds()).unwrap();
     let keys = ["mode", "chosen"].map(|key| by_default[key].clone());
-    assert_eq!((keys, &by_default["granted"]), (["auto", "ordered"].map(Value::from), &["tecc"][..].into()));
+    assert_eq!(
+        (keys, &by_default["granted"]),
+        (["auto", "ordered"].map(Value::from), &["tecc"][..].into())
+    );
     assert_eq!((&direct["chosen"], &tunnelled["chosen"]), (&Value::Null, &Value::Null));
     for result in [&direct, &tunnelled] {
         assert_eq!(result["url"], format!("https://{}/file", origin.address));

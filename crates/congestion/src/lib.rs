@@ -27,7 +27,9 @@
 //! 1. Create a [`Feedback`], and give `factory(&ControllerName::Tecc.into(), feedback.clone())` to
 //!    `TransportConfig::congestion_controller_factory`. Set the loss-detection thresholds to a
 //!    `packet_threshold` of 1000 and a `time_threshold` of 1.75, because packets that the tunnel
-//!    repairs arrive late.
+//!    repairs arrive late. Connections without a tunnel are slower with them. Clients of ours list
+//!    `TunnelInfo::ALPN` in their `ClientHello` if they will send reports, and
+//!    `noq_proto::Incoming::decrypt` shows it before a server accepts a connection.
 //! 2. Agree with the client on the way that reports take: a field of its request, datagrams or a
 //!    stream.
 //! 3. Call `feedback.apply(now, &TunnelInfo::decode(bytes)?)` for each report that arrives.

@@ -206,7 +206,7 @@ impl Identity {
     /// Creates an origin that follows reports.
     fn origin(&self) -> Result<Origin, Box<dyn Error>> {
         let controller = ControllerName::Tecc.into();
-        let loss_detection = LossDetection::BehindRepair;
+        let loss_detection = LossDetection::AsClientsSay;
         Ok(Origin::new(OriginConfig {
             transport: Transport { controller, loss_detection, ..Transport::default() },
             ..OriginConfig::new(ANY_PORT, self.server_tls()?)

@@ -87,6 +87,11 @@ impl TunnelInfo {
     /// origin.
     pub const PROTOCOL: &str = "tandem-quic-info";
 
+    /// The ALPN protocol ID (RFC 7301) that a client lists behind `h3` if it will send reports. It names no
+    /// protocol that a server could choose: it tells an origin, before the connection begins, that a tunnel
+    /// on the path repairs losses.
+    pub const ALPN: &[u8] = b"tandem-quic-info";
+
     /// The Context ID of the HTTP Datagrams of that request, each of which carries a report.
     pub const CONTEXT_ID: VarInt = VarInt::from_u32(0);
 

@@ -256,8 +256,7 @@ impl TransportSetup {
         Transport {
             controller,
             mtu,
-            // Repairs of the tunnel arrive late.
-            loss_detection: LossDetection::for_path(self.controller.takes_reports()),
+            loss_detection: LossDetection::of_origin(self.controller),
             acks: self.acks(work),
             qlog: qlog.map(|files| Arc::new(files) as Arc<dyn QlogFiles>),
             ..Transport::default()
@@ -288,7 +287,8 @@ mod tests {
     }
 
     #[test]
-    fn origins_that_follow_reports_wait_for_repairs_and_are_else_as_with_bbr1() {
+    fn origins_that_follow_reports_wait_for_repairs_where_there_are_some_and_are_else_as_with_bbr1()
+    {
         let of = |name, tecc: Option<&str>| {
             let tecc = tecc.map(str::to_owned);
             let settings =
@@ -297,7 +297,7 @@ mod tests {
             setup.to_node("test", WorkFor::Origin)
         };
         let tecc = of(ControllerName::Tecc, Some("q-target=60ms"));
-        assert_eq!(tecc.loss_detection, LossDetection::BehindRepair);
+        assert_eq!(tecc.loss_detection, LossDetection::AsClientsSay);
         assert_eq!(tecc.controller.initial_window_packets, 10);
         assert_eq!(tecc.controller.bbr_up_gain_percent, 125);
         assert_eq!(Ok(tecc.controller.tecc), "q-target=60ms".parse());

@@ -81,7 +81,7 @@ impl Network {
         let of_origin = demo.origin_controller(journey);
         let of_origin = Transport {
             controller: of_origin.into(),
-            loss_detection: LossDetection::for_path(of_origin.takes_reports()),
+            loss_detection: LossDetection::of_origin(of_origin),
             ..Transport::default()
         };
         let origin = start_origin(&identity, &of_origin, file, gauges)?;

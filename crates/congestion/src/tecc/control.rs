@@ -31,6 +31,10 @@ const TRUST: Factor = Factor::from_percent(400);
 /// The same limit after reports have proved wrong.
 const SHAKEN_TRUST: Factor = Factor::from_percent(125);
 
+/// The limit of the bytes in flight as a multiple of the acknowledged rate times the least RTT and the delay
+/// of queues. Acknowledgements confirm that delay, so that slow start would send this many bytes.
+const QUEUE_TRUST: Factor = Factor::from_percent(200);
+
 /// The lifetime of a report in smoothed end-to-end RTTs.
 const LIFETIME_RTTS: u32 = 2;
 
@@ -102,6 +106,8 @@ pub(crate) struct Control {
     rounds: u32,
     behind_proxy: BehindProxy,
     trust: Trust,
+    /// Whether reports have lately proved wrong.
+    is_shaken: bool,
 }
 
 impl Control {
@@ -202,7 +208,7 @@ impl Control {
 
     pub(super) fn on_lost(&mut self, now: Instant, bytes: ByteCount) {
         let (_, smoothed) = self.rtts();
-        self.trust.on_lost(now, bytes, smoothed);
+        self.trust.on_lost(now, bytes, (smoothed, self.acked_rate));
     }
 
     pub(super) fn forget_report(&mut self) {
@@ -221,6 +227,7 @@ impl Control {
         self.is_followed = self.rate.is_some()
             && self.report.is_some_and(|(came, _)| !is_older(now, came, lifetime))
             && (!has_guard || self.trust.holds(now));
+        self.is_shaken = self.trust.is_shaken(now);
         if self.is_followed {
             self.trust.on_followed(now);
         }
@@ -241,20 +248,45 @@ impl Control {
     }
 
     /// Returns the bytes that acknowledgements allow in flight: the limit of every window that
-    /// follows from reports.
-    fn trusted_window(&self, config: &TeccConfig) -> ByteCount {
+    /// follows from reports. `queues` is the delay of queues that the window covers.
+    fn trusted_window(&self, config: &TeccConfig, queues: Duration) -> ByteCount {
         let rate = self.acked_rate.max(self.outside_silence.map(|(rate, _)| rate));
-        let acked = rate.map_or(ByteCount::ZERO, |rate| rate.bytes_in(self.least_rtt()));
-        let is_shaken = config.has_guard && self.trust.is_shaken();
-        let trusted = if is_shaken { SHAKEN_TRUST } else { TRUST }.of_bytes(acked);
+        let in_flight = |time| rate.map_or(ByteCount::ZERO, |rate| rate.bytes_in(time));
+        let least = self.least_rtt();
+        let trusted = if config.has_guard && self.is_shaken {
+            let time = least + self.confirmed(queues + self.at_exit());
+            SHAKEN_TRUST.of_bytes(in_flight(time))
+        } else {
+            let with_queues = QUEUE_TRUST.of_bytes(in_flight(least + queues));
+            TRUST.of_bytes(in_flight(least)).max(with_queues)
+        };
         if self.rounds < FIRST_ROUNDS { trusted.max(config.first_flight) } else { trusted }
+    }
+
+    /// Returns a delay of which reports speak, as far as the end-to-end RTT confirms it.
+    fn confirmed(&self, delay: Duration) -> Duration {
+        let (least, smoothed) = self.rtts();
+        delay.min(smoothed.saturating_sub(least))
+    }
+
+    /// Returns the delay of queues that the window covers. Where other flows fill the queue of the tunnel's
+    /// bottleneck, a window without it would be smaller than what the tunnel could send, the tunnel would take
+    /// its own rate for smaller, and so on down. The proxy's queue tells this from a link that has become
+    /// slower: there it grows, and a larger window would only make it longer.
+    fn in_queues(&self, config: &TeccConfig) -> Duration {
+        let report = self.report.map(|(_, info)| info);
+        let is_short =
+            |info: &TunnelInfo| info.queue < info.sending_rate.bytes_in(config.queue_target);
+        report.filter(is_short).map_or(Duration::ZERO, |info| {
+            self.confirmed(info.smoothed_rtt.saturating_sub(info.min_rtt))
+        })
     }
 
     /// Returns Sr after all caps, or `None` if the sender follows no report.
     pub(super) fn rate(&self) -> Option<Rate> {
         let config = self.config.filter(|_| self.is_followed)?;
         let rate = self.rate?;
-        let cap = Rate::average(self.trusted_window(&config), self.least_rtt())?;
+        let cap = Rate::average(self.trusted_window(&config, Duration::ZERO), self.least_rtt())?;
         let caps = [Some(cap), self.behind_proxy.cap()];
         Some(caps.into_iter().flatten().fold(rate, Rate::min))
     }
@@ -277,10 +309,11 @@ impl Control {
         let extra = self.max_datagram_size.saturating_mul(WINDOW_EXTRA);
         // The window must not keep the tunnel's queue from its target. On a path whose tunnel is most of
         // it, packets wait for one retransmission about as long as the path's RTT.
-        let least = rtt + config.queue_target + self.at_exit();
+        let queues = self.in_queues(&config);
+        let least = rtt + config.queue_target + self.at_exit() + queues;
         let time = rtt.mul_f64(config.window.get()).max(least);
         let wanted = self.rate()?.bytes_in(time) + extra;
-        Some(wanted.min(self.trusted_window(&config)).max(extra + self.max_datagram_size))
+        Some(wanted.min(self.trusted_window(&config, queues)).max(extra + self.max_datagram_size))
     }
 }
 
@@ -294,4 +327,93 @@ fn to_rate(bits_per_second: f64) -> Rate {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     let bits_per_second = bits_per_second.clamp(1.0, 1e15) as u64;
     Rate::from_bps(bits_per_second).unwrap_or(Rate::from_mbps(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use tandem_wire::VarInt;
+
+    use super::*;
+    use crate::test_start;
+
+    const MS: Duration = Duration::from_millis(1);
+    const RATE: Rate = Rate::from_mbps(10);
+
+    /// The state after an acknowledgement with this RTT, on a path with a least RTT of 80 ms and this
+    /// acknowledged rate, and then a report.
+    fn control(rtt: Duration, info: &TunnelInfo) -> Control {
+        let now = test_start() + 10_000 * MS;
+        let mut control = Control::default();
+        control.attach(TeccConfig::default(), ByteCount::new(1200));
+        control.rounds = FIRST_ROUNDS;
+        for latest in [80 * MS, rtt] {
+            control.on_ack(&Ack {
+                now,
+                sent: now - latest,
+                packet_number: 0,
+                bytes: ByteCount::new(1200),
+                is_app_limited: false,
+                smoothed_rtt: latest,
+                min_rtt: 80 * MS,
+            });
+        }
+        control.on_acks_end(now, false, Some(RATE));
+        assert_eq!(control.apply(now, info), Applied::Used);
+        control
+    }
+
+    /// A report on a tunnel of 10 Mbit/s with a least RTT of 40 ms.
+    fn info(smoothed_rtt: Duration, queue: u64) -> TunnelInfo {
+        TunnelInfo {
+            sequence: VarInt::from_u32(1),
+            sending_rate: RATE,
+            bandwidth: Some(RATE),
+            queue: ByteCount::new(queue),
+            retransmit_ratio: Ratio::ZERO,
+            min_rtt: 40 * MS,
+            smoothed_rtt,
+            arrival_rate: Some(RATE),
+        }
+    }
+
+    /// The time in which the sending rate sends the window, in ms, without the three packets that it has in addition.
+    fn window_ms(control: &Control) -> u64 {
+        let window = control.window().unwrap() - ByteCount::new(3600);
+        let time = control.rate().unwrap().time_to_send(window);
+        u64::try_from(time.as_millis()).unwrap()
+    }
+
+    #[test]
+    fn the_window_covers_the_queue_of_others_while_the_proxys_queue_is_short() {
+        // The end-to-end RTT, T_l, both in ms, q in bytes (the target is 50 kB), and the time that the window lasts.
+        for (rtt, smoothed, queue, expected) in [
+            (80, 40, 0, 160),
+            (120, 80, 0, 160),
+            // Another flow keeps 200 ms in the bottleneck: 80 + 40 + 200.
+            (280, 240, 0, 320),
+            (480, 440, 49_000, 520),
+            // The tunnel has enough to send.
+            (280, 240, 50_000, 160),
+            (280, 240, 500_000, 160),
+            // The end-to-end RTT confirms only 100 ms of what the report says.
+            (180, 60_000, 0, 220),
+            (80, 60_000, 0, 160),
+        ] {
+            let control = control(rtt * MS, &info(u32::try_from(smoothed).unwrap() * MS, queue));
+            let seen = window_ms(&control);
+            assert!(seen.abs_diff(expected) <= 1, "{rtt} {smoothed} {queue}: {seen} ms");
+        }
+    }
+
+    #[test]
+    fn a_window_in_doubt_has_room_for_packets_that_wait_for_a_repair() {
+        let repairing = TunnelInfo { retransmit_ratio: Ratio::of(1, 100), ..info(40 * MS, 0) };
+        // The end-to-end RTT in ms, and the bytes: 1.25 times 10 Mbit/s in 80 ms, or in 120 ms.
+        for (rtt, expected) in [(80, 125_000), (120, 187_500), (400, 187_500)] {
+            let mut control = control(rtt * MS, &repairing);
+            control.is_shaken = true;
+            control.rate = Some(Rate::from_mbps(100));
+            assert_eq!(control.window().unwrap().get(), expected, "{rtt} ms");
+        }
+    }
 }

@@ -143,8 +143,13 @@ impl BehindProxy {
 /// The acknowledged bytes per byte of loss that is tolerated.
 const LOSS_PARTS: u64 = 10;
 
-/// The loss beyond that, in bytes, at which reports are set aside.
-const EXCESS_MAX: ByteCount = ByteCount::new(64_000);
+/// The loss beyond that, in bytes, at which reports are set aside: this, and at least what is acknowledged in
+/// [`EXCESS_TIME`].
+const EXCESS_LEAST: ByteCount = ByteCount::new(64_000);
+
+/// On a path of 10 Mbit/s it stands for [`EXCESS_LEAST`]. On a faster path more packets are lost when a start
+/// overflows a queue, although the reports are true.
+const EXCESS_TIME: Duration = Duration::from_millis(50);
 
 /// Losses count until this number of smoothed RTTs after reports were last followed.
 const AFTER_RTTS: u32 = 2;
@@ -153,6 +158,10 @@ const AFTER_RTTS: u32 = 2;
 const ASIDE: Duration = Duration::from_secs(2);
 /// The longest time for which reports are set aside.
 const ASIDE_MAX: Duration = Duration::from_secs(60);
+
+/// Reports count as doubtful for this number of times the time for which they were set aside, counted from
+/// when they were set aside.
+const DOUBT: u32 = 5;
 
 /// Decides by the end-to-end loss whether reports can be true: while a tunnel repairs losses,
 /// hardly any packet is lost end to end.
@@ -177,12 +186,19 @@ impl Trust {
             .saturating_sub(bytes.mul_div_floor(ByteCount::new(1), ByteCount::new(LOSS_PARTS)));
     }
 
-    pub(super) fn on_lost(&mut self, now: Instant, bytes: ByteCount, rtt: Duration) {
+    /// Notes a loss on a path with this smoothed RTT and acknowledged rate.
+    pub(super) fn on_lost(
+        &mut self,
+        now: Instant,
+        bytes: ByteCount,
+        (rtt, acked): (Duration, Option<Rate>),
+    ) {
         if self.followed.is_none_or(|at| is_older(now, at, rtt * AFTER_RTTS)) {
             return;
         }
         self.excess += bytes;
-        if self.excess > EXCESS_MAX && self.holds(now) {
+        let acked = acked.map_or(ByteCount::ZERO, |rate| rate.bytes_in(EXCESS_TIME));
+        if self.excess > EXCESS_LEAST.max(acked) && self.holds(now) {
             let time = self.aside.map_or(ASIDE, |(_, time)| (time * 2).min(ASIDE_MAX));
             self.aside = Some((now, time));
             self.excess = ByteCount::ZERO;
@@ -194,8 +210,48 @@ impl Trust {
         self.aside.is_none_or(|(since, time)| is_older(now, since, time))
     }
 
-    /// Returns whether reports were ever set aside.
-    pub(super) const fn is_shaken(&self) -> bool {
-        self.aside.is_some()
+    /// Returns whether reports were set aside lately.
+    pub(super) fn is_shaken(&self, now: Instant) -> bool {
+        self.aside.is_some_and(|(since, time)| !is_older(now, since, time * DOUBT))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_start;
+
+    const RTT: Duration = Duration::from_millis(80);
+
+    #[test]
+    fn the_loss_that_shakes_trust_grows_with_the_rate() {
+        for (mbps, bytes) in
+            [(0, 64_000), (1, 64_000), (10, 64_000), (100, 625_000), (1000, 6_250_000)]
+        {
+            let acked = (mbps > 0).then(|| Rate::from_mbps(mbps));
+            for (lost, holds) in [(bytes, true), (bytes + 1, false)] {
+                let now = test_start();
+                let mut trust = Trust::default();
+                trust.on_followed(now);
+                trust.on_lost(now, ByteCount::new(lost), (RTT, acked));
+                assert_eq!(trust.holds(now), holds, "{mbps} Mbit/s, {lost} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn trust_comes_back_later_each_time() {
+        let mut now = test_start();
+        let mut trust = Trust::default();
+        for seconds in [2, 4, 8, 16, 32, 60, 60] {
+            trust.on_followed(now);
+            assert!(!trust.is_shaken(now));
+            trust.on_lost(now, ByteCount::new(100_000), (RTT, None));
+            let at = |time: u64| now + Duration::from_secs(time) + Duration::from_millis(1);
+            assert!(!trust.holds(at(seconds - 1)) && trust.holds(at(seconds)), "{seconds} s");
+            let doubt = seconds * u64::from(DOUBT);
+            assert!(trust.is_shaken(at(doubt - 1)) && !trust.is_shaken(at(doubt)), "{seconds} s");
+            now = at(doubt);
+        }
     }
 }

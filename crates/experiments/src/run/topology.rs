@@ -476,7 +476,12 @@ fn transport(run: &Parameters) -> Transport {
         controller.initial_window_packets = controller.initial_window_packets.max(window);
         controller.bbr_up_gain_percent = controller.bbr_up_gain_percent.max(gain);
     }
-    let loss_detection = LossDetection::for_path(run.mode.has_patient_origin());
+    // An origin that takes reports is the product's: it does not know beforehand which connections have a tunnel.
+    let loss_detection = if run.mode.has_patient_origin() && !run.mode.has_feedback() {
+        LossDetection::BehindRepair
+    } else {
+        LossDetection::of_origin(controller.name)
+    };
     Transport {
         controller,
         loss_detection,

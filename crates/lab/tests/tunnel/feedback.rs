@@ -3,7 +3,12 @@
 use std::time::Duration;
 
 use tandem_congestion::ControllerName;
-use tandem_node::{Input, Stats, quic::ResetSecret};
+use tandem_lab::LinkConfig;
+use tandem_node::{
+    Input, Stats,
+    client::TunnelMode,
+    quic::{LossDetection, ResetSecret},
+};
 use tandem_units::{ByteCount, Ratio};
 
 use crate::{
@@ -119,4 +124,55 @@ fn an_outage_costs_reports_and_not_the_download() {
     seen.assert_nothing_odd();
     let (before, after) = seen.used();
     assert!(after > 30, "{before} before, {after} after");
+}
+
+/// A download of 1 MB over a path that loses 5 % of the packets.
+fn lossy_download(proxies: usize, mode: TunnelMode, detection: LossDetection) -> Outcome {
+    let access = LinkConfig { loss: Ratio::of(5, 100).into(), ..scenario(proxies).access };
+    let scenario = Scenario {
+        file: ByteCount::new(1_000_000),
+        access,
+        mode,
+        origin_detection: Some(detection),
+        ..scenario(proxies)
+    };
+    scenario.download()
+}
+
+#[test]
+fn an_origin_waits_for_repairs_only_on_connections_whose_clients_will_report() {
+    use LossDetection::{AsClientsSay, BehindRepair, Rfc9002};
+    // Whether the client sends reports, and the thresholds that its connection has.
+    for (proxies, mode, expected, other) in [
+        (0, TunnelMode::Mdt, Rfc9002, BehindRepair),
+        (1, TunnelMode::Mdt, Rfc9002, BehindRepair),
+        (1, crate::rmdt(), Rfc9002, BehindRepair),
+        (1, tecc(), BehindRepair, Rfc9002),
+        (2, tecc(), BehindRepair, Rfc9002),
+    ] {
+        let outcome = lossy_download(proxies, mode, AsClientsSay);
+        assert_eq!(outcome, lossy_download(proxies, mode, expected), "{mode:?}, {proxies} proxies");
+        assert_ne!(outcome, lossy_download(proxies, mode, other), "{mode:?}, {proxies} proxies");
+    }
+}
+
+#[test]
+fn clients_without_a_tunnel_notice_nothing_of_an_origin_that_follows_reports() {
+    for loss_percent in [0, 1, 5] {
+        for seed in 1..=3 {
+            let download = |origin_controller| {
+                let access =
+                    LinkConfig { loss: Ratio::of(loss_percent, 100).into(), ..scenario(0).access };
+                let file = ByteCount::new(1_000_000);
+                Scenario { file, access, origin_controller, ..Scenario::new(seed, 0) }.download()
+            };
+            let took = download(ControllerName::Bbr1).report().completion;
+            let with_reports = download(ControllerName::Tecc).report().completion;
+            let difference = with_reports.abs_diff(took);
+            assert!(
+                difference <= took / 50,
+                "{loss_percent} % loss, seed {seed}: {took:?}, then {with_reports:?}"
+            );
+        }
+    }
 }

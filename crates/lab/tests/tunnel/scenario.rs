@@ -43,6 +43,8 @@ pub(crate) struct Scenario {
     pub(crate) controller: ControllerName,
     /// The controller of the end-to-end connection, at the sending end.
     pub(crate) origin_controller: ControllerName,
+    /// The origin's thresholds of loss detection, if not those that suit its controller.
+    pub(crate) origin_detection: Option<LossDetection>,
     /// Whether the client uploads as many bytes as the file has, instead of fetching the file.
     pub(crate) uploads: bool,
     pub(crate) takes_uploads: bool,
@@ -113,6 +115,7 @@ impl Scenario {
             mode: TunnelMode::Mdt,
             controller: ControllerName::default(),
             origin_controller: ControllerName::default(),
+            origin_detection: None,
             uploads: false,
             takes_uploads: false,
         }
@@ -209,10 +212,9 @@ impl Scenario {
     fn sender(&self) -> Transport {
         Transport {
             controller: self.origin_controller.into(),
-            loss_detection: LossDetection::for_path(
-                matches!(self.mode, TunnelMode::Tecc(_))
-                    || self.origin_controller == ControllerName::Tecc,
-            ),
+            loss_detection: self
+                .origin_detection
+                .unwrap_or(LossDetection::of_origin(self.origin_controller)),
             ..Transport::default()
         }
     }

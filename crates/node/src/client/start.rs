@@ -58,15 +58,21 @@ impl Client {
             }
             Task::Fetch(mut fetch) => {
                 let authority = authority(&fetch.host, fetch.port);
+                let relays = (is_reported || fetch.relays_feedback) && fetch.upload.is_none();
                 let window = fetch.transport.receive_window;
                 let settings = Settings {
                     host: fetch.host.clone(),
                     port: fetch.port,
                     authority: authority.clone(),
-                    tls: ClientTls::new(fetch.tls.clone())?,
+                    tls: if relays {
+                        ClientTls::announcing_reports(fetch.tls.clone())?
+                    } else {
+                        ClientTls::new(fetch.tls.clone())?
+                    },
                     transport: Transport {
                         receive_window: window.or(Some(Transport::WINDOW_OF_FAST_READERS)),
                         acks: fetch.transport.acks.or(usual_acks),
+                        loss_detection: fetch.transport.loss_detection.of_client(is_reported),
                         ..fetch.transport.clone()
                     },
                     seed: peer_seed(hops.len()),
@@ -81,8 +87,8 @@ impl Client {
                         hop.tunnel.report_inside(Some(index) == last);
                     }
                 }
-                let relays = (is_reported || fetch.relays_feedback) && fetch.upload.is_none();
-                let is_discreet = !fetch.relays_feedback && hops.iter().any(|hop: &Hop| hop.tunnel.is_auto());
+                let is_discreet =
+                    !fetch.relays_feedback && hops.iter().any(|hop: &Hop| hop.tunnel.is_auto());
                 let relay = relays.then(|| Relay::new(is_discreet));
                 let fetch = Fetch::new(authority, *fetch, limits.body_credit, relay);
                 (Work::Fetch(Box::new(fetch)), Some(Peer::new(settings, &limits)))

@@ -6,12 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use noq_proto::{Incoming, ServerConfig};
-use tandem_wire::Code;
+use noq_proto::{DecryptedInitial, Incoming, ServerConfig};
+use tandem_wire::{Code, TunnelInfo};
 use tracing::{debug, warn};
 
 use super::{
-    Connection, ConnectionId, Heaviest, Returning, Steering, Transport,
+    Connection, ConnectionId, Heaviest, LossDetection, Returning, Steering, Transport,
     amplification::Unvalidated,
     budget::{Budget, Part, Spent},
     endpoint::{Endpoint, Peer},
@@ -210,6 +210,15 @@ const fn memory_high(memory_max: u64) -> u64 {
     memory_max / 2
 }
 
+/// Whether the client says that it will send reports on a tunnel. The engine takes the thresholds of loss detection
+/// only when a connection begins, so that the first report would come too late. A `ClientHello` of several packets
+/// says nothing.
+fn announces_reports(incoming: &Incoming) -> bool {
+    let first = incoming.decrypt();
+    let mut alpns = first.iter().filter_map(DecryptedInitial::alpns).flatten();
+    alpns.any(|alpn| alpn.is_ok_and(|alpn| alpn == TunnelInfo::ALPN))
+}
+
 impl Endpoint {
     /// Handles the first packet of a connection, which has this length.
     pub(super) fn accept(&mut self, now: Instant, incoming: Incoming, len: usize) {
@@ -267,6 +276,9 @@ impl Endpoint {
         let hooks = self.hooks(Observer::new(now, None, (self.qlog.clone(), None)));
         let mut transport = self.transport(&hooks);
         transport.initial_mtu(first_size::of_server(self.mtu, len));
+        if self.loss_detection == LossDetection::AsClientsSay {
+            self.loss_detection.apply(&mut transport, announces_reports(&incoming));
+        }
         let mut given = None;
         let config = self.server.as_ref().map(|acceptance| {
             let mut config = acceptance.config.clone();

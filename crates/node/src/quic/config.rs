@@ -14,6 +14,7 @@ use rand_chacha::ChaCha12Rng;
 use ring::hmac;
 use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_units::ByteCount;
+use tandem_wire::TunnelInfo;
 
 use super::{
     AckPolicy, ConnectionIds, Fleet, Heaviest, OtherProcess, Peps, QlogFiles, ResetKeys, Returning,
@@ -123,12 +124,33 @@ pub enum LossDetection {
     /// The thresholds for a path on which packets arrive late, such as one behind a tunnel that repairs
     /// losses, or one that reorders packets: 1.75 RTTs, and more packets than arrive in that time.
     BehindRepair,
+    /// [`Self::BehindRepair`] for the connections whose clients say at their beginning that they will send reports
+    /// on a tunnel ([`TunnelInfo::ALPN`]), and else [`Self::Rfc9002`]. A client that sends an upload knows itself what it
+    /// goes through.
+    AsClientsSay,
 }
 
 impl LossDetection {
     /// The thresholds for a path. `is_repaired`: a tunnel on it repairs losses.
     pub const fn for_path(is_repaired: bool) -> Self {
         if is_repaired { Self::BehindRepair } else { Self::Rfc9002 }
+    }
+
+    /// The thresholds of an origin with this controller, whose clients come through tunnels or without them.
+    pub const fn of_origin(controller: ControllerName) -> Self {
+        if controller.takes_reports() { Self::AsClientsSay } else { Self::Rfc9002 }
+    }
+
+    /// The thresholds of a client. `is_reported`: a tunnel that repairs losses reports to it.
+    pub(crate) const fn of_client(self, is_reported: bool) -> Self {
+        if matches!(self, Self::AsClientsSay) { Self::for_path(is_reported) } else { self }
+    }
+
+    /// Sets these thresholds. `is_announced`: the client has said that it will send reports.
+    pub(super) fn apply(self, config: &mut TransportConfig, is_announced: bool) {
+        if self == Self::BehindRepair || (self == Self::AsClientsSay && is_announced) {
+            config.packet_threshold(REPAIR_PACKET_THRESHOLD).time_threshold(REPAIR_TIME_THRESHOLD);
+        }
     }
 }
 
@@ -321,14 +343,23 @@ impl ClientTls {
     }
 
     /// Sets HTTP/3's ALPN and no early data.
-    pub fn new(mut tls: rustls::ClientConfig) -> Result<Self, ConfigError> {
+    pub fn new(tls: rustls::ClientConfig) -> Result<Self, ConfigError> {
+        Self::with_alpn(tls, vec![ALPN_H3.to_vec()])
+    }
+
+    /// The same for a client that will send the server reports on a tunnel, and tells it so ([`TunnelInfo::ALPN`]).
+    pub fn announcing_reports(tls: rustls::ClientConfig) -> Result<Self, ConfigError> {
+        Self::with_alpn(tls, vec![ALPN_H3.to_vec(), TunnelInfo::ALPN.to_vec()])
+    }
+
+    fn with_alpn(mut tls: rustls::ClientConfig, alpn: Vec<Vec<u8>>) -> Result<Self, ConfigError> {
         let (servers, tokens) = TOKENS;
         let tokens = Arc::new(TokenMemoryCache::new(servers, tokens));
         #[cfg(fuzzing)]
         if let Some(handshake) = REPLACEMENT.get() {
             return Ok(Self(handshake.clone(), tokens));
         }
-        tls.alpn_protocols = vec![ALPN_H3.to_vec()];
+        tls.alpn_protocols = alpn;
         tls.enable_early_data = false;
         let quic =
             QuicClientConfig::try_from(tls).map_err(|_| ConfigError::NoInitialCipherSuite)?;
@@ -363,9 +394,7 @@ impl Transport {
             .send_window(SEND_WINDOW)
             .datagram_receive_buffer_size(Some(DATAGRAM_RECEIVE_BUFFER))
             .datagram_send_buffer_size(DATAGRAM_SEND_BUFFER);
-        if self.loss_detection == LossDetection::BehindRepair {
-            config.packet_threshold(REPAIR_PACKET_THRESHOLD).time_threshold(REPAIR_TIME_THRESHOLD);
-        }
+        self.loss_detection.apply(&mut config, false);
         config
     }
 

@@ -19,8 +19,8 @@ use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_wire::PepAck;
 
 use super::{
-    AckPolicy, ClientTls, Connection, ConnectionId, ConnectionIds, Layer, Mtu, ServerTls,
-    Transport, UnusablePackets,
+    AckPolicy, ClientTls, Connection, ConnectionId, ConnectionIds, Layer, LossDetection, Mtu,
+    ServerTls, Transport, UnusablePackets,
     accept::Acceptance,
     amplification::Unvalidated,
     answers::Answers,
@@ -116,6 +116,7 @@ pub(crate) struct Endpoint {
     larger_initials: Option<LargerInitials>,
     /// The controller of the next connection.
     controller: ControllerConfig,
+    pub(super) loss_detection: LossDetection,
     marks_ecn: bool,
     /// Finds the packets of PEP-ACKs.
     pub(super) peps: Option<Listener>,
@@ -198,6 +199,7 @@ impl Endpoint {
             windows: transport.windows(),
             larger_initials: None,
             controller: transport.controller.clone(),
+            loss_detection: transport.loss_detection,
             // RFC 9298 §6: without congestion control, the tunnel "MUST NOT signal ECN support".
             // Its packets are then Not-ECT.
             marks_ecn: transport.controller.name != ControllerName::Off,
