@@ -6,6 +6,7 @@
 
 mod chain;
 mod choose;
+mod divide;
 mod fetch;
 mod flow;
 mod forward;

@@ -23,6 +23,7 @@ mod queue;
 mod readable;
 mod reporter;
 pub mod resequence;
+mod share;
 mod tcp;
 
 use std::{
@@ -59,7 +60,11 @@ use self::{
     readable::Readable,
     reporter::Reporter,
 };
-pub(crate) use self::{queue::Unsent, reporter::REPORT_INTERVAL};
+pub(crate) use self::{
+    queue::Unsent,
+    reporter::REPORT_INTERVAL,
+    share::{Claim, share},
+};
 use crate::{
     h3::ConnectionError,
     limits::Limits,
