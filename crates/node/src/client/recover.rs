@@ -165,13 +165,12 @@ impl Client {
         let generation = self.recovery.generation;
         self.lost.retain(|(lost, _)| *lost < index); // these are opened again
         let is_origin = self.chain.is_origin(index);
+        // It may have begun together with the request for the last tunnel.
+        let is_waiting = !self.is_origin_connected();
         for hop in self.chain.hops.iter_mut().skip(index) {
             hop.renew(generation, &self.limits);
         }
-        if is_origin
-            && !self.is_origin_connected()
-            && let Some(origin) = &mut self.chain.origin
-        {
+        if let Some(origin) = self.chain.origin.as_mut().filter(|_| is_waiting) {
             **origin = origin.renewed(generation, &self.limits);
         }
         if index == 0 {
@@ -190,6 +189,15 @@ impl Client {
         {
             forward.forget_streams();
             self.end_tcp_streams(now);
+        }
+    }
+
+    /// Resets a connection that is not established, so that it can be opened again.
+    pub(super) fn begin_again(&mut self, index: usize) {
+        self.recovery.generation += 1;
+        let generation = self.recovery.generation;
+        if let Some(peer) = self.chain.peer(index) {
+            *peer = peer.renewed(generation, &self.limits);
         }
     }
 

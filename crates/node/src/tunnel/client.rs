@@ -57,8 +57,8 @@ pub(super) struct ClientEnd {
     own_report: Option<TunnelInfo>,
     /// The payload size, in bytes, that the connection inside may rely on.
     promised: usize,
-    /// Whether the proxy answered as ours do. Such a proxy keeps payloads that arrive before it has
-    /// granted their flow.
+    /// Whether the proxy's SETTINGS or its answer are as ours. Such a proxy keeps payloads that arrive before it
+    /// has granted their flow.
     keeps_early: bool,
 }
 
@@ -194,6 +194,7 @@ impl Tunnel {
             self.client_end_mut().use_capsules(Lesser::SmallPackets);
         }
         self.client_end_mut().promised = self.fits_now(carrier);
+        self.client_end_mut().keeps_early = carrier.is_to_tandem();
     }
 
     /// The fields of a request for a flow, or for a request stream that joins one.
@@ -360,6 +361,13 @@ impl Tunnel {
                 self.queue.sizes(stream, flow.too_large, carrier.max_datagram_size()).1
             }
         })
+    }
+
+    /// The largest UDP payload, in bytes, on which a connection inside a flow may rely before the grant. If the
+    /// proxy then does not agree to it, the connection has to begin again. `None`: it must wait for the grant.
+    pub(crate) fn max_payload_early(&self) -> Option<usize> {
+        let end = self.client_end();
+        end.keeps_early.then_some(end.promised)
     }
 
     /// Whether a payload may go to the proxy before its flow is granted.
