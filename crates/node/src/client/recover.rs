@@ -236,6 +236,12 @@ impl Client {
             nudges.next = now + (stats.smoothed_rtt / 4).clamp(least, most);
         } else {
             self.recovery.nudges = None;
+            // The packets in which the origin asks whether its new path works were lost. It asks again over another
+            // one, which begins at another port of the proxy. The origin's idle timeout bounds how often.
+            let is_open = origin.has_connection();
+            if !is_over && is_open && !self.chain.hops.is_empty() {
+                self.rebuild(now, self.chain.hops.len(), Some(Duration::ZERO));
+            }
         }
     }
 

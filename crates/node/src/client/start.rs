@@ -64,7 +64,7 @@ impl Client {
                     transport: Transport {
                         receive_window: window.or(Some(Transport::WINDOW_OF_FAST_READERS)),
                         acks: fetch.transport.acks.or(usual_acks),
-                        ..fetch.transport.clone().with_short_first_rtt()
+                        ..fetch.transport.clone().of_client()
                     },
                     seed: peer_seed(hops.len()),
                     layer: ledger.as_ref().map(|ledger| ledger.layer(hops.is_empty(), true)),
@@ -414,9 +414,9 @@ impl Client {
         let Some(peer) = self.chain.peer(index).filter(|peer| peer.started().is_none()) else {
             return;
         };
-        let transport = &mut peer.settings.transport;
-        transport.mtu = Mtu::inside_tunnel(u16::try_from(size).unwrap_or(u16::MAX));
-        transport.initial_rtt = Transport::first_rtt_beyond(rtt.unwrap_or_default());
+        let mtu = Mtu::inside_tunnel(u16::try_from(size).unwrap_or(u16::MAX));
+        let transport = Transport { mtu, ..peer.settings.transport.clone() };
+        peer.settings.transport = transport.inside_tunnel(rtt.unwrap_or_default());
         self.connect(now, index, INSIDE_TUNNEL);
     }
 
@@ -529,7 +529,7 @@ fn hop(
         port: template.port(),
         authority: template.authority().to_owned(),
         tls: ClientTls::new(tls)?,
-        transport: Transport { keep_alive, ..transport.with_short_first_rtt() },
+        transport: Transport { keep_alive, ..transport.of_client() },
         seed,
         layer,
         traces_requests: false,

@@ -57,9 +57,12 @@ pub(super) struct ClientEnd {
     own_report: Option<TunnelInfo>,
     /// The payload size, in bytes, that the connection inside may rely on.
     promised: usize,
-    /// Whether the proxy's SETTINGS or its answer are as ours. Such a proxy keeps payloads that arrive before it
-    /// has granted their flow.
+    /// Whether the proxy answered as ours do. Such a proxy keeps payloads that arrive before it has
+    /// granted their flow.
     keeps_early: bool,
+    /// Whether the proxy's SETTINGS are as ours. It keeps the first payloads of one flow too. Those of many
+    /// programs at once would not find room before their requests.
+    is_tandem: bool,
 }
 
 /// The reports on the tunnel that this client uses.
@@ -125,6 +128,7 @@ impl Tunnel {
             own_report: None,
             promised: CAPSULE_PAYLOAD,
             keeps_early: false,
+            is_tandem: false,
         };
         Self::new(Role::Client(end), limits)
     }
@@ -194,7 +198,7 @@ impl Tunnel {
             self.client_end_mut().use_capsules(Lesser::SmallPackets);
         }
         self.client_end_mut().promised = self.fits_now(carrier);
-        self.client_end_mut().keeps_early = carrier.is_to_tandem();
+        self.client_end_mut().is_tandem = carrier.is_to_tandem();
     }
 
     /// The fields of a request for a flow, or for a request stream that joins one.
@@ -226,7 +230,8 @@ impl Tunnel {
         if wishes.oversize == Oversize::Capsule {
             flow.too_large = TooLarge::Capsule(MAX_UDP_PAYLOAD);
         }
-        let repairs_early = end.keeps_early && end.wished_repair().is_some();
+        let keeps_early = end.keeps_early || end.is_tandem;
+        let repairs_early = keeps_early && end.wished_repair().is_some();
         self.flows.insert(stream, Box::new(flow));
         self.queue.set_urgency(stream, wishes.urgency);
         self.queue.set_weight(stream, wishes.weight);
@@ -367,7 +372,7 @@ impl Tunnel {
     /// proxy then does not agree to it, the connection has to begin again. `None`: it must wait for the grant.
     pub(crate) fn max_payload_early(&self) -> Option<usize> {
         let end = self.client_end();
-        end.keeps_early.then_some(end.promised)
+        end.is_tandem.then_some(end.promised)
     }
 
     /// Whether a payload may go to the proxy before its flow is granted.
