@@ -19,10 +19,10 @@ fn main() {
 
 /// The commit of the repository in which this file is tracked, with `-dirty` if sources differ from it.
 fn of_git() -> Option<String> {
-    // An archive of the sources may lie in somebody else's repository.
-    git(&["ls-files", "--error-unmatch", "build.rs"])?;
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     println!("cargo:rerun-if-changed={log}");
+    // An archive of the sources may lie in somebody else's repository.
+    git(&["ls-files", "--error-unmatch", "build.rs"])?;
     let crates = fs::read_dir("..").ok()?.flatten().map(|entry| entry.path());
     let folders = ["src", "Cargo.toml", "figures", "bpf"];
     let parts = crates.flat_map(|it| folders.map(|part| it.join(part)));
