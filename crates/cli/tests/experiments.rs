@@ -116,6 +116,8 @@ fn a_figure_is_listed_made_and_reported() {
     assert!(read("t2b.svg").starts_with("<svg"));
     let meta: Value = serde_json::from_str(&read("t2b.meta.json")).unwrap();
     assert_eq!(meta["plan_hash"].as_str().unwrap().len(), 64, "{meta}");
+    assert_eq!(meta["programs"][0]["version"], env!("CARGO_PKG_VERSION"), "{meta}");
+    assert_eq!(meta["programs"].as_array().unwrap().len(), 1, "{meta}");
 
     let run = scene.run("lab report results");
     assert_eq!(run.code(), Some(0), "{}", run.stderr());

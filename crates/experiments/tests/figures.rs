@@ -6,9 +6,10 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     env, fs,
     num::NonZeroUsize,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{OnceLock, atomic::AtomicBool},
 };
 
@@ -91,6 +92,61 @@ fn nothing_in_a_figure_breaks_the_rules_of_links_and_queues() {
     for figure in FIGURES {
         let meta = &made(figure.id).drawing.meta;
         assert_eq!((meta.violations, meta.completed), (0, meta.runs), "{}", figure.id);
+    }
+}
+
+/// The published results.
+fn published() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/tecc")
+}
+
+#[test]
+fn this_program_reproduces_the_published_runs_that_are_said_to_be_its_own() {
+    let text = fs::read_to_string(published().join("sample.jsonl")).unwrap();
+    let mut figures = BTreeSet::new();
+    for line in text.lines() {
+        let of: serde_json::Value = serde_json::from_str(line).unwrap();
+        let figure = of["figure"].as_str().unwrap().to_owned();
+        let record: RunRecord = serde_json::from_str(line).unwrap();
+        let again = run(&record.parameters, &TraceStore::default()).unwrap().record;
+        // Make the figure again with `benchmarks/tecc/command ID`, if the change of the program is intended.
+        assert_eq!(again.digest, record.digest, "{figure}: {:?}", record.parameters);
+        figures.insert(figure);
+    }
+    assert!(figures.len() >= 2, "{figures:?}");
+}
+
+#[test]
+fn all_published_results_say_of_which_program_they_are() {
+    let text = fs::read_to_string(published().join("programs.csv")).unwrap();
+    let programs: BTreeMap<_, _> = text.lines().filter_map(|line| line.split_once(',')).collect();
+    for file in fs::read_dir(published()).unwrap() {
+        let path = file.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let Some(id) = name.strip_suffix(".meta.json") else { continue };
+        let program = programs.get(&*format!("tecc/{id}"));
+        let program = program.unwrap_or_else(|| panic!("programs.csv lacks {id}"));
+        let meta: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        match meta["programs"][0]["commit"].as_str() {
+            Some(commit) => assert_eq!(*program, commit, "{id}"),
+            None => assert!(program.starts_with("2026-"), "{id}: {program}"),
+        }
+    }
+}
+
+#[test]
+fn all_documents_with_published_numbers_say_of_which_program_they_are() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("figures");
+    let papers: BTreeSet<_> = FIGURES.iter().map(|it| it.id.split('/').next().unwrap()).collect();
+    let readmes = papers.iter().map(|paper| folder.join(paper).join("README.md"));
+    let docs =
+        ["figures.md", "tecc.md", "chains.md"].map(|it| folder.join("../../../docs").join(it));
+    for file in readmes.chain(docs) {
+        let text = fs::read_to_string(&file).unwrap();
+        let line = text.lines().find(|line| line.starts_with("**Program of the numbers.**"));
+        let line = line.unwrap_or_else(|| panic!("{} does not say it", file.display()));
+        assert!(line.contains("2026-") || line.contains("programs.csv"), "{line}");
     }
 }
 

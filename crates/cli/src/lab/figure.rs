@@ -6,6 +6,7 @@ use std::{
     sync::atomic::AtomicBool,
 };
 
+use serde::Serialize;
 use tandem_experiments::{
     figure::{Drawing, FIGURES, Figure as Paper, Meta},
     plan::Variant,
@@ -13,6 +14,7 @@ use tandem_experiments::{
 };
 
 use super::{
+    programs::{Program, programs},
     stop,
     sweep::{How, Work, refuse_violations},
     table,
@@ -76,7 +78,7 @@ impl Figure {
         self.how
             .run_all(&Work::whole(&plan, &runs), stop, |record| records.push(record.clone()))?;
         let drawing = figure.draw(&plan, &records);
-        write(&stem, &drawing)?;
+        write(&stem, &drawing, &runs)?;
         if self.json {
             for series in &drawing.series {
                 text::print(serde_json::to_string(series).expect("numbers and texts are JSON"))?;
@@ -97,8 +99,18 @@ fn list() -> Result<(), CliError> {
     text::print(lines.collect::<Vec<_>>().join("\n"))
 }
 
-fn write(stem: &Path, drawing: &Drawing) -> Result<(), CliError> {
-    let meta = serde_json::to_string_pretty(&drawing.meta).expect("numbers and texts are JSON");
+/// The content of ID.meta.json.
+#[derive(Serialize)]
+struct WholeMeta<'a> {
+    #[serde(flatten)]
+    figure: &'a Meta,
+    /// The builds that made the runs.
+    programs: Vec<Program>,
+}
+
+fn write(stem: &Path, drawing: &Drawing, runs: &Path) -> Result<(), CliError> {
+    let meta = WholeMeta { figure: &drawing.meta, programs: programs(runs) };
+    let meta = serde_json::to_string_pretty(&meta).expect("numbers and texts are JSON");
     for (ending, content) in
         [("csv", drawing.csv.as_str()), ("svg", &drawing.svg), ("meta.json", &format!("{meta}\n"))]
     {

@@ -5,6 +5,7 @@ mod figure;
 mod link;
 mod link_args;
 mod parameter_args;
+mod programs;
 mod relay;
 mod report;
 mod run;

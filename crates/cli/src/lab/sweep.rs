@@ -15,7 +15,7 @@ use tandem_experiments::{
     sweep::{self, Found, Part, Sweep as Runs, Torn},
 };
 
-use super::{runs_bar::RunsBar, stop, table};
+use super::{programs, runs_bar::RunsBar, stop, table};
 use crate::{
     error::{CliError, ConfigError, LabError},
     progress::Show,
@@ -166,6 +166,7 @@ impl How {
         if !self.quiet {
             say_found(file, found);
         }
+        programs::note(file, merge, (found.finished, all))?;
         let show = if self.quiet { Show::Never } else { Show::OnTerminal };
         let bar = RunsBar::new(show, all, found.finished);
         let mut finished = found.finished;

@@ -105,8 +105,6 @@ pub struct Meta {
     pub id: &'static str,
     /// Version of this program.
     pub version: &'static str,
-    /// Commit from which the program was built, if the build knew it.
-    pub commit: Option<&'static str>,
     /// SHA-256 over every run's parameters.
     pub plan_hash: String,
     /// First and last seed of each combination.
@@ -182,7 +180,6 @@ impl Figure {
         Meta {
             id: self.id,
             version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("TANDEM_COMMIT"),
             plan_hash: plan.hash(),
             seeds: plan.seeds().to_string(),
             streams: plan.runs().map(|run| run.streams).max().unwrap_or(1),

@@ -29,6 +29,32 @@ fn local_programs_in_one_tunnel_pass_its_reports_on_each_to_its_own_connection()
     }
 }
 
+#[test]
+fn origins_follow_reports_through_any_chain_whoever_opens_the_connections() {
+    let tunnels = [Mode::Forward, Mode::Tecc, Mode::Mdt, Mode::Uack];
+    let chains = (2..=4).flat_map(|proxies| tunnels.map(|mode| (proxies, Some(mode))));
+    let mut missing = Vec::new();
+    for (proxies, beyond) in chains.chain([(1, None)]) {
+        for workload in ["download", "parallel:3"] {
+            let parameters = Parameters {
+                mode: Mode::Tecc,
+                beyond,
+                proxies,
+                workload: workload.parse().expect("a workload"),
+                size: ByteCount::new(500_000),
+                ..Parameters::default()
+            };
+            let record = run(&parameters).record;
+            assert!(record.completed, "{record:?}");
+            // A flow of half a megabyte needs 0.4 s of the link, which is ten round trips of the tunnel.
+            if record.feedback_used < 5 {
+                missing.push((proxies, beyond, workload, record.feedback_used));
+            }
+        }
+    }
+    assert_eq!(missing, [], "chains whose origins used fewer than five reports");
+}
+
 /// A download of 3 MB at 2 Mbit/s over an uplink of a twentieth, whose ACKs alone nearly fill it. The
 /// origin is far and the proxy near.
 fn over_a_thin_uplink(mode: Mode) -> RunRecord {

@@ -113,8 +113,8 @@ fn a_chain_works_on_a_path_with_less_than_it_starts_with() {
 
 #[test]
 fn larger_first_datagrams_cost_no_time() {
-    // Each hop takes two of its own RTTs, which are 40, 60, 80 and 100 ms, and some time on the link.
-    for (proxies, ideal_ms) in [(1, 80), (2, 200), (3, 360), (4, 560)] {
+    // Each hop takes one of its own RTTs, which are 40, 60, 80 and 100 ms, and some time on the link.
+    for (proxies, ideal_ms) in [(1, 40), (2, 100), (3, 180), (4, 280)] {
         for mode in [TunnelMode::Mdt, rmdt()] {
             let mut scenario = scenario(mode, proxies);
             scenario.access.loss = Ratio::of(0, 100).into();

@@ -3,16 +3,32 @@
 use std::time::Duration;
 
 use tandem_lab::{LinkConfig, World};
-use tandem_node::{Event, client::TunnelMode};
+use tandem_node::{
+    Event,
+    client::{Oversize, TunnelMode},
+};
 
-use crate::{MS, rmdt, scenario::Scenario, tecc};
+use crate::{
+    MS, rmdt,
+    scenario::{Scenario, Testbed},
+    tecc,
+};
 
-/// The time until the client gets the head of the response. Links have no rate, so that nothing but round trips
-/// takes time.
-fn until_response(proxies: usize, mode: TunnelMode) -> Duration {
+/// Links that have no rate, so that nothing but round trips takes time.
+fn scenario(proxies: usize, mode: TunnelMode) -> Scenario {
     let access = LinkConfig { delay: 20 * MS, ..LinkConfig::default() };
-    let scenario = Scenario { access, mode, ..Scenario::new(1, proxies) };
+    Scenario { access, mode, ..Scenario::new(1, proxies) }
+}
+
+/// The time until the client gets the head of the response.
+fn until_response(scenario: &Scenario) -> Duration {
+    until_response_after(scenario, |_| {})
+}
+
+/// The same after an action at the beginning.
+fn until_response_after(scenario: &Scenario, act: impl Fn(&mut Testbed)) -> Duration {
     scenario.run(|testbed| {
+        act(testbed);
         let client = testbed.client;
         let has_come = |world: &World| {
             let mut events = world.events(client).iter();
@@ -24,19 +40,46 @@ fn until_response(proxies: usize, mode: TunnelMode) -> Duration {
 }
 
 #[test]
-fn each_hop_costs_two_round_trips_and_the_origin_two() {
-    // The RTTs to the three proxies, and to the origin through as many of them. A hop costs its handshake, and the
-    // grant of the flow to the next peer. Requests leave with the end of the handshake, because the SETTINGS of the
-    // proxy come with it.
+fn each_hop_costs_one_round_trip_and_the_origin_two() {
+    // The RTTs to the three proxies, and to the origin through as many of them. A hop costs its handshake. Requests
+    // leave with its end, because the SETTINGS of the proxy come with it, and the first packet of the next connection
+    // leaves with the request.
     let to_proxy = [40 * MS, 60 * MS, 80 * MS];
     let to_origin = [140 * MS, 140 * MS, 160 * MS, 180 * MS];
     let uack = TunnelMode::Uack { both_ways: true };
     for mode in [TunnelMode::Mdt, TunnelMode::Mst, rmdt(), tecc(), TunnelMode::Forward, uack] {
         for (proxies, to_origin) in to_origin.into_iter().enumerate() {
             let hops: Duration = to_proxy.iter().take(proxies).sum();
-            let took = until_response(proxies, mode);
-            let least = 2 * (hops + to_origin);
+            let took = until_response(&scenario(proxies, mode));
+            let least = hops + 2 * to_origin;
             assert!(took < least + 12 * MS, "{mode:?}, {proxies} proxies: {took:?} of {least:?}");
         }
+    }
+}
+
+#[test]
+fn a_proxy_that_promises_no_size_costs_one_round_trip_more() {
+    // The first packets of the origin's connection were too large for what the proxy promises, so that it begins again.
+    for mode in [TunnelMode::Mdt, rmdt(), TunnelMode::Forward] {
+        let scenario = Scenario { oversize: Oversize::Drop, ..scenario(1, mode) };
+        let (took, least) = (until_response(&scenario), 2 * (40 * MS + 140 * MS));
+        assert!(took >= least && took < least + 12 * MS, "{mode:?}: {took:?} of {least:?}");
+        assert!(scenario.download().result.is_ok(), "{mode:?}");
+    }
+}
+
+#[test]
+fn a_lost_first_packet_costs_a_third_of_a_second() {
+    for proxies in [0, 1] {
+        let scenario = scenario(proxies, TunnelMode::Mdt);
+        let took = until_response_after(&scenario, |testbed| {
+            let first = testbed.proxies.first().map_or(testbed.origin.id(), |proxy| proxy.id());
+            testbed.world.block(testbed.client, first, 100 * MS);
+        });
+        let least = until_response(&scenario) + 300 * MS;
+        assert!(
+            took >= least && took < least + 12 * MS,
+            "{proxies} proxies: {took:?} of {least:?}"
+        );
     }
 }

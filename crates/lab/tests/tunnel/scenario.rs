@@ -11,7 +11,7 @@ use tandem_lab::{
 use tandem_netem::ideal_completion;
 use tandem_node::{
     Client, ClientConfig, Event, Origin, OriginConfig, Proxy, ProxyConfig,
-    client::{FetchConfig, ForwardConfig, HopConfig, Task, TunnelMode},
+    client::{FetchConfig, ForwardConfig, HopConfig, Oversize, Task, TunnelMode},
     error::ClientError,
     limits::Limits,
     node::FetchReport,
@@ -39,6 +39,8 @@ pub(crate) struct Scenario {
     /// The reset secret of the proxies, which they use after a restart.
     pub(crate) reset_secret: Option<ResetSecret>,
     pub(crate) mode: TunnelMode,
+    /// What the proxies do with packets that fit no datagram.
+    pub(crate) oversize: Oversize,
     /// The controller of the tunnels, at both ends.
     pub(crate) controller: ControllerName,
     /// The controller of the end-to-end connection, at the sending end.
@@ -113,6 +115,7 @@ impl Scenario {
             limits: Limits::default(),
             reset_secret: None,
             mode: TunnelMode::Mdt,
+            oversize: Oversize::default(),
             controller: ControllerName::default(),
             origin_controller: ControllerName::default(),
             origin_detection: None,
@@ -242,6 +245,7 @@ impl Scenario {
             access: Access::Anyone,
             policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
             limits: self.limits.clone(),
+            oversize: self.oversize,
             seed: Some(self.seed.0 + 200 + number as u64),
             ..ProxyConfig::new("0.0.0.0:443".parse().unwrap(), tls.server())
         };

@@ -15,7 +15,7 @@ pub(super) struct LocalFlowId {
 }
 
 /// The packets that a flow carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Carries {
     /// The packets of the connection to the next hop or to the origin.
     NextPeer,

@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::{
     ForwardConfig,
+    divide::Division,
     flow::{Carries, LocalFlowId, Target},
     hop::Hop,
     own::OwnFlows,
@@ -101,6 +102,8 @@ pub(super) struct Forward {
     flows: BTreeMap<LocalFlowId, LocalFlow>,
     /// The flows that the embedding program opened itself.
     pub(super) own: OwnFlows,
+    /// Divides reports on an outer tunnel among all flows.
+    pub(super) division: Division,
     /// When to check for idle flows.
     next_look: Option<Instant>,
     /// Before this time no flow can make room for another one.
@@ -121,6 +124,7 @@ impl Forward {
             sockets: BTreeMap::new(),
             flows: BTreeMap::new(),
             own: OwnFlows::default(),
+            division: Division::default(),
             next_look: None,
             no_room_until: None,
             full: Seldom::default(),

@@ -254,6 +254,11 @@ impl Hop {
         self.tunnel.max_payload(self.next)
     }
 
+    /// The same before the proxy has granted the flow. `None`: the next peer must wait for the grant.
+    pub(super) fn max_payload_early(&self) -> Option<usize> {
+        self.tunnel.max_payload_early()
+    }
+
     /// The largest payload, in bytes, that a granted flow carries at present.
     pub(super) fn largest_payload(&mut self, stream: StreamId) -> Option<usize> {
         let (tunnel, mut carrier) = self.parts()?;

@@ -159,8 +159,8 @@ impl Client {
         true
     }
 
-    /// Handles a proxy's report on a flow. Reports of the last proxy that sends any go to the origin, or, for a
-    /// local flow, to the embedding program, which may pass them on.
+    /// Handles a proxy's report on a flow. Reports of the last proxy that sends any go to the origin, or, for
+    /// local flows, to the embedding program, which may pass them on.
     fn on_report(&mut self, now: Instant, index: usize, stream: StreamId, info: TunnelInfo) {
         let is_last = !self.chain.hops.iter().skip(index + 1).any(|hop| hop.tunnel.wants_reports());
         let Some(hop) = self.chain.hops.get(index).filter(|hop| hop.tunnel.wants_reports()) else {
@@ -170,20 +170,40 @@ impl Client {
             Some(Carries::NextPeer) => {
                 if let Some((fetch, _)) = self.fetch() {
                     fetch.relay(now, info);
+                } else {
+                    self.divide_report(now, &info);
                 }
                 self.adapt(now, index, stream);
             }
-            Some(Carries::Local(id)) if self.outputs.len() < WAITING_OUTPUTS_MAX => {
+            Some(carries) => self.report_to_program(carries, info),
+            None => {}
+        }
+    }
+
+    /// Tells the flows inside the tunnel of an outer hop their shares of a report on it.
+    fn divide_report(&mut self, now: Instant, info: &TunnelInfo) {
+        let Some((forward, hop)) = self.forward() else { return };
+        let granted = hop.flows.iter().filter(|(stream, _)| hop.tunnel.is_granted(**stream));
+        let shares = forward.division.divide(now, info, granted.map(|(_, flow)| flow));
+        for (carries, info) in shares {
+            self.report_to_program(carries, info);
+        }
+    }
+
+    /// Tells the embedding program of a report on one of its flows.
+    fn report_to_program(&mut self, carries: Carries, info: TunnelInfo) {
+        match carries {
+            Carries::Local(id) if self.outputs.len() < WAITING_OUTPUTS_MAX => {
                 let event = Event::TunnelInfo { local: id.program, info };
                 self.outputs.push_back(Output::Event(event));
             }
-            Some(Carries::Own(id)) => {
+            Carries::Own(id) => {
                 let Self { work, limits, .. } = self;
                 if let Work::Forward(forward) = work {
                     forward.own.on_report(id, info, limits);
                 }
             }
-            Some(Carries::Local(_) | Carries::Ahead(_)) | None => {}
+            Carries::Local(_) | Carries::NextPeer | Carries::Ahead(_) => {}
         }
     }
 
@@ -231,7 +251,11 @@ impl Client {
         buf: &mut Vec<u8>,
     ) -> Option<Output> {
         let flow = self.chain.hops.get(index).and_then(|hop| hop.flows.get(&stream));
-        match (flow.map(|flow| flow.carries), &mut self.work) {
+        let carries = flow.map(|flow| flow.carries);
+        if let (Some(carries), Work::Forward(forward), 1..) = (carries, &mut self.work, index) {
+            forward.division.on_arrival(carries, payload.len());
+        }
+        match (carries, &mut self.work) {
             (Some(Carries::NextPeer), _) => {
                 self.arrive(now, index + 1, into_mut(payload), (INSIDE_TUNNEL, None, None));
                 None

@@ -7,6 +7,7 @@
 mod auto;
 mod chain;
 mod choose;
+mod divide;
 mod fetch;
 mod flow;
 mod forward;
@@ -578,10 +579,8 @@ impl Node for Client {
             }
             Input::Shutdown => self.end(now, Ok(())),
             // Only what the user asked for uses the memory of a client.
-            Input::FileOpened { .. }
-            | Input::FileChunk { .. }
-            | Input::MemoryInUse(_)
-            | Input::Load(_) => {}
+            Input::FileOpened { .. } | Input::FileChunk { .. } => {}
+            Input::MemoryInUse(_) | Input::Load(_) => {}
         }
     }
 

@@ -165,13 +165,12 @@ impl Client {
         let generation = self.recovery.generation;
         self.lost.retain(|(lost, _)| *lost < index); // these are opened again
         let is_origin = self.chain.is_origin(index);
+        // It may have begun together with the request for the last tunnel.
+        let is_waiting = !self.is_origin_connected();
         for hop in self.chain.hops.iter_mut().skip(index) {
             hop.renew(generation, &self.limits);
         }
-        if is_origin
-            && !self.is_origin_connected()
-            && let Some(origin) = &mut self.chain.origin
-        {
+        if let Some(origin) = self.chain.origin.as_mut().filter(|_| is_waiting) {
             **origin = origin.renewed(generation, &self.limits);
         }
         if index == 0 {
@@ -190,6 +189,15 @@ impl Client {
         {
             forward.forget_streams();
             self.end_tcp_streams(now);
+        }
+    }
+
+    /// Resets a connection that is not established, so that it can be opened again.
+    pub(super) fn begin_again(&mut self, index: usize) {
+        self.recovery.generation += 1;
+        let generation = self.recovery.generation;
+        if let Some(peer) = self.chain.peer(index) {
+            *peer = peer.renewed(generation, &self.limits);
         }
     }
 
@@ -228,6 +236,12 @@ impl Client {
             nudges.next = now + (stats.smoothed_rtt / 4).clamp(least, most);
         } else {
             self.recovery.nudges = None;
+            // The packets in which the origin asks whether its new path works were lost. It asks again over another
+            // one, which begins at another port of the proxy. The origin's idle timeout bounds how often.
+            let is_open = origin.has_connection();
+            if !is_over && is_open && !self.chain.hops.is_empty() {
+                self.rebuild(now, self.chain.hops.len(), Some(Duration::ZERO));
+            }
         }
     }
 

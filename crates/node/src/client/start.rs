@@ -73,7 +73,7 @@ impl Client {
                         receive_window: window.or(Some(Transport::WINDOW_OF_FAST_READERS)),
                         acks: fetch.transport.acks.or(usual_acks),
                         loss_detection: fetch.transport.loss_detection.of_client(is_reported),
-                        ..fetch.transport.clone()
+                        ..fetch.transport.clone().of_client()
                     },
                     seed: peer_seed(hops.len()),
                     layer: ledger.as_ref().map(|ledger| ledger.layer(hops.is_empty(), true)),
@@ -240,8 +240,10 @@ impl Client {
         // After a rebuild the connection of this hop may be old, and its first deadline is no longer
         // set.
         hop.peer.deadline.get_or_insert(now + self.limits.setup_timeout);
-        if next.is_none() {
-            self.open_for_programs(now);
+        match hop.max_payload_early() {
+            _ if next.is_none() => self.open_for_programs(now),
+            Some(size) => self.connect_inside(now, index + 1, size),
+            None => {} // `start_inner` follows the grant
         }
     }
 
@@ -394,25 +396,38 @@ impl Client {
         }
     }
 
-    /// Opens the connection to a peer inside a tunnel, with the packet size that is certain to fit.
+    /// Opens the connection to a peer inside a tunnel that is granted, with the packet size that is certain to fit.
     fn start_inner(&mut self, now: Instant, index: usize) {
-        let Some(hop) = index.checked_sub(1).and_then(|outer| self.chain.hops.get_mut(outer))
-        else {
-            return;
-        };
-        let fits = u16::try_from(hop.max_payload()).unwrap_or(u16::MAX);
-        if let Some(peer) = self.chain.peer(index)
-            && peer.started().is_none()
-        {
-            peer.settings.transport.mtu = Mtu::inside_tunnel(fits);
-        }
+        let outer = index.checked_sub(1).and_then(|outer| self.chain.hops.get(outer));
+        let Some(fits) = outer.map(Hop::max_payload) else { return };
         if index == self.chain.hops.len() {
             self.on_chain_up(now);
         }
-        // After a rebuild the end-to-end connection continues and is not opened again.
-        if self.chain.peer(index).is_some_and(|peer| peer.started().is_none()) {
-            self.connect(now, index, INSIDE_TUNNEL);
+        if let Some(peer) = self.chain.peer(index)
+            && peer.started().is_some()
+            && !peer.is_connected()
+            && usize::from(peer.settings.transport.mtu.start) > fits
+        {
+            // It began before the grant with packets that the proxy does not promise to carry.
+            self.begin_again(index);
         }
+        self.connect_inside(now, index, fits);
+    }
+
+    /// Opens the connection to a peer inside a tunnel, which carries payloads of this size in bytes. Before the
+    /// grant, its first packets travel with the request for the tunnel, which saves one round trip.
+    ///
+    /// After a rebuild the end-to-end connection continues and is not opened again.
+    fn connect_inside(&mut self, now: Instant, index: usize, size: usize) {
+        let outer = index.checked_sub(1).and_then(|outer| self.chain.hops.get_mut(outer));
+        let rtt = outer.map(|outer| outer.peer.stats().smoothed_rtt);
+        let Some(peer) = self.chain.peer(index).filter(|peer| peer.started().is_none()) else {
+            return;
+        };
+        let mtu = Mtu::inside_tunnel(u16::try_from(size).unwrap_or(u16::MAX));
+        let transport = Transport { mtu, ..peer.settings.transport.clone() };
+        peer.settings.transport = transport.inside_tunnel(rtt.unwrap_or_default());
+        self.connect(now, index, INSIDE_TUNNEL);
     }
 
     /// Handles the end of the handshake with a hop or the origin.
@@ -527,7 +542,7 @@ fn hop(
         port: template.port(),
         authority: template.authority().to_owned(),
         tls: ClientTls::new(tls)?,
-        transport: Transport { keep_alive, ..transport },
+        transport: Transport { keep_alive, ..transport.of_client() },
         seed,
         layer,
         traces_requests: false,

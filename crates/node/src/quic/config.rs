@@ -83,7 +83,8 @@ pub struct Transport {
     pub mtu: Mtu,
     /// The silence after which a PING is sent. `None`: never.
     pub keep_alive: Option<Duration>,
-    /// The RTT that is assumed before the first sample (RFC 9002 §6.2.2: 333 ms).
+    /// The RTT that is assumed before the first sample, 333 ms by default (RFC 9002 §6.2.2). Clients assume 100 ms at
+    /// most outside of tunnels, and inside of one no less than its RTT, up to 333 ms.
     pub initial_rtt: Duration,
     /// Makes a qlog file for each connection. `None`: there are no files.
     pub qlog: Option<Arc<dyn QlogFiles>>,
@@ -177,6 +178,30 @@ impl Transport {
     /// eighth.
     pub(crate) const WINDOW_OF_FAST_READERS: ByteCount = ByteCount::new(16_000_000);
 
+    /// The longest RTT that a client assumes outside of tunnels before the first sample.
+    ///
+    /// RFC 9002 §6.2.2: "When no previous RTT is available, the initial RTT SHOULD be set to 333 milliseconds." One
+    /// lost packet of a handshake then costs a second. With 100 ms it costs 0.3 s, and a client whose path is longer
+    /// sends its first packets once or twice too often. Servers assume 333 ms, because the time to validate a new path
+    /// follows from it (RFC 9000 §8.2.4). See ADR 66.
+    const FIRST_RTT: Duration = Duration::from_millis(100);
+
+    /// The RTT that RFC 9002 §6.2.2 recommends.
+    const USUAL_FIRST_RTT: Duration = Duration::from_millis(333);
+
+    /// The settings of a client, which repeats lost packets of its handshakes early.
+    #[must_use]
+    pub(crate) fn of_client(self) -> Self {
+        Self { initial_rtt: self.initial_rtt.min(Self::FIRST_RTT), ..self }
+    }
+
+    /// The settings of a client's connection inside a tunnel of this RTT. Its path begins with the tunnel, so that its
+    /// RTT is no shorter.
+    #[must_use]
+    pub(crate) fn inside_tunnel(self, rtt: Duration) -> Self {
+        Self { initial_rtt: self.initial_rtt.max(rtt.min(Self::USUAL_FIRST_RTT)), ..self }
+    }
+
     /// The settings for a tunnel, at either end: its own congestion controller and packet sizes.
     pub fn tunnel() -> Self {
         let controller = ControllerName::Bbr1Tunnel.into();
@@ -190,7 +215,7 @@ impl Default for Transport {
             controller: ControllerConfig::default(),
             mtu: Mtu::default(),
             keep_alive: None,
-            initial_rtt: Duration::from_millis(333),
+            initial_rtt: Self::USUAL_FIRST_RTT,
             qlog: None,
             receive_window: None,
             reset_secret: None,

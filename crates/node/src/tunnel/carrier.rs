@@ -69,6 +69,11 @@ impl Carrier<'_> {
         self.session.peer_settings().is_some_and(|settings| settings.h3_datagram)
     }
 
+    /// Whether the peer's SETTINGS show that it is an end of ours.
+    pub(super) fn is_to_tandem(&self) -> bool {
+        self.session.peer_settings().is_some_and(|settings| settings.continuation)
+    }
+
     /// Whether neither end has closed the connection.
     pub(super) fn is_open(&self) -> bool {
         !self.connection.is_closed()

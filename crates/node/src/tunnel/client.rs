@@ -12,14 +12,13 @@ use tandem_wire::{
 use super::{
     Carrier, Flow, Form, Repair, RepairOffer, RepairPlan, Role, TooLarge, Tunnel,
     agreement::{Granted, LIMIT_LEAST, Wishes, limit_to_ask},
-    capsules::{encode_limit, encode_repair},
+    capsules::encode_limit,
     carrier::QueueCarrier,
     contexts::{Context, NUMBERED_BY_CLIENT},
     doubt::Doubt,
     queue::NUMBERS,
 };
 use crate::{
-    client::Choice,
     limits::Limits,
     mode::{Agreement, Lesser, Mode, Oversize, TunnelMode},
     quic::StreamId,
@@ -64,6 +63,9 @@ pub(super) struct ClientEnd {
     /// Whether the proxy answered as ours do. Such a proxy keeps payloads that arrive before it has
     /// granted their flow.
     keeps_early: bool,
+    /// Whether the proxy's SETTINGS are as ours. It keeps the first payloads of one flow too. Those of many
+    /// programs at once would not find room before their requests.
+    is_tandem: bool,
 }
 
 /// The reports on the tunnel that this client uses.
@@ -133,6 +135,7 @@ impl Tunnel {
             own_report: None,
             promised: CAPSULE_PAYLOAD,
             keeps_early: false,
+            is_tandem: false,
         };
         Self::new(Role::Client(end), limits)
     }
@@ -175,30 +178,10 @@ impl Tunnel {
         self.client_end().mode.name() == Mode::Auto
     }
 
-    /// Whether the repair of a flow may be changed while it lasts.
-    pub(crate) fn adapts(&self, stream: StreamId) -> bool {
-        let flow = self.flows.get(&stream).filter(|_| self.client_end().adapts);
-        flow.is_some_and(|flow| matches!(flow.repair, RepairOffer::Ours(_)))
-    }
-
-    /// Changes the order of a flow's payloads at both exits of the tunnel, if the mode leaves that to the client.
-    pub(crate) fn choose(&mut self, now: Instant, stream: StreamId, choice: Choice) {
-        if self.adapts(stream)
-            && let Some(wish) = self.client_end().repair
-        {
-            self.change_repair(now, stream, choice.repair(wish));
-        }
-    }
-
-    fn change_repair(&mut self, now: Instant, stream: StreamId, wish: Repair) {
-        let Some(flow) = self.flows.get_mut(&stream) else { return };
-        if flow.wish.replace(wish) != Some(wish) {
-            let Repair { order, deadline, limit } = wish;
-            let field =
-                RepairField { deadline, limit, order, ..RepairField::new(NUMBERED_BY_CLIENT) };
-            self.egress.set_order(now, stream, order);
-            self.queue.push_capsule(stream, encode_repair(&field));
-        }
+    /// The repair that the client wants, if its order may change while a flow lasts.
+    pub(super) fn changeable_repair(&self) -> Option<Repair> {
+        let end = self.client_end();
+        end.repair.filter(|_| end.adapts)
     }
 
     /// Turns the proxy's reports off, because this client sends the body itself. If the end-to-end
@@ -240,6 +223,7 @@ impl Tunnel {
             self.client_end_mut().use_capsules(Lesser::SmallPackets);
         }
         self.client_end_mut().promised = self.fits_now(carrier);
+        self.client_end_mut().is_tandem = carrier.is_to_tandem();
     }
 
     /// The fields of a request for a flow, or for a request stream that joins one.
@@ -272,7 +256,8 @@ impl Tunnel {
             flow.too_large = TooLarge::Capsule(MAX_UDP_PAYLOAD);
         }
         flow.wish = end.wished_repair(wishes.carries_quic);
-        let repairs_early = end.keeps_early && flow.wish.is_some();
+        let keeps_early = end.keeps_early || end.is_tandem;
+        let repairs_early = keeps_early && flow.wish.is_some();
         self.flows.insert(stream, Box::new(flow));
         self.queue.set_urgency(stream, wishes.urgency);
         self.queue.set_weight(stream, wishes.weight);
@@ -407,6 +392,13 @@ impl Tunnel {
                 self.queue.sizes(stream, flow.too_large, carrier.max_datagram_size()).1
             }
         })
+    }
+
+    /// The largest UDP payload, in bytes, on which a connection inside a flow may rely before the grant. If the
+    /// proxy then does not agree to it, the connection has to begin again. `None`: it must wait for the grant.
+    pub(crate) fn max_payload_early(&self) -> Option<usize> {
+        let end = self.client_end();
+        end.is_tandem.then_some(end.promised)
     }
 
     /// Whether a payload may go to the proxy before its flow is granted.

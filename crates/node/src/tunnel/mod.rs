@@ -21,8 +21,10 @@ mod group;
 mod proxy;
 mod queue;
 mod readable;
+mod repair;
 mod reporter;
 pub mod resequence;
+mod share;
 mod tcp;
 
 use std::{
@@ -32,21 +34,14 @@ use std::{
 
 use bytes::Bytes;
 use tandem_wire::{
-    CONTEXT_ID_UDP, CidCapsule, Code, ErrorScope, HttpDatagram, MAX_UDP_PAYLOAD,
-    RetransmissionLimit, TunnelInfo, VarInt,
+    CONTEXT_ID_UDP, CidCapsule, Code, ErrorScope, HttpDatagram, MAX_UDP_PAYLOAD, TunnelInfo, VarInt,
 };
 use tracing::debug;
 
 #[cfg(fuzzing)]
 pub use self::queue::model::run as run_queue_model;
-pub(crate) use self::{
-    agreement::{Asked, CAPSULE_PROTOCOL, urgency},
-    capsules::{StreamEnd, encode_proxy_status, in_frame},
-    carrier::Carrier,
-    client::Flows,
-};
 use self::{
-    agreement::{RepairOffer, wanted_limit},
+    agreement::RepairOffer,
     capsules::OnStream,
     carrier::QueueCarrier,
     client::ClientEnd,
@@ -59,7 +54,17 @@ use self::{
     readable::Readable,
     reporter::Reporter,
 };
-pub(crate) use self::{queue::Unsent, reporter::REPORT_INTERVAL};
+pub(crate) use self::{
+    agreement::{Asked, CAPSULE_PROTOCOL, urgency},
+    capsules::{StreamEnd, encode_proxy_status, in_frame},
+    carrier::Carrier,
+    client::Flows,
+};
+pub(crate) use self::{
+    queue::Unsent,
+    reporter::REPORT_INTERVAL,
+    share::{Claim, share},
+};
 use crate::{
     h3::ConnectionError,
     limits::Limits,
@@ -424,17 +429,6 @@ impl Tunnel {
         None
     }
 
-    /// Handles a capsule of a peer that speaks draft-yang-masque-dgram-retrans. It says how often
-    /// to retransmit lost datagrams.
-    fn on_limit(&mut self, stream: StreamId, limit: RetransmissionLimit) {
-        if let Some(flow) = self.flows.get(&stream)
-            && flow.repair == RepairOffer::Draft
-            && let Some(limit) = wanted_limit(limit)
-        {
-            self.queue.set_repair(stream, RepairPlan::unnumbered(limit, flow.too_large));
-        }
-    }
-
     /// The next numbered payload that may leave the tunnel.
     pub(crate) fn poll_release(&mut self, now: Instant) -> Option<(StreamId, Bytes)> {
         while let Some((stream, payload)) = self.egress.poll_release(now) {
@@ -444,15 +438,6 @@ impl Tunnel {
             self.dropped.malformed += 1;
         }
         None
-    }
-
-    /// Starts the repair that two ends with our protocol agreed on. This end sends numbered
-    /// payloads under the Context ID `ours`, and the peer sends them under `theirs`.
-    fn repair_numbered(&mut self, stream: StreamId, ours: VarInt, theirs: VarInt, wish: Repair) {
-        let Some(flow) = self.flows.get_mut(&stream) else { return };
-        flow.contexts.register(theirs, Context::Numbered);
-        self.queue.set_repair(stream, RepairPlan::numbered(ours, wish, flow.too_large));
-        self.egress.insert(stream, wish.order, wish.deadline);
     }
 
     /// Handles again the payloads that arrived before their flow was granted.

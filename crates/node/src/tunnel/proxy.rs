@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
-use tandem_wire::{GroupField, MAX_UDP_PAYLOAD, QuarterStreamId, RepairField};
+use tandem_wire::{GroupField, MAX_UDP_PAYLOAD, QuarterStreamId};
 
 use super::{
-    Carrier, Flow, Form, RepairOffer, RepairPlan, Role, TooLarge, Tunnel,
+    Carrier, Flow, Form, RepairOffer, Role, TooLarge, Tunnel,
     agreement::{Asked, Granted},
     carrier::QueueCarrier,
     contexts::{NUMBERED_BY_PROXY, REPORTS_OF_PROXY},
@@ -90,21 +90,6 @@ impl Tunnel {
         }
         self.replay_early(stream);
         headers
-    }
-
-    /// Changes the repair of a flow, as its client asks.
-    pub(super) fn on_repair(&mut self, now: Instant, stream: StreamId, field: RepairField) {
-        let is_proxy = matches!(self.role, Role::Proxy(_));
-        let flow = self.flows.get(&stream).filter(|flow| is_proxy && flow.is_granted);
-        if let Some(flow) = flow
-            && matches!(flow.repair, RepairOffer::Ours(_))
-        {
-            let plan = RepairPlan::numbered(NUMBERED_BY_PROXY, field.into(), flow.too_large);
-            self.queue.set_repair(stream, plan);
-            self.egress.set_order(now, stream, field.order);
-        } else {
-            self.dropped.malformed += 1;
-        }
     }
 
     /// Whether the client of a flow reads capsules that say why the flow ends, as ours do.

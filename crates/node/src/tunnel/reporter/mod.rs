@@ -15,7 +15,11 @@ use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::{TunnelInfo, Urgency, VarInt};
 
 use self::budget::Budget;
-use super::{carrier::Carrier, queue::Queue};
+use super::{
+    carrier::Carrier,
+    queue::Queue,
+    share::{self, Claim},
+};
 use crate::quic::{PathEstimate, StreamId};
 
 /// The allowed intervals between two reports. With a shorter interval a sender gets more reports than
@@ -168,6 +172,13 @@ impl Active {
     /// request that ends before it uses its share.
     const fn is_greedy(&self, other: &Self) -> bool {
         self.least_queue > 0 || (self.is_young() && other.is_young())
+    }
+
+    /// What the flow asks of the rate, beside another one.
+    fn claim(&self, other: &Self) -> Claim {
+        let weight = if self.idle == 0 { self.weight } else { 0 };
+        let is_greedy = self.is_greedy(other);
+        Claim { urgency: self.urgency, weight, arrives: self.arrives(), is_greedy }
     }
 }
 
@@ -327,31 +338,14 @@ impl Reporter {
         reports
     }
 
-    /// A flow's share, by weight, of the tunnel's rate. It is a share of what is left by more
-    /// urgent flows and by flows that use less than their own share.
+    /// A flow's share of the tunnel's rate.
     fn share(&self, stream: StreamId, rate: Rate) -> Rate {
         let Some(flow) = self.active.get(&stream) else { return rate };
-        let arrives = |other: &Active| other.arrives();
-        let others = || self.active.iter().filter(|(other, _)| **other != stream).map(|(_, it)| it);
-        let urgent = others().filter(|it| it.urgency < flow.urgency).map(arrives).sum::<u64>();
-        let left = rate.bits_per_second().saturating_sub(urgent);
-        let equals = || others().filter(|it| it.urgency == flow.urgency && it.idle == 0);
-        let weights = |flows: &mut dyn Iterator<Item = &Active>| {
-            u64::from(flow.weight) + flows.map(|it| u64::from(it.weight)).sum::<u64>()
-        };
-        let all = weights(&mut equals());
-        let fair = |it: &Active| left * u64::from(it.weight) / all;
-        let is_greedy = |it: &Active| it.is_greedy(flow);
-        let modest = equals().filter(|it| !is_greedy(it)).map(|it| it.arrives().min(fair(it)));
-        let greedy = weights(&mut equals().filter(|it| is_greedy(it)));
-        let share = left.saturating_sub(modest.sum()) * u64::from(flow.weight) / greedy;
-        Rate::from_bps(share).unwrap_or(SHARE_LEAST)
+        let own = Claim { weight: flow.weight, ..flow.claim(flow) };
+        let others = self.active.iter().filter(|(other, _)| **other != stream);
+        share::share(rate, &own, others.map(|(_, other)| other.claim(flow)))
     }
 }
-
-/// The least share that a report states. A share never falls below this, because a flow that sends
-/// nothing gets no report when it could send more.
-const SHARE_LEAST: Rate = Rate::from_bps(10_000).expect("not zero");
 
 /// The rate at which the tunnel can send, Tr in the TECC paper.
 ///
