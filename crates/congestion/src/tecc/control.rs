@@ -349,7 +349,7 @@ mod tests {
         for latest in [80 * MS, rtt] {
             control.on_ack(&Ack {
                 now,
-                sent: now - latest,
+                sent: now.checked_sub(latest).unwrap(),
                 packet_number: 0,
                 bytes: ByteCount::new(1200),
                 is_app_limited: false,
