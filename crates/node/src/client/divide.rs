@@ -251,7 +251,9 @@ mod tests {
         let flows: Vec<_> = (0..150).map(|id| flow(id, 1)).collect();
         let mut told = std::collections::BTreeSet::new();
         for number in 0..3 {
-            flows.iter().for_each(|flow| division.on_arrival(flow.carries, 1000));
+            for flow in &flows {
+                division.on_arrival(flow.carries, 1000);
+            }
             let shares = division.divide(begin + STEP * number, &report(), flows.iter());
             assert!(shares.len() <= TOLD_MAX);
             told.extend(shares.into_iter().map(|(carries, _)| carries));
