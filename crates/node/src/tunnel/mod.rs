@@ -23,7 +23,7 @@ mod queue;
 mod readable;
 mod reporter;
 pub mod resequence;
-mod share;
+pub(crate) mod share;
 mod tcp;
 
 use std::{
@@ -60,11 +60,7 @@ use self::{
     readable::Readable,
     reporter::Reporter,
 };
-pub(crate) use self::{
-    queue::Unsent,
-    reporter::REPORT_INTERVAL,
-    share::{Claim, share},
-};
+pub(crate) use self::{queue::Unsent, reporter::REPORT_INTERVAL};
 use crate::{
     h3::ConnectionError,
     limits::Limits,
