@@ -13,7 +13,7 @@ use tandem_units::{ByteCount, Rate};
 use tandem_wire::{TunnelInfo, Urgency};
 
 use super::flow::{Carries, Flow};
-use crate::tunnel::{Claim, share};
+use crate::tunnel::share::{Claim, share};
 
 /// The most flows that are told of one report. With more, flows take turns: those that were told longest ago come
 /// first.

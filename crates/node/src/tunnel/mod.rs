@@ -24,7 +24,7 @@ mod readable;
 mod repair;
 mod reporter;
 pub mod resequence;
-mod share;
+pub(crate) mod share;
 mod tcp;
 
 use std::{
@@ -60,11 +60,7 @@ pub(crate) use self::{
     carrier::Carrier,
     client::Flows,
 };
-pub(crate) use self::{
-    queue::Unsent,
-    reporter::REPORT_INTERVAL,
-    share::{Claim, share},
-};
+pub(crate) use self::{queue::Unsent, reporter::REPORT_INTERVAL};
 use crate::{
     h3::ConnectionError,
     limits::Limits,
