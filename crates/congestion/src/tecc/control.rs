@@ -31,8 +31,8 @@ const TRUST: Factor = Factor::from_percent(400);
 /// The same limit after reports have proved wrong.
 const SHAKEN_TRUST: Factor = Factor::from_percent(125);
 
-/// The limit of the bytes in flight as a multiple of the acknowledged rate times the least RTT and the delay
-/// of queues. Acknowledgements confirm that delay, so that slow start would send this many bytes.
+/// The limit of the bytes in flight as a multiple of the acknowledged rate times the least RTT and the time for
+/// which packets wait in the tunnel. Acknowledgements confirm that time, so that slow start would send as many bytes.
 const QUEUE_TRUST: Factor = Factor::from_percent(200);
 
 /// The lifetime of a report in smoothed end-to-end RTTs.
@@ -248,17 +248,16 @@ impl Control {
     }
 
     /// Returns the bytes that acknowledgements allow in flight: the limit of every window that
-    /// follows from reports. `queues` is the delay of queues that the window covers.
-    fn trusted_window(&self, config: &TeccConfig, queues: Duration) -> ByteCount {
+    /// follows from reports. `waiting` is the time beyond the least RTT for which packets wait in the tunnel.
+    fn trusted_window(&self, config: &TeccConfig, waiting: Duration) -> ByteCount {
         let rate = self.acked_rate.max(self.outside_silence.map(|(rate, _)| rate));
         let in_flight = |time| rate.map_or(ByteCount::ZERO, |rate| rate.bytes_in(time));
         let least = self.least_rtt();
+        let with_waiting = in_flight(least + self.confirmed(waiting));
         let trusted = if config.has_guard && self.is_shaken {
-            let time = least + self.confirmed(queues + self.at_exit());
-            SHAKEN_TRUST.of_bytes(in_flight(time))
+            SHAKEN_TRUST.of_bytes(with_waiting)
         } else {
-            let with_queues = QUEUE_TRUST.of_bytes(in_flight(least + queues));
-            TRUST.of_bytes(in_flight(least)).max(with_queues)
+            TRUST.of_bytes(in_flight(least)).max(QUEUE_TRUST.of_bytes(with_waiting))
         };
         if self.rounds < FIRST_ROUNDS { trusted.max(config.first_flight) } else { trusted }
     }
@@ -309,11 +308,11 @@ impl Control {
         let extra = self.max_datagram_size.saturating_mul(WINDOW_EXTRA);
         // The window must not keep the tunnel's queue from its target. On a path whose tunnel is most of
         // it, packets wait for one retransmission about as long as the path's RTT.
-        let queues = self.in_queues(&config);
-        let least = rtt + config.queue_target + self.at_exit() + queues;
+        let waiting = self.in_queues(&config) + self.at_exit();
+        let least = rtt + config.queue_target + waiting;
         let time = rtt.mul_f64(config.window.get()).max(least);
         let wanted = self.rate()?.bytes_in(time) + extra;
-        Some(wanted.min(self.trusted_window(&config, queues)).max(extra + self.max_datagram_size))
+        Some(wanted.min(self.trusted_window(&config, waiting)).max(extra + self.max_datagram_size))
     }
 }
 

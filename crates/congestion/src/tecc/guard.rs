@@ -160,8 +160,8 @@ const ASIDE: Duration = Duration::from_secs(2);
 const ASIDE_MAX: Duration = Duration::from_secs(60);
 
 /// Reports count as doubtful for this number of times the time for which they were set aside, counted from
-/// when they were set aside.
-const DOUBT: u32 = 5;
+/// when they were set aside: at first for a minute, so that a liar gains hardly more than by one lie.
+const DOUBT: u32 = 30;
 
 /// Decides by the end-to-end loss whether reports can be true: while a tunnel repairs losses,
 /// hardly any packet is lost end to end.
