@@ -108,7 +108,8 @@ fn this_program_reproduces_the_published_runs_that_are_said_to_be_its_own() {
         let of: serde_json::Value = serde_json::from_str(line).unwrap();
         let figure = of["figure"].as_str().unwrap().to_owned();
         let record: RunRecord = serde_json::from_str(line).unwrap();
-        let again = run(&record.parameters, &TraceStore::default()).unwrap().record;
+        let traces = TraceStore::load([&record.parameters]).unwrap();
+        let again = run(&record.parameters, &traces).unwrap().record;
         // Make the figure again with `benchmarks/tecc/command ID`, if the change of the program is intended.
         assert_eq!(again.digest, record.digest, "{figure}: {:?}", record.parameters);
         figures.insert(figure);
