@@ -10,6 +10,7 @@ use tandem_node::{
         FetchConfig, FlowConfig, FlowId, ForwardConfig, HopConfig, Order, Repair, Task, TcpService,
         Template, TunnelMode,
     },
+    mode::Mode,
     quic::ClientTls,
 };
 use tandem_units::{ByteCount, Rate, Ratio};
@@ -116,7 +117,8 @@ fn mode(mode: u8) -> TunnelMode {
         2 => TunnelMode::Uack { both_ways: mode & 0x80 == 0 },
         3 => TunnelMode::Mst,
         4 => TunnelMode::Msgt(2),
-        5 | 6 => TunnelMode::Rmdt(repair),
+        5 => TunnelMode::Rmdt(repair),
+        6 => TunnelMode::Auto { repair, asked: Mode::Auto },
         _ => TunnelMode::Tecc(repair),
     }
 }
