@@ -24,7 +24,7 @@ const CREATES: [&str; 11] = [
 ];
 
 /// Files of the program in which one of these stands, and what they create.
-const LISTED: [(&str, &str); 18] = [
+const LISTED: [(&str, &str); 19] = [
     ("cli/src/acme/folder.rs", "keys and certificates: 0600 in a folder of 0700"),
     ("cli/src/demo/file.rs", "noise for the demonstration, and its folder"),
     ("cli/src/demo/pages.rs", "a page for the demonstration, by file.rs"),
@@ -35,6 +35,7 @@ const LISTED: [(&str, &str); 18] = [
         "what its user downloads: the umask's or the replaced file's mode",
     ),
     ("cli/src/lab/figure.rs", "figures of simulations"),
+    ("cli/src/lab/programs.rs", "the commits of the programs that made results"),
     ("cli/src/lab/report.rs", "reports of simulations"),
     ("cli/src/lab/run.rs", "records of simulations"),
     ("cli/src/layers/mod.rs", "a drawing that its user asks for"),
