@@ -19,7 +19,8 @@ fn parameters(mode: Mode) -> Parameters {
 
 #[test]
 fn the_record_of_an_upload_describes_its_sender() {
-    for mode in Mode::ALL {
+    // `get` makes an upload in mode auto one of mode tecc, since its sender is the client.
+    for mode in Mode::ALL.into_iter().filter(|mode| *mode != Mode::Auto) {
         let record = run(&parameters(mode)).record;
         assert!(record.completed && record.violations == 0, "{record:?}");
         assert_eq!(record.body_bytes, 1_000_000);
