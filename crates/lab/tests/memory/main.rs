@@ -45,7 +45,7 @@ fn held(mode: TunnelMode, connections: usize, flows: u64) -> i64 {
     world.set_name("proxy.test", NameAnswer::After(Duration::ZERO, Ok(vec![address])));
     let clients: Vec<_> = (0..connections)
         .map(|number| {
-            let client = client(100 + number as u64, &tls);
+            let client = client(mode, 100 + number as u64, &tls);
             let client = world.add_host(&format!("client {number}"), [&*ip(number)], client);
             world.connect(client, proxy, link.clone());
             client
@@ -79,7 +79,7 @@ fn ip(number: usize) -> String {
     format!("10.1.{}.{}", number / 250, number % 250 + 1)
 }
 
-fn client(seed: u64, tls: &TestCertificate) -> Client {
+fn client(mode: TunnelMode, seed: u64, tls: &TestCertificate) -> Client {
     let template = Template::default_for("proxy.test").expect("an authority");
     let hop = HopConfig {
         mode,
