@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tandem_node::{
     ConnectionStats,
     client::Choice,
@@ -25,9 +25,7 @@ pub(crate) struct Outcome {
     pub(crate) granted: Vec<Mode>,
     /// What the client had chosen at the end in mode auto: `ordered` or `window`. Null in other modes, for
     /// an upload, and if no proxy repairs losses as Tandem's do.
-    pub(crate) chosen: Option<&'static str>,
-    /// What was chosen, and why, for people.
-    #[serde(skip)]
+    #[serde(rename = "chosen", serialize_with = "order")]
     pub(crate) choice: Option<Choice>,
     /// Why a proxy granted another mode, for people.
     #[serde(skip)]
@@ -126,7 +124,6 @@ impl Outcome {
             url,
             mode,
             granted: report.agreements.iter().map(|agreement| agreement.granted).collect(),
-            chosen: report.choice.map(Choice::name),
             choice: report.choice,
             lesser: lesser(&report.agreements),
             hops,
@@ -193,6 +190,16 @@ impl Outcome {
              goodput   {goodput_mbps:.2} Mbit/s"
         )
     }
+}
+
+/// The order that was chosen, for programs.
+#[expect(
+    clippy::ref_option,
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn order<S: Serializer>(choice: &Option<Choice>, serializer: S) -> Result<S::Ok, S::Error> {
+    choice.map(Choice::order).serialize(serializer)
 }
 
 /// A line for each proxy that granted another mode than was asked for.

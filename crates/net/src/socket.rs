@@ -79,7 +79,8 @@ impl UdpSocket {
     ///
     /// The operating system cannot open, bind or connect the socket.
     pub fn open(id: SocketId, kind: SocketKind, options: SocketOptions) -> io::Result<Self> {
-        let socket = bound(kind, options, |_| Ok(()))?;
+        let buffers = Buffers { received: options.buffer_bytes, sent: options.buffer_bytes };
+        let socket = bound(kind, buffers, |_| Ok(()))?;
         let peer = match kind {
             SocketKind::Connected(peer) => Some(canonical(peer)),
             SocketKind::Listen(_) | SocketKind::ForPeer(_) => None,
@@ -370,10 +371,17 @@ fn split(message: &[u8], stride: usize) -> impl Iterator<Item = BytesMut> {
     message.chunks(stride.max(1)).map(buffers::copy).chain(empty)
 }
 
+/// The sizes of a socket's buffers in the operating system, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffers {
+    pub(crate) received: usize,
+    pub(crate) sent: usize,
+}
+
 /// Opens a socket and binds it. `prepare` changes it before.
 pub(crate) fn bound(
     kind: SocketKind,
-    options: SocketOptions,
+    buffers: Buffers,
     prepare: impl FnOnce(&Socket) -> io::Result<()>,
 ) -> io::Result<Socket> {
     let bind = match kind {
@@ -386,19 +394,19 @@ pub(crate) fn bound(
         socket.set_only_v6(!takes_ipv4)?;
     }
     socket.set_nonblocking(true)?;
-    enlarge_buffers(&socket, options.buffer_bytes);
+    set_buffers(&socket, buffers);
     prepare(&socket)?;
     socket.bind(&bind.into())?;
     Ok(socket)
 }
 
-/// Requests larger buffers. The operating system may limit them; a smaller buffer is not an error.
-fn enlarge_buffers(socket: &Socket, bytes: usize) {
-    if let Err(error) = socket.set_recv_buffer_size(bytes) {
-        debug!(%error, bytes, "the receive buffer could not be enlarged");
+/// Requests buffers. The operating system may limit them; a buffer of another size is not an error.
+fn set_buffers(socket: &Socket, Buffers { received, sent }: Buffers) {
+    if let Err(error) = socket.set_recv_buffer_size(received) {
+        debug!(%error, bytes = received, "the size of the receive buffer could not be set");
     }
-    if let Err(error) = socket.set_send_buffer_size(bytes) {
-        debug!(%error, bytes, "the send buffer could not be enlarged");
+    if let Err(error) = socket.set_send_buffer_size(sent) {
+        debug!(%error, bytes = sent, "the size of the send buffer could not be set");
     }
 }
 

@@ -6,7 +6,7 @@ mod script;
 
 use std::net::{Ipv4Addr, UdpSocket};
 
-use tandem_net::{DriverOptions, Listeners, SocketOptions};
+use tandem_net::{DriverOptions, Finished, Listeners, SocketOptions};
 use tandem_node::node::{Input, Output, SocketId, SocketKind};
 
 use self::script::{LOOPBACK, Wants, block_on, script};
@@ -19,7 +19,7 @@ fn packets_of_others_arrive_while_a_flood_overflows_its_own_queue() {
     let address = listeners.local_addr().unwrap();
     let listener = listeners.of_this_process().next();
 
-    // Nobody reads yet, so that the flood overflows.
+    // The sockets are not read yet, so that the flood overflows its own.
     let flooder = UdpSocket::bind(LOOPBACK).unwrap();
     for _ in 0..2000 {
         flooder.send_to(&[0; 1000], address).unwrap();
@@ -50,10 +50,9 @@ fn packets_of_others_arrive_while_a_flood_overflows_its_own_queue() {
         },
     );
     let options = DriverOptions { listener, ..DriverOptions::default() };
-    let finished = block_on(tandem_net::run(node, &mut (), options, std::future::pending::<()>()));
-    let tandem_net::Finished { node, stats, result } = finished;
+    let never = std::future::pending::<()>();
+    let Finished { stats, result, .. } = block_on(tandem_net::run(node, &mut (), options, never));
     result.unwrap();
-    drop(node);
     assert!((1..2000).contains(&flood), "{flood} packets of the flood were not lost");
     // Each is in the flood's lane with a chance of 1 in 8.
     assert!(arrived.len() > usize::from(OTHERS) / 2, "only these arrived: {arrived:?}");

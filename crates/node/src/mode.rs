@@ -4,7 +4,7 @@ use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 use tandem_congestion::ControllerName;
-use tandem_wire::{GroupField, Order, RepairField};
+use tandem_wire::{GroupField, Order, RepairField, VarInt};
 
 /// How payloads travel between a client and an origin, and what the origin does about it. Command
 /// lines, plans and results have the same names.
@@ -164,6 +164,14 @@ pub struct Repair {
 impl Default for Repair {
     fn default() -> Self {
         Self { order: Order::Ordered, deadline: None, limit: None }
+    }
+}
+
+impl Repair {
+    /// The field that asks for it, with payloads under this Context ID.
+    pub(crate) fn to_field(self, context_id: VarInt) -> RepairField {
+        let Self { order, deadline, limit } = self;
+        RepairField { order, deadline, limit, ..RepairField::new(context_id) }
     }
 }
 

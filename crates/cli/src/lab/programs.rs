@@ -95,7 +95,7 @@ mod tests {
         note(&results, &none, (4, 10)).unwrap();
         note(&results, &none, (10, 10)).unwrap();
         assert_eq!(programs(&results), [Program::this()]);
-        // Results without metadata are of a program that nobody knows.
+        // These results have no metadata, so that the program that made them is unknown.
         note(&part, &none, (4, 10)).unwrap();
         assert_eq!(programs(&part), [Program::UNKNOWN, Program::this()]);
         note(&results, &[part], (10, 10)).unwrap();

@@ -8,7 +8,7 @@ use tandem_node::{
 };
 use tandem_units::ByteCount;
 
-use crate::{Scenario, lossy, rmdt, tecc};
+use crate::{Scenario, Testbed, certificate, lossy, rmdt, tecc};
 
 fn auto() -> TunnelMode {
     TunnelMode::default()
@@ -44,6 +44,16 @@ fn the_order_is_that_which_suits_the_origin() {
     }
 }
 
+/// The choices of which the client spoke.
+fn choices(testbed: &Testbed) -> Vec<Choice> {
+    let events = testbed.world.events(testbed.client).iter();
+    let choices = events.filter_map(|(_, event)| match event {
+        Event::Chosen { hop: 0, choice } => Some(*choice),
+        _ => None,
+    });
+    choices.collect()
+}
+
 #[test]
 fn a_change_of_order_is_said_once() {
     for (controller, said) in
@@ -52,15 +62,24 @@ fn a_change_of_order_is_said_once() {
         let scenario = scenario(6, controller, auto());
         let chosen = scenario.run(|testbed| {
             testbed.finish();
-            let events = testbed.world.events(testbed.client).iter();
-            let choices = events.filter_map(|(_, event)| match event {
-                Event::Chosen { hop: 0, choice } => Some(*choice),
-                _ => None,
-            });
-            choices.collect::<Vec<_>>()
+            choices(testbed)
         });
         assert_eq!(chosen, said, "{controller}");
     }
+}
+
+#[test]
+fn the_choice_holds_in_the_tunnel_that_follows_a_restarted_proxy() {
+    let scenario = scenario(8, ControllerName::Tecc, auto());
+    let chosen = scenario.run(|testbed| {
+        testbed.run_until_fetched(ByteCount::new(500_000));
+        let proxy = testbed.proxies[0];
+        testbed.world.replace(proxy, scenario.proxy(&certificate(), 1));
+        assert!(testbed.finish().result.is_ok());
+        choices(testbed)
+    });
+    // The flow of the new tunnel begins in order too.
+    assert_eq!(chosen, [Choice::Window; 2]);
 }
 
 #[test]

@@ -104,8 +104,9 @@ impl Filter {
 
         let Self { lanes, key, .. } = self;
         [
-            // Two bits of the lane are the same for all ports of an address (of a /64 of IPv6), so that nobody fills more than
-            // two lanes from one address. The last bit separates clients that share an address.
+            // The address alone (the /64 of IPv6) chooses two of the lane's three bits, so that packets from one
+            // address fill at most two lanes. The port chooses the last bit, which separates clients that share an
+            // address.
             step(LOAD, PREFIX),
             step(MULTIPLY, key),
             step(SHIFT_RIGHT, 16),

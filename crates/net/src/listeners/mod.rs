@@ -21,7 +21,7 @@ use tandem_node::{
 
 pub(crate) use self::exchange::{Desk, Handed};
 use self::{exchange::Exchange, filter::Filter};
-use crate::socket::{SocketOptions, bound, open_error};
+use crate::socket::{Buffers, SocketOptions, bound, open_error};
 
 /// The most sockets of a node. The kernel has a queue of its own for each, and the driver reads them in turn, so that a
 /// flood fills only the queues that its packets come to.
@@ -58,8 +58,8 @@ impl Listener {
 ///
 /// Each node has a few sockets, its lanes. The sender's address and port choose among them.
 ///
-/// A process that takes over the address has as many nodes and lanes, and gets all sockets. No socket is ever closed while one of the
-/// processes runs, because the kernel would then number the others anew.
+/// A process that takes over the address has as many nodes and lanes, and gets all sockets. No socket is ever closed
+/// while one of the processes runs, because the kernel would then number the others anew.
 #[derive(Debug)]
 pub struct Listeners {
     sockets: Vec<Arc<UdpSocket>>,
@@ -76,7 +76,7 @@ impl Listeners {
     /// which needs one of them for something else.
     pub const SOCKETS_MAX: u8 = 252;
 
-    /// The number of sockets that a process with so many nodes opens, and passes to the one that takes over.
+    /// A process with this many nodes opens, and passes on, this many sockets.
     pub fn number_of_sockets(nodes: u8) -> u8 {
         2 * nodes * lanes(nodes)
     }
@@ -125,12 +125,12 @@ impl Listeners {
         thread_at: usize,
     ) -> io::Result<Self> {
         let sockets: Vec<_> = sockets.into_iter().map(UdpSocket::from).collect();
-        let slots = 2 * usize::from(nodes.clamp(1, Steering::NODES_MAX));
-        let lanes = u8::try_from(sockets.len() / slots).unwrap_or(0);
-        let is_whole = slots == 2 * usize::from(nodes) && sockets.len() % slots == 0;
-        if !is_whole || !(1..=LANES_MAX).contains(&lanes) {
+        if !(1..=Steering::NODES_MAX).contains(&nodes) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        let slots = 2 * usize::from(nodes);
+        let lanes = (1..=LANES_MAX).find(|&lanes| sockets.len() == slots * usize::from(lanes));
+        let lanes = lanes.ok_or(io::ErrorKind::InvalidInput)?;
         sockets.iter().try_for_each(|socket| socket.set_nonblocking(true))?;
         Ok(Self::new(sockets, (nodes, lanes, turn), thread_at))
     }
@@ -202,8 +202,8 @@ pub enum Others {
 
 /// The number of sockets of each node. Other systems than Linux do not let a program choose among them.
 fn lanes(nodes: u8) -> u8 {
-    let all = u16::from(Listeners::SOCKETS_MAX) / (2 * u16::from(nodes.max(1)));
-    if cfg!(target_os = "linux") { LANES_MAX.min(all.try_into().unwrap_or(LANES_MAX)) } else { 1 }
+    let all = Listeners::SOCKETS_MAX / 2 / nodes.max(1);
+    if cfg!(target_os = "linux") { LANES_MAX.min(all) } else { 1 }
 }
 
 fn sockets(
@@ -212,18 +212,19 @@ fn sockets(
     options: SocketOptions,
 ) -> io::Result<Vec<UdpSocket>> {
     // A flood from one address fills two lanes at most, which together hold as much as the only socket of a program.
-    let received_bytes = options.buffer_bytes / usize::from(lanes.min(2));
-    let limited = |socket: &Socket| socket.set_recv_buffer_size(received_bytes);
+    let buffers = Buffers {
+        received: options.buffer_bytes / usize::from(lanes.min(2)),
+        sent: options.buffer_bytes,
+    };
     // The first socket does not share its address while it is bound, so that there is an error if another
     // program has it.
-    let first = bound(SocketKind::Listen(address), options, limited)?;
+    let first = bound(SocketKind::Listen(address), buffers, |_| Ok(()))?;
     let mut sockets = Vec::new();
     if nodes > 1 || cfg!(target_os = "linux") {
         share(&first)?;
         let address = first.local_addr()?.as_socket().unwrap_or(address);
         for _ in 1..2 * nodes * lanes {
-            let prepare = |socket: &Socket| share(socket).and_then(|()| limited(socket));
-            sockets.push(bound(SocketKind::Listen(address), options, prepare)?);
+            sockets.push(bound(SocketKind::Listen(address), buffers, share)?);
         }
     }
     Ok(std::iter::once(first).chain(sockets).map(UdpSocket::from).collect())

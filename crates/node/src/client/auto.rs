@@ -4,14 +4,11 @@ use std::fmt;
 
 use tandem_wire::Order;
 
-use crate::mode::Repair;
-
-/// How lost payloads of a download are repaired in mode `auto`, and why.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The order in which the payloads of a download leave its tunnel in mode `auto`, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// Payloads leave the tunnel in their order. It is the choice for every origin that does not follow reports: most of them
     /// take a packet for lost when three later ones have arrived, and many slow down then.
-    #[default]
     Ordered,
     /// A payload leaves the tunnel at most 100 payloads before a lost one. An origin that follows the proxy's reports
     /// (TECC) waits for repairs itself.
@@ -24,20 +21,11 @@ impl Choice {
         if follows_reports { Self::Window } else { Self::Ordered }
     }
 
-    /// The repair, with the deadline and limit that the user wants.
-    pub(crate) const fn repair(self, wish: Repair) -> Repair {
-        let order = match self {
+    /// The order.
+    pub const fn order(self) -> Order {
+        match self {
             Self::Ordered => Order::Ordered,
             Self::Window => Order::Window,
-        };
-        Repair { order, ..wish }
-    }
-
-    /// A name for programs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ordered => "ordered",
-            Self::Window => "window",
         }
     }
 }

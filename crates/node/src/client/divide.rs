@@ -6,26 +6,25 @@
 
 use std::{
     collections::BTreeMap,
+    mem,
     time::{Duration, Instant},
 };
 
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::{TunnelInfo, Urgency};
 
-use super::flow::{Carries, Flow};
-use crate::tunnel::share::{Claim, share};
+use super::{
+    FlowConfig,
+    flow::{Carries, Flow},
+};
+use crate::tunnel::share::{Claim, IDLE_INTERVALS, START_INTERVALS, share};
 
 /// The most flows that are told of one report. With more, flows take turns: those that were told longest ago come
 /// first.
 const TOLD_MAX: usize = 64;
 
-/// A flow without arrivals keeps its share for this many reports, as at the proxy.
-const IDLE_REPORTS: u32 = 3;
-
-/// The number of reports during which a flow counts as young, as at the proxy.
-const START_REPORTS: u32 = 16;
-
-/// Divides reports among flows. The flows of the last hop bound its size.
+/// Divides reports among flows. The flows of the last hop bound its size. What an interval is to a proxy is the time
+/// before a report here.
 #[derive(Debug, Default)]
 pub(super) struct Division {
     parts: BTreeMap<Carries, Part>,
@@ -38,7 +37,7 @@ pub(super) struct Division {
 /// One flow inside the tunnel.
 #[derive(Debug, Default)]
 struct Part {
-    /// The bytes of payloads that have come since the last report.
+    /// The bytes of payloads that came before the last report.
     arrived: u64,
     /// The rate of its payloads before the last report, in bits per second.
     rate: u64,
@@ -57,21 +56,22 @@ struct Part {
 
 impl Part {
     const fn is_active(&self) -> bool {
-        self.idle < IDLE_REPORTS
+        self.idle < IDLE_INTERVALS
     }
 
     const fn is_young(&self) -> bool {
-        self.age < START_REPORTS
+        self.age < START_INTERVALS
     }
 
-    /// Ends the time before a report.
-    fn measure(&mut self, flow: &Flow, elapsed: Duration) {
+    /// Ends the time before a report, in which so many bytes have come.
+    fn measure(&mut self, arrived: u64, config: &FlowConfig, elapsed: Duration) {
+        self.arrived = arrived;
         self.idle = if self.arrived == 0 { self.idle.saturating_add(1) } else { 0 };
         self.age = if self.is_active() { self.age.saturating_add(1) } else { 0 };
         let rate = Rate::average(ByteCount::new(self.arrived), elapsed);
         self.rate = rate.map_or(0, Rate::bits_per_second);
-        self.weight = flow.target.config.weight.max(1);
-        self.urgency = flow.target.config.urgency;
+        self.weight = config.weight.max(1);
+        self.urgency = config.urgency;
     }
 
     /// What the flow asks of the rate, beside another one. Flows that begin at the same time leave each other
@@ -84,27 +84,25 @@ impl Part {
 }
 
 impl Division {
-    /// Counts a payload that came for a flow.
-    pub(super) fn on_arrival(&mut self, carries: Carries, len: usize) {
-        self.parts.entry(carries).or_default().arrived += len as u64;
-    }
-
     /// The shares of a report for the flows that are active: of the rates what a proxy would tell each of them,
     /// and of the queue as much as they have of the arrivals. `flows` are all flows of the last hop.
     pub(super) fn divide<'a>(
         &mut self,
         now: Instant,
         info: &TunnelInfo,
-        flows: impl Iterator<Item = &'a Flow>,
+        flows: impl Iterator<Item = &'a mut Flow>,
     ) -> Vec<(Carries, TunnelInfo)> {
-        let is_of_program =
-            |flow: &&Flow| matches!(flow.carries, Carries::Local(_) | Carries::Own(_));
-        let flows: BTreeMap<_, _> =
-            flows.filter(is_of_program).map(|flow| (flow.carries, flow)).collect();
-        self.parts.retain(|carries, _| flows.contains_key(carries));
+        // Several request streams may be of one flow.
+        let mut arrivals = BTreeMap::new();
+        for flow in flows.filter(|it| matches!(it.carries, Carries::Local(_) | Carries::Own(_))) {
+            let (arrived, _) = arrivals.entry(flow.carries).or_insert((0, &flow.target.config));
+            *arrived += mem::take(&mut flow.arrived);
+        }
+        self.parts.retain(|carries, _| arrivals.contains_key(carries));
         let elapsed = self.last.replace(now).map(|last| now.saturating_duration_since(last));
-        for (carries, flow) in flows {
-            self.parts.entry(carries).or_default().measure(flow, elapsed.unwrap_or_default());
+        for (carries, (arrived, config)) in arrivals {
+            let part = self.parts.entry(carries).or_default();
+            part.measure(arrived, config, elapsed.unwrap_or_default());
         }
         self.find_greedy(info.sending_rate);
         let arrived = self.parts.values().map(|part| part.arrived).sum();
@@ -126,7 +124,6 @@ impl Division {
                 part.told = self.reports;
             }
         }
-        self.parts.values_mut().for_each(|part| part.arrived = 0);
         shares
     }
 
@@ -170,7 +167,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        client::{FlowConfig, flow::Target, own::FlowId},
+        client::{flow::Target, own::FlowId},
         test_start,
     };
 
@@ -193,22 +190,20 @@ mod tests {
     fn flow(id: u64, weight: u8) -> Flow {
         let config = FlowConfig { weight, ..FlowConfig::new("a", 1) };
         let target = Target { config, carries_quic: true };
-        Flow { carries: Carries::Own(FlowId(id)), target }
+        Flow::new(Carries::Own(FlowId(id)), target)
     }
 
-    /// The shares of the last of some reports, before each of which flows of these weights got so many bytes.
+    /// Gives each flow its weight and the bytes that come for it before each report. Returns the shares of the last report.
     fn shares(flows: &[(u8, usize)], reports: u32) -> Vec<TunnelInfo> {
         let (mut division, begin) = (Division::default(), test_start());
         let of = |(id, &(weight, _)): (usize, &(u8, usize))| flow(id as u64, weight);
-        let all: Vec<_> = flows.iter().enumerate().map(of).collect();
+        let mut all: Vec<_> = flows.iter().enumerate().map(of).collect();
         let mut shares = Vec::new();
         for number in 0..reports {
-            for (flow, (_, bytes)) in all.iter().zip(flows) {
-                if *bytes > 0 {
-                    division.on_arrival(flow.carries, *bytes);
-                }
+            for (flow, (_, bytes)) in all.iter_mut().zip(flows) {
+                flow.arrived += *bytes as u64;
             }
-            shares = division.divide(begin + STEP * number, &report(), all.iter());
+            shares = division.divide(begin + STEP * number, &report(), all.iter_mut());
         }
         shares.into_iter().map(|(_, info)| info).collect()
     }
@@ -248,13 +243,13 @@ mod tests {
     #[test]
     fn many_flows_take_turns() {
         let (mut division, begin) = (Division::default(), test_start());
-        let flows: Vec<_> = (0..150).map(|id| flow(id, 1)).collect();
+        let mut flows: Vec<_> = (0..150).map(|id| flow(id, 1)).collect();
         let mut told = std::collections::BTreeSet::new();
         for number in 0..3 {
-            for flow in &flows {
-                division.on_arrival(flow.carries, 1000);
+            for flow in &mut flows {
+                flow.arrived += 1000;
             }
-            let shares = division.divide(begin + STEP * number, &report(), flows.iter());
+            let shares = division.divide(begin + STEP * number, &report(), flows.iter_mut());
             assert!(shares.len() <= TOLD_MAX);
             told.extend(shares.into_iter().map(|(carries, _)| carries));
         }
@@ -264,7 +259,9 @@ mod tests {
     #[test]
     fn flows_that_have_ended_leave_nothing() {
         let mut division = Division::default();
-        division.on_arrival(flow(0, 1).carries, 1000);
+        let mut flow = flow(0, 1);
+        flow.arrived = 1000;
+        assert_eq!(division.divide(test_start(), &report(), [&mut flow].into_iter()).len(), 1);
         assert_eq!(division.divide(test_start(), &report(), [].into_iter()), []);
         assert_eq!(division.parts.len(), 0);
     }

@@ -1,6 +1,6 @@
 //! A download, with one request or with several requests for ranges of one file. Or an upload.
 
-use std::{collections::BTreeMap, mem, time::Instant};
+use std::{collections::BTreeMap, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -83,7 +83,6 @@ pub(super) struct Fetch {
     config: FetchConfig,
     /// Passes reports on the tunnel on, if the origin gets any.
     relay: Option<Relay>,
-    choice: Choice,
     /// The upload, if this is not a download.
     pub(super) upload: Option<Upload>,
     parts: BTreeMap<StreamId, Part>,
@@ -113,7 +112,6 @@ impl Fetch {
             config,
             resume,
             relay,
-            choice: Choice::default(),
             upload,
             parts: BTreeMap::new(),
             waiting: Vec::new(),
@@ -227,15 +225,10 @@ impl Fetch {
         true
     }
 
-    /// What was chosen last. `None` for an upload.
+    /// The order in which payloads should leave the tunnel. `None` for an upload.
     pub(super) fn choice(&self) -> Option<Choice> {
-        self.upload.is_none().then_some(self.choice)
-    }
-
-    /// Chooses how losses in the tunnel are repaired. Returns the choice if it is another than before.
-    pub(super) fn choose(&mut self) -> Option<Choice> {
-        let choice = Choice::of(self.relay.as_ref().is_some_and(Relay::is_open));
-        (mem::replace(&mut self.choice, choice) != choice).then_some(choice)
+        let follows_reports = self.relay.as_ref().is_some_and(Relay::is_open);
+        self.upload.is_none().then(|| Choice::of(follows_reports))
     }
 
     /// When the next timer is due.

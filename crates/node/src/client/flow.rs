@@ -55,9 +55,15 @@ impl Target {
 pub(super) struct Flow {
     pub(super) carries: Carries,
     pub(super) target: Target,
+    /// The bytes of payloads that have come since they were last divided ([`Division`](super::divide::Division)).
+    pub(super) arrived: u64,
 }
 
 impl Flow {
+    pub(super) const fn new(carries: Carries, target: Target) -> Self {
+        Self { carries, target, arrived: 0 }
+    }
+
     /// The target's host and port, for messages.
     pub(super) fn target(&self) -> String {
         format!("{}:{}", self.target.config.host, self.target.config.port)

@@ -179,7 +179,7 @@ impl Hop {
         // RFC 9220 §3: "a client MUST NOT" use extended CONNECT before it has received the setting.
         session.peer_settings()?;
         let stream = session.send_request(connection, &head, End::More)?;
-        self.flows.insert(stream, Flow { carries, target: target.clone() });
+        self.flows.insert(stream, Flow::new(carries, target.clone()));
         self.beside.on_requested(stream, offer, || connection.seal_secrets(stream));
         self.tunnel.on_requested(stream, &wishes);
         Some(stream)
@@ -283,7 +283,7 @@ impl Hop {
         let beside = self.beside.on_granted(stream, &head.headers)?;
         self.send_capsules(stream);
         let more = self.tunnel.on_granted(stream, &head.headers, beside);
-        let Some(Flow { carries, target }) = self.flows.get(&stream) else { return Ok(()) };
+        let Some(Flow { carries, target, .. }) = self.flows.get(&stream) else { return Ok(()) };
         let (carries, target) = (*carries, target.clone());
         for _ in 0..more {
             // The proxy may allow no more streams at the moment. The flow then has fewer.

@@ -183,7 +183,8 @@ impl Client {
     /// Tells the flows inside the tunnel of an outer hop their shares of a report on it.
     fn divide_report(&mut self, now: Instant, info: &TunnelInfo) {
         let Some((forward, hop)) = self.forward() else { return };
-        let granted = hop.flows.iter().filter(|(stream, _)| hop.tunnel.is_granted(**stream));
+        let tunnel = &hop.tunnel;
+        let granted = hop.flows.iter_mut().filter(|(stream, _)| tunnel.is_granted(**stream));
         let shares = forward.division.divide(now, info, granted.map(|(_, flow)| flow));
         for (carries, info) in shares {
             self.report_to_program(carries, info);
@@ -207,15 +208,14 @@ impl Client {
         }
     }
 
-    /// Chooses again how the payloads of a download are repaired.
+    /// Chooses again in which order the payloads of a download leave the tunnel.
     fn adapt(&mut self, now: Instant, index: usize, stream: StreamId) {
-        let Self { work: Work::Fetch(fetch), chain, outputs, .. } = self else { return };
-        let hop = chain.hops.get_mut(index).filter(|hop| hop.tunnel.adapts(stream));
-        if let Some(hop) = hop
-            && let Some(choice) = fetch.choose()
+        if let Work::Fetch(fetch) = &self.work
+            && let Some(choice) = fetch.choice()
+            && let Some(hop) = self.chain.hops.get_mut(index)
+            && hop.tunnel.choose(now, stream, choice)
         {
-            hop.tunnel.choose(now, stream, choice);
-            outputs.push_back(Output::Event(Event::Chosen { hop: index, choice }));
+            self.outputs.push_back(Output::Event(Event::Chosen { hop: index, choice }));
         }
     }
 
@@ -250,11 +250,11 @@ impl Client {
         payload: Bytes,
         buf: &mut Vec<u8>,
     ) -> Option<Output> {
-        let flow = self.chain.hops.get(index).and_then(|hop| hop.flows.get(&stream));
-        let carries = flow.map(|flow| flow.carries);
-        if let (Some(carries), Work::Forward(forward), 1..) = (carries, &mut self.work, index) {
-            forward.division.on_arrival(carries, payload.len());
-        }
+        let flow = self.chain.hops.get_mut(index).and_then(|hop| hop.flows.get_mut(&stream));
+        let carries = flow.map(|flow| {
+            flow.arrived += payload.len() as u64;
+            flow.carries
+        });
         match (carries, &mut self.work) {
             (Some(Carries::NextPeer), _) => {
                 self.arrive(now, index + 1, into_mut(payload), (INSIDE_TUNNEL, None, None));

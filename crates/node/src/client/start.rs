@@ -6,8 +6,8 @@ use rand::RngCore;
 use tandem_wire::{Code, ResponseHead};
 
 use super::{
-    Chain, Client, ClientConfig, Fetch, FlowEnd, Forward, Hop, HopConfig, INSIDE_TUNNEL, Life,
-    Peer, Task, TunnelMode, Work,
+    Chain, Client, ClientConfig, Fetch, FetchConfig, FlowEnd, Forward, Hop, HopConfig,
+    INSIDE_TUNNEL, Life, Peer, Task, TunnelMode, Work,
     flow::{Carries, Target},
     own::FlowId,
     peer::Settings,
@@ -53,7 +53,9 @@ impl Client {
         let usual_acks = (is_chain && !is_reported).then_some(AckPolicy::END_TO_END);
         let (work, origin) = match task {
             Task::Forward(configs) => {
-                hops.iter_mut().for_each(|hop| hop.tunnel.report_to_nobody());
+                for hop in &mut hops {
+                    hop.tunnel.report_to_nobody();
+                }
                 (Work::Forward(Box::new(Forward::new(configs))), None)
             }
             Task::Fetch(mut fetch) => {
@@ -64,11 +66,7 @@ impl Client {
                     host: fetch.host.clone(),
                     port: fetch.port,
                     authority: authority.clone(),
-                    tls: if relays {
-                        ClientTls::announcing_reports(fetch.tls.clone())?
-                    } else {
-                        ClientTls::new(fetch.tls.clone())?
-                    },
+                    tls: tls_to_origin(&fetch, relays)?,
                     transport: Transport {
                         receive_window: window.or(Some(Transport::WINDOW_OF_FAST_READERS)),
                         acks: fetch.transport.acks.or(usual_acks),
@@ -484,6 +482,12 @@ impl Client {
             Carries::Own(id) => self.on_own_flow_ended(id, (!is_orderly).then_some(error)),
         }
     }
+}
+
+/// The cryptographic settings for the origin, which also say whether this client relays reports.
+fn tls_to_origin(fetch: &FetchConfig, relays: bool) -> Result<ClientTls, ConfigError> {
+    let tls = fetch.tls.clone();
+    if relays { ClientTls::announcing_reports(tls) } else { ClientTls::new(tls) }
 }
 
 /// The hops, of which none is connected yet. `may_grow`: the packets of the only one may become larger.

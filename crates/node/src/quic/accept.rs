@@ -325,10 +325,10 @@ impl Endpoint {
         }
     }
 
-    /// Sets the memory of the process that is in use, in bytes. If it is too much, connections are
-    /// closed until it should be below the bound again: first those that had seconds for a request
-    /// and made none that is permitted, then those of a prefix with a crowd of such strangers, and then the heaviest. `memory` says how many bytes the node
-    /// itself holds for a connection.
+    /// Sets the memory of the process that is in use, in bytes. If it is too much, connections are closed until it
+    /// should be below the bound again. Strangers come first, which have had no permitted request: those that had
+    /// seconds for one, and then those of a prefix that has many of them. After them come the heaviest connections.
+    /// `memory` says how many bytes the node itself holds for a connection.
     pub(crate) fn set_memory_in_use(
         &mut self,
         now: Instant,
@@ -346,7 +346,8 @@ impl Endpoint {
         }
         let mut in_use = bytes;
         while in_use > high
-            && let Some(id) = self.idle_stranger(now).or_else(|| self.stranger_of_a_crowd())
+            && let Some(id) =
+                self.idle_stranger(now).or_else(|| self.server.as_ref()?.places.oldest_of_a_crowd())
         {
             in_use = in_use.saturating_sub(self.memory(id) + memory(id));
             self.free(now, id);
@@ -370,10 +371,6 @@ impl Endpoint {
         let id = self.server.as_ref()?.places.oldest_unproven()?;
         let began = self.slots.get(&id)?.peer.began;
         (now.saturating_duration_since(began) >= REQUEST_TIME).then_some(id)
-    }
-
-    fn stranger_of_a_crowd(&self) -> Option<ConnectionId> {
-        self.server.as_ref()?.places.oldest_of_a_crowd()
     }
 
     fn memory(&mut self, id: ConnectionId) -> u64 {

@@ -44,8 +44,8 @@ impl Answers {
         }
     }
 
-    /// Whether a packet with this connection ID was answered of late, so that nobody has the connection and another packet
-    /// of it gets no answer.
+    /// Whether a packet with this connection ID was answered lately. Then no process has the connection, and its next
+    /// packets get no answer.
     pub(super) fn has_answered(&mut self, now: Instant, id: Option<ConnectionId>) -> bool {
         let Some(id) = id.filter(|_| !self.recent.is_empty()) else { return false };
         self.forget_old(now);

@@ -97,10 +97,8 @@ impl Wishes {
         if let Some(group) = self.group {
             headers.insert(GROUP, group.encode());
         }
-        if let Some(Repair { order, deadline, limit }) = self.repair {
-            let field =
-                RepairField { deadline, limit, order, ..RepairField::new(NUMBERED_BY_CLIENT) };
-            headers.insert(TANDEM_REPAIR, field.encode());
+        if let Some(repair) = self.repair {
+            headers.insert(TANDEM_REPAIR, repair.to_field(NUMBERED_BY_CLIENT).encode());
             headers.insert(DG_RETRANS, TRUE);
         }
         if self.wants_reports || self.weight != 1 {

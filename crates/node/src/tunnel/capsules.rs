@@ -134,17 +134,20 @@ pub(super) fn encode_limit(limit: RetransmissionLimit) -> Bytes {
     in_frame(&capsule, 0)
 }
 
-/// Encodes a DATA frame with one capsule that changes the repair of payloads to a client.
+/// Encodes a DATA frame with one capsule that changes how a flow is repaired.
 pub(super) fn encode_repair(field: &RepairField) -> Bytes {
-    let mut capsule = Vec::new();
-    encode_capsule(CAPSULE_TYPE_REPAIR, field.encode().as_bytes(), &mut capsule);
-    in_frame(&capsule, 0)
+    encode_field(CAPSULE_TYPE_REPAIR, field.encode().as_bytes())
 }
 
 /// Encodes a DATA frame with one capsule that says why a flow ends.
 pub(crate) fn encode_proxy_status(status: &ProxyStatus) -> Bytes {
+    encode_field(CAPSULE_TYPE_PROXY_STATUS, status.encode().as_bytes())
+}
+
+/// Encodes a DATA frame with one capsule, whose value is that of a header field.
+fn encode_field(capsule_type: VarInt, value: &[u8]) -> Bytes {
     let mut capsule = Vec::new();
-    encode_capsule(CAPSULE_TYPE_PROXY_STATUS, status.encode().as_bytes(), &mut capsule);
+    encode_capsule(capsule_type, value, &mut capsule);
     in_frame(&capsule, 0)
 }
 

@@ -54,8 +54,6 @@ pub(super) struct ClientEnd {
     /// Request streams that each flow uses, if the proxy agrees.
     streams: u8,
     repair: Option<Repair>,
-    /// Whether the repair of each flow follows what it carries and what the client sees.
-    adapts: bool,
     reports: Reports,
     own_report: Option<TunnelInfo>,
     /// The payload size, in bytes, that the connection inside may rely on.
@@ -127,7 +125,6 @@ impl Tunnel {
                 | TunnelMode::Tecc(repair)
                 | TunnelMode::Auto { repair, .. } => Some(repair),
             },
-            adapts: matches!(mode, TunnelMode::Auto { .. }),
             reports: match mode {
                 TunnelMode::Tecc(_) | TunnelMode::Auto { .. } => Reports::OfProxy,
                 _ => Reports::None,
@@ -147,7 +144,7 @@ impl Tunnel {
         renewed
     }
 
-    fn client_end(&self) -> &ClientEnd {
+    pub(super) fn client_end(&self) -> &ClientEnd {
         match &self.role {
             Role::Client(end) => end,
             Role::Proxy(_) => unreachable!("only clients ask for flows"),
@@ -176,12 +173,6 @@ impl Tunnel {
     /// Whether nobody chose a mode.
     pub(crate) fn is_auto(&self) -> bool {
         self.client_end().mode.name() == Mode::Auto
-    }
-
-    /// The repair that the client wants, if its order may change while a flow lasts.
-    pub(super) fn changeable_repair(&self) -> Option<Repair> {
-        let end = self.client_end();
-        end.repair.filter(|_| end.adapts)
     }
 
     /// Turns the proxy's reports off, because this client sends the body itself. If the end-to-end
@@ -437,6 +428,11 @@ impl Tunnel {
 }
 
 impl ClientEnd {
+    /// Whether the order of each flow follows what it carries and what the client sees.
+    pub(super) const fn adapts(&self) -> bool {
+        matches!(self.mode, TunnelMode::Auto { .. })
+    }
+
     /// Sends payloads in capsules, although the mode may want datagrams.
     fn use_capsules(&mut self, lesser: Lesser) {
         if self.form == Form::Datagram {
@@ -471,10 +467,10 @@ impl ClientEnd {
                 {
                     (Mode::Rmdt, lacks(FeedbackField::NAME))
                 }
-                RepairOffer::Ours(_) if self.adapts && self.reports != Reports::OfProxy => {
-                    (Mode::Rmdt, None)
-                }
-                RepairOffer::Ours(_) if self.adapts => (Mode::Tecc, None),
+                RepairOffer::Ours(_) if self.adapts() => match self.reports {
+                    Reports::OfProxy => (Mode::Tecc, None),
+                    Reports::None | Reports::OfThisEnd => (Mode::Rmdt, None),
+                },
                 RepairOffer::Ours(_) => (self.mode.name(), None),
             },
             (Form::Datagram, TunnelMode::Forward | TunnelMode::Uack { .. }) if granted.beside => {
@@ -491,7 +487,7 @@ impl ClientEnd {
     fn wished_repair(&self, carries_quic: bool) -> Option<Repair> {
         let repair = self.repair.filter(|_| self.form == Form::Datagram)?;
         // Calls, games and other tunnels lose more by waiting than by reordering.
-        let order = if self.adapts && !carries_quic { Order::Off } else { repair.order };
+        let order = if self.adapts() && !carries_quic { Order::Off } else { repair.order };
         Some(Repair { order, ..repair })
     }
 }

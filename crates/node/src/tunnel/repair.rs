@@ -41,28 +41,23 @@ impl Tunnel {
 
     /// Whether the repair of a flow may be changed while it lasts.
     pub(crate) fn adapts(&self, stream: StreamId) -> bool {
-        let flow = self.flows.get(&stream).filter(|_| self.changeable_repair().is_some());
+        let flow = self.flows.get(&stream).filter(|_| self.client_end().adapts());
         flow.is_some_and(|flow| matches!(flow.repair, RepairOffer::Ours(_)))
     }
 
-    /// Changes the order of a flow's payloads at both exits of the tunnel, if the mode leaves that to the client.
-    pub(crate) fn choose(&mut self, now: Instant, stream: StreamId, choice: Choice) {
-        if self.adapts(stream)
-            && let Some(wish) = self.changeable_repair()
-        {
-            self.change_repair(now, stream, choice.repair(wish));
+    /// Changes the order of a flow's payloads at both exits of the tunnel, if the mode leaves that to the client. Returns
+    /// whether it was another before.
+    pub(crate) fn choose(&mut self, now: Instant, stream: StreamId, choice: Choice) -> bool {
+        if !self.adapts(stream) {
+            return false;
         }
-    }
-
-    fn change_repair(&mut self, now: Instant, stream: StreamId, wish: Repair) {
-        let Some(flow) = self.flows.get_mut(&stream) else { return };
-        if flow.wish.replace(wish) != Some(wish) {
-            let Repair { order, deadline, limit } = wish;
-            let field =
-                RepairField { deadline, limit, order, ..RepairField::new(NUMBERED_BY_CLIENT) };
-            self.egress.set_order(now, stream, order);
-            self.queue.push_capsule(stream, encode_repair(&field));
-        }
+        let wish = self.flows.get_mut(&stream).and_then(|flow| flow.wish.as_mut());
+        let Some(wish) = wish.filter(|wish| wish.order != choice.order()) else { return false };
+        wish.order = choice.order();
+        let field = wish.to_field(NUMBERED_BY_CLIENT);
+        self.egress.set_order(now, stream, field.order);
+        self.queue.push_capsule(stream, encode_repair(&field));
+        true
     }
 
     /// Changes the repair of a flow, as its client asks.

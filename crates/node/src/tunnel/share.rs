@@ -3,6 +3,13 @@
 use tandem_units::Rate;
 use tandem_wire::Urgency;
 
+/// A flow without arrivals and without waiting payloads is active for this many intervals between reports.
+pub(crate) const IDLE_INTERVALS: u32 = 3;
+
+/// The number of intervals after its start during which a flow counts as young. They take some
+/// end-to-end round trips.
+pub(crate) const START_INTERVALS: u32 = 16;
+
 /// What a flow asks of the rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {

@@ -18,7 +18,7 @@ use self::budget::Budget;
 use super::{
     carrier::Carrier,
     queue::Queue,
-    share::{self, Claim},
+    share::{self, Claim, IDLE_INTERVALS, START_INTERVALS},
 };
 use crate::quic::{PathEstimate, StreamId};
 
@@ -30,13 +30,6 @@ pub(crate) const REPORT_INTERVAL: RangeInclusive<Duration> =
 /// A report is sent early when a queue is longer than twice the reported length plus this many
 /// bytes.
 const EARLY_BYTES: usize = 64_000;
-
-/// A flow without arrivals and without waiting payloads is active for this many intervals.
-const IDLE_INTERVALS: u32 = 3;
-
-/// The number of intervals after its start during which a flow counts as young. They take some
-/// end-to-end round trips.
-const START_INTERVALS: u32 = 16;
 
 /// Reports on the flows of one connection.
 ///
