@@ -1,7 +1,7 @@
 //! Tells the program from which commit it is built, and whether its sources were as committed.
 //!
-//! It runs again when the commit changes or a source of a crate that the program consists of, which is when Cargo builds
-//! this crate anyway. No other crate is built again for a new commit.
+//! It runs again when the commit changes or a source of a crate that the program consists of, which is when Cargo
+//! builds this crate anyway. No other crate is built again for a new commit.
 
 use std::{env, fs, path::Path, process::Command};
 

@@ -112,8 +112,8 @@ fn read_file(file: &Path) -> Result<FleetFile, ConfigError> {
     FleetFile::parse(&text).map_err(|fault| in_file(file, fault.line, fault.reason))
 }
 
-/// The text of a new file with random keys. With a former file, its generations stay known, and its machines, unless new
-/// ones are named.
+/// The text of a new file with random keys. With a former file, its generations stay known, and its machines, unless
+/// new ones are named.
 pub(crate) fn new_file(
     is_visible: bool,
     former: Option<&Path>,

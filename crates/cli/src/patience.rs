@@ -6,8 +6,8 @@ use tandem_units::{ByteCount, HumanDuration, Rate};
 
 use crate::error::CliError;
 
-/// The time without a byte after which a transfer is given up. A server that has nothing to send yet, or a tunnel that is
-/// built again, takes seconds.
+/// The time without a byte after which a transfer is given up. A server that has nothing to send yet, or a tunnel that
+/// is built again, takes seconds.
 const STALL: Duration = Duration::from_secs(300);
 
 /// The same if a least rate is asked for; curl's default too.

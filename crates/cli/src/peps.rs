@@ -1,5 +1,5 @@
-//! The PEPs that an origin listens to, or the one that runs here, from a file: `ID KEY` on a line, or only `ID` for a PEP that cannot
-//! authenticate what it says. `#` begins a comment line.
+//! The PEPs that an origin listens to, or the one that runs here, from a file: `ID KEY` on a line, or only `ID` for a
+//! PEP that cannot authenticate what it says. `#` begins a comment line.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

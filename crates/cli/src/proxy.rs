@@ -68,7 +68,8 @@ pub(crate) struct ProxySettings {
     #[arg(long, value_name = "ADDR", env = "TANDEM_LISTEN")]
     listen: Option<ListenAddr>,
 
-    /// Also reach targets in this address range; repeatable, or several with commas between [default: public addresses only]
+    /// Also reach targets in this address range; repeatable, or several with commas between [default: public addresses
+    /// only]
     #[arg(long, value_name = "CIDR", env = "TANDEM_ALLOW_TARGET", value_delimiter = ',')]
     allow_target: Vec<Prefix>,
 

@@ -89,8 +89,8 @@ fn socket() -> UdpSocket {
     socket
 }
 
-/// Two packets that reach a server as one message: a Handshake packet for a thread, and a packet with a connection ID that
-/// was seen.
+/// Two packets that reach a server as one message: a Handshake packet for a thread, and a packet with a connection ID
+/// that was seen.
 fn batch(seen: &[u8], thread: u8) -> Vec<u8> {
     let mut batch = vec![0xe3, 0, 0, 0, 1, 8, thread, 7, 7, 7, 7, 7, 7, 7];
     batch.resize(LEN, 7);

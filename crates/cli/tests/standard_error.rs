@@ -1,5 +1,5 @@
-//! Servers and clients whose standard error is full, has no reader, or has a reader that does not read. They serve as if
-//! it were fine, and count the lines that are lost.
+//! Servers and clients whose standard error is full, has no reader, or has a reader that does not read. They serve as
+//! if it were fine, and count the lines that are lost.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod support;

@@ -27,8 +27,8 @@ fn serve_from_file(scene: &Scene, line: &str) -> Server {
     Server::start(command, line)
 }
 
-/// Waits until another process has the new connections and the admin listener. The lines of the two processes may come in
-/// either order.
+/// Waits until another process has the new connections and the admin listener. The lines of the two processes may come
+/// in either order.
 fn hands_over(server: &Server) {
     const SAID: &str = "gets new connections from now on";
     let before = server.says_before("admin listener at");

@@ -1,4 +1,5 @@
-//! Tests of style rules that no linter checks: lengths of files, dependencies between crates, and fuzz targets that run.
+//! Tests of style rules that no linter checks: lengths of files, dependencies between crates, and fuzz targets that
+//! run.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 use std::{
@@ -240,8 +241,8 @@ fn tests_read_command_lines_without_the_variables_and_the_terminal_of_their_call
     assert!(reading >= 4, "only {reading} files read command lines");
 }
 
-/// Types of which nobody can make a text that misleads a reader: numbers, addresses, names out of closed lists, what the
-/// operating system says, and texts in the form in which they can be shown.
+/// Types of which nobody can make a text that misleads a reader: numbers, addresses, names out of closed lists, what
+/// the operating system says, and texts in the form in which they can be shown.
 const HARMLESS: [&str; 32] = [
     "bool",
     "char",
@@ -280,7 +281,8 @@ const HARMLESS: [&str; 32] = [
     "rustls::Error",
 ];
 
-/// Errors of crates that meet no strangers, and of libraries whose texts are put into a `StrangerText` before they are shown.
+/// Errors of crates that meet no strangers, and of libraries whose texts are put into a `StrangerText` before they are
+/// shown.
 const ERRORS_OF_OTHERS: [&str; 13] = [
     "PlanError",
     "RateTraceError",

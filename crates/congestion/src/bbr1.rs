@@ -30,7 +30,8 @@
 //!   for flow control is application-limited all the time and would never leave Startup.
 //! - [`Flavor::Tunnel`] lists the differences for tunnels.
 //!
-//! [draft-cardwell-iccrg-bbr-congestion-control-00]: https://datatracker.ietf.org/doc/html/draft-cardwell-iccrg-bbr-congestion-control-00
+//! [draft-cardwell-iccrg-bbr-congestion-control-00]:
+//! https://datatracker.ietf.org/doc/html/draft-cardwell-iccrg-bbr-congestion-control-00
 
 mod aggregation;
 mod caution;

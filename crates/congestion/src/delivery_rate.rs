@@ -18,7 +18,8 @@
 //! never confuses a packet with its retransmission, so a sample's interval is never shorter than
 //! the packet's own RTT.
 //!
-//! [draft-cheng-iccrg-delivery-rate-estimation-00]: https://datatracker.ietf.org/doc/html/draft-cheng-iccrg-delivery-rate-estimation-00
+//! [draft-cheng-iccrg-delivery-rate-estimation-00]:
+//! https://datatracker.ietf.org/doc/html/draft-cheng-iccrg-delivery-rate-estimation-00
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -7,8 +7,8 @@ use std::{
 
 use tandem_node::node::SocketKind;
 
-/// The sockets of one host and one protocol, with their names. They follow the rules of usual operating systems, but without
-/// randomness: free ports are assigned in order.
+/// The sockets of one host and one protocol, with their names. They follow the rules of usual operating systems, but
+/// without randomness: free ports are assigned in order.
 #[derive(Debug)]
 pub(crate) struct Sockets<I> {
     addresses: Vec<IpAddr>,

@@ -66,9 +66,9 @@ const OUTPUTS_PER_DRAIN: usize = 64 * OUTPUTS_PER_FLUSH;
 const RECEIVED_PER_ROUND: u64 = 128;
 
 /// The number of bytes after which no further TCP connection is read before the driver looks for datagrams. Reading
-/// them takes some 0.05 ms, and sending them 0.4 ms. In that time the acknowledgements of as many bytes arrive: 190 packets
-/// bring 95 of them. With much more, more would arrive in each round than it takes from the socket, which is at most 32
-/// messages, and they would wait in the kernel for longer and longer.
+/// them takes some 0.05 ms, and sending them 0.4 ms. In that time the acknowledgements of as many bytes arrive: 190
+/// packets bring 95 of them. With much more, more would arrive in each round than it takes from the socket, which is at
+/// most 32 messages, and they would wait in the kernel for longer and longer.
 const TCP_BYTES_PER_ROUND: usize = 256 * 1024;
 
 /// The number of send buffers that are kept for reuse. More than one is needed only if several

@@ -28,8 +28,9 @@ impl Wait {
 
 /// Measures how busy the thread is.
 ///
-/// A thread that seems to sleep may only have asked the kernel for inputs that were there already. So when a thread has not been idle for a while, it
-/// looks before it sleeps. Times of sleeping would not tell: a control group can stop a thread at any instruction.
+/// A thread that seems to sleep may only have asked the kernel for inputs that were there already. So when a thread has
+/// not been idle for a while, it looks before it sleeps. Times of sleeping would not tell: a control group can stop a
+/// thread at any instruction.
 pub(crate) struct LoadGauge {
     /// When the thread had nothing to do last.
     last_idle: Instant,
@@ -87,7 +88,8 @@ impl LoadGauge {
             return is_busy.then_some(Load::Busy);
         };
         if to - window.began >= Self::WINDOW {
-            // A thread that has a part of a processor, in a control group, cannot be less than busy for more than that part.
+            // A thread that has a part of a processor, in a control group, cannot be less than busy for more than that
+            // part.
             let is_over = window.idle >= (to - window.began) * 3 / 4;
             self.busy = (!is_over).then_some(Window { began: to, idle: Duration::ZERO });
             if is_over {

@@ -1,8 +1,8 @@
 //! Looks whether the other machines of a fleet are there, when packets of their connections come here.
 //!
 //! A load balancer gives such packets to another machine when the first one is gone. Then this machine should tell the
-//! clients at once that their connections have ended. But somebody who has seen a connection ID can also send such a packet.
-//! An answer would then end a connection that the other machine has. So this machine first asks the other one
+//! clients at once that their connections have ended. But somebody who has seen a connection ID can also send such a
+//! packet. An answer would then end a connection that the other machine has. So this machine first asks the other one
 //! ([`VersionProbe`]), which is silent if it is gone.
 
 use std::{
@@ -34,14 +34,14 @@ const UNANSWERED_MAX: u32 = 7;
 /// The time for which a machine that is there is probed after the last packet for it.
 const WHILE_THERE: Duration = Duration::from_secs(2);
 
-/// The time for which a machine that is gone is probed after the last packet for it. Clients that send nothing of their own
-/// have an idle timeout of 30 s.
+/// The time for which a machine that is gone is probed after the last packet for it. Clients that send nothing of their
+/// own have an idle timeout of 30 s.
 const WHILE_GONE: Duration = Duration::from_secs(60);
 
 /// Probes the machines of a fleet for which packets come here, and notes which of them are gone. It never ends.
 ///
-/// A machine is only taken for gone if it has answered before. So a wrong address, or a firewall between the machines, does
-/// not look like the death of a machine.
+/// A machine is only taken for gone if it has answered before. So a wrong address, or a firewall between the machines,
+/// does not look like the death of a machine.
 pub async fn watch(neighbours: Neighbours) {
     let mut machines = Vec::new();
     for address in neighbours.addresses() {

@@ -1,7 +1,7 @@
 //! Which user owns which socket of this host, as `/proc/net` says it (`proc_pid_net(5)`).
 //!
-//! These tables and not `sock_diag(7)`: they list every socket of a port, so that a second user who shares a port is seen,
-//! and a sandbox that forbids netlink sockets does not hide them.
+//! These tables and not `sock_diag(7)`: they list every socket of a port, so that a second user who shares a port is
+//! seen, and a sandbox that forbids netlink sockets does not hide them.
 
 use std::{
     collections::BTreeMap,

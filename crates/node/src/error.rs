@@ -145,8 +145,8 @@ impl RequestError {
         }
     }
 
-    /// Returns the reason in the words that the client gets. They do not have the addresses that the proxy's resolver knows
-    /// for the name of a target, because these may be those of an inner network. The log has them.
+    /// Returns the reason in the words that the client gets. They do not have the addresses that the proxy's resolver
+    /// knows for the name of a target, because these may be those of an inner network. The log has them.
     pub fn details(&self) -> String {
         match self {
             Self::TargetProhibited(_) => {

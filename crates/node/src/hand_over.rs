@@ -43,7 +43,8 @@ impl HandOver {
         Self { until, idle_since: None, is_busy: true, busy_nodes }
     }
 
-    /// Notes whether the node is idle. It is no longer busy when it has been so for [`Limits::QUIET`], or has no connection.
+    /// Notes whether the node is idle. It is no longer busy when it has been so for [`Limits::QUIET`], or has no
+    /// connection.
     pub(crate) fn note(&mut self, now: Instant, is_idle: bool, has_connections: bool) {
         self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(now));
         let is_quiet = self.idle_since.is_some_and(|since| since + Limits::QUIET <= now);

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The bounds on the memory, the packets and the time that a peer can cost a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The number of QUIC connections of a server, each of which costs about 62 kB when idle. It is [`Self::sockets`], because
-    /// a connection without a flow is of no use.
+    /// The number of QUIC connections of a server, each of which costs about 62 kB when idle. It is [`Self::sockets`],
+    /// because a connection without a flow is of no use.
     pub connections: usize,
     /// The share of one source prefix (/24 for IPv4, /56 for IPv6) in these connections. It bounds
     /// the connections of the prefix that have made no permitted request. For the others it counts
@@ -28,8 +28,8 @@ pub struct Limits {
     /// about 100 bytes of all nodes together.
     pub returning: usize,
     /// How often a server answers a packet that belongs to no connection, with a stateless reset for instance. One
-    /// costs about 10 microseconds, of which a quarter is for receiving the packet in any case. A prefix gets 10,000 in a
-    /// second, a tenth of a core, so that thousands of users behind one address learn of a restart at once, even if a
+    /// costs about 10 microseconds, of which a quarter is for receiving the packet in any case. A prefix gets 10,000 in
+    /// a second, a tenth of a core, so that thousands of users behind one address learn of a restart at once, even if a
     /// neighbour sends as many packets as they do.
     pub answers: Pace,
     /// The bytes of memory that the process of a server may use. From half of it, new
@@ -122,8 +122,8 @@ pub struct Limits {
     pub body_credit: u64,
     /// QUIC's idle timeout (RFC 9000 §10.1).
     pub connection_idle: Duration,
-    /// The longest time for which a server whose address another process has taken over goes on for its connections. An hour
-    /// is enough for most downloads. Tunnels that carry something all the time would keep the process for ever.
+    /// The longest time for which a server whose address another process has taken over goes on for its connections. An
+    /// hour is enough for most downloads. Tunnels that carry something all the time would keep the process for ever.
     pub hand_over: Duration,
     /// The longest time for which a server that shuts down continues the requests in progress. It
     /// accepts no new requests in this time.
@@ -216,12 +216,12 @@ impl Default for LocalProxyLimits {
 }
 
 impl Limits {
-    /// How many lines about flows of one user, and about connections of all clients of a node, are written in the log at
-    /// once: a browser that starts with hundreds of tabs, or a device that comes back, is logged completely.
+    /// How many lines about flows of one user, and about connections of all clients of a node, are written in the log
+    /// at once: a browser that starts with hundreds of tabs, or a device that comes back, is logged completely.
     pub const LOG_BURST: u32 = 1000;
 
-    /// How many of these lines are written in each second after that. Of 20 lines, which have 250 bytes each, a user can
-    /// fill 430 MB in a day; without a bound it was 145 GB.
+    /// How many of these lines are written in each second after that. Of 20 lines, which have 250 bytes each, a user
+    /// can fill 430 MB in a day; without a bound it was 145 GB.
     pub const LOG_PER_SECOND: u32 = 20;
 
     /// How long a server must have been idle before it ends, after another process has taken over. A client whose

@@ -91,7 +91,8 @@ pub enum TunnelMode {
     /// [`Mode::Tecc`]: the proxy also sends reports. In a download they go to the origin.
     Tecc(Repair),
     /// [`Mode::Auto`], or another mode that repairs, whose order the client chooses by what a flow carries: see
-    /// [`Choice`](crate::client::Choice) for downloads. Payloads that are no QUIC packets never wait for those before them.
+    /// [`Choice`](crate::client::Choice) for downloads. Payloads that are no QUIC packets never wait for those before
+    /// them.
     Auto {
         /// The order counts for packets of QUIC connections, until the client knows more.
         repair: Repair,

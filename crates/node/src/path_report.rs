@@ -19,8 +19,8 @@ pub struct PathReport {
 }
 
 impl PathReport {
-    /// Tells the log where the connection lost packets, and where its bottleneck was. So many lines about others were left
-    /// out before.
+    /// Tells the log where the connection lost packets, and where its bottleneck was. So many lines about others were
+    /// left out before.
     pub(crate) fn tell(&self, left_out: u64) {
         let Self { connection, domains, .. } = self;
         let bottleneck = domains.bottleneck.unwrap_or_default();

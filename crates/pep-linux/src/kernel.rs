@@ -8,8 +8,8 @@ use tandem_pep::{Config, midstates};
 
 use crate::router::{Maker, RouterError, Stats, missing, refused, take, total};
 
-/// The number of words of `struct settings` in `bpf/pep_ack.h`: the two states of HMAC, whether there is a key, the identifier, and
-/// how many packets make a PEP-ACK leave.
+/// The number of words of `struct settings` in `bpf/pep_ack.h`: the two states of HMAC, whether there is a key, the
+/// identifier, and how many packets make a PEP-ACK leave.
 const WORDS: usize = 2 * STATE + 3;
 
 /// The number of words of a state of SHA-256.

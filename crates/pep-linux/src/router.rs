@@ -32,8 +32,8 @@ pub enum Maker {
     UserSpace,
     /// A BPF program, so that none of them waits for the scheduler.
     Kernel {
-        /// A PEP-ACK leaves with every packet of a flow with this number, 1 to [`Maker::PACKETS_MAX`], or if there was none
-        /// for a millisecond. Until then, the last packets of a burst wait for the next one.
+        /// A PEP-ACK leaves with every packet of a flow with this number, 1 to [`Maker::PACKETS_MAX`], or if there was
+        /// none for a millisecond. Until then, the last packets of a burst wait for the next one.
         packets: u8,
     },
 }

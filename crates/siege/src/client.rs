@@ -215,8 +215,8 @@ impl Client {
         Ok(answer.flow)
     }
 
-    /// Downloads everything that a TCP target sends, through a connection of the proxy to it (RFC 9114 §4.4). Returns the
-    /// number of bytes.
+    /// Downloads everything that a TCP target sends, through a connection of the proxy to it (RFC 9114 §4.4). Returns
+    /// the number of bytes.
     pub(crate) async fn download(&self, target: SocketAddr) -> Result<usize> {
         let (mut send, mut recv) = self.connection.open_bi().await?;
         let mut headers = HeaderMap::new();

@@ -51,7 +51,8 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Opens connections from a socket of each of these addresses in turn. Each connection sends a PING after this silence.
+    /// Opens connections from a socket of each of these addresses in turn. Each connection sends a PING after this
+    /// silence.
     pub(crate) async fn open(
         login: &Login,
         addresses: impl Iterator<Item = IpAddr>,

@@ -3,11 +3,10 @@
 //! the fields, capsules and packets of QUIC-aware proxying, PEP-ACKs, and the formats of Tandem's own
 //! extensions.
 //!
-//! Nothing here depends on a connection, a stream or the time. Only the incremental decoders
-//! ([`FrameDecoder`], [`CapsuleDecoder`], [`TcpCapsuleDecoder`]) have state. They give the same values however their input
-//! is split. All input may come from an attacker: no input makes a decoder panic, and no input
-//! makes it keep more bytes than its limit. The fuzz targets in `fuzz/` check this for each
-//! decoder.
+//! Nothing here depends on a connection, a stream or the time. Only the incremental decoders ([`FrameDecoder`],
+//! [`CapsuleDecoder`], [`TcpCapsuleDecoder`]) have state. They give the same values however their input is split. All
+//! input may come from an attacker: no input makes a decoder panic, and no input makes it keep more bytes than its
+//! limit. The fuzz targets in `fuzz/` check this for each decoder.
 
 pub mod capsule;
 mod chunks;

@@ -5,21 +5,21 @@ use std::fmt::{self, Write};
 /// A text of which a stranger has chosen at least a part. It can be shown in a terminal or a log without care.
 ///
 /// `Display` and `Debug` replace every character that is not printed as one visible sign of its own by its escape
-/// sequence, such as `\u{1b}`, as [`char::escape_debug`] does. These are control characters, separators of lines, spaces
-/// other than U+0020, characters that change the direction of writing or that nobody sees (category Cf), those that belong
-/// to the sign before them (marks), private ones (Co) and unassigned ones (Cn). So the text is one line, it commands no
-/// terminal, and it looks like what it is. They show [`Self::SHOWN_MAX`] characters at most; where some are missing, the text
-/// ends in "...". `Debug` adds quotation marks, and escapes those in the text, so that it cannot pretend to be the next field of
-/// a line.
+/// sequence, such as `\u{1b}`, as [`char::escape_debug`] does. These are control characters, separators of lines,
+/// spaces other than U+0020, characters that change the direction of writing or that nobody sees (category Cf), those
+/// that belong to the sign before them (marks), private ones (Co) and unassigned ones (Cn). So the text is one line, it
+/// commands no terminal, and it looks like what it is. They show [`Self::SHOWN_MAX`] characters at most; where some are
+/// missing, the text ends in "...". `Debug` adds quotation marks, and escapes those in the text, so that it cannot
+/// pretend to be the next field of a line.
 ///
-/// The value keeps [`Self::KEPT_MAX`] bytes of the text at most. [`Self::unescaped`] returns them as they came; it is for
-/// programs only.
+/// The value keeps [`Self::KEPT_MAX`] bytes of the text at most. [`Self::unescaped`] returns them as they came; it is
+/// for programs only.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StrangerText(Box<str>);
 
 impl StrangerText {
-    /// The largest number of characters that are shown. A reason with details has less than half as many, and they fill three
-    /// lines of a terminal at most if it has 100 columns.
+    /// The largest number of characters that are shown. A reason with details has less than half as many, and they fill
+    /// three lines of a terminal at most if it has 100 columns.
     pub const SHOWN_MAX: usize = 300;
 
     /// The largest number of bytes that are kept: more than the longest URL that RFC 9110 §4.1 recommends to support.
@@ -50,8 +50,8 @@ impl StrangerText {
         self.0.contains(part)
     }
 
-    /// The text as the stranger has written it, without its end if it is long. Do not show it to a person, and do not put it into
-    /// an error.
+    /// The text as the stranger has written it, without its end if it is long. Do not show it to a person, and do not
+    /// put it into an error.
     pub fn unescaped(&self) -> &str {
         &self.0
     }

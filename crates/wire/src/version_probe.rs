@@ -1,8 +1,8 @@
 //! A packet with which one machine learns whether a QUIC server runs on another.
 
-/// A packet that each QUIC server answers, without any state and without a connection: its version is one that no server
-/// speaks. The answer is a Version Negotiation packet with the connection IDs of the probe (RFC 8999 §6, RFC 9000 §6.1).
-/// They are random, so that only a host that sees the probe can make one.
+/// A packet that each QUIC server answers, without any state and without a connection: its version is one that no
+/// server speaks. The answer is a Version Negotiation packet with the connection IDs of the probe (RFC 8999 §6, RFC
+/// 9000 §6.1). They are random, so that only a host that sees the probe can make one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionProbe {
     destination: [u8; 8],

@@ -83,8 +83,8 @@ impl Receiver {
     /// Calls `each` with the head and the whole length of each packet, and says how many there were. It never waits.
     pub fn receive(&mut self, socket: &UdpSocket, mut each: impl FnMut(&[u8], usize)) -> usize {
         let mut lengths = [0; BATCH];
-        // SAFETY: zeroes are a valid message header. The headers point at pieces, and those at heads of their length; all
-        // of them live until the call has returned.
+        // SAFETY: zeroes are a valid message header. The headers point at pieces, and those at heads of their length;
+        // all of them live until the call has returned.
         let count = unsafe {
             let mut pieces: [libc::iovec; BATCH] = mem::zeroed();
             let mut headers: [libc::mmsghdr; BATCH] = mem::zeroed();

@@ -1,8 +1,8 @@
 //! Certificates from a certificate authority that speaks ACME (RFC 8555), such as Let's Encrypt
 //! ([ADR 54](../../../../docs/adr/0054-certificates-by-acme.md)).
 //!
-//! A thread of its own gets them and writes a file. The server reads that file when it changes, as it does with all files of
-//! certificates, so that an error here costs no connection.
+//! A thread of its own gets them and writes a file. The server reads that file when it changes, as it does with all
+//! files of certificates, so that an error here costs no connection.
 
 mod folder;
 mod order;
@@ -21,8 +21,8 @@ use self::folder::Folder;
 pub(crate) use self::settings::{AcmeSettings, AcmeSetup};
 use crate::{error::CliError, run::runtime, text};
 
-/// The wait after the first failure. It grows by [`GROWTH`], so that a name that cannot be proven costs four of the five failures
-/// that Let's Encrypt allows within an hour.
+/// The wait after the first failure. It grows by [`GROWTH`], so that a name that cannot be proven costs four of the
+/// five failures that Let's Encrypt allows within an hour.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
 
 /// See [`FIRST_WAIT`].

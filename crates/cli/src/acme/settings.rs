@@ -19,8 +19,8 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPEC
 #[derive(Debug, Default, clap::Args)]
 #[expect(clippy::struct_field_names, reason = "the names are those of the flags")]
 pub(crate) struct AcmeSettings {
-    /// Get and renew a certificate for this name by ACME (RFC 8555), with --acme-folder; who sets it accepts the terms of the
-    /// certificate authority, which must reach this machine at TCP port 80; repeatable
+    /// Get and renew a certificate for this name by ACME (RFC 8555), with --acme-folder; who sets it accepts the terms
+    /// of the certificate authority, which must reach this machine at TCP port 80; repeatable
     #[arg(long, value_name = "NAME", env = "TANDEM_ACME_DOMAIN", value_delimiter = ',')]
     acme_domain: Vec<String>,
 
@@ -42,7 +42,8 @@ pub(crate) struct AcmeSettings {
     #[arg(long, value_name = "FILE", env = "TANDEM_ACME_CA")]
     acme_ca: Option<PathBuf>,
 
-    /// Address at which the certificate authority finds the proof, while a certificate is ordered [default: port 80 of all addresses]
+    /// Address at which the certificate authority finds the proof, while a certificate is ordered [default: port 80 of
+    /// all addresses]
     #[arg(long, value_name = "ADDR", env = "TANDEM_ACME_LISTEN")]
     acme_listen: Option<SocketAddr>,
 }

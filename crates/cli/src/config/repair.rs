@@ -70,8 +70,8 @@ impl RepairSetup {
         Self { resequence: resequence.unwrap_or(mode.usual_order()), is_chosen, deadline, limit }
     }
 
-    /// The tunnel of a mode. Without a chosen order, a client of ours in mode tecc chooses it as in mode auto, because most
-    /// origins do not follow reports.
+    /// The tunnel of a mode. Without a chosen order, a client of ours in mode tecc chooses it as in mode auto, because
+    /// most origins do not follow reports.
     pub(crate) fn tunnel(self, mode: Mode, group_streams: u8) -> TunnelMode {
         let deadline = self.deadline.map(|Within(deadline)| deadline.into());
         let order = if self.is_chosen { self.resequence } else { mode.usual_order() };

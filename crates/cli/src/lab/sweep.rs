@@ -42,8 +42,8 @@ pub(crate) struct Sweep {
     #[arg(long, help = "Run the short version, which the plan's table [short] describes")]
     short: bool,
 
-    /// Run only part INDEX, from 0, of this many parts of the plan, for a sweep over several machines [default results: PLAN
-    /// with .part-INDEX.jsonl]
+    /// Run only part INDEX, from 0, of this many parts of the plan, for a sweep over several machines [default results:
+    /// PLAN with .part-INDEX.jsonl]
     #[arg(long, value_name = "INDEX/PARTS")]
     part: Option<Part>,
 

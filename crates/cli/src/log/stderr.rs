@@ -1,4 +1,5 @@
-//! Who writes to standard error: the thread that has something to say, or a thread of its own for those that carry packets.
+//! Who writes to standard error: the thread that has something to say, or a thread of its own for those that carry
+//! packets.
 
 use std::{
     io::{self, Write},
@@ -22,8 +23,8 @@ static OUTLET: OnceLock<Outlet> = OnceLock::new();
 /// Lines that were lost while no thread of its own wrote them.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// Lets a thread of its own write all lines from now on, so that no thread that carries packets waits for who reads them.
-/// Commands that end by themselves do without it: their lines and their progress then come in order.
+/// Lets a thread of its own write all lines from now on, so that no thread that carries packets waits for who reads
+/// them. Commands that end by themselves do without it: their lines and their progress then come in order.
 pub(crate) fn use_own_thread() -> Result<(), CliError> {
     if OUTLET.get().is_none() {
         // Only the main thread comes here.

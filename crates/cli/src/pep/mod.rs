@@ -86,8 +86,8 @@ pub(crate) struct PepSettings {
 
     /// Let BPF programs make the PEP-ACKs, so that they leave at once; only with --tcp-form flagless
     ///
-    /// Otherwise this program makes them of what a BPF program mirrors. In the kernel a packet with which a PEP-ACK leaves
-    /// takes some 2 µs longer.
+    /// Otherwise this program makes them of what a BPF program mirrors. In the kernel a packet with which a PEP-ACK
+    /// leaves takes some 2 µs longer.
     #[arg(long, value_name = "BOOL", env = "TANDEM_IN_KERNEL", help_heading = "More of the PEP",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     in_kernel: Option<bool>,

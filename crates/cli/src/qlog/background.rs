@@ -1,5 +1,6 @@
-//! Writes the qlog files of connections in a thread of its own, so that no thread that carries packets waits for a disk. The
-//! queue has a bound. A qlog that does not fit into it ends, because one with a gap would show a connection that pauses.
+//! Writes the qlog files of connections in a thread of its own, so that no thread that carries packets waits for a
+//! disk. The queue has a bound. A qlog that does not fit into it ends, because one with a gap would show a connection
+//! that pauses.
 
 use std::{
     collections::BTreeMap,

@@ -49,8 +49,8 @@ pub(crate) trait Changes<N> {
     /// Reads the files of the certificate again.
     fn renew(&self) -> Result<Change<N>, ConfigError>;
 
-    /// Opens what only one process may have open. `usage`: the process that this one has taken over from tells there what
-    /// users use. An error says that a server must not serve.
+    /// Opens what only one process may have open. `usage`: the process that this one has taken over from tells there
+    /// what users use. An error says that a server must not serve.
     fn begin(&self, usage: Option<UnixStream>) -> Result<(), CliError>;
 
     /// Closes what [`Self::begin`] has opened, because another process has taken over. What users use is told there.
@@ -70,9 +70,9 @@ pub(crate) fn grace(limits: &Limits) -> Duration {
 ///
 /// A thread that does not come back to its event loop is an error in the log. The others go on.
 ///
-/// SIGHUP lets `changes` read the server's files again, and those of its certificate are read again when they have changed
-/// since the look `read`. SIGUSR2 lets another process take over the address. `look` gets the index of a node and the
-/// node, at each tick of the options and at the end. `admin` serves operators.
+/// SIGHUP lets `changes` read the server's files again, and those of its certificate are read again when they have
+/// changed since the look `read`. SIGUSR2 lets another process take over the address. `look` gets the index of a node
+/// and the node, at each tick of the options and at the end. `admin` serves operators.
 pub(crate) fn serve<N: Node + Send>(
     nodes: Vec<(N, DriverOptions)>,
     mut address: Address,

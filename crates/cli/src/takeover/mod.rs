@@ -2,8 +2,9 @@
 //! ([ADR 53](../../../../docs/adr/0053-another-process-takes-over.md)).
 //!
 //! SIGUSR2 starts the program again, whose file or configuration may be another one by then. The new process gets the
-//! listening sockets, and the new connections as soon as it is ready. The kernel gives the packets of the others to the old
-//! process, until that one ends. A pair of Unix sockets connects the two, on which either sees the end of the other.
+//! listening sockets, and the new connections as soon as it is ready. The kernel gives the packets of the others to the
+//! old process, until that one ends. A pair of Unix sockets connects the two, on which either sees the end of the
+//! other.
 
 mod predecessor;
 mod reset_secret;
@@ -40,8 +41,8 @@ const HEARS_VARIABLE: &str = "TANDEM_HEARS_SUCCESSOR";
 /// The new process is ready.
 const READY: u8 = b'R';
 
-/// The new process is alive. It says so before [`READY`], and then once a second ([`INTERVAL`](crate::pulse::INTERVAL)) as long as its
-/// main thread and one of its other threads work.
+/// The new process is alive. It says so before [`READY`], and then once a second ([`INTERVAL`](crate::pulse::INTERVAL))
+/// as long as its main thread and one of its other threads work.
 const ALIVE: u8 = b'A';
 
 /// The old process has closed what only one of them may have open.
@@ -339,8 +340,8 @@ impl Address {
     }
 }
 
-/// Tells systemd, if it has started this process and wants to know. A thread of its own does it, because signals and operators
-/// must not wait for a systemd that does not read.
+/// Tells systemd, if it has started this process and wants to know. A thread of its own does it, because signals and
+/// operators must not wait for a systemd that does not read.
 fn notify(state: NotifyState<'static>) {
     let failed = |error: io::Error| tracing::warn!(%error, "systemd cannot be told");
     let tell = move || sd_notify::notify(&[state]).unwrap_or_else(failed);

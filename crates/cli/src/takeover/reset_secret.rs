@@ -7,10 +7,10 @@ use tandem_node::quic::ResetSecret;
 
 /// The secret of the server that listens at this address of this machine.
 ///
-/// Servers with one certificate often have one private key: a proxy and an origin, or the machines of one name. With the
-/// same secret, each would answer a packet of another one's connection with the reset that ends it (RFC 9000 §21.11).
-/// After a restart a server has the same secret again, unless it listens at another address or the machine has got another
-/// name. Then clients wait for their idle timeout.
+/// Servers with one certificate often have one private key: a proxy and an origin, or the machines of one name. With
+/// the same secret, each would answer a packet of another one's connection with the reset that ends it (RFC 9000
+/// §21.11). After a restart a server has the same secret again, unless it listens at another address or the machine has
+/// got another name. Then clients wait for their idle timeout.
 pub(super) fn of_server(of_key: &ResetSecret, listens: SocketAddr) -> ResetSecret {
     let machine = Machine {
         id: fs::read_to_string("/etc/machine-id").unwrap_or_default(),
@@ -19,8 +19,8 @@ pub(super) fn of_server(of_key: &ResetSecret, listens: SocketAddr) -> ResetSecre
     machine.secret(of_key, listens)
 }
 
-/// What tells a machine from others. Copies of a virtual machine may have one ID, and containers have none, or that of their
-/// image.
+/// What tells a machine from others. Copies of a virtual machine may have one ID, and containers have none, or that of
+/// their image.
 struct Machine {
     id: String,
     name: Vec<u8>,

@@ -248,7 +248,8 @@ impl ServerTlsSetup {
     }
 }
 
-/// The certificate that was issued last. Before the first one, a certificate that no client trusts lets the server begin.
+/// The certificate that was issued last. Before the first one, a certificate that no client trusts lets the server
+/// begin.
 fn acme_identity(acme: &AcmeSetup) -> Result<Identity, ConfigError> {
     let file = acme.file();
     if file.exists() {
@@ -293,8 +294,8 @@ impl Identity {
         }
     }
 
-    /// A secret that outlives restarts as the private key does; none for a development certificate, which does not. Other
-    /// servers may have the same key.
+    /// A secret that outlives restarts as the private key does; none for a development certificate, which does not.
+    /// Other servers may have the same key.
     pub(crate) fn reset_secret(&self) -> Option<ResetSecret> {
         let hash = Sha256::new()
             .chain_update(b"tandem: stateless resets\0")

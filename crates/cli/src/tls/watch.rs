@@ -1,7 +1,8 @@
 //! Notices that files have changed, without being told.
 //!
 //! The files are looked at every few seconds. What the operating system could tell (inotify) is about one file, and not
-//! about the symbolic links on the way to it, which certbot and Kubernetes replace; and it is silent about network file systems.
+//! about the symbolic links on the way to it, which certbot and Kubernetes replace; and it is silent about network file
+//! systems.
 
 use std::{
     fs,

@@ -83,8 +83,8 @@ impl Top {
     }
 }
 
-/// Reads the answer of a server. Our servers know only names that are short and printable; another program may listen at
-/// the same address.
+/// Reads the answer of a server. Our servers know only names that are short and printable; another program may listen
+/// at the same address.
 fn read(json: &[u8]) -> Result<Now, StrangerText> {
     let value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     if !is_printable(&value) {

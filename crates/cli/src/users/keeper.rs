@@ -111,9 +111,9 @@ impl Keeper {
         Ok(Self { orders, thread: Some(thread) })
     }
 
-    /// Takes over what is in a store. If a process before this one still has it, this happens when that one has closed it,
-    /// without waiting here, and what that one tells until its end is added. An error says why the store cannot be used,
-    /// if that is known now; what users use is then counted in memory.
+    /// Takes over what is in a store. If a process before this one still has it, this happens when that one has closed
+    /// it, without waiting here, and what that one tells until its end is added. An error says why the store cannot be
+    /// used, if that is known now; what users use is then counted in memory.
     pub(crate) fn begin(
         &self,
         store: Option<&Path>,

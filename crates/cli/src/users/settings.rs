@@ -36,7 +36,8 @@ pub(crate) struct UsersSettings {
     #[arg(long, value_name = "NAME", env = "TANDEM_JWT_AUDIENCE")]
     jwt_audience: Option<String>,
 
-    /// Type (`typ`) that the header of JSON Web Tokens must have, such as at+jwt (RFC 9068) [default: at+jwt, JWT or none]
+    /// Type (`typ`) that the header of JSON Web Tokens must have, such as at+jwt (RFC 9068) [default: at+jwt, JWT or
+    /// none]
     #[arg(long, value_name = "TYPE", env = "TANDEM_JWT_TYPE")]
     jwt_type: Option<String>,
 

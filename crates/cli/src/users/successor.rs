@@ -80,7 +80,8 @@ fn send(stream: &mut UnixStream, unsent: &mut VecDeque<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Adds what the process before this one tells, until it ends. `closed` is called when that one has no store open any more.
+/// Adds what the process before this one tells, until it ends. `closed` is called when that one has no store open any
+/// more.
 pub(super) fn listen<T>(told: UnixStream, users: &Users, closed: impl FnOnce() -> T) {
     let (mut told, mut closed) = (BufReader::new(told), Some(closed));
     let mut text = String::new();

@@ -5,7 +5,8 @@
 //! a tunnel that retransmits, or on a radio link. Meanwhile more is in flight than rate times least RTT.
 //! What arrives at once beyond the expected amount is therefore added to the window.
 //!
-//! [draft-cardwell-iccrg-bbr-congestion-control-02, §4.5.5]: https://datatracker.ietf.org/doc/html/draft-cardwell-iccrg-bbr-congestion-control-02#section-4.5.5
+//! [draft-cardwell-iccrg-bbr-congestion-control-02, §4.5.5]:
+//! https://datatracker.ietf.org/doc/html/draft-cardwell-iccrg-bbr-congestion-control-02#section-4.5.5
 
 use std::time::{Duration, Instant};
 

@@ -13,8 +13,8 @@ const SHARED: SocketId = SocketId(u64::MAX);
 
 /// Nodes of a server that share one address: threads, processes or machines behind a load balancer.
 ///
-/// Each received packet with a short header goes to its owner and to all other nodes. In reality the kernel or a load balancer
-/// gives a few to another node. The nodes carry UDP only.
+/// Each received packet with a short header goes to its owner and to all other nodes. In reality the kernel or a load
+/// balancer gives a few to another node. The nodes carry UDP only.
 pub struct SharedAddress<N> {
     nodes: Vec<Member<N>>,
     owner: Owner,
@@ -35,7 +35,8 @@ struct Member<N> {
 }
 
 impl<N: Node> SharedAddress<N> {
-    /// Nodes with the same settings, apart from what says which one each is. Those in the range `new` get new connections.
+    /// Nodes with the same settings, apart from what says which one each is. Those in the range `new` get new
+    /// connections.
     pub fn new(nodes: impl IntoIterator<Item = N>, owner: Owner, new: Range<usize>) -> Self {
         let member = |node| Member { node, listening: None, is_over: false };
         Self {

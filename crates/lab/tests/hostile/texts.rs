@@ -70,8 +70,8 @@ fn the_reason_of_a_close_is_one_harmless_line() {
     }
 }
 
-/// Closes a connection before its handshake, as somebody can who has seen the first packet on its way: the keys of Initial
-/// packets follow from the connection ID in it (RFC 9001 §5.2).
+/// Closes a connection before its handshake, as somebody can who has seen the first packet on its way: the keys of
+/// Initial packets follow from the connection ID in it (RFC 9001 §5.2).
 struct Forger {
     has_socket: bool,
     code: u16,
@@ -80,7 +80,8 @@ struct Forger {
 }
 
 impl Forger {
-    /// An Initial packet with a `CONNECTION_CLOSE` frame (RFC 9000 §17.2.2 and §19.19) for the client that sent `initial`.
+    /// An Initial packet with a `CONNECTION_CLOSE` frame (RFC 9000 §17.2.2 and §19.19) for the client that sent
+    /// `initial`.
     fn close(&self, initial: &[u8]) -> Vec<u8> {
         let id = |at: usize| &initial[at + 1..at + 1 + usize::from(initial[at])];
         let (to_server, to_client) = (id(5), id(6 + usize::from(initial[5])));

@@ -113,8 +113,8 @@ fn proxy(tls: &TestCertificate) -> Proxy {
 /// socket, by which a chain through the same proxy is noticed, takes 114.
 const MOST: [i64; 3] = [62_500, 66_500, 2_766];
 
-/// The same in the default mode. What repairs a flow keeps numbers and an account of packets in flight, and packets that were
-/// not acknowledged yet.
+/// The same in the default mode. What repairs a flow keeps numbers and an account of packets in flight, and packets
+/// that were not acknowledged yet.
 const MOST_BY_DEFAULT: [i64; 3] = [62_500, 76_500, 5_400];
 
 #[test]

@@ -28,8 +28,8 @@ pub(super) struct Place {
 }
 
 impl Places {
-    /// Gives a new connection a place. If there is none left, the oldest connection without a request loses its own, and
-    /// if all have made one, the oldest of them. The receiver says when this one has lost its place.
+    /// Gives a new connection a place. If there is none left, the oldest connection without a request loses its own,
+    /// and if all have made one, the oldest of them. The receiver says when this one has lost its place.
     pub(super) fn give(&mut self) -> (Place, oneshot::Receiver<()>) {
         if self.taken.len() >= CONNECTIONS_MAX {
             let is_silent = |(place, _): &(Place, _)| !place.has_asked.load(Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! Packets that the kernel gave to another thread than that of their connection.
 //!
-//! The kernel joins packets of one size that follow each other from one address (GRO), and gives them to the socket that the
-//! filter chooses for the first one. A client with several connections at one port has connections in several threads.
+//! The kernel joins packets of one size that follow each other from one address (GRO), and gives them to the socket
+//! that the filter chooses for the first one. A client with several connections at one port has connections in several
+//! threads.
 
 use std::{
     collections::VecDeque,
@@ -15,8 +16,8 @@ use std::{
 use futures_util::task::AtomicWaker;
 use tandem_node::node::{Received, SocketId};
 
-/// The most packets that wait for a thread. It gets them when it looks for packets of its own the next time, so that more
-/// would be a flood.
+/// The most packets that wait for a thread. It gets them when it looks for packets of its own the next time, so that
+/// more would be a flood.
 const WAITING_MAX: usize = 256;
 
 /// What waits for each thread of a process.
@@ -109,8 +110,8 @@ impl Desk {
     }
 }
 
-/// The thread that a packet's connection ID names, of this number of threads. `None`: it names none, because the client has
-/// chosen it. The filter of the sockets computes the same, and the number of a process besides.
+/// The thread that a packet's connection ID names, of this number of threads. `None`: it names none, because the client
+/// has chosen it. The filter of the sockets computes the same, and the number of a process besides.
 fn named_thread(payload: &[u8], thread_at: usize, threads: usize) -> Option<usize> {
     let &first = payload.first()?;
     let id_at = match first {

@@ -51,8 +51,8 @@ impl Filter {
         Ok(setsockopt(socket, AttachReusePortCbpf, &program)?)
     }
 
-    /// The program. Its result is the number of a socket. A packet that ends before the byte that is asked for goes to the
-    /// first socket: the kernel then ends the program with 0.
+    /// The program. Its result is the number of a socket. A packet that ends before the byte that is asked for goes to
+    /// the first socket: the kernel then ends the program with 0.
     #[cfg(target_os = "linux")]
     fn program(self, others: Others) -> Vec<libc::sock_filter> {
         [&self.hash()[..], &self.lane(), &self.node_and_end(others)].concat()
@@ -68,8 +68,8 @@ impl Filter {
 
         let key = self.key;
         [
-            // The hash is one of source address and ports, which stay the same during a handshake. Where IPv6 has further
-            // headers, a part of these takes the place of the ports.
+            // The hash is one of source address and ports, which stay the same during a handshake. Where IPv6 has
+            // further headers, a part of these takes the place of the ports.
             step(BYTE, IP),
             step(AND, 0xf0),
             jump(IF_EQUAL, 0x60, 5, 0),
@@ -143,7 +143,8 @@ impl Filter {
             // RFC 8999 §5.2: the Destination Connection ID follows the first byte of a short header.
             step(BYTE, 1 + thread_at),
             step(JUMP, 3),
-            // RFC 9000 §17.2: the next bits but one are 2 in a Handshake packet, whose connection ID the server has chosen.
+            // RFC 9000 §17.2: the next bits but one are 2 in a Handshake packet, whose connection ID the server has
+            // chosen.
             step(AND, 0x30),
             jump(IF_EQUAL, 0x20, 0, 4),
             // RFC 8999 §5.1: version and length come before the Destination Connection ID.

@@ -42,7 +42,8 @@ impl Listener {
         self.steering
     }
 
-    /// The sockets, and through what packets come that the kernel gave to another thread. `None`: there is no other thread.
+    /// The sockets, and through what packets come that the kernel gave to another thread. `None`: there is no other
+    /// thread.
     pub(crate) fn into_parts(self) -> io::Result<(Vec<UdpSocket>, Option<Desk>)> {
         let owned = |lane| Arc::try_unwrap(lane).or_else(|lane: Arc<UdpSocket>| lane.try_clone());
         let lanes = self.lanes.into_iter().map(owned).collect::<io::Result<_>>()?;
@@ -53,8 +54,8 @@ impl Listener {
 /// All sockets at an address.
 ///
 /// The kernel gives a packet of a connection to a socket of the node that chose the connection ID, whichever process
-/// that is in, so that a client may change its address. The first packets of a connection go to a node of this process that
-/// both addresses and ports choose.
+/// that is in, so that a client may change its address. The first packets of a connection go to a node of this process
+/// that both addresses and ports choose.
 ///
 /// Each node has a few sockets, its lanes. The sender's address and port choose among them.
 ///

@@ -362,8 +362,8 @@ impl BesideFlows {
     }
 }
 
-/// A new ID of this length or more at which clients send packets of a flow. Load balancers and the operating system give
-/// the packets to this node.
+/// A new ID of this length or more at which clients send packets of a flow. Load balancers and the operating system
+/// give the packets to this node.
 fn new_id(
     ids: &mut Ids<FlowId>,
     (random, choice): (&mut Generator, &ConnectionIds),

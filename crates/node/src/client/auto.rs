@@ -7,8 +7,8 @@ use tandem_wire::Order;
 /// The order in which the payloads of a download leave its tunnel in mode `auto`, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Payloads leave the tunnel in their order. It is the choice for every origin that does not follow reports: most of them
-    /// take a packet for lost when three later ones have arrived, and many slow down then.
+    /// Payloads leave the tunnel in their order. It is the choice for every origin that does not follow reports: most
+    /// of them take a packet for lost when three later ones have arrived, and many slow down then.
     Ordered,
     /// A payload leaves the tunnel at most 100 payloads before a lost one. An origin that follows the proxy's reports
     /// (TECC) waits for repairs itself.

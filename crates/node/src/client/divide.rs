@@ -193,7 +193,8 @@ mod tests {
         Flow::new(Carries::Own(FlowId(id)), target)
     }
 
-    /// Gives each flow its weight and the bytes that come for it before each report. Returns the shares of the last report.
+    /// Gives each flow its weight and the bytes that come for it before each report. Returns the shares of the last
+    /// report.
     fn shares(flows: &[(u8, usize)], reports: u32) -> Vec<TunnelInfo> {
         let (mut division, begin) = (Division::default(), test_start());
         let of = |(id, &(weight, _)): (usize, &(u8, usize))| flow(id as u64, weight);

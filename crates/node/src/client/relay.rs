@@ -37,8 +37,8 @@ enum Channel {
 
 /// Whether an origin may take reports.
 ///
-/// RFC 9220 §3: a client "MUST NOT" use extended CONNECT before it has received the setting. RFC 9297 §2.1.1 says the same about
-/// datagrams.
+/// RFC 9220 §3: a client "MUST NOT" use extended CONNECT before it has received the setting. RFC 9297 §2.1.1 says the
+/// same about datagrams.
 fn takes_reports(peer: &mut Peer) -> bool {
     let settings = peer.parts().and_then(|(session, _)| session.peer_settings());
     settings.is_some_and(|settings| settings.enable_connect_protocol && settings.h3_datagram)

@@ -1,4 +1,5 @@
-//! Bounds the lines of the log that users and strangers cause with flows and connections, so that nobody can fill a disk.
+//! Bounds the lines of the log that users and strangers cause with flows and connections, so that nobody can fill a
+//! disk.
 
 use std::{
     collections::BTreeMap,
@@ -42,8 +43,8 @@ impl Unlogged {
     }
 }
 
-/// Decides which lines about flows and connections are written. Each user has its own bound for its flows, over all nodes
-/// together; connections of all clients of a node have one.
+/// Decides which lines about flows and connections are written. Each user has its own bound for its flows, over all
+/// nodes together; connections of all clients of a node have one.
 #[derive(Debug, Default)]
 pub(super) struct FlowLog {
     /// The time of the lines that follow.

@@ -238,8 +238,8 @@ impl Proxy {
         })
     }
 
-    /// Tells the node that another process at the address gets new connections from now on. It goes on for those that it
-    /// has. It is no longer busy when it has been idle for [`Limits::QUIET`], or after [`Limits::hand_over`].
+    /// Tells the node that another process at the address gets new connections from now on. It goes on for those that
+    /// it has. It is no longer busy when it has been idle for [`Limits::QUIET`], or after [`Limits::hand_over`].
     pub fn hand_over(&mut self, now: Instant, busy: BusyNodes) {
         self.server.hand_over(now, busy);
     }

@@ -1,13 +1,15 @@
 //! What each user may do while the proxy's thread has more to do than it can.
 //!
-//! A packet that has come to the proxy's socket has already cost half of what it costs to relay it, so that users get equal
-//! parts of a busy thread only if those that take more than theirs are sent less. Each user therefore has a credit in each
-//! round, as flows have in deficit round robin (Shreedhar and Varghese, 1995). The TCP connections of a user whose
-//! credit is used up are not read, in both directions: its client then gets no more credit of QUIC's flow control, and the targets
-//! no larger window of TCP. UDP cannot be slowed in this way, and is dropped if its user is far beyond its credit.
+//! A packet that has come to the proxy's socket has already cost half of what it costs to relay it, so that users get
+//! equal parts of a busy thread only if those that take more than theirs are sent less. Each user therefore has a
+//! credit in each round, as flows have in deficit round robin (Shreedhar and Varghese, 1995). The TCP connections of a
+//! user whose credit is used up are not read, in both directions: its client then gets no more credit of QUIC's flow
+//! control, and the targets no larger window of TCP. UDP cannot be slowed in this way, and is dropped if its user is
+//! far beyond its credit.
 //!
-//! A round ends when all have used their credit, or when all together have done what is due to all of them. It also ends when the thread has nothing
-//! to do. So nobody waits while the thread is idle, and a user who is alone never waits.
+//! A round ends when all have used their credit, or when all together have done what is due to all of them. It also
+//! ends when the thread has nothing to do. So nobody waits while the thread is idle, and a user who is alone never
+//! waits.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,37 +22,39 @@ use crate::{node::Load, quic::ConnectionId, rounds::Party, stats::ShareStats};
 /// A user, or a connection whose user is not known.
 pub(super) type Who = Party<ConnectionId>;
 
-/// The credit of a party in each round in bytes. A thread carries this in less than a millisecond, so that a round of ten
-/// parties, for which a packet may wait, takes some 5 ms. It is enough for 27 full packets with [`PACKET_COST`].
+/// The credit of a party in each round in bytes. A thread carries this in less than a millisecond, so that a round of
+/// ten parties, for which a packet may wait, takes some 5 ms. It is enough for 27 full packets with [`PACKET_COST`].
 const CREDIT: i64 = 64 * 1024;
 
-/// What a received packet costs besides its bytes, in bytes. To receive a packet and to find out what it is takes half of the time in which
-/// one of 1,300 bytes is relayed.
+/// What a received packet costs besides its bytes, in bytes. To receive a packet and to find out what it is takes half
+/// of the time in which one of 1,300 bytes is relayed.
 pub(super) const PACKET_COST: usize = 1000;
 
-/// How much of the later credits a party can use up at most, in bytes. What it has in flight when it must wait still comes
-/// and counts: up to 2 MB for each stream. Without a bound it could have to wait for minutes.
+/// How much of the later credits a party can use up at most, in bytes. What it has in flight when it must wait still
+/// comes and counts: up to 2 MB for each stream. Without a bound it could have to wait for minutes.
 const DEBT_MAX: i64 = 16 * CREDIT;
 
-/// How much a party can save while the thread is never idle, in bytes. Others may use several credits at once, since a TCP connection is read
-/// for up to 256 kB at a time, and it then needs as much to get its part.
+/// How much a party can save while the thread is never idle, in bytes. Others may use several credits at once, since a
+/// TCP connection is read for up to 256 kB at a time, and it then needs as much to get its part.
 const SAVED_MAX: i64 = 4 * CREDIT;
 
 /// A credit that leaves no debt: nobody else wanted what was used.
 const FORGIVEN: i64 = i64::MAX;
 
-/// How far beyond its credit a party is when its UDP payloads are dropped, in bytes: about the 80 packets of a burst. They cannot wait
-/// as TCP does, and a burst shall not lose packets.
+/// How far beyond its credit a party is when its UDP payloads are dropped, in bytes: about the 80 packets of a burst.
+/// They cannot wait as TCP does, and a burst shall not lose packets.
 const UDP_DEBT: i64 = 4 * CREDIT;
 
-/// How long a party counts that does nothing. Who sends each 20 ms, as a telephone does, must count in each round, since others would
-/// otherwise use its part between two of its packets.
+/// How long a party counts that does nothing. Who sends each 20 ms, as a telephone does, must count in each round,
+/// since others would otherwise use its part between two of its packets.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// The longest round. It ends with the work, or when there is none. Only a driver that does not say so would let parties wait for longer.
+/// The longest round. It ends with the work, or when there is none. Only a driver that does not say so would let
+/// parties wait for longer.
 const ROUND_MAX: Duration = Duration::from_millis(100);
 
-/// The most parties that have credit. Others are not limited. Each has some 50 bytes here, and an open connection of 62 kB.
+/// The most parties that have credit. Others are not limited. Each has some 50 bytes here, and an open connection of
+/// 62 kB.
 const PARTIES_MAX: usize = 4096;
 
 /// The credit of all parties of one proxy.
@@ -231,7 +235,8 @@ mod tests {
         (ConnectionId(1), StreamId(stream))
     }
 
-    /// What each of these users does in many rounds if each takes as much as it may, but no more than this in a turn. Nothing is ever idle.
+    /// What each of these users does in many rounds if each takes as much as it may, but no more than this in a turn.
+    /// Nothing is ever idle.
     fn done(wants: &[(Who, usize)]) -> Vec<usize> {
         let (mut shares, now) = busy();
         let mut done = vec![0; wants.len()];

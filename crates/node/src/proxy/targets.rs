@@ -203,8 +203,8 @@ impl Targets {
         Ok((State::Opening { socket, target }, output))
     }
 
-    /// Whether a connection from this address may open flows: not if it comes through too many flows of the same process,
-    /// in which each packet costs as many times its work.
+    /// Whether a connection from this address may open flows: not if it comes through too many flows of the same
+    /// process, in which each packet costs as many times its work.
     pub(super) fn check_nesting(&self, client: SocketAddr) -> Result<(), RequestError> {
         let nested = self.in_use.depth_of(client);
         if nested > self.nested_max { Err(RequestError::Loop { nested }) } else { Ok(()) }

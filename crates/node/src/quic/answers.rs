@@ -54,8 +54,8 @@ impl Answers {
         is_recent
     }
 
-    /// Adds the answer to a packet of no connection, if the prefix of its sender has not had too many of them. `id` is that
-    /// of a packet with a short header, and was not answered of late.
+    /// Adds the answer to a packet of no connection, if the prefix of its sender has not had too many of them. `id` is
+    /// that of a packet with a short header, and was not answered of late.
     pub(super) fn push_to_stranger(
         &mut self,
         now: Instant,

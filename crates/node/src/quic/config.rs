@@ -125,8 +125,8 @@ pub enum LossDetection {
     /// The thresholds for a path on which packets arrive late, such as one behind a tunnel that repairs
     /// losses, or one that reorders packets: 1.75 RTTs, and more packets than arrive in that time.
     BehindRepair,
-    /// [`Self::BehindRepair`] for the connections whose clients say at their beginning that they will send reports
-    /// on a tunnel ([`TunnelInfo::ALPN`]), and else [`Self::Rfc9002`]. A client that sends an upload knows itself what it
+    /// [`Self::BehindRepair`] for the connections whose clients say at their beginning that they will send reports on a
+    /// tunnel ([`TunnelInfo::ALPN`]), and else [`Self::Rfc9002`]. A client that sends an upload knows itself what it
     /// goes through.
     AsClientsSay,
 }
@@ -343,8 +343,8 @@ impl ServerTls {
     }
 }
 
-/// The TLS settings of a client, for QUIC, and the address tokens that servers have given it (RFC 9000 §8.1.3). Like the
-/// tickets of TLS sessions, they are kept for as long as a clone of this is.
+/// The TLS settings of a client, for QUIC, and the address tokens that servers have given it (RFC 9000 §8.1.3). Like
+/// the tickets of TLS sessions, they are kept for as long as a clone of this is.
 #[derive(Clone)]
 pub struct ClientTls(
     pub(super) Arc<dyn noq_proto::crypto::ClientConfig>,

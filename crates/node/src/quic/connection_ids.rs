@@ -43,13 +43,13 @@ impl ConnectionIds {
         self.fleet.as_ref().map_or(0, Fleet::thread_at)
     }
 
-    /// Whether this node may say that nobody has the connection of an ID. Another thread, process or machine may have it,
-    /// although its packet came here: the kernel joins packets that follow each other from one address, and gives them to
-    /// the node of the first one; load balancers may do the same.
+    /// Whether this node may say that nobody has the connection of an ID. Another thread, process or machine may have
+    /// it, although its packet came here: the kernel joins packets that follow each other from one address, and gives
+    /// them to the node of the first one; load balancers may do the same.
     ///
-    /// All nodes know the secret of stateless resets. An answer to the packet of another node would contain the token that
-    /// ends a live connection. RFC 9000 §21.11: "servers MUST NOT generate a stateless reset if a connection with the
-    /// corresponding connection ID could be active on any endpoint using the same static key."
+    /// All nodes know the secret of stateless resets. An answer to the packet of another node would contain the token
+    /// that ends a live connection. RFC 9000 §21.11: "servers MUST NOT generate a stateless reset if a connection with
+    /// the corresponding connection ID could be active on any endpoint using the same static key."
     pub(super) fn may_answer(&self, id: &[u8]) -> bool {
         let is_shared = self.other_process.is_there();
         id.get(self.thread_at()).is_some_and(|&it| self.steering.answers_for(it, is_shared))

@@ -1,8 +1,8 @@
 //! Several machines that serve together, behind a load balancer that routes packets by their connection IDs.
 //!
-//! A connection ID names the machine ([draft-ietf-quic-load-balancers-21]), so that a client may change its address. All
-//! machines derive the keys of Retry tokens and of stateless resets from the same secrets, so that any of them can check
-//! a token, and can reset the connection of a machine that is gone ([`Neighbours`]).
+//! A connection ID names the machine ([draft-ietf-quic-load-balancers-21]), so that a client may change its address.
+//! All machines derive the keys of Retry tokens and of stateless resets from the same secrets, so that any of them can
+//! check a token, and can reset the connection of a machine that is gone ([`Neighbours`]).
 //!
 //! [draft-ietf-quic-load-balancers-21]: https://datatracker.ietf.org/doc/html/draft-ietf-quic-load-balancers-21
 
@@ -53,9 +53,9 @@ pub struct Fleet {
 /// The other machines of a fleet, as far as they are known, and which of them are gone. All nodes of a machine share it
 /// with the program that looks after the other machines.
 ///
-/// A node answers a packet of another machine's connection only if that machine is gone. Otherwise the answer, a stateless
-/// reset, could end a connection that the other machine has. By default no machine is known, and their packets are never
-/// answered.
+/// A node answers a packet of another machine's connection only if that machine is gone. Otherwise the answer, a
+/// stateless reset, could end a connection that the other machine has. By default no machine is known, and their
+/// packets are never answered.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours(Arc<[Neighbour]>);
 
@@ -145,8 +145,8 @@ pub enum FleetError {
 }
 
 impl Fleet {
-    /// The machine with this server ID. The first generation is in use. The others, which come later or have been in use
-    /// before, are known.
+    /// The machine with this server ID. The first generation is in use. The others, which come later or have been in
+    /// use before, are known.
     pub fn new(server_id: Vec<u8>, generations: Vec<Generation>) -> Result<Self, FleetError> {
         let mut seen = [false; 8];
         for Generation { ids, .. } in &generations {
@@ -241,8 +241,8 @@ fn expand(key: &Prk, info: &[u8]) -> [u8; 32] {
     bytes
 }
 
-/// Seals tokens with the first key, and opens those of any. Each token has a key of its own, which follows from a random
-/// number of 128 bits.
+/// Seals tokens with the first key, and opens those of any. Each token has a key of its own, which follows from a
+/// random number of 128 bits.
 pub(super) struct TokenKey(Vec<Prk>);
 
 impl TokenKey {

@@ -1,8 +1,8 @@
 //! How a server knows a client that comes again, before it does the work of a handshake.
 //!
-//! A server gives each connection an address token (`NEW_TOKEN`, RFC 9000 §8.1.3), which the client shows in its next first
-//! packet. Anybody gets one who completes a handshake. So a token counts only once the connection that got it has made
-//! a permitted request, and only once: others are taken for none.
+//! A server gives each connection an address token (`NEW_TOKEN`, RFC 9000 §8.1.3), which the client shows in its next
+//! first packet. Anybody gets one who completes a handshake. So a token counts only once the connection that got it has
+//! made a permitted request, and only once: others are taken for none.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -42,8 +42,8 @@ impl Returning {
         Self { key: Arc::new(TokenKey::new(&secret)), known: Arc::default() }
     }
 
-    /// Lets connections with these settings get no token, and has the tokens of others checked. `fleet` is the key of all
-    /// machines of a fleet, if there is one.
+    /// Lets connections with these settings get no token, and has the tokens of others checked. `fleet` is the key of
+    /// all machines of a fleet, if there is one.
     pub(super) fn apply(
         &mut self,
         config: &mut ServerConfig,

@@ -49,7 +49,8 @@ impl Turn {
     }
 }
 
-/// Whether another process at the address has connections. The node then answers no packet with one of its connection IDs.
+/// Whether another process at the address has connections. The node then answers no packet with one of its connection
+/// IDs.
 #[derive(Clone, Debug, Default)]
 pub struct OtherProcess(Arc<AtomicBool>);
 
@@ -74,11 +75,12 @@ impl Steering {
     /// A node that has the address for itself.
     pub const ALONE: Self = Self { slot: 0, slots: 1, nodes: 1 };
 
-    /// The most nodes of one process. The first byte still has a bit that nobody can guess, and the other bytes have all.
+    /// The most nodes of one process. The first byte still has a bit that nobody can guess, and the other bytes have
+    /// all.
     pub const NODES_MAX: u8 = 64;
 
-    /// The node with this index, counted from 0, of this many nodes of a process. `None`: there is no such node, or there
-    /// are more than [`Self::NODES_MAX`].
+    /// The node with this index, counted from 0, of this many nodes of a process. `None`: there is no such node, or
+    /// there are more than [`Self::NODES_MAX`].
     pub const fn new(index: u8, nodes: u8, turn: Turn) -> Option<Self> {
         if index < nodes && nodes <= Self::NODES_MAX {
             Some(Self { slot: turn.first_slot(nodes) + index, slots: 2 * nodes, nodes })
@@ -93,9 +95,9 @@ impl Steering {
         first % self.slots
     }
 
-    /// Whether this node may say that nobody has the connection of an ID that begins with this byte. It is the only one at
-    /// the address that may. `is_shared`: another process has connections at the address. Without it, the IDs of such a
-    /// process belong to the node to which the filter of the sockets gives their packets.
+    /// Whether this node may say that nobody has the connection of an ID that begins with this byte. It is the only one
+    /// at the address that may. `is_shared`: another process has connections at the address. Without it, the IDs of
+    /// such a process belong to the node to which the filter of the sockets gives their packets.
     pub(super) const fn answers_for(self, first: u8, is_shared: bool) -> bool {
         let slot = self.slot_of(first);
         slot == self.slot || !is_shared && slot % self.nodes == self.index()

@@ -45,8 +45,8 @@ impl Tunnel {
         flow.is_some_and(|flow| matches!(flow.repair, RepairOffer::Ours(_)))
     }
 
-    /// Changes the order of a flow's payloads at both exits of the tunnel, if the mode leaves that to the client. Returns
-    /// whether it was another before.
+    /// Changes the order of a flow's payloads at both exits of the tunnel, if the mode leaves that to the client.
+    /// Returns whether it was another before.
     pub(crate) fn choose(&mut self, now: Instant, stream: StreamId, choice: Choice) -> bool {
         if !self.adapts(stream) {
             return false;

@@ -31,8 +31,8 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Whether the option of a segment (see [`tcp`]) is one of the PEP that has this key, and for this connection: sequence numbers
-    /// mean nothing in another one.
+    /// Whether the option of a segment (see [`tcp`]) is one of the PEP that has this key, and for this connection:
+    /// sequence numbers mean nothing in another one.
     pub fn authenticates(&self, key: &PepKey, option: &[u8]) -> bool {
         let Some((content, mac)) = option.split_last_chunk::<{ tcp::TcpPepAck::MAC_LEN }>() else {
             return false;

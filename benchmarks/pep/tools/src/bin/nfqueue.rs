@@ -1,5 +1,5 @@
-//! A PEP as in the paper, to compare with: each packet waits in a queue for this program, which lets it pass and then sends a PEP-ACK for
-//! it. `nfqueue NUMBER` prints a line when it is ready, and runs until it is killed.
+//! A PEP as in the paper, to compare with: each packet waits in a queue for this program, which lets it pass and then
+//! sends a PEP-ACK for it. `nfqueue NUMBER` prints a line when it is ready, and runs until it is killed.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},

@@ -1,5 +1,5 @@
-//! Runs a PEP of the product until it is killed: `router DEVICE user|PACKETS`. With a number of packets, the kernel makes the
-//! PEP-ACKs. Prints a line when it is ready, and what it has counted after each second.
+//! Runs a PEP of the product until it is killed: `router DEVICE user|PACKETS`. With a number of packets, the kernel
+//! makes the PEP-ACKs. Prints a line when it is ready, and what it has counted after each second.
 
 use std::time::{Duration, Instant};
 

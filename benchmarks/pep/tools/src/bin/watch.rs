@@ -1,6 +1,6 @@
 //! Measures with `watch.bpf.o` until standard input ends: `watch OBJECT TO_SERVER TO_CLIENT COUNT SKIP`, where both are
-//! devices. Then prints, as JSON, nanoseconds: minimum, mean, percentiles 50 and 99, and maximum, and of how many packets, without the first
-//! SKIP ones.
+//! devices. Then prints, as JSON, nanoseconds: minimum, mean, percentiles 50 and 99, and maximum, and of how many
+//! packets, without the first SKIP ones.
 
 use std::io::Read as _;
 

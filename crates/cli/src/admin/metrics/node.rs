@@ -1,5 +1,5 @@
-//! The metrics of a node. Its counters by cause are taken apart field by field, so that the compiler finds a cause that is
-//! missing.
+//! The metrics of a node. Its counters by cause are taken apart field by field, so that the compiler finds a cause that
+//! is missing.
 
 use tandem_net::DriverStats;
 use tandem_node::{

@@ -82,8 +82,8 @@ const UNTIL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 const EVENTS: &str = "events";
 
 impl JwtKeys {
-    /// The types of tokens that are accepted unless [`JwtRules::token_type`] names one. Others are for another purpose, such
-    /// as the `logout+jwt` of `OpenID` Connect (RFC 8725 §3.11).
+    /// The types of tokens that are accepted unless [`JwtRules::token_type`] names one. Others are for another purpose,
+    /// such as the `logout+jwt` of `OpenID` Connect (RFC 8725 §3.11).
     pub const TYPES: [&str; 2] = ["at+jwt", "JWT"];
 
     /// Reads a JWK Set. Keys that are not for signatures, and keys of kinds that are unknown here, are left out. RFC
@@ -132,8 +132,8 @@ impl JwtKeys {
             return Err(Denied::WrongToken);
         }
         let header = decode_header(token).map_err(|_| Denied::WrongToken)?;
-        // RFC 7515 §4.1.11: `crit` "indicates that extensions to this specification and/or [JWA] are being used that MUST be
-        // understood and processed". None is understood here.
+        // RFC 7515 §4.1.11: `crit` "indicates that extensions to this specification and/or [JWA] are being used that
+        // MUST be understood and processed". None is understood here.
         if header.crit.is_some() {
             return Err(Denied::WrongToken);
         }

@@ -49,7 +49,8 @@ impl Proxy {
         verdict
     }
 
-    /// Takes no bytes of a direction until the user's rate and its part of a busy thread permit it. Returns whether they do not.
+    /// Takes no bytes of a direction until the user's rate and its part of a busy thread permit it. Returns whether
+    /// they do not.
     fn pause(&mut self, now: Instant, id: FlowId, way: Direction) -> bool {
         let Some(flow) = self.tcp.flows.get_mut(&id) else { return false };
         if self.shares.is_busy() && self.shares.has_used(flow.owner.who(id.0)) {
@@ -68,7 +69,8 @@ impl Proxy {
         true
     }
 
-    /// Goes on with the connections that have waited for a round, as far as their users' credit reaches. The others wait for the next.
+    /// Goes on with the connections that have waited for a round, as far as their users' credit reaches. The others
+    /// wait for the next.
     pub(in crate::proxy) fn resume_waiting(&mut self, now: Instant) {
         let mut waiting = self.shares.next_round();
         for _ in 0..waiting.len() {

@@ -33,9 +33,9 @@ use crate::seldom::Seldom;
 
 /// Makes the files of qlogs.
 pub trait QlogFiles: Debug + Send + Sync {
-    /// Makes the file of a connection, whose name begins with `name` and ends as the caller likes. Each connection has another
-    /// name. The file is written in small pieces. The thread that carries packets makes and writes it, so that neither
-    /// should wait for a disk.
+    /// Makes the file of a connection, whose name begins with `name` and ends as the caller likes. Each connection has
+    /// another name. The file is written in small pieces. The thread that carries packets makes and writes it, so that
+    /// neither should wait for a disk.
     ///
     /// # Errors
     ///
@@ -215,8 +215,8 @@ impl Qlog {
         self.event("parameters_set", Value::Object(data));
     }
 
-    /// Writes a packet. `header` is without protection, and `payload` is not encrypted; `len` is the length of both with
-    /// the tag of the encryption.
+    /// Writes a packet. `header` is without protection, and `payload` is not encrypted; `len` is the length of both
+    /// with the tag of the encryption.
     pub(super) fn packet(
         &mut self,
         who: Who,

@@ -1,5 +1,5 @@
-//! Packets that reach the wrong one of several nodes, each of which knows the secret of stateless resets: another thread,
-//! another process, another machine.
+//! Packets that reach the wrong one of several nodes, each of which knows the secret of stateless resets: another
+//! thread, another process, another machine.
 
 use std::{
     collections::BTreeSet,
