@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tandem_units::{ByteCount, Rate, Ratio};
-use tandem_wire::Code;
+use tandem_wire::{Code, Order};
 
 use tandem_congestion::DomainStats;
 
@@ -64,6 +64,8 @@ pub struct Stats {
     pub beside: BesideStats,
     /// Retransmissions of datagrams.
     pub repaired: Repaired,
+    /// The orders of payloads that the clients of repaired flows chose.
+    pub orders: Orders,
     /// The counters of the resequencers at the egress of tunnels.
     pub resequenced: ResequencerStats,
     /// Header fields of Tandem's own extensions that were ignored because they were malformed or
@@ -97,6 +99,7 @@ impl Stats {
         self.dropped.add(&other.dropped);
         self.repaired.add(&other.repaired);
         self.in_capsules += other.in_capsules;
+        self.orders.add(&other.orders);
         self.resequenced.add(&other.resequenced);
         self.feedback.add(&other.feedback);
         self.fields_ignored += other.fields_ignored;
@@ -339,6 +342,34 @@ impl Dropped {
         self.standing_queue += other.standing_queue;
         self.too_many_flows += other.too_many_flows;
         self.over_share += other.over_share;
+    }
+}
+
+/// How often a client chose each order of payloads for a repaired flow: when the flow began, and when it changed its mind
+/// (mode auto).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// [`Order::Off`].
+    pub off: u64,
+    /// [`Order::Window`].
+    pub window: u64,
+    /// [`Order::Ordered`].
+    pub ordered: u64,
+}
+
+impl Orders {
+    pub(crate) const fn count(&mut self, order: Order) {
+        match order {
+            Order::Off => self.off += 1,
+            Order::Window => self.window += 1,
+            Order::Ordered => self.ordered += 1,
+        }
+    }
+
+    pub(crate) const fn add(&mut self, other: &Self) {
+        self.off += other.off;
+        self.window += other.window;
+        self.ordered += other.ordered;
     }
 }
 

@@ -5,6 +5,7 @@ use tandem_node::{
     client::{Choice, Order, Repair, TunnelMode},
     mode::{Agreement, Mode},
     node::Event,
+    stats::Orders,
 };
 use tandem_units::ByteCount;
 
@@ -60,11 +61,13 @@ fn a_change_of_order_is_said_once() {
         [(ControllerName::Cubic, &[][..]), (ControllerName::Tecc, &[Choice::Window])]
     {
         let scenario = scenario(6, controller, auto());
-        let chosen = scenario.run(|testbed| {
+        let (chosen, at_proxy) = scenario.run(|testbed| {
             testbed.finish();
-            choices(testbed)
+            (choices(testbed), testbed.world.node_mut(testbed.proxies[0]).stats().orders)
         });
         assert_eq!(chosen, said, "{controller}");
+        let window = u64::from(said.contains(&Choice::Window));
+        assert_eq!(at_proxy, Orders { ordered: 1, window, off: 0 }, "{controller}");
     }
 }
 

@@ -67,7 +67,7 @@ use crate::{
     mode::Repair,
     quic::{self, StreamId},
     spare,
-    stats::{Dropped, FeedbackStats, Stats},
+    stats::{Dropped, FeedbackStats, Orders, Stats},
 };
 
 /// The role of an end, with the state that only this role has.
@@ -121,6 +121,7 @@ pub(crate) struct Tunnel {
     capsule_max: usize,
     /// Counts of what arrived and was dropped. The queue counts its own drops.
     dropped: Dropped,
+    orders: Orders,
     feedback: FeedbackStats,
     fields_ignored: u64,
     has_ended: bool,
@@ -144,6 +145,7 @@ impl Tunnel {
             readable: Readable::default(),
             capsule_max: limits.capsule,
             dropped: Dropped::default(),
+            orders: Orders::default(),
             feedback: FeedbackStats::default(),
             fields_ignored: 0,
             has_ended: false,
@@ -572,6 +574,7 @@ impl Tunnel {
         stats.dropped.add(self.queue.dropped());
         stats.repaired.add(self.queue.repaired());
         stats.in_capsules += self.queue.in_capsules();
+        stats.orders.add(&self.orders);
         stats.resequenced.add(&self.egress.stats());
         stats.feedback.add(&self.feedback);
         stats.fields_ignored += self.fields_ignored;

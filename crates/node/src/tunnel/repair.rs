@@ -37,6 +37,7 @@ impl Tunnel {
         flow.contexts.register(theirs, Context::Numbered);
         self.queue.set_repair(stream, RepairPlan::numbered(ours, wish, flow.too_large));
         self.egress.insert(stream, wish.order, wish.deadline);
+        self.orders.count(wish.order);
     }
 
     /// Whether the repair of a flow may be changed while it lasts.
@@ -56,6 +57,7 @@ impl Tunnel {
         wish.order = choice.order();
         let field = wish.to_field(NUMBERED_BY_CLIENT);
         self.egress.set_order(now, stream, field.order);
+        self.orders.count(field.order);
         self.queue.push_capsule(stream, encode_repair(&field));
         true
     }
@@ -70,6 +72,7 @@ impl Tunnel {
             let plan = RepairPlan::numbered(NUMBERED_BY_PROXY, field.into(), flow.too_large);
             self.queue.set_repair(stream, plan);
             self.egress.set_order(now, stream, field.order);
+            self.orders.count(field.order);
         } else {
             self.dropped.malformed += 1;
         }

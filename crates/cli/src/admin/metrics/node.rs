@@ -6,7 +6,7 @@ use tandem_node::{
     quic::{PepAckStats, UnusablePackets},
     stats::{
         Accepting, BesideStats, Broken, Denied, Dropped, FeedbackStats, FlowsEnded, GivenUp,
-        Repaired, ShareStats, Stats, TcpStats,
+        Orders, Repaired, ShareStats, Stats, TcpStats,
     },
     tunnel::resequence::{GivenUpGaps, ResequencerStats},
 };
@@ -27,6 +27,7 @@ pub(super) fn families(role: Role, stats: &Stats, driver: &DriverStats) -> Vec<F
                 .chain(of_shares(&stats.shares))
                 .chain(of_tunnels(stats))
                 .chain(of_repairs(&stats.repaired))
+                .chain([of_orders(stats.orders)])
                 .chain(of_egress(&stats.resequenced)),
         ),
         Role::Origin => families.extend(of_origin(stats)),
@@ -254,7 +255,7 @@ fn of_tunnels(stats: &Stats) -> Vec<Family> {
         ),
         Family::counters(
             ("tandem_reports_total", "event"),
-            "Reports on tunnels (mode tecc)",
+            "Reports on tunnels (modes auto and tecc)",
             [("sent", reports), ("used", used), ("stale", stale), ("malformed", malformed_reports)],
         ),
         Family::counter(
@@ -292,6 +293,15 @@ fn of_shares(&ShareStats { busy, waits }: &ShareStats) -> Vec<Family> {
             waits,
         ),
     ]
+}
+
+fn of_orders(Orders { off, window, ordered }: Orders) -> Family {
+    Family::counters(
+        ("tandem_orders_total", "order"),
+        "How often clients chose this order for the payloads of a repaired flow, at its start and \
+         later (mode auto)",
+        [("ordered", ordered), ("window", window), ("off", off)],
+    )
 }
 
 fn of_repairs(repaired: &Repaired) -> Vec<Family> {
@@ -401,7 +411,7 @@ fn of_origin(stats: &Stats) -> Vec<Family> {
         ),
         Family::counters(
             ("tandem_reports_total", "event"),
-            "Reports on tunnels (mode tecc)",
+            "Reports on tunnels (modes auto and tecc)",
             [
                 ("sent", sent),
                 ("used", followed),
