@@ -149,6 +149,10 @@ impl Case {
         let (mut before, mut came_before) = (bed.counted(), 0);
         for number in 1..=seconds * 25 {
             bed.world.run_for(INTERVAL);
+            // This client's engine bears only so many gaps in a stream. A lie may then end its own connection.
+            if bed.world.node(liar).closed.is_some() {
+                break;
+            }
             if let (Some(channel), Some(story)) = (channel, self.story)
                 && let Some(reported) = story(number)
                 && number > 4
@@ -232,14 +236,14 @@ fn sum<'a>(seconds: impl IntoIterator<Item = &'a Second>) -> Second {
     })
 }
 
-/// The worst share of packets lost in any ten seconds after the first, in percent.
+/// The worst share of packets lost in any ten seconds after the first, in thousandths.
 fn worst_ten(seconds: &[Second]) -> u64 {
-    let tens = seconds.iter().skip(1).collect::<Vec<_>>();
-    let share = |ten: &[&Second]| {
-        let sum = sum(ten.iter().copied());
-        (sum.lost * 100).div_ceil(sum.sent.max(1))
+    let after = &seconds[1..];
+    let share = |ten: &[Second]| {
+        let sum = sum(ten);
+        (sum.lost * 1000).div_ceil(sum.sent.max(1))
     };
-    tens.windows(10).map(share).max().unwrap_or(0)
+    after.windows(after.len().min(10)).map(share).max().unwrap()
 }
 
 const LIES: [(&str, Story); 3] = [
@@ -269,20 +273,23 @@ fn a_lie_gains_nothing_that_lasts() {
 
 #[test]
 fn through_a_tunnel_a_lie_costs_the_origin_hardly_a_packet() {
-    for (queue, loss_percent, seed, most) in
-        [("30kB", 5, 1, 5), ("30kB", 5, 2, 5), ("30kB", 5, 3, 5), ("2MB", 0, 1, 1)]
-    {
+    // One run says little: with the truth, seeds lose from 1 to 5 % in their worst ten seconds.
+    for (queue, loss_percent, seeds, most) in [("30kB", 5, 8, 50), ("2MB", 0, 1, 10)] {
         let worst = |story| {
             let (controller, story) = (ControllerName::Tecc, Some(story));
-            let case = Case { has_tunnel: true, queue, loss_percent, controller, story, seed };
-            worst_ten(&case.run(15))
+            let run = |seed| {
+                let case = Case { has_tunnel: true, queue, loss_percent, controller, story, seed };
+                worst_ten(&case.run(15))
+            };
+            (1..=seeds).map(run).collect::<Vec<_>>()
         };
+        let mean = |shares: &[u64]| shares.iter().sum::<u64>() / seeds;
         let truth = worst(TRUTH);
         for (what, story) in LIES {
             let lie = worst(story);
-            let place = format!("{queue}, {loss_percent} %, {what}, seed {seed}");
-            assert!(lie <= most, "{place}: {lie} % lost in ten seconds");
-            assert!(lie <= truth + 2, "{place}: {lie} % lost, {truth} % with the truth");
+            let place = format!("{queue}, {loss_percent} %, {what}: lost per 1000 {lie:?}");
+            assert!(lie.iter().all(|share| *share <= most), "{place}");
+            assert!(mean(&lie) <= mean(&truth) + 10, "{place}, {truth:?} with the truth");
         }
     }
 }
@@ -301,8 +308,8 @@ fn without_a_tunnel_a_lie_makes_the_origin_lose_little_more_than_bbr_does() {
             let lie = run(ControllerName::Tecc, Some(story));
             let place = format!("{queue}, {loss_percent} %, {what}");
             let (worst, late) = (worst_ten(&lie), worst_ten(&lie[9..]));
-            assert!(worst <= bbr + 3, "{place}: {worst} %, {bbr} % with BBR");
-            assert!(late <= loss_percent + 7, "{place}: {late} % after ten seconds");
+            assert!(worst <= bbr + 30, "{place}: {worst} per 1000, {bbr} with BBR");
+            assert!(late <= 10 * (loss_percent + 7), "{place}: {late} per 1000 after ten seconds");
         }
     }
 }
