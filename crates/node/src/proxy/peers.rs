@@ -8,11 +8,12 @@ use std::{
 
 use super::{FlowId, access::Access, flow::Flow, standing::Standing};
 use crate::{
+    carrier::Carrier,
     limits::Limits,
     quic::{ConnectionId, StreamId, earliest},
     stats::Stats,
     timers::move_timer,
-    tunnel::{Carrier, Tunnel},
+    tunnel::Tunnel,
 };
 
 /// One client's connection.

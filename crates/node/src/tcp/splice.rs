@@ -13,12 +13,7 @@ use super::{
     Socket,
     framing::{Form, Framing, Next},
 };
-use crate::{
-    h3::ConnectionError,
-    node::Output,
-    quic::StreamId,
-    tunnel::{Carrier, Tunnel},
-};
+use crate::{carrier::Carrier, h3::ConnectionError, node::Output, quic::StreamId, tunnel::Tunnel};
 
 /// The request stream of a TCP connection.
 #[derive(Debug)]

@@ -10,15 +10,15 @@ use tandem_wire::{
 };
 
 use super::{
-    Carrier, Flow, Form, Repair, RepairOffer, RepairPlan, Role, TooLarge, Tunnel,
+    Flow, Form, Repair, RepairOffer, RepairPlan, Role, TooLarge, Tunnel,
     agreement::{Granted, LIMIT_LEAST, Wishes, limit_to_ask},
     capsules::encode_limit,
-    carrier::QueueCarrier,
     contexts::{Context, NUMBERED_BY_CLIENT},
     doubt::Doubt,
     queue::NUMBERS,
 };
 use crate::{
+    carrier::{Carrier, QueueCarrier},
     limits::Limits,
     mode::{Agreement, Lesser, Mode, Oversize, TunnelMode},
     quic::StreamId,

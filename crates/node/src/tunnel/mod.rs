@@ -10,7 +10,6 @@
 
 mod agreement;
 mod capsules;
-mod carrier;
 mod client;
 mod contexts;
 mod doubt;
@@ -43,7 +42,6 @@ pub use self::queue::model::run as run_queue_model;
 use self::{
     agreement::RepairOffer,
     capsules::OnStream,
-    carrier::QueueCarrier,
     client::ClientEnd,
     contexts::{Context, ReportArrival},
     early::Early,
@@ -57,11 +55,11 @@ use self::{
 pub(crate) use self::{
     agreement::{Asked, CAPSULE_PROTOCOL, urgency},
     capsules::{StreamEnd, encode_proxy_status, in_frame},
-    carrier::Carrier,
     client::Flows,
 };
 pub(crate) use self::{queue::Unsent, reporter::REPORT_INTERVAL};
 use crate::{
+    carrier::{Carrier, QueueCarrier},
     h3::ConnectionError,
     limits::Limits,
     mode::Repair,

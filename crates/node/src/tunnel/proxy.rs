@@ -6,12 +6,12 @@ use http::HeaderMap;
 use tandem_wire::{GroupField, MAX_UDP_PAYLOAD, QuarterStreamId};
 
 use super::{
-    Carrier, Flow, Form, RepairOffer, Role, TooLarge, Tunnel,
+    Flow, Form, RepairOffer, Role, TooLarge, Tunnel,
     agreement::{Asked, Granted},
-    carrier::QueueCarrier,
     contexts::{NUMBERED_BY_PROXY, REPORTS_OF_PROXY},
 };
 use crate::{
+    carrier::Carrier,
     limits::Limits,
     mode::Oversize,
     quic::{SendDatagram, StreamId},
