@@ -29,13 +29,13 @@ use crate::{
     stats::Stats,
     tcp::Form,
     token::Token,
-    tunnel::{Arrival, CAPSULE_PROTOCOL, Tunnel, Unsent},
+    tunnel::{Arrival, CAPSULE_PROTOCOL, ClientTunnel, Unsent},
 };
 
 /// One hop.
 pub(super) struct Hop {
     pub(super) peer: Peer,
-    pub(super) tunnel: Tunnel,
+    pub(super) tunnel: ClientTunnel,
     /// The proxies that the hop may use.
     proxies: Vec<Template>,
     /// The place in the list of the proxy that is used.
@@ -74,7 +74,7 @@ impl Hop {
         Self {
             beside: Beside::new(wish, peer.settings.seed),
             peer,
-            tunnel: Tunnel::client(mode, limits),
+            tunnel: ClientTunnel::client(mode, limits),
             tcp_template: Template::default_for_tcp(template.authority()).ok(),
             proxies: iter::once(template.clone()).chain(others).collect(),
             proxy: 0,
@@ -126,7 +126,7 @@ impl Hop {
     }
 
     /// The tunnel and its carrier. `None` if there is no connection.
-    fn parts(&mut self) -> Option<(&mut Tunnel, Carrier<'_>)> {
+    fn parts(&mut self) -> Option<(&mut ClientTunnel, Carrier<'_>)> {
         Some((&mut self.tunnel, self.peer.carrier()?))
     }
 

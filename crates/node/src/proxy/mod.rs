@@ -68,7 +68,7 @@ use crate::{
     seldom::Seldom,
     server::{self, Server},
     stats::{ConnectionStats, Stats},
-    tunnel::{REPORT_INTERVAL, Tunnel, encode_proxy_status},
+    tunnel::{ProxyTunnel, REPORT_INTERVAL, encode_proxy_status},
 };
 
 /// The settings of a proxy.
@@ -305,7 +305,8 @@ impl Proxy {
     fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {
         match event {
             server::Event::Opened(client) => {
-                let tunnel = Tunnel::proxy(self.feedback_interval, self.oversize, &self.limits);
+                let tunnel =
+                    ProxyTunnel::proxy(self.feedback_interval, self.oversize, &self.limits);
                 self.peers.insert(id, client, tunnel);
             }
             server::Event::Connected => {
