@@ -77,6 +77,11 @@ impl Reassembly {
         self.taken < self.end
     }
 
+    /// Whether the caller could read bytes that are held.
+    pub(super) fn is_ready(&self) -> bool {
+        self.pieces.contains_key(&self.next)
+    }
+
     /// How much is held.
     pub(super) fn held(&self) -> Held {
         Held { bytes: self.bytes, pieces: self.pieces.len() as u64 }

@@ -52,6 +52,11 @@ const BYTES_PER_PIECE: u64 = 2 * 1150;
 /// packets are in flight must not depend on that.
 const WAITING_MAX: u64 = 512;
 
+/// The number of pieces that may wait in the engine while nobody reads. The engine ends a connection when more than 2048
+/// pieces of a stream wait, even if they touch each other. A stream with a window of 2 MB has fewer, so that its peer is
+/// stopped by that window. With a larger window the pieces are taken, and held bytes stop the peer.
+const UNREAD_PIECES_MAX: u64 = 1800;
+
 /// The bytes that may wait in the engine, of all streams together, without taking the connection's
 /// window from the other streams: the windows of 32 streams, and what ours send on each stream that
 /// continues one.
@@ -71,6 +76,8 @@ pub(super) struct Receiver {
     delivered: u64,
     /// Whether the window grows by what waits in the engine.
     may_grow: bool,
+    /// Whether pieces were taken because the caller reads nothing.
+    is_paused: bool,
     /// The window of the connection in the engine.
     window: u64,
     /// How many pieces were taken from the engine.
@@ -89,6 +96,7 @@ impl Receiver {
             waiting: 0,
             first: window,
             delivered: 0,
+            is_paused: false,
             window,
             taken: 0,
         }
@@ -101,13 +109,15 @@ impl Receiver {
         stream: StreamId,
         max: usize,
     ) -> Read {
+        let held_max = self.base();
         let reassembly = self.streams.entry(stream).or_default();
         let others = self.held - reassembly.held();
         self.waiting -= reassembly.waiting;
-        let mut taking = Taking { reassembly, others, taken: &mut self.taken };
+        let mut taking = Taking { reassembly, others, held_max, taken: &mut self.taken };
         let read = taking.read(engine, stream, max);
         if let Read::Data(data) = &read {
             self.delivered += data.len() as u64;
+            self.is_paused = false;
         }
         if matches!(read, Read::Data(_) | Read::Blocked) {
             self.held = others + reassembly.held();
@@ -126,16 +136,24 @@ impl Receiver {
     /// It must be called after each packet while [`Self::has_held`], because the engine joins small
     /// pieces when many wait in it (see [`WAITING_MAX`]).
     pub(super) fn on_readable(&mut self, engine: &mut noq_proto::Connection, stream: StreamId) {
+        let held_max = self.base();
         let Some(reassembly) = self.streams.get_mut(&stream) else { return };
-        if !reassembly.has_gap() {
-            reassembly.waiting += 1;
-            self.waiting += 1;
-            return self.update_window(engine);
-        }
         let others = self.held - reassembly.held();
         self.waiting -= reassembly.waiting;
         reassembly.waiting += 1;
-        Taking { reassembly, others, taken: &mut self.taken }.fill_gap(engine, stream);
+        let is_excess = !self.may_grow && reassembly.waiting > UNREAD_PIECES_MAX;
+        if is_excess && !std::mem::replace(&mut self.is_paused, true) {
+            // Before anything is taken, because the engine gives credit for what is taken.
+            self.update_window(engine);
+        }
+        let Some(reassembly) = self.streams.get_mut(&stream) else { return };
+        let mut taking = Taking { reassembly, others, held_max, taken: &mut self.taken };
+        if is_excess {
+            taking.take_excess(engine, stream);
+        }
+        if taking.reassembly.has_gap() {
+            taking.fill_gap(engine, stream);
+        }
         self.held = others + reassembly.held();
         self.waiting += reassembly.waiting;
         self.update_window(engine);
@@ -169,6 +187,11 @@ impl Receiver {
         self.held.memory()
     }
 
+    /// The connection's window while nothing is held.
+    fn base(&self) -> u64 {
+        self.first + self.delivered.min(self.first)
+    }
+
     /// Updates the connection's window, in steps of an eighth. It is at first what the connection began
     /// with, and grows to twice as much with what the caller takes. Held bytes are subtracted, because
     /// the engine has granted credit for them already. No credit is given for bytes that may become more
@@ -178,10 +201,12 @@ impl Receiver {
         let step = self.first / 8;
         let growth = if self.may_grow { UNREAD_MAX } else { 0 };
         let unread = (self.waiting * PIECE_MAX).min(growth);
-        let base = self.first + self.delivered.min(self.first);
+        let base = self.base();
         let room = PIECES_MAX.saturating_sub(self.held.pieces) * BYTES_PER_PIECE;
         let window = base.saturating_sub(self.held.bytes).max(step).min(room) + unread;
-        if window.abs_diff(self.window) >= step {
+        let window = if self.is_paused { step } else { window };
+        // While the caller reads nothing, the window is exact, so that what may still come fits the engine.
+        if window.abs_diff(self.window) >= step || (self.is_paused && window != self.window) {
             self.window = window;
             engine.set_receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX));
         }
@@ -193,6 +218,9 @@ struct Taking<'a> {
     reassembly: &'a mut Reassembly,
     /// What is held of the other streams.
     others: Held,
+    /// The bytes of all streams that are held for a caller that reads nothing. Behind missing bytes it may be twice as
+    /// much.
+    held_max: u64,
     taken: &'a mut u64,
 }
 
@@ -240,15 +268,35 @@ impl Taking<'_> {
         }
     }
 
+    /// Takes pieces until the engine bears those that are left, or as many bytes are held as may be.
+    fn take_excess(&mut self, engine: &mut noq_proto::Connection, stream: StreamId) {
+        self.reassembly.is_unordered = true;
+        let own_max = self.held_max.saturating_sub(self.others.bytes);
+        self.take_while(engine, stream, |reassembly| {
+            reassembly.waiting > WAITING_MAX && reassembly.held().bytes < own_max
+        });
+    }
+
+    /// Takes what has come while bytes are missing before others that were taken.
     fn fill_gap(&mut self, engine: &mut noq_proto::Connection, stream: StreamId) {
+        self.take_while(engine, stream, Reassembly::has_gap);
+    }
+
+    fn take_while(
+        &mut self,
+        engine: &mut noq_proto::Connection,
+        stream: StreamId,
+        goes_on: impl Fn(&Reassembly) -> bool,
+    ) {
         let mut stream = engine.recv_stream(to_noq(stream));
         let Ok(mut chunks) = stream.read(false) else { return };
-        while self.reassembly.has_gap() {
+        while goes_on(self.reassembly) {
             match self.next(&mut chunks, usize::MAX) {
                 Ok(Some(chunk)) => self.reassembly.hold(chunk.offset, &chunk.bytes),
                 Ok(None) | Err(ReadError::Blocked) => return,
                 Err(ReadError::Reset(code)) => {
                     self.reassembly.reset(Code(code.into_inner()));
+                    return;
                 }
             }
         }
@@ -284,7 +332,9 @@ impl Taking<'_> {
 
     /// Whether any piece is taken now, or only one that is needed.
     fn takes_any(&self) -> bool {
-        let is_full = self.others.pieces + self.reassembly.held().pieces >= PIECES_MAX;
+        let held = self.others + self.reassembly.held();
+        let is_unread = self.reassembly.is_ready() && held.bytes >= 2 * self.held_max;
+        let is_full = held.pieces >= PIECES_MAX || is_unread;
         (self.reassembly.has_gap() || self.reassembly.waiting > WAITING_MAX) && !is_full
     }
 }

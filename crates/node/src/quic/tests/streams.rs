@@ -157,7 +157,12 @@ impl Pair {
     /// Lets this time pass, and writes as much of the stream as there is room for.
     fn run_for(&mut self, time: Duration, stream: StreamId, unsent: &mut Bytes) {
         let end = self.now + time;
-        while self.next_instant().is_none_or(|next| next < end) {
+        loop {
+            self.collect();
+            self.send();
+            if self.next_instant().is_none_or(|next| next >= end) {
+                return self.collect();
+            }
             self.step();
             if !unsent.is_empty() {
                 self.write(stream, unsent);
@@ -277,6 +282,42 @@ fn a_reader_that_pauses_after_a_gap_loses_nothing_and_stops_the_sender() {
         }
     }
     assert!(is_complete && read == sent, "{} of {} bytes", read.len(), sent.len());
+}
+
+#[test]
+fn a_reader_that_pauses_on_a_fast_path_keeps_its_connection_and_stops_the_sender() {
+    const WINDOW: usize = 16_000_000;
+    // Without a loss, with a few, and with thousands of gaps while nothing is read.
+    for lost in [0, 1, 20] {
+        let mut pair = Pair::connected(WINDOW as u64);
+        let sent = contents(4 * WINDOW);
+        let mut unsent = sent.clone();
+        let stream = pair.open(&mut unsent);
+        let mut read = Vec::new();
+        while read.is_empty() {
+            pair.step();
+            assert!(!pair.read(stream, &mut read), "the stream has not ended");
+        }
+        pair.lost = lost;
+        pair.run_for(Duration::from_secs(10), stream, &mut unsent);
+        assert!(pair.end.is_none(), "{lost} % lost: {:?}", pair.end);
+        let waiting = sent.len() - unsent.len() - read.len();
+        assert!(waiting <= 2 * WINDOW + WINDOW / 2, "{lost} % lost: {waiting} bytes wait");
+        pair.lost = 0;
+        let mut is_complete = false;
+        for _ in 0..20_000 {
+            assert!(pair.end.is_none(), "{lost} % lost, {} read: {:?}", read.len(), pair.end);
+            is_complete = pair.read(stream, &mut read);
+            if is_complete {
+                break;
+            }
+            pair.step();
+            if !unsent.is_empty() {
+                pair.write(stream, &mut unsent);
+            }
+        }
+        assert!(is_complete && read == sent, "{lost} % lost: {} bytes", read.len());
+    }
 }
 
 #[test]
