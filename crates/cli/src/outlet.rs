@@ -3,7 +3,7 @@
 //! A disk may be full, a reader may have ended, or may not read, so that a write does not return. No thread that
 //! carries packets writes there. It puts its lines into a queue, and a thread of the outlet writes them. Lines for
 //! which the queue has no room are lost, like those that cannot be written, and are counted ([ADR
-//! 57](../../../../docs/adr/0057-nobody-waits-for-a-reader.md)).
+//! 57](../../../../docs/design/adr/0057-nobody-waits-for-a-reader.md)).
 
 use std::{
     io, mem,

@@ -107,7 +107,7 @@ fn the_errors_that_are_explained_are_those_of_the_program() {
     for piece in sources.split("\\\n") {
         joined.push_str(piece.trim_start_matches(' '));
     }
-    let document = read("docs/troubleshooting.md");
+    let document = read("docs/guide/troubleshooting.md");
     let tables = document.split("| it prints |").skip(1);
     let rows = tables.flat_map(|table| table.lines().skip(2).take_while(|it| it.starts_with('|')));
     let mut quotations = 0;
@@ -138,7 +138,7 @@ fn add_sources(folder: &Path, sources: &mut String) {
 #[test]
 fn the_links_of_the_documents_lead_somewhere() {
     let mut documents = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
-    for folder in ["docs", "docs/adr", "docs/pictures"] {
+    for folder in ["docs", "docs/guide", "docs/design", "docs/design/adr", "docs/pictures"] {
         let entries = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
         documents.extend(entries.filter(|path| path.extension().is_some_and(|it| it == "md")));
     }

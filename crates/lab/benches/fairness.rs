@@ -1,5 +1,5 @@
 //! Prints the shares of flows of an access link by their controllers: the tables of
-//! `docs/adr/0018`.
+//! `docs/design/adr/0018`.
 
 #![expect(clippy::print_stdout, reason = "that is what it is for")]
 

@@ -39,7 +39,7 @@ pub enum Mode {
     /// connection IDs instead of wrapped, once their handshake is over (draft-ietf-masque-quic-proxy).
     Forward,
     /// Unacknowledged: as [`Self::Mdt`], and payloads travel in sealed packets beside the tunnel's connection,
-    /// which nobody acknowledges (`docs/wire.md`). It is only for flows that control congestion themselves.
+    /// which nobody acknowledges (`docs/design/wire.md`). It is only for flows that control congestion themselves.
     Uack,
     /// As [`Self::Uack`] towards the proxy, and as [`Self::Mdt`] from it.
     UackUp,

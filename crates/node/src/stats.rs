@@ -115,7 +115,7 @@ pub struct ShareStats {
     pub waits: u64,
 }
 
-/// The counters of packets that travel beside tunnels' connections (`docs/wire.md`).
+/// The counters of packets that travel beside tunnels' connections (`docs/design/wire.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BesideStats {
     /// Packets sent.

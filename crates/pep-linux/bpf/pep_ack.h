@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Flows, and PEP-ACKs for them (docs/wire.md, "PEP-ACKs").
+// Flows, and PEP-ACKs for them (docs/design/wire.md, "PEP-ACKs").
 #pragma once
 
 #include "packet.h"

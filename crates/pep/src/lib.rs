@@ -3,7 +3,7 @@
 //!
 //! A router forwards packets as always, and tells a [`Pep`] which ones it has [`Observed`] on their way
 //! to clients. [`Pep::poll`] returns the [`Notice`]s that the router sends to the servers: PEP-ACKs
-//! (`docs/wire.md`). The forwarding of a packet never waits for any of this.
+//! (`docs/design/wire.md`). The forwarding of a packet never waits for any of this.
 //!
 //! The memory is bounded by [`Config::flows_max`]: a flow takes some 1.5 kB.
 

@@ -1,5 +1,5 @@
 //! Another process takes over the address of a server, and no connection ends by that
-//! ([ADR 53](../../../../docs/adr/0053-another-process-takes-over.md)).
+//! ([ADR 53](../../../../docs/design/adr/0053-another-process-takes-over.md)).
 //!
 //! SIGUSR2 starts the program again, whose file or configuration may be another one by then. The new process gets the
 //! listening sockets, and the new connections as soon as it is ready. The kernel gives the packets of the others to the

@@ -1,4 +1,4 @@
-//! Packets beside a tunnel's QUIC connection, on the same UDP 4-tuple (`docs/wire.md`).
+//! Packets beside a tunnel's QUIC connection, on the same UDP 4-tuple (`docs/design/wire.md`).
 //!
 //! There are two kinds. *Forwarded* packets are those of a QUIC connection inside the tunnel, with
 //! another connection ID and scrambled (draft-ietf-masque-quic-proxy). *Sealed* packets hold payloads of

@@ -1,4 +1,4 @@
-//! The proxy as a PEP: it tells servers which of their QUIC packets it has received (`docs/wire.md`). Its
+//! The proxy as a PEP: it tells servers which of their QUIC packets it has received (`docs/design/wire.md`). Its
 //! PEP-ACKs leave through the socket of the flow, so that they need no privileges.
 
 use std::{net::SocketAddr, time::Instant};

@@ -1,4 +1,4 @@
-//! PEP-ACKs (`docs/wire.md`): which packets of this endpoint's connections have passed a PEP on the path.
+//! PEP-ACKs (`docs/design/wire.md`): which packets of this endpoint's connections have passed a PEP on the path.
 //!
 //! A PEP names packets by slices of their bytes. The endpoint remembers the slices of what it sends, and
 //! which packet number each belongs to.

@@ -1,5 +1,5 @@
 //! PEP-ACKs: what a performance-enhancing proxy (PEP) on the path tells the sender of packets that have
-//! passed it (`docs/wire.md`). This module has those for QUIC; [`tcp`] has those for TCP.
+//! passed it (`docs/design/wire.md`). This module has those for QUIC; [`tcp`] has those for TCP.
 
 mod key;
 pub mod tcp;

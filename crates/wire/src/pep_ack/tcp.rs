@@ -1,4 +1,4 @@
-//! PEP-ACKs for TCP: an experimental option in a segment that stacks ignore (`docs/wire.md`).
+//! PEP-ACKs for TCP: an experimental option in a segment that stacks ignore (`docs/design/wire.md`).
 
 use bytes::{Buf, BufMut};
 
