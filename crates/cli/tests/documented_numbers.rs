@@ -27,7 +27,7 @@ fn the_documents_state_the_numbers_of_the_code() {
             "docs/design/architecture.md",
             format!("A tunnel's packets start with {tunnel} bytes of UDP payload."),
         ),
-        ("README.md", format!("use {tunnel}-byte packets")),
+        ("docs/guide/tasks.md", format!("use {tunnel}-byte packets")),
         ("docs/design/adr/0026-sizes-of-packets.md", format!("starts with {tunnel} bytes")),
         (
             "docs/design/adr/0026-sizes-of-packets.md",

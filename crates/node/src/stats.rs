@@ -345,8 +345,8 @@ impl Dropped {
     }
 }
 
-/// How often a client chose each order of payloads for a repaired flow: when the flow began, and when it changed its mind
-/// (mode auto).
+/// How often a client chose each order of payloads for a repaired flow: when the flow began, and when it changed its
+/// mind (mode auto).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Orders {
     /// [`Order::Off`].
