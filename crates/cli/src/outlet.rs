@@ -239,7 +239,7 @@ impl<T: Target> Writer<T> {
 }
 
 /// Writes to a descriptor without the locks of the standard library, so that a write that waits for a reader holds up
-/// nobody else. A descriptor that does not wait by itself is waited for here.
+/// no other thread. A descriptor that does not wait by itself is waited for here.
 pub(crate) fn write(descriptor: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     loop {
         match rustix::io::write(&descriptor, bytes) {

@@ -444,7 +444,7 @@ pub struct ConnectionStats {
     pub sent: Traffic,
     /// What was received in such packets.
     pub received: Traffic,
-    /// What PEPs on the path have shown. `None`: no PEP has told of a packet.
+    /// What PEPs on the path have shown. `None`: no PEP has acknowledged a packet.
     pub domains: Option<DomainStats>,
 }
 

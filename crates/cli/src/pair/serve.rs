@@ -26,7 +26,7 @@ Examples:
 /// Let `tandem connect` on another machine reach one TCP service of this network.
 ///
 /// The first start makes a certificate and a token in the folder of --pair, and every start prints what
-/// to do on the other machine. Nobody else can connect, and the other machine trusts no other server.
+/// to do on the other machine. Only that machine can connect, and it trusts no other server.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Serve {

@@ -35,7 +35,7 @@ const VARIABLE: &str = "TANDEM_TAKES_OVER_FROM";
 
 /// The environment variable that has the process ID of a process that wants to hear [`ALIVE`] from its successor. It is
 /// no field of [`Hello`], and what follows depends on both processes, so that a program with heartbeats and an earlier
-/// one without them can take over from each other; then nobody notices a successor that hangs.
+/// one without them can take over from each other; then a successor that hangs goes unnoticed.
 const HEARS_VARIABLE: &str = "TANDEM_HEARS_SUCCESSOR";
 
 /// The new process is ready.
@@ -176,7 +176,7 @@ impl Address {
         }
     }
 
-    /// What the nodes are told of the other process.
+    /// What the nodes learn about the other process.
     pub(crate) fn other_process(&self) -> OtherProcess {
         self.other_process.clone()
     }

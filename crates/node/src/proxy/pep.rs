@@ -14,7 +14,7 @@ use crate::node::{Output, SocketId, Transmit};
 pub struct PepSettings {
     /// The PEP's identifier and key, and the flows that it knows at a time.
     pub pep: tandem_pep::Config,
-    /// The targets that are told of their packets.
+    /// The targets to which their packets are acknowledged.
     pub servers: Vec<Servers>,
 }
 

@@ -49,7 +49,7 @@ pub(super) struct ClientEnd {
     lesser: Option<Lesser>,
     /// The agreement on the flow that was granted last.
     agreement: Option<Agreement>,
-    /// Whether the agreement is another than that of the flow before, or lesser from the first flow on.
+    /// Whether the agreement changed since the previous flow, or was downgraded on the first.
     is_changed: bool,
     /// Request streams that each flow uses, if the proxy agrees.
     streams: u8,
@@ -170,7 +170,7 @@ impl Tunnel {
         }
     }
 
-    /// Whether nobody chose a mode.
+    /// Whether the mode is the default.
     pub(crate) fn is_auto(&self) -> bool {
         self.client_end().mode.name() == Mode::Auto
     }
