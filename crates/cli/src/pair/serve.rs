@@ -172,7 +172,7 @@ impl ServeSetup {
             );
         }
         text::say(format_args!(
-            "copy {client} to the other machine, over a way on which nobody else can read it, and run there:"
+            "copy {client} to the other machine, by a way on which no one else can read it, and run there:"
         ));
         text::say(format_args!("  {}", self.connect_line()));
     }
