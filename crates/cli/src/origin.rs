@@ -263,7 +263,7 @@ impl OriginSetup {
         Ok((nodes, address))
     }
 
-    /// The source of reports on the paths to clients. `None`: there are no PEPs.
+    /// What tells of the paths to clients. `None`: there are no PEPs.
     fn paths(&self) -> Result<Option<Paths>, CliError> {
         if self.peps.is_none() {
             return Ok(None);

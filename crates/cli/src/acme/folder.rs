@@ -72,7 +72,7 @@ impl<'a> Folder<'a> {
         }
     }
 
-    /// Replaces the certificate and its key together, so that neither is ever read without the other.
+    /// Replaces the certificate and its key together, so that nobody reads one without the other.
     pub(super) fn keep_certificate(&self, chain: &str, key: &str) -> Result<(), CliError> {
         self.replace(&self.setup.file(), format!("{chain}\n{key}").as_bytes())
     }
