@@ -481,21 +481,16 @@ impl Client {
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
-        let payload = match self.take_beside(now, buf) {
-            Inbound::Nothing => self.release(now, buf),
-            taken => taken,
-        };
-        match payload {
+        let mut inbound = self.take_beside(now, buf);
+        if matches!(inbound, Inbound::Nothing) {
+            inbound = self.release(now, buf);
+        }
+        if matches!(inbound, Inbound::Nothing) {
+            inbound = self.receive(now, buf);
+        }
+        match inbound {
             Inbound::Output(output) => return Some(output),
             // The connection inside processes each payload before it gets the next one.
-            Inbound::Progress => {
-                self.take_events(now);
-                return self.poll_fetch(now);
-            }
-            Inbound::Nothing => {}
-        }
-        match self.receive(now, buf) {
-            Inbound::Output(output) => return Some(output),
             Inbound::Progress => {
                 self.take_events(now);
                 return self.poll_fetch(now);
