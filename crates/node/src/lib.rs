@@ -5,6 +5,7 @@
 mod arrived;
 mod beside;
 pub mod buffers;
+mod carrier;
 pub mod client;
 mod debts;
 pub mod error;

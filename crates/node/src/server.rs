@@ -12,6 +12,7 @@ use tandem_wire::Code;
 use tracing::debug;
 
 use crate::{
+    carrier::Carrier,
     h3::{self, Session, Side},
     hand_over::{BusyNodes, HandOver},
     limits::Limits,
@@ -150,9 +151,14 @@ impl Server {
         self.endpoint.peek(id)
     }
 
-    /// The session and the connection together. `None` if they have ended.
-    pub(crate) fn parts(&mut self, id: ConnectionId) -> Option<(&mut Session, &mut Connection)> {
-        Some((self.sessions.get_mut(&id)?, self.endpoint.connection(id)?))
+    /// An open connection, which gets a turn to send. `None`: it has ended.
+    pub(crate) fn carrier(&mut self, id: ConnectionId) -> Option<Carrier<'_>> {
+        Some(Carrier::new(self.sessions.get_mut(&id)?, self.endpoint.connection(id)?))
+    }
+
+    /// Gives a connection a turn to send, so that its tunnel is fed.
+    pub(crate) fn wake(&mut self, id: ConnectionId) {
+        self.endpoint.touch(id);
     }
 
     /// The next event.
@@ -188,11 +194,14 @@ impl Server {
             quic::Event::Datagrams => return self.events.push_back((id, Event::Datagrams)),
             _ => {}
         }
-        let Some((session, connection)) = self.parts(id) else { return };
+        let Self { sessions, endpoint, .. } = self;
+        let (Some(session), Some(connection)) = (sessions.get_mut(&id), endpoint.connection(id))
+        else {
+            return; // HTTP/3 has ended on it
+        };
         if let Err(error) = session.on_quic_event(connection, event) {
             return self.break_connection(now, id, &error);
         }
-        let Some(session) = self.sessions.get_mut(&id) else { return };
         while let Some(event) = session.poll_event() {
             self.events.push_back((id, Event::Http(event)));
         }
@@ -260,8 +269,8 @@ impl Server {
         self.endpoint.stop_accepting();
         let ids: Vec<_> = self.sessions.keys().copied().collect();
         for id in ids {
-            if let Some((session, connection)) = self.parts(id) {
-                session.send_goaway(connection);
+            if let Some(mut carrier) = self.carrier(id) {
+                carrier.send_goaway();
             }
         }
     }
@@ -306,7 +315,7 @@ impl Server {
         &mut self,
         now: Instant,
         buf: &mut Vec<u8>,
-        mut feed: impl FnMut(ConnectionId, &mut Session, &mut Connection),
+        mut feed: impl FnMut(ConnectionId, Carrier<'_>),
     ) -> Option<Transmit> {
         if let Some(transmit) = self.endpoint.poll_answer(buf) {
             return Some(transmit);
@@ -315,7 +324,7 @@ impl Server {
             if let Some(session) = self.sessions.get_mut(&id)
                 && let Some(connection) = self.endpoint.peek(id)
             {
-                feed(id, session, connection);
+                feed(id, Carrier::new(session, connection));
             }
             if let Some(transmit) = self.endpoint.poll_transmit(now, id, buf) {
                 return Some(transmit);

@@ -192,8 +192,8 @@ impl Fetch {
             protocol: None,
             headers,
         };
-        let Some((session, connection)) = origin.parts() else { return false };
-        let Some(stream) = session.send_request(connection, &head, end_of_request) else {
+        let Some(mut carrier) = origin.carrier() else { return false };
+        let Some(stream) = carrier.request(&head, end_of_request) else {
             return false;
         };
         if let Some(upload) = &mut self.upload {
@@ -376,8 +376,8 @@ impl Fetch {
     /// file.
     fn start_over(&mut self, origin: &mut Peer, stream: StreamId) {
         self.parts.remove(&stream);
-        if let Some((session, connection)) = origin.parts() {
-            session.reset(connection, stream, Code::H3_REQUEST_CANCELLED);
+        if let Some(mut carrier) = origin.carrier() {
+            carrier.reset(stream, Code::H3_REQUEST_CANCELLED);
         }
         self.start(origin);
     }
@@ -437,12 +437,12 @@ impl Fetch {
         if part.has_ended {
             return self.on_end(stream).map(|()| None);
         }
-        let Some((session, connection)) = origin.parts() else { return Ok(None) };
+        let Some(mut carrier) = origin.carrier() else { return Ok(None) };
         let max = PIECE.min(usize::try_from(self.credit).unwrap_or(PIECE));
         let mut piece = BytesMut::new();
         let mut failed = None;
         while piece.len() < max {
-            match session.read_body(connection, stream).map_err(Failure::Protocol)? {
+            match carrier.read_body(stream).map_err(Failure::Protocol)? {
                 Body::Data(data) => piece.extend_from_slice(&data),
                 Body::Blocked => break,
                 Body::End => {

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     beside::{Beside, Unwrapped, Violation, Virtual, Wish},
+    carrier::Carrier,
     error::ClientError,
     h3::End,
     limits::Limits,
@@ -28,13 +29,13 @@ use crate::{
     stats::Stats,
     tcp::Form,
     token::Token,
-    tunnel::{Arrival, CAPSULE_PROTOCOL, Carrier, Tunnel, Unsent},
+    tunnel::{Arrival, CAPSULE_PROTOCOL, ClientTunnel, Unsent},
 };
 
 /// One hop.
 pub(super) struct Hop {
     pub(super) peer: Peer,
-    pub(super) tunnel: Tunnel,
+    pub(super) tunnel: ClientTunnel,
     /// The proxies that the hop may use.
     proxies: Vec<Template>,
     /// The place in the list of the proxy that is used.
@@ -73,7 +74,7 @@ impl Hop {
         Self {
             beside: Beside::new(wish, peer.settings.seed),
             peer,
-            tunnel: Tunnel::client(mode, limits),
+            tunnel: ClientTunnel::client(mode, limits),
             tcp_template: Template::default_for_tcp(template.authority()).ok(),
             proxies: iter::once(template.clone()).chain(others).collect(),
             proxy: 0,
@@ -125,9 +126,8 @@ impl Hop {
     }
 
     /// The tunnel and its carrier. `None` if there is no connection.
-    fn parts(&mut self) -> Option<(&mut Tunnel, Carrier<'_>)> {
-        let parts = self.peer.parts()?;
-        Some((&mut self.tunnel, Carrier::from(parts)))
+    fn parts(&mut self) -> Option<(&mut ClientTunnel, Carrier<'_>)> {
+        Some((&mut self.tunnel, self.peer.carrier()?))
     }
 
     /// Handles the proxy's SETTINGS. The error names a feature that the proxy lacks. `None`: the
@@ -135,9 +135,9 @@ impl Hop {
     ///
     /// A hop that carries only TCP needs no feature: CONNECT is a part of HTTP/3.
     pub(super) fn lacks(&mut self, carries_only_tcp: bool) -> Option<Result<(), &'static str>> {
-        let (session, _) = self.peer.parts()?;
+        let carrier = self.peer.carrier()?;
         // RFC 9220 §3: a client MUST NOT use extended CONNECT before it has received the setting.
-        if !session.peer_settings()?.enable_connect_protocol && !carries_only_tcp {
+        if !carrier.peer_settings()?.enable_connect_protocol && !carries_only_tcp {
             return Some(Err("extended CONNECT (RFC 9220)"));
         }
         let (tunnel, mut carrier) = self.parts()?;
@@ -175,12 +175,12 @@ impl Hop {
             protocol: Some("connect-udp".to_owned()),
             headers,
         };
-        let (session, connection) = self.peer.parts()?;
+        let mut carrier = self.peer.carrier()?;
         // RFC 9220 §3: "a client MUST NOT" use extended CONNECT before it has received the setting.
-        session.peer_settings()?;
-        let stream = session.send_request(connection, &head, End::More)?;
+        carrier.peer_settings()?;
+        let stream = carrier.request(&head, End::More)?;
         self.flows.insert(stream, Flow::new(carries, target.clone()));
-        self.beside.on_requested(stream, offer, || connection.seal_secrets(stream));
+        self.beside.on_requested(stream, offer, || carrier.quic().seal_secrets(stream));
         self.tunnel.on_requested(stream, &wishes);
         Some(stream)
     }
@@ -208,9 +208,9 @@ impl Hop {
                 self.add_token(header::AUTHORIZATION, &mut head.headers);
             }
         }
-        let (session, connection) = self.peer.parts()?;
-        session.peer_settings()?;
-        let stream = session.send_request(connection, &head, End::More)?;
+        let mut carrier = self.peer.carrier()?;
+        carrier.peer_settings()?;
+        let stream = carrier.request(&head, End::More)?;
         self.tunnel.open_bytes(stream, target.urgency, target.weight);
         Some(stream)
     }
@@ -224,14 +224,14 @@ impl Hop {
     /// Ends the stream of a TCP connection with this code.
     pub(super) fn end_tcp(&mut self, stream: StreamId, code: Code) {
         self.tunnel.close_bytes(stream);
-        if let Some((session, connection)) = self.peer.parts() {
-            session.reset(connection, stream, code);
+        if let Some(mut carrier) = self.peer.carrier() {
+            carrier.reset(stream, code);
         }
     }
 
     /// Marks the connection, so that it gets a turn to send.
     pub(super) fn wake(&mut self) {
-        self.peer.parts();
+        self.peer.wake();
     }
 
     fn add_token(&self, field: HeaderName, headers: &mut HeaderMap) {
@@ -407,8 +407,8 @@ impl Hop {
 
     /// Sends a payload beside the connection, if its flow permits.
     fn send_beside(&mut self, now: Instant, stream: StreamId, data: &[u8]) -> Result<bool, Unsent> {
-        let (_, connection) = self.peer.parts().ok_or(Unsent::Other)?;
-        let size_max = connection.packet_size_max();
+        let mut carrier = self.peer.carrier().ok_or(Unsent::Other)?;
+        let size_max = carrier.quic().packet_size_max();
         if !self.beside.send(now, stream, data, size_max) {
             self.send_capsules(stream); // about the connection IDs in the payload
             return Ok(false);
@@ -431,9 +431,9 @@ impl Hop {
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.tunnel.handle_timeout(now);
         if self.beside.is_due(now)
-            && let Some((_, connection)) = self.peer.parts()
+            && let Some(mut carrier) = self.peer.carrier()
         {
-            connection.ping();
+            carrier.quic().ping();
         }
     }
 
@@ -470,8 +470,8 @@ impl Hop {
         for stream in std::iter::once(stream).chain(joined) {
             self.flows.remove(&stream);
             self.beside.close(stream);
-            if let Some((session, connection)) = self.peer.parts() {
-                session.reset(connection, stream, code);
+            if let Some(mut carrier) = self.peer.carrier() {
+                carrier.reset(stream, code);
             }
         }
     }

@@ -136,8 +136,7 @@ impl Client {
     /// direction.
     fn take_stray_datagram(&mut self, now: Instant) -> bool {
         let Some((fetch, origin)) = self.fetch() else { return false };
-        let Some(data) = origin.parts().and_then(|(_, connection)| connection.receive_datagram())
-        else {
+        let Some(data) = origin.carrier().and_then(|mut carrier| carrier.receive_datagram()) else {
             return false;
         };
         let error = match HttpDatagram::decode(data) {

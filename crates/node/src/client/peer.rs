@@ -11,6 +11,7 @@ use tandem_units::ByteCount;
 use tandem_wire::Code;
 
 use crate::{
+    carrier::Carrier,
     error::ClientError,
     h3::{self, Session, Side},
     limits::Limits,
@@ -130,10 +131,17 @@ impl Peer {
         self.endpoint.as_mut().is_some_and(|(endpoint, id)| endpoint.peek(*id).is_some())
     }
 
-    /// The session and the connection together.
-    pub(super) fn parts(&mut self) -> Option<(&mut Session, &mut Connection)> {
+    /// The connection, which gets a turn to send. `None`: it is not open.
+    pub(super) fn carrier(&mut self) -> Option<Carrier<'_>> {
         let (endpoint, id) = self.endpoint.as_mut()?;
-        Some((&mut self.session, endpoint.connection(*id)?))
+        Some(Carrier::new(&mut self.session, endpoint.connection(*id)?))
+    }
+
+    /// Gives the connection a turn to send.
+    pub(super) fn wake(&mut self) {
+        if let Some((endpoint, id)) = &mut self.endpoint {
+            endpoint.touch(*id);
+        }
     }
 
     /// Counters and estimates. All are zero before the connection is opened.
@@ -219,10 +227,10 @@ impl Peer {
 
     pub(super) fn close(&mut self, now: Instant, code: Code, reason: &str) {
         self.deadline = None;
-        if let Some((_, connection)) = self.parts()
-            && !connection.is_closed()
+        if let Some(mut carrier) = self.carrier()
+            && carrier.is_open()
         {
-            connection.close(now, code, reason);
+            carrier.quic().close(now, code, reason);
         }
     }
 

@@ -227,10 +227,10 @@ impl Client {
         }
         let stats = origin.stats();
         let is_over = stats.received_datagrams >= nudges.arrived + Nudges::ENOUGH;
-        if let (false, Some(left), Some((_, connection))) =
-            (is_over, nudges.left.checked_sub(1), origin.parts())
+        if let (false, Some(left), Some(mut carrier)) =
+            (is_over, nudges.left.checked_sub(1), origin.carrier())
         {
-            connection.ping();
+            carrier.quic().ping();
             nudges.left = left;
             let (least, most) = Nudges::INTERVAL;
             nudges.next = now + (stats.smoothed_rtt / 4).clamp(least, most);

@@ -13,6 +13,7 @@ use tandem_wire::{QuarterStreamId, RequestHead, TunnelInfo, VarInt};
 
 use super::peer::Peer;
 use crate::{
+    carrier::Carrier,
     h3::End,
     quic::{SendDatagram, StreamId},
 };
@@ -40,7 +41,8 @@ enum Channel {
 /// RFC 9220 §3: a client "MUST NOT" use extended CONNECT before it has received the setting. RFC 9297 §2.1.1 says the
 /// same about datagrams.
 fn takes_reports(peer: &mut Peer) -> bool {
-    let settings = peer.parts().and_then(|(session, _)| session.peer_settings());
+    let carrier = peer.carrier();
+    let settings = carrier.as_ref().and_then(Carrier::peer_settings);
     settings.is_some_and(|settings| settings.enable_connect_protocol && settings.h3_datagram)
 }
 
@@ -104,8 +106,8 @@ impl Relay {
             protocol: Some(TunnelInfo::PROTOCOL.to_owned()),
             headers,
         };
-        if let Some((session, connection)) = peer.parts()
-            && let Some(stream) = session.send_request(connection, &head, End::More)
+        if let Some(mut carrier) = peer.carrier()
+            && let Some(stream) = carrier.request(&head, End::More)
         {
             self.channel = Channel::Asked(stream);
         }
@@ -162,14 +164,14 @@ impl Relay {
 
     fn pass_on(&mut self, now: Instant, peer: &mut Peer) {
         let Channel::Open(stream) = self.channel else { return };
-        let Some((_, connection)) = peer.parts() else { return };
-        if !self.has_news || !self.pace.allows(now, connection.path_estimate().min_rtt) {
+        let Some(mut carrier) = peer.carrier() else { return };
+        if !self.has_news || !self.pace.allows(now, carrier.path_estimate().min_rtt) {
             return;
         }
         let Some(quarter_stream_id) = QuarterStreamId::from_stream_id(stream.0) else { return };
         let Some(info) = self.next() else { return };
         let datagram = info.to_datagram(quarter_stream_id, TunnelInfo::CONTEXT_ID);
-        self.sent += u64::from(connection.send_datagram(datagram) == SendDatagram::Taken);
+        self.sent += u64::from(carrier.send_datagram(datagram) == SendDatagram::Taken);
     }
 
     fn next(&mut self) -> Option<TunnelInfo> {

@@ -53,20 +53,20 @@ impl Upload {
 
     /// Starts the body after the request has been sent.
     pub(super) fn begin(&mut self, peer: &mut Peer, stream: StreamId) {
-        if let Some((session, _)) = peer.parts() {
-            session.begin_body(stream, usize::try_from(self.len.get()).unwrap_or(usize::MAX));
+        if let Some(mut carrier) = peer.carrier() {
+            carrier.begin_body(stream, usize::try_from(self.len.get()).unwrap_or(usize::MAX));
         }
         self.send(peer, stream);
     }
 
     /// Sends as much of the body as the stream has room for.
     pub(super) fn send(&mut self, peer: &mut Peer, stream: StreamId) {
-        let Some((session, connection)) = peer.parts() else { return };
+        let Some(mut carrier) = peer.carrier() else { return };
         while self.left > 0 {
             let mut piece = Bytes::from_static(&ZEROS);
             piece.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
             let len = piece.len();
-            let result = session.write_body(connection, stream, &mut piece);
+            let result = carrier.write_body(stream, &mut piece);
             self.left -= (len - piece.len()) as u64;
             // The stream is full, or the origin stopped it. In the second case its answer says why.
             if result != Ok(Write::Done) {
@@ -74,7 +74,7 @@ impl Upload {
             }
         }
         if !std::mem::replace(&mut self.has_ended, true) {
-            session.finish(connection, stream);
+            carrier.finish(stream);
         }
     }
 
@@ -87,9 +87,9 @@ impl Upload {
 
     /// Lets the sender follow a report on this client's end of the tunnel.
     pub(super) fn follow(&mut self, now: Instant, peer: &mut Peer, info: TunnelInfo) {
-        let Some((_, connection)) = peer.parts() else { return };
+        let Some(mut carrier) = peer.carrier() else { return };
         self.reports += 1;
-        let applied = connection.apply_feedback(now, &self.renumbered.next(info));
+        let applied = carrier.quic().apply_feedback(now, &self.renumbered.next(info));
         self.followed += u64::from(applied == Applied::Used);
     }
 }

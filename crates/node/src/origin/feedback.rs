@@ -28,9 +28,9 @@ impl Origin {
         if status != StatusCode::OK {
             return self.refuse(id, &http::Method::CONNECT, answer::plain(status));
         }
-        let Some((session, connection)) = self.server.parts(id.0) else { return };
+        let Some(mut carrier) = self.server.carrier(id.0) else { return };
         let head = ResponseHead { status, headers: HeaderMap::new() };
-        session.send_response(connection, id.1, &head, End::More);
+        carrier.respond(id.1, &head, End::More);
         self.channels.insert(id.0, id.1);
     }
 
@@ -38,8 +38,8 @@ impl Origin {
     pub(super) fn close_channel(&mut self, (id, stream): RequestId) {
         if self.channels.get(&id) == Some(&stream) {
             self.channels.remove(&id);
-            if let Some((session, connection)) = self.server.parts(id) {
-                session.finish(connection, stream);
+            if let Some(mut carrier) = self.server.carrier(id) {
+                carrier.finish(stream);
             }
         }
     }
@@ -66,9 +66,9 @@ impl Origin {
     }
 
     fn apply(&mut self, now: Instant, id: ConnectionId, info: Result<TunnelInfo, TunnelInfoError>) {
-        let Some((_, connection)) = self.server.parts(id) else { return };
+        let Some(mut carrier) = self.server.carrier(id) else { return };
         let feedback = &mut self.stats.feedback;
-        match info.map(|info| connection.apply_feedback(now, &info)) {
+        match info.map(|info| carrier.quic().apply_feedback(now, &info)) {
             Ok(Applied::Used) => feedback.used += 1,
             Ok(Applied::Stale) => feedback.stale += 1,
             Ok(Applied::NotListening) => {}

@@ -248,7 +248,7 @@ impl Origin {
     /// Processes all received datagrams. Only reports use datagrams.
     fn take_datagrams(&mut self, now: Instant, id: ConnectionId) {
         while let Some(data) =
-            self.server.parts(id).and_then(|(_, connection)| connection.receive_datagram())
+            self.server.carrier(id).and_then(|mut carrier| carrier.receive_datagram())
         {
             match HttpDatagram::decode(data) {
                 Err(error) if error.scope() == ErrorScope::Connection => {
@@ -265,8 +265,8 @@ impl Origin {
                     // aborted with H3_DATAGRAM_ERROR (0x33)."
                     self.stats.dropped.unknown_flow += 1;
                     let stream = StreamId(datagram.quarter_stream_id.stream_id());
-                    if let Some((session, connection)) = self.server.parts(id) {
-                        session.reset(connection, stream, Code::H3_DATAGRAM_ERROR);
+                    if let Some(mut carrier) = self.server.carrier(id) {
+                        carrier.reset(stream, Code::H3_DATAGRAM_ERROR);
                     }
                     self.close(now, (id, stream));
                 }
@@ -350,13 +350,13 @@ impl Origin {
         self.stats.requests_refused += 1;
         let status = head.status.as_u16();
         debug!(connection = id.0.0, stream = id.1.0, status, "request refused");
-        let Some((session, connection)) = self.server.parts(id.0) else { return };
+        let Some(mut carrier) = self.server.carrier(id.0) else { return };
         let has_body = *method != Method::HEAD && !body.is_empty();
         let end = if has_body { End::More } else { End::Last };
-        session.send_response(connection, id.1, &head, end);
+        carrier.respond(id.1, &head, end);
         if has_body {
-            session.begin_body(id.1, body.len());
-            session.finish_with(connection, id.1, body);
+            carrier.begin_body(id.1, body.len());
+            carrier.finish_with(id.1, body);
         }
     }
 
@@ -374,16 +374,16 @@ impl Origin {
                 ahead: FIRST_READ,
             };
         }
-        let Some((session, connection)) = self.server.parts(id.0) else { return };
+        let Some(mut carrier) = self.server.carrier(id.0) else { return };
         let end = if len == 0 { End::Last } else { End::More };
-        session.send_response(connection, id.1, &answer.head, end);
+        carrier.respond(id.1, &answer.head, end);
         if let Some(exchange) = self.exchanges.get_mut(&id) {
             exchange.sent.0 = Some(answer.head.status);
         }
         if len == 0 {
             return self.close(now, id);
         }
-        session.begin_body(id.1, usize::try_from(len).unwrap_or(usize::MAX));
+        carrier.begin_body(id.1, usize::try_from(len).unwrap_or(usize::MAX));
         self.send(now, id);
     }
 
@@ -393,9 +393,9 @@ impl Origin {
         let State::Sending { next, end, unsent, is_reading, ahead } = &mut exchange.state else {
             return;
         };
-        let Some((session, connection)) = self.server.parts(id.0) else { return };
+        let Some(mut carrier) = self.server.carrier(id.0) else { return };
         let before = unsent.len();
-        let result = session.write_body(connection, id.1, unsent);
+        let result = carrier.write_body(id.1, unsent);
         let written = (before - unsent.len()) as u64;
         exchange.sent.1 += written;
         self.stats.file_bytes += written;
@@ -404,7 +404,7 @@ impl Origin {
             Err(_) => self.close(now, id),
             Ok(Write::Done) if *is_reading => {}
             Ok(Write::Done) if *next == *end => {
-                session.finish(connection, id.1);
+                carrier.finish(id.1);
                 self.close(now, id);
             }
             Ok(Write::Done) => {
@@ -432,8 +432,8 @@ impl Origin {
             // The file was truncated or cannot be read, so the announced length cannot be reached.
             Ok(_) | Err(_) => {
                 debug!("a file ended early");
-                if let Some((session, connection)) = self.server.parts(id.0) {
-                    session.reset(connection, id.1, Code::H3_INTERNAL_ERROR);
+                if let Some(mut carrier) = self.server.carrier(id.0) {
+                    carrier.reset(id.1, Code::H3_INTERNAL_ERROR);
                 }
                 self.close(now, id);
             }
@@ -443,8 +443,8 @@ impl Origin {
     /// Reads the body of a request. Its bytes are not stored.
     fn read_body(&mut self, now: Instant, id: RequestId) {
         loop {
-            let Some((session, connection)) = self.server.parts(id.0) else { return };
-            match session.read_body(connection, id.1) {
+            let Some(mut carrier) = self.server.carrier(id.0) else { return };
+            match carrier.read_body(id.1) {
                 Ok(Body::Data(data)) if self.take_upload(id, data.len()) => {}
                 Ok(Body::Data(_) | Body::Blocked) => return,
                 Ok(Body::End) => {
@@ -522,7 +522,7 @@ impl Node for Origin {
         if let Some(output) = self.outputs.pop_front() {
             return output;
         }
-        if let Some(transmit) = self.server.poll_transmit(now, buf, |_, _, _| {}) {
+        if let Some(transmit) = self.server.poll_transmit(now, buf, |_, _| {}) {
             return Output::Transmit { socket: LISTEN, transmit };
         }
         if self.server.take_ended(now) {

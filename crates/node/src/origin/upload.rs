@@ -42,10 +42,10 @@ impl Origin {
             None => {}
             Some(0) => {
                 self.uploads.remove(&id);
-                let Some((session, connection)) = self.server.parts(id.0) else { return };
+                let Some(mut carrier) = self.server.carrier(id.0) else { return };
                 let head =
                     ResponseHead { status: StatusCode::NO_CONTENT, headers: HeaderMap::new() };
-                session.send_response(connection, id.1, &head, End::Last);
+                carrier.respond(id.1, &head, End::Last);
             }
             Some(_) => self.abort_upload(id),
         }
@@ -57,8 +57,8 @@ impl Origin {
     fn abort_upload(&mut self, id: RequestId) {
         self.uploads.remove(&id);
         self.stats.requests_refused += 1;
-        if let Some((session, connection)) = self.server.parts(id.0) {
-            session.reset(connection, id.1, Code::H3_MESSAGE_ERROR);
+        if let Some(mut carrier) = self.server.carrier(id.0) {
+            carrier.reset(id.1, Code::H3_MESSAGE_ERROR);
         }
     }
 }

@@ -68,7 +68,7 @@ use crate::{
     seldom::Seldom,
     server::{self, Server},
     stats::{ConnectionStats, Stats},
-    tunnel::{Carrier, REPORT_INTERVAL, Tunnel, encode_proxy_status},
+    tunnel::{ProxyTunnel, REPORT_INTERVAL, encode_proxy_status},
 };
 
 /// The settings of a proxy.
@@ -306,7 +306,8 @@ impl Proxy {
     fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {
         match event {
             server::Event::Opened(client) => {
-                let tunnel = Tunnel::proxy(self.feedback_interval, self.oversize, &self.limits);
+                let tunnel =
+                    ProxyTunnel::proxy(self.feedback_interval, self.oversize, &self.limits);
                 self.peers.insert(id, client, tunnel);
             }
             server::Event::Connected => {
@@ -371,8 +372,8 @@ impl Proxy {
     fn close_flow(&mut self, (id, stream): FlowId, end: &End) {
         let Some(peer) = self.peers.get_mut(id) else { return };
         for joined in peer.tunnel.close(stream) {
-            if let Some((session, connection)) = self.server.parts(id) {
-                session.reset(connection, joined, Code::H3_NO_ERROR);
+            if let Some(mut carrier) = self.server.carrier(id) {
+                carrier.reset(joined, Code::H3_NO_ERROR);
             }
         }
         if let Some(flow) = self.peers.remove_flow((id, stream)) {
@@ -383,8 +384,8 @@ impl Proxy {
     /// Closes a flow and ends its stream with this code.
     fn abort_flow(&mut self, (id, stream): FlowId, code: Code, end: &End) {
         self.close_flow((id, stream), end);
-        if let Some((session, connection)) = self.server.parts(id) {
-            session.reset(connection, stream, code);
+        if let Some(mut carrier) = self.server.carrier(id) {
+            carrier.reset(stream, code);
         }
     }
 
@@ -400,10 +401,10 @@ impl Proxy {
             return self.abort_flow(id, Code::H3_CONNECT_ERROR, &End::Unreachable);
         };
         self.close_flow(id, &End::Unreachable);
-        if let Some((session, connection)) = self.server.parts(id.0) {
+        if let Some(mut carrier) = self.server.carrier(id.0) {
             let capsule = encode_proxy_status(&answer::unreachable(target, error));
-            session.finish_with(connection, id.1, capsule);
-            session.stop_reading(connection, id.1);
+            carrier.finish_with(id.1, capsule);
+            carrier.stop_reading(id.1);
         }
     }
 
@@ -443,7 +444,7 @@ impl Proxy {
         while let Some(id) = self.peers.pop_due_tunnel(now) {
             let Some(peer) = self.peers.get_mut(id) else { continue };
             if peer.tunnel.handle_timeout(now) {
-                self.server.parts(id); // marks the connection, so that its tunnel is fed
+                self.server.wake(id);
             }
             self.has_arrivals(id);
         }
@@ -479,8 +480,8 @@ impl Proxy {
 
     fn poll_quic(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
         let Self { server, peers, .. } = self;
-        let transmit = server.poll_transmit(now, buf, |id, session, connection| {
-            peers.feed(now, id, Carrier::from((session, connection)));
+        let transmit = server.poll_transmit(now, buf, |id, carrier| {
+            peers.feed(now, id, carrier);
         })?;
         Some(Output::Transmit { socket: LISTEN, transmit })
     }

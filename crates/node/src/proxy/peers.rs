@@ -8,17 +8,18 @@ use std::{
 
 use super::{FlowId, access::Access, flow::Flow, standing::Standing};
 use crate::{
+    carrier::Carrier,
     limits::Limits,
     quic::{ConnectionId, StreamId, earliest},
     stats::Stats,
     timers::move_timer,
-    tunnel::{Carrier, Tunnel},
+    tunnel::ProxyTunnel,
 };
 
 /// One client's connection.
 pub(super) struct Peer {
     pub(super) standing: Standing,
-    pub(super) tunnel: Tunnel,
+    pub(super) tunnel: ProxyTunnel,
     pub(super) flows: BTreeMap<StreamId, Box<Flow>>,
     /// Whether the connection is in the relay's list.
     pub(super) is_relayed: bool,
@@ -60,7 +61,7 @@ impl Peers {
         }
     }
 
-    pub(super) fn insert(&mut self, id: ConnectionId, client: SocketAddr, tunnel: Tunnel) {
+    pub(super) fn insert(&mut self, id: ConnectionId, client: SocketAddr, tunnel: ProxyTunnel) {
         let peer = Peer {
             standing: Standing::new(client),
             tunnel,

@@ -19,7 +19,7 @@ use crate::{
     beside::{Arrived, Violation},
     node::{Output, SocketId, Transmit},
     quic::ConnectionId,
-    tunnel::{Arrival, Carrier, StreamEnd, Unsent},
+    tunnel::{Arrival, StreamEnd, Unsent},
 };
 
 /// The most bytes in one system call towards a target.
@@ -97,8 +97,8 @@ impl Proxy {
             self.stats.to_client_bytes += payload.len() as u64;
             return;
         }
-        let Some(parts) = self.server.parts(id.0) else { return };
-        match peer.tunnel.send(now, &mut Carrier::from(parts), id.1, payload) {
+        let Some(mut carrier) = self.server.carrier(id.0) else { return };
+        match peer.tunnel.send(now, &mut carrier, id.1, payload) {
             Ok(()) => {
                 flow.to_client_datagrams += 1;
                 self.stats.to_client_datagrams += 1;
@@ -175,7 +175,7 @@ impl Proxy {
     fn send_cids(&mut self, id: FlowId, capsules: &[CidCapsule]) {
         let Some(peer) = self.peers.get_mut(id.0) else { return };
         let waiting = capsules.iter().map(|capsule| peer.tunnel.send_cid(id.1, capsule)).max();
-        self.server.parts(id.0); // marks the connection, so that its tunnel is fed
+        self.server.wake(id.0);
         if waiting > Some(UNREAD_MAX) {
             let end = End::Malformed("the client reads no answers about connection IDs".into());
             self.abort_flow(id, Code::H3_EXCESSIVE_LOAD, &end);
@@ -276,11 +276,12 @@ impl Proxy {
             return Some(ahead);
         }
         while let Some(&id) = self.relay.ready.front() {
-            let (Some(peer), Some(parts)) = (self.peers.get_mut(id), self.server.parts(id)) else {
+            let (peer, carrier) = (self.peers.get_mut(id), self.server.carrier(id));
+            let (Some(peer), Some(mut carrier)) = (peer, carrier) else {
                 self.relay.ready.pop_front();
                 continue;
             };
-            match peer.tunnel.poll_arrival(now, &mut Carrier::from(parts)) {
+            match peer.tunnel.poll_arrival(now, &mut carrier) {
                 Some(Arrival::Payload(stream, payload)) => return Some(((id, stream), payload)),
                 Some(Arrival::Ended(stream, end)) => self.on_stream_end((id, stream), end),
                 Some(Arrival::Broken(error)) => self.server.break_connection(now, id, &error),
@@ -324,8 +325,8 @@ impl Proxy {
             return self.abort_flow(id, Code::H3_NO_ERROR, &End::ByClient);
         }
         self.close_flow(id, &End::ByClient);
-        if let Some((session, connection)) = self.server.parts(id.0) {
-            session.finish(connection, id.1);
+        if let Some(mut carrier) = self.server.carrier(id.0) {
+            carrier.finish(id.1);
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::{
     quic::{ConnectionId, StreamId},
     seldom::Seldom,
     tcp::Form,
-    tunnel::{Asked, Carrier},
+    tunnel::Asked,
 };
 
 /// The rules for which requests are permitted.
@@ -258,8 +258,10 @@ impl Proxy {
         let beside = Some(Box::new(beside));
         let flow = Flow { beside, ..Flow::new(state, owner, target, &self.limits, now) };
         self.peers.insert_flow(id, flow);
-        if let (Some(peer), Some(parts)) = (self.peers.get_mut(id.0), self.server.parts(id.0)) {
-            peer.tunnel.on_request(&Carrier::from(parts), id.1, asked);
+        if let Some(peer) = self.peers.get_mut(id.0)
+            && let Some(carrier) = self.server.carrier(id.0)
+        {
+            peer.tunnel.on_request(&carrier, id.1, asked);
         }
         Ok(())
     }
@@ -304,8 +306,8 @@ impl Proxy {
     }
 
     pub(super) fn answer(&mut self, id: FlowId, head: &ResponseHead, end: h3::End) {
-        if let Some((session, connection)) = self.server.parts(id.0) {
-            session.send_response(connection, id.1, head, end);
+        if let Some(mut carrier) = self.server.carrier(id.0) {
+            carrier.respond(id.1, head, end);
         }
     }
 
@@ -392,8 +394,8 @@ impl Proxy {
         );
         self.close_flow(id, &End::Refused);
         self.answer(id, &refused(error, asks), h3::End::Last);
-        if let Some((session, connection)) = self.server.parts(id.0) {
-            session.stop_reading(connection, id.1);
+        if let Some(mut carrier) = self.server.carrier(id.0) {
+            carrier.stop_reading(id.1);
         }
     }
 }

@@ -360,7 +360,7 @@ impl Endpoint {
     }
 
     /// Notes that a connection changed, so that it is asked for events and gets a turn to send.
-    fn touch(&mut self, id: ConnectionId) {
+    pub(crate) fn touch(&mut self, id: ConnectionId) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         if !std::mem::replace(&mut slot.is_ready, true) {
             self.ready.push_back(slot.party, id);

@@ -6,9 +6,10 @@ use tandem_wire::{
 };
 
 use crate::{
+    carrier::Carrier,
     h3::{Body, ConnectionError},
     quic::StreamId,
-    tunnel::{Carrier, in_frame},
+    tunnel::in_frame,
 };
 
 /// The form of a request for a TCP connection.

@@ -14,10 +14,11 @@ use super::{
     framing::{Form, Framing, Next},
 };
 use crate::{
+    carrier::Carrier,
     h3::ConnectionError,
     node::Output,
     quic::StreamId,
-    tunnel::{Carrier, Tunnel},
+    tunnel::{BACKLOG_SHORT, End, Tunnel},
 };
 
 /// The request stream of a TCP connection.
@@ -39,7 +40,7 @@ impl TunnelStream {
     }
 
     /// Puts bytes into the stream's backlog. No bytes are the connection's FIN.
-    pub(crate) fn send(&self, data: Bytes, tunnel: &mut Tunnel, stream: StreamId) {
+    pub(crate) fn send(&self, data: Bytes, tunnel: &mut Tunnel<impl End>, stream: StreamId) {
         if data.is_empty() {
             tunnel.send_bytes(stream, self.form.fin(), data);
             tunnel.finish_bytes(stream);
@@ -103,11 +104,11 @@ impl Splice {
     /// Asks the connection for bytes if the stream's backlog is short.
     pub(crate) fn pull(
         &mut self,
-        tunnel: &Tunnel,
+        tunnel: &Tunnel<impl End>,
         stream: StreamId,
         outputs: &mut VecDeque<Output>,
     ) {
-        if !self.is_halted && tunnel.backlog(stream) < Tunnel::BACKLOG_SHORT {
+        if !self.is_halted && tunnel.backlog(stream) < BACKLOG_SHORT {
             self.socket.read(outputs);
         }
     }
@@ -116,7 +117,7 @@ impl Splice {
     pub(crate) fn on_read(
         &mut self,
         data: Bytes,
-        tunnel: &mut Tunnel,
+        tunnel: &mut Tunnel<impl End>,
         stream: StreamId,
         outputs: &mut VecDeque<Output>,
     ) -> Outcome {

@@ -8,7 +8,7 @@ use tandem_wire::{
     split_context_id,
 };
 
-use super::Carrier;
+use crate::carrier::Carrier;
 use crate::{
     buffers,
     h3::{Body, ConnectionError},

@@ -10,15 +10,16 @@ use tandem_wire::{
 };
 
 use super::{
-    Carrier, Flow, Form, Repair, RepairOffer, RepairPlan, Role, TooLarge, Tunnel,
+    Arrival, Arrived, ClientTunnel, End, Flow, Form, Repair, RepairOffer, RepairPlan, Reporter,
+    TooLarge,
     agreement::{Granted, LIMIT_LEAST, Wishes, limit_to_ask},
     capsules::encode_limit,
-    carrier::QueueCarrier,
     contexts::{Context, NUMBERED_BY_CLIENT},
     doubt::Doubt,
     queue::NUMBERS,
 };
 use crate::{
+    carrier::{Carrier, QueueCarrier},
     limits::Limits,
     mode::{Agreement, Lesser, Mode, Oversize, TunnelMode},
     quic::StreamId,
@@ -42,7 +43,7 @@ const CAPSULE_PAYLOAD: usize = 1260;
 
 /// The state of a client's end: the parameters of its flows, and the properties of its proxy.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ClientEnd {
+pub(crate) struct ClientEnd {
     mode: TunnelMode,
     form: Form,
     /// Why payloads do not travel in the form of the mode.
@@ -90,7 +91,38 @@ pub(crate) struct Flows {
     pub(crate) carries_quic: bool,
 }
 
-impl Tunnel {
+impl End for ClientEnd {
+    const IS_PROXY: bool = false;
+
+    /// Prepares the report on this end that is due, for the connection inside.
+    fn report(tunnel: &mut ClientTunnel, now: Instant, carrier: &mut Carrier<'_>) {
+        let due = tunnel.reporter.take_due(now, carrier, &tunnel.queue, None);
+        if let Some((_, info)) = due.into_iter().next() {
+            tunnel.end.own_report = Some(info);
+        }
+    }
+
+    /// Uses datagrams from now on, because the proxy relays no capsules.
+    fn distrust_capsules(tunnel: &mut ClientTunnel) {
+        let end = &mut tunnel.end;
+        (end.form, end.lesser) = (Form::Datagram, Some(Lesser::DropsCapsules));
+        end.set_agreement(end.agree(&Granted::default()));
+    }
+
+    /// RFC 9297 §2.1: "If a datagram is received after the corresponding stream's receive side is closed, the received
+    /// datagrams MUST be silently dropped."
+    fn on_unknown_flow(
+        tunnel: &mut ClientTunnel,
+        _: Instant,
+        _: &Carrier<'_>,
+        _: &Arrived,
+    ) -> Option<Arrival> {
+        tunnel.dropped.unknown_flow += 1;
+        None
+    }
+}
+
+impl ClientTunnel {
     /// The client's end of a tunnel.
     pub(crate) fn client(mode: TunnelMode, limits: &Limits) -> Self {
         let end = ClientEnd {
@@ -134,52 +166,38 @@ impl Tunnel {
             keeps_early: false,
             is_tandem: false,
         };
-        Self::new(Role::Client(end), limits)
+        Self::new(end, Reporter::to_inside(), limits)
     }
 
     /// A client's end for a new connection, with the same settings as this one.
     pub(crate) fn renewed(&self, limits: &Limits) -> Self {
-        let mut renewed = Self::client(self.client_end().mode, limits);
-        renewed.client_end_mut().reports = self.client_end().reports;
+        let mut renewed = Self::client(self.end.mode, limits);
+        renewed.end.reports = self.end.reports;
         renewed
-    }
-
-    pub(super) fn client_end(&self) -> &ClientEnd {
-        match &self.role {
-            Role::Client(end) => end,
-            Role::Proxy(_) => unreachable!("only clients ask for flows"),
-        }
-    }
-
-    fn client_end_mut(&mut self) -> &mut ClientEnd {
-        match &mut self.role {
-            Role::Client(end) => end,
-            Role::Proxy(_) => unreachable!("only clients ask for flows"),
-        }
     }
 
     /// Whether the proxy is asked for reports.
     pub(crate) fn wants_reports(&self) -> bool {
-        self.client_end().reports == Reports::OfProxy
+        self.end.reports == Reports::OfProxy
     }
 
     /// Turns the proxy's reports off if the client only uses them where they are for an origin.
     pub(crate) fn report_to_nobody(&mut self) {
         if self.is_auto() {
-            self.client_end_mut().reports = Reports::None;
+            self.end.reports = Reports::None;
         }
     }
 
     /// Whether the mode is the default.
     pub(crate) fn is_auto(&self) -> bool {
-        self.client_end().mode.name() == Mode::Auto
+        self.end.mode.name() == Mode::Auto
     }
 
     /// Turns the proxy's reports off, because this client sends the body itself. If the end-to-end
     /// connection is inside this tunnel (`is_last`) and would have got the proxy's reports, it gets
     /// reports on this end instead.
     pub(crate) fn report_inside(&mut self, is_last: bool) {
-        let end = self.client_end_mut();
+        let end = &mut self.end;
         let is_for_inside = end.reports == Reports::OfProxy && is_last;
         end.reports = if is_for_inside { Reports::OfThisEnd } else { Reports::None };
     }
@@ -187,14 +205,14 @@ impl Tunnel {
     /// Starts the reports on this end for the connection that a flow carries.
     pub(crate) fn begin_reports(&mut self, now: Instant, stream: StreamId) {
         let urgency = self.queue.urgency(stream);
-        if self.client_end().reports == Reports::OfThisEnd {
+        if self.end.reports == Reports::OfThisEnd {
             self.reporter.insert(now, stream, 1, urgency);
         }
     }
 
     /// Takes the newest report on this end of the tunnel.
     pub(crate) fn take_own_report(&mut self) -> Option<TunnelInfo> {
-        self.client_end_mut().own_report.take()
+        self.end.own_report.take()
     }
 
     /// Ends all reports on this end, because its connection has ended.
@@ -206,20 +224,20 @@ impl Tunnel {
     pub(crate) fn on_settings(&mut self, carrier: &mut Carrier<'_>) {
         if !carrier.takes_datagrams() || carrier.max_datagram_size() == 0 {
             // Every proxy takes capsules (RFC 9297 §3.5).
-            self.client_end_mut().use_capsules(Lesser::NoDatagrams);
+            self.end.use_capsules(Lesser::NoDatagrams);
         }
         if self.fits_now(carrier) < MIN_PAYLOAD {
             // This hop is inside another hop whose packets are small, and a stream carries payloads
             // of any size.
-            self.client_end_mut().use_capsules(Lesser::SmallPackets);
+            self.end.use_capsules(Lesser::SmallPackets);
         }
-        self.client_end_mut().promised = self.fits_now(carrier);
-        self.client_end_mut().is_tandem = carrier.is_to_tandem();
+        self.end.promised = self.fits_now(carrier);
+        self.end.is_tandem = carrier.is_to_tandem();
     }
 
     /// The fields of a request for a flow, or for a request stream that joins one.
     pub(crate) fn request_fields(&self, wishes: &Flows) -> HeaderMap {
-        let end = self.client_end();
+        let end = &self.end;
         let first = wishes.first.map(|stream| VarInt::saturating_from(stream.0));
         let mut headers = HeaderMap::new();
         let wishes = Wishes {
@@ -240,7 +258,7 @@ impl Tunnel {
 
     /// Notes that a request was sent.
     pub(crate) fn on_requested(&mut self, stream: StreamId, wishes: &Flows) {
-        let end = self.client_end();
+        let end = &self.end;
         let mut flow = Flow::new(stream, end.form, self.capsule_max);
         flow.first = wishes.first;
         if wishes.oversize == Oversize::Capsule {
@@ -268,7 +286,7 @@ impl Tunnel {
         flow.is_granted = true;
         if let Some(size) = granted.promised {
             flow.too_large = TooLarge::Capsule(size);
-            self.client_end_mut().keeps_early = true;
+            self.end.keeps_early = true;
         }
         self.replay_early(stream);
         let Some(flow) = self.flows.get_mut(&stream) else { return 0 };
@@ -281,7 +299,7 @@ impl Tunnel {
         if granted.promised.is_none() && flow.form == Form::Capsule {
             flow.doubt = Some(Doubt::new()); // a proxy of ours would have answered the field
         }
-        let end = self.client_end_mut();
+        let end = &mut self.end;
         end.set_agreement(end.agree(&granted));
         let Some(flow) = self.flows.get_mut(&stream) else { return 0 };
         if let Some(context_id) = granted.reports {
@@ -292,7 +310,7 @@ impl Tunnel {
             self.agree_on_repair(stream, granted.repair, wish);
         }
         let streams = granted.group.map_or(1, |group| group.streams);
-        streams.min(self.client_end().streams).saturating_sub(1)
+        streams.min(self.end.streams).saturating_sub(1)
     }
 
     fn agree_on_repair(&mut self, stream: StreamId, repair: RepairOffer, wish: Repair) {
@@ -331,24 +349,16 @@ impl Tunnel {
     pub(crate) fn is_granted(&self, stream: StreamId) -> bool {
         self.flows.get(&stream).is_some_and(|flow| flow.is_granted)
     }
-
-    /// Uses datagrams from now on, because the proxy relays no capsules.
-    pub(super) fn distrust_capsules(&mut self) {
-        let end = self.client_end_mut();
-        (end.form, end.lesser) = (Form::Datagram, Some(Lesser::DropsCapsules));
-        end.set_agreement(end.agree(&Granted::default()));
-    }
-
     /// The agreement with the proxy, if it has changed since the last call. That of the first flow is
     /// also a change if it is lesser than what the client asked for.
     pub(crate) fn take_change(&mut self) -> Option<Agreement> {
-        let end = self.client_end_mut();
+        let end = &mut self.end;
         end.agreement.filter(|_| std::mem::take(&mut end.is_changed))
     }
 
     /// What was agreed on with the proxy, once it has granted a flow.
     pub(crate) fn agreement(&self) -> Option<Agreement> {
-        self.client_end().agreement
+        self.end.agreement
     }
 
     /// Whether a request stream was opened to join the flow of another.
@@ -364,7 +374,7 @@ impl Tunnel {
     pub(crate) fn max_payload(&self, stream: Option<StreamId>) -> usize {
         let flow = stream.and_then(|stream| self.flows.get(&stream));
         match flow.map(|flow| flow.too_large) {
-            Some(TooLarge::Capsule(_)) => self.client_end().promised,
+            Some(TooLarge::Capsule(_)) => self.end.promised,
             Some(TooLarge::Drop) | None => MIN_PAYLOAD,
         }
     }
@@ -388,7 +398,7 @@ impl Tunnel {
     /// The largest UDP payload, in bytes, on which a connection inside a flow may rely before the grant. If the
     /// proxy then does not agree to it, the connection has to begin again. `None`: it must wait for the grant.
     pub(crate) fn max_payload_early(&self) -> Option<usize> {
-        let end = self.client_end();
+        let end = &self.end;
         end.is_tandem.then_some(end.promised)
     }
 
@@ -399,7 +409,7 @@ impl Tunnel {
     /// handshake whose first packet is lost takes a second longer. Early payloads therefore go only
     /// to a proxy that keeps them.
     pub(crate) fn takes_early(&self, carrier: &mut Carrier<'_>, payload: &[u8]) -> bool {
-        self.client_end().keeps_early && payload.len() <= self.fits_now(carrier)
+        self.end.keeps_early && payload.len() <= self.fits_now(carrier)
     }
 
     /// The largest UDP payload, in bytes, that fits the tunnel's packets now.
@@ -407,7 +417,7 @@ impl Tunnel {
         /// The last stream whose quarter stream ID takes one byte.
         const STREAM: StreamId = StreamId(4 * 63);
         let Some(id) = QuarterStreamId::from_stream_id(STREAM.0) else { return 0 };
-        let end = self.client_end();
+        let end = &self.end;
         match end.form {
             Form::Capsule => CAPSULE_PAYLOAD,
             Form::Datagram => {
@@ -415,14 +425,6 @@ impl Tunnel {
                 let overhead = HttpDatagram::overhead(id, CONTEXT_ID_UDP) + numbers;
                 carrier.max_datagram_size().saturating_sub(overhead)
             }
-        }
-    }
-
-    /// Prepares the report on this end that is due, for the connection inside.
-    pub(super) fn report_to_inside(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
-        let due = self.reporter.take_due(now, carrier, &self.queue, None);
-        if let Some((_, info)) = due.into_iter().next() {
-            self.client_end_mut().own_report = Some(info);
         }
     }
 }

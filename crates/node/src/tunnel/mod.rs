@@ -10,7 +10,6 @@
 
 mod agreement;
 mod capsules;
-mod carrier;
 mod client;
 mod contexts;
 mod doubt;
@@ -43,7 +42,6 @@ pub use self::queue::model::run as run_queue_model;
 use self::{
     agreement::RepairOffer,
     capsules::OnStream,
-    carrier::QueueCarrier,
     client::ClientEnd,
     contexts::{Context, ReportArrival},
     early::Early,
@@ -57,11 +55,11 @@ use self::{
 pub(crate) use self::{
     agreement::{Asked, CAPSULE_PROTOCOL, urgency},
     capsules::{StreamEnd, encode_proxy_status, in_frame},
-    carrier::Carrier,
     client::Flows,
 };
-pub(crate) use self::{queue::Unsent, reporter::REPORT_INTERVAL};
+pub(crate) use self::{queue::Unsent, reporter::REPORT_INTERVAL, tcp::BACKLOG_SHORT};
 use crate::{
+    carrier::{Carrier, QueueCarrier},
     h3::ConnectionError,
     limits::Limits,
     mode::Repair,
@@ -70,16 +68,35 @@ use crate::{
     stats::{Dropped, FeedbackStats, Orders, Stats},
 };
 
-/// The role of an end, with the state that only this role has.
-#[derive(Debug)]
-enum Role {
-    Client(ClientEnd),
-    Proxy(ProxyEnd),
+/// What the two ends of a tunnel do differently.
+pub(crate) trait End: Sized {
+    /// Whether this is the proxy's end, which grants flows.
+    const IS_PROXY: bool;
+
+    /// Delivers the reports that are due.
+    fn report(tunnel: &mut Tunnel<Self>, now: Instant, carrier: &mut Carrier<'_>);
+
+    /// Notes that the peer drops capsules, as it has turned out. Only a client has doubted it.
+    fn distrust_capsules(_: &mut Tunnel<Self>) {}
+
+    /// Handles a UDP payload of a stream that has no flow.
+    fn on_unknown_flow(
+        tunnel: &mut Tunnel<Self>,
+        now: Instant,
+        carrier: &Carrier<'_>,
+        arrived: &Arrived,
+    ) -> Option<Arrival>;
 }
+
+/// The client's end of a tunnel.
+pub(crate) type ClientTunnel = Tunnel<ClientEnd>;
+
+/// The proxy's end of a tunnel.
+pub(crate) type ProxyTunnel = Tunnel<ProxyEnd>;
 
 /// A payload that arrived through the carrier.
 #[derive(Debug)]
-struct Arrived {
+pub(crate) struct Arrived {
     stream: StreamId,
     context_id: VarInt,
     payload: Bytes,
@@ -104,8 +121,9 @@ pub(crate) enum Arrival {
 
 /// One end of a tunnel on one connection.
 #[derive(Debug)]
-pub(crate) struct Tunnel {
-    role: Role,
+pub(crate) struct Tunnel<E> {
+    /// The state that only this kind of end has.
+    end: E,
     /// In boxes, because a node of a B-tree has room for eleven values.
     flows: BTreeMap<StreamId, Box<Flow>>,
     early: Early,
@@ -127,14 +145,10 @@ pub(crate) struct Tunnel {
     has_ended: bool,
 }
 
-impl Tunnel {
-    fn new(role: Role, limits: &Limits) -> Self {
-        let reporter = match role {
-            Role::Client(_) => Reporter::to_inside(),
-            Role::Proxy(_) => Reporter::to_client(),
-        };
+impl<E: End> Tunnel<E> {
+    fn new(end: E, reporter: Reporter, limits: &Limits) -> Self {
         Self {
-            role,
+            end,
             flows: BTreeMap::new(),
             early: Early::new(limits),
             queue: Queue::new(limits),
@@ -206,18 +220,9 @@ impl Tunnel {
 
     /// Sends the reports that are due, and gives the engine as much of the queue as it takes.
     pub(crate) fn feed(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
-        self.report(now, carrier);
+        E::report(self, now, carrier);
         self.queue.feed(now, carrier);
         carrier.log_repairs(now, self.queue.repaired().sent_again);
-    }
-
-    /// Delivers the reports that are due: a proxy's to its client, a client's to the connection
-    /// inside.
-    fn report(&mut self, now: Instant, carrier: &mut Carrier<'_>) {
-        match &self.role {
-            Role::Client(_) => self.report_to_inside(now, carrier),
-            Role::Proxy(end) => self.report_to_client(now, carrier, end.interval),
-        }
     }
 
     /// The next arrival. Numbered payloads go to the egress instead.
@@ -297,7 +302,7 @@ impl Tunnel {
             OnStream::Limit(limit) => self.on_limit(stream, limit),
             OnStream::Repair(field) => self.on_repair(now, stream, field),
             OnStream::Cid(capsule) => return Some(Arrival::Cid(stream, capsule)),
-            OnStream::ProxyStatus(value) if matches!(self.role, Role::Client(_)) => {
+            OnStream::ProxyStatus(value) if !E::IS_PROXY => {
                 self.readable.remove(stream);
                 return Some(Arrival::Ended(stream, StreamEnd::Failed(value)));
             }
@@ -322,7 +327,7 @@ impl Tunnel {
         arrived: Arrived,
     ) -> Option<Arrival> {
         let Some(flow) = self.flows.get_mut(&arrived.stream) else {
-            return self.on_unknown_flow(now, carrier, arrived);
+            return self.on_unknown_flow(now, carrier, &arrived);
         };
         let Arrived { stream, context_id, payload, form } = arrived;
         match flow.contexts.get_mut(context_id) {
@@ -335,7 +340,7 @@ impl Tunnel {
                     let end = StreamEnd::Malformed(Code::H3_DATAGRAM_ERROR, reason);
                     return Some(Arrival::Ended(stream, end));
                 }
-                if matches!(self.role, Role::Proxy(_)) {
+                if E::IS_PROXY {
                     flow.update_form(form, payload.len() < carrier.max_datagram_size());
                     if !flow.is_granted {
                         self.keep_early(stream, context_id, &payload);
@@ -348,7 +353,7 @@ impl Tunnel {
                     && form == Some(Form::Datagram)
                 {
                     flow.form = Form::Datagram;
-                    self.distrust_capsules();
+                    E::distrust_capsules(self);
                 }
                 Some(Arrival::Payload(first, payload))
             }
@@ -364,7 +369,7 @@ impl Tunnel {
                 self.on_report(stream, &report)
             }
             // The grant, which says what this Context ID means, may arrive late.
-            None if !flow.is_granted && matches!(self.role, Role::Client(_)) => {
+            None if !flow.is_granted && !E::IS_PROXY => {
                 self.keep_early(stream, context_id, &payload);
                 None
             }
@@ -379,32 +384,13 @@ impl Tunnel {
         &mut self,
         now: Instant,
         carrier: &Carrier<'_>,
-        Arrived { stream, context_id, payload, .. }: Arrived,
+        arrived: &Arrived,
     ) -> Option<Arrival> {
-        if context_id != CONTEXT_ID_UDP {
+        if arrived.context_id != CONTEXT_ID_UDP {
             self.dropped.unknown_context += 1;
             return None;
         }
-        match &self.role {
-            // RFC 9297 §2.1: "If a datagram is received after the corresponding stream's receive side
-            // is closed, the received datagrams MUST be silently dropped."
-            Role::Client(_) => self.dropped.unknown_flow += 1,
-            Role::Proxy(proxy) if carrier.cannot_come(stream, proxy.request_streams) => {
-                // RFC 9297 §2.1: a datagram for "a stream that cannot be created due to
-                // client-initiated bidirectional stream limits [...] SHOULD be treated as an HTTP/3
-                // connection error of type H3_ID_ERROR."
-                self.dropped.unknown_flow += 1;
-                let reason = format!("a datagram for stream {stream}, beyond the limit").into();
-                return Some(Arrival::Broken(ConnectionError { code: Code::H3_ID_ERROR, reason }));
-            }
-            Role::Proxy(_) => {
-                let (id, rtt) = ((stream, context_id), carrier.smoothed_rtt());
-                let is_kept =
-                    carrier.may_come(stream) && self.early.keep_unseen(now, id, &payload, rtt);
-                self.dropped.unknown_flow += u64::from(!is_kept);
-            }
-        }
-        None
+        E::on_unknown_flow(self, now, carrier, arrived)
     }
 
     fn keep_early(&mut self, stream: StreamId, context_id: VarInt, payload: &[u8]) {
@@ -456,12 +442,9 @@ impl Tunnel {
 
     /// Notes that a request stream may have something to read.
     pub(crate) fn on_readable(&mut self, stream: StreamId) {
-        let turn = match self.role {
-            // The streams of a flow are read in the order in which they were opened.
-            Role::Client(_) => stream.0,
-            // A proxy reads streams in the order in which they became readable.
-            Role::Proxy(_) => self.readable.next_turn(),
-        };
+        // A proxy reads streams in the order in which they became readable, so that clients take turns. A client reads
+        // the streams of a flow in the order in which they were opened.
+        let turn = if E::IS_PROXY { self.readable.next_turn() } else { stream.0 };
         self.readable.insert(stream, turn);
     }
 

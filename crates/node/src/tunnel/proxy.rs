@@ -3,15 +3,16 @@
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
-use tandem_wire::{GroupField, MAX_UDP_PAYLOAD, QuarterStreamId};
+use tandem_wire::{Code, GroupField, MAX_UDP_PAYLOAD, QuarterStreamId};
 
 use super::{
-    Carrier, Flow, Form, RepairOffer, Role, TooLarge, Tunnel,
+    Arrival, Arrived, End, Flow, Form, ProxyTunnel, RepairOffer, Reporter, TooLarge, Tunnel,
     agreement::{Asked, Granted},
-    carrier::QueueCarrier,
     contexts::{NUMBERED_BY_PROXY, REPORTS_OF_PROXY},
 };
 use crate::{
+    carrier::{Carrier, QueueCarrier},
+    h3::ConnectionError,
     limits::Limits,
     mode::Oversize,
     quic::{SendDatagram, StreamId},
@@ -19,21 +20,55 @@ use crate::{
 
 /// The settings of a proxy's end.
 #[derive(Debug)]
-pub(super) struct ProxyEnd {
+pub(crate) struct ProxyEnd {
     /// The time between reports. `None`: the tunnel's minimum RTT.
-    pub(super) interval: Option<Duration>,
+    interval: Option<Duration>,
     /// How many request streams the client may have open.
-    pub(super) request_streams: u32,
+    request_streams: u32,
     /// What becomes of payloads from targets that fit no datagram.
     oversize: Oversize,
 }
 
-impl Tunnel {
+impl End for ProxyEnd {
+    const IS_PROXY: bool = true;
+
+    /// Sends the reports that are due, ahead of the queue.
+    fn report(tunnel: &mut ProxyTunnel, now: Instant, carrier: &mut Carrier<'_>) {
+        let Tunnel { reporter, queue, end, .. } = tunnel;
+        for (stream, info) in reporter.take_due(now, carrier, queue, end.interval) {
+            let Some(id) = QuarterStreamId::from_stream_id(stream.0) else { continue };
+            let is_sent = carrier.send_datagram(info.to_datagram(id, REPORTS_OF_PROXY));
+            tunnel.feedback.sent += u64::from(is_sent == SendDatagram::Taken);
+        }
+    }
+
+    fn on_unknown_flow(
+        tunnel: &mut ProxyTunnel,
+        now: Instant,
+        carrier: &Carrier<'_>,
+        &Arrived { stream, context_id, ref payload, .. }: &Arrived,
+    ) -> Option<Arrival> {
+        if carrier.cannot_come(stream, tunnel.end.request_streams) {
+            // RFC 9297 §2.1: a datagram for "a stream that cannot be created due to
+            // client-initiated bidirectional stream limits [...] SHOULD be treated as an HTTP/3
+            // connection error of type H3_ID_ERROR."
+            tunnel.dropped.unknown_flow += 1;
+            let reason = format!("a datagram for stream {stream}, beyond the limit").into();
+            return Some(Arrival::Broken(ConnectionError { code: Code::H3_ID_ERROR, reason }));
+        }
+        let (id, rtt) = ((stream, context_id), carrier.smoothed_rtt());
+        let is_kept = carrier.may_come(stream) && tunnel.early.keep_unseen(now, id, payload, rtt);
+        tunnel.dropped.unknown_flow += u64::from(!is_kept);
+        None
+    }
+}
+
+impl ProxyTunnel {
     /// The proxy's end of a tunnel. It reports once per `interval`, or once per minimum RTT of the
     /// tunnel without one.
     pub(crate) fn proxy(interval: Option<Duration>, oversize: Oversize, limits: &Limits) -> Self {
         let end = ProxyEnd { interval, request_streams: limits.request_streams, oversize };
-        Self::new(Role::Proxy(end), limits)
+        Self::new(end, Reporter::to_client(), limits)
     }
 
     /// Handles a permitted request, which now waits for its grant. Payloads that arrived before the
@@ -41,10 +76,9 @@ impl Tunnel {
     pub(crate) fn on_request(&mut self, carrier: &Carrier<'_>, stream: StreamId, asked: Asked) {
         // A client that did not enable HTTP Datagrams accepts only capsules. Its SETTINGS may
         // arrive later.
-        let Role::Proxy(ProxyEnd { oversize, .. }) = self.role else { return };
         let form = if carrier.refuses_datagrams() { Form::Capsule } else { Form::Datagram };
         let mut flow = Flow::new(stream, form, self.capsule_max);
-        flow.too_large = match (oversize, asked.promised) {
+        flow.too_large = match (self.end.oversize, asked.promised) {
             (Oversize::Auto, Some(size)) => TooLarge::Capsule(size),
             (Oversize::Capsule, _) => TooLarge::Capsule(MAX_UDP_PAYLOAD),
             (Oversize::Auto, None) | (Oversize::Drop, _) => TooLarge::Drop,
@@ -123,20 +157,6 @@ impl Tunnel {
         let mut headers = HeaderMap::new();
         Granted { group: Some(group), ..Granted::default() }.write(&mut headers);
         Some(headers)
-    }
-
-    /// Sends the reports that are due, ahead of the queue.
-    pub(super) fn report_to_client(
-        &mut self,
-        now: Instant,
-        carrier: &mut Carrier<'_>,
-        interval: Option<Duration>,
-    ) {
-        for (stream, info) in self.reporter.take_due(now, carrier, &self.queue, interval) {
-            let Some(id) = QuarterStreamId::from_stream_id(stream.0) else { continue };
-            let is_sent = carrier.send_datagram(info.to_datagram(id, REPORTS_OF_PROXY));
-            self.feedback.sent += u64::from(is_sent == SendDatagram::Taken);
-        }
     }
 }
 

@@ -5,14 +5,14 @@ use std::time::Instant;
 use tandem_wire::{RepairField, RetransmissionLimit, VarInt};
 
 use super::{
-    RepairOffer, RepairPlan, Role, Tunnel,
+    ClientTunnel, End, RepairOffer, RepairPlan, Tunnel,
     agreement::wanted_limit,
     capsules::encode_repair,
     contexts::{Context, NUMBERED_BY_CLIENT, NUMBERED_BY_PROXY},
 };
 use crate::{client::Choice, mode::Repair, quic::StreamId};
 
-impl Tunnel {
+impl<E: End> Tunnel<E> {
     /// Handles a capsule of a peer that speaks draft-yang-masque-dgram-retrans. It says how often
     /// to retransmit lost datagrams.
     pub(super) fn on_limit(&mut self, stream: StreamId, limit: RetransmissionLimit) {
@@ -40,9 +40,26 @@ impl Tunnel {
         self.orders.count(wish.order);
     }
 
+    /// Changes the repair of a flow, as its client asks.
+    pub(super) fn on_repair(&mut self, now: Instant, stream: StreamId, field: RepairField) {
+        let flow = self.flows.get(&stream).filter(|flow| E::IS_PROXY && flow.is_granted);
+        if let Some(flow) = flow
+            && matches!(flow.repair, RepairOffer::Ours(_))
+        {
+            let plan = RepairPlan::numbered(NUMBERED_BY_PROXY, field.into(), flow.too_large);
+            self.queue.set_repair(stream, plan);
+            self.egress.set_order(now, stream, field.order);
+            self.orders.count(field.order);
+        } else {
+            self.dropped.malformed += 1;
+        }
+    }
+}
+
+impl ClientTunnel {
     /// Whether the repair of a flow may be changed while it lasts.
     pub(crate) fn adapts(&self, stream: StreamId) -> bool {
-        let flow = self.flows.get(&stream).filter(|_| self.client_end().adapts());
+        let flow = self.flows.get(&stream).filter(|_| self.end.adapts());
         flow.is_some_and(|flow| matches!(flow.repair, RepairOffer::Ours(_)))
     }
 
@@ -60,21 +77,5 @@ impl Tunnel {
         self.orders.count(field.order);
         self.queue.push_capsule(stream, encode_repair(&field));
         true
-    }
-
-    /// Changes the repair of a flow, as its client asks.
-    pub(super) fn on_repair(&mut self, now: Instant, stream: StreamId, field: RepairField) {
-        let is_proxy = matches!(self.role, Role::Proxy(_));
-        let flow = self.flows.get(&stream).filter(|flow| is_proxy && flow.is_granted);
-        if let Some(flow) = flow
-            && matches!(flow.repair, RepairOffer::Ours(_))
-        {
-            let plan = RepairPlan::numbered(NUMBERED_BY_PROXY, field.into(), flow.too_large);
-            self.queue.set_repair(stream, plan);
-            self.egress.set_order(now, stream, field.order);
-            self.orders.count(field.order);
-        } else {
-            self.dropped.malformed += 1;
-        }
     }
 }

@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use tandem_wire::Urgency;
 
-use super::{Tunnel, queue::Queue};
+use super::{End, Tunnel, queue::Queue};
 use crate::quic::StreamId;
 
-impl Tunnel {
-    /// A TCP connection may be read from while its stream's backlog has fewer bytes.
-    pub(crate) const BACKLOG_SHORT: usize = Queue::BACKLOG_SHORT;
+/// A TCP connection may be read from while its stream's backlog has fewer bytes.
+pub(crate) const BACKLOG_SHORT: usize = Queue::BACKLOG_SHORT;
 
+impl<E: End> Tunnel<E> {
     /// Begins the sending of bytes on a request stream, with this urgency and weight.
     pub(crate) fn open_bytes(&mut self, stream: StreamId, urgency: Urgency, weight: u8) {
         self.queue.set_urgency(stream, urgency);
@@ -31,7 +31,7 @@ impl Tunnel {
         self.queue.backlog(stream)
     }
 
-    /// The next stream whose backlog has become shorter than [`Self::BACKLOG_SHORT`].
+    /// The next stream whose backlog has become shorter than [`BACKLOG_SHORT`].
     pub(crate) fn poll_drained(&mut self) -> Option<StreamId> {
         self.queue.poll_drained()
     }

@@ -15,7 +15,6 @@ use crate::{
     quic::StreamId,
     reason::explain,
     tcp::{Form, Outcome, TcpId, TcpOutput},
-    tunnel::Carrier,
 };
 
 impl Client {
@@ -86,9 +85,10 @@ impl Client {
         if program.local.is_some() {
             return self.on_spoken_stream(now, tcp, stream);
         }
-        let Some(parts) = chain.hops.last_mut().and_then(|hop| hop.peer.parts()) else { return };
+        let hop = chain.hops.last_mut();
+        let Some(mut carrier) = hop.and_then(|hop| hop.peer.carrier()) else { return };
         let before = program.splice.to_tcp;
-        let outcome = program.splice.push(&mut Carrier::from(parts), stream, outputs);
+        let outcome = program.splice.push(&mut carrier, stream, outputs);
         stats.tcp.to_client_bytes += program.splice.to_tcp - before;
         self.settle_tcp(now, tcp, outcome);
     }

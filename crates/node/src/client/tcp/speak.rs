@@ -14,7 +14,6 @@ use crate::{
     },
     quic::StreamId,
     tcp::{Next, TcpId},
-    tunnel::Carrier,
 };
 
 impl Client {
@@ -107,9 +106,9 @@ impl Client {
             if program.splice.socket.is_full() {
                 return;
             }
-            let parts = chain.hops.last_mut().and_then(|hop| hop.peer.parts());
-            let Some(parts) = parts else { return };
-            match program.splice.stream.read(&mut Carrier::from(parts), stream) {
+            let hop = chain.hops.last_mut();
+            let Some(mut carrier) = hop.and_then(|hop| hop.peer.carrier()) else { return };
+            match program.splice.stream.read(&mut carrier, stream) {
                 Next::Data(data) => {
                     stats.tcp.to_client_bytes += data.len() as u64;
                     local.from_target(data);

@@ -20,7 +20,6 @@ use crate::{
     },
     quic::{ConnectionId, earliest},
     tcp::{Outcome, TcpOutput},
-    tunnel::Carrier,
 };
 
 impl Proxy {
@@ -31,7 +30,7 @@ impl Proxy {
         let (Some(splice), Some(peer)) = (splice, self.peers.get_mut(id.0)) else { return };
         self.stats.tcp.to_client_bytes += data.len() as u64;
         let outcome = splice.on_read(data, &mut peer.tunnel, id.1, &mut self.outputs);
-        self.server.parts(id.0); // marks the connection, so that its tunnel is fed
+        self.server.wake(id.0);
         self.settle_tcp(now, id, outcome);
         if verdict == Verdict::MonthUsed {
             self.end_right(id, &End::MonthUsed);
@@ -106,9 +105,11 @@ impl Proxy {
             return;
         }
         let splice = self.tcp.flows.get_mut(&id).and_then(TcpFlow::open);
-        let (Some(splice), Some(parts)) = (splice, self.server.parts(id.0)) else { return };
+        let (Some(splice), Some(mut carrier)) = (splice, self.server.carrier(id.0)) else {
+            return;
+        };
         let before = splice.to_tcp;
-        let outcome = splice.push(&mut Carrier::from(parts), id.1, &mut self.outputs);
+        let outcome = splice.push(&mut carrier, id.1, &mut self.outputs);
         let pushed = splice.to_tcp - before;
         self.stats.tcp.to_target_bytes += pushed;
         let pushed = usize::try_from(pushed).unwrap_or(usize::MAX);
@@ -190,8 +191,8 @@ impl Proxy {
     /// Resets the stream of a connection that has ended.
     fn cut_tcp(&mut self, id: FlowId, code: Code, reason: &dyn std::fmt::Display) {
         self.close_bytes(id);
-        if let Some((session, connection)) = self.server.parts(id.0) {
-            session.reset(connection, id.1, code);
+        if let Some(mut carrier) = self.server.carrier(id.0) {
+            carrier.reset(id.1, code);
         }
         self.end_tcp(id, reason);
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::{Buf, Bytes};
 
 use super::{Engine, Queue, Turn};
-use crate::{quic::StreamId, quic::Write, tunnel::carrier::QueueCarrier};
+use crate::{carrier::QueueCarrier, quic::StreamId, quic::Write};
 
 /// The backlog of one request stream.
 #[derive(Debug, Default)]

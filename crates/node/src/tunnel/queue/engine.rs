@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::tunnel::carrier::QueueCarrier;
+use crate::carrier::QueueCarrier;
 
 /// The carrier that takes payloads, and the time at which it takes them.
 pub(super) struct Engine<'a, C> {

@@ -47,8 +47,8 @@ pub(super) use self::{
     item::{NUMBERS, TooLarge},
     outstanding::RepairPlan,
 };
-use super::carrier::QueueCarrier;
 use crate::{
+    carrier::QueueCarrier,
     limits::Limits,
     quic::{SendDatagram, StreamId, Write},
     spare,

@@ -23,11 +23,11 @@ use super::{
     item::{Ids, into_capsule},
 };
 use crate::{
+    carrier::QueueCarrier,
     mode::Repair,
     quic::{self, DatagramId, Delivery, StreamId},
     spare,
     stats::{GivenUp, Repaired},
-    tunnel::carrier::QueueCarrier,
 };
 
 /// How long a datagram is repaired, in smoothed RTTs of the tunnel. At 5 % loss one retransmission

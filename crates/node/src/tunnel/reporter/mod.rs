@@ -16,11 +16,13 @@ use tandem_wire::{TunnelInfo, Urgency, VarInt};
 
 use self::budget::Budget;
 use super::{
-    carrier::Carrier,
     queue::Queue,
     share::{self, Claim, IDLE_INTERVALS, START_INTERVALS},
 };
-use crate::quic::{PathEstimate, StreamId};
+use crate::{
+    carrier::Carrier,
+    quic::{PathEstimate, StreamId},
+};
 
 /// The allowed intervals between two reports. With a shorter interval a sender gets more reports than
 /// it can follow. With a longer one a sender follows reports on a tunnel that has changed since.

@@ -13,8 +13,8 @@ use tandem_wire::{
 };
 
 use crate::{
+    carrier::QueueCarrier,
     quic::{DatagramId, Delivery, SendDatagram, StreamGone, StreamId, Write},
-    tunnel::carrier::QueueCarrier,
 };
 
 /// The Context ID of numbered payloads.

@@ -1,22 +1,23 @@
-//! The carrier of a tunnel: HTTP/3 on one QUIC connection.
+//! An HTTP connection: HTTP/3 and the QUIC connection below it, as one object.
 //!
-//! This is the lower face of the tunnel. Everything that a tunnel needs from its connection is a
-//! function here, so that another carrier (HTTP/2 over TCP) would be added in this one place.
+//! Requests, responses, bodies, datagrams and tunnels use a connection only through the functions here, so that another
+//! form of HTTP (HTTP/2 over TCP) would be a second form of [`Carrier`].
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tandem_units::ByteCount;
+use tandem_wire::{Code, RequestHead, ResponseHead, Settings};
 
 use crate::{
-    h3::{Body, ConnectionError, Session},
+    h3::{Body, ConnectionError, End, Session},
     quic::{
         Connection, DatagramId, Delivery, PathEstimate, SendDatagram, StreamGone, StreamId, Write,
     },
 };
 
 /// What the queue of a tunnel needs of its carrier. Tests replace it by a model.
-pub(super) trait QueueCarrier {
+pub(crate) trait QueueCarrier {
     /// The largest HTTP Datagram that fits a packet now, in bytes. 0 if the peer accepts none.
     fn max_datagram_size(&mut self) -> usize;
     /// Whether the engine has room for a datagram of this size now.
@@ -40,7 +41,7 @@ pub(super) trait QueueCarrier {
     fn begin_frame(&mut self, stream: StreamId);
     /// Limits the stream data that the engine holds, so that the rest waits in the tunnel's queue.
     fn hold_two_windows(&mut self);
-    /// Limits the stream data that the engine holds to what is in flight and one burst, so that all
+    /// Limits the stream data that the engine holds to what is in flight and two bursts, so that all
     /// else takes turns in the tunnel's queue.
     fn hold_burst(&mut self);
     /// Whether only this limit, and no flow control, keeps a stream from taking more.
@@ -49,75 +50,138 @@ pub(super) trait QueueCarrier {
     fn finish(&mut self, stream: StreamId);
 }
 
-/// The HTTP/3 session of a tunnel and the QUIC connection below it.
+/// An open HTTP connection. Whoever takes it from its [`Server`](crate::server::Server) or client thereby gives the
+/// connection a turn to send.
 pub(crate) struct Carrier<'a> {
     session: &'a mut Session,
     connection: &'a mut Connection,
 }
 
-impl<'a> From<(&'a mut Session, &'a mut Connection)> for Carrier<'a> {
-    fn from((session, connection): (&'a mut Session, &'a mut Connection)) -> Self {
+impl<'a> Carrier<'a> {
+    pub(crate) const fn new(session: &'a mut Session, connection: &'a mut Connection) -> Self {
         Self { session, connection }
     }
-}
 
-impl Carrier<'_> {
-    /// Whether the peer accepts HTTP Datagrams in QUIC DATAGRAM frames.
-    pub(super) fn takes_datagrams(&self) -> bool {
-        // RFC 9297 §2.1.1: "QUIC DATAGRAM frames MUST NOT be sent until the SETTINGS_H3_DATAGRAM
-        // setting has been both sent and received with a value of 1."
-        self.session.peer_settings().is_some_and(|settings| settings.h3_datagram)
+    /// The QUIC connection, for what is not HTTP: estimates of the path, keys, and reports for its controller.
+    pub(crate) const fn quic(&mut self) -> &mut Connection {
+        self.connection
     }
 
-    /// Whether the peer's SETTINGS show that it is an end of ours.
-    pub(super) fn is_to_tandem(&self) -> bool {
-        self.session.peer_settings().is_some_and(|settings| settings.continuation)
+    /// The peer's SETTINGS, once they have arrived.
+    pub(crate) fn peer_settings(&self) -> Option<&Settings> {
+        self.session.peer_settings()
     }
 
-    /// Whether neither end has closed the connection.
-    pub(super) fn is_open(&self) -> bool {
-        !self.connection.is_closed()
+    /// Sends a request. `None`: the peer allows no more streams at the moment.
+    pub(crate) fn request(&mut self, head: &RequestHead, end: End) -> Option<StreamId> {
+        self.session.send_request(self.connection, head, end)
     }
 
-    /// Whether the peer has not acknowledged everything that was sent to it.
-    pub(super) fn awaits_ack(&self) -> bool {
-        self.connection.awaits_ack()
+    /// Sends the header section of a response.
+    pub(crate) fn respond(&mut self, stream: StreamId, head: &ResponseHead, end: End) {
+        self.session.send_response(self.connection, stream, head, end);
     }
 
-    /// Whether the peer said that it accepts HTTP Datagrams only in capsules.
-    pub(super) fn refuses_datagrams(&self) -> bool {
-        self.session.peer_settings().is_some_and(|settings| !settings.h3_datagram)
-    }
-
-    /// Notes how many datagrams were sent again so far.
-    pub(super) fn log_repairs(&self, now: Instant, total: u64) {
-        self.connection.log_repairs(now, total);
-    }
-
-    pub(super) fn receive_datagram(&mut self) -> Option<Bytes> {
-        self.connection.receive_datagram()
-    }
-
-    pub(super) fn path_estimate(&self) -> PathEstimate {
-        self.connection.path_estimate()
-    }
-
-    /// The bytes of IP packets that came from the peer.
-    pub(super) fn received_bytes(&mut self) -> ByteCount {
-        self.connection.received_bytes()
+    /// Notes the length of the body that follows, so that it is sent as one frame.
+    pub(crate) fn begin_body(&mut self, stream: StreamId, len: usize) {
+        self.session.begin_body(stream, len);
     }
 
     pub(crate) fn read_body(&mut self, stream: StreamId) -> Result<Body, ConnectionError> {
         self.session.read_body(self.connection, stream)
     }
 
+    /// Writes as much of `data` as the stream has room for, and removes that part from its front.
+    pub(crate) fn write_body(
+        &mut self,
+        stream: StreamId,
+        data: &mut Bytes,
+    ) -> Result<Write, StreamGone> {
+        self.session.write_body(self.connection, stream, data)
+    }
+
+    /// Ends the sending direction of a stream.
+    pub(crate) fn finish(&mut self, stream: StreamId) {
+        self.session.finish(self.connection, stream);
+    }
+
+    /// Writes the last bytes of a body and ends the stream.
+    pub(crate) fn finish_with(&mut self, stream: StreamId, data: Bytes) {
+        self.session.finish_with(self.connection, stream, data);
+    }
+
+    /// Ends both directions of a stream with this code.
+    pub(crate) fn reset(&mut self, stream: StreamId, code: Code) {
+        self.session.reset(self.connection, stream, code);
+    }
+
+    /// Asks the peer to send no more on a stream, without an error.
+    pub(crate) fn stop_reading(&mut self, stream: StreamId) {
+        self.session.stop_reading(self.connection, stream);
+    }
+
+    /// Tells the peer that no further requests are taken.
+    pub(crate) fn send_goaway(&mut self) {
+        self.session.send_goaway(self.connection);
+    }
+
+    /// Gives a datagram to the engine.
+    pub(crate) fn send_datagram(&mut self, data: Bytes) -> SendDatagram {
+        self.connection.send_datagram(data)
+    }
+
+    pub(crate) fn receive_datagram(&mut self) -> Option<Bytes> {
+        self.connection.receive_datagram()
+    }
+
+    /// Whether the peer accepts HTTP Datagrams in QUIC DATAGRAM frames.
+    pub(crate) fn takes_datagrams(&self) -> bool {
+        // RFC 9297 §2.1.1: "QUIC DATAGRAM frames MUST NOT be sent until the SETTINGS_H3_DATAGRAM
+        // setting has been both sent and received with a value of 1."
+        self.peer_settings().is_some_and(|settings| settings.h3_datagram)
+    }
+
+    /// Whether the peer said that it accepts HTTP Datagrams only in capsules.
+    pub(crate) fn refuses_datagrams(&self) -> bool {
+        self.peer_settings().is_some_and(|settings| !settings.h3_datagram)
+    }
+
+    /// Whether the peer's SETTINGS show that it is an end of ours.
+    pub(crate) fn is_to_tandem(&self) -> bool {
+        self.peer_settings().is_some_and(|settings| settings.continuation)
+    }
+
+    /// Whether neither end has closed the connection.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.connection.is_closed()
+    }
+
+    /// Whether the peer has not acknowledged everything that was sent to it.
+    pub(crate) fn awaits_ack(&self) -> bool {
+        self.connection.awaits_ack()
+    }
+
+    /// Notes how many datagrams were sent again so far.
+    pub(crate) fn log_repairs(&self, now: Instant, total: u64) {
+        self.connection.log_repairs(now, total);
+    }
+
+    pub(crate) fn path_estimate(&self) -> PathEstimate {
+        self.connection.path_estimate()
+    }
+
+    /// The bytes of IP packets that came from the peer.
+    pub(crate) fn received_bytes(&mut self) -> ByteCount {
+        self.connection.received_bytes()
+    }
+
     /// Whether a request on this stream may still arrive.
-    pub(super) fn may_come(&self, stream: StreamId) -> bool {
+    pub(crate) fn may_come(&self, stream: StreamId) -> bool {
         self.session.may_come(stream)
     }
 
     /// Whether the limits on streams do not allow the peer to open this stream yet.
-    pub(super) fn cannot_come(&self, stream: StreamId, streams_max: u32) -> bool {
+    pub(crate) fn cannot_come(&self, stream: StreamId, streams_max: u32) -> bool {
         self.session.cannot_come(stream, streams_max)
     }
 }
@@ -132,7 +196,7 @@ impl QueueCarrier for Carrier<'_> {
     }
 
     fn send_datagram(&mut self, data: Bytes) -> SendDatagram {
-        self.connection.send_datagram(data)
+        Carrier::send_datagram(self, data)
     }
 
     fn send_tracked_datagram(&mut self, id: DatagramId, data: Bytes) -> bool {
@@ -152,7 +216,7 @@ impl QueueCarrier for Carrier<'_> {
     }
 
     fn write_body(&mut self, stream: StreamId, data: &mut Bytes) -> Result<Write, StreamGone> {
-        self.session.write_body(self.connection, stream, data)
+        Carrier::write_body(self, stream, data)
     }
 
     fn begin_frame(&mut self, stream: StreamId) {
@@ -172,6 +236,6 @@ impl QueueCarrier for Carrier<'_> {
     }
 
     fn finish(&mut self, stream: StreamId) {
-        self.session.finish(self.connection, stream);
+        Carrier::finish(self, stream);
     }
 }
