@@ -21,7 +21,7 @@ pub(crate) struct Now {
     pub(crate) threads: usize,
     /// How often a thread did not come back to its work.
     pub(crate) stuck_threads: u64,
-    /// How many lines of the log were lost, because they were not read in time.
+    /// How many lines of the log were lost, because nobody took them.
     pub(crate) lost_log_lines: u64,
     /// How many qlog files end before their connections, because the disk was full or slow.
     pub(crate) cut_qlogs: u64,

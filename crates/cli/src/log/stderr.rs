@@ -55,7 +55,7 @@ pub(crate) fn lost() -> u64 {
     LOST.load(Relaxed) + OUTLET.get().map_or(0, Outlet::lost)
 }
 
-/// Waits until all lines are written, but not for long if they are not read.
+/// Waits until all lines are written, but not long if nobody takes them.
 pub(crate) fn flush() {
     if let Some(outlet) = OUTLET.get() {
         outlet.flush();

@@ -76,7 +76,7 @@ impl Watch {
         Self { last: in_use.clone(), in_use, refused: None, told: None }
     }
 
-    /// Whether to read the files now: they are not those in use, and they have not changed since the last look.
+    /// Whether to read the files now: they are not those in use, and nobody has written to them since the last look.
     pub(crate) fn is_due(&mut self, now: Instant, stamps: &Stamps) -> bool {
         let is_settled = self.last == *stamps;
         self.last.clone_from(stamps);
